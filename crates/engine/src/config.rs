@@ -1,0 +1,233 @@
+//! What a pool is made with, and its textual forms (options, environment, settings).
+
+use crate::base::{BadSize, Bytes};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// How faults reach the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Delivery {
+    /// A handler thread reads the userfaultfd: complete semantics, system calls included.
+    #[default]
+    Thread,
+    /// The faulting thread serves itself in a SIGBUS handler: faster, but a system call that is handed an
+    /// absent page fails with EFAULT.
+    Signal,
+}
+
+/// How a stored page comes back in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WayIn {
+    /// The cheaper by what was measured while running.
+    #[default]
+    Auto,
+    /// UFFDIO_COPY always.
+    Copy,
+    /// UFFDIO_MOVE where the content lies in a frame of its own (Linux 6.8 and later).
+    Move,
+}
+
+/// How resident pages go out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WayOut {
+    /// Dense runs are moved, scattered pages are protected, stored and dropped; the cheaper by measurement in between.
+    #[default]
+    Auto,
+    /// UFFDIO_MOVE only: the way that refuses pages pinned for DMA.
+    Move,
+    /// Write-protect, store, drop; never moved.
+    Drop,
+}
+
+/// A swap device as the user names it: `DIR`, `FILE` or block device, with an optional `:SIZE`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SwapSpec {
+    /// A directory (an unlinked file is made there), a file, or a block device.
+    pub path: PathBuf,
+    /// At most this much is used; all that the path has room for by default.
+    pub size: Option<Bytes>,
+}
+
+impl FromStr for SwapSpec {
+    type Err = BadSize;
+
+    fn from_str(text: &str) -> Result<SwapSpec, BadSize> {
+        // A path may hold colons: only a last part that begins with a digit is a size.
+        if let Some((path, size)) = text.rsplit_once(':')
+            && !path.is_empty()
+            && size.starts_with(|c: char| c.is_ascii_digit())
+            && !size.contains('/')
+        {
+            return Ok(SwapSpec { path: path.into(), size: Some(size.parse()?) });
+        }
+        Ok(SwapSpec { path: text.into(), size: None })
+    }
+}
+
+impl fmt::Display for SwapSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        self.size.map_or(Ok(()), |size| write!(f, ":{}", size.0))
+    }
+}
+
+/// Everything a pool is made with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The budget: resident managed pages, compressed pages, and pages on their way in or out.
+    pub memory: Bytes,
+    /// Swap devices, in order of preference; none means the compressed tier only.
+    pub swap: Vec<SwapSpec>,
+    /// How faults are delivered.
+    pub delivery: Delivery,
+    /// Setting `in`.
+    pub way_in: WayIn,
+    /// Setting `out`.
+    pub way_out: WayOut,
+    /// Setting `background`: whether a thread reclaims ahead of need.
+    pub background: bool,
+    /// Setting `folio`: most pages brought in by one fault, a power of two up to 64; 1 turns folios off.
+    pub folio_max: usize,
+    /// Setting `compressed`: share of the budget, in percent, that compressed pages may take; 0 turns the tier off.
+    pub compressed_max_percent: u8,
+    /// Setting `uring`: whether swap I/O may use io_uring.
+    pub uring: bool,
+    /// Setting `vector_drop`: whether scattered pages are dropped with one process_madvise.
+    pub vector_drop: bool,
+    /// Setting `window`: address space reserved for managed memory.
+    pub window: Bytes,
+    /// File of [`crate::stats::FILE_BYTES`] bytes that the statistics are kept in, for others to read.
+    pub stats_file: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            memory: Bytes(0),
+            swap: Vec::new(),
+            delivery: Delivery::Thread,
+            way_in: WayIn::Auto,
+            way_out: WayOut::Auto,
+            background: true,
+            folio_max: 16,
+            compressed_max_percent: 50,
+            uring: true,
+            vector_drop: true,
+            window: Bytes(1 << 40),
+            stats_file: None,
+        }
+    }
+}
+
+/// Why a setting was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadSetting(String);
+
+impl fmt::Display for BadSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadSetting {}
+
+/// The settings, each with its values, for messages and help.
+pub const SETTINGS: &[(&str, &str)] = &[
+    ("in", "auto|copy|move"),
+    ("out", "auto|move|drop"),
+    ("background", "on|off"),
+    ("folio", "1|2|4|8|16|32|64"),
+    ("compressed", "0..90"),
+    ("uring", "on|off"),
+    ("vector_drop", "on|off"),
+    ("window", "SIZE"),
+];
+
+impl Config {
+    /// Smallest budget a pool runs in: its reserves and one batch of pages out and in.
+    pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
+
+    /// Applies a list such as `out=move,folio=1`.
+    pub fn apply_settings(&mut self, list: &str) -> Result<(), BadSetting> {
+        list.split(',').filter(|s| !s.is_empty()).try_for_each(|setting| self.apply_setting(setting))
+    }
+
+    fn apply_setting(&mut self, setting: &str) -> Result<(), BadSetting> {
+        let (key, value) =
+            setting.split_once('=').ok_or_else(|| BadSetting(format!("setting '{setting}' has no value: write KEY=VALUE")))?;
+        let Some((_, values)) = SETTINGS.iter().find(|(name, _)| *name == key) else {
+            let known: Vec<_> = SETTINGS.iter().map(|(name, _)| *name).collect();
+            return Err(BadSetting(format!("there is no setting '{key}': choose one of {}", known.join(", "))));
+        };
+        let bad = || BadSetting(format!("setting {key} cannot be '{value}': it takes {values}"));
+        let switch = |on: &mut bool| match value {
+            "on" => Ok(*on = true),
+            "off" => Ok(*on = false),
+            _ => Err(bad()),
+        };
+        match key {
+            "in" => {
+                self.way_in = match value {
+                    "auto" => WayIn::Auto,
+                    "copy" => WayIn::Copy,
+                    "move" => WayIn::Move,
+                    _ => return Err(bad()),
+                }
+            }
+            "out" => {
+                self.way_out = match value {
+                    "auto" => WayOut::Auto,
+                    "move" => WayOut::Move,
+                    "drop" => WayOut::Drop,
+                    _ => return Err(bad()),
+                }
+            }
+            "background" => switch(&mut self.background)?,
+            "uring" => switch(&mut self.uring)?,
+            "vector_drop" => switch(&mut self.vector_drop)?,
+            "folio" => {
+                self.folio_max =
+                    value.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n <= 64).ok_or_else(bad)?;
+            }
+            "compressed" => {
+                self.compressed_max_percent = value.parse().ok().filter(|n: &u8| *n <= 90).ok_or_else(bad)?;
+            }
+            "window" => {
+                let size: Bytes = value.parse().map_err(|_| bad())?;
+                if size.0 < 1 << 21 || size.0 > 1 << 46 {
+                    return Err(bad());
+                }
+                self.window = Bytes(size.0.next_multiple_of(1 << 21));
+            }
+            _ => unreachable!("every key of SETTINGS is matched"),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_apply_or_say_why() {
+        let mut config = Config::default();
+        config.apply_settings("out=move,in=copy,folio=1,background=off,compressed=0,window=3M").unwrap();
+        assert_eq!((config.way_out, config.way_in), (WayOut::Move, WayIn::Copy));
+        assert_eq!((config.folio_max, config.background, config.compressed_max_percent), (1, false, 0));
+        assert_eq!(config.window, Bytes(4 << 20));
+        for bad in ["out", "out=x", "nope=1", "folio=3", "folio=128", "compressed=91", "background=1", "window=1"] {
+            assert!(config.apply_settings(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn swap_specs_take_a_size_after_the_last_colon() {
+        let spec: SwapSpec = "/a:b/c:2G".parse().unwrap();
+        assert_eq!((spec.path.to_str(), spec.size), (Some("/a:b/c"), Some(Bytes(2 << 30))));
+        let spec: SwapSpec = "/a:b/c".parse().unwrap();
+        assert_eq!((spec.path.to_str(), spec.size), (Some("/a:b/c"), None));
+        assert!("/a:2Q".parse::<SwapSpec>().is_err());
+    }
+}

@@ -1,0 +1,365 @@
+//! Counters and histograms of a pool, in memory that other processes may map.
+//!
+//! One table of 64-bit cells a process: a header, a cell a counter, the cells of the fault-latency histogram.
+//! Writers use relaxed atomic adds; a reader copies the whole and gets a [`Snapshot`]. Counters are named as in
+//! /proc/vmstat where it has them.
+
+use crate::base::Bytes;
+use overspill_os::{Errno, vm::SharedCells};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $name:ident => $text:literal),* $(,)?) => {
+        /// The counters and gauges of a pool.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        #[repr(usize)]
+        pub enum Counter { $($(#[doc = $doc])* $name),* }
+
+        impl Counter {
+            /// All of them, in the order of the table.
+            pub const ALL: &[Counter] = &[$(Counter::$name),*];
+
+            /// The name under which it is printed, as in /proc/vmstat where it has one.
+            pub fn name(self) -> &'static str {
+                match self { $(Counter::$name => $text),* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Budget in bytes (gauge).
+    BudgetBytes => "budget_bytes",
+    /// Bytes of budget in use: resident pages and frames (gauge).
+    ChargedBytes => "charged_bytes",
+    /// Highest `ChargedBytes` seen (gauge).
+    ChargedPeakBytes => "charged_peak_bytes",
+    /// Resident application pages (gauge).
+    ResidentPages => "nr_resident",
+    /// Pages in the swap cache, unmapped and uncompressed (gauge).
+    SwapCachePages => "nr_swapcached",
+    /// Bytes of address space under management (gauge).
+    ManagedBytes => "managed_bytes",
+    /// Highest `ManagedBytes` seen (gauge).
+    ManagedPeakBytes => "managed_peak_bytes",
+    /// Bytes of metadata touched so far, estimated from the tables in use (gauge).
+    MetadataBytes => "metadata_bytes",
+    /// Pages held compressed (gauge).
+    CompressedPages => "zswap_stored_pages",
+    /// Bytes of those pages after compression (gauge).
+    CompressedBytes => "zswap_stored_bytes",
+    /// Bytes of frames behind the compressed tier (gauge).
+    CompressedPoolBytes => "zswap_pool_bytes",
+    /// Pages held as a fill value only (gauge).
+    SameFilledPages => "zswap_same_filled_pages",
+    /// Pages on swap devices (gauge).
+    DevicePages => "nr_swap_used",
+    /// Bytes that swap devices can hold at most (gauge).
+    DeviceCapacityBytes => "swap_total_bytes",
+    /// Faults served, of any kind.
+    PgFault => "pgfault",
+    /// Faults that had to read a device.
+    PgMajFault => "pgmajfault",
+    /// Pages that were zero-filled.
+    ZeroFill => "pgzerofill",
+    /// Pages brought in from the swap cache (minor faults).
+    CacheIn => "swpcache_in",
+    /// Pages decompressed.
+    ZswpIn => "zswpin",
+    /// Pages compressed.
+    ZswpOut => "zswpout",
+    /// Pages read from devices.
+    PswpIn => "pswpin",
+    /// Pages written to devices.
+    PswpOut => "pswpout",
+    /// Read operations on devices.
+    PswpInOps => "pswpin_ops",
+    /// Write operations on devices.
+    PswpOutOps => "pswpout_ops",
+    /// Pages stored as a fill value.
+    SameFilledOut => "same_filled_out",
+    /// Pages brought in beside the faulting one (folios).
+    FaultAround => "fault_around",
+    /// Writes to pages that were write-protected for eviction: taken back.
+    WpFault => "wp_fault",
+    /// Pages taken back from an eviction by a write.
+    EvictAborted => "pgevict_aborted",
+    /// Pages scanned by background reclaim.
+    PgScanKswapd => "pgscan_kswapd",
+    /// Pages freed by background reclaim.
+    PgStealKswapd => "pgsteal_kswapd",
+    /// Pages scanned by direct reclaim.
+    PgScanDirect => "pgscan_direct",
+    /// Pages freed by direct reclaim.
+    PgStealDirect => "pgsteal_direct",
+    /// Times a fault had to reclaim for itself.
+    AllocStall => "allocstall",
+    /// Pages moved into the swap cache (first hand of the clock).
+    PgDeactivate => "pgdeactivate",
+    /// Pages that came back from the swap cache or soon after eviction.
+    PgActivate => "pgactivate",
+    /// Pages moved out with UFFDIO_MOVE.
+    OutMoved => "out_moved",
+    /// Pages protected, stored and dropped.
+    OutDropped => "out_dropped",
+    /// Pages brought in with UFFDIO_COPY.
+    InCopied => "in_copied",
+    /// Pages brought in with UFFDIO_MOVE.
+    InMoved => "in_moved",
+    /// Pages that would not move (pinned for DMA, or shared after a fork).
+    MoveBusy => "move_busy",
+    /// Pages written to a device because the compressed tier had no room or they did not compress.
+    CompressRefused => "zswap_reject",
+    /// Device writes that failed.
+    WriteErrors => "swap_write_errors",
+    /// Device reads that failed.
+    ReadErrors => "swap_read_errors",
+    /// Faults that failed: no room, or unreadable page.
+    FaultErrors => "fault_errors",
+    /// Forks survived.
+    Forks => "forks",
+    /// 1 once the program was seen using DMA into its memory (O_DIRECT, io_uring, a device).
+    DmaSeen => "dma_seen",
+    /// Requests that could not be managed and were left to the kernel.
+    Unmanaged => "unmanaged_mappings",
+}
+
+/// Sub-buckets a power of two in the latency histogram: an error of at most 1/8.
+const SUB_BUCKETS: usize = 8;
+/// Powers of two covered, from 1 ns.
+const OCTAVES: usize = 40;
+const HISTOGRAM: usize = SUB_BUCKETS * OCTAVES;
+const HEADER: usize = 16;
+/// Where the counters begin; room is left so that the layout is stable while counters are added.
+const COUNTERS_MAX: usize = 96;
+const CELLS: usize = HEADER + COUNTERS_MAX + HISTOGRAM;
+const _: () = assert!(Counter::ALL.len() <= COUNTERS_MAX);
+
+/// Size of a statistics file in bytes.
+pub const FILE_BYTES: usize = CELLS * 8;
+/// First cell of every table: "ovrspil" and the version of the layout.
+const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x01");
+const CELL_PID: usize = 1;
+const CELL_NAME: usize = 2;
+const NAME_CELLS: usize = 4;
+
+/// The live statistics of a pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Stats {
+    cells: SharedCells,
+}
+
+impl Stats {
+    /// In private memory.
+    pub fn anonymous() -> Result<Stats, Errno> {
+        Ok(Stats { cells: SharedCells::anonymous(CELLS)? }.init())
+    }
+
+    /// In a file, which is grown to [`FILE_BYTES`].
+    pub fn in_file(file: std::os::fd::BorrowedFd<'_>) -> Result<Stats, Errno> {
+        rustix::fs::ftruncate(file, FILE_BYTES as u64)?;
+        Ok(Stats { cells: SharedCells::shared(file, CELLS)? }.init())
+    }
+
+    fn init(self) -> Stats {
+        self.cells[CELL_PID].store(std::process::id() as u64, Relaxed);
+        self.cells[0].store(MAGIC, Relaxed);
+        self
+    }
+
+    /// Records which program this is, for people who read the statistics.
+    pub fn set_name(&self, name: &str) {
+        for (i, chunk) in name.as_bytes().chunks(8).take(NAME_CELLS).enumerate() {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.cells[CELL_NAME + i].store(u64::from_le_bytes(word), Relaxed);
+        }
+    }
+
+    fn cell(&self, counter: Counter) -> &AtomicU64 {
+        &self.cells[HEADER + counter as usize]
+    }
+
+    /// Adds to a counter.
+    pub fn add(&self, counter: Counter, n: u64) {
+        self.cell(counter).fetch_add(n, Relaxed);
+    }
+
+    /// Subtracts from a gauge.
+    pub fn sub(&self, counter: Counter, n: u64) {
+        self.cell(counter).fetch_sub(n, Relaxed);
+    }
+
+    /// Sets a gauge.
+    pub fn set(&self, counter: Counter, n: u64) {
+        self.cell(counter).store(n, Relaxed);
+    }
+
+    /// Raises a peak.
+    pub fn raise(&self, counter: Counter, n: u64) {
+        if self.get(counter) < n {
+            self.cell(counter).fetch_max(n, Relaxed);
+        }
+    }
+
+    /// Reads one.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.cell(counter).load(Relaxed)
+    }
+
+    /// Records the time that one fault took to serve.
+    pub fn fault_ns(&self, ns: u64) {
+        self.cells[HEADER + COUNTERS_MAX + bucket(ns)].fetch_add(1, Relaxed);
+    }
+
+    /// A copy of everything.
+    pub fn snapshot(&self) -> Snapshot {
+        let cells: Vec<u64> = self.cells.iter().map(|c| c.load(Relaxed)).collect();
+        Snapshot::from_cells(&cells)
+    }
+
+    /// Sets every event counter to zero and keeps the gauges: what a child of a fork begins with.
+    pub fn restart(&self) {
+        self.cells[HEADER + Counter::PgFault as usize..].iter().for_each(|c| c.store(0, Relaxed));
+        self.init();
+    }
+
+    /// Copies all values of another table: a child of a fork moves to a file of its own.
+    pub fn copy_from(&self, other: &Stats) {
+        self.cells.iter().zip(other.cells.iter()).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    // Values below SUB_BUCKETS have a bucket each; above, the top three bits below the leading one choose.
+    if ns < SUB_BUCKETS as u64 {
+        return ns as usize;
+    }
+    let octave = 63 - ns.leading_zeros() as usize;
+    let sub = (ns >> (octave - 3)) as usize & (SUB_BUCKETS - 1);
+    ((octave - 2) * SUB_BUCKETS + sub).min(HISTOGRAM - 1)
+}
+
+/// Highest value of a bucket.
+fn bucket_top(index: usize) -> u64 {
+    if index < SUB_BUCKETS {
+        return index as u64;
+    }
+    let octave = index / SUB_BUCKETS + 2;
+    let sub = (index % SUB_BUCKETS) as u64;
+    (1 << octave) + ((sub + 1) << (octave - 3)) - 1
+}
+
+/// The statistics of a process at one moment.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Snapshot {
+    /// Process id.
+    pub pid: u32,
+    /// Name of the program.
+    pub name: String,
+    /// Every counter and gauge by name.
+    pub counters: BTreeMap<&'static str, u64>,
+    /// Time to serve a fault, median, in nanoseconds.
+    pub fault_ns_p50: u64,
+    /// Time to serve a fault, 99th percentile, in nanoseconds.
+    pub fault_ns_p99: u64,
+    /// Time spent in faults in total, in nanoseconds (from the histogram, so within an eighth).
+    pub fault_ns_total: u64,
+    #[serde(skip)]
+    histogram: Vec<u64>,
+}
+
+impl Snapshot {
+    /// Reads a statistics file; `None` if it is not one.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Snapshot> {
+        let cells: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|c| u64::from_le_bytes(*c)).collect();
+        (cells.len() >= CELLS && cells[0] == MAGIC).then(|| Snapshot::from_cells(&cells))
+    }
+
+    fn from_cells(cells: &[u64]) -> Snapshot {
+        let name: Vec<u8> = cells[CELL_NAME..CELL_NAME + NAME_CELLS].iter().flat_map(|c| c.to_le_bytes()).collect();
+        let counters = Counter::ALL.iter().map(|c| (c.name(), cells[HEADER + *c as usize])).collect();
+        let histogram = cells[HEADER + COUNTERS_MAX..CELLS].to_vec();
+        let mut snapshot = Snapshot {
+            pid: cells[CELL_PID] as u32,
+            name: String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned(),
+            counters,
+            histogram,
+            ..Snapshot::default()
+        };
+        snapshot.summarise();
+        snapshot
+    }
+
+    fn summarise(&mut self) {
+        self.fault_ns_p50 = self.percentile(50);
+        self.fault_ns_p99 = self.percentile(99);
+        self.fault_ns_total = self.histogram.iter().enumerate().map(|(i, n)| n.saturating_mul(bucket_top(i))).sum();
+    }
+
+    /// Reads one counter.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.counters.get(counter.name()).copied().unwrap_or(0)
+    }
+
+    /// Reads a counter that holds bytes.
+    pub fn bytes(&self, counter: Counter) -> Bytes {
+        Bytes(self.get(counter))
+    }
+
+    fn percentile(&self, percent: u64) -> u64 {
+        let total: u64 = self.histogram.iter().sum();
+        let rank = (total * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        for (i, n) in self.histogram.iter().enumerate() {
+            seen += n;
+            if seen >= rank {
+                return bucket_top(i);
+            }
+        }
+        0
+    }
+
+    /// Adds another process's statistics to these: counters and gauges add up, the histogram is merged.
+    pub fn merge(&mut self, other: &Snapshot) {
+        for (name, value) in &other.counters {
+            *self.counters.entry(name).or_default() += value;
+        }
+        self.histogram.resize(HISTOGRAM, 0);
+        self.histogram.iter_mut().zip(&other.histogram).for_each(|(to, from)| *to += from);
+        self.summarise();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_ordered_and_within_an_eighth() {
+        let mut last = 0;
+        for ns in (0..10_000).chain((10_000..1 << 30).step_by(99_991)) {
+            let b = bucket(ns);
+            assert!(b >= last || ns == 10_000, "{ns}");
+            last = b;
+            assert!(bucket_top(b) >= ns && bucket_top(b) - ns <= ns / 8, "{ns} {}", bucket_top(b));
+        }
+    }
+
+    #[test]
+    fn a_snapshot_survives_its_file_form() {
+        let stats = Stats::anonymous().unwrap();
+        stats.set_name("sort");
+        stats.add(Counter::PgFault, 7);
+        (0..98).for_each(|_| stats.fault_ns(1000));
+        (0..2).for_each(|_| stats.fault_ns(100_000));
+        let bytes: Vec<u8> = stats.cells.iter().flat_map(|c| c.load(Relaxed).to_le_bytes()).collect();
+        let snapshot = Snapshot::from_bytes(&bytes).unwrap();
+        assert_eq!((snapshot.name.as_str(), snapshot.get(Counter::PgFault)), ("sort", 7));
+        assert!(snapshot.fault_ns_p50 >= 1000 && snapshot.fault_ns_p50 < 1125);
+        assert!(snapshot.fault_ns_p99 >= 100_000 && snapshot.fault_ns_p99 < 112_500);
+        assert!(Snapshot::from_bytes(&bytes[8..]).is_none());
+    }
+}

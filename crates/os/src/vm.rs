@@ -1,0 +1,212 @@
+//! Mappings: raw mmap, munmap, mprotect, madvise and process_madvise, by address.
+//!
+//! The functions here are safe to call only in the sense that the engine owns the ranges it names: each
+//! takes addresses, not pointers, and no Rust reference into such a range outlives a call (see [`crate::arena`]
+//! and [`SharedCells`] for the two typed views that hand out references).
+
+use crate::{Errno, PAGE_SIZE};
+use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use syscalls::{Sysno, raw_syscall};
+
+/// Protection of a mapping, the PROT_* bits of mmap(2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Prot(pub u32);
+
+impl Prot {
+    /// No access.
+    pub const NONE: Prot = Prot(0);
+    /// PROT_READ.
+    pub const READ: Prot = Prot(1);
+    /// PROT_READ and PROT_WRITE.
+    pub const READ_WRITE: Prot = Prot(3);
+
+    /// Whether loads are allowed (on x86-64 any access implies it).
+    pub fn readable(self) -> bool {
+        self.0 & 7 != 0
+    }
+
+    /// Whether stores are allowed.
+    pub fn writable(self) -> bool {
+        self.0 & 2 != 0
+    }
+}
+
+fn check(ret: usize) -> Result<usize, Errno> {
+    if ret > -4096isize as usize { Err(Errno::from_raw_os_error(-(ret as isize) as i32)) } else { Ok(ret) }
+}
+
+/// Reserves `len` bytes of address space, aligned to `align` (a power of two), without access and without memory.
+pub fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
+    assert!(align.is_power_of_two() && align >= PAGE_SIZE);
+    let span = len.checked_add(align).ok_or(Errno::NOMEM)?;
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+    let base = unsafe {
+        mm::mmap_anonymous(std::ptr::null_mut(), span, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)?
+    } as usize;
+    let aligned = (base + align - 1) & !(align - 1);
+    if aligned > base {
+        unmap(base..aligned)?;
+    }
+    if base + span > aligned + len {
+        unmap(aligned + len..base + span)?;
+    }
+    Ok(aligned)
+}
+
+/// Maps `len` bytes of private zero memory for the engine's own use (page tables of the engine, not frames):
+/// readable, writable, NORESERVE, no huge pages, touched lazily, never unmapped.
+pub fn map_metadata(len: usize) -> Result<usize, Errno> {
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+    let base = unsafe {
+        mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )?
+    } as usize;
+    advise(base..base + len, libc::MADV_NOHUGEPAGE)?;
+    Ok(base)
+}
+
+/// Maps a fresh private anonymous mapping over `range`, replacing what was there.
+pub fn map_fixed(range: Range<usize>, prot: Prot) -> Result<(), Errno> {
+    // SAFETY: the caller owns the range (a part of the window or of the arena), so nothing of Rust's lives there.
+    unsafe {
+        mm::mmap_anonymous(
+            range.start as *mut _,
+            range.len(),
+            ProtFlags::from_bits_retain(prot.0),
+            MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+        )?;
+    }
+    Ok(())
+}
+
+/// Removes a mapping.
+pub fn unmap(range: Range<usize>) -> Result<(), Errno> {
+    // SAFETY: the caller owns the range; no reference into it outlives this call.
+    unsafe { mm::munmap(range.start as *mut _, range.len()) }
+}
+
+/// Changes the protection of a range.
+pub fn protect(range: Range<usize>, prot: Prot) -> Result<(), Errno> {
+    // SAFETY: the caller owns the range; the engine's own reads of it hold the extent lock that the caller holds.
+    unsafe { mm::mprotect(range.start as *mut _, range.len(), MprotectFlags::from_bits_retain(prot.0)) }
+}
+
+/// madvise(2) with a raw advice value.
+pub fn advise(range: Range<usize>, advice: i32) -> Result<(), Errno> {
+    // SAFETY: madvise reads no memory of ours; advices that drop content are applied to ranges the caller owns.
+    let ret = unsafe { raw_syscall!(Sysno::madvise, range.start, range.len(), advice) };
+    check(ret).map(drop)
+}
+
+/// Drops the pages of many ranges with one TLB flush where the kernel has process_madvise on the own process
+/// (Linux 6.13 and later, PIDFD_SELF since 6.14), else range by range. Returns the number of system calls made.
+pub fn drop_ranges(ranges: &[IoVec]) -> Result<usize, Errno> {
+    const PIDFD_SELF_THREAD_GROUP: isize = -10001;
+    let mut done = 0;
+    let mut calls = 0;
+    for batch in ranges.chunks(1024) {
+        let bytes: usize = batch.iter().map(|v| v.len).sum();
+        if VECTOR_DROP.load(std::sync::atomic::Ordering::Relaxed) {
+            // SAFETY: IoVec has the layout of struct iovec; the ranges belong to the caller, whose pages they drop.
+            let ret = unsafe {
+                raw_syscall!(
+                    Sysno::process_madvise,
+                    PIDFD_SELF_THREAD_GROUP,
+                    batch.as_ptr(),
+                    batch.len(),
+                    libc::MADV_DONTNEED,
+                    0
+                )
+            };
+            calls += 1;
+            match check(ret) {
+                Ok(n) if n == bytes => {
+                    done += batch.len();
+                    continue;
+                }
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => VECTOR_DROP.store(false, std::sync::atomic::Ordering::Relaxed),
+            }
+        }
+        // One range at a time; repeating a range that was already dropped is harmless.
+        for v in batch {
+            advise(v.base..v.base + v.len, libc::MADV_DONTNEED)?;
+            calls += 1;
+            done += 1;
+        }
+    }
+    debug_assert_eq!(done, ranges.len());
+    Ok(calls)
+}
+
+/// Whether [`drop_ranges`] still expects process_madvise to work; cleared at its first refusal.
+static VECTOR_DROP: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(true);
+
+/// Forces [`drop_ranges`] to a call a range, as on kernels without process_madvise for the own process.
+pub fn disable_vector_drop() {
+    VECTOR_DROP.store(false, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// A range in the layout of struct iovec.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct IoVec {
+    /// First byte.
+    pub base: usize,
+    /// Length in bytes.
+    pub len: usize,
+}
+
+/// Memory of atomic cells that lives as long as the process: page words, extent tables, statistics.
+///
+/// Anonymous or a shared mapping of a file; zero at first; touched lazily, so a table over a large window costs
+/// only what is used of it.
+#[derive(Clone, Copy)]
+pub struct SharedCells {
+    cells: &'static [AtomicU64],
+}
+
+impl SharedCells {
+    /// A private table of `len` cells.
+    pub fn anonymous(len: usize) -> Result<SharedCells, Errno> {
+        let base = map_metadata(len * 8)?;
+        // SAFETY: the mapping is len * 8 bytes, page aligned, zeroed (a valid AtomicU64) and never unmapped.
+        Ok(SharedCells { cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) } })
+    }
+
+    /// A table of `len` cells shared with whoever maps the same file; the file must be at least that long.
+    pub fn shared(file: std::os::fd::BorrowedFd<'_>, len: usize) -> Result<SharedCells, Errno> {
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let base = unsafe {
+            mm::mmap(
+                std::ptr::null_mut(),
+                len * 8,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )?
+        } as usize;
+        // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
+        Ok(SharedCells { cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) } })
+    }
+}
+
+impl std::ops::Deref for SharedCells {
+    type Target = [AtomicU64];
+    fn deref(&self) -> &[AtomicU64] {
+        self.cells
+    }
+}
+
+impl std::fmt::Debug for SharedCells {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SharedCells({})", self.cells.len())
+    }
+}
