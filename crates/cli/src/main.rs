@@ -1,1 +1,42 @@
-fn main() {}
+//! The `overspill` command.
+//!
+//! [`args`] reads the command line, [`run`] and [`probe`] are its two subcommands. `run` in the order of its
+//! steps: [`probe`] (may it work here), [`memory`] and [`swap`] (budget and devices), [`preload`] (the library),
+//! [`target`] (the program, with [`script`], [`elf`] and [`privileges`]), [`rundir`] (where statistics are kept), [`env`] (what the library is
+//! told), [`signals`] (waiting), [`report`] (what is said at the end). Every refusal is a [`failure::Failure`].
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod elf;
+mod env;
+mod failure;
+mod memory;
+mod preload;
+mod privileges;
+mod probe;
+mod report;
+mod run;
+mod rundir;
+mod script;
+mod signals;
+mod swap;
+mod target;
+
+use args::Command;
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let result = failure::check_simulation().and_then(|()| match args::parse().command {
+        Command::Run(args) => run::run(args),
+        Command::Probe(args) => probe::run(&args),
+    });
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(Failure { status, sentence }) => {
+            failure::say(&sentence);
+            ExitCode::from(status)
+        }
+    }
+}

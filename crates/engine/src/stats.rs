@@ -220,15 +220,17 @@ impl Stats {
         Snapshot::from_cells(&cells)
     }
 
-    /// Sets every event counter to zero and keeps the gauges: what a child of a fork begins with.
-    pub fn restart(&self) {
+    /// In the child of a fork: moves the table into a file of its own (or private memory), keeps the gauges and
+    /// begins to count events from zero.
+    pub fn restart(&self, file: Option<std::os::fd::BorrowedFd<'_>>) -> Result<(), Errno> {
+        if let Some(file) = file {
+            rustix::fs::ftruncate(file, FILE_BYTES as u64)?;
+        }
+        self.cells.replace_backing(file)?;
         self.cells[HEADER + Counter::PgFault as usize..].iter().for_each(|c| c.store(0, Relaxed));
+        self.set(Counter::ChargedPeakBytes, self.get(Counter::ChargedBytes));
         self.init();
-    }
-
-    /// Copies all values of another table: a child of a fork moves to a file of its own.
-    pub fn copy_from(&self, other: &Stats) {
-        self.cells.iter().zip(other.cells.iter()).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+        Ok(())
     }
 }
 

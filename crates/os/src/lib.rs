@@ -6,8 +6,20 @@
 //!
 //! Bottom up: [`vm`] (mappings), [`uffd`] (userfaultfd), [`arena`] (the memory behind page frames),
 //! [`backing`] (the seam by which pages come and go), [`io`] and [`uring`] (direct I/O), [`codec`] (LZ4),
-//! [`thread`], [`signal`], [`tls`], [`cpu`], [`probe`].
+//! [`thread`], [`signal`], [`stack`], [`tls`], [`probe`]; [`region`] for users of the library.
 
+pub mod arena;
+pub mod backing;
+pub mod codec;
+pub mod io;
+pub mod probe;
+pub mod region;
+pub mod signal;
+pub mod stack;
+pub mod thread;
+pub mod tls;
+pub mod uffd;
+pub mod uring;
 pub mod vm;
 
 /// Size of a page and of a page frame in bytes.
@@ -17,3 +29,17 @@ pub const PAGE_SHIFT: u32 = 12;
 
 /// An error number of the kernel.
 pub type Errno = rustix::io::Errno;
+
+/// Limits that the user's session sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Rlimit;
+
+impl Rlimit {
+    /// Bytes that may be locked into memory; `None` when there is no limit or none that binds this user.
+    pub fn memlock() -> Option<u64> {
+        if rustix::process::geteuid().is_root() {
+            return None;
+        }
+        rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+    }
+}

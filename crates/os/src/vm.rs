@@ -10,6 +10,33 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use syscalls::{Sysno, raw_syscall};
 
+/// madvise(2) values, as the kernel numbers them.
+#[allow(missing_docs)]
+pub mod advice {
+    pub const NORMAL: i32 = 0;
+    pub const WILLNEED: i32 = 3;
+    pub const DONTNEED: i32 = 4;
+    pub const FREE: i32 = 8;
+    pub const DONTFORK: i32 = 10;
+    pub const DOFORK: i32 = 11;
+    pub const MERGEABLE: i32 = 12;
+    pub const NOHUGEPAGE: i32 = 15;
+    pub const DONTDUMP: i32 = 16;
+    pub const DODUMP: i32 = 17;
+    pub const WIPEONFORK: i32 = 18;
+    pub const KEEPONFORK: i32 = 19;
+    pub const COLD: i32 = 20;
+    pub const POPULATE_READ: i32 = 22;
+    pub const POPULATE_WRITE: i32 = 23;
+    pub const DONTNEED_LOCKED: i32 = 24;
+    pub const COLLAPSE: i32 = 25;
+}
+
+/// Drops the pages of a range.
+pub const MADV_DONTNEED: i32 = libc::MADV_DONTNEED;
+/// Keeps a range free of huge pages, which could be moved only as a whole.
+pub const MADV_NOHUGEPAGE: i32 = libc::MADV_NOHUGEPAGE;
+
 /// Protection of a mapping, the PROT_* bits of mmap(2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Prot(pub u32);
@@ -208,5 +235,129 @@ impl std::ops::Deref for SharedCells {
 impl std::fmt::Debug for SharedCells {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "SharedCells({})", self.cells.len())
+    }
+}
+
+/// Copies one page of managed memory. The page is present: moved in, or write-protected under its page lock.
+///
+/// The program may take a protected page back and write to it meanwhile; the copy is then a mixture, which the
+/// caller finds out from the page word and throws away.
+pub fn copy_page(address: usize, out: &mut [u8; PAGE_SIZE]) {
+    debug_assert!(address.is_multiple_of(PAGE_SIZE));
+    // SAFETY: 1. the caller holds the page's extent lock, so the page stays mapped and readable; 2. `out` is one
+    // page of our own; 3. the copy is made by the instruction, outside the language's memory model, so that a
+    // racing write of the program gives mixed bytes and nothing worse.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!(
+            "rep movsq",
+            inout("rcx") PAGE_SIZE / 8 => _,
+            inout("rsi") address => _,
+            inout("rdi") out.as_mut_ptr() => _,
+            options(nostack, preserves_flags)
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for (i, byte) in out.iter_mut().enumerate() {
+        // SAFETY: as above; a volatile byte read per byte.
+        *byte = unsafe { std::ptr::read_volatile((address + i) as *const u8) };
+    }
+}
+
+/// Reads one byte at an address, so that the page is brought in if it is absent.
+pub fn touch(address: usize) {
+    // SAFETY: the caller names mapped, readable memory; the value read is thrown away.
+    unsafe { std::ptr::read_volatile(address as *const u8) };
+}
+
+/// Makes `len` bytes of the calling thread's stack below here present and writable, so that no fault is taken on
+/// it for the next calls. Does nothing harmful on ordinary stacks.
+#[inline(never)]
+pub fn touch_own_stack() {
+    const BYTES: usize = 48 << 10;
+    let mut space = std::mem::MaybeUninit::<[u8; BYTES]>::uninit();
+    for offset in (0..BYTES).step_by(PAGE_SIZE).chain([BYTES - 1]) {
+        // SAFETY: the write is inside the local array.
+        unsafe { std::ptr::write_volatile(space.as_mut_ptr().cast::<u8>().add(offset), 0) };
+    }
+    // The page of the caller's frame too.
+    let here = std::hint::black_box(&space) as *const _ as usize + BYTES;
+    touch(here);
+}
+
+/// An address on the calling thread's stack.
+#[inline(never)]
+pub fn stack_address() -> usize {
+    let local = 0u8;
+    std::hint::black_box(&local) as *const u8 as usize
+}
+
+/// Simulates a write to every page of a range without changing content (MADV_POPULATE_WRITE), which makes pages
+/// that are shared after a fork the process's own.
+pub fn make_exclusive(range: Range<usize>) -> Result<(), Errno> {
+    const MADV_POPULATE_WRITE: i32 = 23;
+    advise(range, MADV_POPULATE_WRITE)
+}
+
+/// Moves the resident pages and the mapping of `old` to `new` (same length, both owned by the caller); `old` stays
+/// mapped and registered, as holes.
+pub fn remap_pages(old: Range<usize>, new: usize) -> Result<(), Errno> {
+    const MREMAP_MAYMOVE: usize = 1;
+    const MREMAP_FIXED: usize = 2;
+    const MREMAP_DONTUNMAP: usize = 4;
+    let flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+    // SAFETY: both ranges are owned by the caller, who holds their extent locks.
+    check(unsafe { raw_syscall!(Sysno::mremap, old.start, old.len(), old.len(), flags, new) }).map(drop)
+}
+
+/// Reads this process's memory past its protection, through /proc/self/mem: for pages under PROT_NONE.
+#[derive(Debug)]
+pub struct ForceReader(std::sync::OnceLock<Option<rustix::fd::OwnedFd>>);
+
+impl ForceReader {
+    /// Opens nothing yet.
+    pub const fn new() -> ForceReader {
+        ForceReader(std::sync::OnceLock::new())
+    }
+
+    /// Copies one page, or says why not. Opened at first use by the thread whose descriptor table is to hold it.
+    pub fn copy_page(&self, address: usize, out: &mut [u8; PAGE_SIZE]) -> Result<(), Errno> {
+        let open = || {
+            use rustix::fs::{Mode, OFlags};
+            rustix::fs::open("/proc/self/mem", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+        };
+        let file = self.0.get_or_init(open).as_ref().ok_or(Errno::ACCESS)?;
+        match rustix::io::pread(file, &mut out[..], address as u64)? {
+            PAGE_SIZE => Ok(()),
+            _ => Err(Errno::FAULT),
+        }
+    }
+}
+
+impl Default for ForceReader {
+    fn default() -> ForceReader {
+        ForceReader::new()
+    }
+}
+
+impl SharedCells {
+    /// Puts a file (or, without one, private memory) behind the same cells; their values stay.
+    ///
+    /// A child of a fork does this, so that it no longer writes into its parent's file.
+    pub fn replace_backing(&self, file: Option<rustix::fd::BorrowedFd<'_>>) -> Result<(), Errno> {
+        use std::sync::atomic::Ordering::Relaxed;
+        let values: Vec<u64> = self.iter().map(|cell| cell.load(Relaxed)).collect();
+        let (base, len) = (self.cells.as_ptr() as usize, self.cells.len() * 8);
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the new mapping covers exactly the old one, page aligned, and holds valid cells (zeros) at every
+        // moment; only this thread of the child exists.
+        unsafe {
+            match file {
+                Some(file) => mm::mmap(base as *mut _, len, access, MapFlags::SHARED | MapFlags::FIXED, file, 0)?,
+                None => mm::mmap_anonymous(base as *mut _, len, access, MapFlags::PRIVATE | MapFlags::FIXED)?,
+            };
+        }
+        self.iter().zip(values).for_each(|(cell, value)| cell.store(value, Relaxed));
+        Ok(())
     }
 }

@@ -1,1 +1,49 @@
-//! The preload library.
+//! The LD_PRELOAD library: it puts an unmodified program's memory on the engine.
+//!
+//! It exports functions of the C library's names, which the loader finds first. The heap is mimalloc, whose mappings
+//! come from this library's own `mmap`; private anonymous mappings become managed memory; everything else is passed
+//! on. Without OVERSPILL_MEMORY in the environment only the allocator changes.
+//!
+//! From the bottom up:
+//!
+//! - [`sys`], [`lock`], [`route`]: system calls and the C library's own functions, a lock, ranges.
+//! - [`heap`]: the internal heap, never managed.
+//! - [`pool`]: the one pool of the process.
+//! - [`map`], [`map_symbols`], [`syscall`]: mappings.
+//! - [`gate`], [`large`], [`alloc`]: the program's heap.
+//! - [`fork`], [`stdio`], [`thread`]: processes and threads.
+//! - [`dma`], [`fds`], [`signals`], [`io`]: what else must be seen or guarded.
+//! - [`config`], [`init`]: the beginning.
+//!
+//! Context: [`overspill_os::tls`] says for each thread whether it runs the program's own code. Only then is anything
+//! managed. Lock order: `FORKING` (fork), the C library's list of streams, the gate, the locks inside it (large
+//! blocks, the engine's), the internal heap's lock.
+//!
+//! Variadic C functions are defined here with their full list of arguments: in the calling conventions of x86-64 and
+//! AArch64 Linux an argument that was not given is an unread register or a readable word of the caller's frame.
+
+mod alloc;
+mod config;
+mod dma;
+mod engine_stub;
+mod fds;
+mod fork;
+mod gate;
+mod heap;
+mod init;
+mod io;
+mod large;
+mod lock;
+mod map;
+mod map_symbols;
+mod pool;
+mod route;
+mod signals;
+mod stdio;
+mod sys;
+mod syscall;
+mod thread;
+
+#[cfg(not(test))]
+#[global_allocator]
+static RUST_HEAP: heap::RustHeap = heap::RustHeap;

@@ -1,0 +1,61 @@
+# Everything that is done with this repository. `make help` lists it.
+
+PREFIX ?= /usr/local
+PYTHON ?= python3
+CARGO ?= cargo
+export CARGO_TARGET_DIR ?= target
+
+RELEASE := $(CARGO_TARGET_DIR)/release
+export OVERSPILL_BIN ?= $(abspath $(RELEASE)/overspill)
+
+.PHONY: build help install uninstall demo test fmt lint doc unit proof proof-quick clean
+
+build: ## Build everything (the default)
+	$(CARGO) build --release --workspace
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: ## Install under PREFIX (default /usr/local; DESTDIR is honoured)
+	@# With sudo, cargo is often out of reach: then what `make` built before is installed.
+	@if command -v $(CARGO) >/dev/null; then $(MAKE) --no-print-directory build; \
+	elif [ ! -x $(RELEASE)/overspill ]; then echo "install: nothing is built: run make first" >&2; exit 1; fi
+	install -D -m 755 $(RELEASE)/overspill $(DESTDIR)$(PREFIX)/bin/overspill
+	install -D -m 755 $(RELEASE)/liboverspill_preload.so $(DESTDIR)$(PREFIX)/lib/overspill/liboverspill_preload.so
+
+uninstall: ## Remove what install put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/overspill $(DESTDIR)$(PREFIX)/lib/overspill/liboverspill_preload.so
+	-rmdir $(DESTDIR)$(PREFIX)/lib/overspill
+
+demo: build ## Sort a file in a fraction of the memory that it takes, and show the statistics
+	demo/demo.sh
+
+test: ## All that CI runs, with one line of counts at the end (under 20 minutes on two cores)
+	@$(PYTHON) tests/proof/steps.py build fmt lint doc unit proof-quick
+
+fmt: ## Check the formatting, where rustfmt exists
+	@if ! $(CARGO) fmt --version >/dev/null 2>&1; then echo "skipped: there is no rustfmt"; \
+	else $(CARGO) fmt --all --check; fi
+
+lint: ## clippy without warnings, where it exists
+	@if ! $(CARGO) clippy --version >/dev/null 2>&1; then echo "skipped: there is no clippy"; \
+	else $(CARGO) clippy --workspace --all-targets -- -D warnings; fi
+
+doc: ## Build the documentation without warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --exclude overspill-cli --no-deps
+	@# The command and the library have the same name: in one folder, one would overwrite the other.
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p overspill-cli --no-deps --target-dir $(CARGO_TARGET_DIR)/doc-command
+
+unit: build ## The tests in Rust, with debug assertions
+	$(CARGO) test --workspace
+
+proof: build ## Real programs in memory cgroups, at full size (as root; takes long)
+	tests/proof/install.sh
+	$(PYTHON) tests/proof/proof.py
+
+proof-quick: build ## The same at a quarter of the size
+	tests/proof/install.sh
+	$(PYTHON) tests/proof/proof.py --quick
+
+clean: ## Remove all that was built
+	$(CARGO) clean

@@ -1,0 +1,297 @@
+//! The command line and the environment variables that stand for its options.
+
+use clap::builder::FalseyValueParser;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use overspill::base::Bytes;
+use overspill::config::{Config, SETTINGS, SwapSpec};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Runs programs in less RAM than they need
+///
+/// overspill is swap as software that you run, not a host that you configure: an unmodified program gets a
+/// budget of RAM, and what does not fit is compressed in RAM or goes to a swap file. It needs no root, no
+/// kernel swap and no change to the program, only userfaultfd (`overspill probe` tells).
+#[derive(Debug, Parser)]
+#[command(name = "overspill", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program with its memory in a budget
+    #[command(long_about = RUN_ABOUT, after_long_help = run_notes())]
+    #[command(override_usage = "overspill run [OPTIONS] -- CMD [ARGS]...")]
+    Run(RunArgs),
+    /// Say what this kernel and user allow, what is used, and what to change to get more
+    ///
+    /// Exit status 0 where `overspill run` works, 1 where it does not.
+    Probe(ProbeArgs),
+}
+
+const RUN_ABOUT: &str = "\
+Run a program with its memory in a budget
+
+The program's heap and private anonymous mappings get --memory bytes of RAM. Pages beyond that are \
+compressed within the budget, and what does not fit there goes to --swap. Everything is checked before \
+the program starts.
+
+  overspill run --memory 2G -- python3 job.py
+  overspill run --memory 512M --swap /scratch:20G --stats -- sort -S 8G big.txt
+  OVERSPILL_MEMORY=1G overspill run -- make test";
+
+/// What each setting means; its values are in [`SETTINGS`].
+const MEANINGS: &[(&str, &str)] = &[
+    ("in", "how stored pages are brought in"),
+    ("out", "how pages are taken out; move refuses pages pinned for DMA"),
+    ("background", "a thread reclaims ahead of need"),
+    ("folio", "most pages that one fault brings in; 1 turns folios off"),
+    ("compressed", "percent of the budget that compressed pages may take; 0 turns the tier off"),
+    ("uring", "swap I/O may use io_uring"),
+    ("vector_drop", "many pages are dropped with one process_madvise"),
+    ("window", "address space reserved for managed memory"),
+];
+
+fn default_value(setting: &str, config: &Config) -> String {
+    let switch = |on| if on { "on" } else { "off" }.to_owned();
+    match setting {
+        "background" => switch(config.background),
+        "folio" => config.folio_max.to_string(),
+        "compressed" => config.compressed_max_percent.to_string(),
+        "uring" => switch(config.uring),
+        "vector_drop" => switch(config.vector_drop),
+        "window" => config.window.to_string(),
+        _ => "auto".to_owned(),
+    }
+}
+
+fn run_notes() -> String {
+    let config = Config::default();
+    let mut notes = String::from("Settings (--set KEY=VALUE):\n");
+    for (name, values) in SETTINGS {
+        let meaning = MEANINGS.iter().find(|(key, _)| key == name).map_or("", |(_, meaning)| meaning);
+        notes += &format!("  {name:<12} {meaning}\n{:15}{values} [default: {}]\n", "", default_value(name, &config));
+    }
+    notes + NOTES
+}
+
+const NOTES: &str = "
+What is managed: the malloc heap (C, C++ and what builds on them) and private anonymous mappings. What is not: \
+thread stacks, file mappings, shared memory, the pages of the program and its libraries. These stay with the \
+kernel and come on top of the budget, as do overspill's own tables (1% or less).
+
+Programs that cannot be run: statically linked ones, set-user-ID ones and ones with file capabilities (the \
+dynamic loader ignores LD_PRELOAD for them), and programs for another architecture.
+
+Each process of the tree has a pool and a budget of its own for now: a program that starts four others may use \
+five budgets. A forked child shares its parent's budget until it execs or exits.
+
+Exit status: that of the program; 128 + N if signal N killed it; 125 if overspill itself failed; 126 if the \
+program cannot be executed, 127 if it was not found; 2 for a mistake on the command line.
+
+Signals TERM, HUP, INT, QUIT, USR1 and USR2 that are sent to overspill are passed on to the program.
+
+Environment: each option has a variable, named with it above; the command line wins. OVERSPILL_PRELOAD names the \
+preload library where it is not found by itself. OVERSPILL_SIMULATE, a facility for tests, takes a list of \
+no-uffd, no-move, no-kernel-faults, no-uring and behaves as on a machine that lacks these.";
+
+/// How faults reach the engine, as the user asks for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum Fault {
+    /// The way that runs every program: thread
+    #[default]
+    Auto,
+    /// A handler thread serves faults: system calls see managed memory as any other
+    Thread,
+    /// The faulting thread serves itself: faster, and needs fewer rights, but a system call that is handed a
+    /// page that is out fails with EFAULT, so only for programs known to bear that
+    Signal,
+}
+
+/// `overspill run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The budget in RAM, such as 512M or 1.5G
+    ///
+    /// It holds resident pages, compressed pages, and pages on their way in or out. Default: three quarters of
+    /// what is available to the job, which is the least of its memory cgroup limits and MemAvailable.
+    #[arg(long, value_name = "SIZE", env = "OVERSPILL_MEMORY", hide_env_values = true, value_parser = parse_memory)]
+    pub memory: Option<Bytes>,
+
+    /// Where pages go that do not fit in the budget; may be given more than once
+    ///
+    /// A directory (a file without a name is made there and is gone with the program), a file or a block device
+    /// (what they hold is OVERWRITTEN), used up to SIZE bytes. Several are used in the order given. Default: the directory
+    /// $TMPDIR, or /var/tmp where that is not set or is memory itself (tmpfs).
+    #[arg(long, value_name = "DIR|FILE[:SIZE]", env = "OVERSPILL_SWAP", hide_env_values = true, value_delimiter = ',')]
+    pub swap: Vec<SwapSpec>,
+
+    /// Use no swap device: what does not fit compressed does not fit
+    #[arg(long, env = "OVERSPILL_NO_SWAP", hide_env_values = true, value_parser = FalseyValueParser::new())]
+    pub no_swap: bool,
+
+    /// How page faults are served
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WAY",
+        env = "OVERSPILL_FAULT",
+        hide_env_values = true,
+        default_value = "auto"
+    )]
+    pub fault: Fault,
+
+    /// Settings of the engine, for measurements; may be given more than once
+    #[arg(
+        long,
+        value_name = "KEY=VALUE[,...]",
+        env = "OVERSPILL_SET",
+        hide_env_values = true,
+        value_parser = parse_settings
+    )]
+    pub set: Vec<String>,
+
+    /// Print statistics to standard error at the end
+    #[arg(long, env = "OVERSPILL_STATS", hide_env_values = true, value_parser = FalseyValueParser::new())]
+    pub stats: bool,
+
+    /// Write statistics to FILE as JSON at the end; /dev/stderr works too
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "OVERSPILL_STATS_JSON",
+        hide_env_values = true,
+        value_parser = parse_file
+    )]
+    pub stats_json: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// `overspill probe`.
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// Print one JSON object instead of sentences
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_memory(text: &str) -> Result<Bytes, String> {
+    let size: Bytes = text.parse().map_err(|bad: overspill::base::BadSize| bad.to_string())?;
+    if size < Config::MEMORY_MIN {
+        return Err(format!("the smallest possible budget is {}", Config::MEMORY_MIN));
+    }
+    Ok(size)
+}
+
+fn parse_settings(list: &str) -> Result<String, String> {
+    Config::default().apply_settings(list).map_err(|bad| bad.to_string())?;
+    Ok(list.to_owned())
+}
+
+fn parse_file(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "-" => Err("name a file, or /dev/stderr".to_owned()),
+        _ => Ok(text.into()),
+    }
+}
+
+/// Reads the command line; on a mistake, or for help, prints and exits as clap does.
+pub fn parse() -> Cli {
+    try_parse(std::env::args_os()).unwrap_or_else(|error| error.exit())
+}
+
+fn try_parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let matches = Cli::command().try_get_matches_from(args)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    if let (Command::Run(run), Some(matches)) = (&mut cli.command, matches.subcommand_matches("run")) {
+        settle_swap(run, matches)?;
+    }
+    Ok(cli)
+}
+
+/// `--swap` and `--no-swap` exclude each other, but the command line wins over the environment: a run inside a
+/// run finds the outer one's choice there.
+fn settle_swap(run: &mut RunArgs, matches: &ArgMatches) -> Result<(), clap::Error> {
+    if run.swap.is_empty() || !run.no_swap {
+        return Ok(());
+    }
+    let by_hand = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+    match (by_hand("swap"), by_hand("no_swap")) {
+        (true, false) => run.no_swap = false,
+        (false, true) => run.swap.clear(),
+        _ => {
+            let message = "--swap and --no-swap exclude each other: give one of them";
+            return Err(Cli::command().error(ErrorKind::ArgumentConflict, message));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(args: &[&str]) -> Result<RunArgs, clap::Error> {
+        let args = ["overspill", "run"].iter().chain(args).map(OsString::from);
+        try_parse(args).map(|cli| match cli.command {
+            Command::Run(run) => run,
+            Command::Probe(_) => unreachable!("the subcommand is run"),
+        })
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_programs_own_options_are_left_alone() {
+        let args = run(&["--memory", "64M", "--", "prog", "--memory", "1", "--", "-x"]).unwrap();
+        assert_eq!(args.memory, Some(Bytes(64 << 20)));
+        assert_eq!(args.command, ["prog", "--memory", "1", "--", "-x"]);
+        assert_eq!(run(&["prog", "--stats"]).unwrap().command, ["prog", "--stats"]);
+        assert!(!run(&["prog", "--stats"]).unwrap().stats);
+    }
+
+    #[test]
+    fn values_are_checked_where_they_are_read() {
+        let refused = |args: &[&str]| run(args).unwrap_err().to_string();
+        assert!(refused(&["--memory", "3M", "--", "x"]).contains("smallest possible budget is 4 MiB"));
+        assert!(refused(&["--memory", "lots", "--", "x"]).contains("'lots' is not a size"));
+        assert!(refused(&["--set", "folio=3", "--", "x"]).contains("folio cannot be '3'"));
+        assert!(refused(&["--swap", "/tmp:9Q", "--", "x"]).contains("not a size"));
+        assert!(refused(&["--stats-json", "-", "--", "x"]).contains("/dev/stderr"));
+        assert!(refused(&["--swap", "/tmp", "--no-swap", "--", "x"]).contains("exclude each other"));
+        assert!(refused(&[]).contains("CMD"));
+    }
+
+    #[test]
+    fn swaps_may_be_repeated_or_listed() {
+        let args = run(&["--swap", "/a:1G,/b", "--swap", "/c", "--", "x"]).unwrap();
+        let specs: Vec<_> = args.swap.iter().map(ToString::to_string).collect();
+        assert_eq!(specs, ["/a:1073741824", "/b", "/c"]);
+    }
+
+    #[test]
+    fn the_help_explains_every_setting_with_its_real_default() {
+        let (help, config) = (run_notes(), Config::default());
+        for (name, values) in SETTINGS {
+            assert!(MEANINGS.iter().any(|(key, _)| key == name), "{name}");
+            let default = default_value(name, &config);
+            assert!(help.contains(&format!("{values} [default: {default}]")), "{name}");
+            // What is shown as the default changes nothing.
+            let mut set = Config::default();
+            set.apply_settings(&format!("{name}={default}")).unwrap();
+            assert_eq!(format!("{set:?}"), format!("{config:?}"), "{name}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What the preload library is told: the settings in canonical form, in the program's environment.
+
+use crate::args::Fault;
+use crate::preload;
+use overspill::base::Bytes;
+use overspill::config::SwapSpec;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// Everything the preload library needs, checked.
+#[derive(Debug)]
+pub struct Settings<'a> {
+    /// The budget.
+    pub memory: Bytes,
+    /// Devices with absolute paths.
+    pub swap: &'a [SwapSpec],
+    /// How faults are served; [`Fault::Auto`] is settled before.
+    pub fault: Fault,
+    /// Settings of the engine, comma separated.
+    pub set: &'a str,
+    /// Where each process keeps its statistics.
+    pub run_dir: &'a Path,
+    /// The preload library.
+    pub library: &'a Path,
+}
+
+impl Settings<'_> {
+    /// Changes to the environment: a value to set, or `None` for a variable to be removed. `ld_preload` is the value
+    /// that LD_PRELOAD has so far.
+    pub fn changes(&self, ld_preload: Option<&OsStr>) -> Vec<(&'static str, Option<OsString>)> {
+        let swap: Vec<_> = self.swap.iter().map(ToString::to_string).collect();
+        let none = swap.is_empty();
+        let fault = match self.fault {
+            Fault::Auto | Fault::Thread => "thread",
+            Fault::Signal => "signal",
+        };
+        vec![
+            ("OVERSPILL_MEMORY", Some(self.memory.0.to_string().into())),
+            ("OVERSPILL_SWAP", (!none).then(|| swap.join(",").into())),
+            ("OVERSPILL_NO_SWAP", none.then(|| "1".into())),
+            ("OVERSPILL_FAULT", Some(fault.into())),
+            ("OVERSPILL_SET", (!self.set.is_empty()).then(|| self.set.into())),
+            ("OVERSPILL_RUN_DIR", Some(self.run_dir.into())),
+            ("LD_PRELOAD", Some(preload::ld_preload(self.library, ld_preload))),
+            // The report is this run's: a run inside it would print a second one, and overwrite the file.
+            ("OVERSPILL_STATS", None),
+            ("OVERSPILL_STATS_JSON", None),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(swap: &[SwapSpec]) -> Settings<'_> {
+        Settings {
+            memory: Bytes(64 << 20),
+            swap,
+            fault: Fault::Auto,
+            set: "",
+            run_dir: Path::new("/run/x"),
+            library: Path::new("/lib/l.so"),
+        }
+    }
+
+    fn value(changes: &[(&str, Option<OsString>)], name: &str) -> Option<String> {
+        let (_, value) = changes.iter().find(|(n, _)| *n == name).expect("named");
+        value.as_ref().map(|v| v.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn settings_are_passed_in_canonical_form() {
+        let swap = ["/a:1K".parse().unwrap(), "/b".parse().unwrap()];
+        let changes =
+            Settings { fault: Fault::Signal, set: "folio=1", ..settings(&swap) }.changes(Some(OsStr::new("/p.so")));
+        assert_eq!(value(&changes, "OVERSPILL_MEMORY").unwrap(), "67108864");
+        assert_eq!(value(&changes, "OVERSPILL_SWAP").unwrap(), "/a:1024,/b");
+        assert_eq!(value(&changes, "OVERSPILL_NO_SWAP"), None);
+        assert_eq!(value(&changes, "OVERSPILL_FAULT").unwrap(), "signal");
+        assert_eq!(value(&changes, "OVERSPILL_SET").unwrap(), "folio=1");
+        assert_eq!(value(&changes, "OVERSPILL_RUN_DIR").unwrap(), "/run/x");
+        assert_eq!(value(&changes, "LD_PRELOAD").unwrap(), "/lib/l.so:/p.so");
+    }
+
+    #[test]
+    fn what_is_not_in_force_is_removed() {
+        let changes = settings(&[]).changes(None);
+        assert_eq!(value(&changes, "OVERSPILL_SWAP"), None);
+        assert_eq!(value(&changes, "OVERSPILL_NO_SWAP").unwrap(), "1");
+        assert_eq!(value(&changes, "OVERSPILL_FAULT").unwrap(), "thread");
+        assert_eq!(value(&changes, "OVERSPILL_SET"), None);
+        assert_eq!(value(&changes, "OVERSPILL_STATS"), None);
+    }
+}

@@ -1,0 +1,252 @@
+//! The statistics of a run as text for people, with the names of /proc/vmstat beside it.
+
+use crate::rundir::Tree;
+use overspill::base::Bytes;
+use overspill::stats::{Counter, Snapshot};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Most processes of a tree that get a line.
+const LINES_MAX: usize = 10;
+
+/// The whole report, each line ended.
+pub fn render(tree: &Tree, elapsed: Duration) -> String {
+    let elapsed = duration(elapsed.as_nanos() as u64);
+    let total = &tree.total;
+    let count = tree.processes.len() as u64 + tree.left_out;
+    match tree.processes.as_slice() {
+        [] => format!("overspill: no statistics, {elapsed}\n"),
+        [process] if count == 1 => {
+            let name = printable(&process.name);
+            format!("overspill: {name} (pid {}), {elapsed}\n", process.pid)
+                + &table(&rows(total, total.get(Counter::BudgetBytes)))
+        }
+        _ => {
+            let mut text = format!("overspill: {} processes, {elapsed}; sums over all of them\n", thousands(count));
+            text += &table(&rows(total, tree.budget()));
+            text + &process_lines(tree)
+        }
+    }
+}
+
+/// One line of the table: what it is, the figure, and the counters it comes from.
+struct Row {
+    label: &'static str,
+    value: String,
+    source: String,
+}
+
+fn rows(total: &Snapshot, budget: u64) -> Vec<Row> {
+    use Counter::*;
+    let mut rows = Vec::new();
+    let mut row = |label, value: String, source: String| rows.push(Row { label, value, source });
+    let raw = |counter: Counter| format!("{} {}", counter.name(), total.get(counter));
+    let pages = |counter: Counter| Bytes::from_pages(total.get(counter)).to_string();
+
+    row("budget of a process", Bytes(budget).to_string(), BudgetBytes.name().to_owned());
+    for (label, counter) in
+        [("peak in use", ChargedPeakBytes), ("peak managed", ManagedPeakBytes), ("metadata", MetadataBytes)]
+    {
+        row(label, total.bytes(counter).to_string(), raw(counter));
+    }
+
+    let (content, stored) = (Bytes::from_pages(total.get(CompressedPages)), total.bytes(CompressedBytes));
+    let ratio = if stored.0 > 0 { format!(" ({:.1}:1)", content.0 as f64 / stored.0 as f64) } else { String::new() };
+    row(
+        "compressed at the end",
+        content.to_string(),
+        format!("{}, {}{ratio}", raw(CompressedPages), raw(CompressedBytes)),
+    );
+    row("same-filled at the end", pages(SameFilledPages), raw(SameFilledPages));
+    row("on device at the end", pages(DevicePages), raw(DevicePages));
+
+    let minor = total.get(PgFault).saturating_sub(total.get(PgMajFault));
+    row("minor faults", thousands(minor), raw(PgFault));
+    row("major faults", thousands(total.get(PgMajFault)), raw(PgMajFault));
+    for (label, counter) in
+        [("to compressed", ZswpOut), ("from compressed", ZswpIn), ("to device", PswpOut), ("from device", PswpIn)]
+    {
+        row(label, pages(counter), raw(counter));
+    }
+    let (p50, p99) = (duration(total.fault_ns_p50), duration(total.fault_ns_p99));
+    row("time in faults", duration(total.fault_ns_total), format!("half within {p50}, 99 % within {p99}"));
+
+    // What is worth a line only when it happened.
+    for (label, counter) in [
+        ("forks", Forks),
+        ("DMA seen", DmaSeen),
+        ("not compressed", CompressRefused),
+        ("failed writes", WriteErrors),
+        ("failed reads", ReadErrors),
+        ("failed faults", FaultErrors),
+        ("left to the kernel", Unmanaged),
+    ] {
+        if total.get(counter) > 0 {
+            let value = if counter == DmaSeen { "yes".to_owned() } else { thousands(total.get(counter)) };
+            row(label, value, raw(counter));
+        }
+    }
+    rows
+}
+
+fn table(rows: &[Row]) -> String {
+    let label_width = rows.iter().map(|row| row.label.len()).max().unwrap_or(0);
+    let value_width = rows.iter().map(|row| row.value.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for Row { label, value, source } in rows {
+        writeln!(text, "  {label:<label_width$}  {value:>value_width$}   {source}").expect("strings take everything");
+    }
+    text
+}
+
+fn process_lines(tree: &Tree) -> String {
+    use Counter::*;
+    let head = ["pid", "name", "faults", "major", "in faults", "peak in use", "peak managed", "on device"];
+    let mut lines = vec![head.map(str::to_owned)];
+    lines.extend(tree.processes.iter().take(LINES_MAX).map(|process| {
+        [
+            process.pid.to_string(),
+            printable(&process.name),
+            thousands(process.get(PgFault)),
+            thousands(process.get(PgMajFault)),
+            duration(process.fault_ns_total),
+            process.bytes(ChargedPeakBytes).to_string(),
+            process.bytes(ManagedPeakBytes).to_string(),
+            Bytes::from_pages(process.get(DevicePages)).to_string(),
+        ]
+    }));
+    let widths: Vec<usize> =
+        (0..head.len()).map(|i| lines.iter().map(|line| line[i].chars().count()).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for line in &lines {
+        text.push(' ');
+        for (i, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            // The name is text and begins its column; the others are figures and end theirs.
+            let padded = if i == 1 { format!(" {cell:<width$}") } else { format!(" {cell:>width$}") };
+            text += &padded;
+            text.push_str(if i + 1 < line.len() { " " } else { "\n" });
+        }
+    }
+    let others = tree.left_out + tree.processes.len().saturating_sub(LINES_MAX) as u64;
+    if others > 0 {
+        writeln!(text, "  and {} with fewer faults", thousands(others)).expect("strings take everything");
+    }
+    text
+}
+
+/// A name from a file that the program could write to, made safe for a terminal.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// 1234567 as 1,234,567.
+fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
+}
+
+/// A time in the unit that leaves one to three digits before the point.
+fn duration(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overspill::stats::Stats;
+
+    fn process(pid: u32, name: &str, counters: &[(Counter, u64)]) -> Snapshot {
+        let stats = Stats::anonymous().unwrap();
+        stats.set_name(name);
+        counters.iter().for_each(|(counter, n)| stats.set(*counter, *n));
+        (0..99).for_each(|_| stats.fault_ns(5_000));
+        stats.fault_ns(1 << 20);
+        let mut snapshot = stats.snapshot();
+        snapshot.pid = pid;
+        snapshot
+    }
+
+    fn tree(processes: Vec<Snapshot>, left_out: u64) -> Tree {
+        let mut total = Snapshot::default();
+        processes.iter().for_each(|p| total.merge(p));
+        Tree { processes, total, left_out }
+    }
+
+    fn typical(pid: u32) -> Snapshot {
+        use Counter::*;
+        let counters = [
+            (BudgetBytes, 256 << 20),
+            (ChargedPeakBytes, 255 << 20),
+            (ManagedPeakBytes, 5 << 28),
+            (CompressedPages, 25_600),
+            (CompressedBytes, 40 << 20),
+            (PgFault, 1_234_567),
+            (PgMajFault, 4_567),
+            (PswpIn, 256),
+        ];
+        process(pid, "python3", &counters)
+    }
+
+    fn line<'a>(text: &'a str, label: &str) -> &'a str {
+        text.lines().find(|line| line.trim_start().starts_with(label)).unwrap_or_else(|| panic!("{label} in\n{text}"))
+    }
+
+    #[test]
+    fn one_process_is_one_aligned_table() {
+        let text = render(&tree(vec![typical(7)], 0), Duration::from_millis(12_345));
+        assert!(text.starts_with("overspill: python3 (pid 7), 12.3 s\n"), "{text}");
+        assert!(line(&text, "budget of a process").contains("256 MiB"));
+        assert!(line(&text, "peak managed").contains("1.2 GiB   managed_peak_bytes 1342177280"));
+        assert!(line(&text, "compressed at the end").contains("100 MiB   zswap_stored_pages 25600"));
+        assert!(line(&text, "compressed at the end").ends_with("(2.5:1)"));
+        assert!(line(&text, "minor faults").contains("1,230,000   pgfault 1234567"));
+        assert!(line(&text, "from device").contains("1 MiB   pswpin 256"));
+        assert!(line(&text, "time in faults").contains("half within 5.1 us"), "{text}");
+        // The figures end in one column.
+        let ends: Vec<_> = text.lines().skip(1).map(|l| l.rfind("   ").unwrap()).collect();
+        assert!(ends.windows(2).all(|w| w[0] == w[1]), "{text}");
+        for absent in ["forks", "DMA", "failed", "not compressed", "processes"] {
+            assert!(!text.contains(absent), "{absent} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_went_wrong_gets_a_line() {
+        let text = render(
+            &tree(vec![process(1, "x", &[(Counter::WriteErrors, 3), (Counter::DmaSeen, 1)])], 0),
+            Duration::ZERO,
+        );
+        assert!(line(&text, "failed writes").contains("3   swap_write_errors 3"));
+        assert!(line(&text, "DMA seen").contains("yes"));
+    }
+
+    #[test]
+    fn a_tree_is_a_total_and_a_line_for_the_first_ten() {
+        let processes: Vec<_> = (100..112).map(typical).collect();
+        let text = render(&tree(processes, 5), Duration::from_secs(1));
+        assert!(text.starts_with("overspill: 17 processes, 1.0 s; sums over all of them\n"), "{text}");
+        assert!(line(&text, "budget of a process").contains("256 MiB"));
+        assert!(line(&text, "major faults").contains("54,804"));
+        assert!(line(&text, "100").contains("python3"));
+        assert!(text.contains("\n  109  ") && !text.contains("\n  110  "));
+        assert!(text.ends_with("  and 7 with fewer faults\n"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_said_as_nothing() {
+        assert_eq!(render(&Tree::default(), Duration::from_nanos(10)), "overspill: no statistics, 10 ns\n");
+    }
+
+    #[test]
+    fn figures_have_human_units() {
+        assert_eq!([0, 12, 999, 1000, 1234567].map(thousands), ["0", "12", "999", "1,000", "1,234,567"]);
+        assert_eq!([999, 1_500, 2_000_000, 61_500_000_000].map(duration), ["999 ns", "1.5 us", "2.0 ms", "61.5 s"]);
+        assert_eq!(printable("a\x1b[31m"), "a?[31m");
+    }
+}

@@ -1,0 +1,217 @@
+//! `overspill run`: everything checked, the program started, waited for, and reported on.
+
+use crate::args::{Fault, RunArgs};
+use crate::env::Settings;
+use crate::failure::{Failure, say};
+use crate::memory::Limits;
+use crate::rundir::{RunDir, Tree};
+use crate::signals::Signals;
+use crate::{preload, probe, report, swap, target};
+use overspill::base::Bytes;
+use overspill::config::{Config, SwapSpec};
+use rustix::process::{Pid, Resource, getrlimit};
+use std::env::var_os;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// How often the statistics of ended processes are taken in. Rarely: each time wakes a core that may be idle.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// Added to the number of the signal that killed the program, as shells do.
+const KILLED_BY: i32 = 128;
+
+/// Runs the subcommand; returns the exit status.
+pub fn run(args: RunArgs) -> Result<u8, Failure> {
+    // 1. Everything that can be refused is refused before the program starts.
+    probe::requirement(&overspill_os::probe::probe(), args.fault).map_err(Failure::own)?;
+    let memory = budget(args.memory, Limits::read())?;
+    let swap = devices(&args)?;
+    let set = args.set.join(",");
+    check_address_space(&set, getrlimit(Resource::As).current)?;
+    let executable = std::env::current_exe().map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
+    let library = preload::find(var_os("OVERSPILL_PRELOAD"), &executable)?;
+    let program = target::check(&args.command, &library)?;
+    let json = args.stats_json.as_deref().map(StatsFile::create).transpose()?;
+
+    // 2. A directory for the statistics, removed however this ends.
+    let mut run_dir = RunDir::create(var_os("XDG_RUNTIME_DIR"))?;
+    let settings = Settings {
+        memory,
+        swap: &swap,
+        fault: if args.fault == Fault::Signal { Fault::Signal } else { Fault::Thread },
+        set: &set,
+        run_dir: run_dir.path(),
+        library: &library.path,
+    };
+    let mut command = Command::new(&program);
+    command.arg0(&args.command[0]).args(&args.command[1..]);
+    for (name, value) in settings.changes(var_os("LD_PRELOAD").as_deref()) {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+
+    // 3. The program runs; signals are caught first, so that none is lost on the way.
+    let mut signals = Signals::catch().map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
+    let start = Instant::now();
+    let mut child = command.spawn().map_err(|error| cannot_start(&program, &error))?;
+    let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
+    let waited = signals.wait(pid, SWEEP_INTERVAL, || run_dir.sweep()).and_then(|()| child.wait());
+    let status = waited.map_err(|error| Failure::own(format!("cannot wait for the program: {error}")))?;
+
+    // 4. What there is to say about it.
+    let tree = run_dir.finish();
+    if tree.is_empty() {
+        let (program, library) = (program.display(), library.path.display());
+        say(&format!(
+            "'{program}' ran without overspill, its memory unmanaged: the dynamic loader did not start {library}"
+        ));
+    }
+    if args.stats {
+        // As in `say`: a standard error that is closed or full is no reason to stop.
+        let _ = io::stderr().write_all(report::render(&tree, start.elapsed()).as_bytes());
+    }
+    if let Some(json) = json {
+        json.write(&tree)?;
+    }
+    Ok(exit_status(status))
+}
+
+fn budget(asked: Option<Bytes>, limits: Limits) -> Result<Bytes, Failure> {
+    if let (Some(asked), Some(cgroup)) = (asked, limits.cgroup)
+        && asked > cgroup
+    {
+        say(&format!(
+            "the budget of {asked} is above the memory cgroup's limit of {cgroup}, which may kill the program"
+        ));
+    }
+    match asked.or_else(|| limits.default_budget()) {
+        Some(memory) if memory >= Config::MEMORY_MIN => Ok(memory),
+        Some(memory) => Err(Failure::own(format!(
+            "three quarters of the memory available to this job are {memory}, and the smallest possible budget is {}: \
+             raise the limit of its memory cgroup",
+            Config::MEMORY_MIN
+        ))),
+        None => Err(Failure::own("cannot read how much memory is available: give a budget with --memory")),
+    }
+}
+
+fn devices(args: &RunArgs) -> Result<Vec<SwapSpec>, Failure> {
+    if args.no_swap {
+        return Ok(Vec::new());
+    }
+    if !args.swap.is_empty() {
+        return args.swap.iter().map(swap::check).collect();
+    }
+    match swap::default_directory(var_os("TMPDIR")) {
+        Some(dir) => Ok(vec![swap::check(&SwapSpec { path: dir, size: None })?]),
+        None => {
+            say("neither $TMPDIR nor /var/tmp is a writable directory on a disk, so memory is only compressed: \
+                 name one with --swap, or say --no-swap");
+            Ok(Vec::new())
+        }
+    }
+}
+
+/// The window of managed addresses must fit under the limit of the shell's `ulimit -v`.
+fn check_address_space(set: &str, limit: Option<u64>) -> Result<(), Failure> {
+    let mut config = Config::default();
+    config.apply_settings(set).map_err(|bad| Failure::usage(bad.to_string()))?;
+    match limit {
+        Some(limit) if limit < config.window.0 => Err(Failure::own(format!(
+            "the address-space limit of {} is below the {} that managed memory reserves: raise it with ulimit -v unlimited, \
+             or reserve less with --set window=SIZE",
+            Bytes(limit),
+            config.window
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn cannot_start(program: &Path, error: &io::Error) -> Failure {
+    let program = program.display();
+    let sentence = format!("cannot start '{program}': {error}");
+    match error.kind() {
+        ErrorKind::NotFound => Failure::not_found(sentence),
+        // EACCES, ENOEXEC, ELOOP, ETXTBSY: the file is there, and exec refuses it.
+        _ if [13, 8, 40, 26].contains(&error.raw_os_error().unwrap_or(0)) => Failure::not_executable(sentence),
+        _ => Failure::own(sentence),
+    }
+}
+
+fn exit_status(status: ExitStatus) -> u8 {
+    let status = status.code().or_else(|| status.signal().map(|signal| KILLED_BY + signal));
+    status.map_or(crate::failure::OWN, |status| status as u8)
+}
+
+/// Where `--stats-json` goes, opened before the program starts.
+#[derive(Debug)]
+enum StatsFile {
+    StandardError,
+    File(File, String),
+}
+
+impl StatsFile {
+    fn create(path: &Path) -> Result<StatsFile, Failure> {
+        // Opening /dev/stderr would fail where it is a socket, and truncate where it is a file.
+        if path == Path::new("/dev/stderr") {
+            return Ok(StatsFile::StandardError);
+        }
+        let name = path.display().to_string();
+        match File::create(path) {
+            Ok(file) => Ok(StatsFile::File(file, name)),
+            Err(error) => Err(Failure::own(format!("cannot write statistics to '{name}': {error}"))),
+        }
+    }
+
+    fn write(self, tree: &Tree) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(tree).expect("counters are numbers and names") + "\n";
+        let (written, name) = match self {
+            StatsFile::StandardError => (io::stderr().write_all(text.as_bytes()), "/dev/stderr".to_owned()),
+            StatsFile::File(mut file, name) => (file.write_all(text.as_bytes()), name),
+        };
+        written.map_err(|error| Failure::own(format!("cannot write statistics to '{name}': {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, OWN};
+
+    #[test]
+    fn exit_statuses_are_those_of_shells() {
+        assert_eq!(exit_status(ExitStatus::from_raw(0)), 0);
+        assert_eq!(exit_status(ExitStatus::from_raw(7 << 8)), 7);
+        assert_eq!(exit_status(ExitStatus::from_raw(15)), 143);
+        assert_eq!(exit_status(ExitStatus::from_raw(11 | 0x80)), 139, "with a core dump");
+    }
+
+    #[test]
+    fn refusals_of_exec_have_their_status() {
+        let status = |errno| cannot_start(Path::new("/x"), &io::Error::from_raw_os_error(errno)).status;
+        assert_eq!((status(2), status(13), status(8), status(11)), (NOT_FOUND, NOT_EXECUTABLE, NOT_EXECUTABLE, OWN));
+    }
+
+    #[test]
+    fn the_budget_is_what_was_asked_for_or_three_quarters() {
+        let limits = Limits { cgroup: Some(Bytes(8 << 20)), available: Some(Bytes(1 << 30)) };
+        assert_eq!(budget(Some(Bytes(64 << 20)), limits), Ok(Bytes(64 << 20)));
+        assert_eq!(budget(None, limits), Ok(Bytes(6 << 20)));
+        let small = Limits { cgroup: Some(Bytes(4 << 20)), ..limits };
+        assert!(budget(None, small).unwrap_err().sentence.contains("smallest possible budget is 4 MiB"));
+        assert!(budget(None, Limits::default()).unwrap_err().sentence.contains("--memory"));
+    }
+
+    #[test]
+    fn the_window_must_fit_in_the_address_space() {
+        assert_eq!(check_address_space("", None), Ok(()));
+        let refusal = check_address_space("", Some(1 << 35)).unwrap_err();
+        assert!(refusal.status == OWN && refusal.sentence.contains("below the 1 TiB"), "{}", refusal.sentence);
+        assert_eq!(check_address_space("window=16G", Some(1 << 35)), Ok(()));
+    }
+}

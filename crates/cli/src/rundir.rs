@@ -1,0 +1,213 @@
+//! The directory in which the processes of a run keep their statistics, one file `stats.<pid>` each.
+//!
+//! A long run starts more processes than it is good to keep files of: [`RunDir::sweep`] takes in the files of
+//! those that have ended. The directory is removed when [`RunDir`] goes; processes that outlive the run keep
+//! their mapping of a file without a name.
+
+use crate::failure::Failure;
+use overspill::stats::{Counter, Snapshot};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Most processes kept one by one; the others only count in the total. About 6 KiB each.
+const PROCESSES_MAX: usize = 1000;
+
+/// A private directory for one run.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    /// Processes that have ended and whose files are taken in.
+    ended: Vec<Snapshot>,
+    /// Processes that are not kept one by one.
+    rest: Snapshot,
+    rest_count: u64,
+}
+
+/// The statistics of a process tree.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct Tree {
+    /// Each process, the one with most faults first.
+    pub processes: Vec<Snapshot>,
+    /// All of them added up, those left out included.
+    pub total: Snapshot,
+    /// Processes beyond the number that is kept one by one.
+    pub left_out: u64,
+}
+
+impl RunDir {
+    /// Makes the directory under `$XDG_RUNTIME_DIR`, or the directory for temporary files where that is not usable.
+    pub fn create(runtime_dir: Option<OsString>) -> Result<RunDir, Failure> {
+        let runtime_dir = runtime_dir.map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let temp_dir = std::env::temp_dir();
+        let mut refusal = None;
+        for parent in runtime_dir.into_iter().chain([temp_dir]) {
+            match create_in(&parent) {
+                Ok(path) => {
+                    return Ok(RunDir { path, ended: Vec::new(), rest: Snapshot::default(), rest_count: 0 });
+                }
+                Err(error) => refusal = Some((parent, error)),
+            }
+        }
+        let (parent, error) = refusal.expect("at least one directory was tried");
+        let parent = parent.display();
+        Err(Failure::own(format!(
+            "cannot make a directory in '{parent}' ({error}): set TMPDIR to a writable directory"
+        )))
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes in and removes the files of processes that have ended.
+    pub fn sweep(&mut self) {
+        for (path, pid) in self.files() {
+            if Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH)) {
+                self.take_in(&path);
+                // A file that cannot be removed is taken in twice at worst; it never can on a sane file system.
+                let _ = fs::remove_file(&path);
+            }
+        }
+    }
+
+    /// Everything known about the tree, living processes included.
+    pub fn finish(mut self) -> Tree {
+        for (path, _) in self.files() {
+            self.take_in(&path);
+        }
+        self.trim(PROCESSES_MAX);
+        let mut tree = Tree {
+            processes: std::mem::take(&mut self.ended),
+            total: std::mem::take(&mut self.rest),
+            left_out: self.rest_count,
+        };
+        tree.processes.iter().for_each(|process| tree.total.merge(process));
+        tree.total.name = "total".to_owned();
+        tree
+    }
+
+    fn files(&self) -> Vec<(PathBuf, i32)> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let pid = |entry: &fs::DirEntry| entry.file_name().to_str()?.strip_prefix("stats.")?.parse().ok();
+        entries.filter_map(|entry| pid(&entry).map(|pid| (entry.path(), pid))).collect()
+    }
+
+    fn take_in(&mut self, path: &Path) {
+        let Some(snapshot) = fs::read(path).ok().and_then(|bytes| Snapshot::from_bytes(&bytes)) else { return };
+        self.ended.push(snapshot);
+        if self.ended.len() >= 2 * PROCESSES_MAX {
+            self.trim(PROCESSES_MAX);
+        }
+    }
+
+    /// Keeps the processes with most faults, in that order.
+    fn trim(&mut self, keep: usize) {
+        self.ended.sort_by_key(|process| std::cmp::Reverse(process.get(Counter::PgFault)));
+        for process in self.ended.drain(keep.min(self.ended.len())..) {
+            self.rest.merge(&process);
+            self.rest_count += 1;
+        }
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        // A process that outlives the run may make a file just now: then the directory is not empty at first.
+        for _ in 0..3 {
+            match fs::remove_dir_all(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+fn create_in(parent: &Path) -> io::Result<PathBuf> {
+    let mut random = [0; 8];
+    getrandom(&mut random, GetRandomFlags::empty())?;
+    let name = format!("overspill-{}-{:016x}", std::process::id(), u64::from_ne_bytes(random));
+    let path = std::path::absolute(parent)?.join(name);
+    DirBuilder::new().mode(0o700).create(&path)?;
+    Ok(path)
+}
+
+impl Tree {
+    /// Whether no process kept statistics: the preload library ran nowhere.
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// The budget of a process: they all have the same.
+    pub fn budget(&self) -> u64 {
+        let budgets = self.processes.iter().map(|process| process.get(Counter::BudgetBytes));
+        budgets.max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overspill::stats::Stats;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A number that no process has: beyond the kernel's largest (PID_MAX_LIMIT, 2^22).
+    const NOBODY: i32 = (1 << 22) + 1;
+
+    fn keep(dir: &RunDir, pid: i32, faults: u64) -> PathBuf {
+        let path = dir.path().join(format!("stats.{pid}"));
+        let file = fs::OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
+        let stats = Stats::in_file(std::os::fd::AsFd::as_fd(&file)).unwrap();
+        stats.set_name("prog");
+        stats.add(Counter::PgFault, faults);
+        path
+    }
+
+    #[test]
+    fn the_directory_is_private_and_goes_with_the_run() {
+        let dir = RunDir::create(Some("relative".into())).unwrap();
+        let path = dir.path().to_owned();
+        assert!(path.starts_with(std::env::temp_dir()));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        keep(&dir, NOBODY, 1);
+        drop(dir);
+        assert!(!path.exists());
+        let nested = RunDir::create(Some("/no/such/place".into())).unwrap();
+        assert!(nested.path().starts_with(std::env::temp_dir()));
+    }
+
+    #[test]
+    fn ended_processes_are_taken_in_once() {
+        let mut dir = RunDir::create(None).unwrap();
+        let ended = keep(&dir, NOBODY, 5);
+        let alive = keep(&dir, std::process::id() as i32, 7);
+        fs::write(dir.path().join("stats.x"), "").unwrap();
+        fs::write(dir.path().join(format!("stats.{}", NOBODY + 1)), "no statistics").unwrap();
+        dir.sweep();
+        dir.sweep();
+        assert!(!ended.exists() && alive.exists());
+        let tree = dir.finish();
+        let faults: Vec<_> = tree.processes.iter().map(|p| p.get(Counter::PgFault)).collect();
+        assert_eq!((faults, tree.total.get(Counter::PgFault), tree.left_out), (vec![7, 5], 12, 0));
+        assert!(!tree.is_empty());
+    }
+
+    #[test]
+    fn only_so_many_are_kept_but_all_are_counted() {
+        let mut dir = RunDir::create(None).unwrap();
+        let path = keep(&dir, NOBODY, 2);
+        for _ in 0..2 * PROCESSES_MAX + 10 {
+            dir.take_in(&path);
+        }
+        fs::remove_file(path).unwrap();
+        let tree = dir.finish();
+        assert_eq!((tree.processes.len(), tree.left_out), (PROCESSES_MAX, PROCESSES_MAX as u64 + 10));
+        assert_eq!(tree.total.get(Counter::PgFault), 2 * (2 * PROCESSES_MAX as u64 + 10));
+    }
+}

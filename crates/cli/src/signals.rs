@@ -1,0 +1,86 @@
+//! Waiting for the program, with the signals that are sent to overspill passed on to it.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+const FORWARDED: [i32; 6] = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2];
+
+/// The signals in question, caught from [`Signals::catch`] on.
+#[derive(Debug)]
+pub struct Signals {
+    delivery: SignalDelivery<UnixStream, WithOrigin>,
+}
+
+impl Signals {
+    /// Begins to catch signals; done before the program starts, so that none is lost. A signal that is ignored stays
+    /// so, for overspill and for the program: nohup(1) and background jobs of shells rely on that.
+    pub fn catch() -> io::Result<Signals> {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = ignored_signals(&status);
+        let caught = FORWARDED.into_iter().filter(|signal| ignored & 1 << (signal - 1) == 0);
+        let (read, write) = UnixStream::pair()?;
+        write.set_nonblocking(true)?;
+        Ok(Signals {
+            delivery: SignalDelivery::with_pipe(read, write, WithOrigin::default(), caught.chain([SIGCHLD]))?,
+        })
+    }
+
+    /// Waits until the child has ended, without reaping it: its number stays its own while signals go to it. Calls
+    /// `tick` every `interval`.
+    pub fn wait(&mut self, child: Pid, interval: Duration, mut tick: impl FnMut()) -> io::Result<()> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let timeout = Timespec { tv_sec: interval.as_secs() as i64, tv_nsec: interval.subsec_nanos().into() };
+        loop {
+            for origin in self.delivery.pending() {
+                if is_forwarded(&origin)
+                    && let Some(signal) = Signal::from_named_raw(origin.signal)
+                {
+                    // The child may have ended or changed its user: then there is nobody to be told.
+                    let _ = kill_process(child, signal);
+                }
+            }
+            if waitid(WaitId::Pid(child), options)?.is_some() {
+                return Ok(());
+            }
+            match poll(&mut [PollFd::new(self.delivery.get_read(), PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => tick(),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// The terminal sends its signals to the whole process group: the program has them already.
+fn is_forwarded(origin: &Origin) -> bool {
+    let from_terminal = origin.cause == Cause::Kernel && matches!(origin.signal, SIGINT | SIGQUIT);
+    origin.signal != SIGCHLD && !from_terminal
+}
+
+/// The mask of ignored signals in the text of /proc/self/status.
+fn ignored_signals(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_of_ignored_signals_is_read() {
+        assert_eq!(ignored_signals("SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n"), 0x1001);
+        assert_eq!(ignored_signals(""), 0);
+        // The runtime of Rust ignores SIGPIPE, number 13.
+        assert_ne!(ignored_signals(&fs::read_to_string("/proc/self/status").unwrap()) & 1 << 12, 0);
+    }
+}

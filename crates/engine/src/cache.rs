@@ -1,0 +1,168 @@
+//! The swap cache: pages that were unmapped but are still whole, in frames of the arena.
+//!
+//! A page here was passed by the first hand of the clock (moved out, uncompressed). A touch brings it back as a
+//! minor fault; what the second hand still finds here, oldest first, is compressed or written. The order is a
+//! doubly linked list over the frames, so that a touched page leaves it at once.
+//!
+//! Lock: one over the list; nothing else is taken under it.
+
+use crate::base::{FrameId, PageIndex};
+use crate::stats::{Counter, Stats};
+use crate::sync::lock;
+use std::sync::Mutex;
+
+/// No frame: the end of the list.
+const NONE: u32 = u32::MAX;
+/// No page: the frame is not in the list.
+const NOBODY: PageIndex = PageIndex(usize::MAX);
+
+#[derive(Clone, Copy)]
+struct Link {
+    older: u32,
+    newer: u32,
+    owner: PageIndex,
+}
+
+struct List {
+    links: Vec<Link>,
+    oldest: u32,
+    newest: u32,
+    len: usize,
+}
+
+/// The pages of the swap cache by age.
+pub struct SwapCache {
+    list: Mutex<List>,
+    stats: Stats,
+}
+
+impl SwapCache {
+    /// For an arena of `frames` frames (16 bytes each).
+    pub fn new(frames: usize, stats: Stats) -> SwapCache {
+        let links = vec![Link { older: NONE, newer: NONE, owner: NOBODY }; frames];
+        SwapCache { list: Mutex::new(List { links, oldest: NONE, newest: NONE, len: 0 }), stats }
+    }
+
+    /// Number of pages.
+    pub fn len(&self) -> usize {
+        self.stats.get(Counter::SwapCachePages) as usize
+    }
+
+    /// Adds pages as the newest: pages `first..first + count` in frames `frame..`.
+    pub fn add_run(&self, first: PageIndex, frame: FrameId, count: usize) {
+        let mut list = lock(&self.list);
+        for i in 0..count as u32 {
+            list.push(frame.0 + i, PageIndex(first.0 + i as usize));
+        }
+        self.stats.set(Counter::SwapCachePages, list.len as u64);
+    }
+
+    /// Takes a page out that was touched or given up. The caller holds its page lock.
+    pub fn remove(&self, frame: FrameId) {
+        let mut list = lock(&self.list);
+        list.unlink(frame.0);
+        self.stats.set(Counter::SwapCachePages, list.len as u64);
+    }
+
+    /// The page of a frame has moved to another address.
+    pub fn change_owner(&self, frame: FrameId, page: PageIndex) {
+        lock(&self.list).links[frame.0 as usize].owner = page;
+    }
+
+    /// Copies out the oldest pages, oldest first, without taking them out: the caller locks each page, looks
+    /// whether it is still in that frame, and removes it. Returns how many.
+    pub fn oldest(&self, out: &mut [(PageIndex, FrameId)]) -> usize {
+        let list = lock(&self.list);
+        let mut at = list.oldest;
+        let mut count = 0;
+        while at != NONE && count < out.len() {
+            let link = list.links[at as usize];
+            out[count] = (link.owner, FrameId(at));
+            count += 1;
+            at = link.newer;
+        }
+        count
+    }
+
+    /// Makes a page the newest again, if it is still here: it must not be stored now.
+    pub fn rotate(&self, page: PageIndex, frame: FrameId) {
+        let mut list = lock(&self.list);
+        if list.links[frame.0 as usize].owner == page {
+            list.unlink(frame.0);
+            list.push(frame.0, page);
+        }
+    }
+}
+
+impl List {
+    fn push(&mut self, frame: u32, owner: PageIndex) {
+        self.links[frame as usize] = Link { older: self.newest, newer: NONE, owner };
+        match self.newest {
+            NONE => self.oldest = frame,
+            newest => self.links[newest as usize].newer = frame,
+        }
+        self.newest = frame;
+        self.len += 1;
+    }
+
+    fn unlink(&mut self, frame: u32) {
+        let Link { older, newer, owner } = self.links[frame as usize];
+        assert_ne!(owner, NOBODY, "frame {frame} is not in the swap cache");
+        self.links[frame as usize].owner = NOBODY;
+        match older {
+            NONE => self.oldest = newer,
+            older => self.links[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => self.links[newer as usize].older = older,
+        }
+        self.len -= 1;
+    }
+}
+
+impl std::fmt::Debug for SwapCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SwapCache({} pages)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        #[test]
+        fn the_list_is_a_queue_with_removal(ops in proptest::collection::vec((0..3u8, 0..16u32), 1..200)) {
+            let cache = SwapCache::new(16, Stats::anonymous().unwrap());
+            let mut model: VecDeque<u32> = VecDeque::new();
+            for (op, frame) in ops {
+                let at = model.iter().position(|f| *f == frame);
+                match (op, at) {
+                    (0, None) => {
+                        cache.add_run(PageIndex(frame as usize + 100), FrameId(frame), 1);
+                        model.push_back(frame);
+                    }
+                    (1, Some(at)) => {
+                        cache.remove(FrameId(frame));
+                        model.remove(at);
+                    }
+                    (2, Some(at)) => {
+                        cache.rotate(PageIndex(frame as usize + 100), FrameId(frame));
+                        model.remove(at);
+                        model.push_back(frame);
+                    }
+                    (2, None) => cache.rotate(PageIndex(frame as usize + 100), FrameId(frame)),
+                    _ => {}
+                }
+                let mut out = [(PageIndex(0), FrameId(0)); 16];
+                let count = cache.oldest(&mut out);
+                let expect: Vec<_> = model.iter().map(|f| (PageIndex(*f as usize + 100), FrameId(*f))).collect();
+                prop_assert_eq!(&out[..count], &expect[..]);
+                prop_assert_eq!(cache.len(), expect.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! How faults and background work reach the engine: the handler thread, the SIGBUS handler, the background thread.
+//!
+//! Thread delivery: one handler thread reads the userfaultfd. It never waits for a page that somebody else owns,
+//! because that owner may itself wait for a fault: such events are set aside and served again. A thread of the
+//! program that needs the userfaultfd (to register a range) puts a request into the mailbox and touches the
+//! doorbell page; the fault is the call, its end the return.
+//!
+//! Signal delivery: the faulting thread serves itself, with all signals blocked.
+
+use crate::base::PageIndex;
+use crate::config::Delivery;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::fault::Served;
+use crate::frames::zeros;
+use crate::reclaim::Reclaimer;
+use crate::stats::Counter;
+use crate::sync::{Backoff, lock};
+use overspill_os::backing::Backing;
+use overspill_os::signal::{Blocked, Outcome, SignalFaults};
+use overspill_os::uffd::FaultEvent;
+use overspill_os::{Errno, PAGE_SIZE, thread, vm};
+use std::ops::Range;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Events set aside because their page was somebody else's. One for each thread that waits; more are woken and fault
+/// again, which costs them time and nothing else.
+const ASIDE_MAX: usize = 256;
+/// Sleep of the background thread without a kick: a bound on the harm of a lost one.
+const NAP_MS: u64 = 100;
+/// Pages freed by one round of background reclaim, between two looks at the gate and the watermarks.
+const ROUND_PAGES: usize = 256;
+
+/// A request to the handler thread.
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    /// Register a range, given by its first address and its length.
+    Register(usize, usize),
+    /// End.
+    Stop,
+}
+
+/// One request at a time, and its answer.
+#[derive(Default, Debug)]
+pub(crate) struct Mailbox {
+    caller: Mutex<()>,
+    request: Mutex<Option<Request>>,
+    answer: Mutex<Option<Result<(), Errno>>>,
+}
+
+impl Engine {
+    /// Registers a range with the userfaultfd, from a thread of the program.
+    pub(crate) fn register_range(&self, range: Range<usize>) -> Result<(), Errno> {
+        match self.config.delivery {
+            Delivery::Signal => self.frames.backing.register(range),
+            Delivery::Thread => self.call_handler(Request::Register(range.start, range.len())),
+        }
+    }
+
+    fn call_handler(&self, request: Request) -> Result<(), Errno> {
+        let _caller = lock(&self.mailbox.caller);
+        *lock(&self.mailbox.request) = Some(request);
+        let bell = self.window().start;
+        vm::touch(bell);
+        // The doorbell page is there now; take it away for the next caller.
+        vm::advise(bell..bell + PAGE_SIZE, vm::MADV_DONTNEED)?;
+        lock(&self.mailbox.answer).take().unwrap_or(Ok(()))
+    }
+
+    fn answer_doorbell(&self) {
+        if let Some(request) = lock(&self.mailbox.request).take() {
+            let answer = match request {
+                Request::Register(start, len) => self.frames.backing.register(start..start + len),
+                Request::Stop => {
+                    self.stop.store(true, Release);
+                    Ok(())
+                }
+            };
+            *lock(&self.mailbox.answer) = Some(answer);
+        }
+        let bell = self.window().start;
+        self.frames.backing.install(bell, zeros(1));
+        let _ = self.frames.backing.wake(bell..bell + PAGE_SIZE);
+    }
+
+    /// Ends the handler thread of a pool that is given up.
+    pub(crate) fn stop_threads(&self) {
+        self.stop.store(true, Release);
+        self.kick_background();
+        if self.config.delivery == Delivery::Thread {
+            let _ = self.call_handler(Request::Stop);
+        }
+    }
+
+    /// The body of the handler thread.
+    fn handle_faults(&self) {
+        let mut context = self.contexts.take();
+        let mut events = [FaultEvent { address: 0, write: false, write_protected: false, thread: 0 }; 16];
+        let mut aside: Vec<FaultEvent> = Vec::with_capacity(ASIDE_MAX);
+        let mut backoff = Backoff::default();
+        while !self.stop.load(Acquire) {
+            let count = match self.frames.backing.uffd().read(&mut events) {
+                Ok(count) => count,
+                Err(errno) => panic!("the userfaultfd cannot be read any more: {errno}"),
+            };
+            // 1. Nothing new: serve what was set aside, or sleep.
+            if count == 0 {
+                if aside.is_empty() {
+                    self.free_spent(&mut context);
+                    let _ = self.frames.backing.uffd().wait(1000);
+                    continue;
+                }
+                backoff.wait();
+            }
+            // 2. Pass the gate: a fork closes it.
+            let _inside = self.fault_gate.enter();
+            let mut i = 0;
+            while i < aside.len() {
+                if self.handle(&mut context, aside[i]) == Served::Busy {
+                    i += 1;
+                } else {
+                    aside.swap_remove(i);
+                    backoff = Backoff::default();
+                }
+            }
+            for event in &events[..count] {
+                if self.handle(&mut context, *event) == Served::Busy {
+                    if aside.len() < ASIDE_MAX {
+                        aside.push(*event);
+                    } else {
+                        let _ = self.frames.backing.wake(event.address..event.address + PAGE_SIZE);
+                    }
+                }
+            }
+        }
+    }
+
+    fn handle(&self, context: &mut crate::fault::FaultContext, event: FaultEvent) -> Served {
+        let window = self.window();
+        if event.address == window.start {
+            self.answer_doorbell();
+            return Served::Done;
+        }
+        // A hole of the arena is never touched: this would be a bug of the engine, and going on would hang a thread.
+        assert!(window.contains(&event.address), "a fault outside the window, at {:#x}", event.address);
+        let page = self.page(event.address);
+        let served = self.serve_fault(context, page, event.write_protected);
+        if served == Served::Failed {
+            self.fail_access(page);
+        }
+        served
+    }
+
+    /// Makes the accesses to a page fail: SIGBUS for the program, EFAULT for a system call.
+    fn fail_access(&self, page: PageIndex) {
+        let range = self.address_range(page.0..page.0 + 1);
+        if !self.frames.backing.can_poison() || self.frames.backing.poison(range).is_err() {
+            // Before Linux 6.6 there is no way to fail one access: better end than hang or hand out zeros.
+            thread::report("this kernel cannot fail a single access (UFFDIO_POISON, Linux 6.6): ending the program");
+            std::process::abort();
+        }
+    }
+
+    /// Wakes the background thread if the low watermark is passed.
+    pub(crate) fn kick_background(&self) {
+        let due = self.budget().free() < self.budget().low() || self.stop.load(Relaxed);
+        if due && self.background.load(Relaxed) == 1 && self.background.swap(0, AcqRel) == 1 {
+            let _ = rustix::thread::futex::wake(&self.background, rustix::thread::futex::Flags::PRIVATE, 1);
+        }
+    }
+
+    /// The body of the background thread: keeps the free pages between low and high, and looks after the family.
+    fn reclaim_in_background(&self) {
+        while !self.stop.load(Acquire) {
+            if self.budget().free() >= self.budget().low() || !self.config.background {
+                self.publish_metadata();
+                self.reap_children();
+                self.nap();
+                continue;
+            }
+            while self.budget().free() < self.budget().high() && !self.stop.load(Acquire) {
+                let _inside = self.reclaim_gate.enter();
+                let freed = match self.batches.try_take() {
+                    Some(mut batch) => self.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background),
+                    None => 0,
+                };
+                if freed == 0 {
+                    drop(_inside);
+                    self.nap();
+                }
+            }
+        }
+    }
+
+    fn nap(&self) {
+        use rustix::thread::futex;
+        self.background.store(1, Release);
+        let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: NAP_MS as i64 * 1_000_000 };
+        let _ = futex::wait(&self.background, futex::Flags::PRIVATE, 1, Some(&time));
+        self.background.store(0, Release);
+    }
+}
+
+impl SignalFaults for Engine {
+    fn serve(&self, address: usize, write: bool) -> Outcome {
+        // The handler may run on the program's alternate stack, which can be as small as 2 KiB.
+        self.stacks.run(|| self.serve_on_engine_stack(self.page(address), write))
+    }
+}
+
+impl Engine {
+    fn serve_on_engine_stack(&self, page: PageIndex, write: bool) -> Outcome {
+        let mut backoff = Backoff::default();
+        loop {
+            let served = {
+                let _inside = self.fault_gate.enter();
+                let mut context = self.contexts.take();
+                // The signal does not say whether protection was the cause: a write to a page in place is.
+                let served = self.serve_fault(&mut context, page, write);
+                self.free_spent(&mut context);
+                served
+            };
+            match served {
+                Served::Done => return Outcome::Served,
+                Served::Failed => return Outcome::Failed,
+                Served::Busy => backoff.wait(),
+            }
+        }
+    }
+}
+
+/// What a new engine thread starts from, and reports when it has.
+type Report = Arc<(Mutex<Option<Result<(), Error>>>, Condvar)>;
+
+fn answer(report: &Report, result: Result<(), Error>) {
+    *lock(&report.0) = Some(result);
+    report.1.notify_all();
+}
+
+fn wait_for(report: &Report) -> Result<(), Error> {
+    let mut result = lock(&report.0);
+    loop {
+        if let Some(result) = result.take() {
+            return result;
+        }
+        result = report.1.wait(result).unwrap_or_else(|e| e.into_inner());
+    }
+}
+
+/// Runs `prepare` on a new handler thread with a descriptor table of its own that holds `keep`, then serves
+/// faults on it for ever. Returns what `prepare` returned, once it has.
+pub(crate) fn start_handler(
+    keep: Vec<i32>,
+    prepare: impl FnOnce() -> Result<&'static Engine, Error> + Send + 'static,
+) -> Result<(), Error> {
+    let report = Report::default();
+    let reporter = report.clone();
+    thread::spawn("overspill", move || {
+        let prepared = thread::private_descriptors(&keep)
+            .map_err(|_| Error::Thread)
+            .and_then(|()| prepare())
+            .and_then(|engine| start_background(engine).map(|()| engine));
+        match prepared {
+            Err(error) => answer(&reporter, Err(error)),
+            Ok(engine) => {
+                engine.family.set_handler(thread::id());
+                answer(&reporter, Ok(()));
+                drop(reporter);
+                engine.handle_faults();
+            }
+        }
+    })
+    .map_err(|_| Error::Thread)?;
+    wait_for(&report)
+}
+
+/// Starts the background thread; it shares the descriptor table of its starter.
+pub(crate) fn start_background(engine: &'static Engine) -> Result<(), Error> {
+    thread::spawn("overspill-bg", || engine.reclaim_in_background()).map(drop).map_err(|_| Error::Thread)
+}
+
+/// Blocks signals, moves to an engine stack if the thread's own is managed, and passes the gate of mapping calls.
+pub(crate) fn enter<R>(engine: &Engine, call: impl FnOnce() -> R) -> R {
+    let _blocked = Blocked::all();
+    let inside = || {
+        let _inside = engine.ops_gate.enter();
+        call()
+    };
+    if engine.window().contains(&vm::stack_address()) { engine.stacks.run(inside) } else { inside() }
+}
+
+/// Counter of what could not be managed.
+pub(crate) fn count_unmanaged(engine: &Engine) {
+    engine.stats.add(Counter::Unmanaged, 1);
+}

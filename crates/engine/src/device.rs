@@ -1,0 +1,223 @@
+//! Swap devices: files and block devices that hold the pages that no longer fit in memory.
+//!
+//! [`SwapDevices`] is the table of them. A device is named by a [`SwapSpec`]: in a directory an unlinked file is made,
+//! a file or block device is used in place. Slots are handed out in runs ([`SwapDevices::alloc_run`]), written
+//! several runs at a time and read a run at a time. What goes wrong stays where it happened: a failed write marks its
+//! slots bad and the caller keeps the pages, a failed read is told to the reader, a full disk makes a device count as
+//! full.
+//!
+//! Neighbours: [`crate::slot`] keeps the tables, [`overspill_os::io`] and [`overspill_os::uring`] do the I/O; reclaim
+//! allocates and writes, faults read and free.
+//!
+//! **Fork.** 1. Parent, all engine threads at rest: [`SwapDevices::prepare_fork`]. 2. The forking thread opens each
+//! descriptor once more ([`overspill_os::io::File::reopen`]) and calls [`SwapDevices::lock_for_child`]. 3. Fork.
+//! 4. Parent: [`SwapDevices::seal_for_child`]; when children have gone, [`SwapDevices::unseal`]. 5. Child:
+//! [`SwapDevices::adopt_in_child`]; what it inherited it reads and frees, and its own pages go to devices opened anew.
+//!
+//! Locks, in order: the table entry (read, for as long as it takes to clone an Arc), then the device's slot map, which
+//! is held over system calls that lease and grow but never over reads and writes. A ring is only tried.
+
+mod area;
+mod block_io;
+mod error;
+mod open;
+#[cfg(test)]
+mod tests;
+
+use crate::base::SlotId;
+use crate::config::SwapSpec;
+use crate::slot::SlotRun;
+use crate::stats::Stats;
+use area::Area;
+use block_io::{Direct, MakeIo};
+pub use error::{ReadError, SwapError};
+use overspill_os::Errno;
+use overspill_os::io::{File, IoBuffer};
+use overspill_os::uring::Queue;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, RwLock};
+
+/// Operations in flight at most: 32 runs of up to 1 MiB keep a fast disk busy, and a batch fits on the stack.
+pub const QUEUE_DEPTH: usize = 32;
+/// Longest run of slots: 256 pages, an operation of 1 MiB.
+pub const RUN_MAX: usize = 256;
+
+/// One run to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct RunWrite {
+    /// Where to.
+    pub run: SlotRun,
+    /// Where from: its first page in the buffer.
+    pub buffer_page: usize,
+    /// What became of it. After an error the slots no longer belong to the caller, and must not be freed.
+    pub result: Result<(), Errno>,
+}
+
+/// The swap devices of a process.
+pub struct SwapDevices {
+    areas: [RwLock<Option<Arc<Area>>>; SlotId::DEVICES_MAX],
+    /// Entries from here on have never been used.
+    top: AtomicUsize,
+    specs: Vec<SwapSpec>,
+    queue: Arc<Queue>,
+    make_io: MakeIo,
+    stats: Stats,
+}
+
+impl SwapDevices {
+    /// Opens everything in `specs`, in order of preference; with io_uring only if `uring`.
+    pub fn open(specs: &[SwapSpec], uring: bool, stats: Stats) -> Result<SwapDevices, SwapError> {
+        SwapDevices::open_with(specs, uring, stats, Box::new(|file, queue| Box::new(Direct { file, queue })))
+    }
+
+    fn open_with(specs: &[SwapSpec], uring: bool, stats: Stats, make_io: MakeIo) -> Result<SwapDevices, SwapError> {
+        // A child opens them again, wherever its working directory is then.
+        let absolute = |spec: &SwapSpec| SwapSpec {
+            path: std::path::absolute(&spec.path).unwrap_or_else(|_| spec.path.clone()),
+            size: spec.size,
+        };
+        let devices = SwapDevices {
+            areas: [const { RwLock::new(None) }; SlotId::DEVICES_MAX],
+            top: AtomicUsize::new(0),
+            specs: specs.iter().map(absolute).collect(),
+            queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, uring && !specs.is_empty())),
+            make_io,
+            stats,
+        };
+        devices.specs.iter().try_for_each(|spec| devices.add(spec))?;
+        Ok(devices)
+    }
+
+    /// Opens one more device, in the first entry that is not in use.
+    fn add(&self, spec: &SwapSpec) -> Result<(), SwapError> {
+        let free = |index: &usize| self.area(*index).is_none();
+        let index = (0..SlotId::DEVICES_MAX).find(free).ok_or_else(|| SwapError::TooMany(spec.path.clone()))?;
+        let area = Area::open(spec, |file| (self.make_io)(file, self.queue.clone()), &self.stats)?;
+        self.set_area(index, Some(Arc::new(area)));
+        self.top.fetch_max(index + 1, Relaxed);
+        Ok(())
+    }
+
+    fn area(&self, index: usize) -> Option<Arc<Area>> {
+        self.areas[index].read().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    fn set_area(&self, index: usize, area: Option<Arc<Area>>) {
+        *self.areas[index].write().unwrap_or_else(|e| e.into_inner()) = area;
+    }
+
+    /// All devices with their numbers.
+    fn areas(&self) -> impl Iterator<Item = (usize, Arc<Area>)> {
+        (0..self.top.load(Relaxed)).filter_map(|index| Some((index, self.area(index)?)))
+    }
+
+    /// The device of a slot in use.
+    fn area_of(&self, slot: SlotId) -> Arc<Area> {
+        self.area(slot.device()).expect("a slot in use keeps its device open")
+    }
+
+    /// Hands out up to `want` (1 to [`RUN_MAX`]) neighbouring slots, mostly next to those handed out before; `None`
+    /// when every device is full.
+    pub fn alloc_run(&self, want: usize) -> Option<SlotRun> {
+        assert!((1..=RUN_MAX).contains(&want));
+        self.areas().find_map(|(index, area)| {
+            let (offset, len) = area.alloc(want, &self.stats)?;
+            Some(SlotRun { first: SlotId::new(index, offset), len })
+        })
+    }
+
+    /// Takes back a slot, which must be in use.
+    pub fn free(&self, slot: SlotId) {
+        self.free_run(SlotRun { first: slot, len: 1 });
+    }
+
+    /// Takes back a run of slots, all of which must be in use.
+    pub fn free_run(&self, run: SlotRun) {
+        let area = self.area_of(run.first);
+        if area.free(run.first.offset(), run.len, &self.stats) {
+            // Nothing is left of what was inherited: the entry may name another device.
+            self.set_area(run.first.device(), None);
+        }
+    }
+
+    /// Writes runs from `buffer`, several in flight, and sets the result of each. The slots of a failed run are never
+    /// handed out again (on a full disk: not before it has room), and are no longer the caller's.
+    pub fn write(&self, buffer: &IoBuffer, writes: &mut [RunWrite]) {
+        for same in writes.chunk_by_mut(|a, b| a.run.first.device() == b.run.first.device()) {
+            let area = self.area_of(same[0].run.first);
+            same.chunks_mut(QUEUE_DEPTH).for_each(|batch| area.write(buffer, batch, &self.stats));
+        }
+    }
+
+    /// Reads a run into the first pages of `buffer`, whose content is undefined after an error.
+    pub fn read(&self, run: SlotRun, buffer: &mut IoBuffer) -> Result<(), ReadError> {
+        self.area_of(run.first).read(run.first.offset(), run.len, buffer, &self.stats)
+    }
+
+    /// Pages in use on all devices.
+    pub fn used_pages(&self) -> u64 {
+        self.areas().map(|(_, area)| area.used_pages()).sum()
+    }
+
+    /// Pages that all devices together can hold, those in use included. Less than their size where slots are bad, a
+    /// disk is full, other processes use a device too, or free slots are shared over a fork.
+    pub fn capacity_pages(&self) -> u64 {
+        self.areas().map(|(_, area)| area.capacity_pages()).sum()
+    }
+
+    /// The descriptor of each device, by its number: numbers of the table that the opening thread has.
+    pub fn fds(&self) -> Vec<(usize, RawFd)> {
+        self.areas().filter_map(|(index, area)| Some((index, area.file().raw_fd().ok()?))).collect()
+    }
+
+    /// Before a fork: lets leases be shared with the child, and returns [`SwapDevices::fds`].
+    pub fn prepare_fork(&self) -> Vec<(usize, RawFd)> {
+        self.areas().for_each(|(_, area)| area.share_leases());
+        self.fds()
+    }
+
+    /// Before a fork, for each device: has `file`, its descriptor opened once more for the child, hold the leases too,
+    /// so that they outlive this process. `false` if they cannot be held: then the child must not use the device.
+    pub fn lock_for_child(&self, device: usize, file: &File) -> bool {
+        self.area(device).is_some_and(|area| area.hold_leases(file))
+    }
+
+    /// In the parent, after fork number `seq` (counted from 1, in order): the slots now in use stay readable for the
+    /// child, also when they are freed here.
+    pub fn seal_for_child(&self, seq: u64) {
+        self.areas().for_each(|(_, area)| area.seal(seq, &self.stats));
+    }
+
+    /// In the parent, after a child has gone: hands slots out again that no living child can share. `None` when no
+    /// child lives.
+    pub fn unseal(&self, oldest_living_child: Option<u64>) {
+        self.areas().for_each(|(_, area)| area.unseal(oldest_living_child, &self.stats));
+    }
+
+    /// In the child, after a fork: goes on with `fds` (opened once more before the fork) for what it inherited, which
+    /// it reads and frees only, and opens every device anew for its own pages. The child can go on whatever is
+    /// returned: each error is a device that it does not have.
+    pub fn adopt_in_child(&self, mut fds: Vec<(usize, OwnedFd)>) -> Vec<SwapError> {
+        // 1. The ring is the parent's.
+        self.queue.renew_in_child();
+        let mut errors = Vec::new();
+        // 2. Inherited devices; those with nothing on them are closed.
+        for (index, area) in self.areas() {
+            let fd = fds.iter().position(|(device, _)| *device == index).map(|at| fds.swap_remove(at).1);
+            errors.extend(area.adopt(fd, &self.stats).err());
+            if area.used_pages() == 0 {
+                self.set_area(index, None);
+            }
+        }
+        // 3. Devices of its own.
+        errors.extend(self.specs.iter().filter_map(|spec| self.add(spec).err()));
+        errors
+    }
+}
+
+impl std::fmt::Debug for SwapDevices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.areas()).finish()
+    }
+}

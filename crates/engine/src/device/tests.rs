@@ -1,0 +1,465 @@
+//! Devices on a real disk, with faults put in between where a real disk has none to offer.
+
+use super::block_io::BlockIo;
+use super::*;
+use crate::base::{Bytes, PAGE_SIZE};
+use crate::stats::Counter;
+use overspill_os::uring::{Data, Op};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::time::Duration;
+
+/// An empty directory on a disk (temp_dir() may be in memory), removed when dropped.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let tests = std::env::current_exe().unwrap().parent().unwrap().join("overspill-device-tests");
+        let dir = tests.join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Dir(dir)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn spec(path: &Path, size: impl Into<Option<u64>>) -> SwapSpec {
+    SwapSpec { path: path.to_owned(), size: size.into().map(Bytes) }
+}
+
+fn open(path: &Path, size: impl Into<Option<u64>>) -> SwapDevices {
+    SwapDevices::open(&[spec(path, size)], true, Stats::anonymous().unwrap()).unwrap()
+}
+
+fn refusal(path: &Path, size: impl Into<Option<u64>>) -> SwapError {
+    let error = SwapDevices::open(&[spec(path, size)], true, Stats::anonymous().unwrap()).unwrap_err();
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    error
+}
+
+/// Fills the pages of a buffer so that page `slot` of generation `generation` can be told from any other.
+fn fill(buffer: &mut IoBuffer, from_page: usize, run: SlotRun, generation: u64) {
+    for (i, slot) in run.slots().enumerate() {
+        buffer.words_mut()[(from_page + i) * 512..][..512].fill(slot.to_bits() ^ generation << 48);
+    }
+}
+
+fn write(devices: &SwapDevices, run: SlotRun, generation: u64) -> Result<(), Errno> {
+    let mut buffer = IoBuffer::new(run.len).unwrap();
+    fill(&mut buffer, 0, run, generation);
+    let mut writes = [RunWrite { run, buffer_page: 0, result: Err(Errno::INVAL) }];
+    devices.write(&buffer, &mut writes);
+    writes[0].result
+}
+
+fn reads_back(devices: &SwapDevices, run: SlotRun, generation: u64) -> bool {
+    let (mut expected, mut buffer) = (IoBuffer::new(run.len).unwrap(), IoBuffer::new(run.len).unwrap());
+    fill(&mut expected, 0, run, generation);
+    devices.read(run, &mut buffer).is_ok() && buffer[..] == expected[..]
+}
+
+/// Everything that can be had, in runs.
+fn alloc_all(devices: &SwapDevices) -> Vec<SlotRun> {
+    std::iter::from_fn(|| devices.alloc_run(RUN_MAX)).collect()
+}
+
+fn pages(runs: &[SlotRun]) -> u64 {
+    runs.iter().map(|run| run.len as u64).sum()
+}
+
+#[test]
+fn batches_round_trip_with_and_without_uring() {
+    let dir = Dir::new("round-trip");
+    for uring in [true, false] {
+        let stats = Stats::anonymous().unwrap();
+        // Two devices, the first so small that the batch goes on to the second.
+        let specs = [spec(&dir.0, 4 << 20), spec(&dir.file("swap"), 64 << 20)];
+        let devices = SwapDevices::open(&specs, uring, stats).unwrap();
+        assert_eq!(devices.capacity_pages(), (4 << 8) + (64 << 8) - 1);
+        let runs: Vec<SlotRun> = (0..100).map(|i| devices.alloc_run(1 + i % 40).unwrap()).collect();
+        assert_eq!(runs.iter().map(|run| run.first.device()).collect::<BTreeSet<_>>(), BTreeSet::from([0, 1]));
+        let mut buffer = IoBuffer::new(pages(&runs) as usize).unwrap();
+        let mut writes = Vec::new();
+        let mut buffer_page = 0;
+        for run in &runs {
+            fill(&mut buffer, buffer_page, *run, 0);
+            writes.push(RunWrite { run: *run, buffer_page, result: Err(Errno::INVAL) });
+            buffer_page += run.len;
+        }
+        devices.write(&buffer, &mut writes);
+        assert!(writes.iter().all(|write| write.result == Ok(())));
+        assert!(runs.iter().all(|run| reads_back(&devices, *run, 0)));
+        assert_eq!(stats.get(Counter::PswpOutOps), 100);
+        assert_eq!((stats.get(Counter::PswpOut), stats.get(Counter::PswpIn)), (pages(&runs), pages(&runs)));
+        assert_eq!((stats.get(Counter::DevicePages), devices.used_pages()), (pages(&runs), pages(&runs)));
+        runs.iter().for_each(|run| devices.free_run(*run));
+        assert_eq!((stats.get(Counter::DevicePages), devices.used_pages()), (0, 0));
+        assert_eq!(stats.get(Counter::DeviceCapacityBytes), devices.capacity_pages() * PAGE_SIZE as u64);
+        assert_eq!(pages(&alloc_all(&devices)), devices.capacity_pages());
+    }
+}
+
+#[test]
+fn processes_that_share_a_file_never_get_the_same_slots() {
+    let dir = Dir::new("lease");
+    let path = dir.file("swap");
+    let (one, two) = (open(&path, 128 << 20), open(&path, None));
+    let mut runs = [Vec::new(), Vec::new()];
+    loop {
+        let before = pages(&runs[0]) + pages(&runs[1]);
+        runs[0].extend((0..3).map_while(|_| one.alloc_run(RUN_MAX)));
+        runs[1].extend((0..5).map_while(|_| two.alloc_run(RUN_MAX)));
+        if pages(&runs[0]) + pages(&runs[1]) == before {
+            break;
+        }
+    }
+    assert!(!runs[0].is_empty() && !runs[1].is_empty());
+    let mut seen = BTreeSet::new();
+    assert!(runs.iter().flatten().flat_map(|run| run.slots()).all(|slot| seen.insert(slot)));
+    assert_eq!(seen.len(), (128 << 8) - 1, "all of the device is used");
+    assert_eq!(one.capacity_pages() + two.capacity_pages(), seen.len() as u64);
+    // Leases end with their process, and are found free when asked for again; and when extents are empty.
+    drop(one);
+    assert_eq!(two.alloc_run(1), None, "not asked again at once");
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(pages(&alloc_all(&two)), pages(&runs[0]));
+    runs[1].iter().for_each(|run| two.free_run(*run));
+    let three = open(&path, None);
+    assert!(pages(&alloc_all(&three)) > pages(&runs[1]) / 2);
+}
+
+#[test]
+fn an_inherited_device_is_read_while_parent_and_child_go_on() {
+    let dir = Dir::new("fork");
+    let specs = [spec(&dir.0, 16 << 20), spec(&dir.file("swap"), 64 << 20)];
+    let parent = SwapDevices::open(&specs, true, Stats::anonymous().unwrap()).unwrap();
+    // Fills the first device and half of the second, then gives up every third page.
+    let mut slots: Vec<SlotId> = (0..40).flat_map(|_| parent.alloc_run(RUN_MAX).unwrap().slots()).collect();
+    let one = |first| SlotRun { first, len: 1 };
+    slots.iter().for_each(|slot| write(&parent, one(*slot), 1).unwrap());
+    slots.iter().skip(2).step_by(3).for_each(|slot| parent.free(*slot));
+    slots = slots.chunks(3).flat_map(|three| three[..three.len().min(2)].to_vec()).collect();
+
+    let child = fork(&parent, true).0;
+    parent.seal_for_child(1);
+    assert_eq!(child.used_pages(), slots.len() as u64);
+    // The parent frees half and both write all that they can have.
+    slots.iter().step_by(2).for_each(|slot| parent.free(*slot));
+    for devices in [&parent, &child] {
+        for run in alloc_all(devices) {
+            assert!(run.slots().all(|slot| slots.binary_search(&slot).is_err()), "a slot that is shared");
+            write(devices, run, 2).unwrap();
+        }
+    }
+    assert!(slots.iter().all(|slot| reads_back(&child, one(*slot), 1)));
+    assert!(slots.iter().skip(1).step_by(2).all(|slot| reads_back(&parent, one(*slot), 1)));
+    // A child that lives keeps the parent from using what it freed.
+    parent.unseal(Some(1));
+    assert_eq!(parent.alloc_run(1), None);
+    // The parent exits. A new process must not get what the child still reads.
+    let freed = slots.len() as u64 / 2;
+    drop(parent);
+    let other = SwapDevices::open(&specs[1..], true, Stats::anonymous().unwrap()).unwrap();
+    alloc_all(&other).into_iter().for_each(|run| write(&other, run, 3).unwrap());
+    assert!(slots.iter().all(|slot| reads_back(&child, one(*slot), 1)));
+    // Once the child has given it up, the inherited devices are closed and their extents are free for others.
+    assert_eq!(child.fds().len(), 4);
+    slots.iter().for_each(|slot| child.free(*slot));
+    assert_eq!(child.fds().len(), 2);
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(pages(&alloc_all(&other)) > freed / 2);
+}
+
+#[test]
+fn a_parent_uses_freed_slots_again_when_its_children_have_gone() {
+    let dir = Dir::new("unseal");
+    let parent = open(&dir.0, 8 << 20);
+    let runs = alloc_all(&parent);
+    assert_eq!((pages(&runs), parent.capacity_pages()), (2048, 2048));
+    parent.seal_for_child(1);
+    runs.iter().take(4).for_each(|run| parent.free_run(*run));
+    assert_eq!((parent.alloc_run(1), parent.capacity_pages()), (None, 1024));
+    parent.unseal(Some(2));
+    assert_eq!(parent.capacity_pages(), 2048);
+    assert_eq!(pages(&alloc_all(&parent)), 1024);
+}
+
+#[test]
+fn a_child_without_descriptor_or_lease_gets_errors_and_not_foreign_data() {
+    let dir = Dir::new("lost");
+    let path = dir.file("swap");
+    let parent = open(&path, 64 << 20);
+    let run = parent.alloc_run(8).unwrap();
+    write(&parent, run, 1).unwrap();
+    // The parent's leases were not made shareable: the child cannot hold them.
+    let (child, errors) = fork(&parent, false);
+    assert_eq!(errors, [SwapError::Lost(path.clone())]);
+    let error = child.read(run, &mut IoBuffer::new(8).unwrap()).unwrap_err();
+    assert_eq!((error.errno, error.offset_bytes), (Errno::BADF, run.first.offset() * PAGE_SIZE as u64));
+    // It can still swap.
+    let own = child.alloc_run(8).unwrap();
+    write(&child, own, 2).unwrap();
+    assert!(reads_back(&child, own, 2) && reads_back(&parent, run, 1));
+}
+
+#[test]
+fn a_grandchild_reads_what_its_grandparent_wrote() {
+    let dir = Dir::new("grandchild");
+    let parent = open(&dir.0, 8 << 20);
+    let mut runs = vec![parent.alloc_run(100).unwrap()];
+    write(&parent, runs[0], 0).unwrap();
+    let mut family = vec![parent];
+    for generation in 1..5 {
+        let child = fork(family.last().unwrap(), true).0;
+        let run = child.alloc_run(100).unwrap();
+        write(&child, run, generation).unwrap();
+        runs.push(run);
+        family.push(child);
+    }
+    let last = family.pop().unwrap();
+    drop(family);
+    assert_eq!(last.fds().len(), 5);
+    assert!((0..5).all(|generation| reads_back(&last, runs[generation as usize], generation)));
+}
+
+impl SwapDevices {
+    /// What a fork copies: every table, and descriptors whose numbers mean nothing here (in the child they would mean
+    /// files of another table).
+    fn copied_by_fork(&self) -> SwapDevices {
+        let queue = Arc::new(Queue::new(QUEUE_DEPTH as u32, true));
+        let copy = SwapDevices {
+            areas: [const { RwLock::new(None) }; SlotId::DEVICES_MAX],
+            top: AtomicUsize::new(self.top.load(Relaxed)),
+            specs: self.specs.clone(),
+            queue: queue.clone(),
+            make_io: Box::new(|file, queue| Box::new(Direct { file, queue })),
+            stats: Stats::anonymous().unwrap(),
+        };
+        for gauge in [Counter::DevicePages, Counter::DeviceCapacityBytes] {
+            copy.stats.set(gauge, self.stats.get(gauge));
+        }
+        for (index, area) in self.areas() {
+            let file = File::from_fd(std::fs::File::open("/dev/null").unwrap().into());
+            let io = Box::new(Direct { file, queue: queue.clone() });
+            copy.set_area(index, Some(Arc::new(area.copied_by_fork(io))));
+        }
+        copy
+    }
+}
+
+/// The steps of a fork, without one; leases are shared with the child only if `leases`.
+fn fork(parent: &SwapDevices, leases: bool) -> (SwapDevices, Vec<SwapError>) {
+    let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    let fds = if leases { parent.prepare_fork() } else { parent.fds() };
+    let reopen = |(device, fd)| {
+        let file = File::reopen(tid, fd).unwrap();
+        assert_eq!(parent.lock_for_child(device, &file), leases);
+        (device, file.into_fd().unwrap())
+    };
+    let fds: Vec<(usize, OwnedFd)> = fds.into_iter().map(reopen).collect();
+    let child = parent.copied_by_fork();
+    let errors = child.adopt_in_child(fds);
+    assert_eq!(child.stats.get(Counter::DevicePages), child.used_pages());
+    assert_eq!(child.stats.get(Counter::DeviceCapacityBytes), child.capacity_pages() * PAGE_SIZE as u64);
+    (child, errors)
+}
+
+/// A disk that fails on demand.
+#[derive(Debug, Default)]
+struct Faults {
+    /// Operations until one fails; negative: none does.
+    writes: AtomicI64,
+    reads: AtomicI64,
+    /// Bytes of disk space left to set aside.
+    space: AtomicU64,
+    /// Whether the filesystem cannot set space aside.
+    no_fallocate: AtomicBool,
+    /// What a failed write reports.
+    errno: AtomicI64,
+}
+
+#[derive(Debug)]
+struct Faulty {
+    disk: Direct,
+    faults: Arc<Faults>,
+}
+
+impl BlockIo for Faulty {
+    fn file(&self) -> &File {
+        &self.disk.file
+    }
+
+    fn run(&self, ops: &mut [Op<'_>]) {
+        for op in ops {
+            let (countdown, errno) = match op.data {
+                Data::Read(_) => (&self.faults.reads, Errno::IO),
+                Data::Write(_) => {
+                    (&self.faults.writes, Errno::from_raw_os_error(self.faults.errno.load(Relaxed) as i32))
+                }
+            };
+            match countdown.fetch_sub(1, Relaxed) {
+                0 => op.result = Err(errno),
+                _ => self.disk.run(std::slice::from_mut(op)),
+            }
+        }
+    }
+
+    fn allocate(&self, range: Range<u64>) -> Result<(), Errno> {
+        if self.faults.no_fallocate.load(Relaxed) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let left = self.faults.space.load(Relaxed).checked_sub(range.end - range.start).ok_or(Errno::NOSPC)?;
+        self.faults.space.store(left, Relaxed);
+        Ok(())
+    }
+}
+
+/// A device in `dir` of 64 MiB on a disk with `space` bytes left.
+fn faulty(dir: &Dir, space: u64, errno: Errno) -> (SwapDevices, Arc<Faults>, Stats) {
+    let faults = Arc::new(Faults {
+        writes: AtomicI64::new(-1),
+        reads: AtomicI64::new(-1),
+        space: AtomicU64::new(space),
+        errno: AtomicI64::new(errno.raw_os_error() as i64),
+        ..Faults::default()
+    });
+    let (ours, stats) = (faults.clone(), Stats::anonymous().unwrap());
+    let make_io: MakeIo =
+        Box::new(move |file, queue| Box::new(Faulty { disk: Direct { file, queue }, faults: ours.clone() }));
+    let devices = SwapDevices::open_with(&[spec(&dir.0, 64 << 20)], true, stats, make_io).unwrap();
+    (devices, faults, stats)
+}
+
+#[test]
+fn a_failed_write_marks_its_slots_bad_and_no_others() {
+    let dir = Dir::new("bad");
+    let (devices, faults, stats) = faulty(&dir, u64::MAX, Errno::IO);
+    let runs: Vec<SlotRun> = (0..8).map(|_| devices.alloc_run(16).unwrap()).collect();
+    let buffer = IoBuffer::new(16).unwrap();
+    let mut writes: Vec<RunWrite> =
+        runs.iter().map(|run| RunWrite { run: *run, buffer_page: 0, result: Ok(()) }).collect();
+    faults.writes.store(5, Relaxed);
+    devices.write(&buffer, &mut writes);
+    let failed: Vec<usize> = (0..8).filter(|i| writes[*i].result.is_err()).collect();
+    assert_eq!((failed.as_slice(), writes[5].result), ([5].as_slice(), Err(Errno::IO)));
+    assert_eq!((stats.get(Counter::WriteErrors), stats.get(Counter::PswpOut)), (1, 7 * 16));
+    assert_eq!((devices.used_pages(), devices.capacity_pages()), (7 * 16, (64 << 8) - 16));
+    // Neither freeing the others nor filling the device brings the bad slots back.
+    runs.iter().filter(|run| **run != runs[5]).for_each(|run| devices.free_run(*run));
+    let all = alloc_all(&devices);
+    assert_eq!(pages(&all), (64 << 8) - 16);
+    let bad: BTreeSet<SlotId> = runs[5].slots().collect();
+    assert!(all.iter().flat_map(|run| run.slots()).all(|slot| !bad.contains(&slot)));
+}
+
+#[test]
+fn a_full_disk_is_found_when_slots_are_handed_out() {
+    let dir = Dir::new("full");
+    // Room for 9 of 32 clusters: one step of 8, then one of 1.
+    let (devices, faults, stats) = faulty(&dir, 19 << 20, Errno::IO);
+    assert_eq!(devices.capacity_pages(), 64 << 8);
+    let runs = alloc_all(&devices);
+    assert_eq!((pages(&runs), devices.capacity_pages()), (18 << 8, 18 << 8));
+    assert_eq!(stats.get(Counter::DeviceCapacityBytes), 18 << 20);
+    // What is freed can be had again at once; more disk space only after a while.
+    devices.free_run(runs[0]);
+    faults.space.store(u64::MAX, Relaxed);
+    assert_eq!(pages(&alloc_all(&devices)), runs[0].len as u64);
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(pages(&alloc_all(&devices)), (64 << 8) - (18 << 8));
+    assert_eq!(stats.get(Counter::WriteErrors), 0);
+}
+
+#[test]
+fn a_disk_that_is_full_only_when_written_is_left_alone_for_a_while() {
+    let dir = Dir::new("full-late");
+    let (devices, faults, stats) = faulty(&dir, 0, Errno::NOSPC);
+    faults.no_fallocate.store(true, Relaxed);
+    let (one, two) = (devices.alloc_run(64).unwrap(), devices.alloc_run(64).unwrap());
+    faults.writes.store(1, Relaxed);
+    assert_eq!((write(&devices, one, 1), write(&devices, two, 1)), (Ok(()), Err(Errno::NOSPC)));
+    assert_eq!((devices.used_pages(), devices.capacity_pages(), stats.get(Counter::WriteErrors)), (64, 64, 1));
+    assert_eq!(devices.alloc_run(1), None);
+    assert!(reads_back(&devices, one, 1));
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(pages(&alloc_all(&devices)), (64 << 8) - 64, "no slot is lost");
+}
+
+#[test]
+fn a_failed_read_names_device_and_place() {
+    let dir = Dir::new("read-error");
+    let (devices, faults, stats) = faulty(&dir, u64::MAX, Errno::IO);
+    let run = devices.alloc_run(4).unwrap();
+    write(&devices, run, 1).unwrap();
+    let second = SlotRun { first: run.first.advance(1), len: 1 };
+    faults.reads.store(0, Relaxed);
+    let error = devices.read(second, &mut IoBuffer::new(1).unwrap()).unwrap_err();
+    assert_eq!((error.errno, error.offset_bytes, &*error.path), (Errno::IO, 4096, dir.0.as_path()));
+    assert!(error.to_string().contains("at byte 4096 failed: Input/output error"), "{error}");
+    assert_eq!((stats.get(Counter::ReadErrors), stats.get(Counter::PswpIn)), (1, 0));
+    assert!(reads_back(&devices, run, 1), "the next read is good");
+    // A run that was never written lies beyond the end of the file: an error, not zeros.
+    faults.no_fallocate.store(true, Relaxed);
+    let never = devices.alloc_run(4).unwrap();
+    assert_eq!(devices.read(never, &mut IoBuffer::new(4).unwrap()).unwrap_err().errno, Errno::IO);
+}
+
+#[test]
+fn what_cannot_be_a_device_is_refused_with_a_reason() {
+    let dir = Dir::new("refused");
+    let mib = 1 << 20;
+    assert_eq!(refusal(&dir.file("absent"), None), SwapError::Missing(dir.file("absent")));
+    assert_eq!(refusal(&dir.file("absent/file"), mib), SwapError::Missing(dir.file("absent/file")));
+    assert_eq!(refusal(Path::new("/dev/null"), mib), SwapError::WrongKind("/dev/null".into()));
+    assert!(matches!(refusal(&dir.0, 4096), SwapError::TooSmall { .. }));
+    let file = |name: &str, content: &[u8], len: u64| {
+        let file = std::fs::File::create(dir.file(name)).unwrap();
+        file.set_len(len).unwrap();
+        file.write_all_at(content, 0).unwrap();
+        dir.file(name)
+    };
+    assert!(matches!(refusal(&file("empty", b"", 0), None), SwapError::TooSmall { .. }));
+    // Somebody's file, also one that is shorter than a page, is left as it is.
+    for len in [7, 4096, 2 * mib] {
+        let notes = file("notes", b"dear me", len);
+        assert_eq!(refusal(&notes, 2 * mib), SwapError::HoldsData(notes.clone()));
+        assert_eq!(std::fs::metadata(&notes).unwrap().len(), len);
+        assert!(std::fs::read(&notes).unwrap().starts_with(b"dear me"));
+    }
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    if mounts.contains(" /dev/shm tmpfs") {
+        assert_eq!(refusal(Path::new("/dev/shm"), mib), SwapError::InMemory("/dev/shm".into()));
+    }
+}
+
+#[test]
+fn a_named_file_is_made_extended_and_used_again_and_keeps_its_header() {
+    let dir = Dir::new("named");
+    let path = dir.file("swap");
+    assert_eq!(open(&path, 2 << 20).capacity_pages(), 511);
+    assert_eq!(open(&path, 4 << 20).capacity_pages(), 1023);
+    let devices = open(&path, None);
+    assert_eq!(devices.capacity_pages(), 1023);
+    alloc_all(&devices).into_iter().for_each(|run| write(&devices, run, 1).unwrap());
+    assert!(std::fs::read(&path).unwrap().starts_with(b"overspill swap device"));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 << 20);
+    // The header of a kernel swap area stays, so that it still is one.
+    let kernel = dir.file("kernel");
+    let file = std::fs::File::create(&kernel).unwrap();
+    file.set_len(1 << 20).unwrap();
+    file.write_all_at(b"SWAPSPACE2", 4086).unwrap();
+    let devices = open(&kernel, None);
+    alloc_all(&devices).into_iter().for_each(|run| write(&devices, run, 1).unwrap());
+    assert_eq!(std::fs::read(&kernel).unwrap()[4086..4096], *b"SWAPSPACE2");
+}

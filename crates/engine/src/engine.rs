@@ -1,0 +1,293 @@
+//! The engine: every room of a pool in one place, and how they are built.
+
+use crate::base::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use crate::budget::Budget;
+use crate::cache::SwapCache;
+use crate::compressed::{CHUNK_ORDER, CompressedPool};
+use crate::config::{Config, Delivery};
+use crate::costs::Choice;
+use crate::device::SwapDevices;
+use crate::error::Error;
+use crate::extent::{EXTENT_PAGES, Extents};
+use crate::family::Family;
+use crate::fault::{FaultContext, Streams};
+use crate::frame::FrameAllocator;
+use crate::frames::Frames;
+use crate::regions::RegionMap;
+use crate::stats::{Counter, Stats};
+use crate::sync::{Backoff, Gate};
+use crate::tier::Batch;
+use crate::word::PageWords;
+use overspill_os::arena::Arena;
+use overspill_os::backing::{AnonPrivate, Backing};
+use overspill_os::probe;
+use overspill_os::stack::EngineStacks;
+use overspill_os::uffd::{Features, Uffd};
+use overspill_os::vm::{self, ForceReader};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+
+/// Frames of address space in the arena for each frame of the budget: twice, so that runs are found in spite of
+/// fragmentation. A hole costs address space only.
+const ARENA_FACTOR: usize = 2;
+/// Reclaiming threads at once: the background one and two that reclaim for themselves.
+const BATCHES: usize = 3;
+
+/// Everything a pool consists of.
+pub(crate) struct Engine {
+    pub config: Config,
+    pub stats: Stats,
+    pub frames: Frames,
+    pub words: PageWords,
+    pub extents: Extents,
+    pub cache: SwapCache,
+    pub compressed: CompressedPool,
+    pub devices: SwapDevices,
+    pub streams: Streams,
+    pub batches: Workbenches<Batch>,
+    pub contexts: Workbenches<FaultContext>,
+    pub force_reader: ForceReader,
+    pub stacks: EngineStacks,
+    /// Way out: moving (0) or protecting and dropping (1), for dense runs.
+    pub way_out: Choice,
+    /// Way in from the swap cache: copying (0) or moving (1), by log2 of the run.
+    pub way_in: [Choice; 7],
+    /// The first hand of the clock, and one more than the highest extent ever used.
+    pub clock_hand: AtomicUsize,
+    pub extents_high: AtomicUsize,
+    pub dma_seen: AtomicBool,
+    /// Closed in this order when a process forks: the program's mapping calls, reclaim, faults.
+    pub ops_gate: Gate,
+    pub reclaim_gate: Gate,
+    pub fault_gate: Gate,
+    pub regions: Mutex<RegionMap>,
+    /// Pages under mlock, and whether new mappings are (MCL_FUTURE).
+    pub pinned_pages: AtomicUsize,
+    pub pin_future: AtomicBool,
+    pub family: Family,
+    /// Wakes the background thread: 1 while it sleeps.
+    pub background: AtomicU32,
+    pub mailbox: crate::delivery::Mailbox,
+    pub stop: AtomicBool,
+    window: Range<usize>,
+    reported: AtomicBool,
+}
+
+/// Pages at the start of the window that no program gets: the first is the doorbell of the handler thread.
+pub(crate) const RESERVED_PAGES: usize = EXTENT_PAGES;
+
+impl Engine {
+    /// Builds a pool's engine. In thread delivery this runs on the thread whose descriptor table the engine's
+    /// descriptors are to live in.
+    pub fn build(config: Config, stats: Stats) -> Result<Engine, Error> {
+        if config.memory < Config::MEMORY_MIN {
+            return Err(Error::BudgetTooSmall { memory: config.memory });
+        }
+        let out_of_address_space = |_| Error::AddressSpace { window: config.window };
+        if !config.vector_drop {
+            vm::disable_vector_drop();
+        }
+        // 1. The window, and the tables over it.
+        let len = config.window.0 as usize + RESERVED_PAGES * PAGE_SIZE;
+        let base = vm::reserve(len, EXTENT_PAGES << PAGE_SHIFT).map_err(out_of_address_space)?;
+        let window = base..base + len;
+        vm::advise(window.clone(), vm::MADV_NOHUGEPAGE).map_err(out_of_address_space)?;
+        let pages = len >> PAGE_SHIFT;
+        let words = PageWords::new(pages).map_err(out_of_address_space)?;
+        let extents = Extents::new(pages).map_err(out_of_address_space)?;
+        // 2. The userfaultfd over the window and the arena.
+        let frame_count = config.memory.pages() as usize * ARENA_FACTOR;
+        let arena = Arena::new(frame_count).map_err(out_of_address_space)?;
+        let signal = config.delivery == Delivery::Signal;
+        let mut wanted = Features::THREAD_ID.0 | Features::POISON.0 | Features::MOVE.0 | Features::PAGEFAULT_FLAG_WP.0;
+        if signal {
+            wanted |= Features::SIGBUS.0;
+        }
+        let simulated = probe::simulated();
+        let without = if simulated.no_move { Features::MOVE } else { Features(0) };
+        if simulated.no_uffd {
+            return Err(Error::NoUserfaultfd { errno: overspill_os::Errno::NOSYS });
+        }
+        let (uffd, _) = Uffd::open(Features(wanted), without, signal).map_err(|errno| Error::NoUserfaultfd { errno })?;
+        if signal && !uffd.features().has(Features::SIGBUS) {
+            return Err(Error::NoUserfaultfd { errno: overspill_os::Errno::OPNOTSUPP });
+        }
+        if config.way_out == crate::config::WayOut::Move && !uffd.features().has(Features::MOVE) {
+            return Err(Error::NoMove);
+        }
+        let backing = AnonPrivate::new(uffd);
+        let register = |range| backing.register(range).map_err(|errno| Error::NoUserfaultfd { errno });
+        register(window.clone())?;
+        register(arena.range())?;
+        vm::protect(base..base + PAGE_SIZE, vm::Prot::READ_WRITE).map_err(out_of_address_space)?;
+        // 3. The tiers and the benches, charged to the budget.
+        let devices = SwapDevices::open(&config.swap, config.uring, stats)?;
+        let batch_pages = (config.memory.pages() as usize / 64).clamp(32, 128);
+        let (batches, contexts) = if signal { (BATCHES, 2 * cpus().clamp(2, 32)) } else { (2, 1) };
+        let folio = config.folio_max;
+        let batches = Workbenches::new(batches, || Batch::new(batch_pages)).map_err(out_of_address_space)?;
+        let contexts = Workbenches::new(contexts, || FaultContext::new(folio)).map_err(out_of_address_space)?;
+        let chunks = config.memory.pages() as usize * config.compressed_max_percent as usize / 100 >> CHUNK_ORDER;
+        let compressed = CompressedPool::new(frame_count, chunks).map_err(out_of_address_space)?;
+        let budget = Budget::new(config.memory, stats);
+        budget.charge_over((batches.len() * batch_pages + contexts.len() * folio) as u64);
+        let family = Family::default();
+        family.open_tokens(budget.limit());
+        let cache = SwapCache::new(frame_count, stats);
+        let frames = Frames { arena, allocator: FrameAllocator::new(frame_count), budget, backing };
+        Ok(Engine {
+            stats,
+            frames,
+            words,
+            extents,
+            cache,
+            compressed,
+            devices,
+            streams: Streams::default(),
+            batches,
+            contexts,
+            force_reader: ForceReader::new(),
+            stacks: EngineStacks::new().map_err(out_of_address_space)?,
+            way_out: Choice::default(),
+            way_in: std::array::from_fn(|_| Choice::default()),
+            clock_hand: AtomicUsize::new(0),
+            extents_high: AtomicUsize::new(1),
+            dma_seen: AtomicBool::new(false),
+            ops_gate: Gate::default(),
+            reclaim_gate: Gate::default(),
+            fault_gate: Gate::default(),
+            regions: Mutex::new(RegionMap::new(RESERVED_PAGES..pages)),
+            pinned_pages: AtomicUsize::new(0),
+            pin_future: AtomicBool::new(false),
+            family,
+            background: AtomicU32::new(0),
+            mailbox: crate::delivery::Mailbox::default(),
+            stop: AtomicBool::new(false),
+            window,
+            reported: AtomicBool::new(false),
+            config,
+        })
+    }
+
+    /// The addresses under management.
+    pub fn window(&self) -> Range<usize> {
+        self.window.clone()
+    }
+
+    /// Address of a page.
+    pub fn address(&self, page: PageIndex) -> usize {
+        self.window.start + (page.0 << PAGE_SHIFT)
+    }
+
+    /// Addresses of a range of pages.
+    pub fn address_range(&self, pages: Range<usize>) -> Range<usize> {
+        self.address(PageIndex(pages.start))..self.address(PageIndex(pages.end))
+    }
+
+    /// The page of an address of the window.
+    pub fn page(&self, address: usize) -> PageIndex {
+        debug_assert!(self.window.contains(&address));
+        PageIndex((address - self.window.start) >> PAGE_SHIFT)
+    }
+
+    /// The budget.
+    pub fn budget(&self) -> &Budget {
+        &self.frames.budget
+    }
+
+    /// Notes that the extent of `page` is in use, for the clock and for the metadata figure.
+    pub fn note_extent(&self, page: PageIndex) {
+        let index = page.0 / EXTENT_PAGES;
+        if self.extents_high.load(Relaxed) <= index {
+            self.extents_high.fetch_max(index + 1, Relaxed);
+        }
+    }
+
+    /// Brings the metadata figure up to date: tables in proportion to what was ever managed, and fixed parts.
+    pub fn publish_metadata(&self) {
+        let extents = self.extents_high.load(Relaxed) as u64;
+        // A page word and the extent's cells; frames: buddy links, swap-cache links, chunk table.
+        let words = extents * (EXTENT_PAGES as u64 * 8 + 16);
+        let frames = self.budget().limit() * (10 + 24 + 10);
+        // A cluster's bitmaps and links: 160 bytes, kept touched for what is in use.
+        let slots = (self.devices.used_pages() / 512 + 1) * 160;
+        self.stats.set(Counter::MetadataBytes, words + frames + slots);
+    }
+
+    /// Notes that the program uses DMA into its memory; false where its pages cannot leave safely then.
+    pub fn note_dma(&self) -> bool {
+        if !self.frames.backing.can_move() {
+            return false;
+        }
+        if !self.dma_seen.swap(true, Relaxed) {
+            self.stats.set(Counter::DmaSeen, 1);
+            // Evictions that began before go on to their end first.
+            self.reclaim_gate.close();
+            self.reclaim_gate.open();
+        }
+        true
+    }
+
+    /// Whether a descriptor is the engine's.
+    pub fn owns_fd(&self, fd: i32) -> bool {
+        self.frames.backing.uffd().raw_fd() == fd
+            || self.family.owns_fd(fd)
+            || self.devices.fds().iter().any(|(_, device)| *device == fd)
+    }
+
+    /// Prints one line about trouble, once: the first reason is the one that matters.
+    pub fn report_once(&self, line: &str) {
+        self.stats.add(Counter::FaultErrors, 1);
+        if !self.reported.swap(true, Relaxed) {
+            overspill_os::thread::report(line);
+        }
+    }
+
+}
+
+/// Processors this process may use.
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(2, |n| n.get())
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A fixed set of workbenches, made in advance; a thread takes a free one.
+#[derive(Debug)]
+pub(crate) struct Workbenches<T> {
+    benches: Box<[Mutex<T>]>,
+}
+
+impl<T> Workbenches<T> {
+    fn new<E>(count: usize, make: impl Fn() -> Result<T, E>) -> Result<Workbenches<T>, E> {
+        let benches = (0..count).map(|_| make().map(Mutex::new)).collect::<Result<_, E>>()?;
+        Ok(Workbenches { benches })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.benches.len()
+    }
+
+    /// A free one, if there is one.
+    pub fn try_take(&self) -> Option<MutexGuard<'_, T>> {
+        // Always from the first: under one thread it is the one that is hot in cache.
+        self.benches.iter().find_map(|bench| bench.try_lock().ok())
+    }
+
+    /// A free one, waiting for it.
+    pub fn take(&self) -> MutexGuard<'_, T> {
+        let mut backoff = Backoff::default();
+        loop {
+            if let Some(bench) = self.try_take() {
+                return bench;
+            }
+            backoff.wait();
+        }
+    }
+}

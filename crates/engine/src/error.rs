@@ -1,0 +1,63 @@
+//! Why a pool could not be made: one sentence each, saying what to do.
+
+use crate::base::Bytes;
+use crate::config::Config;
+use crate::device::SwapError;
+use overspill_os::Errno;
+use std::fmt;
+
+/// Why a pool could not be made.
+#[derive(Debug)]
+pub enum Error {
+    /// The budget is below [`Config::MEMORY_MIN`].
+    BudgetTooSmall {
+        /// What was asked for.
+        memory: Bytes,
+    },
+    /// No room for the window of managed addresses or the tables over it.
+    AddressSpace {
+        /// Size of the window asked for.
+        window: Bytes,
+    },
+    /// The kernel does not give this user a userfaultfd.
+    NoUserfaultfd {
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// Moving was asked for and the kernel cannot.
+    NoMove,
+    /// A thread could not be started.
+    Thread,
+    /// A swap device could not be opened.
+    Swap(SwapError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::BudgetTooSmall { memory } => {
+                write!(f, "a budget of {memory} is too small: the smallest possible is {}", Config::MEMORY_MIN)
+            }
+            Error::AddressSpace { window } => write!(
+                f,
+                "there is no address space for a window of {window}: raise the limit (ulimit -v) or set a smaller one \
+                 (--set window=SIZE)"
+            ),
+            Error::NoUserfaultfd { errno } => write!(
+                f,
+                "this kernel gives this user no userfaultfd ({errno}): see `overspill probe` for what to change"
+            ),
+            Error::NoMove => f.write_str("out=move needs UFFDIO_MOVE, which came with Linux 6.8: use out=auto"),
+            Error::Thread => f.write_str("a thread could not be started: raise the limit of processes (ulimit -u)"),
+            Error::Swap(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<SwapError> for Error {
+    fn from(error: SwapError) -> Error {
+        Error::Swap(error)
+    }
+}

@@ -1,0 +1,285 @@
+//! fork: a process and its children share content, not engines.
+//!
+//! The child gets a copy of every table and of the arena with the address space. What it needs besides: a
+//! userfaultfd of its own (the kernel takes the parent's off its mappings), engine threads of its own, the
+//! parent's swap devices to read what was stored there, devices of its own to write to, and a share of the budget.
+//!
+//! 1. Before: mapping calls stop, the parent shrinks to half of its budget (parent and child together then never hold
+//!    more than the budget, whatever they come to share or not), reclaim stops, descriptors for the child are opened.
+//! 2. The program's own preparations run, with faults still served. Then faults stop too.
+//! 3. Parent: what is stored stays stored for the child ([`SwapDevices::seal_for_child`]); everything goes on.
+//! 4. Child: see [`Engine::fork_child`].
+//!
+//! A child is *gone* when the last process that inherited its token is: an open file with a read lock on one byte
+//! of a file of the parent's, passed on through every further fork, closed by exec and exit. Then the parent takes
+//! its share of the budget back, and slots that only the child still needed.
+//!
+//! [`SwapDevices::seal_for_child`]: crate::device::SwapDevices::seal_for_child
+
+use crate::config::{Config, Delivery};
+use crate::delivery;
+use crate::engine::Engine;
+use crate::stats::Counter;
+use crate::sync::{lock, sleep};
+use overspill_os::io::{File, Lock};
+use overspill_os::signal::Blocked;
+use overspill_os::{thread, vm};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Longest wait for the parent to shrink before a fork without any progress; after it the fork goes on over the budget.
+const SHRINK_STALL: Duration = Duration::from_secs(5);
+
+/// A living child, as its parent sees it.
+#[derive(Debug)]
+struct Child {
+    /// Number of the fork, from 1: also the byte of the token file that it holds locked.
+    seq: u64,
+    /// Its share of the budget in pages.
+    share: u64,
+}
+
+/// A token held: an open file, and the byte that it holds locked.
+#[derive(Debug)]
+struct Token {
+    file: File,
+    byte: u64,
+}
+
+/// What a fork in progress has prepared for the child.
+#[derive(Debug)]
+struct Prepared {
+    signals: u64,
+    seq: u64,
+    limit_before: u64,
+    tokens: Vec<Token>,
+    devices: Vec<(usize, OwnedFd)>,
+}
+
+/// Relations to parent and children.
+#[derive(Default, Debug)]
+pub(crate) struct Family {
+    /// The engine thread in whose descriptor table the engine's descriptors are; 0 when that is the program's own.
+    handler: AtomicI32,
+    state: Mutex<State>,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    /// The file whose bytes are the tokens of this process's children.
+    tokens: Option<File>,
+    /// Pages of budget that this process was granted at first: all, or its share of its parent's.
+    granted: u64,
+    /// Tokens of this process itself: its parent's and its ancestors'.
+    held: Vec<Token>,
+    children: Vec<Child>,
+    forks: u64,
+    prepared: Option<Prepared>,
+}
+
+impl Family {
+    /// Notes which thread has the engine's descriptors.
+    pub fn set_handler(&self, tid: i32) {
+        self.handler.store(tid, Relaxed);
+    }
+
+    /// Makes the token file, in the descriptor table of the calling thread. Without it (no memfd) children are taken
+    /// to live for ever, which costs room and nothing else.
+    pub fn open_tokens(&self, granted: u64) {
+        let mut state = lock(&self.state);
+        state.tokens = rustix::fs::memfd_create("overspill-tokens", MemfdFlags::CLOEXEC).ok().map(File::from_fd);
+        state.granted = granted;
+    }
+
+    /// Whether a descriptor is a token.
+    pub fn owns_fd(&self, fd: i32) -> bool {
+        let state = lock(&self.state);
+        let held = state.held.iter().map(|token| &token.file);
+        held.chain(&state.tokens).any(|file| file.raw_fd() == Ok(fd))
+    }
+
+    fn handler_tid(&self) -> u32 {
+        match self.handler.load(Relaxed) {
+            0 => thread::id() as u32,
+            tid => tid as u32,
+        }
+    }
+}
+
+fn byte(at: u64) -> Range<u64> {
+    at..at + 1
+}
+
+impl Engine {
+    /// Before a fork, first half: afterwards nothing is evicted, faults are still served.
+    pub(crate) fn fork_prepare_begin(&self) {
+        let signals = Blocked::all().suspend();
+        self.ops_gate.close();
+        // 1. Shrink to half.
+        let limit_before = self.budget().limit();
+        let half = (limit_before / 2).max(Config::MEMORY_MIN.pages());
+        self.shrink_to(half);
+        self.reclaim_gate.close();
+        // 2. Descriptors for the child.
+        let mut state = lock(&self.family.state);
+        state.forks += 1;
+        let seq = state.forks;
+        let mut tokens = Vec::new();
+        let tid = self.family.handler_tid();
+        let own = state.tokens.iter().map(|file| (file, seq));
+        for (file, at) in own.chain(state.held.iter().map(|held| (&held.file, held.byte))) {
+            if let Ok(file) = file.raw_fd().and_then(|fd| File::reopen(tid, fd))
+                && file.try_lock(byte(at), Lock::Read) == Ok(true)
+            {
+                tokens.push(Token { file, byte: at });
+            }
+        }
+        let mut devices = Vec::new();
+        for (index, fd) in self.devices.prepare_fork() {
+            let Ok(file) = File::reopen(tid, fd) else { continue };
+            if self.devices.lock_for_child(index, &file)
+                && let Some(fd) = file.into_fd()
+            {
+                devices.push((index, fd));
+            }
+        }
+        state.prepared = Some(Prepared { signals, seq, limit_before, tokens, devices });
+    }
+
+    /// Has the background thread reclaim until no more than `pages` are in use.
+    fn shrink_to(&self, pages: u64) {
+        self.budget().set_limit(pages);
+        let mut best = u64::MAX;
+        let mut since = Instant::now();
+        while self.budget().used() > pages {
+            if self.budget().used() < best {
+                (best, since) = (self.budget().used(), Instant::now());
+            } else if since.elapsed() > SHRINK_STALL {
+                thread::report("a process forks and there is no room to share its budget: parent and child may exceed it");
+                break;
+            }
+            self.kick_background();
+            sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Before a fork, second half: the engine stands still until [`Engine::fork_parent`] or [`Engine::fork_child`].
+    pub(crate) fn fork_prepare_freeze(&self) {
+        vm::touch_own_stack();
+        self.fault_gate.close();
+    }
+
+    /// After a fork, in the parent.
+    pub(crate) fn fork_parent(&self) {
+        let mut state = lock(&self.family.state);
+        let prepared = state.prepared.take().expect("a fork was prepared");
+        // Before anything can be freed: what the child must be able to read stays.
+        self.devices.seal_for_child(prepared.seq);
+        let share = self.budget().limit().min(prepared.limit_before);
+        self.budget().set_limit((prepared.limit_before - share).max(Config::MEMORY_MIN.pages()));
+        state.children.push(Child { seq: prepared.seq, share });
+        self.stats.add(Counter::Forks, 1);
+        drop(state);
+        self.fault_gate.open();
+        self.reclaim_gate.open();
+        self.ops_gate.open();
+        drop(Blocked::resume(prepared.signals));
+    }
+
+    /// After a fork, in the child: its only thread is the caller.
+    pub(crate) fn fork_child(&'static self) {
+        let mut state = lock(&self.family.state);
+        let prepared = state.prepared.take().expect("a fork was prepared");
+        // 1. What was the parent's: children, tokens of its own, statistics.
+        state.children.clear();
+        state.forks = 0;
+        if let Some(tokens) = state.tokens.take() {
+            // The number belongs to the parent's table, or to the program's own, where exec closes it.
+            tokens.adopt(None);
+        }
+        let granted = self.budget().limit();
+        for held in state.held.drain(..) {
+            held.file.adopt(None);
+        }
+        state.held = prepared.tokens;
+        let keep: Vec<i32> = (state.held.iter().filter_map(|t| t.file.raw_fd().ok()))
+            .chain(prepared.devices.iter().map(|(_, fd)| fd.as_raw_fd()))
+            .collect();
+        drop(state);
+        self.restart_statistics();
+        // 2. Its share of the budget: what the parent shrank to.
+        self.background.store(0, Relaxed);
+        self.reclaim_gate.open_in_child();
+        self.fault_gate.open_in_child();
+        // 3. A userfaultfd, registrations, devices and threads of its own.
+        let devices = prepared.devices;
+        let adopt = move || -> Result<&'static Engine, crate::error::Error> {
+            let signal = self.config.delivery == Delivery::Signal;
+            let uffd = self.frames.backing.uffd();
+            let no_uffd = |errno| crate::error::Error::NoUserfaultfd { errno };
+            self.family.open_tokens(granted);
+            uffd.reopen(signal).map_err(no_uffd)?;
+            self.settle_child_mappings().map_err(no_uffd)?;
+            for error in self.devices.adopt_in_child(devices) {
+                thread::report(&format!("in the child of a fork: {error}"));
+            }
+            Ok(self)
+        };
+        let started = match self.config.delivery {
+            Delivery::Thread => {
+                let copies = keep.clone();
+                let started = delivery::start_handler(keep, adopt);
+                // The handler has them in a table of its own.
+                copies.into_iter().for_each(thread::close);
+                started
+            }
+            Delivery::Signal => adopt().and_then(delivery::start_background),
+        };
+        if let Err(error) = started {
+            thread::report(&format!("the child of a fork cannot go on: {error}"));
+            std::process::abort();
+        }
+        self.ops_gate.open_in_child();
+        drop(Blocked::resume(prepared.signals));
+    }
+
+    /// The child's statistics go to a file of its own, beside the parent's.
+    fn restart_statistics(&self) {
+        let file = self.config.stats_file.as_ref().and_then(|path| {
+            let path = path.with_file_name(format!("stats.{}", std::process::id()));
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()
+        });
+        use std::os::fd::AsFd;
+        if self.stats.restart(file.as_ref().map(|file| file.as_fd())).is_err() {
+            let _ = self.stats.restart(None);
+        }
+    }
+
+    /// Takes back what children held who are gone. Called by the background thread, which has the descriptors.
+    pub(crate) fn reap_children(&self) {
+        let Ok(mut state) = self.family.state.try_lock() else { return };
+        if state.children.is_empty() {
+            return;
+        }
+        let State { tokens, children, granted, .. } = &mut *state;
+        let Some(tokens) = tokens else { return };
+        let before = children.len();
+        let mut returned = 0;
+        children.retain(|child| {
+            let gone = tokens.could_lock(byte(child.seq), Lock::Write).unwrap_or(false);
+            returned += if gone { child.share } else { 0 };
+            !gone
+        });
+        if children.len() == before {
+            return;
+        }
+        self.budget().set_limit((self.budget().limit() + returned).min(*granted));
+        self.devices.unseal(children.iter().map(|child| child.seq).min());
+    }
+}
+

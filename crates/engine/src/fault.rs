@@ -1,0 +1,469 @@
+//! Serving a fault: from the page's word to an installed page.
+//!
+//! The same code serves both deliveries. It allocates nothing, takes no lock that the program's own calls hold
+//! while they can fault, and touches no managed memory. Neighbouring pages come in beside the faulting one as a
+//! folio while a thread goes through memory in sequence ([`Streams`]), else not.
+
+use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use crate::config::WayIn;
+use crate::engine::Engine;
+use crate::extent::EXTENT_PAGES;
+use crate::frames::zeros;
+use crate::reclaim::Reclaimer;
+use crate::stats::Counter;
+use crate::sync::Backoff;
+use crate::tier::{LoadError, page_mut};
+use crate::word::{PageWord, State};
+use overspill_os::Errno;
+use overspill_os::backing::Backing;
+use overspill_os::io::IoBuffer;
+use overspill_os::uffd::Stop;
+use overspill_os::vm::IoVec;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Frames that were copied from and wait to be dropped together: one flush for so many. Kept well below the reserve.
+const SPENT_MAX: usize = 32;
+/// Longest wait for room when nothing can be reclaimed at the moment: other threads may be freeing, a worker writing.
+const ROOM_WAIT: Duration = Duration::from_secs(2);
+
+/// What a thread that serves faults works with; made with the pool.
+#[derive(Debug)]
+pub struct FaultContext {
+    buffer: IoBuffer,
+    packed: Box<[u8; PAGE_SIZE]>,
+    spent: Vec<FrameId>,
+    ranges: Vec<IoVec>,
+}
+
+impl FaultContext {
+    /// For folios of up to `pages` pages.
+    pub fn new(pages: usize) -> Result<FaultContext, Errno> {
+        Ok(FaultContext {
+            buffer: IoBuffer::new(pages)?,
+            packed: Box::new([0; PAGE_SIZE]),
+            spent: Vec::with_capacity(SPENT_MAX),
+            ranges: Vec::with_capacity(SPENT_MAX),
+        })
+    }
+}
+
+/// What became of a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Served {
+    /// The access can be repeated.
+    Done,
+    /// The page is somebody else's just now: serve it again a little later.
+    Busy,
+    /// It cannot be served; the program is to get SIGBUS.
+    Failed,
+}
+
+impl Engine {
+    /// Serves a fault on `page` and keeps the books.
+    pub(crate) fn serve_fault(&self, context: &mut FaultContext, page: PageIndex, wp: bool) -> Served {
+        let start = Instant::now();
+        let served = self.serve(context, page, wp);
+        if served != Served::Busy {
+            self.stats.add(Counter::PgFault, 1);
+            self.stats.fault_ns(start.elapsed().as_nanos() as u64);
+        }
+        served
+    }
+
+    fn serve(&self, context: &mut FaultContext, page: PageIndex, wp: bool) -> Served {
+        let word = self.words.load(page);
+        if word.is_locked() {
+            return Served::Busy;
+        }
+        let range = self.address_range(page.0..page.0 + 1);
+        match word.state() {
+            // Protected with its window though not chosen, or taken back by another thread just now.
+            State::Resident if wp => {
+                self.stats.add(Counter::WpFault, 1);
+                self.unprotect(range)
+            }
+            State::Evicting if wp => match self.words.try_update(page, PageWord::take_back) {
+                Some(_) => {
+                    self.stats.add(Counter::WpFault, 1);
+                    self.unprotect(range)
+                }
+                None => Served::Busy,
+            },
+            State::Evicting => self.wake(range),
+            State::Resident => self.reinstall(page),
+            state => self.load(context, page, state),
+        }
+    }
+
+    fn unprotect(&self, range: std::ops::Range<usize>) -> Served {
+        match self.frames.backing.unprotect(range.clone()) {
+            Ok(()) => Served::Done,
+            // The mapping changed under the fault: the repeated access finds out.
+            Err(_) => self.wake(range),
+        }
+    }
+
+    fn wake(&self, range: std::ops::Range<usize>) -> Served {
+        let _ = self.frames.backing.wake(range);
+        Served::Done
+    }
+
+    /// A missing fault on a page that is resident: mostly it was brought in with a folio meanwhile. If it truly is
+    /// not there, the program dropped it with a system call of its own making, and it reads as zeros.
+    fn reinstall(&self, page: PageIndex) -> Served {
+        let Some(word) = self.words.try_lock_if(page, |w| w.state() == State::Resident) else { return Served::Busy };
+        let range = self.address_range(page.0..page.0 + 1);
+        let done = self.frames.backing.install(range.start, zeros(1));
+        self.words.unlock_as(page, word);
+        if done.stop.is_some() { self.wake(range) } else { Served::Done }
+    }
+
+    /// Brings in a page that is not resident, and its neighbours while the access is sequential.
+    fn load(&self, context: &mut FaultContext, page: PageIndex, state: State) -> Served {
+        let wanted = self.streams.folio(page, self.config.folio_max);
+        // 1. Room. Without it, alone.
+        let mut room = wanted as u64;
+        if !self.budget().charge(room) {
+            room = 1;
+            if !self.make_room(context) {
+                return Served::Failed;
+            }
+        }
+        self.kick_background();
+        // 2. Lock the run: the page, and neighbours whose content lies likewise.
+        let len = self.lock_run(page, state, room as usize);
+        self.budget().uncharge(room - len as u64);
+        if len == 0 {
+            return Served::Busy;
+        }
+        // 3. Load and install.
+        let loaded = self.install_run(context, page, state, len);
+        // 4. Publish.
+        let served = match loaded {
+            Ok(installed) => {
+                self.publish_run(page, state, len, installed);
+                if installed == 0 { Served::Busy } else { Served::Done }
+            }
+            Err(_) => {
+                (0..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
+                self.budget().uncharge(len as u64);
+                if len > 1 {
+                    // A neighbour may be the unreadable one: a read error reaches only its own reader.
+                    self.streams.forget(page);
+                    Served::Busy
+                } else {
+                    Served::Failed
+                }
+            }
+        };
+        if served == Served::Done {
+            self.streams.advance(page, len);
+            if context.spent.len() >= SPENT_MAX {
+                self.free_spent(context);
+            }
+        }
+        served
+    }
+
+    /// Takes one page of budget, reclaiming for it if need be. False when there is no room for good.
+    fn make_room(&self, context: &mut FaultContext) -> bool {
+        self.free_spent(context);
+        let mut deadline = None;
+        let mut backoff = Backoff::default();
+        loop {
+            if self.budget().charge(1) {
+                return true;
+            }
+            let Some(_inside) = self.reclaim_gate.try_enter() else {
+                // Frozen for a fork: over the limit for a moment rather than stuck.
+                self.budget().charge_over(1);
+                return true;
+            };
+            self.stats.add(Counter::AllocStall, 1);
+            let freed = match self.batches.try_take() {
+                Some(mut batch) => {
+                    let want = batch.capacity() / 2;
+                    self.reclaim(&mut batch, want, Reclaimer::Direct)
+                }
+                None => 0,
+            };
+            if freed > 0 {
+                deadline = None;
+                continue;
+            }
+            let now = Instant::now();
+            if now > *deadline.get_or_insert(now + ROOM_WAIT) {
+                self.report_once(
+                    "out of room: nothing more can be reclaimed, compressed or written; the program gets SIGBUS. \
+                     Give it a larger --memory, or a larger --swap",
+                );
+                return false;
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Locks up to `max` pages from `page` on whose content is of the same kind as `state`; how many. 0 if the page
+    /// itself has changed.
+    fn lock_run(&self, page: PageIndex, state: State, max: usize) -> usize {
+        if self.words.try_lock_if(page, |w| w.state() == state).is_none() {
+            return 0;
+        }
+        self.extents.touch(page);
+        self.note_extent(page);
+        let end = (page.0 / EXTENT_PAGES + 1) * EXTENT_PAGES;
+        let whole = self.extents.is_accessible(page);
+        let max = max.min(end - page.0);
+        let mut len = 1;
+        while len < max {
+            let next = PageIndex(page.0 + len);
+            let fits = |w: PageWord| (whole || w.is_accessible()) && follows(state, w.state(), len);
+            if self.words.try_lock_if(next, fits).is_none() {
+                break;
+            }
+            len += 1;
+        }
+        len
+    }
+
+    /// Brings the content of a locked run in; how many pages were installed.
+    fn install_run(
+        &self,
+        context: &mut FaultContext,
+        page: PageIndex,
+        state: State,
+        len: usize,
+    ) -> Result<usize, LoadError> {
+        let dst = self.address(page);
+        let backing = &self.frames.backing;
+        let done = match state {
+            State::Empty => {
+                self.stats.add(Counter::ZeroFill, len as u64);
+                backing.install(dst, zeros(len))
+            }
+            State::Cached(frame) => {
+                let frames = self.frames.arena.frame_range(frame.0, len);
+                let way = match self.config.way_in {
+                    WayIn::Move => 1,
+                    WayIn::Auto if backing.can_move() => self.way_in[len.ilog2() as usize].pick(),
+                    _ => 0,
+                };
+                let start = Instant::now();
+                let done = if way == 1 {
+                    let moved = backing.move_in(dst, frames.clone());
+                    // Shared with a child of a fork: then by copy.
+                    if moved.bytes == 0 && matches!(moved.stop, Some(Stop::Busy | Stop::Unsuitable)) {
+                        self.copy_frames(context, dst, frame, len)
+                    } else {
+                        self.finish_moved_in(frame, moved.bytes >> PAGE_SHIFT);
+                        moved
+                    }
+                } else {
+                    self.copy_frames(context, dst, frame, len)
+                };
+                let pages = done.bytes >> PAGE_SHIFT;
+                self.way_in[len.ilog2() as usize].record(way, start.elapsed().as_nanos() as u64, pages);
+                self.stats.add(Counter::CacheIn, pages as u64);
+                done
+            }
+            State::Stored(slot) => {
+                self.load_slots(slot, len, &mut context.buffer)?;
+                self.stats.add(Counter::PgMajFault, 1);
+                backing.install(dst, &context.buffer[..len << PAGE_SHIFT])
+            }
+            _ => {
+                for i in 0..len {
+                    let state = self.words.load(PageIndex(page.0 + i)).state();
+                    let loaded = self.load_page(state, &mut context.packed, page_mut(&mut context.buffer, i));
+                    if let Err(error) = loaded {
+                        self.report_once("a compressed page does not decompress: its reader gets SIGBUS");
+                        return Err(error);
+                    }
+                }
+                backing.install(dst, &context.buffer[..len << PAGE_SHIFT])
+            }
+        };
+        if !matches!(state, State::Cached(_)) {
+            self.stats.add(Counter::InCopied, (done.bytes >> PAGE_SHIFT) as u64);
+        }
+        Ok(match done.stop {
+            None => len,
+            // A page is there already: it counts as installed when it is the faulting one, and everyone is woken.
+            Some(Stop::Exists) if done.bytes == 0 => {
+                if let State::Cached(frame) = state {
+                    self.spend(context, frame);
+                }
+                let _ = backing.wake(self.address_range(page.0..page.0 + 1));
+                1
+            }
+            // Mappings changing, or gone: what was installed counts, the rest stays as it was.
+            Some(_) => done.bytes >> PAGE_SHIFT,
+        })
+    }
+
+    fn copy_frames(
+        &self,
+        context: &mut FaultContext,
+        dst: usize,
+        frame: FrameId,
+        len: usize,
+    ) -> overspill_os::uffd::Transferred {
+        let done = self.frames.backing.install_frames(dst, self.frames.arena.frame_range(frame.0, len));
+        let pages = done.bytes >> PAGE_SHIFT;
+        self.stats.add(Counter::InCopied, pages as u64);
+        for i in 0..pages as u32 {
+            self.spend(context, FrameId(frame.0 + i));
+        }
+        done
+    }
+
+    /// A frame of the swap cache whose page is installed elsewhere: to be dropped with others.
+    fn spend(&self, context: &mut FaultContext, frame: FrameId) {
+        self.cache.remove(frame);
+        if context.spent.len() == context.spent.capacity() {
+            self.free_spent(context);
+        }
+        context.spent.push(frame);
+    }
+
+    fn finish_moved_in(&self, frame: FrameId, pages: usize) {
+        self.stats.add(Counter::InMoved, pages as u64);
+        for i in 0..pages as u32 {
+            self.cache.remove(FrameId(frame.0 + i));
+            self.frames.give_holes(FrameId(frame.0 + i), 0);
+        }
+        // The frames' charge goes; the run's own was taken when room was made.
+        self.budget().uncharge(pages as u64);
+    }
+
+    /// Gives the locked run its new words and its old copies up. `installed` pages are resident.
+    fn publish_run(&self, page: PageIndex, state: State, len: usize, installed: usize) {
+        for i in 0..installed {
+            let page = PageIndex(page.0 + i);
+            let word = self.words.load(page);
+            let old = word.state();
+            let referenced = matches!(state, State::Cached(_));
+            self.words.unlock_as(page, word.with_state(State::Resident).referenced(referenced));
+            self.forget(old);
+        }
+        (installed..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
+        self.budget().uncharge((len - installed) as u64);
+        if installed > 0 {
+            self.extents.add_resident(page, installed);
+            self.stats.add(Counter::ResidentPages, installed as u64);
+            self.stats.add(Counter::FaultAround, installed as u64 - 1);
+            if matches!(state, State::Cached(_)) {
+                self.stats.add(Counter::PgActivate, installed as u64);
+            }
+        }
+    }
+
+    fn unlock_unchanged(&self, page: PageIndex) {
+        self.words.unlock_as(page, self.words.load(page));
+    }
+
+    /// Drops frames whose pages were copied in, with one call.
+    pub(crate) fn free_spent(&self, context: &mut FaultContext) {
+        self.frames.give_present(&context.spent, &mut context.ranges);
+        context.spent.clear();
+    }
+}
+
+/// Whether the content of the page `distance` further on can come in together with that of a page in state `first`.
+fn follows(first: State, next: State, distance: usize) -> bool {
+    match (first, next) {
+        (State::Empty, State::Empty) => true,
+        (State::Filled(_) | State::Compressed(_), State::Filled(_) | State::Compressed(_)) => true,
+        (State::Cached(a), State::Cached(b)) => b.0 == a.0 + distance as u32,
+        (State::Stored(a), State::Stored(b)) => b.device() == a.device() && b.offset() == a.offset() + distance as u64,
+        _ => false,
+    }
+}
+
+/// Recent streams of sequential faults: where each would go on, and how long its last folio was.
+///
+/// A fault at the very page where a stream would go on doubles its folio; any other begins a stream of one page.
+/// So random access never brings in a neighbour, and sequential access soon brings in the most. Entries are
+/// chosen by the page, and races between threads cost a small folio.
+#[derive(Debug)]
+pub struct Streams {
+    entries: [AtomicU64; STREAMS],
+}
+
+/// Streams remembered: some for each of a few dozen threads.
+const STREAMS: usize = 64;
+
+impl Default for Streams {
+    fn default() -> Streams {
+        Streams { entries: [const { AtomicU64::new(0) }; STREAMS] }
+    }
+}
+
+impl Streams {
+    /// Bits for the length.
+    const LEN_BITS: u32 = 8;
+
+    /// How streams hash: by the page they would go on with, so that both ends find the same entry.
+    fn entry(&self, page: usize) -> &AtomicU64 {
+        &self.entries[(page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) % STREAMS]
+    }
+
+    /// Pages to bring in for a fault on `page`.
+    fn folio(&self, page: PageIndex, max: usize) -> usize {
+        let entry = self.entry(page.0).load(Relaxed);
+        let expected = entry >> Self::LEN_BITS == page.0 as u64 && entry != 0;
+        if expected { (2 * (entry & ((1 << Self::LEN_BITS) - 1)) as usize).clamp(1, max) } else { 1 }
+    }
+
+    /// `len` pages from `page` on came in.
+    fn advance(&self, page: PageIndex, len: usize) {
+        let next = page.0 + len;
+        self.entry(next).store((next as u64) << Self::LEN_BITS | len as u64, Relaxed);
+    }
+
+    /// The next fault on `page` brings in one page.
+    fn forget(&self, page: PageIndex) {
+        self.entry(page.0).store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folios_grow_with_sequence_only() {
+        let streams = Streams::default();
+        let mut page = 1000;
+        let mut lens = Vec::new();
+        for _ in 0..7 {
+            let len = streams.folio(PageIndex(page), 16);
+            streams.advance(PageIndex(page), len);
+            lens.push(len);
+            page += len;
+        }
+        assert_eq!(lens, [1, 2, 4, 8, 16, 16, 16]);
+        let mut rng = 12345u64;
+        let random: usize = (0..1000)
+            .map(|_| {
+                rng = rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let page = PageIndex((rng >> 40) as usize);
+                let len = streams.folio(page, 16);
+                streams.advance(page, len);
+                len
+            })
+            .sum();
+        assert!(random < 1010, "{random}");
+    }
+
+    #[test]
+    fn neighbours_come_in_only_with_their_kind() {
+        use crate::base::SlotId;
+        let stored = |n| State::Stored(SlotId::new(0, n));
+        assert!(follows(stored(5), stored(8), 3) && !follows(stored(5), stored(9), 3));
+        assert!(follows(State::Cached(FrameId(1)), State::Cached(FrameId(3)), 2));
+        assert!(follows(State::Empty, State::Empty, 9) && !follows(State::Empty, State::Filled(0), 1));
+        assert!(!follows(State::Empty, State::Resident, 1));
+    }
+}

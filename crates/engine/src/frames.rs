@@ -1,0 +1,112 @@
+//! Page frames in use: the allocator's numbers, the arena's bytes and the budget's charge, kept in step.
+//!
+//! Invariant: a free frame is a hole and not charged; an allocated frame is present and charged, but for the
+//! moment in which its owner moves pages into or out of it.
+
+use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE};
+use crate::budget::Budget;
+use crate::compressed::{CHUNK_ORDER, FrameSource};
+use crate::frame::FrameAllocator;
+use overspill_os::arena::Arena;
+use overspill_os::backing::{AnonPrivate, Backing};
+use overspill_os::vm::IoVec;
+use std::ops::Range;
+
+/// Pages of zeros to install from: the longest folio, or a chunk of the compressed pool.
+static ZERO_PAGES: Aligned = Aligned([0; 64 << PAGE_SHIFT]);
+
+#[repr(align(4096))]
+struct Aligned([u8; 64 << PAGE_SHIFT]);
+
+/// `pages` pages of zeros.
+pub fn zeros(pages: usize) -> &'static [u8] {
+    &ZERO_PAGES.0[..pages << PAGE_SHIFT]
+}
+
+/// Frames, their memory and their budget.
+pub struct Frames {
+    /// The bytes.
+    pub arena: Arena,
+    /// The numbers.
+    pub allocator: FrameAllocator,
+    /// The charge.
+    pub budget: Budget,
+    /// The way to the page tables.
+    pub backing: AnonPrivate,
+}
+
+impl Frames {
+    /// Takes `1 << order` contiguous frames that are holes, for pages to be moved into; they are charged already,
+    /// as resident pages.
+    pub fn take_holes(&self, order: u8) -> Option<FrameId> {
+        self.allocator.alloc(order)
+    }
+
+    /// Gives back frames that are holes and no longer charged: their pages were moved away.
+    pub fn give_holes(&self, first: FrameId, order: u8) {
+        self.allocator.free(first, order);
+    }
+
+    /// Gives back single frames that are present: drops their memory with one call, then their charge. `ranges` is
+    /// room for as many.
+    pub fn give_present(&self, frames: &[FrameId], ranges: &mut Vec<IoVec>) {
+        if frames.is_empty() {
+            return;
+        }
+        ranges.clear();
+        for frame in frames {
+            push_range(ranges, self.arena.frame_range(frame.0, 1));
+        }
+        self.backing.drop_pages(ranges).expect("dropping frames of the arena");
+        self.allocator.free_many(frames);
+        self.budget.uncharge(frames.len() as u64);
+    }
+}
+
+/// Adds a range, joined to the last one where they meet.
+pub fn push_range(ranges: &mut Vec<IoVec>, range: Range<usize>) {
+    match ranges.last_mut() {
+        Some(last) if last.base + last.len == range.start => last.len += range.len(),
+        _ => ranges.push(IoVec { base: range.start, len: range.len() }),
+    }
+}
+
+impl FrameSource for Frames {
+    fn take_chunk(&self) -> Option<FrameId> {
+        const PAGES: u64 = 1 << CHUNK_ORDER;
+        if !self.budget.charge_reserve(PAGES) {
+            return None;
+        }
+        let first = self.allocator.alloc(CHUNK_ORDER).or_else(|| {
+            self.budget.uncharge(PAGES);
+            None
+        })?;
+        let range = self.arena.frame_range(first.0, PAGES as usize);
+        let mut done = 0;
+        while done < range.len() {
+            let step = self.backing.install(range.start + done, zeros((range.len() - done) / PAGE_SIZE));
+            done += step.bytes;
+            match step.stop {
+                None | Some(overspill_os::uffd::Stop::Again) => {}
+                Some(stop) => panic!("a free frame at {:#x} is not a hole: {stop:?}", range.start + done),
+            }
+        }
+        Some(first)
+    }
+
+    fn give_chunk(&self, first: FrameId) {
+        let range = self.arena.frame_range(first.0, 1 << CHUNK_ORDER);
+        let whole = [IoVec { base: range.start, len: range.len() }];
+        self.backing.drop_pages(&whole).expect("dropping a chunk of the arena");
+        self.allocator.free(first, CHUNK_ORDER);
+        self.budget.uncharge(1 << CHUNK_ORDER);
+    }
+
+    fn write(&self, first: FrameId, offset: usize, data: &[u8]) {
+        self.arena.write(first.0, offset, data);
+    }
+
+    fn read(&self, first: FrameId, offset: usize, out: &mut [u8]) {
+        self.arena.read(first.0, offset, out);
+    }
+}

@@ -1,0 +1,245 @@
+//! A pool and its regions: the library's face.
+
+use crate::base::Bytes;
+use crate::config::{Config, Delivery};
+use crate::delivery;
+use crate::engine::Engine;
+use crate::error::Error;
+pub use crate::space::MapFlags;
+use crate::stats::{Snapshot, Stats};
+use overspill_os::region::{Memory, Plain};
+use overspill_os::vm::Prot;
+use overspill_os::{Errno, signal};
+use rustix::fs::{Mode, OFlags};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// A budget of memory with everything behind it: frames, a compressed tier, swap devices.
+///
+/// Address-space methods have the meaning of the system calls of the same name, for private anonymous memory in
+/// [`Pool::window`]; they return the same error numbers.
+///
+/// Dropping a pool stops it and gives its memory back; its address space stays reserved.
+#[derive(Debug)]
+pub struct Pool {
+    engine: &'static Engine,
+}
+
+impl Pool {
+    /// Makes a pool.
+    ///
+    /// # Errors
+    /// See [`Error`]: each prints as one sentence that says what to do.
+    pub fn new(config: Config) -> Result<Pool, Error> {
+        let stats = open_stats(config.stats_file.as_deref())?;
+        stats.set_name(&program_name());
+        let engine = match config.delivery {
+            Delivery::Thread => {
+                // Built on the handler thread, so that all descriptors lie in its private table.
+                let (send, receive) = std::sync::mpsc::channel();
+                delivery::start_handler(Vec::new(), move || {
+                    let engine: &'static Engine = Box::leak(Box::new(Engine::build(config, stats)?));
+                    let _ = send.send(engine);
+                    Ok(engine)
+                })?;
+                receive.recv().map_err(|_| Error::Thread)?
+            }
+            Delivery::Signal => {
+                let engine: &'static Engine = Box::leak(Box::new(Engine::build(config, stats)?));
+                signal::serve_window(engine.window(), engine).map_err(|errno| Error::NoUserfaultfd { errno })?;
+                delivery::start_background(engine)?;
+                engine
+            }
+        };
+        engine.publish_metadata();
+        Ok(Pool { engine })
+    }
+
+    /// A pool of `memory` bytes in signal delivery: for a program that manages its own data. Swap space is an unlinked
+    /// file in `swap`, if given.
+    ///
+    /// # Errors
+    /// As [`Pool::new`].
+    pub fn with_memory(memory: u64, swap: Option<&Path>) -> Result<Pool, Error> {
+        let swap = swap.map(|path| crate::config::SwapSpec { path: path.into(), size: None });
+        Pool::new(Config {
+            memory: Bytes(memory),
+            swap: swap.into_iter().collect(),
+            delivery: Delivery::Signal,
+            ..Config::default()
+        })
+    }
+
+    /// A region of `len` zero bytes, which may be larger than the pool's memory.
+    ///
+    /// # Errors
+    /// ENOMEM when the window has no room for it.
+    pub fn map(&self, len: usize) -> Result<Region<'_>, Errno> {
+        let start = self.mmap(None, len, Prot::READ_WRITE, MapFlags::default())?;
+        Ok(Region { memory: Memory::new(start..start + len), pool: self })
+    }
+
+    /// The addresses under management.
+    pub fn window(&self) -> Range<usize> {
+        self.engine.window()
+    }
+
+    /// What the pool has done and holds now.
+    pub fn stats(&self) -> Snapshot {
+        self.engine.publish_tiers();
+        self.engine.publish_metadata();
+        self.engine.stats.snapshot()
+    }
+
+    fn enter<R>(&self, call: impl FnOnce(&'static Engine) -> R) -> R {
+        delivery::enter(self.engine, || call(self.engine))
+    }
+
+    /// mmap(2) of private anonymous memory; `at` is a MAP_FIXED address in the window.
+    pub fn mmap(&self, at: Option<usize>, len: usize, prot: Prot, flags: MapFlags) -> Result<usize, Errno> {
+        self.enter(|engine| engine.map(at, len, prot, flags))
+    }
+
+    /// Forgets the pages of a range over which the caller is about to put a mapping of another kind. A later
+    /// [`Pool::munmap`] takes the range back.
+    pub fn surrender(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.enter(|engine| engine.surrender(range))
+    }
+
+    /// munmap(2).
+    pub fn munmap(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.enter(|engine| engine.unmap(range))
+    }
+
+    /// mprotect(2).
+    pub fn mprotect(&self, range: Range<usize>, prot: Prot) -> Result<(), Errno> {
+        self.enter(|engine| engine.protect(range, prot))
+    }
+
+    /// madvise(2).
+    pub fn madvise(&self, range: Range<usize>, advice: i32) -> Result<(), Errno> {
+        self.enter(|engine| engine.advise(range, advice))
+    }
+
+    /// mremap(2); returns the new address.
+    pub fn mremap(&self, old: Range<usize>, new_len: usize, flags: u32, new_at: usize) -> Result<usize, Errno> {
+        self.enter(|engine| engine.remap(old, new_len, flags, new_at))
+    }
+
+    /// mlock2(2). At most half of the budget can be locked.
+    pub fn mlock(&self, range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
+        self.enter(|engine| engine.pin(range, on_fault))
+    }
+
+    /// munlock(2).
+    pub fn munlock(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.enter(|engine| engine.unpin(range))
+    }
+
+    /// mlockall(2).
+    pub fn mlockall(&self, flags: u32) -> Result<(), Errno> {
+        self.enter(|engine| engine.pin_all(flags))
+    }
+
+    /// munlockall(2).
+    pub fn munlockall(&self) -> Result<(), Errno> {
+        self.enter(|engine| engine.unpin_all())
+    }
+
+    /// The program is seen using DMA into its memory (O_DIRECT, io_uring, a device): from now on pages leave by being
+    /// moved only, which the kernel refuses while a page is pinned. False where the kernel cannot move pages: then
+    /// such I/O into managed memory is not safe, and the caller must not begin it.
+    pub fn dma_seen(&self) -> bool {
+        self.engine.note_dma()
+    }
+
+    /// Counts a mapping that was left to the kernel although it is of the kind that is managed.
+    pub fn count_unmanaged(&self) {
+        delivery::count_unmanaged(self.engine);
+    }
+
+    /// Before fork(2), first half: nothing is evicted any more, faults are still served.
+    pub fn fork_prepare_begin(&self) {
+        self.engine.fork_prepare_begin();
+    }
+
+    /// Before fork(2), second half: faults are not served until one of the next two.
+    pub fn fork_prepare_freeze(&self) {
+        self.engine.fork_prepare_freeze();
+    }
+
+    /// After fork(2), in the parent.
+    pub fn fork_parent(&self) {
+        self.engine.fork_parent();
+    }
+
+    /// After fork(2), in the child, before it touches managed memory.
+    pub fn fork_child(&self) {
+        self.engine.fork_child();
+    }
+
+    /// Brings the statistics up to date.
+    pub fn report_exit(&self) {
+        self.engine.publish_tiers();
+        self.engine.publish_metadata();
+    }
+
+    /// Whether a descriptor of the program's table is the engine's. In thread delivery none is.
+    pub fn owns_fd(&self, fd: i32) -> bool {
+        self.engine.config.delivery == Delivery::Signal && self.engine.owns_fd(fd)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let pages = self.engine.window();
+        let _ = self.munmap(pages.start + (crate::engine::RESERVED_PAGES * crate::base::PAGE_SIZE)..pages.end);
+        self.engine.stop_threads();
+        signal::release_window(pages);
+    }
+}
+
+/// Memory of a pool, dropped with this value.
+#[derive(Debug)]
+pub struct Region<'a> {
+    memory: Memory,
+    pool: &'a Pool,
+}
+
+impl Region<'_> {
+    /// The memory as a slice of plain values.
+    pub fn as_slice<T: Plain>(&self) -> &[T] {
+        self.memory.as_slice()
+    }
+
+    /// The memory as a slice of plain values, to write.
+    pub fn as_mut_slice<T: Plain>(&mut self) -> &mut [T] {
+        self.memory.as_mut_slice()
+    }
+
+    /// Its addresses.
+    pub fn range(&self) -> Range<usize> {
+        self.memory.range()
+    }
+}
+
+impl Drop for Region<'_> {
+    fn drop(&mut self) {
+        let _ = self.pool.munmap(self.memory.range());
+    }
+}
+
+fn open_stats(path: Option<&Path>) -> Result<Stats, Error> {
+    // A statistics file that cannot be made (the run has ended, another user) must not keep a program from running.
+    let file = path.and_then(|path| {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()
+    });
+    let in_file = file.and_then(|file| Stats::in_file(file.as_fd()).ok());
+    in_file.map_or_else(Stats::anonymous, Ok).map_err(|_| Error::AddressSpace { window: Bytes(0) })
+}
+
+fn program_name() -> String {
+    std::fs::read_to_string("/proc/self/comm").map(|name| name.trim_end().to_owned()).unwrap_or_default()
+}

@@ -1,0 +1,389 @@
+//! Reclaim: choosing pages, taking them out of the page tables, storing them.
+//!
+//! The clock has two hands. The first walks over the extents of the window. Dense runs it moves out to frames of
+//! the arena, unchanged: the swap cache, where a touch brings them back cheaply and counts as a reference.
+//! Scattered pages, which would cost a flush each to move, it protects, stores where they are, and drops with
+//! one call. The second hand takes the oldest pages of the swap cache and stores them.
+//!
+//! Locks: a batch holds one extent lock at a time (tried, never waited for), and page locks in ascending order
+//! within it. Nobody waits for a reclaiming thread's page locks longer than one system call.
+
+use crate::base::{FrameId, PAGE_SHIFT, PageIndex};
+use crate::engine::Engine;
+use crate::extent::{self, EXTENT_PAGES, ExtentGuard};
+use crate::frames::push_range;
+use crate::stats::Counter;
+use crate::tier::{Batch, Pick};
+use crate::word::{PageWord, State};
+use crate::config::WayOut;
+use overspill_os::backing::Backing;
+use overspill_os::uffd::Stop;
+use overspill_os::vm;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// Shortest run that is moved: at 64 pages a flush for each run costs a page 0.4 us when another core is busy, the
+/// same as protecting and dropping; below that moving is dearer.
+pub const RUN_MIN: usize = 64;
+/// Pages moved by one call; the order of the frames that take them.
+const RUN_ORDER: u8 = 6;
+/// Share of the budget that the swap cache fills before its oldest pages are stored: 1/8. Enough for pages that
+/// are touched again soon, small enough to leave the frames to resident and compressed pages.
+const CACHE_SHARE: usize = 8;
+
+/// Who reclaims, for the counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reclaimer {
+    /// The background thread.
+    Background,
+    /// A thread that needs a frame for its fault.
+    Direct,
+}
+
+/// Pages of an extent, a bit each.
+type Bitmap = [u64; EXTENT_PAGES / 64];
+
+impl Engine {
+    /// Frees `want` pages or as many as can be had; returns how many.
+    pub(crate) fn reclaim(&self, batch: &mut Batch, want: usize, who: Reclaimer) -> usize {
+        let (scan, steal) = match who {
+            Reclaimer::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd),
+            Reclaimer::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
+        };
+        let mut freed = 0;
+        // Extents passed in a row without any use; two rounds see every referenced page twice.
+        let mut idle = 0;
+        while freed < want {
+            let extents = self.extents_high.load(Relaxed);
+            let cache_full = self.cache.len() > self.budget().limit() as usize / CACHE_SHARE;
+            if cache_full || idle > 2 * extents {
+                let stored = self.shrink_cache(batch);
+                self.stats.add(scan, batch.picks.len() as u64);
+                freed += stored;
+                if stored == 0 && idle > 2 * extents {
+                    break;
+                }
+                if stored > 0 {
+                    idle = 0;
+                    continue;
+                }
+            }
+            let index = self.clock_hand.fetch_add(1, Relaxed) % extents.max(1);
+            let progress = self.scan_extent(batch, index);
+            self.stats.add(scan, progress.scanned as u64);
+            freed += progress.freed;
+            idle = if progress.freed + progress.deactivated > 0 { 0 } else { idle + 1 };
+        }
+        self.stats.add(steal, freed as u64);
+        freed
+    }
+
+    /// The second hand: stores the oldest pages of the swap cache and frees their frames.
+    fn shrink_cache(&self, batch: &mut Batch) -> usize {
+        // 1. Isolate: lock the oldest pages that are still where the list says.
+        batch.picks.clear();
+        let mut oldest = [(PageIndex(0), FrameId(0)); 128];
+        let room = batch.capacity().min(oldest.len());
+        let count = self.cache.oldest(&mut oldest[..room]);
+        for &(page, frame) in &oldest[..count] {
+            let from = State::Cached(frame);
+            if self.words.try_lock_if(page, |w| w.state() == from && !w.is_pinned()).is_some() {
+                self.cache.remove(frame);
+                batch.picks.push(Pick::new(page, from));
+            } else if self.words.load(page).is_pinned() {
+                self.cache.rotate(page, frame);
+            }
+        }
+        // 2. Store. The frames are ours alone: nothing to protect.
+        let arena = &self.frames.arena;
+        self.store_batch(batch, |pick, out| {
+            let State::Cached(frame) = pick.from else { unreachable!("picked from the swap cache") };
+            arena.read(frame.0, 0, out);
+            true
+        });
+        // 3. Publish where they are now; what nobody took goes back as the newest.
+        batch.frames.clear();
+        for pick in &batch.picks {
+            let State::Cached(frame) = pick.from else { unreachable!("picked from the swap cache") };
+            let word = self.words.load(pick.page);
+            match pick.stored {
+                Some(stored) => {
+                    self.words.unlock_as(pick.page, word.with_state(stored));
+                    batch.frames.push(frame);
+                }
+                None => {
+                    self.cache.add_run(pick.page, frame, 1);
+                    self.words.unlock_as(pick.page, word);
+                }
+            }
+        }
+        // 4. Free the frames, with one call and one flush.
+        self.frames.give_present(&batch.frames, &mut batch.ranges);
+        batch.frames.len()
+    }
+
+    /// The first hand on one extent.
+    fn scan_extent(&self, batch: &mut Batch, index: usize) -> Progress {
+        let mut progress = Progress::default();
+        if self.extents.resident(index) == 0 {
+            return progress;
+        }
+        let Some(guard) = self.extents.try_lock(index) else { return progress };
+        // 1. Isolate: who is resident and was not referenced lately.
+        let mut wanted: Bitmap = [0; EXTENT_PAGES / 64];
+        let first = extent::pages_of(index).start;
+        for i in 0..EXTENT_PAGES {
+            let page = PageIndex(first + i);
+            let word = self.words.load(page);
+            if word.is_locked() || word.is_pinned() || word.state() != State::Resident {
+                continue;
+            }
+            progress.scanned += 1;
+            if word.is_referenced() {
+                self.words.try_update(page, |w| (!w.is_locked()).then_some(w.referenced(false)));
+                continue;
+            }
+            wanted[i / 64] |= 1 << (i % 64);
+        }
+        // 2. Dense runs move out; all runs, where a device might be writing to a page that looks idle.
+        let only_move = self.only_move();
+        if only_move || self.prefers_move() {
+            let shortest = if only_move { 1 } else { RUN_MIN };
+            let mut immovable: Bitmap = [0; EXTENT_PAGES / 64];
+            let mut at = 0;
+            while let Some(run) = next_run(&wanted, at) {
+                at = run.end;
+                if run.len() >= shortest {
+                    let pages = first + run.start..first + run.end;
+                    progress.deactivated += self.move_out(pages, only_move, first, &mut wanted, &mut immovable);
+                }
+            }
+            if only_move {
+                // A page that cannot be moved because it is not writable is not a device's target either.
+                wanted = immovable;
+            }
+        }
+        // 3. The rest is stored in place and dropped.
+        let mut at = 0;
+        while at < EXTENT_PAGES {
+            batch.picks.clear();
+            while at < EXTENT_PAGES && batch.has_room() {
+                if wanted[at / 64] & 1 << (at % 64) != 0 {
+                    let page = PageIndex(first + at);
+                    if self.words.try_update(page, PageWord::begin_evict).is_some() {
+                        batch.picks.push(Pick::new(page, State::Evicting));
+                    }
+                }
+                at += 1;
+            }
+            progress.freed += self.evict_in_place(batch, &guard);
+        }
+        progress
+    }
+
+    /// Whether pages may leave by moving only.
+    fn only_move(&self) -> bool {
+        self.config.way_out == WayOut::Move || self.dma_seen.load(Relaxed)
+    }
+
+    /// Whether dense runs are moved just now.
+    fn prefers_move(&self) -> bool {
+        self.config.way_out == WayOut::Auto && self.frames.backing.can_move() && self.way_out.pick() == 0
+    }
+
+    /// Moves a run of resident pages out to frames of the arena; returns how many moved. Bit 0 of the bitmaps is page
+    /// `base`: what moved leaves `wanted`, what the kernel will not move for its kind of mapping enters `immovable`.
+    fn move_out(
+        &self,
+        pages: Range<usize>,
+        exclusive: bool,
+        base: usize,
+        wanted: &mut Bitmap,
+        immovable: &mut Bitmap,
+    ) -> usize {
+        let mut moved = 0;
+        let mut at = pages.start;
+        while at < pages.end {
+            // 1. Lock as many as one block of frames takes.
+            let order = (usize::BITS - 1 - (pages.end - at).leading_zeros()).min(RUN_ORDER as u32) as u8;
+            let mut len = 0;
+            let goes = |w: PageWord| w.state() == State::Resident && !w.is_pinned();
+            while len < 1 << order && self.words.try_lock_if(PageIndex(at + len), goes).is_some() {
+                len += 1;
+            }
+            if len == 0 {
+                at += 1;
+                continue;
+            }
+            // 2. Move.
+            let Some(frame) = self.frames.take_holes(order) else {
+                self.unlock_run(at, len);
+                break;
+            };
+            let start = Instant::now();
+            let dst = self.frames.arena.frame_range(frame.0, len).start;
+            let mut done = self.frames.backing.move_out(dst, self.address_range(at..at + len));
+            let count = done.bytes >> PAGE_SHIFT;
+            if count == 0 && done.stop == Some(Stop::Busy) && exclusive {
+                // Shared since a fork? Make it the process's own, and try once more; if it is pinned, it stays.
+                let own = vm::make_exclusive(self.address_range(at..at + 1));
+                if own.is_ok() {
+                    done = self.frames.backing.move_out(dst, self.address_range(at..at + 1));
+                }
+            }
+            let count = count.max(done.bytes >> PAGE_SHIFT);
+            self.way_out.record(0, start.elapsed().as_nanos() as u64, count);
+            // 3. Publish: the moved are in the swap cache, the others as they were.
+            self.cache.add_run(PageIndex(at), frame, count);
+            for i in 0..count {
+                let page = PageIndex(at + i);
+                let word = self.words.load(page).with_state(State::Cached(FrameId(frame.0 + i as u32)));
+                self.words.unlock_as(page, word);
+                wanted[(page.0 - base) / 64] &= !(1 << ((page.0 - base) % 64));
+            }
+            self.unlock_run(at + count, len - count);
+            for i in count..1 << order {
+                self.frames.give_holes(FrameId(frame.0 + i as u32), 0);
+            }
+            self.extents.sub_resident(PageIndex(at), count);
+            self.stats.sub(Counter::ResidentPages, count as u64);
+            self.stats.add(Counter::OutMoved, count as u64);
+            self.stats.add(Counter::PgDeactivate, count as u64);
+            moved += count;
+            at += count;
+            // 4. Who stopped it?
+            match done.stop {
+                None | Some(Stop::Again) => {}
+                Some(Stop::Busy) => {
+                    self.stats.add(Counter::MoveBusy, 1);
+                    at += 1;
+                }
+                // Dropped behind our back by a raw system call: to the kernel it reads as zeros now.
+                Some(Stop::Absent) => {
+                    self.note_zapped(PageIndex(at));
+                    at += 1;
+                }
+                Some(_) => {
+                    immovable[(at - base) / 64] |= 1 << ((at - base) % 64);
+                    at += 1;
+                }
+            }
+        }
+        moved
+    }
+
+    fn unlock_run(&self, first: usize, len: usize) {
+        for page in (first..first + len).map(PageIndex) {
+            self.words.unlock_as(page, self.words.load(page));
+        }
+    }
+
+    /// A resident page turned out not to be in the page tables.
+    fn note_zapped(&self, page: PageIndex) {
+        if let Some(word) = self.words.try_lock_if(page, |w| w.state() == State::Resident) {
+            self.extents.sub_resident(page, 1);
+            self.stats.sub(Counter::ResidentPages, 1);
+            self.words.unlock_as(page, word.with_state(State::Empty));
+            self.budget().uncharge(1);
+        }
+    }
+
+    /// Protects the picked pages of an extent, stores them from where they are, and drops them. Returns how many.
+    fn evict_in_place(&self, batch: &mut Batch, _extent: &ExtentGuard<'_>) -> usize {
+        let (Some(first), Some(last)) = (batch.picks.first(), batch.picks.last()) else { return 0 };
+        // 1. Protect the window with one call: after it every write to a picked page is a fault.
+        let started = Instant::now();
+        let window = first.page.0..last.page.0 + 1;
+        if self.frames.backing.protect(self.address_range(window)).is_err() {
+            // A mapping of the kernel's lies between: page by page.
+            batch.picks.retain(|pick| {
+                let range = self.address_range(pick.page.0..pick.page.0 + 1);
+                let protected = self.frames.backing.protect(range).is_ok();
+                if !protected {
+                    self.words.try_update(pick.page, PageWord::take_back);
+                }
+                protected
+            });
+        }
+        let protect_ns = started.elapsed().as_nanos() as u64;
+        // 2. Store from where they are.
+        self.store_batch(batch, |pick, out| {
+            let word = self.words.load(pick.page);
+            if word.state() != State::Evicting {
+                return false;
+            }
+            let address = self.address(pick.page);
+            if word.is_accessible() || self.extents.is_accessible(pick.page) {
+                vm::copy_page(address, out);
+                true
+            } else {
+                self.force_reader.copy_page(address, out).is_ok()
+            }
+        });
+        // 3. Commit: who was taken back meanwhile stays, and its stored copy is forgotten.
+        batch.ranges.clear();
+        batch.picks.retain(|pick| {
+            let Some(stored) = pick.stored else {
+                if self.words.try_update(pick.page, PageWord::take_back).is_none() {
+                    self.stats.add(Counter::EvictAborted, 1);
+                }
+                return false;
+            };
+            if self.words.try_update(pick.page, PageWord::commit_evict).is_none() {
+                self.stats.add(Counter::EvictAborted, 1);
+                self.forget(stored);
+                return false;
+            }
+            push_range(&mut batch.ranges, self.address_range(pick.page.0..pick.page.0 + 1));
+            true
+        });
+        if batch.picks.is_empty() {
+            return 0;
+        }
+        // 4. Drop, with one call and one flush.
+        let started = Instant::now();
+        self.frames.backing.drop_pages(&batch.ranges).expect("dropping managed pages");
+        let count = batch.picks.len();
+        self.way_out.record(1, protect_ns + started.elapsed().as_nanos() as u64, count);
+        // 5. Publish where they are now.
+        for pick in &batch.picks {
+            let word = self.words.load(pick.page);
+            self.words.unlock_as(pick.page, word.with_state(pick.stored.expect("kept in step 3")));
+        }
+        self.extents.sub_resident(batch.picks[0].page, count);
+        self.stats.sub(Counter::ResidentPages, count as u64);
+        self.stats.add(Counter::OutDropped, count as u64);
+        self.budget().uncharge(count as u64);
+        count
+    }
+}
+
+#[derive(Default)]
+struct Progress {
+    scanned: usize,
+    deactivated: usize,
+    freed: usize,
+}
+
+/// The first run of set bits from bit `from` on.
+fn next_run(bits: &Bitmap, from: usize) -> Option<Range<usize>> {
+    let start = (from..EXTENT_PAGES).find(|i| bits[i / 64] & 1 << (i % 64) != 0)?;
+    let end = (start..EXTENT_PAGES).find(|i| bits[i / 64] & 1 << (i % 64) == 0).unwrap_or(EXTENT_PAGES);
+    Some(start..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_a_bitmap() {
+        let mut bits: Bitmap = [0; EXTENT_PAGES / 64];
+        assert_eq!(next_run(&bits, 0), None);
+        (60..130).chain(500..512).for_each(|i: usize| bits[i / 64] |= 1 << (i % 64));
+        assert_eq!(next_run(&bits, 0), Some(60..130));
+        assert_eq!(next_run(&bits, 130), Some(500..512));
+        assert_eq!(next_run(&bits, 505), Some(505..512));
+    }
+}

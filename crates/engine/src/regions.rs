@@ -1,0 +1,238 @@
+//! The map of regions: which pages of the window are mapped, and how. A pure structure; [`crate::space`] acts on it.
+
+use overspill_os::vm::Prot;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What a region's pages are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Private anonymous memory under management.
+    Managed,
+    /// A mapping of the kernel's (a file, shared memory) that the program put there.
+    Foreign,
+}
+
+/// Attributes of a region, equal on all its pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// Whose it is.
+    pub kind: Kind,
+    /// Its protection.
+    pub prot: Prot,
+    /// mlock.
+    pub pinned: bool,
+    /// MADV_DONTFORK: the child of a fork does not have it.
+    pub dont_fork: bool,
+    /// MADV_WIPEONFORK: the child of a fork reads zeros.
+    pub wipe_on_fork: bool,
+    /// Whether the kernel's mapping carries advice that must be undone before the addresses are used again.
+    pub advised: bool,
+}
+
+impl Region {
+    /// A plain managed region.
+    pub fn managed(prot: Prot) -> Region {
+        Region { kind: Kind::Managed, prot, pinned: false, dont_fork: false, wipe_on_fork: false, advised: false }
+    }
+}
+
+/// Regions by first page, and the gaps between them.
+#[derive(Clone, Debug)]
+pub struct RegionMap {
+    regions: BTreeMap<usize, (usize, Region)>,
+    gaps: BTreeMap<usize, usize>,
+    mapped: usize,
+}
+
+impl RegionMap {
+    /// All of `pages` free.
+    pub fn new(pages: Range<usize>) -> RegionMap {
+        RegionMap { regions: BTreeMap::new(), gaps: BTreeMap::from([(pages.start, pages.end)]), mapped: 0 }
+    }
+
+    /// Number of mapped pages.
+    pub fn mapped_pages(&self) -> usize {
+        self.mapped
+    }
+
+    /// The lowest free run of `pages` pages whose start is a multiple of `align`.
+    pub fn find_gap(&self, pages: usize, align: usize) -> Option<usize> {
+        self.gaps.iter().find_map(|(&start, &end)| {
+            let first = start.next_multiple_of(align);
+            (first + pages <= end).then_some(first)
+        })
+    }
+
+    /// Whether all of `pages` is free.
+    pub fn is_free(&self, pages: Range<usize>) -> bool {
+        self.gaps.range(..=pages.start).next_back().is_some_and(|(_, &end)| pages.end <= end)
+    }
+
+    /// The parts of `pages` that are mapped, each with its region.
+    pub fn overlapping(&self, pages: Range<usize>) -> impl Iterator<Item = (Range<usize>, Region)> {
+        let first = self.regions.range(..=pages.start).next_back().map_or(pages.start, |(&start, _)| start);
+        self.regions.range(first..pages.end).filter_map(move |(&start, &(end, region))| {
+            let part = start.max(pages.start)..end.min(pages.end);
+            (part.start < part.end).then_some((part, region))
+        })
+    }
+
+    /// Whether every page of `pages` is mapped.
+    pub fn covers(&self, pages: Range<usize>) -> bool {
+        self.overlapping(pages.clone()).map(|(part, _)| part.len()).sum::<usize>() == pages.len()
+    }
+
+    /// All regions.
+    pub fn iter(&self) -> impl Iterator<Item = (Range<usize>, Region)> {
+        self.regions.iter().map(|(&start, &(end, region))| (start..end, region))
+    }
+
+    /// Maps `pages`, replacing what was there.
+    pub fn insert(&mut self, pages: Range<usize>, region: Region) {
+        assert!(!pages.is_empty());
+        self.remove(pages.clone());
+        // 1. Take the range out of the gap that holds it.
+        let (&start, &end) = self.gaps.range(..=pages.start).next_back().expect("a removed range lies in a gap");
+        assert!(end >= pages.end, "{pages:?} lies outside the window");
+        self.gaps.remove(&start);
+        if start < pages.start {
+            self.gaps.insert(start, pages.start);
+        }
+        if pages.end < end {
+            self.gaps.insert(pages.end, end);
+        }
+        self.mapped += pages.len();
+        self.join(pages, region);
+    }
+
+    /// Puts a region in, joined with equal neighbours. Its pages are in no gap and no region.
+    fn join(&mut self, mut pages: Range<usize>, region: Region) {
+        if let Some((&start, &(end, before))) = self.regions.range(..pages.start).next_back()
+            && end == pages.start
+            && before == region
+        {
+            self.regions.remove(&start);
+            pages.start = start;
+        }
+        if let Some(&(end, after)) = self.regions.get(&pages.end)
+            && after == region
+        {
+            self.regions.remove(&pages.end);
+            pages.end = end;
+        }
+        self.regions.insert(pages.start, (pages.end, region));
+    }
+
+    /// Unmaps what of `pages` is mapped.
+    pub fn remove(&mut self, pages: Range<usize>) {
+        let parts: Vec<_> = self.overlapping(pages.clone()).map(|(part, _)| part).collect();
+        if parts.is_empty() {
+            return;
+        }
+        for part in parts {
+            self.cut(part.clone());
+            self.mapped -= part.len();
+            // Into the gaps, joined with neighbours.
+            let mut gap = part;
+            if let Some((&start, &end)) = self.gaps.range(..gap.start).next_back()
+                && end == gap.start
+            {
+                self.gaps.remove(&start);
+                gap.start = start;
+            }
+            if let Some(&end) = self.gaps.get(&gap.end) {
+                self.gaps.remove(&gap.end);
+                gap.end = end;
+            }
+            self.gaps.insert(gap.start, gap.end);
+        }
+    }
+
+    /// Takes `part`, which lies in one region, out of it.
+    fn cut(&mut self, part: Range<usize>) {
+        let (&start, &(end, region)) = self.regions.range(..=part.start).next_back().expect("the part is mapped");
+        assert!(end >= part.end);
+        self.regions.remove(&start);
+        if start < part.start {
+            self.regions.insert(start, (part.start, region));
+        }
+        if part.end < end {
+            self.regions.insert(part.end, (end, region));
+        }
+    }
+
+    /// Changes the attributes of what of `pages` is mapped.
+    pub fn update(&mut self, pages: Range<usize>, change: impl Fn(&mut Region)) {
+        let parts: Vec<_> = self.overlapping(pages).collect();
+        for (part, mut region) in parts {
+            self.cut(part.clone());
+            change(&mut region);
+            self.join(part, region);
+        }
+    }
+
+    /// Panics unless regions and gaps tile the window.
+    #[cfg(test)]
+    fn check(&self, window: Range<usize>) {
+        let mut tiles: Vec<_> = self.regions.iter().map(|(&s, &(e, _))| (s, e)).collect();
+        let mapped: usize = tiles.iter().map(|(s, e)| e - s).sum();
+        assert_eq!(mapped, self.mapped);
+        tiles.extend(self.gaps.iter().map(|(&s, &e)| (s, e)));
+        tiles.sort_unstable();
+        let mut at = window.start;
+        for (start, end) in tiles {
+            assert_eq!(start, at);
+            assert!(end > start);
+            at = end;
+        }
+        assert_eq!(at, window.end);
+        // Gaps are joined: no two meet.
+        assert!(self.gaps.values().all(|end| !self.gaps.contains_key(end)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WINDOW: Range<usize> = 16..96;
+
+    proptest! {
+        #[test]
+        fn the_map_agrees_with_an_array(ops in proptest::collection::vec((0..4u8, 16..96usize, 1..30usize, 0..4u32), 1..60)) {
+            let mut map = RegionMap::new(WINDOW);
+            let mut model: Vec<Option<Region>> = vec![None; 96];
+            for (op, start, len, prot) in ops {
+                let pages = start..(start + len).min(96);
+                let region = Region::managed(Prot(prot));
+                match op {
+                    0 => {
+                        map.insert(pages.clone(), region);
+                        model[pages.clone()].fill(Some(region));
+                    }
+                    1 => {
+                        map.remove(pages.clone());
+                        model[pages.clone()].fill(None);
+                    }
+                    2 => {
+                        map.update(pages.clone(), |r| r.prot = Prot(prot));
+                        model[pages.clone()].iter_mut().flatten().for_each(|r| r.prot = Prot(prot));
+                    }
+                    _ => {
+                        let expect = (16..96usize).find(|&s| s % 4 == 0 && s + len <= 96
+                            && model[s..s + len].iter().all(Option::is_none));
+                        prop_assert_eq!(map.find_gap(len, 4), expect);
+                    }
+                }
+                map.check(WINDOW);
+                prop_assert_eq!(map.covers(pages.clone()), model[pages.clone()].iter().all(Option::is_some));
+                prop_assert_eq!(map.is_free(pages.clone()), model[pages.clone()].iter().all(Option::is_none));
+                let mut seen: Vec<Option<Region>> = vec![None; 96];
+                map.overlapping(pages.clone()).for_each(|(part, r)| seen[part].fill(Some(r)));
+                prop_assert_eq!(&seen[pages.clone()], &model[pages.clone()]);
+            }
+        }
+    }
+}

@@ -1,0 +1,545 @@
+//! The address space that the program sees: mmap, munmap, mprotect, madvise, mremap and mlock over the window, with
+//! the meaning that Linux gives them.
+//!
+//! Called on threads of the program, through [`crate::delivery::enter`]. One lock over the map of regions plays the
+//! part of the kernel's mmap_lock; engine threads never take it. Where a call changes what is behind addresses, it
+//! holds the extent's lock, which keeps reclaim out, and the locks of the pages, which keep faults out.
+//!
+//! Lock order: regions -> extent -> pages in ascending order -> compressed pool, swap cache, slots.
+
+use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use crate::engine::Engine;
+use crate::extent::{EXTENT_PAGES, split};
+use crate::regions::{Kind, Region, RegionMap};
+use crate::stats::Counter;
+use crate::sync::lock;
+use crate::word::State;
+use overspill_os::vm::{self, Prot, advice};
+use overspill_os::{Errno, Rlimit};
+use std::ops::Range;
+use std::sync::MutexGuard;
+
+/// Flags of [`Engine::map`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MapFlags {
+    /// MAP_FIXED_NOREPLACE: fail rather than replace.
+    pub noreplace: bool,
+    /// MAP_LOCKED.
+    pub locked: bool,
+}
+
+/// mremap's flags.
+mod remap {
+    pub const MAYMOVE: u32 = 1;
+    pub const FIXED: u32 = 2;
+    pub const DONTUNMAP: u32 = 4;
+}
+
+/// mlockall's flags.
+const MCL_CURRENT: u32 = 1;
+const MCL_FUTURE: u32 = 2;
+const MCL_ONFAULT: u32 = 4;
+
+impl Engine {
+    /// The pages of a range of bytes that begins on a page and lies in the window; its end is rounded up.
+    fn pages(&self, range: Range<usize>) -> Result<Range<usize>, Errno> {
+        let window = self.window();
+        let inside = range.start >= window.start && range.start <= range.end && range.end <= window.end;
+        if !range.start.is_multiple_of(PAGE_SIZE) || !inside {
+            return Err(Errno::INVAL);
+        }
+        let first = (range.start - window.start) >> PAGE_SHIFT;
+        Ok(first..first + range.len().div_ceil(PAGE_SIZE))
+    }
+
+    fn regions(&self) -> MutexGuard<'_, RegionMap> {
+        lock(&self.regions)
+    }
+
+    fn publish_managed(&self, regions: &RegionMap) {
+        let bytes = (regions.mapped_pages() << PAGE_SHIFT) as u64;
+        self.stats.set(Counter::ManagedBytes, bytes);
+        self.stats.raise(Counter::ManagedPeakBytes, bytes);
+    }
+
+    /// mmap of private anonymous memory; `at` is a MAP_FIXED address in the window.
+    pub(crate) fn map(&self, at: Option<usize>, len: usize, prot: Prot, flags: MapFlags) -> Result<usize, Errno> {
+        let count = len.div_ceil(PAGE_SIZE);
+        if count == 0 {
+            return Err(Errno::INVAL);
+        }
+        let mut regions = self.regions();
+        let pages = match at {
+            Some(address) => {
+                let pages = self.pages(address..address.checked_add(len).ok_or(Errno::NOMEM)?)?;
+                if flags.noreplace && !regions.is_free(pages.clone()) {
+                    return Err(Errno::EXIST);
+                }
+                self.clear_out(&mut regions, pages.clone())?;
+                pages
+            }
+            None => {
+                // Large mappings begin on an extent, so that their runs are dense.
+                let align = if count >= EXTENT_PAGES { EXTENT_PAGES } else { 1 };
+                let first = regions.find_gap(count, align).or_else(|| regions.find_gap(count, 1));
+                let first = first.ok_or(Errno::NOMEM)?;
+                first..first + count
+            }
+        };
+        let mut region = Region::managed(prot);
+        region.pinned = flags.locked || self.locks_future();
+        if region.pinned {
+            self.charge_pinned(count)?;
+        }
+        vm::protect(self.address_range(pages.clone()), prot)?;
+        self.set_access(pages.clone(), prot.readable());
+        regions.insert(pages.clone(), region);
+        self.publish_managed(&regions);
+        drop(regions);
+        if region.pinned {
+            self.set_pinned(pages.clone(), true);
+            if flags.locked {
+                self.bring_in(pages.clone(), prot);
+            }
+        }
+        Ok(self.address(PageIndex(pages.start)))
+    }
+
+    /// munmap.
+    pub(crate) fn unmap(&self, range: Range<usize>) -> Result<(), Errno> {
+        if range.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        let pages = self.pages(range)?;
+        let mut regions = self.regions();
+        let result = self.clear_out(&mut regions, pages);
+        self.publish_managed(&regions);
+        result
+    }
+
+    /// The caller puts a mapping of the kernel's over a range: whatever was there is forgotten.
+    pub(crate) fn surrender(&self, range: Range<usize>) -> Result<(), Errno> {
+        let pages = self.pages(range)?;
+        let mut regions = self.regions();
+        self.clear_out(&mut regions, pages.clone())?;
+        regions.insert(pages, Region { kind: Kind::Foreign, ..Region::managed(Prot::NONE) });
+        self.publish_managed(&regions);
+        Ok(())
+    }
+
+    /// Unmaps what of `pages` is mapped: afterwards it is a gap, without access and registered.
+    fn clear_out(&self, regions: &mut RegionMap, pages: Range<usize>) -> Result<(), Errno> {
+        let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
+        for (part, region) in parts {
+            let addresses = self.address_range(part.clone());
+            if region.kind == Kind::Foreign {
+                vm::map_fixed(addresses.clone(), Prot::NONE)?;
+                vm::advise(addresses.clone(), vm::MADV_NOHUGEPAGE)?;
+                self.register_range(addresses)?;
+            } else {
+                vm::protect(addresses.clone(), Prot::NONE)?;
+                if region.advised {
+                    for undo in [advice::DOFORK, advice::DODUMP, advice::KEEPONFORK] {
+                        let _ = vm::advise(addresses.clone(), undo);
+                    }
+                }
+                if region.pinned {
+                    self.set_pinned(part.clone(), false);
+                }
+                self.clear(part.clone())?;
+                self.set_access(part.clone(), false);
+            }
+            regions.remove(part);
+        }
+        Ok(())
+    }
+
+    /// Gives the content of pages up: they read as zeros.
+    pub(crate) fn clear(&self, pages: Range<usize>) -> Result<(), Errno> {
+        for (index, part) in split(pages) {
+            if !self.extents.is_touched(index) {
+                continue;
+            }
+            // 1. Keep reclaim and faults out.
+            let _extent = self.extents.lock(index);
+            let mut used = false;
+            for page in part.clone().map(PageIndex) {
+                used |= self.words.lock(page).state() != State::Empty;
+            }
+            // 2. Drop what is in the page tables.
+            if used {
+                vm::advise(self.address_range(part.clone()), vm::MADV_DONTNEED)?;
+            }
+            // 3. Forget every stored copy.
+            let mut frames: Vec<FrameId> = Vec::new();
+            let mut resident = 0;
+            for page in part.clone().map(PageIndex) {
+                let word = self.words.load(page);
+                match word.state() {
+                    State::Resident | State::Evicting => resident += 1,
+                    State::Cached(frame) => {
+                        self.cache.remove(frame);
+                        frames.push(frame);
+                    }
+                    state => self.forget(state),
+                }
+                self.words.unlock_as(page, word.with_state(State::Empty).referenced(false));
+            }
+            // 4. Give the room back.
+            self.frames.give_present(&frames, &mut Vec::with_capacity(frames.len()));
+            self.extents.sub_resident(PageIndex(part.start), resident);
+            self.stats.sub(Counter::ResidentPages, resident as u64);
+            self.budget().uncharge(resident as u64);
+        }
+        self.publish_tiers();
+        Ok(())
+    }
+
+    /// Notes whether pages are mapped with access.
+    fn set_access(&self, pages: Range<usize>, on: bool) {
+        for (index, part) in split(pages) {
+            let extent = self.extents.lock(index);
+            let whole = part.len() == EXTENT_PAGES;
+            let was = self.extents.is_accessible(PageIndex(part.start));
+            if whole || was && !on {
+                // The extent's mark goes first into the words, or comes out of them.
+                let marked = !whole;
+                if self.extents.is_touched(index) || marked {
+                    crate::extent::pages_of(index).for_each(|page| self.mark_accessible(page, marked));
+                }
+                self.extents.set_accessible(&extent, whole && on);
+            }
+            if !whole && !(was && on) {
+                self.extents.touch(PageIndex(part.start));
+                part.for_each(|page| self.mark_accessible(page, on));
+            }
+        }
+    }
+
+    fn mark_accessible(&self, page: usize, on: bool) {
+        let word = self.words.lock(PageIndex(page));
+        self.words.unlock_as(PageIndex(page), word.accessible(on));
+    }
+
+    /// mprotect.
+    pub(crate) fn protect(&self, range: Range<usize>, prot: Prot) -> Result<(), Errno> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let pages = self.pages(range)?;
+        let mut regions = self.regions();
+        if !regions.covers(pages.clone()) {
+            return Err(Errno::NOMEM);
+        }
+        let changes = |r: &Region| r.kind == Kind::Managed && r.prot.readable() != prot.readable();
+        let changing: Vec<_> =
+            regions.overlapping(pages.clone()).filter(|(_, r)| changes(r)).map(|(part, _)| part).collect();
+        // Before access goes, reclaim must know: it reads in place. When access comes, only afterwards.
+        if !prot.readable() {
+            changing.iter().for_each(|part| self.set_access(part.clone(), false));
+        }
+        vm::protect(self.address_range(pages.clone()), prot)?;
+        if prot.readable() {
+            changing.iter().for_each(|part| self.set_access(part.clone(), true));
+        }
+        regions.update(pages, |region| region.prot = prot);
+        Ok(())
+    }
+
+    /// madvise.
+    pub(crate) fn advise(&self, range: Range<usize>, what: i32) -> Result<(), Errno> {
+        let pages = self.pages(range)?;
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let mut regions = self.regions();
+        let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
+        for (part, region) in &parts {
+            if region.kind == Kind::Foreign {
+                vm::advise(self.address_range(part.clone()), what)?;
+                continue;
+            }
+            match what {
+                advice::DONTNEED | advice::FREE if region.pinned => return Err(Errno::INVAL),
+                advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => self.clear(part.clone())?,
+                advice::DONTFORK | advice::DOFORK | advice::WIPEONFORK | advice::KEEPONFORK => {
+                    vm::advise(self.address_range(part.clone()), what)?;
+                    regions.update(part.clone(), |r| {
+                        r.advised = true;
+                        match what {
+                            advice::DONTFORK => r.dont_fork = true,
+                            advice::DOFORK => r.dont_fork = false,
+                            advice::WIPEONFORK => r.wipe_on_fork = true,
+                            _ => r.wipe_on_fork = false,
+                        }
+                    });
+                }
+                advice::DONTDUMP | advice::DODUMP => {
+                    vm::advise(self.address_range(part.clone()), what)?;
+                    regions.update(part.clone(), |r| r.advised = true);
+                }
+                // Populating is what the accesses will do anyway; it fails where they would.
+                advice::POPULATE_READ if !region.prot.readable() => return Err(Errno::FAULT),
+                advice::POPULATE_WRITE if !region.prot.writable() => return Err(Errno::FAULT),
+                // Hints about order, huge pages and merging: the engine finds its own way.
+                advice::NORMAL..=advice::WILLNEED
+                | advice::MERGEABLE..=advice::NOHUGEPAGE
+                | advice::COLD..=advice::POPULATE_WRITE
+                | advice::COLLAPSE => {}
+                _ => return Err(Errno::INVAL),
+            }
+        }
+        let covered: usize = parts.iter().map(|(part, _)| part.len()).sum();
+        if covered == pages.len() { Ok(()) } else { Err(Errno::NOMEM) }
+    }
+
+    /// mremap; returns the new address.
+    pub(crate) fn remap(&self, old: Range<usize>, new_len: usize, flags: u32, new_at: usize) -> Result<usize, Errno> {
+        let known = flags & !(remap::MAYMOVE | remap::FIXED | remap::DONTUNMAP) == 0;
+        let moves = flags & remap::MAYMOVE != 0;
+        if !known || new_len == 0 || old.is_empty() || flags & (remap::FIXED | remap::DONTUNMAP) != 0 && !moves {
+            return Err(Errno::INVAL);
+        }
+        let old = self.pages(old)?;
+        let keep_old = flags & remap::DONTUNMAP != 0;
+        let count = new_len.div_ceil(PAGE_SIZE);
+        if keep_old && count != old.len() {
+            return Err(Errno::INVAL);
+        }
+        let mut regions = self.regions();
+        // 1. One region, as the kernel wants one mapping.
+        let region = match regions.overlapping(old.clone()).next() {
+            Some((part, region)) if part == old && region.kind == Kind::Managed => region,
+            _ => return Err(Errno::FAULT),
+        };
+        // 2. Where to?
+        let fixed = flags & remap::FIXED != 0;
+        let new = if fixed {
+            let new = self.pages(new_at..new_at.checked_add(new_len).ok_or(Errno::INVAL)?)?;
+            if new.start < old.end && old.start < new.end {
+                return Err(Errno::INVAL);
+            }
+            self.clear_out(&mut regions, new.clone())?;
+            new
+        } else if keep_old || count > old.len() {
+            let tail = old.end..old.start + count;
+            if !keep_old && tail.end <= self.words.len() && regions.is_free(tail.clone()) {
+                self.map_part(&mut regions, tail, region)?;
+                return Ok(self.address(PageIndex(old.start)));
+            }
+            if !moves {
+                return Err(Errno::NOMEM);
+            }
+            let align = if count >= EXTENT_PAGES { EXTENT_PAGES } else { 1 };
+            let first = regions.find_gap(count, align).or_else(|| regions.find_gap(count, 1)).ok_or(Errno::NOMEM)?;
+            first..first + count
+        } else {
+            // Shrinking in place.
+            if count < old.len() {
+                self.clear_out(&mut regions, old.start + count..old.end)?;
+                self.publish_managed(&regions);
+            }
+            return Ok(self.address(PageIndex(old.start)));
+        };
+        // 3. Map there, move the pages, unmap here.
+        self.map_part(&mut regions, new.clone(), region)?;
+        let common = old.len().min(count);
+        let moved = self.move_pages(old.start..old.start + common, new.start);
+        let registered = self.register_range(self.address_range(new.clone()));
+        if region.pinned {
+            self.set_pinned(new.clone(), true);
+        }
+        if !keep_old {
+            self.clear_out(&mut regions, old)?;
+        }
+        self.publish_managed(&regions);
+        moved.and(registered)?;
+        Ok(self.address(PageIndex(new.start)))
+    }
+
+    fn map_part(&self, regions: &mut RegionMap, pages: Range<usize>, region: Region) -> Result<(), Errno> {
+        vm::protect(self.address_range(pages.clone()), region.prot)?;
+        self.set_access(pages.clone(), region.prot.readable());
+        regions.insert(pages, region);
+        self.publish_managed(regions);
+        Ok(())
+    }
+
+    /// Moves the content of pages to `new..`, where nothing is; stored copies change owner, resident pages move in
+    /// the page tables. The new range is registered by the caller afterwards.
+    fn move_pages(&self, old: Range<usize>, new: usize) -> Result<(), Errno> {
+        let shift = |page: usize| PageIndex(page - old.start + new);
+        for (index, part) in split(old.clone()) {
+            if !self.extents.is_touched(index) {
+                continue;
+            }
+            let _extent = self.extents.lock(index);
+            let mut resident = false;
+            for page in part.clone() {
+                resident |= self.words.lock(PageIndex(page)).state() == State::Resident;
+            }
+            let mut result = Ok(());
+            if resident {
+                result = vm::remap_pages(self.address_range(part.clone()), self.address(shift(part.start)));
+            }
+            for page in part {
+                let word = self.words.load(PageIndex(page));
+                let state = word.state();
+                if result.is_err() || state == State::Empty {
+                    self.words.unlock_as(PageIndex(page), word);
+                    continue;
+                }
+                let target = shift(page);
+                self.extents.touch(target);
+                self.note_extent(target);
+                match state {
+                    State::Cached(frame) => self.cache.change_owner(frame, target),
+                    State::Resident => {
+                        self.extents.sub_resident(PageIndex(page), 1);
+                        self.extents.add_resident(target, 1);
+                    }
+                    _ => {}
+                }
+                let there = self.words.lock(target);
+                self.words.unlock_as(target, there.with_state(state));
+                self.words.unlock_as(PageIndex(page), word.with_state(State::Empty));
+            }
+            result?;
+        }
+        Ok(())
+    }
+
+    /// mlock and mlock2.
+    pub(crate) fn pin(&self, range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
+        let end = range.end.next_multiple_of(PAGE_SIZE);
+        let pages = self.pages(range.start & !(PAGE_SIZE - 1)..end)?;
+        let mut regions = self.regions();
+        if !regions.covers(pages.clone()) {
+            return Err(Errno::NOMEM);
+        }
+        let fresh: Vec<_> = regions.overlapping(pages.clone()).filter(|(_, r)| !r.pinned).collect();
+        self.charge_pinned(fresh.iter().map(|(part, _)| part.len()).sum())?;
+        regions.update(pages.clone(), |region| region.pinned = true);
+        fresh.iter().for_each(|(part, _)| self.set_pinned(part.clone(), true));
+        let parts: Vec<_> = regions.overlapping(pages).collect();
+        drop(regions);
+        if !on_fault {
+            parts.into_iter().for_each(|(part, region)| self.bring_in(part, region.prot));
+        }
+        Ok(())
+    }
+
+    /// munlock.
+    pub(crate) fn unpin(&self, range: Range<usize>) -> Result<(), Errno> {
+        let end = range.end.next_multiple_of(PAGE_SIZE);
+        let pages = self.pages(range.start & !(PAGE_SIZE - 1)..end)?;
+        let mut regions = self.regions();
+        if !regions.covers(pages.clone()) {
+            return Err(Errno::NOMEM);
+        }
+        let pinned: Vec<_> = regions.overlapping(pages.clone()).filter(|(_, r)| r.pinned).collect();
+        pinned.into_iter().for_each(|(part, _)| self.set_pinned(part, false));
+        regions.update(pages, |region| region.pinned = false);
+        Ok(())
+    }
+
+    /// mlockall.
+    pub(crate) fn pin_all(&self, flags: u32) -> Result<(), Errno> {
+        if flags == 0 || flags & !(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0 || flags == MCL_ONFAULT {
+            return Err(Errno::INVAL);
+        }
+        self.lock_future(flags & MCL_FUTURE != 0);
+        if flags & MCL_CURRENT == 0 {
+            return Ok(());
+        }
+        let all: Vec<_> = self.regions().iter().filter(|(_, r)| r.kind == Kind::Managed).map(|(pages, _)| pages).collect();
+        all.into_iter().try_for_each(|pages| self.pin(self.address_range(pages), flags & MCL_ONFAULT != 0))
+    }
+
+    /// munlockall.
+    pub(crate) fn unpin_all(&self) -> Result<(), Errno> {
+        self.lock_future(false);
+        let all: Vec<_> = self.regions().iter().filter(|(_, r)| r.pinned).map(|(pages, _)| pages).collect();
+        all.into_iter().try_for_each(|pages| self.unpin(self.address_range(pages)))
+    }
+
+    /// Room for more pinned pages: half of the budget at most, so that the rest can still turn over.
+    fn charge_pinned(&self, pages: usize) -> Result<(), Errno> {
+        let after = self.pinned_pages.load(std::sync::atomic::Ordering::Relaxed) + pages;
+        let allowed = match Rlimit::memlock() {
+            Some(0) if pages > 0 => return Err(Errno::PERM),
+            Some(bytes) => (bytes as usize) >> PAGE_SHIFT,
+            None => usize::MAX,
+        };
+        if after > allowed.min(self.budget().limit() as usize / 2) { Err(Errno::NOMEM) } else { Ok(()) }
+    }
+
+    fn set_pinned(&self, pages: Range<usize>, on: bool) {
+        use std::sync::atomic::Ordering::Relaxed;
+        for page in pages {
+            let page = PageIndex(page);
+            self.extents.touch(page);
+            let word = self.words.lock(page);
+            if word.is_pinned() != on {
+                if on { self.pinned_pages.fetch_add(1, Relaxed) } else { self.pinned_pages.fetch_sub(1, Relaxed) };
+            }
+            self.words.unlock_as(page, word.pinned(on));
+        }
+    }
+
+    fn bring_in(&self, pages: Range<usize>, prot: Prot) {
+        if prot.readable() {
+            pages.for_each(|page| vm::touch(self.address(PageIndex(page))));
+        }
+    }
+
+    /// In the child of a fork: what MADV_DONTFORK, MADV_WIPEONFORK and mlock mean there, and registration anew of all
+    /// that is under management.
+    pub(crate) fn settle_child_mappings(&self) -> Result<(), Errno> {
+        let mut regions = self.regions();
+        let all: Vec<_> = regions.iter().collect();
+        let mut foreign = Vec::new();
+        self.lock_future(false);
+        for (pages, region) in all {
+            let addresses = self.address_range(pages.clone());
+            if region.dont_fork {
+                vm::map_fixed(addresses.clone(), Prot::NONE)?;
+                vm::advise(addresses, vm::MADV_NOHUGEPAGE)?;
+                self.set_pinned(pages.clone(), false);
+                self.clear(pages.clone())?;
+                self.set_access(pages.clone(), false);
+                regions.remove(pages);
+                continue;
+            }
+            if region.wipe_on_fork {
+                self.clear(pages.clone())?;
+            }
+            if region.pinned {
+                self.set_pinned(pages.clone(), false);
+                regions.update(pages.clone(), |r| r.pinned = false);
+            }
+            if region.kind == Kind::Foreign {
+                foreign.push(addresses);
+            }
+        }
+        // The window, but for mappings of the kernel's own.
+        use overspill_os::backing::Backing;
+        let window = self.window();
+        let mut at = window.start;
+        for hole in foreign.into_iter().chain([window.end..window.end]) {
+            if at < hole.start {
+                self.frames.backing.register(at..hole.start)?;
+            }
+            at = hole.end;
+        }
+        self.frames.backing.register(self.frames.arena.range())
+    }
+
+    fn locks_future(&self) -> bool {
+        self.pin_future.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn lock_future(&self, on: bool) {
+        self.pin_future.store(on, std::sync::atomic::Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,212 @@
+//! The tiers behind memory: storing a batch of pages, loading one back, forgetting one.
+//!
+//! A page that leaves memory becomes a fill value, a compressed object, or a page on a device, in this order of
+//! preference. Until its batch is committed by the caller it is also still where it was.
+
+use crate::base::PAGE_SIZE;
+use crate::base::{PageIndex, SlotId};
+use crate::engine::Engine;
+use crate::fill;
+use crate::slot::SlotRun;
+use crate::device::RunWrite;
+use crate::stats::Counter;
+use crate::word::State;
+use overspill_os::Errno;
+use overspill_os::codec::{self, Lz4};
+use overspill_os::io::IoBuffer;
+use overspill_os::vm::IoVec;
+
+/// Compressed size from which a page goes to a device instead, where there is one: 3/4 of a page. Above, the
+/// frame saved is less than a quarter, for 4 us of compression and 2 us of decompression each way.
+const WORTH_BYTES: usize = 3072;
+/// The same where there is no device: the largest class that still puts nine objects where eight pages were.
+const WORTH_BYTES_NO_DEVICE: usize = 3632;
+
+/// A page chosen to leave, and where it went.
+#[derive(Clone, Copy, Debug)]
+pub struct Pick {
+    /// The page.
+    pub page: PageIndex,
+    /// Where its content lies now: in place, or in a frame of the swap cache.
+    pub from: State,
+    /// Where it was stored; `None` if nothing took it.
+    pub stored: Option<State>,
+    /// Its place among the pages to be written to a device.
+    raw: Option<u32>,
+}
+
+impl Pick {
+    /// A page to be stored.
+    pub fn new(page: PageIndex, from: State) -> Pick {
+        Pick { page, from, stored: None, raw: None }
+    }
+}
+
+/// What a reclaiming thread works with: made with the pool, so that nothing is allocated under pressure.
+#[derive(Debug)]
+pub struct Batch {
+    /// The pages of the batch.
+    pub picks: Vec<Pick>,
+    /// Ranges to drop.
+    pub ranges: Vec<IoVec>,
+    /// Frames to free.
+    pub frames: Vec<crate::base::FrameId>,
+    buffer: IoBuffer,
+    packed: Box<[u8; PAGE_SIZE]>,
+    writes: Vec<RunWrite>,
+    lz4: Lz4,
+    pages: usize,
+}
+
+impl Batch {
+    /// For batches of up to `pages` pages.
+    pub fn new(pages: usize) -> Result<Batch, Errno> {
+        Ok(Batch {
+            picks: Vec::with_capacity(pages),
+            ranges: Vec::with_capacity(pages),
+            frames: Vec::with_capacity(pages),
+            buffer: IoBuffer::new(pages)?,
+            packed: Box::new([0; PAGE_SIZE]),
+            writes: Vec::with_capacity(pages),
+            lz4: Lz4::new(),
+            pages,
+        })
+    }
+
+    /// Most pages of a batch.
+    pub fn capacity(&self) -> usize {
+        self.pages
+    }
+
+    /// Whether there is room for another page.
+    pub fn has_room(&self) -> bool {
+        self.picks.len() < self.pages
+    }
+}
+
+/// One page of a buffer.
+pub fn page_mut(buffer: &mut [u8], index: usize) -> &mut [u8; PAGE_SIZE] {
+    (&mut buffer[index * PAGE_SIZE..(index + 1) * PAGE_SIZE]).try_into().expect("a page is PAGE_SIZE bytes")
+}
+
+/// Why a page could not be loaded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LoadError {
+    /// A device failed to give it back; the sentence says which and where.
+    Read,
+    /// Its compressed copy does not decompress: a bug, or broken memory.
+    Corrupt,
+}
+
+impl Engine {
+    /// Stores every page of the batch that a tier takes; `read` copies a page's content, or says that it is gone.
+    pub(crate) fn store_batch(
+        &self,
+        batch: &mut Batch,
+        mut read: impl FnMut(&Pick, &mut [u8; PAGE_SIZE]) -> bool,
+    ) {
+        let has_device = self.devices.capacity_pages() > 0;
+        let worth = if has_device { WORTH_BYTES } else { WORTH_BYTES_NO_DEVICE };
+        let mut raw = 0;
+        // 1. Fill values and compressed objects at once; the rest is lined up in the buffer.
+        for pick in &mut batch.picks {
+            let page = page_mut(&mut batch.buffer, raw);
+            (pick.stored, pick.raw) = (None, None);
+            if !read(pick, page) {
+                continue;
+            }
+            if let Some(value) = fill::same_filled(page) {
+                pick.stored = Some(State::Filled(value));
+                self.stats.add(Counter::SameFilledOut, 1);
+                self.stats.add(Counter::SameFilledPages, 1);
+                continue;
+            }
+            if self.config.compressed_max_percent > 0
+                && let Some(len) = batch.lz4.compress(page, &mut batch.packed[..worth])
+                && let Ok(handle) = self.compressed.store(&self.frames, &batch.packed[..len])
+            {
+                pick.stored = Some(State::Compressed(handle));
+                self.stats.add(Counter::ZswpOut, 1);
+                continue;
+            }
+            if has_device {
+                pick.raw = Some(raw as u32);
+                raw += 1;
+            }
+        }
+        // 2. What is lined up is written in runs.
+        if raw > 0 {
+            self.stats.add(Counter::CompressRefused, raw as u64);
+            self.write_raw(batch, raw);
+        }
+        self.publish_tiers();
+    }
+
+    fn write_raw(&self, batch: &mut Batch, pages: usize) {
+        batch.writes.clear();
+        let mut at = 0;
+        while at < pages {
+            let Some(run) = self.devices.alloc_run(pages - at) else { break };
+            batch.writes.push(RunWrite { run, buffer_page: at, result: Ok(()) });
+            at += run.len;
+        }
+        self.devices.write(&batch.buffer, &mut batch.writes);
+        for pick in &mut batch.picks {
+            let Some(raw) = pick.raw.map(|raw| raw as usize) else { continue };
+            let of = |w: &&RunWrite| (w.buffer_page..w.buffer_page + w.run.len).contains(&raw);
+            if let Some(write) = batch.writes.iter().find(of)
+                && write.result.is_ok()
+            {
+                pick.stored = Some(State::Stored(write.run.first.advance((raw - write.buffer_page) as u64)));
+            }
+        }
+    }
+
+    /// Copies the content of a page that is not on a device into `out`.
+    pub(crate) fn load_page(
+        &self,
+        state: State,
+        packed: &mut [u8; PAGE_SIZE],
+        out: &mut [u8; PAGE_SIZE],
+    ) -> Result<(), LoadError> {
+        match state {
+            State::Empty => out.fill(0),
+            State::Filled(value) => fill::fill(out, value),
+            State::Compressed(handle) => {
+                let len = self.compressed.load(&self.frames, handle, packed);
+                codec::decompress(&packed[..len], out).map_err(|_| LoadError::Corrupt)?;
+                self.stats.add(Counter::ZswpIn, 1);
+            }
+            State::Cached(frame) => self.frames.arena.read(frame.0, 0, out),
+            State::Resident | State::Evicting | State::Stored(_) => unreachable!("{state:?} is not loaded from here"),
+        }
+        Ok(())
+    }
+
+    /// Reads `pages` pages from consecutive slots into the first pages of `buffer`.
+    pub(crate) fn load_slots(&self, first: SlotId, pages: usize, buffer: &mut IoBuffer) -> Result<(), LoadError> {
+        let run = SlotRun { first, len: pages };
+        self.devices.read(run, buffer).map_err(|error| {
+            self.report_once(&format!("a page cannot be read back, the program gets SIGBUS for it: {error}"));
+            LoadError::Read
+        })
+    }
+
+    /// Gives up the stored copy of a page, if it has one outside memory: it was loaded, or nobody wants it.
+    pub(crate) fn forget(&self, state: State) {
+        match state {
+            State::Filled(_) => self.stats.sub(Counter::SameFilledPages, 1),
+            State::Compressed(handle) => self.compressed.free(&self.frames, handle),
+            State::Stored(slot) => self.devices.free(slot),
+            State::Empty | State::Resident | State::Evicting | State::Cached(_) => {}
+        }
+    }
+
+    /// Brings the gauges of the tiers up to date.
+    pub(crate) fn publish_tiers(&self) {
+        self.stats.set(Counter::CompressedPages, self.compressed.stored_objects() as u64);
+        self.stats.set(Counter::CompressedBytes, self.compressed.stored_bytes() as u64);
+        self.stats.set(Counter::CompressedPoolBytes, self.compressed.pool_bytes() as u64);
+        self.stats.set(Counter::DevicePages, self.devices.used_pages());
+    }
+}

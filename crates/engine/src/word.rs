@@ -1,0 +1,280 @@
+//! The page word: one 64-bit word a page holds its state, where its content is, and a lock bit.
+//!
+//! Transitions are pure functions from a word to the next word or to nothing; [`PageWords`] applies them by
+//! compare-and-swap. Fault, reclaim, swapoff and the program's own mapping calls meet only here. Who sets the
+//! lock bit owns the page until clearing it; the rest of a locked word still says where the content is, so that
+//! giving up restores the word as it was.
+//!
+//! Lock order: page locks are taken in ascending order within a run, and never waited for while another page
+//! outside the run is held.
+
+use crate::base::{FrameId, PageIndex, SlotId};
+use crate::compressed::Handle;
+use overspill_os::{Errno, vm::SharedCells};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Where the content of a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Nowhere: never touched, or given up. Reads as zeros.
+    Empty,
+    /// In the page tables of the process.
+    Resident,
+    /// Still in the page tables, write-protected, being stored; a write takes it back to [`State::Resident`].
+    Evicting,
+    /// In a frame of the arena: the swap cache.
+    Cached(FrameId),
+    /// A page whose 32-bit words all have this value.
+    Filled(u32),
+    /// In the compressed pool.
+    Compressed(Handle),
+    /// On a swap device.
+    Stored(SlotId),
+}
+
+const STATE_MASK: u64 = 0xF;
+const LOCKED: u64 = 1 << 4;
+/// mlock: stays resident.
+const PINNED: u64 = 1 << 5;
+/// Came back from the swap cache, or was faulted in shortly after its eviction: passed over once by the clock.
+const REFERENCED: u64 = 1 << 6;
+/// The page is mapped with access: readable in place, may be brought in beside a fault. Where the whole extent is,
+/// [`crate::space::Extents`] says so instead.
+const ACCESSIBLE: u64 = 1 << 7;
+const FLAGS: u64 = PINNED | REFERENCED | ACCESSIBLE;
+const PAYLOAD_SHIFT: u32 = 16;
+
+/// A value of a page word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PageWord(u64);
+
+impl PageWord {
+    /// Where the content is.
+    pub fn state(self) -> State {
+        let payload = self.0 >> PAYLOAD_SHIFT;
+        match self.0 & STATE_MASK {
+            0 => State::Empty,
+            1 => State::Resident,
+            2 => State::Evicting,
+            3 => State::Cached(FrameId(payload as u32)),
+            4 => State::Filled(payload as u32),
+            5 => State::Compressed(Handle::from_bits(payload)),
+            6 => State::Stored(SlotId::from_bits(payload)),
+            other => unreachable!("page word in state {other}"),
+        }
+    }
+
+    /// The same word with another state; lock and flags stay.
+    #[must_use]
+    pub fn with_state(self, state: State) -> PageWord {
+        let (code, payload) = match state {
+            State::Empty => (0, 0),
+            State::Resident => (1, 0),
+            State::Evicting => (2, 0),
+            State::Cached(frame) => (3, frame.0 as u64),
+            State::Filled(value) => (4, value as u64),
+            State::Compressed(handle) => (5, handle.to_bits()),
+            State::Stored(slot) => (6, slot.to_bits()),
+        };
+        debug_assert!(payload < 1 << 48);
+        PageWord(self.0 & (LOCKED | FLAGS) | code | payload << PAYLOAD_SHIFT)
+    }
+
+    /// Whether somebody owns the page just now.
+    pub fn is_locked(self) -> bool {
+        self.0 & LOCKED != 0
+    }
+
+    /// Whether the page must stay resident.
+    pub fn is_pinned(self) -> bool {
+        self.0 & PINNED != 0
+    }
+
+    /// Whether the clock passes it over once.
+    pub fn is_referenced(self) -> bool {
+        self.0 & REFERENCED != 0
+    }
+
+    /// Whether the page itself is marked as mapped with access.
+    pub fn is_accessible(self) -> bool {
+        self.0 & ACCESSIBLE != 0
+    }
+
+    /// Transition: takes the lock, if it is free.
+    pub fn lock(self) -> Option<PageWord> {
+        (!self.is_locked()).then_some(PageWord(self.0 | LOCKED))
+    }
+
+    /// Transition: resident and free to go -> being evicted.
+    pub fn begin_evict(self) -> Option<PageWord> {
+        let free = !self.is_locked() && !self.is_pinned() && self.state() == State::Resident;
+        free.then(|| self.with_state(State::Evicting))
+    }
+
+    /// Transition: being evicted -> resident again.
+    pub fn take_back(self) -> Option<PageWord> {
+        (!self.is_locked() && self.state() == State::Evicting).then(|| self.with_state(State::Resident))
+    }
+
+    /// Transition: being evicted -> past the point of no return.
+    pub fn commit_evict(self) -> Option<PageWord> {
+        (self.state() == State::Evicting).then(|| self.lock()).flatten()
+    }
+
+    /// The word with the pinned flag set or cleared.
+    #[must_use]
+    pub fn pinned(self, on: bool) -> PageWord {
+        self.flag(PINNED, on)
+    }
+
+    /// The word with the referenced flag set or cleared.
+    #[must_use]
+    pub fn referenced(self, on: bool) -> PageWord {
+        self.flag(REFERENCED, on)
+    }
+
+    /// The word with the accessible flag set or cleared.
+    #[must_use]
+    pub fn accessible(self, on: bool) -> PageWord {
+        self.flag(ACCESSIBLE, on)
+    }
+
+    fn flag(self, flag: u64, on: bool) -> PageWord {
+        PageWord(if on { self.0 | flag } else { self.0 & !flag })
+    }
+}
+
+impl std::fmt::Debug for PageWord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.state())?;
+        let flags = [(LOCKED, " locked"), (PINNED, " pinned"), (REFERENCED, " referenced"), (ACCESSIBLE, " accessible")];
+        flags.iter().filter(|(bit, _)| self.0 & bit != 0).try_for_each(|(_, name)| f.write_str(name))
+    }
+}
+
+/// The words of every page of the window.
+#[derive(Clone, Copy, Debug)]
+pub struct PageWords {
+    cells: SharedCells,
+}
+
+impl PageWords {
+    /// Words for `pages` pages, all empty; memory is used as pages are touched (8 bytes for 4 KiB).
+    pub fn new(pages: usize) -> Result<PageWords, Errno> {
+        Ok(PageWords { cells: SharedCells::anonymous(pages)? })
+    }
+
+    /// Number of pages of the window.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Reads one.
+    pub fn load(&self, page: PageIndex) -> PageWord {
+        PageWord(self.cells[page.0].load(Acquire))
+    }
+
+    /// Applies a transition; the word before it and after it, or `None` when the transition does not apply.
+    pub fn try_update(
+        &self,
+        page: PageIndex,
+        transition: impl Fn(PageWord) -> Option<PageWord>,
+    ) -> Option<(PageWord, PageWord)> {
+        let cell = &self.cells[page.0];
+        let mut before = cell.load(Acquire);
+        loop {
+            let after = transition(PageWord(before))?.0;
+            match cell.compare_exchange_weak(before, after, AcqRel, Acquire) {
+                Ok(_) => return Some((PageWord(before), PageWord(after))),
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    /// Takes the lock of a page if it is free and `wanted` agrees with the word; the word, locked.
+    pub fn try_lock_if(&self, page: PageIndex, wanted: impl Fn(PageWord) -> bool) -> Option<PageWord> {
+        self.try_update(page, |w| if wanted(w) { w.lock() } else { None }).map(|(_, after)| after)
+    }
+
+    /// Takes the lock of a page, waiting for it. Not for engine threads that others may wait for.
+    pub fn lock(&self, page: PageIndex) -> PageWord {
+        let mut backoff = crate::sync::Backoff::default();
+        loop {
+            if let Some(word) = self.try_lock_if(page, |_| true) {
+                return word;
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Publishes a new word for a page whose lock the caller holds, and gives the lock back.
+    pub fn unlock_as(&self, page: PageIndex, word: PageWord) {
+        debug_assert!(PageWord(self.cells[page.0].load(Relaxed)).is_locked(), "{page:?} is not locked");
+        self.cells[page.0].store(word.0 & !LOCKED, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_state() -> impl Strategy<Value = State> {
+        prop_oneof![
+            Just(State::Empty),
+            Just(State::Resident),
+            Just(State::Evicting),
+            any::<u32>().prop_map(|f| State::Cached(FrameId(f))),
+            any::<u32>().prop_map(State::Filled),
+            (0..1u64 << 48).prop_map(|h| State::Compressed(Handle::from_bits(h))),
+            (0..64usize, 0..1u64 << 42).prop_map(|(d, o)| State::Stored(SlotId::new(d, o))),
+        ]
+    }
+
+    fn any_word() -> impl Strategy<Value = PageWord> {
+        (any_state(), any::<[bool; 4]>()).prop_map(|(state, [locked, pinned, referenced, access])| {
+            let word = PageWord(0).with_state(state).pinned(pinned).referenced(referenced).accessible(access);
+            if locked { word.lock().unwrap() } else { word }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_state_survives_packing(word in any_word(), state in any_state()) {
+            let next = word.with_state(state);
+            prop_assert_eq!(next.state(), state);
+            prop_assert_eq!(
+                (next.is_locked(), next.is_pinned(), next.is_referenced(), next.is_accessible()),
+                (word.is_locked(), word.is_pinned(), word.is_referenced(), word.is_accessible())
+            );
+        }
+
+        #[test]
+        fn nobody_but_the_owner_changes_a_locked_page(word in any_word()) {
+            if word.is_locked() {
+                prop_assert_eq!(word.lock(), None);
+                prop_assert_eq!(word.begin_evict(), None);
+                prop_assert_eq!(word.take_back(), None);
+                prop_assert_eq!(word.commit_evict(), None);
+            }
+        }
+
+        #[test]
+        fn transitions_keep_the_content_where_it_is(word in any_word()) {
+            // An eviction begins and ends with the page in place; only the owner of the lock may move it.
+            if let Some(next) = word.begin_evict() {
+                prop_assert!(word.state() == State::Resident && !word.is_pinned());
+                prop_assert_eq!(next.state(), State::Evicting);
+                prop_assert_eq!(next.take_back().map(|w| w.state()), Some(State::Resident));
+                let committed = next.commit_evict().unwrap();
+                prop_assert!(committed.is_locked());
+                prop_assert_eq!(committed.take_back(), None);
+            }
+            if let Some(next) = word.lock() {
+                prop_assert!(next.is_locked());
+                prop_assert_eq!(next.state(), word.state());
+            }
+        }
+    }
+}

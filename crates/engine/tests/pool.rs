@@ -1,0 +1,106 @@
+//! A pool in its own process, in both deliveries, on the real userfaultfd.
+
+use overspill::base::Bytes;
+use overspill::config::{Config, Delivery};
+use overspill::{Error, Pool};
+
+const MIB: usize = 1 << 20;
+
+/// A pool of 16 MiB; `None`, loudly, where the kernel gives this user no userfaultfd.
+fn pool(delivery: Delivery, settings: &str) -> Option<Pool> {
+    let mut config = Config { memory: Bytes(16 << 20), delivery, ..Config::default() };
+    config.swap = vec![env!("CARGO_TARGET_TMPDIR").parse().unwrap()];
+    config.window = Bytes(4 << 30);
+    config.apply_settings(settings).unwrap();
+    match Pool::new(config) {
+        Ok(pool) => Some(pool),
+        Err(error @ Error::NoUserfaultfd { .. }) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn mix(seed: u64) -> u64 {
+    let x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (x ^ x >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+}
+
+/// A third of the pages compresses well, a third badly, a third is one value.
+fn value(i: usize) -> u64 {
+    match (i / 512) % 3 {
+        0 => mix(i as u64),
+        1 => (i as u64) / 7,
+        _ => 0x0101_0101_0101_0101u64.wrapping_mul((i / 512) as u64 % 200),
+    }
+}
+
+fn write_and_check(delivery: Delivery, settings: &str) {
+    let Some(pool) = pool(delivery, settings) else { return };
+    let mut region = pool.map(96 * MIB).unwrap();
+    let values: &mut [u64] = region.as_mut_slice();
+    // Sequential writes, sequential reads, random updates, a check of everything.
+    values.iter_mut().enumerate().for_each(|(i, v)| *v = value(i));
+    for (i, v) in values.iter().enumerate() {
+        assert_eq!(*v, value(i), "at {i}");
+    }
+    let mut rng = 1;
+    for _ in 0..20_000 {
+        rng = mix(rng);
+        let i = rng as usize % values.len();
+        assert_eq!(values[i], value(i), "at {i}");
+        values[i] = value(i);
+    }
+    values.iter().enumerate().for_each(|(i, v)| assert_eq!(*v, value(i), "at {i}"));
+    let stats = pool.stats();
+    let get = |name: &str| stats.counters[name];
+    assert!(get("charged_peak_bytes") <= 16 << 20, "{stats:#?}");
+    assert!(get("out_moved") + get("out_dropped") > 20_000, "{stats:#?}");
+    assert_eq!(get("fault_errors"), 0);
+}
+
+#[test]
+fn signal_delivery() {
+    write_and_check(Delivery::Signal, "");
+}
+
+#[test]
+fn thread_delivery() {
+    write_and_check(Delivery::Thread, "");
+}
+
+#[test]
+fn every_way_in_and_out() {
+    for delivery in [Delivery::Signal, Delivery::Thread] {
+        for settings in ["out=move", "out=drop", "in=copy", "in=move", "folio=1", "background=off", "compressed=0"] {
+            eprintln!("{delivery:?} {settings}");
+            write_and_check(delivery, settings);
+        }
+    }
+}
+
+#[test]
+fn many_threads_share_a_region() {
+    for delivery in [Delivery::Signal, Delivery::Thread] {
+        let Some(pool) = pool(delivery, "") else { return };
+        let mut region = pool.map(64 * MIB).unwrap();
+        let values: &mut [u64] = region.as_mut_slice();
+        let share = values.len() / 8;
+        std::thread::scope(|scope| {
+            for (t, part) in values.chunks_mut(share).enumerate() {
+                scope.spawn(move || {
+                    let mut rng = t as u64 + 1;
+                    part.iter_mut().enumerate().for_each(|(i, v)| *v = mix((t * share + i) as u64));
+                    for _ in 0..3_000 {
+                        rng = mix(rng);
+                        let i = rng as usize % part.len();
+                        assert_eq!(part[i], mix((t * share + i) as u64));
+                        part[i] = mix((t * share + i) as u64);
+                    }
+                });
+            }
+        });
+        values.iter().enumerate().for_each(|(i, v)| assert_eq!(*v, mix(i as u64), "at {i}"));
+    }
+}

@@ -1,0 +1,107 @@
+//! The seam by which pages of managed memory come and go.
+//!
+//! [`Backing`] is what the engine asks of a kind of memory: install a run, take a batch out, protect and drop
+//! what stays in place. [`AnonPrivate`] is the only kind today: private anonymous memory under a userfaultfd of
+//! the same process. Shared memory (for virtual machines) would be a second implementation.
+
+use crate::uffd::{Features, Transferred, Uffd};
+use crate::vm::{self, IoVec};
+use crate::Errno;
+use std::ops::Range;
+
+/// How pages of one kind of memory are installed, taken out, protected and dropped. Addresses are of whole pages
+/// that the engine owns under its page locks.
+pub trait Backing: Send + Sync {
+    /// Installs copies of whole pages at `dst`; wakes who waits.
+    fn install(&self, dst: usize, pages: &[u8]) -> Transferred;
+    /// Installs a copy of frames of the arena, given by their addresses; wakes who waits.
+    fn install_frames(&self, dst: usize, frames: Range<usize>) -> Transferred;
+    /// Moves frames of the arena in, leaving holes; wakes who waits.
+    fn move_in(&self, dst: usize, frames: Range<usize>) -> Transferred;
+    /// Moves resident pages out to holes of the arena; wakes nobody.
+    fn move_out(&self, frames: usize, src: Range<usize>) -> Transferred;
+    /// Write-protects what is resident in a range; when it returns every core knows.
+    fn protect(&self, range: Range<usize>) -> Result<(), Errno>;
+    /// Takes the protection away and wakes who waits.
+    fn unprotect(&self, range: Range<usize>) -> Result<(), Errno>;
+    /// Drops resident pages of many ranges; returns the number of system calls.
+    fn drop_pages(&self, ranges: &[IoVec]) -> Result<usize, Errno>;
+    /// Wakes who waits for a fault in a range.
+    fn wake(&self, range: Range<usize>) -> Result<(), Errno>;
+    /// Makes accesses to a range fail with SIGBUS.
+    fn poison(&self, range: Range<usize>) -> Result<(), Errno>;
+    /// Puts a range under management.
+    fn register(&self, range: Range<usize>) -> Result<(), Errno>;
+    /// Whether pages can be moved.
+    fn can_move(&self) -> bool;
+    /// Whether ranges can be poisoned.
+    fn can_poison(&self) -> bool;
+}
+
+/// Private anonymous memory of this process.
+#[derive(Debug)]
+pub struct AnonPrivate {
+    uffd: Uffd,
+}
+
+impl AnonPrivate {
+    /// Under this userfaultfd.
+    pub fn new(uffd: Uffd) -> AnonPrivate {
+        AnonPrivate { uffd }
+    }
+
+    /// The userfaultfd underneath, to read events from.
+    pub fn uffd(&self) -> &Uffd {
+        &self.uffd
+    }
+}
+
+impl Backing for AnonPrivate {
+    fn install(&self, dst: usize, pages: &[u8]) -> Transferred {
+        self.uffd.copy(dst, pages)
+    }
+
+    fn install_frames(&self, dst: usize, frames: Range<usize>) -> Transferred {
+        self.uffd.copy_from(dst, frames)
+    }
+
+    fn move_in(&self, dst: usize, frames: Range<usize>) -> Transferred {
+        self.uffd.move_pages(dst, frames, true)
+    }
+
+    fn move_out(&self, frames: usize, src: Range<usize>) -> Transferred {
+        self.uffd.move_pages(frames, src, false)
+    }
+
+    fn protect(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.uffd.protect(range)
+    }
+
+    fn unprotect(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.uffd.unprotect(range, true)
+    }
+
+    fn drop_pages(&self, ranges: &[IoVec]) -> Result<usize, Errno> {
+        vm::drop_ranges(ranges)
+    }
+
+    fn wake(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.uffd.wake(range)
+    }
+
+    fn poison(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.uffd.poison(range)
+    }
+
+    fn register(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.uffd.register(range)
+    }
+
+    fn can_move(&self) -> bool {
+        self.uffd.features().has(Features::MOVE)
+    }
+
+    fn can_poison(&self) -> bool {
+        self.uffd.features().has(Features::POISON)
+    }
+}

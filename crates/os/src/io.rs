@@ -1,0 +1,455 @@
+//! Files that hold swapped pages: page-aligned buffers, direct I/O, preallocation and leases on byte ranges.
+//!
+//! [`IoBuffer`] is the only memory that swap I/O reads into or writes from: it is the engine's own, so a system
+//! call on it never faults on managed memory. [`File`] is a descriptor with positioned, complete reads and writes;
+//! [`crate::uring`] puts several of them in flight. Descriptors are closed by a direct system call, and a child
+//! of a fork replaces them in place ([`File::adopt`]), because the numbers it inherited mean its parent's table.
+//!
+//! No locks here. OFD locks ([`File::try_lock`]) are the kernel's: they belong to the open file, not to the process,
+//! and die with its last descriptor.
+
+use crate::{Errno, PAGE_SIZE};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
+use rustix::mm::{self, MapFlags, ProtFlags};
+use std::ops::{Deref, DerefMut, Range};
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI32, Ordering::Acquire, Ordering::Release};
+use syscalls::{Sysno, raw_syscall};
+
+/// Page-aligned anonymous memory of the engine, zero at first and touched lazily: a buffer for direct I/O, or, seen
+/// as words, a table.
+pub struct IoBuffer {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and is not tied to a thread.
+unsafe impl Send for IoBuffer {}
+// SAFETY: a shared reference only gives shared access to plain bytes.
+unsafe impl Sync for IoBuffer {}
+
+impl IoBuffer {
+    /// A buffer of `pages` zero pages, at least one.
+    pub fn new(pages: usize) -> Result<IoBuffer, Errno> {
+        let len = pages.max(1).checked_mul(PAGE_SIZE).ok_or(Errno::NOMEM)?;
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let base = unsafe {
+            mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        };
+        let buffer = IoBuffer { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len };
+        // A table that is touched here and there must not get 2 MiB for each touch.
+        crate::vm::advise(base as usize..base as usize + len, libc::MADV_NOHUGEPAGE)?;
+        Ok(buffer)
+    }
+
+    /// The memory as 64-bit words.
+    pub fn words(&self) -> &[u64] {
+        // SAFETY: 1. the mapping is len bytes, initialised (zero) and page aligned; 2. any bits are a valid u64;
+        // 3. `&self` keeps writers out.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
+    }
+
+    /// The memory as 64-bit words, to write.
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as in `words`; `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.len / 8) }
+    }
+}
+
+impl Deref for IoBuffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping is len bytes, initialised, and `&self` keeps writers out.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for IoBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is len bytes, initialised, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for IoBuffer {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the mapping, and no reference into it outlives the value.
+        let unmapped = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+impl std::fmt::Debug for IoBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "IoBuffer({} pages)", self.len / PAGE_SIZE)
+    }
+}
+
+/// Smallest unit of direct I/O, in bytes.
+const SECTOR: usize = 512;
+
+/// What a path leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A block device.
+    BlockDevice,
+    /// Anything else: a pipe, a socket, a character device.
+    Other,
+}
+
+/// What kind of file `path` is, symbolic links followed.
+pub fn kind(path: &Path) -> Result<Kind, Errno> {
+    Ok(match FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::BlockDevice => Kind::BlockDevice,
+        _ => Kind::Other,
+    })
+}
+
+/// The room on a filesystem.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// Bytes that this user may still write.
+    pub free_bytes: u64,
+    /// Whether the filesystem keeps its files in RAM (tmpfs, ramfs).
+    pub in_memory: bool,
+}
+
+/// The room on the filesystem that holds `path`.
+pub fn space(path: &Path) -> Result<Space, Errno> {
+    const TMPFS_MAGIC: u32 = 0x0102_1994;
+    const RAMFS_MAGIC: u32 = 0x8584_58f6;
+    let fs = rustix::fs::statfs(path)?;
+    Ok(Space {
+        free_bytes: fs.f_bavail.saturating_mul(fs.f_frsize as u64),
+        in_memory: matches!(fs.f_type as u32, TMPFS_MAGIC | RAMFS_MAGIC),
+    })
+}
+
+/// The largest file that this process may write (RLIMIT_FSIZE): a write beyond it would raise SIGXFSZ.
+pub fn file_size_limit_bytes() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current
+}
+
+/// The kinds of an OFD lock on a byte range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lock {
+    /// Others may hold read locks on the range too.
+    Read,
+    /// Nobody else holds a lock on the range.
+    Write,
+}
+
+/// An open file or block device for positioned I/O.
+#[derive(Debug)]
+pub struct File {
+    /// The descriptor, or -1 where a child of a fork has none.
+    fd: AtomicI32,
+}
+
+impl File {
+    /// Opens `path` to read and write, past the page cache where the filesystem allows it (O_DIRECT); makes the
+    /// file, for this user only, if `create` and it does not exist.
+    pub fn open(path: &Path, create: bool) -> Result<File, Errno> {
+        let create = if create { OFlags::CREATE } else { OFlags::empty() };
+        open_direct(path, create | OFlags::NOCTTY)
+    }
+
+    /// Opens block device `path` exclusively for a moment: EBUSY if it is mounted or a swap area in use.
+    pub fn claim_block_device(path: &Path) -> Result<(), Errno> {
+        open_direct(path, OFlags::EXCL).map(drop)
+    }
+
+    /// A new file in directory `dir` that has no name and is gone with its last descriptor.
+    pub fn anonymous_in(dir: &Path) -> Result<File, Errno> {
+        match open_direct(dir, OFlags::TMPFILE) {
+            // Filesystems without O_TMPFILE, and kernels that take it for an attempt to write a directory.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => File::unlinked_in(dir),
+            other => other,
+        }
+    }
+
+    fn unlinked_in(dir: &Path) -> Result<File, Errno> {
+        let mut random = [0u8; 8];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+        let path = dir.join(format!(".overspill-{:016x}", u64::from_ne_bytes(random)));
+        let file = open_direct(&path, OFlags::CREATE | OFlags::EXCL)?;
+        rustix::fs::unlinkat(rustix::fs::CWD, &path, AtFlags::empty())?;
+        Ok(file)
+    }
+
+    /// Opens once more what descriptor `fd` of thread `tid` of this process names: a new open file (with locks of
+    /// its own) on the same inode, also if that has no name any more or the thread has a descriptor table of its own.
+    pub fn reopen(tid: u32, fd: RawFd) -> Result<File, Errno> {
+        open_direct(Path::new(&format!("/proc/self/task/{tid}/fd/{fd}")), OFlags::empty())
+    }
+
+    /// Takes over a descriptor.
+    pub fn from_fd(fd: OwnedFd) -> File {
+        File { fd: AtomicI32::new(fd.into_raw_fd()) }
+    }
+
+    /// Gives the descriptor up to the caller; `None` if this file has none.
+    pub fn into_fd(self) -> Option<OwnedFd> {
+        let raw = self.fd.swap(-1, Acquire);
+        // SAFETY: the descriptor was this value's own, and -1 in its place keeps the drop from closing it.
+        (raw >= 0).then(|| unsafe { OwnedFd::from_raw_fd(raw) })
+    }
+
+    /// In a child of a fork: goes on with `fd` (with none, all I/O fails with EBADF). The old number is forgotten
+    /// and not closed: it belongs to the parent's table of descriptors, and may be another file in this one's.
+    pub fn adopt(&self, fd: Option<OwnedFd>) {
+        self.fd.store(fd.map_or(-1, IntoRawFd::into_raw_fd), Release);
+    }
+
+    /// The descriptor's number; EBADF if this file has none.
+    pub fn raw_fd(&self) -> Result<RawFd, Errno> {
+        match self.fd.load(Acquire) {
+            -1 => Err(Errno::BADF),
+            fd => Ok(fd),
+        }
+    }
+
+    fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
+        // SAFETY: the number is not -1, and stays open as long as `self`: only the drop and `into_fd`, which take
+        // the value itself, end it.
+        self.raw_fd().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// Reads until `buffer` is full or the file ends; returns the bytes read.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match rustix::io::pread(self.fd()?, &mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => {
+                    done += n;
+                    // A file that ends inside a sector has ended: direct I/O would refuse to go on from there.
+                    if n % SECTOR != 0 {
+                        break;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes all of `buffer`; returns the bytes written, fewer only if the kernel takes no more without saying why.
+    pub fn write_at(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match rustix::io::pwrite(self.fd()?, &buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Sets aside disk space for a range and extends the file over it. ENOSPC and EDQUOT if there is none,
+    /// EOPNOTSUPP where the filesystem cannot.
+    pub fn allocate(&self, range: Range<u64>) -> Result<(), Errno> {
+        loop {
+            match rustix::fs::fallocate(self.fd()?, FallocateFlags::empty(), range.start, range.end - range.start) {
+                Err(Errno::INTR) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Makes the file `len` bytes long, with a hole where it grows.
+    pub fn set_len(&self, len: u64) -> Result<(), Errno> {
+        rustix::fs::ftruncate(self.fd()?, len)
+    }
+
+    /// Length of a regular file, and how much of it has disk space already, in bytes.
+    pub fn len_and_allocated_bytes(&self) -> Result<(u64, u64), Errno> {
+        let stat = rustix::fs::fstat(self.fd()?)?;
+        Ok((stat.st_size as u64, stat.st_blocks as u64 * 512))
+    }
+
+    /// Size of a block device in bytes.
+    pub fn block_device_bytes(&self) -> Result<u64, Errno> {
+        // _IOR(0x12, 114, size_t) of linux/fs.h.
+        const BLKGETSIZE64: usize = 0x8008_1272;
+        let mut bytes = 0u64;
+        // SAFETY: the ioctl writes eight bytes to a live u64.
+        let ret = unsafe { raw_syscall!(Sysno::ioctl, self.fd()?.as_raw_fd(), BLKGETSIZE64, &raw mut bytes) };
+        check(ret).map(|()| bytes)
+    }
+
+    /// Takes an OFD lock on `range` without waiting, or changes the kind of one that this file holds; `false` if
+    /// another open file's lock is in the way.
+    pub fn try_lock(&self, range: Range<u64>, lock: Lock) -> Result<bool, Errno> {
+        match self.fcntl_lock(libc::F_OFD_SETLK, range, lock_type(lock)) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Gives the locks on `range` back.
+    pub fn unlock(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.fcntl_lock(libc::F_OFD_SETLK, range, libc::F_UNLCK).map(drop)
+    }
+
+    /// Whether [`File::try_lock`] would succeed, without taking the lock; an error where the filesystem has no locks.
+    pub fn could_lock(&self, range: Range<u64>, lock: Lock) -> Result<bool, Errno> {
+        let found = self.fcntl_lock(libc::F_OFD_GETLK, range, lock_type(lock))?;
+        Ok(i32::from(found) == libc::F_UNLCK)
+    }
+
+    fn fcntl_lock(&self, command: i32, range: Range<u64>, lock: i32) -> Result<i16, Errno> {
+        let mut flock = libc::flock {
+            l_type: lock as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: range.start as i64,
+            l_len: (range.end - range.start) as i64,
+            l_pid: 0,
+        };
+        // SAFETY: fcntl reads and writes one live struct flock, which has 64-bit offsets on 64-bit machines.
+        let ret = unsafe { raw_syscall!(Sysno::fcntl, self.fd()?.as_raw_fd(), command, &raw mut flock) };
+        check(ret).map(|()| flock.l_type)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if let Ok(fd) = self.raw_fd() {
+            // SAFETY: the descriptor is this value's own. Not through OwnedFd: that calls the symbol `close`, which
+            // the preload library replaces.
+            unsafe { rustix::io::close(fd) }
+        }
+    }
+}
+
+fn lock_type(lock: Lock) -> i32 {
+    match lock {
+        Lock::Read => libc::F_RDLCK,
+        Lock::Write => libc::F_WRLCK,
+    }
+}
+
+fn check(ret: usize) -> Result<(), Errno> {
+    if ret > -4096isize as usize { Err(Errno::from_raw_os_error(-(ret as isize) as i32)) } else { Ok(()) }
+}
+
+/// Opens with O_DIRECT, or without where the filesystem refuses that.
+fn open_direct(path: &Path, flags: OFlags) -> Result<File, Errno> {
+    let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let fd = match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
+        // The refused attempt may have made the file: then it is this call's own, and O_EXCL has done its work.
+        Err(Errno::INVAL) if flags.contains(OFlags::CREATE) => rustix::fs::open(path, flags - OFlags::EXCL, mode),
+        Err(Errno::INVAL) => rustix::fs::open(path, flags, mode),
+        other => other,
+    }?;
+    Ok(File::from_fd(fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk() -> std::path::PathBuf {
+        // Not temp_dir(), which may be in memory: target/ is on a disk.
+        let dir = std::env::current_exe().unwrap().parent().unwrap().join("overspill-io-tests");
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    fn gettid() -> u32 {
+        rustix::thread::gettid().as_raw_nonzero().get() as u32
+    }
+
+    #[test]
+    fn an_anonymous_file_round_trips_and_leaves_no_name() {
+        let dir = disk().join("anonymous");
+        std::fs::create_dir_all(&dir).unwrap();
+        for file in [File::anonymous_in(&dir).unwrap(), File::unlinked_in(&dir).unwrap()] {
+            let mut out = IoBuffer::new(3).unwrap();
+            out.iter_mut().enumerate().for_each(|(i, b)| *b = (i / 7) as u8);
+            assert_eq!(file.write_at(&out, 8 * PAGE_SIZE as u64), Ok(out.len()));
+            let mut back = IoBuffer::new(3).unwrap();
+            assert_eq!(file.read_at(&mut back, 8 * PAGE_SIZE as u64), Ok(back.len()));
+            assert!(out[..] == back[..]);
+            assert_eq!(file.read_at(&mut back, 10 * PAGE_SIZE as u64), Ok(PAGE_SIZE), "the file ends there");
+            assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_nameless_file_can_be_reopened_with_locks_of_its_own() {
+        let file = File::anonymous_in(&disk()).unwrap();
+        let again = File::reopen(gettid(), file.raw_fd().unwrap()).unwrap();
+        assert_eq!(file.try_lock(0..100, Lock::Write), Ok(true));
+        assert_eq!(again.could_lock(50..60, Lock::Read), Ok(false));
+        assert_eq!(again.try_lock(50..60, Lock::Read), Ok(false));
+        assert_eq!(again.try_lock(100..200, Lock::Write), Ok(true));
+        // A write lock becomes a read lock without a gap; then both may hold it, and neither may write-lock it.
+        assert_eq!(file.try_lock(0..100, Lock::Read), Ok(true));
+        assert_eq!(again.try_lock(0..100, Lock::Read), Ok(true));
+        assert_eq!(file.try_lock(0..100, Lock::Write), Ok(false));
+        drop(again);
+        assert_eq!(file.try_lock(0..200, Lock::Write), Ok(true), "locks die with the open file");
+        file.unlock(0..200).unwrap();
+        assert_eq!(File::reopen(gettid(), file.raw_fd().unwrap()).unwrap().could_lock(0..200, Lock::Write), Ok(true));
+    }
+
+    #[test]
+    fn adopting_forgets_the_old_number_and_none_gives_ebadf() {
+        let file = File::anonymous_in(&disk()).unwrap();
+        let old = file.raw_fd().unwrap();
+        let parent = File::from_fd(rustix::io::dup(file.fd().unwrap()).unwrap());
+        file.adopt(File::reopen(gettid(), old).unwrap().into_fd());
+        // The old number is still open, as it is in a parent's table.
+        assert!(File::reopen(gettid(), old).is_ok());
+        assert_eq!(file.write_at(&IoBuffer::new(1).unwrap(), 0), Ok(PAGE_SIZE));
+        assert_eq!(parent.len_and_allocated_bytes().unwrap().0, PAGE_SIZE as u64);
+        // SAFETY: nothing else uses the number that `adopt` forgot.
+        drop(File::from_fd(unsafe { OwnedFd::from_raw_fd(old) }));
+        file.adopt(None);
+        assert_eq!(file.read_at(&mut IoBuffer::new(1).unwrap(), 0), Err(Errno::BADF));
+    }
+
+    #[test]
+    fn allocation_takes_disk_space_and_set_len_does_not() {
+        let file = File::anonymous_in(&disk()).unwrap();
+        file.set_len(64 << 20).unwrap();
+        assert_eq!(file.len_and_allocated_bytes(), Ok((64 << 20, 0)));
+        match file.allocate(1 << 20..2 << 20) {
+            Ok(()) => assert!(file.len_and_allocated_bytes().unwrap().1 >= 1 << 20),
+            Err(errno) => assert_eq!(errno, Errno::OPNOTSUPP),
+        }
+    }
+
+    #[test]
+    fn kinds_and_memory_filesystems_are_told_apart() {
+        assert_eq!(kind(&disk()), Ok(Kind::Directory));
+        assert_eq!(kind(&std::env::current_exe().unwrap()), Ok(Kind::File));
+        assert_eq!(kind(Path::new("/dev/null")), Ok(Kind::Other));
+        assert_eq!(kind(&disk().join("absent")), Err(Errno::NOENT));
+        assert!(!space(&disk()).unwrap().in_memory && space(&disk()).unwrap().free_bytes > 0);
+        if std::fs::read_to_string("/proc/mounts").unwrap().contains(" /dev/shm tmpfs") {
+            assert!(space(Path::new("/dev/shm")).unwrap().in_memory);
+            let file = File::anonymous_in(Path::new("/dev/shm")).unwrap();
+            assert_eq!(file.write_at(&IoBuffer::new(1).unwrap(), 0), Ok(PAGE_SIZE));
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Two thread-local words that can be read anywhere: inside malloc, in a signal handler, on an engine thread.
+//!
+//! A `thread_local!` in a shared library is reached through `__tls_get_addr`, which may allocate memory at a
+//! thread's first access; an interposed malloc that asks "which thread am I?" that way would call itself. The
+//! words here use the initial-exec model instead: one load of an offset, one access relative to the thread
+//! pointer, no call. The loader gives such a library its place in the static TLS block when the program starts.
+//!
+//! 1. The *context* word says whose work the thread does: the mark of an engine thread, and how deep it is in
+//!    sections whose memory must not be managed memory ([`Internal`]). Zero is the program's own code.
+//! 2. The *record* word belongs to the preload library (its per-thread record).
+//!
+//! Neighbours: [`crate::thread`] marks engine threads; the preload library routes by the context word. No locks.
+
+use std::arch::{asm, global_asm};
+use std::marker::PhantomData;
+
+/// The context bit of an engine thread.
+const ENGINE: usize = 1;
+/// One level of [`Internal`]; the levels are counted in the bits above [`ENGINE`].
+const INTERNAL_ONE: usize = 2;
+
+// Two zero words in the thread-local zero section, known to the linker but never exported from the library.
+global_asm!(
+    ".pushsection .tbss.overspill_tls,\"awT\",@nobits",
+    ".balign 8",
+    ".hidden overspill_tls",
+    ".globl overspill_tls",
+    ".type overspill_tls, @object",
+    ".size overspill_tls, 16",
+    "overspill_tls: .zero 16",
+    ".popsection",
+);
+
+/// Reads word `N` of the calling thread.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn load<const N: usize>() -> usize {
+    let value;
+    // SAFETY: 1. the symbol is a thread-local object of two words and N is 0 or 1, so the access stays inside;
+    // 2. only the calling thread accesses it; 3. nothing but the output register changes.
+    unsafe {
+        asm!(
+            "mov {value}, qword ptr [rip + overspill_tls@GOTTPOFF]",
+            "mov {value}, qword ptr fs:[{value} + {offset}]",
+            value = out(reg) value,
+            offset = const N * 8,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    value
+}
+
+/// Writes word `N` of the calling thread.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn store<const N: usize>(value: usize) {
+    // SAFETY: as in `load`; a word is plain data.
+    unsafe {
+        asm!(
+            "mov {place}, qword ptr [rip + overspill_tls@GOTTPOFF]",
+            "mov qword ptr fs:[{place} + {offset}], {value}",
+            place = out(reg) _,
+            value = in(reg) value,
+            offset = const N * 8,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Reads word `N` of the calling thread.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn load<const N: usize>() -> usize {
+    let value;
+    // SAFETY: as on x86-64.
+    unsafe {
+        asm!(
+            "mrs {base}, tpidr_el0",
+            "adrp {value}, :gottprel:overspill_tls",
+            "ldr {value}, [{value}, :gottprel_lo12:overspill_tls]",
+            "add {value}, {value}, {base}",
+            "ldr {value}, [{value}, {offset}]",
+            base = out(reg) _,
+            value = out(reg) value,
+            offset = const N * 8,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    value
+}
+
+/// Writes word `N` of the calling thread.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn store<const N: usize>(value: usize) {
+    // SAFETY: as on x86-64.
+    unsafe {
+        asm!(
+            "mrs {base}, tpidr_el0",
+            "adrp {place}, :gottprel:overspill_tls",
+            "ldr {place}, [{place}, :gottprel_lo12:overspill_tls]",
+            "add {place}, {place}, {base}",
+            "str {value}, [{place}, {offset}]",
+            base = out(reg) _,
+            place = out(reg) _,
+            value = in(reg) value,
+            offset = const N * 8,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("overspill reaches its thread-local words by instructions that are written for x86-64 and AArch64 only");
+
+/// Marks the calling thread as the engine's, for ever.
+pub fn mark_engine_thread() {
+    store::<0>(load::<0>() | ENGINE);
+}
+
+/// Whether the calling thread is the engine's.
+#[inline(always)]
+pub fn is_engine_thread() -> bool {
+    load::<0>() & ENGINE != 0
+}
+
+/// Whether the calling thread runs the program's own code: no engine thread, no [`Internal`] section.
+#[inline(always)]
+pub fn is_program() -> bool {
+    load::<0>() == 0
+}
+
+/// A section of the calling thread whose memory must not be managed memory; sections nest.
+#[derive(Debug)]
+pub struct Internal {
+    /// It counts on the thread that began it.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Internal {
+    /// Begins a section that ends when the value is dropped.
+    pub fn enter() -> Internal {
+        store::<0>(load::<0>() + INTERNAL_ONE);
+        Internal { not_send: PhantomData }
+    }
+}
+
+impl Drop for Internal {
+    fn drop(&mut self) {
+        store::<0>(load::<0>() - INTERNAL_ONE);
+    }
+}
+
+/// The preload library's word of the calling thread; zero at first.
+#[inline(always)]
+pub fn record() -> usize {
+    load::<1>()
+}
+
+/// Sets the preload library's word of the calling thread.
+#[inline(always)]
+pub fn set_record(value: usize) {
+    store::<1>(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_separate_and_belong_to_one_thread() {
+        assert!(is_program() && record() == 0);
+        set_record(7);
+        assert!(is_program(), "the record word is not the context word");
+        std::thread::spawn(|| {
+            assert_eq!((record(), is_engine_thread()), (0, false));
+            mark_engine_thread();
+            assert!(is_engine_thread() && !is_program());
+        })
+        .join()
+        .unwrap();
+        assert_eq!((record(), is_engine_thread()), (7, false));
+    }
+
+    #[test]
+    fn internal_sections_nest() {
+        let outer = Internal::enter();
+        let inner = Internal::enter();
+        assert!(!is_program() && !is_engine_thread());
+        drop(outer);
+        assert!(!is_program());
+        drop(inner);
+        assert!(is_program());
+    }
+}

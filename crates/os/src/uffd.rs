@@ -1,0 +1,427 @@
+//! userfaultfd: thin bindings, errno turned into meanings.
+//!
+//! [`Uffd`] is one open descriptor bound to this process's address space. Each method is one ioctl. The layouts
+//! and numbers are those of the kernel's stable user interface (`linux/userfaultfd.h`).
+
+use crate::{Errno, PAGE_SIZE};
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ops::Range;
+use std::sync::atomic::{AtomicI32, Ordering};
+use syscalls::{Sysno, raw_syscall};
+
+const UFFDIO: u64 = 0xAA;
+
+/// Number of an ioctl: direction (1 write, 2 read), size of the argument, number within the type 0xAA.
+const fn ioctl_number(direction: u64, number: u64, size: usize) -> u64 {
+    direction << 30 | (size as u64) << 16 | UFFDIO << 8 | number
+}
+
+const UFFDIO_API: u64 = ioctl_number(3, 0x3F, size_of::<Api>());
+const UFFDIO_REGISTER: u64 = ioctl_number(3, 0x00, size_of::<Register>());
+const UFFDIO_UNREGISTER: u64 = ioctl_number(2, 0x01, size_of::<UffdRange>());
+const UFFDIO_WAKE: u64 = ioctl_number(2, 0x02, size_of::<UffdRange>());
+const UFFDIO_COPY: u64 = ioctl_number(3, 0x03, size_of::<Transfer>());
+const UFFDIO_ZEROPAGE: u64 = ioctl_number(3, 0x04, size_of::<Fill>());
+const UFFDIO_MOVE: u64 = ioctl_number(3, 0x05, size_of::<Transfer>());
+const UFFDIO_WRITEPROTECT: u64 = ioctl_number(3, 0x06, size_of::<WriteProtect>());
+const UFFDIO_POISON: u64 = ioctl_number(3, 0x08, size_of::<Fill>());
+const USERFAULTFD_IOC_NEW: u64 = ioctl_number(0, 0x00, 0);
+
+const API_VERSION: u64 = 0xAA;
+const REGISTER_MODE_MISSING: u64 = 1;
+const REGISTER_MODE_WP: u64 = 2;
+/// DONTWAKE of COPY, ZEROPAGE, MOVE and POISON.
+const MODE_DONTWAKE: u64 = 1;
+const WRITEPROTECT_MODE_WP: u64 = 1;
+const WRITEPROTECT_MODE_DONTWAKE: u64 = 2;
+const UFFD_USER_MODE_ONLY: usize = 1;
+const EVENT_PAGEFAULT: u8 = 0x12;
+const PAGEFAULT_FLAG_WRITE: u64 = 1;
+const PAGEFAULT_FLAG_WP: u64 = 2;
+
+/// Feature bits of the interface that overspill asks for or looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Features(pub u64);
+
+impl Features {
+    /// Faults are delivered as SIGBUS to the faulting thread.
+    pub const SIGBUS: Features = Features(1 << 7);
+    /// Events carry the thread id.
+    pub const THREAD_ID: Features = Features(1 << 8);
+    /// UFFDIO_POISON (Linux 6.6).
+    pub const POISON: Features = Features(1 << 14);
+    /// UFFDIO_MOVE (Linux 6.8).
+    pub const MOVE: Features = Features(1 << 16);
+    /// Write protection of anonymous memory (Linux 5.7).
+    pub const PAGEFAULT_FLAG_WP: Features = Features(1);
+
+    /// Whether all bits of `other` are there.
+    pub fn has(self, other: Features) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct UffdRange {
+    start: u64,
+    len: u64,
+}
+
+impl From<Range<usize>> for UffdRange {
+    fn from(range: Range<usize>) -> UffdRange {
+        debug_assert!(range.start.is_multiple_of(PAGE_SIZE) && range.end.is_multiple_of(PAGE_SIZE));
+        UffdRange { start: range.start as u64, len: range.len() as u64 }
+    }
+}
+
+#[repr(C)]
+struct Register {
+    range: UffdRange,
+    mode: u64,
+    ioctls: u64,
+}
+
+/// struct uffdio_copy and struct uffdio_move.
+#[repr(C)]
+struct Transfer {
+    dst: u64,
+    src: u64,
+    len: u64,
+    mode: u64,
+    done: i64,
+}
+
+/// struct uffdio_zeropage and struct uffdio_poison.
+#[repr(C)]
+struct Fill {
+    range: UffdRange,
+    mode: u64,
+    done: i64,
+}
+
+#[repr(C)]
+struct WriteProtect {
+    range: UffdRange,
+    mode: u64,
+}
+
+/// What a transfer did: how many bytes from the start, and why it stopped there if it did not reach the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transferred {
+    /// Bytes transferred from the start of the range.
+    pub bytes: usize,
+    /// Why it stopped early.
+    pub stop: Option<Stop>,
+}
+
+/// Why a transfer stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// A page is there already (EEXIST).
+    Exists,
+    /// The source of a move has a hole there (ENOENT), or the destination is no longer registered.
+    Absent,
+    /// The page is pinned for DMA, shared after a fork, or part of a large folio (EBUSY).
+    Busy,
+    /// Mappings are being changed: try again (EAGAIN).
+    Again,
+    /// The ranges differ in protection or kind (EINVAL), so the page cannot be moved that way.
+    Unsuitable,
+    /// The address space is being torn down (ESRCH).
+    Gone,
+    /// Anything else.
+    Other(Errno),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Stop {
+        match errno {
+            Errno::EXIST => Stop::Exists,
+            Errno::NOENT => Stop::Absent,
+            Errno::BUSY => Stop::Busy,
+            Errno::AGAIN => Stop::Again,
+            Errno::INVAL => Stop::Unsuitable,
+            Errno::SRCH => Stop::Gone,
+            other => Stop::Other(other),
+        }
+    }
+}
+
+/// How a userfaultfd was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenedBy {
+    /// The system call, kernel faults included (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1).
+    SystemCall,
+    /// /dev/userfaultfd, kernel faults included.
+    Device,
+    /// The system call, faults from user mode only: a system call that is handed an absent page gets EFAULT.
+    UserModeOnly,
+}
+
+/// A page fault to be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FaultEvent {
+    /// Address of the page.
+    pub address: usize,
+    /// Whether it was a store.
+    pub write: bool,
+    /// Whether it hit a write-protected page.
+    pub write_protected: bool,
+    /// The faulting thread.
+    pub thread: u32,
+}
+
+/// An open userfaultfd of this process. The descriptor can be replaced, which a child of a fork does.
+#[derive(Debug)]
+pub struct Uffd {
+    fd: AtomicI32,
+    features: Features,
+}
+
+/// Opens a descriptor in the most capable way that is allowed; `user_mode_only` settles for user-mode faults
+/// where nothing more is to be had.
+pub fn open_descriptor(user_mode_only: bool) -> Result<(OwnedFd, OpenedBy), Errno> {
+    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
+    let by_call = |extra: usize| {
+        // SAFETY: the call takes flags only and returns a new descriptor that nothing else owns.
+        unsafe {
+            let fd = check(raw_syscall!(Sysno::userfaultfd, flags | extra))?;
+            Ok::<_, Errno>(OwnedFd::from_raw_fd(fd as i32))
+        }
+    };
+    let first = match by_call(0) {
+        Ok(fd) => return Ok((fd, OpenedBy::SystemCall)),
+        Err(errno) => errno,
+    };
+    if let Ok(device) = rustix::fs::open(
+        "/dev/userfaultfd",
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    ) {
+        // SAFETY: the ioctl takes flags by value and returns a new descriptor that nothing else owns.
+        unsafe {
+            if let Ok(fd) = check(raw_syscall!(Sysno::ioctl, device.as_raw_fd(), USERFAULTFD_IOC_NEW, flags)) {
+                return Ok((OwnedFd::from_raw_fd(fd as i32), OpenedBy::Device));
+            }
+        }
+    }
+    if user_mode_only { by_call(UFFD_USER_MODE_ONLY).map(|fd| (fd, OpenedBy::UserModeOnly)) } else { Err(first) }
+}
+
+fn check(ret: usize) -> Result<usize, Errno> {
+    if ret > -4096isize as usize { Err(Errno::from_raw_os_error(-(ret as isize) as i32)) } else { Ok(ret) }
+}
+
+impl Uffd {
+    /// Opens a userfaultfd and agrees on features: those in `wanted` that the kernel has, minus `without`.
+    pub fn open(wanted: Features, without: Features, user_mode_only: bool) -> Result<(Uffd, OpenedBy), Errno> {
+        // The features of a kernel can be asked for only on a descriptor of its own: the answer binds it.
+        let (probe, _) = open_descriptor(user_mode_only)?;
+        let has = handshake(&probe, Features(0))?;
+        drop(probe);
+        let features = Features(has.0 & wanted.0 & !without.0);
+        let (fd, by) = open_descriptor(user_mode_only)?;
+        handshake(&fd, features)?;
+        let fd = std::os::fd::IntoRawFd::into_raw_fd(fd);
+        Ok((Uffd { fd: AtomicI32::new(fd), features }, by))
+    }
+
+    /// Replaces the descriptor by a new one with the same features, bound to the address space of the calling
+    /// process: after a fork. The old number is forgotten, not closed.
+    pub fn reopen(&self, user_mode_only: bool) -> Result<(), Errno> {
+        let (fd, _) = open_descriptor(user_mode_only)?;
+        handshake(&fd, self.features)?;
+        self.fd.store(std::os::fd::IntoRawFd::into_raw_fd(fd), Ordering::Release);
+        Ok(())
+    }
+
+    /// The agreed features.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Number of the descriptor.
+    pub fn raw_fd(&self) -> i32 {
+        self.fd.load(Ordering::Acquire)
+    }
+
+    fn ioctl<T>(&self, number: u64, argument: &mut T) -> Result<(), Errno> {
+        // SAFETY: the argument has the layout that the number stands for. The kernel reads and writes it only
+        // during the call. What the ioctl does to page tables concerns ranges the engine owns (see `vm`).
+        let ret = unsafe { raw_syscall!(Sysno::ioctl, self.raw_fd(), number, argument as *mut T) };
+        check(ret).map(drop)
+    }
+
+    /// Registers a range for missing and write-protection faults.
+    pub fn register(&self, range: Range<usize>) -> Result<(), Errno> {
+        let mode = REGISTER_MODE_MISSING | REGISTER_MODE_WP;
+        self.ioctl(UFFDIO_REGISTER, &mut Register { range: range.into(), mode, ioctls: 0 })
+    }
+
+    /// Takes a range out of registration.
+    pub fn unregister(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.ioctl(UFFDIO_UNREGISTER, &mut UffdRange::from(range))
+    }
+
+    /// Wakes the threads that wait for faults in a range, without installing anything.
+    pub fn wake(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.ioctl(UFFDIO_WAKE, &mut UffdRange::from(range))
+    }
+
+    /// Installs copies of `len` bytes at `src` at `dst`, and wakes who waits there.
+    fn copy_raw(&self, dst: usize, src: usize, len: usize) -> Transferred {
+        let mut argument = Transfer { dst: dst as u64, src: src as u64, len: len as u64, mode: 0, done: 0 };
+        let result = self.ioctl(UFFDIO_COPY, &mut argument);
+        transferred(result, argument.done, len)
+    }
+
+    /// Installs a copy of `pages` (whole pages) at `dst`, and wakes who waits there.
+    pub fn copy(&self, dst: usize, pages: &[u8]) -> Transferred {
+        assert!(pages.len().is_multiple_of(PAGE_SIZE));
+        self.copy_raw(dst, pages.as_ptr() as usize, pages.len())
+    }
+
+    /// As [`Uffd::copy`], with a source given by address: frames of the arena.
+    pub fn copy_from(&self, dst: usize, src: Range<usize>) -> Transferred {
+        self.copy_raw(dst, src.start, src.len())
+    }
+
+    /// Maps the zero page over a range, and wakes who waits there.
+    pub fn zeropage(&self, range: Range<usize>) -> Transferred {
+        let len = range.len();
+        let mut argument = Fill { range: range.into(), mode: 0, done: 0 };
+        let result = self.ioctl(UFFDIO_ZEROPAGE, &mut argument);
+        transferred(result, argument.done, len)
+    }
+
+    /// Moves the pages of `src` to `dst` in the same address space; both ranges are registered, `dst` is a hole.
+    /// Wakes who waits at `dst` if `wake`.
+    pub fn move_pages(&self, dst: usize, src: Range<usize>, wake: bool) -> Transferred {
+        let mode = if wake { 0 } else { MODE_DONTWAKE };
+        let mut argument =
+            Transfer { dst: dst as u64, src: src.start as u64, len: src.len() as u64, mode, done: 0 };
+        let result = self.ioctl(UFFDIO_MOVE, &mut argument);
+        transferred(result, argument.done, src.len())
+    }
+
+    /// Write-protects the present pages of a range.
+    pub fn protect(&self, range: Range<usize>) -> Result<(), Errno> {
+        retry(|| {
+            let mode = WRITEPROTECT_MODE_WP;
+            self.ioctl(UFFDIO_WRITEPROTECT, &mut WriteProtect { range: range.clone().into(), mode })
+        })
+    }
+
+    /// Takes the write protection away, and wakes who waits there if `wake`.
+    pub fn unprotect(&self, range: Range<usize>, wake: bool) -> Result<(), Errno> {
+        retry(|| {
+            let mode = if wake { 0 } else { WRITEPROTECT_MODE_DONTWAKE };
+            self.ioctl(UFFDIO_WRITEPROTECT, &mut WriteProtect { range: range.clone().into(), mode })
+        })
+    }
+
+    /// Makes a range fail with SIGBUS for user accesses and EFAULT for the kernel's, and wakes who waits there.
+    pub fn poison(&self, range: Range<usize>) -> Result<(), Errno> {
+        retry(|| self.ioctl(UFFDIO_POISON, &mut Fill { range: range.clone().into(), mode: 0, done: 0 }))
+    }
+
+    /// Reads up to `events.len()` fault events; 0 when none is waiting.
+    pub fn read(&self, events: &mut [FaultEvent]) -> Result<usize, Errno> {
+        const BATCH: usize = 16;
+        let mut raw = [[0u64; 4]; BATCH];
+        let wanted = events.len().min(BATCH) * size_of::<[u64; 4]>();
+        // SAFETY: the buffer is `wanted` bytes at least, of plain integers.
+        let ret = unsafe { raw_syscall!(Sysno::read, self.raw_fd(), raw.as_mut_ptr(), wanted) };
+        let bytes = match check(ret) {
+            Ok(bytes) => bytes,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(0),
+            Err(errno) => return Err(errno),
+        };
+        let mut count = 0;
+        for message in &raw[..bytes / size_of::<[u64; 4]>()] {
+            // struct uffd_msg: event in the first byte, then (at 8) flags, (16) address, (24) thread id.
+            if message[0] as u8 == EVENT_PAGEFAULT {
+                events[count] = FaultEvent {
+                    address: message[2] as usize & !(PAGE_SIZE - 1),
+                    write: message[1] & PAGEFAULT_FLAG_WRITE != 0,
+                    write_protected: message[1] & PAGEFAULT_FLAG_WP != 0,
+                    thread: message[3] as u32,
+                };
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Waits until an event can be read, for `timeout_ms` milliseconds at most; whether there is one.
+    pub fn wait(&self, timeout_ms: u32) -> Result<bool, Errno> {
+        let mut pollfd = libc::pollfd { fd: self.raw_fd(), events: libc::POLLIN, revents: 0 };
+        let time = libc::timespec {
+            tv_sec: (timeout_ms / 1000) as i64,
+            tv_nsec: (timeout_ms % 1000) as i64 * 1_000_000,
+        };
+        let (timeout, no_mask) = (&time as *const libc::timespec, std::ptr::null::<u8>());
+        // SAFETY: one pollfd and one timespec, both alive during the call, and no signal mask.
+        let ret = unsafe { raw_syscall!(Sysno::ppoll, &mut pollfd as *mut _, 1, timeout, no_mask, 8) };
+        match check(ret) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl Drop for Uffd {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the descriptor and is gone after this.
+        drop(unsafe { OwnedFd::from_raw_fd(self.raw_fd()) });
+    }
+}
+
+fn handshake(fd: &OwnedFd, features: Features) -> Result<Features, Errno> {
+    let mut api = Api { api: API_VERSION, features: features.0, ioctls: 0 };
+    // SAFETY: the argument is a struct uffdio_api that lives through the call.
+    check(unsafe { raw_syscall!(Sysno::ioctl, fd.as_raw_fd(), UFFDIO_API, &mut api as *mut Api) })?;
+    Ok(Features(api.features))
+}
+
+fn retry(mut call: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    loop {
+        match call() {
+            Err(Errno::AGAIN) => rustix::thread::sched_yield(),
+            other => return other,
+        }
+    }
+}
+
+fn transferred(result: Result<(), Errno>, done: i64, len: usize) -> Transferred {
+    match result {
+        Ok(()) => Transferred { bytes: len, stop: None },
+        // A partial transfer says EAGAIN and how far it came; the next try names the reason.
+        Err(errno) => Transferred { bytes: done.max(0) as usize, stop: Some(errno.into()) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_interface() {
+        assert_eq!(UFFDIO_API, 0xc018aa3f);
+        assert_eq!(UFFDIO_REGISTER, 0xc020aa00);
+        assert_eq!(UFFDIO_UNREGISTER, 0x8010aa01);
+        assert_eq!(UFFDIO_COPY, 0xc028aa03);
+        assert_eq!(UFFDIO_ZEROPAGE, 0xc020aa04);
+        assert_eq!(UFFDIO_MOVE, 0xc028aa05);
+        assert_eq!(UFFDIO_WRITEPROTECT, 0xc018aa06);
+        assert_eq!(UFFDIO_POISON, 0xc020aa08);
+    }
+}

@@ -1,0 +1,95 @@
+//! What the environment asks for.
+//!
+//! `overspill run` sets these variables, and children of the program inherit them:
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | OVERSPILL_MEMORY | the budget; without it this library changes nothing but the allocator |
+//! | OVERSPILL_SWAP | swap devices, separated by commas, each `PATH` or `PATH:SIZE` |
+//! | OVERSPILL_NO_SWAP | present: no swap devices, whatever OVERSPILL_SWAP says |
+//! | OVERSPILL_FAULT | `thread` or `signal` |
+//! | OVERSPILL_SET | settings, `KEY=VALUE` separated by commas |
+//! | OVERSPILL_RUN_DIR | directory of the statistics file, `stats.PID` |
+
+use overspill::config::{Config, Delivery};
+use std::fmt::Display;
+use std::path::Path;
+
+/// Reads the configuration; None when no budget is given.
+pub fn from_variables<'a>(
+    variables: impl Iterator<Item = (&'a str, &'a str)>,
+    pid: i32,
+) -> Result<Option<Config>, String> {
+    let mut config = Config::default();
+    let (mut budget, mut no_swap) = (false, false);
+    for (key, value) in variables {
+        let bad = |error: &dyn Display| format!("{key}: {error}");
+        match key {
+            "OVERSPILL_MEMORY" => {
+                config.memory = value.parse().map_err(|error| bad(&error))?;
+                budget = true;
+            }
+            "OVERSPILL_SWAP" => {
+                let specs = value.split(',').filter(|spec| !spec.is_empty());
+                config.swap = specs.map(str::parse).collect::<Result<_, _>>().map_err(|error| bad(&error))?;
+            }
+            "OVERSPILL_NO_SWAP" => no_swap = true,
+            "OVERSPILL_FAULT" => {
+                config.delivery = match value {
+                    "thread" => Delivery::Thread,
+                    "signal" => Delivery::Signal,
+                    _ => return Err(bad(&format_args!("'{value}' is not a way to deliver faults: use thread or signal"))),
+                }
+            }
+            "OVERSPILL_SET" => config.apply_settings(value).map_err(|error| bad(&error))?,
+            "OVERSPILL_RUN_DIR" => config.stats_file = Some(Path::new(value).join(format!("stats.{pid}"))),
+            _ => {}
+        }
+    }
+    if no_swap {
+        config.swap.clear();
+    }
+    Ok(budget.then_some(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overspill::base::Bytes;
+
+    fn parse(variables: &[(&str, &str)]) -> Result<Option<Config>, String> {
+        from_variables(variables.iter().copied(), 42)
+    }
+
+    #[test]
+    fn without_a_budget_there_is_no_configuration() {
+        assert!(parse(&[("OVERSPILL_SWAP", "/x"), ("HOME", "/")]).unwrap().is_none());
+    }
+
+    #[test]
+    fn all_variables_are_read() {
+        let config = parse(&[
+            ("OVERSPILL_SET", "folio=1,out=move"),
+            ("OVERSPILL_MEMORY", "268435456"),
+            ("OVERSPILL_SWAP", "/a:1G,,/b"),
+            ("OVERSPILL_FAULT", "signal"),
+            ("OVERSPILL_RUN_DIR", "/run/x"),
+        ]);
+        let config = config.unwrap().unwrap();
+        assert_eq!((config.memory, config.folio_max, config.delivery), (Bytes(256 << 20), 1, Delivery::Signal));
+        let swap: Vec<_> = config.swap.iter().map(ToString::to_string).collect();
+        assert_eq!(swap, ["/a:1073741824", "/b"]);
+        assert_eq!(config.stats_file.unwrap().to_str(), Some("/run/x/stats.42"));
+        let none = parse(&[("OVERSPILL_NO_SWAP", "1"), ("OVERSPILL_MEMORY", "1G"), ("OVERSPILL_SWAP", "/a")]);
+        assert!(none.unwrap().unwrap().swap.is_empty());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (key, value) in [("MEMORY", "12X"), ("SWAP", "/a:9Z"), ("FAULT", "mail"), ("SET", "folio=3")] {
+            let key = format!("OVERSPILL_{key}");
+            let error = parse(&[(&key, value), ("OVERSPILL_MEMORY", "1G")]).unwrap_err();
+            assert!(error.starts_with(&format!("{key}: ")) && error.contains('\''), "{error}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Seeing that the program uses DMA into its memory.
+//!
+//! A device that writes into a page does not go through the page tables, so a page under direct I/O looks idle; if it
+//! were written out meanwhile, the new content would be lost. Once a program is seen to open the door to such I/O,
+//! the pool evicts only in the way that refuses pinned pages. What counts:
+//!
+//! - a descriptor with O_DIRECT: opened, set later by fcntl, or inherited ([`scan_inherited`]);
+//! - a device opened under /dev, other than those that never touch memory directly (null, zero, random, terminals);
+//! - Linux AIO and io_uring, by system call or through libaio and liburing.
+//!
+//! Not seen: a descriptor with O_DIRECT received over a socket, a device opened by another path, and libaio or
+//! liburing linked statically (their system calls do not pass through the C library). The setting `out=move` is for
+//! those.
+
+use crate::pool;
+use crate::sys::real;
+use overspill_os::{Errno, tls};
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Nothing more to look for: there is no pool, or DMA has been seen.
+static DONE: AtomicBool = AtomicBool::new(true);
+
+/// DMA has been seen.
+#[cold]
+pub fn seen() {
+    if tls::is_program() && !DONE.swap(true, Ordering::Relaxed) {
+        pool::dma_seen();
+    }
+}
+
+/// Begins to look; called by the constructor when the pool is there.
+pub fn start() {
+    DONE.store(false, Ordering::Relaxed);
+    scan_inherited();
+}
+
+/// Whether there is still something to look for.
+#[inline(always)]
+fn looking() -> bool {
+    !DONE.load(Ordering::Relaxed)
+}
+
+/// Looks at the descriptors that the program was started with.
+fn scan_inherited() {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
+    for entry in entries.flatten() {
+        let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        // SAFETY: asking for the flags of any number is harmless.
+        let flags = unsafe { syscalls::raw_syscall!(syscalls::Sysno::fcntl, fd, libc::F_GETFL) };
+        if crate::sys::check(flags).is_ok_and(|flags| flags as i32 & libc::O_DIRECT != 0) {
+            return seen();
+        }
+    }
+}
+
+/// Whether a character device never reads or writes a program's memory directly.
+fn is_harmless(major: c_uint, minor: c_uint) -> bool {
+    /// Memory devices: null, zero, full, random, urandom among them.
+    const MEM: c_uint = 1;
+    /// Terminals: tty, console, ptmx.
+    const TTY: c_uint = 5;
+    /// Virtual terminals and serial lines.
+    const TTY_LINES: c_uint = 4;
+    /// The slave ends of pseudo terminals.
+    const PTS: std::ops::RangeInclusive<c_uint> = 136..=143;
+    match major {
+        MEM => matches!(minor, 3 | 5 | 7 | 8 | 9),
+        TTY | TTY_LINES => true,
+        _ => PTS.contains(&major),
+    }
+}
+
+fn is_dma_device(fd: c_int) -> bool {
+    // SAFETY: a zeroed stat is valid, and the kernel fills it.
+    let stat = unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        if syscalls::raw_syscall!(syscalls::Sysno::fstat, fd, &raw mut stat) != 0 {
+            return false;
+        }
+        stat
+    };
+    match stat.st_mode & libc::S_IFMT {
+        libc::S_IFBLK => true,
+        libc::S_IFCHR => !is_harmless(libc::major(stat.st_rdev), libc::minor(stat.st_rdev)),
+        _ => false,
+    }
+}
+
+/// Looks at a descriptor just opened.
+#[inline(always)]
+pub fn look_at_open(fd: c_int, path: *const c_char, flags: c_int) {
+    if fd >= 0 && looking() {
+        look_closer(fd, path, flags);
+    }
+}
+
+fn look_closer(fd: c_int, path: *const c_char, flags: c_int) {
+    // SAFETY: the kernel has just read a path there.
+    let path = unsafe { CStr::from_ptr(path) };
+    if flags & libc::O_DIRECT != 0 || (path.to_bytes().starts_with(b"/dev/") && is_dma_device(fd)) {
+        seen();
+    }
+}
+
+/// The open family: the C library's function (a cancellation point), then a look.
+macro_rules! open_family {
+    ($($(#[$doc:meta])* $name:literal $symbol:ident $(in $dir:ident: $dir_type:ty,)? ($flags:expr; $($argument:ident: $type:ty),*);)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// As for open(2). Where it is variadic in C the mode is read only if the flags ask for it.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $symbol($($dir: $dir_type,)? path: *const c_char, $($argument: $type),*) -> c_int {
+                type Open = unsafe extern "C-unwind" fn($($dir_type,)? *const c_char, $($type),*) -> c_int;
+                // SAFETY: the caller's promise.
+                let fd = unsafe { real!($name as Open)($($dir,)? path, $($argument),*) };
+                look_at_open(fd, path, $flags);
+                fd
+            }
+        )*
+    };
+}
+
+open_family! {
+    /// open(2).
+    c"open" open(flags; flags: c_int, mode: c_uint);
+    /// open64(3).
+    c"open64" open64(flags; flags: c_int, mode: c_uint);
+    /// openat(2).
+    c"openat" openat in dir: c_int, (flags; flags: c_int, mode: c_uint);
+    /// openat64(3).
+    c"openat64" openat64 in dir: c_int, (flags; flags: c_int, mode: c_uint);
+    /// creat(2).
+    c"creat" creat(0; mode: c_uint);
+    /// creat64(3).
+    c"creat64" creat64(0; mode: c_uint);
+    /// open(2) in programs built with _FORTIFY_SOURCE.
+    c"__open_2" __open_2(flags; flags: c_int);
+    /// open64(3) in programs built with _FORTIFY_SOURCE.
+    c"__open64_2" __open64_2(flags; flags: c_int);
+    /// openat(2) in programs built with _FORTIFY_SOURCE.
+    c"__openat_2" __openat_2 in dir: c_int, (flags; flags: c_int);
+    /// openat64(3) in programs built with _FORTIFY_SOURCE.
+    c"__openat64_2" __openat64_2 in dir: c_int, (flags; flags: c_int);
+}
+
+macro_rules! fcntl_family {
+    ($($(#[$doc:meta])* $name:literal $symbol:ident;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// As for fcntl(2). Variadic in C; an argument that was not given is passed on unread.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $symbol(fd: c_int, command: c_int, argument: usize) -> c_int {
+                type Fcntl = unsafe extern "C-unwind" fn(c_int, c_int, usize) -> c_int;
+                // SAFETY: the caller's promise.
+                let result = unsafe { real!($name as Fcntl)(fd, command, argument) };
+                if command == libc::F_SETFL && argument as c_int & libc::O_DIRECT != 0 && result == 0 && looking() {
+                    seen();
+                }
+                result
+            }
+        )*
+    };
+}
+
+fcntl_family! {
+    /// fcntl(2).
+    c"fcntl" fcntl;
+    /// fcntl64(3).
+    c"fcntl64" fcntl64;
+}
+
+/// Functions of libaio and liburing: seen, then passed on with six arguments, whatever they mean to a program that
+/// has a function of that name of its own.
+macro_rules! asynchronous_io {
+    ($($(#[$doc:meta])* $name:literal $symbol:ident $(= $call:ident)?;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// As for the library's function.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $symbol(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+                type Any = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> isize;
+                if looking() {
+                    seen();
+                }
+                let next = crate::sys::next_definition($name);
+                if next != 0 {
+                    // SAFETY: a function by that name takes its arguments as we got them.
+                    return unsafe { std::mem::transmute::<usize, Any>(next)(a, b, c, d, e, f) };
+                }
+                // No library in sight has it, although the program does not define it: as if the kernel had no such
+                // call, except where the function is the call.
+                let result: Result<usize, Errno> = Err(Errno::NOSYS);
+                $(
+                    // SAFETY: the caller's promise.
+                    let result = result.or_else(|_| crate::sys::check(unsafe {
+                        syscalls::raw_syscall!(syscalls::Sysno::$call, a, b, c, d, e, f)
+                    }));
+                )?
+                // These libraries return the error, negative.
+                result.map_or_else(|errno| -(errno.raw_os_error() as isize), |value| value as isize)
+            }
+        )*
+    };
+}
+
+asynchronous_io! {
+    /// libaio's io_setup(2).
+    c"io_setup" io_setup = io_setup;
+    /// libaio's io_queue_init(3).
+    c"io_queue_init" io_queue_init;
+    /// liburing's io_uring_setup(2).
+    c"io_uring_setup" io_uring_setup = io_uring_setup;
+    /// liburing's io_uring_queue_init(3).
+    c"io_uring_queue_init" io_uring_queue_init;
+    /// liburing's io_uring_queue_init_params(3).
+    c"io_uring_queue_init_params" io_uring_queue_init_params;
+    /// liburing's io_uring_queue_init_mem(3).
+    c"io_uring_queue_init_mem" io_uring_queue_init_mem;
+}
+
+/// A system call made through syscall(2) that opens the door to DMA is made, and seen.
+///
+/// # Safety
+///
+/// As for that system call.
+pub unsafe fn raw_call(number: libc::c_long, arguments: [usize; 6], call: impl FnOnce() -> isize) -> isize {
+    let result = call();
+    if looking() && result >= 0 {
+        match number {
+            libc::SYS_io_setup | libc::SYS_io_uring_setup | libc::SYS_io_uring_register => seen(),
+            libc::SYS_openat => look_at_open(result as c_int, arguments[1] as *const c_char, arguments[2] as c_int),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => look_at_open(result as c_int, arguments[0] as *const c_char, arguments[1] as c_int),
+            _ => {}
+        }
+    }
+    result
+}

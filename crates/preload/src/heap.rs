@@ -1,0 +1,305 @@
+//! The internal heap: memory that is never managed memory.
+//!
+//! It serves Rust's allocations in this library (the engine's tables), malloc on engine threads, malloc before the
+//! pool is ready, and what the C library allocates while it makes a thread. All of it lies in one reserved range of
+//! addresses, so that free() tells its blocks by two compares.
+//!
+//! The allocator is dlmalloc over one segment that grows and shrinks at its end, as over brk. Each block has a
+//! header of 16 bytes before it that says how long it is and where its memory begins.
+//!
+//! Lock: [`LOCK`], a leaf; held over fork by [`crate::fork`].
+
+use crate::lock::RawLock;
+use dlmalloc::{Allocator, Dlmalloc};
+use overspill_os::{PAGE_SIZE, vm};
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Addresses reserved, tried in this order (a limit on address space may forbid the first): 64 GiB cost nothing but
+/// addresses; 1 GiB is far more than the engine's tables and the C library's thread data ever took.
+const RESERVE_BYTES: [usize; 2] = [64 << 30, 1 << 30];
+/// Memory is made accessible in steps of this, so that growing costs few system calls.
+const COMMIT_BYTES: usize = 1 << 20;
+/// An address above all that a process can have: the range before it is reserved is empty.
+const NOWHERE: usize = 1 << 63;
+
+static START: AtomicUsize = AtomicUsize::new(NOWHERE);
+static END: AtomicUsize = AtomicUsize::new(NOWHERE);
+/// Guards [`HEAP`].
+static LOCK: RawLock = RawLock::new();
+
+struct Heap(UnsafeCell<Dlmalloc<Segment>>);
+// SAFETY: the cell is accessed under LOCK only.
+unsafe impl Sync for Heap {}
+static HEAP: Heap = Heap(UnsafeCell::new(Dlmalloc::new_with_allocator(Segment::new())));
+
+/// What lies before each block.
+#[repr(C)]
+struct Header {
+    /// Usable bytes.
+    size: usize,
+    /// Distance from the start of the memory that dlmalloc gave to the block.
+    offset: usize,
+}
+const HEADER_BYTES: usize = size_of::<Header>();
+
+/// Whether `address` lies in the internal heap.
+#[inline(always)]
+pub fn contains(address: usize) -> bool {
+    address >= START.load(Ordering::Relaxed) && address < END.load(Ordering::Relaxed)
+}
+
+/// Allocates `size` bytes aligned to `align` (a power of two); null when there is no memory.
+pub fn alloc(size: usize, align: usize) -> *mut u8 {
+    let align = align.max(HEADER_BYTES);
+    let Some(whole) = size.checked_add(align) else { return std::ptr::null_mut() };
+    let base = LOCK.with(|| {
+        // SAFETY: 1. LOCK is held; 2. the alignment is a power of two.
+        unsafe { (*HEAP.0.get()).malloc(whole, align) }
+    });
+    if base.is_null() {
+        return base;
+    }
+    // SAFETY: `align` bytes lie before the block, at least a header; both are aligned to 16.
+    unsafe {
+        let block = base.add(align);
+        block.cast::<Header>().sub(1).write(Header { size, offset: align });
+        block
+    }
+}
+
+/// [`alloc`] of zeros.
+pub fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
+    let block = alloc(size, align);
+    if !block.is_null() {
+        // SAFETY: the block has `size` bytes.
+        unsafe { block.write_bytes(0, size) };
+    }
+    block
+}
+
+/// Usable bytes of a block.
+///
+/// # Safety
+///
+/// `block` is a live block of this heap.
+pub unsafe fn usable_size(block: *mut u8) -> usize {
+    // SAFETY: every block has a header before it.
+    unsafe { (*block.cast::<Header>().sub(1)).size }
+}
+
+/// Frees a block.
+///
+/// # Safety
+///
+/// `block` is a live block of this heap, and nobody uses it any more.
+pub unsafe fn free(block: *mut u8) {
+    // SAFETY: 1. the block has a header; 2. the memory behind it began `offset` before it, with that alignment.
+    unsafe {
+        let Header { size, offset } = block.cast::<Header>().sub(1).read();
+        LOCK.with(|| (*HEAP.0.get()).free(block.sub(offset), size + offset, offset));
+    }
+}
+
+/// Takes the heap's lock for the time of a fork.
+pub fn fork_prepare() {
+    LOCK.lock();
+}
+
+/// Gives it back, in the parent and in the child.
+pub fn fork_done() {
+    LOCK.unlock();
+}
+
+/// The one segment, a range that grows and shrinks at its end. Its fields are guarded by [`LOCK`].
+struct Segment {
+    /// End of what dlmalloc has.
+    used: AtomicUsize,
+    /// End of what is accessible.
+    committed: AtomicUsize,
+}
+
+impl Segment {
+    const fn new() -> Segment {
+        Segment { used: AtomicUsize::new(0), committed: AtomicUsize::new(0) }
+    }
+
+    fn reserve(&self) -> Option<()> {
+        let len = *RESERVE_BYTES.iter().find(|len| match vm::reserve(**len, PAGE_SIZE) {
+            Ok(start) => {
+                self.used.store(start, Ordering::Relaxed);
+                self.committed.store(start, Ordering::Relaxed);
+                true
+            }
+            Err(_) => false,
+        })?;
+        let start = self.used.load(Ordering::Relaxed);
+        START.store(start, Ordering::Relaxed);
+        END.store(start + len, Ordering::Relaxed);
+        Some(())
+    }
+
+    fn grow(&self, size: usize) -> Option<usize> {
+        if self.used.load(Ordering::Relaxed) == 0 {
+            self.reserve()?;
+        }
+        let start = self.used.load(Ordering::Relaxed);
+        let limit = END.load(Ordering::Relaxed);
+        let end = start.checked_add(size).filter(|end| *end <= limit)?;
+        let committed = self.committed.load(Ordering::Relaxed);
+        if end > committed {
+            let target = end.next_multiple_of(COMMIT_BYTES).min(limit);
+            vm::protect(committed..target, vm::Prot::READ_WRITE).ok()?;
+            self.committed.store(target, Ordering::Relaxed);
+        }
+        self.used.store(end, Ordering::Relaxed);
+        Some(start)
+    }
+}
+
+// SAFETY: the memory handed out lies in the reserved range, is accessible, belongs to nobody else, and stays so until
+// `free_part` takes back its end.
+unsafe impl Allocator for Segment {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        self.grow(size).map_or((std::ptr::null_mut(), 0, 0), |start| (start as *mut u8, size, 0))
+    }
+
+    fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
+        std::ptr::null_mut()
+    }
+
+    fn free_part(&self, base: *mut u8, old_size: usize, new_size: usize) -> bool {
+        let (end, old_end) = (base as usize + new_size, base as usize + old_size);
+        if old_end != self.used.load(Ordering::Relaxed)
+            || vm::advise(end.next_multiple_of(PAGE_SIZE)..old_end, libc::MADV_DONTNEED).is_err()
+        {
+            return false;
+        }
+        self.used.store(end, Ordering::Relaxed);
+        true
+    }
+
+    fn free(&self, _: *mut u8, _: usize) -> bool {
+        false
+    }
+
+    fn can_release_part(&self, _: u32) -> bool {
+        true
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        false
+    }
+
+    fn page_size(&self) -> usize {
+        PAGE_SIZE
+    }
+}
+
+/// Rust's allocations of this library, from the internal heap.
+#[derive(Debug)]
+pub struct RustHeap;
+
+// SAFETY: blocks are aligned, of the size asked for, and belong to the caller until freed.
+unsafe impl GlobalAlloc for RustHeap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        alloc(layout.size(), layout.align())
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { free(block) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_inside_the_range_and_keep_their_content() {
+        let blocks: Vec<_> = (0..200usize)
+            .map(|i| {
+                let (size, align) = (i * 37 % 9000, 1usize << (i % 14));
+                let block = alloc(size, align);
+                assert!(block as usize % align.max(16) == 0 && contains(block as usize));
+                // SAFETY: the block has `size` bytes and is ours.
+                unsafe {
+                    assert_eq!(usable_size(block), size);
+                    block.write_bytes(i as u8, size);
+                }
+                (block as usize, size, i as u8)
+            })
+            .collect();
+        for (block, size, fill) in blocks {
+            // SAFETY: live blocks of these sizes.
+            unsafe {
+                assert!(std::slice::from_raw_parts(block as *const u8, size).iter().all(|byte| *byte == fill));
+                free(block as *mut u8);
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_sizes_give_null_and_freed_memory_is_used_again() {
+        assert!(alloc(usize::MAX - 8, 16).is_null());
+        assert!(alloc(1 << 40, 16).is_null());
+        let first = alloc(64 << 20, 16);
+        assert!(!first.is_null());
+        // SAFETY: a live block of ours.
+        unsafe { free(first) };
+        let range = END.load(Ordering::Relaxed) - START.load(Ordering::Relaxed);
+        // As many as would overflow the range if freed memory were lost.
+        for _ in 0..=range / (64 << 20) {
+            let block = alloc(64 << 20, 4096);
+            assert!(!block.is_null());
+            // SAFETY: a live block of ours.
+            unsafe {
+                block.write(1);
+                free(block);
+            }
+        }
+        let zeros = alloc_zeroed(100, 16);
+        // SAFETY: a live block of 100 bytes of ours.
+        unsafe {
+            assert_eq!(std::slice::from_raw_parts(zeros, 100), [0; 100]);
+            free(zeros);
+        }
+    }
+
+    #[test]
+    fn threads_allocate_and_free_each_others_blocks() {
+        let (send, receive) = std::sync::mpsc::channel::<usize>();
+        let receive = std::sync::Mutex::new(receive);
+        std::thread::scope(|scope| {
+            for thread in 0..3usize {
+                let send = send.clone();
+                scope.spawn(move || {
+                    for i in 0..3000usize {
+                        let size = 16 + (i * (thread + 7)) % 3000;
+                        let block = alloc(size, 16);
+                        // SAFETY: the block has `size` bytes.
+                        unsafe { block.write_bytes(size as u8, size) };
+                        send.send(block as usize).unwrap();
+                    }
+                });
+            }
+            drop(send);
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    loop {
+                        let Ok(block) = receive.lock().unwrap().recv() else { return };
+                        let block = block as *mut u8;
+                        // SAFETY: sent by the thread that made it, which uses it no more.
+                        unsafe {
+                            let size = usable_size(block);
+                            assert!((0..size).all(|at| *block.add(at) == size as u8));
+                            free(block);
+                        }
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,95 @@
+//! The constructor and the destructor.
+//!
+//! The library is linked with `-z initfirst`: the constructor runs before that of any other library, the C library's
+//! own included, so that nobody has registered fork handlers or made threads before. `environ` is not set yet then,
+//! so the environment is taken from the constructor's arguments.
+//!
+//! A program must not run without its budget unnoticed: if the pool cannot be made, the process ends with one sentence
+//! and status 125.
+
+use crate::{alloc, config, dma, fork, gate, pool, sys};
+use overspill_os::{thread, tls};
+use std::ffi::{CStr, c_char, c_int};
+
+/// Exit status when the pool cannot be made, as env(1) and timeout(1) use it for failures of their own.
+const STATUS_FAILED: i32 = 125;
+
+type Constructor = unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char);
+
+// The priority puts it before mimalloc's constructor in this library.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array.00000")]
+static CONSTRUCTOR: Constructor = constructor;
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = destructor;
+
+#[cfg_attr(test, expect(dead_code, reason = "tests do not interpose"))]
+unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *const *const c_char) {
+    fork::register();
+    gate::init();
+    // SAFETY: the loader passes the environment.
+    let variables = unsafe { environment(variables) };
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    match config::from_variables(variables, pid) {
+        Ok(None) => {}
+        Ok(Some(config)) => {
+            if let Err(error) = pool::create(config) {
+                fail(&error);
+            }
+            let _internal = tls::Internal::enter();
+            dma::start();
+        }
+        Err(error) => fail(&error),
+    }
+    alloc::start();
+}
+
+fn fail(error: &str) -> ! {
+    thread::report(error);
+    sys::exit_group(STATUS_FAILED)
+}
+
+#[cfg_attr(test, expect(dead_code, reason = "tests do not interpose"))]
+extern "C" fn destructor() {
+    pool::report_exit();
+}
+
+/// The variables of an environment; what is not UTF-8 cannot be ours.
+///
+/// # Safety
+///
+/// `variables` is null or an array of C strings that ends with a null, alive for ever.
+unsafe fn environment(variables: *const *const c_char) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let mut next = variables;
+    std::iter::from_fn(move || {
+        // SAFETY: the caller's promise; nothing is read behind the null.
+        unsafe {
+            if next.is_null() || (*next).is_null() {
+                return None;
+            }
+            let variable = CStr::from_ptr(*next);
+            next = next.add(1);
+            Some(variable)
+        }
+    })
+    .filter_map(|variable| variable.to_str().ok()?.split_once('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_read_to_its_end() {
+        let variables = [c"A=1".as_ptr(), c"none".as_ptr(), c"B=x=y".as_ptr(), std::ptr::null()];
+        // SAFETY: an array of C strings that ends with a null.
+        let read: Vec<_> = unsafe { environment(variables.as_ptr()) }.collect();
+        assert_eq!(read, [("A", "1"), ("B", "x=y")]);
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { environment(std::ptr::null()) }.count(), 0);
+    }
+}

@@ -1,0 +1,266 @@
+//! Mappings: which requests become managed memory, and which go on to the kernel.
+//!
+//! Managed are private anonymous mappings that the program lets the system place: no stacks (MAP_STACK,
+//! MAP_GROWSDOWN), no huge pages, no code. All of them lie in the window, and nothing else is ever placed there,
+//! so for the other calls the address decides. A range that reaches over an edge of the window is cut.
+//!
+//! Requests of engine threads and from internal sections go to the kernel as they are. A hint address is ignored:
+//! the window decides. MAP_POPULATE is a hint too, and ignored, since what it brings in would have to go out again.
+//!
+//! Arguments are checked as the kernel checks them before they reach the engine. The functions here return results;
+//! [`crate::map_symbols`] makes C functions of them.
+
+use crate::route::{Split, pages, pages_touched, split};
+use crate::{gate, pool, sys};
+use overspill_os::{Errno, PAGE_SIZE, tls};
+use std::ops::Range;
+use syscalls::{Sysno, raw_syscall};
+
+const PROT_KNOWN: i32 = libc::PROT_READ | libc::PROT_WRITE;
+/// Mappings with one of these flags are never managed.
+const NEVER: i32 = libc::MAP_GROWSDOWN | libc::MAP_HUGETLB;
+/// Mappings with one of these are not managed where the system places them. At an address inside the window they
+/// make no difference.
+const NOT_PLACED: i32 = libc::MAP_STACK | libc::MAP_32BIT;
+const MAP_TYPE: i32 = 0x0f;
+
+/// Whether the engine has a say in this call.
+#[inline(always)]
+fn concerns_pool() -> bool {
+    pool::exists() && tls::is_program()
+}
+
+fn aligned(address: usize) -> bool {
+    address.is_multiple_of(PAGE_SIZE)
+}
+
+/// The parts of a range if any of it lies in the window and the call concerns the pool.
+#[inline(always)]
+fn parts(range: Option<Range<usize>>) -> Option<Split> {
+    if !concerns_pool() {
+        return None;
+    }
+    Some(split(range?, pool::window())).filter(|parts| !parts.inside.is_empty())
+}
+
+/// Runs `outside` on the non-empty parts outside the window and `inside` on the part inside, in order of address.
+fn each(
+    parts: Split,
+    mut outside: impl FnMut(Range<usize>) -> Result<usize, Errno>,
+    inside: impl FnOnce(Range<usize>) -> Result<(), Errno>,
+) -> Result<usize, Errno> {
+    if !parts.below.is_empty() {
+        outside(parts.below)?;
+    }
+    inside(parts.inside)?;
+    if !parts.above.is_empty() {
+        outside(parts.above)?;
+    }
+    Ok(0)
+}
+
+fn is_private_anonymous(prot: i32, flags: i32) -> bool {
+    flags & MAP_TYPE == libc::MAP_PRIVATE && flags & libc::MAP_ANONYMOUS != 0 && flags & NEVER == 0 && prot & !PROT_KNOWN == 0
+}
+
+/// mmap(2).
+///
+/// # Safety
+///
+/// As for mmap(2): with MAP_FIXED, the caller owns the range.
+pub unsafe fn mmap(address: usize, len: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let kernel = || unsafe { sys::mmap(address, len, prot, flags, fd, offset) };
+    let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
+    if fixed {
+        return match parts(pages(address, len)) {
+            None => kernel(),
+            // SAFETY: the caller's promise.
+            Some(parts) => unsafe { mmap_in_window(parts, address, len, prot, flags, fd, offset) },
+        };
+    }
+    if !concerns_pool() || !is_private_anonymous(prot, flags) || flags & NOT_PLACED != 0 || len == 0 {
+        return kernel();
+    }
+    if pages(0, len).is_none() {
+        return Err(Errno::NOMEM);
+    }
+    match pool::mmap(None, len, prot, false, flags & libc::MAP_LOCKED != 0) {
+        // A reservation of addresses larger than the window needs no memory yet; better unmanaged than not at all.
+        // The heap's own memory stays in the window, where free() looks for it.
+        Err(Errno::NOMEM) if (prot == libc::PROT_NONE || flags & libc::MAP_NORESERVE != 0) && !gate::is_inside() => {
+            pool::count_unmanaged();
+            kernel()
+        }
+        result => result,
+    }
+}
+
+/// A mapping at an address of which some part lies in the window.
+///
+/// # Safety
+///
+/// As for mmap(2) with MAP_FIXED.
+unsafe fn mmap_in_window(
+    parts: Split,
+    address: usize,
+    len: usize,
+    prot: i32,
+    flags: i32,
+    fd: i32,
+    offset: i64,
+) -> Result<usize, Errno> {
+    if !aligned(address) {
+        return Err(Errno::INVAL);
+    }
+    let noreplace = flags & libc::MAP_FIXED_NOREPLACE == libc::MAP_FIXED_NOREPLACE;
+    if is_private_anonymous(prot, flags) {
+        let map = |part: Range<usize>| unsafe {
+            // SAFETY: the caller's promise, for a part of the range.
+            sys::mmap(part.start, part.len(), prot, flags, -1, 0)
+        };
+        each(parts, map, |inside| {
+            let locked = flags & libc::MAP_LOCKED != 0;
+            pool::mmap(Some(inside.start), inside.len(), prot, noreplace, locked).map(drop)
+        })?;
+        return Ok(address);
+    }
+    // Files, shared memory, code: the kernel's, in the middle of the window.
+    if noreplace {
+        // The kernel would find the window's own reservation there; so does the program, and looks elsewhere.
+        return Err(Errno::EXIST);
+    }
+    pool::surrender(parts.inside)?;
+    // SAFETY: the caller's promise.
+    unsafe { sys::mmap(address, len, prot, flags, fd, offset) }
+}
+
+/// munmap(2).
+///
+/// # Safety
+///
+/// The caller owns the range.
+pub unsafe fn munmap(address: usize, len: usize) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let kernel = |address, len| unsafe { sys::on_range(Sysno::munmap, address, len, 0) };
+    let Some(parts) = parts(pages(address, len)) else { return kernel(address, len) };
+    if !aligned(address) {
+        return Err(Errno::INVAL);
+    }
+    each(parts, |part| kernel(part.start, part.len()), pool::munmap)
+}
+
+/// mprotect(2).
+///
+/// # Safety
+///
+/// The caller owns the range.
+pub unsafe fn mprotect(address: usize, len: usize, prot: i32) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let kernel = |address, len| unsafe { sys::on_range(Sysno::mprotect, address, len, prot) };
+    let Some(parts) = parts(pages(address, len)) else { return kernel(address, len) };
+    if !aligned(address) || prot & !(PROT_KNOWN | libc::PROT_EXEC) != 0 {
+        return Err(Errno::INVAL);
+    }
+    each(parts, |part| kernel(part.start, part.len()), |inside| pool::mprotect(inside, prot))
+}
+
+/// pkey_mprotect(2). A key is the kernel's business; the engine must know the protection that goes with it.
+///
+/// # Safety
+///
+/// The caller owns the range.
+pub unsafe fn pkey_mprotect(address: usize, len: usize, prot: i32, key: i32) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if parts(pages(address, len)).is_some() {
+            mprotect(address, len, prot)?;
+        }
+        sys::check(raw_syscall!(Sysno::pkey_mprotect, address, len, prot, key))
+    }
+}
+
+/// madvise(2).
+///
+/// # Safety
+///
+/// The caller owns the range, whose content some advices drop.
+pub unsafe fn madvise(address: usize, len: usize, advice: i32) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let kernel = |address, len| unsafe { sys::on_range(Sysno::madvise, address, len, advice) };
+    let Some(parts) = parts(pages(address, len)) else { return kernel(address, len) };
+    if !aligned(address) {
+        return Err(Errno::INVAL);
+    }
+    each(parts, |part| kernel(part.start, part.len()), |inside| pool::madvise(inside, advice))
+}
+
+/// mremap(2).
+///
+/// # Safety
+///
+/// The caller owns the range, and with MREMAP_FIXED the target too.
+pub unsafe fn mremap(old: usize, old_len: usize, new_len: usize, flags: i32, new: usize) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let kernel = || unsafe { sys::check(raw_syscall!(Sysno::mremap, old, old_len, new_len, flags, new)) };
+    if !concerns_pool() {
+        return kernel();
+    }
+    if pool::contains(old) {
+        let (Some(range), Some(target)) = (pages(old, old_len), pages(new, new_len)) else { return Err(Errno::INVAL) };
+        if !aligned(old) || range.is_empty() || target.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        if range.end > pool::window().end {
+            // Two mappings, which mremap never takes.
+            return Err(Errno::FAULT);
+        }
+        return pool::mremap(range, target.len(), flags as u32, new);
+    }
+    if flags & libc::MREMAP_FIXED != 0
+        && aligned(new)
+        && let Some(parts) = parts(pages(new, new_len))
+    {
+        // A mapping of another kind moves into the window.
+        pool::surrender(parts.inside)?;
+    }
+    kernel()
+}
+
+/// mlock(2), or mlock2(2) with MLOCK_ONFAULT.
+pub fn mlock(address: usize, len: usize, on_fault: bool) -> Result<usize, Errno> {
+    let flags = if on_fault { libc::MLOCK_ONFAULT as i32 } else { 0 };
+    // SAFETY: locking changes no content.
+    let kernel = |address, len| unsafe {
+        if on_fault { sys::on_range(Sysno::mlock2, address, len, flags) } else { sys::on_range(Sysno::mlock, address, len, 0) }
+    };
+    let Some(parts) = parts(pages_touched(address, len)) else { return kernel(address, len) };
+    each(parts, |part| kernel(part.start, part.len()), |inside| pool::mlock(inside, on_fault))
+}
+
+/// munlock(2).
+pub fn munlock(address: usize, len: usize) -> Result<usize, Errno> {
+    // SAFETY: unlocking changes no content.
+    let kernel = |address, len| unsafe { sys::on_range(Sysno::munlock, address, len, 0) };
+    let Some(parts) = parts(pages_touched(address, len)) else { return kernel(address, len) };
+    each(parts, |part| kernel(part.start, part.len()), pool::munlock)
+}
+
+/// mlockall(2). With a pool it is the pool's affair alone: the kernel's call would make every page of the window and
+/// of the engine resident.
+pub fn mlockall(flags: i32) -> Result<usize, Errno> {
+    if concerns_pool() {
+        return pool::mlockall(flags as u32).map(|()| 0);
+    }
+    // SAFETY: locking changes no content.
+    sys::check(unsafe { raw_syscall!(Sysno::mlockall, flags) })
+}
+
+/// munlockall(2).
+pub fn munlockall() -> Result<usize, Errno> {
+    if concerns_pool() {
+        return pool::munlockall().map(|()| 0);
+    }
+    // SAFETY: unlocking changes no content.
+    sys::check(unsafe { raw_syscall!(Sysno::munlockall) })
+}

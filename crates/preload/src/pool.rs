@@ -1,0 +1,156 @@
+//! The one pool of the process, and the only module that names the engine's types.
+//!
+//! Each wrapper runs the engine inside an [`tls::Internal`] section: what the engine allocates or maps on the
+//! program's thread then never becomes managed memory. No locks of its own.
+
+use crate::engine_stub::{MapFlags, Pool};
+use overspill::config::Config;
+use overspill_os::vm::Prot;
+use overspill_os::{Errno, tls};
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+static POOL: OnceLock<Pool> = OnceLock::new();
+/// The window of managed addresses; empty until the pool is made.
+static WINDOW_START: AtomicUsize = AtomicUsize::new(0);
+static WINDOW_END: AtomicUsize = AtomicUsize::new(0);
+static SIGNAL_DELIVERY: AtomicBool = AtomicBool::new(false);
+
+/// Makes the pool. Called once, by the constructor.
+pub fn create(config: Config) -> Result<(), String> {
+    let _internal = tls::Internal::enter();
+    let signal = config.delivery == overspill::config::Delivery::Signal;
+    let pool = Pool::new(config).map_err(|error| error.to_string())?;
+    let window = pool.window();
+    let _ = POOL.set(pool);
+    SIGNAL_DELIVERY.store(signal, Ordering::Relaxed);
+    WINDOW_START.store(window.start, Ordering::Relaxed);
+    WINDOW_END.store(window.end, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Whether an address is managed.
+#[inline(always)]
+pub fn contains(address: usize) -> bool {
+    address >= WINDOW_START.load(Ordering::Relaxed) && address < WINDOW_END.load(Ordering::Relaxed)
+}
+
+/// The window of managed addresses; empty without a pool.
+pub fn window() -> Range<usize> {
+    WINDOW_START.load(Ordering::Relaxed)..WINDOW_END.load(Ordering::Relaxed)
+}
+
+/// Whether faults are delivered by SIGBUS; then system calls and signal masks need care.
+#[inline(always)]
+pub fn signal_delivery() -> bool {
+    SIGNAL_DELIVERY.load(Ordering::Relaxed)
+}
+
+/// Whether there is a pool.
+#[inline(always)]
+pub fn exists() -> bool {
+    WINDOW_END.load(Ordering::Relaxed) != 0
+}
+
+/// Runs `call` on the pool, or nothing without one.
+fn with<R>(call: impl FnOnce(&'static Pool) -> R) -> Option<R> {
+    let pool = POOL.get()?;
+    let _internal = tls::Internal::enter();
+    Some(call(pool))
+}
+
+/// [`with`] where the caller has seen an address inside the window.
+fn managed<R>(call: impl FnOnce(&'static Pool) -> Result<R, Errno>) -> Result<R, Errno> {
+    with(call).unwrap_or(Err(Errno::NOMEM))
+}
+
+/// Maps `len` bytes of zeros, at `at` in place of what is there, or anywhere in the window.
+pub fn mmap(at: Option<usize>, len: usize, prot: i32, noreplace: bool, locked: bool) -> Result<usize, Errno> {
+    managed(|pool| pool.mmap(at, len, Prot(prot as u32), MapFlags { noreplace, locked }))
+}
+
+/// Forgets the pages of a range over which a mapping of another kind is about to be put.
+pub fn surrender(range: Range<usize>) -> Result<(), Errno> {
+    managed(|pool| pool.surrender(range))
+}
+
+/// munmap(2) inside the window.
+pub fn munmap(range: Range<usize>) -> Result<(), Errno> {
+    managed(|pool| pool.munmap(range))
+}
+
+/// mprotect(2) inside the window.
+pub fn mprotect(range: Range<usize>, prot: i32) -> Result<(), Errno> {
+    managed(|pool| pool.mprotect(range, Prot(prot as u32)))
+}
+
+/// madvise(2) inside the window.
+pub fn madvise(range: Range<usize>, advice: i32) -> Result<(), Errno> {
+    managed(|pool| pool.madvise(range, advice))
+}
+
+/// mremap(2) of a range inside the window.
+pub fn mremap(old: Range<usize>, new_len: usize, flags: u32, new_address: usize) -> Result<usize, Errno> {
+    managed(|pool| pool.mremap(old, new_len, flags, new_address))
+}
+
+/// mlock2(2) inside the window.
+pub fn mlock(range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
+    managed(|pool| pool.mlock(range, on_fault))
+}
+
+/// munlock(2) inside the window.
+pub fn munlock(range: Range<usize>) -> Result<(), Errno> {
+    managed(|pool| pool.munlock(range))
+}
+
+/// mlockall(2) for managed memory.
+pub fn mlockall(flags: u32) -> Result<(), Errno> {
+    managed(|pool| pool.mlockall(flags))
+}
+
+/// munlockall(2) for managed memory.
+pub fn munlockall() -> Result<(), Errno> {
+    managed(Pool::munlockall)
+}
+
+/// The program is seen using DMA into its memory.
+pub fn dma_seen() {
+    with(Pool::dma_seen);
+}
+
+/// A request was left to the kernel although it was of the kind that is managed.
+pub fn count_unmanaged() {
+    with(Pool::count_unmanaged);
+}
+
+/// Whether a descriptor in the program's table is the engine's. Signal delivery only.
+pub fn owns_fd(fd: i32) -> bool {
+    with(|pool| pool.owns_fd(fd)).unwrap_or(false)
+}
+
+/// Before a fork, first half: nothing is evicted any more.
+pub fn fork_prepare_begin() {
+    with(Pool::fork_prepare_begin);
+}
+
+/// Before a fork, second half: the engine stands still.
+pub fn fork_prepare_freeze() {
+    with(Pool::fork_prepare_freeze);
+}
+
+/// After a fork, in the parent.
+pub fn fork_parent() {
+    with(Pool::fork_parent);
+}
+
+/// After a fork, in the child.
+pub fn fork_child() {
+    with(Pool::fork_child);
+}
+
+/// At exit.
+pub fn report_exit() {
+    with(Pool::report_exit);
+}

@@ -1,0 +1,132 @@
+//! The way around ourselves: raw system calls, the C library's own functions, errno.
+//!
+//! An interposed function gets at the real thing in one of two ways: a raw system call where the C library's
+//! function is nothing more (mappings, descriptors), or the next definition of the symbol ([`real!`]) where it is
+//! more: cancellation points, signal trampolines, thread creation.
+
+use overspill_os::Errno;
+use std::ffi::CStr;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use syscalls::{Sysno, raw_syscall};
+
+/// Splits a kernel return value.
+pub fn check(ret: usize) -> Result<usize, Errno> {
+    if ret > -4096isize as usize { Err(Errno::from_raw_os_error(-(ret as isize) as i32)) } else { Ok(ret) }
+}
+
+/// Makes the C return value of a result: the value, or -1 with errno set.
+pub fn to_c(result: Result<usize, Errno>) -> isize {
+    match result {
+        Ok(value) => value as isize,
+        Err(errno) => {
+            set_errno(errno);
+            -1
+        }
+    }
+}
+
+/// [`to_c`] for functions that return int.
+pub fn to_c_int(result: Result<usize, Errno>) -> i32 {
+    to_c(result) as i32
+}
+
+/// Sets the calling thread's errno.
+pub fn set_errno(errno: Errno) {
+    // SAFETY: the C library gives each thread its own errno.
+    unsafe { *libc::__errno_location() = errno.raw_os_error() };
+}
+
+/// The calling thread's errno.
+pub fn errno() -> i32 {
+    // SAFETY: as in `set_errno`.
+    unsafe { *libc::__errno_location() }
+}
+
+/// mmap(2).
+///
+/// # Safety
+///
+/// As for mmap(2): with MAP_FIXED, nothing that Rust code refers to may lie in the range.
+pub unsafe fn mmap(address: usize, len: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    check(unsafe { raw_syscall!(Sysno::mmap, address, len, prot, flags, fd, offset) })
+}
+
+/// A system call on a range of addresses with one more argument: munmap, mprotect, madvise, mlock, munlock, mlock2.
+///
+/// # Safety
+///
+/// As for that system call: nothing that Rust code refers to may lie in the range.
+pub unsafe fn on_range(call: Sysno, address: usize, len: usize, argument: i32) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    check(unsafe { raw_syscall!(call, address, len, argument) })
+}
+
+/// The next definition of a symbol after this library's, 0 if there is none.
+#[inline(never)]
+pub fn next_definition(name: &CStr) -> usize {
+    // SAFETY: the name is a C string. RTLD_NEXT goes by the caller's address, so this must not become a tail call;
+    // the use of the result below sees to that.
+    let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    std::hint::black_box(address) as usize
+}
+
+/// Ends the process because a function that every C library has is missing.
+#[cold]
+pub fn missing(name: &CStr) -> ! {
+    overspill_os::thread::report(&format!("the C library has no {}; this library needs glibc", name.to_string_lossy()));
+    exit_group(125)
+}
+
+/// Ends the process at once: no handlers, no destructors.
+pub fn exit_group(status: i32) -> ! {
+    // SAFETY: the call does not return.
+    unsafe { raw_syscall!(Sysno::exit_group, status) };
+    unreachable!("exit_group returned")
+}
+
+/// A function of type `F` defined after this library, looked up once.
+pub struct Next<F> {
+    name: &'static CStr,
+    address: AtomicUsize,
+    function: PhantomData<F>,
+}
+
+impl<F: Copy> Next<F> {
+    /// The C library's definition of `name`, which has the type `F`.
+    pub const fn new(name: &'static CStr) -> Next<F> {
+        assert!(size_of::<F>() == size_of::<usize>());
+        Next { name, address: AtomicUsize::new(0), function: PhantomData }
+    }
+
+    /// The function.
+    #[inline(always)]
+    pub fn get(&self) -> F {
+        let mut address = self.address.load(Ordering::Relaxed);
+        if address == 0 {
+            address = self.find();
+        }
+        // SAFETY: F is a function pointer, and whoever named the function gave its type, as in an extern block.
+        unsafe { std::mem::transmute_copy(&address) }
+    }
+
+    #[cold]
+    fn find(&self) -> usize {
+        let address = next_definition(self.name);
+        if address == 0 {
+            missing(self.name);
+        }
+        self.address.store(address, Ordering::Relaxed);
+        address
+    }
+}
+
+/// The C library's own function of that name: `real!(c"close" as unsafe extern "C" fn(i32) -> i32)`.
+macro_rules! real {
+    ($name:literal as $type:ty) => {{
+        static NEXT: $crate::sys::Next<$type> = $crate::sys::Next::new($name);
+        NEXT.get()
+    }};
+}
+pub(crate) use real;

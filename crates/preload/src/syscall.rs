@@ -1,0 +1,65 @@
+//! syscall(2): the same calls as everywhere else, by number.
+
+use crate::sys::{real, to_c};
+use crate::{dma, fork, map};
+use std::ffi::{c_int, c_long};
+
+/// syscall(2). Variadic in C: all six arguments are passed on, and the call reads those that it has.
+///
+/// # Safety
+///
+/// As for the system call.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+    // SAFETY: the caller's promise.
+    let kernel = || unsafe { real!(c"syscall" as Syscall)(number, a, b, c, d, e, f) } as isize;
+    // SAFETY: the caller's promise, for each of them.
+    let result = unsafe {
+        match number {
+            libc::SYS_mmap => to_c(map::mmap(a, b, c as c_int, d as c_int, e as c_int, f as i64)),
+            libc::SYS_munmap => to_c(map::munmap(a, b)),
+            libc::SYS_mprotect => to_c(map::mprotect(a, b, c as c_int)),
+            libc::SYS_pkey_mprotect => to_c(map::pkey_mprotect(a, b, c as c_int, d as c_int)),
+            libc::SYS_madvise => to_c(map::madvise(a, b, c as c_int)),
+            libc::SYS_mremap => to_c(map::mremap(a, b, c, d as c_int, e)),
+            libc::SYS_mlock => to_c(map::mlock(a, b, false)),
+            libc::SYS_mlock2 if c == 0 || c == libc::MLOCK_ONFAULT as usize => to_c(map::mlock(a, b, c != 0)),
+            libc::SYS_munlock => to_c(map::munlock(a, b)),
+            libc::SYS_mlockall => to_c(map::mlockall(a as c_int)),
+            libc::SYS_munlockall => to_c(map::munlockall()),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_fork => fork::bare_fork(kernel),
+            // With a stack of its own the child does not return from here, and with CLONE_VM it is not a copy.
+            libc::SYS_clone if a as c_int & libc::CLONE_VM == 0 && b == 0 => fork::bare_fork(kernel),
+            libc::SYS_clone3 if copies_memory(a, b) => fork::bare_fork(kernel),
+            _ => dma::raw_call(number, [a, b, c, d, e, f], kernel),
+        }
+    };
+    result as c_long
+}
+
+/// Whether clone3(2) with these arguments makes a child that goes on here with a copy of the memory.
+///
+/// # Safety
+///
+/// As for clone3(2): `arguments` has `len` bytes.
+unsafe fn copies_memory(arguments: usize, len: usize) -> bool {
+    // struct clone_args: flags first, stack sixth.
+    const STACK: usize = 5;
+    if arguments == 0 || len < (STACK + 1) * 8 {
+        return false;
+    }
+    let arguments = arguments as *const u64;
+    // SAFETY: the caller's promise.
+    let (flags, stack) = unsafe { (arguments.read_unaligned(), arguments.add(STACK).read_unaligned()) };
+    flags & libc::CLONE_VM as u64 == 0 && stack == 0
+}

@@ -1,0 +1,82 @@
+//! What the tests from the outside share: the program under test, compiled C programs, runs with a time limit.
+//!
+//! [`overspill`] finds or builds the command, [`Scratch`] is where a test file compiles and runs its programs,
+//! [`process::run`] runs a command and says where it hangs, [`stats::Report`] reads what `--stats-json` wrote.
+//! The tests themselves are in `tests/`: `semantics.rs` (programs that must not notice overspill) and `failures.rs`
+//! (refusals, exit statuses, settings). The locks here are of the test process only.
+
+#![forbid(unsafe_code)]
+
+pub mod process;
+pub mod scratch;
+pub mod stats;
+
+pub use scratch::Scratch;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Longest that one run may take: the programs end within 5 s natively.
+pub const TIME_LIMIT: Duration = Duration::from_secs(120);
+
+/// The root of the repository.
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this package lies in the repository")
+}
+
+/// The `overspill` under test: `OVERSPILL_BIN`, or else built into the target directory that `scratch` lies in.
+pub fn binary(scratch: &Scratch) -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match std::env::var_os("OVERSPILL_BIN") {
+        Some(path) => std::fs::canonicalize(&path).unwrap_or_else(|error| panic!("OVERSPILL_BIN={path:?}: {error}")),
+        None => build(scratch.target_dir()),
+    })
+}
+
+fn build(target: &Path) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "-p", "overspill-cli", "-p", "overspill-preload", "--target-dir"])
+        .arg(target)
+        .current_dir(repository())
+        .status()
+        .expect("cargo runs");
+    assert!(status.success(), "overspill could not be built");
+    target.join("release/overspill")
+}
+
+/// The `overspill` under test, if this machine can run anything under it. If it cannot, says so on standard
+/// error: the caller then returns.
+pub fn overspill(scratch: &Scratch) -> Option<&'static Path> {
+    static WORKS: OnceLock<bool> = OnceLock::new();
+    let binary = binary(scratch);
+    let works = *WORKS.get_or_init(|| {
+        let outcome = process::run(clean(Command::new(binary).arg("probe")), TIME_LIMIT);
+        assert!(matches!(outcome.status, 0 | 1), "probe ended with {}: {}", outcome.status, outcome.stderr);
+        if outcome.status != 0 {
+            eprintln!("SKIPPED: userfaultfd cannot be had here; overspill probe says:\n{}", outcome.stdout);
+        }
+        outcome.status == 0
+    });
+    if !works {
+        eprintln!("SKIPPED: this test needs userfaultfd");
+    }
+    works.then_some(binary)
+}
+
+/// Keeps the settings of the caller's environment out of a test.
+pub fn clean(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("OVERSPILL_") || name == "LD_PRELOAD" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Whether the tests run as root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,64 @@
+//! Programs must not notice overspill: each runs natively and under it, and everything to be seen is compared.
+//!
+//! The programs are in `tests/semantics/`. To add one, write it and add its line to `programs!` below; add it to
+//! `signal_programs!` too if it hands no evicted memory to system calls, stacks included.
+
+use overspill_tests::stats::Report;
+use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, process};
+use std::process::Command;
+use std::sync::LazyLock;
+
+static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
+
+/// Runs `tests/semantics/SOURCE` natively and under `overspill run`, and compares.
+fn same_as_native(source: &str, fault: &str) {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    let native = SCRATCH.native(source);
+    let outcome = &native.outcome;
+    assert!(outcome.status == 0 && !outcome.stdout.contains("WRONG"), "{source} is wrong natively: {outcome:?}");
+    if outcome.stdout.contains("SKIP") {
+        eprintln!("SKIPPED in part: {source} says\n{}", outcome.stdout);
+    }
+
+    let room = SCRATCH.room(&format!("{source}.{fault}"));
+    let report = room.path.join("stats.json");
+    let mut command = Command::new(overspill);
+    command.args(["run", "--memory", "16M", "--fault", fault, "--swap"]).arg(&room.path);
+    command.arg("--stats-json").arg(&report).arg("--").arg(SCRATCH.program(source)).current_dir(&room.path);
+    let under = process::run(clean(&mut command), TIME_LIMIT);
+
+    let stderr = &under.stderr;
+    assert_eq!(under.stdout, outcome.stdout, "standard output differs (left: under overspill)\n{stderr}");
+    assert_eq!(under.status, outcome.status, "exit status differs\n{stderr}");
+    assert_eq!(under.stderr, outcome.stderr, "standard error differs");
+    assert_eq!(room.verdict(), native.verdict, "the verdict of the daemon differs");
+    Report::read(&report).check(!outcome.stdout.contains("SKIP"));
+}
+
+macro_rules! programs {
+    ($($name:ident => $source:literal),* $(,)?) => {
+        $(#[test] fn $name() { same_as_native($source, "thread"); })*
+    };
+}
+
+macro_rules! signal_programs {
+    ($($name:ident => $source:literal),* $(,)?) => {
+        /// The same with faults served by the thread that meets them.
+        mod signal {
+            use super::same_as_native;
+            $(#[test] fn $name() { same_as_native($source, "signal"); })*
+        }
+    };
+}
+
+programs! {
+    advise => "advise.c",
+    fork_evicted => "fork_evicted.c",
+    heap => "heap.c",
+}
+
+signal_programs! {
+    advise => "advise.c",
+    fork_evicted => "fork_evicted.c",
+    heap => "heap.c",
+}
