@@ -162,7 +162,7 @@ static void credentials(void)
     getresgid(&gr, &ge, &gs);
     for (int i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, busy, (void *)(uintptr_t)i);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 15; i++) {
         wrong += setresuid(r, e, s) != 0 || setresgid(gr, ge, gs) != 0;
         usleep(1000);
     }

@@ -113,8 +113,8 @@ macro_rules! open_family {
             ///
             /// As for open(2). Where it is variadic in C the mode is read only if the flags ask for it.
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C-unwind" fn $symbol($($dir: $dir_type,)? path: *const c_char, $($argument: $type),*) -> c_int {
-                type Open = unsafe extern "C-unwind" fn($($dir_type,)? *const c_char, $($type),*) -> c_int;
+            pub unsafe extern "C" fn $symbol($($dir: $dir_type,)? path: *const c_char, $($argument: $type),*) -> c_int {
+                type Open = unsafe extern "C" fn($($dir_type,)? *const c_char, $($type),*) -> c_int;
                 // SAFETY: the caller's promise.
                 let fd = unsafe { real!($name as Open)($($dir,)? path, $($argument),*) };
                 look_at_open(fd, path, $flags);
@@ -156,8 +156,8 @@ macro_rules! fcntl_family {
             ///
             /// As for fcntl(2). Variadic in C; an argument that was not given is passed on unread.
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C-unwind" fn $symbol(fd: c_int, command: c_int, argument: usize) -> c_int {
-                type Fcntl = unsafe extern "C-unwind" fn(c_int, c_int, usize) -> c_int;
+            pub unsafe extern "C" fn $symbol(fd: c_int, command: c_int, argument: usize) -> c_int {
+                type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
                 // SAFETY: the caller's promise.
                 let result = unsafe { real!($name as Fcntl)(fd, command, argument) };
                 if command == libc::F_SETFL && argument as c_int & libc::O_DIRECT != 0 && result == 0 && looking() {

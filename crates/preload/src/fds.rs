@@ -24,12 +24,12 @@ fn is_engines(fd: c_int) -> bool {
 ///
 /// As for close(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if is_engines(fd) {
         return to_c_int(Err(Errno::BADF));
     }
     // SAFETY: the caller's promise.
-    unsafe { real!(c"close" as unsafe extern "C-unwind" fn(c_int) -> c_int)(fd) }
+    unsafe { real!(c"close" as unsafe extern "C" fn(c_int) -> c_int)(fd) }
 }
 
 /// dup2(2).

@@ -100,8 +100,8 @@ macro_rules! io_family {
             ///
             /// As for the C library's function.
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C-unwind" fn $symbol($($argument: $type),*) -> isize {
-                type Call = unsafe extern "C-unwind" fn($($type),*) -> isize;
+            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> isize {
+                type Call = unsafe extern "C" fn($($type),*) -> isize;
                 let call = real!($name as Call);
                 if !pool::signal_delivery() || !tls::is_program() {
                     // SAFETY: the caller's promise.

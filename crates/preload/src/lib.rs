@@ -25,7 +25,6 @@
 mod alloc;
 mod config;
 mod dma;
-mod engine_stub;
 mod fds;
 mod fork;
 mod gate;

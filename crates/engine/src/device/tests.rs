@@ -205,6 +205,7 @@ fn a_child_without_descriptor_or_lease_gets_errors_and_not_foreign_data() {
     // The parent's leases were not made shareable: the child cannot hold them.
     let (child, errors) = fork(&parent, false);
     assert_eq!(errors, [SwapError::Lost(path.clone())]);
+    assert_eq!(child.area(run.first.device()).unwrap().capacity_pages(), 8, "nothing more can be stored there");
     let error = child.read(run, &mut IoBuffer::new(8).unwrap()).unwrap_err();
     assert_eq!((error.errno, error.offset_bytes), (Errno::BADF, run.first.offset() * PAGE_SIZE as u64));
     // It can still swap.

@@ -238,6 +238,35 @@ fn fragments_are_left_alone_until_asked_for_and_the_emptiest_goes_first() {
 }
 
 #[test]
+fn a_fresh_cluster_is_begun_rather_than_a_run_cut_into_crumbs() {
+    let mut map = SlotMap::new(4 * CLUSTER_SLOTS as u64, 0).unwrap();
+    (0..4).for_each(|_| assert!(grow(&mut map, 1)));
+    assert_eq!(map.alloc(505, false), Some((0, 505)));
+    assert_eq!(map.alloc(64, false), Some((512, 64)), "seven slots are no run for 64");
+    assert_eq!(map.alloc(440, false), Some((576, 440)));
+    assert_eq!(map.alloc(64, false), Some((1016, 8)), "eight are");
+}
+
+#[test]
+fn a_lease_given_back_is_asked_for_again() {
+    let mut map = SlotMap::new(4 * CLUSTER_SLOTS as u64, 0).unwrap();
+    (0..4).for_each(|_| assert!(grow(&mut map, 1)));
+    assert!(map.next_lease().is_none());
+    let runs: Vec<_> = (0..4).map(|_| map.alloc(512, false).unwrap()).collect();
+    let released: Vec<_> = runs
+        .iter()
+        .filter_map(|(offset, len)| {
+            map.free(*offset, *len);
+            map.release_idle(*offset)
+        })
+        .collect();
+    assert_eq!(released, [1, 2], "one idle extent is kept, and the current one");
+    map.check();
+    assert!(grow(&mut map, 1) && grow(&mut map, 1) && !grow(&mut map, 1));
+    assert_eq!(map.counts(), Counts { free: 4 * 512, ..Counts::default() });
+}
+
+#[test]
 fn a_sealed_cluster_waits_for_the_youngest_child_that_shares_it() {
     let mut map = SlotMap::new(64 * CLUSTER_SLOTS as u64, 0).unwrap();
     grow(&mut map, 1);
