@@ -98,7 +98,8 @@ fn state_of_tree(root: u32) -> String {
         let _ = writeln!(text, "process {pid}: {command}");
         for task in numbers(&format!("/proc/{pid}/task")) {
             let [comm, wchan, syscall, stack] = ["comm", "wchan", "syscall", "stack"].map(|file| {
-                let text = fs::read_to_string(format!("/proc/{pid}/task/{task}/{file}")).unwrap_or_else(|e| e.to_string());
+                let text =
+                    fs::read_to_string(format!("/proc/{pid}/task/{task}/{file}")).unwrap_or_else(|e| e.to_string());
                 text.lines().take(6).collect::<Vec<_>>().join(" < ")
             });
             let _ = writeln!(text, "  thread {task} ({comm}): wchan {wchan}; syscall {syscall}; stack {stack}");

@@ -11,7 +11,8 @@ pub struct Report(Value);
 impl Report {
     /// Reads the file; panics if it is missing or no report.
     pub fn read(file: &Path) -> Report {
-        let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("no statistics in {}: {error}", file.display()));
+        let text =
+            fs::read_to_string(file).unwrap_or_else(|error| panic!("no statistics in {}: {error}", file.display()));
         let report = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text}"));
         Report(report)
     }

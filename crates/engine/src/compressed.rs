@@ -235,6 +235,11 @@ impl CompressedPool {
         }
     }
 
+    /// Whether the pool holds more chunks than its limit, which has been lowered.
+    pub fn is_over_limit(&self) -> bool {
+        self.chunks.load(Relaxed) > self.limit.load(Relaxed)
+    }
+
     /// Chunks in use, empty ones that are kept included.
     pub fn chunks(&self) -> usize {
         self.chunks.load(Relaxed)

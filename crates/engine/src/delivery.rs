@@ -95,7 +95,6 @@ impl Engine {
 
     /// The body of the handler thread.
     fn handle_faults(&self) {
-        let mut context = self.contexts.take();
         let mut events = [FaultEvent { address: 0, write: false, write_protected: false, thread: 0 }; 16];
         let mut aside: Vec<FaultEvent> = Vec::with_capacity(ASIDE_MAX);
         let mut backoff = Backoff::default();
@@ -107,14 +106,18 @@ impl Engine {
             // 1. Nothing new: serve what was set aside, or sleep.
             if count == 0 {
                 if aside.is_empty() {
-                    self.free_spent(&mut context);
+                    {
+                        let _inside = self.fault_gate.enter();
+                        self.free_spent(&mut self.contexts.take());
+                    }
                     let _ = self.frames.backing.uffd().wait(1000);
                     continue;
                 }
                 backoff.wait();
             }
-            // 2. Pass the gate: a fork closes it.
+            // 2. Pass the gate: a fork closes it. What is locked is locked inside.
             let _inside = self.fault_gate.enter();
+            let mut context = self.contexts.take();
             let mut i = 0;
             while i < aside.len() {
                 if self.handle(&mut context, aside[i]) == Served::Busy {
@@ -256,7 +259,7 @@ pub(crate) fn start_handler(
 ) -> Result<(), Error> {
     let report = Report::default();
     let reporter = report.clone();
-    thread::spawn("overspill", move || {
+    thread::spawn(c"overspill", move || {
         let prepared = thread::private_descriptors(&keep)
             .map_err(|_| Error::Thread)
             .and_then(|()| prepare())
@@ -277,7 +280,7 @@ pub(crate) fn start_handler(
 
 /// Starts the background thread; it shares the descriptor table of its starter.
 pub(crate) fn start_background(engine: &'static Engine) -> Result<(), Error> {
-    thread::spawn("overspill-bg", || engine.reclaim_in_background()).map(drop).map_err(|_| Error::Thread)
+    thread::spawn(c"overspill-bg", || engine.reclaim_in_background()).map_err(|_| Error::Thread)
 }
 
 /// Blocks signals, moves to an engine stack if the thread's own is managed, and passes the gate of mapping calls.

@@ -56,6 +56,8 @@ pub(crate) struct Engine {
     /// The first hand of the clock, and one more than the highest extent ever used.
     pub clock_hand: AtomicUsize,
     pub extents_high: AtomicUsize,
+    /// The hand of writeback from the compressed tier.
+    pub writeback_hand: AtomicUsize,
     pub dma_seen: AtomicBool,
     /// Closed in this order when a process forks: the program's mapping calls, reclaim, faults.
     pub ops_gate: Gate,
@@ -128,7 +130,7 @@ impl Engine {
         let folio = config.folio_max;
         let batches = Workbenches::new(batches, || Batch::new(batch_pages)).map_err(out_of_address_space)?;
         let contexts = Workbenches::new(contexts, || FaultContext::new(folio)).map_err(out_of_address_space)?;
-        let chunks = config.memory.pages() as usize * config.compressed_max_percent as usize / 100 >> CHUNK_ORDER;
+        let chunks = chunks_max(&config, config.memory.pages());
         let compressed = CompressedPool::new(frame_count, chunks).map_err(out_of_address_space)?;
         let budget = Budget::new(config.memory, stats);
         budget.charge_over((batches.len() * batch_pages + contexts.len() * folio) as u64);
@@ -153,6 +155,7 @@ impl Engine {
             way_in: std::array::from_fn(|_| Choice::default()),
             clock_hand: AtomicUsize::new(0),
             extents_high: AtomicUsize::new(1),
+            writeback_hand: AtomicUsize::new(0),
             dma_seen: AtomicBool::new(false),
             ops_gate: Gate::default(),
             reclaim_gate: Gate::default(),
@@ -194,6 +197,12 @@ impl Engine {
     /// The budget.
     pub fn budget(&self) -> &Budget {
         &self.frames.budget
+    }
+
+    /// Changes the limit of the budget, and of the compressed tier with it.
+    pub fn set_limit(&self, pages: u64) {
+        self.budget().set_limit(pages);
+        self.compressed.set_limit(chunks_max(&self.config, pages));
     }
 
     /// Notes that the extent of `page` is in use, for the clock and for the metadata figure.
@@ -244,6 +253,11 @@ impl Engine {
         }
     }
 
+}
+
+/// Chunks that the compressed tier may take of a budget.
+fn chunks_max(config: &Config, pages: u64) -> usize {
+    pages as usize * config.compressed_max_percent as usize / 100 >> CHUNK_ORDER
 }
 
 /// Processors this process may use.

@@ -152,7 +152,7 @@ impl Engine {
 
     /// Has the background thread reclaim until no more than `pages` are in use.
     fn shrink_to(&self, pages: u64) {
-        self.budget().set_limit(pages);
+        self.set_limit(pages);
         let mut best = u64::MAX;
         let mut since = Instant::now();
         while self.budget().used() > pages {
@@ -180,7 +180,7 @@ impl Engine {
         // Before anything can be freed: what the child must be able to read stays.
         self.devices.seal_for_child(prepared.seq);
         let share = self.budget().limit().min(prepared.limit_before);
-        self.budget().set_limit((prepared.limit_before - share).max(Config::MEMORY_MIN.pages()));
+        self.set_limit((prepared.limit_before - share).max(Config::MEMORY_MIN.pages()));
         state.children.push(Child { seq: prepared.seq, share });
         self.stats.add(Counter::Forks, 1);
         drop(state);
@@ -278,7 +278,7 @@ impl Engine {
         if children.len() == before {
             return;
         }
-        self.budget().set_limit((self.budget().limit() + returned).min(*granted));
+        self.set_limit((self.budget().limit() + returned).min(*granted));
         self.devices.unseal(children.iter().map(|child| child.seq).min());
     }
 }

@@ -280,6 +280,7 @@ impl Engine {
                         self.report_once("a compressed page does not decompress: its reader gets SIGBUS");
                         return Err(error);
                     }
+                    self.stats.add(Counter::ZswpIn, matches!(state, State::Compressed(_)) as u64);
                 }
                 backing.install(dst, &context.buffer[..len << PAGE_SHIFT])
             }

@@ -9,13 +9,14 @@
 //! within it. Nobody waits for a reclaiming thread's page locks longer than one system call.
 
 use crate::base::{FrameId, PAGE_SHIFT, PageIndex};
+use crate::compressed::CHUNK_ORDER;
+use crate::config::WayOut;
 use crate::engine::Engine;
 use crate::extent::{self, EXTENT_PAGES, ExtentGuard};
 use crate::frames::push_range;
 use crate::stats::Counter;
 use crate::tier::{Batch, Pick};
 use crate::word::{PageWord, State};
-use crate::config::WayOut;
 use overspill_os::backing::Backing;
 use overspill_os::uffd::Stop;
 use overspill_os::vm;
@@ -61,12 +62,16 @@ impl Engine {
                 let stored = self.shrink_cache(batch);
                 self.stats.add(scan, batch.picks.len() as u64);
                 freed += stored;
-                if stored == 0 && idle > 2 * extents {
-                    break;
-                }
                 if stored > 0 {
                     idle = 0;
                     continue;
+                }
+            }
+            // Nothing is left to compress, or the compressed tier holds more than it may: on to the devices.
+            if idle > 2 * extents || self.compressed.is_over_limit() {
+                match self.write_back(batch) {
+                    0 if idle > 2 * extents => break,
+                    written => freed += written,
                 }
             }
             let index = self.clock_hand.fetch_add(1, Relaxed) % extents.max(1);
@@ -121,6 +126,56 @@ impl Engine {
         // 4. Free the frames, with one call and one flush.
         self.frames.give_present(&batch.frames, &mut batch.ranges);
         batch.frames.len()
+    }
+
+    /// Writes compressed pages to devices, an extent at a time; returns how many pages of budget that freed.
+    fn write_back(&self, batch: &mut Batch) -> usize {
+        let before = self.compressed.chunks();
+        let extents = self.extents_high.load(Relaxed);
+        for _ in 0..extents {
+            // 1. Isolate: lock a batch of compressed pages.
+            let first = self.writeback_hand.fetch_add(1, Relaxed) % extents * EXTENT_PAGES;
+            batch.picks.clear();
+            let mut written = 0;
+            for page in (first..first + EXTENT_PAGES).map(PageIndex) {
+                let compressed = |w: PageWord| matches!(w.state(), State::Compressed(_));
+                if let Some(word) = self.words.try_lock_if(page, compressed) {
+                    batch.picks.push(Pick::new(page, word.state()));
+                }
+                if !batch.has_room() {
+                    written += self.write_back_picks(batch);
+                }
+            }
+            written += self.write_back_picks(batch);
+            // A chunk comes back when its last object is gone: go on until one has, while devices take pages.
+            let freed = before.saturating_sub(self.compressed.chunks());
+            if freed > 0 {
+                return freed << CHUNK_ORDER;
+            }
+            if written == 0 && self.devices.capacity_pages() == self.devices.used_pages() {
+                break;
+            }
+        }
+        0
+    }
+
+    /// Writes the picked compressed pages, whose locks are held; returns how many were.
+    fn write_back_picks(&self, batch: &mut Batch) -> usize {
+        // 2. Store raw.
+        self.store_raw(batch);
+        // 3. Publish, and only then free the compressed copies.
+        let mut written = 0;
+        for pick in &batch.picks {
+            let word = self.words.load(pick.page);
+            self.words.unlock_as(pick.page, pick.stored.map_or(word, |stored| word.with_state(stored)));
+            if pick.stored.is_some() {
+                self.forget(pick.from);
+                written += 1;
+            }
+        }
+        batch.picks.clear();
+        self.stats.add(Counter::ZswpWb, written as u64);
+        written
     }
 
     /// The first hand on one extent.

@@ -70,6 +70,8 @@ counters! {
     ZswpIn => "zswpin",
     /// Pages compressed.
     ZswpOut => "zswpout",
+    /// Compressed pages written to devices.
+    ZswpWb => "zswpwb",
     /// Pages read from devices.
     PswpIn => "pswpin",
     /// Pages written to devices.

@@ -142,6 +142,23 @@ impl Engine {
         self.publish_tiers();
     }
 
+    /// Writes the compressed pages of the batch to devices as they were before compression.
+    pub(crate) fn store_raw(&self, batch: &mut Batch) {
+        let mut raw = 0;
+        for pick in &mut batch.picks {
+            (pick.stored, pick.raw) = (None, None);
+            let page = page_mut(&mut batch.buffer, raw);
+            if self.load_page(pick.from, &mut batch.packed, page).is_ok() {
+                pick.raw = Some(raw as u32);
+                raw += 1;
+            }
+        }
+        if raw > 0 {
+            self.write_raw(batch, raw);
+        }
+        self.publish_tiers();
+    }
+
     fn write_raw(&self, batch: &mut Batch, pages: usize) {
         batch.writes.clear();
         let mut at = 0;
@@ -175,7 +192,6 @@ impl Engine {
             State::Compressed(handle) => {
                 let len = self.compressed.load(&self.frames, handle, packed);
                 codec::decompress(&packed[..len], out).map_err(|_| LoadError::Corrupt)?;
-                self.stats.add(Counter::ZswpIn, 1);
             }
             State::Cached(frame) => self.frames.arena.read(frame.0, 0, out),
             State::Resident | State::Evicting | State::Stored(_) => unreachable!("{state:?} is not loaded from here"),

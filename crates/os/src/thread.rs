@@ -4,15 +4,45 @@ use crate::signal::Blocked;
 use crate::{Errno, tls};
 use rustix::thread::UnshareFlags;
 
-/// Starts an engine thread. It is born with all signals blocked, so that none of the program's handlers ever runs on it.
-pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<std::thread::JoinHandle<()>> {
+/// Bytes of an engine thread's stack: deep enough for debug builds; touched lazily.
+const STACK_BYTES: usize = 256 << 10;
+
+/// What a new thread runs.
+struct Start {
+    name: &'static std::ffi::CStr,
+    body: Box<dyn FnOnce() + Send>,
+}
+
+/// Starts an engine thread. It is born with all signals blocked, so that none of the program's handlers ever runs on it,
+/// and is the engine's from its first instruction: not through std, which allocates on a new thread before its body runs.
+pub fn spawn(name: &'static std::ffi::CStr, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
     let _blocked = Blocked::all();
-    // Deep enough for debug builds; touched lazily.
-    const STACK_BYTES: usize = 256 << 10;
-    std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(move || {
-        tls::mark_engine_thread();
-        body();
-    })
+    let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
+    // SAFETY: 1. the attributes live through the call; 2. `run` takes the box over, once, unless no thread was made;
+    // 3. the thread is detached: nobody joins it.
+    let failed = unsafe {
+        let mut attributes = std::mem::zeroed::<libc::pthread_attr_t>();
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
+        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        let mut thread = std::mem::zeroed::<libc::pthread_t>();
+        let failed = libc::pthread_create(&mut thread, &attributes, run, start.cast());
+        libc::pthread_attr_destroy(&mut attributes);
+        if failed != 0 {
+            drop(Box::from_raw(start));
+        }
+        failed
+    };
+    if failed == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(failed)) }
+}
+
+extern "C" fn run(start: *mut libc::c_void) -> *mut libc::c_void {
+    tls::mark_engine_thread();
+    // SAFETY: `spawn` gives this thread the box, and nobody else.
+    let start = unsafe { Box::from_raw(start.cast::<Start>()) };
+    let _ = rustix::thread::set_name(start.name);
+    (start.body)();
+    std::ptr::null_mut()
 }
 
 /// Gives the calling thread a descriptor table of its own that holds only `keep`.

@@ -38,7 +38,11 @@ pub fn from_variables<'a>(
                 config.delivery = match value {
                     "thread" => Delivery::Thread,
                     "signal" => Delivery::Signal,
-                    _ => return Err(bad(&format_args!("'{value}' is not a way to deliver faults: use thread or signal"))),
+                    _ => {
+                        return Err(bad(&format_args!(
+                            "'{value}' is not a way to deliver faults: use thread or signal"
+                        )));
+                    }
                 }
             }
             "OVERSPILL_SET" => config.apply_settings(value).map_err(|error| bad(&error))?,

@@ -99,10 +99,15 @@ fn close_range_kept(first: u32, last: u32, flags: c_uint) -> Result<(), Errno> {
     if first > last {
         return Err(Errno::INVAL);
     }
-    around(first..=last, table_end(), |fd| pool::owns_fd(fd as i32), |first, last| {
-        // SAFETY: the program gives these descriptors up.
-        check(unsafe { raw_syscall!(Sysno::close_range, first, last, flags) }).map(drop)
-    })
+    around(
+        first..=last,
+        table_end(),
+        |fd| pool::owns_fd(fd as i32),
+        |first, last| {
+            // SAFETY: the program gives these descriptors up.
+            check(unsafe { raw_syscall!(Sysno::close_range, first, last, flags) }).map(drop)
+        },
+    )
 }
 
 /// close_range(2).

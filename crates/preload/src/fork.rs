@@ -23,7 +23,7 @@
 use crate::lock::RawLock;
 use crate::route::split;
 use crate::sys::real;
-use crate::{gate, heap, pool, stdio};
+use crate::{gate, heap, pool, signals, stdio};
 use overspill_os::{PAGE_SIZE, vm};
 use std::ffi::{c_int, c_void};
 
@@ -63,12 +63,14 @@ fn prepare(kind: Kind, child_stack: usize) {
     gate::close();
     pool::fork_prepare_begin();
     if pool::exists() {
-        if kind == Kind::Full {
-            stdio::touch_streams();
-            stdio::touch_name_service();
-        }
-        touch_stack(vm::stack_address());
-        touch_stack(child_stack);
+        signals::with_sigbus_open(|| {
+            if kind == Kind::Full {
+                stdio::touch_streams();
+                stdio::touch_name_service();
+            }
+            touch_stack(vm::stack_address());
+            touch_stack(child_stack);
+        });
     }
     pool::fork_prepare_freeze();
     heap::fork_prepare();

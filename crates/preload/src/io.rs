@@ -102,13 +102,18 @@ macro_rules! io_family {
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $symbol($($argument: $type),*) -> isize {
                 type Call = unsafe extern "C" fn($($type),*) -> isize;
-                let call = real!($name as Call);
-                if !pool::signal_delivery() || !tls::is_program() {
-                    // SAFETY: the caller's promise.
-                    return unsafe { call($($argument),*) };
+                #[cold]
+                #[inline(never)]
+                fn guarded(call: Call, $($argument: $type),*) -> isize {
+                    // SAFETY: the promise of the caller of $symbol: buffers are valid.
+                    with_present(|| unsafe { $touch }, || unsafe { call($($argument),*) })
                 }
-                // SAFETY: the caller's promise: buffers are valid.
-                with_present(|| unsafe { $touch }, || unsafe { call($($argument),*) })
+                let call = real!($name as Call);
+                if pool::signal_delivery() && tls::is_program() {
+                    return guarded(call, $($argument),*);
+                }
+                // SAFETY: the caller's promise.
+                unsafe { call($($argument),*) }
             }
         )*
     };

@@ -60,7 +60,10 @@ fn each(
 }
 
 fn is_private_anonymous(prot: i32, flags: i32) -> bool {
-    flags & MAP_TYPE == libc::MAP_PRIVATE && flags & libc::MAP_ANONYMOUS != 0 && flags & NEVER == 0 && prot & !PROT_KNOWN == 0
+    flags & MAP_TYPE == libc::MAP_PRIVATE
+        && flags & libc::MAP_ANONYMOUS != 0
+        && flags & NEVER == 0
+        && prot & !PROT_KNOWN == 0
 }
 
 /// mmap(2).
@@ -232,7 +235,11 @@ pub fn mlock(address: usize, len: usize, on_fault: bool) -> Result<usize, Errno>
     let flags = if on_fault { libc::MLOCK_ONFAULT as i32 } else { 0 };
     // SAFETY: locking changes no content.
     let kernel = |address, len| unsafe {
-        if on_fault { sys::on_range(Sysno::mlock2, address, len, flags) } else { sys::on_range(Sysno::mlock, address, len, 0) }
+        if on_fault {
+            sys::on_range(Sysno::mlock2, address, len, flags)
+        } else {
+            sys::on_range(Sysno::mlock, address, len, 0)
+        }
     };
     let Some(parts) = parts(pages_touched(address, len)) else { return kernel(address, len) };
     each(parts, |part| kernel(part.start, part.len()), |inside| pool::mlock(inside, on_fault))

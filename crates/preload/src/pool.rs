@@ -3,8 +3,8 @@
 //! Each wrapper runs the engine inside an [`tls::Internal`] section: what the engine allocates or maps on the
 //! program's thread then never becomes managed memory. No locks of its own.
 
-use overspill::{MapFlags, Pool};
 use overspill::config::Config;
+use overspill::{MapFlags, Pool};
 use overspill_os::vm::Prot;
 use overspill_os::{Errno, tls};
 use std::ops::Range;

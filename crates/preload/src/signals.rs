@@ -12,11 +12,28 @@ use crate::sys::real;
 use overspill_os::signal::program_sigaction;
 use overspill_os::tls;
 use std::ffi::c_int;
+use syscalls::{Sysno, raw_syscall};
 
 /// Whether this call needs care.
 #[inline(always)]
 fn guarded() -> bool {
     pool::signal_delivery() && tls::is_program()
+}
+
+/// Runs `call` with SIGBUS open, where the engine has blocked all signals: it touches managed memory.
+pub fn with_sigbus_open(call: impl FnOnce()) {
+    if !pool::signal_delivery() {
+        return call();
+    }
+    let sigbus = 1u64 << (libc::SIGBUS - 1);
+    let mut before = 0u64;
+    let set = |how, set: *const u64, old: *mut u64| {
+        // SAFETY: both sets are the kernel's 8 bytes, alive during the call, or null.
+        unsafe { raw_syscall!(Sysno::rt_sigprocmask, how, set, old, size_of::<u64>()) };
+    };
+    set(libc::SIG_UNBLOCK, &sigbus, &mut before);
+    call();
+    set(libc::SIG_SETMASK, &before, std::ptr::null_mut());
 }
 
 fn without_sigbus(mut set: libc::sigset_t) -> libc::sigset_t {

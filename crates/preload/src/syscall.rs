@@ -10,15 +10,7 @@ use std::ffi::{c_int, c_long};
 ///
 /// As for the system call.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn syscall(
-    number: c_long,
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> c_long {
+pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
     type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
     // SAFETY: the caller's promise.
     let kernel = || unsafe { real!(c"syscall" as Syscall)(number, a, b, c, d, e, f) } as isize;

@@ -13,7 +13,7 @@
 
 use crate::route::{pages_touched, split};
 use crate::sys::real;
-use crate::{pool, sys};
+use crate::{heap, pool, sys};
 use overspill_os::tls;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -23,6 +23,7 @@ use std::ops::Range;
 const CONTROL_BYTES: usize = 16 << 10;
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+type Create = unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
 
 /// pthread_create(3).
 ///
@@ -36,12 +37,57 @@ pub unsafe extern "C" fn pthread_create(
     start: Start,
     argument: *mut c_void,
 ) -> c_int {
-    type Create =
-        unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
     let create = real!(c"pthread_create" as Create);
+    if !tls::is_program() {
+        // SAFETY: the caller's promise.
+        return unsafe { create_engine_thread(create, thread, attributes, EngineStart { start, argument }) };
+    }
     let _internal = tls::Internal::enter();
     // SAFETY: the caller's promise.
     unsafe { create(thread, attributes, start, argument) }
+}
+
+/// What an engine thread runs.
+struct EngineStart {
+    start: Start,
+    argument: *mut c_void,
+}
+
+/// Makes a thread that is the engine's from its first instruction: what Rust's runtime and the C library allocate on
+/// it before it gets to the engine's code is no program's request either.
+///
+/// # Safety
+///
+/// As for pthread_create(3).
+unsafe fn create_engine_thread(
+    create: Create,
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    start: EngineStart,
+) -> c_int {
+    extern "C" fn run(start: *mut c_void) -> *mut c_void {
+        // SAFETY: written below for this thread, which frees it.
+        let EngineStart { start, argument } = unsafe {
+            let copy = start.cast::<EngineStart>().read();
+            heap::free(start.cast());
+            copy
+        };
+        tls::mark_engine_thread();
+        start(argument)
+    }
+    let place = heap::alloc(size_of::<EngineStart>(), align_of::<EngineStart>()).cast::<EngineStart>();
+    if place.is_null() {
+        return libc::EAGAIN;
+    }
+    // SAFETY: 1. the block has the size and alignment; 2. the caller's promise; 3. without a thread nobody has it.
+    unsafe {
+        place.write(start);
+        let result = create(thread, attributes, run, place.cast());
+        if result != 0 {
+            heap::free(place.cast());
+        }
+        result
+    }
 }
 
 /// Locks in memory the managed part of a range; that it may fail (a budget too small) is no reason to refuse a stack.
