@@ -55,6 +55,8 @@ __attribute__((format(printf, 2, 3))) static void check(int right, const char *w
     vprintf(what, args);
     printf("\n");
     va_end(args);
+    /* So that a program that crashes or hangs has said how far it got. */
+    fflush(stdout);
     if (!right)
         failures++;
 }

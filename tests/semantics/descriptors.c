@@ -160,14 +160,6 @@ static void none_left(void)
     few.rlim_cur = 3;
     setrlimit(RLIMIT_NOFILE, &few);
     memory_works("a limit of 3");
-    pid = fork_flushed();
-    if (pid == 0) {
-        failures = 0;
-        memory_works("a fork with a limit of 3");
-        fflush(stdout);
-        _exit(failures ? 1 : 0);
-    }
-    check(reap(pid) == 0, "a child with a limit of 3");
     setrlimit(RLIMIT_NOFILE, &before);
 }
 

@@ -13,6 +13,7 @@ pub mod stats;
 
 pub use scratch::Scratch;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -56,14 +57,21 @@ pub fn overspill(scratch: &Scratch) -> Option<&'static Path> {
         let outcome = process::run(clean(Command::new(binary).arg("probe")), TIME_LIMIT);
         assert!(matches!(outcome.status, 0 | 1), "probe ended with {}: {}", outcome.status, outcome.stderr);
         if outcome.status != 0 {
-            eprintln!("SKIPPED: userfaultfd cannot be had here; overspill probe says:\n{}", outcome.stdout);
+            skipped(&format!("userfaultfd cannot be had here; overspill probe says:\n{}", outcome.stdout));
         }
         outcome.status == 0
     });
     if !works {
-        eprintln!("SKIPPED: this test needs userfaultfd");
+        skipped("this test needs userfaultfd");
     }
     works.then_some(binary)
+}
+
+/// Says that the calling test, or a part of it, is left out. Not with `eprintln!`, whose output cargo shows for failed
+/// tests only.
+pub fn skipped(reason: &str) {
+    let thread = std::thread::current();
+    let _ = writeln!(std::io::stderr(), "SKIPPED {}: {reason}", thread.name().unwrap_or("a test"));
 }
 
 /// Keeps the settings of the caller's environment out of a test.

@@ -6,7 +6,7 @@
 use overspill_tests::process::{Outcome, run};
 use overspill_tests::scratch::Room;
 use overspill_tests::stats::Report;
-use overspill_tests::{Scratch, TIME_LIMIT, binary, clean, is_root, overspill};
+use overspill_tests::{Scratch, TIME_LIMIT, binary, clean, is_root, overspill, skipped};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn refused(outcome: &Outcome, status: i32, parts: &[&str]) {
     }
 }
 
-/// Does nothing natively; `$1` is a path that nothing else uses.
+/// A path as an argument of the command line.
 fn shown(path: &Path) -> &str {
     path.to_str().expect("the target directory has a UTF-8 name")
 }
@@ -97,7 +97,7 @@ fn a_static_program() {
     let program = room.path.join("static");
     let compiled = run(Command::new("cc").arg("-static").arg("-o").arg(&program).arg(&source), TIME_LIMIT);
     if compiled.status != 0 {
-        return eprintln!("SKIPPED: nothing can be linked statically here: {}", compiled.stderr);
+        return skipped(&format!("nothing can be linked statically here: {}", compiled.stderr));
     }
     refused(&overspill_run(&["--", shown(&program)]), 125, &["statically linked"]);
 }
@@ -119,12 +119,12 @@ fn a_set_user_id_program() {
         match ["/usr/bin/su", "/bin/su", "/usr/bin/passwd", "/usr/bin/sudo"].map(PathBuf::from).into_iter().find(setuid)
         {
             Some(program) => program,
-            None => return eprintln!("SKIPPED: there is no set-user-ID program here, and only root can make one"),
+            None => return skipped("there is no set-user-ID program here, and only root can make one"),
         }
     };
     let mount = rustix::fs::statvfs(&program).unwrap();
     if mount.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID) {
-        return eprintln!("SKIPPED: {} is mounted with nosuid", program.display());
+        return skipped(&format!("{} is mounted with nosuid", program.display()));
     }
     refused(&overspill_run(&["--", shown(&program)]), 125, &["set-user-ID", "LD_PRELOAD"]);
 }
@@ -160,7 +160,7 @@ fn swap_that_cannot_be_used() {
     if tmpfs {
         refusal("/dev/shm", "memory itself");
     } else {
-        eprintln!("SKIPPED in part: /dev/shm is no tmpfs here");
+        skipped("in part: /dev/shm is no tmpfs here");
     }
     let file = room.path.join("file");
     File::create(&file).unwrap();
@@ -186,7 +186,7 @@ fn swap_that_is_read_only() {
     };
     let outcome = run(clean(&mut command), TIME_LIMIT);
     if outcome.status == 77 {
-        return eprintln!("SKIPPED: nothing can be mounted here: {}", outcome.stderr);
+        return skipped(&format!("nothing can be mounted here: {}", outcome.stderr));
     }
     refused(&outcome, 125, &["cannot make files in the swap directory", shown(&dir)]);
 }
@@ -242,7 +242,7 @@ fn swap_that_is_too_small() {
 fn on_small_filesystem(name: &str, mib: u64, fills: &str) -> Option<Outcome> {
     let overspill = overspill(&SCRATCH)?;
     if !is_root() {
-        eprintln!("SKIPPED: only root can mount a file system");
+        skipped("only root can mount a file system");
         return None;
     }
     let room = SCRATCH.room(name);
@@ -258,7 +258,7 @@ fn on_small_filesystem(name: &str, mib: u64, fills: &str) -> Option<Outcome> {
     let args: [&Path; 4] = [overspill, &image, &dir, &SCRATCH.program("fills.c")];
     let outcome = run(clean(&mut in_mount_namespace(&script, &args)), TIME_LIMIT);
     if outcome.status == 77 {
-        eprintln!("SKIPPED: no loop device can be mounted here: {}", outcome.stderr);
+        skipped(&format!("no loop device can be mounted here: {}", outcome.stderr));
         return None;
     }
     Some(outcome)
@@ -296,6 +296,7 @@ fn mixed(name: &str, settings: &[&str], simulate: Option<&str>) -> Option<Report
     let mut command = Command::new(overspill);
     clean(&mut command).args(["run", "--memory", "16M", "--swap"]).arg(&room.path).arg("--stats-json").arg(&report);
     command.args(settings).arg("--").arg(SCRATCH.program("mixed.c")).current_dir(&room.path);
+    command.env("XDG_RUNTIME_DIR", &room.path);
     if let Some(simulate) = simulate {
         command.env("OVERSPILL_SIMULATE", simulate);
     }

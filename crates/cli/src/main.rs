@@ -2,7 +2,7 @@
 //!
 //! [`args`] reads the command line, [`run`] and [`probe`] are its two subcommands. `run` in the order of its
 //! steps: [`probe`] (may it work here), [`memory`] and [`swap`] (budget and devices), [`preload`] (the library),
-//! [`target`] (the program, with [`script`], [`elf`] and [`privileges`]), [`rundir`] (where statistics are kept), [`env`] (what the library is
+//! [`target`] (the program, with [`script`], [`elf`] and [`privileges`]), [`rundir`] (where statistics are kept), [`mod@env`] (what the library is
 //! told), [`signals`] (waiting), [`report`] (what is said at the end). Every refusal is a [`failure::Failure`].
 
 #![forbid(unsafe_code)]

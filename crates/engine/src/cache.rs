@@ -4,12 +4,12 @@
 //! minor fault; what the second hand still finds here, oldest first, is compressed or written. The order is a
 //! doubly linked list over the frames, so that a touched page leaves it at once.
 //!
-//! Lock: one over the list; nothing else is taken under it.
+//! Lock: one over the list ([`Rank::SwapCache`]); nothing else is taken under it.
 
 use crate::base::{FrameId, PageIndex};
+use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
-use crate::sync::lock;
-use std::sync::Mutex;
+use crate::sync::{RankedMutex, lock};
 
 /// No frame: the end of the list.
 const NONE: u32 = u32::MAX;
@@ -32,7 +32,7 @@ struct List {
 
 /// The pages of the swap cache by age.
 pub struct SwapCache {
-    list: Mutex<List>,
+    list: RankedMutex<List>,
     stats: Stats,
 }
 
@@ -40,7 +40,8 @@ impl SwapCache {
     /// For an arena of `frames` frames (16 bytes each).
     pub fn new(frames: usize, stats: Stats) -> SwapCache {
         let links = vec![Link { older: NONE, newer: NONE, owner: NOBODY }; frames];
-        SwapCache { list: Mutex::new(List { links, oldest: NONE, newest: NONE, len: 0 }), stats }
+        let list = List { links, oldest: NONE, newest: NONE, len: 0 };
+        SwapCache { list: RankedMutex::new(Rank::SwapCache, list), stats }
     }
 
     /// Number of pages.

@@ -10,8 +10,8 @@
 //! page words above keep the handles; [`crate::frame`] numbers the frames. What a slot means, and whether its bytes are
 //! LZ4 or raw, is not known here.
 //!
-//! Locks: one a class, over the class's lists and the table entries of its chunks; one over the few empty chunks that
-//! are kept. No two are ever held together, and [`FrameSource`] is never called under one: its own locks may be of any
+//! Locks: one a class (`Rank::CompressedClass`), over the class's lists and the table entries of its chunks; one over
+//! the few empty chunks that are kept (`Rank::CompressedKept`). No two are ever held together, and [`FrameSource`] is never called under one: its own locks may be of any
 //! order. Reading and writing an object takes no lock: its bytes are its owner's.
 
 mod chunk;
@@ -20,13 +20,13 @@ mod class;
 mod tests;
 
 use crate::base::{FrameId, PAGE_SIZE};
-use crate::sync::lock;
+use crate::lockdep::Rank;
+use crate::sync::{RankedGuard, RankedMutex, lock};
 use chunk::{ChunkTable, Lists};
 use class::{CHUNK_BYTES, CLASSES, OBJECTS_MAX, class_of};
 use overspill_os::Errno;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard};
 
 /// A chunk is `2^3` frames, 32 KiB: 8 objects of the largest class, which bounds the bytes left over at its end, and
 /// small enough to come free while neighbours stay; the buddy allocator must find as many frames side by side.
@@ -123,7 +123,7 @@ impl std::error::Error for Full {}
 /// One size class: its lists, and what it holds. On a cache line of its own, as other classes are others' business.
 #[repr(align(64))]
 struct Class {
-    lists: Mutex<Lists>,
+    lists: RankedMutex<Lists>,
     /// Written under `lists`, read without.
     objects: AtomicUsize,
     /// Bytes of data in these objects; written under `lists`, read without.
@@ -140,7 +140,7 @@ struct Kept {
 pub struct CompressedPool {
     table: ChunkTable,
     classes: Box<[Class]>,
-    kept: Mutex<Kept>,
+    kept: RankedMutex<Kept>,
     /// Chunks that the source has given, the kept ones included, and those being asked for just now.
     chunks: AtomicUsize,
     limit: AtomicUsize,
@@ -154,12 +154,15 @@ impl CompressedPool {
     pub fn new(frames_in_arena: usize, chunks_max: usize) -> Result<CompressedPool, Errno> {
         let chunks = frames_in_arena >> CHUNK_ORDER;
         assert!(chunks <= Handle::CHUNKS_MAX, "handles can name {} chunks, not {chunks}", Handle::CHUNKS_MAX);
-        let class =
-            || Class { lists: Mutex::new(Lists::new()), objects: AtomicUsize::new(0), bytes: AtomicUsize::new(0) };
+        let class = || Class {
+            lists: RankedMutex::new(Rank::CompressedClass, Lists::new()),
+            objects: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+        };
         Ok(CompressedPool {
             table: ChunkTable::new(chunks)?,
             classes: CLASSES.iter().map(|_| class()).collect(),
-            kept: Mutex::new(Kept { chunks: [0; KEPT_MAX], len: 0 }),
+            kept: RankedMutex::new(Rank::CompressedKept, Kept { chunks: [0; KEPT_MAX], len: 0 }),
             chunks: AtomicUsize::new(0),
             limit: AtomicUsize::new(chunks_max),
         })
@@ -278,12 +281,12 @@ impl CompressedPool {
         assert_eq!(self.chunks(), in_classes + kept.len, "chunks in use");
     }
 
-    fn lists(&self, class: usize) -> MutexGuard<'_, Lists> {
+    fn lists(&self, class: usize) -> RankedGuard<'_, Lists> {
         lock(&self.classes[class].lists)
     }
 
     /// Changes a class's counts; the guard shows that nobody else does.
-    fn count(&self, class: usize, _held: &MutexGuard<'_, Lists>, change: impl Fn(usize, usize) -> (usize, usize)) {
+    fn count(&self, class: usize, _held: &RankedGuard<'_, Lists>, change: impl Fn(usize, usize) -> (usize, usize)) {
         let class = &self.classes[class];
         let (objects, bytes) = change(class.objects.load(Relaxed), class.bytes.load(Relaxed));
         class.objects.store(objects, Relaxed);

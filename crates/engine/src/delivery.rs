@@ -13,10 +13,12 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fault::Served;
 use crate::frames::zeros;
+use crate::lockdep::{self, Rank};
 use crate::reclaim::Reclaimer;
 use crate::stats::Counter;
-use crate::sync::{Backoff, lock};
+use crate::sync::{Backoff, RankedMutex, lock};
 use overspill_os::backing::Backing;
+use overspill_os::fault_path::FaultPath;
 use overspill_os::signal::{Blocked, Outcome, SignalFaults};
 use overspill_os::uffd::FaultEvent;
 use overspill_os::{Errno, PAGE_SIZE, thread, vm};
@@ -42,11 +44,21 @@ enum Request {
 }
 
 /// One request at a time, and its answer.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(crate) struct Mailbox {
-    caller: Mutex<()>,
-    request: Mutex<Option<Request>>,
-    answer: Mutex<Option<Result<(), Errno>>>,
+    caller: RankedMutex<()>,
+    request: RankedMutex<Option<Request>>,
+    answer: RankedMutex<Option<Result<(), Errno>>>,
+}
+
+impl Default for Mailbox {
+    fn default() -> Mailbox {
+        Mailbox {
+            caller: RankedMutex::new(Rank::MailboxCaller, ()),
+            request: RankedMutex::new(Rank::Mailbox, None),
+            answer: RankedMutex::new(Rank::Mailbox, None),
+        }
+    }
 }
 
 impl Engine {
@@ -69,7 +81,8 @@ impl Engine {
     }
 
     fn answer_doorbell(&self) {
-        if let Some(request) = lock(&self.mailbox.request).take() {
+        let request = lock(&self.mailbox.request).take();
+        if let Some(request) = request {
             let answer = match request {
                 Request::Register(start, len) => self.frames.backing.register(start..start + len),
                 Request::Stop => {
@@ -98,6 +111,7 @@ impl Engine {
         let mut events = [FaultEvent { address: 0, write: false, write_protected: false, thread: 0 }; 16];
         let mut aside: Vec<FaultEvent> = Vec::with_capacity(ASIDE_MAX);
         let mut backoff = Backoff::default();
+        let _mark = FaultPath::enter();
         while !self.stop.load(Acquire) {
             let count = match self.frames.backing.uffd().read(&mut events) {
                 Ok(count) => count,
@@ -207,6 +221,7 @@ impl Engine {
 
 impl SignalFaults for Engine {
     fn serve(&self, address: usize, write: bool) -> Outcome {
+        lockdep::check_none_held();
         // The handler may run on the program's alternate stack, which can be as small as 2 KiB.
         self.stacks.run(|| self.serve_on_engine_stack(self.page(address), write))
     }
@@ -237,12 +252,12 @@ impl Engine {
 type Report = Arc<(Mutex<Option<Result<(), Error>>>, Condvar)>;
 
 fn answer(report: &Report, result: Result<(), Error>) {
-    *lock(&report.0) = Some(result);
+    *report.0.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
     report.1.notify_all();
 }
 
 fn wait_for(report: &Report) -> Result<(), Error> {
-    let mut result = lock(&report.0);
+    let mut result = report.0.lock().unwrap_or_else(|e| e.into_inner());
     loop {
         if let Some(result) = result.take() {
             return result;
@@ -286,6 +301,7 @@ pub(crate) fn start_background(engine: &'static Engine) -> Result<(), Error> {
 /// Blocks signals, moves to an engine stack if the thread's own is managed, and passes the gate of mapping calls.
 pub(crate) fn enter<R>(engine: &Engine, call: impl FnOnce() -> R) -> R {
     let _blocked = Blocked::all();
+    debug_assert!(overspill_os::signal::all_blocked());
     let inside = || {
         let _inside = engine.ops_gate.enter();
         call()

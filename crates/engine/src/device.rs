@@ -14,8 +14,9 @@
 //! 4. Parent: [`SwapDevices::seal_for_child`]; when children have gone, [`SwapDevices::unseal`]. 5. Child:
 //! [`SwapDevices::adopt_in_child`]; what it inherited it reads and frees, and its own pages go to devices opened anew.
 //!
-//! Locks, in order: the table entry (read, for as long as it takes to clone an Arc), then the device's slot map, which
-//! is held over system calls that lease and grow but never over reads and writes. A ring is only tried.
+//! Locks, in order: the table entry (`Rank::DeviceTable`; read, for as long as it takes to clone an Arc), then the
+//! device's slot map (`Rank::SlotMap`), which is held over system calls that lease and grow but never over reads and
+//! writes. A ring is only tried.
 
 mod area;
 mod block_io;
@@ -26,6 +27,7 @@ mod tests;
 
 use crate::base::SlotId;
 use crate::config::SwapSpec;
+use crate::lockdep::{Class, Rank};
 use crate::slot::SlotRun;
 use crate::stats::Stats;
 use area::Area;
@@ -42,6 +44,9 @@ use std::sync::{Arc, RwLock};
 pub const QUEUE_DEPTH: usize = 32;
 /// Longest run of slots: 256 pages, an operation of 1 MiB.
 pub const RUN_MAX: usize = 256;
+
+/// The class of the locks of table entries.
+const TABLE: Class = Class::new(Rank::DeviceTable);
 
 /// One run to be written.
 #[derive(Clone, Copy, Debug)]
@@ -100,10 +105,14 @@ impl SwapDevices {
     }
 
     fn area(&self, index: usize) -> Option<Arc<Area>> {
+        TABLE.check();
+        let _held = TABLE.hold();
         self.areas[index].read().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
     fn set_area(&self, index: usize, area: Option<Arc<Area>>) {
+        TABLE.check();
+        let _held = TABLE.hold();
         *self.areas[index].write().unwrap_or_else(|e| e.into_inner()) = area;
     }
 

@@ -13,9 +13,10 @@ use crate::family::Family;
 use crate::fault::{FaultContext, Streams};
 use crate::frame::FrameAllocator;
 use crate::frames::Frames;
+use crate::lockdep::Rank;
 use crate::regions::RegionMap;
 use crate::stats::{Counter, Stats};
-use crate::sync::{Backoff, Gate};
+use crate::sync::{Backoff, Gate, RankedGuard, RankedMutex};
 use crate::tier::Batch;
 use crate::word::PageWords;
 use overspill_os::arena::Arena;
@@ -26,7 +27,6 @@ use overspill_os::uffd::{Features, Uffd};
 use overspill_os::vm::{self, ForceReader};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard};
 
 /// Frames of address space in the arena for each frame of the budget: twice, so that runs are found in spite of
 /// fragmentation. A hole costs address space only.
@@ -63,7 +63,7 @@ pub(crate) struct Engine {
     pub ops_gate: Gate,
     pub reclaim_gate: Gate,
     pub fault_gate: Gate,
-    pub regions: Mutex<RegionMap>,
+    pub regions: RankedMutex<RegionMap>,
     /// Pages under mlock, and whether new mappings are (MCL_FUTURE).
     pub pinned_pages: AtomicUsize,
     pub pin_future: AtomicBool,
@@ -128,8 +128,8 @@ impl Engine {
         let batch_pages = (config.memory.pages() as usize / 64).clamp(32, 128);
         let (batches, contexts) = if signal { (BATCHES, 2 * cpus().clamp(2, 32)) } else { (2, 1) };
         let folio = config.folio_max;
-        let batches = Workbenches::new(batches, || Batch::new(batch_pages)).map_err(out_of_address_space)?;
-        let contexts = Workbenches::new(contexts, || FaultContext::new(folio)).map_err(out_of_address_space)?;
+        let batches = Workbenches::new(Rank::Batch, batches, || Batch::new(batch_pages)).map_err(out_of_address_space)?;
+        let contexts = Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio)).map_err(out_of_address_space)?;
         let chunks = chunks_max(&config, config.memory.pages());
         let compressed = CompressedPool::new(frame_count, chunks).map_err(out_of_address_space)?;
         let budget = Budget::new(config.memory, stats);
@@ -157,10 +157,10 @@ impl Engine {
             extents_high: AtomicUsize::new(1),
             writeback_hand: AtomicUsize::new(0),
             dma_seen: AtomicBool::new(false),
-            ops_gate: Gate::default(),
-            reclaim_gate: Gate::default(),
-            fault_gate: Gate::default(),
-            regions: Mutex::new(RegionMap::new(RESERVED_PAGES..pages)),
+            ops_gate: Gate::new(Rank::OpsGate),
+            reclaim_gate: Gate::new(Rank::ReclaimGate),
+            fault_gate: Gate::new(Rank::FaultGate),
+            regions: RankedMutex::new(Rank::Regions, RegionMap::new(RESERVED_PAGES..pages)),
             pinned_pages: AtomicUsize::new(0),
             pin_future: AtomicBool::new(false),
             family,
@@ -274,12 +274,13 @@ impl std::fmt::Debug for Engine {
 /// A fixed set of workbenches, made in advance; a thread takes a free one.
 #[derive(Debug)]
 pub(crate) struct Workbenches<T> {
-    benches: Box<[Mutex<T>]>,
+    benches: Box<[RankedMutex<T>]>,
 }
 
 impl<T> Workbenches<T> {
-    fn new<E>(count: usize, make: impl Fn() -> Result<T, E>) -> Result<Workbenches<T>, E> {
-        let benches = (0..count).map(|_| make().map(Mutex::new)).collect::<Result<_, E>>()?;
+    fn new<E>(rank: Rank, count: usize, make: impl Fn() -> Result<T, E>) -> Result<Workbenches<T>, E> {
+        let bench = |_| Ok(RankedMutex::new(rank, make()?));
+        let benches = (0..count).map(bench).collect::<Result<_, E>>()?;
         Ok(Workbenches { benches })
     }
 
@@ -289,13 +290,14 @@ impl<T> Workbenches<T> {
     }
 
     /// A free one, if there is one.
-    pub fn try_take(&self) -> Option<MutexGuard<'_, T>> {
+    pub fn try_take(&self) -> Option<RankedGuard<'_, T>> {
         // Always from the first: under one thread it is the one that is hot in cache.
-        self.benches.iter().find_map(|bench| bench.try_lock().ok())
+        self.benches.iter().find_map(RankedMutex::try_lock)
     }
 
     /// A free one, waiting for it.
-    pub fn take(&self) -> MutexGuard<'_, T> {
+    pub fn take(&self) -> RankedGuard<'_, T> {
+        self.benches[0].class().check();
         let mut backoff = Backoff::default();
         loop {
             if let Some(bench) = self.try_take() {

@@ -4,16 +4,20 @@
 //! resident pages (so that the clock passes empty ones quickly), and whether it is accessible as a whole (so that
 //! mapping a large range touches no page words).
 //!
-//! Lock order: extent locks in ascending order, before page locks. Engine threads only try them: a thread of the
-//! program may hold one.
+//! Lock order: one extent lock at a time, before page locks. Engine threads only try them: a thread of the program may
+//! hold one.
 
 use crate::base::PageIndex;
+use crate::lockdep::{Class, Held, Rank};
 use overspill_os::{Errno, vm::SharedCells};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Pages of an extent: 2 MiB, a page-table page, so that one protection call walks one table.
 pub const EXTENT_PAGES: usize = 512;
+
+/// The class of extent locks.
+const EXTENT: Class = Class::new(Rank::Extent);
 
 const LOCKED: u64 = 1;
 const ACCESSIBLE: u64 = 2;
@@ -47,11 +51,12 @@ impl Extents {
     /// Takes the lock if it is free.
     pub fn try_lock(&self, index: usize) -> Option<ExtentGuard<'_>> {
         let before = self.cells[2 * index].fetch_or(LOCKED, Acquire);
-        (before & LOCKED == 0).then_some(ExtentGuard { extents: self, index })
+        (before & LOCKED == 0).then(|| ExtentGuard { extents: self, index, _held: EXTENT.hold() })
     }
 
     /// Takes the lock, waiting for a batch of eviction at most.
     pub fn lock(&self, index: usize) -> ExtentGuard<'_> {
+        EXTENT.check();
         let mut backoff = crate::sync::Backoff::default();
         loop {
             if let Some(guard) = self.try_lock(index) {
@@ -112,6 +117,7 @@ impl Extents {
 pub struct ExtentGuard<'a> {
     extents: &'a Extents,
     index: usize,
+    _held: Held,
 }
 
 impl Drop for ExtentGuard<'_> {
@@ -137,6 +143,7 @@ mod tests {
         let extents = Extents::new(2048).unwrap();
         let guard = extents.try_lock(1).unwrap();
         assert!(extents.try_lock(1).is_none() && extents.try_lock(2).is_some());
+        assert!(extents.try_lock(1).is_none(), "a failed try must not unlock");
         extents.set_accessible(&guard, true);
         assert!(extents.is_accessible(PageIndex(600)) && !extents.is_accessible(PageIndex(100)));
         drop(guard);

@@ -19,15 +19,16 @@
 use crate::config::{Config, Delivery};
 use crate::delivery;
 use crate::engine::Engine;
+use crate::lockdep::Rank;
 use crate::stats::Counter;
-use crate::sync::{lock, sleep};
+use crate::sync::{RankedMutex, lock, sleep};
 use overspill_os::io::{File, Lock};
 use overspill_os::signal::Blocked;
 use overspill_os::{thread, vm};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -58,14 +59,49 @@ struct Prepared {
     limit_before: u64,
     tokens: Vec<Token>,
     devices: Vec<(usize, OwnedFd)>,
+    _files: FileLimit,
+}
+
+/// The limit of open files, raised while a fork needs some that the program may have no room for; lowered when
+/// dropped, in parent and child alike.
+#[derive(Debug)]
+struct FileLimit(Option<Rlimit>);
+
+impl FileLimit {
+    /// More than a process has tokens and devices, inherited ones included.
+    const EXTRA: u64 = 256;
+
+    fn raise() -> FileLimit {
+        let before = getrlimit(Resource::Nofile);
+        let raised = before.current.map(|soft| soft + Self::EXTRA);
+        let current = match (raised, before.maximum) {
+            (Some(soft), Some(hard)) => Some(soft.min(hard)),
+            (soft, _) => soft,
+        };
+        FileLimit(setrlimit(Resource::Nofile, Rlimit { current, ..before.clone() }).is_ok().then_some(before))
+    }
+}
+
+impl Drop for FileLimit {
+    fn drop(&mut self) {
+        if let Some(before) = self.0.take() {
+            let _ = setrlimit(Resource::Nofile, before);
+        }
+    }
 }
 
 /// Relations to parent and children.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(crate) struct Family {
     /// The engine thread in whose descriptor table the engine's descriptors are; 0 when that is the program's own.
     handler: AtomicI32,
-    state: Mutex<State>,
+    state: RankedMutex<State>,
+}
+
+impl Default for Family {
+    fn default() -> Family {
+        Family { handler: AtomicI32::new(0), state: RankedMutex::new(Rank::Family, State::default()) }
+    }
 }
 
 #[derive(Default, Debug)]
@@ -129,6 +165,7 @@ impl Engine {
         state.forks += 1;
         let seq = state.forks;
         let mut tokens = Vec::new();
+        let files = FileLimit::raise();
         let tid = self.family.handler_tid();
         let own = state.tokens.iter().map(|file| (file, seq));
         for (file, at) in own.chain(state.held.iter().map(|held| (&held.file, held.byte))) {
@@ -147,7 +184,7 @@ impl Engine {
                 devices.push((index, fd));
             }
         }
-        state.prepared = Some(Prepared { signals, seq, limit_before, tokens, devices });
+        state.prepared = Some(Prepared { signals, seq, limit_before, tokens, devices, _files: files });
     }
 
     /// Has the background thread reclaim until no more than `pages` are in use.
@@ -262,7 +299,7 @@ impl Engine {
 
     /// Takes back what children held who are gone. Called by the background thread, which has the descriptors.
     pub(crate) fn reap_children(&self) {
-        let Ok(mut state) = self.family.state.try_lock() else { return };
+        let Some(mut state) = self.family.state.try_lock() else { return };
         if state.children.is_empty() {
             return;
         }

@@ -16,6 +16,7 @@ use crate::tier::{LoadError, page_mut};
 use crate::word::{PageWord, State};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
+use overspill_os::fault_path::FaultPath;
 use overspill_os::io::IoBuffer;
 use overspill_os::uffd::Stop;
 use overspill_os::vm::IoVec;
@@ -62,6 +63,7 @@ pub enum Served {
 impl Engine {
     /// Serves a fault on `page` and keeps the books.
     pub(crate) fn serve_fault(&self, context: &mut FaultContext, page: PageIndex, wp: bool) -> Served {
+        let _mark = FaultPath::enter();
         let start = Instant::now();
         let served = self.serve(context, page, wp);
         if served != Served::Busy {
@@ -143,7 +145,13 @@ impl Engine {
         let served = match loaded {
             Ok(installed) => {
                 self.publish_run(page, state, len, installed);
-                if installed == 0 { Served::Busy } else { Served::Done }
+                if installed == 0 {
+                    // The run may reach over two mappings of the kernel's: the page alone next time.
+                    self.streams.forget(page);
+                    Served::Busy
+                } else {
+                    Served::Done
+                }
             }
             Err(_) => {
                 (0..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
@@ -366,6 +374,7 @@ impl Engine {
 
     /// Drops frames whose pages were copied in, with one call.
     pub(crate) fn free_spent(&self, context: &mut FaultContext) {
+        let _mark = FaultPath::enter();
         self.frames.give_present(&context.spent, &mut context.ranges);
         context.spent.clear();
     }

@@ -12,12 +12,12 @@
 //! Metadata: 9 1/8 bytes a frame, 0.22 % of the memory it stands for, in tables that are zero at first and so cost
 //! memory only for the part of the arena that was ever used.
 //!
-//! Locks: one, a leaf: nothing else is locked, allocated or called while it is held. A hold is bounded by
+//! Locks: one (`Rank::FrameZone`), a leaf: nothing else is locked, allocated or called while it is held. A hold is bounded by
 //! [`MAX_ORDER`] steps for each block, times the length of the slice in the `_many` calls.
 
 use crate::base::FrameId;
-use crate::sync::lock;
-use std::sync::Mutex;
+use crate::lockdep::Rank;
+use crate::sync::{RankedMutex, lock};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The largest order: 512 frames, 2 MiB, what one page-table page maps and so the longest run that one call moves.
@@ -29,7 +29,7 @@ const NONE: u32 = u32::MAX;
 
 /// Hands out the frames of an arena; shared by all threads.
 pub struct FrameAllocator {
-    zone: Mutex<Zone>,
+    zone: RankedMutex<Zone>,
     /// Copy of `Zone::free` to read without the lock.
     free: AtomicUsize,
     frames: usize,
@@ -39,7 +39,8 @@ impl FrameAllocator {
     /// All of `frames` frames free. The number need not be a power of two.
     pub fn new(frames: usize) -> FrameAllocator {
         assert!(frames < NONE as usize, "an arena has fewer than 2^32 - 1 frames, not {frames}");
-        FrameAllocator { zone: Mutex::new(Zone::new(frames)), free: AtomicUsize::new(frames), frames }
+        let zone = RankedMutex::new(Rank::FrameZone, Zone::new(frames));
+        FrameAllocator { zone, free: AtomicUsize::new(frames), frames }
     }
 
     /// Takes `2^order` contiguous frames, the first at a multiple of their number. `None` when no such run is free.

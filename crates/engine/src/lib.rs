@@ -42,6 +42,7 @@ mod fault;
 pub mod fill;
 pub mod frame;
 mod frames;
+mod lockdep;
 mod pool;
 mod reclaim;
 mod regions;

@@ -18,6 +18,7 @@ use crate::stats::Counter;
 use crate::tier::{Batch, Pick};
 use crate::word::{PageWord, State};
 use overspill_os::backing::Backing;
+use overspill_os::fault_path::FaultPath;
 use overspill_os::uffd::Stop;
 use overspill_os::vm;
 use std::ops::Range;
@@ -48,6 +49,7 @@ type Bitmap = [u64; EXTENT_PAGES / 64];
 impl Engine {
     /// Frees `want` pages or as many as can be had; returns how many.
     pub(crate) fn reclaim(&self, batch: &mut Batch, want: usize, who: Reclaimer) -> usize {
+        let _mark = FaultPath::enter();
         let (scan, steal) = match who {
             Reclaimer::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd),
             Reclaimer::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
@@ -259,9 +261,10 @@ impl Engine {
     ) -> usize {
         let mut moved = 0;
         let mut at = pages.start;
+        let mut largest = RUN_ORDER;
         while at < pages.end {
             // 1. Lock as many as one block of frames takes.
-            let order = (usize::BITS - 1 - (pages.end - at).leading_zeros()).min(RUN_ORDER as u32) as u8;
+            let order = ((pages.end - at).ilog2() as u8).min(largest);
             let mut len = 0;
             let goes = |w: PageWord| w.state() == State::Resident && !w.is_pinned();
             while len < 1 << order && self.words.try_lock_if(PageIndex(at + len), goes).is_some() {
@@ -309,7 +312,9 @@ impl Engine {
             at += count;
             // 4. Who stopped it?
             match done.stop {
-                None | Some(Stop::Again) => {}
+                None | Some(Stop::Again) => largest = RUN_ORDER,
+                // The run may reach over two mappings: a shorter one may not.
+                Some(Stop::Unsuitable) if order > 0 && count == 0 => largest = order - 1,
                 Some(Stop::Busy) => {
                     self.stats.add(Counter::MoveBusy, 1);
                     at += 1;

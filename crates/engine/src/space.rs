@@ -5,21 +5,20 @@
 //! part of the kernel's mmap_lock; engine threads never take it. Where a call changes what is behind addresses, it
 //! holds the extent's lock, which keeps reclaim out, and the locks of the pages, which keep faults out.
 //!
-//! Lock order: regions -> extent -> pages in ascending order -> compressed pool, swap cache, slots.
+//! Lock order: regions -> extent -> pages -> compressed pool, swap cache, slots ([`crate::lockdep`]).
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::engine::Engine;
 use crate::extent::{EXTENT_PAGES, split};
 use crate::regions::{Kind, Region, RegionMap};
 use crate::stats::Counter;
-use crate::sync::lock;
+use crate::sync::{RankedGuard, lock};
 use crate::word::State;
 use overspill_os::vm::{self, Prot, advice};
 use overspill_os::{Errno, Rlimit};
 use std::ops::Range;
-use std::sync::MutexGuard;
 
-/// Flags of [`Engine::map`].
+/// Flags of [`crate::Pool::mmap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MapFlags {
     /// MAP_FIXED_NOREPLACE: fail rather than replace.
@@ -52,7 +51,7 @@ impl Engine {
         Ok(first..first + range.len().div_ceil(PAGE_SIZE))
     }
 
-    fn regions(&self) -> MutexGuard<'_, RegionMap> {
+    fn regions(&self) -> RankedGuard<'_, RegionMap> {
         lock(&self.regions)
     }
 
@@ -86,9 +85,10 @@ impl Engine {
                 first..first + count
             }
         };
+        // MCL_FUTURE locks what there is room for: a program is not denied memory for having asked for too much once.
         let mut region = Region::managed(prot);
-        region.pinned = flags.locked || self.locks_future();
-        if region.pinned {
+        region.pinned = flags.locked || self.locks_future() && self.charge_pinned(count).is_ok();
+        if flags.locked {
             self.charge_pinned(count)?;
         }
         vm::protect(self.address_range(pages.clone()), prot)?;
@@ -137,6 +137,9 @@ impl Engine {
                 vm::advise(addresses.clone(), vm::MADV_NOHUGEPAGE)?;
                 self.register_range(addresses)?;
             } else {
+                // Access goes first, lest content comes back while it is given up; and before access goes, reclaim
+                // must know, which reads in place.
+                self.set_access(part.clone(), false);
                 vm::protect(addresses.clone(), Prot::NONE)?;
                 if region.advised {
                     for undo in [advice::DOFORK, advice::DODUMP, advice::KEEPONFORK] {
@@ -147,7 +150,6 @@ impl Engine {
                     self.set_pinned(part.clone(), false);
                 }
                 self.clear(part.clone())?;
-                self.set_access(part.clone(), false);
             }
             regions.remove(part);
         }
@@ -380,7 +382,7 @@ impl Engine {
             }
             let mut result = Ok(());
             if resident {
-                result = vm::remap_pages(self.address_range(part.clone()), self.address(shift(part.start)));
+                result = remap_resident(self.address_range(part.clone()), self.address(shift(part.start)));
             }
             for page in part {
                 let word = self.words.load(PageIndex(page));
@@ -541,5 +543,18 @@ impl Engine {
 
     fn lock_future(&self, on: bool) {
         self.pin_future.store(on, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Moves what is resident of a range in the page tables. The kernel moves parts of one mapping of its own only, and
+/// may keep two of them where the map of regions has one (their pages have different histories): then by halves.
+fn remap_resident(old: Range<usize>, new: usize) -> Result<(), Errno> {
+    match vm::remap_pages(old.clone(), new) {
+        Err(Errno::FAULT) if old.len() > PAGE_SIZE => {
+            let half = (old.len() / 2).next_multiple_of(PAGE_SIZE);
+            remap_resident(old.start..old.start + half, new)?;
+            remap_resident(old.start + half..old.end, new + half)
+        }
+        result => result,
     }
 }

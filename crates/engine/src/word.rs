@@ -5,13 +5,14 @@
 //! lock bit owns the page until clearing it; the rest of a locked word still says where the content is, so that
 //! giving up restores the word as it was.
 //!
-//! Lock order: page locks are taken in ascending order within a run, and never waited for while another page
-//! outside the run is held.
+//! Lock order: page locks are waited for in ascending order ([`crate::lockdep`]), by threads of the program only.
 
 use crate::base::{FrameId, PageIndex, SlotId};
 use crate::compressed::Handle;
+use crate::lockdep;
+use crate::sync::{Atomic, Backoff};
 use overspill_os::{Errno, vm::SharedCells};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Where the content of a page is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +106,11 @@ impl PageWord {
         (!self.is_locked()).then_some(PageWord(self.0 | LOCKED))
     }
 
+    /// Transition: in the page tables, being evicted or not -> locked, to be made writable.
+    pub fn lock_in_place(self) -> Option<PageWord> {
+        matches!(self.state(), State::Resident | State::Evicting).then(|| self.lock()).flatten()
+    }
+
     /// Transition: resident and free to go -> being evicted.
     pub fn begin_evict(self) -> Option<PageWord> {
         let free = !self.is_locked() && !self.is_pinned() && self.state() == State::Resident;
@@ -170,9 +176,13 @@ impl PageWords {
         self.cells.len()
     }
 
+    fn cell(&self, page: PageIndex) -> PageCell<'_, AtomicU64> {
+        PageCell(&self.cells[page.0])
+    }
+
     /// Reads one.
     pub fn load(&self, page: PageIndex) -> PageWord {
-        PageWord(self.cells[page.0].load(Acquire))
+        self.cell(page).load()
     }
 
     /// Applies a transition; the word before it and after it, or `None` when the transition does not apply.
@@ -181,15 +191,11 @@ impl PageWords {
         page: PageIndex,
         transition: impl Fn(PageWord) -> Option<PageWord>,
     ) -> Option<(PageWord, PageWord)> {
-        let cell = &self.cells[page.0];
-        let mut before = cell.load(Acquire);
-        loop {
-            let after = transition(PageWord(before))?.0;
-            match cell.compare_exchange_weak(before, after, AcqRel, Acquire) {
-                Ok(_) => return Some((PageWord(before), PageWord(after))),
-                Err(now) => before = now,
-            }
+        let (before, after) = self.cell(page).try_update(transition)?;
+        if after.is_locked() && !before.is_locked() {
+            lockdep::hold_page(page);
         }
+        Some((before, after))
     }
 
     /// Takes the lock of a page if it is free and `wanted` agrees with the word; the word, locked.
@@ -199,21 +205,56 @@ impl PageWords {
 
     /// Takes the lock of a page, waiting for it. Not for engine threads that others may wait for.
     pub fn lock(&self, page: PageIndex) -> PageWord {
-        let mut backoff = crate::sync::Backoff::default();
-        loop {
-            if let Some(word) = self.try_lock_if(page, |_| true) {
-                return word;
-            }
-            backoff.wait();
-        }
+        lockdep::check_page(page);
+        let word = self.cell(page).lock();
+        lockdep::hold_page(page);
+        word
     }
 
     /// Publishes a new word for a page whose lock the caller holds, and gives the lock back.
     pub fn unlock_as(&self, page: PageIndex, word: PageWord) {
-        debug_assert!(PageWord(self.cells[page.0].load(Relaxed)).is_locked(), "{page:?} is not locked");
-        self.cells[page.0].store(word.0 & !LOCKED, Release);
+        lockdep::release_page(page);
+        self.cell(page).unlock_as(word);
     }
 }
+
+/// The cell of one page, on which the transitions are applied.
+struct PageCell<'a, A>(&'a A);
+
+impl<A: Atomic> PageCell<'_, A> {
+    fn load(&self) -> PageWord {
+        PageWord(self.0.load(Acquire))
+    }
+
+    fn try_update(&self, transition: impl Fn(PageWord) -> Option<PageWord>) -> Option<(PageWord, PageWord)> {
+        let mut before = self.0.load(Acquire);
+        loop {
+            let after = transition(PageWord(before))?.0;
+            match self.0.compare_exchange_weak(before, after, AcqRel, Acquire) {
+                Ok(_) => return Some((PageWord(before), PageWord(after))),
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    fn lock(&self) -> PageWord {
+        let mut backoff = Backoff::default();
+        loop {
+            if let Some((_, word)) = self.try_update(PageWord::lock) {
+                return word;
+            }
+            A::wait(&mut backoff);
+        }
+    }
+
+    fn unlock_as(&self, word: PageWord) {
+        debug_assert!(PageWord(self.0.load(Relaxed)).is_locked(), "{word:?} for a page that is not locked");
+        self.0.store(word.0 & !LOCKED, Release);
+    }
+}
+
+#[cfg(test)]
+mod interleavings;
 
 #[cfg(test)]
 mod tests {

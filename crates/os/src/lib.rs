@@ -6,11 +6,12 @@
 //!
 //! Bottom up: [`vm`] (mappings), [`uffd`] (userfaultfd), [`arena`] (the memory behind page frames),
 //! [`backing`] (the seam by which pages come and go), [`io`] and [`uring`] (direct I/O), [`codec`] (LZ4),
-//! [`thread`], [`signal`], [`stack`], [`tls`], [`probe`]; [`region`] for users of the library.
+//! [`thread`], [`signal`], [`stack`], [`tls`], [`fault_path`] (its rules), [`probe`]; [`region`] for users of the library.
 
 pub mod arena;
 pub mod backing;
 pub mod codec;
+pub mod fault_path;
 pub mod io;
 pub mod probe;
 pub mod region;

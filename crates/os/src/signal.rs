@@ -1,7 +1,7 @@
 //! Signals: blocking all of them around engine code, and SIGBUS as the messenger of faults.
 //!
 //! In signal delivery the kernel sends SIGBUS to the thread that touches an absent page. One handler serves all
-//! pools of the process: [`Windows`] tells whose address it is. What is nobody's goes to the program's own
+//! pools of the process: `WINDOW_TABLE` tells whose address it is. What is nobody's goes to the program's own
 //! SIGBUS action, kept here while ours is installed.
 
 use crate::Errno;
@@ -59,6 +59,18 @@ impl Drop for Blocked {
             raw_syscall!(Sysno::rt_sigprocmask, libc::SIG_SETMASK, set, old, SIGSET_BYTES);
         }
     }
+}
+
+/// Whether all signals that can be are blocked on the calling thread.
+pub fn all_blocked() -> bool {
+    const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+    let mut blocked = 0u64;
+    // SAFETY: no new set is given; the old one is 8 bytes, alive during the call.
+    unsafe {
+        let (set, old) = (std::ptr::null::<u64>(), &mut blocked as *mut u64);
+        raw_syscall!(Sysno::rt_sigprocmask, libc::SIG_SETMASK, set, old, SIGSET_BYTES);
+    }
+    blocked | RESERVED | UNBLOCKABLE == !0
 }
 
 /// What became of a fault that was delivered by signal.

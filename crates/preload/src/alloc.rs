@@ -233,8 +233,8 @@ pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, s
     }
     let errno = crate::sys::errno();
     let block = memalign(align, size);
-    set_errno(Errno::from_raw_os_error(errno));
     if block.is_null() {
+        crate::sys::restore_errno(errno);
         return libc::ENOMEM;
     }
     // SAFETY: the caller's promise.
@@ -381,7 +381,11 @@ mod tests {
             assert_eq!(errno(reallocarray(std::ptr::null_mut(), usize::MAX, 2)), Some(libc::ENOMEM));
             assert_eq!(posix_memalign(&mut place, 4, 8), libc::EINVAL);
             assert_eq!(posix_memalign(&mut place, 24, 8), libc::EINVAL);
-            assert_eq!(posix_memalign(&mut place, 16, usize::MAX / 2), libc::ENOMEM);
+            for before in [0, libc::EAGAIN] {
+                crate::sys::restore_errno(before);
+                assert_eq!(posix_memalign(&mut place, 16, usize::MAX / 2), libc::ENOMEM);
+                assert_eq!(crate::sys::errno(), before);
+            }
             assert_eq!(posix_memalign(&mut place, 32, 8), 0);
             free(place);
         }

@@ -73,8 +73,9 @@ fn around(
     skip: impl Fn(u32) -> bool,
     mut part: impl FnMut(u32, u32) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let (mut start, last) = (*range.start(), *range.end());
-    for fd in start..=last.min(table_end) {
+    let (first, last) = range.into_inner();
+    let mut start = first;
+    for fd in first..=last.min(table_end) {
         if skip(fd) {
             if fd > start {
                 part(start, fd - 1)?;

@@ -112,6 +112,7 @@ fn touch_stack(address: usize) {
 }
 
 /// `_Fork`(3): fork without handlers.
+#[allow(non_snake_case, reason = "the C library's name")]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn _Fork() -> c_int {
     bare_fork(|| {

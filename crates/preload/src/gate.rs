@@ -11,7 +11,7 @@
 //!
 //! Waits are bounded ([`PATIENCE`]): a thread that holds a lock which fork needs may be waiting here.
 //!
-//! Lock: [`REGISTRY`], a leaf.
+//! Lock: [`REGISTRY`]; inside it the internal heap's. Held over fork while the gate is closed.
 
 use crate::heap;
 use crate::lock::RawLock;
@@ -158,6 +158,10 @@ fn records() -> impl Iterator<Item = &'static Record> {
 
 /// Gives the calling thread a record. False when that cannot be.
 fn register() -> bool {
+    if CLOSER.load(Ordering::Relaxed) == thread_id() {
+        // This thread holds the registry for its fork.
+        return false;
+    }
     let key = KEY.load(Ordering::Relaxed);
     let _internal = tls::Internal::enter();
     let record = REGISTRY.with(|| {
@@ -231,8 +235,13 @@ fn register_membarrier() {
     }
 }
 
-/// Closes the gate for a fork by the calling thread and waits until no other thread is inside.
+/// Closes the gate for a fork by the calling thread and waits until no other thread is inside. The registry is held
+/// until the gate is opened, since threads register before they enter.
 pub fn close() {
+    if tls::record() == 0 {
+        register();
+    }
+    REGISTRY.lock();
     CLOSER.store(thread_id(), Ordering::Relaxed);
     let before = STATE.fetch_or(CLOSED, Ordering::SeqCst);
     let own = tls::record();
@@ -260,6 +269,7 @@ pub fn close() {
 /// Opens the gate in the parent of a fork.
 pub fn open() {
     CLOSER.store(0, Ordering::Relaxed);
+    REGISTRY.unlock();
     STATE.fetch_and(!CLOSED, Ordering::SeqCst);
     let _ = futex::wake(&STATE, futex::Flags::PRIVATE, u32::MAX >> 1);
 }
@@ -272,6 +282,7 @@ pub fn open_in_child() {
         record.owned.store(false, Ordering::Relaxed);
     }
     INSIDE_UNRECORDED.store(0, Ordering::Relaxed);
+    REGISTRY.unlock();
     STATE.store(0, Ordering::SeqCst);
     CLOSER.store(0, Ordering::Relaxed);
     register_membarrier();

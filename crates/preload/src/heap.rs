@@ -223,7 +223,7 @@ mod tests {
             .map(|i| {
                 let (size, align) = (i * 37 % 9000, 1usize << (i % 14));
                 let block = alloc(size, align);
-                assert!(block as usize % align.max(16) == 0 && contains(block as usize));
+                assert!((block as usize).is_multiple_of(align.max(16)) && contains(block as usize));
                 // SAFETY: the block has `size` bytes and is ours.
                 unsafe {
                     assert_eq!(usable_size(block), size);

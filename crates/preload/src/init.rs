@@ -27,7 +27,6 @@ static CONSTRUCTOR: Constructor = constructor;
 #[unsafe(link_section = ".fini_array")]
 static DESTRUCTOR: extern "C" fn() = destructor;
 
-#[cfg_attr(test, expect(dead_code, reason = "tests do not interpose"))]
 unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *const *const c_char) {
     fork::register();
     gate::init();
@@ -53,7 +52,6 @@ fn fail(error: &str) -> ! {
     sys::exit_group(STATUS_FAILED)
 }
 
-#[cfg_attr(test, expect(dead_code, reason = "tests do not interpose"))]
 extern "C" fn destructor() {
     pool::report_exit();
 }

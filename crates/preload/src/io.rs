@@ -13,6 +13,7 @@ use crate::route::{pages_touched, split};
 use crate::sys::{errno, real};
 use overspill_os::{PAGE_SIZE, tls};
 use std::ffi::{c_int, c_void};
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Tries before the program gets its EFAULT.
@@ -34,12 +35,30 @@ unsafe fn touch(start: usize, len: usize, access: Access) {
     let Some(range) = pages_touched(start, len).filter(|_| len != 0) else { return };
     for page in split(range, pool::window()).inside.step_by(PAGE_SIZE) {
         // The first byte of the buffer, not of the page: the buffer may begin behind a boundary of protection.
-        let byte = page.max(start);
-        // SAFETY: the caller's promise. A write that changes nothing is atomic, so that no other thread's is lost.
-        unsafe {
-            match access {
-                Access::Read => drop((byte as *const u8).read_volatile()),
-                Access::Write => drop(AtomicU8::from_ptr(byte as *mut u8).fetch_or(0, Ordering::Relaxed)),
+        // SAFETY: the caller's promise.
+        unsafe { touch_byte(page.max(start), access) };
+    }
+}
+
+/// Makes one page present, and for [`Access::Write`] writable without another fault.
+///
+/// # Safety
+///
+/// The byte is the program's, and valid for the access.
+unsafe fn touch_byte(byte: usize, access: Access) {
+    // SAFETY: the caller's promise. A write that changes nothing is atomic, so that no other thread's is lost.
+    unsafe {
+        match access {
+            Access::Read => drop((byte as *const u8).read_volatile()),
+            Access::Write => {
+                let byte = AtomicU8::from_ptr(byte as *mut u8);
+                let mut value = byte.load(Ordering::Relaxed);
+                // Not fetch_or(0), of which the compiler makes a load.
+                while let Err(now) =
+                    byte.compare_exchange_weak(value, black_box(value), Ordering::Relaxed, Ordering::Relaxed)
+                {
+                    value = now;
+                }
             }
         }
     }
@@ -72,8 +91,8 @@ unsafe fn touch_message(message: *const libc::msghdr, access: Access) {
         touch(message as usize, size_of::<libc::msghdr>(), access);
         let header = message.read();
         touch(header.msg_name as usize, header.msg_namelen as usize, access);
-        touch(header.msg_control as usize, header.msg_controllen as usize, access);
-        touch_vector(header.msg_iov, header.msg_iovlen as usize, access);
+        touch(header.msg_control as usize, header.msg_controllen, access);
+        touch_vector(header.msg_iov, header.msg_iovlen, access);
     }
 }
 
@@ -189,5 +208,42 @@ io_family! {
     /// recvmsg(2).
     c"recvmsg" recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) {
         touch_message(message, Access::Write)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Page faults of this thread so far.
+    fn faults() -> i64 {
+        // SAFETY: a zeroed rusage is valid, and the call fills it.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+            usage.ru_minflt
+        }
+    }
+
+    #[test]
+    fn a_write_touch_writes_and_changes_nothing() {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, used within its page and unmapped at the end.
+        unsafe {
+            let page = libc::mmap(std::ptr::null_mut(), PAGE_SIZE, prot, flags, -1, 0) as usize;
+            // Touching for a read maps the shared zero page; only a write then faults again, once.
+            let count = |access| {
+                let before = faults();
+                touch_byte(page + 5, access);
+                faults() - before
+            };
+            let counts = (count(Access::Read), count(Access::Read), count(Access::Write), count(Access::Write));
+            assert_eq!(counts, (1, 0, 1, 0));
+            *(page as *mut u8).add(5) = 77;
+            touch_byte(page + 5, Access::Write);
+            assert_eq!(*(page as *const u8).add(5), 77);
+            libc::munmap(page as *mut c_void, PAGE_SIZE);
+        }
     }
 }

@@ -22,6 +22,11 @@
 //! Variadic C functions are defined here with their full list of arguments: in the calling conventions of x86-64 and
 //! AArch64 Linux an argument that was not given is an unread register or a readable word of the caller's frame.
 
+// Nothing here is public; the documentation is for those who work on it.
+#![allow(rustdoc::private_intra_doc_links)]
+// Unit tests do not interpose: nothing is exported from them, and much is then unused.
+#![cfg_attr(test, allow(dead_code))]
+
 mod alloc;
 mod config;
 mod dma;

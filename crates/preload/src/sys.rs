@@ -33,13 +33,18 @@ pub fn to_c_int(result: Result<usize, Errno>) -> i32 {
 
 /// Sets the calling thread's errno.
 pub fn set_errno(errno: Errno) {
+    restore_errno(errno.raw_os_error());
+}
+
+/// Gives the calling thread's errno a value that it had; 0, which no error has, is such a value too.
+pub fn restore_errno(errno: i32) {
     // SAFETY: the C library gives each thread its own errno.
-    unsafe { *libc::__errno_location() = errno.raw_os_error() };
+    unsafe { *libc::__errno_location() = errno };
 }
 
 /// The calling thread's errno.
 pub fn errno() -> i32 {
-    // SAFETY: as in `set_errno`.
+    // SAFETY: as in `restore_errno`.
     unsafe { *libc::__errno_location() }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::frame::FrameAllocator;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard};
 
 /// Chunks of plain memory; panics when a chunk is touched that the pool does not have.
 struct FakeSource {

@@ -1,6 +1,6 @@
 //! One swap device: its disk, its slots, and how it takes more of the disk into use.
 //!
-//! Locks: the slot map's, held over lease and growth system calls, never over reads and writes.
+//! Locks: the slot map's ([`Rank::SlotMap`]), held over lease and growth system calls, never over reads and writes.
 
 use super::block_io::BlockIo;
 use super::error::{ReadError, SwapError};
@@ -8,16 +8,17 @@ use super::open::{self, Opened};
 use super::{QUEUE_DEPTH, RunWrite};
 use crate::base::PAGE_SIZE;
 use crate::config::SwapSpec;
+use crate::lockdep::Rank;
 use crate::slot::SlotMap;
 use crate::stats::{Counter, Stats};
-use crate::sync::lock;
+use crate::sync::{RankedMutex, lock};
 use overspill_os::Errno;
 use overspill_os::io::{File, IoBuffer, Lock};
 use overspill_os::uring::Op;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Disk space is set aside in steps of this many clusters, and in smaller ones as a disk becomes full.
@@ -57,7 +58,7 @@ pub struct Area {
     shared: bool,
     /// Cleared where the filesystem cannot set disk space aside: then a full disk shows in writes.
     preallocates: AtomicBool,
-    slots: Mutex<Slots>,
+    slots: RankedMutex<Slots>,
     /// Whether it was inherited in a fork: read and freed, never written.
     inherited: AtomicBool,
     /// Copies for those who read without the lock.
@@ -80,7 +81,10 @@ impl Area {
             io: make_io(file),
             shared,
             preallocates: AtomicBool::new(sparse),
-            slots: Mutex::new(Slots { map, no_growth_until: None, no_writes_until: None, lease_retry: None }),
+            slots: RankedMutex::new(
+                Rank::SlotMap,
+                Slots { map, no_growth_until: None, no_writes_until: None, lease_retry: None },
+            ),
             inherited: AtomicBool::new(false),
             used_pages: AtomicU64::new(0),
             capacity_pages: AtomicU64::new(0),
@@ -314,7 +318,10 @@ impl Area {
             io,
             shared: self.shared,
             preallocates: AtomicBool::new(self.preallocates.load(Relaxed)),
-            slots: Mutex::new(Slots { map: map.copy(), no_growth_until, no_writes_until, lease_retry }),
+            slots: RankedMutex::new(
+                Rank::SlotMap,
+                Slots { map: map.copy(), no_growth_until, no_writes_until, lease_retry },
+            ),
             inherited: AtomicBool::new(self.inherited.load(Relaxed)),
             used_pages: AtomicU64::new(self.used_pages()),
             capacity_pages: AtomicU64::new(self.capacity_pages()),
