@@ -32,7 +32,7 @@ impl Budget {
     /// Changes the limit. What is over it is reclaimed by and by.
     pub fn set_limit(&self, pages: u64) {
         self.limit.store(pages, Relaxed);
-        self.stats.set(Counter::BudgetBytes, Bytes::from_pages(pages).0);
+        self.stats.set(Counter::LimitBytes, Bytes::from_pages(pages).0);
     }
 
     /// Pages in use.

@@ -56,6 +56,6 @@ mod tests {
         let picks: Vec<_> = (0..1280).map(|_| choice.pick()).collect();
         assert_eq!(picks.iter().filter(|way| **way == 0).count(), 20);
         (0..200).for_each(|_| choice.record(1, 128_000, 64));
-        assert_eq!((0..63).map(|_| choice.pick()).filter(|way| *way == 1).count(), 0);
+        assert_eq!((0..640).map(|_| choice.pick()).filter(|way| *way == 1).count(), 10);
     }
 }

@@ -181,7 +181,9 @@ impl Engine {
 
     /// Wakes the background thread if the low watermark is passed.
     pub(crate) fn kick_background(&self) {
-        let due = self.budget().free() < self.budget().low() || self.stop.load(Relaxed);
+        let due = self.budget().free() < self.budget().low()
+            || self.stop.load(Relaxed)
+            || self.family.reap.load(Relaxed);
         if due && self.background.load(Relaxed) == 1 && self.background.swap(0, AcqRel) == 1 {
             let _ = rustix::thread::futex::wake(&self.background, rustix::thread::futex::Flags::PRIVATE, 1);
         }
@@ -197,6 +199,9 @@ impl Engine {
                 continue;
             }
             while self.budget().free() < self.budget().high() && !self.stop.load(Acquire) {
+                if self.family.reap.load(Relaxed) {
+                    self.reap_children();
+                }
                 let _inside = self.reclaim_gate.enter();
                 let freed = match self.batches.try_take() {
                     Some(mut batch) => self.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background),

@@ -92,7 +92,7 @@ impl Engine {
         }
         // 1. The window, and the tables over it.
         let len = config.window.0 as usize + RESERVED_PAGES * PAGE_SIZE;
-        let base = vm::reserve(len, EXTENT_PAGES << PAGE_SHIFT).map_err(out_of_address_space)?;
+        let base = vm::reserve(len, 16 * EXTENT_PAGES << PAGE_SHIFT).map_err(out_of_address_space)?;
         let window = base..base + len;
         vm::advise(window.clone(), vm::MADV_NOHUGEPAGE).map_err(out_of_address_space)?;
         let pages = len >> PAGE_SHIFT;
@@ -133,6 +133,7 @@ impl Engine {
         let chunks = chunks_max(&config, config.memory.pages());
         let compressed = CompressedPool::new(frame_count, chunks).map_err(out_of_address_space)?;
         let budget = Budget::new(config.memory, stats);
+        stats.set(Counter::BudgetBytes, config.memory.0);
         budget.charge_over((batches.len() * batch_pages + contexts.len() * folio) as u64);
         let family = Family::default();
         family.open_tokens(budget.limit());
@@ -246,7 +247,7 @@ impl Engine {
     }
 
     /// Prints one line about trouble, once: the first reason is the one that matters.
-    pub fn report_once(&self, line: &str) {
+    pub fn report_once(&self, line: impl std::fmt::Display) {
         self.stats.add(Counter::FaultErrors, 1);
         if !self.reported.swap(true, Relaxed) {
             overspill_os::thread::report(line);

@@ -16,6 +16,7 @@
 //!
 //! [`SwapDevices::seal_for_child`]: crate::device::SwapDevices::seal_for_child
 
+use crate::base::PAGE_SHIFT;
 use crate::config::{Config, Delivery};
 use crate::delivery;
 use crate::engine::Engine;
@@ -29,11 +30,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Longest wait for the parent to shrink before a fork without any progress; after it the fork goes on over the budget.
 const SHRINK_STALL: Duration = Duration::from_secs(5);
+
+/// Longest wait for a look at which children are gone: the background thread may be in the middle of a batch.
+const REAP_WAIT: Duration = Duration::from_millis(50);
 
 /// A living child, as its parent sees it.
 #[derive(Debug)]
@@ -95,12 +99,20 @@ impl Drop for FileLimit {
 pub(crate) struct Family {
     /// The engine thread in whose descriptor table the engine's descriptors are; 0 when that is the program's own.
     handler: AtomicI32,
+    /// A look for ended children is asked for; how many there were.
+    pub reap: AtomicBool,
+    reaped: AtomicU64,
     state: RankedMutex<State>,
 }
 
 impl Default for Family {
     fn default() -> Family {
-        Family { handler: AtomicI32::new(0), state: RankedMutex::new(Rank::Family, State::default()) }
+        Family {
+            handler: AtomicI32::new(0),
+            reap: AtomicBool::new(false),
+            reaped: AtomicU64::new(0),
+            state: RankedMutex::new(Rank::Family, State::default()),
+        }
     }
 }
 
@@ -155,7 +167,8 @@ impl Engine {
     pub(crate) fn fork_prepare_begin(&self) {
         let signals = Blocked::all().suspend();
         self.ops_gate.close();
-        // 1. Shrink to half.
+        // 1. Take back what ended children held; then shrink to half.
+        self.reap_now();
         let limit_before = self.budget().limit();
         let half = (limit_before / 2).max(Config::MEMORY_MIN.pages());
         self.shrink_to(half);
@@ -185,6 +198,20 @@ impl Engine {
             }
         }
         state.prepared = Some(Prepared { signals, seq, limit_before, tokens, devices, _files: files });
+    }
+
+    /// Has the background thread, which has the descriptors, look for children that are gone, and waits for it.
+    fn reap_now(&self) {
+        if lock(&self.family.state).children.is_empty() {
+            return;
+        }
+        let before = self.family.reaped.load(Relaxed);
+        self.family.reap.store(true, Relaxed);
+        let since = Instant::now();
+        while self.family.reaped.load(Relaxed) == before && since.elapsed() < REAP_WAIT {
+            self.kick_background();
+            sleep(Duration::from_micros(20));
+        }
     }
 
     /// Has the background thread reclaim until no more than `pages` are in use.
@@ -231,6 +258,7 @@ impl Engine {
     pub(crate) fn fork_child(&'static self) {
         let mut state = lock(&self.family.state);
         let prepared = state.prepared.take().expect("a fork was prepared");
+        self.restart_statistics();
         // 1. What was the parent's: children, tokens of its own, statistics.
         state.children.clear();
         state.forks = 0;
@@ -239,6 +267,7 @@ impl Engine {
             tokens.adopt(None);
         }
         let granted = self.budget().limit();
+        self.stats.set(Counter::BudgetBytes, granted << PAGE_SHIFT);
         for held in state.held.drain(..) {
             held.file.adopt(None);
         }
@@ -247,7 +276,6 @@ impl Engine {
             .chain(prepared.devices.iter().map(|(_, fd)| fd.as_raw_fd()))
             .collect();
         drop(state);
-        self.restart_statistics();
         // 2. Its share of the budget: what the parent shrank to.
         self.background.store(0, Relaxed);
         self.reclaim_gate.open_in_child();
@@ -262,7 +290,7 @@ impl Engine {
             uffd.reopen(signal).map_err(no_uffd)?;
             self.settle_child_mappings().map_err(no_uffd)?;
             for error in self.devices.adopt_in_child(devices) {
-                thread::report(&format!("in the child of a fork: {error}"));
+                thread::report(format_args!("in the child of a fork: {error}"));
             }
             Ok(self)
         };
@@ -277,7 +305,7 @@ impl Engine {
             Delivery::Signal => adopt().and_then(delivery::start_background),
         };
         if let Err(error) = started {
-            thread::report(&format!("the child of a fork cannot go on: {error}"));
+            thread::report(format_args!("the child of a fork cannot go on: {error}"));
             std::process::abort();
         }
         self.ops_gate.open_in_child();
@@ -299,6 +327,12 @@ impl Engine {
 
     /// Takes back what children held who are gone. Called by the background thread, which has the descriptors.
     pub(crate) fn reap_children(&self) {
+        self.family.reap.store(false, Relaxed);
+        self.reap_gone();
+        self.family.reaped.fetch_add(1, Relaxed);
+    }
+
+    fn reap_gone(&self) {
         let Some(mut state) = self.family.state.try_lock() else { return };
         if state.children.is_empty() {
             return;

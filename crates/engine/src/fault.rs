@@ -80,30 +80,25 @@ impl Engine {
         }
         let range = self.address_range(page.0..page.0 + 1);
         match word.state() {
-            // Protected with its window though not chosen, or taken back by another thread just now.
-            State::Resident if wp => {
-                self.stats.add(Counter::WpFault, 1);
-                self.unprotect(range)
-            }
-            State::Evicting if wp => match self.words.try_update(page, PageWord::take_back) {
-                Some(_) => {
-                    self.stats.add(Counter::WpFault, 1);
-                    self.unprotect(range)
-                }
-                None => Served::Busy,
-            },
+            State::Resident | State::Evicting if wp => self.make_writable(page),
             State::Evicting => self.wake(range),
             State::Resident => self.reinstall(page),
             state => self.load(context, page, state),
         }
     }
 
-    fn unprotect(&self, range: std::ops::Range<usize>) -> Served {
-        match self.frames.backing.unprotect(range.clone()) {
-            Ok(()) => Served::Done,
-            // The mapping changed under the fault: the repeated access finds out.
-            Err(_) => self.wake(range),
-        }
+    /// A write to a page that is protected: it is being evicted, and is taken back, or it lies between such pages.
+    ///
+    /// Under the page's lock. Without it the page could be chosen anew after the look at its word and protected before
+    /// this unprotects it: a write would go unseen while the page is stored, and be dropped with it.
+    fn make_writable(&self, page: PageIndex) -> Served {
+        let Some((_, word)) = self.words.try_update(page, PageWord::lock_in_place) else { return Served::Busy };
+        let range = self.address_range(page.0..page.0 + 1);
+        let unprotected = self.frames.backing.unprotect(range.clone());
+        self.words.unlock_as(page, word.with_state(State::Resident));
+        self.stats.add(Counter::WpFault, 1);
+        // On an error the mapping has changed under the fault: the repeated access finds out.
+        if unprotected.is_ok() { Served::Done } else { self.wake(range) }
     }
 
     fn wake(&self, range: std::ops::Range<usize>) -> Served {

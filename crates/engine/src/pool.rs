@@ -132,6 +132,11 @@ impl Pool {
         self.enter(|engine| engine.pin(range, on_fault))
     }
 
+    /// Whether every page of a range is mapped; what msync(2) and mincore(2) ask.
+    pub fn is_mapped(&self, range: Range<usize>) -> bool {
+        self.enter(|engine| engine.is_mapped(range))
+    }
+
     /// munlock(2).
     pub fn munlock(&self, range: Range<usize>) -> Result<(), Errno> {
         self.enter(|engine| engine.unpin(range))

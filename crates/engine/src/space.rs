@@ -78,10 +78,7 @@ impl Engine {
                 pages
             }
             None => {
-                // Large mappings begin on an extent, so that their runs are dense.
-                let align = if count >= EXTENT_PAGES { EXTENT_PAGES } else { 1 };
-                let first = regions.find_gap(count, align).or_else(|| regions.find_gap(count, 1));
-                let first = first.ok_or(Errno::NOMEM)?;
+                let first = place(&regions, count).ok_or(Errno::NOMEM)?;
                 first..first + count
             }
         };
@@ -223,6 +220,11 @@ impl Engine {
         self.words.unlock_as(PageIndex(page), word.accessible(on));
     }
 
+    /// Whether every page of a range is mapped.
+    pub(crate) fn is_mapped(&self, range: Range<usize>) -> bool {
+        self.pages(range).is_ok_and(|pages| self.regions().covers(pages))
+    }
+
     /// mprotect.
     pub(crate) fn protect(&self, range: Range<usize>, prot: Prot) -> Result<(), Errno> {
         if range.is_empty() {
@@ -332,8 +334,7 @@ impl Engine {
             if !moves {
                 return Err(Errno::NOMEM);
             }
-            let align = if count >= EXTENT_PAGES { EXTENT_PAGES } else { 1 };
-            let first = regions.find_gap(count, align).or_else(|| regions.find_gap(count, 1)).ok_or(Errno::NOMEM)?;
+            let first = place(&regions, count).ok_or(Errno::NOMEM)?;
             first..first + count
         } else {
             // Shrinking in place.
@@ -544,6 +545,17 @@ impl Engine {
     fn lock_future(&self, on: bool) {
         self.pin_future.store(on, std::sync::atomic::Ordering::Relaxed);
     }
+}
+
+/// Where a new mapping of `count` pages goes. Large ones begin on an extent, so that their runs are dense; those of
+/// 32 MiB on a multiple of that, which allocators otherwise map, trim and map again to get.
+fn place(regions: &RegionMap, count: usize) -> Option<usize> {
+    let align = match count / EXTENT_PAGES {
+        0 => 1,
+        1..16 => EXTENT_PAGES,
+        _ => 16 * EXTENT_PAGES,
+    };
+    regions.find_gap(count, align).or_else(|| regions.find_gap(count, 1))
 }
 
 /// Moves what is resident of a range in the page tables. The kernel moves parts of one mapping of its own only, and

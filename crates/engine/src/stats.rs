@@ -30,8 +30,10 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Budget in bytes (gauge).
+    /// Budget that this process was granted, in bytes (gauge): a child of a fork is granted a share of its parent's.
     BudgetBytes => "budget_bytes",
+    /// What of it the process may use now (gauge): less while children hold shares.
+    LimitBytes => "limit_bytes",
     /// Bytes of budget in use: resident pages and frames (gauge).
     ChargedBytes => "charged_bytes",
     /// Highest `ChargedBytes` seen (gauge).
@@ -162,7 +164,13 @@ impl Stats {
     /// In a file, which is grown to [`FILE_BYTES`].
     pub fn in_file(file: std::os::fd::BorrowedFd<'_>) -> Result<Stats, Errno> {
         rustix::fs::ftruncate(file, FILE_BYTES as u64)?;
-        Ok(Stats { cells: SharedCells::shared(file, CELLS)? }.init())
+        Ok(Stats { cells: SharedCells::shared(file, CELLS)? }.cleared().init())
+    }
+
+    /// Everything zero: the file may be that of the program that this process ran before an exec.
+    fn cleared(self) -> Stats {
+        self.cells.iter().for_each(|cell| cell.store(0, Relaxed));
+        self
     }
 
     fn init(self) -> Stats {

@@ -203,7 +203,7 @@ impl Engine {
     pub(crate) fn load_slots(&self, first: SlotId, pages: usize, buffer: &mut IoBuffer) -> Result<(), LoadError> {
         let run = SlotRun { first, len: pages };
         self.devices.read(run, buffer).map_err(|error| {
-            self.report_once(&format!("a page cannot be read back, the program gets SIGBUS for it: {error}"));
+            self.report_once(format_args!("a page cannot be read back, the program gets SIGBUS for it: {error}"));
             LoadError::Read
         })
     }

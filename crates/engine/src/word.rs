@@ -298,6 +298,7 @@ mod tests {
                 prop_assert_eq!(word.begin_evict(), None);
                 prop_assert_eq!(word.take_back(), None);
                 prop_assert_eq!(word.commit_evict(), None);
+                prop_assert_eq!(word.lock_in_place(), None);
             }
         }
 
@@ -316,6 +317,8 @@ mod tests {
                 prop_assert!(next.is_locked());
                 prop_assert_eq!(next.state(), word.state());
             }
+            let in_place = matches!(word.state(), State::Resident | State::Evicting) && !word.is_locked();
+            prop_assert_eq!(word.lock_in_place(), if in_place { word.lock() } else { None });
         }
     }
 }

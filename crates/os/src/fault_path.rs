@@ -62,9 +62,7 @@ impl CheckedAllocator {
     #[inline(always)]
     fn check(call: &str, bytes: usize) {
         if FaultPath::is_marked() && !std::thread::panicking() {
-            // Reporting allocates.
-            MARKS.set(0);
-            thread::report(&format!("{call} of {bytes} bytes on the fault path"));
+            thread::report(format_args!("{call} of {bytes} bytes on the fault path"));
             std::process::abort();
         }
     }

@@ -3,6 +3,7 @@
 use crate::signal::Blocked;
 use crate::{Errno, tls};
 use rustix::thread::UnshareFlags;
+use std::fmt::{Display, Write};
 
 /// Bytes of an engine thread's stack: deep enough for debug builds; touched lazily.
 const STACK_BYTES: usize = 256 << 10;
@@ -82,10 +83,35 @@ pub fn id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// Writes a line to the program's standard error, also from a thread whose descriptor table lacks it.
-pub fn report(line: &str) {
+/// Longest line of [`report`], in bytes: a sentence with a path in it. Longer ones are cut off.
+const REPORT_BYTES: usize = 1024;
+
+/// Text that is put together without the heap.
+struct Text {
+    bytes: [u8; REPORT_BYTES],
+    len: usize,
+}
+
+impl Text {
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, part: &str) -> std::fmt::Result {
+        let fits = part.len().min(REPORT_BYTES - self.len);
+        self.bytes[self.len..self.len + fits].copy_from_slice(&part.as_bytes()[..fits]);
+        self.len += fits;
+        Ok(())
+    }
+}
+
+/// Writes a line to the program's standard error, also from a thread whose descriptor table lacks it. Allocates nothing.
+pub fn report(line: impl Display) {
     use rustix::fs::{Mode, OFlags};
-    let text = format!("overspill: {line}\n");
+    let mut text = Text { bytes: [0; REPORT_BYTES], len: 0 };
+    let _ = writeln!(text, "overspill: {line}");
     if !tls::is_engine_thread() {
         // SAFETY: descriptor 2 is borrowed for one write; if it is closed the write fails and nothing is lost.
         let _ = rustix::io::write(unsafe { rustix::fd::BorrowedFd::borrow_raw(2) }, text.as_bytes());

@@ -11,7 +11,7 @@
 //!
 //! errno follows glibc: ENOMEM with every null of these functions, EINVAL for a bad alignment, unchanged by free.
 
-use crate::sys::set_errno;
+use crate::sys::{errno, restore_errno, set_errno};
 use crate::{gate, heap, large, pool};
 use libmimalloc_sys as mi;
 use overspill_os::{Errno, PAGE_SIZE, tls};
@@ -133,13 +133,17 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
         // SAFETY: the caller's promise; the address says whose it is.
         return unsafe { heap::free(block.cast()) };
     }
-    let _pass = gate::enter();
+    // free(3) leaves errno alone (glibc 2.33, POSIX 2024); giving memory back to the system may set it.
+    let errno = errno();
+    let pass = gate::enter();
     // SAFETY: as above. What is nobody's is left alone, as glibc cannot be asked.
     unsafe {
         if !large::free(block.cast()) && is_mimalloc(block) {
             mi::mi_free(block);
         }
     }
+    drop(pass);
+    restore_errno(errno);
 }
 
 /// realloc(3).

@@ -23,7 +23,7 @@
 use crate::lock::RawLock;
 use crate::route::split;
 use crate::sys::real;
-use crate::{gate, heap, pool, signals, stdio};
+use crate::{gate, heap, last, pool, signals, stdio};
 use overspill_os::{PAGE_SIZE, vm};
 use std::ffi::{c_int, c_void};
 
@@ -90,6 +90,7 @@ fn done_in_child(kind: Kind) {
     heap::fork_done();
     pool::fork_child();
     gate::open_in_child();
+    last::reset_in_child();
     if kind == Kind::Full {
         stdio::reset_list();
     }

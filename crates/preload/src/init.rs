@@ -7,7 +7,7 @@
 //! A program must not run without its budget unnoticed: if the pool cannot be made, the process ends with one sentence
 //! and status 125.
 
-use crate::{alloc, config, dma, fork, gate, pool, sys};
+use crate::{alloc, config, dma, fork, gate, last, pool, sys};
 use overspill_os::{thread, tls};
 use std::ffi::{CStr, c_char, c_int};
 
@@ -30,6 +30,7 @@ static DESTRUCTOR: extern "C" fn() = destructor;
 unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *const *const c_char) {
     fork::register();
     gate::init();
+    last::start();
     // SAFETY: the loader passes the environment.
     let variables = unsafe { environment(variables) };
     let pid = rustix::process::getpid().as_raw_nonzero().get();

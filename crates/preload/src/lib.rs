@@ -11,7 +11,7 @@
 //! - [`pool`]: the one pool of the process.
 //! - [`map`], [`map_symbols`], [`syscall`]: mappings.
 //! - [`gate`], [`large`], [`alloc`]: the program's heap.
-//! - [`fork`], [`stdio`], [`thread`]: processes and threads.
+//! - [`fork`], [`stdio`], [`thread`], [`last`]: processes and threads.
 //! - [`dma`], [`fds`], [`signals`], [`io`]: what else must be seen or guarded.
 //! - [`config`], [`init`]: the beginning.
 //!
@@ -37,6 +37,7 @@ mod heap;
 mod init;
 mod io;
 mod large;
+mod last;
 mod lock;
 mod map;
 mod map_symbols;

@@ -253,6 +253,31 @@ pub fn munlock(address: usize, len: usize) -> Result<usize, Errno> {
     each(parts, |part| kernel(part.start, part.len()), pool::munlock)
 }
 
+/// msync(2). Managed memory has nothing behind it to be written; what it has are holes, which the kernel cannot see.
+pub fn msync(address: usize, len: usize, flags: i32) -> Result<usize, Errno> {
+    // SAFETY: writing files back changes no memory.
+    let kernel = |address, len| unsafe { sys::on_range(Sysno::msync, address, len, flags) };
+    let aligned = address.is_multiple_of(PAGE_SIZE);
+    let Some(parts) = parts(pages_touched(address, len)).filter(|_| aligned) else { return kernel(address, len) };
+    each(parts, |part| kernel(part.start, part.len()), |part| {
+        kernel(part.start, part.len())?;
+        pool::check_mapped(part)
+    })
+}
+
+/// mincore(2), as the kernel sees it: what is evicted is not resident. Holes of the window are told from mapped memory.
+///
+/// # Safety
+///
+/// As for mincore(2).
+pub unsafe fn mincore(address: usize, len: usize, residency: *mut u8) -> Result<usize, Errno> {
+    if let Some(parts) = parts(pages_touched(address, len)).filter(|_| address.is_multiple_of(PAGE_SIZE)) {
+        pool::check_mapped(parts.inside)?;
+    }
+    // SAFETY: the caller's promise.
+    sys::check(unsafe { raw_syscall!(Sysno::mincore, address, len, residency) })
+}
+
 /// mlockall(2). With a pool it is the pool's affair alone: the kernel's call would make every page of the window and
 /// of the engine resident.
 pub fn mlockall(flags: i32) -> Result<usize, Errno> {

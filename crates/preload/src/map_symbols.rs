@@ -128,6 +128,27 @@ pub unsafe extern "C" fn mremap(
     to_address(unsafe { map::mremap(old as usize, old_len, new_len, flags, new) })
 }
 
+/// msync(2).
+///
+/// # Safety
+///
+/// None: the address is not used for access.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn msync(address: *mut c_void, len: usize, flags: c_int) -> c_int {
+    to_c_int(map::msync(address as usize, len, flags))
+}
+
+/// mincore(2).
+///
+/// # Safety
+///
+/// As for mincore(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn mincore(address: *mut c_void, len: usize, residency: *mut u8) -> c_int {
+    // SAFETY: the caller's promise.
+    to_c_int(unsafe { map::mincore(address as usize, len, residency) })
+}
+
 /// mlock(2).
 ///
 /// # Safety

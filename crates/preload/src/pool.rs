@@ -100,6 +100,11 @@ pub fn mlock(range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
     managed(|pool| pool.mlock(range, on_fault))
 }
 
+/// ENOMEM unless all of a range inside the window is mapped.
+pub fn check_mapped(range: Range<usize>) -> Result<(), Errno> {
+    managed(|pool| if pool.is_mapped(range) { Ok(()) } else { Err(Errno::NOMEM) })
+}
+
 /// munlock(2) inside the window.
 pub fn munlock(range: Range<usize>) -> Result<(), Errno> {
     managed(|pool| pool.munlock(range))

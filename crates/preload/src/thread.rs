@@ -13,8 +13,9 @@
 
 use crate::route::{pages_touched, split};
 use crate::sys::real;
-use crate::{heap, pool, sys};
+use crate::{heap, last, pool, sys};
 use overspill_os::tls;
+use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
@@ -22,7 +23,7 @@ use std::ops::Range;
 /// static thread-local data below it (glibc reserves some 4 KiB beyond what the program's libraries need).
 const CONTROL_BYTES: usize = 16 << 10;
 
-type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type Create = unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
 
 /// pthread_create(3).
@@ -38,56 +39,100 @@ pub unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     let create = real!(c"pthread_create" as Create);
-    if !tls::is_program() {
-        // SAFETY: the caller's promise.
-        return unsafe { create_engine_thread(create, thread, attributes, EngineStart { start, argument }) };
-    }
+    let engine = !tls::is_program();
     let _internal = tls::Internal::enter();
-    // SAFETY: the caller's promise.
-    unsafe { create(thread, attributes, start, argument) }
+    let place = heap::alloc(size_of::<Started>(), align_of::<Started>()).cast::<Started>();
+    if place.is_null() {
+        return libc::EAGAIN;
+    }
+    if !engine {
+        last::born();
+    }
+    // SAFETY: 1. the block has the size and alignment; 2. the caller's promise; 3. without a thread nobody has it.
+    unsafe {
+        place.write(Started { start, argument, engine });
+        let result = create(thread, attributes, overspill_thread_run, place.cast());
+        if result != 0 {
+            heap::free(place.cast());
+            if !engine {
+                last::not_born();
+            }
+        }
+        result
+    }
 }
 
-/// What an engine thread runs.
-struct EngineStart {
+/// What a new thread runs, and whether it is the engine's.
+struct Started {
+    start: Start,
+    argument: *mut c_void,
+    engine: bool,
+}
+
+// The first function of every thread: it asks what to run and jumps there, so that no frame of ours is on the stack when
+// pthread_exit or a cancellation unwinds it, which Rust's functions do not allow.
+#[cfg(target_arch = "x86_64")]
+global_asm!(
+    ".pushsection .text.overspill_thread_run,\"ax\",@progbits",
+    ".hidden overspill_thread_run",
+    ".globl overspill_thread_run",
+    ".type overspill_thread_run, @function",
+    "overspill_thread_run:",
+    ".cfi_startproc",
+    "sub rsp, 8",
+    ".cfi_adjust_cfa_offset 8",
+    "call {begin}",
+    "add rsp, 8",
+    ".cfi_adjust_cfa_offset -8",
+    "mov rdi, rdx",
+    "jmp rax",
+    ".cfi_endproc",
+    ".popsection",
+    begin = sym begin,
+);
+#[cfg(target_arch = "aarch64")]
+global_asm!(
+    ".pushsection .text.overspill_thread_run,\"ax\",@progbits",
+    ".hidden overspill_thread_run",
+    ".globl overspill_thread_run",
+    ".type overspill_thread_run, @function",
+    "overspill_thread_run:",
+    "stp x29, x30, [sp, #-16]!",
+    "bl {begin}",
+    "ldp x29, x30, [sp], #16",
+    "mov x2, x0",
+    "mov x0, x1",
+    "br x2",
+    ".popsection",
+    begin = sym begin,
+);
+
+unsafe extern "C" {
+    fn overspill_thread_run(started: *mut c_void) -> *mut c_void;
+}
+
+/// What a thread runs, in the two registers in which C returns such a pair.
+#[repr(C)]
+struct Next {
     start: Start,
     argument: *mut c_void,
 }
 
-/// Makes a thread that is the engine's from its first instruction: what Rust's runtime and the C library allocate on
-/// it before it gets to the engine's code is no program's request either.
-///
-/// # Safety
-///
-/// As for pthread_create(3).
-unsafe fn create_engine_thread(
-    create: Create,
-    thread: *mut libc::pthread_t,
-    attributes: *const libc::pthread_attr_t,
-    start: EngineStart,
-) -> c_int {
-    extern "C" fn run(start: *mut c_void) -> *mut c_void {
-        // SAFETY: written below for this thread, which frees it.
-        let EngineStart { start, argument } = unsafe {
-            let copy = start.cast::<EngineStart>().read();
-            heap::free(start.cast());
-            copy
-        };
+/// An engine thread is the engine's from here on: what the C library and Rust's runtime allocate before it gets to the
+/// engine's code is no program's request.
+extern "C" fn begin(started: *mut c_void) -> Next {
+    // SAFETY: written by `pthread_create` for this thread, which frees it.
+    let Started { start, argument, engine } = unsafe {
+        let copy = started.cast::<Started>().read();
+        heap::free(started.cast());
+        copy
+    };
+    if engine {
         tls::mark_engine_thread();
-        start(argument)
+    } else {
+        last::begin();
     }
-    let place = heap::alloc(size_of::<EngineStart>(), align_of::<EngineStart>()).cast::<EngineStart>();
-    if place.is_null() {
-        return libc::EAGAIN;
-    }
-    // SAFETY: 1. the block has the size and alignment; 2. the caller's promise; 3. without a thread nobody has it.
-    unsafe {
-        place.write(start);
-        let result = create(thread, attributes, run, place.cast());
-        if result != 0 {
-            heap::free(place.cast());
-        }
-        result
-    }
+    Next { start, argument }
 }
 
 /// Locks in memory the managed part of a range; that it may fail (a budget too small) is no reason to refuse a stack.

@@ -171,7 +171,12 @@ pub struct ReadError {
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reading swap device '{}' at byte {} failed: {}", self.path.display(), self.offset_bytes, self.errno)
+        write!(f, "reading swap device '{}' at byte {} failed: ", self.path.display(), self.offset_bytes)?;
+        // Told on the fault path, where the C library's text for an error number would be allocated.
+        match self.errno {
+            Errno::IO => f.write_str("Input/output error"),
+            errno => write!(f, "error number {}", errno.raw_os_error()),
+        }
     }
 }
 
