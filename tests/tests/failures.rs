@@ -321,7 +321,7 @@ macro_rules! forced {
 }
 
 forced! {
-    out_by_move: "out=move", zero ["out_dropped"], some ["out_moved"];
+    out_by_move: "out=move", zero [], some ["out_moved"];
     out_by_drop: "out=drop", zero ["out_moved"], some ["out_dropped"];
     in_by_copy: "in=copy", zero ["in_moved"], some ["in_copied"];
     in_by_move: "in=move", zero [], some ["in_moved"];
@@ -332,7 +332,7 @@ forced! {
     much_compression: "compressed=90", zero [], some ["zswpout", "zswpin"];
     no_ring: "uring=off", zero [], some ["pswpout", "pswpin"];
     no_vector_drop: "vector_drop=off,out=drop", zero ["out_moved"], some ["out_dropped"];
-    a_small_window: "window=1G", zero [], some [];
+    a_small_window: "window=4G", zero [], some [];
 }
 
 #[test]

@@ -34,7 +34,8 @@ pub enum WayOut {
     /// Dense runs are moved, scattered pages are protected, stored and dropped; the cheaper by measurement in between.
     #[default]
     Auto,
-    /// UFFDIO_MOVE only: the way that refuses pages pinned for DMA.
+    /// UFFDIO_MOVE only: the way that refuses pages pinned for DMA. Pages that the kernel will not move because they
+    /// are not writable, to a device neither, still go the other way.
     Move,
     /// Write-protect, store, drop; never moved.
     Drop,

@@ -124,7 +124,7 @@ impl Engine {
         register(arena.range())?;
         vm::protect(base..base + PAGE_SIZE, vm::Prot::READ_WRITE).map_err(out_of_address_space)?;
         // 3. The tiers and the benches, charged to the budget.
-        let devices = SwapDevices::open(&config.swap, config.uring, stats)?;
+        let devices = SwapDevices::open(&config.swap, config.uring && !simulated.no_uring, stats)?;
         let batch_pages = (config.memory.pages() as usize / 64).clamp(32, 128);
         let (batches, contexts) = if signal { (BATCHES, 2 * cpus().clamp(2, 32)) } else { (2, 1) };
         let folio = config.folio_max;
@@ -225,18 +225,21 @@ impl Engine {
         self.stats.set(Counter::MetadataBytes, words + frames + slots);
     }
 
-    /// Notes that the program uses DMA into its memory; false where its pages cannot leave safely then.
-    pub fn note_dma(&self) -> bool {
+    /// Notes that the program uses DMA into its memory: pages leave by being moved only, from now on.
+    pub fn note_dma(&self) {
+        if self.dma_seen.swap(true, Relaxed) {
+            return;
+        }
+        self.stats.set(Counter::DmaSeen, 1);
+        // Evictions that began before go on to their end first.
+        self.reclaim_gate.close();
+        self.reclaim_gate.open();
         if !self.frames.backing.can_move() {
-            return false;
+            overspill_os::thread::report(
+                "the program uses direct I/O or a device, and this kernel cannot move pages safely then: nothing more is \
+                 evicted. Use Linux 6.8 or later, or a larger --memory",
+            );
         }
-        if !self.dma_seen.swap(true, Relaxed) {
-            self.stats.set(Counter::DmaSeen, 1);
-            // Evictions that began before go on to their end first.
-            self.reclaim_gate.close();
-            self.reclaim_gate.open();
-        }
-        true
     }
 
     /// Whether a descriptor is the engine's.

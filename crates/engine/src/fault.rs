@@ -343,6 +343,15 @@ impl Engine {
 
     /// Gives the locked run its new words and its old copies up. `installed` pages are resident.
     fn publish_run(&self, page: PageIndex, state: State, len: usize, installed: usize) {
+        // Counted first: once a word is published, an eviction may count its page out again.
+        if installed > 0 {
+            self.extents.add_resident(page, installed);
+            self.stats.add(Counter::ResidentPages, installed as u64);
+            self.stats.add(Counter::FaultAround, installed as u64 - 1);
+            if matches!(state, State::Cached(_)) {
+                self.stats.add(Counter::PgActivate, installed as u64);
+            }
+        }
         for i in 0..installed {
             let page = PageIndex(page.0 + i);
             let word = self.words.load(page);
@@ -353,14 +362,6 @@ impl Engine {
         }
         (installed..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
         self.budget().uncharge((len - installed) as u64);
-        if installed > 0 {
-            self.extents.add_resident(page, installed);
-            self.stats.add(Counter::ResidentPages, installed as u64);
-            self.stats.add(Counter::FaultAround, installed as u64 - 1);
-            if matches!(state, State::Cached(_)) {
-                self.stats.add(Counter::PgActivate, installed as u64);
-            }
-        }
     }
 
     fn unlock_unchanged(&self, page: PageIndex) {

@@ -153,10 +153,10 @@ impl Pool {
     }
 
     /// The program is seen using DMA into its memory (O_DIRECT, io_uring, a device): from now on pages leave by being
-    /// moved only, which the kernel refuses while a page is pinned. False where the kernel cannot move pages: then
-    /// such I/O into managed memory is not safe, and the caller must not begin it.
-    pub fn dma_seen(&self) -> bool {
-        self.engine.note_dma()
+    /// moved only, which the kernel refuses while a page is pinned. Where the kernel cannot move pages (before Linux
+    /// 6.8) nothing is evicted any more, which is said on standard error.
+    pub fn dma_seen(&self) {
+        self.engine.note_dma();
     }
 
     /// Counts a mapping that was left to the kernel although it is of the kind that is managed.

@@ -183,7 +183,8 @@ impl Engine {
     /// The first hand on one extent.
     fn scan_extent(&self, batch: &mut Batch, index: usize) -> Progress {
         let mut progress = Progress::default();
-        if self.extents.resident(index) == 0 {
+        let only_move = self.only_move();
+        if self.extents.resident(index) == 0 || only_move && !self.frames.backing.can_move() {
             return progress;
         }
         let Some(guard) = self.extents.try_lock(index) else { return progress };
@@ -204,7 +205,6 @@ impl Engine {
             wanted[i / 64] |= 1 << (i % 64);
         }
         // 2. Dense runs move out; all runs, where a device might be writing to a page that looks idle.
-        let only_move = self.only_move();
         if only_move || self.prefers_move() {
             let shortest = if only_move { 1 } else { RUN_MIN };
             let mut immovable: Bitmap = [0; EXTENT_PAGES / 64];

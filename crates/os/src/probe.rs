@@ -138,10 +138,16 @@ impl Simulated {
     }
 }
 
+static SIMULATED: OnceLock<Simulated> = OnceLock::new();
+
+/// Gives [`simulated`] its answer before the environment can be read: in a library's constructor.
+pub fn simulate(list: Simulated) {
+    let _ = SIMULATED.set(list);
+}
+
 /// What `OVERSPILL_SIMULATE` says; read once, later changes of the environment are not seen. A list that does not
 /// parse simulates nothing: `overspill` refuses it before the program starts.
 pub fn simulated() -> Simulated {
-    static SIMULATED: OnceLock<Simulated> = OnceLock::new();
     *SIMULATED.get_or_init(|| {
         let list = std::env::var("OVERSPILL_SIMULATE").unwrap_or_default();
         Simulated::parse(&list).unwrap_or_default()

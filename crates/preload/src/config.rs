@@ -9,10 +9,12 @@
 //! | OVERSPILL_NO_SWAP | present: no swap devices, whatever OVERSPILL_SWAP says |
 //! | OVERSPILL_FAULT | `thread` or `signal` |
 //! | OVERSPILL_SET | settings, `KEY=VALUE` separated by commas |
+//! | OVERSPILL_SIMULATE | features to do without, for tests |
 //! | OVERSPILL_RUN_DIR | directory of the statistics file, `stats.PID` |
 
 use overspill::config::{Config, Delivery};
 use std::fmt::Display;
+use overspill_os::probe::{self, Simulated};
 use std::path::Path;
 
 /// Reads the configuration; None when no budget is given.
@@ -46,6 +48,7 @@ pub fn from_variables<'a>(
                 }
             }
             "OVERSPILL_SET" => config.apply_settings(value).map_err(|error| bad(&error))?,
+            "OVERSPILL_SIMULATE" => probe::simulate(Simulated::parse(value).unwrap_or_default()),
             "OVERSPILL_RUN_DIR" => config.stats_file = Some(Path::new(value).join(format!("stats.{pid}"))),
             _ => {}
         }
