@@ -28,6 +28,7 @@ static CONSTRUCTOR: Constructor = constructor;
 static DESTRUCTOR: extern "C" fn() = destructor;
 
 unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *const *const c_char) {
+    std::panic::set_hook(Box::new(on_panic));
     fork::register();
     gate::init();
     last::start();
@@ -46,6 +47,13 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
         Err(error) => fail(&error),
     }
     alloc::start();
+}
+
+/// A bug of ours: says where, and ends the process. The runtime's own report would read the environment, which may be
+/// managed memory by now, and write to a descriptor that engine threads do not have.
+fn on_panic(info: &std::panic::PanicHookInfo<'_>) {
+    thread::report(&format!("this is a bug, the program is ended: {info}"));
+    std::process::abort();
 }
 
 fn fail(error: &str) -> ! {
