@@ -27,7 +27,7 @@ uninstall: ## Remove what install put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/overspill $(DESTDIR)$(PREFIX)/lib/overspill/liboverspill_preload.so
 	-rmdir $(DESTDIR)$(PREFIX)/lib/overspill
 
-demo: build ## Sort a file in a fraction of the memory that it takes, and show the statistics
+demo: build ## Run a job in a quarter of the memory that it takes, and show the statistics
 	demo/demo.sh
 
 test: ## All that CI runs, with one line of counts at the end (under 20 minutes on two cores)

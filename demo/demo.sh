@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Sorts a file with GNU sort, which loads all of it into memory: first as usual, then with overspill in a fraction of
-# the RAM, and compares.
+# Runs a job that holds all of its data in memory: first as usual, then with overspill in a quarter of the RAM, and
+# compares what it prints.
 #
-# usage: demo/demo.sh [MEBIBYTES]     size of the file (default 512)
+# usage: demo/demo.sh [MEBIBYTES]     size of the data (default 512)
 #
-# Needs gcc, python3 and coreutils, four times the size of the file on the disk, and no root.
+# Needs python3, as much room on the disk as there are data, and no root where userfaultfd is allowed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +19,6 @@ fi
 mkdir -p "$target"
 work=$(mktemp -d "$(realpath "$target")/demo-XXXXXX")
 trap 'rm -rf "$work"' EXIT
-export LC_ALL=C
 
 # Runs a command and tells the most memory that a process of it had resident, as the kernel counted it.
 measured() {
@@ -31,26 +30,22 @@ print(f"   most resident memory: {peak_kib >> 10} MiB", file=sys.stderr)
 sys.exit(status if status >= 0 else 128 - status)' "$@"
 }
 
-echo "A file of $mebibytes MiB of records in random order:"
-gcc -O2 -o "$work/lines" demo/lines.c
-"$work/lines" "$((mebibytes << 20))" >"$work/lines.txt"
-head -n 2 "$work/lines.txt" | cut -c 1-100
-
-sort=(sort -S "$((mebibytes * 2))M" --parallel=2 -T "$work" "$work/lines.txt")
-echo
-echo "1. As usual: ${sort[*]::4} lines.txt"
+job=(python3 demo/job.py "$mebibytes")
+echo "1. As usual: ${job[*]}"
 SECONDS=0
-expected=$(measured "${sort[@]}" | sha256sum)
-echo "   SHA-256 ${expected%% *}, $SECONDS s"
+expected=$(measured "${job[@]}")
+echo "$expected" | sed 's/^/   /'
+echo "   $SECONDS s"
 
 echo
-echo "2. In $budget of RAM: overspill run --memory $budget --swap DIR --stats -- ${sort[*]::4} lines.txt"
+echo "2. In $budget of RAM: overspill run --memory $budget --swap DIR --stats -- ${job[*]}"
 SECONDS=0
-sorted=$(measured "$overspill" run --memory "$budget" --swap "$work" --stats -- "${sort[@]}" | sha256sum)
-echo "   SHA-256 ${sorted%% *}, $SECONDS s"
+found=$(measured "$overspill" run --memory "$budget" --swap "$work" --stats -- "${job[@]}")
+echo "$found" | sed 's/^/   /'
+echo "   $SECONDS s"
 
 echo
-if [ "$sorted" != "$expected" ]; then
+if [ "$found" != "$expected" ]; then
     echo "demo: the outputs differ" >&2
     exit 1
 fi

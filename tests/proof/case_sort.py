@@ -19,7 +19,7 @@ class Sort:
         self.command = [program, "-S", f"{self.buffer}b", "--parallel=2", "-T", settings.work, self.file]
         if not os.path.exists(self.file):
             generator = settings.path("lines")
-            source = os.path.join(REPOSITORY, "demo", "lines.c")
+            source = os.path.join(REPOSITORY, "tests", "proof", "lines.c")
             subprocess.run([require("gcc"), "-O2", "-o", generator, source], check=True)
             with open(self.file, "wb") as out:
                 subprocess.run([generator, str(self.file_bytes)], stdout=out, check=True)

@@ -155,17 +155,21 @@ impl Config {
     }
 
     fn apply_setting(&mut self, setting: &str) -> Result<(), BadSetting> {
-        let (key, value) =
-            setting.split_once('=').ok_or_else(|| BadSetting(format!("setting '{setting}' has no value: write KEY=VALUE")))?;
+        let (key, value) = setting
+            .split_once('=')
+            .ok_or_else(|| BadSetting(format!("setting '{setting}' has no value: write KEY=VALUE")))?;
         let Some((_, values)) = SETTINGS.iter().find(|(name, _)| *name == key) else {
             let known: Vec<_> = SETTINGS.iter().map(|(name, _)| *name).collect();
             return Err(BadSetting(format!("there is no setting '{key}': choose one of {}", known.join(", "))));
         };
         let bad = || BadSetting(format!("setting {key} cannot be '{value}': it takes {values}"));
-        let switch = |on: &mut bool| match value {
-            "on" => Ok(*on = true),
-            "off" => Ok(*on = false),
-            _ => Err(bad()),
+        let switch = |on: &mut bool| {
+            *on = match value {
+                "on" => true,
+                "off" => false,
+                _ => return Err(bad()),
+            };
+            Ok(())
         };
         match key {
             "in" => {

@@ -181,9 +181,8 @@ impl Engine {
 
     /// Wakes the background thread if the low watermark is passed.
     pub(crate) fn kick_background(&self) {
-        let due = self.budget().free() < self.budget().low()
-            || self.stop.load(Relaxed)
-            || self.family.reap.load(Relaxed);
+        let due =
+            self.budget().free() < self.budget().low() || self.stop.load(Relaxed) || self.family.reap.load(Relaxed);
         if due && self.background.load(Relaxed) == 1 && self.background.swap(0, AcqRel) == 1 {
             let _ = rustix::thread::futex::wake(&self.background, rustix::thread::futex::Flags::PRIVATE, 1);
         }

@@ -92,7 +92,7 @@ impl Engine {
         }
         // 1. The window, and the tables over it.
         let len = config.window.0 as usize + RESERVED_PAGES * PAGE_SIZE;
-        let base = vm::reserve(len, 16 * EXTENT_PAGES << PAGE_SHIFT).map_err(out_of_address_space)?;
+        let base = vm::reserve(len, (16 * EXTENT_PAGES) << PAGE_SHIFT).map_err(out_of_address_space)?;
         let window = base..base + len;
         vm::advise(window.clone(), vm::MADV_NOHUGEPAGE).map_err(out_of_address_space)?;
         let pages = len >> PAGE_SHIFT;
@@ -111,7 +111,8 @@ impl Engine {
         if simulated.no_uffd {
             return Err(Error::NoUserfaultfd { errno: overspill_os::Errno::NOSYS });
         }
-        let (uffd, _) = Uffd::open(Features(wanted), without, signal).map_err(|errno| Error::NoUserfaultfd { errno })?;
+        let (uffd, _) =
+            Uffd::open(Features(wanted), without, signal).map_err(|errno| Error::NoUserfaultfd { errno })?;
         if signal && !uffd.features().has(Features::SIGBUS) {
             return Err(Error::NoUserfaultfd { errno: overspill_os::Errno::OPNOTSUPP });
         }
@@ -128,8 +129,10 @@ impl Engine {
         let batch_pages = (config.memory.pages() as usize / 64).clamp(32, 128);
         let (batches, contexts) = if signal { (BATCHES, 2 * cpus().clamp(2, 32)) } else { (2, 1) };
         let folio = config.folio_max;
-        let batches = Workbenches::new(Rank::Batch, batches, || Batch::new(batch_pages)).map_err(out_of_address_space)?;
-        let contexts = Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio)).map_err(out_of_address_space)?;
+        let batches =
+            Workbenches::new(Rank::Batch, batches, || Batch::new(batch_pages)).map_err(out_of_address_space)?;
+        let contexts = Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio))
+            .map_err(out_of_address_space)?;
         let chunks = chunks_max(&config, config.memory.pages());
         let compressed = CompressedPool::new(frame_count, chunks).map_err(out_of_address_space)?;
         let budget = Budget::new(config.memory, stats);
@@ -256,12 +259,11 @@ impl Engine {
             overspill_os::thread::report(line);
         }
     }
-
 }
 
 /// Chunks that the compressed tier may take of a budget.
 fn chunks_max(config: &Config, pages: u64) -> usize {
-    pages as usize * config.compressed_max_percent as usize / 100 >> CHUNK_ORDER
+    (pages as usize * config.compressed_max_percent as usize / 100) >> CHUNK_ORDER
 }
 
 /// Processors this process may use.

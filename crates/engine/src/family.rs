@@ -26,8 +26,8 @@ use crate::sync::{RankedMutex, lock, sleep};
 use overspill_os::io::{File, Lock};
 use overspill_os::signal::Blocked;
 use overspill_os::{thread, vm};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
@@ -82,7 +82,7 @@ impl FileLimit {
             (Some(soft), Some(hard)) => Some(soft.min(hard)),
             (soft, _) => soft,
         };
-        FileLimit(setrlimit(Resource::Nofile, Rlimit { current, ..before.clone() }).is_ok().then_some(before))
+        FileLimit(setrlimit(Resource::Nofile, Rlimit { current, ..before }).is_ok().then_some(before))
     }
 }
 
@@ -223,7 +223,9 @@ impl Engine {
             if self.budget().used() < best {
                 (best, since) = (self.budget().used(), Instant::now());
             } else if since.elapsed() > SHRINK_STALL {
-                thread::report("a process forks and there is no room to share its budget: parent and child may exceed it");
+                thread::report(
+                    "a process forks and there is no room to share its budget: parent and child may exceed it",
+                );
                 break;
             }
             self.kick_background();
@@ -353,4 +355,3 @@ impl Engine {
         self.devices.unseal(children.iter().map(|child| child.seq).min());
     }
 }
-

@@ -20,6 +20,7 @@ use std::cell::RefCell;
 
 /// The locks of the engine, in the order in which a thread may wait for them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[cfg_attr(not(debug_assertions), allow(dead_code))]
 pub enum Rank {
     /// Inside the gate of the program's mapping calls, which a fork closes.
     OpsGate,

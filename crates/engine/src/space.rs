@@ -208,7 +208,7 @@ impl Engine {
                 }
                 self.extents.set_accessible(&extent, whole && on);
             }
-            if !whole && !(was && on) {
+            if !(whole || was && on) {
                 self.extents.touch(PageIndex(part.start));
                 part.for_each(|page| self.mark_accessible(page, on));
             }
@@ -455,7 +455,8 @@ impl Engine {
         if flags & MCL_CURRENT == 0 {
             return Ok(());
         }
-        let all: Vec<_> = self.regions().iter().filter(|(_, r)| r.kind == Kind::Managed).map(|(pages, _)| pages).collect();
+        let all: Vec<_> =
+            self.regions().iter().filter(|(_, r)| r.kind == Kind::Managed).map(|(pages, _)| pages).collect();
         all.into_iter().try_for_each(|pages| self.pin(self.address_range(pages), flags & MCL_ONFAULT != 0))
     }
 
@@ -484,7 +485,11 @@ impl Engine {
             self.extents.touch(page);
             let word = self.words.lock(page);
             if word.is_pinned() != on {
-                if on { self.pinned_pages.fetch_add(1, Relaxed) } else { self.pinned_pages.fetch_sub(1, Relaxed) };
+                if on {
+                    self.pinned_pages.fetch_add(1, Relaxed)
+                } else {
+                    self.pinned_pages.fetch_sub(1, Relaxed)
+                };
             }
             self.words.unlock_as(page, word.pinned(on));
         }
@@ -529,7 +534,7 @@ impl Engine {
         use overspill_os::backing::Backing;
         let window = self.window();
         let mut at = window.start;
-        for hole in foreign.into_iter().chain([window.end..window.end]) {
+        for hole in foreign.into_iter().chain(std::iter::once(window.end..window.end)) {
             if at < hole.start {
                 self.frames.backing.register(at..hole.start)?;
             }

@@ -5,10 +5,10 @@
 
 use crate::base::PAGE_SIZE;
 use crate::base::{PageIndex, SlotId};
+use crate::device::RunWrite;
 use crate::engine::Engine;
 use crate::fill;
 use crate::slot::SlotRun;
-use crate::device::RunWrite;
 use crate::stats::Counter;
 use crate::word::State;
 use overspill_os::Errno;
@@ -100,11 +100,7 @@ pub enum LoadError {
 
 impl Engine {
     /// Stores every page of the batch that a tier takes; `read` copies a page's content, or says that it is gone.
-    pub(crate) fn store_batch(
-        &self,
-        batch: &mut Batch,
-        mut read: impl FnMut(&Pick, &mut [u8; PAGE_SIZE]) -> bool,
-    ) {
+    pub(crate) fn store_batch(&self, batch: &mut Batch, mut read: impl FnMut(&Pick, &mut [u8; PAGE_SIZE]) -> bool) {
         let has_device = self.devices.capacity_pages() > 0;
         let worth = if has_device { WORTH_BYTES } else { WORTH_BYTES_NO_DEVICE };
         let mut raw = 0;

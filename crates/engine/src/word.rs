@@ -153,7 +153,8 @@ impl PageWord {
 impl std::fmt::Debug for PageWord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.state())?;
-        let flags = [(LOCKED, " locked"), (PINNED, " pinned"), (REFERENCED, " referenced"), (ACCESSIBLE, " accessible")];
+        let flags =
+            [(LOCKED, " locked"), (PINNED, " pinned"), (REFERENCED, " referenced"), (ACCESSIBLE, " accessible")];
         flags.iter().filter(|(bit, _)| self.0 & bit != 0).try_for_each(|(_, name)| f.write_str(name))
     }
 }

@@ -4,9 +4,9 @@
 //! what stays in place. [`AnonPrivate`] is the only kind today: private anonymous memory under a userfaultfd of
 //! the same process. Shared memory (for virtual machines) would be a second implementation.
 
+use crate::Errno;
 use crate::uffd::{Features, Transferred, Uffd};
 use crate::vm::{self, IoVec};
-use crate::Errno;
 use std::ops::Range;
 
 /// How pages of one kind of memory are installed, taken out, protected and dropped. Addresses are of whole pages

@@ -182,7 +182,11 @@ pub fn program_sigaction(new: Option<libc::sigaction>) -> libc::sigaction {
         let mut old: libc::sigaction = std::mem::zeroed();
         old.sa_sigaction = before.handler;
         old.sa_flags = before.flags as i32;
-        std::ptr::copy_nonoverlapping((&before.mask as *const u64).cast::<u8>(), (&mut old.sa_mask as *mut libc::sigset_t).cast(), 8);
+        std::ptr::copy_nonoverlapping(
+            (&before.mask as *const u64).cast::<u8>(),
+            (&mut old.sa_mask as *mut libc::sigset_t).cast(),
+            8,
+        );
         old
     }
 }

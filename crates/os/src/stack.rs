@@ -38,7 +38,11 @@ impl EngineStacks {
             let index = free.trailing_zeros() as usize;
             if index == STACKS {
                 rustix::thread::sched_yield();
-            } else if self.free.compare_exchange(free, free & !(1 << index), Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            } else if self
+                .free
+                .compare_exchange(free, free & !(1 << index), Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+            {
                 break index;
             }
         };

@@ -305,8 +305,7 @@ impl Uffd {
     /// Wakes who waits at `dst` if `wake`.
     pub fn move_pages(&self, dst: usize, src: Range<usize>, wake: bool) -> Transferred {
         let mode = if wake { 0 } else { MODE_DONTWAKE };
-        let mut argument =
-            Transfer { dst: dst as u64, src: src.start as u64, len: src.len() as u64, mode, done: 0 };
+        let mut argument = Transfer { dst: dst as u64, src: src.start as u64, len: src.len() as u64, mode, done: 0 };
         let result = self.ioctl(UFFDIO_MOVE, &mut argument);
         transferred(result, argument.done, src.len())
     }
@@ -363,10 +362,8 @@ impl Uffd {
     /// Waits until an event can be read, for `timeout_ms` milliseconds at most; whether there is one.
     pub fn wait(&self, timeout_ms: u32) -> Result<bool, Errno> {
         let mut pollfd = libc::pollfd { fd: self.raw_fd(), events: libc::POLLIN, revents: 0 };
-        let time = libc::timespec {
-            tv_sec: (timeout_ms / 1000) as i64,
-            tv_nsec: (timeout_ms % 1000) as i64 * 1_000_000,
-        };
+        let time =
+            libc::timespec { tv_sec: (timeout_ms / 1000) as i64, tv_nsec: (timeout_ms % 1000) as i64 * 1_000_000 };
         let (timeout, no_mask) = (&time as *const libc::timespec, std::ptr::null::<u8>());
         // SAFETY: one pollfd and one timespec, both alive during the call, and no signal mask.
         let ret = unsafe { raw_syscall!(Sysno::ppoll, &mut pollfd as *mut _, 1, timeout, no_mask, 8) };

@@ -211,14 +211,7 @@ impl SharedCells {
     pub fn shared(file: std::os::fd::BorrowedFd<'_>, len: usize) -> Result<SharedCells, Errno> {
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let base = unsafe {
-            mm::mmap(
-                std::ptr::null_mut(),
-                len * 8,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                file,
-                0,
-            )?
+            mm::mmap(std::ptr::null_mut(), len * 8, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)?
         } as usize;
         // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
         Ok(SharedCells { cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) } })

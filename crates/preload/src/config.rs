@@ -13,8 +13,8 @@
 //! | OVERSPILL_RUN_DIR | directory of the statistics file, `stats.PID` |
 
 use overspill::config::{Config, Delivery};
-use std::fmt::Display;
 use overspill_os::probe::{self, Simulated};
+use std::fmt::Display;
 use std::path::Path;
 
 /// Reads the configuration; None when no budget is given.

@@ -52,7 +52,7 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
 /// A bug of ours: says where, and ends the process. The runtime's own report would read the environment, which may be
 /// managed memory by now, and write to a descriptor that engine threads do not have.
 fn on_panic(info: &std::panic::PanicHookInfo<'_>) {
-    thread::report(&format!("this is a bug, the program is ended: {info}"));
+    thread::report(format_args!("this is a bug, the program is ended: {info}"));
     std::process::abort();
 }
 

@@ -259,10 +259,14 @@ pub fn msync(address: usize, len: usize, flags: i32) -> Result<usize, Errno> {
     let kernel = |address, len| unsafe { sys::on_range(Sysno::msync, address, len, flags) };
     let aligned = address.is_multiple_of(PAGE_SIZE);
     let Some(parts) = parts(pages_touched(address, len)).filter(|_| aligned) else { return kernel(address, len) };
-    each(parts, |part| kernel(part.start, part.len()), |part| {
-        kernel(part.start, part.len())?;
-        pool::check_mapped(part)
-    })
+    each(
+        parts,
+        |part| kernel(part.start, part.len()),
+        |part| {
+            kernel(part.start, part.len())?;
+            pool::check_mapped(part)
+        },
+    )
 }
 
 /// mincore(2), as the kernel sees it: what is evicted is not resident. Holes of the window are told from mapped memory.

@@ -80,7 +80,10 @@ pub fn next_definition(name: &CStr) -> usize {
 /// Ends the process because a function that every C library has is missing.
 #[cold]
 pub fn missing(name: &CStr) -> ! {
-    overspill_os::thread::report(&format!("the C library has no {}; this library needs glibc", name.to_string_lossy()));
+    overspill_os::thread::report(format_args!(
+        "the C library has no {}; this library needs glibc",
+        name.to_string_lossy()
+    ));
     exit_group(125)
 }
 

@@ -17,8 +17,8 @@ use overspill_os::io::{File, IoBuffer, Lock};
 use overspill_os::uring::Op;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Disk space is set aside in steps of this many clusters, and in smaller ones as a disk becomes full.
