@@ -227,12 +227,14 @@ impl SignalFaults for Engine {
     fn serve(&self, address: usize, write: bool) -> Outcome {
         lockdep::check_none_held();
         // The handler may run on the program's alternate stack, which can be as small as 2 KiB.
-        self.stacks.run(|| self.serve_on_engine_stack(self.page(address), write))
+        self.stacks.run(|| self.serve_on_this_thread(self.page(address), write))
     }
 }
 
 impl Engine {
-    fn serve_on_engine_stack(&self, page: PageIndex, write: bool) -> Outcome {
+    /// Serves a fault of the calling thread, which is not on a stack that may be managed memory. For signal delivery,
+    /// where every thread has the engine's descriptors.
+    pub(crate) fn serve_on_this_thread(&self, page: PageIndex, write: bool) -> Outcome {
         let mut backoff = Backoff::default();
         loop {
             let served = {

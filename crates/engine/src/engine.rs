@@ -230,14 +230,18 @@ impl Engine {
 
     /// Notes that the program uses DMA into its memory: pages leave by being moved only, from now on.
     pub fn note_dma(&self) {
-        if self.dma_seen.swap(true, Relaxed) {
+        if self.dma_seen.load(Relaxed) {
             return;
         }
-        self.stats.set(Counter::DmaSeen, 1);
-        // Evictions that began before go on to their end first.
+        // Evictions that began before go on to their end first, also for a second caller. Nobody may close the gate
+        // again on this thread meanwhile, as a signal handler that forks would.
+        let blocked = overspill_os::signal::Blocked::all();
         self.reclaim_gate.close();
+        let seen = self.dma_seen.swap(true, Relaxed);
         self.reclaim_gate.open();
-        if !self.frames.backing.can_move() {
+        drop(blocked);
+        self.stats.set(Counter::DmaSeen, 1);
+        if !seen && !self.frames.backing.can_move() {
             overspill_os::thread::report(
                 "the program uses direct I/O or a device, and this kernel cannot move pages safely then: nothing more is \
                  evicted. Use Linux 6.8 or later, or a larger --memory",

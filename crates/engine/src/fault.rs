@@ -5,7 +5,7 @@
 //! folio while a thread goes through memory in sequence ([`Streams`]), else not.
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
-use crate::config::WayIn;
+use crate::config::{Delivery, WayIn};
 use crate::engine::Engine;
 use crate::extent::EXTENT_PAGES;
 use crate::frames::zeros;
@@ -94,7 +94,11 @@ impl Engine {
     fn make_writable(&self, page: PageIndex) -> Served {
         let Some((_, word)) = self.words.try_update(page, PageWord::lock_in_place) else { return Served::Busy };
         let range = self.address_range(page.0..page.0 + 1);
-        let unprotected = self.frames.backing.unprotect(range.clone());
+        // A signal does not tell protection from absence: the program may have dropped the page with a system call of its
+        // own making, as in `reinstall`.
+        let absent = self.config.delivery == Delivery::Signal
+            && self.frames.backing.install(range.start, zeros(1)).stop.is_none();
+        let unprotected = if absent { Ok(()) } else { self.frames.backing.unprotect(range.clone()) };
         self.words.unlock_as(page, word.with_state(State::Resident));
         self.stats.add(Counter::WpFault, 1);
         // On an error the mapping has changed under the fault: the repeated access finds out.

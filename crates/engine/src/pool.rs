@@ -87,8 +87,7 @@ impl Pool {
 
     /// What the pool has done and holds now.
     pub fn stats(&self) -> Snapshot {
-        self.engine.publish_tiers();
-        self.engine.publish_metadata();
+        self.report_exit();
         self.engine.stats.snapshot()
     }
 
@@ -186,8 +185,10 @@ impl Pool {
 
     /// Brings the statistics up to date.
     pub fn report_exit(&self) {
-        self.engine.publish_tiers();
-        self.engine.publish_metadata();
+        self.enter(|engine| {
+            engine.publish_tiers();
+            engine.publish_metadata();
+        });
     }
 
     /// Whether a descriptor of the program's table is the engine's. In thread delivery none is.

@@ -8,6 +8,7 @@
 //! Lock order: regions -> extent -> pages -> compressed pool, swap cache, slots ([`crate::lockdep`]).
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use crate::config::Delivery;
 use crate::engine::Engine;
 use crate::extent::{EXTENT_PAGES, split};
 use crate::regions::{Kind, Region, RegionMap};
@@ -496,8 +497,15 @@ impl Engine {
     }
 
     fn bring_in(&self, pages: Range<usize>, prot: Prot) {
-        if prot.readable() {
-            pages.for_each(|page| vm::touch(self.address(PageIndex(page))));
+        for page in pages.map(PageIndex).filter(|_| prot.readable()) {
+            match self.config.delivery {
+                // All signals are blocked here, so a touch would kill: the fault is served as if it had been taken.
+                Delivery::Signal if self.words.load(page).state() == State::Resident => {}
+                Delivery::Signal => {
+                    let _ = self.serve_on_this_thread(page, false);
+                }
+                Delivery::Thread => vm::touch(self.address(page)),
+            }
         }
     }
 

@@ -40,7 +40,7 @@ const PINNED: u64 = 1 << 5;
 /// Came back from the swap cache, or was faulted in shortly after its eviction: passed over once by the clock.
 const REFERENCED: u64 = 1 << 6;
 /// The page is mapped with access: readable in place, may be brought in beside a fault. Where the whole extent is,
-/// [`crate::space::Extents`] says so instead.
+/// [`crate::extent::Extents`] says so instead.
 const ACCESSIBLE: u64 = 1 << 7;
 const FLAGS: u64 = PINNED | REFERENCED | ACCESSIBLE;
 const PAYLOAD_SHIFT: u32 = 16;

@@ -81,6 +81,39 @@ fn every_way_in_and_out() {
 }
 
 #[test]
+fn locked_pages_are_brought_in() {
+    for delivery in [Delivery::Signal, Delivery::Thread] {
+        let Some(pool) = pool(delivery, "") else { return };
+        let mut region = pool.map(64 * MIB).unwrap();
+        let range = region.range();
+        let values: &mut [u64] = region.as_mut_slice();
+        values.iter_mut().enumerate().for_each(|(i, v)| *v = mix(i as u64));
+        // The first pages are long gone by now.
+        pool.mlock(range.start..range.start + MIB, false).unwrap();
+        let faults = |pool: &Pool| pool.stats().counters["pgfault"];
+        let before = faults(&pool);
+        values[..MIB / 8].iter().enumerate().for_each(|(i, v)| assert_eq!(*v, mix(i as u64), "at {i}"));
+        assert_eq!(faults(&pool), before, "{delivery:?}: locked pages fault");
+    }
+}
+
+#[test]
+fn pages_dropped_behind_the_engines_back_read_as_zeros() {
+    for delivery in [Delivery::Signal, Delivery::Thread] {
+        let Some(pool) = pool(delivery, "") else { return };
+        let mut region = pool.map(MIB).unwrap();
+        let range = region.range();
+        let values: &mut [u64] = region.as_mut_slice();
+        values.fill(7);
+        overspill_os::vm::advise(range.start..range.start + MIB / 2, overspill_os::vm::MADV_DONTNEED).unwrap();
+        // By a read in one page, a write in the next.
+        assert_eq!(values[0], 0);
+        values[600] = 9;
+        assert_eq!((values[601], values[600], values[MIB / 8 - 1]), (0, 9, 7));
+    }
+}
+
+#[test]
 fn many_threads_share_a_region() {
     for delivery in [Delivery::Signal, Delivery::Thread] {
         let Some(pool) = pool(delivery, "") else { return };
