@@ -113,6 +113,44 @@ fn pages_dropped_behind_the_engines_back_read_as_zeros() {
     }
 }
 
+/// Counters that change all the time, a few to a page and of all threads on every page: a page that is stored as it
+/// was before a write, and then dropped, shows in one of them.
+#[test]
+fn no_increment_is_lost() {
+    const THREADS: usize = 4;
+    const PAGES: usize = 6_000;
+    let mut taken_back = 0;
+    for delivery in [Delivery::Signal, Delivery::Thread] {
+        for settings in ["out=drop", ""] {
+            let Some(pool) = pool(delivery, settings) else { return };
+            let mut region = pool.map(PAGES * 4096).unwrap();
+            let counters: &mut [u64] = region.as_mut_slice();
+            let mut shares: Vec<Vec<&mut u64>> = (0..THREADS).map(|_| Vec::with_capacity(PAGES)).collect();
+            for page in counters.chunks_mut(512) {
+                let mut first = page.iter_mut();
+                shares.iter_mut().for_each(|share| share.push(first.next().unwrap()));
+            }
+            std::thread::scope(|scope| {
+                for (t, mut share) in shares.into_iter().enumerate() {
+                    scope.spawn(move || {
+                        let mut expected = vec![0u64; share.len()];
+                        let mut rng = t as u64 + 1;
+                        for _ in 0..60_000 {
+                            rng = mix(rng);
+                            let i = rng as usize % share.len();
+                            assert_eq!(*share[i], expected[i], "{delivery:?} {settings}: page {i}");
+                            *share[i] += 1;
+                            expected[i] += 1;
+                        }
+                    });
+                }
+            });
+            taken_back += pool.stats().counters["wp_fault"];
+        }
+    }
+    assert!(taken_back > 0, "no page was written to while it was being evicted");
+}
+
 #[test]
 fn many_threads_share_a_region() {
     for delivery in [Delivery::Signal, Delivery::Thread] {

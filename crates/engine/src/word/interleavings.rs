@@ -56,10 +56,14 @@ struct Entry {
 
 /// Slots of a device or frames: whose page is in each, and its version. The lowest free place is the next to be taken, so
 /// that places are soon used again.
-#[derive(Default)]
-struct Places([Option<(usize, u64)>; PAGES + 1]);
+struct Places(Vec<Option<(usize, u64)>>);
 
 impl Places {
+    /// Room for all pages, or too little.
+    fn some() -> Mutex<Places> {
+        Mutex::new(Places(vec![None; thread_rng().gen_range(1..=PAGES)]))
+    }
+
     fn put(&mut self, page: usize, content: u64) -> Option<u32> {
         let free = self.0.iter().position(Option::is_none)?;
         self.0[free] = Some((page, content));
@@ -100,8 +104,8 @@ impl Process {
             bug,
             words: Default::default(),
             entries: Default::default(),
-            device: Default::default(),
-            frames: Default::default(),
+            device: Places::some(),
+            frames: Places::some(),
             list: Default::default(),
             extent: Default::default(),
             versions: Default::default(),
