@@ -1,0 +1,96 @@
+//! `overspill-bench`: the engine's experiments, each mechanism beside its own baseline and beside the kernel.
+//!
+//! A bench is a module of [`benches`] with its arguments, the cases that it measures and what it makes of the figures.
+//! What benches share: [`measure`] (cases in turn, rounds, medians), [`child`] (a process for each measurement),
+//! [`threads`] (threads that start together), [`machine`] (where it ran), [`report`] (JSON, or a table with a
+//! conclusion). Nothing of it is linked into the product. There are no locks here.
+//!
+//! To add a bench: a module in [`benches`] with `Args`, `run` and, for [`child`], `measure_one`; then a line in each of
+//! [`Command`], [`run`] and [`measure_one`].
+
+#![forbid(unsafe_code)]
+
+mod benches;
+mod child;
+mod failure;
+mod machine;
+mod measure;
+mod report;
+mod threads;
+
+use benches::page_fault;
+use clap::{Args, Parser, Subcommand};
+use failure::Failure;
+use report::Findings;
+use std::process::ExitCode;
+
+/// Measures the mechanisms of overspill, each beside its baseline and beside the kernel
+///
+/// Each bench runs its steps in turn, several rounds of them, and reports medians with the lowest and the highest
+/// value. Compare within one run only: a machine is faster or slower from one minute to the next.
+#[derive(Debug, Parser)]
+#[command(name = "overspill-bench", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// First writes to fresh pages: the page-frame allocator, step by step, and the kernel's own faults
+    PageFault(page_fault::Args),
+    /// One measurement, in the process that a bench starts for it
+    #[command(hide = true)]
+    MeasureOne(child::Args),
+}
+
+/// Options of every bench.
+#[derive(Clone, Debug, Args)]
+struct Common {
+    /// How often each step is measured [default: 3, and fewer where that would take longer than 45 s]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::MeasureOne(args) => measure_one(&args),
+        command => run(&command),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.say();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    let (common, findings): (&Common, Findings) = match command {
+        Command::PageFault(args) => (&args.common, page_fault::run(args)?),
+        Command::MeasureOne(_) => unreachable!("main takes it"),
+    };
+    report::print(&findings, common.json)
+}
+
+fn measure_one(args: &child::Args) -> Result<(), Failure> {
+    match args.bench.as_str() {
+        page_fault::NAME => child::answer(args, page_fault::measure_one),
+        other => Err(Failure::new(format!("there is no bench '{other}'"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

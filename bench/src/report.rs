@@ -1,0 +1,250 @@
+//! What a bench found: one JSON object, or a table with a conclusion.
+
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::measure::{Series, Spread, summarise};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Digits that a figure is printed with: more than any of them is exact to.
+const SIGNIFICANT_DIGITS: i32 = 6;
+
+/// The JSON object that a bench prints.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Name of the bench.
+    pub bench: &'static str,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What it ran with.
+    pub settings: Value,
+    /// A row a case.
+    pub rows: Vec<Row>,
+}
+
+/// One case.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// The step of the bench's ladder.
+    pub step: String,
+    /// What else tells this row from others, such as `threads`.
+    #[serde(flatten)]
+    pub labels: Map<String, Value>,
+    /// Figures published by the origin of the mechanism.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Value>,
+    /// What was measured.
+    #[serde(serialize_with = "figures")]
+    pub figures: BTreeMap<String, Spread>,
+}
+
+impl Row {
+    /// A row of what was measured in all rounds.
+    pub fn new(step: &str, labels: &[(&str, Value)], reference: Option<Value>, series: &Series) -> Row {
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        Row { step: step.to_owned(), labels, reference, figures: summarise(series) }
+    }
+}
+
+/// Each figure's median by its name, with `_min` and `_max` beside it where it was measured more than once.
+fn figures<S: serde::Serializer>(figures: &BTreeMap<String, Spread>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(figures.iter().flat_map(|(name, spread)| {
+        let (min, max) = (format!("{name}_min"), format!("{name}_max"));
+        let all = [(name.clone(), spread.median), (min, spread.min), (max, spread.max)];
+        all.into_iter().take(if spread.rounds > 1 { 3 } else { 1 }).map(|(name, value)| (name, number(value)))
+    }))
+}
+
+/// A number in JSON, without digits that say nothing.
+fn number(value: f64) -> Value {
+    let digits = SIGNIFICANT_DIGITS - 1 - value.abs().max(f64::MIN_POSITIVE).log10().floor() as i32;
+    let text = format!("{value:.*}", digits.clamp(0, 12) as usize);
+    text.parse().map_or(Value::Null, |value: f64| json!(value))
+}
+
+/// A column of the table for people.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Its heading.
+    pub title: &'static str,
+    /// The figure in it.
+    pub figure: &'static str,
+    /// How a value is written.
+    pub format: fn(f64) -> String,
+    /// Whether the lowest and the highest value are shown too.
+    pub spread: bool,
+}
+
+/// Everything that a bench hands back.
+#[derive(Debug)]
+pub struct Findings {
+    /// For machines.
+    pub report: Report,
+    /// For people: the label that groups the rows,
+    pub group: &'static str,
+    /// the columns,
+    pub columns: &'static [Column],
+    /// and what it all shows, in sentences.
+    pub conclusion: String,
+}
+
+/// Prints findings on standard output.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn print(findings: &Findings, json: bool) -> Result<(), Failure> {
+    if json {
+        let text = serde_json::to_string(&findings.report).map_err(|error| Failure::new(error.to_string()))?;
+        return write_line(&text);
+    }
+    write_line(&format!("{}\n{}", table(findings), findings.conclusion))
+}
+
+/// Writes a line to standard output.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_line(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let done = writeln!(out, "{text}").and_then(|()| out.flush());
+    done.map_err(|error| Failure::new(format!("standard output cannot be written: {error}")))
+}
+
+/// The table: a line a row, an empty line between groups; a column that is empty everywhere is left out.
+fn table(findings: &Findings) -> String {
+    let rows = &findings.report.rows;
+    let used = |column: &&Column| rows.iter().any(|row| row.figures.contains_key(column.figure));
+    let columns: Vec<&Column> = findings.columns.iter().filter(used).collect();
+    let heading = [findings.group, "step"].into_iter().chain(columns.iter().map(|column| column.title));
+    let mut lines: Vec<Vec<String>> = vec![heading.map(str::to_owned).collect()];
+    for row in rows {
+        let group = row.labels.get(findings.group).map_or(String::new(), Value::to_string);
+        let cells = columns
+            .iter()
+            .map(|column| row.figures.get(column.figure).map_or(String::new(), |figure| cell(column, figure)));
+        lines.push([group, row.step.clone()].into_iter().chain(cells).collect());
+    }
+    let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    let mut text = String::new();
+    for (i, line) in lines.iter().enumerate() {
+        if i > 0 && line[0] != lines[i - 1][0] {
+            text.push('\n');
+        }
+        for (at, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            // Names to the left, numbers to the right.
+            let cell = if at == 1 { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+            text.push_str(if at == 0 { "" } else { "  " });
+            text.push_str(&cell);
+        }
+        text.truncate(text.trim_end_matches(' ').len());
+        text.push('\n');
+    }
+    text
+}
+
+fn cell(column: &Column, figure: &Spread) -> String {
+    let median = (column.format)(figure.median);
+    if !column.spread || figure.rounds == 1 {
+        return median;
+    }
+    format!("{median} ({} to {})", (column.format)(figure.min), (column.format)(figure.max))
+}
+
+/// A whole number, with commas between thousands.
+pub fn whole(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 && digits != "0" { format!("-{text}") } else { text }
+}
+
+/// One digit after the point, more for values that have nothing before it.
+pub fn short(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 => whole(value),
+        v if v >= 1.0 || v == 0.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// A ratio.
+pub fn ratio(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+/// A share, as percent.
+pub fn percent(value: f64) -> String {
+    format!("{:.1} %", value * 100.0)
+}
+
+/// A gain, as percent with its sign.
+pub fn gain(value: f64) -> String {
+    format!("{:+.1} %", value * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Sample;
+
+    fn findings() -> Findings {
+        let series = |values: &[f64]| -> Series {
+            values.iter().map(|value| Sample::from([("rate".to_owned(), *value)])).collect()
+        };
+        let rows = vec![
+            Row::new("kernel", &[("threads", json!(1))], None, &series(&[1234567.891, 1000000.0, 2000000.0])),
+            Row::new("folios", &[("threads", json!(32))], Some(json!({"gain": [0.1]})), &series(&[0.123456789])),
+        ];
+        let machine = Machine { cpus: 2, kernel: "6.18".to_owned(), ram_bytes: 1 };
+        let report = Report { bench: "x", machine, settings: json!({"rounds": 3}), rows };
+        const COLUMNS: &[Column] = &[
+            Column { title: "rate/s", figure: "rate", format: whole, spread: true },
+            Column { title: "nothing", figure: "none", format: short, spread: false },
+        ];
+        Findings { report, group: "threads", columns: COLUMNS, conclusion: String::new() }
+    }
+
+    #[test]
+    fn json_has_the_promised_shape() {
+        let value = serde_json::to_value(&findings().report).unwrap();
+        let expected = json!({
+            "bench": "x",
+            "machine": {"cpus": 2, "kernel": "6.18", "ram_bytes": 1},
+            "settings": {"rounds": 3},
+            "rows": [
+                {"step": "kernel", "threads": 1,
+                 "figures": {"rate": 1234568.0, "rate_min": 1000000.0, "rate_max": 2000000.0}},
+                {"step": "folios", "threads": 32, "reference": {"gain": [0.1]}, "figures": {"rate": 0.123457}},
+            ],
+        });
+        assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn a_table_groups_its_rows_and_leaves_empty_columns_out() {
+        let expected = "\
+threads  step                                rate/s
+
+      1  kernel  1,234,568 (1,000,000 to 2,000,000)
+
+     32  folios                                   0
+";
+        assert_eq!(table(&findings()), expected);
+    }
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!([0.0, 999.4, 1000.0, 1234567.5, -1234.0].map(whole), ["0", "999", "1,000", "1,234,568", "-1,234"]);
+        assert_eq!([0.0, 0.01234, 12.34, 1234.0].map(short), ["0.0", "0.012", "12.3", "1,234"]);
+        assert_eq!((percent(0.0312), gain(0.056), gain(-0.01)), ("3.1 %".into(), "+5.6 %".into(), "-1.0 %".into()));
+        assert_eq!([0.0, 1e-9, 123.456789, 1e12].map(number), [json!(0.0), json!(1e-9), json!(123.457), json!(1e12)]);
+    }
+}
