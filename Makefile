@@ -47,13 +47,14 @@ doc: ## Build the documentation without warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p overspill-cli --no-deps --target-dir $(CARGO_TARGET_DIR)/doc-command
 
 unit: build ## The tests in Rust, with debug assertions
-	$(CARGO) test --workspace
+	@# Two tests a processor: a program under overspill waits for the thread that serves its faults much of the time.
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test --workspace
 
 proof: build ## Real programs in memory cgroups, at full size (as root; takes long)
 	tests/proof/install.sh
 	$(PYTHON) tests/proof/proof.py
 
-proof-quick: build ## The same at a quarter of the size
+proof-quick: build ## The same at a quarter of the size or less
 	tests/proof/install.sh
 	$(PYTHON) tests/proof/proof.py --quick
 

@@ -67,9 +67,9 @@ class Settings:
         self.overspill = os.environ.get("OVERSPILL_BIN") or os.path.join(target_directory(), "release", "overspill")
         self._runs = 0
 
-    def size(self, full):
-        """A size of the full mode as it is in this run."""
-        return full // 4 if self.quick else full
+    def size(self, full, quick_part=4):
+        """A size of the full mode as it is in this run: in quick mode it is divided by `quick_part`."""
+        return full // quick_part if self.quick else full
 
     def path(self, name):
         return os.path.join(self.work, name)

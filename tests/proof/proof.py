@@ -28,7 +28,7 @@ def arguments():
     parser = argparse.ArgumentParser(description="Runs real programs under overspill in memory cgroups.")
     names = ", ".join(name for name, _ in CASES)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"cases to run (default: all): {names}")
-    parser.add_argument("--quick", action="store_true", help="a quarter of the sizes, short stress runs")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the sizes or less, short stress runs")
     parser.add_argument("--native", action="store_true", help="no overspill, no limit: checks the cases")
     parser.add_argument("--keep", action="store_true", help="keep the files of the run")
     chosen = parser.parse_args()
