@@ -228,17 +228,11 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     chain(signal, info, context);
 }
 
-#[cfg(target_arch = "x86_64")]
 fn is_write(context: *mut libc::c_void) -> bool {
     const ERROR_WRITE: i64 = 2;
     // SAFETY: the kernel passes a valid ucontext to an SA_SIGINFO handler.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     context.uc_mcontext.gregs[libc::REG_ERR as usize] & ERROR_WRITE != 0
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn is_write(_: *mut libc::c_void) -> bool {
-    true
 }
 
 /// Does what the program asked for: its handler, or the default, which kills when the access is repeated.

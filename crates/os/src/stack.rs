@@ -76,7 +76,6 @@ unsafe extern "C" fn trampoline<F: FnOnce() -> R, R>(job: usize) {
 }
 
 /// Calls `function(argument)` with the stack pointer at `stack` (64-byte aligned).
-#[cfg(target_arch = "x86_64")]
 unsafe fn switch(stack: usize, argument: usize, function: usize) {
     // SAFETY: the caller gives a free stack and a function of the C ABI; r12 keeps the old stack pointer, which
     // the ABI preserves over the call.

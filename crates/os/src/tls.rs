@@ -32,7 +32,6 @@ global_asm!(
 );
 
 /// Reads word `N` of the calling thread.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn load<const N: usize>() -> usize {
     let value;
@@ -51,7 +50,6 @@ fn load<const N: usize>() -> usize {
 }
 
 /// Writes word `N` of the calling thread.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn store<const N: usize>(value: usize) {
     // SAFETY: as in `load`; a word is plain data.
@@ -66,52 +64,6 @@ fn store<const N: usize>(value: usize) {
         );
     }
 }
-
-/// Reads word `N` of the calling thread.
-#[cfg(target_arch = "aarch64")]
-#[inline(always)]
-fn load<const N: usize>() -> usize {
-    let value;
-    // SAFETY: as on x86-64.
-    unsafe {
-        asm!(
-            "mrs {base}, tpidr_el0",
-            "adrp {value}, :gottprel:overspill_tls",
-            "ldr {value}, [{value}, :gottprel_lo12:overspill_tls]",
-            "add {value}, {value}, {base}",
-            "ldr {value}, [{value}, {offset}]",
-            base = out(reg) _,
-            value = out(reg) value,
-            offset = const N * 8,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    value
-}
-
-/// Writes word `N` of the calling thread.
-#[cfg(target_arch = "aarch64")]
-#[inline(always)]
-fn store<const N: usize>(value: usize) {
-    // SAFETY: as on x86-64.
-    unsafe {
-        asm!(
-            "mrs {base}, tpidr_el0",
-            "adrp {place}, :gottprel:overspill_tls",
-            "ldr {place}, [{place}, :gottprel_lo12:overspill_tls]",
-            "add {place}, {place}, {base}",
-            "str {value}, [{place}, {offset}]",
-            base = out(reg) _,
-            place = out(reg) _,
-            value = in(reg) value,
-            offset = const N * 8,
-            options(nostack, preserves_flags),
-        );
-    }
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("overspill reaches its thread-local words by instructions that are written for x86-64 and AArch64 only");
 
 /// Marks the calling thread as the engine's, for ever.
 pub fn mark_engine_thread() {

@@ -239,7 +239,6 @@ pub unsafe fn raw_call(number: libc::c_long, arguments: [usize; 6], call: impl F
         match number {
             libc::SYS_io_setup | libc::SYS_io_uring_setup | libc::SYS_io_uring_register => seen(),
             libc::SYS_openat => look_at_open(result as c_int, arguments[1] as *const c_char, arguments[2] as c_int),
-            #[cfg(target_arch = "x86_64")]
             libc::SYS_open => look_at_open(result as c_int, arguments[0] as *const c_char, arguments[1] as c_int),
             _ => {}
         }

@@ -19,8 +19,8 @@
 //! managed. Lock order: `FORKING` (fork), the C library's list of streams, the gate, the locks inside it (large
 //! blocks, the engine's), the internal heap's lock.
 //!
-//! Variadic C functions are defined here with their full list of arguments: in the calling conventions of x86-64 and
-//! AArch64 Linux an argument that was not given is an unread register or a readable word of the caller's frame.
+//! Variadic C functions are defined here with their full list of arguments: in the calling convention of x86-64
+//! Linux an argument that was not given is an unread register or a readable word of the caller's frame.
 
 // Nothing here is public; the documentation is for those who work on it.
 #![allow(rustdoc::private_intra_doc_links)]

@@ -28,7 +28,6 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
             libc::SYS_munlock => to_c(map::munlock(a, b)),
             libc::SYS_mlockall => to_c(map::mlockall(a as c_int)),
             libc::SYS_munlockall => to_c(map::munlockall()),
-            #[cfg(target_arch = "x86_64")]
             libc::SYS_fork => fork::bare_fork(kernel),
             // With a stack of its own the child does not return from here, and with CLONE_VM it is not a copy.
             libc::SYS_clone if a as c_int & libc::CLONE_VM == 0 && b == 0 => fork::bare_fork(kernel),

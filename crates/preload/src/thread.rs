@@ -71,7 +71,6 @@ struct Started {
 
 // The first function of every thread: it asks what to run and jumps there, so that no frame of ours is on the stack when
 // pthread_exit or a cancellation unwinds it, which Rust's functions do not allow.
-#[cfg(target_arch = "x86_64")]
 global_asm!(
     ".pushsection .text.overspill_thread_run,\"ax\",@progbits",
     ".hidden overspill_thread_run",
@@ -87,22 +86,6 @@ global_asm!(
     "mov rdi, rdx",
     "jmp rax",
     ".cfi_endproc",
-    ".popsection",
-    begin = sym begin,
-);
-#[cfg(target_arch = "aarch64")]
-global_asm!(
-    ".pushsection .text.overspill_thread_run,\"ax\",@progbits",
-    ".hidden overspill_thread_run",
-    ".globl overspill_thread_run",
-    ".type overspill_thread_run, @function",
-    "overspill_thread_run:",
-    "stp x29, x30, [sp, #-16]!",
-    "bl {begin}",
-    "ldp x29, x30, [sp], #16",
-    "mov x2, x0",
-    "mov x0, x1",
-    "br x2",
     ".popsection",
     begin = sym begin,
 );
