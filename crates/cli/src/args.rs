@@ -29,6 +29,9 @@ pub enum Command {
     #[command(long_about = RUN_ABOUT, after_long_help = run_notes())]
     #[command(override_usage = "overspill run [OPTIONS] -- CMD [ARGS]...")]
     Run(RunArgs),
+    /// Change the budget of a running job
+    #[command(long_about = SET_ABOUT, after_long_help = SET_NOTES)]
+    Set(SetArgs),
     /// Say what this kernel and user allow, what is used, and what to change to get more
     ///
     /// Exit status 0 where `overspill run` works, 1 where it does not.
@@ -45,6 +48,31 @@ the program starts.
   overspill run --memory 2G -- python3 job.py
   overspill run --memory 512M --swap /scratch:20G --stats -- sort -S 8G big.txt
   OVERSPILL_MEMORY=1G overspill run -- make test";
+
+const SET_ABOUT: &str = "\
+Change the budget of a running job
+
+The processes of the job get another budget, and so do those that it starts later. What does not fit any more is \
+compressed or written to the swap devices while the program goes on; then one line says what was and what is:
+
+  $ overspill set --pid 384 --memory 96M
+  256 MiB -> 96 MiB, 88.4 MiB in use by 1 process";
+
+const SET_NOTES: &str = "\
+A job is what one `overspill run` started. Each process that executed a program has a budget of SIZE; processes that \
+forked from each other since share one, each half of what its parent had: these shares become smaller or larger in \
+proportion, but never less than the smallest budget. So the job is afterwards as if it had been started with \
+--memory SIZE.
+
+A smaller budget never ends a program: what cannot be taken out of memory, because there is no swap or it is full, stays, \
+and the program keeps room to go on. A larger one is in force at once. The engine's tables are made when a program \
+starts: a budget many times larger than that leaves less of it to compressed pages.
+
+Exit status: 0 if the budget is kept; 1 if it is not, yet, or cannot be, or there is no such job; 2 for a mistake on the \
+command line.
+
+Environment: OVERSPILL_RUNTIME_DIR, as it was for `overspill run`: where the control sockets of jobs are (default: \
+overspill in $XDG_RUNTIME_DIR, else /run/overspill for root, /tmp/overspill-UID for others).";
 
 /// What each setting means; its values are in [`SETTINGS`].
 const MEANINGS: &[(&str, &str)] = &[
@@ -97,8 +125,10 @@ program cannot be executed, 127 if it was not found; 2 for a mistake on the comm
 
 Signals TERM, HUP, INT, QUIT, USR1 and USR2 that are sent to overspill are passed on to the program.
 
+The budget can be changed while the program runs: `overspill set`.
+
 Environment: each option has a variable, named with it above; the command line wins. OVERSPILL_PRELOAD names the \
-preload library where it is not found by itself. OVERSPILL_SIMULATE, a facility for tests, takes a list of \
+preload library where it is not found by itself, OVERSPILL_RUNTIME_DIR the directory of the control socket. OVERSPILL_SIMULATE, a facility for tests, takes a list of \
 no-uffd, no-move, no-kernel-faults, no-uring and behaves as on a machine that lacks these.";
 
 /// How faults reach the engine, as the user asks for it.
@@ -176,6 +206,22 @@ pub struct RunArgs {
     pub command: Vec<OsString>,
 }
 
+/// `overspill set`.
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// The job: the process of its `overspill run`, or any process that this started
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: u32,
+
+    /// The new budget, such as 512M or 1.5G
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    pub memory: Bytes,
+
+    /// How long to wait until it is kept; 0 does not wait
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(..=86_400))]
+    pub wait: u32,
+}
+
 /// `overspill probe`.
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
@@ -244,7 +290,7 @@ mod tests {
         let args = ["overspill", "run"].iter().chain(args).map(OsString::from);
         try_parse(args).map(|cli| match cli.command {
             Command::Run(run) => run,
-            Command::Probe(_) => unreachable!("the subcommand is run"),
+            _ => unreachable!("the subcommand is run"),
         })
     }
 
@@ -272,6 +318,19 @@ mod tests {
         assert!(refused(&["--stats-json", "-", "--", "x"]).contains("/dev/stderr"));
         assert!(refused(&["--swap", "/tmp", "--no-swap", "--", "x"]).contains("exclude each other"));
         assert!(refused(&[]).contains("CMD"));
+    }
+
+    #[test]
+    fn set_takes_a_process_and_a_budget() {
+        let set = |args: &str| try_parse(["overspill", "set"].into_iter().chain(args.split(' ')).map(OsString::from));
+        let Ok(Cli { command: Command::Set(args) }) = set("--pid 7 --memory 1.5G") else { panic!("it is right") };
+        assert_eq!((args.pid, args.memory, args.wait), (7, Bytes(3 << 29), 5));
+        let refused = |args: &str| set(args).unwrap_err().to_string();
+        assert!(refused("--pid 7 --memory 3M").contains("smallest possible budget is 4 MiB"));
+        assert!(refused("--pid 7 --memory lots").contains("'lots' is not a size"));
+        assert!(refused("--pid 0 --memory 8M").contains("'0'"));
+        assert!(refused("--pid 7 --memory 8M --wait -1").contains("-1"));
+        assert!(refused("--pid 7").contains("--memory"));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::io::Write;
 
 /// Exit status for a command line or environment that makes no sense, as clap's.
 pub const USAGE: u8 = 2;
+/// Exit status of the commands that do not run a program, when they cannot do what they are asked.
+pub const FAILED: u8 = 1;
 /// Exit status for overspill's own failures, as env(1) and timeout(1) have it.
 pub const OWN: u8 = 125;
 /// Exit status when the program was found and cannot be executed.
@@ -25,6 +27,11 @@ impl Failure {
     /// A failure of overspill itself, or of what it needs.
     pub fn own(sentence: impl Into<String>) -> Failure {
         Failure { status: OWN, sentence: sentence.into() }
+    }
+
+    /// A command cannot do what it is asked.
+    pub fn failed(sentence: impl Into<String>) -> Failure {
+        Failure { status: FAILED, sentence: sentence.into() }
     }
 
     /// A mistake in how overspill was called.

@@ -1,13 +1,15 @@
 //! The `overspill` command.
 //!
-//! [`args`] reads the command line, [`run`] and [`probe`] are its two subcommands. `run` in the order of its
+//! [`args`] reads the command line, [`run`], [`set`] and [`probe`] are its subcommands. `run` in the order of its
 //! steps: [`probe`] (may it work here), [`memory`] and [`swap`] (budget and devices), [`preload`] (the library),
 //! [`target`] (the program, with [`script`], [`elf`] and [`privileges`]), [`rundir`] (where statistics are kept), [`mod@env`] (what the library is
-//! told), [`signals`] (waiting), [`report`] (what is said at the end). Every refusal is a [`failure::Failure`].
+//! told), [`control`] (the socket by which `set` reaches it), [`signals`] (waiting), [`report`] (what is said at the end).
+//! Every refusal is a [`failure::Failure`].
 
 #![forbid(unsafe_code)]
 
 mod args;
+mod control;
 mod elf;
 mod env;
 mod failure;
@@ -19,6 +21,7 @@ mod report;
 mod run;
 mod rundir;
 mod script;
+mod set;
 mod signals;
 mod swap;
 mod target;
@@ -30,6 +33,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let result = failure::check_simulation().and_then(|()| match args::parse().command {
         Command::Run(args) => run::run(args),
+        Command::Set(args) => set::run(&args),
         Command::Probe(args) => probe::run(&args),
     });
     match result {

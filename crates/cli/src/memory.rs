@@ -23,7 +23,7 @@ impl Limits {
         let read = |path: &Path| fs::read_to_string(path).ok();
         Limits {
             cgroup: cgroup_limit(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"), read),
-            available: mem_available(&text("/proc/meminfo")),
+            available: meminfo(&text("/proc/meminfo"), "MemAvailable:"),
         }
     }
 
@@ -34,8 +34,13 @@ impl Limits {
     }
 }
 
-fn mem_available(meminfo: &str) -> Option<Bytes> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+/// The RAM of this machine.
+pub fn mem_total() -> Option<Bytes> {
+    meminfo(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
+}
+
+fn meminfo(text: &str, field: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
     line.trim().strip_suffix(" kB")?.trim().parse().ok().map(|kib: u64| Bytes(kib << 10))
 }
 
@@ -147,7 +152,10 @@ mod tests {
 
     #[test]
     fn the_default_is_three_quarters_of_the_least() {
-        let limits = Limits { cgroup: Some(Bytes(1 << 30)), available: mem_available("MemAvailable:  16777216 kB\n") };
+        let limits = Limits {
+            cgroup: Some(Bytes(1 << 30)),
+            available: meminfo("MemAvailable:  16777216 kB\n", "MemAvailable:"),
+        };
         assert_eq!(limits.available, Some(Bytes(16 << 30)));
         assert_eq!(limits.default_budget(), Some(Bytes(768 << 20)));
         assert_eq!(Limits::default().default_budget(), None);
@@ -156,5 +164,6 @@ mod tests {
     #[test]
     fn this_machine_has_memory() {
         assert!(Limits::read().default_budget().is_some());
+        assert!(mem_total() >= Limits::read().available);
     }
 }

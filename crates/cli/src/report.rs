@@ -74,6 +74,7 @@ fn rows(total: &Snapshot, budget: u64) -> Vec<Row> {
     // What is worth a line only when it happened.
     for (label, counter) in [
         ("forks", Forks),
+        ("budget changed", BudgetChanges),
         ("DMA seen", DmaSeen),
         ("not compressed", CompressRefused),
         ("failed writes", WriteErrors),
@@ -134,8 +135,8 @@ fn process_lines(tree: &Tree) -> String {
     text
 }
 
-/// A name from a file that the program could write to, made safe for a terminal.
-fn printable(name: &str) -> String {
+/// Text from a file or socket of other programs, made safe for a terminal.
+pub fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

@@ -1,6 +1,9 @@
 //! `overspill run`: everything checked, the program started, waited for, and reported on.
 
 use crate::args::{Fault, RunArgs};
+use crate::control::Control;
+use crate::control::job::Job;
+use crate::control::place::Variables;
 use crate::env::Settings;
 use crate::failure::{Failure, say};
 use crate::memory::Limits;
@@ -55,7 +58,10 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
         };
     }
 
-    // 3. The program runs; signals are caught first, so that none is lost on the way.
+    // 3. Another command may change the budget while the program runs.
+    let control = control(run_dir.path(), memory)?;
+
+    // 4. The program runs; signals are caught first, so that none is lost on the way.
     let mut signals = Signals::catch().map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
     let start = Instant::now();
     let mut child = command.spawn().map_err(|error| cannot_start(&program, &error))?;
@@ -63,7 +69,8 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let waited = signals.wait(pid, SWEEP_INTERVAL, || run_dir.sweep()).and_then(|()| child.wait());
     let status = waited.map_err(|error| Failure::own(format!("cannot wait for the program: {error}")))?;
 
-    // 4. What there is to say about it.
+    // 5. What there is to say about it.
+    drop(control);
     let tree = run_dir.finish();
     if tree.is_empty() {
         let (program, library) = (program.display(), library.path.display());
@@ -97,6 +104,21 @@ fn budget(asked: Option<Bytes>, limits: Limits) -> Result<Bytes, Failure> {
             Config::MEMORY_MIN
         ))),
         None => Err(Failure::own("cannot read how much memory is available: give a budget with --memory")),
+    }
+}
+
+/// The control socket. A job runs without one, unless the user has said where it is to be.
+fn control(run_dir: &Path, memory: Bytes) -> Result<Option<Control>, Failure> {
+    let variables = Variables::read(|name| var_os(name));
+    let job = Job::create(run_dir, memory)
+        .map_err(|error| Failure::own(format!("cannot make a file in '{}': {error}", run_dir.display())));
+    match job.and_then(|job| Control::open(job, &variables)) {
+        Ok(control) => Ok(Some(control)),
+        Err(failure) if variables.own.is_some() => Err(failure),
+        Err(failure) => {
+            say(&format!("`overspill set` will not reach this job: {}", failure.sentence));
+            Ok(None)
+        }
     }
 }
 

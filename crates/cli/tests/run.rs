@@ -97,7 +97,7 @@ fn the_run_directory_is_private_while_it_lasts() {
         return;
     };
     let text = stdout(&done);
-    assert!(text.starts_with("700\nstats."), "{text}");
+    assert!(text.starts_with("700\njob\nstats."), "{text}");
 }
 
 #[test]

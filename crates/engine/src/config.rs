@@ -100,6 +100,8 @@ pub struct Config {
     pub window: Bytes,
     /// File of [`crate::stats::FILE_BYTES`] bytes that the statistics are kept in, for others to read.
     pub stats_file: Option<PathBuf>,
+    /// File of the [`crate::job::JobTable`] that tells the processes of a job about changes, if there is one.
+    pub job_file: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -117,6 +119,7 @@ impl Default for Config {
             vector_drop: true,
             window: Bytes(1 << 40),
             stats_file: None,
+            job_file: None,
         }
     }
 }

@@ -179,35 +179,50 @@ impl Engine {
         }
     }
 
-    /// Wakes the background thread if the low watermark is passed.
+    /// Wakes the background thread if the low watermark is passed, or something else is due.
     pub(crate) fn kick_background(&self) {
-        let due =
-            self.budget().free() < self.budget().low() || self.stop.load(Relaxed) || self.family.reap.load(Relaxed);
+        let due = self.budget().free() < self.budget().low()
+            || self.limits.is_pressed()
+            || self.stop.load(Relaxed)
+            || self.family.reap.load(Relaxed);
         if due && self.background.load(Relaxed) == 1 && self.background.swap(0, AcqRel) == 1 {
             let _ = rustix::thread::futex::wake(&self.background, rustix::thread::futex::Flags::PRIVATE, 1);
         }
     }
 
-    /// The body of the background thread: keeps the free pages between low and high, and looks after the family.
+    /// The body of the background thread: keeps the free pages between low and high, brings the process down to a lower
+    /// limit, and looks after the family. All of it inside the gate of reclaim: a fork finds no lock of it taken.
     fn reclaim_in_background(&self) {
         while !self.stop.load(Acquire) {
-            if self.budget().free() >= self.budget().low() || !self.config.background {
+            if !self.limits.is_pressed() && (self.budget().free() >= self.budget().low() || !self.config.background) {
                 self.publish_metadata();
-                self.reap_children();
-                self.nap();
+                // While a fork has the gate closed there is nothing to look after.
+                if let Some(_inside) = self.reclaim_gate.try_enter() {
+                    self.reap_children();
+                    self.follow_job();
+                    self.press_limit();
+                }
+                if !self.limits.is_pressed() {
+                    self.nap();
+                }
                 continue;
             }
-            while self.budget().free() < self.budget().high() && !self.stop.load(Acquire) {
+            while self.limits.is_pressed() || self.config.background && self.budget().free() < self.budget().high() {
+                if self.stop.load(Acquire) {
+                    break;
+                }
+                let inside = self.reclaim_gate.enter();
                 if self.family.reap.load(Relaxed) {
                     self.reap_children();
                 }
-                let _inside = self.reclaim_gate.enter();
+                self.follow_job();
+                self.press_limit();
                 let freed = match self.batches.try_take() {
                     Some(mut batch) => self.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background),
                     None => 0,
                 };
                 if freed == 0 {
-                    drop(_inside);
+                    drop(inside);
                     self.nap();
                 }
             }

@@ -13,6 +13,8 @@ use crate::family::Family;
 use crate::fault::{FaultContext, Streams};
 use crate::frame::FrameAllocator;
 use crate::frames::Frames;
+use crate::job::JobTable;
+use crate::limit::Limits;
 use crate::lockdep::Rank;
 use crate::regions::RegionMap;
 use crate::stats::{Counter, Stats};
@@ -68,6 +70,9 @@ pub(crate) struct Engine {
     pub pinned_pages: AtomicUsize,
     pub pin_future: AtomicBool,
     pub family: Family,
+    /// What the limit of the budget is to be, and who says so.
+    pub limits: Limits,
+    pub job: Option<JobTable>,
     /// Wakes the background thread: 1 while it sleeps.
     pub background: AtomicU32,
     pub mailbox: crate::delivery::Mailbox,
@@ -82,7 +87,13 @@ pub(crate) const RESERVED_PAGES: usize = EXTENT_PAGES;
 impl Engine {
     /// Builds a pool's engine. In thread delivery this runs on the thread whose descriptor table the engine's
     /// descriptors are to live in.
-    pub fn build(config: Config, stats: Stats) -> Result<Engine, Error> {
+    pub fn build(mut config: Config, stats: Stats) -> Result<Engine, Error> {
+        // The job's budget may have been changed since it was started.
+        let job = config.job_file.as_deref().and_then(JobTable::open);
+        let request = job.map(|job| job.budget()).filter(|request| request.number != 0);
+        if let Some(request) = request {
+            config.memory = request.memory;
+        }
         if config.memory < Config::MEMORY_MIN {
             return Err(Error::BudgetTooSmall { memory: config.memory });
         }
@@ -139,7 +150,10 @@ impl Engine {
         stats.set(Counter::BudgetBytes, config.memory.0);
         budget.charge_over((batches.len() * batch_pages + contexts.len() * folio) as u64);
         let family = Family::default();
-        family.open_tokens(budget.limit());
+        family.open_tokens();
+        let limits = Limits::new(budget.limit(), request.map_or(0, |request| request.number));
+        stats.set_target(config.memory);
+        stats.set_answered(request.map_or(0, |request| request.number));
         let cache = SwapCache::new(frame_count, stats);
         let frames = Frames { arena, allocator: FrameAllocator::new(frame_count), budget, backing };
         Ok(Engine {
@@ -168,6 +182,8 @@ impl Engine {
             pinned_pages: AtomicUsize::new(0),
             pin_future: AtomicBool::new(false),
             family,
+            limits,
+            job,
             background: AtomicU32::new(0),
             mailbox: crate::delivery::Mailbox::default(),
             stop: AtomicBool::new(false),

@@ -4,24 +4,25 @@
 //! userfaultfd of its own (the kernel takes the parent's off its mappings), engine threads of its own, the
 //! parent's swap devices to read what was stored there, devices of its own to write to, and a share of the budget.
 //!
-//! 1. Before: mapping calls stop, the parent shrinks to half of its budget (parent and child together then never hold
-//!    more than the budget, whatever they come to share or not), reclaim stops, descriptors for the child are opened.
+//! 1. Before: mapping calls stop, the parent shrinks to half of its share of the budget (parent and child together then
+//!    never hold more than the whole, whatever they come to share or not), reclaim stops, descriptors for the child are
+//!    opened.
 //! 2. The program's own preparations run, with faults still served. Then faults stop too.
 //! 3. Parent: what is stored stays stored for the child ([`SwapDevices::seal_for_child`]); everything goes on.
 //! 4. Child: see [`Engine::fork_child`].
 //!
 //! A child is *gone* when the last process that inherited its token is: an open file with a read lock on one byte
 //! of a file of the parent's, passed on through every further fork, closed by exec and exit. Then the parent takes
-//! its share of the budget back, and slots that only the child still needed.
+//! its [`Share`] of the budget back, and slots that only the child still needed.
 //!
 //! [`SwapDevices::seal_for_child`]: crate::device::SwapDevices::seal_for_child
 
-use crate::base::PAGE_SHIFT;
-use crate::config::{Config, Delivery};
+use crate::config::Delivery;
 use crate::delivery;
 use crate::engine::Engine;
+use crate::limit::{Press, Share};
 use crate::lockdep::Rank;
-use crate::stats::Counter;
+use crate::stats::{Counter, Gauges};
 use crate::sync::{RankedMutex, lock, sleep};
 use overspill_os::io::{File, Lock};
 use overspill_os::signal::Blocked;
@@ -44,8 +45,8 @@ const REAP_WAIT: Duration = Duration::from_millis(50);
 struct Child {
     /// Number of the fork, from 1: also the byte of the token file that it holds locked.
     seq: u64,
-    /// Its share of the budget in pages.
-    share: u64,
+    /// Its share of the budget.
+    share: Share,
 }
 
 /// A token held: an open file, and the byte that it holds locked.
@@ -60,7 +61,8 @@ struct Token {
 struct Prepared {
     signals: u64,
     seq: u64,
-    limit_before: u64,
+    share: Share,
+    gauges: Gauges,
     tokens: Vec<Token>,
     devices: Vec<(usize, OwnedFd)>,
     _files: FileLimit,
@@ -120,8 +122,6 @@ impl Default for Family {
 struct State {
     /// The file whose bytes are the tokens of this process's children.
     tokens: Option<File>,
-    /// Pages of budget that this process was granted at first: all, or its share of its parent's.
-    granted: u64,
     /// Tokens of this process itself: its parent's and its ancestors'.
     held: Vec<Token>,
     children: Vec<Child>,
@@ -137,10 +137,9 @@ impl Family {
 
     /// Makes the token file, in the descriptor table of the calling thread. Without it (no memfd) children are taken
     /// to live for ever, which costs room and nothing else.
-    pub fn open_tokens(&self, granted: u64) {
+    pub fn open_tokens(&self) {
         let mut state = lock(&self.state);
         state.tokens = rustix::fs::memfd_create("overspill-tokens", MemfdFlags::CLOEXEC).ok().map(File::from_fd);
-        state.granted = granted;
     }
 
     /// Whether a descriptor is a token.
@@ -169,9 +168,8 @@ impl Engine {
         self.ops_gate.close();
         // 1. Take back what ended children held; then shrink to half.
         self.reap_now();
-        let limit_before = self.budget().limit();
-        let half = (limit_before / 2).max(Config::MEMORY_MIN.pages());
-        self.shrink_to(half);
+        let share = self.lend_half();
+        self.shrink();
         self.reclaim_gate.close();
         // 2. Descriptors for the child.
         let mut state = lock(&self.family.state);
@@ -197,7 +195,8 @@ impl Engine {
                 devices.push((index, fd));
             }
         }
-        state.prepared = Some(Prepared { signals, seq, limit_before, tokens, devices, _files: files });
+        state.prepared =
+            Some(Prepared { signals, seq, share, gauges: self.stats.gauges(), tokens, devices, _files: files });
     }
 
     /// Has the background thread, which has the descriptors, look for children that are gone, and waits for it.
@@ -214,12 +213,11 @@ impl Engine {
         }
     }
 
-    /// Has the background thread reclaim until no more than `pages` are in use.
-    fn shrink_to(&self, pages: u64) {
-        self.set_limit(pages);
+    /// Has the background thread reclaim until no more is in use than the limit is to be.
+    fn shrink(&self) {
         let mut best = u64::MAX;
         let mut since = Instant::now();
-        while self.budget().used() > pages {
+        while self.press_limit() != Press::Reached {
             if self.budget().used() < best {
                 (best, since) = (self.budget().used(), Instant::now());
             } else if since.elapsed() > SHRINK_STALL {
@@ -227,6 +225,8 @@ impl Engine {
                     "a process forks and there is no room to share its budget: parent and child may exceed it",
                 );
                 break;
+            } else if !self.limits.is_pressed() {
+                self.limits.press_again();
             }
             self.kick_background();
             sleep(Duration::from_micros(200));
@@ -237,6 +237,9 @@ impl Engine {
     pub(crate) fn fork_prepare_freeze(&self) {
         vm::touch_own_stack();
         self.fault_gate.close();
+        if let Some(prepared) = &mut lock(&self.family.state).prepared {
+            prepared.gauges = self.stats.gauges();
+        }
     }
 
     /// After a fork, in the parent.
@@ -245,9 +248,7 @@ impl Engine {
         let prepared = state.prepared.take().expect("a fork was prepared");
         // Before anything can be freed: what the child must be able to read stays.
         self.devices.seal_for_child(prepared.seq);
-        let share = self.budget().limit().min(prepared.limit_before);
-        self.set_limit((prepared.limit_before - share).max(Config::MEMORY_MIN.pages()));
-        state.children.push(Child { seq: prepared.seq, share });
+        state.children.push(Child { seq: prepared.seq, share: prepared.share });
         self.stats.add(Counter::Forks, 1);
         drop(state);
         self.fault_gate.open();
@@ -260,7 +261,7 @@ impl Engine {
     pub(crate) fn fork_child(&'static self) {
         let mut state = lock(&self.family.state);
         let prepared = state.prepared.take().expect("a fork was prepared");
-        self.restart_statistics();
+        self.restart_statistics(&prepared.gauges);
         // 1. What was the parent's: children, tokens of its own, statistics.
         state.children.clear();
         state.forks = 0;
@@ -268,8 +269,6 @@ impl Engine {
             // The number belongs to the parent's table, or to the program's own, where exec closes it.
             tokens.adopt(None);
         }
-        let granted = self.budget().limit();
-        self.stats.set(Counter::BudgetBytes, granted << PAGE_SHIFT);
         for held in state.held.drain(..) {
             held.file.adopt(None);
         }
@@ -278,7 +277,8 @@ impl Engine {
             .chain(prepared.devices.iter().map(|(_, fd)| fd.as_raw_fd()))
             .collect();
         drop(state);
-        // 2. Its share of the budget: what the parent shrank to.
+        // 2. Its share of the budget: as much as the parent kept.
+        self.begin_with(prepared.share);
         self.background.store(0, Relaxed);
         self.reclaim_gate.open_in_child();
         self.fault_gate.open_in_child();
@@ -288,7 +288,7 @@ impl Engine {
             let signal = self.config.delivery == Delivery::Signal;
             let uffd = self.frames.backing.uffd();
             let no_uffd = |errno| crate::error::Error::NoUserfaultfd { errno };
-            self.family.open_tokens(granted);
+            self.family.open_tokens();
             uffd.reopen(signal).map_err(no_uffd)?;
             self.settle_child_mappings().map_err(no_uffd)?;
             for error in self.devices.adopt_in_child(devices) {
@@ -315,15 +315,15 @@ impl Engine {
     }
 
     /// The child's statistics go to a file of its own, beside the parent's.
-    fn restart_statistics(&self) {
+    fn restart_statistics(&self, gauges: &Gauges) {
         let file = self.config.stats_file.as_ref().and_then(|path| {
             let path = path.with_file_name(format!("stats.{}", std::process::id()));
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()
         });
         use std::os::fd::AsFd;
-        if self.stats.restart(file.as_ref().map(|file| file.as_fd())).is_err() {
-            let _ = self.stats.restart(None);
+        if self.stats.restart(file.as_ref().map(|file| file.as_fd()), gauges).is_err() {
+            let _ = self.stats.restart(None, gauges);
         }
     }
 
@@ -339,19 +339,19 @@ impl Engine {
         if state.children.is_empty() {
             return;
         }
-        let State { tokens, children, granted, .. } = &mut *state;
+        let State { tokens, children, .. } = &mut *state;
         let Some(tokens) = tokens else { return };
         let before = children.len();
-        let mut returned = 0;
         children.retain(|child| {
             let gone = tokens.could_lock(byte(child.seq), Lock::Write).unwrap_or(false);
-            returned += if gone { child.share } else { 0 };
+            if gone {
+                self.take_back(child.share);
+            }
             !gone
         });
         if children.len() == before {
             return;
         }
-        self.set_limit((self.budget().limit() + returned).min(*granted));
         self.devices.unseal(children.iter().map(|child| child.seq).min());
     }
 }

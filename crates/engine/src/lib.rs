@@ -42,6 +42,8 @@ mod fault;
 pub mod fill;
 pub mod frame;
 mod frames;
+pub mod job;
+mod limit;
 mod lockdep;
 mod pool;
 mod reclaim;

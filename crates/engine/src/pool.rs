@@ -85,6 +85,23 @@ impl Pool {
         self.engine.window()
     }
 
+    /// Changes the budget: of this process, if it is part of a job of several. A larger one is in force when this
+    /// returns. A smaller one is reached by and by, by reclaim in the background: `limit_bytes` and `charged_bytes` of
+    /// the statistics tell how far it is. What cannot be brought down to it stays, and the program goes on.
+    ///
+    /// The engine's tables are made for the budget that the pool began with: with one of many times that, less of it can
+    /// be used for compressed pages and for pages on their way out.
+    ///
+    /// # Errors
+    /// [`Error::BudgetTooSmall`] below [`Config::MEMORY_MIN`].
+    pub fn set_memory(&self, memory: Bytes) -> Result<(), Error> {
+        if memory < Config::MEMORY_MIN {
+            return Err(Error::BudgetTooSmall { memory });
+        }
+        self.enter(|engine| engine.set_job_budget(memory.pages()));
+        Ok(())
+    }
+
     /// What the pool has done and holds now.
     pub fn stats(&self) -> Snapshot {
         self.report_exit();
@@ -95,15 +112,15 @@ impl Pool {
         delivery::enter(self.engine, || call(self.engine))
     }
 
-    /// mmap(2) of private anonymous memory; `at` is a MAP_FIXED address in the window.
+    /// mmap(2) of private anonymous memory; `at` is a MAP_FIXED address in the window, unless the flags say otherwise.
     pub fn mmap(&self, at: Option<usize>, len: usize, prot: Prot, flags: MapFlags) -> Result<usize, Errno> {
         self.enter(|engine| engine.map(at, len, prot, flags))
     }
 
-    /// Forgets the pages of a range over which the caller is about to put a mapping of another kind. A later
-    /// [`Pool::munmap`] takes the range back.
-    pub fn surrender(&self, range: Range<usize>) -> Result<(), Errno> {
-        self.enter(|engine| engine.surrender(range))
+    /// Forgets the pages of a range over which the caller is about to put a mapping of another kind; with `noreplace` it
+    /// fails if there are any (EEXIST). A later [`Pool::munmap`] takes the range back.
+    pub fn surrender(&self, range: Range<usize>, noreplace: bool) -> Result<(), Errno> {
+        self.enter(|engine| engine.surrender(range, noreplace))
     }
 
     /// munmap(2).

@@ -124,6 +124,8 @@ counters! {
     FaultErrors => "fault_errors",
     /// Forks survived.
     Forks => "forks",
+    /// Times that the budget was changed while the program ran.
+    BudgetChanges => "budget_changes",
     /// 1 once the program was seen using DMA into its memory (O_DIRECT, io_uring, a device).
     DmaSeen => "dma_seen",
     /// Requests that could not be managed and were left to the kernel.
@@ -140,6 +142,8 @@ const HEADER: usize = 16;
 const COUNTERS_MAX: usize = 96;
 const CELLS: usize = HEADER + COUNTERS_MAX + HISTOGRAM;
 const _: () = assert!(Counter::ALL.len() <= COUNTERS_MAX);
+/// The gauges are the counters before this one.
+const GAUGES: usize = Counter::PgFault as usize;
 
 /// Size of a statistics file in bytes.
 pub const FILE_BYTES: usize = CELLS * 8;
@@ -148,6 +152,13 @@ const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x01");
 const CELL_PID: usize = 1;
 const CELL_NAME: usize = 2;
 const NAME_CELLS: usize = 4;
+const CELL_TARGET: usize = 6;
+const CELL_ANSWERED: usize = 7;
+const CELL_STUCK: usize = 8;
+
+/// The gauges of a pool at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Gauges([u64; GAUGES]);
 
 /// The live statistics of a pool.
 #[derive(Clone, Copy, Debug)]
@@ -186,6 +197,21 @@ impl Stats {
             word[..chunk.len()].copy_from_slice(chunk);
             self.cells[CELL_NAME + i].store(u64::from_le_bytes(word), Relaxed);
         }
+    }
+
+    /// Notes what `limit_bytes` is to become: less than it while a lower limit is being reached, or cannot be.
+    pub fn set_target(&self, limit: Bytes) {
+        self.cells[CELL_TARGET].store(limit.0, Relaxed);
+    }
+
+    /// Notes whether it is out of reach, because nothing more can be reclaimed.
+    pub fn set_stuck(&self, stuck: bool) {
+        self.cells[CELL_STUCK].store(stuck.into(), Relaxed);
+    }
+
+    /// Notes which request of the job's table ([`crate::job`]) this process follows.
+    pub fn set_answered(&self, number: u32) {
+        self.cells[CELL_ANSWERED].store(number.into(), Relaxed);
     }
 
     fn cell(&self, counter: Counter) -> &AtomicU64 {
@@ -230,14 +256,20 @@ impl Stats {
         Snapshot::from_cells(&cells)
     }
 
-    /// In the child of a fork: moves the table into a file of its own (or private memory), keeps the gauges and
-    /// begins to count events from zero.
-    pub fn restart(&self, file: Option<std::os::fd::BorrowedFd<'_>>) -> Result<(), Errno> {
+    /// The gauges, for [`Stats::restart`]: before a fork, when nothing changes them.
+    pub fn gauges(&self) -> Gauges {
+        Gauges(std::array::from_fn(|i| self.cells[HEADER + i].load(Relaxed)))
+    }
+
+    /// In the child of a fork: moves the table into a file of its own (or private memory), sets the gauges to what they
+    /// were at the fork (the parent goes on changing its own) and begins to count events from zero.
+    pub fn restart(&self, file: Option<std::os::fd::BorrowedFd<'_>>, gauges: &Gauges) -> Result<(), Errno> {
         if let Some(file) = file {
             rustix::fs::ftruncate(file, FILE_BYTES as u64)?;
         }
         self.cells.replace_backing(file)?;
-        self.cells[HEADER + Counter::PgFault as usize..].iter().for_each(|c| c.store(0, Relaxed));
+        self.cells[HEADER + GAUGES..].iter().for_each(|c| c.store(0, Relaxed));
+        self.cells[HEADER..].iter().zip(gauges.0).for_each(|(cell, value)| cell.store(value, Relaxed));
         self.set(Counter::ChargedPeakBytes, self.get(Counter::ChargedBytes));
         self.init();
         Ok(())
@@ -271,6 +303,15 @@ pub struct Snapshot {
     pub pid: u32,
     /// Name of the program.
     pub name: String,
+    /// What `limit_bytes` is to become.
+    #[serde(skip)]
+    pub target: Bytes,
+    /// Whether it is out of reach, because nothing more can be reclaimed.
+    #[serde(skip)]
+    pub stuck: bool,
+    /// Number of the request of the job's table that the process follows.
+    #[serde(skip)]
+    pub answered: u32,
     /// Every counter and gauge by name.
     pub counters: BTreeMap<&'static str, u64>,
     /// Time to serve a fault, median, in nanoseconds.
@@ -297,6 +338,9 @@ impl Snapshot {
         let mut snapshot = Snapshot {
             pid: cells[CELL_PID] as u32,
             name: String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned(),
+            target: Bytes(cells[CELL_TARGET]),
+            stuck: cells[CELL_STUCK] != 0,
+            answered: cells[CELL_ANSWERED] as u32,
             counters,
             histogram,
             ..Snapshot::default()
@@ -358,6 +402,23 @@ mod tests {
             last = b;
             assert!(bucket_top(b) >= ns && bucket_top(b) - ns <= ns / 8, "{ns} {}", bucket_top(b));
         }
+    }
+
+    #[test]
+    fn a_child_keeps_the_gauges_and_counts_from_zero() {
+        let stats = Stats::anonymous().unwrap();
+        stats.set(Counter::ResidentPages, 5);
+        stats.set(Counter::ChargedBytes, 70);
+        stats.set(Counter::ChargedPeakBytes, 90);
+        stats.add(Counter::PgFault, 7);
+        let gauges = stats.gauges();
+        // As the parent does, as long as the table is shared.
+        stats.set(Counter::ResidentPages, 1000);
+        stats.set(Counter::ChargedBytes, 1000);
+        stats.restart(None, &gauges).unwrap();
+        let get = |counter| stats.get(counter);
+        assert_eq!((get(Counter::ResidentPages), get(Counter::ChargedBytes)), (5, 70));
+        assert_eq!((get(Counter::ChargedPeakBytes), get(Counter::PgFault)), (70, 0));
     }
 
     #[test]

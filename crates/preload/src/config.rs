@@ -10,9 +10,10 @@
 //! | OVERSPILL_FAULT | `thread` or `signal` |
 //! | OVERSPILL_SET | settings, `KEY=VALUE` separated by commas |
 //! | OVERSPILL_SIMULATE | features to do without, for tests |
-//! | OVERSPILL_RUN_DIR | directory of the statistics file, `stats.PID` |
+//! | OVERSPILL_RUN_DIR | directory of the statistics file, `stats.PID`, and of the table `job` of the whole job |
 
 use overspill::config::{Config, Delivery};
+use overspill::job;
 use overspill_os::probe::{self, Simulated};
 use std::fmt::Display;
 use std::path::Path;
@@ -49,7 +50,10 @@ pub fn from_variables<'a>(
             }
             "OVERSPILL_SET" => config.apply_settings(value).map_err(|error| bad(&error))?,
             "OVERSPILL_SIMULATE" => probe::simulate(Simulated::parse(value).unwrap_or_default()),
-            "OVERSPILL_RUN_DIR" => config.stats_file = Some(Path::new(value).join(format!("stats.{pid}"))),
+            "OVERSPILL_RUN_DIR" => {
+                config.stats_file = Some(Path::new(value).join(format!("stats.{pid}")));
+                config.job_file = Some(Path::new(value).join(job::FILE_NAME));
+            }
             _ => {}
         }
     }
@@ -87,6 +91,7 @@ mod tests {
         let swap: Vec<_> = config.swap.iter().map(ToString::to_string).collect();
         assert_eq!(swap, ["/a:1073741824", "/b"]);
         assert_eq!(config.stats_file.unwrap().to_str(), Some("/run/x/stats.42"));
+        assert_eq!(config.job_file.unwrap().to_str(), Some("/run/x/job"));
         let none = parse(&[("OVERSPILL_NO_SWAP", "1"), ("OVERSPILL_MEMORY", "1G"), ("OVERSPILL_SWAP", "/a")]);
         assert!(none.unwrap().unwrap().swap.is_empty());
     }

@@ -65,14 +65,20 @@ fn managed<R>(call: impl FnOnce(&'static Pool) -> Result<R, Errno>) -> Result<R,
     with(call).unwrap_or(Err(Errno::NOMEM))
 }
 
-/// Maps `len` bytes of zeros, at `at` in place of what is there, or anywhere in the window.
-pub fn mmap(at: Option<usize>, len: usize, prot: i32, noreplace: bool, locked: bool) -> Result<usize, Errno> {
-    managed(|pool| pool.mmap(at, len, Prot(prot as u32), MapFlags { noreplace, locked }))
+/// mmap(2) of private anonymous memory in the window; `flags` are mmap's, and without a fixed address `at` is a hint.
+pub fn mmap(at: usize, len: usize, prot: i32, flags: i32) -> Result<usize, Errno> {
+    let flags = MapFlags {
+        hint: flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) == 0,
+        noreplace: flags & libc::MAP_FIXED_NOREPLACE != 0,
+        locked: flags & libc::MAP_LOCKED != 0,
+    };
+    managed(|pool| pool.mmap(Some(at), len, Prot(prot as u32), flags))
 }
 
-/// Forgets the pages of a range over which a mapping of another kind is about to be put.
-pub fn surrender(range: Range<usize>) -> Result<(), Errno> {
-    managed(|pool| pool.surrender(range))
+/// Forgets the pages of a range over which a mapping of another kind is about to be put; with `noreplace` there must be
+/// none.
+pub fn surrender(range: Range<usize>, noreplace: bool) -> Result<(), Errno> {
+    managed(|pool| pool.surrender(range, noreplace))
 }
 
 /// munmap(2) inside the window.

@@ -1,0 +1,320 @@
+//! The control socket of a run: how other commands reach a job while it runs.
+//!
+//! [`Control`] listens for as long as the job runs, on threads of its own, so that waiting for the program and passing
+//! signals on are not disturbed. Each connection is one request and one reply ([`protocol`]), answered by the [`job`];
+//! [`place`] says where the socket lies. [`find`] and [`ask`] are the other end, for commands.
+//!
+//! Only the user of the job and root are listened to. Lines have a longest length, connections a longest time, and there
+//! are only so many at once, so that nobody can keep the socket from others by mistake.
+
+pub mod job;
+pub mod place;
+pub mod protocol;
+
+use crate::failure::Failure;
+use job::Job;
+use place::{Directory, Variables, default_directory};
+use protocol::{Answer, Call, REPLY_MAX, REQUEST_MAX, Reply, Request, VERSION};
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest time for one connection, request and reply together: both are a few lines between processes of one machine.
+const CONNECTION_TIME: Duration = Duration::from_secs(2);
+/// Most connections at once; more are closed unanswered. Each has a thread.
+const CONNECTIONS_MAX: usize = 16;
+/// Stack of a connection's thread: requests are nested 128 deep at most (serde_json).
+const STACK_BYTES: usize = 256 << 10;
+/// Pause when connections cannot be accepted, as without a free descriptor.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Longest wait of a command for the reply: longer than the other side gives itself.
+const REPLY_TIME: Duration = Duration::from_secs(5);
+
+/// The socket of this process's job; gone when dropped.
+#[derive(Debug)]
+pub struct Control {
+    directory: Directory,
+    /// Whether the directory is overspill's own, to be removed when it is empty.
+    own_directory: bool,
+}
+
+impl Control {
+    /// Listens for requests to `job`, in the first directory that can be used.
+    pub fn open(job: Job, variables: &Variables) -> Result<Control, Failure> {
+        let user = rustix::process::geteuid().as_raw();
+        let mut refusal = String::new();
+        for path in variables.directories(user) {
+            match Directory::listen(&path, user, std::process::id()) {
+                Ok((directory, listener)) => {
+                    let job = Arc::new(job);
+                    spawn("control", move || serve(&listener, &job))
+                        .map_err(|error| Failure::own(format!("cannot start a thread: {error}")))?;
+                    return Ok(Control { directory, own_directory: variables.own.is_none() });
+                }
+                Err(error) => refusal = format!("'{}' cannot be used for its socket ({error})", path.display()),
+            }
+        }
+        Err(Failure::own(format!("{refusal}: set OVERSPILL_RUNTIME_DIR to a directory of your own")))
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.directory.remove(std::process::id());
+        if self.own_directory {
+            self.directory.remove_if_empty();
+        }
+    }
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(body).map(drop)
+}
+
+fn serve(listener: &UnixListener, job: &Arc<Job>) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            thread::sleep(PAUSE);
+            continue;
+        };
+        if connections.load(Relaxed) >= CONNECTIONS_MAX {
+            continue;
+        }
+        connections.fetch_add(1, Relaxed);
+        let (job, counted) = (job.clone(), connections.clone());
+        let started = spawn("connection", move || {
+            // Whoever is at the other end may have gone: nothing to be done about that.
+            let _ = converse(stream, &job);
+            counted.fetch_sub(1, Relaxed);
+        });
+        if started.is_err() {
+            connections.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+/// One request and its reply.
+fn converse(mut stream: UnixStream, job: &Job) -> io::Result<()> {
+    let deadline = Instant::now() + CONNECTION_TIME;
+    let user = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+    let reply = if !user.is_root() && user != rustix::process::geteuid() {
+        Reply::Refused("this job belongs to another user: run the command as that user or as root".to_owned())
+    } else {
+        match read_line(&mut stream, REQUEST_MAX, deadline) {
+            Ok(line) => protocol::parse(&line).map_or_else(Reply::Refused, |call| job.answer(&call)),
+            Err(error) => Reply::Refused(format!("this is no request to overspill: {error}")),
+        }
+    };
+    stream.set_write_timeout(Some(CONNECTION_TIME))?;
+    stream.write_all(&protocol::line(&Answer { version: VERSION, reply }))
+}
+
+/// Reads up to the end of a line, which is left out.
+fn read_line(stream: &mut UnixStream, longest: usize, deadline: Instant) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(ErrorKind::TimedOut, "it did not come in time"));
+        }
+        stream.set_read_timeout(Some(left))?;
+        let count = match stream.read(&mut part) {
+            Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "it has no end")),
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
+            Err(error) => return Err(error),
+        };
+        line.extend_from_slice(&part[..count]);
+        if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+            line.truncate(end);
+            return Ok(line);
+        }
+        if line.len() >= longest {
+            return Err(io::Error::new(ErrorKind::InvalidData, "it is too long"));
+        }
+    }
+}
+
+/// A job that was found.
+#[derive(Debug)]
+pub struct Found {
+    directory: Directory,
+    /// The process of its `overspill run`.
+    launcher: u32,
+    /// The process that the user named.
+    pid: u32,
+}
+
+/// Finds the job that process `pid` is of, or runs.
+pub fn find(pid: u32) -> Result<Found, Failure> {
+    let user = rustix::process::geteuid().as_raw();
+    let owner = fs::metadata(format!("/proc/{pid}")).ok().map(|process| process.uid());
+    // 1. Where the job's own variables say, if they can be read; then where ours say.
+    let theirs = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let theirs = Variables::read(|name| variable(&theirs, name));
+    let ours = Variables::read(|name| std::env::var_os(name));
+    let mut paths = Vec::new();
+    for user in owner.into_iter().chain([user]) {
+        for path in theirs.directories(user).into_iter().chain(ours.directories(user)) {
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        for path in [default_directory(user), format!("/run/user/{user}/overspill").into()] {
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+    }
+    let owners: Vec<_> = owner.into_iter().chain([user]).collect();
+    let mut denied = false;
+    let mut stale = false;
+    let directories: Vec<_> = paths
+        .iter()
+        .filter_map(|path| {
+            let opened = Directory::open(path, &owners);
+            denied |= opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+            opened.ok()
+        })
+        .collect();
+    // 2. A process with a socket is an `overspill run`; any other is looked for in all jobs.
+    for directory in directories {
+        let mut launchers = directory.sockets();
+        launchers.sort_by_key(|launcher| *launcher != pid);
+        for launcher in launchers {
+            match exchange(&directory, launcher, pid, Request::Budget) {
+                Ok(Reply::NotMine) => {}
+                Ok(_) => return Ok(Found { directory, launcher, pid }),
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    // Its process was killed: nobody listens there any more.
+                    directory.remove(launcher);
+                    stale |= launcher == pid;
+                }
+                Err(error) if launcher == pid => return Err(cannot_reach(pid, &error)),
+                Err(error) => denied |= error.kind() == ErrorKind::PermissionDenied,
+            }
+        }
+    }
+    // 3. Why not.
+    Err(Failure::failed(match owner {
+        _ if stale => format!("the job of process {pid} has ended; its socket, which it left behind, is removed now"),
+        None => format!("there is no process {pid}: give that of `overspill run`, or one of its job"),
+        Some(owner) if denied || owner != user && user != 0 => {
+            format!(
+                "process {pid} belongs to user {owner}, whose jobs you may not change: run this as that user or as root"
+            )
+        }
+        Some(_) => format!(
+            "process {pid} is not of a job of `overspill run`, or its control socket is elsewhere: \
+             set OVERSPILL_RUNTIME_DIR as it was when the job was started"
+        ),
+    }))
+}
+
+/// Sends a request to a job.
+pub fn ask(found: &Found, request: Request) -> Result<Reply, Failure> {
+    exchange(&found.directory, found.launcher, found.pid, request).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            Failure::failed(format!("the job of process {} has ended meanwhile", found.pid))
+        }
+        _ => cannot_reach(found.launcher, &error),
+    })
+}
+
+fn cannot_reach(pid: u32, error: &io::Error) -> Failure {
+    Failure::failed(match error.kind() {
+        ErrorKind::PermissionDenied => {
+            format!("the job of process {pid} is not yours to change: run this as its user or as root")
+        }
+        _ => format!("the job of process {pid} does not answer ({error}): it may be stopped, then continue it"),
+    })
+}
+
+fn exchange(directory: &Directory, launcher: u32, pid: u32, request: Request) -> io::Result<Reply> {
+    let mut stream = directory.connect(launcher)?;
+    stream.set_write_timeout(Some(REPLY_TIME))?;
+    stream.write_all(&protocol::line(&Call { version: VERSION, pid, request }))?;
+    let line = read_line(&mut stream, REPLY_MAX, Instant::now() + REPLY_TIME)?;
+    let answer: Answer = serde_json::from_slice(&line)?;
+    Ok(answer.reply)
+}
+
+/// A variable in the form of /proc/PID/environ.
+fn variable(environment: &[u8], name: &str) -> Option<OsString> {
+    let mut variables = environment.split(|byte| *byte == 0);
+    variables.find_map(|variable| {
+        let value = variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+        Some(OsString::from_vec(value.to_vec()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overspill::base::Bytes;
+
+    /// A job in a directory of its own.
+    fn open(name: &str) -> (Control, std::path::PathBuf) {
+        let dir = std::env::temp_dir().join(format!("overspill-control-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir(&dir).unwrap();
+        let job = Job::create(&dir, Bytes(64 << 20)).unwrap();
+        let variables = Variables { own: Some(dir.join("sockets").into()), xdg: None };
+        (Control::open(job, &variables).unwrap(), dir)
+    }
+
+    fn said(control: &Control, bytes: &[u8]) -> String {
+        let mut stream = control.directory.connect(std::process::id()).unwrap();
+        // What is too long may be refused before all of it was sent.
+        let _ = stream.write_all(bytes);
+        let line = read_line(&mut stream, REPLY_MAX, Instant::now() + REPLY_TIME).unwrap();
+        String::from_utf8(line).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_answered_and_garbage_refused() {
+        let (control, dir) = open("answers");
+        let pid = std::process::id();
+        let request = Request::Set { memory_bytes: 16 << 20 };
+        let reply = exchange(&control.directory, pid, pid, request).unwrap();
+        assert!(matches!(reply, Reply::Budget(budget) if budget.before_bytes == 64 << 20));
+        for garbage in [&b"hello\n"[..], b"\n", b"\0\xff\n", b"{}\n", b"[[[[\n", b"{\"version\":9}\n"] {
+            assert!(said(&control, garbage).contains("\"refused\""), "{garbage:?}");
+        }
+        assert!(said(&control, &vec![b'x'; REQUEST_MAX + 1]).contains("too long"));
+        assert!(matches!(exchange(&control.directory, pid, pid, Request::Budget).unwrap(), Reply::Budget(_)));
+        drop(control);
+        assert_eq!(fs::read_dir(dir.join("sockets")).unwrap().count(), 0, "the socket is gone");
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn whoever_says_nothing_keeps_nobody_from_being_answered() {
+        let (control, dir) = open("silence");
+        let pid = std::process::id();
+        let silent: Vec<_> = (0..CONNECTIONS_MAX - 1).map(|_| control.directory.connect(pid).unwrap()).collect();
+        assert!(matches!(exchange(&control.directory, pid, pid, Request::Budget).unwrap(), Reply::Budget(_)));
+        for mut stream in silent {
+            let line = read_line(&mut stream, REPLY_MAX, Instant::now() + 3 * REPLY_TIME).unwrap();
+            assert!(String::from_utf8(line).unwrap().contains("did not come in time"));
+        }
+        drop(control);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn variables_are_found_in_an_environment() {
+        let environment = b"A=1\0XDG_RUNTIME_DIR_X=no\0XDG_RUNTIME_DIR=/run/user/7\0";
+        assert_eq!(variable(environment, "XDG_RUNTIME_DIR"), Some("/run/user/7".into()));
+        assert_eq!(variable(environment, "B"), None);
+    }
+}

@@ -1,0 +1,244 @@
+//! A running job as its control socket answers for it: the table that its processes look at, and their statistics.
+//!
+//! Lock: one, over the budget in force, so that two requests at once come one after the other.
+
+use super::protocol::{Budget, Call, Process, Reply, Request};
+use crate::memory::{Limits, mem_total};
+use overspill::base::Bytes;
+use overspill::config::Config;
+use overspill::job::JobTable;
+use overspill::stats::{Counter, Snapshot};
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Most processes that a reply names one by one: the use of a tree is mostly that of a few.
+pub const LISTED_MAX: usize = 200;
+
+/// A running job.
+#[derive(Debug)]
+pub struct Job {
+    pid: u32,
+    run_dir: PathBuf,
+    table: JobTable,
+    memory: Mutex<Bytes>,
+}
+
+impl Job {
+    /// The job of this process, whose statistics are in `run_dir`, with a budget of `memory`. Before it is started.
+    pub fn create(run_dir: &Path, memory: Bytes) -> io::Result<Job> {
+        let path = run_dir.join(overspill::job::FILE_NAME);
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        let table = JobTable::create(file.as_fd())?;
+        Ok(Job { pid: std::process::id(), run_dir: run_dir.into(), table, memory: Mutex::new(memory) })
+    }
+
+    /// Does what is asked for.
+    pub fn answer(&self, call: &Call) -> Reply {
+        if call.pid != self.pid && !(self.file(call.pid).exists() && lives(call.pid)) {
+            return Reply::NotMine;
+        }
+        match call.request {
+            Request::Budget => Reply::Budget(self.budget(None)),
+            Request::Set { memory_bytes } => match check(Bytes(memory_bytes), mem_total()) {
+                Ok(()) => Reply::Budget(self.set(Bytes(memory_bytes))),
+                Err(sentence) => Reply::Refused(sentence),
+            },
+        }
+    }
+
+    fn set(&self, memory: Bytes) -> Budget {
+        let before = {
+            let mut now = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            self.table.ask_budget(memory);
+            std::mem::replace(&mut *now, memory)
+        };
+        let warning = Limits::read().cgroup.filter(|cgroup| memory > *cgroup).map(|cgroup| {
+            format!("the budget of {memory} is above the memory cgroup's limit of {cgroup}, which may kill the program")
+        });
+        Budget { warning, ..self.budget(Some(before)) }
+    }
+
+    fn budget(&self, before: Option<Bytes>) -> Budget {
+        let memory = *self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let request = self.table.budget().number;
+        let mut budget =
+            Budget { before_bytes: before.unwrap_or(memory).0, memory_bytes: memory.0, ..Budget::default() };
+        for (pid, process) in self.processes() {
+            let answered = process.answered == request;
+            // A process that has begun to run another, unmanaged program leaves its file behind.
+            if !answered && !self.is_managed(pid) {
+                continue;
+            }
+            let [limit, used] = [Counter::LimitBytes, Counter::ChargedBytes].map(|counter| process.get(counter));
+            budget.processes += 1;
+            budget.answered += u64::from(answered);
+            budget.reached += u64::from(answered && limit <= process.target.0 && used <= limit);
+            budget.stuck += u64::from(answered && process.stuck);
+            budget.used_bytes += used;
+            budget.largest.push(Process {
+                pid,
+                name: process.name,
+                target_bytes: process.target.0,
+                limit_bytes: limit,
+                used_bytes: used,
+            });
+        }
+        budget.largest.sort_by_key(|process| std::cmp::Reverse(process.used_bytes));
+        budget.largest.truncate(LISTED_MAX);
+        budget
+    }
+
+    fn file(&self, pid: u32) -> PathBuf {
+        self.run_dir.join(format!("stats.{pid}"))
+    }
+
+    /// The living processes that keep statistics.
+    fn processes(&self) -> impl Iterator<Item = (u32, Snapshot)> {
+        let entries = fs::read_dir(&self.run_dir).into_iter().flatten().flatten();
+        let pid = |entry: &fs::DirEntry| entry.file_name().to_str()?.strip_prefix("stats.")?.parse().ok();
+        let pids = entries.filter_map(move |entry| pid(&entry)).filter(|pid| lives(*pid));
+        pids.filter_map(|pid| Some((pid, Snapshot::from_bytes(&fs::read(self.file(pid)).ok()?)?)))
+    }
+
+    /// Whether a process has its statistics mapped, as far as can be known.
+    fn is_managed(&self, pid: u32) -> bool {
+        let (maps, file) = (fs::read_to_string(format!("/proc/{pid}/maps")), self.file(pid));
+        maps.map_or(true, |maps| file.to_str().is_none_or(|file| maps.contains(file)))
+    }
+}
+
+/// Whether a budget makes sense on a machine with so much memory.
+pub fn check(memory: Bytes, total: Option<Bytes>) -> Result<(), String> {
+    if memory < Config::MEMORY_MIN {
+        return Err(format!("the smallest possible budget is {}", Config::MEMORY_MIN));
+    }
+    match total {
+        Some(total) if memory > total => {
+            Err(format!("a budget of {memory} is more than the {total} of RAM that this machine has: give less"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a process is there and has not ended: one that nobody has waited for has.
+fn lives(pid: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // PID (NAME) STATE ...; the name may hold anything.
+    let state = status.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::protocol::VERSION;
+    use overspill::stats::Stats;
+
+    struct Room(PathBuf);
+
+    impl Room {
+        fn new(name: &str) -> Room {
+            let dir = std::env::temp_dir().join(format!("overspill-job-{}-{name}", std::process::id()));
+            fs::create_dir_all(&dir).unwrap();
+            Room(dir)
+        }
+
+        fn keep(&self, pid: u32) -> Stats {
+            let path = self.0.join(format!("stats.{pid}"));
+            let file = fs::OpenOptions::new().create_new(true).read(true).write(true).open(path).unwrap();
+            Stats::in_file(file.as_fd()).unwrap()
+        }
+    }
+
+    impl Drop for Room {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn ask(job: &Job, pid: u32, request: Request) -> Reply {
+        job.answer(&Call { version: VERSION, pid, request })
+    }
+
+    fn budget(reply: Reply) -> Budget {
+        let Reply::Budget(budget) = reply else { panic!("{reply:?}") };
+        budget
+    }
+
+    #[test]
+    fn a_job_answers_for_its_own_processes() {
+        let room = Room::new("own");
+        let job = Job::create(&room.0, Bytes(64 << 20)).unwrap();
+        // Process 1 lives. Its number is beyond doubt not ours.
+        assert_eq!(ask(&job, 1, Request::Budget), Reply::NotMine);
+        assert_eq!(budget(ask(&job, std::process::id(), Request::Budget)).processes, 0);
+        let stats = room.keep(std::process::id());
+        stats.set_name("prog");
+        let now = budget(ask(&job, std::process::id(), Request::Budget));
+        assert_eq!((now.processes, now.answered, now.largest[0].name.as_str()), (1, 1, "prog"));
+        assert_eq!((now.before_bytes, now.memory_bytes), (64 << 20, 64 << 20));
+    }
+
+    #[test]
+    fn a_budget_is_reached_when_every_process_says_so() {
+        let room = Room::new("reached");
+        let job = Job::create(&room.0, Bytes(64 << 20)).unwrap();
+        let stats = room.keep(std::process::id());
+        let gauges = |target: u64, limit: u64, used: u64| {
+            stats.set_target(Bytes(target << 20));
+            stats.set(Counter::LimitBytes, limit << 20);
+            stats.set(Counter::ChargedBytes, used << 20);
+        };
+        gauges(64, 64, 60);
+        let asked = budget(ask(&job, std::process::id(), Request::Set { memory_bytes: 16 << 20 }));
+        assert_eq!((asked.before_bytes >> 20, asked.memory_bytes >> 20), (64, 16));
+        // It has not answered; but the file is mapped, so it is expected to.
+        assert_eq!((asked.processes, asked.answered, asked.reached), (1, 0, 0));
+        stats.set_answered(1);
+        gauges(16, 40, 39);
+        stats.set_stuck(true);
+        let now = budget(ask(&job, std::process::id(), Request::Budget));
+        assert_eq!((now.answered, now.reached, now.stuck, now.used_bytes >> 20), (1, 0, 1, 39));
+        assert!(!now.is_reached());
+        gauges(16, 16, 15);
+        stats.set_stuck(false);
+        let now = budget(ask(&job, std::process::id(), Request::Budget));
+        assert!(now.is_reached() && now.stuck == 0, "{now:?}");
+    }
+
+    #[test]
+    fn processes_that_ended_or_run_something_else_do_not_count() {
+        let room = Room::new("gone");
+        let job = Job::create(&room.0, Bytes(64 << 20)).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        room.keep(child.id());
+        assert_eq!(budget(ask(&job, child.id(), Request::Budget)).processes, 1, "nothing was asked for yet");
+        let asked = budget(ask(&job, child.id(), Request::Set { memory_bytes: 16 << 20 }));
+        assert_eq!(asked.processes, 0, "it has not mapped the file");
+        child.kill().unwrap();
+        while lives(child.id()) {
+            std::thread::yield_now();
+        }
+        assert_eq!(ask(&job, child.id(), Request::Budget), Reply::NotMine, "nobody has waited for it");
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn budgets_that_make_no_sense_are_refused() {
+        let total = Some(Bytes(1 << 30));
+        assert_eq!(check(Bytes(4 << 20), total), Ok(()));
+        assert!(check(Bytes((4 << 20) - 1), total).unwrap_err().contains("smallest possible budget is 4 MiB"));
+        assert!(check(Bytes(2 << 30), total).unwrap_err().contains("more than the 1 GiB of RAM"));
+        assert_eq!(check(Bytes(1 << 50), None), Ok(()));
+        let room = Room::new("sense");
+        let job = Job::create(&room.0, Bytes(64 << 20)).unwrap();
+        for memory_bytes in [0, 4095, u64::MAX] {
+            let reply = ask(&job, std::process::id(), Request::Set { memory_bytes });
+            assert!(matches!(reply, Reply::Refused(_)), "{reply:?}");
+        }
+        assert_eq!(job.table.budget().number, 0);
+    }
+}

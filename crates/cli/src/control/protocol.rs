@@ -1,0 +1,217 @@
+//! What is said over the control socket: one line of JSON each way, then the connection is closed.
+//!
+//! ```text
+//! {"version":1,"pid":384,"request":{"set":{"memory_bytes":100663296}}}
+//! {"version":1,"reply":{"budget":{"before_bytes":268435456,"memory_bytes":100663296,...}}}
+//! ```
+//!
+//! A new command is a variant of [`Request`], with a variant of [`Reply`] where none fits. [`VERSION`] changes when what
+//! is there already changes its meaning. Fields that are not known are passed over, so that fields can be added.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the protocol. Both sides say theirs.
+pub const VERSION: u32 = 1;
+/// Longest request in bytes, the end of the line included: a command and its few arguments, with a path among them.
+pub const REQUEST_MAX: usize = 8 << 10;
+/// Longest reply in bytes.
+pub const REPLY_MAX: usize = 1 << 20;
+
+/// A request as it is sent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Call {
+    /// [`VERSION`] of the sender.
+    pub version: u32,
+    /// The process that is meant: that of `overspill run`, or any of its job.
+    pub pid: u32,
+    /// What is wanted.
+    pub request: Request,
+}
+
+/// What can be asked of a running job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Change its budget. Answered at once, by [`Reply::Budget`].
+    Set {
+        /// The new budget.
+        memory_bytes: u64,
+    },
+    /// Tell its budget, and how far each process is with it.
+    Budget,
+}
+
+/// An answer as it is sent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Answer {
+    /// [`VERSION`] of the sender.
+    pub version: u32,
+    /// What became of the request.
+    pub reply: Reply,
+}
+
+/// What became of a request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// How the job stands to its budget.
+    Budget(Budget),
+    /// The process that is meant is not of this job.
+    NotMine,
+    /// The request makes no sense here; the sentence says why.
+    Refused(String),
+}
+
+/// How a job stands to its budget.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Budget {
+    /// Budget before the request; the same as now, where it changed nothing.
+    pub before_bytes: u64,
+    /// Budget of each process now, of those that a fork made a share of it.
+    pub memory_bytes: u64,
+    /// What is to be said about it, though it was done.
+    pub warning: Option<String>,
+    /// Living processes with managed memory.
+    pub processes: u64,
+    /// How many of them know the budget.
+    pub answered: u64,
+    /// How many of them use no more than it allows.
+    pub reached: u64,
+    /// How many of them found nothing more that could be taken out of memory.
+    pub stuck: u64,
+    /// What all of them use.
+    pub used_bytes: u64,
+    /// Those that use most, one by one; no more than a reply has room for.
+    pub largest: Vec<Process>,
+}
+
+impl Budget {
+    /// Whether no process uses more than the budget allows.
+    pub fn is_reached(&self) -> bool {
+        self.reached == self.processes
+    }
+}
+
+/// One process.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// The name of its program.
+    pub name: String,
+    /// What it may use of the budget: less than all if forks share it.
+    pub target_bytes: u64,
+    /// What it may use for the moment, on the way there.
+    pub limit_bytes: u64,
+    /// What it uses.
+    pub used_bytes: u64,
+}
+
+/// Reads a request; if it makes no sense, a sentence says why.
+pub fn parse(line: &[u8]) -> Result<Call, String> {
+    // The version first: what another one means by the rest is not known.
+    #[derive(Deserialize)]
+    struct Head {
+        version: u32,
+    }
+    let broken = |error: serde_json::Error| format!("this is no request to overspill: {error}");
+    let head: Head = serde_json::from_slice(line).map_err(broken)?;
+    if head.version != VERSION {
+        return Err(format!(
+            "this job's overspill speaks version {VERSION} of the protocol and the command version {}: use the same \
+             overspill for both",
+            head.version
+        ));
+    }
+    serde_json::from_slice(line).map_err(broken)
+}
+
+/// A message as a line.
+pub fn line(message: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(message).expect("messages are numbers and text");
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn requests() -> impl Strategy<Value = Request> {
+        prop_oneof![Just(Request::Budget), any::<u64>().prop_map(|memory_bytes| Request::Set { memory_bytes })]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_what_is_read(pid in any::<u32>(), request in requests()) {
+            let call = Call { version: VERSION, pid, request };
+            let sent = line(&call);
+            prop_assert!(sent.len() <= REQUEST_MAX && sent.iter().filter(|byte| **byte == b'\n').count() == 1);
+            prop_assert_eq!(parse(&sent), Ok(call));
+        }
+
+        #[test]
+        fn garbage_is_refused_with_a_sentence(bytes in prop::collection::vec(any::<u8>(), 0..256)) {
+            // A line of random bytes is a request with a probability of nothing.
+            prop_assert!(parse(&bytes).unwrap_err().starts_with("this is no request"));
+        }
+
+        /// Bytes changed, left out, put in, cut off: a request or a sentence, and a request only if it says so.
+        #[test]
+        fn damaged_requests_are_read_or_refused(
+            pid in any::<u32>(),
+            request in requests(),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), 0..4, any::<u8>()), 1..6),
+        ) {
+            let mut sent = line(&Call { version: VERSION, pid, request });
+            for (at, kind, byte) in damage {
+                let at = at.index(sent.len().max(1));
+                match kind {
+                    _ if sent.is_empty() => {}
+                    0 => sent[at] = byte,
+                    1 => drop(sent.remove(at)),
+                    2 => sent.insert(at, byte),
+                    _ => sent.truncate(at),
+                }
+            }
+            match parse(&sent) {
+                Ok(call) => prop_assert_eq!(parse(&line(&call)), Ok(call)),
+                Err(sentence) => prop_assert!(!sentence.is_empty() && !sentence.contains('\n'), "{}", sentence),
+            }
+        }
+
+        #[test]
+        fn values_of_any_shape_are_refused(
+            text in "[\\[\\]{}\",:0-9a-z .-]{0,64}",
+            depth in 0..5_000_usize,
+        ) {
+            let _ = parse(text.as_bytes());
+            prop_assert!(parse("[".repeat(depth).as_bytes()).is_err());
+            let nested = format!("{{\"version\":1,\"pid\":1,\"request\":{}", "{\"set\":".repeat(depth));
+            prop_assert!(parse(nested.as_bytes()).is_err());
+        }
+    }
+
+    #[test]
+    fn versions_and_commands_of_others_are_named() {
+        let refused = |text: &str| parse(text.as_bytes()).unwrap_err();
+        assert!(
+            refused(r#"{"version":2,"anything":[]}"#).contains("version 1 of the protocol and the command version 2")
+        );
+        assert!(refused(r#"{"version":1,"pid":1,"request":"dance"}"#).contains("dance"));
+        assert!(refused(r#"{"version":1,"pid":-1,"request":"budget"}"#).contains("-1"));
+        assert!(refused(r#"{"version":1,"pid":1,"request":{"set":{}}}"#).contains("memory_bytes"));
+        // Fields that a later version adds do no harm.
+        let call = parse(br#"{"version":1,"pid":7,"request":{"set":{"memory_bytes":5,"new":0}},"more":{}}"#);
+        assert_eq!(call, Ok(Call { version: 1, pid: 7, request: Request::Set { memory_bytes: 5 } }));
+    }
+
+    #[test]
+    fn the_longest_reply_has_room() {
+        let process = Process { pid: u32::MAX, name: "\u{1}".repeat(32), ..Process::default() };
+        let process = Process { target_bytes: u64::MAX, limit_bytes: u64::MAX, used_bytes: u64::MAX, ..process };
+        let budget = Budget { largest: vec![process; super::super::job::LISTED_MAX], ..Budget::default() };
+        assert!(line(&Answer { version: VERSION, reply: Reply::Budget(budget) }).len() < REPLY_MAX / 2);
+    }
+}
