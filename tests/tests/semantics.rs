@@ -62,6 +62,7 @@ programs! {
     descriptors => "descriptors.c",
     direct => "direct.c",
     dlopen => "dlopen.c",
+    dumps => "dumps.c",
     fork_evicted => "fork_evicted.c",
     heap => "heap.c",
     heap_cpp => "heap_cpp.cc",
@@ -71,6 +72,7 @@ programs! {
     mixed => "mixed.c",
     mremap => "mremap.c",
     protect => "protect.c",
+    random_maps => "random_maps.c",
     signals => "signals.c",
     spawn => "spawn.c",
     stdio => "stdio.c",
@@ -82,6 +84,7 @@ programs! {
 
 signal_programs! {
     advise => "advise.c",
+    dumps => "dumps.c",
     fork_evicted => "fork_evicted.c",
     heap => "heap.c",
     heap_cpp => "heap_cpp.cc",
@@ -89,5 +92,6 @@ signal_programs! {
     mixed => "mixed.c",
     mremap => "mremap.c",
     protect => "protect.c",
+    random_maps => "random_maps.c",
     unmap => "unmap.c",
 }

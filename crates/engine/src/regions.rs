@@ -43,12 +43,29 @@ pub struct RegionMap {
     regions: BTreeMap<usize, (usize, Region)>,
     gaps: BTreeMap<usize, usize>,
     mapped: usize,
+    window: Range<usize>,
+    /// Pages from here on are left out of core dumps.
+    dump_end: usize,
 }
+
+/// Part of the window that has to enter or leave what a core dump holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DumpChange {
+    /// Its pages.
+    pub pages: Range<usize>,
+    /// Whether they are to be dumped.
+    pub dumped: bool,
+}
+
+/// The end of what a core dump holds moves in steps of this many pages, 1 GiB: hardly ever, and a dump passes over a
+/// step without content in 0.1 s.
+const DUMP_STEP: usize = 1 << 18;
 
 impl RegionMap {
     /// All of `pages` free.
     pub fn new(pages: Range<usize>) -> RegionMap {
-        RegionMap { regions: BTreeMap::new(), gaps: BTreeMap::from([(pages.start, pages.end)]), mapped: 0 }
+        let gaps = BTreeMap::from([(pages.start, pages.end)]);
+        RegionMap { regions: BTreeMap::new(), gaps, mapped: 0, dump_end: pages.end, window: pages }
     }
 
     /// Number of mapped pages.
@@ -78,9 +95,21 @@ impl RegionMap {
         })
     }
 
+    /// The pages of `pages` up to the first that is not mapped.
+    pub fn mapped_start(&self, pages: Range<usize>) -> Range<usize> {
+        let mut end = pages.start;
+        for (part, _) in self.overlapping(pages.clone()) {
+            if part.start != end {
+                break;
+            }
+            end = part.end;
+        }
+        pages.start..end
+    }
+
     /// Whether every page of `pages` is mapped.
     pub fn covers(&self, pages: Range<usize>) -> bool {
-        self.overlapping(pages.clone()).map(|(part, _)| part.len()).sum::<usize>() == pages.len()
+        self.mapped_start(pages.clone()) == pages
     }
 
     /// All regions.
@@ -172,6 +201,21 @@ impl RegionMap {
         }
     }
 
+    /// What is to be changed so that core dumps end not far behind the last region; noted as done.
+    ///
+    /// The kernel dumps all of a mapping in which there ever was a page, as a hole where there is none: it would go
+    /// through the whole window, which takes minutes and makes a file of its size.
+    pub fn limit_dump(&mut self) -> Option<DumpChange> {
+        let last = self.regions.last_key_value().map_or(self.window.start, |(_, &(end, _))| end);
+        let end = last.next_multiple_of(DUMP_STEP).min(self.window.end);
+        let before = self.dump_end;
+        if end <= before && before - end <= DUMP_STEP {
+            return None;
+        }
+        self.dump_end = end;
+        Some(DumpChange { pages: end.min(before)..end.max(before), dumped: end > before })
+    }
+
     /// Panics unless regions and gaps tile the window.
     #[cfg(test)]
     fn check(&self, window: Range<usize>) {
@@ -198,6 +242,29 @@ mod tests {
     use proptest::prelude::*;
 
     const WINDOW: Range<usize> = 16..96;
+
+    #[test]
+    fn core_dumps_end_behind_the_last_region() {
+        let window = 512..1000 * DUMP_STEP + 512;
+        let mut map = RegionMap::new(window.clone());
+        let change = |pages, dumped| Some(DumpChange { pages, dumped });
+        assert_eq!(map.limit_dump(), change(DUMP_STEP..window.end, false));
+        assert_eq!(map.limit_dump(), None);
+        map.insert(600..700, Region::managed(Prot::READ));
+        assert_eq!(map.limit_dump(), None);
+        // Up at once, so that nothing is missing; down by more than a step, so that it does not go to and fro.
+        map.insert(5 * DUMP_STEP..5 * DUMP_STEP + 1, Region::managed(Prot::READ));
+        assert_eq!(map.limit_dump(), change(DUMP_STEP..6 * DUMP_STEP, true));
+        map.insert(window.end - 1..window.end, Region::managed(Prot::READ));
+        assert_eq!(map.limit_dump(), change(6 * DUMP_STEP..window.end, true));
+        map.remove(window.end - 1..window.end);
+        assert_eq!(map.limit_dump(), change(6 * DUMP_STEP..window.end, false));
+        map.insert(4 * DUMP_STEP..4 * DUMP_STEP + 1, Region::managed(Prot::READ));
+        map.remove(5 * DUMP_STEP..5 * DUMP_STEP + 1);
+        assert_eq!(map.limit_dump(), None);
+        map.remove(512..window.end);
+        assert_eq!(map.limit_dump(), change(DUMP_STEP..6 * DUMP_STEP, false));
+    }
 
     proptest! {
         #[test]
@@ -227,6 +294,9 @@ mod tests {
                     }
                 }
                 map.check(WINDOW);
+                prop_assert_eq!(map.limit_dump(), None, "a window of less than two steps is dumped as a whole");
+                let mapped = model[pages.clone()].iter().take_while(|r| r.is_some()).count();
+                prop_assert_eq!(map.mapped_start(pages.clone()), pages.start..pages.start + mapped);
                 prop_assert_eq!(map.covers(pages.clone()), model[pages.clone()].iter().all(Option::is_some));
                 prop_assert_eq!(map.is_free(pages.clone()), model[pages.clone()].iter().all(Option::is_none));
                 let mut seen: Vec<Option<Region>> = vec![None; 96];

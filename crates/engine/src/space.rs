@@ -22,6 +22,8 @@ use std::ops::Range;
 /// Flags of [`crate::Pool::mmap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MapFlags {
+    /// The address is a wish: where it cannot be had, the pool chooses.
+    pub hint: bool,
     /// MAP_FIXED_NOREPLACE: fail rather than replace.
     pub noreplace: bool,
     /// MAP_LOCKED.
@@ -56,13 +58,38 @@ impl Engine {
         lock(&self.regions)
     }
 
-    fn publish_managed(&self, regions: &RegionMap) {
+    /// Where a new mapping of `count` pages goes: to the page of the hint, if there is room. Large ones begin on an extent,
+    /// so that their runs are dense; those of 32 MiB on a multiple of that, which allocators otherwise map, trim and map
+    /// again to get.
+    fn place(&self, regions: &RegionMap, count: usize, hint: Option<usize>) -> Option<Range<usize>> {
+        if let Some(hint) = hint.map(|address| address & !(PAGE_SIZE - 1))
+            && let Ok(wish) = self.pages(hint..hint.checked_add(count.checked_mul(PAGE_SIZE)?)?)
+            && regions.is_free(wish.clone())
+        {
+            return Some(wish);
+        }
+        let align = match count / EXTENT_PAGES {
+            0 => 1,
+            1..16 => EXTENT_PAGES,
+            _ => 16 * EXTENT_PAGES,
+        };
+        let first = regions.find_gap(count, align).or_else(|| regions.find_gap(count, 1))?;
+        Some(first..first + count)
+    }
+
+    /// After a change of what is mapped: the figures, and what a core dump holds.
+    fn settle_managed(&self, regions: &mut RegionMap) {
+        if let Some(change) = regions.limit_dump() {
+            let advice = if change.dumped { advice::DODUMP } else { advice::DONTDUMP };
+            // Refused at the limit of mappings: a longer dump, or one with less in it, and nothing else.
+            let _ = vm::advise(self.address_range(change.pages), advice);
+        }
         let bytes = (regions.mapped_pages() << PAGE_SHIFT) as u64;
         self.stats.set(Counter::ManagedBytes, bytes);
         self.stats.raise(Counter::ManagedPeakBytes, bytes);
     }
 
-    /// mmap of private anonymous memory; `at` is a MAP_FIXED address in the window.
+    /// mmap of private anonymous memory; `at` is an address in the window, of MAP_FIXED or of a hint.
     pub(crate) fn map(&self, at: Option<usize>, len: usize, prot: Prot, flags: MapFlags) -> Result<usize, Errno> {
         let count = len.div_ceil(PAGE_SIZE);
         if count == 0 {
@@ -70,7 +97,7 @@ impl Engine {
         }
         let mut regions = self.regions();
         let pages = match at {
-            Some(address) => {
+            Some(address) if !flags.hint => {
                 let pages = self.pages(address..address.checked_add(len).ok_or(Errno::NOMEM)?)?;
                 if flags.noreplace && !regions.is_free(pages.clone()) {
                     return Err(Errno::EXIST);
@@ -78,10 +105,7 @@ impl Engine {
                 self.clear_out(&mut regions, pages.clone())?;
                 pages
             }
-            None => {
-                let first = place(&regions, count).ok_or(Errno::NOMEM)?;
-                first..first + count
-            }
+            hint => self.place(&regions, count, hint).ok_or(Errno::NOMEM)?,
         };
         // MCL_FUTURE locks what there is room for: a program is not denied memory for having asked for too much once.
         let mut region = Region::managed(prot);
@@ -92,7 +116,7 @@ impl Engine {
         vm::protect(self.address_range(pages.clone()), prot)?;
         self.set_access(pages.clone(), prot.readable());
         regions.insert(pages.clone(), region);
-        self.publish_managed(&regions);
+        self.settle_managed(&mut regions);
         drop(regions);
         if region.pinned {
             self.set_pinned(pages.clone(), true);
@@ -111,17 +135,21 @@ impl Engine {
         let pages = self.pages(range)?;
         let mut regions = self.regions();
         let result = self.clear_out(&mut regions, pages);
-        self.publish_managed(&regions);
+        self.settle_managed(&mut regions);
         result
     }
 
-    /// The caller puts a mapping of the kernel's over a range: whatever was there is forgotten.
-    pub(crate) fn surrender(&self, range: Range<usize>) -> Result<(), Errno> {
+    /// The caller puts a mapping of the kernel's over a range: whatever was there is forgotten; or, with `noreplace`,
+    /// nothing may be there.
+    pub(crate) fn surrender(&self, range: Range<usize>, noreplace: bool) -> Result<(), Errno> {
         let pages = self.pages(range)?;
         let mut regions = self.regions();
+        if noreplace && !regions.is_free(pages.clone()) {
+            return Err(Errno::EXIST);
+        }
         self.clear_out(&mut regions, pages.clone())?;
         regions.insert(pages, Region { kind: Kind::Foreign, ..Region::managed(Prot::NONE) });
-        self.publish_managed(&regions);
+        self.settle_managed(&mut regions);
         Ok(())
     }
 
@@ -226,15 +254,17 @@ impl Engine {
         self.pages(range).is_ok_and(|pages| self.regions().covers(pages))
     }
 
-    /// mprotect.
+    /// mprotect. Where the range has a hole, what lies before it is changed all the same, as the kernel does it.
     pub(crate) fn protect(&self, range: Range<usize>, prot: Prot) -> Result<(), Errno> {
         if range.is_empty() {
             return Ok(());
         }
-        let pages = self.pages(range)?;
+        let wanted = self.pages(range)?;
         let mut regions = self.regions();
-        if !regions.covers(pages.clone()) {
-            return Err(Errno::NOMEM);
+        let pages = regions.mapped_start(wanted.clone());
+        let result = if pages == wanted { Ok(()) } else { Err(Errno::NOMEM) };
+        if pages.is_empty() {
+            return result;
         }
         let changes = |r: &Region| r.kind == Kind::Managed && r.prot.readable() != prot.readable();
         let changing: Vec<_> =
@@ -248,7 +278,7 @@ impl Engine {
             changing.iter().for_each(|part| self.set_access(part.clone(), true));
         }
         regions.update(pages, |region| region.prot = prot);
-        Ok(())
+        result
     }
 
     /// madvise.
@@ -312,13 +342,21 @@ impl Engine {
             return Err(Errno::INVAL);
         }
         let mut regions = self.regions();
-        // 1. One region, as the kernel wants one mapping.
-        let region = match regions.overlapping(old.clone()).next() {
-            Some((part, region)) if part == old && region.kind == Kind::Managed => region,
-            _ => return Err(Errno::FAULT),
-        };
-        // 2. Where to?
         let fixed = flags & remap::FIXED != 0;
+        // 1. Something is there. What stays where it is and does not grow may be many mappings, with holes between them.
+        let (part, region) = regions.overlapping(old.clone()).next().ok_or(Errno::FAULT)?;
+        if part.start != old.start {
+            return Err(Errno::FAULT);
+        }
+        if !fixed && !keep_old && count <= old.len() {
+            self.clear_out(&mut regions, old.start + count..old.end)?;
+            self.settle_managed(&mut regions);
+            return Ok(self.address(PageIndex(old.start)));
+        }
+        // 2. Otherwise one region, as the kernel wants one mapping. Where to?
+        if part != old || region.kind != Kind::Managed {
+            return Err(Errno::FAULT);
+        }
         let new = if fixed {
             let new = self.pages(new_at..new_at.checked_add(new_len).ok_or(Errno::INVAL)?)?;
             if new.start < old.end && old.start < new.end {
@@ -326,7 +364,7 @@ impl Engine {
             }
             self.clear_out(&mut regions, new.clone())?;
             new
-        } else if keep_old || count > old.len() {
+        } else {
             let tail = old.end..old.start + count;
             if !keep_old && tail.end <= self.words.len() && regions.is_free(tail.clone()) {
                 self.map_part(&mut regions, tail, region)?;
@@ -335,29 +373,24 @@ impl Engine {
             if !moves {
                 return Err(Errno::NOMEM);
             }
-            let first = place(&regions, count).ok_or(Errno::NOMEM)?;
-            first..first + count
-        } else {
-            // Shrinking in place.
-            if count < old.len() {
-                self.clear_out(&mut regions, old.start + count..old.end)?;
-                self.publish_managed(&regions);
-            }
-            return Ok(self.address(PageIndex(old.start)));
+            // With MREMAP_DONTUNMAP the address is a hint.
+            self.place(&regions, count, Some(new_at)).ok_or(Errno::NOMEM)?
         };
         // 3. Map there, move the pages, unmap here.
         self.map_part(&mut regions, new.clone(), region)?;
-        let common = old.len().min(count);
-        let moved = self.move_pages(old.start..old.start + common, new.start);
-        let registered = self.register_range(self.address_range(new.clone()));
+        let common = old.start..old.start + old.len().min(count);
+        if let Err(errno) = self.move_content(common, new.start) {
+            self.clear_out(&mut regions, new)?;
+            self.settle_managed(&mut regions);
+            return Err(errno);
+        }
         if region.pinned {
             self.set_pinned(new.clone(), true);
         }
         if !keep_old {
             self.clear_out(&mut regions, old)?;
         }
-        self.publish_managed(&regions);
-        moved.and(registered)?;
+        self.settle_managed(&mut regions);
         Ok(self.address(PageIndex(new.start)))
     }
 
@@ -365,12 +398,32 @@ impl Engine {
         vm::protect(self.address_range(pages.clone()), region.prot)?;
         self.set_access(pages.clone(), region.prot.readable());
         regions.insert(pages, region);
-        self.publish_managed(regions);
+        self.settle_managed(regions);
         Ok(())
     }
 
+    /// Moves the content of pages to `new..`, where nothing is. If that fails, everything is where it was.
+    fn move_content(&self, old: Range<usize>, new: usize) -> Result<(), Errno> {
+        let there = new..new + old.len();
+        let moved = self.move_pages(old.clone(), new);
+        if moved.is_err() {
+            // What came along lies between holes, and so do the places that it goes back to.
+            self.move_pages(there.clone(), old.start)?;
+            self.settle_moved(old)?;
+        }
+        self.settle_moved(there)?;
+        moved
+    }
+
+    /// Makes managed memory like any other of a range to which [`Engine::move_pages`] has moved pages.
+    fn settle_moved(&self, pages: Range<usize>) -> Result<(), Errno> {
+        let addresses = self.address_range(pages);
+        self.register_range(addresses.clone())?;
+        vm::advise(addresses, advice::NORMAL)
+    }
+
     /// Moves the content of pages to `new..`, where nothing is; stored copies change owner, resident pages move in
-    /// the page tables. The new range is registered by the caller afterwards.
+    /// the page tables. Ends at an error. The caller settles the new range afterwards.
     fn move_pages(&self, old: Range<usize>, new: usize) -> Result<(), Errno> {
         let shift = |page: usize| PageIndex(page - old.start + new);
         for (index, part) in split(old.clone()) {
@@ -413,38 +466,47 @@ impl Engine {
         Ok(())
     }
 
-    /// mlock and mlock2.
+    /// mlock and mlock2. Locks up to the first hole, as the kernel does; what may not be read is locked and cannot be
+    /// brought in.
     pub(crate) fn pin(&self, range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
         let end = range.end.next_multiple_of(PAGE_SIZE);
-        let pages = self.pages(range.start & !(PAGE_SIZE - 1)..end)?;
+        let wanted = self.pages(range.start & !(PAGE_SIZE - 1)..end)?;
         let mut regions = self.regions();
-        if !regions.covers(pages.clone()) {
-            return Err(Errno::NOMEM);
-        }
-        let fresh: Vec<_> = regions.overlapping(pages.clone()).filter(|(_, r)| !r.pinned).collect();
-        self.charge_pinned(fresh.iter().map(|(part, _)| part.len()).sum())?;
+        let pages = regions.mapped_start(wanted.clone());
+        let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
+        let (managed, foreign): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, r)| r.kind == Kind::Managed);
+        let fresh = || managed.iter().filter(|(_, region)| !region.pinned).map(|(part, _)| part.clone());
+        self.charge_pinned(fresh().map(|part| part.len()).sum())?;
         regions.update(pages.clone(), |region| region.pinned = true);
-        fresh.iter().for_each(|(part, _)| self.set_pinned(part.clone(), true));
-        let parts: Vec<_> = regions.overlapping(pages).collect();
+        fresh().for_each(|part| self.set_pinned(part, true));
         drop(regions);
-        if !on_fault {
-            parts.into_iter().for_each(|(part, region)| self.bring_in(part, region.prot));
+        let mut complete = pages == wanted;
+        for (part, _) in foreign {
+            complete &= vm::lock(self.address_range(part), on_fault).is_ok();
         }
-        Ok(())
+        if pages == wanted && !on_fault {
+            complete &= managed.iter().all(|(_, region)| region.prot.readable());
+            managed.into_iter().for_each(|(part, region)| self.bring_in(part, region.prot));
+        }
+        if complete { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
     /// munlock.
     pub(crate) fn unpin(&self, range: Range<usize>) -> Result<(), Errno> {
         let end = range.end.next_multiple_of(PAGE_SIZE);
-        let pages = self.pages(range.start & !(PAGE_SIZE - 1)..end)?;
+        let wanted = self.pages(range.start & !(PAGE_SIZE - 1)..end)?;
         let mut regions = self.regions();
-        if !regions.covers(pages.clone()) {
-            return Err(Errno::NOMEM);
-        }
+        let pages = regions.mapped_start(wanted.clone());
+        let result = if pages == wanted { Ok(()) } else { Err(Errno::NOMEM) };
         let pinned: Vec<_> = regions.overlapping(pages.clone()).filter(|(_, r)| r.pinned).collect();
-        pinned.into_iter().for_each(|(part, _)| self.set_pinned(part, false));
+        for (part, region) in pinned {
+            match region.kind {
+                Kind::Managed => self.set_pinned(part, false),
+                Kind::Foreign => vm::unlock(self.address_range(part))?,
+            }
+        }
         regions.update(pages, |region| region.pinned = false);
-        Ok(())
+        result
     }
 
     /// mlockall.
@@ -560,17 +622,6 @@ impl Engine {
     }
 }
 
-/// Where a new mapping of `count` pages goes. Large ones begin on an extent, so that their runs are dense; those of
-/// 32 MiB on a multiple of that, which allocators otherwise map, trim and map again to get.
-fn place(regions: &RegionMap, count: usize) -> Option<usize> {
-    let align = match count / EXTENT_PAGES {
-        0 => 1,
-        1..16 => EXTENT_PAGES,
-        _ => 16 * EXTENT_PAGES,
-    };
-    regions.find_gap(count, align).or_else(|| regions.find_gap(count, 1))
-}
-
 /// Moves what is resident of a range in the page tables. The kernel moves parts of one mapping of its own only, and
 /// may keep two of them where the map of regions has one (their pages have different histories): then by halves.
 fn remap_resident(old: Range<usize>, new: usize) -> Result<(), Errno> {
@@ -578,7 +629,10 @@ fn remap_resident(old: Range<usize>, new: usize) -> Result<(), Errno> {
         Err(Errno::FAULT) if old.len() > PAGE_SIZE => {
             let half = (old.len() / 2).next_multiple_of(PAGE_SIZE);
             remap_resident(old.start..old.start + half, new)?;
-            remap_resident(old.start + half..old.end, new + half)
+            remap_resident(old.start + half..old.end, new + half).inspect_err(|_| {
+                // All or nothing. The way back needs no mapping that is not there.
+                let _ = remap_resident(new..new + half, old.start);
+            })
         }
         result => result,
     }

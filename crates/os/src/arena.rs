@@ -24,6 +24,8 @@ impl Arena {
         let base = vm::reserve(len, ALIGN)?;
         vm::map_fixed(base..base + len, vm::Prot::READ_WRITE)?;
         vm::advise(base..base + len, libc::MADV_NOHUGEPAGE)?;
+        // In a core dump compressed pages say nothing to a debugger, and the swap cache lies at no address that it knows.
+        vm::advise(base..base + len, vm::advice::DONTDUMP)?;
         Ok(Arena { base, frames })
     }
 

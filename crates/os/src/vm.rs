@@ -14,6 +14,7 @@ use syscalls::{Sysno, raw_syscall};
 #[allow(missing_docs)]
 pub mod advice {
     pub const NORMAL: i32 = 0;
+    pub const RANDOM: i32 = 1;
     pub const WILLNEED: i32 = 3;
     pub const DONTNEED: i32 = 4;
     pub const FREE: i32 = 8;
@@ -83,7 +84,8 @@ pub fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
 }
 
 /// Maps `len` bytes of private zero memory for the engine's own use (page tables of the engine, not frames):
-/// readable, writable, NORESERVE, no huge pages, touched lazily, never unmapped.
+/// readable, writable, NORESERVE, no huge pages, touched lazily, never unmapped. Not part of core dumps, which a table
+/// over the whole window would make gigabytes long.
 pub fn map_metadata(len: usize) -> Result<usize, Errno> {
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
     let base = unsafe {
@@ -95,6 +97,7 @@ pub fn map_metadata(len: usize) -> Result<usize, Errno> {
         )?
     } as usize;
     advise(base..base + len, libc::MADV_NOHUGEPAGE)?;
+    advise(base..base + len, advice::DONTDUMP)?;
     Ok(base)
 }
 
@@ -129,6 +132,19 @@ pub fn advise(range: Range<usize>, advice: i32) -> Result<(), Errno> {
     // SAFETY: madvise reads no memory of ours; advices that drop content are applied to ranges the caller owns.
     let ret = unsafe { raw_syscall!(Sysno::madvise, range.start, range.len(), advice) };
     check(ret).map(drop)
+}
+
+/// mlock(2), or mlock2(2) with MLOCK_ONFAULT: of mappings that are the kernel's own affair.
+pub fn lock(range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
+    let (call, flags) = if on_fault { (Sysno::mlock2, libc::MLOCK_ONFAULT as usize) } else { (Sysno::mlock, 0) };
+    // SAFETY: locking changes no content.
+    check(unsafe { raw_syscall!(call, range.start, range.len(), flags) }).map(drop)
+}
+
+/// munlock(2).
+pub fn unlock(range: Range<usize>) -> Result<(), Errno> {
+    // SAFETY: unlocking changes no content.
+    check(unsafe { raw_syscall!(Sysno::munlock, range.start, range.len()) }).map(drop)
 }
 
 /// Drops the pages of many ranges with one TLB flush where the kernel has process_madvise on the own process
@@ -240,7 +256,6 @@ pub fn copy_page(address: usize, out: &mut [u8; PAGE_SIZE]) {
     // SAFETY: 1. the caller holds the page's extent lock, so the page stays mapped and readable; 2. `out` is one
     // page of our own; 3. the copy is made by the instruction, outside the language's memory model, so that a
     // racing write of the program gives mixed bytes and nothing worse.
-    #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!(
             "rep movsq",
@@ -249,11 +264,6 @@ pub fn copy_page(address: usize, out: &mut [u8; PAGE_SIZE]) {
             inout("rdi") out.as_mut_ptr() => _,
             options(nostack, preserves_flags)
         );
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    for (i, byte) in out.iter_mut().enumerate() {
-        // SAFETY: as above; a volatile byte read per byte.
-        *byte = unsafe { std::ptr::read_volatile((address + i) as *const u8) };
     }
 }
 
@@ -293,14 +303,21 @@ pub fn make_exclusive(range: Range<usize>) -> Result<(), Errno> {
 }
 
 /// Moves the resident pages and the mapping of `old` to `new` (same length, both owned by the caller); `old` stays
-/// mapped and registered, as holes.
+/// mapped and registered, as holes. `new` is not registered afterwards, and carries [`advice::RANDOM`].
+///
+/// That advice, which means nothing for anonymous memory, keeps the kernel from joining `new` with mappings beside it
+/// that look the same: it takes the moved mapping's registration away, and would take it from all that it was joined with.
+/// Their absent pages would read as zeros. For the same reason nothing else in the window may have the advice.
 pub fn remap_pages(old: Range<usize>, new: usize) -> Result<(), Errno> {
     const MREMAP_MAYMOVE: usize = 1;
     const MREMAP_FIXED: usize = 2;
     const MREMAP_DONTUNMAP: usize = 4;
     let flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+    advise(old.clone(), advice::RANDOM)?;
     // SAFETY: both ranges are owned by the caller, who holds their extent locks.
-    check(unsafe { raw_syscall!(Sysno::mremap, old.start, old.len(), old.len(), flags, new) }).map(drop)
+    let moved = check(unsafe { raw_syscall!(Sysno::mremap, old.start, old.len(), old.len(), flags, new) });
+    advise(old, advice::NORMAL)?;
+    moved.map(drop)
 }
 
 /// Reads this process's memory past its protection, through /proc/self/mem: for pages under PROT_NONE.

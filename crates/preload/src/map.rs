@@ -4,8 +4,8 @@
 //! MAP_GROWSDOWN), no huge pages, no code. All of them lie in the window, and nothing else is ever placed there,
 //! so for the other calls the address decides. A range that reaches over an edge of the window is cut.
 //!
-//! Requests of engine threads and from internal sections go to the kernel as they are. A hint address is ignored:
-//! the window decides. MAP_POPULATE is a hint too, and ignored, since what it brings in would have to go out again.
+//! Requests of engine threads and from internal sections go to the kernel as they are. A hint address is followed
+//! inside the window. MAP_POPULATE is a hint too, and ignored, since what it brings in would have to go out again.
 //!
 //! Arguments are checked as the kernel checks them before they reach the engine. The functions here return results;
 //! [`crate::map_symbols`] makes C functions of them.
@@ -88,7 +88,7 @@ pub unsafe fn mmap(address: usize, len: usize, prot: i32, flags: i32, fd: i32, o
     if pages(0, len).is_none() {
         return Err(Errno::NOMEM);
     }
-    match pool::mmap(None, len, prot, false, flags & libc::MAP_LOCKED != 0) {
+    match pool::mmap(address, len, prot, flags) {
         // A reservation of addresses larger than the window needs no memory yet; better unmanaged than not at all.
         // The heap's own memory stays in the window, where free() looks for it.
         Err(Errno::NOMEM) if (prot == libc::PROT_NONE || flags & libc::MAP_NORESERVE != 0) && !gate::is_inside() => {
@@ -116,26 +116,38 @@ unsafe fn mmap_in_window(
     if !aligned(address) {
         return Err(Errno::INVAL);
     }
-    let noreplace = flags & libc::MAP_FIXED_NOREPLACE == libc::MAP_FIXED_NOREPLACE;
     if is_private_anonymous(prot, flags) {
         let map = |part: Range<usize>| unsafe {
             // SAFETY: the caller's promise, for a part of the range.
             sys::mmap(part.start, part.len(), prot, flags, -1, 0)
         };
-        each(parts, map, |inside| {
-            let locked = flags & libc::MAP_LOCKED != 0;
-            pool::mmap(Some(inside.start), inside.len(), prot, noreplace, locked).map(drop)
-        })?;
+        each(parts, map, |inside| pool::mmap(inside.start, inside.len(), prot, flags).map(drop))?;
         return Ok(address);
     }
     // Files, shared memory, code: the kernel's, in the middle of the window.
-    if noreplace {
-        // The kernel would find the window's own reservation there; so does the program, and looks elsewhere.
+    let noreplace = flags & libc::MAP_FIXED_NOREPLACE != 0;
+    if noreplace && parts.inside.len() != len.next_multiple_of(PAGE_SIZE) {
+        // What lies beside the window is nothing that could be asked for and kept free.
         return Err(Errno::EXIST);
     }
-    pool::surrender(parts.inside)?;
+    // 1. Whether it can be mapped at all is tried elsewhere, since what is there goes only for a call that succeeds.
+    let elsewhere = flags & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_POPULATE | libc::MAP_LOCKED);
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing, and nobody else knows of it.
+    unsafe {
+        let trial = sys::mmap(0, len, prot, elsewhere, fd, offset)?;
+        sys::on_range(Sysno::munmap, trial, len, 0)?;
+    }
+    // 2. From here on the range is nobody else's. To the kernel the window's own reservation is in the way.
+    pool::surrender(parts.inside.clone(), noreplace)?;
+    let flags = flags & !libc::MAP_FIXED_NOREPLACE | libc::MAP_FIXED;
     // SAFETY: the caller's promise.
-    unsafe { sys::mmap(address, len, prot, flags, fd, offset) }
+    unsafe { sys::mmap(address, len, prot, flags, fd, offset) }.inspect_err(|_| give_back(parts.inside))
+}
+
+/// Takes a part of the window back on which no mapping of another kind was put after all.
+#[cold]
+fn give_back(surrendered: Range<usize>) {
+    let _ = pool::munmap(surrendered);
 }
 
 /// munmap(2).
@@ -204,6 +216,8 @@ pub unsafe fn madvise(address: usize, len: usize, advice: i32) -> Result<usize, 
 ///
 /// The caller owns the range, and with MREMAP_FIXED the target too.
 pub unsafe fn mremap(old: usize, old_len: usize, new_len: usize, flags: i32, new: usize) -> Result<usize, Errno> {
+    // Otherwise the address is not read: it may be anything where it comes from syscall(2).
+    let new = if flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0 { new } else { 0 };
     // SAFETY: the caller's promise.
     let kernel = || unsafe { sys::check(raw_syscall!(Sysno::mremap, old, old_len, new_len, flags, new)) };
     if !concerns_pool() {
@@ -225,7 +239,8 @@ pub unsafe fn mremap(old: usize, old_len: usize, new_len: usize, flags: i32, new
         && let Some(parts) = parts(pages(new, new_len))
     {
         // A mapping of another kind moves into the window.
-        pool::surrender(parts.inside)?;
+        pool::surrender(parts.inside.clone(), false)?;
+        return kernel().inspect_err(|_| give_back(parts.inside));
     }
     kernel()
 }

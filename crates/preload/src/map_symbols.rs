@@ -121,11 +121,8 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
-    // Linux 5.7: MREMAP_DONTUNMAP takes the address as a hint.
-    const NEW_GIVEN: c_int = libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-    let new = if flags & NEW_GIVEN != 0 { new as usize } else { 0 };
     // SAFETY: the caller's promise.
-    to_address(unsafe { map::mremap(old as usize, old_len, new_len, flags, new) })
+    to_address(unsafe { map::mremap(old as usize, old_len, new_len, flags, new as usize) })
 }
 
 /// msync(2).

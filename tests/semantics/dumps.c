@@ -1,0 +1,79 @@
+/* What a core dump would hold: memory that was reserved and never used is left out, as is what the program says. */
+#include "common.h"
+
+#define GIB ((size_t)1 << 30)
+
+static char smaps[4 << 20];
+
+static void read_smaps(void)
+{
+    int file = open("/proc/self/smaps", O_RDONLY);
+    ssize_t n = 0, got;
+    while ((got = read(file, smaps + n, sizeof smaps - 1 - (size_t)n)) > 0)
+        n += got;
+    if (file < 0 || got < 0)
+        die("smaps");
+    close(file);
+    smaps[n] = 0;
+}
+
+/*
+ * Goes through the mappings that overlap a range: bytes of those that a core dump leaves out, and bytes of the others in
+ * which there is a page. A mapping in which there is none may count as either.
+ */
+static void sum(uintptr_t from, uintptr_t to, size_t *left_out, size_t *dumped)
+{
+    *left_out = *dumped = 0;
+    uintptr_t start = 0, end = 0;
+    for (char *line = smaps; *line; line = strchr(line, '\n') + 1) {
+        unsigned long a, b;
+        if (sscanf(line, "%lx-%lx ", &a, &b) == 2) {
+            start = a > from ? a : from;
+            end = b < to ? b : to;
+        } else if (strncmp(line, "VmFlags:", 8) == 0 && start < end) {
+            char *newline = strchr(line, '\n');
+            *newline = 0;
+            *(strstr(line, " dd") ? left_out : dumped) += end - start;
+            *newline = '\n';
+        }
+    }
+}
+
+int main(void)
+{
+    size_t left_out, dumped;
+    /* As large as mappings come, at the end of what is mapped, used and given back. */
+    char *p = mmap(NULL, 3 * GIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        die("mmap");
+    fill(p, 256, 1);
+    read_smaps();
+    sum((uintptr_t)p, (uintptr_t)p + 3 * GIB, &left_out, &dumped);
+    check(left_out == 0 && dumped == 3 * GIB, "memory is dumped");
+    pressure(64);
+    munmap(p, 3 * GIB);
+    read_smaps();
+    sum(0, UINTPTR_MAX, &left_out, &dumped);
+    /* A reservation of addresses for the heap may look as if it were dumped. A window of addresses must not. */
+    check(dumped < 256 * GIB, "there is little to be dumped once it is unmapped");
+
+    p = map_pages(64);
+    fill(p, 64, 2);
+    check(madvise(p + 8 * PAGE, 16 * PAGE, MADV_DONTDUMP) == 0, "a part is left out");
+    read_smaps();
+    sum((uintptr_t)p, (uintptr_t)p + 64 * PAGE, &left_out, &dumped);
+    check(left_out == 16 * PAGE && dumped == 48 * PAGE, "and nothing else");
+    pressure(64);
+    check(bad_pages(p, 64, 2) == 0, "which changes nothing of the content");
+    check(madvise(p + 8 * PAGE, 8 * PAGE, MADV_DODUMP) == 0, "half of it comes back");
+    read_smaps();
+    sum((uintptr_t)p, (uintptr_t)p + 64 * PAGE, &left_out, &dumped);
+    check(left_out == 8 * PAGE && dumped == 56 * PAGE, "and is dumped");
+    munmap(p, 64 * PAGE);
+    p = mmap(p, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    read_smaps();
+    sum((uintptr_t)p, (uintptr_t)p + 64 * PAGE, &left_out, &dumped);
+    check(p != MAP_FAILED && left_out == 0 && dumped == 64 * PAGE, "new memory in its place is dumped as a whole");
+    munmap(p, 64 * PAGE);
+    return finish();
+}
