@@ -1,5 +1,8 @@
 //! The map of regions: which pages of the window are mapped, and how. A pure structure; [`crate::space`] acts on it.
 
+mod gaps;
+
+use gaps::Gaps;
 use overspill_os::vm::Prot;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -41,7 +44,7 @@ impl Region {
 #[derive(Clone, Debug)]
 pub struct RegionMap {
     regions: BTreeMap<usize, (usize, Region)>,
-    gaps: BTreeMap<usize, usize>,
+    gaps: Gaps,
     mapped: usize,
     window: Range<usize>,
     /// Pages from here on are left out of core dumps.
@@ -64,7 +67,7 @@ const DUMP_STEP: usize = 1 << 18;
 impl RegionMap {
     /// All of `pages` free.
     pub fn new(pages: Range<usize>) -> RegionMap {
-        let gaps = BTreeMap::from([(pages.start, pages.end)]);
+        let gaps = Gaps::new(pages.clone());
         RegionMap { regions: BTreeMap::new(), gaps, mapped: 0, dump_end: pages.end, window: pages }
     }
 
@@ -73,17 +76,14 @@ impl RegionMap {
         self.mapped
     }
 
-    /// The lowest free run of `pages` pages whose start is a multiple of `align`.
+    /// A free run of `pages` pages whose start is a multiple of `align`, as low as can be found quickly.
     pub fn find_gap(&self, pages: usize, align: usize) -> Option<usize> {
-        self.gaps.iter().find_map(|(&start, &end)| {
-            let first = start.next_multiple_of(align);
-            (first + pages <= end).then_some(first)
-        })
+        self.gaps.find(pages, align)
     }
 
     /// Whether all of `pages` is free.
     pub fn is_free(&self, pages: Range<usize>) -> bool {
-        self.gaps.range(..=pages.start).next_back().is_some_and(|(_, &end)| pages.end <= end)
+        self.gaps.contains(pages)
     }
 
     /// The parts of `pages` that are mapped, each with its region.
@@ -121,16 +121,7 @@ impl RegionMap {
     pub fn insert(&mut self, pages: Range<usize>, region: Region) {
         assert!(!pages.is_empty());
         self.remove(pages.clone());
-        // 1. Take the range out of the gap that holds it.
-        let (&start, &end) = self.gaps.range(..=pages.start).next_back().expect("a removed range lies in a gap");
-        assert!(end >= pages.end, "{pages:?} lies outside the window");
-        self.gaps.remove(&start);
-        if start < pages.start {
-            self.gaps.insert(start, pages.start);
-        }
-        if pages.end < end {
-            self.gaps.insert(pages.end, end);
-        }
+        self.gaps.take(pages.clone());
         self.mapped += pages.len();
         self.join(pages, region);
     }
@@ -156,25 +147,10 @@ impl RegionMap {
     /// Unmaps what of `pages` is mapped.
     pub fn remove(&mut self, pages: Range<usize>) {
         let parts: Vec<_> = self.overlapping(pages.clone()).map(|(part, _)| part).collect();
-        if parts.is_empty() {
-            return;
-        }
         for part in parts {
             self.cut(part.clone());
             self.mapped -= part.len();
-            // Into the gaps, joined with neighbours.
-            let mut gap = part;
-            if let Some((&start, &end)) = self.gaps.range(..gap.start).next_back()
-                && end == gap.start
-            {
-                self.gaps.remove(&start);
-                gap.start = start;
-            }
-            if let Some(&end) = self.gaps.get(&gap.end) {
-                self.gaps.remove(&gap.end);
-                gap.end = end;
-            }
-            self.gaps.insert(gap.start, gap.end);
+            self.gaps.give(part);
         }
     }
 
@@ -222,7 +198,8 @@ impl RegionMap {
         let mut tiles: Vec<_> = self.regions.iter().map(|(&s, &(e, _))| (s, e)).collect();
         let mapped: usize = tiles.iter().map(|(s, e)| e - s).sum();
         assert_eq!(mapped, self.mapped);
-        tiles.extend(self.gaps.iter().map(|(&s, &e)| (s, e)));
+        let gaps: Vec<_> = self.gaps.iter().collect();
+        tiles.extend(gaps.iter().map(|gap| (gap.start, gap.end)));
         tiles.sort_unstable();
         let mut at = window.start;
         for (start, end) in tiles {
@@ -232,7 +209,7 @@ impl RegionMap {
         }
         assert_eq!(at, window.end);
         // Gaps are joined: no two meet.
-        assert!(self.gaps.values().all(|end| !self.gaps.contains_key(end)));
+        assert!(gaps.windows(2).all(|pair| pair[0].end < pair[1].start));
     }
 }
 
