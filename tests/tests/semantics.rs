@@ -77,6 +77,7 @@ programs! {
     spawn => "spawn.c",
     stdio => "stdio.c",
     syscalls => "syscalls.c",
+    thread_local => "thread_local.c",
     threads => "threads.c",
     unmap => "unmap.c",
     uring => "uring.c",
@@ -93,5 +94,6 @@ signal_programs! {
     mremap => "mremap.c",
     protect => "protect.c",
     random_maps => "random_maps.c",
+    thread_local => "thread_local.c",
     unmap => "unmap.c",
 }

@@ -7,6 +7,9 @@ use std::fmt::{Display, Write};
 
 /// Bytes of an engine thread's stack: deep enough for debug builds; touched lazily.
 const STACK_BYTES: usize = 256 << 10;
+/// The C library puts the program's thread-local variables on the stack as well, and refuses a stack that is too small
+/// for them. How large they are it does not say, so larger stacks are tried, up to this: 4 GiB of addresses.
+const STACK_BYTES_MAX: usize = 4 << 30;
 
 /// What a new thread runs.
 struct Start {
@@ -24,10 +27,17 @@ pub fn spawn(name: &'static std::ffi::CStr, body: impl FnOnce() + Send + 'static
     let failed = unsafe {
         let mut attributes = std::mem::zeroed::<libc::pthread_attr_t>();
         libc::pthread_attr_init(&mut attributes);
-        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
         libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
         let mut thread = std::mem::zeroed::<libc::pthread_t>();
-        let failed = libc::pthread_create(&mut thread, &attributes, run, start.cast());
+        let mut bytes = STACK_BYTES;
+        let failed = loop {
+            libc::pthread_attr_setstacksize(&mut attributes, bytes);
+            let failed = libc::pthread_create(&mut thread, &attributes, run, start.cast());
+            bytes *= 4;
+            if failed != libc::EINVAL || bytes > STACK_BYTES_MAX {
+                break failed;
+            }
+        };
         libc::pthread_attr_destroy(&mut attributes);
         if failed != 0 {
             drop(Box::from_raw(start));
