@@ -94,6 +94,13 @@ pub struct PageIndex(pub usize);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FrameId(pub u32);
 
+impl FrameId {
+    /// This frame and those that follow it, `count` in all.
+    pub fn run(self, count: usize) -> impl Iterator<Item = FrameId> {
+        (self.0..self.0 + count as u32).map(FrameId)
+    }
+}
+
 /// A swap slot: which device, and the page's place on it.
 ///
 /// Fits the 48 bits of payload of a page word: 6 bits of device, 42 bits of page offset (16 PiB).

@@ -13,18 +13,16 @@ use crate::sync::{RankedMutex, lock};
 
 /// No frame: the end of the list.
 const NONE: u32 = u32::MAX;
-/// No page: the frame is not in the list.
-const NOBODY: PageIndex = PageIndex(usize::MAX);
-
-#[derive(Clone, Copy)]
-struct Link {
-    older: u32,
-    newer: u32,
-    owner: PageIndex,
-}
+/// The owner of a frame that is not in the list: a page that no program gets.
+const NOBODY: usize = 0;
+const OLDER: usize = 0;
+const NEWER: usize = 1;
 
 struct List {
-    links: Vec<Link>,
+    /// Next older and next newer frame; a pair, and not filled in before use, because a table of zeroed integers is not
+    /// touched when it is made.
+    links: Box<[[u32; 2]]>,
+    owners: Box<[usize]>,
     oldest: u32,
     newest: u32,
     len: usize,
@@ -39,8 +37,8 @@ pub struct SwapCache {
 impl SwapCache {
     /// For an arena of `frames` frames (16 bytes each).
     pub fn new(frames: usize, stats: Stats) -> SwapCache {
-        let links = vec![Link { older: NONE, newer: NONE, owner: NOBODY }; frames];
-        let list = List { links, oldest: NONE, newest: NONE, len: 0 };
+        let (links, owners) = (vec![[0; 2]; frames].into_boxed_slice(), vec![NOBODY; frames].into_boxed_slice());
+        let list = List { links, owners, oldest: NONE, newest: NONE, len: 0 };
         SwapCache { list: RankedMutex::new(Rank::SwapCache, list), stats }
     }
 
@@ -67,7 +65,7 @@ impl SwapCache {
 
     /// The page of a frame has moved to another address.
     pub fn change_owner(&self, frame: FrameId, page: PageIndex) {
-        lock(&self.list).links[frame.0 as usize].owner = page;
+        lock(&self.list).owners[frame.0 as usize] = page.0;
     }
 
     /// Copies out the oldest pages, oldest first, without taking them out: the caller locks each page, looks
@@ -77,10 +75,9 @@ impl SwapCache {
         let mut at = list.oldest;
         let mut count = 0;
         while at != NONE && count < out.len() {
-            let link = list.links[at as usize];
-            out[count] = (link.owner, FrameId(at));
+            out[count] = (PageIndex(list.owners[at as usize]), FrameId(at));
             count += 1;
-            at = link.newer;
+            at = list.links[at as usize][NEWER];
         }
         count
     }
@@ -88,7 +85,7 @@ impl SwapCache {
     /// Makes a page the newest again, if it is still here: it must not be stored now.
     pub fn rotate(&self, page: PageIndex, frame: FrameId) {
         let mut list = lock(&self.list);
-        if list.links[frame.0 as usize].owner == page {
+        if list.owners[frame.0 as usize] == page.0 {
             list.unlink(frame.0);
             list.push(frame.0, page);
         }
@@ -97,26 +94,28 @@ impl SwapCache {
 
 impl List {
     fn push(&mut self, frame: u32, owner: PageIndex) {
-        self.links[frame as usize] = Link { older: self.newest, newer: NONE, owner };
+        debug_assert_ne!(owner.0, NOBODY);
+        self.owners[frame as usize] = owner.0;
+        self.links[frame as usize] = [self.newest, NONE];
         match self.newest {
             NONE => self.oldest = frame,
-            newest => self.links[newest as usize].newer = frame,
+            newest => self.links[newest as usize][NEWER] = frame,
         }
         self.newest = frame;
         self.len += 1;
     }
 
     fn unlink(&mut self, frame: u32) {
-        let Link { older, newer, owner } = self.links[frame as usize];
+        let owner = std::mem::replace(&mut self.owners[frame as usize], NOBODY);
         assert_ne!(owner, NOBODY, "frame {frame} is not in the swap cache");
-        self.links[frame as usize].owner = NOBODY;
+        let [older, newer] = self.links[frame as usize];
         match older {
             NONE => self.oldest = newer,
-            older => self.links[older as usize].newer = newer,
+            older => self.links[older as usize][NEWER] = newer,
         }
         match newer {
             NONE => self.newest = older,
-            newer => self.links[newer as usize].older = older,
+            newer => self.links[newer as usize][OLDER] = older,
         }
         self.len -= 1;
     }

@@ -1,6 +1,7 @@
 //! What a pool is made with, and its textual forms (options, environment, settings).
 
 use crate::base::{BadSize, Bytes};
+use crate::frame::{FrameSettings, Pick};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -92,6 +93,8 @@ pub struct Config {
     pub folio_max: usize,
     /// Setting `compressed`: share of the budget, in percent, that compressed pages may take; 0 turns the tier off.
     pub compressed_max_percent: u8,
+    /// Settings `frame.percpu` and `frame.pick`: how page frames are handed out.
+    pub frame: FrameSettings,
     /// Setting `uring`: whether swap I/O may use io_uring.
     pub uring: bool,
     /// Setting `vector_drop`: whether scattered pages are dropped with one process_madvise.
@@ -115,6 +118,7 @@ impl Default for Config {
             background: true,
             folio_max: 16,
             compressed_max_percent: 50,
+            frame: FrameSettings::default(),
             uring: true,
             vector_drop: true,
             window: Bytes(1 << 40),
@@ -143,6 +147,8 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("background", "on|off"),
     ("folio", "1|2|4|8|16|32|64"),
     ("compressed", "0..90"),
+    ("frame.percpu", "on|off"),
+    ("frame.pick", "outside|inside"),
     ("uring", "on|off"),
     ("vector_drop", "on|off"),
     ("window", "SIZE"),
@@ -192,6 +198,14 @@ impl Config {
                 }
             }
             "background" => switch(&mut self.background)?,
+            "frame.percpu" => switch(&mut self.frame.percpu)?,
+            "frame.pick" => {
+                self.frame.pick = match value {
+                    "outside" => Pick::Outside,
+                    "inside" => Pick::Inside,
+                    _ => return Err(bad()),
+                }
+            }
             "uring" => switch(&mut self.uring)?,
             "vector_drop" => switch(&mut self.vector_drop)?,
             "folio" => {

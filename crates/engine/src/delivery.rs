@@ -181,7 +181,7 @@ impl Engine {
 
     /// Wakes the background thread if the low watermark is passed, or something else is due.
     pub(crate) fn kick_background(&self) {
-        let due = self.budget().free() < self.budget().low()
+        let due = self.budget().free_pages() < self.budget().low()
             || self.limits.is_pressed()
             || self.stop.load(Relaxed)
             || self.family.reap.load(Relaxed);
@@ -194,7 +194,7 @@ impl Engine {
     /// limit, and looks after the family. All of it inside the gate of reclaim: a fork finds no lock of it taken.
     fn reclaim_in_background(&self) {
         while !self.stop.load(Acquire) {
-            if !self.limits.is_pressed() && (self.budget().free() >= self.budget().low() || !self.config.background) {
+            if !self.limits.is_pressed() && (self.budget().free_pages() >= self.budget().low() || !self.config.background) {
                 self.publish_metadata();
                 // While a fork has the gate closed there is nothing to look after.
                 if let Some(_inside) = self.reclaim_gate.try_enter() {
@@ -207,7 +207,7 @@ impl Engine {
                 }
                 continue;
             }
-            while self.limits.is_pressed() || self.config.background && self.budget().free() < self.budget().high() {
+            while self.limits.is_pressed() || self.config.background && self.budget().free_pages() < self.budget().high() {
                 if self.stop.load(Acquire) {
                     break;
                 }

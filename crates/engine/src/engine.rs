@@ -1,7 +1,6 @@
 //! The engine: every room of a pool in one place, and how they are built.
 
 use crate::base::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
-use crate::budget::Budget;
 use crate::cache::SwapCache;
 use crate::compressed::{CHUNK_ORDER, CompressedPool};
 use crate::config::{Config, Delivery};
@@ -11,7 +10,7 @@ use crate::error::Error;
 use crate::extent::{EXTENT_PAGES, Extents};
 use crate::family::Family;
 use crate::fault::{FaultContext, Streams};
-use crate::frame::FrameAllocator;
+use crate::frame::{FrameAllocator, Mobility, Need};
 use crate::frames::Frames;
 use crate::job::JobTable;
 use crate::limit::Limits;
@@ -23,6 +22,7 @@ use crate::tier::Batch;
 use crate::word::PageWords;
 use overspill_os::arena::Arena;
 use overspill_os::backing::{AnonPrivate, Backing};
+use overspill_os::cpu::Topology;
 use overspill_os::probe;
 use overspill_os::stack::EngineStacks;
 use overspill_os::uffd::{Features, Uffd};
@@ -30,9 +30,9 @@ use overspill_os::vm::{self, ForceReader};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-/// Frames of address space in the arena for each frame of the budget: twice, so that runs are found in spite of
-/// fragmentation. A hole costs address space only.
-const ARENA_FACTOR: usize = 2;
+/// How far a budget may grow while running: to the memory of the machine, or to this many times what it was at first,
+/// whichever is less. The tables for it cost address space only.
+const GROWTH_MAX: u64 = 16;
 /// Reclaiming threads at once: the background one and two that reclaim for themselves.
 const BATCHES: usize = 3;
 
@@ -110,8 +110,12 @@ impl Engine {
         let words = PageWords::new(pages).map_err(out_of_address_space)?;
         let extents = Extents::new(pages).map_err(out_of_address_space)?;
         // 2. The userfaultfd over the window and the arena.
-        let frame_count = config.memory.pages() as usize * ARENA_FACTOR;
+        let limit = config.memory.pages();
+        let grown = limit.saturating_mul(GROWTH_MAX).min(vm::machine_memory() >> PAGE_SHIFT);
+        let allocator = FrameAllocator::new(limit, grown, config.frame, Topology::of_machine(), stats);
+        let frame_count = allocator.frames_max();
         let arena = Arena::new(frame_count).map_err(out_of_address_space)?;
+        allocator.resize(limit, |frames| arena.open(frames)).map_err(out_of_address_space)?;
         let signal = config.delivery == Delivery::Signal;
         let mut wanted = Features::THREAD_ID.0 | Features::POISON.0 | Features::MOVE.0 | Features::PAGEFAULT_FLAG_WP.0;
         if signal {
@@ -144,18 +148,20 @@ impl Engine {
             Workbenches::new(Rank::Batch, batches, || Batch::new(batch_pages)).map_err(out_of_address_space)?;
         let contexts = Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio))
             .map_err(out_of_address_space)?;
-        let chunks = chunks_max(&config, config.memory.pages());
+        let chunks = chunks_max(&config, limit);
         let compressed = CompressedPool::new(frame_count, chunks).map_err(out_of_address_space)?;
-        let budget = Budget::new(config.memory, stats);
         stats.set(Counter::BudgetBytes, config.memory.0);
-        budget.charge_over((batches.len() * batch_pages + contexts.len() * folio) as u64);
+        // The buffers of the benches count too.
+        for _ in 0..batches.len() * batch_pages + contexts.len() * folio {
+            allocator.alloc(0, Mobility::Unmovable, Need::Over);
+        }
         let family = Family::default();
         family.open_tokens();
-        let limits = Limits::new(budget.limit(), request.map_or(0, |request| request.number));
+        let limits = Limits::new(limit, request.map_or(0, |request| request.number));
         stats.set_target(config.memory);
         stats.set_answered(request.map_or(0, |request| request.number));
         let cache = SwapCache::new(frame_count, stats);
-        let frames = Frames { arena, allocator: FrameAllocator::new(frame_count), budget, backing };
+        let frames = Frames { arena, allocator, backing };
         Ok(Engine {
             stats,
             frames,
@@ -215,8 +221,8 @@ impl Engine {
     }
 
     /// The budget.
-    pub fn budget(&self) -> &Budget {
-        &self.frames.budget
+    pub fn budget(&self) -> &FrameAllocator {
+        &self.frames.allocator
     }
 
     /// Changes the limit of the budget, and of the compressed tier with it.

@@ -8,6 +8,7 @@ use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::config::{Delivery, WayIn};
 use crate::engine::Engine;
 use crate::extent::EXTENT_PAGES;
+use crate::frame::Need;
 use crate::frames::zeros;
 use crate::reclaim::Reclaimer;
 use crate::stats::Counter;
@@ -33,6 +34,8 @@ const ROOM_WAIT: Duration = Duration::from_secs(2);
 pub struct FaultContext {
     buffer: IoBuffer,
     packed: Box<[u8; PAGE_SIZE]>,
+    /// Frames taken for the pages of the fault.
+    frames: Vec<FrameId>,
     spent: Vec<FrameId>,
     ranges: Vec<IoVec>,
 }
@@ -43,6 +46,7 @@ impl FaultContext {
         Ok(FaultContext {
             buffer: IoBuffer::new(pages)?,
             packed: Box::new([0; PAGE_SIZE]),
+            frames: Vec::with_capacity(pages),
             spent: Vec::with_capacity(SPENT_MAX),
             ranges: Vec::with_capacity(SPENT_MAX),
         })
@@ -80,9 +84,9 @@ impl Engine {
         }
         let range = self.address_range(page.0..page.0 + 1);
         match word.state() {
-            State::Resident | State::Evicting if wp => self.make_writable(page),
-            State::Evicting => self.wake(range),
-            State::Resident => self.reinstall(page),
+            State::Resident(_) | State::Evicting(_) if wp => self.make_writable(page),
+            State::Evicting(_) => self.wake(range),
+            State::Resident(_) => self.reinstall(page),
             state => self.load(context, page, state),
         }
     }
@@ -99,7 +103,8 @@ impl Engine {
         let absent = self.config.delivery == Delivery::Signal
             && self.frames.backing.install(range.start, zeros(1)).stop.is_none();
         let unprotected = if absent { Ok(()) } else { self.frames.backing.unprotect(range.clone()) };
-        self.words.unlock_as(page, word.with_state(State::Resident));
+        let (State::Resident(frame) | State::Evicting(frame)) = word.state() else { unreachable!("locked in place") };
+        self.words.unlock_as(page, word.with_state(State::Resident(frame)));
         self.stats.add(Counter::WpFault, 1);
         // On an error the mapping has changed under the fault: the repeated access finds out.
         if unprotected.is_ok() { Served::Done } else { self.wake(range) }
@@ -113,7 +118,7 @@ impl Engine {
     /// A missing fault on a page that is resident: mostly it was brought in with a folio meanwhile. If it truly is
     /// not there, the program dropped it with a system call of its own making, and it reads as zeros.
     fn reinstall(&self, page: PageIndex) -> Served {
-        let Some(word) = self.words.try_lock_if(page, |w| w.state() == State::Resident) else { return Served::Busy };
+        let Some(word) = self.words.try_lock_if(page, PageWord::is_resident) else { return Served::Busy };
         let range = self.address_range(page.0..page.0 + 1);
         let done = self.frames.backing.install(range.start, zeros(1));
         self.words.unlock_as(page, word);
@@ -123,27 +128,25 @@ impl Engine {
     /// Brings in a page that is not resident, and its neighbours while the access is sequential.
     fn load(&self, context: &mut FaultContext, page: PageIndex, state: State) -> Served {
         let wanted = self.streams.folio(page, self.config.folio_max);
-        // 1. Room. Without it, alone.
-        let mut room = wanted as u64;
-        if !self.budget().charge(room) {
-            room = 1;
-            if !self.make_room(context) {
-                return Served::Failed;
-            }
+        // 1. Frames: as many as there are without waiting, or one.
+        context.frames.clear();
+        if self.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 && !self.make_room(context) {
+            return Served::Failed;
         }
         self.kick_background();
         // 2. Lock the run: the page, and neighbours whose content lies likewise.
-        let len = self.lock_run(page, state, room as usize);
-        self.budget().uncharge(room - len as u64);
+        let len = self.lock_run(page, state, context.frames.len());
         if len == 0 {
+            self.frames.give_holes(&context.frames);
             return Served::Busy;
         }
         // 3. Load and install.
         let loaded = self.install_run(context, page, state, len);
+        self.frames.give_holes(&context.frames[*loaded.as_ref().unwrap_or(&0)..]);
         // 4. Publish.
         let served = match loaded {
             Ok(installed) => {
-                self.publish_run(page, state, len, installed);
+                self.publish_run(page, state, len, &context.frames[..installed]);
                 if installed == 0 {
                     // The run may reach over two mappings of the kernel's: the page alone next time.
                     self.streams.forget(page);
@@ -154,7 +157,6 @@ impl Engine {
             }
             Err(_) => {
                 (0..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
-                self.budget().uncharge(len as u64);
                 if len > 1 {
                     // A neighbour may be the unreadable one: a read error reaches only its own reader.
                     self.streams.forget(page);
@@ -173,19 +175,18 @@ impl Engine {
         served
     }
 
-    /// Takes one page of budget, reclaiming for it if need be. False when there is no room for good.
+    /// Takes one frame, reclaiming for it if need be. False when there is no room for good.
     fn make_room(&self, context: &mut FaultContext) -> bool {
         self.free_spent(context);
         let mut deadline = None;
         let mut backoff = Backoff::default();
         loop {
-            if self.budget().charge(1) {
+            if self.frames.allocator.alloc_folio(1, Need::Fault, &mut context.frames) == 1 {
                 return true;
             }
             let Some(_inside) = self.reclaim_gate.try_enter() else {
                 // Frozen for a fork: over the limit for a moment rather than stuck.
-                self.budget().charge_over(1);
-                return true;
+                return self.frames.allocator.alloc_folio(1, Need::Over, &mut context.frames) == 1;
             };
             self.stats.add(Counter::AllocStall, 1);
             let freed = match self.batches.try_take() {
@@ -199,6 +200,8 @@ impl Engine {
                 deadline = None;
                 continue;
             }
+            // Nothing to reclaim, but other processors may keep free frames.
+            self.frames.allocator.drain();
             let now = Instant::now();
             if now > *deadline.get_or_insert(now + ROOM_WAIT) {
                 self.report_once(
@@ -320,9 +323,7 @@ impl Engine {
         let done = self.frames.backing.install_frames(dst, self.frames.arena.frame_range(frame.0, len));
         let pages = done.bytes >> PAGE_SHIFT;
         self.stats.add(Counter::InCopied, pages as u64);
-        for i in 0..pages as u32 {
-            self.spend(context, FrameId(frame.0 + i));
-        }
+        frame.run(pages).for_each(|frame| self.spend(context, frame));
         done
     }
 
@@ -337,16 +338,15 @@ impl Engine {
 
     fn finish_moved_in(&self, frame: FrameId, pages: usize) {
         self.stats.add(Counter::InMoved, pages as u64);
-        for i in 0..pages as u32 {
-            self.cache.remove(FrameId(frame.0 + i));
-            self.frames.give_holes(FrameId(frame.0 + i), 0);
+        for frame in frame.run(pages) {
+            self.cache.remove(frame);
+            self.frames.allocator.free(frame, 0);
         }
-        // The frames' charge goes; the run's own was taken when room was made.
-        self.budget().uncharge(pages as u64);
     }
 
-    /// Gives the locked run its new words and its old copies up. `installed` pages are resident.
-    fn publish_run(&self, page: PageIndex, state: State, len: usize, installed: usize) {
+    /// Gives the locked run its new words and its old copies up: the first pages are resident, with `frames`.
+    fn publish_run(&self, page: PageIndex, state: State, len: usize, frames: &[FrameId]) {
+        let installed = frames.len();
         // Counted first: once a word is published, an eviction may count its page out again.
         if installed > 0 {
             self.extents.add_resident(page, installed);
@@ -356,16 +356,15 @@ impl Engine {
                 self.stats.add(Counter::PgActivate, installed as u64);
             }
         }
-        for i in 0..installed {
+        for (i, frame) in frames.iter().enumerate() {
             let page = PageIndex(page.0 + i);
             let word = self.words.load(page);
             let old = word.state();
             let referenced = matches!(state, State::Cached(_));
-            self.words.unlock_as(page, word.with_state(State::Resident).referenced(referenced));
+            self.words.unlock_as(page, word.with_state(State::Resident(*frame)).referenced(referenced));
             self.forget(old);
         }
         (installed..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
-        self.budget().uncharge((len - installed) as u64);
     }
 
     fn unlock_unchanged(&self, page: PageIndex) {
@@ -474,6 +473,6 @@ mod tests {
         assert!(follows(stored(5), stored(8), 3) && !follows(stored(5), stored(9), 3));
         assert!(follows(State::Cached(FrameId(1)), State::Cached(FrameId(3)), 2));
         assert!(follows(State::Empty, State::Empty, 9) && !follows(State::Empty, State::Filled(0), 1));
-        assert!(!follows(State::Empty, State::Resident, 1));
+        assert!(!follows(State::Empty, State::Resident(FrameId(1)), 1));
     }
 }

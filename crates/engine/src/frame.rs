@@ -1,97 +1,505 @@
-//! Page frames: a buddy allocator over the numbers of the arena's frames.
+//! Page frames: who may have memory, and how much.
 //!
-//! **A free frame is a hole in the arena: no memory lies behind it.** This module hands out numbers and nothing else;
-//! whoever takes a frame fills the hole (which charges the budget), and empties it again before the frame is freed. So
-//! the arena may have more frames than the budget has pages, and fragmentation costs address space, not memory.
+//! **A frame is the right to one page of memory, and a place of the arena that goes with it.** Every page in memory owns
+//! one: a page of the program while it is mapped (then its place in the arena is a hole), a page of the swap cache,
+//! a part of the compressed pool. A free frame is a hole: no memory lies behind it. So the arena has more frames than
+//! the budget has pages, fragmentation costs address space and not memory, and the budget is a **limit** on the frames
+//! that are handed out, with the watermarks of the kernel.
 //!
-//! [`FrameAllocator`] keeps a free list for each order: a block of order `o` is `2^o` frames that begin at a multiple
-//! of `2^o`. A block that is too large is halved as often as needed; a freed block is merged with its buddy (the other
-//! half of the block one order up) for as long as that is free too. After Knuth, The Art of Computer Programming,
-//! volume 1, section 2.5.
+//! [`FrameAllocator`] has two layers, a file each:
+//! - [`percpu`]: lists that each processor keeps, with which most calls end;
+//! - [`zone`]: a buddy system a NUMA node, behind one lock, from which lists are filled and to which they give back in
+//!   bulk. What goes back is **picked before the lock is taken**; under it frames are only merged. [`Pick::Inside`] is
+//!   the baseline.
 //!
-//! Metadata: 9 1/8 bytes a frame, 0.22 % of the memory it stands for, in tables that are zero at first and so cost
-//! memory only for the part of the arena that was ever used.
-//!
-//! Locks: one (`Rank::FrameZone`), a leaf: nothing else is locked, allocated or called while it is held. A hold is bounded by
-//! [`MAX_ORDER`] steps for each block, times the length of the slice in the `_many` calls.
+//! Locks: a processor's lists ([`Rank::CpuLists`]) -> a zone ([`Rank::FrameZone`], a leaf). Lists are tried, and the zone is
+//! asked directly when they are somebody else's just now. A hold of a zone's lock is bounded by [`percpu::HOLD_BLOCKS`] blocks.
 
-use crate::base::FrameId;
+pub mod percpu;
+pub mod zone;
+
+use crate::base::{Bytes, FrameId};
 use crate::lockdep::Rank;
-use crate::sync::{RankedMutex, lock};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::stats::{Counter, Stats};
+use crate::sync::{RankedGuard, RankedMutex, lock};
+use overspill_os::cpu::{self, Topology};
+use percpu::{CpuLists, LIST_ORDER_MAX, Marks, Picked};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+use zone::{Pageblocks, Source, Zone};
 
 /// The largest order: 512 frames, 2 MiB, what one page-table page maps and so the longest run that one call moves.
 pub const MAX_ORDER: u8 = 9;
+/// Frames of a pageblock, the unit of mobility and of a change of the arena's size.
+pub const PAGEBLOCK: usize = 1 << MAX_ORDER;
 
 const ORDERS: usize = MAX_ORDER as usize + 1;
-/// The end of a list. Not a frame: the arena has fewer.
-const NONE: u32 = u32::MAX;
 
-/// Hands out the frames of an arena; shared by all threads.
-pub struct FrameAllocator {
+/// What frames are used for: frames of one kind lie together, so that those that stay do not break up the runs of
+/// those that come and go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Mobility {
+    /// Pages of the program that are mapped: a number only, which can be exchanged for another.
+    Movable,
+    /// The swap cache: emptied by reclaim, taken in long runs.
+    Reclaimable,
+    /// The compressed pool, buffers, the engine itself.
+    Unmovable,
+    /// In a pageblock that is to leave the arena: not handed out.
+    Isolated,
+}
+
+impl Mobility {
+    /// All of them.
+    pub const ALL: [Mobility; 4] =
+        [Mobility::Movable, Mobility::Reclaimable, Mobility::Unmovable, Mobility::Isolated];
+    const COUNT: usize = Self::ALL.len();
+    /// Those that frames are handed out of.
+    const LISTED: usize = Mobility::Isolated as usize;
+
+    fn from_bits(bits: u8) -> Mobility {
+        Self::ALL[bits as usize]
+    }
+}
+
+/// From whom each mobility takes when it has nothing left.
+const FALLBACKS: [[Mobility; 2]; Mobility::LISTED] = [
+    [Mobility::Reclaimable, Mobility::Unmovable],
+    [Mobility::Movable, Mobility::Unmovable],
+    [Mobility::Movable, Mobility::Reclaimable],
+];
+
+/// How far into the budget a request may go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    /// A fault: never the reserve below the min watermark.
+    Fault,
+    /// Reclaim, which needs a few frames in order to free many: all but the last.
+    Reclaim,
+    /// Whatever the limit: while reclaim is frozen for a fork.
+    Over,
+}
+
+/// Setting `frame.pick`: where the frames that go back in bulk are chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pick {
+    /// Before the zone's lock is taken.
+    #[default]
+    Outside,
+    /// Under it.
+    Inside,
+}
+
+/// How a [`FrameAllocator`] works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameSettings {
+    /// Setting `frame.percpu`: whether processors keep lists.
+    pub percpu: bool,
+    /// Setting `frame.pick`.
+    pub pick: Pick,
+}
+
+impl Default for FrameSettings {
+    fn default() -> FrameSettings {
+        FrameSettings { percpu: true, pick: Pick::Outside }
+    }
+}
+
+/// A zone behind its lock.
+struct LockedZone {
     zone: RankedMutex<Zone>,
-    /// Copy of `Zone::free` to read without the lock.
-    free: AtomicUsize,
-    frames: usize,
+    /// Copy of what `zone` has handed out, to read without the lock.
+    used: AtomicU32,
+    /// Its share of the limit.
+    limit: AtomicU64,
+}
+
+/// Lists on cache lines of their own.
+#[repr(align(128))]
+struct CpuCell(RankedMutex<CpuLists>);
+
+/// Hands out the frames of an arena within a limit; shared by all threads.
+pub struct FrameAllocator {
+    zones: Box<[LockedZone]>,
+    lists: Box<[CpuCell]>,
+    /// Frames that each zone may ever have.
+    zone_frames: u32,
+    pageblocks: Pageblocks,
+    topology: Topology,
+    limit: AtomicU64,
+    settings: FrameSettings,
+    stats: Stats,
 }
 
 impl FrameAllocator {
-    /// All of `frames` frames free. The number need not be a power of two.
-    pub fn new(frames: usize) -> FrameAllocator {
-        assert!(frames < NONE as usize, "an arena has fewer than 2^32 - 1 frames, not {frames}");
-        let zone = RankedMutex::new(Rank::FrameZone, Zone::new(frames));
-        FrameAllocator { zone, free: AtomicUsize::new(frames), frames }
+    /// Frames of address space for each page of the limit: twice, so that runs are found in spite of fragmentation.
+    const SPAN_FACTOR: u64 = 2;
+
+    /// For a limit of `limit` pages, which may grow up to `limit_max`; without frames until [`FrameAllocator::resize`].
+    pub fn new(
+        limit: u64,
+        limit_max: u64,
+        settings: FrameSettings,
+        topology: Topology,
+        stats: Stats,
+    ) -> FrameAllocator {
+        let share = Self::share(Self::span(limit.max(limit_max)), topology.nodes()) as u32;
+        let frames = share as usize * topology.nodes();
+        assert!(frames < u32::MAX as usize, "an arena has fewer than 2^32 - 1 frames, not {frames}");
+        let pageblocks = Pageblocks::new(frames);
+        let zone = |node: usize| LockedZone {
+            zone: RankedMutex::new(
+                Rank::FrameZone,
+                Zone::new(node as u32 * share..(node as u32 + 1) * share, pageblocks.clone()),
+            ),
+            used: AtomicU32::new(0),
+            limit: AtomicU64::new(0),
+        };
+        let lists = || CpuCell(RankedMutex::new(Rank::CpuLists, CpuLists::new(Marks::of(limit, topology.cpus()))));
+        let allocator = FrameAllocator {
+            zones: (0..topology.nodes()).map(zone).collect(),
+            lists: (0..topology.cpus()).map(|_| lists()).collect(),
+            zone_frames: share,
+            pageblocks,
+            limit: AtomicU64::new(0),
+            topology,
+            settings,
+            stats,
+        };
+        allocator.set_limit(limit);
+        allocator
     }
 
-    /// Takes `2^order` contiguous frames, the first at a multiple of their number. `None` when no such run is free.
-    pub fn alloc(&self, order: u8) -> Option<FrameId> {
+    /// Frames of the arena for a limit.
+    fn span(limit: u64) -> u64 {
+        (limit * Self::SPAN_FACTOR).max(PAGEBLOCK as u64)
+    }
+
+    /// Of `frames`, one node's: whole pageblocks.
+    fn share(frames: u64, nodes: usize) -> u64 {
+        frames.div_ceil(nodes as u64).next_multiple_of(PAGEBLOCK as u64)
+    }
+
+    /// Frames that the arena may ever have.
+    pub fn frames_max(&self) -> usize {
+        self.zone_frames as usize * self.zones.len()
+    }
+
+    // ---- The budget ----
+
+    /// Limit in pages.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Relaxed)
+    }
+
+    /// Changes the limit. What is over it is reclaimed by and by.
+    pub fn set_limit(&self, pages: u64) {
+        self.limit.store(pages, Relaxed);
+        self.stats.set(Counter::LimitBytes, Bytes::from_pages(pages).0);
+        let nodes = self.zones.len() as u64;
+        for (node, cell) in self.zones.iter().enumerate() {
+            cell.limit.store(pages / nodes + ((node as u64) < pages % nodes) as u64, Relaxed);
+        }
+        let marks = Marks::of(pages, self.lists.len());
+        for cell in &self.lists {
+            let mut lists = lock(&cell.0);
+            lists.set_marks(marks);
+            self.give(&mut lists, u32::MAX, self.settings.pick);
+        }
+    }
+
+    /// Frames handed out or kept in the lists of processors.
+    pub fn used(&self) -> u64 {
+        self.zones.iter().map(|zone| zone.used.load(Relaxed) as u64).sum()
+    }
+
+    /// Free pages, the reserve included.
+    pub fn free_pages(&self) -> u64 {
+        self.limit().saturating_sub(self.used())
+    }
+
+    /// Pages kept back for reclaim: 1/64 of the limit, at least the pages that two batches may need before they free any.
+    pub fn min(&self) -> u64 {
+        Self::min_of(self.limit())
+    }
+
+    fn min_of(limit: u64) -> u64 {
+        (limit / 64).clamp(96, 2048)
+    }
+
+    /// Free pages below which background reclaim starts.
+    pub fn low(&self) -> u64 {
+        self.min() + self.limit() / 32
+    }
+
+    /// Free pages at which background reclaim stops.
+    pub fn high(&self) -> u64 {
+        self.low() + self.limit() / 32
+    }
+
+    // ---- Taking ----
+
+    /// Takes `2^order` contiguous frames, the first at a multiple of their number. `None` when the budget or the arena
+    /// has no room for them.
+    pub fn alloc(&self, order: u8, mobility: Mobility, need: Need) -> Option<FrameId> {
         assert!(order <= MAX_ORDER, "no block has order {order}");
-        let mut zone = lock(&self.zone);
-        let block = zone.alloc(order)?;
-        self.free.store(zone.free, Relaxed);
+        let cpu = cpu::current();
+        let block = self
+            .alloc_from_lists(cpu, order, mobility, need)
+            .or_else(|| self.zones_of(cpu).find_map(|zone| self.alloc_from_zone(zone, order, mobility, need)))?;
+        self.stats.add(Counter::FrameAlloc, 1 << order);
         Some(FrameId(block))
     }
+
+    /// Takes up to `pages` frames for pages that are mapped together, in blocks as large as the lists have, and adds them
+    /// to `out`; how many there were.
+    pub fn alloc_folio(&self, pages: usize, need: Need, out: &mut Vec<FrameId>) -> usize {
+        let before = out.len();
+        let mut order = LIST_ORDER_MAX;
+        while out.len() - before < pages {
+            let rest = pages - (out.len() - before);
+            order = order.min(rest.ilog2() as u8);
+            match self.alloc(order, Mobility::Movable, need) {
+                Some(first) => out.extend((0..1 << order).map(|i| FrameId(first.0 + i))),
+                None if order > 0 => order -= 1,
+                None => break,
+            }
+        }
+        out.len() - before
+    }
+
+    fn alloc_from_lists(&self, cpu: usize, order: u8, mobility: Mobility, need: Need) -> Option<u32> {
+        if !self.settings.percpu || order > LIST_ORDER_MAX || need == Need::Over {
+            return None;
+        }
+        // 1. What this processor keeps.
+        let mut lists = self.lists[cpu % self.lists.len()].0.try_lock()?;
+        if let Some(block) = lists.pop(mobility, order) {
+            return Some(block);
+        }
+        // 2. As many as may be, in one hold of the zone's lock. Reclaim below the mark takes what it needs and no more.
+        let blocks = if need == Need::Reclaim { 1 } else { lists.to_take(order) };
+        for cell in self.zones_of(cpu) {
+            let mut hold = self.hold(cell, Doing::Take);
+            let room = self.room(cell, &hold, need) >> order;
+            for _ in 0..blocks.min(room as usize) {
+                let Some(block) = self.take(&mut hold, order, mobility) else { break };
+                lists.push(block, order, mobility);
+            }
+            drop(hold);
+            if let Some(block) = lists.pop(mobility, order) {
+                self.stats.add(Counter::FrameBatchAlloc, 1);
+                return Some(block);
+            }
+        }
+        None
+    }
+
+    fn alloc_from_zone(&self, cell: &LockedZone, order: u8, mobility: Mobility, need: Need) -> Option<u32> {
+        let mut hold = self.hold(cell, Doing::Take);
+        if self.room(cell, &hold, need) < 1 << order {
+            return None;
+        }
+        self.take(&mut hold, order, mobility)
+    }
+
+    fn take(&self, zone: &mut Zone, order: u8, mobility: Mobility) -> Option<u32> {
+        let (block, source) = zone.alloc(order, mobility)?;
+        if source != Source::Own {
+            self.stats.add(Counter::FrameFallback, 1);
+            self.stats.add(Counter::FrameSteal, (source == Source::Steal) as u64);
+        }
+        Some(block)
+    }
+
+    /// Frames that a request may take from a zone.
+    fn room(&self, cell: &LockedZone, zone: &Zone, need: Need) -> u64 {
+        let limit = cell.limit.load(Relaxed);
+        let limit = match need {
+            Need::Fault => limit.saturating_sub(self.min() / self.zones.len() as u64),
+            Need::Reclaim => limit,
+            Need::Over => u64::MAX,
+        };
+        limit.saturating_sub(zone.used() as u64)
+    }
+
+    /// The zones, the nearest first.
+    fn zones_of(&self, cpu: usize) -> impl Iterator<Item = &LockedZone> {
+        let first = self.topology.node(cpu);
+        self.zones[first..].iter().chain(&self.zones[..first])
+    }
+
+    // ---- Giving back ----
 
     /// Gives back the `2^order` frames from `frame` on. They need not have been taken by one call: a block may come
     /// back in parts, and parts may come back as the block they make up.
     ///
     /// # Panics
-    /// When `frame` is not a multiple of `2^order`, or when one of the frames is free already or outside the arena.
+    /// When `frame` is not a multiple of `2^order`, or when one of the frames is free already or outside the arena;
+    /// at the latest when it goes back to its zone.
     pub fn free(&self, frame: FrameId, order: u8) {
-        let mut zone = lock(&self.zone);
-        zone.free(frame.0, order);
-        self.free.store(zone.free, Relaxed);
+        assert!(order <= MAX_ORDER && frame.0.is_multiple_of(1 << order), "{frame:?} cannot begin order {order}");
+        self.stats.add(Counter::FrameFree, 1 << order);
+        if order <= LIST_ORDER_MAX
+            && self.settings.percpu
+            && let Some(mut lists) = self.lists[cpu::current() % self.lists.len()].0.try_lock()
+        {
+            self.free_to_lists(&mut lists, frame.0, order);
+        } else {
+            self.free_to_zone(frame.0, order);
+        }
     }
 
-    /// Takes single frames until `out` is full or none is left, and returns how many; in ascending runs as far as the
-    /// free blocks allow, smallest blocks first.
-    pub fn alloc_many(&self, out: &mut [FrameId]) -> usize {
-        let mut zone = lock(&self.zone);
-        let taken = zone.alloc_many(out);
-        self.free.store(zone.free, Relaxed);
-        taken
-    }
-
-    /// Gives back single frames.
+    /// Gives back frames; those that follow one another go as blocks.
     ///
     /// # Panics
     /// As [`FrameAllocator::free`].
     pub fn free_many(&self, frames: &[FrameId]) {
-        let mut zone = lock(&self.zone);
-        for frame in frames {
-            zone.free(frame.0, 0);
+        self.stats.add(Counter::FrameFree, frames.len() as u64);
+        let mut lists = match self.settings.percpu {
+            true => self.lists[cpu::current() % self.lists.len()].0.try_lock(),
+            false => None,
+        };
+        let mut rest = frames;
+        while let Some(first) = rest.first() {
+            let order = block_order(rest);
+            rest = &rest[1 << order..];
+            match &mut lists {
+                Some(lists) => self.free_to_lists(lists, first.0, order),
+                None => self.free_to_zone(first.0, order),
+            }
         }
-        self.free.store(zone.free, Relaxed);
     }
 
-    /// How many frames are free: a moment's value, exact when nobody takes or frees.
-    pub fn free_frames(&self) -> usize {
-        self.free.load(Relaxed)
+    fn free_to_lists(&self, lists: &mut CpuLists, block: u32, order: u8) {
+        match self.pageblocks.mobility(block) {
+            // It must come to rest where it was isolated.
+            Mobility::Isolated => self.free_to_zone(block, order),
+            mobility => {
+                lists.push(block, order, mobility);
+                let frames = lists.to_give();
+                self.give(lists, frames, self.settings.pick);
+            }
+        }
     }
 
-    /// How many frames the arena has.
-    pub fn frames(&self) -> usize {
-        self.frames
+    fn free_to_zone(&self, block: u32, order: u8) {
+        let mut hold = self.hold(self.zone_of(block), Doing::Give);
+        hold.free(block, order);
+    }
+
+    /// Gives the oldest `frames` frames of a processor back to their zones, in holds of bounded length.
+    fn give(&self, lists: &mut CpuLists, mut frames: u32, pick: Pick) {
+        let mut picked = Picked::new();
+        while frames > 0 && lists.frames() > 0 {
+            let before = lists.frames();
+            // The zone of most of them, where there are several: that of the processor.
+            let near = self.zones_of(cpu::current()).next().expect("there is a zone");
+            let mut hold = (pick == Pick::Inside).then(|| self.hold(near, Doing::Give));
+            lists.pick(frames, &mut picked);
+            for (block, order) in picked.blocks() {
+                let cell = self.zone_of(*block);
+                if hold.as_ref().is_none_or(|hold| !std::ptr::eq(hold.cell, cell)) {
+                    drop(hold.take());
+                    hold = Some(self.hold(cell, Doing::Give));
+                }
+                hold.as_mut().expect("held just now").free(*block, *order);
+            }
+            drop(hold);
+            self.stats.add(Counter::FrameBatchFree, 1);
+            frames = frames.saturating_sub(before - lists.frames());
+        }
+    }
+
+    /// Gives back what all processors keep: room is short, or every free frame must be in its place.
+    pub fn drain(&self) {
+        for cell in &self.lists {
+            let mut lists = lock(&cell.0);
+            self.give(&mut lists, u32::MAX, self.settings.pick);
+        }
+    }
+
+    /// Gives back what processors kept for a burst that is over. To be called now and then.
+    pub fn decay(&self) {
+        for cell in &self.lists {
+            if let Some(mut lists) = cell.0.try_lock() {
+                let frames = lists.decay();
+                self.give(&mut lists, frames, self.settings.pick);
+            }
+        }
+        for (order, blocks) in self.free_blocks().iter().enumerate() {
+            self.stats.set(Counter::BUDDY_FREE[order], *blocks);
+        }
+    }
+
+    fn zone_of(&self, frame: u32) -> &LockedZone {
+        &self.zones[(frame / self.zone_frames) as usize]
+    }
+
+    // ---- The arena's size ----
+
+    /// Makes the arena as large as a limit of `pages` needs. New frames are handed to `open` before they are used;
+    /// surplus pageblocks are isolated, to be emptied by the owners of their frames ([`FrameAllocator::is_isolated`]) and
+    /// given up with [`FrameAllocator::give_up_isolated`]. One thread at a time.
+    pub fn resize<E>(&self, pages: u64, mut open: impl FnMut(Range<u32>) -> Result<(), E>) -> Result<(), E> {
+        let frames = Self::share(Self::span(pages), self.zones.len()).min(self.zone_frames as u64) as u32;
+        for cell in &self.zones {
+            let span = lock(&cell.zone).span();
+            if frames > span.len() as u32 {
+                open(span.end..span.start + frames)?;
+            }
+            let mut zone = lock(&cell.zone);
+            zone.restore_up_to(frames);
+            zone.grow_to(frames);
+            zone.isolate_beyond(frames);
+        }
+        self.publish_span();
+        Ok(())
+    }
+
+    /// Whether a frame lies in a pageblock that is to leave the arena: its owner is to exchange it for another.
+    pub fn is_isolated(&self, frame: FrameId) -> bool {
+        self.pageblocks.mobility(frame.0) == Mobility::Isolated
+    }
+
+    /// Whether pageblocks are waiting to leave the arena.
+    pub fn has_isolated(&self) -> bool {
+        self.zones.iter().any(|cell| lock(&cell.zone).has_isolated())
+    }
+
+    /// Takes isolated pageblocks that are empty out of the arena and hands them to `close`.
+    pub fn give_up_isolated(&self, mut close: impl FnMut(Range<u32>)) {
+        self.drain();
+        for cell in &self.zones {
+            let frames = lock(&cell.zone).shrink();
+            if !frames.is_empty() {
+                close(frames);
+            }
+        }
+        self.publish_span();
+    }
+
+    /// Frames of the arena now.
+    pub fn span_frames(&self) -> usize {
+        self.zones.iter().map(|cell| lock(&cell.zone).span().len()).sum()
+    }
+
+    fn publish_span(&self) {
+        self.stats.set(Counter::ArenaFrames, self.span_frames() as u64);
+    }
+
+    // ---- Figures ----
+
+    /// Free blocks of each order, without what processors keep.
+    pub fn free_blocks(&self) -> [u64; ORDERS] {
+        let mut sum = [0; ORDERS];
+        for cell in &self.zones {
+            let blocks = lock(&cell.zone).free_blocks();
+            sum.iter_mut().zip(blocks).for_each(|(sum, blocks)| *sum += blocks as u64);
+        }
+        sum
     }
 
     /// Checks every invariant, in time proportional to the arena; for tests and debugging.
@@ -99,188 +507,91 @@ impl FrameAllocator {
     /// # Panics
     /// When one does not hold.
     pub fn check(&self) {
-        lock(&self.zone).check();
+        for cell in &self.zones {
+            let zone = lock(&cell.zone);
+            zone.check();
+            assert_eq!(cell.used.load(Relaxed), zone.used(), "the copy of the count");
+        }
     }
-}
 
-/// What the lock guards. Invariants, verified by `check`:
-///
-/// 1. a frame is either handed out or in exactly one free block;
-/// 2. a free block lies in the arena and begins at a multiple of its size;
-/// 3. of two buddies below [`MAX_ORDER`] at most one is free.
-struct Zone {
-    /// First block of each order's free list.
-    heads: [u32; ORDERS],
-    /// Previous and next block in the list, for frames that begin a free block; a pair and not a struct, because a
-    /// table of zeroed integers is not touched when it is made.
-    links: Box<[[u32; 2]]>,
-    /// One more than the order, for frames that begin a free block; else 0.
-    tags: Box<[u8]>,
-    /// A bit a frame: handed out. It makes double frees certain to be seen.
-    used: Box<[u64]>,
-    free: usize,
-}
-
-impl Zone {
-    fn new(frames: usize) -> Zone {
-        let mut zone = Zone {
-            heads: [NONE; ORDERS],
-            links: vec![[0; 2]; frames].into_boxed_slice(),
-            tags: vec![0; frames].into_boxed_slice(),
-            used: vec![0; frames.div_ceil(64)].into_boxed_slice(),
-            free: frames,
+    fn hold<'a>(&'a self, cell: &'a LockedZone, doing: Doing) -> Hold<'a> {
+        let (zone, waited_since) = match cell.zone.try_lock() {
+            Some(zone) => (zone, None),
+            None => {
+                let since = Instant::now();
+                (lock(&cell.zone), Some(since))
+            }
         };
-        // From the end, so that the lists begin with the lowest addresses: the largest block that ends here each time.
-        let mut end = frames;
-        while end > 0 {
-            let order = (end.trailing_zeros() as u8).min(MAX_ORDER);
-            end -= 1 << order;
-            zone.push(end as u32, order);
+        let since = Instant::now();
+        self.stats.add(Counter::ZoneLock, 1);
+        if let Some(waited_since) = waited_since {
+            self.stats.add(Counter::ZoneLockContended, 1);
+            self.stats.add(Counter::ZoneLockWaitNs, (since - waited_since).as_nanos() as u64);
         }
-        zone
-    }
-
-    fn alloc(&mut self, order: u8) -> Option<u32> {
-        let found = (order..=MAX_ORDER).find(|o| self.heads[*o as usize] != NONE)?;
-        let block = self.pop(found);
-        for half in (order..found).rev() {
-            self.push(block + (1 << half), half);
-        }
-        self.set_used(block, order);
-        Some(block)
-    }
-
-    fn alloc_many(&mut self, out: &mut [FrameId]) -> usize {
-        let mut taken = 0;
-        while taken < out.len() {
-            let Some(order) = (0..=MAX_ORDER).find(|o| self.heads[*o as usize] != NONE) else { break };
-            let block = self.pop(order);
-            let size = 1u32 << order;
-            let take = (size as usize).min(out.len() - taken) as u32;
-            for i in 0..take {
-                self.set_used(block + i, 0);
-                out[taken + i as usize] = FrameId(block + i);
-            }
-            taken += take as usize;
-            // What is left of the block goes back in the largest pieces that begin where they must.
-            let mut rest = take;
-            while rest < size {
-                let piece = rest.trailing_zeros() as u8;
-                self.push(block + rest, piece);
-                rest += 1 << piece;
-            }
-        }
-        taken
-    }
-
-    fn free(&mut self, frame: u32, order: u8) {
-        self.clear_used(frame, order);
-        let (mut block, mut order) = (frame, order);
-        while order < MAX_ORDER {
-            let buddy = block ^ (1 << order);
-            if self.tags.get(buddy as usize) != Some(&(order + 1)) {
-                break;
-            }
-            self.unlink(buddy, order);
-            block = block.min(buddy);
-            order += 1;
-        }
-        self.push(block, order);
-    }
-
-    /// The words of `used` that hold the bits of a block, and the bits in each.
-    fn bits(block: u32, order: u8) -> (std::ops::Range<usize>, u64) {
-        let word = block as usize / 64;
-        if order < 6 {
-            (word..word + 1, ((1 << (1 << order)) - 1) << (block % 64))
-        } else {
-            (word..word + (1 << (order - 6)), !0)
-        }
-    }
-
-    fn set_used(&mut self, block: u32, order: u8) {
-        let (words, bits) = Zone::bits(block, order);
-        for word in &mut self.used[words] {
-            debug_assert_eq!(*word & bits, 0, "frame {block} was in a free list and handed out");
-            *word |= bits;
-        }
-        self.free -= 1 << order;
-    }
-
-    /// Marks a block free, once it is certain that its owner may free it.
-    fn clear_used(&mut self, block: u32, order: u8) {
-        assert!(order <= MAX_ORDER, "no block has order {order}");
-        assert!(block.is_multiple_of(1 << order), "frame {block} cannot begin a block of order {order}");
-        let end = block as usize + (1 << order);
-        assert!(end <= self.tags.len(), "frame {block}, order {order}: outside the arena");
-        let (words, bits) = Zone::bits(block, order);
-        for word in &mut self.used[words] {
-            assert_eq!(*word & bits, bits, "frame {block}, order {order}: freed twice");
-            *word &= !bits;
-        }
-        self.free += 1 << order;
-    }
-
-    fn push(&mut self, block: u32, order: u8) {
-        let next = self.heads[order as usize];
-        if next != NONE {
-            self.links[next as usize][0] = block;
-        }
-        self.links[block as usize] = [NONE, next];
-        self.tags[block as usize] = order + 1;
-        self.heads[order as usize] = block;
-    }
-
-    fn unlink(&mut self, block: u32, order: u8) {
-        let [previous, next] = self.links[block as usize];
-        match previous {
-            NONE => self.heads[order as usize] = next,
-            _ => self.links[previous as usize][1] = next,
-        }
-        if next != NONE {
-            self.links[next as usize][0] = previous;
-        }
-        self.tags[block as usize] = 0;
-    }
-
-    /// The first block of a list that is not empty, off the list.
-    fn pop(&mut self, order: u8) -> u32 {
-        let block = self.heads[order as usize];
-        self.unlink(block, order);
-        block
-    }
-
-    fn check(&self) {
-        let frames = self.tags.len();
-        let mut in_free_block = vec![false; frames];
-        let mut blocks = 0;
-        for order in 0..=MAX_ORDER {
-            let (mut block, mut previous) = (self.heads[order as usize], NONE);
-            while block != NONE {
-                let (at, size) = (block as usize, 1 << order);
-                assert!(at % size == 0 && at + size <= frames, "block {block} cannot have order {order}");
-                assert_eq!(self.tags[at], order + 1, "tag of block {block}");
-                assert_eq!(self.links[at][0], previous, "links of block {block}");
-                for frame in &mut in_free_block[at..at + size] {
-                    assert!(!std::mem::replace(frame, true), "block {block}, order {order}: in two free blocks");
-                }
-                let buddy = self.tags.get(at ^ size);
-                assert!(order == MAX_ORDER || buddy != Some(&(order + 1)), "block {block} and its buddy are both free");
-                blocks += 1;
-                (previous, block) = (block, self.links[at][1]);
-            }
-        }
-        assert_eq!(self.tags.iter().filter(|tag| **tag != 0).count(), blocks, "tagged blocks in no list");
-        for (frame, free) in in_free_block.iter().enumerate() {
-            assert_ne!(
-                *free,
-                self.used[frame / 64] >> (frame % 64) & 1 == 1,
-                "frame {frame}: free and used, or neither"
-            );
-        }
-        assert_eq!(in_free_block.iter().filter(|free| **free).count(), self.free, "count of free frames");
+        Hold { allocator: self, cell, zone: Some(zone), doing, since }
     }
 }
 
+/// The order of the largest block, up to [`LIST_ORDER_MAX`], that the first of `frames` make up.
+fn block_order(frames: &[FrameId]) -> u8 {
+    let first = frames[0].0;
+    let mut order = 0;
+    while order < LIST_ORDER_MAX {
+        let next = 2usize << order;
+        let whole = first.is_multiple_of(next as u32) && frames.len() >= next;
+        if !whole || !(1 << order..next).all(|i| frames[i].0 == first + i as u32) {
+            break;
+        }
+        order += 1;
+    }
+    order
+}
+
+/// What a zone's lock is held for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Take,
+    Give,
+}
+
+/// A zone, locked; the time is measured.
+struct Hold<'a> {
+    allocator: &'a FrameAllocator,
+    cell: &'a LockedZone,
+    zone: Option<RankedGuard<'a, Zone>>,
+    doing: Doing,
+    since: Instant,
+}
+
+impl std::ops::Deref for Hold<'_> {
+    type Target = Zone;
+    fn deref(&self) -> &Zone {
+        self.zone.as_ref().expect("held until dropped")
+    }
+}
+
+impl std::ops::DerefMut for Hold<'_> {
+    fn deref_mut(&mut self) -> &mut Zone {
+        self.zone.as_mut().expect("held until dropped")
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.cell.used.store(self.used(), Relaxed);
+        drop(self.zone.take());
+        let (stats, ns) = (&self.allocator.stats, self.since.elapsed().as_nanos() as u64);
+        stats.add(Counter::ZoneLockHoldNs, ns);
+        if self.doing == Doing::Give {
+            stats.add(Counter::ZoneFreeHoldNs, ns);
+        }
+        let bytes = Bytes::from_pages(self.allocator.used()).0;
+        stats.set(Counter::ChargedBytes, bytes);
+        stats.raise(Counter::ChargedPeakBytes, bytes);
+    }
+}
+
+#[cfg(test)]
+mod interleavings;
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,11 @@
-//! Page frames in use: the allocator's numbers, the arena's bytes and the budget's charge, kept in step.
+//! Page frames in use: the allocator's numbers and the arena's bytes, kept in step.
 //!
-//! Invariant: a free frame is a hole and not charged; an allocated frame is present and charged, but for the
-//! moment in which its owner moves pages into or out of it.
+//! Invariant: a free frame is a hole; so is one whose page is mapped, whose memory is in the page tables of the program.
+//! Every other allocated frame is present, but for the moment in which its owner moves pages into or out of it.
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE};
-use crate::budget::Budget;
 use crate::compressed::{CHUNK_ORDER, FrameSource};
-use crate::frame::FrameAllocator;
+use crate::frame::{FrameAllocator, Mobility, Need};
 use overspill_os::arena::Arena;
 use overspill_os::backing::{AnonPrivate, Backing};
 use overspill_os::vm::IoVec;
@@ -23,32 +22,28 @@ pub fn zeros(pages: usize) -> &'static [u8] {
     &ZERO_PAGES.0[..pages << PAGE_SHIFT]
 }
 
-/// Frames, their memory and their budget.
+/// Frames, their memory and the way to the page tables.
 pub struct Frames {
     /// The bytes.
     pub arena: Arena,
-    /// The numbers.
+    /// The numbers, and the budget.
     pub allocator: FrameAllocator,
-    /// The charge.
-    pub budget: Budget,
     /// The way to the page tables.
     pub backing: AnonPrivate,
 }
 
 impl Frames {
-    /// Takes `1 << order` contiguous frames that are holes, for pages to be moved into; they are charged already,
-    /// as resident pages.
+    /// Takes `1 << order` contiguous frames that are holes, for pages to be moved into.
     pub fn take_holes(&self, order: u8) -> Option<FrameId> {
-        self.allocator.alloc(order)
+        self.allocator.alloc(order, Mobility::Reclaimable, Need::Reclaim)
     }
 
-    /// Gives back frames that are holes and no longer charged: their pages were moved away.
-    pub fn give_holes(&self, first: FrameId, order: u8) {
-        self.allocator.free(first, order);
+    /// Gives back frames that are holes: those of pages that were mapped, or whose pages were moved away.
+    pub fn give_holes(&self, frames: &[FrameId]) {
+        self.allocator.free_many(frames);
     }
 
-    /// Gives back single frames that are present: drops their memory with one call, then their charge. `ranges` is
-    /// room for as many.
+    /// Gives back frames that are present: drops their memory with one call first. `ranges` is room for as many.
     pub fn give_present(&self, frames: &[FrameId], ranges: &mut Vec<IoVec>) {
         if frames.is_empty() {
             return;
@@ -59,7 +54,6 @@ impl Frames {
         }
         self.backing.drop_pages(ranges).expect("dropping frames of the arena");
         self.allocator.free_many(frames);
-        self.budget.uncharge(frames.len() as u64);
     }
 }
 
@@ -73,15 +67,8 @@ pub fn push_range(ranges: &mut Vec<IoVec>, range: Range<usize>) {
 
 impl FrameSource for Frames {
     fn take_chunk(&self) -> Option<FrameId> {
-        const PAGES: u64 = 1 << CHUNK_ORDER;
-        if !self.budget.charge_reserve(PAGES) {
-            return None;
-        }
-        let first = self.allocator.alloc(CHUNK_ORDER).or_else(|| {
-            self.budget.uncharge(PAGES);
-            None
-        })?;
-        let range = self.arena.frame_range(first.0, PAGES as usize);
+        let first = self.allocator.alloc(CHUNK_ORDER, Mobility::Unmovable, Need::Reclaim)?;
+        let range = self.arena.frame_range(first.0, 1 << CHUNK_ORDER);
         let mut done = 0;
         while done < range.len() {
             let step = self.backing.install(range.start + done, zeros((range.len() - done) / PAGE_SIZE));
@@ -99,7 +86,6 @@ impl FrameSource for Frames {
         let whole = [IoVec { base: range.start, len: range.len() }];
         self.backing.drop_pages(&whole).expect("dropping a chunk of the arena");
         self.allocator.free(first, CHUNK_ORDER);
-        self.budget.uncharge(1 << CHUNK_ORDER);
     }
 
     fn write(&self, first: FrameId, offset: usize, data: &[u8]) {

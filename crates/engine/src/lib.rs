@@ -27,7 +27,6 @@
 #![forbid(unsafe_code)]
 
 pub mod base;
-mod budget;
 mod cache;
 pub mod compressed;
 pub mod config;

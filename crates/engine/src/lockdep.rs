@@ -56,7 +56,9 @@ pub enum Rank {
     DeviceTable,
     /// The slots of a device; held over system calls that take disk space into use.
     SlotMap,
-    /// The frame allocator.
+    /// The frames that a processor keeps.
+    CpuLists,
+    /// A zone of the frame allocator.
     FrameZone,
 }
 

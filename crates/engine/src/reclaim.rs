@@ -194,7 +194,7 @@ impl Engine {
         for i in 0..EXTENT_PAGES {
             let page = PageIndex(first + i);
             let word = self.words.load(page);
-            if word.is_locked() || word.is_pinned() || word.state() != State::Resident {
+            if word.is_locked() || word.is_pinned() || !word.is_resident() {
                 continue;
             }
             progress.scanned += 1;
@@ -228,8 +228,8 @@ impl Engine {
             while at < EXTENT_PAGES && batch.has_room() {
                 if wanted[at / 64] & 1 << (at % 64) != 0 {
                     let page = PageIndex(first + at);
-                    if self.words.try_update(page, PageWord::begin_evict).is_some() {
-                        batch.picks.push(Pick::new(page, State::Evicting));
+                    if let Some((_, word)) = self.words.try_update(page, PageWord::begin_evict) {
+                        batch.picks.push(Pick::new(page, word.state()));
                     }
                 }
                 at += 1;
@@ -266,7 +266,7 @@ impl Engine {
             // 1. Lock as many as one block of frames takes.
             let order = ((pages.end - at).ilog2() as u8).min(largest);
             let mut len = 0;
-            let goes = |w: PageWord| w.state() == State::Resident && !w.is_pinned();
+            let goes = |w: PageWord| w.is_resident() && !w.is_pinned();
             while len < 1 << order && self.words.try_lock_if(PageIndex(at + len), goes).is_some() {
                 len += 1;
             }
@@ -294,16 +294,18 @@ impl Engine {
             self.way_out.record(0, start.elapsed().as_nanos() as u64, count);
             // 3. Publish: the moved are in the swap cache, the others as they were.
             self.cache.add_run(PageIndex(at), frame, count);
-            for i in 0..count {
+            let mut own = [FrameId(0); 1 << RUN_ORDER];
+            for (i, frame) in frame.run(count).enumerate() {
                 let page = PageIndex(at + i);
-                let word = self.words.load(page).with_state(State::Cached(FrameId(frame.0 + i as u32)));
-                self.words.unlock_as(page, word);
+                let word = self.words.load(page);
+                let State::Resident(hole) = word.state() else { unreachable!("locked as resident") };
+                own[i] = hole;
+                self.words.unlock_as(page, word.with_state(State::Cached(frame)));
                 wanted[(page.0 - base) / 64] &= !(1 << ((page.0 - base) % 64));
             }
             self.unlock_run(at + count, len - count);
-            for i in count..1 << order {
-                self.frames.give_holes(FrameId(frame.0 + i as u32), 0);
-            }
+            self.frames.give_holes(&own[..count]);
+            frame.run(1 << order).skip(count).for_each(|unused| self.frames.allocator.free(unused, 0));
             self.extents.sub_resident(PageIndex(at), count);
             self.stats.sub(Counter::ResidentPages, count as u64);
             self.stats.add(Counter::OutMoved, count as u64);
@@ -341,11 +343,13 @@ impl Engine {
 
     /// A resident page turned out not to be in the page tables.
     fn note_zapped(&self, page: PageIndex) {
-        if let Some(word) = self.words.try_lock_if(page, |w| w.state() == State::Resident) {
+        if let Some(word) = self.words.try_lock_if(page, PageWord::is_resident)
+            && let State::Resident(frame) = word.state()
+        {
             self.extents.sub_resident(page, 1);
             self.stats.sub(Counter::ResidentPages, 1);
             self.words.unlock_as(page, word.with_state(State::Empty));
-            self.budget().uncharge(1);
+            self.frames.give_holes(&[frame]);
         }
     }
 
@@ -370,7 +374,7 @@ impl Engine {
         // 2. Store from where they are.
         self.store_batch(batch, |pick, out| {
             let word = self.words.load(pick.page);
-            if word.state() != State::Evicting {
+            if !matches!(word.state(), State::Evicting(_)) {
                 return false;
             }
             let address = self.address(pick.page);
@@ -407,14 +411,17 @@ impl Engine {
         let count = batch.picks.len();
         self.way_out.record(1, protect_ns + started.elapsed().as_nanos() as u64, count);
         // 5. Publish where they are now.
+        batch.frames.clear();
         for pick in &batch.picks {
             let word = self.words.load(pick.page);
+            let State::Evicting(frame) = word.state() else { unreachable!("committed in step 3") };
+            batch.frames.push(frame);
             self.words.unlock_as(pick.page, word.with_state(pick.stored.expect("kept in step 3")));
         }
+        self.frames.give_holes(&batch.frames);
         self.extents.sub_resident(batch.picks[0].page, count);
         self.stats.sub(Counter::ResidentPages, count as u64);
         self.stats.add(Counter::OutDropped, count as u64);
-        self.budget().uncharge(count as u64);
         count
     }
 }

@@ -199,25 +199,24 @@ impl Engine {
                 vm::advise(self.address_range(part.clone()), vm::MADV_DONTNEED)?;
             }
             // 3. Forget every stored copy.
-            let mut frames: Vec<FrameId> = Vec::new();
-            let mut resident = 0;
+            let (mut holes, mut present): (Vec<FrameId>, Vec<FrameId>) = (Vec::new(), Vec::new());
             for page in part.clone().map(PageIndex) {
                 let word = self.words.load(page);
                 match word.state() {
-                    State::Resident | State::Evicting => resident += 1,
+                    State::Resident(frame) | State::Evicting(frame) => holes.push(frame),
                     State::Cached(frame) => {
                         self.cache.remove(frame);
-                        frames.push(frame);
+                        present.push(frame);
                     }
                     state => self.forget(state),
                 }
                 self.words.unlock_as(page, word.with_state(State::Empty).referenced(false));
             }
             // 4. Give the room back.
-            self.frames.give_present(&frames, &mut Vec::with_capacity(frames.len()));
-            self.extents.sub_resident(PageIndex(part.start), resident);
-            self.stats.sub(Counter::ResidentPages, resident as u64);
-            self.budget().uncharge(resident as u64);
+            self.frames.give_present(&present, &mut Vec::with_capacity(present.len()));
+            self.frames.give_holes(&holes);
+            self.extents.sub_resident(PageIndex(part.start), holes.len());
+            self.stats.sub(Counter::ResidentPages, holes.len() as u64);
         }
         self.publish_tiers();
         Ok(())
@@ -433,7 +432,7 @@ impl Engine {
             let _extent = self.extents.lock(index);
             let mut resident = false;
             for page in part.clone() {
-                resident |= self.words.lock(PageIndex(page)).state() == State::Resident;
+                resident |= self.words.lock(PageIndex(page)).is_resident();
             }
             let mut result = Ok(());
             if resident {
@@ -451,7 +450,7 @@ impl Engine {
                 self.note_extent(target);
                 match state {
                     State::Cached(frame) => self.cache.change_owner(frame, target),
-                    State::Resident => {
+                    State::Resident(_) => {
                         self.extents.sub_resident(PageIndex(page), 1);
                         self.extents.add_resident(target, 1);
                     }
@@ -562,7 +561,7 @@ impl Engine {
         for page in pages.map(PageIndex).filter(|_| prot.readable()) {
             match self.config.delivery {
                 // All signals are blocked here, so a touch would kill: the fault is served as if it had been taken.
-                Delivery::Signal if self.words.load(page).state() == State::Resident => {}
+                Delivery::Signal if self.words.load(page).is_resident() => {}
                 Delivery::Signal => {
                     let _ = self.serve_on_this_thread(page, false);
                 }

@@ -130,6 +130,66 @@ counters! {
     DmaSeen => "dma_seen",
     /// Requests that could not be managed and were left to the kernel.
     Unmanaged => "unmanaged_mappings",
+    /// Frames handed out.
+    FrameAlloc => "frame_alloc",
+    /// Frames given back.
+    FrameFree => "frame_free",
+    /// Times that a processor's lists were filled from a zone.
+    FrameBatchAlloc => "frame_batch_alloc",
+    /// Times that a processor's lists gave frames back to a zone in bulk.
+    FrameBatchFree => "frame_batch_free",
+    /// Acquisitions of a zone's lock.
+    ZoneLock => "zone_lock",
+    /// Those that had to wait.
+    ZoneLockContended => "zone_lock_contended",
+    /// Time waited for the lock, in nanoseconds.
+    ZoneLockWaitNs => "zone_lock_wait_ns",
+    /// Time that it was held, in nanoseconds.
+    ZoneLockHoldNs => "zone_lock_hold_ns",
+    /// The part of that in which frames were given back.
+    ZoneFreeHoldNs => "zone_free_hold_ns",
+    /// Blocks taken from a pageblock of another mobility.
+    FrameFallback => "frame_fallback",
+    /// Pageblocks taken over by another mobility.
+    FrameSteal => "frame_steal",
+    /// Frames of the arena (gauge).
+    ArenaFrames => "arena_frames",
+    /// Free blocks of each order, as in /proc/buddyinfo (gauges, brought up to date now and then).
+    BuddyFree0 => "buddy_free_order_0",
+    /// Order 1.
+    BuddyFree1 => "buddy_free_order_1",
+    /// Order 2.
+    BuddyFree2 => "buddy_free_order_2",
+    /// Order 3.
+    BuddyFree3 => "buddy_free_order_3",
+    /// Order 4.
+    BuddyFree4 => "buddy_free_order_4",
+    /// Order 5.
+    BuddyFree5 => "buddy_free_order_5",
+    /// Order 6.
+    BuddyFree6 => "buddy_free_order_6",
+    /// Order 7.
+    BuddyFree7 => "buddy_free_order_7",
+    /// Order 8.
+    BuddyFree8 => "buddy_free_order_8",
+    /// Order 9.
+    BuddyFree9 => "buddy_free_order_9",
+}
+
+impl Counter {
+    /// Free blocks by order.
+    pub const BUDDY_FREE: [Counter; 10] = [
+        Counter::BuddyFree0,
+        Counter::BuddyFree1,
+        Counter::BuddyFree2,
+        Counter::BuddyFree3,
+        Counter::BuddyFree4,
+        Counter::BuddyFree5,
+        Counter::BuddyFree6,
+        Counter::BuddyFree7,
+        Counter::BuddyFree8,
+        Counter::BuddyFree9,
+    ];
 }
 
 /// Sub-buckets a power of two in the latency histogram: an error of at most 1/8.

@@ -190,7 +190,7 @@ impl Engine {
                 codec::decompress(&packed[..len], out).map_err(|_| LoadError::Corrupt)?;
             }
             State::Cached(frame) => self.frames.arena.read(frame.0, 0, out),
-            State::Resident | State::Evicting | State::Stored(_) => unreachable!("{state:?} is not loaded from here"),
+            State::Resident(_) | State::Evicting(_) | State::Stored(_) => unreachable!("{state:?} is not loaded from here"),
         }
         Ok(())
     }
@@ -210,7 +210,7 @@ impl Engine {
             State::Filled(_) => self.stats.sub(Counter::SameFilledPages, 1),
             State::Compressed(handle) => self.compressed.free(&self.frames, handle),
             State::Stored(slot) => self.devices.free(slot),
-            State::Empty | State::Resident | State::Evicting | State::Cached(_) => {}
+            State::Empty | State::Resident(_) | State::Evicting(_) | State::Cached(_) => {}
         }
     }
 

@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering
 pub enum State {
     /// Nowhere: never touched, or given up. Reads as zeros.
     Empty,
-    /// In the page tables of the process.
-    Resident,
+    /// In the page tables of the process, with this frame as its right to be there.
+    Resident(FrameId),
     /// Still in the page tables, write-protected, being stored; a write takes it back to [`State::Resident`].
-    Evicting,
+    Evicting(FrameId),
     /// In a frame of the arena: the swap cache.
     Cached(FrameId),
     /// A page whose 32-bit words all have this value.
@@ -55,8 +55,8 @@ impl PageWord {
         let payload = self.0 >> PAYLOAD_SHIFT;
         match self.0 & STATE_MASK {
             0 => State::Empty,
-            1 => State::Resident,
-            2 => State::Evicting,
+            1 => State::Resident(FrameId(payload as u32)),
+            2 => State::Evicting(FrameId(payload as u32)),
             3 => State::Cached(FrameId(payload as u32)),
             4 => State::Filled(payload as u32),
             5 => State::Compressed(Handle::from_bits(payload)),
@@ -65,13 +65,18 @@ impl PageWord {
         }
     }
 
+    /// Whether the page is in the page tables, and not being evicted.
+    pub fn is_resident(self) -> bool {
+        matches!(self.state(), State::Resident(_))
+    }
+
     /// The same word with another state; lock and flags stay.
     #[must_use]
     pub fn with_state(self, state: State) -> PageWord {
         let (code, payload) = match state {
             State::Empty => (0, 0),
-            State::Resident => (1, 0),
-            State::Evicting => (2, 0),
+            State::Resident(frame) => (1, frame.0 as u64),
+            State::Evicting(frame) => (2, frame.0 as u64),
             State::Cached(frame) => (3, frame.0 as u64),
             State::Filled(value) => (4, value as u64),
             State::Compressed(handle) => (5, handle.to_bits()),
@@ -108,23 +113,30 @@ impl PageWord {
 
     /// Transition: in the page tables, being evicted or not -> locked, to be made writable.
     pub fn lock_in_place(self) -> Option<PageWord> {
-        matches!(self.state(), State::Resident | State::Evicting).then(|| self.lock()).flatten()
+        matches!(self.state(), State::Resident(_) | State::Evicting(_)).then(|| self.lock()).flatten()
     }
 
     /// Transition: resident and free to go -> being evicted.
     pub fn begin_evict(self) -> Option<PageWord> {
-        let free = !self.is_locked() && !self.is_pinned() && self.state() == State::Resident;
-        free.then(|| self.with_state(State::Evicting))
+        match self.state() {
+            State::Resident(frame) if !self.is_locked() && !self.is_pinned() => {
+                Some(self.with_state(State::Evicting(frame)))
+            }
+            _ => None,
+        }
     }
 
     /// Transition: being evicted -> resident again.
     pub fn take_back(self) -> Option<PageWord> {
-        (!self.is_locked() && self.state() == State::Evicting).then(|| self.with_state(State::Resident))
+        match self.state() {
+            State::Evicting(frame) if !self.is_locked() => Some(self.with_state(State::Resident(frame))),
+            _ => None,
+        }
     }
 
     /// Transition: being evicted -> past the point of no return.
     pub fn commit_evict(self) -> Option<PageWord> {
-        (self.state() == State::Evicting).then(|| self.lock()).flatten()
+        matches!(self.state(), State::Evicting(_)).then(|| self.lock()).flatten()
     }
 
     /// The word with the pinned flag set or cleared.
@@ -265,8 +277,8 @@ mod tests {
     fn any_state() -> impl Strategy<Value = State> {
         prop_oneof![
             Just(State::Empty),
-            Just(State::Resident),
-            Just(State::Evicting),
+            any::<u32>().prop_map(|f| State::Resident(FrameId(f))),
+            any::<u32>().prop_map(|f| State::Evicting(FrameId(f))),
             any::<u32>().prop_map(|f| State::Cached(FrameId(f))),
             any::<u32>().prop_map(State::Filled),
             (0..1u64 << 48).prop_map(|h| State::Compressed(Handle::from_bits(h))),
@@ -307,9 +319,10 @@ mod tests {
         fn transitions_keep_the_content_where_it_is(word in any_word()) {
             // An eviction begins and ends with the page in place; only the owner of the lock may move it.
             if let Some(next) = word.begin_evict() {
-                prop_assert!(word.state() == State::Resident && !word.is_pinned());
-                prop_assert_eq!(next.state(), State::Evicting);
-                prop_assert_eq!(next.take_back().map(|w| w.state()), Some(State::Resident));
+                let State::Resident(frame) = word.state() else { panic!("{word:?} began to be evicted") };
+                prop_assert!(!word.is_pinned());
+                prop_assert_eq!(next.state(), State::Evicting(frame));
+                prop_assert_eq!(next.take_back().map(|w| w.state()), Some(State::Resident(frame)));
                 let committed = next.commit_evict().unwrap();
                 prop_assert!(committed.is_locked());
                 prop_assert_eq!(committed.take_back(), None);
@@ -318,7 +331,7 @@ mod tests {
                 prop_assert!(next.is_locked());
                 prop_assert_eq!(next.state(), word.state());
             }
-            let in_place = matches!(word.state(), State::Resident | State::Evicting) && !word.is_locked();
+            let in_place = matches!(word.state(), State::Resident(_) | State::Evicting(_)) && !word.is_locked();
             prop_assert_eq!(word.lock_in_place(), if in_place { word.lock() } else { None });
         }
     }

@@ -18,15 +18,25 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Reserves room for `frames` frames, all holes. The caller registers [`Arena::range`] before use.
+    /// Reserves room for `frames` frames, all holes and closed. The caller registers [`Arena::range`] before use.
     pub fn new(frames: usize) -> Result<Arena, Errno> {
         let len = (frames * PAGE_SIZE).next_multiple_of(ALIGN);
         let base = vm::reserve(len, ALIGN)?;
-        vm::map_fixed(base..base + len, vm::Prot::READ_WRITE)?;
         vm::advise(base..base + len, libc::MADV_NOHUGEPAGE)?;
         // In a core dump compressed pages say nothing to a debugger, and the swap cache lies at no address that it knows.
         vm::advise(base..base + len, vm::advice::DONTDUMP)?;
         Ok(Arena { base, frames })
+    }
+
+    /// Makes frames usable. Until then they cost address space and nothing else, also where memory must not be
+    /// overcommitted.
+    pub fn open(&self, frames: Range<u32>) -> Result<(), Errno> {
+        vm::protect(self.frame_range(frames.start, frames.len()), vm::Prot::READ_WRITE)
+    }
+
+    /// Gives frames that are holes back to the system, until they are opened again.
+    pub fn close(&self, frames: Range<u32>) -> Result<(), Errno> {
+        vm::protect(self.frame_range(frames.start, frames.len()), vm::Prot::NONE)
     }
 
     /// Number of frames.

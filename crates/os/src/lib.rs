@@ -11,6 +11,7 @@
 pub mod arena;
 pub mod backing;
 pub mod codec;
+pub mod cpu;
 pub mod fault_path;
 pub mod io;
 pub mod probe;

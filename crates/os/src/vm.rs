@@ -65,6 +65,12 @@ fn check(ret: usize) -> Result<usize, Errno> {
     if ret > -4096isize as usize { Err(Errno::from_raw_os_error(-(ret as isize) as i32)) } else { Ok(ret) }
 }
 
+/// Memory of the machine in bytes.
+pub fn machine_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram * info.mem_unit as u64
+}
+
 /// Reserves `len` bytes of address space, aligned to `align` (a power of two), without access and without memory.
 pub fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
     assert!(align.is_power_of_two() && align >= PAGE_SIZE);

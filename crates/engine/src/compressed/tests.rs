@@ -1,7 +1,9 @@
 //! The pool against a model that keeps every object's bytes, on memory that knows which chunks it has given.
 
 use super::*;
-use crate::frame::FrameAllocator;
+use crate::frame::{FrameAllocator, FrameSettings, Mobility, Need};
+use crate::stats::Stats;
+use overspill_os::cpu::Topology;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard};
@@ -19,7 +21,7 @@ struct FakeSource {
 impl FakeSource {
     fn new(chunks: usize, budget: usize) -> FakeSource {
         FakeSource {
-            frames: FrameAllocator::new(chunks << CHUNK_ORDER),
+            frames: arena(chunks << CHUNK_ORDER),
             memory: (0..chunks).map(|_| Mutex::new(vec![0xDD; CHUNK_BYTES].into())).collect(),
             present: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
             given: AtomicUsize::new(0),
@@ -35,12 +37,21 @@ impl FakeSource {
     }
 }
 
+/// An allocator of at least so many frames.
+fn arena(frames: usize) -> FrameAllocator {
+    let settings = FrameSettings { percpu: false, ..FrameSettings::default() };
+    let stats = Stats::anonymous().unwrap();
+    let allocator = FrameAllocator::new(frames as u64, 0, settings, Topology::new(1, &[]), stats);
+    allocator.resize(frames as u64, |_| Ok::<_, ()>(())).unwrap();
+    allocator
+}
+
 impl FrameSource for FakeSource {
     fn take_chunk(&self) -> Option<FrameId> {
         if self.given.load(Relaxed) >= self.budget {
             return None;
         }
-        let first = self.frames.alloc(CHUNK_ORDER)?;
+        let first = self.frames.alloc(CHUNK_ORDER, Mobility::Unmovable, Need::Over)?;
         self.given_max.fetch_max(self.given.fetch_add(1, Relaxed) + 1, Relaxed);
         assert!(!self.present[first.0 as usize >> CHUNK_ORDER].swap(true, Relaxed));
         Some(first)
@@ -132,7 +143,7 @@ proptest! {
     fn objects_keep_their_bytes(ops in ops(), budget in 1usize..40) {
         let source = FakeSource::new(40, budget);
         let mut limit = 30;
-        let pool = CompressedPool::new(source.frames.frames(), limit).unwrap();
+        let pool = CompressedPool::new(source.frames.frames_max(), limit).unwrap();
         let mut model: Vec<(Handle, Vec<u8>)> = Vec::new();
         let mut seed = 0;
         let mut store = |model: &mut Vec<_>, len, limit| {
@@ -182,7 +193,7 @@ proptest! {
         prop_assert!(pool.chunks() <= KEPT_MAX);
         pool.trim(&source);
         prop_assert_eq!((pool.chunks(), pool.stored_objects(), pool.stored_bytes()), (0, 0, 0));
-        prop_assert_eq!(source.frames.free_frames(), source.frames.frames());
+        prop_assert_eq!(source.frames.used(), 0);
     }
 }
 
@@ -199,7 +210,7 @@ fn handles_keep_their_parts_in_48_bits() {
 #[test]
 fn little_is_wasted_on_realistic_lengths() {
     let source = FakeSource::new(1500, 1500);
-    let pool = CompressedPool::new(source.frames.frames(), 1500).unwrap();
+    let pool = CompressedPool::new(source.frames.frames_max(), 1500).unwrap();
     let mut random = Random(7);
     let mut handles = Vec::new();
     let waste = || 1.0 - pool.stored_bytes() as f64 / pool.pool_bytes() as f64;
@@ -229,14 +240,14 @@ fn little_is_wasted_on_realistic_lengths() {
         handles.push(pool.store(&source, &content(0, random.stored_len())).unwrap());
     }
     assert!(pool.chunks() <= drained + drained / 50, "{} chunks: {drained} had the room", pool.chunks());
-    let metadata = (80 * source.frames.frames()) >> CHUNK_ORDER;
-    assert!(metadata * 100 < source.frames.frames() * PAGE_SIZE, "metadata above 1 % of the memory it describes");
+    let metadata = (80 * source.frames.frames_max()) >> CHUNK_ORDER;
+    assert!(metadata * 100 < source.frames.frames_max() * PAGE_SIZE, "metadata above 1 % of the memory it describes");
 }
 
 #[test]
 fn an_object_that_comes_and_goes_does_not_move_chunks() {
     let source = FakeSource::new(8, 8);
-    let pool = CompressedPool::new(source.frames.frames(), 8).unwrap();
+    let pool = CompressedPool::new(source.frames.frames_max(), 8).unwrap();
     pool.free(&source, pool.store(&source, &[1; 100]).unwrap());
     let kept = source.given.load(Relaxed);
     assert_eq!((kept, pool.chunks()), (1, 1));
@@ -255,7 +266,7 @@ fn an_object_that_comes_and_goes_does_not_move_chunks() {
 #[test]
 fn the_fullest_chunk_with_room_is_filled_first() {
     let source = FakeSource::new(8, 8);
-    let pool = CompressedPool::new(source.frames.frames(), 8).unwrap();
+    let pool = CompressedPool::new(source.frames.frames_max(), 8).unwrap();
     let handles: Vec<_> = (0..24).map(|_| pool.store(&source, &[1; PAGE_SIZE]).unwrap()).collect();
     // Of 8 objects each: one chunk is left with 2, one with 7, one with 4; freed last, so first in its list, is the 4.
     handles[0..6].iter().chain(&handles[8..9]).chain(&handles[16..20]).for_each(|handle| pool.free(&source, *handle));
@@ -268,7 +279,7 @@ fn the_fullest_chunk_with_room_is_filled_first() {
 #[test]
 fn a_source_without_room_costs_no_chunk() {
     let source = FakeSource::new(8, 1);
-    let pool = CompressedPool::new(source.frames.frames(), 8).unwrap();
+    let pool = CompressedPool::new(source.frames.frames_max(), 8).unwrap();
     let first = pool.store(&source, &[1; 4096]).unwrap();
     assert_eq!(pool.store(&source, &[1; 100]), Err(Full));
     assert_eq!(pool.chunks(), 1);
@@ -278,7 +289,7 @@ fn a_source_without_room_costs_no_chunk() {
 
 fn pool_with_two() -> (FakeSource, CompressedPool, Handle) {
     let source = FakeSource::new(8, 8);
-    let pool = CompressedPool::new(source.frames.frames(), 8).unwrap();
+    let pool = CompressedPool::new(source.frames.frames_max(), 8).unwrap();
     let handle = pool.store(&source, &[1; 1000]).unwrap();
     pool.store(&source, &[2; 1000]).unwrap();
     (source, pool, handle)
@@ -317,7 +328,7 @@ fn threads_keep_their_objects_and_the_limit() {
     const LIMIT: usize = 60;
     // Room for many more chunks than the limit, so that the limit is what holds.
     let source = FakeSource::new(200, 200);
-    let pool = CompressedPool::new(source.frames.frames(), LIMIT).unwrap();
+    let pool = CompressedPool::new(source.frames.frames_max(), LIMIT).unwrap();
     let refused = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for thread in 1..=4u64 {
@@ -354,5 +365,5 @@ fn threads_keep_their_objects_and_the_limit() {
     assert!(pool.chunks() <= KEPT_MAX);
     pool.trim(&source);
     assert_eq!((pool.chunks(), pool.stored_objects(), pool.stored_bytes()), (0, 0, 0));
-    assert_eq!(source.frames.free_frames(), source.frames.frames());
+    assert_eq!(source.frames.used(), 0);
 }

@@ -4,29 +4,69 @@ use super::*;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;
 
+/// A limit whose reserve leaves room to fault, in pages.
+const LIMIT: u64 = 2000;
+
 #[derive(Clone, Debug)]
 enum Op {
-    Alloc(u8),
-    AllocMany(usize),
+    Alloc(u8, usize, Need),
+    Folio(usize),
     /// Free the block at this place of the list of owned blocks.
     Free(usize),
     /// Free that block in two halves, the upper one first.
     FreeInParts(usize),
     /// Free this many owned blocks of order 0 in one call.
     FreeMany(usize),
+    Drain,
+    Decay,
+    /// Change the limit only, as a fork does.
+    Limit(u64),
+    /// Change the budget and the arena.
+    Resize(u64),
+    GiveUp,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let need = prop_oneof![6 => Just(Need::Fault), 3 => Just(Need::Reclaim), 1 => Just(Need::Over)];
     let op = prop_oneof![
-        3 => (0..=MAX_ORDER).prop_map(Op::Alloc),
-        1 => (0usize..150).prop_map(Op::AllocMany),
-        3 => any::<usize>().prop_map(Op::Free),
-        1 => any::<usize>().prop_map(Op::FreeInParts),
-        1 => (0usize..100).prop_map(Op::FreeMany),
+        6 => (0..=MAX_ORDER, 0..Mobility::LISTED, need).prop_map(|(o, m, n)| Op::Alloc(o, m, n)),
+        3 => (1usize..=64).prop_map(Op::Folio),
+        6 => any::<usize>().prop_map(Op::Free),
+        2 => any::<usize>().prop_map(Op::FreeInParts),
+        3 => (0usize..200).prop_map(Op::FreeMany),
+        1 => Just(Op::Drain),
+        1 => Just(Op::Decay),
+        1 => (0..2 * LIMIT).prop_map(Op::Limit),
+        1 => (0..2 * LIMIT).prop_map(Op::Resize),
+        1 => Just(Op::GiveUp),
     ];
-    prop::collection::vec(op, 1..80)
+    prop::collection::vec(op, 1..120)
 }
 
+fn settings() -> impl Strategy<Value = FrameSettings> {
+    (any::<bool>(), any::<bool>()).prop_map(|(percpu, outside)| FrameSettings {
+        percpu,
+        pick: if outside { Pick::Outside } else { Pick::Inside },
+    })
+}
+
+/// A machine of one processor a node, so that every call meets the same lists wherever it runs.
+fn topology(nodes: usize) -> Topology {
+    Topology::new(1, &vec![vec![0]; nodes])
+}
+
+fn allocator(settings: FrameSettings, nodes: usize) -> FrameAllocator {
+    let stats = Stats::anonymous().unwrap();
+    let allocator = FrameAllocator::new(LIMIT, 2 * LIMIT, settings, topology(nodes), stats);
+    resize(&allocator, LIMIT);
+    allocator
+}
+
+fn resize(allocator: &FrameAllocator, pages: u64) {
+    allocator.resize(pages, |_| Ok::<_, ()>(())).unwrap();
+}
+
+/// What is handed out.
 struct Model {
     used: Vec<bool>,
     /// First frame and order of what is owned.
@@ -34,6 +74,10 @@ struct Model {
 }
 
 impl Model {
+    fn new(allocator: &FrameAllocator) -> Model {
+        Model { used: vec![false; allocator.frames_max()], owned: Vec::new() }
+    }
+
     fn take(&mut self, frame: FrameId, order: u8) {
         let at = frame.0 as usize;
         assert_eq!(at % (1 << order), 0);
@@ -48,178 +92,293 @@ impl Model {
         self.used[at..at + (1 << order)].fill(false);
     }
 
-    fn has_free(&self, order: u8) -> bool {
-        self.used.chunks_exact(1 << order).any(|block| block.iter().all(|used| !used))
+    fn has_free(&self, order: u8, span: usize, allocator: &FrameAllocator) -> bool {
+        let blocks = self.used[..span].chunks_exact(1 << order).enumerate();
+        blocks.into_iter().any(|(i, block)| {
+            block.iter().all(|used| !used) && !allocator.is_isolated(FrameId((i << order) as u32))
+        })
     }
+
+    fn count(&self) -> u64 {
+        self.used.iter().filter(|used| **used).count() as u64
+    }
+}
+
+/// Drives an allocator, checks each answer against the model, and gives everything back at the end.
+fn drive(ops: Vec<Op>, settings: FrameSettings, nodes: usize) -> Vec<Option<FrameId>> {
+    let allocator = allocator(settings, nodes);
+    let mut model = Model::new(&allocator);
+    let mut answers = Vec::new();
+    for op in ops {
+        match op {
+            Op::Alloc(order, mobility, need) => {
+                let answer = allocator.alloc(order, Mobility::ALL[mobility], need);
+                match answer {
+                    Some(frame) => {
+                        assert!(!allocator.is_isolated(frame), "handed out of an isolated pageblock");
+                        model.take(frame, order);
+                    }
+                    // Merged as far as can be, so whatever is free and aligned is found while there is room.
+                    None if nodes == 1 && !settings.percpu => {
+                        let reserve = if need == Need::Fault { allocator.min() } else { 0 };
+                        let room = need == Need::Over || model.count() + (1 << order) + reserve <= allocator.limit();
+                        let found = model.has_free(order, allocator.span_frames(), &allocator);
+                        assert!(!room || !found, "order {order} was there");
+                    }
+                    None => {}
+                }
+                answers.push(answer);
+            }
+            Op::Folio(pages) => {
+                let mut frames = Vec::new();
+                let taken = allocator.alloc_folio(pages, Need::Fault, &mut frames);
+                assert!(taken == frames.len() && taken <= pages);
+                frames.iter().for_each(|frame| model.take(*frame, 0));
+                answers.extend(frames.into_iter().map(Some));
+            }
+            Op::Free(at) if !model.owned.is_empty() => {
+                let (frame, order) = model.owned.swap_remove(at % model.owned.len());
+                allocator.free(frame, order);
+                model.give(frame, order);
+            }
+            Op::FreeInParts(at) if !model.owned.is_empty() => {
+                let (frame, order) = model.owned.swap_remove(at % model.owned.len());
+                model.give(frame, order);
+                if order == 0 {
+                    allocator.free(frame, 0);
+                } else {
+                    allocator.free(FrameId(frame.0 + (1 << (order - 1))), order - 1);
+                    allocator.free(frame, order - 1);
+                }
+            }
+            Op::FreeMany(want) => {
+                let (mut single, rest): (Vec<_>, Vec<_>) = model.owned.drain(..).partition(|(_, order)| *order == 0);
+                let freed: Vec<_> = single.drain(..want.min(single.len())).map(|(frame, _)| frame).collect();
+                model.owned = single;
+                model.owned.extend(rest);
+                allocator.free_many(&freed);
+                freed.iter().for_each(|frame| model.give(*frame, 0));
+            }
+            Op::Drain => {
+                allocator.drain();
+                assert_eq!(allocator.used(), model.count(), "a drain leaves nothing in the lists");
+            }
+            Op::Decay => allocator.decay(),
+            Op::Limit(pages) => allocator.set_limit(pages),
+            Op::Resize(pages) => {
+                allocator.set_limit(pages);
+                resize(&allocator, pages);
+                // Lists may hold frames that are isolated now.
+                allocator.drain();
+            }
+            Op::GiveUp => {
+                let (before, mut given) = (allocator.span_frames(), 0);
+                allocator.give_up_isolated(|frames| {
+                    assert!(model.used[frames.start as usize..frames.end as usize].iter().all(|used| !used));
+                    given += frames.len();
+                });
+                assert_eq!(allocator.span_frames(), before - given);
+            }
+            Op::Free(_) | Op::FreeInParts(_) => {}
+        }
+        assert!(allocator.used() >= model.count());
+        allocator.check();
+    }
+    // All freed, all merged: every pageblock is one block, and those that were isolated can leave.
+    for (frame, order) in model.owned.drain(..) {
+        allocator.free(frame, order);
+    }
+    allocator.drain();
+    allocator.check();
+    assert_eq!(allocator.used(), 0);
+    allocator.give_up_isolated(|_| {});
+    assert!(!allocator.has_isolated(), "an empty pageblock stayed");
+    let mut whole = [0; ORDERS];
+    whole[MAX_ORDER as usize] = (allocator.span_frames() / PAGEBLOCK) as u64;
+    assert_eq!(allocator.free_blocks(), whole);
+    answers
 }
 
 proptest! {
     #[test]
-    fn none_handed_out_twice_none_lost(frames in 1usize..2000, ops in ops()) {
-        let allocator = FrameAllocator::new(frames);
-        let mut model = Model { used: vec![false; frames], owned: Vec::new() };
-        for op in ops {
-            match op {
-                Op::Alloc(order) => match allocator.alloc(order) {
-                    Some(frame) => model.take(frame, order),
-                    // Merged as far as can be, so whatever is free and aligned is found.
-                    None => prop_assert!(!model.has_free(order)),
-                },
-                Op::AllocMany(want) => {
-                    let mut out = vec![FrameId(NONE); want];
-                    let free = allocator.free_frames();
-                    prop_assert_eq!(allocator.alloc_many(&mut out), want.min(free));
-                    for frame in &out[..want.min(free)] {
-                        model.take(*frame, 0);
-                    }
-                }
-                Op::Free(at) if !model.owned.is_empty() => {
-                    let (frame, order) = model.owned.swap_remove(at % model.owned.len());
-                    allocator.free(frame, order);
-                    model.give(frame, order);
-                }
-                Op::FreeInParts(at) if !model.owned.is_empty() => {
-                    let (frame, order) = model.owned.swap_remove(at % model.owned.len());
-                    model.give(frame, order);
-                    if order == 0 {
-                        allocator.free(frame, 0);
-                    } else {
-                        allocator.free(FrameId(frame.0 + (1 << (order - 1))), order - 1);
-                        allocator.free(frame, order - 1);
-                    }
-                }
-                Op::FreeMany(want) => {
-                    let (mut single, rest): (Vec<_>, Vec<_>) = model.owned.drain(..).partition(|(_, order)| *order == 0);
-                    let freed: Vec<_> = single.drain(..want.min(single.len())).map(|(frame, _)| frame).collect();
-                    model.owned = single;
-                    model.owned.extend(rest);
-                    allocator.free_many(&freed);
-                    freed.iter().for_each(|frame| model.give(*frame, 0));
-                }
-                Op::Free(_) | Op::FreeInParts(_) => {}
-            }
-            prop_assert_eq!(allocator.free_frames(), model.used.iter().filter(|used| !**used).count());
-            allocator.check();
-            let zone = lock(&allocator.zone);
-            for (frame, used) in model.used.iter().enumerate() {
-                prop_assert_eq!(zone.used[frame / 64] >> (frame % 64) & 1 == 1, *used, "frame {}", frame);
-            }
-        }
-        // All freed, all merged: every block is as large as the arena allows.
-        for (frame, order) in model.owned.drain(..) {
-            allocator.free(frame, order);
-        }
-        allocator.check();
-        prop_assert_eq!(allocator.free_frames(), frames);
-        prop_assert_eq!(&lock(&allocator.zone).tags, &Zone::new(frames).tags);
+    fn none_handed_out_twice_none_lost(ops in ops(), settings in settings(), nodes in 1usize..=2) {
+        drive(ops, settings, nodes);
+    }
+
+    #[test]
+    fn where_frames_are_picked_does_not_change_their_order(ops in ops()) {
+        let pick = |pick| drive(ops.clone(), FrameSettings { percpu: true, pick }, 1);
+        prop_assert_eq!(pick(Pick::Inside), pick(Pick::Outside));
     }
 }
 
 #[test]
-fn a_new_arena_is_cut_into_the_largest_blocks() {
-    for frames in [0, 1, 2, 3, 511, 512, 513, 1023, 1024, 5000] {
-        let allocator = FrameAllocator::new(frames);
-        allocator.check();
-        assert_eq!((allocator.frames(), allocator.free_frames()), (frames, frames));
-        let largest = (0..frames / 512).map(|_| allocator.alloc(MAX_ORDER).expect("a whole block")).collect::<Vec<_>>();
-        assert!(largest.is_sorted(), "lowest addresses first");
-        assert_eq!(allocator.alloc(MAX_ORDER), None);
-        let mut rest = vec![FrameId(NONE); frames];
-        assert_eq!(allocator.alloc_many(&mut rest), frames % 512);
-        assert_eq!((allocator.free_frames(), allocator.alloc(0)), (0, None));
-    }
+fn faults_leave_the_reserve_to_reclaim() {
+    let allocator = allocator(FrameSettings { percpu: false, ..FrameSettings::default() }, 1);
+    let take = |need| std::iter::from_fn(|| allocator.alloc(0, Mobility::Movable, need)).count() as u64;
+    let min = allocator.min();
+    assert_eq!(take(Need::Fault), LIMIT - min);
+    assert_eq!(take(Need::Reclaim), min);
+    assert_eq!((allocator.used(), allocator.free_pages()), (LIMIT, 0));
+    assert!(allocator.alloc(0, Mobility::Movable, Need::Over).is_some());
+    assert!(min < allocator.low() && allocator.low() < allocator.high() && allocator.high() < LIMIT);
 }
 
 #[test]
-fn many_frames_come_in_runs() {
-    let allocator = FrameAllocator::new(4096);
-    let mut out = [FrameId(NONE); 300];
-    assert_eq!(allocator.alloc_many(&mut out), 300);
-    assert!(out.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1), "one run from one block");
+fn kinds_that_stay_do_not_break_up_the_runs_of_others() {
+    let allocator = allocator(FrameSettings::default(), 1);
+    let mut random = 1u64;
+    let mut owned: Vec<FrameId> = Vec::new();
+    // Single pages come and go in any order, until they take half of the budget and lie all over their pageblocks.
+    for _ in 0..20_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = (random >> 33) as usize;
+        if owned.len() as u64 > LIMIT / 2 && at.is_multiple_of(2) {
+            allocator.free(owned.swap_remove(at / 2 % owned.len()), 0);
+        } else if let Some(frame) = allocator.alloc(0, Mobility::Movable, Need::Fault) {
+            owned.push(frame);
+        }
+        if owned.len() as u64 > LIMIT * 3 / 4 {
+            owned.drain(..100).for_each(|frame| allocator.free(frame, 0));
+        }
+    }
+    // Long runs are still there for the swap cache.
+    let runs: Vec<_> = (0..6).map(|_| allocator.alloc(6, Mobility::Reclaimable, Need::Reclaim).unwrap()).collect();
+    runs.iter().for_each(|run| allocator.free(*run, 6));
+}
+
+#[test]
+fn lists_save_the_lock() {
+    let count = |percpu| {
+        let allocator = allocator(FrameSettings { percpu, ..FrameSettings::default() }, 1);
+        let mut frames = Vec::new();
+        for _ in 0..50 {
+            frames.extend((0..1000).map(|_| allocator.alloc(0, Mobility::Movable, Need::Fault).unwrap()));
+            allocator.free_many(&frames);
+            frames.clear();
+        }
+        allocator.stats.get(Counter::ZoneLock)
+    };
+    assert!(count(false) > 30 * count(true));
+}
+
+#[test]
+fn an_arena_shrinks_when_its_last_frames_come_back() {
+    let allocator = allocator(FrameSettings::default(), 1);
+    let span = allocator.span_frames();
+    // Every block of the arena, so that the last ones are in use.
+    let blocks: Vec<_> =
+        std::iter::from_fn(|| allocator.alloc(MAX_ORDER, Mobility::Movable, Need::Over)).collect();
+    assert_eq!(blocks.len(), span / PAGEBLOCK);
+    resize(&allocator, LIMIT / 2);
+    allocator.give_up_isolated(|_| panic!("nothing is free yet"));
+    assert!(allocator.has_isolated());
+    let mut left = 0;
+    blocks.iter().for_each(|block| allocator.free(*block, MAX_ORDER));
+    allocator.give_up_isolated(|frames| left += frames.len());
+    assert!(left > 0 && !allocator.has_isolated());
+    assert_eq!(allocator.span_frames(), span - left);
+    resize(&allocator, LIMIT);
+    assert_eq!(allocator.span_frames(), span);
+    allocator.check();
 }
 
 #[test]
 fn metadata_stays_small() {
-    let zone = Zone::new(1 << 12);
-    let bytes = size_of_val(&*zone.links) + size_of_val(&*zone.tags) + size_of_val(&*zone.used);
-    assert!(bytes <= 10 << 12, "{bytes} bytes for 4096 frames");
+    assert!(Zone::METADATA_BYTES_PER_PAGEBLOCK <= 10 * PAGEBLOCK);
 }
 
 #[test]
 #[should_panic(expected = "freed twice")]
 fn a_double_free_is_seen_after_merging() {
-    let allocator = FrameAllocator::new(512);
-    let frame = allocator.alloc(3).unwrap();
+    let allocator = allocator(FrameSettings::default(), 1);
+    let frame = allocator.alloc(3, Mobility::Movable, Need::Fault).unwrap();
     allocator.free(frame, 3);
     // By now the frame lies in the middle of a larger free block.
+    allocator.drain();
     allocator.free(FrameId(frame.0 + 5), 0);
+    allocator.drain();
 }
 
 #[test]
 #[should_panic(expected = "freed twice")]
 fn a_block_with_a_free_part_is_not_freed() {
-    let allocator = FrameAllocator::new(512);
-    let frame = allocator.alloc(7).unwrap();
+    let allocator = allocator(FrameSettings { percpu: false, ..FrameSettings::default() }, 1);
+    let frame = allocator.alloc(7, Mobility::Movable, Need::Fault).unwrap();
     allocator.free(FrameId(frame.0 + 127), 0);
     allocator.free(frame, 7);
 }
 
 #[test]
-#[should_panic(expected = "cannot begin a block")]
+#[should_panic(expected = "cannot begin")]
 fn a_misaligned_free_is_seen() {
-    let allocator = FrameAllocator::new(512);
-    let frame = allocator.alloc(4).unwrap();
+    let allocator = allocator(FrameSettings::default(), 1);
+    let frame = allocator.alloc(4, Mobility::Movable, Need::Fault).unwrap();
     allocator.free(FrameId(frame.0 + 2), 2);
 }
 
 #[test]
-#[should_panic(expected = "outside the arena")]
-fn a_free_outside_the_arena_is_seen() {
-    FrameAllocator::new(100).free(FrameId(100), 0);
-}
-
-#[test]
 fn threads_never_share_a_frame() {
-    const FRAMES: usize = 3000;
-    let allocator = FrameAllocator::new(FRAMES);
-    let owned: Vec<AtomicBool> = (0..FRAMES).map(|_| AtomicBool::new(false)).collect();
+    let stats = Stats::anonymous().unwrap();
+    let allocator = FrameAllocator::new(LIMIT, LIMIT, FrameSettings::default(), Topology::new(3, &[]), stats);
+    resize(&allocator, LIMIT);
+    let owned: Vec<AtomicBool> = (0..allocator.frames_max()).map(|_| AtomicBool::new(false)).collect();
     let claim = |first: FrameId, count: usize, now: bool| {
         for flag in &owned[first.0 as usize..first.0 as usize + count] {
             assert_ne!(flag.swap(now, Relaxed), now, "two owners");
         }
     };
+    let working = AtomicBool::new(true);
     std::thread::scope(|scope| {
-        for thread in 0..4u64 {
-            let (allocator, claim) = (&allocator, &claim);
-            scope.spawn(move || {
-                let mut random = thread + 1;
-                let mut blocks: Vec<(FrameId, u8)> = Vec::new();
-                let mut singles = [FrameId(NONE); 64];
-                for _ in 0..20_000 {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    let roll = (random >> 33) as usize;
-                    if roll.is_multiple_of(8) {
-                        let taken = allocator.alloc_many(&mut singles[..1 + roll / 8 % 64]);
-                        singles[..taken].iter().for_each(|frame| claim(*frame, 1, true));
-                        singles[..taken].iter().for_each(|frame| claim(*frame, 1, false));
-                        allocator.free_many(&singles[..taken]);
-                    } else if roll.is_multiple_of(2) && !blocks.is_empty() {
-                        let (frame, order) = blocks.swap_remove(roll / 8 % blocks.len());
+        let workers: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let (allocator, claim) = (&allocator, &claim);
+                scope.spawn(move || {
+                    let mut random = thread + 1;
+                    let mut blocks: Vec<(FrameId, u8)> = Vec::new();
+                    let mut folio = Vec::new();
+                    for _ in 0..20_000 {
+                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        let roll = (random >> 33) as usize;
+                        if roll.is_multiple_of(8) {
+                            allocator.alloc_folio(1 + roll / 8 % 64, Need::Fault, &mut folio);
+                            folio.iter().for_each(|frame| claim(*frame, 1, true));
+                            folio.iter().for_each(|frame| claim(*frame, 1, false));
+                            allocator.free_many(&folio);
+                            folio.clear();
+                        } else if roll.is_multiple_of(2) && !blocks.is_empty() {
+                            let (frame, order) = blocks.swap_remove(roll / 8 % blocks.len());
+                            claim(frame, 1 << order, false);
+                            allocator.free(frame, order);
+                        } else {
+                            let order = (roll / 8 % 7) as u8;
+                            if let Some(frame) = allocator.alloc(order, Mobility::ALL[roll / 64 % 3], Need::Fault) {
+                                claim(frame, 1 << order, true);
+                                blocks.push((frame, order));
+                            }
+                        }
+                    }
+                    for (frame, order) in blocks {
                         claim(frame, 1 << order, false);
                         allocator.free(frame, order);
-                    } else if let Some(frame) = allocator.alloc((roll / 8 % 7) as u8) {
-                        let order = (roll / 8 % 7) as u8;
-                        claim(frame, 1 << order, true);
-                        blocks.push((frame, order));
                     }
-                }
-                for (frame, order) in blocks {
-                    claim(frame, 1 << order, false);
-                    allocator.free(frame, order);
-                }
-            });
-        }
+                })
+            })
+            .collect();
+        let (allocator, working) = (&allocator, &working);
+        scope.spawn(move || {
+            while working.load(Relaxed) {
+                resize(allocator, LIMIT / 3);
+                allocator.give_up_isolated(|_| {});
+                allocator.decay();
+                resize(allocator, LIMIT);
+                std::thread::yield_now();
+            }
+        });
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        working.store(false, Relaxed);
     });
+    allocator.drain();
     allocator.check();
-    assert_eq!(allocator.free_frames(), FRAMES);
+    assert_eq!(allocator.used(), 0);
 }

@@ -20,6 +20,8 @@ use std::sync::Arc;
 type Word = shuttle::sync::atomic::AtomicU64;
 
 const PAGES: usize = 2;
+/// The frame that a page in the page tables owns: one without memory of its own, which plays no part here.
+const OWN: FrameId = FrameId(0);
 /// What a copy holds that was made while the page changed.
 const TORN: u64 = u64::MAX;
 
@@ -155,16 +157,16 @@ impl Process {
             return false;
         }
         match word.state() {
-            State::Resident | State::Evicting if wp && self.has(Bug::UnprotectUnlocked) => {
-                if word.state() == State::Evicting && self.cell(page).try_update(PageWord::take_back).is_none() {
+            State::Resident(_) | State::Evicting(_) if wp && self.has(Bug::UnprotectUnlocked) => {
+                if matches!(word.state(), State::Evicting(_)) && self.cell(page).try_update(PageWord::take_back).is_none() {
                     return false;
                 }
                 self.entry(page).protected = false;
                 true
             }
-            State::Resident | State::Evicting if wp => self.make_writable(page),
-            State::Evicting => true,
-            State::Resident => self.reinstall(page),
+            State::Resident(_) | State::Evicting(_) if wp => self.make_writable(page),
+            State::Evicting(_) => true,
+            State::Resident(_) => self.reinstall(page),
             state => self.load(page, state),
         }
     }
@@ -178,13 +180,13 @@ impl Process {
     fn make_writable(&self, page: usize) -> bool {
         let Some((_, word)) = self.cell(page).try_update(PageWord::lock_in_place) else { return false };
         self.entry(page).protected = false;
-        self.publish(page, word.with_state(State::Resident));
+        self.publish(page, word.with_state(State::Resident(OWN)));
         true
     }
 
     /// `Engine::reinstall`: an old event. In the model nobody drops pages behind the engine's back.
     fn reinstall(&self, page: usize) -> bool {
-        let Some(word) = self.try_lock_in(page, State::Resident) else { return false };
+        let Some(word) = self.try_lock_in(page, State::Resident(OWN)) else { return false };
         assert!(self.entry(page).present, "page {page} is resident and absent");
         self.publish(page, word);
         true
@@ -219,7 +221,7 @@ impl Process {
             state => unreachable!("{state:?}"),
         }
         // 3. Publish, then give the old copy up.
-        self.publish(page, word.with_state(State::Resident).referenced(matches!(state, State::Cached(_))));
+        self.publish(page, word.with_state(State::Resident(OWN)).referenced(matches!(state, State::Cached(_))));
         if !self.has(Bug::FreeBeforeInstall) {
             self.forget(state);
         }
@@ -260,7 +262,7 @@ impl Process {
 
     fn check_place(&self, page: usize, state: State) {
         let entry = self.entry(page);
-        let resident = matches!(state, State::Resident | State::Evicting);
+        let resident = matches!(state, State::Resident(_) | State::Evicting(_));
         assert_eq!(entry.present, resident, "whether page {page} is in the page tables as {state:?}");
         let content = match state {
             State::Stored(slot) => self.device.lock().unwrap().get(page, slot.offset() as u32),
@@ -282,7 +284,7 @@ impl Process {
         (*first..last + 1).for_each(|page| self.entry(page).protected = true);
         // 3. Store from where they are.
         for (page, stored) in &mut picks {
-            if self.cell(*page).load().state() == State::Evicting {
+            if self.cell(*page).load().state() == State::Evicting(OWN) {
                 let content = self.copy(*page);
                 *stored = self.device.lock().unwrap().put(*page, content).map(|slot| (slot, content));
             }
@@ -339,7 +341,7 @@ impl Process {
     /// `Engine::move_out` of one page.
     fn move_out(&self, page: usize) {
         let Ok(_extent) = self.extent.try_lock() else { return };
-        let Some(word) = self.try_lock_in(page, State::Resident) else { return };
+        let Some(word) = self.try_lock_in(page, State::Resident(OWN)) else { return };
         let frame = {
             let mut entry = self.entry(page);
             assert!(entry.present, "page {page} is moved while it is absent");
@@ -391,7 +393,7 @@ impl Process {
         for page in 0..PAGES {
             let word = self.cell(page).load();
             match word.state() {
-                State::Resident | State::Evicting => {}
+                State::Resident(_) | State::Evicting(_) => {}
                 State::Cached(frame) => {
                     self.unlist(frame.0);
                     frames.push(frame.0);
@@ -408,7 +410,7 @@ impl Process {
         let (mut slots, mut frames) = (0, 0);
         for page in 0..PAGES {
             let word = self.cell(page).load();
-            assert!(!word.is_locked() && word.state() != State::Evicting, "page {page} at the end: {word:?}");
+            assert!(!word.is_locked() && word.state() != State::Evicting(OWN), "page {page} at the end: {word:?}");
             self.check_place(page, word.state());
             slots += usize::from(matches!(word.state(), State::Stored(_)));
             frames += usize::from(matches!(word.state(), State::Cached(_)));
