@@ -49,6 +49,9 @@ pub trait FrameSource {
     /// Takes a chunk back, its content no longer needed. Called without a lock of the compressed pool.
     fn give_chunk(&self, first: FrameId);
 
+    /// Whether the chunk's frames are to leave the arena: it is to take no more objects.
+    fn is_leaving(&self, first: FrameId) -> bool;
+
     /// Copies `data` to `offset` bytes into the chunk. Other threads may at the same time read and write other ranges
     /// of the chunk, never this one.
     fn write(&self, first: FrameId, offset: usize, data: &[u8]);
@@ -88,6 +91,11 @@ impl Handle {
 
     fn chunk(self) -> u32 {
         (self.0 >> (Handle::LEN_BITS + Handle::OBJECT_BITS)) as u32
+    }
+
+    /// The first frame of the chunk that the object lies in.
+    pub fn chunk_frame(self) -> FrameId {
+        first_frame(self.chunk())
     }
 
     /// The 48-bit form kept in a page word.
@@ -177,7 +185,7 @@ impl CompressedPool {
         let class = class_of(data.len());
         // 1. An object of a chunk that the class has.
         let mut lists = self.lists(class);
-        let object = self.table.take_object(&mut lists, class);
+        let object = self.table.take_object(&mut lists, class, |chunk| source.is_leaving(first_frame(chunk)));
         let (chunk, object) = match object {
             Some(object) => object,
             None => {
@@ -311,7 +319,7 @@ impl CompressedPool {
 
     /// Takes an empty chunk out of circulation: kept while few are and the limit allows it, else given back.
     fn put_chunk<S: FrameSource + ?Sized>(&self, source: &S, chunk: u32) {
-        if self.chunks() <= self.limit.load(Relaxed) {
+        if self.chunks() <= self.limit.load(Relaxed) && !source.is_leaving(first_frame(chunk)) {
             let mut kept = lock(&self.kept);
             if kept.len < KEPT_MAX {
                 let len = kept.len;

@@ -88,6 +88,10 @@ impl FrameSource for Frames {
         self.allocator.free(first, CHUNK_ORDER);
     }
 
+    fn is_leaving(&self, first: FrameId) -> bool {
+        self.allocator.is_isolated(first)
+    }
+
     fn write(&self, first: FrameId, offset: usize, data: &[u8]) {
         self.arena.write(first.0, offset, data);
     }

@@ -47,6 +47,7 @@ mod lockdep;
 mod pool;
 mod reclaim;
 mod regions;
+mod resize;
 pub mod slot;
 mod space;
 pub mod stats;

@@ -102,6 +102,11 @@ impl Engine {
                 self.cache.rotate(page, frame);
             }
         }
+        self.store_cached(batch)
+    }
+
+    /// Stores the picked pages of the swap cache, whose locks are held, and frees their frames; how many.
+    pub(crate) fn store_cached(&self, batch: &mut Batch) -> usize {
         // 2. Store. The frames are ours alone: nothing to protect.
         let arena = &self.frames.arena;
         self.store_batch(batch, |pick, out| {

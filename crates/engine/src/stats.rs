@@ -1,11 +1,12 @@
 //! Counters and histograms of a pool, in memory that other processes may map.
 //!
-//! One table of 64-bit cells a process: a header, a cell a counter, the cells of the fault-latency histogram.
-//! Writers use relaxed atomic adds; a reader copies the whole and gets a [`Snapshot`]. Counters are named as in
-//! /proc/vmstat where it has them.
+//! One table of 64-bit cells a process: a header, then for each of a few shards a cell a counter and the cells of the
+//! fault-latency histogram. Events are counted in the shard of the processor, with relaxed atomic adds that no other
+//! processor is after; gauges that are set lie in the first shard. A reader copies the whole, adds the shards up, and gets
+//! a [`Snapshot`]. Counters are named as in /proc/vmstat where it has them.
 
 use crate::base::Bytes;
-use overspill_os::{Errno, vm::SharedCells};
+use overspill_os::{Errno, cpu, vm::SharedCells};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -60,6 +61,28 @@ counters! {
     DevicePages => "nr_swap_used",
     /// Bytes that swap devices can hold at most (gauge).
     DeviceCapacityBytes => "swap_total_bytes",
+    /// Frames of the arena (gauge).
+    ArenaFrames => "arena_frames",
+    /// Free blocks of each order, as in /proc/buddyinfo (gauges, brought up to date now and then).
+    BuddyFree0 => "buddy_free_order_0",
+    /// Order 1.
+    BuddyFree1 => "buddy_free_order_1",
+    /// Order 2.
+    BuddyFree2 => "buddy_free_order_2",
+    /// Order 3.
+    BuddyFree3 => "buddy_free_order_3",
+    /// Order 4.
+    BuddyFree4 => "buddy_free_order_4",
+    /// Order 5.
+    BuddyFree5 => "buddy_free_order_5",
+    /// Order 6.
+    BuddyFree6 => "buddy_free_order_6",
+    /// Order 7.
+    BuddyFree7 => "buddy_free_order_7",
+    /// Order 8.
+    BuddyFree8 => "buddy_free_order_8",
+    /// Order 9.
+    BuddyFree9 => "buddy_free_order_9",
     /// Faults served, of any kind.
     PgFault => "pgfault",
     /// Faults that had to read a device.
@@ -152,31 +175,24 @@ counters! {
     FrameFallback => "frame_fallback",
     /// Pageblocks taken over by another mobility.
     FrameSteal => "frame_steal",
-    /// Frames of the arena (gauge).
-    ArenaFrames => "arena_frames",
-    /// Free blocks of each order, as in /proc/buddyinfo (gauges, brought up to date now and then).
-    BuddyFree0 => "buddy_free_order_0",
-    /// Order 1.
-    BuddyFree1 => "buddy_free_order_1",
-    /// Order 2.
-    BuddyFree2 => "buddy_free_order_2",
-    /// Order 3.
-    BuddyFree3 => "buddy_free_order_3",
-    /// Order 4.
-    BuddyFree4 => "buddy_free_order_4",
-    /// Order 5.
-    BuddyFree5 => "buddy_free_order_5",
-    /// Order 6.
-    BuddyFree6 => "buddy_free_order_6",
-    /// Order 7.
-    BuddyFree7 => "buddy_free_order_7",
-    /// Order 8.
-    BuddyFree8 => "buddy_free_order_8",
-    /// Order 9.
-    BuddyFree9 => "buddy_free_order_9",
 }
 
 impl Counter {
+    /// Those that are also told by processor.
+    pub const BY_CPU: [Counter; 11] = [
+        Counter::FrameAlloc,
+        Counter::FrameFree,
+        Counter::FrameBatchAlloc,
+        Counter::FrameBatchFree,
+        Counter::ZoneLock,
+        Counter::ZoneLockContended,
+        Counter::ZoneLockWaitNs,
+        Counter::ZoneLockHoldNs,
+        Counter::ZoneFreeHoldNs,
+        Counter::FrameFallback,
+        Counter::FrameSteal,
+    ];
+
     /// Free blocks by order.
     pub const BUDDY_FREE: [Counter; 10] = [
         Counter::BuddyFree0,
@@ -200,7 +216,12 @@ const HISTOGRAM: usize = SUB_BUCKETS * OCTAVES;
 const HEADER: usize = 16;
 /// Where the counters begin; room is left so that the layout is stable while counters are added.
 const COUNTERS_MAX: usize = 96;
-const CELLS: usize = HEADER + COUNTERS_MAX + HISTOGRAM;
+/// Cells of a shard: whole cache lines.
+const SHARD: usize = COUNTERS_MAX + HISTOGRAM;
+/// Shards. Processors beyond share them.
+const SHARDS: usize = 16;
+const CELLS: usize = HEADER + SHARDS * SHARD;
+const _: () = assert!(HEADER.is_multiple_of(8) && SHARD.is_multiple_of(8));
 const _: () = assert!(Counter::ALL.len() <= COUNTERS_MAX);
 /// The gauges are the counters before this one.
 const GAUGES: usize = Counter::PgFault as usize;
@@ -208,7 +229,7 @@ const GAUGES: usize = Counter::PgFault as usize;
 /// Size of a statistics file in bytes.
 pub const FILE_BYTES: usize = CELLS * 8;
 /// First cell of every table: "ovrspil" and the version of the layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x02");
 const CELL_PID: usize = 1;
 const CELL_NAME: usize = 2;
 const NAME_CELLS: usize = 4;
@@ -274,40 +295,46 @@ impl Stats {
         self.cells[CELL_ANSWERED].store(number.into(), Relaxed);
     }
 
-    fn cell(&self, counter: Counter) -> &AtomicU64 {
-        &self.cells[HEADER + counter as usize]
+    fn cell(&self, shard: usize, index: usize) -> &AtomicU64 {
+        &self.cells[HEADER + shard * SHARD + index]
+    }
+
+    /// That of the caller's processor.
+    fn near(&self, index: usize) -> &AtomicU64 {
+        self.cell(cpu::current() % SHARDS, index)
     }
 
     /// Adds to a counter.
     pub fn add(&self, counter: Counter, n: u64) {
-        self.cell(counter).fetch_add(n, Relaxed);
+        self.near(counter as usize).fetch_add(n, Relaxed);
     }
 
-    /// Subtracts from a gauge.
+    /// Subtracts from a gauge that is added to.
     pub fn sub(&self, counter: Counter, n: u64) {
-        self.cell(counter).fetch_sub(n, Relaxed);
+        self.near(counter as usize).fetch_sub(n, Relaxed);
     }
 
-    /// Sets a gauge.
+    /// Sets a gauge, which is never added to.
     pub fn set(&self, counter: Counter, n: u64) {
-        self.cell(counter).store(n, Relaxed);
+        self.cell(0, counter as usize).store(n, Relaxed);
     }
 
     /// Raises a peak.
     pub fn raise(&self, counter: Counter, n: u64) {
-        if self.get(counter) < n {
-            self.cell(counter).fetch_max(n, Relaxed);
+        let cell = self.cell(0, counter as usize);
+        if cell.load(Relaxed) < n {
+            cell.fetch_max(n, Relaxed);
         }
     }
 
     /// Reads one.
     pub fn get(&self, counter: Counter) -> u64 {
-        self.cell(counter).load(Relaxed)
+        (0..SHARDS).fold(0, |sum, shard| sum.wrapping_add(self.cell(shard, counter as usize).load(Relaxed)))
     }
 
     /// Records the time that one fault took to serve.
     pub fn fault_ns(&self, ns: u64) {
-        self.cells[HEADER + COUNTERS_MAX + bucket(ns)].fetch_add(1, Relaxed);
+        self.near(COUNTERS_MAX + bucket(ns)).fetch_add(1, Relaxed);
     }
 
     /// A copy of everything.
@@ -318,7 +345,7 @@ impl Stats {
 
     /// The gauges, for [`Stats::restart`]: before a fork, when nothing changes them.
     pub fn gauges(&self) -> Gauges {
-        Gauges(std::array::from_fn(|i| self.cells[HEADER + i].load(Relaxed)))
+        Gauges(std::array::from_fn(|index| self.get(Counter::ALL[index])))
     }
 
     /// In the child of a fork: moves the table into a file of its own (or private memory), sets the gauges to what they
@@ -328,8 +355,10 @@ impl Stats {
             rustix::fs::ftruncate(file, FILE_BYTES as u64)?;
         }
         self.cells.replace_backing(file)?;
-        self.cells[HEADER + GAUGES..].iter().for_each(|c| c.store(0, Relaxed));
-        self.cells[HEADER..].iter().zip(gauges.0).for_each(|(cell, value)| cell.store(value, Relaxed));
+        for shard in 0..SHARDS {
+            (0..SHARD).for_each(|index| self.cell(shard, index).store(0, Relaxed));
+        }
+        gauges.0.iter().enumerate().for_each(|(index, value)| self.cell(0, index).store(*value, Relaxed));
         self.set(Counter::ChargedPeakBytes, self.get(Counter::ChargedBytes));
         self.init();
         Ok(())
@@ -374,6 +403,8 @@ pub struct Snapshot {
     pub answered: u32,
     /// Every counter and gauge by name.
     pub counters: BTreeMap<&'static str, u64>,
+    /// What the frame allocator did on each processor; beyond the sixteenth they share entries.
+    pub by_cpu: Vec<BTreeMap<&'static str, u64>>,
     /// Time to serve a fault, median, in nanoseconds.
     pub fault_ns_p50: u64,
     /// Time to serve a fault, 99th percentile, in nanoseconds.
@@ -393,8 +424,11 @@ impl Snapshot {
 
     fn from_cells(cells: &[u64]) -> Snapshot {
         let name: Vec<u8> = cells[CELL_NAME..CELL_NAME + NAME_CELLS].iter().flat_map(|c| c.to_le_bytes()).collect();
-        let counters = Counter::ALL.iter().map(|c| (c.name(), cells[HEADER + *c as usize])).collect();
-        let histogram = cells[HEADER + COUNTERS_MAX..CELLS].to_vec();
+        let shards = || cells[HEADER..CELLS].chunks_exact(SHARD);
+        let sum = |index: usize| shards().fold(0u64, |sum, shard| sum.wrapping_add(shard[index]));
+        let counters = Counter::ALL.iter().map(|c| (c.name(), sum(*c as usize))).collect();
+        let histogram = (COUNTERS_MAX..SHARD).map(sum).collect();
+        let of_cpu = |shard: &[u64]| Counter::BY_CPU.iter().map(|c| (c.name(), shard[*c as usize])).collect();
         let mut snapshot = Snapshot {
             pid: cells[CELL_PID] as u32,
             name: String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned(),
@@ -402,6 +436,7 @@ impl Snapshot {
             stuck: cells[CELL_STUCK] != 0,
             answered: cells[CELL_ANSWERED] as u32,
             counters,
+            by_cpu: shards().map(of_cpu).collect(),
             histogram,
             ..Snapshot::default()
         };
@@ -443,6 +478,10 @@ impl Snapshot {
         for (name, value) in &other.counters {
             *self.counters.entry(name).or_default() += value;
         }
+        self.by_cpu.resize(self.by_cpu.len().max(other.by_cpu.len()), BTreeMap::new());
+        for (cpu, others) in self.by_cpu.iter_mut().zip(&other.by_cpu) {
+            others.iter().for_each(|(name, value)| *cpu.entry(name).or_default() += value);
+        }
         self.histogram.resize(HISTOGRAM, 0);
         self.histogram.iter_mut().zip(&other.histogram).for_each(|(to, from)| *to += from);
         self.summarise();
@@ -467,13 +506,13 @@ mod tests {
     #[test]
     fn a_child_keeps_the_gauges_and_counts_from_zero() {
         let stats = Stats::anonymous().unwrap();
-        stats.set(Counter::ResidentPages, 5);
+        stats.add(Counter::ResidentPages, 5);
         stats.set(Counter::ChargedBytes, 70);
         stats.set(Counter::ChargedPeakBytes, 90);
         stats.add(Counter::PgFault, 7);
         let gauges = stats.gauges();
         // As the parent does, as long as the table is shared.
-        stats.set(Counter::ResidentPages, 1000);
+        stats.add(Counter::ResidentPages, 1000);
         stats.set(Counter::ChargedBytes, 1000);
         stats.restart(None, &gauges).unwrap();
         let get = |counter| stats.get(counter);

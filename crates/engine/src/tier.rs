@@ -4,6 +4,7 @@
 //! preference. Until its batch is committed by the caller it is also still where it was.
 
 use crate::base::PAGE_SIZE;
+use crate::compressed::Handle;
 use crate::base::{PageIndex, SlotId};
 use crate::device::RunWrite;
 use crate::engine::Engine;
@@ -173,6 +174,12 @@ impl Engine {
                 pick.stored = Some(State::Stored(write.run.first.advance((raw - write.buffer_page) as u64)));
             }
         }
+    }
+
+    /// Stores a second copy of a compressed object, in a chunk of the pool's choice.
+    pub(crate) fn store_again(&self, batch: &mut Batch, object: Handle) -> Option<Handle> {
+        let len = self.compressed.load(&self.frames, object, &mut batch.packed);
+        self.compressed.store(&self.frames, &batch.packed[..len]).ok()
     }
 
     /// Copies the content of a page that is not on a device into `out`.

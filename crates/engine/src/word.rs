@@ -106,6 +106,12 @@ impl PageWord {
         self.0 & ACCESSIBLE != 0
     }
 
+    /// Transition: resident and nobody's just now -> the same with another frame.
+    pub fn exchange_frame(self, old: FrameId, new: FrameId) -> Option<PageWord> {
+        let free = !self.is_locked() && self.state() == State::Resident(old);
+        free.then(|| self.with_state(State::Resident(new)))
+    }
+
     /// Transition: takes the lock, if it is free.
     pub fn lock(self) -> Option<PageWord> {
         (!self.is_locked()).then_some(PageWord(self.0 | LOCKED))

@@ -19,6 +19,9 @@ const CELLS: usize = 2 + BITMAP_WORDS;
 /// The end of a list. Not a chunk: handles name fewer.
 const NONE: u32 = u32::MAX;
 
+/// In the state of a chunk: in no list, whatever room it has, because its frames are to leave the arena.
+const RETIRED: u64 = 1 << 63;
+
 /// A class's chunks that have room, by fullness.
 pub(super) struct Lists {
     heads: [u32; GROUPS],
@@ -61,9 +64,23 @@ impl ChunkTable {
         self.entry(chunk).iter().all(|cell| cell.load(Relaxed) == 0)
     }
 
-    /// Takes an object of the fullest chunks with room. `None` when the class has none.
-    pub fn take_object(&self, lists: &mut Lists, class: usize) -> Option<(u32, usize)> {
-        let chunk = *lists.heads.iter().rev().find(|head| **head != NONE)?;
+    /// Takes an object of the fullest chunks with room. `None` when the class has none. Chunks that are `leaving` are
+    /// retired: they take no more objects until they have been empty.
+    pub fn take_object(
+        &self,
+        lists: &mut Lists,
+        class: usize,
+        leaving: impl Fn(u32) -> bool,
+    ) -> Option<(u32, usize)> {
+        let chunk = loop {
+            let chunk = *lists.heads.iter().rev().find(|head| **head != NONE)?;
+            if !leaving(chunk) {
+                break chunk;
+            }
+            let group = fullness(class, self.used(chunk)).expect("it is in a list");
+            self.unlink(&mut lists.heads[group], chunk);
+            self.entry(chunk)[0].fetch_or(RETIRED, Relaxed);
+        };
         let words = self.bitmap(chunk).iter();
         let (word, bits) = words.map(|word| word.load(Relaxed)).enumerate().find(|(_, bits)| *bits != !0)?;
         let object = word * 64 + bits.trailing_ones() as usize;
@@ -102,7 +119,7 @@ impl ChunkTable {
             assert!((1..=objects).contains(&self.used(chunk)));
             held.chunks += 1;
             held.objects += used as usize;
-            with_room += usize::from(self.used(chunk) < objects);
+            with_room += usize::from(self.used(chunk) < objects && !self.is_retired(chunk));
         }
         for (group, head) in lists.heads.iter().enumerate() {
             let (mut chunk, mut previous) = (*head, NONE);
@@ -127,9 +144,13 @@ impl ChunkTable {
         &self.entry(chunk)[2..]
     }
 
-    /// The state cell: class + 1 above bit 32 (0: of no class), count of used objects below.
+    /// The state cell: [`RETIRED`], class + 1 above bit 32 (0: of no class), count of used objects below.
     fn class(&self, chunk: u32) -> Option<usize> {
-        (self.entry(chunk)[0].load(Relaxed) >> 32).checked_sub(1).map(|class| class as usize)
+        ((self.entry(chunk)[0].load(Relaxed) & !RETIRED) >> 32).checked_sub(1).map(|class| class as usize)
+    }
+
+    fn is_retired(&self, chunk: u32) -> bool {
+        self.entry(chunk)[0].load(Relaxed) & RETIRED != 0
     }
 
     fn used(&self, chunk: u32) -> usize {
@@ -148,10 +169,11 @@ impl ChunkTable {
 
     /// Sets the count of used objects, and moves the chunk to the list where it then belongs.
     fn change_used(&self, lists: &mut Lists, class: usize, chunk: u32, used: usize) {
+        let retired = self.entry(chunk)[0].load(Relaxed) & RETIRED;
         let (from, to) = (fullness(class, self.used(chunk)), fullness(class, used));
-        let state = if used == 0 { 0 } else { (class as u64 + 1) << 32 | used as u64 };
+        let state = if used == 0 { 0 } else { retired | (class as u64 + 1) << 32 | used as u64 };
         self.entry(chunk)[0].store(state, Relaxed);
-        if from != to {
+        if from != to && retired == 0 {
             if let Some(group) = from {
                 self.unlink(&mut lists.heads[group], chunk);
             }

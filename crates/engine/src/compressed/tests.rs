@@ -64,6 +64,10 @@ impl FrameSource for FakeSource {
         self.frames.free(first, CHUNK_ORDER);
     }
 
+    fn is_leaving(&self, first: FrameId) -> bool {
+        self.frames.is_isolated(first)
+    }
+
     fn write(&self, first: FrameId, offset: usize, data: &[u8]) {
         self.chunk(first)[offset..offset + data.len()].copy_from_slice(data);
     }
@@ -366,4 +370,28 @@ fn threads_keep_their_objects_and_the_limit() {
     pool.trim(&source);
     assert_eq!((pool.chunks(), pool.stored_objects(), pool.stored_bytes()), (0, 0, 0));
     assert_eq!(source.frames.used(), 0);
+}
+
+#[test]
+fn objects_leave_chunks_whose_frames_leave_the_arena() {
+    let source = FakeSource::new(512, 512);
+    let pool = CompressedPool::new(source.frames.frames_max(), 512);
+    let pool = pool.unwrap();
+    let data = [7; 1000];
+    // The low half of the arena is taken, so that the pool begins in the other one.
+    let ballast: Vec<_> = (0..4).map(|_| source.frames.alloc(9, Mobility::Movable, Need::Over).unwrap()).collect();
+    let mut handles: Vec<_> = (0..40).map(|_| pool.store(&source, &data).unwrap()).collect();
+    ballast.into_iter().for_each(|block| source.frames.free(block, 9));
+    source.frames.resize(1024, |_| Ok::<_, ()>(())).unwrap();
+    assert!(handles.iter().all(|handle| source.is_leaving(handle.chunk_frame())));
+    for handle in &mut handles {
+        let old = std::mem::replace(handle, pool.store(&source, &data).unwrap());
+        assert!(!source.is_leaving(handle.chunk_frame()), "stored in a chunk that is to leave");
+        pool.free(&source, old);
+        pool.check();
+    }
+    pool.trim(&source);
+    source.frames.give_up_isolated(|_| {});
+    assert!(!source.frames.has_isolated());
+    handles.into_iter().for_each(|handle| pool.free(&source, handle));
 }

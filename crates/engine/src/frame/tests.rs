@@ -56,9 +56,13 @@ fn topology(nodes: usize) -> Topology {
 }
 
 fn allocator(settings: FrameSettings, nodes: usize) -> FrameAllocator {
+    allocator_of(LIMIT, settings, nodes)
+}
+
+fn allocator_of(limit: u64, settings: FrameSettings, nodes: usize) -> FrameAllocator {
     let stats = Stats::anonymous().unwrap();
-    let allocator = FrameAllocator::new(LIMIT, 2 * LIMIT, settings, topology(nodes), stats);
-    resize(&allocator, LIMIT);
+    let allocator = FrameAllocator::new(limit, 2 * limit, settings, topology(nodes), stats);
+    resize(&allocator, limit);
     allocator
 }
 
@@ -250,7 +254,7 @@ fn kinds_that_stay_do_not_break_up_the_runs_of_others() {
 #[test]
 fn lists_save_the_lock() {
     let count = |percpu| {
-        let allocator = allocator(FrameSettings { percpu, ..FrameSettings::default() }, 1);
+        let allocator = allocator_of(1 << 16, FrameSettings { percpu, ..FrameSettings::default() }, 1);
         let mut frames = Vec::new();
         for _ in 0..50 {
             frames.extend((0..1000).map(|_| allocator.alloc(0, Mobility::Movable, Need::Fault).unwrap()));

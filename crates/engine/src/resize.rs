@@ -1,0 +1,85 @@
+//! A budget that changes while the program runs, and the arena that follows it.
+//!
+//! A larger budget adds pageblocks to the arena. A smaller one isolates the last pageblocks; reclaim brings the pages in
+//! memory down to the limit, and here whatever still lies in an isolated pageblock is given another place:
+//!
+//! - a page that is mapped exchanges its frame, a number only, for another: one transition of its word;
+//! - a page of the swap cache is stored, as the second hand of the clock would;
+//! - a compressed page is stored again, in a chunk elsewhere.
+//!
+//! Pageblocks that are empty then go back to the system. Called by the background thread alone; it holds an extent's lock
+//! and the locks of the pages that it works on, as reclaim does.
+
+use crate::base::PageIndex;
+use crate::engine::Engine;
+use crate::extent::pages_of;
+use crate::frame::{Mobility, Need};
+use crate::stats::Counter;
+use crate::tier::{Batch, Pick};
+use crate::word::{PageWord, State};
+use overspill_os::Errno;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Engine {
+    /// Changes the budget to `pages` and begins to make the arena fit; [`Engine::empty_isolated`] ends it.
+    ///
+    /// # Errors
+    /// ENOMEM when the system has no room for a larger arena; the limit is changed all the same.
+    pub(crate) fn set_budget(&self, pages: u64) -> Result<(), Errno> {
+        self.stats.set(Counter::BudgetBytes, pages << crate::base::PAGE_SHIFT);
+        self.set_limit(pages);
+        self.frames.allocator.resize(pages, |frames| self.frames.arena.open(frames))
+    }
+
+    /// Goes over all pages once and takes them out of isolated pageblocks; then gives up those that are empty. What was
+    /// somebody else's just then is left to the next time. Returns whether all have left.
+    pub(crate) fn empty_isolated(&self, batch: &mut Batch) -> bool {
+        let allocator = &self.frames.allocator;
+        if !allocator.has_isolated() {
+            return true;
+        }
+        allocator.drain();
+        self.compressed.trim(&self.frames);
+        for index in 0..self.extents_high.load(Relaxed) {
+            if self.extents.is_touched(index)
+                && let Some(_guard) = self.extents.try_lock(index)
+            {
+                pages_of(index).map(PageIndex).for_each(|page| self.exchange(batch, page));
+                self.store_cached(batch);
+                batch.picks.clear();
+            }
+        }
+        self.compressed.trim(&self.frames);
+        allocator.give_up_isolated(|frames| self.frames.arena.close(frames).expect("closing frames of the arena"));
+        !allocator.has_isolated()
+    }
+
+    fn exchange(&self, batch: &mut Batch, page: PageIndex) {
+        let allocator = &self.frames.allocator;
+        match self.words.load(page).state() {
+            State::Resident(old) if allocator.is_isolated(old) => {
+                let Some(new) = allocator.alloc(0, Mobility::Movable, Need::Over) else { return };
+                let exchange = |word: PageWord| word.exchange_frame(old, new);
+                let unused = if self.words.try_update(page, exchange).is_some() { old } else { new };
+                allocator.free(unused, 0);
+            }
+            State::Cached(frame) if allocator.is_isolated(frame) => {
+                let from = State::Cached(frame);
+                if batch.has_room() && self.words.try_lock_if(page, |w| w.state() == from).is_some() {
+                    self.cache.remove(frame);
+                    batch.picks.push(Pick::new(page, from));
+                }
+            }
+            State::Compressed(old) if allocator.is_isolated(old.chunk_frame()) => {
+                let from = State::Compressed(old);
+                let Some(word) = self.words.try_lock_if(page, |w| w.state() == from) else { return };
+                let stored = self.store_again(batch, old);
+                self.words.unlock_as(page, stored.map_or(word, |handle| word.with_state(State::Compressed(handle))));
+                if stored.is_some() {
+                    self.forget(from);
+                }
+            }
+            _ => {}
+        }
+    }
+}
