@@ -62,7 +62,8 @@ fuzz_target!(|input: Input| {
         FrameSettings { percpu: input.percpu, pick: if input.outside { Pick::Outside } else { Pick::Inside } };
     let nodes = vec![vec![0]; 1 + usize::from(input.two_nodes)];
     let stats = Stats::anonymous().expect("memory for the counters");
-    let allocator = FrameAllocator::new(LIMIT, 2 * LIMIT, settings, Topology::new(1, &nodes), stats);
+    let allocator = FrameAllocator::new(LIMIT, 2 * LIMIT, settings, Topology::new(1, &nodes), stats)
+        .expect("address space for the tables");
     let resize = |pages| allocator.resize(pages, |_| Ok::<_, ()>(())).expect("it cannot fail");
     resize(LIMIT);
     let mut owned = Owned::default();

@@ -10,19 +10,20 @@ use crate::base::{FrameId, PageIndex};
 use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
 use crate::sync::{RankedMutex, lock};
+use overspill_os::{Errno, table::ZeroTable};
 
 /// No frame: the end of the list.
 const NONE: u32 = u32::MAX;
 /// The owner of a frame that is not in the list: a page that no program gets.
-const NOBODY: usize = 0;
+const NOBODY: u64 = 0;
 const OLDER: usize = 0;
 const NEWER: usize = 1;
 
 struct List {
-    /// Next older and next newer frame; a pair, and not filled in before use, because a table of zeroed integers is not
-    /// touched when it is made.
-    links: Box<[[u32; 2]]>,
-    owners: Box<[usize]>,
+    /// Next older and next newer frame.
+    links: ZeroTable<[u32; 2]>,
+    /// Page of each frame; [`NOBODY`] for those that are not in the list.
+    owners: ZeroTable<u64>,
     oldest: u32,
     newest: u32,
     len: usize,
@@ -36,10 +37,13 @@ pub struct SwapCache {
 
 impl SwapCache {
     /// For an arena of `frames` frames (16 bytes each).
-    pub fn new(frames: usize, stats: Stats) -> SwapCache {
-        let (links, owners) = (vec![[0; 2]; frames].into_boxed_slice(), vec![NOBODY; frames].into_boxed_slice());
+    ///
+    /// # Errors
+    /// ENOMEM when there is no address space for the tables.
+    pub fn new(frames: usize, stats: Stats) -> Result<SwapCache, Errno> {
+        let (links, owners) = (ZeroTable::new(frames)?, ZeroTable::new(frames)?);
         let list = List { links, owners, oldest: NONE, newest: NONE, len: 0 };
-        SwapCache { list: RankedMutex::new(Rank::SwapCache, list), stats }
+        Ok(SwapCache { list: RankedMutex::new(Rank::SwapCache, list), stats })
     }
 
     /// Number of pages.
@@ -65,7 +69,7 @@ impl SwapCache {
 
     /// The page of a frame has moved to another address.
     pub fn change_owner(&self, frame: FrameId, page: PageIndex) {
-        lock(&self.list).owners[frame.0 as usize] = page.0;
+        lock(&self.list).owners[frame.0 as usize] = page.0 as u64;
     }
 
     /// Copies out the oldest pages, oldest first, without taking them out: the caller locks each page, looks
@@ -75,7 +79,7 @@ impl SwapCache {
         let mut at = list.oldest;
         let mut count = 0;
         while at != NONE && count < out.len() {
-            out[count] = (PageIndex(list.owners[at as usize]), FrameId(at));
+            out[count] = (PageIndex(list.owners[at as usize] as usize), FrameId(at));
             count += 1;
             at = list.links[at as usize][NEWER];
         }
@@ -85,7 +89,7 @@ impl SwapCache {
     /// Makes a page the newest again, if it is still here: it must not be stored now.
     pub fn rotate(&self, page: PageIndex, frame: FrameId) {
         let mut list = lock(&self.list);
-        if list.owners[frame.0 as usize] == page.0 {
+        if list.owners[frame.0 as usize] == page.0 as u64 {
             list.unlink(frame.0);
             list.push(frame.0, page);
         }
@@ -94,8 +98,8 @@ impl SwapCache {
 
 impl List {
     fn push(&mut self, frame: u32, owner: PageIndex) {
-        debug_assert_ne!(owner.0, NOBODY);
-        self.owners[frame as usize] = owner.0;
+        debug_assert_ne!(owner.0 as u64, NOBODY);
+        self.owners[frame as usize] = owner.0 as u64;
         self.links[frame as usize] = [self.newest, NONE];
         match self.newest {
             NONE => self.oldest = frame,
@@ -136,7 +140,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_list_is_a_queue_with_removal(ops in proptest::collection::vec((0..3u8, 0..16u32), 1..200)) {
-            let cache = SwapCache::new(16, Stats::anonymous().unwrap());
+            let cache = SwapCache::new(16, Stats::anonymous().unwrap()).unwrap();
             let mut model: VecDeque<u32> = VecDeque::new();
             for (op, frame) in ops {
                 let at = model.iter().position(|f| *f == frame);

@@ -201,6 +201,7 @@ impl Engine {
                     self.reap_children();
                     self.follow_job();
                     self.press_limit();
+                    self.fit_arena();
                 }
                 if !self.limits.is_pressed() {
                     self.nap();

@@ -28,11 +28,8 @@ use overspill_os::stack::EngineStacks;
 use overspill_os::uffd::{Features, Uffd};
 use overspill_os::vm::{self, ForceReader};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// How far a budget may grow while running: to the memory of the machine, or to this many times what it was at first,
-/// whichever is less. The tables for it cost address space only.
-const GROWTH_MAX: u64 = 16;
 /// Reclaiming threads at once: the background one and two that reclaim for themselves.
 const BATCHES: usize = 3;
 
@@ -72,6 +69,8 @@ pub(crate) struct Engine {
     pub family: Family,
     /// What the limit of the budget is to be, and who says so.
     pub limits: Limits,
+    /// Pages of budget that the arena was made to fit.
+    pub arena_fits: AtomicU64,
     pub job: Option<JobTable>,
     /// Wakes the background thread: 1 while it sleeps.
     pub background: AtomicU32,
@@ -111,10 +110,15 @@ impl Engine {
         let extents = Extents::new(pages).map_err(out_of_address_space)?;
         // 2. The userfaultfd over the window and the arena.
         let limit = config.memory.pages();
-        let grown = limit.saturating_mul(GROWTH_MAX).min(vm::machine_memory() >> PAGE_SHIFT);
-        let allocator = FrameAllocator::new(limit, grown, config.frame, Topology::of_machine(), stats);
+        // Room to grow to the whole memory of the machine, which costs addresses only; without it where they are short.
+        let grown = vm::machine_memory() >> PAGE_SHIFT;
+        let room = |limit_max| {
+            let allocator = FrameAllocator::new(limit, limit_max, config.frame, Topology::of_machine(), stats)?;
+            let arena = Arena::new(allocator.frames_max())?;
+            Ok((allocator, arena))
+        };
+        let (allocator, arena) = room(grown).or_else(|_| room(limit)).map_err(out_of_address_space)?;
         let frame_count = allocator.frames_max();
-        let arena = Arena::new(frame_count).map_err(out_of_address_space)?;
         allocator.resize(limit, |frames| arena.open(frames)).map_err(out_of_address_space)?;
         let signal = config.delivery == Delivery::Signal;
         let mut wanted = Features::THREAD_ID.0 | Features::POISON.0 | Features::MOVE.0 | Features::PAGEFAULT_FLAG_WP.0;
@@ -160,7 +164,7 @@ impl Engine {
         let limits = Limits::new(limit, request.map_or(0, |request| request.number));
         stats.set_target(config.memory);
         stats.set_answered(request.map_or(0, |request| request.number));
-        let cache = SwapCache::new(frame_count, stats);
+        let cache = SwapCache::new(frame_count, stats).map_err(out_of_address_space)?;
         let frames = Frames { arena, allocator, backing };
         Ok(Engine {
             stats,
@@ -189,6 +193,7 @@ impl Engine {
             pin_future: AtomicBool::new(false),
             family,
             limits,
+            arena_fits: AtomicU64::new(limit),
             job,
             background: AtomicU32::new(0),
             mailbox: crate::delivery::Mailbox::default(),

@@ -22,6 +22,7 @@ use crate::base::{Bytes, FrameId};
 use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
 use crate::sync::{RankedGuard, RankedMutex, lock};
+use overspill_os::Errno;
 use overspill_os::cpu::{self, Topology};
 use percpu::{CpuLists, LIST_ORDER_MAX, Marks, Picked};
 use std::ops::Range;
@@ -138,28 +139,28 @@ impl FrameAllocator {
     const SPAN_FACTOR: u64 = 2;
 
     /// For a limit of `limit` pages, which may grow up to `limit_max`; without frames until [`FrameAllocator::resize`].
+    ///
+    /// # Errors
+    /// ENOMEM when there is no address space for the tables.
     pub fn new(
         limit: u64,
         limit_max: u64,
         settings: FrameSettings,
         topology: Topology,
         stats: Stats,
-    ) -> FrameAllocator {
+    ) -> Result<FrameAllocator, Errno> {
         let share = Self::share(Self::span(limit.max(limit_max)), topology.nodes()) as u32;
         let frames = share as usize * topology.nodes();
         assert!(frames < u32::MAX as usize, "an arena has fewer than 2^32 - 1 frames, not {frames}");
         let pageblocks = Pageblocks::new(frames);
-        let zone = |node: usize| LockedZone {
-            zone: RankedMutex::new(
-                Rank::FrameZone,
-                Zone::new(node as u32 * share..(node as u32 + 1) * share, pageblocks.clone()),
-            ),
-            used: AtomicU32::new(0),
-            limit: AtomicU64::new(0),
+        let zone = |node: usize| {
+            let zone = Zone::new(node as u32 * share..(node as u32 + 1) * share, pageblocks.clone())?;
+            let zone = RankedMutex::new(Rank::FrameZone, zone);
+            Ok(LockedZone { zone, used: AtomicU32::new(0), limit: AtomicU64::new(0) })
         };
         let lists = || CpuCell(RankedMutex::new(Rank::CpuLists, CpuLists::new(Marks::of(limit, topology.cpus()))));
         let allocator = FrameAllocator {
-            zones: (0..topology.nodes()).map(zone).collect(),
+            zones: (0..topology.nodes()).map(zone).collect::<Result<_, Errno>>()?,
             lists: (0..topology.cpus()).map(|_| lists()).collect(),
             zone_frames: share,
             pageblocks,
@@ -169,7 +170,7 @@ impl FrameAllocator {
             stats,
         };
         allocator.set_limit(limit);
-        allocator
+        Ok(allocator)
     }
 
     /// Frames of the arena for a limit.

@@ -95,6 +95,12 @@ impl Limits {
         }
     }
 
+    /// The process's own part of the job's budget in pages, what its children have of it included.
+    pub fn granted(&self) -> u64 {
+        let state = lock(&self.state);
+        state.granted.of(state.job)
+    }
+
     /// Whether pages are to be reclaimed to reach a lower limit.
     pub fn is_pressed(&self) -> bool {
         self.pressed.load(Relaxed)

@@ -14,44 +14,50 @@ use crate::base::PageIndex;
 use crate::engine::Engine;
 use crate::extent::pages_of;
 use crate::frame::{Mobility, Need};
-use crate::stats::Counter;
 use crate::tier::{Batch, Pick};
 use crate::word::{PageWord, State};
-use overspill_os::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
-    /// Changes the budget to `pages` and begins to make the arena fit; [`Engine::empty_isolated`] ends it.
-    ///
-    /// # Errors
-    /// ENOMEM when the system has no room for a larger arena; the limit is changed all the same.
-    pub(crate) fn set_budget(&self, pages: u64) -> Result<(), Errno> {
-        self.stats.set(Counter::BudgetBytes, pages << crate::base::PAGE_SHIFT);
-        self.set_limit(pages);
-        self.frames.allocator.resize(pages, |frames| self.frames.arena.open(frames))
+    /// Makes the arena fit the budget, as far as can be done now. Cheap when it does.
+    pub(crate) fn fit_arena(&self) {
+        let (allocator, pages) = (&self.frames.allocator, self.limits.granted());
+        if self.arena_fits.swap(pages, Relaxed) != pages
+            && allocator.resize(pages, |frames| self.frames.arena.open(frames)).is_err()
+        {
+            // The system has no room for it just now: again the next time. Until then runs may be harder to find.
+            self.arena_fits.store(0, Relaxed);
+        }
+        if allocator.has_isolated()
+            && let Some(mut batch) = self.batches.try_take()
+        {
+            self.empty_isolated(&mut batch);
+        }
     }
 
     /// Goes over all pages once and takes them out of isolated pageblocks; then gives up those that are empty. What was
-    /// somebody else's just then is left to the next time. Returns whether all have left.
-    pub(crate) fn empty_isolated(&self, batch: &mut Batch) -> bool {
+    /// somebody else's just then is left to the next time.
+    fn empty_isolated(&self, batch: &mut Batch) {
         let allocator = &self.frames.allocator;
-        if !allocator.has_isolated() {
-            return true;
-        }
         allocator.drain();
         self.compressed.trim(&self.frames);
         for index in 0..self.extents_high.load(Relaxed) {
             if self.extents.is_touched(index)
                 && let Some(_guard) = self.extents.try_lock(index)
             {
-                pages_of(index).map(PageIndex).for_each(|page| self.exchange(batch, page));
-                self.store_cached(batch);
                 batch.picks.clear();
+                for page in pages_of(index).map(PageIndex) {
+                    if !batch.has_room() {
+                        self.store_cached(batch);
+                        batch.picks.clear();
+                    }
+                    self.exchange(batch, page);
+                }
+                self.store_cached(batch);
             }
         }
         self.compressed.trim(&self.frames);
         allocator.give_up_isolated(|frames| self.frames.arena.close(frames).expect("closing frames of the arena"));
-        !allocator.has_isolated()
     }
 
     fn exchange(&self, batch: &mut Batch, page: PageIndex) {
@@ -65,7 +71,7 @@ impl Engine {
             }
             State::Cached(frame) if allocator.is_isolated(frame) => {
                 let from = State::Cached(frame);
-                if batch.has_room() && self.words.try_lock_if(page, |w| w.state() == from).is_some() {
+                if self.words.try_lock_if(page, |w| w.state() == from).is_some() {
                     self.cache.remove(frame);
                     batch.picks.push(Pick::new(page, from));
                 }

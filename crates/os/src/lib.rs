@@ -18,6 +18,7 @@ pub mod probe;
 pub mod region;
 pub mod signal;
 pub mod stack;
+pub mod table;
 pub mod thread;
 pub mod tls;
 pub mod uffd;

@@ -92,7 +92,7 @@ pub fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
 /// Maps `len` bytes of private zero memory for the engine's own use (page tables of the engine, not frames):
 /// readable, writable, NORESERVE, no huge pages, touched lazily, never unmapped. Not part of core dumps, which a table
 /// over the whole window would make gigabytes long.
-pub fn map_metadata(len: usize) -> Result<usize, Errno> {
+pub(crate) fn map_metadata(len: usize) -> Result<usize, Errno> {
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
     let base = unsafe {
         mm::mmap_anonymous(

@@ -41,7 +41,7 @@ impl FakeSource {
 fn arena(frames: usize) -> FrameAllocator {
     let settings = FrameSettings { percpu: false, ..FrameSettings::default() };
     let stats = Stats::anonymous().unwrap();
-    let allocator = FrameAllocator::new(frames as u64, 0, settings, Topology::new(1, &[]), stats);
+    let allocator = FrameAllocator::new(frames as u64, 0, settings, Topology::new(1, &[]), stats).unwrap();
     allocator.resize(frames as u64, |_| Ok::<_, ()>(())).unwrap();
     allocator
 }

@@ -24,7 +24,7 @@ struct Machine {
 impl Machine {
     fn new() -> Machine {
         let pageblocks = Pageblocks::new(FRAMES as usize);
-        let mut zone = Zone::new(0..FRAMES, pageblocks.clone());
+        let mut zone = Zone::new(0..FRAMES, pageblocks.clone()).unwrap();
         zone.grow_to(FRAMES);
         let lists = || Mutex::new(CpuLists::new(Marks { batch: 2, high_max: 8 }));
         Machine { lists: [lists(), lists()], zone: Mutex::new(zone), pageblocks, owned: Mutex::default() }

@@ -61,7 +61,7 @@ fn allocator(settings: FrameSettings, nodes: usize) -> FrameAllocator {
 
 fn allocator_of(limit: u64, settings: FrameSettings, nodes: usize) -> FrameAllocator {
     let stats = Stats::anonymous().unwrap();
-    let allocator = FrameAllocator::new(limit, 2 * limit, settings, topology(nodes), stats);
+    let allocator = FrameAllocator::new(limit, 2 * limit, settings, topology(nodes), stats).unwrap();
     resize(&allocator, limit);
     allocator
 }
@@ -324,7 +324,7 @@ fn a_misaligned_free_is_seen() {
 #[test]
 fn threads_never_share_a_frame() {
     let stats = Stats::anonymous().unwrap();
-    let allocator = FrameAllocator::new(LIMIT, LIMIT, FrameSettings::default(), Topology::new(3, &[]), stats);
+    let allocator = FrameAllocator::new(LIMIT, LIMIT, FrameSettings::default(), Topology::new(3, &[]), stats).unwrap();
     resize(&allocator, LIMIT);
     let owned: Vec<AtomicBool> = (0..allocator.frames_max()).map(|_| AtomicBool::new(false)).collect();
     let claim = |first: FrameId, count: usize, now: bool| {

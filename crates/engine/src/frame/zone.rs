@@ -18,6 +18,7 @@
 //! without.
 
 use super::{FALLBACKS, MAX_ORDER, Mobility, ORDERS, PAGEBLOCK};
+use overspill_os::{Errno, table::ZeroTable};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -72,15 +73,14 @@ pub struct Zone {
     heads: [[u32; ORDERS]; Mobility::COUNT],
     /// Blocks in each free list.
     blocks: [[u32; ORDERS]; Mobility::COUNT],
-    /// Previous and next block in the list, for frames that begin a free block; a pair and not a struct, because a
-    /// table of zeroed integers is not touched when it is made.
-    links: Box<[[u32; 2]]>,
+    /// Previous and next block in the list, for frames that begin a free block.
+    links: ZeroTable<[u32; 2]>,
     /// One more than the order, for frames that begin a free block; else 0.
-    tags: Box<[u8]>,
+    tags: ZeroTable<u8>,
     /// A bit a frame: handed out. It makes double frees certain to be seen.
-    used: Box<[u64]>,
+    used: ZeroTable<u64>,
     /// Free frames of each pageblock.
-    free_in: Box<[u16]>,
+    free_in: ZeroTable<u16>,
     /// Frames handed out.
     used_frames: u32,
 }
@@ -90,21 +90,24 @@ impl Zone {
     pub const METADATA_BYTES_PER_PAGEBLOCK: usize = PAGEBLOCK * (8 + 1) + PAGEBLOCK / 8 + 2;
 
     /// A zone without frames, that may get those of `range`, which begins and ends with a pageblock.
-    pub fn new(range: Range<u32>, pageblocks: Pageblocks) -> Zone {
+    ///
+    /// # Errors
+    /// ENOMEM when there is no address space for the tables.
+    pub fn new(range: Range<u32>, pageblocks: Pageblocks) -> Result<Zone, Errno> {
         let frames = range.len();
         assert!(frames.is_multiple_of(PAGEBLOCK) && range.start.is_multiple_of(PAGEBLOCK as u32));
-        Zone {
+        Ok(Zone {
             range,
             span: 0,
             pageblocks,
             heads: [[NONE; ORDERS]; Mobility::COUNT],
             blocks: [[0; ORDERS]; Mobility::COUNT],
-            links: vec![[0; 2]; frames].into_boxed_slice(),
-            tags: vec![0; frames].into_boxed_slice(),
-            used: vec![0; frames / 64].into_boxed_slice(),
-            free_in: vec![0; frames / PAGEBLOCK].into_boxed_slice(),
+            links: ZeroTable::new(frames)?,
+            tags: ZeroTable::new(frames)?,
+            used: ZeroTable::new(frames / 64)?,
+            free_in: ZeroTable::new(frames / PAGEBLOCK)?,
             used_frames: 0,
-        }
+        })
     }
 
     /// Frames handed out.
@@ -169,12 +172,13 @@ impl Zone {
         let mut start = end;
         while start > self.range.start {
             let block = start - PAGEBLOCK as u32;
-            let whole = self.free_in[self.pageblock(block)] as usize == PAGEBLOCK;
+            let pageblock = self.pageblock(block);
+            let whole = self.free_in[pageblock] as usize == PAGEBLOCK;
             if self.pageblocks.mobility(block) != Mobility::Isolated || !whole {
                 break;
             }
             self.unlink(block, MAX_ORDER);
-            self.free_in[self.pageblock(block)] = 0;
+            self.free_in[pageblock] = 0;
             start = block;
         }
         self.span = start - self.range.start;

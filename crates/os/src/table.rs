@@ -1,0 +1,88 @@
+//! Tables of zeros that cost memory only where they are used.
+
+use crate::{Errno, vm};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+/// Types of which all bytes zero are a value, and every byte pattern is one.
+///
+/// # Safety
+/// Both must be so, and the alignment at most that of a page.
+pub unsafe trait Plain: Copy {}
+// SAFETY: integers, and arrays of them.
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for u16 {}
+// SAFETY: as above.
+unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+// SAFETY: as above.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+/// A slice of zeros in a mapping of its own: not part of the heap, whose allocator might fill it in, and not counted by
+/// the system before it is touched.
+#[derive(Debug)]
+pub struct ZeroTable<T: Plain> {
+    base: usize,
+    len: usize,
+    of: PhantomData<Box<[T]>>,
+}
+
+impl<T: Plain> ZeroTable<T> {
+    /// A table of `len` zeros.
+    ///
+    /// # Errors
+    /// ENOMEM when there is no address space for it.
+    pub fn new(len: usize) -> Result<ZeroTable<T>, Errno> {
+        Ok(ZeroTable { base: vm::map_metadata(Self::bytes(len))?, len, of: PhantomData })
+    }
+
+    /// Size of the mapping: the kernel refuses an empty one.
+    fn bytes(len: usize) -> usize {
+        (len * size_of::<T>()).max(1)
+    }
+}
+
+impl<T: Plain> Deref for ZeroTable<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        // SAFETY: 1. the mapping has room for `len` values, page aligned; 2. zeros, and whatever was written since, are
+        // values (Plain); 3. it is unmapped only when self goes.
+        unsafe { std::slice::from_raw_parts(self.base as *const T, self.len) }
+    }
+}
+
+impl<T: Plain> DerefMut for ZeroTable<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`; self is borrowed for writing, so there is no other reference.
+        unsafe { std::slice::from_raw_parts_mut(self.base as *mut T, self.len) }
+    }
+}
+
+impl<T: Plain> Drop for ZeroTable<T> {
+    fn drop(&mut self) {
+        let _ = vm::unmap(self.base..self.base + Self::bytes(self.len));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_zero_and_keeps_what_is_written() {
+        let mut table: ZeroTable<[u32; 2]> = ZeroTable::new(100_000).unwrap();
+        assert!(table.iter().all(|pair| *pair == [0, 0]));
+        table[99_999] = [1, 2];
+        assert_eq!((table.len(), table[99_999], table[0]), (100_000, [1, 2], [0, 0]));
+        assert!(ZeroTable::<u8>::new(0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_table_larger_than_memory_costs_nothing_before_it_is_used() {
+        let mut table: ZeroTable<u64> = ZeroTable::new(1 << 37).unwrap();
+        table[1 << 36] = 7;
+        assert_eq!(table[1 << 36], 7);
+    }
+}
