@@ -95,12 +95,6 @@ impl Limits {
         }
     }
 
-    /// The process's own part of the job's budget in pages, what its children have of it included.
-    pub fn granted(&self) -> u64 {
-        let state = lock(&self.state);
-        state.granted.of(state.job)
-    }
-
     /// Whether pages are to be reclaimed to reach a lower limit.
     pub fn is_pressed(&self) -> bool {
         self.pressed.load(Relaxed)
@@ -170,11 +164,27 @@ impl Engine {
         (state.best, state.since) = (u64::MAX, Instant::now());
         self.limits.pressed.store(state.aim < limit, Relaxed);
         self.stats.set_stuck(false);
+        // Frames first: a limit that rises above them would have faults reclaim.
+        let granted = state.granted.of(state.job);
+        if granted > self.arena_fits.load(Relaxed) {
+            self.resize_arena(granted);
+        }
         if state.aim > limit {
             self.set_limit(state.aim);
         }
         self.stats.set(Counter::BudgetBytes, Bytes::from_pages(state.granted.of(state.job)).0);
         self.stats.set_target(Bytes::from_pages(state.aim));
+    }
+
+    /// Makes the arena fit this process's part of the job's budget, what its children have of it included.
+    pub(crate) fn fit_arena(&self) {
+        let state = lock(&self.limits.state);
+        let granted = state.granted.of(state.job);
+        if granted != self.arena_fits.load(Relaxed) {
+            self.resize_arena(granted);
+        }
+        drop(state);
+        self.empty_isolated();
     }
 
     /// Brings the limit as near to its aim as the pages in use allow now.

@@ -19,26 +19,23 @@ use crate::word::{PageWord, State};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
-    /// Makes the arena fit the budget, as far as can be done now. Cheap when it does.
-    pub(crate) fn fit_arena(&self) {
-        let (allocator, pages) = (&self.frames.allocator, self.limits.granted());
-        if self.arena_fits.swap(pages, Relaxed) != pages
-            && allocator.resize(pages, |frames| self.frames.arena.open(frames)).is_err()
-        {
-            // The system has no room for it just now: again the next time. Until then runs may be harder to find.
-            self.arena_fits.store(0, Relaxed);
-        }
-        if allocator.has_isolated()
-            && let Some(mut batch) = self.batches.try_take()
-        {
-            self.empty_isolated(&mut batch);
-        }
+    /// Makes the arena fit a budget of `pages`; for the holder of the lock over the limit. What does not fit any more is
+    /// isolated, and leaves with [`Engine::empty_isolated`].
+    pub(crate) fn resize_arena(&self, pages: u64) {
+        let resized = self.frames.allocator.resize(pages, |frames| self.frames.arena.open(frames));
+        // Where the system has no room for it just now: again the next time. Until then runs may be hard to find.
+        self.arena_fits.store(if resized.is_ok() { pages } else { 0 }, Relaxed);
     }
 
-    /// Goes over all pages once and takes them out of isolated pageblocks; then gives up those that are empty. What was
-    /// somebody else's just then is left to the next time.
-    fn empty_isolated(&self, batch: &mut Batch) {
+    /// Goes over all pages once and takes them out of isolated pageblocks, if there are any; then gives up those that are
+    /// empty. What was somebody else's just then is left to the next time.
+    pub(crate) fn empty_isolated(&self) {
         let allocator = &self.frames.allocator;
+        if !allocator.has_isolated() {
+            return;
+        }
+        let Some(mut batch) = self.batches.try_take() else { return };
+        let batch = &mut *batch;
         allocator.drain();
         self.compressed.trim(&self.frames);
         for index in 0..self.extents_high.load(Relaxed) {
