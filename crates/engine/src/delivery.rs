@@ -202,6 +202,7 @@ impl Engine {
                     self.follow_job();
                     self.press_limit();
                     self.fit_arena();
+                    self.frames.allocator.decay();
                 }
                 if !self.limits.is_pressed() {
                     self.nap();

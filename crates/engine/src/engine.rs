@@ -247,9 +247,9 @@ impl Engine {
     /// Brings the metadata figure up to date: tables in proportion to what was ever managed, and fixed parts.
     pub fn publish_metadata(&self) {
         let extents = self.extents_high.load(Relaxed) as u64;
-        // A page word and the extent's cells; frames: buddy links, swap-cache links, chunk table.
+        // A page word and the extent's cells; for frames that were ever used: buddy links, swap-cache links, chunk table.
         let words = extents * (EXTENT_PAGES as u64 * 8 + 16);
-        let frames = self.budget().limit() * (10 + 24 + 10);
+        let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (10 + 16 + 10);
         // A cluster's bitmaps and links: 160 bytes, kept touched for what is in use.
         let slots = (self.devices.used_pages() / 512 + 1) * 160;
         self.stats.set(Counter::MetadataBytes, words + frames + slots);

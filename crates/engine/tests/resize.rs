@@ -69,6 +69,9 @@ fn down_and_up(delivery: Delivery, settings: &str) {
         assert_eq!(stats.get(Counter::LimitBytes), (mib * MIB) as u64);
         check(values);
         let stats = wait_for(&pool, "the budget is kept while the pages are used", is_reached);
+        // Two frames for each page, in whole pageblocks.
+        let frames = (mib * 2 * MIB / 4096).next_multiple_of(512) as u64;
+        wait_for(&pool, "the arena follows", |stats| stats.get(Counter::ArenaFrames) == frames);
         if mib == 256 {
             assert!(stats.get(Counter::ResidentPages) as usize * 4096 > 90 * MIB, "there is room for all: {stats:#?}");
         }
