@@ -103,7 +103,7 @@ fuzz_target!(|input: Input| {
                 resize(u64::from(pages) % (2 * LIMIT));
                 allocator.drain();
             }
-            Call::GiveUp => allocator.give_up_isolated(|frames| {
+            Call::GiveUp => allocator.give_up_surplus(|frames| {
                 assert!(owned.frames.range(frames).next().is_none(), "a frame in use left the arena");
             }),
         }
@@ -114,6 +114,6 @@ fuzz_target!(|input: Input| {
     allocator.drain();
     allocator.check();
     assert_eq!(allocator.used(), 0);
-    allocator.give_up_isolated(|_| {});
-    assert!(!allocator.has_isolated());
+    allocator.give_up_surplus(|_| {});
+    assert!(!allocator.has_surplus());
 });

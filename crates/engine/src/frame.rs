@@ -443,20 +443,17 @@ impl FrameAllocator {
 
     /// Makes the arena as large as a limit of `pages` needs. New frames are handed to `open` before they are used;
     /// surplus pageblocks are isolated, to be emptied by the owners of their frames ([`FrameAllocator::is_isolated`]) and
-    /// given up with [`FrameAllocator::give_up_isolated`]. One thread at a time.
+    /// given up with [`FrameAllocator::give_up_surplus`]. One thread at a time.
     pub fn resize<E>(&self, pages: u64, mut open: impl FnMut(Range<u32>) -> Result<(), E>) -> Result<(), E> {
         let frames = Self::share(Self::span(pages), self.zones.len()).min(self.zone_frames as u64) as u32;
         for cell in &self.zones {
-            let span = lock(&cell.zone).span();
-            if frames > span.len() as u32 {
-                open(span.end..span.start + frames)?;
+            let now = lock(&cell.zone).frames();
+            if frames > now.len() as u32 {
+                open(now.end..now.start + frames)?;
             }
-            let mut zone = lock(&cell.zone);
-            zone.restore_up_to(frames);
-            zone.grow_to(frames);
-            zone.isolate_beyond(frames);
+            lock(&cell.zone).resize(frames);
         }
-        self.publish_span();
+        self.publish_frames();
         Ok(())
     }
 
@@ -466,12 +463,12 @@ impl FrameAllocator {
     }
 
     /// Whether pageblocks are waiting to leave the arena.
-    pub fn has_isolated(&self) -> bool {
-        self.zones.iter().any(|cell| lock(&cell.zone).has_isolated())
+    pub fn has_surplus(&self) -> bool {
+        self.zones.iter().any(|cell| lock(&cell.zone).has_surplus())
     }
 
     /// Takes isolated pageblocks that are empty out of the arena and hands them to `close`.
-    pub fn give_up_isolated(&self, mut close: impl FnMut(Range<u32>)) {
+    pub fn give_up_surplus(&self, mut close: impl FnMut(Range<u32>)) {
         self.drain();
         for cell in &self.zones {
             let frames = lock(&cell.zone).shrink();
@@ -479,16 +476,16 @@ impl FrameAllocator {
                 close(frames);
             }
         }
-        self.publish_span();
+        self.publish_frames();
     }
 
     /// Frames of the arena now.
-    pub fn span_frames(&self) -> usize {
-        self.zones.iter().map(|cell| lock(&cell.zone).span().len()).sum()
+    pub fn frames(&self) -> usize {
+        self.zones.iter().map(|cell| lock(&cell.zone).frames().len()).sum()
     }
 
-    fn publish_span(&self) {
-        self.stats.set(Counter::ArenaFrames, self.span_frames() as u64);
+    fn publish_frames(&self) {
+        self.stats.set(Counter::ArenaFrames, self.frames() as u64);
     }
 
     // ---- Figures ----

@@ -31,7 +31,7 @@ impl Engine {
     /// empty. What was somebody else's just then is left to the next time.
     pub(crate) fn empty_isolated(&self) {
         let allocator = &self.frames.allocator;
-        if !allocator.has_isolated() {
+        if !allocator.has_surplus() {
             return;
         }
         let Some(mut batch) = self.batches.try_take() else { return };
@@ -54,7 +54,7 @@ impl Engine {
             }
         }
         self.compressed.trim(&self.frames);
-        allocator.give_up_isolated(|frames| self.frames.arena.close(frames).expect("closing frames of the arena"));
+        allocator.give_up_surplus(|frames| self.frames.arena.close(frames).expect("closing frames of the arena"));
     }
 
     fn exchange(&self, batch: &mut Batch, page: PageIndex) {

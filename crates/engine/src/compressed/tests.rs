@@ -391,7 +391,7 @@ fn objects_leave_chunks_whose_frames_leave_the_arena() {
         pool.check();
     }
     pool.trim(&source);
-    source.frames.give_up_isolated(|_| {});
-    assert!(!source.frames.has_isolated());
+    source.frames.give_up_surplus(|_| {});
+    assert!(!source.frames.has_surplus());
     handles.into_iter().for_each(|handle| pool.free(&source, handle));
 }

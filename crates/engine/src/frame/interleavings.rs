@@ -25,7 +25,7 @@ impl Machine {
     fn new() -> Machine {
         let pageblocks = Pageblocks::new(FRAMES as usize);
         let mut zone = Zone::new(0..FRAMES, pageblocks.clone()).unwrap();
-        zone.grow_to(FRAMES);
+        zone.resize(FRAMES);
         let lists = || Mutex::new(CpuLists::new(Marks { batch: 2, high_max: 8 }));
         Machine { lists: [lists(), lists()], zone: Mutex::new(zone), pageblocks, owned: Mutex::default() }
     }
@@ -109,7 +109,7 @@ fn scenario() {
         .collect();
     let shrinking = machine.clone();
     let shrink = shuttle::thread::spawn(move || {
-        shrinking.zone.lock().unwrap().isolate_beyond(0);
+        shrinking.zone.lock().unwrap().resize(0);
         shrinking.drain();
         let isolated = |frame: &u32| shrinking.pageblocks.mobility(*frame) == Mobility::Isolated;
         assert!(shrinking.owned.lock().unwrap().iter().all(isolated));

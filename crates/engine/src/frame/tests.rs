@@ -126,7 +126,7 @@ fn drive(ops: Vec<Op>, settings: FrameSettings, nodes: usize) -> Vec<Option<Fram
                     None if nodes == 1 && !settings.percpu => {
                         let reserve = if need == Need::Fault { allocator.min() } else { 0 };
                         let room = need == Need::Over || model.count() + (1 << order) + reserve <= allocator.limit();
-                        let found = model.has_free(order, allocator.span_frames(), &allocator);
+                        let found = model.has_free(order, allocator.frames(), &allocator);
                         assert!(!room || !found, "order {order} was there");
                     }
                     None => {}
@@ -176,12 +176,12 @@ fn drive(ops: Vec<Op>, settings: FrameSettings, nodes: usize) -> Vec<Option<Fram
                 allocator.drain();
             }
             Op::GiveUp => {
-                let (before, mut given) = (allocator.span_frames(), 0);
-                allocator.give_up_isolated(|frames| {
+                let (before, mut given) = (allocator.frames(), 0);
+                allocator.give_up_surplus(|frames| {
                     assert!(model.used[frames.start as usize..frames.end as usize].iter().all(|used| !used));
                     given += frames.len();
                 });
-                assert_eq!(allocator.span_frames(), before - given);
+                assert_eq!(allocator.frames(), before - given);
             }
             Op::Free(_) | Op::FreeInParts(_) => {}
         }
@@ -195,10 +195,10 @@ fn drive(ops: Vec<Op>, settings: FrameSettings, nodes: usize) -> Vec<Option<Fram
     allocator.drain();
     allocator.check();
     assert_eq!(allocator.used(), 0);
-    allocator.give_up_isolated(|_| {});
-    assert!(!allocator.has_isolated(), "an empty pageblock stayed");
+    allocator.give_up_surplus(|_| {});
+    assert!(!allocator.has_surplus(), "an empty pageblock stayed");
     let mut whole = [0; ORDERS];
-    whole[MAX_ORDER as usize] = (allocator.span_frames() / PAGEBLOCK) as u64;
+    whole[MAX_ORDER as usize] = (allocator.frames() / PAGEBLOCK) as u64;
     assert_eq!(allocator.free_blocks(), whole);
     answers
 }
@@ -269,21 +269,21 @@ fn lists_save_the_lock() {
 #[test]
 fn an_arena_shrinks_when_its_last_frames_come_back() {
     let allocator = allocator(FrameSettings::default(), 1);
-    let span = allocator.span_frames();
+    let span = allocator.frames();
     // Every block of the arena, so that the last ones are in use.
     let blocks: Vec<_> =
         std::iter::from_fn(|| allocator.alloc(MAX_ORDER, Mobility::Movable, Need::Over)).collect();
     assert_eq!(blocks.len(), span / PAGEBLOCK);
     resize(&allocator, LIMIT / 2);
-    allocator.give_up_isolated(|_| panic!("nothing is free yet"));
-    assert!(allocator.has_isolated());
+    allocator.give_up_surplus(|_| panic!("nothing is free yet"));
+    assert!(allocator.has_surplus());
     let mut left = 0;
     blocks.iter().for_each(|block| allocator.free(*block, MAX_ORDER));
-    allocator.give_up_isolated(|frames| left += frames.len());
-    assert!(left > 0 && !allocator.has_isolated());
-    assert_eq!(allocator.span_frames(), span - left);
+    allocator.give_up_surplus(|frames| left += frames.len());
+    assert!(left > 0 && !allocator.has_surplus());
+    assert_eq!(allocator.frames(), span - left);
     resize(&allocator, LIMIT);
-    assert_eq!(allocator.span_frames(), span);
+    assert_eq!(allocator.frames(), span);
     allocator.check();
 }
 
@@ -373,7 +373,7 @@ fn threads_never_share_a_frame() {
         scope.spawn(move || {
             while working.load(Relaxed) {
                 resize(allocator, LIMIT / 3);
-                allocator.give_up_isolated(|_| {});
+                allocator.give_up_surplus(|_| {});
                 allocator.decay();
                 resize(allocator, LIMIT);
                 std::thread::yield_now();

@@ -66,8 +66,11 @@ pub enum Source {
 pub struct Zone {
     /// Frames of the arena that this zone may ever have.
     range: Range<u32>,
-    /// Frames that it has now, from the start of the range: a multiple of [`PAGEBLOCK`].
+    /// From the start of the range: frames in use so far, frames that it has, and frames that it is to have. Multiples of
+    /// [`PAGEBLOCK`].
     span: u32,
+    size: u32,
+    target: u32,
     pageblocks: Pageblocks,
     /// First block of each free list, by mobility and order.
     heads: [[u32; ORDERS]; Mobility::COUNT],
@@ -99,6 +102,8 @@ impl Zone {
         Ok(Zone {
             range,
             span: 0,
+            size: 0,
+            target: 0,
             pageblocks,
             heads: [[NONE; ORDERS]; Mobility::COUNT],
             blocks: [[0; ORDERS]; Mobility::COUNT],
@@ -115,81 +120,84 @@ impl Zone {
         self.used_frames
     }
 
-    /// Frames that the zone has now.
-    pub fn span(&self) -> Range<u32> {
+    /// Frames that the zone has: those in use so far, and those that are taken into use on demand.
+    pub fn frames(&self) -> Range<u32> {
+        self.range.start..self.range.start + self.size
+    }
+
+    /// Those in use so far: of which the tables tell.
+    fn span(&self) -> Range<u32> {
         self.range.start..self.range.start + self.span
     }
 
-    /// Free blocks of each order, of whatever mobility but isolated ones.
+    /// Free blocks of each order, of whatever mobility but isolated ones. Frames not yet in use are whole pageblocks.
     pub fn free_blocks(&self) -> [u32; ORDERS] {
-        std::array::from_fn(|order| {
+        let mut blocks = std::array::from_fn(|order| {
             self.blocks[..Mobility::Isolated as usize].iter().map(|orders| orders[order]).sum()
-        })
+        });
+        blocks[MAX_ORDER as usize] += self.target.saturating_sub(self.span) / PAGEBLOCK as u32;
+        blocks
     }
 
-    /// Adds pageblocks up to `frames` frames, or as many as the range has.
-    pub fn grow_to(&mut self, frames: u32) {
-        let before = self.span;
-        self.span = frames.next_multiple_of(PAGEBLOCK as u32).clamp(before, self.range.len() as u32);
-        // From the end, so that low frames are used first and the high ones are empty when the zone shrinks.
-        for at in (before..self.span).step_by(PAGEBLOCK).rev() {
+    /// Changes how many frames there are to be, to whole pageblocks: new ones can be used from now on, surplus ones are
+    /// isolated and stay until [`Zone::shrink`].
+    pub fn resize(&mut self, frames: u32) {
+        self.target = frames.next_multiple_of(PAGEBLOCK as u32).min(self.range.len() as u32);
+        self.size = self.size.max(self.target);
+        for at in (0..self.span).step_by(PAGEBLOCK) {
             let block = self.range.start + at;
-            self.pageblocks.set(block, Mobility::Movable);
-            self.free_in[at as usize / PAGEBLOCK] = PAGEBLOCK as u16;
-            self.push(block, MAX_ORDER);
-        }
-    }
-
-    /// Isolates the last pageblocks, so that only the first `keep` frames are handed out.
-    pub fn isolate_beyond(&mut self, keep: u32) {
-        let span = self.span();
-        for block in (span.start + keep..span.end).step_by(PAGEBLOCK) {
-            if self.pageblocks.mobility(block) != Mobility::Isolated {
-                self.set_mobility(block, Mobility::Isolated);
+            let isolated = self.pageblocks.mobility(block) == Mobility::Isolated;
+            match (at < self.target, isolated) {
+                (true, true) => self.set_mobility(block, Mobility::Movable),
+                (false, false) => self.set_mobility(block, Mobility::Isolated),
+                _ => {}
             }
         }
     }
 
-    /// Takes isolated pageblocks up to `keep` frames back into use: the budget grows again.
-    pub fn restore_up_to(&mut self, keep: u32) {
-        let span = self.span();
-        for block in (span.start..span.end.min(span.start + keep)).step_by(PAGEBLOCK) {
-            if self.pageblocks.mobility(block) == Mobility::Isolated {
-                self.set_mobility(block, Mobility::Movable);
-            }
-        }
+    /// Whether surplus pageblocks are still here.
+    pub fn has_surplus(&self) -> bool {
+        self.size > self.target
     }
 
-    /// Whether it has isolated pageblocks.
-    pub fn has_isolated(&self) -> bool {
-        let last = self.span.checked_sub(PAGEBLOCK as u32).map(|last| self.range.start + last);
-        last.is_some_and(|last| self.pageblocks.mobility(last) == Mobility::Isolated)
-    }
-
-    /// Gives up isolated pageblocks at the end of which every frame is free; the frames that were given up.
+    /// Gives up surplus frames from the end, up to the first pageblock that is not empty; those that were given up.
     pub fn shrink(&mut self) -> Range<u32> {
-        let end = self.span().end;
-        let mut start = end;
-        while start > self.range.start {
-            let block = start - PAGEBLOCK as u32;
+        while self.span > self.target {
+            let block = self.range.start + self.span - PAGEBLOCK as u32;
             let pageblock = self.pageblock(block);
-            let whole = self.free_in[pageblock] as usize == PAGEBLOCK;
-            if self.pageblocks.mobility(block) != Mobility::Isolated || !whole {
+            if usize::from(self.free_in[pageblock]) < PAGEBLOCK {
                 break;
             }
             self.unlink(block, MAX_ORDER);
             self.free_in[pageblock] = 0;
-            start = block;
+            self.span -= PAGEBLOCK as u32;
         }
-        self.span = start - self.range.start;
-        start..end
+        let before = std::mem::replace(&mut self.size, self.span.max(self.target));
+        self.range.start + self.size..self.range.start + before
+    }
+
+    /// Takes the next pageblock into use, if there is one. Not all at once: the tables cost memory where they are used.
+    fn extend(&mut self, mobility: Mobility) -> bool {
+        let block = self.range.start + self.span;
+        let more = self.span < self.target;
+        if more {
+            self.span += PAGEBLOCK as u32;
+            self.pageblocks.set(block, mobility);
+            let pageblock = self.pageblock(block);
+            self.free_in[pageblock] = PAGEBLOCK as u16;
+            self.push(block, MAX_ORDER);
+        }
+        more
     }
 
     /// Takes a block for a use of the given mobility.
     pub fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<(u32, Source)> {
-        // 1. The smallest block of its own that is large enough.
+        // 1. The smallest block of its own that is large enough; of a pageblock that was not used so far, if need be.
         if let Some(block) = self.take(order, mobility, order..=MAX_ORDER) {
             return Some((block, Source::Own));
+        }
+        if self.extend(mobility) {
+            return self.take(order, mobility, order..=MAX_ORDER).map(|block| (block, Source::Own));
         }
         // 2. Another's, the largest first: taking one piece of it leaves the most to its owner in one piece.
         for other in FALLBACKS[mobility as usize] {
