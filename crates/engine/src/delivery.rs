@@ -194,7 +194,9 @@ impl Engine {
     /// limit, and looks after the family. All of it inside the gate of reclaim: a fork finds no lock of it taken.
     fn reclaim_in_background(&self) {
         while !self.stop.load(Acquire) {
-            if !self.limits.is_pressed() && (self.budget().free_pages() >= self.budget().low() || !self.config.background) {
+            if !self.limits.is_pressed()
+                && (self.budget().free_pages() >= self.budget().low() || !self.config.background)
+            {
                 self.publish_metadata();
                 // While a fork has the gate closed there is nothing to look after.
                 if let Some(_inside) = self.reclaim_gate.try_enter() {
@@ -209,7 +211,9 @@ impl Engine {
                 }
                 continue;
             }
-            while self.limits.is_pressed() || self.config.background && self.budget().free_pages() < self.budget().high() {
+            while self.limits.is_pressed()
+                || self.config.background && self.budget().free_pages() < self.budget().high()
+            {
                 if self.stop.load(Acquire) {
                     break;
                 }

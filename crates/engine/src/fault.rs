@@ -130,7 +130,8 @@ impl Engine {
         let wanted = self.streams.folio(page, self.config.folio_max);
         // 1. Frames: as many as there are without waiting, or one.
         context.frames.clear();
-        if self.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 && !self.make_room(context) {
+        if self.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 && !self.make_room(context)
+        {
             return Served::Failed;
         }
         self.kick_background();

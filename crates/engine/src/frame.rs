@@ -54,8 +54,7 @@ pub enum Mobility {
 
 impl Mobility {
     /// All of them.
-    pub const ALL: [Mobility; 4] =
-        [Mobility::Movable, Mobility::Reclaimable, Mobility::Unmovable, Mobility::Isolated];
+    pub const ALL: [Mobility; 4] = [Mobility::Movable, Mobility::Reclaimable, Mobility::Unmovable, Mobility::Isolated];
     const COUNT: usize = Self::ALL.len();
     /// Those that frames are handed out of.
     const LISTED: usize = Mobility::Isolated as usize;

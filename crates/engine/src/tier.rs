@@ -4,8 +4,8 @@
 //! preference. Until its batch is committed by the caller it is also still where it was.
 
 use crate::base::PAGE_SIZE;
-use crate::compressed::Handle;
 use crate::base::{PageIndex, SlotId};
+use crate::compressed::Handle;
 use crate::device::RunWrite;
 use crate::engine::Engine;
 use crate::fill;
@@ -197,7 +197,9 @@ impl Engine {
                 codec::decompress(&packed[..len], out).map_err(|_| LoadError::Corrupt)?;
             }
             State::Cached(frame) => self.frames.arena.read(frame.0, 0, out),
-            State::Resident(_) | State::Evicting(_) | State::Stored(_) => unreachable!("{state:?} is not loaded from here"),
+            State::Resident(_) | State::Evicting(_) | State::Stored(_) => {
+                unreachable!("{state:?} is not loaded from here")
+            }
         }
         Ok(())
     }

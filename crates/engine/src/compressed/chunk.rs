@@ -66,12 +66,7 @@ impl ChunkTable {
 
     /// Takes an object of the fullest chunks with room. `None` when the class has none. Chunks that are `leaving` are
     /// retired: they take no more objects until they have been empty.
-    pub fn take_object(
-        &self,
-        lists: &mut Lists,
-        class: usize,
-        leaving: impl Fn(u32) -> bool,
-    ) -> Option<(u32, usize)> {
+    pub fn take_object(&self, lists: &mut Lists, class: usize, leaving: impl Fn(u32) -> bool) -> Option<(u32, usize)> {
         let chunk = loop {
             let chunk = *lists.heads.iter().rev().find(|head| **head != NONE)?;
             if !leaving(chunk) {

@@ -98,9 +98,9 @@ impl Model {
 
     fn has_free(&self, order: u8, span: usize, allocator: &FrameAllocator) -> bool {
         let blocks = self.used[..span].chunks_exact(1 << order).enumerate();
-        blocks.into_iter().any(|(i, block)| {
-            block.iter().all(|used| !used) && !allocator.is_isolated(FrameId((i << order) as u32))
-        })
+        blocks
+            .into_iter()
+            .any(|(i, block)| block.iter().all(|used| !used) && !allocator.is_isolated(FrameId((i << order) as u32)))
     }
 
     fn count(&self) -> u64 {
@@ -271,8 +271,7 @@ fn an_arena_shrinks_when_its_last_frames_come_back() {
     let allocator = allocator(FrameSettings::default(), 1);
     let span = allocator.frames();
     // Every block of the arena, so that the last ones are in use.
-    let blocks: Vec<_> =
-        std::iter::from_fn(|| allocator.alloc(MAX_ORDER, Mobility::Movable, Need::Over)).collect();
+    let blocks: Vec<_> = std::iter::from_fn(|| allocator.alloc(MAX_ORDER, Mobility::Movable, Need::Over)).collect();
     assert_eq!(blocks.len(), span / PAGEBLOCK);
     resize(&allocator, LIMIT / 2);
     allocator.give_up_surplus(|_| panic!("nothing is free yet"));

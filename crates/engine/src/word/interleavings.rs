@@ -158,7 +158,9 @@ impl Process {
         }
         match word.state() {
             State::Resident(_) | State::Evicting(_) if wp && self.has(Bug::UnprotectUnlocked) => {
-                if matches!(word.state(), State::Evicting(_)) && self.cell(page).try_update(PageWord::take_back).is_none() {
+                if matches!(word.state(), State::Evicting(_))
+                    && self.cell(page).try_update(PageWord::take_back).is_none()
+                {
                     return false;
                 }
                 self.entry(page).protected = false;
