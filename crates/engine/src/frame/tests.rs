@@ -288,7 +288,7 @@ fn an_arena_shrinks_when_its_last_frames_come_back() {
 
 #[test]
 fn metadata_stays_small() {
-    assert!(Zone::METADATA_BYTES_PER_PAGEBLOCK <= 10 * PAGEBLOCK);
+    const { assert!(Zone::METADATA_BYTES_PER_PAGEBLOCK <= 10 * PAGEBLOCK) };
 }
 
 #[test]
