@@ -12,7 +12,7 @@
 //!   bulk. What goes back is **picked before the lock is taken**; under it frames are only merged. [`Pick::Inside`] is
 //!   the baseline.
 //!
-//! Locks: a processor's lists ([`Rank::CpuLists`]) -> a zone ([`Rank::FrameZone`], a leaf). Lists are tried, and the zone is
+//! Locks: a processor's lists (`Rank::CpuLists`) -> a zone (`Rank::FrameZone`, a leaf). Lists are tried, and the zone is
 //! asked directly when they are somebody else's just now. A hold of a zone's lock is bounded by [`percpu::HOLD_BLOCKS`] blocks.
 
 pub mod percpu;
