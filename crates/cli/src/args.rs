@@ -64,9 +64,9 @@ forked from each other since share one, each half of what its parent had: these 
 proportion, but never less than the smallest budget. So the job is afterwards as if it had been started with \
 --memory SIZE.
 
-A smaller budget never ends a program: what cannot be taken out of memory, because there is no swap or it is full, stays, \
-and the program keeps room to go on. A larger one is in force at once. The engine's tables are made when a program \
-starts: a budget many times larger than that leaves less of it to compressed pages.
+A smaller budget does not by itself end a program: what cannot be taken out of memory, because there is no swap or it \
+is full, stays, and the program keeps room to go on. What it allocates afterwards has to fit. A larger budget is in \
+force at once, up to the RAM of the machine.
 
 Exit status: 0 if the budget is kept; 1 if it is not, yet, or cannot be, or there is no such job; 2 for a mistake on the \
 command line.

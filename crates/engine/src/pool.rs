@@ -89,9 +89,6 @@ impl Pool {
     /// returns. A smaller one is reached by and by, by reclaim in the background: `limit_bytes` and `charged_bytes` of
     /// the statistics tell how far it is. What cannot be brought down to it stays, and the program goes on.
     ///
-    /// The engine's tables are made for the budget that the pool began with: with one of many times that, less of it can
-    /// be used for compressed pages and for pages on their way out.
-    ///
     /// # Errors
     /// [`Error::BudgetTooSmall`] below [`Config::MEMORY_MIN`].
     pub fn set_memory(&self, memory: Bytes) -> Result<(), Error> {
