@@ -6,6 +6,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overspill::base::Bytes;
 use overspill::config::{Config, SETTINGS, SwapSpec};
+use overspill::frame::Pick;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -81,6 +82,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ("background", "a thread reclaims ahead of need"),
     ("folio", "most pages that one fault brings in; 1 turns folios off"),
     ("compressed", "percent of the budget that compressed pages may take; 0 turns the tier off"),
+    ("frame.percpu", "each processor keeps a list of free page frames"),
+    ("frame.pick", "frames that go back in bulk are chosen before the zone's lock is taken, or under it"),
     ("uring", "swap I/O may use io_uring"),
     ("vector_drop", "many pages are dropped with one process_madvise"),
     ("window", "address space reserved for managed memory"),
@@ -92,6 +95,11 @@ fn default_value(setting: &str, config: &Config) -> String {
         "background" => switch(config.background),
         "folio" => config.folio_max.to_string(),
         "compressed" => config.compressed_max_percent.to_string(),
+        "frame.percpu" => switch(config.frame.percpu),
+        "frame.pick" => match config.frame.pick {
+            Pick::Outside => "outside".to_owned(),
+            Pick::Inside => "inside".to_owned(),
+        },
         "uring" => switch(config.uring),
         "vector_drop" => switch(config.vector_drop),
         "window" => config.window.to_string(),
