@@ -228,6 +228,5 @@ impl Engine {
         self.stats.set(Counter::CompressedPages, self.compressed.stored_objects() as u64);
         self.stats.set(Counter::CompressedBytes, self.compressed.stored_bytes() as u64);
         self.stats.set(Counter::CompressedPoolBytes, self.compressed.pool_bytes() as u64);
-        self.stats.set(Counter::DevicePages, self.devices.used_pages());
     }
 }
