@@ -96,6 +96,33 @@ static void orphan(void)
     close(result[1]);
 }
 
+/* Pages that may not be accessed are evicted too, on either side of a fork each its own. */
+static size_t bad_behind_protection(char *pages, uint64_t seed)
+{
+    if (mprotect(pages, PAGES / 4 * PAGE, PROT_READ | PROT_WRITE) != 0)
+        die("mprotect");
+    fill(pages, PAGES / 4, seed);
+    if (mprotect(pages, PAGES / 4 * PAGE, PROT_NONE) != 0)
+        die("mprotect");
+    pressure(64);
+    if (mprotect(pages, PAGES / 4 * PAGE, PROT_READ) != 0)
+        die("mprotect");
+    return bad_pages(pages, PAGES / 4, seed);
+}
+
+static void protected_pages(void)
+{
+    char *pages = map_pages(PAGES / 4);
+    size_t bad = bad_behind_protection(pages, 600000);
+    pid_t pid = fork_flushed();
+    if (pid == 0)
+        _exit(verdict(bad_behind_protection(pages, 700000)));
+    bad += bad_behind_protection(pages, 800000);
+    check(bad == 0, "the parent has the pages that it may not access");
+    check(reap(pid) == 0, "and the child has its own");
+    munmap(pages, PAGES / 4 * PAGE);
+}
+
 /* Threads that rewrite their pages, one generation after the other, while another thread forks. */
 static struct writer {
     char *pages;
@@ -185,6 +212,7 @@ int main(void)
     child_and_parent();
     grandchild();
     orphan();
+    protected_pages();
     while_others_write();
     return finish();
 }

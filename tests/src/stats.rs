@@ -27,13 +27,17 @@ impl Report {
         self.total("out_moved") + self.total("out_dropped")
     }
 
-    /// Checks that no process went over its budget, and that there is at least one.
+    /// Checks that no process went over its budget, that no gauge is negative, and that there is a process at all.
     pub fn check_budgets(&self) {
         let processes = self.0["processes"].as_array().unwrap_or_else(|| panic!("no processes in {}", self.0));
         assert!(!processes.is_empty(), "no process is in the statistics: {}", self.0);
         for process in processes {
             let (peak, budget) = (counter(process, "charged_peak_bytes"), counter(process, "budget_bytes"));
             assert!(budget > 0 && peak <= budget, "{peak} bytes charged in a budget of {budget}: {process}");
+            // A gauge that went below zero is a huge number.
+            let counters = process["counters"].as_object().into_iter().flatten();
+            let negative: Vec<_> = counters.filter(|(_, value)| value.as_u64().is_none_or(|n| n >= 1 << 63)).collect();
+            assert!(negative.is_empty(), "{negative:?} in {process}");
         }
     }
 
@@ -69,5 +73,8 @@ mod tests {
             assert!(catch_unwind(|| broken.check(evicts)).is_err(), "{broken:?}");
         }
         assert!(catch_unwind(|| Report(json!({"processes": [], "total": {}})).check_budgets()).is_err());
+        let mut negative = report(100, 0, 1);
+        negative.0["processes"][0]["counters"]["nr_resident"] = json!(u64::MAX - 5);
+        assert!(catch_unwind(|| negative.check_budgets()).is_err());
     }
 }

@@ -3,14 +3,17 @@
 //! Exit statuses: 2 for a mistake on the command line, 125 if overspill itself fails, 126 if the program cannot be
 //! executed, 127 if it was not found, else the program's own.
 
-use overspill_tests::process::{Outcome, run};
+use overspill_tests::process::{Outcome, run, wait_until};
 use overspill_tests::scratch::Room;
 use overspill_tests::stats::Report;
 use overspill_tests::{Scratch, TIME_LIMIT, binary, clean, is_root, overspill, skipped};
 use std::fs::{self, File, Permissions};
+use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
@@ -235,6 +238,45 @@ fn swap_that_is_too_small() {
                 assert!(statistics.total("fault_errors") > 0, "the fault that failed is not counted");
             }
         }
+    }
+}
+
+/// The reason is said before the access fails, whatever standard error is: a socket, which cannot be opened by name, or a
+/// file, in which others go on writing where it ends.
+#[test]
+fn the_reason_is_said_on_any_standard_error() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    let room = SCRATCH.room("reason");
+    for fault in ["thread", "signal"] {
+        let swap = room.path.join(fault);
+        File::create(&swap).unwrap();
+        let swap = format!("{}:4M", shown(&swap));
+        let fills = SCRATCH.program("fills.c");
+        let args = ["run", "--memory", "8M", "--swap", &swap, "--set", "compressed=0", "--fault", fault, "--"];
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut command = Command::new(overspill);
+        clean(&mut command).args(args).arg(&fills).arg("32").stdout(Stdio::null()).stderr(OwnedFd::from(theirs));
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        let ended = wait_until(TIME_LIMIT, || child.try_wait().unwrap().is_some());
+        let _ = child.kill();
+        let status = child.wait().unwrap();
+        let mut said = String::new();
+        (&ours).read_to_string(&mut said).unwrap();
+        assert!(ended && status.code() == Some(128 + 7), "{fault}: {status} {said}");
+        assert!(said.starts_with("overspill: out of room") && said.lines().count() == 1, "{fault}: {said}");
+
+        let file = room.path.join("standard-error");
+        let script = "file=$1; shift; exec 2>\"$file\"; echo before >&2; \"$0\" \"$@\"; echo $? >&2";
+        let mut command = Command::new("sh");
+        clean(&mut command).args(["-c", script]).arg(overspill).arg(&file).args(args).arg(&fills).arg("32");
+        run(&mut command, TIME_LIMIT);
+        let said = fs::read_to_string(&file).unwrap();
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(
+            matches!(lines[..], ["before", reason, "135"] if reason.starts_with("overspill: out of room")),
+            "{said}"
+        );
     }
 }
 

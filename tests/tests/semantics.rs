@@ -12,6 +12,11 @@ static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TA
 
 /// Runs `tests/semantics/SOURCE` natively and under `overspill run`, and compares.
 fn same_as_native(source: &str, fault: &str) {
+    same_with(source, fault, &[]);
+}
+
+/// The same with some settings.
+fn same_with(source: &str, fault: &str, settings: &[&str]) {
     let Some(overspill) = overspill(&SCRATCH) else { return };
     let native = SCRATCH.native(source);
     let outcome = &native.outcome;
@@ -21,11 +26,17 @@ fn same_as_native(source: &str, fault: &str) {
         skipped(&format!("in part at least: {source} says\n{}", outcome.stdout));
     }
 
-    let room = SCRATCH.room(&format!("{source}.{fault}"));
+    let room = SCRATCH.room(&format!("{source}.{fault}{}", settings.concat()));
     let report = room.path.join("stats.json");
     let mut command = Command::new(overspill);
     command.args(["run", "--memory", "16M", "--fault", fault, "--swap"]).arg(&room.path);
-    command.arg("--stats-json").arg(&report).arg("--").arg(SCRATCH.program(source)).current_dir(&room.path);
+    command
+        .arg("--stats-json")
+        .arg(&report)
+        .args(settings)
+        .arg("--")
+        .arg(SCRATCH.program(source))
+        .current_dir(&room.path);
     // What a run that had to be killed leaves of its statistics goes with the room.
     command.env("XDG_RUNTIME_DIR", &room.path);
     let under = process::run(clean(&mut command), TIME_LIMIT);
@@ -64,6 +75,7 @@ programs! {
     dlopen => "dlopen.c",
     dumps => "dumps.c",
     fork_evicted => "fork_evicted.c",
+    forkstorm => "forkstorm.c",
     heap => "heap.c",
     heap_cpp => "heap_cpp.cc",
     io => "io.c",
@@ -71,6 +83,7 @@ programs! {
     many_maps => "many_maps.c",
     mixed => "mixed.c",
     mremap => "mremap.c",
+    privileges => "privileges.c",
     protect => "protect.c",
     random_maps => "random_maps.c",
     signals => "signals.c",
@@ -87,13 +100,23 @@ signal_programs! {
     advise => "advise.c",
     dumps => "dumps.c",
     fork_evicted => "fork_evicted.c",
+    forkstorm => "forkstorm.c",
     heap => "heap.c",
     heap_cpp => "heap_cpp.cc",
     many_maps => "many_maps.c",
     mixed => "mixed.c",
     mremap => "mremap.c",
+    privileges => "privileges.c",
     protect => "protect.c",
     random_maps => "random_maps.c",
     thread_local => "thread_local.c",
     unmap => "unmap.c",
+}
+
+/// A process that reclaims only when it must still shrinks before it forks.
+#[test]
+fn forks_without_reclaim_ahead_of_need() {
+    for fault in ["thread", "signal"] {
+        same_with("forkstorm.c", fault, &["--set", "background=off"]);
+    }
 }

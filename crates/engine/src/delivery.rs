@@ -20,6 +20,7 @@ use crate::sync::{Backoff, RankedMutex, lock};
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::signal::{Blocked, Outcome, SignalFaults};
+use overspill_os::token::{self, Token, Watch};
 use overspill_os::uffd::FaultEvent;
 use overspill_os::{Errno, PAGE_SIZE, thread, vm};
 use std::ops::Range;
@@ -39,8 +40,17 @@ const ROUND_PAGES: usize = 256;
 enum Request {
     /// Register a range, given by its first address and its length.
     Register(usize, usize),
+    /// Make a token for the child of a fork.
+    Token,
     /// End.
     Stop,
+}
+
+/// What comes of a request.
+#[derive(Debug)]
+enum Answer {
+    Done,
+    Token(Watch, Token),
 }
 
 /// One request at a time, and its answer.
@@ -48,7 +58,7 @@ enum Request {
 pub(crate) struct Mailbox {
     caller: RankedMutex<()>,
     request: RankedMutex<Option<Request>>,
-    answer: RankedMutex<Option<Result<(), Errno>>>,
+    answer: RankedMutex<Option<Result<Answer, Errno>>>,
 }
 
 impl Default for Mailbox {
@@ -66,28 +76,39 @@ impl Engine {
     pub(crate) fn register_range(&self, range: Range<usize>) -> Result<(), Errno> {
         match self.config.delivery {
             Delivery::Signal => self.frames.backing.register(range),
-            Delivery::Thread => self.call_handler(Request::Register(range.start, range.len())),
+            Delivery::Thread => self.call_handler(Request::Register(range.start, range.len())).map(drop),
         }
     }
 
-    fn call_handler(&self, request: Request) -> Result<(), Errno> {
+    /// A new token in the handler's table of descriptors.
+    pub(crate) fn call_for_token(&self) -> Result<(Watch, Token), Errno> {
+        match self.call_handler(Request::Token)? {
+            Answer::Token(watch, token) => Ok((watch, token)),
+            Answer::Done => Err(Errno::AGAIN),
+        }
+    }
+
+    fn call_handler(&self, request: Request) -> Result<Answer, Errno> {
         let _caller = lock(&self.mailbox.caller);
         *lock(&self.mailbox.request) = Some(request);
         let bell = self.window().start;
         vm::touch(bell);
         // The doorbell page is there now; take it away for the next caller.
         vm::advise(bell..bell + PAGE_SIZE, vm::MADV_DONTNEED)?;
-        lock(&self.mailbox.answer).take().unwrap_or(Ok(()))
+        lock(&self.mailbox.answer).take().unwrap_or(Ok(Answer::Done))
     }
 
     fn answer_doorbell(&self) {
         let request = lock(&self.mailbox.request).take();
         if let Some(request) = request {
             let answer = match request {
-                Request::Register(start, len) => self.frames.backing.register(start..start + len),
+                Request::Register(start, len) => {
+                    self.frames.backing.register(start..start + len).map(|()| Answer::Done)
+                }
+                Request::Token => token::pair().map(|(watch, token)| Answer::Token(watch, token)),
                 Request::Stop => {
                     self.stop.store(true, Release);
-                    Ok(())
+                    Ok(Answer::Done)
                 }
             };
             *lock(&self.mailbox.answer) = Some(answer);
@@ -162,6 +183,7 @@ impl Engine {
         // A hole of the arena is never touched: this would be a bug of the engine, and going on would hang a thread.
         assert!(window.contains(&event.address), "a fault outside the window, at {:#x}", event.address);
         let page = self.page(event.address);
+        context.thread = event.thread as i32;
         let served = self.serve_fault(context, page, event.write_protected);
         if served == Served::Failed {
             self.fail_access(page);
@@ -190,30 +212,33 @@ impl Engine {
         }
     }
 
+    /// Whether there is more to reclaim than ahead of need.
+    fn has_to_reclaim(&self) -> bool {
+        let forks = self.family.room_wanted.load(Relaxed) && self.budget().free_pages() < self.budget().min();
+        forks || self.limits.is_pressed()
+    }
+
     /// The body of the background thread: keeps the free pages between low and high, brings the process down to a lower
     /// limit, and looks after the family. All of it inside the gate of reclaim: a fork finds no lock of it taken.
     fn reclaim_in_background(&self) {
         while !self.stop.load(Acquire) {
-            if !self.limits.is_pressed()
-                && (self.budget().free_pages() >= self.budget().low() || !self.config.background)
+            if !self.has_to_reclaim() && (self.budget().free_pages() >= self.budget().low() || !self.config.background)
             {
-                self.publish_metadata();
                 // While a fork has the gate closed there is nothing to look after.
                 if let Some(_inside) = self.reclaim_gate.try_enter() {
+                    self.publish_metadata();
                     self.reap_children();
                     self.follow_job();
                     self.press_limit();
                     self.fit_arena();
                     self.frames.allocator.decay();
                 }
-                if !self.limits.is_pressed() {
+                if !self.has_to_reclaim() {
                     self.nap();
                 }
                 continue;
             }
-            while self.limits.is_pressed()
-                || self.config.background && self.budget().free_pages() < self.budget().high()
-            {
+            while self.has_to_reclaim() || self.config.background && self.budget().free_pages() < self.budget().high() {
                 if self.stop.load(Acquire) {
                     break;
                 }
@@ -224,7 +249,11 @@ impl Engine {
                 self.follow_job();
                 self.press_limit();
                 let freed = match self.batches.try_take() {
-                    Some(mut batch) => self.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background),
+                    Some(mut batch) => {
+                        let freed = self.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background);
+                        self.family.fruitless.fetch_add((freed == 0).into(), Relaxed);
+                        freed
+                    }
                     None => 0,
                 };
                 if freed == 0 {
@@ -261,6 +290,7 @@ impl Engine {
             let served = {
                 let _inside = self.fault_gate.enter();
                 let mut context = self.contexts.take();
+                context.thread = thread::id();
                 // The signal does not say whether protection was the cause: a write to a page in place is.
                 let served = self.serve_fault(&mut context, page, write);
                 self.free_spent(&mut context);

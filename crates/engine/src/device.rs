@@ -10,7 +10,8 @@
 //! allocates and writes, faults read and free.
 //!
 //! **Fork.** 1. Parent, all engine threads at rest: [`SwapDevices::prepare_fork`]. 2. The forking thread opens each
-//! descriptor once more ([`overspill_os::io::File::reopen`]) and calls [`SwapDevices::lock_for_child`]. 3. Fork.
+//! descriptor once more ([`overspill_os::io::File::reopen`]) and calls [`SwapDevices::lock_for_child`], or else duplicates
+//! it. 3. Fork.
 //! 4. Parent: [`SwapDevices::seal_for_child`]; when children have gone, [`SwapDevices::unseal`]. 5. Child:
 //! [`SwapDevices::adopt_in_child`]; what it inherited it reads and frees, and its own pages go to devices opened anew.
 //!
@@ -22,6 +23,7 @@ mod area;
 mod block_io;
 mod error;
 mod open;
+mod parts;
 #[cfg(test)]
 mod tests;
 
@@ -31,12 +33,13 @@ use crate::lockdep::{Class, Rank};
 use crate::slot::SlotRun;
 use crate::stats::Stats;
 use area::Area;
-use block_io::{Direct, MakeIo};
+use block_io::{BlockIo, Direct, MakeIo};
 pub use error::{ReadError, SwapError};
 use overspill_os::Errno;
 use overspill_os::io::{File, IoBuffer};
 use overspill_os::uring::Queue;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};
 
@@ -47,6 +50,20 @@ pub const RUN_MAX: usize = 256;
 
 /// The class of the locks of table entries.
 const TABLE: Class = Class::new(Rank::DeviceTable);
+
+/// A device of the parent's, for the child of a fork.
+#[derive(Debug)]
+pub struct InheritedDevice {
+    /// Its number.
+    pub index: usize,
+    /// The device, opened once more, or a duplicate of the parent's open file.
+    pub file: File,
+    /// Whether it was opened once more, and so has locks of its own. A duplicate shares its parent's: none is given back by
+    /// the child.
+    pub own_locks: bool,
+    /// The part of its file that was taken for the child.
+    pub part: Option<usize>,
+}
 
 /// One run to be written.
 #[derive(Clone, Copy, Debug)]
@@ -94,14 +111,21 @@ impl SwapDevices {
         Ok(devices)
     }
 
-    /// Opens one more device, in the first entry that is not in use.
+    /// Opens what `spec` names, in the first entry that is not in use.
     fn add(&self, spec: &SwapSpec) -> Result<(), SwapError> {
+        self.add_area(&spec.path, Area::open(spec, self.make_io(), &self.stats)?)
+    }
+
+    fn add_area(&self, path: &Path, area: Area) -> Result<(), SwapError> {
         let free = |index: &usize| self.area(*index).is_none();
-        let index = (0..SlotId::DEVICES_MAX).find(free).ok_or_else(|| SwapError::TooMany(spec.path.clone()))?;
-        let area = Area::open(spec, |file| (self.make_io)(file, self.queue.clone()), &self.stats)?;
+        let index = (0..SlotId::DEVICES_MAX).find(free).ok_or_else(|| SwapError::TooMany(path.to_owned()))?;
         self.set_area(index, Some(Arc::new(area)));
         self.top.fetch_max(index + 1, Relaxed);
         Ok(())
+    }
+
+    fn make_io(&self) -> impl FnOnce(File) -> Box<dyn BlockIo> {
+        |file| (self.make_io)(file, self.queue.clone())
     }
 
     fn area(&self, index: usize) -> Option<Arc<Area>> {
@@ -192,6 +216,18 @@ impl SwapDevices {
         self.area(device).is_some_and(|area| area.hold_leases(file))
     }
 
+    /// Before a fork: takes a part of the file of a device for the child, where there are parts.
+    pub fn take_part(&self, device: usize) -> Option<usize> {
+        self.area(device)?.take_part()
+    }
+
+    /// In the parent, after a child has gone: gives back the part that was taken for it.
+    pub fn give_back_part(&self, device: usize, part: usize) {
+        if let Some(area) = self.area(device) {
+            area.give_back_part(part);
+        }
+    }
+
     /// In the parent, after fork number `seq` (counted from 1, in order): the slots now in use stay readable for the
     /// child, also when they are freed here.
     pub fn seal_for_child(&self, seq: u64) {
@@ -204,23 +240,33 @@ impl SwapDevices {
         self.areas().for_each(|(_, area)| area.unseal(oldest_living_child, &self.stats));
     }
 
-    /// In the child, after a fork: goes on with `fds` (opened once more before the fork) for what it inherited, which
-    /// it reads and frees only, and opens every device anew for its own pages. The child can go on whatever is
+    /// In the child, after a fork: goes on with `inherited` for what it inherited, which it reads and frees only, and
+    /// opens every device anew for its own pages. The child can go on whatever is
     /// returned: each error is a device that it does not have.
-    pub fn adopt_in_child(&self, mut fds: Vec<(usize, OwnedFd)>) -> Vec<SwapError> {
+    pub fn adopt_in_child(&self, mut inherited: Vec<InheritedDevice>) -> Vec<SwapError> {
         // 1. The ring is the parent's.
         self.queue.renew_in_child();
         let mut errors = Vec::new();
         // 2. Inherited devices; those with nothing on them are closed.
+        let mut parts = Vec::new();
         for (index, area) in self.areas() {
-            let fd = fds.iter().position(|(device, _)| *device == index).map(|at| fds.swap_remove(at).1);
-            errors.extend(area.adopt(fd, &self.stats).err());
+            let at = inherited.iter().position(|device| device.index == index);
+            let device = at.map(|at| inherited.swap_remove(at));
+            parts.extend(device.as_ref().and_then(|device| device.part).map(|part| (area.clone(), part)));
+            errors.extend(area.adopt(device, &self.stats).err());
             if area.used_pages() == 0 {
                 self.set_area(index, None);
             }
         }
-        // 3. Devices of its own.
-        errors.extend(self.specs.iter().filter_map(|spec| self.add(spec).err()));
+        // 3. Devices of its own; if one cannot be had, a part of the parent's.
+        for spec in &self.specs {
+            let Err(error) = self.add(spec) else { continue };
+            let part = parts.iter().position(|(area, _)| area.is_at(&spec.path)).map(|at| parts.swap_remove(at));
+            let open = |(area, part): (Arc<Area>, usize)| area.open_part(part, self.make_io(), &self.stats).ok();
+            if part.and_then(open).is_none_or(|area| self.add_area(&spec.path, area).is_err()) {
+                errors.push(error);
+            }
+        }
         errors
     }
 }

@@ -28,7 +28,8 @@ use overspill_os::stack::EngineStacks;
 use overspill_os::uffd::{Features, Uffd};
 use overspill_os::vm::{self, ForceReader};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 /// Reclaiming threads at once: the background one and two that reclaim for themselves.
 const BATCHES: usize = 3;
@@ -77,6 +78,8 @@ pub(crate) struct Engine {
     pub mailbox: crate::delivery::Mailbox,
     pub stop: AtomicBool,
     window: Range<usize>,
+    /// The line about trouble is being printed, and is printed.
+    reporting: AtomicBool,
     reported: AtomicBool,
 }
 
@@ -159,8 +162,6 @@ impl Engine {
         for _ in 0..batches.len() * batch_pages + contexts.len() * folio {
             allocator.alloc(0, Mobility::Unmovable, Need::Over);
         }
-        let family = Family::default();
-        family.open_tokens();
         let limits = Limits::new(limit, request.map_or(0, |request| request.number));
         stats.set_target(config.memory);
         stats.set_answered(request.map_or(0, |request| request.number));
@@ -191,7 +192,7 @@ impl Engine {
             regions: RankedMutex::new(Rank::Regions, RegionMap::new(RESERVED_PAGES..pages)),
             pinned_pages: AtomicUsize::new(0),
             pin_future: AtomicBool::new(false),
-            family,
+            family: Family::default(),
             limits,
             arena_fits: AtomicU64::new(limit),
             job,
@@ -199,6 +200,7 @@ impl Engine {
             mailbox: crate::delivery::Mailbox::default(),
             stop: AtomicBool::new(false),
             window,
+            reporting: AtomicBool::new(false),
             reported: AtomicBool::new(false),
             config,
         })
@@ -283,12 +285,25 @@ impl Engine {
             || self.devices.fds().iter().any(|(_, device)| *device == fd)
     }
 
-    /// Prints one line about trouble, once: the first reason is the one that matters.
+    /// Prints one line about trouble, once: the first reason is the one that matters. When this returns it is printed, also
+    /// if another thread does that: the caller fails an access next, which may end the process.
     pub fn report_once(&self, line: impl std::fmt::Display) {
         self.stats.add(Counter::FaultErrors, 1);
-        if !self.reported.swap(true, Relaxed) {
-            overspill_os::thread::report(line);
+        if self.reporting.swap(true, AcqRel) {
+            let mut backoff = Backoff::default();
+            while !self.reported.load(Acquire) {
+                backoff.wait();
+            }
+            return;
         }
+        overspill_os::thread::report(line);
+        self.reported.store(true, Release);
+    }
+
+    /// In the child of a fork: what its parent has said, or was about to say, it has not.
+    pub fn reset_reported(&self) {
+        self.reporting.store(false, Relaxed);
+        self.reported.store(false, Relaxed);
     }
 }
 

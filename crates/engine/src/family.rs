@@ -11,31 +11,44 @@
 //! 3. Parent: what is stored stays stored for the child ([`SwapDevices::seal_for_child`]); everything goes on.
 //! 4. Child: see [`Engine::fork_child`].
 //!
-//! A child is *gone* when the last process that inherited its token is: an open file with a read lock on one byte
-//! of a file of the parent's, passed on through every further fork, closed by exec and exit. Then the parent takes
-//! its [`Share`] of the budget back, and slots that only the child still needed.
+//! A child is *gone* when the last process that inherited its [`Token`] is: it is passed on through every further fork,
+//! closed by exec and exit. Then the parent takes its [`Share`] of the budget back, and slots that only the child still
+//! needed.
+//!
+//! **Descriptors.** In thread delivery the engine's lie in a table of its threads' own, and a fork copies the table of the
+//! thread that forks. So that thread takes duplicates of what the child needs ([`thread::duplicate`]), the child's
+//! handler keeps them for itself, and both close them in the program's table. Nothing is opened by path that was open
+//! before: a process may have given up the right to it.
 //!
 //! [`SwapDevices::seal_for_child`]: crate::device::SwapDevices::seal_for_child
 
 use crate::config::Delivery;
 use crate::delivery;
+use crate::device::InheritedDevice;
 use crate::engine::Engine;
 use crate::limit::{Press, Share};
 use crate::lockdep::Rank;
+use crate::reclaim::Reclaimer;
 use crate::stats::{Counter, Gauges};
 use crate::sync::{RankedMutex, lock, sleep};
-use overspill_os::io::{File, Lock};
-use overspill_os::signal::Blocked;
-use overspill_os::{thread, vm};
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use overspill_os::io::File;
+use overspill_os::signal::{self, Blocked};
+use overspill_os::token::{self, Token, Watch};
+use overspill_os::{Errno, thread, vm};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Longest wait for the parent to shrink before a fork without any progress; after it the fork goes on over the budget.
 const SHRINK_STALL: Duration = Duration::from_secs(5);
+/// How long faults of other threads wait for room while a fork has stopped reclaim. A fork does that for some milliseconds,
+/// on a busy machine for some hundred; if it waits for a thread that waits for room, it takes so much longer.
+const FREEZE_PATIENCE: Duration = Duration::from_secs(1);
+/// Rounds of reclaim without any page before it is plain that there is nothing to take: a round or two may find pages and
+/// batches in other hands.
+const FRUITLESS_ROUNDS: u64 = 4;
 
 /// Longest wait for a look at which children are gone: the background thread may be in the middle of a batch.
 const REAP_WAIT: Duration = Duration::from_millis(50);
@@ -43,17 +56,16 @@ const REAP_WAIT: Duration = Duration::from_millis(50);
 /// A living child, as its parent sees it.
 #[derive(Debug)]
 struct Child {
-    /// Number of the fork, from 1: also the byte of the token file that it holds locked.
+    /// Number of the fork, from 1.
     seq: u64,
     /// Its share of the budget.
     share: Share,
-}
-
-/// A token held: an open file, and the byte that it holds locked.
-#[derive(Debug)]
-struct Token {
-    file: File,
-    byte: u64,
+    /// Tells when it is gone; without it (no more descriptors) it is taken to live for ever, which costs room.
+    watch: Option<Watch>,
+    /// This process's own copy of its token, closed at the next look.
+    token: Option<Token>,
+    /// What was taken for it of files of this process: device and part.
+    parts: Vec<(usize, usize)>,
 }
 
 /// What a fork in progress has prepared for the child.
@@ -62,9 +74,18 @@ struct Prepared {
     signals: u64,
     seq: u64,
     share: Share,
-    gauges: Gauges,
+    /// The child's token, and what tells of its end: in the engine's table.
+    watch: Option<Watch>,
+    token: Option<Token>,
+    /// What the child takes over: duplicates in the program's table.
     tokens: Vec<Token>,
-    devices: Vec<(usize, OwnedFd)>,
+    devices: Vec<InheritedDevice>,
+    /// What was taken for it of files of this process: device and part.
+    parts: Vec<(usize, usize)>,
+    uffd_device: Option<File>,
+    /// Whether a token of an ancestor's could not be duplicated: the child must not live.
+    incomplete: bool,
+    gauges: Gauges,
     _files: FileLimit,
 }
 
@@ -104,6 +125,16 @@ pub(crate) struct Family {
     /// A look for ended children is asked for; how many there were.
     pub reap: AtomicBool,
     reaped: AtomicU64,
+    /// Rounds of background reclaim that freed nothing.
+    pub fruitless: AtomicU64,
+    /// A fork wants the reserve to be free.
+    pub room_wanted: AtomicBool,
+    /// A fork went over the budget, which was said.
+    exceeded: AtomicBool,
+    /// The last thread that stopped reclaim to fork, and when that was.
+    forker: AtomicI32,
+    frozen_at_ns: AtomicU64,
+    began: Instant,
     state: RankedMutex<State>,
 }
 
@@ -113,6 +144,12 @@ impl Default for Family {
             handler: AtomicI32::new(0),
             reap: AtomicBool::new(false),
             reaped: AtomicU64::new(0),
+            fruitless: AtomicU64::new(0),
+            room_wanted: AtomicBool::new(false),
+            exceeded: AtomicBool::new(false),
+            forker: AtomicI32::new(0),
+            frozen_at_ns: AtomicU64::new(0),
+            began: Instant::now(),
             state: RankedMutex::new(Rank::Family, State::default()),
         }
     }
@@ -120,12 +157,14 @@ impl Default for Family {
 
 #[derive(Default, Debug)]
 struct State {
-    /// The file whose bytes are the tokens of this process's children.
-    tokens: Option<File>,
-    /// Tokens of this process itself: its parent's and its ancestors'.
+    /// Tokens of this process itself: those that its parent and its ancestors watch.
     held: Vec<Token>,
     children: Vec<Child>,
+    /// Files in the engine's table that are to be closed there.
+    litter: Vec<File>,
     forks: u64,
+    /// A fork is under way: children are not looked for.
+    forking: bool,
     prepared: Option<Prepared>,
 }
 
@@ -135,30 +174,26 @@ impl Family {
         self.handler.store(tid, Relaxed);
     }
 
-    /// Makes the token file, in the descriptor table of the calling thread. Without it (no memfd) children are taken
-    /// to live for ever, which costs room and nothing else.
-    pub fn open_tokens(&self) {
-        let mut state = lock(&self.state);
-        state.tokens = rustix::fs::memfd_create("overspill-tokens", MemfdFlags::CLOEXEC).ok().map(File::from_fd);
-    }
-
-    /// Whether a descriptor is a token.
+    /// Whether a descriptor is a token, or tells of one's end.
     pub fn owns_fd(&self, fd: i32) -> bool {
         let state = lock(&self.state);
-        let held = state.held.iter().map(|token| &token.file);
-        held.chain(&state.tokens).any(|file| file.raw_fd() == Ok(fd))
+        let children = state.children.iter();
+        let watches = children.clone().filter_map(|child| child.watch.as_ref().map(|watch| &watch.0));
+        let tokens = children.filter_map(|child| child.token.as_ref()).chain(&state.held).map(|token| &token.0);
+        watches.chain(tokens).any(|file| file.raw_fd() == Ok(fd))
     }
 
-    fn handler_tid(&self) -> u32 {
+    fn handler_tid(&self) -> i32 {
         match self.handler.load(Relaxed) {
-            0 => thread::id() as u32,
-            tid => tid as u32,
+            0 => thread::id(),
+            tid => tid,
         }
     }
 }
 
-fn byte(at: u64) -> Range<u64> {
-    at..at + 1
+/// A duplicate in the calling thread's table of a descriptor in that of thread `tid`, by path where it must be.
+fn duplicate(tid: i32, fd: RawFd) -> Result<File, Errno> {
+    thread::duplicate(tid, fd).or_else(|_| File::reopen(tid as u32, fd))
 }
 
 impl Engine {
@@ -168,35 +203,67 @@ impl Engine {
         self.ops_gate.close();
         // 1. Take back what ended children held; then shrink to half.
         self.reap_now();
+        // What children give back from now on the child must not count on: it is to have no more than its share.
+        lock(&self.family.state).forking = true;
         let share = self.lend_half();
         self.shrink();
+        self.family.forker.store(thread::id(), Relaxed);
+        self.family.frozen_at_ns.store(self.family.began.elapsed().as_nanos() as u64, Relaxed);
         self.reclaim_gate.close();
         // 2. Descriptors for the child.
+        let files = FileLimit::raise();
+        let made = self.make_token();
         let mut state = lock(&self.family.state);
         state.forks += 1;
         let seq = state.forks;
-        let mut tokens = Vec::new();
-        let files = FileLimit::raise();
         let tid = self.family.handler_tid();
-        let own = state.tokens.iter().map(|file| (file, seq));
-        for (file, at) in own.chain(state.held.iter().map(|held| (&held.file, held.byte))) {
-            if let Ok(file) = file.raw_fd().and_then(|fd| File::reopen(tid, fd))
-                && file.try_lock(byte(at), Lock::Read) == Ok(true)
-            {
-                tokens.push(Token { file, byte: at });
-            }
+        let copy = |token: &Token| token.0.raw_fd().and_then(|fd| duplicate(tid, fd)).map(Token);
+        let mut tokens = Vec::with_capacity(state.held.len() + 1);
+        tokens.extend(state.held.iter().map_while(|token| copy(token).ok()));
+        let incomplete = tokens.len() < state.held.len();
+        let (mut watch, token) = made.unzip();
+        match token.as_ref().map(copy) {
+            Some(Ok(copy)) => tokens.push(copy),
+            // A child without one would seem to be gone at once.
+            _ => state.litter.extend(watch.take().map(|watch| watch.0)),
         }
-        let mut devices = Vec::new();
+        let (mut devices, mut parts) = (Vec::new(), Vec::new());
         for (index, fd) in self.devices.prepare_fork() {
-            let Ok(file) = File::reopen(tid, fd) else { continue };
-            if self.devices.lock_for_child(index, &file)
-                && let Some(fd) = file.into_fd()
-            {
-                devices.push((index, fd));
+            // With locks of its own if it can be opened once more; else it shares those of this process.
+            let own = File::reopen(tid as u32, fd).ok().filter(|file| self.devices.lock_for_child(index, file));
+            let own_locks = own.is_some();
+            if let Some(file) = own.or_else(|| thread::duplicate(tid, fd).ok()) {
+                let part = self.devices.take_part(index);
+                parts.extend(part.map(|part| (index, part)));
+                devices.push(InheritedDevice { index, file, own_locks, part });
             }
         }
-        state.prepared =
-            Some(Prepared { signals, seq, share, gauges: self.stats.gauges(), tokens, devices, _files: files });
+        let uffd_device = self.frames.backing.uffd().device_fd().and_then(|fd| thread::duplicate(tid, fd).ok());
+        let (gauges, _files) = (self.stats.gauges(), files);
+        let prepared = Prepared {
+            signals,
+            seq,
+            share,
+            watch,
+            token,
+            tokens,
+            devices,
+            parts,
+            uffd_device,
+            incomplete,
+            gauges,
+            _files,
+        };
+        state.prepared = Some(prepared);
+    }
+
+    /// A new token in the engine's table of descriptors.
+    fn make_token(&self) -> Option<(Watch, Token)> {
+        match self.config.delivery {
+            Delivery::Thread => self.call_for_token(),
+            Delivery::Signal => token::pair(),
+        }
+        .ok()
     }
 
     /// Has the background thread, which has the descriptors, look for children that are gone, and waits for it.
@@ -213,33 +280,63 @@ impl Engine {
         }
     }
 
-    /// Has the background thread reclaim until no more is in use than the limit is to be.
+    /// Reclaims until no more is in use than the limit is to be, and the reserve is free, which faults of this thread take
+    /// while reclaim stands still: here where this thread has the userfaultfd, else by the background thread, whether it
+    /// reclaims ahead of need or not.
     fn shrink(&self) {
-        let mut best = u64::MAX;
-        let mut since = Instant::now();
-        while self.press_limit() != Press::Reached {
-            if self.budget().used() < best {
-                (best, since) = (self.budget().used(), Instant::now());
-            } else if since.elapsed() > SHRINK_STALL {
-                thread::report(
-                    "a process forks and there is no room to share its budget: parent and child may exceed it",
-                );
+        let here = self.config.delivery == Delivery::Signal;
+        self.family.room_wanted.store(true, Relaxed);
+        let (mut best, mut since) = (u64::MAX, Instant::now());
+        let mut fruitless = 0;
+        loop {
+            let reached = self.press_limit() == Press::Reached;
+            if reached && self.budget().free_pages() >= self.budget().min() {
                 break;
-            } else if !self.limits.is_pressed() {
+            }
+            let (used, rounds) = (self.budget().used(), self.family.fruitless.load(Relaxed));
+            if used < best {
+                (best, since, fruitless) = (used, Instant::now(), rounds);
+            } else if rounds - fruitless > FRUITLESS_ROUNDS || since.elapsed() > SHRINK_STALL {
+                if !reached && !self.family.exceeded.swap(true, Relaxed) {
+                    thread::report(
+                        "a process forks and there is no room to share its budget: parent and child may exceed it",
+                    );
+                }
+                break;
+            } else if !reached && !self.limits.is_pressed() {
                 self.limits.press_again();
+            }
+            if here {
+                let _inside = self.reclaim_gate.enter();
+                if let Some(mut batch) = self.batches.try_take() {
+                    let want = batch.capacity();
+                    if self.reclaim(&mut batch, want, Reclaimer::Direct) == 0 {
+                        self.family.fruitless.fetch_add(1, Relaxed);
+                    }
+                    continue;
+                }
             }
             self.kick_background();
             sleep(Duration::from_micros(200));
         }
+        self.family.room_wanted.store(false, Relaxed);
+    }
+
+    /// Whether a fault of thread `tid` for which there is no room may go over the budget while a fork has stopped reclaim. The
+    /// thread that forks may. Another waits for the fork to end, but not for long: the fork may need a lock that it has.
+    pub(crate) fn may_exceed(&self, tid: i32) -> bool {
+        let forker = self.family.forker.load(Relaxed);
+        let frozen_ns = self.family.began.elapsed().as_nanos() as u64 - self.family.frozen_at_ns.load(Relaxed);
+        tid == forker || frozen_ns > FREEZE_PATIENCE.as_nanos() as u64
     }
 
     /// Before a fork, second half: the engine stands still until [`Engine::fork_parent`] or [`Engine::fork_child`].
     pub(crate) fn fork_prepare_freeze(&self) {
         vm::touch_own_stack();
         self.fault_gate.close();
-        if let Some(prepared) = &mut lock(&self.family.state).prepared {
-            prepared.gauges = self.stats.gauges();
-        }
+        signal::fork_prepare();
+        let mut state = lock(&self.family.state);
+        state.prepared.as_mut().expect("a fork was prepared").gauges = self.stats.gauges();
     }
 
     /// After a fork, in the parent.
@@ -248,9 +345,14 @@ impl Engine {
         let prepared = state.prepared.take().expect("a fork was prepared");
         // Before anything can be freed: what the child must be able to read stays.
         self.devices.seal_for_child(prepared.seq);
-        state.children.push(Child { seq: prepared.seq, share: prepared.share });
+        let Prepared { seq, share, watch, token, parts, .. } = prepared;
+        // In signal delivery it lies in the program's table, where other children would inherit it.
+        let token = token.filter(|_| self.config.delivery == Delivery::Thread);
+        state.forking = false;
+        state.children.push(Child { seq, share, watch, token, parts });
         self.stats.add(Counter::Forks, 1);
         drop(state);
+        signal::fork_done();
         self.fault_gate.open();
         self.reclaim_gate.open();
         self.ops_gate.open();
@@ -261,39 +363,56 @@ impl Engine {
     pub(crate) fn fork_child(&'static self) {
         let mut state = lock(&self.family.state);
         let prepared = state.prepared.take().expect("a fork was prepared");
+        signal::fork_done();
+        self.stacks.reset_in_child();
         self.restart_statistics(&prepared.gauges);
-        // 1. What was the parent's: children, tokens of its own, statistics.
-        state.children.clear();
-        state.forks = 0;
-        if let Some(tokens) = state.tokens.take() {
-            // The number belongs to the parent's table, or to the program's own, where exec closes it.
-            tokens.adopt(None);
+        // 1. What was the parent's: children and tokens.
+        let mut parents: Vec<File> = Vec::new();
+        for Child { watch, token, .. } in state.children.drain(..) {
+            parents.extend(watch.map(|watch| watch.0));
+            parents.extend(token.map(|token| token.0));
         }
-        for held in state.held.drain(..) {
-            held.file.adopt(None);
-        }
+        parents.append(&mut state.litter);
+        parents.extend(prepared.watch.map(|watch| watch.0));
+        parents.extend(prepared.token.into_iter().chain(state.held.drain(..)).map(|token| token.0));
+        self.forget_parents(parents);
+        (state.forks, state.forking) = (0, false);
         state.held = prepared.tokens;
-        let keep: Vec<i32> = (state.held.iter().filter_map(|t| t.file.raw_fd().ok()))
-            .chain(prepared.devices.iter().map(|(_, fd)| fd.as_raw_fd()))
-            .collect();
+        let files = (state.held.iter().map(|token| &token.0))
+            .chain(prepared.devices.iter().map(|device| &device.file))
+            .chain(&prepared.uffd_device);
+        let keep: Vec<RawFd> = files.filter_map(|file| file.raw_fd().ok()).collect();
         drop(state);
+        self.reset_reported();
         // 2. Its share of the budget: as much as the parent kept.
         self.begin_with(prepared.share);
         self.background.store(0, Relaxed);
         self.reclaim_gate.open_in_child();
         self.fault_gate.open_in_child();
         // 3. A userfaultfd, registrations, devices and threads of its own.
-        let devices = prepared.devices;
+        let Prepared { devices, uffd_device, .. } = prepared;
+        if prepared.incomplete {
+            // An ancestor would take it for gone, and hand out slots that it needs.
+            thread::report("the child of a fork cannot go on: it has no descriptors left");
+            std::process::abort();
+        }
         let adopt = move || -> Result<&'static Engine, crate::error::Error> {
             let signal = self.config.delivery == Delivery::Signal;
             let uffd = self.frames.backing.uffd();
             let no_uffd = |errno| crate::error::Error::NoUserfaultfd { errno };
-            self.family.open_tokens();
-            uffd.reopen(signal).map_err(no_uffd)?;
+            // In signal delivery the child has its parent's descriptors, under the same numbers.
+            let mut parents = Vec::new();
+            if signal {
+                parents.push(uffd.raw_fd());
+                parents.extend(self.devices.fds().into_iter().map(|(_, fd)| fd));
+            }
+            self.force_reader.reset_in_child(signal);
+            uffd.reopen(signal, uffd_device).map_err(no_uffd)?;
             self.settle_child_mappings().map_err(no_uffd)?;
             for error in self.devices.adopt_in_child(devices) {
                 thread::report(format_args!("in the child of a fork: {error}"));
             }
+            parents.into_iter().for_each(thread::close);
             Ok(self)
         };
         let started = match self.config.delivery {
@@ -312,6 +431,14 @@ impl Engine {
         }
         self.ops_gate.open_in_child();
         drop(Blocked::resume(prepared.signals));
+    }
+
+    /// In the child: gives up descriptors that it has from its parent. In thread delivery their numbers are those of the
+    /// parent's table, and may be other files in this one's.
+    fn forget_parents(&self, files: Vec<File>) {
+        if self.config.delivery == Delivery::Thread {
+            files.iter().for_each(|file| file.adopt(None));
+        }
     }
 
     /// The child's statistics go to a file of its own, beside the parent's.
@@ -336,16 +463,18 @@ impl Engine {
 
     fn reap_gone(&self) {
         let Some(mut state) = self.family.state.try_lock() else { return };
-        if state.children.is_empty() {
+        state.litter.clear();
+        if state.children.is_empty() || state.forking {
             return;
         }
-        let State { tokens, children, .. } = &mut *state;
-        let Some(tokens) = tokens else { return };
+        let children = &mut state.children;
         let before = children.len();
-        children.retain(|child| {
-            let gone = tokens.could_lock(byte(child.seq), Lock::Write).unwrap_or(false);
+        children.retain_mut(|child| {
+            child.token = None;
+            let gone = child.watch.as_ref().is_some_and(Watch::is_gone);
             if gone {
                 self.take_back(child.share);
+                child.parts.iter().for_each(|(device, part)| self.devices.give_back_part(*device, *part));
             }
             !gone
         });

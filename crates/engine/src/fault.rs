@@ -32,6 +32,8 @@ const ROOM_WAIT: Duration = Duration::from_secs(2);
 /// What a thread that serves faults works with; made with the pool.
 #[derive(Debug)]
 pub struct FaultContext {
+    /// The thread whose fault is served.
+    pub thread: i32,
     buffer: IoBuffer,
     packed: Box<[u8; PAGE_SIZE]>,
     /// Frames taken for the pages of the fault.
@@ -44,6 +46,7 @@ impl FaultContext {
     /// For folios of up to `pages` pages.
     pub fn new(pages: usize) -> Result<FaultContext, Errno> {
         Ok(FaultContext {
+            thread: 0,
             buffer: IoBuffer::new(pages)?,
             packed: Box::new([0; PAGE_SIZE]),
             frames: Vec::with_capacity(pages),
@@ -62,6 +65,15 @@ pub enum Served {
     Busy,
     /// It cannot be served; the program is to get SIGBUS.
     Failed,
+}
+
+/// What became of the wish for a page of budget.
+enum Room {
+    Taken,
+    /// There is none while a fork has stopped reclaim.
+    Later,
+    /// There is none for good.
+    Never,
 }
 
 impl Engine {
@@ -130,9 +142,12 @@ impl Engine {
         let wanted = self.streams.folio(page, self.config.folio_max);
         // 1. Frames: as many as there are without waiting, or one.
         context.frames.clear();
-        if self.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 && !self.make_room(context)
-        {
-            return Served::Failed;
+        if self.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 {
+            match self.make_room(context) {
+                Room::Taken => {}
+                Room::Later => return Served::Busy,
+                Room::Never => return Served::Failed,
+            }
         }
         self.kick_background();
         // 2. Lock the run: the page, and neighbours whose content lies likewise.
@@ -176,18 +191,24 @@ impl Engine {
         served
     }
 
-    /// Takes one frame, reclaiming for it if need be. False when there is no room for good.
-    fn make_room(&self, context: &mut FaultContext) -> bool {
+    /// Takes one frame, reclaiming for it if need be.
+    fn make_room(&self, context: &mut FaultContext) -> Room {
         self.free_spent(context);
         let mut deadline = None;
         let mut backoff = Backoff::default();
         loop {
             if self.frames.allocator.alloc_folio(1, Need::Fault, &mut context.frames) == 1 {
-                return true;
+                return Room::Taken;
             }
             let Some(_inside) = self.reclaim_gate.try_enter() else {
-                // Frozen for a fork: over the limit for a moment rather than stuck.
-                return self.frames.allocator.alloc_folio(1, Need::Over, &mut context.frames) == 1;
+                // Frozen for a fork, or for a moment because DMA was seen.
+                if !self.may_exceed(context.thread) {
+                    return Room::Later;
+                }
+                return match self.frames.allocator.alloc_folio(1, Need::Over, &mut context.frames) {
+                    1 => Room::Taken,
+                    _ => Room::Never,
+                };
             };
             self.stats.add(Counter::AllocStall, 1);
             let freed = match self.batches.try_take() {
@@ -209,7 +230,7 @@ impl Engine {
                     "out of room: nothing more can be reclaimed, compressed or written; the program gets SIGBUS. \
                      Give it a larger --memory, or a larger --swap",
                 );
-                return false;
+                return Room::Never;
             }
             backoff.wait();
         }

@@ -207,7 +207,7 @@ impl Pool {
 
     /// Whether a descriptor of the program's table is the engine's. In thread delivery none is.
     pub fn owns_fd(&self, fd: i32) -> bool {
-        self.engine.config.delivery == Delivery::Signal && self.engine.owns_fd(fd)
+        self.engine.config.delivery == Delivery::Signal && self.enter(|engine| engine.owns_fd(fd))
     }
 }
 

@@ -447,7 +447,10 @@ impl Snapshot {
     fn summarise(&mut self) {
         self.fault_ns_p50 = self.percentile(50);
         self.fault_ns_p99 = self.percentile(99);
-        self.fault_ns_total = self.histogram.iter().enumerate().map(|(i, n)| n.saturating_mul(bucket_top(i))).sum();
+        self.fault_ns_total = 0;
+        for (i, n) in self.histogram.iter().enumerate() {
+            self.fault_ns_total = self.fault_ns_total.saturating_add(n.saturating_mul(bucket_top(i)));
+        }
     }
 
     /// Reads one counter.
@@ -461,11 +464,11 @@ impl Snapshot {
     }
 
     fn percentile(&self, percent: u64) -> u64 {
-        let total: u64 = self.histogram.iter().sum();
-        let rank = (total * percent).div_ceil(100).max(1);
+        let total: u128 = self.histogram.iter().map(|n| u128::from(*n)).sum();
+        let rank = (total * u128::from(percent)).div_ceil(100).max(1);
         let mut seen = 0;
         for (i, n) in self.histogram.iter().enumerate() {
-            seen += n;
+            seen += u128::from(*n);
             if seen >= rank {
                 return bucket_top(i);
             }
@@ -476,14 +479,19 @@ impl Snapshot {
     /// Adds another process's statistics to these: counters and gauges add up, the histogram is merged.
     pub fn merge(&mut self, other: &Snapshot) {
         for (name, value) in &other.counters {
-            *self.counters.entry(name).or_default() += value;
+            let sum = self.counters.entry(name).or_default();
+            // The file is another process's: whatever is in it, the report is written.
+            *sum = sum.saturating_add(*value);
         }
         self.by_cpu.resize(self.by_cpu.len().max(other.by_cpu.len()), BTreeMap::new());
         for (cpu, others) in self.by_cpu.iter_mut().zip(&other.by_cpu) {
-            others.iter().for_each(|(name, value)| *cpu.entry(name).or_default() += value);
+            for (name, value) in others {
+                let sum = cpu.entry(name).or_default();
+                *sum = sum.saturating_add(*value);
+            }
         }
         self.histogram.resize(HISTOGRAM, 0);
-        self.histogram.iter_mut().zip(&other.histogram).for_each(|(to, from)| *to += from);
+        self.histogram.iter_mut().zip(&other.histogram).for_each(|(to, from)| *to = to.saturating_add(*from));
         self.summarise();
     }
 }
@@ -533,5 +541,11 @@ mod tests {
         assert!(snapshot.fault_ns_p50 >= 1000 && snapshot.fault_ns_p50 < 1125);
         assert!(snapshot.fault_ns_p99 >= 100_000 && snapshot.fault_ns_p99 < 112_500);
         assert!(Snapshot::from_bytes(&bytes[8..]).is_none());
+        // Whatever a file holds can be added up.
+        let mut bytes = vec![0xff; FILE_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        let mut total = Snapshot::from_bytes(&bytes).unwrap();
+        total.merge(&Snapshot::from_bytes(&bytes).unwrap());
+        assert_eq!(total.get(Counter::PgFault), u64::MAX);
     }
 }

@@ -222,7 +222,7 @@ impl File {
         }
     }
 
-    fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
+    pub(crate) fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
         // SAFETY: the number is not -1, and stays open as long as `self`: only the drop and `into_fd`, which take
         // the value itself, end it.
         self.raw_fd().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
@@ -271,6 +271,17 @@ impl File {
                 other => return other,
             }
         }
+    }
+
+    /// Gives the disk space of a range back; it reads as zeros. EOPNOTSUPP where the filesystem cannot.
+    pub fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(self.fd()?, flags, range.start, range.end - range.start)
+    }
+
+    /// A duplicate of the descriptor: the same open file.
+    pub fn duplicate(&self) -> Result<File, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(self.fd()?, 0).map(File::from_fd)
     }
 
     /// Makes the file `len` bytes long, with a hole where it grows.

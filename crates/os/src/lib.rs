@@ -6,7 +6,7 @@
 //!
 //! Bottom up: [`vm`] (mappings), [`uffd`] (userfaultfd), [`arena`] (the memory behind page frames),
 //! [`backing`] (the seam by which pages come and go), [`io`] and [`uring`] (direct I/O), [`codec`] (LZ4),
-//! [`thread`], [`signal`], [`stack`], [`tls`], [`fault_path`] (its rules), [`probe`]; [`region`] for users of the library.
+//! [`lock`] (held over forks), [`thread`], [`signal`], [`stack`], [`token`], [`tls`], [`fault_path`] (its rules), [`probe`]; [`region`] for users of the library.
 
 pub mod arena;
 pub mod backing;
@@ -14,6 +14,7 @@ pub mod codec;
 pub mod cpu;
 pub mod fault_path;
 pub mod io;
+pub mod lock;
 pub mod probe;
 pub mod region;
 pub mod signal;
@@ -21,6 +22,7 @@ pub mod stack;
 pub mod table;
 pub mod thread;
 pub mod tls;
+pub mod token;
 pub mod uffd;
 pub mod uring;
 pub mod vm;

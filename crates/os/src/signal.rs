@@ -5,6 +5,8 @@
 //! SIGBUS action, kept here while ours is installed.
 
 use crate::Errno;
+use crate::lock::RawLock;
+use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::OnceLock;
@@ -101,7 +103,39 @@ static WINDOW_TABLE: [Window; WINDOWS] =
     [const { Window { start: AtomicUsize::new(0), end: AtomicUsize::new(0), server: OnceLock::new() } }; WINDOWS];
 static INSTALLED: Mutex<bool> = Mutex::new(false);
 /// The program's own action for SIGBUS: handler, flags and mask, as the kernel's struct.
-static PROGRAM_ACTION: Mutex<KernelAction> = Mutex::new(KernelAction::DEFAULT);
+static PROGRAM_ACTION: Action = Action { lock: RawLock::new(), action: UnsafeCell::new(KernelAction::DEFAULT) };
+
+/// An action behind a lock that is taken with all signals blocked, and held over a fork.
+struct Action {
+    lock: RawLock,
+    action: UnsafeCell<KernelAction>,
+}
+
+// SAFETY: the cell is accessed under the lock only.
+unsafe impl Sync for Action {}
+
+impl Action {
+    /// Puts `new` in its place, if there is one, and returns the action before.
+    fn replace(&self, new: Option<KernelAction>) -> KernelAction {
+        self.lock.with(|| {
+            // SAFETY: the lock is held, and no reference leaves this closure.
+            let action = unsafe { &mut *self.action.get() };
+            let before = *action;
+            *action = new.unwrap_or(before);
+            before
+        })
+    }
+}
+
+/// Before a fork, all signals blocked: whoever is about the program's SIGBUS action gets done with it first.
+pub fn fork_prepare() {
+    PROGRAM_ACTION.lock.lock();
+}
+
+/// After a fork, in parent and child.
+pub fn fork_done() {
+    PROGRAM_ACTION.lock.unlock();
+}
 
 /// struct sigaction as the kernel has it (not as the C library has it).
 #[repr(C)]
@@ -156,27 +190,20 @@ pub fn release_window(range: Range<usize>) {
     }
 }
 
-/// Whether SIGBUS is ours, so that the program's wishes must go to [`program_sigaction`].
-pub fn owns_sigbus() -> bool {
-    *INSTALLED.lock().unwrap_or_else(|e| e.into_inner())
-}
-
 /// Sets the program's own action for SIGBUS and returns the one before.
 pub fn program_sigaction(new: Option<libc::sigaction>) -> libc::sigaction {
     let _blocked = Blocked::all();
-    let mut action = PROGRAM_ACTION.lock().unwrap_or_else(|e| e.into_inner());
-    let before = *action;
-    if let Some(new) = new {
+    let before = PROGRAM_ACTION.replace(new.map(|new| {
         let mut mask = [0u8; 8];
         // SAFETY: a sigset_t begins with the kernel's 8 bytes.
         unsafe { std::ptr::copy_nonoverlapping((&new.sa_mask as *const libc::sigset_t).cast(), mask.as_mut_ptr(), 8) };
-        *action = KernelAction {
+        KernelAction {
             handler: new.sa_sigaction,
             flags: new.sa_flags as u32 as u64,
             restorer: 0,
             mask: u64::from_ne_bytes(mask),
-        };
-    }
+        }
+    }));
     // SAFETY: zero is a valid sigaction; the mask's first 8 bytes are the kernel's.
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
@@ -237,7 +264,7 @@ fn is_write(context: *mut libc::c_void) -> bool {
 
 /// Does what the program asked for: its handler, or the default, which kills when the access is repeated.
 fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let action = *PROGRAM_ACTION.lock().unwrap_or_else(|e| e.into_inner());
+    let action = PROGRAM_ACTION.replace(None);
     match action.handler {
         libc::SIG_DFL | libc::SIG_IGN => {
             // A fault cannot be ignored: with the default action installed the repeated access ends the process,

@@ -31,6 +31,11 @@ impl EngineStacks {
         Ok(EngineStacks { base, free: AtomicU64::new(u64::MAX) })
     }
 
+    /// In the child of a fork, whose only thread is on none of the stacks: frees those that threads of its parent had.
+    pub fn reset_in_child(&self) {
+        self.free.store(u64::MAX, Ordering::Release);
+    }
+
     /// Runs `call` on one of the stacks and returns what it returns. All signals are blocked by the caller.
     pub fn run<F: FnOnce() -> R, R>(&self, call: F) -> R {
         let index = loop {

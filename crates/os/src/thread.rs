@@ -1,9 +1,14 @@
 //! Engine threads: all signals blocked, marked as the engine's, with a descriptor table of their own on request.
 
+use crate::io::File;
 use crate::signal::Blocked;
 use crate::{Errno, tls};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::RawFd;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use rustix::thread::UnshareFlags;
 use std::fmt::{Display, Write};
+use std::time::Duration;
 
 /// Bytes of an engine thread's stack: deep enough for debug builds; touched lazily.
 const STACK_BYTES: usize = 256 << 10;
@@ -88,6 +93,26 @@ fn close_range(first: u32, last: u32) {
     }
 }
 
+/// A duplicate of descriptor `fd` of thread `tid` of this process, whose table may be another than the caller's: the same
+/// open file, whatever its permissions, also where there is no /proc.
+///
+/// # Errors
+/// EINVAL for a thread that is not the process's first one before Linux 6.9, EPERM in some sandboxes.
+pub fn duplicate(tid: i32, fd: RawFd) -> Result<File, Errno> {
+    // O_EXCL of pidfd_open(2): a thread rather than a process.
+    const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+    let pid = Pid::from_raw(tid).ok_or(Errno::SRCH)?;
+    let flags = if pid == rustix::process::getpid() { PidfdFlags::empty() } else { THREAD };
+    let thread = File::from_fd(rustix::process::pidfd_open(pid, flags)?);
+    Ok(File::from_fd(rustix::process::pidfd_getfd(thread.fd()?, fd, PidfdGetfdFlags::empty())?))
+}
+
+/// Sleeps without a libc symbol that a program could have replaced, and without a cancellation point.
+pub fn sleep(time: Duration) {
+    let spec = rustix::thread::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos() as i64 };
+    let _ = rustix::thread::nanosleep(&spec);
+}
+
 /// Id of the calling thread.
 pub fn id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
@@ -95,6 +120,9 @@ pub fn id() -> i32 {
 
 /// Longest line of [`report`], in bytes: a sentence with a path in it. Longer ones are cut off.
 const REPORT_BYTES: usize = 1024;
+
+/// Longest wait of an engine thread for room in the pipe that it reports to.
+const REPORT_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Text that is put together without the heap.
 struct Text {
@@ -127,10 +155,19 @@ pub fn report(line: impl Display) {
         let _ = rustix::io::write(unsafe { rustix::fd::BorrowedFd::borrow_raw(2) }, text.as_bytes());
         return;
     }
-    // The table of /proc/self is the thread group leader's, which is the program's.
+    // The program's table is the thread group leader's, which /proc/self shows too. Not opened anew if it can be helped: a
+    // file would have a position of its own then, and a socket cannot be.
+    let leader = rustix::process::getpid().as_raw_nonzero().get();
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    if let Ok(file) = rustix::fs::open("/proc/self/fd/2", flags, Mode::empty()) {
-        let _ = rustix::io::write(&file, text.as_bytes());
+    let opened = || rustix::fs::open("/proc/self/fd/2", flags, Mode::empty()).map(File::from_fd);
+    if let Ok(file) = duplicate(leader, 2).or_else(|_| opened())
+        && let Ok(fd) = file.fd()
+    {
+        // A pipe that nobody reads must not stop an engine thread.
+        let mut writable = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+        if rustix::event::poll(&mut writable, Some(&REPORT_WAIT)).is_ok_and(|ready| ready > 0) {
+            let _ = rustix::io::write(fd, text.as_bytes());
+        }
     }
 }
 
@@ -138,4 +175,36 @@ pub fn report(line: impl Display) {
 pub fn close(fd: i32) {
     // SAFETY: the caller owns the number.
     unsafe { rustix::io::close(fd) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread gets at a descriptor in another thread's table that has no name.
+    #[test]
+    fn descriptors_of_other_tables() {
+        let (send, receive) = std::sync::mpsc::channel();
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        spawn(c"other", move || {
+            private_descriptors(&[]).unwrap();
+            let (read, write) = rustix::pipe::pipe().unwrap();
+            send.send((id(), std::os::fd::AsRawFd::as_raw_fd(&write))).unwrap();
+            let _ = wait.recv();
+            let mut byte = [0];
+            assert_eq!(rustix::io::read(&read, &mut byte), Ok(1));
+            send.send((byte[0].into(), 0)).unwrap();
+        })
+        .unwrap();
+        let (tid, fd) = receive.recv().unwrap();
+        let copy = match duplicate(tid, fd) {
+            Ok(copy) => copy,
+            // Before Linux 6.9, and in sandboxes.
+            Err(errno) => return assert!(matches!(errno, Errno::INVAL | Errno::PERM | Errno::NOSYS), "{errno}"),
+        };
+        assert_eq!(rustix::io::write(copy.fd().unwrap(), b"x"), Ok(1));
+        done.send(()).unwrap();
+        assert_eq!(receive.recv().unwrap().0, i32::from(b'x'));
+        assert_eq!(duplicate(id(), 1_000_000).unwrap_err(), Errno::BADF);
+    }
 }

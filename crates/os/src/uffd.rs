@@ -3,6 +3,7 @@
 //! [`Uffd`] is one open descriptor bound to this process's address space. Each method is one ioctl. The layouts
 //! and numbers are those of the kernel's stable user interface (`linux/userfaultfd.h`).
 
+use crate::io::File;
 use crate::{Errno, PAGE_SIZE};
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ops::Range;
@@ -183,11 +184,23 @@ pub struct FaultEvent {
 pub struct Uffd {
     fd: AtomicI32,
     features: Features,
+    /// /dev/userfaultfd: who has it open may make more of them, whatever rights the process has given up since.
+    device: Option<File>,
 }
 
 /// Opens a descriptor in the most capable way that is allowed; `user_mode_only` settles for user-mode faults
 /// where nothing more is to be had.
 pub fn open_descriptor(user_mode_only: bool) -> Result<(OwnedFd, OpenedBy), Errno> {
+    descriptor(user_mode_only, None)
+}
+
+fn open_device() -> Result<File, Errno> {
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open("/dev/userfaultfd", flags, rustix::fs::Mode::empty()).map(File::from_fd)
+}
+
+/// [`open_descriptor`], where `device` may be open already.
+fn descriptor(user_mode_only: bool, device: Option<&File>) -> Result<(OwnedFd, OpenedBy), Errno> {
     let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
     let by_call = |extra: usize| {
         // SAFETY: the call takes flags only and returns a new descriptor that nothing else owns.
@@ -200,14 +213,11 @@ pub fn open_descriptor(user_mode_only: bool) -> Result<(OwnedFd, OpenedBy), Errn
         Ok(fd) => return Ok((fd, OpenedBy::SystemCall)),
         Err(errno) => errno,
     };
-    if let Ok(device) = rustix::fs::open(
-        "/dev/userfaultfd",
-        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    ) {
+    let opened = if device.is_none() { open_device().ok() } else { None };
+    if let Some(Ok(device)) = device.or(opened.as_ref()).map(File::raw_fd) {
         // SAFETY: the ioctl takes flags by value and returns a new descriptor that nothing else owns.
         unsafe {
-            if let Ok(fd) = check(raw_syscall!(Sysno::ioctl, device.as_raw_fd(), USERFAULTFD_IOC_NEW, flags)) {
+            if let Ok(fd) = check(raw_syscall!(Sysno::ioctl, device, USERFAULTFD_IOC_NEW, flags)) {
                 return Ok((OwnedFd::from_raw_fd(fd as i32), OpenedBy::Device));
             }
         }
@@ -230,13 +240,23 @@ impl Uffd {
         let (fd, by) = open_descriptor(user_mode_only)?;
         handshake(&fd, features)?;
         let fd = std::os::fd::IntoRawFd::into_raw_fd(fd);
-        Ok((Uffd { fd: AtomicI32::new(fd), features }, by))
+        // User-mode faults need no right.
+        let device = if user_mode_only { None } else { open_device().ok() };
+        Ok((Uffd { fd: AtomicI32::new(fd), features, device }, by))
+    }
+
+    /// Number of a descriptor of /dev/userfaultfd, for [`Uffd::reopen`] in a child of a fork.
+    pub fn device_fd(&self) -> Option<i32> {
+        self.device.as_ref()?.raw_fd().ok()
     }
 
     /// Replaces the descriptor by a new one with the same features, bound to the address space of the calling
-    /// process: after a fork. The old number is forgotten, not closed.
-    pub fn reopen(&self, user_mode_only: bool) -> Result<(), Errno> {
-        let (fd, _) = open_descriptor(user_mode_only)?;
+    /// process: after a fork. `device` is the parent's of /dev/userfaultfd. The old numbers are forgotten, not closed.
+    pub fn reopen(&self, user_mode_only: bool, device: Option<File>) -> Result<(), Errno> {
+        let (fd, _) = descriptor(user_mode_only, device.as_ref())?;
+        if let Some(own) = &self.device {
+            own.adopt(device.and_then(File::into_fd));
+        }
         handshake(&fd, self.features)?;
         self.fd.store(std::os::fd::IntoRawFd::into_raw_fd(fd), Ordering::Release);
         Ok(())

@@ -5,9 +5,10 @@
 //! and [`SharedCells`] for the two typed views that hand out references).
 
 use crate::{Errno, PAGE_SIZE};
+use rustix::fd::{BorrowedFd, IntoRawFd};
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire};
 use syscalls::{Sysno, raw_syscall};
 
 /// madvise(2) values, as the kernel numbers them.
@@ -229,6 +230,15 @@ impl SharedCells {
         Ok(SharedCells { cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) } })
     }
 
+    /// A table of `len` cells that children of a fork share with their parent.
+    pub fn inherited(len: usize) -> Result<SharedCells, Errno> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len * 8, access, MapFlags::SHARED)? } as usize;
+        // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
+        Ok(SharedCells { cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) } })
+    }
+
     /// A table of `len` cells shared with whoever maps the same file; the file must be at least that long.
     pub fn shared(file: std::os::fd::BorrowedFd<'_>, len: usize) -> Result<SharedCells, Errno> {
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
@@ -328,24 +338,51 @@ pub fn remap_pages(old: Range<usize>, new: usize) -> Result<(), Errno> {
 
 /// Reads this process's memory past its protection, through /proc/self/mem: for pages under PROT_NONE.
 #[derive(Debug)]
-pub struct ForceReader(std::sync::OnceLock<Option<rustix::fd::OwnedFd>>);
+pub struct ForceReader(AtomicI32);
 
 impl ForceReader {
+    /// No descriptor yet.
+    const NONE: i32 = -1;
+
     /// Opens nothing yet.
     pub const fn new() -> ForceReader {
-        ForceReader(std::sync::OnceLock::new())
+        ForceReader(AtomicI32::new(ForceReader::NONE))
     }
 
     /// Copies one page, or says why not. Opened at first use by the thread whose descriptor table is to hold it.
     pub fn copy_page(&self, address: usize, out: &mut [u8; PAGE_SIZE]) -> Result<(), Errno> {
-        let open = || {
-            use rustix::fs::{Mode, OFlags};
-            rustix::fs::open("/proc/self/mem", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+        let fd = match self.0.load(Acquire) {
+            ForceReader::NONE => self.open()?,
+            fd => fd,
         };
-        let file = self.0.get_or_init(open).as_ref().ok_or(Errno::ACCESS)?;
+        // SAFETY: the descriptor is open for as long as the process has this address space.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
         match rustix::io::pread(file, &mut out[..], address as u64)? {
             PAGE_SIZE => Ok(()),
             _ => Err(Errno::FAULT),
+        }
+    }
+
+    fn open(&self) -> Result<i32, Errno> {
+        use rustix::fs::{Mode, OFlags};
+        let opened = rustix::fs::open("/proc/self/mem", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?.into_raw_fd();
+        // Of two threads that open it the first is right.
+        let raced = self.0.compare_exchange(ForceReader::NONE, opened, AcqRel, Acquire);
+        Ok(raced.map_or_else(
+            |fd| {
+                crate::thread::close(opened);
+                fd
+            },
+            |_| opened,
+        ))
+    }
+
+    /// In the child of a fork: such a file shows the memory of the process that opened it. Closes the parent's if `close`;
+    /// else its number is that of a table that the child does not have.
+    pub fn reset_in_child(&self, close: bool) {
+        let parents = self.0.swap(ForceReader::NONE, AcqRel);
+        if close && parents != ForceReader::NONE {
+            crate::thread::close(parents);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! handlers, and are interposed. vfork and posix_spawn share the parent's memory and need nothing.
 //!
 //! Prepare, in this order ([`prepare`]):
-//! 1. [`FORKING`]: one fork at a time.
+//! 1. [`FORKING`]: one fork at a time. The thread cannot be cancelled until the end.
 //! 2. The list of streams ([`crate::stdio`]), which glibc's fork will want.
 //! 3. The gate: nobody is inside the allocator ([`crate::gate`]). Faults are still served, so whoever is inside gets
 //!    out.
@@ -20,15 +20,18 @@
 //! Known limit: a thread that waits for a page while it holds glibc's name-service lock, exactly between 6 and the
 //! fork, would stop the fork; step 5 makes that state present, so it takes a fault on something else under that lock.
 
-use crate::lock::RawLock;
 use crate::route::split;
-use crate::sys::real;
+use crate::sys::{Uncancelled, real};
 use crate::{gate, heap, last, pool, signals, stdio};
+use overspill_os::lock::RawLock;
 use overspill_os::{PAGE_SIZE, vm};
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Held from the beginning of a fork to its end.
 static FORKING: RawLock = RawLock::new();
+/// Whether the thread that forks could be cancelled before.
+static CANCELLATION: AtomicI32 = AtomicI32::new(0);
 
 /// How a process is about to be copied.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,7 +59,9 @@ pub fn register() {
 
 /// `child_stack`: the top of the stack that the child will run on, or 0 for a copy of this one.
 fn prepare(kind: Kind, child_stack: usize) {
+    let uncancelled = Uncancelled::begin().suspend();
     FORKING.lock();
+    CANCELLATION.store(uncancelled, Ordering::Relaxed);
     if kind == Kind::Full {
         stdio::lock_list();
     }
@@ -83,7 +88,7 @@ fn done_in_parent(kind: Kind) {
     if kind == Kind::Full {
         stdio::unlock_list();
     }
-    FORKING.unlock();
+    end();
 }
 
 fn done_in_child(kind: Kind) {
@@ -94,7 +99,14 @@ fn done_in_child(kind: Kind) {
     if kind == Kind::Full {
         stdio::reset_list();
     }
+    end();
+}
+
+/// Lets the next fork in, and cancellations of this thread.
+fn end() {
+    let uncancelled = CANCELLATION.load(Ordering::Relaxed);
     FORKING.unlock();
+    drop(Uncancelled::resume(uncancelled));
 }
 
 /// Makes present the part of a stack in managed memory that the child uses before its engine is up: some frames

@@ -14,7 +14,7 @@
 //! Lock: [`REGISTRY`]; inside it the internal heap's. Held over fork while the gate is closed.
 
 use crate::heap;
-use crate::lock::RawLock;
+use overspill_os::lock::RawLock;
 use overspill_os::tls;
 use rustix::thread::futex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering, compiler_fence, fence};
@@ -261,7 +261,7 @@ pub fn close() {
         if rounds < 100 {
             rustix::thread::sched_yield();
         } else {
-            std::thread::sleep(Duration::from_micros(50));
+            overspill_os::thread::sleep(Duration::from_micros(50));
         }
     }
 }

@@ -9,8 +9,8 @@
 //!
 //! Lock: [`LOCK`], a leaf; held over fork by [`crate::fork`].
 
-use crate::lock::RawLock;
 use dlmalloc::{Allocator, Dlmalloc};
+use overspill_os::lock::RawLock;
 use overspill_os::{PAGE_SIZE, vm};
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;

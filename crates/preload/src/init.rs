@@ -47,6 +47,10 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
         Err(error) => fail(&error),
     }
     alloc::start();
+    // The locks of Rust's runtime wait by this function. It is looked up now, because the look-up takes the loader's lock,
+    // which a thread that loads a library may hold while it waits for a page.
+    // SAFETY: the call takes nothing.
+    unsafe { libc::syscall(libc::SYS_gettid) };
 }
 
 /// A bug of ours: says where, and ends the process. The runtime's own report would read the environment, which may be

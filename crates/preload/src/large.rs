@@ -8,9 +8,9 @@
 //!
 //! Lock: [`TABLE`], a leaf; taken inside the gate only, so that fork never finds it held.
 
-use crate::lock::RawLock;
 use crate::map;
 use overspill_os::PAGE_SIZE;
+use overspill_os::lock::RawLock;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -7,7 +7,7 @@
 //! A thread ends when its thread-specific data are destroyed. The destructor asks for another round until the last
 //! that there is, so that other destructors, which may run code of the program, come first.
 
-use crate::pool;
+use crate::{pool, sys};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
@@ -61,12 +61,16 @@ unsafe extern "C" fn ended(round: *mut c_void) {
     let round = round as usize;
     if round < ROUNDS {
         mark(round + 1);
-    } else if THREADS.fetch_sub(1, Ordering::AcqRel) == 1 && pool::exists() && nobody_else() {
+    } else if THREADS.fetch_sub(1, Ordering::AcqRel) == 1 && pool::exists() {
         unsafe extern "C" {
             fn exit(status: c_int) -> !;
         }
-        // SAFETY: what the C library does for the last thread.
-        unsafe { exit(0) }
+        // What follows are cancellation points, and Rust's functions cannot be unwound.
+        let _whole = sys::Uncancelled::begin();
+        if nobody_else() {
+            // SAFETY: what the C library does for the last thread.
+            unsafe { exit(0) }
+        }
     }
 }
 

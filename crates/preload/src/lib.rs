@@ -6,7 +6,7 @@
 //!
 //! From the bottom up:
 //!
-//! - [`sys`], [`lock`], [`route`]: system calls and the C library's own functions, a lock, ranges.
+//! - [`sys`], [`route`]: system calls and the C library's own functions, ranges.
 //! - [`heap`]: the internal heap, never managed.
 //! - [`pool`]: the one pool of the process.
 //! - [`map`], [`map_symbols`], [`syscall`]: mappings.
@@ -38,7 +38,6 @@ mod init;
 mod io;
 mod large;
 mod last;
-mod lock;
 mod map;
 mod map_symbols;
 mod pool;

@@ -1,8 +1,9 @@
 //! The one pool of the process, and the only module that names the engine's types.
 //!
 //! Each wrapper runs the engine inside an [`tls::Internal`] section: what the engine allocates or maps on the
-//! program's thread then never becomes managed memory. No locks of its own.
+//! program's thread then never becomes managed memory, and errno stays as it was. No locks of its own.
 
+use crate::sys::keeping_errno;
 use overspill::config::Config;
 use overspill::{MapFlags, Pool};
 use overspill_os::vm::Prot;
@@ -57,7 +58,7 @@ pub fn exists() -> bool {
 fn with<R>(call: impl FnOnce(&'static Pool) -> R) -> Option<R> {
     let pool = POOL.get()?;
     let _internal = tls::Internal::enter();
-    Some(call(pool))
+    Some(keeping_errno(|| call(pool)))
 }
 
 /// [`with`] where the caller has seen an address inside the window.

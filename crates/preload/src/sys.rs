@@ -48,6 +48,57 @@ pub fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
+/// While this lives the calling thread is not cancelled: a cancellation unwinds the stack, which Rust's functions do not
+/// allow, and may come from any function of the C library that waits or closes.
+pub struct Uncancelled {
+    before: i32,
+}
+
+impl Uncancelled {
+    /// Puts cancellation off.
+    pub fn begin() -> Uncancelled {
+        let mut before = 0;
+        // SAFETY: the old state is written during the call.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &mut before) };
+        Uncancelled { before }
+    }
+
+    /// Leaves it off, for [`Uncancelled::resume`] to end.
+    pub fn suspend(self) -> i32 {
+        let before = self.before;
+        std::mem::forget(self);
+        before
+    }
+
+    /// Takes up what [`Uncancelled::suspend`] left.
+    pub fn resume(before: i32) -> Uncancelled {
+        Uncancelled { before }
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: a state that the thread had; nothing asks for the old one.
+        unsafe { pthread_setcancelstate(self.before, std::ptr::null_mut()) };
+    }
+}
+
+/// PTHREAD_CANCEL_DISABLE.
+const CANCEL_DISABLE: i32 = 1;
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
+}
+
+/// Runs `call` and leaves errno as it was. The engine's locks and Rust's runtime wait by the C library's `syscall`, which
+/// sets errno where a lock is contended; a program does not expect that of a call that succeeds.
+pub fn keeping_errno<R>(call: impl FnOnce() -> R) -> R {
+    let before = errno();
+    let result = call();
+    restore_errno(before);
+    result
+}
+
 /// mmap(2).
 ///
 /// # Safety

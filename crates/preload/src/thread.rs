@@ -39,37 +39,36 @@ pub unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     let create = real!(c"pthread_create" as Create);
-    let engine = !tls::is_program();
+    if !tls::is_program() {
+        // A thread of the engine's, which marks itself before anything else.
+        // SAFETY: the caller's promise.
+        return unsafe { create(thread, attributes, start, argument) };
+    }
     let _internal = tls::Internal::enter();
     let place = heap::alloc(size_of::<Started>(), align_of::<Started>()).cast::<Started>();
     if place.is_null() {
         return libc::EAGAIN;
     }
-    if !engine {
-        last::born();
-    }
+    last::born();
     // SAFETY: 1. the block has the size and alignment; 2. the caller's promise; 3. without a thread nobody has it.
     unsafe {
-        place.write(Started { start, argument, engine });
+        place.write(Started { start, argument });
         let result = create(thread, attributes, overspill_thread_run, place.cast());
         if result != 0 {
             heap::free(place.cast());
-            if !engine {
-                last::not_born();
-            }
+            last::not_born();
         }
         result
     }
 }
 
-/// What a new thread runs, and whether it is the engine's.
+/// What a new thread of the program runs.
 struct Started {
     start: Start,
     argument: *mut c_void,
-    engine: bool,
 }
 
-// The first function of every thread: it asks what to run and jumps there, so that no frame of ours is on the stack when
+// The first function of every thread of the program: it asks what to run and jumps there, so that no frame of ours is on the stack when
 // pthread_exit or a cancellation unwinds it, which Rust's functions do not allow.
 global_asm!(
     ".pushsection .text.overspill_thread_run,\"ax\",@progbits",
@@ -101,20 +100,15 @@ struct Next {
     argument: *mut c_void,
 }
 
-/// An engine thread is the engine's from here on: what the C library and Rust's runtime allocate before it gets to the
-/// engine's code is no program's request.
+/// Takes note of a new thread, and says what it runs.
 extern "C" fn begin(started: *mut c_void) -> Next {
     // SAFETY: written by `pthread_create` for this thread, which frees it.
-    let Started { start, argument, engine } = unsafe {
+    let Started { start, argument } = unsafe {
         let copy = started.cast::<Started>().read();
         heap::free(started.cast());
         copy
     };
-    if engine {
-        tls::mark_engine_thread();
-    } else {
-        last::begin();
-    }
+    last::begin();
     Next { start, argument }
 }
 

@@ -5,7 +5,8 @@
 use super::block_io::BlockIo;
 use super::error::{ReadError, SwapError};
 use super::open::{self, Opened};
-use super::{QUEUE_DEPTH, RunWrite};
+use super::parts::{PART, PartIo, Parts};
+use super::{InheritedDevice, QUEUE_DEPTH, RunWrite};
 use crate::base::PAGE_SIZE;
 use crate::config::SwapSpec;
 use crate::lockdep::Rank;
@@ -13,9 +14,8 @@ use crate::slot::SlotMap;
 use crate::stats::{Counter, Stats};
 use crate::sync::{RankedMutex, lock};
 use overspill_os::Errno;
-use overspill_os::io::{File, IoBuffer, Lock};
+use overspill_os::io::{self, File, IoBuffer, Lock};
 use overspill_os::uring::Op;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -50,17 +50,32 @@ impl Slots {
     }
 }
 
+/// What a device is made from.
+struct New {
+    path: Arc<Path>,
+    pages: u64,
+    reserved_pages: u64,
+    shared: bool,
+    sparse: bool,
+    parts: Option<Parts>,
+}
+
 /// A swap device that is open.
 #[derive(Debug)]
 pub struct Area {
     path: Arc<Path>,
+    pages: u64,
     io: Box<dyn BlockIo>,
     shared: bool,
+    /// Of a file that nobody else can open: what children may have of it.
+    parts: Option<Parts>,
     /// Cleared where the filesystem cannot set disk space aside: then a full disk shows in writes.
     preallocates: AtomicBool,
     slots: RankedMutex<Slots>,
     /// Whether it was inherited in a fork: read and freed, never written.
     inherited: AtomicBool,
+    /// Cleared where the open file, and so its leases, are shared with the parent.
+    own_locks: AtomicBool,
     /// Copies for those who read without the lock.
     used_pages: AtomicU64,
     capacity_pages: AtomicU64,
@@ -74,23 +89,60 @@ impl Area {
         stats: &Stats,
     ) -> Result<Area, SwapError> {
         let Opened { file, pages, reserved_pages, shared, sparse } = open::open(spec)?;
+        // Without the table children get no parts.
+        let parts = if shared { None } else { Parts::new().ok() };
+        let new = New { path: spec.path.as_path().into(), pages, reserved_pages, shared, sparse, parts };
+        Area::new(new, make_io(file), stats)
+    }
+
+    /// In a child of a fork: the part that was taken for it of the file of this device, its parent's, opened by `make_io`.
+    pub fn open_part(
+        &self,
+        part: usize,
+        make_io: impl FnOnce(File) -> Box<dyn BlockIo>,
+        stats: &Stats,
+    ) -> Result<Area, SwapError> {
+        let failed = |errno| SwapError::new(&self.path, "taking a part of the parent's file", errno);
+        let parts = self.parts.ok_or(failed(Errno::OPNOTSUPP))?.of_child(part);
+        let range = parts.own_bytes();
+        // Writing beyond the limit would kill the process.
+        if io::file_size_limit_bytes().is_some_and(|limit| limit < range.end) {
+            return Err(failed(Errno::FBIG));
+        }
+        let io = PartIo { io: make_io(self.file().duplicate().map_err(failed)?), start: range.start };
+        let pages = self.pages.min(PART.pages());
+        let sparse = self.preallocates.load(Relaxed);
+        let new = New { path: self.path.clone(), pages, reserved_pages: 0, shared: false, sparse, parts: Some(parts) };
+        Area::new(new, Box::new(io), stats)
+    }
+
+    fn new(new: New, io: Box<dyn BlockIo>, stats: &Stats) -> Result<Area, SwapError> {
+        let New { path, pages, reserved_pages, shared, sparse, parts } = new;
         let map = SlotMap::new(pages, reserved_pages)
-            .map_err(|errno| SwapError::new(&spec.path, "getting memory for its slots", errno))?;
+            .map_err(|errno| SwapError::new(&path, "getting memory for its slots", errno))?;
         let area = Area {
-            path: spec.path.as_path().into(),
-            io: make_io(file),
+            path,
+            pages,
+            io,
             shared,
+            parts,
             preallocates: AtomicBool::new(sparse),
             slots: RankedMutex::new(
                 Rank::SlotMap,
                 Slots { map, no_growth_until: None, no_writes_until: None, lease_retry: None },
             ),
             inherited: AtomicBool::new(false),
+            own_locks: AtomicBool::new(true),
             used_pages: AtomicU64::new(0),
             capacity_pages: AtomicU64::new(0),
         };
         area.publish(&lock(&area.slots), stats);
         Ok(area)
+    }
+
+    /// Whether it is what was named so.
+    pub fn is_at(&self, path: &Path) -> bool {
+        &*self.path == path
     }
 
     /// The open file.
@@ -199,6 +251,7 @@ impl Area {
         let slots = &mut *lock(&self.slots);
         slots.map.free(offset, len);
         if self.shared
+            && self.own_locks.load(Relaxed)
             && let Some(extent) = slots.map.release_idle(offset)
         {
             // If it fails we hold a lease that we do not use, and take it up again if we need it.
@@ -279,6 +332,21 @@ impl Area {
         !self.shared || slots.map.extents_in_use().all(held)
     }
 
+    /// Before a fork: takes a part of the file for the child, if it has parts and this process writes to it.
+    pub fn take_part(&self) -> Option<usize> {
+        self.parts.filter(|_| !self.inherited.load(Relaxed))?.take()
+    }
+
+    /// Gives back a part that was taken for a child, which is gone.
+    pub fn give_back_part(&self, part: usize) {
+        if let Some(parts) = self.parts {
+            // Where holes cannot be made the disk space stays with the part.
+            parts.give_back(part, &mut |range| {
+                let _ = self.file().punch(range);
+            });
+        }
+    }
+
     /// Seals the slots in use for the child of fork number `seq`.
     pub fn seal(&self, seq: u64, stats: &Stats) {
         let slots = &mut *lock(&self.slots);
@@ -293,11 +361,13 @@ impl Area {
         self.publish(slots, stats);
     }
 
-    /// In a child of a fork: goes on with `fd`, to read and free what was inherited and nothing else.
-    pub fn adopt(&self, fd: Option<OwnedFd>, stats: &Stats) -> Result<(), SwapError> {
-        // Without the leases another process may already have overwritten the pages: rather an error than its data.
-        let file = fd.map(File::from_fd).filter(|file| self.hold_leases(file));
-        self.file().adopt(file.and_then(File::into_fd));
+    /// In a child of a fork: goes on with `device`, to read and free what was inherited and nothing else.
+    pub fn adopt(&self, device: Option<InheritedDevice>, stats: &Stats) -> Result<(), SwapError> {
+        // Without the leases another process may already have overwritten the pages: rather an error than its data. A
+        // duplicate has those of the parent, for as long as it is open.
+        let device = device.filter(|device| !device.own_locks || self.hold_leases(&device.file));
+        self.own_locks.store(device.as_ref().is_some_and(|device| device.own_locks), Relaxed);
+        self.file().adopt(device.and_then(|device| device.file.into_fd()));
         self.inherited.store(true, Relaxed);
         let slots = &mut *lock(&self.slots);
         slots.map.close();
@@ -313,16 +383,23 @@ impl Area {
     pub fn copied_by_fork(&self, io: Box<dyn BlockIo>) -> Area {
         let Slots { map, no_growth_until, no_writes_until, lease_retry } = &*lock(&self.slots);
         let (no_growth_until, no_writes_until, lease_retry) = (*no_growth_until, *no_writes_until, *lease_retry);
+        let io = match self.parts.map_or(0, |parts| parts.own_bytes().start) {
+            0 => io,
+            start => Box::new(PartIo { io, start }),
+        };
         Area {
             path: self.path.clone(),
+            pages: self.pages,
             io,
             shared: self.shared,
+            parts: self.parts,
             preallocates: AtomicBool::new(self.preallocates.load(Relaxed)),
             slots: RankedMutex::new(
                 Rank::SlotMap,
                 Slots { map: map.copy(), no_growth_until, no_writes_until, lease_retry },
             ),
             inherited: AtomicBool::new(self.inherited.load(Relaxed)),
+            own_locks: AtomicBool::new(self.own_locks.load(Relaxed)),
             used_pages: AtomicU64::new(self.used_pages()),
             capacity_pages: AtomicU64::new(self.capacity_pages()),
         }

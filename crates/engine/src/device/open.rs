@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Largest file made in a directory that was named without a size: 256 GiB, for which the slot table reserves 19 MiB
 /// of address space.
-const DIRECTORY_MAX: Bytes = Bytes(256 << 30);
+pub const DIRECTORY_MAX: Bytes = Bytes(256 << 30);
 /// Share of a filesystem's free space that is used at most, in percent: the rest is for everybody else.
 const FREE_PERCENT: u64 = 95;
 /// Smallest device: 1 MiB, one operation of the largest size.

@@ -259,6 +259,48 @@ impl SwapDevices {
     }
 }
 
+/// A child and a grandchild that can open nothing by its name: they read what they inherited, and write to parts of the
+/// file that the first of them made, until they are gone.
+#[test]
+fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
+    let dir = Dir::new("parts");
+    let mut family = vec![open(&dir.0, None)];
+    let mut runs = vec![family[0].alloc_run(100).unwrap()];
+    write(&family[0], runs[0], 0).unwrap();
+    std::fs::remove_dir(&dir.0).unwrap();
+    for generation in 1..4 {
+        let parent = family.last().unwrap();
+        let child = parent.copied_by_fork();
+        let inherit = |(index, fd)| {
+            let file = overspill_os::thread::duplicate(std::process::id() as i32, fd).unwrap();
+            InheritedDevice { index, file, own_locks: false, part: parent.take_part(index) }
+        };
+        assert_eq!(child.adopt_in_child(parent.prepare_fork().into_iter().map(inherit).collect()), []);
+        parent.seal_for_child(1);
+        let run = child.alloc_run(100).unwrap();
+        write(&child, run, generation).unwrap();
+        runs.push(run);
+        family.push(child);
+        // Everybody goes on writing; nobody gets at what another has.
+        family.iter().zip(0..).for_each(|(devices, i)| {
+            let run = devices.alloc_run(RUN_MAX).unwrap();
+            write(devices, run, 100 + i).unwrap();
+            assert!(reads_back(devices, run, 100 + i));
+        });
+        let youngest = family.last().unwrap();
+        assert!(runs.iter().zip(0..).all(|(run, generation)| reads_back(youngest, *run, generation)));
+        assert!(family.iter().zip(&runs).zip(0..).all(|((devices, run), i)| reads_back(devices, *run, i)));
+    }
+    // The child of the first is gone, and all of its descendants: their disk space is free.
+    let blocks = || family[0].area(0).unwrap().file().len_and_allocated_bytes().unwrap().1;
+    let before = blocks();
+    family[0].give_back_part(0, 1);
+    assert!(before - blocks() >= 3 * 100 * PAGE_SIZE as u64, "{before} {}", blocks());
+    assert!(!reads_back(&family[1], runs[1], 1) && !reads_back(&family[3], runs[3], 3));
+    assert!(reads_back(&family[0], runs[0], 0));
+    assert_eq!(family[0].take_part(0), Some(1));
+}
+
 /// The steps of a fork, without one; leases are shared with the child only if `leases`.
 fn fork(parent: &SwapDevices, leases: bool) -> (SwapDevices, Vec<SwapError>) {
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
@@ -266,11 +308,11 @@ fn fork(parent: &SwapDevices, leases: bool) -> (SwapDevices, Vec<SwapError>) {
     let reopen = |(device, fd)| {
         let file = File::reopen(tid, fd).unwrap();
         assert_eq!(parent.lock_for_child(device, &file), leases);
-        (device, file.into_fd().unwrap())
+        InheritedDevice { index: device, file, own_locks: true, part: None }
     };
-    let fds: Vec<(usize, OwnedFd)> = fds.into_iter().map(reopen).collect();
+    let inherited = fds.into_iter().map(reopen).collect();
     let child = parent.copied_by_fork();
-    let errors = child.adopt_in_child(fds);
+    let errors = child.adopt_in_child(inherited);
     assert_eq!(child.stats.get(Counter::DevicePages), child.used_pages());
     assert_eq!(child.stats.get(Counter::DeviceCapacityBytes), child.capacity_pages() * PAGE_SIZE as u64);
     (child, errors)

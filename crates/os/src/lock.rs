@@ -15,6 +15,12 @@ const CONTENDED: u32 = 2;
 #[derive(Debug)]
 pub struct RawLock(AtomicU32);
 
+impl Default for RawLock {
+    fn default() -> RawLock {
+        RawLock::new()
+    }
+}
+
 impl RawLock {
     /// A free lock.
     pub const fn new() -> RawLock {

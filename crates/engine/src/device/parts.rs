@@ -1,0 +1,126 @@
+//! Parts of an unlinked file: swap space for a child of a fork that may not make a file of its own.
+//!
+//! A child makes a file of its own in the swap directory, as its parent did. Where it cannot (it has become another user,
+//! or has another root directory), it goes on in a part of the file that its parent has open: a range of bytes far behind
+//! those that the maker of the file uses. Files are sparse, so a part costs disk space only where it is written.
+//!
+//! Which parts are taken is in a table in memory that the whole family shares. The parent takes one for each child before
+//! the fork, and gives it back when the child and its descendants are gone, along with those that they took. What nobody
+//! is left to give back is gone with the file. No locks: a part is taken by compare-and-swap.
+
+use super::block_io::BlockIo;
+use crate::base::Bytes;
+use overspill_os::io::File;
+use overspill_os::uring::Op;
+use overspill_os::{Errno, vm::SharedCells};
+use std::ops::Range;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Where the parts begin: behind the largest range that the maker of a file uses.
+const BEGIN: u64 = super::open::DIRECTORY_MAX.0;
+/// Bytes of a part: 16 GiB.
+pub const PART: Bytes = Bytes(16 << 30);
+/// Parts of a file, its maker's included: together they end below 16 TiB, the largest file of ext4.
+const PARTS: usize = 1000;
+const _: () = assert!(BEGIN + PARTS as u64 * PART.0 < 16 << 40);
+
+/// The parts of a file, and the one that this process uses.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    /// For each part: 0 while it is free, else 1 + the part of the process that has taken it.
+    taken: SharedCells,
+    /// 0 is the maker's.
+    own: usize,
+}
+
+impl Parts {
+    /// Of a new file, which this process has made.
+    pub fn new() -> Result<Parts, Errno> {
+        Ok(Parts { taken: SharedCells::inherited(PARTS)?, own: 0 })
+    }
+
+    /// For the child that part `own` was taken for.
+    pub fn of_child(self, own: usize) -> Parts {
+        Parts { own, ..self }
+    }
+
+    /// Takes a part for a child; `None` when there is none left.
+    pub fn take(&self) -> Option<usize> {
+        let owner = self.own as u64 + 1;
+        let free = |cell: &usize| self.taken[*cell].compare_exchange(0, owner, AcqRel, Relaxed).is_ok();
+        (1..PARTS).find(free)
+    }
+
+    /// Gives back a part that this process has taken, and what its user has taken in turn, and so on: `clear` is called for
+    /// each range of bytes before another may have it.
+    pub fn give_back(&self, part: usize, clear: &mut dyn FnMut(Range<u64>)) {
+        clear(bytes(part));
+        let taken = |by: usize| move |other: &usize| self.taken[*other].load(Acquire) == by as u64 + 1;
+        (1..PARTS).filter(taken(part)).for_each(|other| self.give_back(other, clear));
+        self.taken[part].store(0, Release);
+    }
+
+    /// The bytes of the file that belong to this process's part.
+    pub fn own_bytes(&self) -> Range<u64> {
+        bytes(self.own)
+    }
+}
+
+fn bytes(part: usize) -> Range<u64> {
+    let end = BEGIN + part as u64 * PART.0;
+    end.saturating_sub(if part == 0 { BEGIN } else { PART.0 })..end
+}
+
+/// A part of a file as a disk.
+#[derive(Debug)]
+pub struct PartIo {
+    /// The whole file.
+    pub io: Box<dyn BlockIo>,
+    /// Where the part begins, in bytes.
+    pub start: u64,
+}
+
+impl BlockIo for PartIo {
+    fn file(&self) -> &File {
+        self.io.file()
+    }
+
+    fn run(&self, ops: &mut [Op<'_>]) {
+        ops.iter_mut().for_each(|op| op.offset += self.start);
+        self.io.run(ops);
+        ops.iter_mut().for_each(|op| op.offset -= self.start);
+    }
+
+    fn allocate(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.io.allocate(self.start + range.start..self.start + range.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_come_back_with_those_of_descendants() {
+        let parts = Parts::new().unwrap();
+        let all: Vec<usize> = std::iter::from_fn(|| parts.take()).collect();
+        assert_eq!(all, (1..PARTS).collect::<Vec<_>>());
+        let mut ranges: Vec<_> = (0..PARTS).map(bytes).collect();
+        ranges.sort_by_key(|range| range.start);
+        assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start) && ranges[0].start == 0);
+        parts.give_back(7, &mut |range| assert_eq!(range, bytes(7)));
+        parts.give_back(5, &mut |range| assert_eq!(range, bytes(5)));
+        // A child, with a child that has two.
+        assert_eq!(parts.take(), Some(5));
+        let child = parts.of_child(5);
+        parts.give_back(900, &mut |_| {});
+        assert_eq!(child.take(), Some(7));
+        let grandchild = child.of_child(7);
+        parts.give_back(3, &mut |_| {});
+        assert_eq!((grandchild.take(), grandchild.take(), grandchild.take()), (Some(3), Some(900), None));
+        let mut cleared = Vec::new();
+        parts.give_back(5, &mut |range| cleared.push(range));
+        assert_eq!(cleared, [5, 7, 3, 900].map(bytes));
+        assert_eq!([(); 5].map(|()| parts.take()), [Some(3), Some(5), Some(7), Some(900), None]);
+    }
+}
