@@ -375,10 +375,14 @@ impl Engine {
             // With MREMAP_DONTUNMAP the address is a hint.
             self.place(&regions, count, Some(new_at)).ok_or(Errno::NOMEM)?
         };
-        // 3. Map there, move the pages, unmap here.
-        self.map_part(&mut regions, new.clone(), region)?;
+        // 3. Move the pages while no fault beside them can bring in either place, where content would be in the way or
+        //    lost; then map there, unmap here.
         let common = old.start..old.start + old.len().min(count);
-        if let Err(errno) = self.move_content(common, new.start) {
+        self.set_access(old.clone(), false);
+        let moved = self.move_content(common, new.start);
+        self.set_access(old.clone(), region.prot.readable());
+        self.map_part(&mut regions, new.clone(), region)?;
+        if let Err(errno) = moved {
             self.clear_out(&mut regions, new)?;
             self.settle_managed(&mut regions);
             return Err(errno);
