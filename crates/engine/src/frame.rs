@@ -19,15 +19,15 @@ pub mod percpu;
 pub mod zone;
 
 use crate::base::{Bytes, FrameId};
+use crate::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
-use crate::sync::{RankedGuard, RankedMutex, lock};
+use crate::sync::{RankedMutex, lock};
 use overspill_os::Errno;
 use overspill_os::cpu::{self, Topology};
 use percpu::{CpuLists, LIST_ORDER_MAX, Marks, Picked};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
 use zone::{Pageblocks, Source, Zone};
 
 /// The largest order: 512 frames, 2 MiB, what one page-table page maps and so the longest run that one call moves.
@@ -109,7 +109,7 @@ impl Default for FrameSettings {
 
 /// A zone behind its lock.
 struct LockedZone {
-    zone: RankedMutex<Zone>,
+    zone: CountedMutex<Zone>,
     /// Copy of what `zone` has handed out, to read without the lock.
     used: AtomicU32,
     /// Its share of the limit.
@@ -154,7 +154,7 @@ impl FrameAllocator {
         let pageblocks = Pageblocks::new(frames);
         let zone = |node: usize| {
             let zone = Zone::new(node as u32 * share..(node as u32 + 1) * share, pageblocks.clone())?;
-            let zone = RankedMutex::new(Rank::FrameZone, zone);
+            let zone = CountedMutex::new(Rank::FrameZone, &ZONE_LOCK, zone);
             Ok(LockedZone { zone, used: AtomicU32::new(0), limit: AtomicU64::new(0) })
         };
         let lists = || CpuCell(RankedMutex::new(Rank::CpuLists, CpuLists::new(Marks::of(limit, topology.cpus()))));
@@ -446,11 +446,11 @@ impl FrameAllocator {
     pub fn resize<E>(&self, pages: u64, mut open: impl FnMut(Range<u32>) -> Result<(), E>) -> Result<(), E> {
         let frames = Self::share(Self::span(pages), self.zones.len()).min(self.zone_frames as u64) as u32;
         for cell in &self.zones {
-            let now = lock(&cell.zone).frames();
+            let now = cell.zone.inspect().frames();
             if frames > now.len() as u32 {
                 open(now.end..now.start + frames)?;
             }
-            lock(&cell.zone).resize(frames);
+            cell.zone.inspect().resize(frames);
         }
         self.publish_frames();
         Ok(())
@@ -463,14 +463,14 @@ impl FrameAllocator {
 
     /// Whether pageblocks are waiting to leave the arena.
     pub fn has_surplus(&self) -> bool {
-        self.zones.iter().any(|cell| lock(&cell.zone).has_surplus())
+        self.zones.iter().any(|cell| cell.zone.inspect().has_surplus())
     }
 
     /// Takes isolated pageblocks that are empty out of the arena and hands them to `close`.
     pub fn give_up_surplus(&self, mut close: impl FnMut(Range<u32>)) {
         self.drain();
         for cell in &self.zones {
-            let frames = lock(&cell.zone).shrink();
+            let frames = cell.zone.inspect().shrink();
             if !frames.is_empty() {
                 close(frames);
             }
@@ -480,7 +480,7 @@ impl FrameAllocator {
 
     /// Frames of the arena now.
     pub fn frames(&self) -> usize {
-        self.zones.iter().map(|cell| lock(&cell.zone).frames().len()).sum()
+        self.zones.iter().map(|cell| cell.zone.inspect().frames().len()).sum()
     }
 
     fn publish_frames(&self) {
@@ -493,7 +493,7 @@ impl FrameAllocator {
     pub fn free_blocks(&self) -> [u64; ORDERS] {
         let mut sum = [0; ORDERS];
         for cell in &self.zones {
-            let blocks = lock(&cell.zone).free_blocks();
+            let blocks = cell.zone.inspect().free_blocks();
             sum.iter_mut().zip(blocks).for_each(|(sum, blocks)| *sum += blocks as u64);
         }
         sum
@@ -505,27 +505,14 @@ impl FrameAllocator {
     /// When one does not hold.
     pub fn check(&self) {
         for cell in &self.zones {
-            let zone = lock(&cell.zone);
+            let zone = cell.zone.inspect();
             zone.check();
             assert_eq!(cell.used.load(Relaxed), zone.used(), "the copy of the count");
         }
     }
 
     fn hold<'a>(&'a self, cell: &'a LockedZone, doing: Doing) -> Hold<'a> {
-        let (zone, waited_since) = match cell.zone.try_lock() {
-            Some(zone) => (zone, None),
-            None => {
-                let since = Instant::now();
-                (lock(&cell.zone), Some(since))
-            }
-        };
-        let since = Instant::now();
-        self.stats.add(Counter::ZoneLock, 1);
-        if let Some(waited_since) = waited_since {
-            self.stats.add(Counter::ZoneLockContended, 1);
-            self.stats.add(Counter::ZoneLockWaitNs, (since - waited_since).as_nanos() as u64);
-        }
-        Hold { allocator: self, cell, zone: Some(zone), doing, since }
+        Hold { allocator: self, cell, zone: Some(cell.zone.lock(&self.stats)), doing }
     }
 }
 
@@ -544,6 +531,14 @@ fn block_order(frames: &[FrameId]) -> u8 {
     order
 }
 
+/// The counters of the zones' locks.
+static ZONE_LOCK: LockCounters = LockCounters {
+    taken: Counter::ZoneLock,
+    contended: Counter::ZoneLockContended,
+    wait_ns: Counter::ZoneLockWaitNs,
+    hold_ns: Counter::ZoneLockHoldNs,
+};
+
 /// What a zone's lock is held for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doing {
@@ -555,9 +550,8 @@ enum Doing {
 struct Hold<'a> {
     allocator: &'a FrameAllocator,
     cell: &'a LockedZone,
-    zone: Option<RankedGuard<'a, Zone>>,
+    zone: Option<CountedGuard<'a, Zone>>,
     doing: Doing,
-    since: Instant,
 }
 
 impl std::ops::Deref for Hold<'_> {
@@ -576,9 +570,8 @@ impl std::ops::DerefMut for Hold<'_> {
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
         self.cell.used.store(self.used(), Relaxed);
-        drop(self.zone.take());
-        let (stats, ns) = (&self.allocator.stats, self.since.elapsed().as_nanos() as u64);
-        stats.add(Counter::ZoneLockHoldNs, ns);
+        let ns = self.zone.take().expect("held until dropped").release();
+        let stats = &self.allocator.stats;
         if self.doing == Doing::Give {
             stats.add(Counter::ZoneFreeHoldNs, ns);
         }

@@ -31,6 +31,7 @@ mod cache;
 pub mod compressed;
 pub mod config;
 mod costs;
+mod counted;
 mod delivery;
 pub mod device;
 mod engine;

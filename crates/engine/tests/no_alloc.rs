@@ -46,8 +46,9 @@ fn pool(delivery: Delivery, swap: String, settings: &str) -> Option<Pool> {
     }
 }
 
-fn overcommit(delivery: Delivery, settings: &str) {
-    let Some(pool) = pool(delivery, env!("CARGO_TARGET_TMPDIR").into(), settings) else { return };
+/// Uses eight times the memory; how many evictions met a write, or `None` where there can be no pool.
+fn overcommit(delivery: Delivery, settings: &str) -> Option<u64> {
+    let pool = pool(delivery, env!("CARGO_TARGET_TMPDIR").into(), settings)?;
     let mut region = pool.map(8 * MEMORY).unwrap();
     let values: &mut [u64] = region.as_mut_slice();
     let share = values.len() / 4;
@@ -69,25 +70,24 @@ fn overcommit(delivery: Delivery, settings: &str) {
     });
     let stats = pool.stats();
     // The whole of the path was taken.
-    for counter in ["pswpout", "pswpin", "zswpout", "zswpin", "same_filled_out", "wp_fault", "pgsteal_direct"] {
+    for counter in ["pswpout", "pswpin", "zswpout", "zswpin", "same_filled_out", "pgsteal_direct"] {
         let unused = match counter {
             "zswpout" | "zswpin" => settings.contains("compressed=0"),
-            "wp_fault" => settings.contains("out=move"),
             "pgsteal_direct" => !settings.contains("background=off"),
             _ => false,
         };
         assert!(unused || stats.counters[counter] > 0, "{delivery:?} {settings}: {counter} is 0: {stats:#?}");
     }
+    Some(stats.counters["wp_fault"])
 }
 
 #[test]
 fn faults_and_reclaim_do_not_allocate() {
-    for delivery in [Delivery::Signal, Delivery::Thread] {
-        for settings in ["", "background=off", "out=move,in=move", "out=drop,in=copy", "compressed=0,folio=1,uring=off"]
-        {
-            overcommit(delivery, settings);
-        }
-    }
+    let all = ["", "background=off", "out=move,in=move", "out=drop,in=copy", "compressed=0,folio=1,uring=off"];
+    let runs = [Delivery::Signal, Delivery::Thread].into_iter().flat_map(|delivery| all.map(|s| (delivery, s)));
+    let met: Vec<u64> = runs.filter_map(|(delivery, settings)| overcommit(delivery, settings)).collect();
+    // Chance decides in which of them a write meets an eviction.
+    assert!(met.is_empty() || met.iter().sum::<u64>() > 0, "no write met an eviction");
 }
 
 /// Runs test `name` of this file again as a process of its own, with a [`role`]; the signal that ended it, and its
