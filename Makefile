@@ -46,9 +46,10 @@ doc: ## Build the documentation without warnings
 	@# The command and the library have the same name: in one folder, one would overwrite the other.
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p overspill-cli --no-deps --target-dir $(CARGO_TARGET_DIR)/doc-command
 
-unit: build ## The tests in Rust, with debug assertions
+unit: ## The tests in Rust, on a debug build: it checks the order of locks, and every invariant after each test
+	$(CARGO) build --workspace
 	@# Two tests a processor: a program under overspill waits for the thread that serves its faults much of the time.
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test --workspace
+	OVERSPILL_BIN=$(abspath $(CARGO_TARGET_DIR)/debug/overspill) RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test --workspace
 
 proof: build ## Real programs in memory cgroups, at full size (as root; takes long)
 	tests/proof/install.sh

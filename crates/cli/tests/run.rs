@@ -148,7 +148,13 @@ fn ready(script: &str) -> Option<Child> {
     if !runs_here() {
         return None;
     }
-    let mut command = overspill()?;
+    let overspill = overspill()?;
+    // A shell cannot trap what it was told to ignore, as what is started in the background often is.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT"]).arg(overspill.get_program());
+    for (name, value) in overspill.get_envs() {
+        value.map_or_else(|| command.env_remove(name), |value| command.env(name, value));
+    }
     command.args(["run", "--memory", "64M", "--", "sh", "-c", script]).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut line = String::new();

@@ -72,6 +72,13 @@ impl SwapCache {
         lock(&self.list).owners[frame.0 as usize] = page.0 as u64;
     }
 
+    /// The page in a frame, if it is of the swap cache.
+    #[cfg(debug_assertions)]
+    pub fn owner(&self, frame: FrameId) -> Option<PageIndex> {
+        let owner = lock(&self.list).owners[frame.0 as usize];
+        (owner != NOBODY).then_some(PageIndex(owner as usize))
+    }
+
     /// Copies out the oldest pages, oldest first, without taking them out: the caller locks each page, looks
     /// whether it is still in that frame, and removes it. Returns how many.
     pub fn oldest(&self, out: &mut [(PageIndex, FrameId)]) -> usize {

@@ -47,6 +47,9 @@ pub(crate) struct Engine {
     pub streams: Streams,
     pub batches: Workbenches<Batch>,
     pub contexts: Workbenches<FaultContext>,
+    /// Frames that stand for the buffers of the benches.
+    #[cfg(debug_assertions)]
+    pub bench_frames: usize,
     pub force_reader: ForceReader,
     pub stacks: EngineStacks,
     /// Way out: moving (0) or protecting and dropping (1), for dense runs.
@@ -159,7 +162,8 @@ impl Engine {
         let compressed = CompressedPool::new(frame_count, chunks).map_err(out_of_address_space)?;
         stats.set(Counter::BudgetBytes, config.memory.0);
         // The buffers of the benches count too.
-        for _ in 0..batches.len() * batch_pages + contexts.len() * folio {
+        let bench_frames = batches.len() * batch_pages + contexts.len() * folio;
+        for _ in 0..bench_frames {
             allocator.alloc(0, Mobility::Unmovable, Need::Over);
         }
         let limits = Limits::new(limit, request.map_or(0, |request| request.number));
@@ -178,6 +182,8 @@ impl Engine {
             streams: Streams::default(),
             batches,
             contexts,
+            #[cfg(debug_assertions)]
+            bench_frames,
             force_reader: ForceReader::new(),
             stacks: EngineStacks::new().map_err(out_of_address_space)?,
             way_out: Choice::default(),
@@ -339,6 +345,12 @@ impl<T> Workbenches<T> {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.benches.len()
+    }
+
+    /// All of them, one after the other.
+    #[cfg(debug_assertions)]
+    pub fn iter(&self) -> impl Iterator<Item = RankedGuard<'_, T>> {
+        self.benches.iter().map(crate::sync::lock)
     }
 
     /// A free one, if there is one.

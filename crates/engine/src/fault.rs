@@ -54,6 +54,12 @@ impl FaultContext {
             ranges: Vec::with_capacity(SPENT_MAX),
         })
     }
+
+    /// Frames that wait to be dropped.
+    #[cfg(debug_assertions)]
+    pub fn spent(&self) -> usize {
+        self.spent.len()
+    }
 }
 
 /// What became of a fault.

@@ -28,6 +28,8 @@
 
 pub mod base;
 mod cache;
+#[cfg(debug_assertions)]
+mod check;
 pub mod compressed;
 pub mod config;
 mod costs;

@@ -205,6 +205,16 @@ impl Pool {
         });
     }
 
+    /// Checks that every page, frame, compressed object and slot is accounted for once, while all else stands still.
+    ///
+    /// # Panics
+    /// When one is not.
+    #[cfg(debug_assertions)]
+    pub fn check(&self) {
+        let _blocked = overspill_os::signal::Blocked::all();
+        self.engine.check();
+    }
+
     /// Whether a descriptor of the program's table is the engine's. In thread delivery none is.
     pub fn owns_fd(&self, fd: i32) -> bool {
         self.engine.config.delivery == Delivery::Signal && self.enter(|engine| engine.owns_fd(fd))
@@ -246,6 +256,8 @@ impl Region<'_> {
 
 impl Drop for Region<'_> {
     fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        self.pool.check();
         let _ = self.pool.munmap(self.memory.range());
     }
 }

@@ -162,7 +162,9 @@ pub fn fork_child() {
     with(Pool::fork_child);
 }
 
-/// At exit.
+/// At exit. A debug build looks whether everything is accounted for.
 pub fn report_exit() {
+    #[cfg(debug_assertions)]
+    with(Pool::check);
     with(Pool::report_exit);
 }

@@ -1,0 +1,111 @@
+//! What must be true of a pool that is at rest: every page, frame, object and slot accounted for, once.
+//!
+//! Debug builds look after every test: a pool when memory of it is given back, a program under `overspill run` when it
+//! ends. The engine stands still meanwhile, by the gates that a fork closes.
+
+use crate::base::{FrameId, PageIndex};
+use crate::compressed::CHUNK_ORDER;
+use crate::engine::Engine;
+use crate::extent::pages_of;
+use crate::stats::Counter;
+use crate::word::State;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What the words of all pages name.
+#[derive(Default)]
+struct Named {
+    frames: HashSet<FrameId>,
+    slots: HashSet<u64>,
+    resident: u64,
+    cached: usize,
+    filled: u64,
+    compressed: usize,
+}
+
+/// The engine stands still until this is dropped.
+struct Still<'a>(&'a Engine);
+
+impl Still<'_> {
+    fn new(engine: &Engine) -> Still<'_> {
+        engine.ops_gate.close();
+        engine.reclaim_gate.close();
+        engine.fault_gate.close();
+        Still(engine)
+    }
+}
+
+impl Drop for Still<'_> {
+    fn drop(&mut self) {
+        self.0.fault_gate.open();
+        self.0.reclaim_gate.open();
+        self.0.ops_gate.open();
+    }
+}
+
+impl Engine {
+    /// Checks the invariants, with everybody else at rest.
+    ///
+    /// # Panics
+    /// When one does not hold.
+    pub(crate) fn check(&self) {
+        let _still = Still::new(self);
+        self.check_at_rest();
+    }
+
+    fn check_at_rest(&self) {
+        // 1. The parts by themselves. What processors keep for themselves counts as used until it is given back.
+        self.frames.allocator.drain();
+        self.frames.allocator.check();
+        self.compressed.check();
+        // 2. What the words say, each thing named once.
+        let mut named = Named::default();
+        for index in (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index)) {
+            let before = named.resident;
+            pages_of(index).map(PageIndex).for_each(|page| self.name(page, &mut named));
+            assert_eq!(
+                self.extents.resident(index) as u64,
+                named.resident - before,
+                "resident pages of extent {index}"
+            );
+        }
+        // 3. The parts agree with the words.
+        let gauge = |counter| self.stats.get(counter);
+        assert_eq!(gauge(Counter::ResidentPages), named.resident, "resident pages");
+        assert_eq!(self.cache.len(), named.cached, "pages in the swap cache");
+        assert_eq!(gauge(Counter::SameFilledPages), named.filled, "same-filled pages");
+        assert_eq!(self.compressed.stored_objects(), named.compressed, "compressed pages");
+        assert_eq!(self.devices.used_pages(), named.slots.len() as u64, "slots in use");
+        let frames = named.frames.len() + self.frames_of_benches() + (self.compressed.chunks() << CHUNK_ORDER);
+        assert_eq!(self.frames.allocator.used(), frames as u64, "frames in use");
+    }
+
+    /// Notes what a page names.
+    fn name(&self, page: PageIndex, named: &mut Named) {
+        let word = self.words.load(page);
+        assert!(!word.is_locked(), "{page:?} is locked, and nobody is there: {word:?}");
+        match word.state() {
+            State::Empty => {}
+            State::Resident(frame) => {
+                named.resident += 1;
+                assert!(named.frames.insert(frame), "{page:?} has a frame that another page has: {word:?}");
+            }
+            State::Evicting(_) => panic!("{page:?} is being evicted, and nobody is there"),
+            State::Cached(frame) => {
+                named.cached += 1;
+                assert!(named.frames.insert(frame), "{page:?} has a frame that another page has: {word:?}");
+                assert_eq!(self.cache.owner(frame), Some(page), "the owner of a frame of the swap cache");
+            }
+            State::Filled(_) => named.filled += 1,
+            State::Compressed(_) => named.compressed += 1,
+            State::Stored(slot) => {
+                assert!(named.slots.insert(slot.to_bits()), "{page:?} has a slot that another page has: {word:?}");
+            }
+        }
+    }
+
+    /// Frames that the workbenches hold: their buffers', and those of pages that were copied in lately.
+    fn frames_of_benches(&self) -> usize {
+        self.bench_frames + self.contexts.iter().map(|context| context.spent()).sum::<usize>()
+    }
+}
