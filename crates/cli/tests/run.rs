@@ -153,7 +153,10 @@ fn ready(script: &str) -> Option<Child> {
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP,INT,QUIT"]).arg(overspill.get_program());
     for (name, value) in overspill.get_envs() {
-        value.map_or_else(|| command.env_remove(name), |value| command.env(name, value));
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
     }
     command.args(["run", "--memory", "64M", "--", "sh", "-c", script]).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();

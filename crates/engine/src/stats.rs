@@ -405,6 +405,9 @@ pub struct Snapshot {
     pub counters: BTreeMap<&'static str, u64>,
     /// What the frame allocator did on each processor; beyond the sixteenth they share entries.
     pub by_cpu: Vec<BTreeMap<&'static str, u64>>,
+    /// Fragmentation: for each order, the share of free frames that lie in smaller blocks (0 to 1, the kernel's
+    /// unusable free space index).
+    pub frag_unusable: Vec<f64>,
     /// Time to serve a fault, median, in nanoseconds.
     pub fault_ns_p50: u64,
     /// Time to serve a fault, 99th percentile, in nanoseconds.
@@ -445,6 +448,8 @@ impl Snapshot {
     }
 
     fn summarise(&mut self) {
+        let blocks = (Counter::BuddyFree0 as usize..=Counter::BuddyFree9 as usize).map(|i| self.get(Counter::ALL[i]));
+        self.frag_unusable = unusable(&blocks.collect::<Vec<_>>());
         self.fault_ns_p50 = self.percentile(50);
         self.fault_ns_p99 = self.percentile(99);
         self.fault_ns_total = 0;
@@ -496,6 +501,14 @@ impl Snapshot {
     }
 }
 
+/// From the number of free blocks of each order, the share of free frames that no allocation of each order can have.
+fn unusable(blocks: &[u64]) -> Vec<f64> {
+    let frames = |(order, n): (usize, &u64)| n.saturating_mul(1 << order);
+    let sum = |from: usize| blocks.iter().enumerate().skip(from).map(frames).fold(0, u64::saturating_add);
+    let free = sum(0);
+    (0..blocks.len()).map(|order| if free == 0 { 0.0 } else { (free - sum(order)) as f64 / free as f64 }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -526,6 +539,12 @@ mod tests {
         let get = |counter| stats.get(counter);
         assert_eq!((get(Counter::ResidentPages), get(Counter::ChargedBytes)), (5, 70));
         assert_eq!((get(Counter::ChargedPeakBytes), get(Counter::PgFault)), (70, 0));
+    }
+
+    #[test]
+    fn free_frames_in_small_blocks_are_no_use_to_large_ones() {
+        assert_eq!(unusable(&[4, 2, 2]), [0.0, 0.25, 0.5]);
+        assert_eq!(unusable(&[0, 0]), [0.0, 0.0]);
     }
 
     #[test]
