@@ -5,7 +5,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overspill::base::Bytes;
-use overspill::config::{Config, SETTINGS, SwapSpec};
+use overspill::config::{CachePartition, Config, SETTINGS, SwapSpec};
 use overspill::frame::Pick;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -82,6 +82,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ("background", "a thread reclaims ahead of need"),
     ("folio", "most pages that one fault brings in; 1 turns folios off"),
     ("compressed", "percent of the budget that compressed pages may take; 0 turns the tier off"),
+    ("cache.partition", "how much swap space, or how many frames, share a lock of the swap cache"),
+    ("readahead", "most pages read from a device around one that is missing; 1 turns it off"),
     ("frame.percpu", "each processor keeps a list of free page frames"),
     ("frame.pick", "frames that go back in bulk are chosen before the zone's lock is taken, or under it"),
     ("uring", "swap I/O may use io_uring"),
@@ -95,6 +97,11 @@ fn default_value(setting: &str, config: &Config) -> String {
         "background" => switch(config.background),
         "folio" => config.folio_max.to_string(),
         "compressed" => config.compressed_max_percent.to_string(),
+        "cache.partition" => match config.cache_partition {
+            CachePartition::Device => "device".to_owned(),
+            CachePartition::Bytes(bytes) => format!("{}M", bytes >> 20),
+        },
+        "readahead" => config.readahead_max.to_string(),
         "frame.percpu" => switch(config.frame.percpu),
         "frame.pick" => match config.frame.pick {
             Pick::Outside => "outside".to_owned(),
@@ -112,7 +119,7 @@ fn run_notes() -> String {
     let mut notes = String::from("Settings (--set KEY=VALUE):\n");
     for (name, values) in SETTINGS {
         let meaning = MEANINGS.iter().find(|(key, _)| key == name).map_or("", |(_, meaning)| meaning);
-        notes += &format!("  {name:<12} {meaning}\n{:15}{values} [default: {}]\n", "", default_value(name, &config));
+        notes += &format!("  {name:<15} {meaning}\n{:18}{values} [default: {}]\n", "", default_value(name, &config));
     }
     notes + NOTES
 }

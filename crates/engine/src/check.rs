@@ -4,6 +4,7 @@
 //! ends. The engine stands still meanwhile, by the gates that a fork closes.
 
 use crate::base::{FrameId, PageIndex};
+use crate::cache::{Entry, Owner};
 use crate::compressed::CHUNK_ORDER;
 use crate::engine::Engine;
 use crate::extent::pages_of;
@@ -72,7 +73,7 @@ impl Engine {
         // 3. The parts agree with the words.
         let gauge = |counter| self.stats.get(counter);
         assert_eq!(gauge(Counter::ResidentPages), named.resident, "resident pages");
-        assert_eq!(self.cache.len(), named.cached, "pages in the swap cache");
+        assert_eq!(self.ages.len(), named.cached, "pages in the swap cache");
         assert_eq!(gauge(Counter::SameFilledPages), named.filled, "same-filled pages");
         assert_eq!(self.compressed.stored_objects(), named.compressed, "compressed pages");
         assert_eq!(self.devices.used_pages(), named.slots.len() as u64, "slots in use");
@@ -94,12 +95,21 @@ impl Engine {
             State::Cached(frame) => {
                 named.cached += 1;
                 assert!(named.frames.insert(frame), "{page:?} has a frame that another page has: {word:?}");
-                assert_eq!(self.cache.owner(frame), Some(page), "the owner of a frame of the swap cache");
+                assert_eq!(self.ages.owner(frame), Some(Owner::Page(page)), "the owner of a frame of the swap cache");
             }
             State::Filled(_) => named.filled += 1,
             State::Compressed(_) => named.compressed += 1,
             State::Stored(slot) => {
                 assert!(named.slots.insert(slot.to_bits()), "{page:?} has a slot that another page has: {word:?}");
+                match self.index.load(slot) {
+                    Entry::Shadow(_) => {}
+                    Entry::Frame(frame) => {
+                        named.cached += 1;
+                        assert!(named.frames.insert(frame), "{slot:?} has a frame that another page has");
+                        assert_eq!(self.ages.owner(frame), Some(Owner::Slot(slot)), "the owner of what was read ahead");
+                    }
+                    entry => panic!("{page:?} is stored in {slot:?}, of which the index says {entry:?}"),
+                }
             }
         }
     }

@@ -42,6 +42,21 @@ pub enum WayOut {
     Drop,
 }
 
+/// How much swap space, or how many frames, share a lock of the swap cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CachePartition {
+    /// A whole device, and all frames.
+    Device,
+    /// So many bytes, a power of two.
+    Bytes(u64),
+}
+
+impl Default for CachePartition {
+    fn default() -> CachePartition {
+        CachePartition::Bytes(64 << 20)
+    }
+}
+
 /// A swap device as the user names it: `DIR`, `FILE` or block device, with an optional `:SIZE`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SwapSpec {
@@ -93,6 +108,10 @@ pub struct Config {
     pub folio_max: usize,
     /// Setting `compressed`: share of the budget, in percent, that compressed pages may take; 0 turns the tier off.
     pub compressed_max_percent: u8,
+    /// Setting `cache.partition`: how much of the swap cache a lock guards.
+    pub cache_partition: CachePartition,
+    /// Setting `readahead`: most pages read around one that is missing, a power of two up to 64; 1 turns it off.
+    pub readahead_max: usize,
     /// Settings `frame.percpu` and `frame.pick`: how page frames are handed out.
     pub frame: FrameSettings,
     /// Setting `uring`: whether swap I/O may use io_uring.
@@ -118,6 +137,8 @@ impl Default for Config {
             background: true,
             folio_max: 16,
             compressed_max_percent: 50,
+            cache_partition: CachePartition::default(),
+            readahead_max: 8,
             frame: FrameSettings::default(),
             uring: true,
             vector_drop: true,
@@ -147,6 +168,8 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("background", "on|off"),
     ("folio", "1|2|4|8|16|32|64"),
     ("compressed", "0..90"),
+    ("cache.partition", "device|64M|2M"),
+    ("readahead", "1|2|4|8|16|32|64"),
     ("frame.percpu", "on|off"),
     ("frame.pick", "outside|inside"),
     ("uring", "on|off"),
@@ -180,6 +203,7 @@ impl Config {
             };
             Ok(())
         };
+        let pages = || value.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n <= 64);
         match key {
             "in" => {
                 self.way_in = match value {
@@ -208,10 +232,16 @@ impl Config {
             }
             "uring" => switch(&mut self.uring)?,
             "vector_drop" => switch(&mut self.vector_drop)?,
-            "folio" => {
-                self.folio_max =
-                    value.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n <= 64).ok_or_else(bad)?;
+            "cache.partition" => {
+                self.cache_partition = match value {
+                    "device" => CachePartition::Device,
+                    "64M" => CachePartition::Bytes(64 << 20),
+                    "2M" => CachePartition::Bytes(2 << 20),
+                    _ => return Err(bad()),
+                }
             }
+            "folio" => self.folio_max = pages().ok_or_else(bad)?,
+            "readahead" => self.readahead_max = pages().ok_or_else(bad)?,
             "compressed" => {
                 self.compressed_max_percent = value.parse().ok().filter(|n: &u8| *n <= 90).ok_or_else(bad)?;
             }

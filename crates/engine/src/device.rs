@@ -28,6 +28,7 @@ mod parts;
 mod tests;
 
 use crate::base::SlotId;
+use crate::cache::SlotIndex;
 use crate::config::SwapSpec;
 use crate::lockdep::{Class, Rank};
 use crate::slot::SlotRun;
@@ -84,16 +85,28 @@ pub struct SwapDevices {
     specs: Vec<SwapSpec>,
     queue: Arc<Queue>,
     make_io: MakeIo,
+    index: Arc<SlotIndex>,
     stats: Stats,
 }
 
 impl SwapDevices {
     /// Opens everything in `specs`, in order of preference; with io_uring only if `uring`.
-    pub fn open(specs: &[SwapSpec], uring: bool, stats: Stats) -> Result<SwapDevices, SwapError> {
-        SwapDevices::open_with(specs, uring, stats, Box::new(|file, queue| Box::new(Direct { file, queue })))
+    pub fn open(
+        specs: &[SwapSpec],
+        uring: bool,
+        index: &Arc<SlotIndex>,
+        stats: Stats,
+    ) -> Result<SwapDevices, SwapError> {
+        SwapDevices::open_with(specs, uring, index, stats, Box::new(|file, queue| Box::new(Direct { file, queue })))
     }
 
-    fn open_with(specs: &[SwapSpec], uring: bool, stats: Stats, make_io: MakeIo) -> Result<SwapDevices, SwapError> {
+    fn open_with(
+        specs: &[SwapSpec],
+        uring: bool,
+        index: &Arc<SlotIndex>,
+        stats: Stats,
+        make_io: MakeIo,
+    ) -> Result<SwapDevices, SwapError> {
         // A child opens them again, wherever its working directory is then.
         let absolute = |spec: &SwapSpec| SwapSpec {
             path: std::path::absolute(&spec.path).unwrap_or_else(|_| spec.path.clone()),
@@ -105,6 +118,7 @@ impl SwapDevices {
             specs: specs.iter().map(absolute).collect(),
             queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, uring && !specs.is_empty())),
             make_io,
+            index: index.clone(),
             stats,
         };
         devices.specs.iter().try_for_each(|spec| devices.add(spec))?;
@@ -117,7 +131,8 @@ impl SwapDevices {
     }
 
     fn add_area(&self, path: &Path, area: Area) -> Result<(), SwapError> {
-        let free = |index: &usize| self.area(*index).is_none();
+        // With room for what is to be known of its slots.
+        let free = |index: &usize| self.area(*index).is_none() && self.index.open(*index, area.pages());
         let index = (0..SlotId::DEVICES_MAX).find(free).ok_or_else(|| SwapError::TooMany(path.to_owned()))?;
         self.set_area(index, Some(Arc::new(area)));
         self.top.fetch_max(index + 1, Relaxed);

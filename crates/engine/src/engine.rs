@@ -1,7 +1,7 @@
 //! The engine: every room of a pool in one place, and how they are built.
 
 use crate::base::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
-use crate::cache::SwapCache;
+use crate::cache::{Ages, SlotIndex};
 use crate::compressed::{CHUNK_ORDER, CompressedPool};
 use crate::config::{Config, Delivery};
 use crate::costs::Choice;
@@ -9,12 +9,13 @@ use crate::device::SwapDevices;
 use crate::error::Error;
 use crate::extent::{EXTENT_PAGES, Extents};
 use crate::family::Family;
-use crate::fault::{FaultContext, Streams};
+use crate::fault::FaultContext;
 use crate::frame::{FrameAllocator, Mobility, Need};
 use crate::frames::Frames;
 use crate::job::JobTable;
 use crate::limit::Limits;
 use crate::lockdep::Rank;
+use crate::readahead::{Streams, Window};
 use crate::regions::RegionMap;
 use crate::stats::{Counter, Stats};
 use crate::sync::{Backoff, Gate, RankedGuard, RankedMutex};
@@ -28,6 +29,7 @@ use overspill_os::stack::EngineStacks;
 use overspill_os::uffd::{Features, Uffd};
 use overspill_os::vm::{self, ForceReader};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
@@ -41,10 +43,15 @@ pub(crate) struct Engine {
     pub frames: Frames,
     pub words: PageWords,
     pub extents: Extents,
-    pub cache: SwapCache,
+    /// The swap cache: its frames by age, and what is known of each slot.
+    pub ages: Ages,
+    pub index: Arc<SlotIndex>,
+    /// Pages that have left for devices.
+    pub evictions: AtomicU64,
     pub compressed: CompressedPool,
     pub devices: SwapDevices,
     pub streams: Streams,
+    pub window_around: Window,
     pub batches: Workbenches<Batch>,
     pub contexts: Workbenches<FaultContext>,
     /// Frames that stand for the buffers of the benches.
@@ -150,14 +157,16 @@ impl Engine {
         register(arena.range())?;
         vm::protect(base..base + PAGE_SIZE, vm::Prot::READ_WRITE).map_err(out_of_address_space)?;
         // 3. The tiers and the benches, charged to the budget.
-        let devices = SwapDevices::open(&config.swap, config.uring && !simulated.no_uring, stats)?;
+        let index = Arc::new(SlotIndex::new(config.cache_partition, stats));
+        let devices = SwapDevices::open(&config.swap, config.uring && !simulated.no_uring, &index, stats)?;
         let batch_pages = (config.memory.pages() as usize / 64).clamp(32, 128);
         let (batches, contexts) = if signal { (BATCHES, 2 * cpus().clamp(2, 32)) } else { (2, 1) };
         let folio = config.folio_max;
         let batches =
             Workbenches::new(Rank::Batch, batches, || Batch::new(batch_pages)).map_err(out_of_address_space)?;
-        let contexts = Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio))
-            .map_err(out_of_address_space)?;
+        let contexts =
+            Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio, config.readahead_max))
+                .map_err(out_of_address_space)?;
         let chunks = chunks_max(&config, limit);
         let compressed = CompressedPool::new(frame_count, chunks).map_err(out_of_address_space)?;
         stats.set(Counter::BudgetBytes, config.memory.0);
@@ -169,17 +178,20 @@ impl Engine {
         let limits = Limits::new(limit, request.map_or(0, |request| request.number));
         stats.set_target(config.memory);
         stats.set_answered(request.map_or(0, |request| request.number));
-        let cache = SwapCache::new(frame_count, stats).map_err(out_of_address_space)?;
+        let ages = Ages::new(frame_count, config.cache_partition, stats).map_err(out_of_address_space)?;
         let frames = Frames { arena, allocator, backing };
         Ok(Engine {
             stats,
             frames,
             words,
             extents,
-            cache,
+            ages,
+            index,
+            evictions: AtomicU64::new(0),
             compressed,
             devices,
             streams: Streams::default(),
+            window_around: Window::default(),
             batches,
             contexts,
             #[cfg(debug_assertions)]

@@ -2,9 +2,10 @@
 //!
 //! The same code serves both deliveries. It allocates nothing, takes no lock that the program's own calls hold
 //! while they can fault, and touches no managed memory. Neighbouring pages come in beside the faulting one as a
-//! folio while a thread goes through memory in sequence ([`Streams`]), else not.
+//! folio while a thread goes through memory in sequence ([`crate::readahead`]), else not.
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use crate::cache::Entry;
 use crate::config::{Delivery, WayIn};
 use crate::engine::Engine;
 use crate::extent::EXTENT_PAGES;
@@ -19,9 +20,8 @@ use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::io::IoBuffer;
-use overspill_os::uffd::Stop;
+use overspill_os::uffd::{Stop, Transferred};
 use overspill_os::vm::IoVec;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Frames that were copied from and wait to be dropped together: one flush for so many. Kept well below the reserve.
@@ -34,7 +34,8 @@ const ROOM_WAIT: Duration = Duration::from_secs(2);
 pub struct FaultContext {
     /// The thread whose fault is served.
     pub thread: i32,
-    buffer: IoBuffer,
+    /// Pages as they come from a device, or out of a compressed copy.
+    pub buffer: IoBuffer,
     packed: Box<[u8; PAGE_SIZE]>,
     /// Frames taken for the pages of the fault.
     frames: Vec<FrameId>,
@@ -43,13 +44,13 @@ pub struct FaultContext {
 }
 
 impl FaultContext {
-    /// For folios of up to `pages` pages.
-    pub fn new(pages: usize) -> Result<FaultContext, Errno> {
+    /// For folios of up to `folio` pages, and `around` pages read at once around a missing one.
+    pub fn new(folio: usize, around: usize) -> Result<FaultContext, Errno> {
         Ok(FaultContext {
             thread: 0,
-            buffer: IoBuffer::new(pages)?,
+            buffer: IoBuffer::new(folio.max(around))?,
             packed: Box::new([0; PAGE_SIZE]),
-            frames: Vec::with_capacity(pages),
+            frames: Vec::with_capacity(folio),
             spent: Vec::with_capacity(SPENT_MAX),
             ranges: Vec::with_capacity(SPENT_MAX),
         })
@@ -145,7 +146,8 @@ impl Engine {
 
     /// Brings in a page that is not resident, and its neighbours while the access is sequential.
     fn load(&self, context: &mut FaultContext, page: PageIndex, state: State) -> Served {
-        let wanted = self.streams.folio(page, self.config.folio_max);
+        let (wanted, read_ahead) = self.streams.folio(page, self.config.folio_max);
+        self.stats.add(Counter::SwapRaHit, read_ahead as u64);
         // 1. Frames: as many as there are without waiting, or one.
         context.frames.clear();
         if self.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 {
@@ -189,7 +191,7 @@ impl Engine {
             }
         };
         if served == Served::Done {
-            self.streams.advance(page, len);
+            self.streams.advance(page, len, matches!(state, State::Stored(_)));
             if context.spent.len() >= SPENT_MAX {
                 self.free_spent(context);
             }
@@ -275,41 +277,42 @@ impl Engine {
     ) -> Result<usize, LoadError> {
         let dst = self.address(page);
         let backing = &self.frames.backing;
+        let mut cached = if let State::Cached(frame) = state { Some(frame) } else { None };
         let done = match state {
             State::Empty => {
                 self.stats.add(Counter::ZeroFill, len as u64);
                 backing.install(dst, zeros(len))
             }
-            State::Cached(frame) => {
-                let frames = self.frames.arena.frame_range(frame.0, len);
-                let way = match self.config.way_in {
-                    WayIn::Move => 1,
-                    WayIn::Auto if backing.can_move() => self.way_in[len.ilog2() as usize].pick(),
-                    _ => 0,
-                };
-                let start = Instant::now();
-                let done = if way == 1 {
-                    let moved = backing.move_in(dst, frames.clone());
-                    // Shared with a child of a fork: then by copy.
-                    if moved.bytes == 0 && matches!(moved.stop, Some(Stop::Busy | Stop::Unsuitable)) {
-                        self.copy_frames(context, dst, frame, len)
-                    } else {
-                        self.finish_moved_in(frame, moved.bytes >> PAGE_SHIFT);
-                        moved
+            State::Cached(frame) => self.install_cached(context, dst, frame, len),
+            State::Stored(slot) => match self.index.load(slot) {
+                // Somebody reads it just now: one operation is enough.
+                Entry::Reading(_) => return Ok(0),
+                Entry::Frame(_) if let Some(frame) = self.index.take_frame(slot, self.evictions()) => {
+                    self.window_around.hit();
+                    self.stats.add(Counter::SwapRaHit, 1);
+                    let done = self.install_cached(context, dst, frame, 1);
+                    if done.bytes == 0 && done.stop != Some(Stop::Exists) {
+                        self.spend(context, frame);
                     }
-                } else {
-                    self.copy_frames(context, dst, frame, len)
-                };
-                let pages = done.bytes >> PAGE_SHIFT;
-                self.way_in[len.ilog2() as usize].record(way, start.elapsed().as_nanos() as u64, pages);
-                self.stats.add(Counter::CacheIn, pages as u64);
-                done
-            }
-            State::Stored(slot) => {
-                self.load_slots(slot, len, &mut context.buffer)?;
-                self.stats.add(Counter::PgMajFault, 1);
-                backing.install(dst, &context.buffer[..len << PAGE_SHIFT])
-            }
+                    cached = Some(frame);
+                    done
+                }
+                _ if len > 1 => {
+                    self.load_slots(slot, len, &mut context.buffer)?;
+                    self.stats.add(Counter::PgMajFault, 1);
+                    self.stats.add(Counter::SwapRa, len as u64 - 1);
+                    backing.install(dst, &context.buffer[..len << PAGE_SHIFT])
+                }
+                _ => {
+                    let (at, around) = self.read_around(context, slot)?;
+                    self.stats.add(Counter::PgMajFault, 1);
+                    let done = backing.install(dst, page_mut(&mut context.buffer, at));
+                    if let Some(around) = around {
+                        self.keep_around(context, around, true);
+                    }
+                    done
+                }
+            },
             _ => {
                 for i in 0..len {
                     let state = self.words.load(PageIndex(page.0 + i)).state();
@@ -323,14 +326,15 @@ impl Engine {
                 backing.install(dst, &context.buffer[..len << PAGE_SHIFT])
             }
         };
-        if !matches!(state, State::Cached(_)) {
+        if cached.is_none() {
             self.stats.add(Counter::InCopied, (done.bytes >> PAGE_SHIFT) as u64);
         }
         Ok(match done.stop {
-            None => len,
+            // As far as it is one read: what was read ahead comes in alone.
+            None => done.bytes >> PAGE_SHIFT,
             // A page is there already: it counts as installed when it is the faulting one, and everyone is woken.
             Some(Stop::Exists) if done.bytes == 0 => {
-                if let State::Cached(frame) = state {
+                if let Some(frame) = cached {
                     self.spend(context, frame);
                 }
                 let _ = backing.wake(self.address_range(page.0..page.0 + 1));
@@ -341,13 +345,35 @@ impl Engine {
         })
     }
 
-    fn copy_frames(
-        &self,
-        context: &mut FaultContext,
-        dst: usize,
-        frame: FrameId,
-        len: usize,
-    ) -> overspill_os::uffd::Transferred {
+    /// Installs pages that lie in frames of the swap cache, by the cheaper way; the frames of those installed are given up.
+    fn install_cached(&self, context: &mut FaultContext, dst: usize, frame: FrameId, len: usize) -> Transferred {
+        let backing = &self.frames.backing;
+        let frames = self.frames.arena.frame_range(frame.0, len);
+        let way = match self.config.way_in {
+            WayIn::Move => 1,
+            WayIn::Auto if backing.can_move() => self.way_in[len.ilog2() as usize].pick(),
+            _ => 0,
+        };
+        let start = Instant::now();
+        let done = if way == 1 {
+            let moved = backing.move_in(dst, frames);
+            // Shared with a child of a fork: then by copy.
+            if moved.bytes == 0 && matches!(moved.stop, Some(Stop::Busy | Stop::Unsuitable)) {
+                self.copy_frames(context, dst, frame, len)
+            } else {
+                self.finish_moved_in(frame, moved.bytes >> PAGE_SHIFT);
+                moved
+            }
+        } else {
+            self.copy_frames(context, dst, frame, len)
+        };
+        let pages = done.bytes >> PAGE_SHIFT;
+        self.way_in[len.ilog2() as usize].record(way, start.elapsed().as_nanos() as u64, pages);
+        self.stats.add(Counter::CacheIn, pages as u64);
+        done
+    }
+
+    fn copy_frames(&self, context: &mut FaultContext, dst: usize, frame: FrameId, len: usize) -> Transferred {
         let done = self.frames.backing.install_frames(dst, self.frames.arena.frame_range(frame.0, len));
         let pages = done.bytes >> PAGE_SHIFT;
         self.stats.add(Counter::InCopied, pages as u64);
@@ -357,7 +383,7 @@ impl Engine {
 
     /// A frame of the swap cache whose page is installed elsewhere: to be dropped with others.
     fn spend(&self, context: &mut FaultContext, frame: FrameId) {
-        self.cache.remove(frame);
+        self.ages.remove(frame);
         if context.spent.len() == context.spent.capacity() {
             self.free_spent(context);
         }
@@ -366,10 +392,10 @@ impl Engine {
 
     fn finish_moved_in(&self, frame: FrameId, pages: usize) {
         self.stats.add(Counter::InMoved, pages as u64);
-        for frame in frame.run(pages) {
-            self.cache.remove(frame);
-            self.frames.allocator.free(frame, 0);
+        if pages > 0 {
+            self.ages.remove_run(frame, pages);
         }
+        frame.run(pages).for_each(|frame| self.frames.allocator.free(frame, 0));
     }
 
     /// Gives the locked run its new words and its old copies up: the first pages are resident, with `frames`.
@@ -388,11 +414,22 @@ impl Engine {
             let page = PageIndex(page.0 + i);
             let word = self.words.load(page);
             let old = word.state();
-            let referenced = matches!(state, State::Cached(_));
+            let referenced = matches!(old, State::Cached(_)) || self.refaults_soon(old);
             self.words.unlock_as(page, word.with_state(State::Resident(*frame)).referenced(referenced));
             self.forget(old);
         }
         (installed..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
+    }
+
+    /// Whether a page that comes back from a device would still be here if it had been kept a little longer: since it left,
+    /// less has left than fits in memory.
+    fn refaults_soon(&self, state: State) -> bool {
+        let State::Stored(slot) = state else { return false };
+        let Entry::Shadow(stamp) = self.index.load(slot) else { return false };
+        let soon = self.evictions().saturating_sub(stamp) < self.budget().limit();
+        self.stats.add(Counter::WorkingsetRefault, 1);
+        self.stats.add(Counter::WorkingsetActivate, soon.into());
+        soon
     }
 
     fn unlock_unchanged(&self, page: PageIndex) {
@@ -418,81 +455,9 @@ fn follows(first: State, next: State, distance: usize) -> bool {
     }
 }
 
-/// Recent streams of sequential faults: where each would go on, and how long its last folio was.
-///
-/// A fault at the very page where a stream would go on doubles its folio; any other begins a stream of one page.
-/// So random access never brings in a neighbour, and sequential access soon brings in the most. Entries are
-/// chosen by the page, and races between threads cost a small folio.
-#[derive(Debug)]
-pub struct Streams {
-    entries: [AtomicU64; STREAMS],
-}
-
-/// Streams remembered: some for each of a few dozen threads.
-const STREAMS: usize = 64;
-
-impl Default for Streams {
-    fn default() -> Streams {
-        Streams { entries: [const { AtomicU64::new(0) }; STREAMS] }
-    }
-}
-
-impl Streams {
-    /// Bits for the length.
-    const LEN_BITS: u32 = 8;
-
-    /// How streams hash: by the page they would go on with, so that both ends find the same entry.
-    fn entry(&self, page: usize) -> &AtomicU64 {
-        &self.entries[(page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) % STREAMS]
-    }
-
-    /// Pages to bring in for a fault on `page`.
-    fn folio(&self, page: PageIndex, max: usize) -> usize {
-        let entry = self.entry(page.0).load(Relaxed);
-        let expected = entry >> Self::LEN_BITS == page.0 as u64 && entry != 0;
-        if expected { (2 * (entry & ((1 << Self::LEN_BITS) - 1)) as usize).clamp(1, max) } else { 1 }
-    }
-
-    /// `len` pages from `page` on came in.
-    fn advance(&self, page: PageIndex, len: usize) {
-        let next = page.0 + len;
-        self.entry(next).store((next as u64) << Self::LEN_BITS | len as u64, Relaxed);
-    }
-
-    /// The next fault on `page` brings in one page.
-    fn forget(&self, page: PageIndex) {
-        self.entry(page.0).store(0, Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn folios_grow_with_sequence_only() {
-        let streams = Streams::default();
-        let mut page = 1000;
-        let mut lens = Vec::new();
-        for _ in 0..7 {
-            let len = streams.folio(PageIndex(page), 16);
-            streams.advance(PageIndex(page), len);
-            lens.push(len);
-            page += len;
-        }
-        assert_eq!(lens, [1, 2, 4, 8, 16, 16, 16]);
-        let mut rng = 12345u64;
-        let random: usize = (0..1000)
-            .map(|_| {
-                rng = rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                let page = PageIndex((rng >> 40) as usize);
-                let len = streams.folio(page, 16);
-                streams.advance(page, len);
-                len
-            })
-            .sum();
-        assert!(random < 1010, "{random}");
-    }
 
     #[test]
     fn neighbours_come_in_only_with_their_kind() {

@@ -43,6 +43,14 @@ impl Frames {
         self.allocator.free_many(frames);
     }
 
+    /// Gives back one frame that is present.
+    pub fn give_one(&self, frame: FrameId) {
+        let range = self.arena.frame_range(frame.0, 1);
+        let whole = [IoVec { base: range.start, len: range.len() }];
+        self.backing.drop_pages(&whole).expect("dropping a frame of the arena");
+        self.allocator.free(frame, 0);
+    }
+
     /// Gives back frames that are present: drops their memory with one call first. `ranges` is room for as many.
     pub fn give_present(&self, frames: &[FrameId], ranges: &mut Vec<IoVec>) {
         if frames.is_empty() {

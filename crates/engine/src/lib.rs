@@ -48,6 +48,7 @@ pub mod job;
 mod limit;
 mod lockdep;
 mod pool;
+mod readahead;
 mod reclaim;
 mod regions;
 mod resize;

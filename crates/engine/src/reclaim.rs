@@ -8,7 +8,8 @@
 //! Locks: a batch holds one extent lock at a time (tried, never waited for), and page locks in ascending order
 //! within it. Nobody waits for a reclaiming thread's page locks longer than one system call.
 
-use crate::base::{FrameId, PAGE_SHIFT, PageIndex};
+use crate::base::{FrameId, PAGE_SHIFT, PageIndex, SlotId};
+use crate::cache::Owner;
 use crate::compressed::CHUNK_ORDER;
 use crate::config::WayOut;
 use crate::engine::Engine;
@@ -59,7 +60,7 @@ impl Engine {
         let mut idle = 0;
         while freed < want {
             let extents = self.extents_high.load(Relaxed);
-            let cache_full = self.cache.len() > self.budget().limit() as usize / CACHE_SHARE;
+            let cache_full = self.ages.len() > self.budget().limit() as usize / CACHE_SHARE;
             if cache_full || idle > 2 * extents {
                 let stored = self.shrink_cache(batch);
                 self.stats.add(scan, batch.picks.len() as u64);
@@ -88,21 +89,36 @@ impl Engine {
 
     /// The second hand: stores the oldest pages of the swap cache and frees their frames.
     fn shrink_cache(&self, batch: &mut Batch) -> usize {
-        // 1. Isolate: lock the oldest pages that are still where the list says.
+        // 1. Isolate: lock the oldest pages that are still where the list says; what was only read ahead is on its device.
         batch.picks.clear();
-        let mut oldest = [(PageIndex(0), FrameId(0)); 128];
+        batch.frames.clear();
+        let mut oldest = [(Owner::Page(PageIndex(0)), FrameId(0)); 128];
         let room = batch.capacity().min(oldest.len());
-        let count = self.cache.oldest(&mut oldest[..room]);
-        for &(page, frame) in &oldest[..count] {
-            let from = State::Cached(frame);
-            if self.words.try_lock_if(page, |w| w.state() == from && !w.is_pinned()).is_some() {
-                self.cache.remove(frame);
-                batch.picks.push(Pick::new(page, from));
-            } else if self.words.load(page).is_pinned() {
-                self.cache.rotate(page, frame);
+        let count = self.ages.oldest(&mut oldest[..room]);
+        for &(owner, frame) in &oldest[..count] {
+            match owner {
+                Owner::Slot(slot) => self.drop_read_ahead(batch, slot),
+                Owner::Page(page) => {
+                    let from = State::Cached(frame);
+                    if self.words.try_lock_if(page, |w| w.state() == from && !w.is_pinned()).is_some() {
+                        self.ages.remove(frame);
+                        batch.picks.push(Pick::new(page, from));
+                    } else if self.words.load(page).is_pinned() {
+                        self.ages.rotate(owner, frame);
+                    }
+                }
             }
         }
-        self.store_cached(batch)
+        self.frames.give_present(&batch.frames, &mut batch.ranges);
+        batch.frames.len() + self.store_cached(batch)
+    }
+
+    /// Takes the copy of a slot's page out of the swap cache, if it is still there, and adds its frame to those to be freed.
+    pub(crate) fn drop_read_ahead(&self, batch: &mut Batch, slot: SlotId) {
+        if let Some(frame) = self.index.take_frame(slot, self.evictions()) {
+            self.ages.remove(frame);
+            batch.frames.push(frame);
+        }
     }
 
     /// Stores the picked pages of the swap cache, whose locks are held, and frees their frames; how many.
@@ -125,7 +141,7 @@ impl Engine {
                     batch.frames.push(frame);
                 }
                 None => {
-                    self.cache.add_run(pick.page, frame, 1);
+                    self.ages.add_run(pick.page, frame, 1);
                     self.words.unlock_as(pick.page, word);
                 }
             }
@@ -298,7 +314,7 @@ impl Engine {
             let count = count.max(done.bytes >> PAGE_SHIFT);
             self.way_out.record(0, start.elapsed().as_nanos() as u64, count);
             // 3. Publish: the moved are in the swap cache, the others as they were.
-            self.cache.add_run(PageIndex(at), frame, count);
+            self.ages.add_run(PageIndex(at), frame, count);
             let mut own = [FrameId(0); 1 << RUN_ORDER];
             for (i, frame) in frame.run(count).enumerate() {
                 let page = PageIndex(at + i);

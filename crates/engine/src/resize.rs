@@ -4,16 +4,17 @@
 //! memory down to the limit, and here whatever still lies in an isolated pageblock is given another place:
 //!
 //! - a page that is mapped exchanges its frame, a number only, for another: one transition of its word;
-//! - a page of the swap cache is stored, as the second hand of the clock would;
+//! - a page of the swap cache is stored, or dropped, as the second hand of the clock would;
 //! - a compressed page is stored again, in a chunk elsewhere.
 //!
 //! Pageblocks that are empty then go back to the system. Called by the background thread alone; it holds an extent's lock
 //! and the locks of the pages that it works on, as reclaim does.
 
-use crate::base::PageIndex;
+use crate::base::{FrameId, PageIndex};
+use crate::cache::Owner;
 use crate::engine::Engine;
 use crate::extent::pages_of;
-use crate::frame::{Mobility, Need};
+use crate::frame::{Mobility, Need, PAGEBLOCK};
 use crate::tier::{Batch, Pick};
 use crate::word::{PageWord, State};
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,8 +54,27 @@ impl Engine {
                 self.store_cached(batch);
             }
         }
+        self.drop_read_ahead_isolated(batch);
         self.compressed.trim(&self.frames);
         allocator.give_up_surplus(|frames| self.frames.arena.close(frames).expect("closing frames of the arena"));
+    }
+
+    /// Drops what was read ahead into isolated pageblocks; their pages are on devices.
+    fn drop_read_ahead_isolated(&self, batch: &mut Batch) {
+        batch.frames.clear();
+        let blocks = (0..self.frames.allocator.frames_max() as u32).step_by(PAGEBLOCK).map(FrameId);
+        for block in blocks.filter(|block| self.frames.allocator.is_isolated(*block)) {
+            for frame in block.run(PAGEBLOCK) {
+                if batch.frames.len() == batch.capacity() {
+                    self.frames.give_present(&batch.frames, &mut batch.ranges);
+                    batch.frames.clear();
+                }
+                if let Some(Owner::Slot(slot)) = self.ages.owner(frame) {
+                    self.drop_read_ahead(batch, slot);
+                }
+            }
+        }
+        self.frames.give_present(&batch.frames, &mut batch.ranges);
     }
 
     fn exchange(&self, batch: &mut Batch, page: PageIndex) {
@@ -69,7 +89,7 @@ impl Engine {
             State::Cached(frame) if allocator.is_isolated(frame) => {
                 let from = State::Cached(frame);
                 if self.words.try_lock_if(page, |w| w.state() == from).is_some() {
-                    self.cache.remove(frame);
+                    self.ages.remove(frame);
                     batch.picks.push(Pick::new(page, from));
                 }
             }

@@ -205,7 +205,7 @@ impl Engine {
                 match word.state() {
                     State::Resident(frame) | State::Evicting(frame) => holes.push(frame),
                     State::Cached(frame) => {
-                        self.cache.remove(frame);
+                        self.ages.remove(frame);
                         present.push(frame);
                     }
                     state => self.forget(state),
@@ -453,7 +453,7 @@ impl Engine {
                 self.extents.touch(target);
                 self.note_extent(target);
                 match state {
-                    State::Cached(frame) => self.cache.change_owner(frame, target),
+                    State::Cached(frame) => self.ages.change_owner(frame, target),
                     State::Resident(_) => {
                         self.extents.sub_resident(PageIndex(page), 1);
                         self.extents.add_resident(target, 1);

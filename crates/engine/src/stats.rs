@@ -105,6 +105,22 @@ counters! {
     PswpInOps => "pswpin_ops",
     /// Write operations on devices.
     PswpOutOps => "pswpout_ops",
+    /// Pages read from devices ahead of need: around a missing one, or with it in a folio.
+    SwapRa => "swap_ra",
+    /// Pages of those that were wanted after all.
+    SwapRaHit => "swap_ra_hit",
+    /// Pages that came back from a device, and what left memory between is known.
+    WorkingsetRefault => "workingset_refault",
+    /// Pages of those that came back so soon that they are passed over by the next eviction.
+    WorkingsetActivate => "workingset_activate",
+    /// Times that a lock of the swap cache was taken.
+    SwapCacheLock => "swap_cache_lock",
+    /// Times that one had to be waited for.
+    SwapCacheLockContended => "swap_cache_lock_contended",
+    /// Time waited for them, in nanoseconds.
+    SwapCacheLockWaitNs => "swap_cache_lock_wait_ns",
+    /// Time that they were held, in nanoseconds.
+    SwapCacheLockHoldNs => "swap_cache_lock_hold_ns",
     /// Pages stored as a fill value.
     SameFilledOut => "same_filled_out",
     /// Pages brought in beside the faulting one (folios).
@@ -215,7 +231,7 @@ const OCTAVES: usize = 40;
 const HISTOGRAM: usize = SUB_BUCKETS * OCTAVES;
 const HEADER: usize = 16;
 /// Where the counters begin; room is left so that the layout is stable while counters are added.
-const COUNTERS_MAX: usize = 96;
+const COUNTERS_MAX: usize = 160;
 /// Cells of a shard: whole cache lines.
 const SHARD: usize = COUNTERS_MAX + HISTOGRAM;
 /// Shards. Processors beyond share them.

@@ -3,8 +3,8 @@
 //! A page that leaves memory becomes a fill value, a compressed object, or a page on a device, in this order of
 //! preference. Until its batch is committed by the caller it is also still where it was.
 
-use crate::base::PAGE_SIZE;
-use crate::base::{PageIndex, SlotId};
+use crate::base::{PAGE_SIZE, PageIndex, SlotId};
+use crate::cache::GivenUp;
 use crate::compressed::Handle;
 use crate::device::RunWrite;
 use crate::engine::Engine;
@@ -16,6 +16,7 @@ use overspill_os::Errno;
 use overspill_os::codec::{self, Lz4};
 use overspill_os::io::IoBuffer;
 use overspill_os::vm::IoVec;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Compressed size from which a page goes to a device instead, where there is one: 3/4 of a page. Above, the
 /// frame saved is less than a quarter, for 4 us of compression and 2 us of decompression each way.
@@ -165,6 +166,10 @@ impl Engine {
             at += run.len;
         }
         self.devices.write(&batch.buffer, &mut batch.writes);
+        let left = self.evictions.fetch_add(at as u64, Relaxed);
+        for write in batch.writes.iter().filter(|write| write.result.is_ok()) {
+            self.index.stored(write.run, left);
+        }
         for pick in &mut batch.picks {
             let Some(raw) = pick.raw.map(|raw| raw as usize) else { continue };
             let of = |w: &&RunWrite| (w.buffer_page..w.buffer_page + w.run.len).contains(&raw);
@@ -213,12 +218,25 @@ impl Engine {
         })
     }
 
+    /// Pages that have left for devices so far: the clock of refault distances.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions.load(Relaxed)
+    }
+
     /// Gives up the stored copy of a page, if it has one outside memory: it was loaded, or nobody wants it.
     pub(crate) fn forget(&self, state: State) {
         match state {
             State::Filled(_) => self.stats.sub(Counter::SameFilledPages, 1),
             State::Compressed(handle) => self.compressed.free(&self.frames, handle),
-            State::Stored(slot) => self.devices.free(slot),
+            State::Stored(slot) => {
+                if let GivenUp::Now(frame) = self.index.give_up(slot) {
+                    if let Some(frame) = frame {
+                        self.ages.remove(frame);
+                        self.frames.give_one(frame);
+                    }
+                    self.devices.free(slot);
+                }
+            }
             State::Empty | State::Resident(_) | State::Evicting(_) | State::Cached(_) => {}
         }
     }

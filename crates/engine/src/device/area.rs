@@ -150,6 +150,11 @@ impl Area {
         self.io.file()
     }
 
+    /// Its size in pages.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
     /// Pages in use.
     pub fn used_pages(&self) -> u64 {
         self.used_pages.load(Relaxed)

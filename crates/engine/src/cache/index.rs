@@ -1,0 +1,235 @@
+//! The slot index of the swap cache: what of a swap slot is in memory, or when it left.
+//!
+//! An entry a slot, a word each, in tables that are touched lazily (8 bytes a page of swap space in use). Looked up without
+//! a lock. Changed under the lock of a partition of the swap space, one partition or many by setting, as it takes a lock to
+//! change several entries at once. A look-up says what was: who acts on it does so by a change that looks again.
+//!
+//! A slot is handed out and given back by [`crate::slot`]; between, its entry is not [`Entry::None`]. A slot that is given up
+//! while it is read ahead is given back by its reader.
+//!
+//! Locks: a partition's ([`Rank::SwapCache`]), one at a time; nothing is taken under it.
+
+use crate::base::{FrameId, PAGE_SIZE, SlotId};
+use crate::config::CachePartition;
+use crate::counted::{CountedGuard, CountedMutex, LockCounters};
+use crate::lockdep::Rank;
+use crate::slot::SlotRun;
+use crate::stats::{Counter, Stats};
+use crate::sync::Atomic;
+use overspill_os::vm::SharedCells;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+
+/// Most locks: enough for 64 GiB in partitions of 64 MiB; beyond, partitions share them. 64 KiB of memory.
+const LOCKS_MAX: u64 = 1024;
+
+/// The counters of the locks of all parts of the swap cache.
+pub static SWAP_CACHE_LOCK: LockCounters = LockCounters {
+    taken: Counter::SwapCacheLock,
+    contended: Counter::SwapCacheLockContended,
+    wait_ns: Counter::SwapCacheLockWaitNs,
+    hold_ns: Counter::SwapCacheLockHoldNs,
+};
+
+/// What is known of a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Nothing: the slot is not in use.
+    None,
+    /// Its page is on the device only. It left when that many pages had.
+    Shadow(u64),
+    /// It is being read ahead.
+    Reading(u64),
+    /// It is being read ahead, and its page was given up meanwhile.
+    Abandoned,
+    /// A copy of its page is in a frame of the swap cache.
+    Frame(FrameId),
+}
+
+const TAG_BITS: u32 = 3;
+
+impl Entry {
+    fn to_word(self) -> u64 {
+        match self {
+            Entry::None => 0,
+            Entry::Shadow(stamp) => 1 | stamp << TAG_BITS,
+            Entry::Reading(stamp) => 2 | stamp << TAG_BITS,
+            Entry::Abandoned => 3,
+            Entry::Frame(frame) => 4 | (frame.0 as u64) << TAG_BITS,
+        }
+    }
+
+    fn from_word(word: u64) -> Entry {
+        let payload = word >> TAG_BITS;
+        match word & ((1 << TAG_BITS) - 1) {
+            0 => Entry::None,
+            1 => Entry::Shadow(payload),
+            2 => Entry::Reading(payload),
+            3 => Entry::Abandoned,
+            4 => Entry::Frame(FrameId(payload as u32)),
+            other => unreachable!("an entry of the slot index with tag {other}"),
+        }
+    }
+}
+
+/// What is to be done with a slot whose page was given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GivenUp {
+    /// Give it back, and the frame that had a copy.
+    Now(Option<FrameId>),
+    /// Its reader gives it back.
+    ByReader,
+}
+
+/// One entry. All but [`Place::load`] are for the holder of the partition's lock.
+struct Place<'a, A>(&'a A);
+
+impl<A: Atomic> Place<'_, A> {
+    fn load(&self) -> Entry {
+        Entry::from_word(self.0.load(Acquire))
+    }
+
+    fn set(&self, entry: Entry) {
+        self.0.store(entry.to_word(), Release);
+    }
+
+    /// A page was written to the slot.
+    fn stored(&self, stamp: u64) {
+        assert_eq!(self.load(), Entry::None, "a page was stored in a slot that is in use");
+        self.set(Entry::Shadow(stamp));
+    }
+
+    /// Begins to read ahead; `false` when there is nothing to read, or somebody does.
+    fn begin_read(&self) -> bool {
+        let Entry::Shadow(stamp) = self.load() else { return false };
+        self.set(Entry::Reading(stamp));
+        true
+    }
+
+    /// Ends it, with the frame that has a copy now, or without one; `false` when the slot was given up meanwhile.
+    fn end_read(&self, frame: Option<FrameId>) -> bool {
+        match (self.load(), frame) {
+            (Entry::Reading(_), Some(frame)) => self.set(Entry::Frame(frame)),
+            (Entry::Reading(stamp), None) => self.set(Entry::Shadow(stamp)),
+            (Entry::Abandoned, _) => {
+                self.set(Entry::None);
+                return false;
+            }
+            (entry, _) => panic!("{entry:?} was read ahead"),
+        }
+        true
+    }
+
+    /// Takes the frame out of the swap cache: the page has left at `stamp`.
+    fn take_frame(&self, stamp: u64) -> Option<FrameId> {
+        let Entry::Frame(frame) = self.load() else { return None };
+        self.set(Entry::Shadow(stamp));
+        Some(frame)
+    }
+
+    fn give_up(&self) -> GivenUp {
+        let (next, done) = match self.load() {
+            Entry::Shadow(_) => (Entry::None, GivenUp::Now(None)),
+            Entry::Frame(frame) => (Entry::None, GivenUp::Now(Some(frame))),
+            Entry::Reading(_) => (Entry::Abandoned, GivenUp::ByReader),
+            entry => panic!("a slot was given up that is not in use: {entry:?}"),
+        };
+        self.set(next);
+        done
+    }
+}
+
+/// The entries of all slots of all devices.
+pub struct SlotIndex {
+    devices: [OnceLock<SharedCells>; SlotId::DEVICES_MAX],
+    partitions: Box<[CountedMutex<()>]>,
+    /// A partition has 1 << shift slots.
+    shift: u32,
+    stats: Stats,
+}
+
+impl SlotIndex {
+    /// An index for no device yet.
+    pub fn new(partition: CachePartition, stats: Stats) -> SlotIndex {
+        let (shift, locks) = match partition {
+            CachePartition::Device => (u64::BITS - 1, SlotId::DEVICES_MAX as u64),
+            CachePartition::Bytes(bytes) => ((bytes / PAGE_SIZE as u64).ilog2(), LOCKS_MAX),
+        };
+        let lock = |_| CountedMutex::new(Rank::SwapCache, &SWAP_CACHE_LOCK, ());
+        SlotIndex { devices: [const { OnceLock::new() }; _], partitions: (0..locks).map(lock).collect(), shift, stats }
+    }
+
+    /// Makes entries for a device of `slots` slots; `false` when that number had a smaller one, or there is no address
+    /// space for more.
+    pub fn open(&self, device: usize, slots: u64) -> bool {
+        if self.devices[device].get().is_none()
+            && let Ok(cells) = SharedCells::anonymous(slots as usize)
+        {
+            let _ = self.devices[device].set(cells);
+        }
+        self.devices[device].get().is_some_and(|cells| cells.len() as u64 >= slots)
+    }
+
+    /// How many slots of a device have entries: at least as many as it has.
+    pub fn slots(&self, device: usize) -> u64 {
+        self.devices[device].get().map_or(0, |cells| cells.len() as u64)
+    }
+
+    fn place(&self, slot: SlotId) -> Place<'_, AtomicU64> {
+        let cells = self.devices[slot.device()].get().expect("the device of a slot is open");
+        Place(&cells[slot.offset() as usize])
+    }
+
+    fn lock(&self, slot: SlotId) -> CountedGuard<'_, ()> {
+        let count = self.partitions.len();
+        let number = (slot.offset() >> self.shift) as usize + slot.device();
+        self.partitions[number % count].lock(&self.stats)
+    }
+
+    /// Looks a slot up, without a lock.
+    pub fn load(&self, slot: SlotId) -> Entry {
+        self.place(slot).load()
+    }
+
+    /// Calls `change` for each slot of a run, with the lock of its partition.
+    fn for_each(&self, run: SlotRun, mut change: impl FnMut(usize, Place<'_, AtomicU64>)) {
+        let mut at = 0;
+        while at < run.len {
+            let first = run.first.advance(at as u64);
+            let rest = (1u64 << self.shift) - (first.offset() & ((1 << self.shift) - 1));
+            let end = run.len.min(at + rest.min(run.len as u64) as usize);
+            let _held = self.lock(first);
+            (at..end).for_each(|i| change(i, self.place(run.first.advance(i as u64))));
+            at = end;
+        }
+    }
+
+    /// Pages were written to a run.
+    pub fn stored(&self, run: SlotRun, stamp: u64) {
+        self.for_each(run, |_, place| place.stored(stamp));
+    }
+
+    /// Begins to read ahead what of a run is on the device only; `wanted` receives which slots.
+    pub fn begin_read(&self, run: SlotRun, wanted: &mut [bool]) {
+        self.for_each(run, |i, place| wanted[i] = place.begin_read());
+    }
+
+    /// Ends it for one slot, with the frame that has a copy now; `false` when the caller must give the slot back.
+    pub fn end_read(&self, slot: SlotId, frame: Option<FrameId>) -> bool {
+        let _held = self.lock(slot);
+        self.place(slot).end_read(frame)
+    }
+
+    /// Takes the frame with a copy of a slot's page, if there is one, which is the caller's from now on. The page leaves
+    /// with that, as far as anybody can see, at `stamp`.
+    pub fn take_frame(&self, slot: SlotId, stamp: u64) -> Option<FrameId> {
+        let _held = self.lock(slot);
+        self.place(slot).take_frame(stamp)
+    }
+
+    /// The page of a slot is wanted no more, or is elsewhere.
+    pub fn give_up(&self, slot: SlotId) -> GivenUp {
+        let _held = self.lock(slot);
+        self.place(slot).give_up()
+    }
+}
