@@ -379,6 +379,12 @@ forced! {
     no_background: "background=off", zero ["pgscan_kswapd", "pgsteal_kswapd"], some ["pgsteal_direct"];
     no_compression: "compressed=0", zero ["zswpout", "zswpin"], some ["pswpout", "pswpin"];
     much_compression: "compressed=90", zero [], some ["zswpout", "zswpin"];
+    always_clean: "clean=on,compressed=0", zero [], some ["clean_dropped", "clean_written"];
+    never_clean: "clean=off,compressed=0", zero ["clean_dropped", "clean_written"], some ["pswpin"];
+    much_readahead: "readahead=64,folio=1,compressed=0", zero [], some ["swap_ra", "swap_ra_hit"];
+    no_readahead: "readahead=1,folio=1,compressed=0", zero ["swap_ra", "swap_ra_hit"], some ["pswpin"];
+    one_partition: "cache.partition=device", zero [], some ["swap_cache_lock"];
+    small_partitions: "cache.partition=2M,readahead=32,compressed=0", zero [], some ["swap_cache_lock"];
     no_ring: "uring=off", zero [], some ["pswpout", "pswpin"];
     no_vector_drop: "vector_drop=off,out=drop", zero ["out_moved"], some ["out_dropped"];
     a_small_window: "window=4G", zero [], some [];

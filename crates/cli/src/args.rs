@@ -82,6 +82,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("background", "a thread reclaims ahead of need"),
     ("folio", "most pages that one fault brings in; 1 turns folios off"),
     ("compressed", "percent of the budget that compressed pages may take; 0 turns the tier off"),
+    ("clean", "pages read from a device leave memory without being written again, until they are written to"),
     ("cache.partition", "how much swap space, or how many frames, share a lock of the swap cache"),
     ("readahead", "most pages read from a device around one that is missing; 1 turns it off"),
     ("frame.percpu", "each processor keeps a list of free page frames"),

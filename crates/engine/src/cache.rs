@@ -10,4 +10,4 @@ pub mod ages;
 pub mod index;
 
 pub use ages::{Ages, Owner};
-pub use index::{Entry, GivenUp, SlotIndex};
+pub use index::{Entry, GivenUp, SlotIndex, Stamp};

@@ -9,7 +9,7 @@ use crate::compressed::CHUNK_ORDER;
 use crate::engine::Engine;
 use crate::extent::pages_of;
 use crate::stats::Counter;
-use crate::word::State;
+use crate::word::{PageWord, State};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,6 +21,7 @@ struct Named {
     resident: u64,
     cached: usize,
     filled: u64,
+    clean: u64,
     compressed: usize,
 }
 
@@ -74,6 +75,7 @@ impl Engine {
         let gauge = |counter| self.stats.get(counter);
         assert_eq!(gauge(Counter::ResidentPages), named.resident, "resident pages");
         assert_eq!(self.ages.len(), named.cached, "pages in the swap cache");
+        assert_eq!(gauge(Counter::CleanPages), named.clean, "clean pages");
         assert_eq!(gauge(Counter::SameFilledPages), named.filled, "same-filled pages");
         assert_eq!(self.compressed.stored_objects(), named.compressed, "compressed pages");
         assert_eq!(self.devices.used_pages(), named.slots.len() as u64, "slots in use");
@@ -89,11 +91,13 @@ impl Engine {
             State::Empty => {}
             State::Resident(frame) => {
                 named.resident += 1;
+                self.name_copy(word, frame, named);
                 assert!(named.frames.insert(frame), "{page:?} has a frame that another page has: {word:?}");
             }
             State::Evicting(_) => panic!("{page:?} is being evicted, and nobody is there"),
             State::Cached(frame) => {
                 named.cached += 1;
+                self.name_copy(word, frame, named);
                 assert!(named.frames.insert(frame), "{page:?} has a frame that another page has: {word:?}");
                 assert_eq!(self.ages.owner(frame), Some(Owner::Page(page)), "the owner of a frame of the swap cache");
             }
@@ -103,7 +107,7 @@ impl Engine {
                 assert!(named.slots.insert(slot.to_bits()), "{page:?} has a slot that another page has: {word:?}");
                 match self.index.load(slot) {
                     Entry::Shadow(_) => {}
-                    Entry::Frame(frame) => {
+                    Entry::Frame(frame, _) => {
                         named.cached += 1;
                         assert!(named.frames.insert(frame), "{slot:?} has a frame that another page has");
                         assert_eq!(self.ages.owner(frame), Some(Owner::Slot(slot)), "the owner of what was read ahead");
@@ -111,6 +115,16 @@ impl Engine {
                     entry => panic!("{page:?} is stored in {slot:?}, of which the index says {entry:?}"),
                 }
             }
+        }
+    }
+
+    /// Notes the copy of a clean page.
+    fn name_copy(&self, word: PageWord, frame: FrameId, named: &mut Named) {
+        if word.is_clean() {
+            named.clean += 1;
+            let State::Stored(slot) = self.copy_of(frame) else { unreachable!("a copy is on a device") };
+            assert!(named.slots.insert(slot.to_bits()), "a clean page has a slot that another page has: {word:?}");
+            assert_eq!(self.index.load(slot), Entry::Clean, "what is known of the slot of a clean page");
         }
     }
 

@@ -42,6 +42,18 @@ pub enum WayOut {
     Drop,
 }
 
+/// Whether pages that are read from a device keep their slots while they are not written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Clean {
+    /// While that pays by what was measured while running; not in signal delivery.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
 /// How much swap space, or how many frames, share a lock of the swap cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CachePartition {
@@ -108,6 +120,8 @@ pub struct Config {
     pub folio_max: usize,
     /// Setting `compressed`: share of the budget, in percent, that compressed pages may take; 0 turns the tier off.
     pub compressed_max_percent: u8,
+    /// Setting `clean`: whether pages read from a device keep their slots while they are not written.
+    pub clean: Clean,
     /// Setting `cache.partition`: how much of the swap cache a lock guards.
     pub cache_partition: CachePartition,
     /// Setting `readahead`: most pages read around one that is missing, a power of two up to 64; 1 turns it off.
@@ -137,6 +151,7 @@ impl Default for Config {
             background: true,
             folio_max: 16,
             compressed_max_percent: 50,
+            clean: Clean::Auto,
             cache_partition: CachePartition::default(),
             readahead_max: 8,
             frame: FrameSettings::default(),
@@ -168,6 +183,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("background", "on|off"),
     ("folio", "1|2|4|8|16|32|64"),
     ("compressed", "0..90"),
+    ("clean", "auto|on|off"),
     ("cache.partition", "device|64M|2M"),
     ("readahead", "1|2|4|8|16|32|64"),
     ("frame.percpu", "on|off"),
@@ -232,6 +248,14 @@ impl Config {
             }
             "uring" => switch(&mut self.uring)?,
             "vector_drop" => switch(&mut self.vector_drop)?,
+            "clean" => {
+                self.clean = match value {
+                    "auto" => Clean::Auto,
+                    "on" => Clean::On,
+                    "off" => Clean::Off,
+                    _ => return Err(bad()),
+                }
+            }
             "cache.partition" => {
                 self.cache_partition = match value {
                     "device" => CachePartition::Device,

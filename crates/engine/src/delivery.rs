@@ -11,7 +11,7 @@ use crate::base::PageIndex;
 use crate::config::Delivery;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::fault::Served;
+use crate::fault::{Access, Served};
 use crate::frames::zeros;
 use crate::lockdep::{self, Rank};
 use crate::reclaim::Reclaimer;
@@ -114,7 +114,7 @@ impl Engine {
             *lock(&self.mailbox.answer) = Some(answer);
         }
         let bell = self.window().start;
-        self.frames.backing.install(bell, zeros(1));
+        self.frames.backing.install(bell, zeros(1), false);
         let _ = self.frames.backing.wake(bell..bell + PAGE_SIZE);
     }
 
@@ -184,7 +184,7 @@ impl Engine {
         assert!(window.contains(&event.address), "a fault outside the window, at {:#x}", event.address);
         let page = self.page(event.address);
         context.thread = event.thread as i32;
-        let served = self.serve_fault(context, page, event.write_protected);
+        let served = self.serve_fault(context, page, Access { write: event.write, protected: event.write_protected });
         if served == Served::Failed {
             self.fail_access(page);
         }
@@ -292,7 +292,7 @@ impl Engine {
                 let mut context = self.contexts.take();
                 context.thread = thread::id();
                 // The signal does not say whether protection was the cause: a write to a page in place is.
-                let served = self.serve_fault(&mut context, page, write);
+                let served = self.serve_fault(&mut context, page, Access { write, protected: write });
                 self.free_spent(&mut context);
                 served
             };

@@ -2,6 +2,7 @@
 
 use crate::base::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::cache::{Ages, SlotIndex};
+use crate::clean::Copies;
 use crate::compressed::{CHUNK_ORDER, CompressedPool};
 use crate::config::{Config, Delivery};
 use crate::costs::Choice;
@@ -46,6 +47,8 @@ pub(crate) struct Engine {
     /// The swap cache: its frames by age, and what is known of each slot.
     pub ages: Ages,
     pub index: Arc<SlotIndex>,
+    /// Copies that pages in memory still have on devices.
+    pub copies: Copies,
     /// Pages that have left for devices.
     pub evictions: AtomicU64,
     pub compressed: CompressedPool,
@@ -187,6 +190,7 @@ impl Engine {
             extents,
             ages,
             index,
+            copies: Copies::new(frame_count).map_err(out_of_address_space)?,
             evictions: AtomicU64::new(0),
             compressed,
             devices,

@@ -412,6 +412,7 @@ impl Engine {
             for error in self.devices.adopt_in_child(devices) {
                 thread::report(format_args!("in the child of a fork: {error}"));
             }
+            self.drop_copies_in_child();
             parents.into_iter().for_each(thread::close);
             Ok(self)
         };

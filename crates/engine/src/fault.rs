@@ -22,6 +22,7 @@ use overspill_os::fault_path::FaultPath;
 use overspill_os::io::IoBuffer;
 use overspill_os::uffd::{Stop, Transferred};
 use overspill_os::vm::IoVec;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Frames that were copied from and wait to be dropped together: one flush for so many. Kept well below the reserve.
@@ -74,6 +75,22 @@ pub enum Served {
     Failed,
 }
 
+/// What the program was about to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// A store.
+    pub write: bool,
+    /// Stopped by protection, or perhaps by it.
+    pub protected: bool,
+}
+
+/// What of a run was brought in.
+struct Loaded {
+    pages: usize,
+    /// Write-protected, and as it is on the device.
+    clean: bool,
+}
+
 /// What became of the wish for a page of budget.
 enum Room {
     Taken,
@@ -85,10 +102,10 @@ enum Room {
 
 impl Engine {
     /// Serves a fault on `page` and keeps the books.
-    pub(crate) fn serve_fault(&self, context: &mut FaultContext, page: PageIndex, wp: bool) -> Served {
+    pub(crate) fn serve_fault(&self, context: &mut FaultContext, page: PageIndex, access: Access) -> Served {
         let _mark = FaultPath::enter();
         let start = Instant::now();
-        let served = self.serve(context, page, wp);
+        let served = self.serve(context, page, access);
         if served != Served::Busy {
             self.stats.add(Counter::PgFault, 1);
             self.stats.fault_ns(start.elapsed().as_nanos() as u64);
@@ -96,17 +113,17 @@ impl Engine {
         served
     }
 
-    fn serve(&self, context: &mut FaultContext, page: PageIndex, wp: bool) -> Served {
+    fn serve(&self, context: &mut FaultContext, page: PageIndex, access: Access) -> Served {
         let word = self.words.load(page);
         if word.is_locked() {
             return Served::Busy;
         }
         let range = self.address_range(page.0..page.0 + 1);
         match word.state() {
-            State::Resident(_) | State::Evicting(_) if wp => self.make_writable(page),
+            State::Resident(_) | State::Evicting(_) if access.protected => self.make_writable(page),
             State::Evicting(_) => self.wake(range),
             State::Resident(_) => self.reinstall(page),
-            state => self.load(context, page, state),
+            state => self.load(context, page, state, access),
         }
     }
 
@@ -120,9 +137,10 @@ impl Engine {
         // A signal does not tell protection from absence: the program may have dropped the page with a system call of its
         // own making, as in `reinstall`.
         let absent = self.config.delivery == Delivery::Signal
-            && self.frames.backing.install(range.start, zeros(1)).stop.is_none();
+            && self.frames.backing.install(range.start, zeros(1), false).stop.is_none();
         let unprotected = if absent { Ok(()) } else { self.frames.backing.unprotect(range.clone()) };
         let (State::Resident(frame) | State::Evicting(frame)) = word.state() else { unreachable!("locked in place") };
+        self.drop_written_copy(word);
         self.words.unlock_as(page, word.with_state(State::Resident(frame)));
         self.stats.add(Counter::WpFault, 1);
         // On an error the mapping has changed under the fault: the repeated access finds out.
@@ -139,13 +157,17 @@ impl Engine {
     fn reinstall(&self, page: PageIndex) -> Served {
         let Some(word) = self.words.try_lock_if(page, PageWord::is_resident) else { return Served::Busy };
         let range = self.address_range(page.0..page.0 + 1);
-        let done = self.frames.backing.install(range.start, zeros(1));
-        self.words.unlock_as(page, word);
+        let done = self.frames.backing.install(range.start, zeros(1), false);
+        let present = done.stop.is_some();
+        if !present {
+            self.drop_copy(word);
+        }
+        self.words.unlock_as(page, word.clean(word.is_clean() && present));
         if done.stop.is_some() { self.wake(range) } else { Served::Done }
     }
 
     /// Brings in a page that is not resident, and its neighbours while the access is sequential.
-    fn load(&self, context: &mut FaultContext, page: PageIndex, state: State) -> Served {
+    fn load(&self, context: &mut FaultContext, page: PageIndex, state: State, access: Access) -> Served {
         let (wanted, read_ahead) = self.streams.folio(page, self.config.folio_max);
         self.stats.add(Counter::SwapRaHit, read_ahead as u64);
         // 1. Frames: as many as there are without waiting, or one.
@@ -165,12 +187,14 @@ impl Engine {
             return Served::Busy;
         }
         // 3. Load and install.
-        let loaded = self.install_run(context, page, state, len);
-        self.frames.give_holes(&context.frames[*loaded.as_ref().unwrap_or(&0)..]);
+        let protect = matches!(state, State::Stored(_)) && !access.write && self.keeps_copies();
+        let loaded = self.install_run(context, page, state, len, protect);
+        let installed = loaded.as_ref().map_or(0, |loaded| loaded.pages);
+        self.frames.give_holes(&context.frames[installed..]);
         // 4. Publish.
         let served = match loaded {
-            Ok(installed) => {
-                self.publish_run(page, state, len, &context.frames[..installed]);
+            Ok(Loaded { clean, .. }) => {
+                self.publish_run(page, state, len, &context.frames[..installed], clean);
                 if installed == 0 {
                     // The run may reach over two mappings of the kernel's: the page alone next time.
                     self.streams.forget(page);
@@ -267,30 +291,31 @@ impl Engine {
         len
     }
 
-    /// Brings the content of a locked run in; how many pages were installed.
+    /// Brings the content of a locked run in; write-protected if `protect`, as far as it comes from a device.
     fn install_run(
         &self,
         context: &mut FaultContext,
         page: PageIndex,
         state: State,
         len: usize,
-    ) -> Result<usize, LoadError> {
+        protect: bool,
+    ) -> Result<Loaded, LoadError> {
         let dst = self.address(page);
         let backing = &self.frames.backing;
         let mut cached = if let State::Cached(frame) = state { Some(frame) } else { None };
         let done = match state {
             State::Empty => {
                 self.stats.add(Counter::ZeroFill, len as u64);
-                backing.install(dst, zeros(len))
+                backing.install(dst, zeros(len), false)
             }
-            State::Cached(frame) => self.install_cached(context, dst, frame, len),
+            State::Cached(frame) => self.install_cached(context, dst, frame, len, false),
             State::Stored(slot) => match self.index.load(slot) {
                 // Somebody reads it just now: one operation is enough.
-                Entry::Reading(_) => return Ok(0),
-                Entry::Frame(_) if let Some(frame) = self.index.take_frame(slot, self.evictions()) => {
+                Entry::Reading(_) => return Ok(Loaded { pages: 0, clean: false }),
+                Entry::Frame(..) if let Some(frame) = self.index.take_frame(slot) => {
                     self.window_around.hit();
                     self.stats.add(Counter::SwapRaHit, 1);
-                    let done = self.install_cached(context, dst, frame, 1);
+                    let done = self.install_cached(context, dst, frame, 1, protect);
                     if done.bytes == 0 && done.stop != Some(Stop::Exists) {
                         self.spend(context, frame);
                     }
@@ -301,12 +326,12 @@ impl Engine {
                     self.load_slots(slot, len, &mut context.buffer)?;
                     self.stats.add(Counter::PgMajFault, 1);
                     self.stats.add(Counter::SwapRa, len as u64 - 1);
-                    backing.install(dst, &context.buffer[..len << PAGE_SHIFT])
+                    backing.install(dst, &context.buffer[..len << PAGE_SHIFT], protect)
                 }
                 _ => {
                     let (at, around) = self.read_around(context, slot)?;
                     self.stats.add(Counter::PgMajFault, 1);
-                    let done = backing.install(dst, page_mut(&mut context.buffer, at));
+                    let done = backing.install(dst, page_mut(&mut context.buffer, at), protect);
                     if let Some(around) = around {
                         self.keep_around(context, around, true);
                     }
@@ -323,33 +348,39 @@ impl Engine {
                     }
                     self.stats.add(Counter::ZswpIn, matches!(state, State::Compressed(_)) as u64);
                 }
-                backing.install(dst, &context.buffer[..len << PAGE_SHIFT])
+                backing.install(dst, &context.buffer[..len << PAGE_SHIFT], false)
             }
         };
         if cached.is_none() {
             self.stats.add(Counter::InCopied, (done.bytes >> PAGE_SHIFT) as u64);
         }
-        Ok(match done.stop {
-            // As far as it is one read: what was read ahead comes in alone.
-            None => done.bytes >> PAGE_SHIFT,
+        if done.stop == Some(Stop::Exists) && done.bytes == 0 {
             // A page is there already: it counts as installed when it is the faulting one, and everyone is woken.
-            Some(Stop::Exists) if done.bytes == 0 => {
-                if let Some(frame) = cached {
-                    self.spend(context, frame);
-                }
-                let _ = backing.wake(self.address_range(page.0..page.0 + 1));
-                1
+            if let Some(frame) = cached {
+                self.spend(context, frame);
             }
-            // Mappings changing, or gone: what was installed counts, the rest stays as it was.
-            Some(_) => done.bytes >> PAGE_SHIFT,
-        })
+            let _ = backing.wake(self.address_range(page.0..page.0 + 1));
+            return Ok(Loaded { pages: 1, clean: false });
+        }
+        // Mappings changing, or gone: what was installed counts, the rest stays as it was.
+        Ok(Loaded { pages: done.bytes >> PAGE_SHIFT, clean: protect })
     }
 
-    /// Installs pages that lie in frames of the swap cache, by the cheaper way; the frames of those installed are given up.
-    fn install_cached(&self, context: &mut FaultContext, dst: usize, frame: FrameId, len: usize) -> Transferred {
+    /// Installs pages that lie in frames of the swap cache, by the cheaper way, or write-protected; the frames of those
+    /// installed are given up.
+    fn install_cached(
+        &self,
+        context: &mut FaultContext,
+        dst: usize,
+        frame: FrameId,
+        len: usize,
+        protect: bool,
+    ) -> Transferred {
         let backing = &self.frames.backing;
         let frames = self.frames.arena.frame_range(frame.0, len);
         let way = match self.config.way_in {
+            // What is moved is not protected.
+            _ if protect => 0,
             WayIn::Move => 1,
             WayIn::Auto if backing.can_move() => self.way_in[len.ilog2() as usize].pick(),
             _ => 0,
@@ -359,13 +390,13 @@ impl Engine {
             let moved = backing.move_in(dst, frames);
             // Shared with a child of a fork: then by copy.
             if moved.bytes == 0 && matches!(moved.stop, Some(Stop::Busy | Stop::Unsuitable)) {
-                self.copy_frames(context, dst, frame, len)
+                self.copy_frames(context, dst, frame, len, protect)
             } else {
                 self.finish_moved_in(frame, moved.bytes >> PAGE_SHIFT);
                 moved
             }
         } else {
-            self.copy_frames(context, dst, frame, len)
+            self.copy_frames(context, dst, frame, len, protect)
         };
         let pages = done.bytes >> PAGE_SHIFT;
         self.way_in[len.ilog2() as usize].record(way, start.elapsed().as_nanos() as u64, pages);
@@ -373,8 +404,15 @@ impl Engine {
         done
     }
 
-    fn copy_frames(&self, context: &mut FaultContext, dst: usize, frame: FrameId, len: usize) -> Transferred {
-        let done = self.frames.backing.install_frames(dst, self.frames.arena.frame_range(frame.0, len));
+    fn copy_frames(
+        &self,
+        context: &mut FaultContext,
+        dst: usize,
+        frame: FrameId,
+        len: usize,
+        protect: bool,
+    ) -> Transferred {
+        let done = self.frames.backing.install_frames(dst, self.frames.arena.frame_range(frame.0, len), protect);
         let pages = done.bytes >> PAGE_SHIFT;
         self.stats.add(Counter::InCopied, pages as u64);
         frame.run(pages).for_each(|frame| self.spend(context, frame));
@@ -399,7 +437,7 @@ impl Engine {
     }
 
     /// Gives the locked run its new words and its old copies up: the first pages are resident, with `frames`.
-    fn publish_run(&self, page: PageIndex, state: State, len: usize, frames: &[FrameId]) {
+    fn publish_run(&self, page: PageIndex, state: State, len: usize, frames: &[FrameId], clean: bool) {
         let installed = frames.len();
         // Counted first: once a word is published, an eviction may count its page out again.
         if installed > 0 {
@@ -415,8 +453,15 @@ impl Engine {
             let word = self.words.load(page);
             let old = word.state();
             let referenced = matches!(old, State::Cached(_)) || self.refaults_soon(old);
-            self.words.unlock_as(page, word.with_state(State::Resident(*frame)).referenced(referenced));
-            self.forget(old);
+            let next = word.with_state(State::Resident(*frame)).referenced(referenced);
+            if clean && self.keep_copy(*frame, old) {
+                self.words.unlock_as(page, next.clean(true));
+            } else {
+                // What it had of its own is given up last.
+                self.words.unlock_as(page, next);
+                self.drop_copy(word);
+                self.forget(old);
+            }
         }
         (installed..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
     }
@@ -426,7 +471,7 @@ impl Engine {
     fn refaults_soon(&self, state: State) -> bool {
         let State::Stored(slot) = state else { return false };
         let Entry::Shadow(stamp) = self.index.load(slot) else { return false };
-        let soon = self.evictions().saturating_sub(stamp) < self.budget().limit();
+        let soon = stamp.distance(self.evictions.load(Relaxed)) < self.budget().limit();
         self.stats.add(Counter::WorkingsetRefault, 1);
         self.stats.add(Counter::WorkingsetActivate, soon.into());
         soon

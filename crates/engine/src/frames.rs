@@ -79,7 +79,7 @@ impl FrameSource for Frames {
         let range = self.arena.frame_range(first.0, 1 << CHUNK_ORDER);
         let mut done = 0;
         while done < range.len() {
-            let step = self.backing.install(range.start + done, zeros((range.len() - done) / PAGE_SIZE));
+            let step = self.backing.install(range.start + done, zeros((range.len() - done) / PAGE_SIZE), false);
             done += step.bytes;
             match step.stop {
                 None | Some(overspill_os::uffd::Stop::Again) => {}

@@ -30,6 +30,7 @@ pub mod base;
 mod cache;
 #[cfg(debug_assertions)]
 mod check;
+mod clean;
 pub mod compressed;
 pub mod config;
 mod costs;

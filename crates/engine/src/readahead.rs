@@ -76,7 +76,8 @@ impl Engine {
             let frame = if was_read { take() } else { None };
             if let Some(frame) = frame {
                 let range = self.frames.arena.frame_range(frame.0, 1);
-                let done = self.frames.backing.install(range.start, &context.buffer[i << PAGE_SHIFT..][..range.len()]);
+                let done =
+                    self.frames.backing.install(range.start, &context.buffer[i << PAGE_SHIFT..][..range.len()], false);
                 assert_eq!(done.stop, None, "a free frame is not a hole");
                 self.ages.add_slot(slot, frame);
                 self.stats.add(Counter::SwapRa, 1);

@@ -100,9 +100,9 @@ impl Engine {
                 Owner::Slot(slot) => self.drop_read_ahead(batch, slot),
                 Owner::Page(page) => {
                     let from = State::Cached(frame);
-                    if self.words.try_lock_if(page, |w| w.state() == from && !w.is_pinned()).is_some() {
+                    if let Some(word) = self.words.try_lock_if(page, |w| w.state() == from && !w.is_pinned()) {
                         self.ages.remove(frame);
-                        batch.picks.push(Pick::new(page, from));
+                        batch.picks.push(self.pick(page, word, frame));
                     } else if self.words.load(page).is_pinned() {
                         self.ages.rotate(owner, frame);
                     }
@@ -113,9 +113,15 @@ impl Engine {
         batch.frames.len() + self.store_cached(batch)
     }
 
+    /// A page of memory to be stored, or only dropped if it is clean.
+    pub(crate) fn pick(&self, page: PageIndex, word: PageWord, frame: FrameId) -> Pick {
+        let copy = word.is_clean().then(|| self.copy_of(frame));
+        Pick::new(page, word.state(), copy)
+    }
+
     /// Takes the copy of a slot's page out of the swap cache, if it is still there, and adds its frame to those to be freed.
     pub(crate) fn drop_read_ahead(&self, batch: &mut Batch, slot: SlotId) {
-        if let Some(frame) = self.index.take_frame(slot, self.evictions()) {
+        if let Some(frame) = self.index.take_frame(slot) {
             self.ages.remove(frame);
             batch.frames.push(frame);
         }
@@ -137,6 +143,7 @@ impl Engine {
             let word = self.words.load(pick.page);
             match pick.stored {
                 Some(stored) => {
+                    pick.copy.into_iter().for_each(|copy| self.leave_copy(copy));
                     self.words.unlock_as(pick.page, word.with_state(stored));
                     batch.frames.push(frame);
                 }
@@ -163,7 +170,7 @@ impl Engine {
             for page in (first..first + EXTENT_PAGES).map(PageIndex) {
                 let compressed = |w: PageWord| matches!(w.state(), State::Compressed(_));
                 if let Some(word) = self.words.try_lock_if(page, compressed) {
-                    batch.picks.push(Pick::new(page, word.state()));
+                    batch.picks.push(Pick::new(page, word.state(), None));
                 }
                 if !batch.has_room() {
                     written += self.write_back_picks(batch);
@@ -250,7 +257,8 @@ impl Engine {
                 if wanted[at / 64] & 1 << (at % 64) != 0 {
                     let page = PageIndex(first + at);
                     if let Some((_, word)) = self.words.try_update(page, PageWord::begin_evict) {
-                        batch.picks.push(Pick::new(page, word.state()));
+                        let State::Evicting(frame) = word.state() else { unreachable!("it begins to be evicted") };
+                        batch.picks.push(self.pick(page, word, frame));
                     }
                 }
                 at += 1;
@@ -321,7 +329,10 @@ impl Engine {
                 let word = self.words.load(page);
                 let State::Resident(hole) = word.state() else { unreachable!("locked as resident") };
                 own[i] = hole;
-                self.words.unlock_as(page, word.with_state(State::Cached(frame)));
+                if word.is_clean() {
+                    self.move_copy(hole, frame);
+                }
+                self.words.unlock_as(page, word.with_state(State::Cached(frame)).clean(word.is_clean()));
                 wanted[(page.0 - base) / 64] &= !(1 << ((page.0 - base) % 64));
             }
             self.unlock_run(at + count, len - count);
@@ -369,6 +380,7 @@ impl Engine {
         {
             self.extents.sub_resident(page, 1);
             self.stats.sub(Counter::ResidentPages, 1);
+            self.drop_copy(word);
             self.words.unlock_as(page, word.with_state(State::Empty));
             self.frames.give_holes(&[frame]);
         }
@@ -417,7 +429,10 @@ impl Engine {
             };
             if self.words.try_update(pick.page, PageWord::commit_evict).is_none() {
                 self.stats.add(Counter::EvictAborted, 1);
-                self.forget(stored);
+                // The copy of a page that was clean is its writer's business.
+                if pick.copy.is_none() {
+                    self.forget(stored);
+                }
                 return false;
             }
             push_range(&mut batch.ranges, self.address_range(pick.page.0..pick.page.0 + 1));
@@ -437,6 +452,7 @@ impl Engine {
             let word = self.words.load(pick.page);
             let State::Evicting(frame) = word.state() else { unreachable!("committed in step 3") };
             batch.frames.push(frame);
+            pick.copy.into_iter().for_each(|copy| self.leave_copy(copy));
             self.words.unlock_as(pick.page, word.with_state(pick.stored.expect("kept in step 3")));
         }
         self.frames.give_holes(&batch.frames);

@@ -3,7 +3,7 @@
 //! A larger budget adds pageblocks to the arena. A smaller one isolates the last pageblocks; reclaim brings the pages in
 //! memory down to the limit, and here whatever still lies in an isolated pageblock is given another place:
 //!
-//! - a page that is mapped exchanges its frame, a number only, for another: one transition of its word;
+//! - a page that is mapped exchanges its frame, a number only, for another, under its lock;
 //! - a page of the swap cache is stored, or dropped, as the second hand of the clock would;
 //! - a compressed page is stored again, in a chunk elsewhere.
 //!
@@ -15,8 +15,8 @@ use crate::cache::Owner;
 use crate::engine::Engine;
 use crate::extent::pages_of;
 use crate::frame::{Mobility, Need, PAGEBLOCK};
-use crate::tier::{Batch, Pick};
-use crate::word::{PageWord, State};
+use crate::tier::Batch;
+use crate::word::State;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
@@ -82,15 +82,18 @@ impl Engine {
         match self.words.load(page).state() {
             State::Resident(old) if allocator.is_isolated(old) => {
                 let Some(new) = allocator.alloc(0, Mobility::Movable, Need::Over) else { return };
-                let exchange = |word: PageWord| word.exchange_frame(old, new);
-                let unused = if self.words.try_update(page, exchange).is_some() { old } else { new };
-                allocator.free(unused, 0);
+                let word = self.words.try_lock_if(page, |w| w.state() == State::Resident(old));
+                if let Some(word) = word {
+                    self.move_copy(old, new);
+                    self.words.unlock_as(page, word.with_state(State::Resident(new)).clean(word.is_clean()));
+                }
+                allocator.free(if word.is_some() { old } else { new }, 0);
             }
             State::Cached(frame) if allocator.is_isolated(frame) => {
                 let from = State::Cached(frame);
-                if self.words.try_lock_if(page, |w| w.state() == from).is_some() {
+                if let Some(word) = self.words.try_lock_if(page, |w| w.state() == from) {
                     self.ages.remove(frame);
-                    batch.picks.push(Pick::new(page, from));
+                    batch.picks.push(self.pick(page, word, frame));
                 }
             }
             State::Compressed(old) if allocator.is_isolated(old.chunk_frame()) => {

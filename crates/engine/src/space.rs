@@ -202,6 +202,7 @@ impl Engine {
             let (mut holes, mut present): (Vec<FrameId>, Vec<FrameId>) = (Vec::new(), Vec::new());
             for page in part.clone().map(PageIndex) {
                 let word = self.words.load(page);
+                self.drop_copy(word);
                 match word.state() {
                     State::Resident(frame) | State::Evicting(frame) => holes.push(frame),
                     State::Cached(frame) => {
@@ -449,6 +450,8 @@ impl Engine {
                     self.words.unlock_as(PageIndex(page), word);
                     continue;
                 }
+                // Protection does not come along.
+                self.drop_copy(word);
                 let target = shift(page);
                 self.extents.touch(target);
                 self.note_extent(target);

@@ -63,6 +63,8 @@ counters! {
     DeviceCapacityBytes => "swap_total_bytes",
     /// Frames of the arena (gauge).
     ArenaFrames => "arena_frames",
+    /// Pages in memory that have a copy on a device which is as good (gauge).
+    CleanPages => "nr_clean",
     /// Free blocks of each order, as in /proc/buddyinfo (gauges, brought up to date now and then).
     BuddyFree0 => "buddy_free_order_0",
     /// Order 1.
@@ -113,6 +115,10 @@ counters! {
     WorkingsetRefault => "workingset_refault",
     /// Pages of those that came back so soon that they are passed over by the next eviction.
     WorkingsetActivate => "workingset_activate",
+    /// Pages that left memory without being written, because their copy on a device was as good.
+    CleanDropped => "clean_dropped",
+    /// Pages that gave such a copy up for a write.
+    CleanWritten => "clean_written",
     /// Times that a lock of the swap cache was taken.
     SwapCacheLock => "swap_cache_lock",
     /// Times that one had to be waited for.

@@ -4,7 +4,7 @@
 //! preference. Until its batch is committed by the caller it is also still where it was.
 
 use crate::base::{PAGE_SIZE, PageIndex, SlotId};
-use crate::cache::GivenUp;
+use crate::cache::{GivenUp, Stamp};
 use crate::compressed::Handle;
 use crate::device::RunWrite;
 use crate::engine::Engine;
@@ -33,14 +33,16 @@ pub struct Pick {
     pub from: State,
     /// Where it was stored; `None` if nothing took it.
     pub stored: Option<State>,
+    /// Its copy on a device, if that is as good.
+    pub copy: Option<State>,
     /// Its place among the pages to be written to a device.
     raw: Option<u32>,
 }
 
 impl Pick {
     /// A page to be stored.
-    pub fn new(page: PageIndex, from: State) -> Pick {
-        Pick { page, from, stored: None, raw: None }
+    pub fn new(page: PageIndex, from: State, copy: Option<State>) -> Pick {
+        Pick { page, from, stored: None, copy, raw: None }
     }
 }
 
@@ -109,8 +111,8 @@ impl Engine {
         // 1. Fill values and compressed objects at once; the rest is lined up in the buffer.
         for pick in &mut batch.picks {
             let page = page_mut(&mut batch.buffer, raw);
-            (pick.stored, pick.raw) = (None, None);
-            if !read(pick, page) {
+            (pick.stored, pick.raw) = (pick.copy, None);
+            if pick.copy.is_some() || !read(pick, page) {
                 continue;
             }
             if let Some(value) = fill::same_filled(page) {
@@ -166,9 +168,9 @@ impl Engine {
             at += run.len;
         }
         self.devices.write(&batch.buffer, &mut batch.writes);
-        let left = self.evictions.fetch_add(at as u64, Relaxed);
+        let now = self.stamp(at);
         for write in batch.writes.iter().filter(|write| write.result.is_ok()) {
-            self.index.stored(write.run, left);
+            self.index.stored(write.run, now);
         }
         for pick in &mut batch.picks {
             let Some(raw) = pick.raw.map(|raw| raw as usize) else { continue };
@@ -218,9 +220,9 @@ impl Engine {
         })
     }
 
-    /// Pages that have left for devices so far: the clock of refault distances.
-    pub(crate) fn evictions(&self) -> u64 {
-        self.evictions.load(Relaxed)
+    /// When `pages` pages leave for devices, which is now.
+    pub(crate) fn stamp(&self, pages: usize) -> Stamp {
+        Stamp::new(self.evictions.fetch_add(pages as u64, Relaxed))
     }
 
     /// Gives up the stored copy of a page, if it has one outside memory: it was loaded, or nobody wants it.

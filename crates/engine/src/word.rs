@@ -42,6 +42,9 @@ const REFERENCED: u64 = 1 << 6;
 /// The page is mapped with access: readable in place, may be brought in beside a fault. Where the whole extent is,
 /// [`crate::extent::Extents`] says so instead.
 const ACCESSIBLE: u64 = 1 << 7;
+/// In memory, with a copy on a device that is as good ([`crate::clean`]). Goes with any change of the state but an eviction
+/// that begins or is taken back.
+const CLEAN: u64 = 1 << 8;
 const FLAGS: u64 = PINNED | REFERENCED | ACCESSIBLE;
 const PAYLOAD_SHIFT: u32 = 16;
 
@@ -70,7 +73,7 @@ impl PageWord {
         matches!(self.state(), State::Resident(_))
     }
 
-    /// The same word with another state; lock and flags stay.
+    /// The same word with another state; lock and flags stay, but it is not clean.
     #[must_use]
     pub fn with_state(self, state: State) -> PageWord {
         let (code, payload) = match state {
@@ -106,10 +109,9 @@ impl PageWord {
         self.0 & ACCESSIBLE != 0
     }
 
-    /// Transition: resident and nobody's just now -> the same with another frame.
-    pub fn exchange_frame(self, old: FrameId, new: FrameId) -> Option<PageWord> {
-        let free = !self.is_locked() && self.state() == State::Resident(old);
-        free.then(|| self.with_state(State::Resident(new)))
+    /// Whether the page has a copy on a device that is as good.
+    pub fn is_clean(self) -> bool {
+        self.0 & CLEAN != 0
     }
 
     /// Transition: takes the lock, if it is free.
@@ -126,7 +128,7 @@ impl PageWord {
     pub fn begin_evict(self) -> Option<PageWord> {
         match self.state() {
             State::Resident(frame) if !self.is_locked() && !self.is_pinned() => {
-                Some(self.with_state(State::Evicting(frame)))
+                Some(self.with_state(State::Evicting(frame)).clean(self.is_clean()))
             }
             _ => None,
         }
@@ -135,7 +137,9 @@ impl PageWord {
     /// Transition: being evicted -> resident again.
     pub fn take_back(self) -> Option<PageWord> {
         match self.state() {
-            State::Evicting(frame) if !self.is_locked() => Some(self.with_state(State::Resident(frame))),
+            State::Evicting(frame) if !self.is_locked() => {
+                Some(self.with_state(State::Resident(frame)).clean(self.is_clean()))
+            }
             _ => None,
         }
     }
@@ -163,6 +167,12 @@ impl PageWord {
         self.flag(ACCESSIBLE, on)
     }
 
+    /// The word with the clean flag set or cleared.
+    #[must_use]
+    pub fn clean(self, on: bool) -> PageWord {
+        self.flag(CLEAN, on)
+    }
+
     fn flag(self, flag: u64, on: bool) -> PageWord {
         PageWord(if on { self.0 | flag } else { self.0 & !flag })
     }
@@ -171,8 +181,13 @@ impl PageWord {
 impl std::fmt::Debug for PageWord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.state())?;
-        let flags =
-            [(LOCKED, " locked"), (PINNED, " pinned"), (REFERENCED, " referenced"), (ACCESSIBLE, " accessible")];
+        let flags = [
+            (LOCKED, " locked"),
+            (PINNED, " pinned"),
+            (REFERENCED, " referenced"),
+            (ACCESSIBLE, " accessible"),
+            (CLEAN, " clean"),
+        ];
         flags.iter().filter(|(bit, _)| self.0 & bit != 0).try_for_each(|(_, name)| f.write_str(name))
     }
 }

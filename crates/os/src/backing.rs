@@ -12,10 +12,10 @@ use std::ops::Range;
 /// How pages of one kind of memory are installed, taken out, protected and dropped. Addresses are of whole pages
 /// that the engine owns under its page locks.
 pub trait Backing: Send + Sync {
-    /// Installs copies of whole pages at `dst`; wakes who waits.
-    fn install(&self, dst: usize, pages: &[u8]) -> Transferred;
-    /// Installs a copy of frames of the arena, given by their addresses; wakes who waits.
-    fn install_frames(&self, dst: usize, frames: Range<usize>) -> Transferred;
+    /// Installs copies of whole pages at `dst`, write-protected if `protect`; wakes who waits.
+    fn install(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred;
+    /// Installs a copy of frames of the arena, given by their addresses, write-protected if `protect`; wakes who waits.
+    fn install_frames(&self, dst: usize, frames: Range<usize>, protect: bool) -> Transferred;
     /// Moves frames of the arena in, leaving holes; wakes who waits.
     fn move_in(&self, dst: usize, frames: Range<usize>) -> Transferred;
     /// Moves resident pages out to holes of the arena; wakes nobody.
@@ -57,12 +57,12 @@ impl AnonPrivate {
 }
 
 impl Backing for AnonPrivate {
-    fn install(&self, dst: usize, pages: &[u8]) -> Transferred {
-        self.uffd.copy(dst, pages)
+    fn install(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
+        self.uffd.copy(dst, pages, protect)
     }
 
-    fn install_frames(&self, dst: usize, frames: Range<usize>) -> Transferred {
-        self.uffd.copy_from(dst, frames)
+    fn install_frames(&self, dst: usize, frames: Range<usize>, protect: bool) -> Transferred {
+        self.uffd.copy_from(dst, frames, protect)
     }
 
     fn move_in(&self, dst: usize, frames: Range<usize>) -> Transferred {

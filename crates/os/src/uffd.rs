@@ -33,6 +33,7 @@ const REGISTER_MODE_MISSING: u64 = 1;
 const REGISTER_MODE_WP: u64 = 2;
 /// DONTWAKE of COPY, ZEROPAGE, MOVE and POISON.
 const MODE_DONTWAKE: u64 = 1;
+const COPY_MODE_WP: u64 = 2;
 const WRITEPROTECT_MODE_WP: u64 = 1;
 const WRITEPROTECT_MODE_DONTWAKE: u64 = 2;
 const UFFD_USER_MODE_ONLY: usize = 1;
@@ -295,22 +296,23 @@ impl Uffd {
         self.ioctl(UFFDIO_WAKE, &mut UffdRange::from(range))
     }
 
-    /// Installs copies of `len` bytes at `src` at `dst`, and wakes who waits there.
-    fn copy_raw(&self, dst: usize, src: usize, len: usize) -> Transferred {
-        let mut argument = Transfer { dst: dst as u64, src: src as u64, len: len as u64, mode: 0, done: 0 };
+    /// Installs copies of `len` bytes at `src` at `dst`, write-protected if `protect`, and wakes who waits there.
+    fn copy_raw(&self, dst: usize, src: usize, len: usize, protect: bool) -> Transferred {
+        let mode = if protect { COPY_MODE_WP } else { 0 };
+        let mut argument = Transfer { dst: dst as u64, src: src as u64, len: len as u64, mode, done: 0 };
         let result = self.ioctl(UFFDIO_COPY, &mut argument);
         transferred(result, argument.done, len)
     }
 
-    /// Installs a copy of `pages` (whole pages) at `dst`, and wakes who waits there.
-    pub fn copy(&self, dst: usize, pages: &[u8]) -> Transferred {
+    /// Installs a copy of `pages` (whole pages) at `dst`, write-protected if `protect`, and wakes who waits there.
+    pub fn copy(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
         assert!(pages.len().is_multiple_of(PAGE_SIZE));
-        self.copy_raw(dst, pages.as_ptr() as usize, pages.len())
+        self.copy_raw(dst, pages.as_ptr() as usize, pages.len(), protect)
     }
 
     /// As [`Uffd::copy`], with a source given by address: frames of the arena.
-    pub fn copy_from(&self, dst: usize, src: Range<usize>) -> Transferred {
-        self.copy_raw(dst, src.start, src.len())
+    pub fn copy_from(&self, dst: usize, src: Range<usize>, protect: bool) -> Transferred {
+        self.copy_raw(dst, src.start, src.len(), protect)
     }
 
     /// Maps the zero page over a range, and wakes who waits there.

@@ -36,37 +36,61 @@ pub static SWAP_CACHE_LOCK: LockCounters = LockCounters {
 pub enum Entry {
     /// Nothing: the slot is not in use.
     None,
-    /// Its page is on the device only. It left when that many pages had.
-    Shadow(u64),
+    /// Its page is on the device only.
+    Shadow(Stamp),
     /// It is being read ahead.
-    Reading(u64),
+    Reading(Stamp),
     /// It is being read ahead, and its page was given up meanwhile.
     Abandoned,
     /// A copy of its page is in a frame of the swap cache.
-    Frame(FrameId),
+    Frame(FrameId, Stamp),
+    /// Its page is in memory, and the copy on the device is as good.
+    Clean,
+}
+
+/// When a page left memory for a device: how many pages had left before, up to [`Stamp::BITS`] bits of it. Enough to tell
+/// that 2 TiB have left since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp(u32);
+
+impl Stamp {
+    const BITS: u32 = 29;
+
+    /// After `pages` pages.
+    pub fn new(pages: u64) -> Stamp {
+        Stamp((pages & ((1 << Self::BITS) - 1)) as u32)
+    }
+
+    /// Pages that have left since, `now` that so many have.
+    pub fn distance(self, now: u64) -> u64 {
+        Stamp::new(now.wrapping_sub(self.0 as u64)).0 as u64
+    }
 }
 
 const TAG_BITS: u32 = 3;
+const STAMP_SHIFT: u32 = u64::BITS - Stamp::BITS;
 
 impl Entry {
     fn to_word(self) -> u64 {
         match self {
             Entry::None => 0,
-            Entry::Shadow(stamp) => 1 | stamp << TAG_BITS,
-            Entry::Reading(stamp) => 2 | stamp << TAG_BITS,
+            Entry::Shadow(stamp) => 1 | (stamp.0 as u64) << STAMP_SHIFT,
+            Entry::Reading(stamp) => 2 | (stamp.0 as u64) << STAMP_SHIFT,
             Entry::Abandoned => 3,
-            Entry::Frame(frame) => 4 | (frame.0 as u64) << TAG_BITS,
+            Entry::Clean => 5,
+            Entry::Frame(frame, stamp) => 4 | (frame.0 as u64) << TAG_BITS | (stamp.0 as u64) << STAMP_SHIFT,
         }
     }
 
     fn from_word(word: u64) -> Entry {
-        let payload = word >> TAG_BITS;
+        let stamp = Stamp((word >> STAMP_SHIFT) as u32);
         match word & ((1 << TAG_BITS) - 1) {
             0 => Entry::None,
-            1 => Entry::Shadow(payload),
-            2 => Entry::Reading(payload),
+            1 => Entry::Shadow(stamp),
+            2 => Entry::Reading(stamp),
             3 => Entry::Abandoned,
-            4 => Entry::Frame(FrameId(payload as u32)),
+            4 => Entry::Frame(FrameId((word >> TAG_BITS) as u32), stamp),
+            5 => Entry::Clean,
             other => unreachable!("an entry of the slot index with tag {other}"),
         }
     }
@@ -94,7 +118,7 @@ impl<A: Atomic> Place<'_, A> {
     }
 
     /// A page was written to the slot.
-    fn stored(&self, stamp: u64) {
+    fn stored(&self, stamp: Stamp) {
         assert_eq!(self.load(), Entry::None, "a page was stored in a slot that is in use");
         self.set(Entry::Shadow(stamp));
     }
@@ -109,7 +133,7 @@ impl<A: Atomic> Place<'_, A> {
     /// Ends it, with the frame that has a copy now, or without one; `false` when the slot was given up meanwhile.
     fn end_read(&self, frame: Option<FrameId>) -> bool {
         match (self.load(), frame) {
-            (Entry::Reading(_), Some(frame)) => self.set(Entry::Frame(frame)),
+            (Entry::Reading(stamp), Some(frame)) => self.set(Entry::Frame(frame, stamp)),
             (Entry::Reading(stamp), None) => self.set(Entry::Shadow(stamp)),
             (Entry::Abandoned, _) => {
                 self.set(Entry::None);
@@ -120,17 +144,32 @@ impl<A: Atomic> Place<'_, A> {
         true
     }
 
-    /// Takes the frame out of the swap cache: the page has left at `stamp`.
-    fn take_frame(&self, stamp: u64) -> Option<FrameId> {
-        let Entry::Frame(frame) = self.load() else { return None };
+    /// Takes the frame out of the swap cache.
+    fn take_frame(&self) -> Option<FrameId> {
+        let Entry::Frame(frame, stamp) = self.load() else { return None };
         self.set(Entry::Shadow(stamp));
         Some(frame)
     }
 
+    /// The page is in memory, and keeps its slot; `false` if it must not, for the slot is read ahead or was.
+    fn came_back(&self) -> bool {
+        let alone = matches!(self.load(), Entry::Shadow(_));
+        if alone {
+            self.set(Entry::Clean);
+        }
+        alone
+    }
+
+    /// It has left again.
+    fn left(&self, stamp: Stamp) {
+        assert_eq!(self.load(), Entry::Clean, "a page left to a slot that it did not keep");
+        self.set(Entry::Shadow(stamp));
+    }
+
     fn give_up(&self) -> GivenUp {
         let (next, done) = match self.load() {
-            Entry::Shadow(_) => (Entry::None, GivenUp::Now(None)),
-            Entry::Frame(frame) => (Entry::None, GivenUp::Now(Some(frame))),
+            Entry::Shadow(_) | Entry::Clean => (Entry::None, GivenUp::Now(None)),
+            Entry::Frame(frame, _) => (Entry::None, GivenUp::Now(Some(frame))),
             Entry::Reading(_) => (Entry::Abandoned, GivenUp::ByReader),
             entry => panic!("a slot was given up that is not in use: {entry:?}"),
         };
@@ -204,8 +243,8 @@ impl SlotIndex {
         }
     }
 
-    /// Pages were written to a run.
-    pub fn stored(&self, run: SlotRun, stamp: u64) {
+    /// Pages were written to a run, at `stamp`.
+    pub fn stored(&self, run: SlotRun, stamp: Stamp) {
         self.for_each(run, |_, place| place.stored(stamp));
     }
 
@@ -220,11 +259,22 @@ impl SlotIndex {
         self.place(slot).end_read(frame)
     }
 
-    /// Takes the frame with a copy of a slot's page, if there is one, which is the caller's from now on. The page leaves
-    /// with that, as far as anybody can see, at `stamp`.
-    pub fn take_frame(&self, slot: SlotId, stamp: u64) -> Option<FrameId> {
+    /// Takes the frame with a copy of a slot's page, if there is one, which is the caller's from now on.
+    pub fn take_frame(&self, slot: SlotId) -> Option<FrameId> {
         let _held = self.lock(slot);
-        self.place(slot).take_frame(stamp)
+        self.place(slot).take_frame()
+    }
+
+    /// The page of a slot is in memory, and keeps the slot; `false` if it must not, because the slot is read ahead or was.
+    pub fn came_back(&self, slot: SlotId) -> bool {
+        let _held = self.lock(slot);
+        self.place(slot).came_back()
+    }
+
+    /// It has left again, at `stamp`.
+    pub fn left(&self, slot: SlotId, stamp: Stamp) {
+        let _held = self.lock(slot);
+        self.place(slot).left(stamp);
     }
 
     /// The page of a slot is wanted no more, or is elsewhere.

@@ -1,0 +1,132 @@
+//! Clean pages: loaded from a device, not written since, and so leaving memory again without being written.
+//!
+//! A page that a read brings in from a device may keep its slot. It is installed write-protected, and marked clean in its
+//! word; the first write is a fault that gives the slot up. Evicted before that, it needs neither compression nor I/O. This is
+//! a gain for pages that are mostly read and a loss for those that are written after all, a fault each: setting `clean=auto`
+//! keeps slots while more of them were of use than not.
+//!
+//! The copy of a page belongs to its frame: who owns the page, by its lock, owns the cell. No locks.
+
+use crate::base::FrameId;
+use crate::config::{Clean, Delivery};
+use crate::engine::Engine;
+use crate::extent::pages_of;
+use crate::stats::Counter;
+use crate::word::{PageWord, State};
+use overspill_os::{Errno, vm::SharedCells};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
+
+/// What a write to a clean page takes, as a multiple of what leaving clean saves: a fault against a page stored among others.
+const WRITE_COST: i32 = 3;
+/// How far the balance of gains and losses goes to either side: what happened longer ago than so many pages is forgotten.
+const BALANCE_MAX: i32 = 1024;
+/// One load in so many keeps its slot while that does not pay, to find out when it does again.
+const SAMPLE: u32 = 64;
+
+/// The copies that resident pages still have, and whether it pays to keep them.
+#[derive(Debug)]
+pub struct Copies {
+    /// By frame: the slot.
+    slots: SharedCells,
+    /// Pages that left without a write, less those that were written, times their cost.
+    balance: AtomicI32,
+    loads: AtomicU32,
+}
+
+impl Copies {
+    /// For an arena of `frames` frames (8 bytes each).
+    ///
+    /// # Errors
+    /// ENOMEM when there is no address space for the table.
+    pub fn new(frames: usize) -> Result<Copies, Errno> {
+        let slots = SharedCells::anonymous(frames)?;
+        Ok(Copies { slots, balance: AtomicI32::new(0), loads: AtomicU32::new(0) })
+    }
+
+    fn count(&self, gain: i32) {
+        let balance = (self.balance.load(Relaxed) + gain).clamp(-BALANCE_MAX, BALANCE_MAX);
+        self.balance.store(balance, Relaxed);
+    }
+}
+
+impl Engine {
+    /// Whether pages that a read brings in from a device keep their slots just now. Not while devices are more than half
+    /// full.
+    pub(crate) fn keeps_copies(&self) -> bool {
+        let pays = || match self.config.clean {
+            Clean::On => true,
+            Clean::Off => false,
+            // A system call that is handed a protected page fails there: protect no more than must be.
+            Clean::Auto if self.config.delivery == Delivery::Signal => false,
+            Clean::Auto => {
+                self.copies.balance.load(Relaxed) >= 0 || self.copies.loads.fetch_add(1, Relaxed).is_multiple_of(SAMPLE)
+            }
+        };
+        pays() && 2 * self.stats.get(Counter::DevicePages) < self.stats.get(Counter::DeviceCapacityBytes) >> 12
+    }
+
+    /// Notes that a page, now in `frame`, still has its copy; whether it may. The caller holds the page's lock and marks its
+    /// word.
+    pub(crate) fn keep_copy(&self, frame: FrameId, copy: State) -> bool {
+        let State::Stored(slot) = copy else { unreachable!("only what is on a device keeps its copy: {copy:?}") };
+        let keeps = self.index.came_back(slot);
+        if keeps {
+            self.copies.slots[frame.0 as usize].store(slot.to_bits(), Relaxed);
+            self.stats.add(Counter::CleanPages, 1);
+        }
+        keeps
+    }
+
+    /// The copy of a clean page in `frame`.
+    pub(crate) fn copy_of(&self, frame: FrameId) -> State {
+        State::Stored(crate::base::SlotId::from_bits(self.copies.slots[frame.0 as usize].load(Relaxed)))
+    }
+
+    /// A clean page has another frame.
+    pub(crate) fn move_copy(&self, from: FrameId, to: FrameId) {
+        self.copies.slots[to.0 as usize].store(self.copies.slots[from.0 as usize].load(Relaxed), Relaxed);
+    }
+
+    /// A clean page leaves memory: its copy is all that there is of it from now on.
+    pub(crate) fn leave_copy(&self, copy: State) {
+        let State::Stored(slot) = copy else { unreachable!("a clean page is on a device: {copy:?}") };
+        self.index.left(slot, self.stamp(1));
+        self.copies.count(1);
+        self.stats.sub(Counter::CleanPages, 1);
+        self.stats.add(Counter::CleanDropped, 1);
+    }
+
+    /// Gives up the copy of a page that is not clean any more, if its word, which the caller has locked, says that it has one.
+    pub(crate) fn drop_copy(&self, word: PageWord) {
+        if let State::Resident(frame) | State::Evicting(frame) | State::Cached(frame) = word.state()
+            && word.is_clean()
+        {
+            self.stats.sub(Counter::CleanPages, 1);
+            self.forget(self.copy_of(frame));
+        }
+    }
+
+    /// The same because of a write.
+    pub(crate) fn drop_written_copy(&self, word: PageWord) {
+        if word.is_clean() {
+            self.copies.count(-WRITE_COST);
+            self.stats.add(Counter::CleanWritten, 1);
+            self.drop_copy(word);
+        }
+    }
+
+    /// In the child of a fork, where protection did not come along: no page is clean.
+    pub(crate) fn drop_copies_in_child(&self) {
+        if self.stats.get(Counter::CleanPages) == 0 {
+            return;
+        }
+        for index in (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index)) {
+            for page in pages_of(index).map(crate::base::PageIndex) {
+                if let Some(word) = self.words.try_lock_if(page, PageWord::is_clean) {
+                    self.drop_copy(word);
+                    self.words.unlock_as(page, word.with_state(word.state()));
+                }
+            }
+        }
+    }
+}
