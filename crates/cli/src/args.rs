@@ -7,6 +7,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand,
 use overspill::base::Bytes;
 use overspill::config::{CachePartition, Config, SETTINGS, SwapSpec};
 use overspill::frame::Pick;
+use overspill::slot::SlotLock;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -87,6 +88,9 @@ const MEANINGS: &[(&str, &str)] = &[
     ("readahead", "most pages read from a device around one that is missing; 1 turns it off"),
     ("frame.percpu", "each processor keeps a list of free page frames"),
     ("frame.pick", "frames that go back in bulk are chosen before the zone's lock is taken, or under it"),
+    ("slot.lock", "swap slots are handed out and taken back under the lock of their cluster, or of the device"),
+    ("slot.cache", "each processor keeps this many swap slots to hand out, and collects as many that are freed"),
+    ("slot.cpu_cluster", "each processor takes swap slots from a cluster of its own"),
     ("uring", "swap I/O may use io_uring"),
     ("vector_drop", "many pages are dropped with one process_madvise"),
     ("window", "address space reserved for managed memory"),
@@ -108,6 +112,12 @@ fn default_value(setting: &str, config: &Config) -> String {
             Pick::Outside => "outside".to_owned(),
             Pick::Inside => "inside".to_owned(),
         },
+        "slot.lock" => match config.slot.lock {
+            SlotLock::Cluster => "cluster".to_owned(),
+            SlotLock::Device => "device".to_owned(),
+        },
+        "slot.cache" => if config.slot.cache { "64" } else { "off" }.to_owned(),
+        "slot.cpu_cluster" => switch(config.slot.cpu_cluster),
         "uring" => switch(config.uring),
         "vector_drop" => switch(config.vector_drop),
         "window" => config.window.to_string(),

@@ -2,6 +2,7 @@
 
 use crate::base::{BadSize, Bytes};
 use crate::frame::{FrameSettings, Pick};
+use crate::slot::{SlotLock, SlotSettings};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -128,6 +129,8 @@ pub struct Config {
     pub readahead_max: usize,
     /// Settings `frame.percpu` and `frame.pick`: how page frames are handed out.
     pub frame: FrameSettings,
+    /// Settings `slot.lock`, `slot.cache` and `slot.cpu_cluster`: how swap slots are handed out.
+    pub slot: SlotSettings,
     /// Setting `uring`: whether swap I/O may use io_uring.
     pub uring: bool,
     /// Setting `vector_drop`: whether scattered pages are dropped with one process_madvise.
@@ -155,6 +158,7 @@ impl Default for Config {
             cache_partition: CachePartition::default(),
             readahead_max: 8,
             frame: FrameSettings::default(),
+            slot: SlotSettings::default(),
             uring: true,
             vector_drop: true,
             window: Bytes(1 << 40),
@@ -188,6 +192,9 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("readahead", "1|2|4|8|16|32|64"),
     ("frame.percpu", "on|off"),
     ("frame.pick", "outside|inside"),
+    ("slot.lock", "cluster|device"),
+    ("slot.cache", "64|off"),
+    ("slot.cpu_cluster", "on|off"),
     ("uring", "on|off"),
     ("vector_drop", "on|off"),
     ("window", "SIZE"),
@@ -246,6 +253,21 @@ impl Config {
                     _ => return Err(bad()),
                 }
             }
+            "slot.lock" => {
+                self.slot.lock = match value {
+                    "cluster" => SlotLock::Cluster,
+                    "device" => SlotLock::Device,
+                    _ => return Err(bad()),
+                }
+            }
+            "slot.cache" => {
+                self.slot.cache = match value {
+                    "64" => true,
+                    "off" => false,
+                    _ => return Err(bad()),
+                }
+            }
+            "slot.cpu_cluster" => switch(&mut self.slot.cpu_cluster)?,
             "uring" => switch(&mut self.uring)?,
             "vector_drop" => switch(&mut self.vector_drop)?,
             "clean" => {

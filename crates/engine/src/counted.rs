@@ -24,6 +24,26 @@ pub struct LockCounters {
     pub hold_ns: Counter,
 }
 
+impl LockCounters {
+    /// Notes that one was taken, after waiting since `waited_since` if that was needed; the time from which it is held.
+    pub fn taken(&self, waited_since: Option<Instant>, stats: &Stats) -> Instant {
+        let since = Instant::now();
+        stats.add(self.taken, 1);
+        if let Some(waited_since) = waited_since {
+            stats.add(self.contended, 1);
+            stats.add(self.wait_ns, (since - waited_since).as_nanos() as u64);
+        }
+        since
+    }
+
+    /// Notes that one was given back; the time that it was held, in nanoseconds.
+    pub fn released(&self, since: Instant, stats: &Stats) -> u64 {
+        let ns = since.elapsed().as_nanos() as u64;
+        stats.add(self.hold_ns, ns);
+        ns
+    }
+}
+
 /// A mutex with counters.
 #[derive(Debug)]
 pub struct CountedMutex<T> {
@@ -46,12 +66,7 @@ impl<T> CountedMutex<T> {
                 (lock(&self.mutex), Some(since))
             }
         };
-        let since = Instant::now();
-        stats.add(self.counters.taken, 1);
-        if let Some(waited_since) = waited_since {
-            stats.add(self.counters.contended, 1);
-            stats.add(self.counters.wait_ns, (since - waited_since).as_nanos() as u64);
-        }
+        let since = self.counters.taken(waited_since, stats);
         CountedGuard { guard: Some(guard), counters: self.counters, stats, since }
     }
 
@@ -79,9 +94,7 @@ impl<T> CountedGuard<'_, T> {
     fn end(&mut self) -> u64 {
         let Some(guard) = self.guard.take() else { return 0 };
         drop(guard);
-        let ns = self.since.elapsed().as_nanos() as u64;
-        self.stats.add(self.counters.hold_ns, ns);
-        ns
+        self.counters.released(self.since, self.stats)
     }
 }
 

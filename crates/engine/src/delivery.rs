@@ -232,6 +232,7 @@ impl Engine {
                     self.press_limit();
                     self.fit_arena();
                     self.frames.allocator.decay();
+                    self.devices.trim_caches();
                 }
                 if !self.has_to_reclaim() {
                     self.nap();

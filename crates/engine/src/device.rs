@@ -16,8 +16,8 @@
 //! [`SwapDevices::adopt_in_child`]; what it inherited it reads and frees, and its own pages go to devices opened anew.
 //!
 //! Locks, in order: the table entry (`Rank::DeviceTable`; read, for as long as it takes to clone an Arc), then the
-//! device's slot map (`Rank::SlotMap`), which is held over system calls that lease and grow but never over reads and
-//! writes. A ring is only tried.
+//! locks of the device's slots ([`crate::slot`]), which may be held over system calls that lease and grow but never over
+//! reads and writes. A ring is only tried.
 
 mod area;
 mod block_io;
@@ -29,9 +29,9 @@ mod tests;
 
 use crate::base::SlotId;
 use crate::cache::SlotIndex;
-use crate::config::SwapSpec;
+use crate::config::{CachePartition, SwapSpec};
 use crate::lockdep::{Class, Rank};
-use crate::slot::SlotRun;
+use crate::slot::{SlotRun, SlotSettings};
 use crate::stats::Stats;
 use area::Area;
 use block_io::{BlockIo, Direct, MakeIo};
@@ -77,12 +77,30 @@ pub struct RunWrite {
     pub result: Result<(), Errno>,
 }
 
+/// How devices are used.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceSettings {
+    /// How slots are handed out.
+    pub slots: SlotSettings,
+    /// Whether io_uring may be used.
+    pub uring: bool,
+    /// How much swap space shares a lock of the index.
+    pub partition: CachePartition,
+}
+
+impl Default for DeviceSettings {
+    fn default() -> DeviceSettings {
+        DeviceSettings { slots: SlotSettings::default(), uring: true, partition: CachePartition::default() }
+    }
+}
+
 /// The swap devices of a process.
 pub struct SwapDevices {
     areas: [RwLock<Option<Arc<Area>>>; SlotId::DEVICES_MAX],
     /// Entries from here on have never been used.
     top: AtomicUsize,
     specs: Vec<SwapSpec>,
+    slots: SlotSettings,
     queue: Arc<Queue>,
     make_io: MakeIo,
     index: Arc<SlotIndex>,
@@ -90,20 +108,14 @@ pub struct SwapDevices {
 }
 
 impl SwapDevices {
-    /// Opens everything in `specs`, in order of preference; with io_uring only if `uring`.
-    pub fn open(
-        specs: &[SwapSpec],
-        uring: bool,
-        index: &Arc<SlotIndex>,
-        stats: Stats,
-    ) -> Result<SwapDevices, SwapError> {
-        SwapDevices::open_with(specs, uring, index, stats, Box::new(|file, queue| Box::new(Direct { file, queue })))
+    /// Opens everything in `specs`, in order of preference.
+    pub fn open(specs: &[SwapSpec], settings: DeviceSettings, stats: Stats) -> Result<SwapDevices, SwapError> {
+        SwapDevices::open_with(specs, settings, stats, Box::new(|file, queue| Box::new(Direct { file, queue })))
     }
 
     fn open_with(
         specs: &[SwapSpec],
-        uring: bool,
-        index: &Arc<SlotIndex>,
+        settings: DeviceSettings,
         stats: Stats,
         make_io: MakeIo,
     ) -> Result<SwapDevices, SwapError> {
@@ -116,9 +128,10 @@ impl SwapDevices {
             areas: [const { RwLock::new(None) }; SlotId::DEVICES_MAX],
             top: AtomicUsize::new(0),
             specs: specs.iter().map(absolute).collect(),
-            queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, uring && !specs.is_empty())),
+            slots: settings.slots,
+            queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, settings.uring && !specs.is_empty())),
             make_io,
-            index: index.clone(),
+            index: Arc::new(SlotIndex::new(settings.partition, stats)),
             stats,
         };
         devices.specs.iter().try_for_each(|spec| devices.add(spec))?;
@@ -127,7 +140,7 @@ impl SwapDevices {
 
     /// Opens what `spec` names, in the first entry that is not in use.
     fn add(&self, spec: &SwapSpec) -> Result<(), SwapError> {
-        self.add_area(&spec.path, Area::open(spec, self.make_io(), &self.stats)?)
+        self.add_area(&spec.path, Area::open(spec, self.make_io(), self.slots, &self.stats)?)
     }
 
     fn add_area(&self, path: &Path, area: Area) -> Result<(), SwapError> {
@@ -137,6 +150,11 @@ impl SwapDevices {
         self.set_area(index, Some(Arc::new(area)));
         self.top.fetch_max(index + 1, Relaxed);
         Ok(())
+    }
+
+    /// What is known of their slots.
+    pub fn index(&self) -> &Arc<SlotIndex> {
+        &self.index
     }
 
     fn make_io(&self) -> impl FnOnce(File) -> Box<dyn BlockIo> {
@@ -170,7 +188,7 @@ impl SwapDevices {
     pub fn alloc_run(&self, want: usize) -> Option<SlotRun> {
         assert!((1..=RUN_MAX).contains(&want));
         self.areas().find_map(|(index, area)| {
-            let (offset, len) = area.alloc(want, &self.stats)?;
+            let (offset, len) = area.alloc(want)?;
             Some(SlotRun { first: SlotId::new(index, offset), len })
         })
     }
@@ -183,10 +201,15 @@ impl SwapDevices {
     /// Takes back a run of slots, all of which must be in use.
     pub fn free_run(&self, run: SlotRun) {
         let area = self.area_of(run.first);
-        if area.free(run.first.offset(), run.len, &self.stats) {
+        if area.free(run.first.offset(), run.len) {
             // Nothing is left of what was inherited: the entry may name another device.
             self.set_area(run.first.device(), None);
         }
+    }
+
+    /// Puts back freed slots that processors have collected and not added to lately. To be called now and then.
+    pub fn trim_caches(&self) {
+        self.areas().for_each(|(_, area)| area.slots().trim(&*area));
     }
 
     /// Writes runs from `buffer`, several in flight, and sets the result of each. The slots of a failed run are never
@@ -205,13 +228,13 @@ impl SwapDevices {
 
     /// Pages in use on all devices.
     pub fn used_pages(&self) -> u64 {
-        self.areas().map(|(_, area)| area.used_pages()).sum()
+        self.areas().map(|(_, area)| area.slots().counts().used).sum()
     }
 
     /// Pages that all devices together can hold, those in use included. Less than their size where slots are bad, a
     /// disk is full, other processes use a device too, or free slots are shared over a fork.
     pub fn capacity_pages(&self) -> u64 {
-        self.areas().map(|(_, area)| area.capacity_pages()).sum()
+        self.areas().map(|(_, area)| area.slots().capacity_pages()).sum()
     }
 
     /// The descriptor of each device, by its number: numbers of the table that the opening thread has.
@@ -221,7 +244,10 @@ impl SwapDevices {
 
     /// Before a fork: lets leases be shared with the child, and returns [`SwapDevices::fds`].
     pub fn prepare_fork(&self) -> Vec<(usize, RawFd)> {
-        self.areas().for_each(|(_, area)| area.share_leases());
+        for (_, area) in self.areas() {
+            area.slots().drain(&*area);
+            area.share_leases();
+        }
         self.fds()
     }
 
@@ -246,13 +272,13 @@ impl SwapDevices {
     /// In the parent, after fork number `seq` (counted from 1, in order): the slots now in use stay readable for the
     /// child, also when they are freed here.
     pub fn seal_for_child(&self, seq: u64) {
-        self.areas().for_each(|(_, area)| area.seal(seq, &self.stats));
+        self.areas().for_each(|(_, area)| area.slots().seal(seq, &*area));
     }
 
     /// In the parent, after a child has gone: hands slots out again that no living child can share. `None` when no
     /// child lives.
     pub fn unseal(&self, oldest_living_child: Option<u64>) {
-        self.areas().for_each(|(_, area)| area.unseal(oldest_living_child, &self.stats));
+        self.areas().for_each(|(_, area)| area.slots().unseal(oldest_living_child));
     }
 
     /// In the child, after a fork: goes on with `inherited` for what it inherited, which it reads and frees only, and
@@ -268,8 +294,8 @@ impl SwapDevices {
             let at = inherited.iter().position(|device| device.index == index);
             let device = at.map(|at| inherited.swap_remove(at));
             parts.extend(device.as_ref().and_then(|device| device.part).map(|part| (area.clone(), part)));
-            errors.extend(area.adopt(device, &self.stats).err());
-            if area.used_pages() == 0 {
+            errors.extend(area.adopt(device).err());
+            if area.slots().counts().used == 0 {
                 self.set_area(index, None);
             }
         }

@@ -6,7 +6,7 @@ use crate::clean::Copies;
 use crate::compressed::{CHUNK_ORDER, CompressedPool};
 use crate::config::{Config, Delivery};
 use crate::costs::Choice;
-use crate::device::SwapDevices;
+use crate::device::{DeviceSettings, SwapDevices};
 use crate::error::Error;
 use crate::extent::{EXTENT_PAGES, Extents};
 use crate::family::Family;
@@ -18,6 +18,7 @@ use crate::limit::Limits;
 use crate::lockdep::Rank;
 use crate::readahead::{Streams, Window};
 use crate::regions::RegionMap;
+use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS};
 use crate::stats::{Counter, Stats};
 use crate::sync::{Backoff, Gate, RankedGuard, RankedMutex};
 use crate::tier::Batch;
@@ -160,8 +161,13 @@ impl Engine {
         register(arena.range())?;
         vm::protect(base..base + PAGE_SIZE, vm::Prot::READ_WRITE).map_err(out_of_address_space)?;
         // 3. The tiers and the benches, charged to the budget.
-        let index = Arc::new(SlotIndex::new(config.cache_partition, stats));
-        let devices = SwapDevices::open(&config.swap, config.uring && !simulated.no_uring, &index, stats)?;
+        let settings = DeviceSettings {
+            slots: config.slot,
+            uring: config.uring && !simulated.no_uring,
+            partition: config.cache_partition,
+        };
+        let devices = SwapDevices::open(&config.swap, settings, stats)?;
+        let index = devices.index().clone();
         let batch_pages = (config.memory.pages() as usize / 64).clamp(32, 128);
         let (batches, contexts) = if signal { (BATCHES, 2 * cpus().clamp(2, 32)) } else { (2, 1) };
         let folio = config.folio_max;
@@ -274,8 +280,8 @@ impl Engine {
         // A page word and the extent's cells; for frames that were ever used: buddy links, swap-cache links, chunk table.
         let words = extents * (EXTENT_PAGES as u64 * 8 + 16);
         let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (10 + 16 + 10);
-        // A cluster's bitmaps and links: 160 bytes, kept touched for what is in use.
-        let slots = (self.devices.used_pages() / 512 + 1) * 160;
+        // The records of clusters, kept touched for what is in use.
+        let slots = (self.devices.used_pages() / CLUSTER_SLOTS as u64 + 1) * CLUSTER_BYTES as u64;
         self.stats.set(Counter::MetadataBytes, words + frames + slots);
     }
 

@@ -54,8 +54,12 @@ pub enum Rank {
     SwapCache,
     /// An entry of the table of devices.
     DeviceTable,
-    /// The slots of a device; held over system calls that take disk space into use.
+    /// The slots that a processor keeps.
+    SlotCache,
+    /// The slots of a device: lists of clusters, leases, growth; held over system calls that take disk space into use.
     SlotMap,
+    /// A cluster of slots, one at a time.
+    Cluster,
     /// The frames that a processor keeps.
     CpuLists,
     /// A zone of the frame allocator.

@@ -1,38 +1,76 @@
 //! Swap slots: which pages of a device are in use.
 //!
-//! A [`SlotMap`] is the table of one device. Slots are grouped in clusters of [`CLUSTER_SLOTS`], clusters in extents
-//! of up to [`EXTENT_CLUSTERS_MAX`]. An extent is *leased* before it is used, so that processes can share a device, and its
-//! clusters are *grown* (given disk space) before slots of them are handed out, so that a full disk is found here and
-//! not when a page is written. Around a fork clusters are *sealed*: parent and child both read them, so neither hands
-//! out their free slots until the other is gone.
+//! A [`SlotMap`] hands out the slots of one device, to all threads at once. Slots are grouped in clusters of
+//! [`CLUSTER_SLOTS`], clusters in extents of up to [`layout::EXTENT_CLUSTERS_MAX`]. An extent is *leased* before it is used,
+//! so that processes can share a device, and its clusters are *grown* (given disk space) before slots of them are handed
+//! out, so that a full disk is found here and not when a page is written. Around a fork clusters are *sealed*: parent and
+//! child both read them, so neither hands out their free slots until the other is gone.
 //!
-//! Every usable slot is counted in exactly one place ([`Counts`]). Nothing here does I/O: [`crate::device`] leases,
-//! grows and writes, and locks; this is plain data without locks, and allocates no memory after it was made.
+//! A file each, bottom up:
+//! - [`cluster`]: a record for each cluster, with a lock of its own;
+//! - [`table`]: what is done to clusters, under their locks and that of the device; [`lists`] that they stand in by how full
+//!   they are, [`lease`]s and growth, [`counts`];
+//! - [`cache`]: the slots that each processor keeps.
+//!
+//! **Scaling**, in three steps, each a setting that can be turned back ([`SlotSettings`]):
+//! 1. *A lock a cluster.* Slots are taken and put back under the lock of their cluster; the device's lock guards the lists
+//!    of clusters, leases, growth and seals. Putting slots back needs it only when the cluster changes its list, taking
+//!    them only when the current cluster has no more. The baseline holds it for every operation.
+//! 2. *Slot caches.* Small requests are served from [`cache::CACHE_SLOTS`] slots that a processor took in one go, and
+//!    single slots that are freed go back as many at a time, with no other lock held. Only while the device has room: below
+//!    [`CACHE_LOW`] slots a processor what is cached goes back, and so it does when a request would fail, and around a fork.
+//! 3. *A current cluster a processor*, so that no two take slots of the same one. Without it there is one for the device.
+//!    When space is short they are given up.
+//!
+//! Every usable slot is counted in exactly one place ([`Counts`]). Nothing here does I/O: what is to be done on the disk is
+//! asked of [`Disk`]. Nothing allocates memory after it was made.
+//!
+//! Locks, in order: the cache of a processor (`Rank::SlotCache`: tried, waited for only to empty it, and not held while
+//! its slots go back), the device's (`Rank::SlotMap`; held over the system calls of [`Disk`]), a cluster's
+//! (`Rank::Cluster`, a leaf). The last two are counted.
 
+mod cache;
 mod cluster;
+mod counts;
+mod layout;
 mod lease;
+mod lists;
+mod runs;
+mod table;
 #[cfg(test)]
 mod tests;
 
 use crate::base::{PAGE_SIZE, SlotId};
+use crate::counted::{CountedGuard, CountedMutex, LockCounters};
+use crate::lockdep::Rank;
+use crate::stats::{Counter, Stats};
+use crate::sync::{RankedGuard, RankedMutex, lock};
+use cache::{CACHE_SLOTS, SlotCache};
 pub use cluster::CLUSTER_SLOTS;
-use cluster::{ClusterTable, FREE_LIST, LISTS, State, find_run};
-use overspill_os::Errno;
+use cluster::{FREE_LIST, LISTS, RECORD_WORDS};
+pub use counts::Counts;
+use counts::Place;
+use layout::{Layout, pieces};
+pub use lease::Disk;
+use lease::RETRY;
+use overspill_os::table::ZeroTable;
+use overspill_os::{Errno, cpu};
+use runs::{Run, Runs};
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
+use table::{After, Books, SlotTable};
 
-/// Most clusters of an extent: 32 x 2 MiB = 64 MiB, so that leases and growth are rare (two system calls for 16384
-/// pages).
-pub const EXTENT_CLUSTERS_MAX: u32 = 32;
-/// Extents that a device has at least, as far as its clusters go: so many processes can share it. A device of 4 GiB
-/// and more has extents of 64 MiB. Processes need not agree on the size: leases are locks on ranges of bytes.
-const EXTENTS_MIN: u32 = 64;
-/// Largest device that is used: 64 TiB, for which the table of extents takes 16 MiB.
+/// Largest device that is used: 64 TiB, for which the table of extents takes 6 MiB.
 pub const SLOTS_MAX: u64 = (64 << 40) / PAGE_SIZE as u64;
-/// A run at least this long is taken from the current cluster rather than a fresh cluster begun: at 8 pages the
-/// cost of a disk operation is well shared, and a cluster is left with gaps that are too small for that only.
-const RUN_MIN: usize = 8;
-/// Extents without a used slot that a process keeps, for its next writes, before it gives leases back.
-const IDLE_EXTENTS_KEPT: u32 = 1;
+/// What a cluster takes in memory when it is used.
+pub const CLUSTER_BYTES: usize = RECORD_WORDS * 8;
+
+/// Free slots a processor below which caches are given up, and above which they are used (again): as in Linux. What they
+/// can hold at most is the first, so that a device never runs out while most of its free slots are cached.
+const CACHE_LOW: u64 = 2 * CACHE_SLOTS as u64;
+const CACHE_HIGH: u64 = 5 * CACHE_SLOTS as u64;
 
 /// A run of neighbouring slots of one device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,315 +88,483 @@ impl SlotRun {
     }
 }
 
-/// Whose an extent is.
+/// Setting `slot.lock`: what is locked to take slots and to put them back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Owner {
-    /// Nobody's, as far as is known.
+pub enum SlotLock {
+    /// Their cluster.
     #[default]
-    Nobody,
-    /// Leased by this process.
-    Us,
-    /// Leased by another process when last asked.
-    Another,
+    Cluster,
+    /// The device.
+    Device,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Extent {
-    owner: Owner,
-    /// Clusters that have disk space, from the first.
-    grown: u8,
-    /// Clusters in the free list.
-    free_clusters: u8,
-    used: u16,
-    bad: u16,
-}
-
-/// Where the usable slots of a device are; the fields add up to their number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
-    /// Handed out.
-    pub used: u64,
-    /// Can be handed out at once.
-    pub free: u64,
-    /// Need a lease or disk space first.
-    pub ungrown: u64,
-    /// Free, but in clusters shared with a process on the other side of a fork.
-    pub sealed: u64,
-    /// In extents that other processes lease.
-    pub another: u64,
-    /// Failed to be written; never handed out again.
-    pub bad: u64,
-}
-
-/// The next step of growth: clusters of a leased extent that have no disk space yet.
+/// How a [`SlotMap`] works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Growth {
-    /// The extent.
-    pub extent: u32,
-    /// How many clusters are left.
-    pub clusters: u32,
+pub struct SlotSettings {
+    /// Setting `slot.lock`.
+    pub lock: SlotLock,
+    /// Setting `slot.cache`: whether processors keep slots.
+    pub cache: bool,
+    /// Setting `slot.cpu_cluster`: whether each processor takes slots from a cluster of its own.
+    pub cpu_cluster: bool,
+}
+
+impl Default for SlotSettings {
+    fn default() -> SlotSettings {
+        SlotSettings { lock: SlotLock::Cluster, cache: true, cpu_cluster: true }
+    }
+}
+
+/// The counters of the lock of a device's slots.
+static SLOT_LOCK: LockCounters = LockCounters {
+    taken: Counter::SlotLock,
+    contended: Counter::SlotLockContended,
+    wait_ns: Counter::SlotLockWaitNs,
+    hold_ns: Counter::SlotLockHoldNs,
+};
+
+type Guard<'a> = CountedGuard<'a, Books>;
+
+/// The cache of a processor, on cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct CpuCache {
+    cache: RankedMutex<SlotCache>,
+    /// Copy of the number of slots in it, to read without the lock.
+    slots: AtomicU64,
+}
+
+impl CpuCache {
+    fn new(cache: SlotCache) -> CpuCache {
+        CpuCache { slots: AtomicU64::new(cache.slots() as u64), cache: RankedMutex::new(Rank::SlotCache, cache) }
+    }
+
+    fn publish(&self, cache: &SlotCache) {
+        self.slots.store(cache.slots() as u64, Relaxed);
+    }
 }
 
 /// The slots of one device.
 #[derive(Debug)]
 pub struct SlotMap {
-    table: ClusterTable,
-    extents: Vec<Extent>,
-    /// Clusters an extent.
-    extent_clusters: u32,
-    clusters: u32,
-    /// Pages of the device, usable or not.
-    pages: u64,
-    /// Pages at the start that are never handed out (a header).
-    reserved: u64,
-    counts: Counts,
-    current: Option<u32>,
-    /// The leased extent that still has clusters without disk space.
-    growing: Option<u32>,
-    /// No extent before this one is [`Owner::Nobody`]'s.
-    lease_hint: u32,
-    idle_extents: u32,
-    sealed_clusters: u32,
-    closed: bool,
+    table: SlotTable<ZeroTable<[AtomicU64; RECORD_WORDS]>>,
+    books: CountedMutex<Books>,
+    /// One a processor; none if that is the setting.
+    caches: Box<[CpuCache]>,
+    /// Whether there is room enough to use them: it is looked at with a cache locked, so that when they are emptied after
+    /// it was cleared they stay empty.
+    caching: AtomicBool,
+    cpus: usize,
+    settings: SlotSettings,
+    stats: Stats,
+    /// Copies of what the books say, to read without their lock: whether nothing can be written just now, whether the disk
+    /// has no more room, and how many pages the device can hold.
+    writes_paused: AtomicBool,
+    disk_full: AtomicBool,
+    capacity: AtomicU64,
 }
 
 impl SlotMap {
-    /// The map of a device of `pages` pages, the first `reserved` of which (less than a cluster) are not for slots.
-    pub fn new(pages: u64, reserved: u64) -> Result<SlotMap, Errno> {
+    /// The map of a device of `pages` pages, the first `reserved` of which (less than a cluster) are not for slots, for
+    /// `cpus` processors.
+    ///
+    /// # Errors
+    /// ENOMEM when there is no address space for it.
+    pub fn new(pages: u64, reserved: u64, settings: SlotSettings, cpus: usize, stats: Stats) -> Result<SlotMap, Errno> {
         assert!(reserved < pages && reserved < CLUSTER_SLOTS as u64 && pages <= SLOTS_MAX);
-        let clusters = pages.div_ceil(CLUSTER_SLOTS as u64) as u32;
-        let extent_clusters = (clusters / EXTENTS_MIN).clamp(1, EXTENT_CLUSTERS_MAX);
-        let mut table = ClusterTable::new(clusters)?;
-        table.set_bad(0, 0, reserved as usize);
-        let tail = (pages % CLUSTER_SLOTS as u64) as usize;
-        if tail > 0 {
-            table.set_bad(clusters - 1, tail, CLUSTER_SLOTS - tail);
-        }
-        Ok(SlotMap {
+        let layout = Layout::new(pages, reserved);
+        let records = ZeroTable::new(layout.clusters as usize)?;
+        let (table, books) = SlotTable::new(layout, records, settings, cpus, stats);
+        let map = SlotMap {
             table,
-            extents: vec![Extent::default(); clusters.div_ceil(extent_clusters) as usize],
-            extent_clusters,
-            clusters,
-            pages,
-            reserved,
-            counts: Counts { ungrown: pages - reserved, ..Counts::default() },
-            current: None,
-            growing: None,
-            lease_hint: 0,
-            idle_extents: 0,
-            sealed_clusters: 0,
-            closed: false,
+            books: CountedMutex::new(Rank::SlotMap, &SLOT_LOCK, books),
+            caches: (0..if settings.cache { cpus } else { 0 }).map(|_| CpuCache::new(SlotCache::new())).collect(),
+            caching: AtomicBool::new(false),
+            cpus,
+            settings,
+            stats,
+            writes_paused: AtomicBool::new(false),
+            disk_full: AtomicBool::new(false),
+            capacity: AtomicU64::new(0),
+        };
+        map.publish(&map.books.inspect());
+        map.caching.store(settings.cache && map.available() > CACHE_HIGH * cpus as u64, Relaxed);
+        Ok(map)
+    }
+
+    /// How it works.
+    pub fn settings(&self) -> SlotSettings {
+        self.settings
+    }
+
+    // ---- Locks ----
+
+    fn lock(&self) -> Guard<'_> {
+        self.books.lock(&self.stats)
+    }
+
+    /// The lock that an operation of the baseline holds throughout.
+    fn baseline(&self) -> Option<Guard<'_>> {
+        (self.settings.lock == SlotLock::Device).then(|| self.lock())
+    }
+
+    /// Does something under the device's lock, which may be held already.
+    fn with_books<T>(&self, held: &mut Option<Guard<'_>>, call: impl FnOnce(&mut Books) -> T) -> T {
+        match held {
+            Some(books) => call(books),
+            None => call(&mut self.lock()),
+        }
+    }
+
+    // ---- Handing out ----
+
+    /// Hands out up to `want` neighbouring slots, all in one cluster: page offset and number. Prefers slots next to those
+    /// handed out last on this processor.
+    pub fn alloc(&self, want: usize, disk: &dyn Disk) -> Option<(u64, usize)> {
+        self.alloc_on(cpu::current(), want, disk)
+    }
+
+    fn alloc_on(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
+        assert!((1..=CLUSTER_SLOTS).contains(&want));
+        if self.table.is_closed() || self.writes_paused.load(Relaxed) && !self.writes_resumed() {
+            return None;
+        }
+        let run = self
+            .alloc_cached(cpu, want, disk)
+            .or_else(|| self.alloc_run(cpu, want, disk))
+            // What lies in caches is the last there is.
+            .or_else(|| if self.drain(disk) > 0 { self.alloc_run(cpu, want, disk) } else { None })?;
+        self.stats.add(Counter::DevicePages, run.1 as u64);
+        Some(run)
+    }
+
+    /// Hands slots out of the cache of processor `cpu`, which is filled first if nothing good is in it. `None` if it is
+    /// not used, somebody else's just now, or empty for want of slots.
+    fn alloc_cached(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
+        let cell = self.cell(cpu, want)?;
+        let mut cache = cell.cache.try_lock()?;
+        if !self.caching.load(Relaxed) {
+            return None;
+        }
+        let mut filled = false;
+        let run = cache.take(want).or_else(|| {
+            filled = cache.fill(|room, runs| self.draw(cpu, room, disk, runs));
+            cache.take_any(want)
+        });
+        cell.publish(&cache);
+        drop(cache);
+        if filled {
+            self.stats.add(Counter::SlotCacheRefill, 1);
+            self.review(disk);
+        }
+        self.stats.add(Counter::SlotCacheAlloc, run?.1 as u64);
+        run
+    }
+
+    fn alloc_run(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
+        let mut run = Runs::<1>::new();
+        if !self.draw(cpu, want, disk, &mut run) {
+            return None;
+        }
+        self.review(disk);
+        run.as_slice().first().copied()
+    }
+
+    /// Takes up to `want` slots out of clusters; `false` if there are none.
+    fn draw<const N: usize>(&self, cpu: usize, want: usize, disk: &dyn Disk, runs: &mut Runs<N>) -> bool {
+        let mut held = self.baseline();
+        // 1. The current cluster, under its own lock alone.
+        if self.table.take_current(cpu, want, runs) {
+            return true;
+        }
+        self.with_books(&mut held, |books| {
+            let table = &self.table;
+            // Somebody else may have come here first.
+            let found = table.take_current(cpu, want, runs)
+                // 2. A free cluster; disk space for one, if half of what is there is in use.
+                || table.take_listed(books, cpu, FREE_LIST..FREE_LIST + 1, want, runs)
+                || self.wants_growth() && table.grow(books, disk) && table.take_listed(books, cpu, 0..LISTS, want, runs)
+                // 3. The emptiest of the partly used, the one just left included.
+                || self.take_fragments(books, cpu, want, runs)
+                || table.grow(books, disk) && table.take_listed(books, cpu, 0..LISTS, want, runs)
+                // 4. What other processors have.
+                || table.retire_all(books) && table.take_listed(books, cpu, 0..LISTS, want, runs);
+            self.publish(books);
+            found
         })
     }
 
-    /// Where the slots are.
-    pub fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    /// Hands out up to `want` neighbouring slots: page offset and number. Prefers the cluster that the last ones
-    /// came from, then a cluster without any used slot; clusters that are partly used only with `fragments`.
-    pub fn alloc(&mut self, want: usize, fragments: bool) -> Option<(u64, usize)> {
-        assert!((1..=CLUSTER_SLOTS).contains(&want));
-        if self.closed {
-            return None;
-        }
-        // 1. The current cluster, if it has a run worth an operation.
-        if let Some(current) = self.current {
-            let (start, len) = find_run(&self.table.occupied(current), want);
-            if len >= want.min(RUN_MIN) {
-                return Some(self.take(current, start, len));
-            }
-        }
-        // 2. A free cluster; else the emptiest of the partly used, the one just left included.
-        let mut next = self.table.first(FREE_LIST);
-        if fragments && next.is_none() {
-            self.retire_current();
-            next = (0..LISTS).find_map(|list| self.table.first(list));
-        }
-        let next = next?;
-        self.retire_current();
-        self.set_state(next, State::Current);
-        self.current = Some(next);
-        let (start, len) = find_run(&self.table.occupied(next), want);
-        Some(self.take(next, start, len))
-    }
-
-    fn take(&mut self, cluster: u32, start: usize, len: usize) -> (u64, usize) {
-        self.table.take(cluster, start, len);
-        self.extent_mut(cluster).used += len as u16;
-        self.counts.used += len as u64;
-        self.counts.free -= len as u64;
-        (cluster as u64 * CLUSTER_SLOTS as u64 + start as u64, len)
-    }
-
-    fn retire_current(&mut self) {
-        if let Some(current) = self.current.take() {
-            self.place(current);
-        }
+    fn take_fragments<const N: usize>(&self, books: &mut Books, cpu: usize, want: usize, runs: &mut Runs<N>) -> bool {
+        self.table.retire(books, cpu);
+        self.table.take_listed(books, cpu, 0..LISTS, want, runs)
     }
 
     /// Whether more disk space should be taken into use before partly used clusters are: while half of what is there
     /// is in use. At half, runs are still long; the price is disk space of at most twice what is stored.
-    pub fn wants_growth(&self) -> bool {
-        self.counts.free < self.counts.used
+    fn wants_growth(&self) -> bool {
+        self.table.tally.get(Place::Free) < self.table.tally.get(Place::Taken)
     }
 
-    /// Takes slots back, which must be in use.
-    pub fn free(&mut self, offset: u64, len: usize) {
-        for (cluster, start, len) in pieces(offset, len) {
-            self.table.put(cluster, start, len);
-            self.extent_mut(cluster).used -= len as u16;
-            self.counts.used -= len as u64;
-            match self.table.state(cluster) {
-                _ if self.closed => self.counts.sealed += len as u64,
-                State::Sealed => self.counts.sealed += len as u64,
-                State::Current => self.counts.free += len as u64,
-                _ => {
-                    self.counts.free += len as u64;
-                    self.place(cluster);
-                }
+    // ---- Taking back ----
+
+    /// Takes slots back, which must be in use. Returns whether this was the last of a closed map.
+    pub fn free(&self, offset: u64, len: usize, disk: &dyn Disk) -> bool {
+        self.free_on(cpu::current(), offset, len, disk)
+    }
+
+    fn free_on(&self, cpu: usize, offset: u64, len: usize, disk: &dyn Disk) -> bool {
+        self.stats.sub(Counter::DevicePages, len as u64);
+        if !self.collect(cpu, offset, len, disk) {
+            self.put(pieces(offset, len), disk);
+            self.review(disk);
+        }
+        self.table.is_closed() && self.table.tally.get(Place::Taken) == 0
+    }
+
+    /// Adds slots to those that processor `cpu` has collected; `false` if its cache is not used, or somebody else's just now.
+    fn collect(&self, cpu: usize, offset: u64, len: usize, disk: &dyn Disk) -> bool {
+        let Some(cell) = self.cell(cpu, len) else { return false };
+        let Some(mut cache) = cell.cache.try_lock() else { return false };
+        if !self.caching.load(Relaxed) {
+            return false;
+        }
+        let mut full = None;
+        (offset..offset + len as u64).for_each(|slot| full = cache.push(slot).or(full.take()));
+        cell.publish(&cache);
+        drop(cache);
+        self.stats.add(Counter::SlotCacheFree, len as u64);
+        if let Some(mut batch) = full {
+            self.stats.add(Counter::SlotCacheReturn, 1);
+            self.put(batch.pieces(), disk);
+            self.review(disk);
+        }
+        true
+    }
+
+    /// Puts slots back: cluster, first slot in it, number. Best sorted.
+    fn put(&self, pieces: impl Iterator<Item = (u32, usize, usize)>, disk: &dyn Disk) {
+        let mut held = self.baseline();
+        let mut publish = self.writes_paused.load(Relaxed);
+        let mut pieces = pieces.peekable();
+        while let Some((cluster, start, len)) = pieces.next() {
+            let same = std::iter::from_fn(|| pieces.next_if(|piece| piece.0 == cluster));
+            let runs = std::iter::once((start, len)).chain(same.map(|(_, start, len)| (start, len)));
+            match self.table.put(cluster, runs) {
+                After::Nothing => {}
+                After::Publish => publish = true,
+                After::Settle => self.with_books(&mut held, |books| {
+                    self.table.settle(books, cluster);
+                    self.table.release_idle(books, cluster, disk);
+                    publish |= self.table.is_closed();
+                }),
             }
+        }
+        if publish {
+            self.with_books(&mut held, |books| self.publish(books));
         }
     }
 
     /// Withdraws slots in use for ever: writing them failed.
-    pub fn mark_bad(&mut self, offset: u64, len: usize) {
-        for (cluster, start, len) in pieces(offset, len) {
-            self.table.put(cluster, start, len);
-            self.table.set_bad(cluster, start, len);
-            let extent = self.extent_mut(cluster);
-            extent.used -= len as u16;
-            extent.bad += len as u16;
-            self.counts.used -= len as u64;
-            self.counts.bad += len as u64;
-            if !self.closed && !matches!(self.table.state(cluster), State::Sealed | State::Current) {
-                self.place(cluster);
+    pub fn mark_bad(&self, offset: u64, len: usize) {
+        self.stats.sub(Counter::DevicePages, len as u64);
+        let books = &mut *self.lock();
+        pieces(offset, len).for_each(|(cluster, start, len)| self.table.withdraw(books, cluster, start, len));
+        self.publish(books);
+    }
+
+    /// Takes slots back that the disk had no room for, and hands none out for [`RETRY`].
+    pub fn pause_writes(&self, offset: u64, len: usize, disk: &dyn Disk) {
+        let mut books = self.lock();
+        books.no_writes_until = Some(Instant::now() + RETRY);
+        self.writes_paused.store(true, Relaxed);
+        self.publish(&books);
+        drop(books);
+        self.free(offset, len, disk);
+        self.review(disk);
+    }
+
+    fn writes_resumed(&self) -> bool {
+        let books = &mut *self.lock();
+        if books.no_writes_until.is_some_and(|until| Instant::now() < until) {
+            return false;
+        }
+        books.no_writes_until = None;
+        self.writes_paused.store(false, Relaxed);
+        self.publish(books);
+        true
+    }
+
+    // ---- Caches ----
+
+    /// The cache of a processor, for a request of `slots`.
+    fn cell(&self, cpu: usize, slots: usize) -> Option<&CpuCache> {
+        if slots < CACHE_SLOTS && self.caching.load(Relaxed) { self.caches.get(cpu % self.cpus) } else { None }
+    }
+
+    /// Slots that can be handed out, disk space taken into use as needed; those in caches do not count.
+    fn available(&self) -> u64 {
+        if self.writes_paused.load(Relaxed) {
+            return 0;
+        }
+        let ungrown = if self.disk_full.load(Relaxed) { 0 } else { self.table.tally.get(Place::Ungrown) };
+        self.table.tally.get(Place::Free) + ungrown
+    }
+
+    /// Begins to use the caches where there is room enough, and gives them up where there is too little.
+    fn review(&self, disk: &dyn Disk) {
+        if self.caches.is_empty() {
+            return;
+        }
+        let (available, cpus) = (self.available(), self.cpus as u64);
+        if self.caching.load(Relaxed) {
+            if available < CACHE_LOW * cpus {
+                self.caching.store(false, Relaxed);
+                self.drain(disk);
+            }
+        } else if available > CACHE_HIGH * cpus && !self.table.is_closed() {
+            self.caching.store(true, Relaxed);
+        }
+    }
+
+    /// Puts everything back that is in caches; how many slots that were. What other threads are just putting back they
+    /// put back themselves.
+    pub fn drain(&self, disk: &dyn Disk) -> usize {
+        let slots = self.caches.iter().map(|cell| self.drain_one(cell, lock(&cell.cache), disk)).sum();
+        if slots > 0 {
+            self.stats.add(Counter::SlotCacheDrain, 1);
+        }
+        slots
+    }
+
+    /// Puts back what lies in caches that were not used since this was last called. To be called now and then.
+    pub fn trim(&self, disk: &dyn Disk) {
+        for cell in &self.caches {
+            if let Some(mut cache) = cell.cache.try_lock()
+                && !cache.was_touched()
+            {
+                self.drain_one(cell, cache, disk);
             }
         }
     }
 
-    /// Puts a cluster that is neither current nor sealed where its slots say.
-    fn place(&mut self, cluster: u32) {
-        let free = self.table.free_slots(cluster) as usize;
-        let state = if free == 0 {
-            State::Full
-        } else if self.table.used_slots(cluster) == 0 {
-            State::Listed(FREE_LIST)
-        } else {
-            let quarters = LISTS - 1;
-            State::Listed(1 + (CLUSTER_SLOTS - free) * quarters / CLUSTER_SLOTS)
-        };
-        if self.table.state(cluster) != state {
-            self.set_state(cluster, state);
+    fn drain_one(&self, cell: &CpuCache, mut cache: RankedGuard<'_, SlotCache>, disk: &dyn Disk) -> usize {
+        let slots = cache.slots();
+        if slots > 0 {
+            let (ready, mut freed) = cache.drain();
+            cell.publish(&cache);
+            drop(cache);
+            self.put(ready.as_slice().iter().flat_map(|run| pieces(run.0, run.1)), disk);
+            self.put(freed.pieces(), disk);
         }
+        slots
     }
 
-    fn set_state(&mut self, cluster: u32, state: State) {
-        let listed_free = |state| u8::from(state == State::Listed(FREE_LIST));
-        let (before, after) = (listed_free(self.table.state(cluster)), listed_free(state));
-        self.table.set_state(cluster, state);
-        let index = self.extent_of(cluster);
-        let was_idle = self.is_idle(index);
-        self.extents[index].free_clusters = self.extents[index].free_clusters + after - before;
-        self.idle_extents = self.idle_extents + u32::from(self.is_idle(index)) - u32::from(was_idle);
-    }
+    // ---- Forks ----
 
-    fn is_idle(&self, extent: usize) -> bool {
-        self.extents[extent].free_clusters as usize == self.clusters_of(extent as u32).len()
-    }
-
-    fn extent_of(&self, cluster: u32) -> usize {
-        (cluster / self.extent_clusters) as usize
-    }
-
-    fn extent_mut(&mut self, cluster: u32) -> &mut Extent {
-        let index = self.extent_of(cluster);
-        &mut self.extents[index]
-    }
-
-    /// The clusters of an extent; the last extent may have fewer.
-    fn clusters_of(&self, extent: u32) -> Range<u32> {
-        let first = extent * self.extent_clusters;
-        first..(first + self.extent_clusters).min(self.clusters)
-    }
-
-    /// Usable slots of an extent.
-    fn slots_of(&self, extent: u32) -> u64 {
-        let pages = self.extent_pages(extent);
-        pages.end - pages.start.max(self.reserved) - self.extents[extent as usize].bad as u64
-    }
-
-    fn extent_pages(&self, extent: u32) -> Range<u64> {
-        let clusters = self.clusters_of(extent);
-        let page = |cluster: u32| (cluster as u64 * CLUSTER_SLOTS as u64).min(self.pages);
-        page(clusters.start)..page(clusters.end)
-    }
-
-    /// Where an extent lies on the device, in bytes: the range that a lease locks.
-    pub fn extent_bytes(&self, extent: u32) -> Range<u64> {
-        let pages = self.extent_pages(extent);
-        pages.start * PAGE_SIZE as u64..pages.end * PAGE_SIZE as u64
-    }
-
-    /// Seals every cluster with used slots for the child of fork number `seq` (counted from 1, in order).
-    pub fn seal(&mut self, seq: u64) {
-        assert!(seq > 0);
-        for extent in 0..if self.closed { 0 } else { self.extents.len() as u32 } {
-            if self.extents[extent as usize].used == 0 {
-                continue;
-            }
-            for cluster in self.clusters_of(extent) {
-                if self.table.used_slots(cluster) == 0 {
-                    continue;
-                }
-                if self.table.state(cluster) != State::Sealed {
-                    self.current = self.current.filter(|current| *current != cluster);
-                    self.set_state(cluster, State::Sealed);
-                    self.sealed_clusters += 1;
-                    let free = self.table.free_slots(cluster);
-                    self.counts.free -= free;
-                    self.counts.sealed += free;
-                }
-                self.table.set_seal(cluster, seq);
-            }
-        }
+    /// Seals every cluster with slots in use for the child of fork number `seq` (counted from 1, in order).
+    pub fn seal(&self, seq: u64, disk: &dyn Disk) {
+        // What is cached is not in use.
+        self.drain(disk);
+        let books = &mut *self.lock();
+        self.table.seal(books, seq);
+        self.publish(books);
     }
 
     /// Unseals the clusters that no living child can share: all, or those sealed before the oldest living child's
     /// fork.
-    pub fn unseal(&mut self, oldest_living_child: Option<u64>) {
-        for cluster in 0..if self.closed || self.sealed_clusters == 0 { 0 } else { self.clusters } {
-            if self.extents[self.extent_of(cluster)].owner != Owner::Us
-                || self.table.state(cluster) != State::Sealed
-                || oldest_living_child.is_some_and(|oldest| self.table.seal(cluster) >= oldest)
-            {
-                continue;
-            }
-            let free = self.table.free_slots(cluster);
-            self.counts.sealed -= free;
-            self.counts.free += free;
-            self.sealed_clusters -= 1;
-            self.place(cluster);
-        }
+    pub fn unseal(&self, oldest_living_child: Option<u64>) {
+        let books = &mut *self.lock();
+        self.table.unseal(books, oldest_living_child);
+        self.publish(books);
     }
 
     /// Ends allocation for good: in a child of a fork, of the map that it shares with its parent.
-    pub fn close(&mut self) {
-        self.closed = true;
-        self.current = None;
-        let Counts { used, free, ungrown, sealed, another, bad } = self.counts;
-        self.counts = Counts { used, bad, sealed: sealed + free + ungrown + another, ..Counts::default() };
+    pub fn close(&self, disk: &dyn Disk) {
+        self.caching.store(false, Relaxed);
+        self.drain(disk);
+        let books = &mut *self.lock();
+        self.table.close(books);
+        self.publish(books);
     }
-}
 
-/// A run of slots cut at the ends of clusters: cluster, first slot in it, number of slots.
-fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u32, usize, usize)> {
-    let end = offset + len as u64;
-    let slots = CLUSTER_SLOTS as u64;
-    (offset / slots..end.div_ceil(slots)).map(move |cluster| {
-        let from = offset.max(cluster * slots);
-        let to = end.min((cluster + 1) * slots);
-        (cluster as u32, (from - cluster * slots) as usize, (to - from) as usize)
-    })
+    /// Calls `each` with the range of bytes of every leased extent that holds slots in use, until it returns `false`; whether
+    /// it never did.
+    pub fn all_leases_in_use(&self, mut each: impl FnMut(Range<u64>) -> bool) -> bool {
+        let books = &*self.lock();
+        self.table.extents_in_use(books).all(|extent| each(self.table.layout.extent_bytes(extent)))
+    }
+
+    // ---- Figures ----
+
+    /// Where the slots are. Exact while no operation is under way.
+    pub fn counts(&self) -> Counts {
+        let get = |place| self.table.tally.get(place);
+        let cached = self.caches.iter().map(|cell| cell.slots.load(Relaxed)).sum();
+        Counts {
+            used: get(Place::Taken).saturating_sub(cached),
+            cached,
+            free: get(Place::Free),
+            ungrown: get(Place::Ungrown),
+            sealed: get(Place::Sealed),
+            another: get(Place::Another),
+            bad: get(Place::Bad),
+        }
+    }
+
+    /// Pages that can be held, those in use included: less than the device's where slots are bad, the disk is full, other
+    /// processes use it too, or free slots are shared over a fork.
+    pub fn capacity_pages(&self) -> u64 {
+        self.capacity.load(Relaxed)
+    }
+
+    /// Brings the figure of the capacity up to date; the lock of the books is held, so that the last word is the latest.
+    fn publish(&self, books: &Books) {
+        // What cannot be had: counted so because slots in use and free ones change places without this lock.
+        let Counts { free, ungrown, sealed, another, bad, .. } = self.counts();
+        let free = if books.no_writes_until.is_some() { free } else { 0 };
+        let ungrown = if books.no_writes_until.or(books.no_growth_until).is_some() { ungrown } else { 0 };
+        self.disk_full.store(books.no_growth_until.is_some(), Relaxed);
+        let layout = self.table.layout;
+        let now = layout.pages - layout.reserved - free - ungrown - sealed - another - bad;
+        let before = self.capacity.swap(now, Relaxed);
+        if now > before {
+            self.stats.add(Counter::DeviceCapacityBytes, (now - before) * PAGE_SIZE as u64);
+        } else if now < before {
+            self.stats.sub(Counter::DeviceCapacityBytes, (before - now) * PAGE_SIZE as u64);
+        }
+    }
+
+    /// Checks every invariant from the bitmaps up, in time proportional to what is leased; for tests and debugging, when no
+    /// operation is under way.
+    ///
+    /// # Panics
+    /// When one does not hold.
+    pub fn check(&self) {
+        let books = &*self.books.inspect();
+        self.table.check(books);
+        assert!(self.caching.load(Relaxed) || self.counts().cached == 0, "slots in caches that are not used");
+        let Counts { used, cached, free, ungrown, sealed, another, bad } = self.counts();
+        let layout = self.table.layout;
+        let total = used + cached + free + ungrown + sealed + another + bad;
+        assert_eq!(total, layout.pages - layout.reserved, "a slot is lost");
+    }
+
+    /// A copy, as a fork makes one.
+    #[cfg(test)]
+    pub fn copy(&self, cpus: usize, stats: Stats) -> SlotMap {
+        let layout = self.table.layout;
+        // What it counts while it is made is not to be counted.
+        let scratch = Stats::anonymous().unwrap();
+        let copy = SlotMap::new(layout.pages, layout.reserved, self.settings, cpus, scratch).unwrap();
+        self.table.copy_to(&copy.table);
+        let books = self.books.inspect().clone();
+        *copy.books.inspect() = books;
+        let cache = |cell: &CpuCache| CpuCache::new(lock(&cell.cache).clone());
+        let copy = SlotMap { caches: self.caches.iter().map(cache).collect(), stats, ..copy };
+        copy.caching.store(self.caching.load(Relaxed), Relaxed);
+        copy.writes_paused.store(self.writes_paused.load(Relaxed), Relaxed);
+        copy.disk_full.store(self.disk_full.load(Relaxed), Relaxed);
+        copy.capacity.store(self.capacity.load(Relaxed), Relaxed);
+        copy
+    }
 }

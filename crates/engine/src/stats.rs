@@ -197,6 +197,32 @@ counters! {
     FrameFallback => "frame_fallback",
     /// Pageblocks taken over by another mobility.
     FrameSteal => "frame_steal",
+    /// Acquisitions of the lock of a device's slots.
+    SlotLock => "slot_lock",
+    /// Those that had to wait.
+    SlotLockContended => "slot_lock_contended",
+    /// Time waited for it, in nanoseconds.
+    SlotLockWaitNs => "slot_lock_wait_ns",
+    /// Time that it was held, in nanoseconds.
+    SlotLockHoldNs => "slot_lock_hold_ns",
+    /// Acquisitions of a cluster's lock.
+    ClusterLock => "cluster_lock",
+    /// Those that had to wait.
+    ClusterLockContended => "cluster_lock_contended",
+    /// Time waited for it, in nanoseconds.
+    ClusterLockWaitNs => "cluster_lock_wait_ns",
+    /// Time that it was held, in nanoseconds.
+    ClusterLockHoldNs => "cluster_lock_hold_ns",
+    /// Slots handed out of the caches of processors.
+    SlotCacheAlloc => "slot_cache_alloc",
+    /// Freed slots collected in them.
+    SlotCacheFree => "slot_cache_free",
+    /// Times that a cache was filled.
+    SlotCacheRefill => "slot_cache_refill",
+    /// Times that a cache gave back the slots that it had collected.
+    SlotCacheReturn => "slot_cache_return",
+    /// Times that all caches of a device were emptied.
+    SlotCacheDrain => "slot_cache_drain",
 }
 
 impl Counter {

@@ -98,7 +98,10 @@ pub fn sleep(time: Duration) {
 }
 
 /// An atomic word: the processor's, or in tests one of a checker of interleavings.
-pub trait Atomic {
+pub trait Atomic: Default {
+    /// Whether the threads that meet here are those of the machine: then the order of locks is checked
+    /// ([`crate::lockdep`]), which knows no others.
+    const MACHINE: bool;
     /// As the method of [`AtomicU64`].
     fn load(&self, order: Ordering) -> u64;
     /// As the method of [`AtomicU64`].
@@ -117,8 +120,9 @@ pub trait Atomic {
 
 /// [`Atomic`] for a type with the methods of [`AtomicU64`].
 macro_rules! impl_atomic {
-    ($type:ty, $wait:expr) => {
+    ($type:ty, $machine:literal, $wait:expr) => {
         impl Atomic for $type {
+            const MACHINE: bool = $machine;
             #[inline(always)]
             fn load(&self, order: Ordering) -> u64 {
                 <$type>::load(self, order)
@@ -150,9 +154,9 @@ macro_rules! impl_atomic {
         }
     };
 }
-impl_atomic!(AtomicU64, Backoff::wait);
+impl_atomic!(AtomicU64, true, Backoff::wait);
 #[cfg(test)]
-impl_atomic!(shuttle::sync::atomic::AtomicU64, |_| shuttle::thread::yield_now());
+impl_atomic!(shuttle::sync::atomic::AtomicU64, false, |_| shuttle::thread::yield_now());
 
 /// A gate that many pass at once and one can close: it waits until everybody is through.
 ///

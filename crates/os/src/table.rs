@@ -3,13 +3,14 @@
 use crate::{Errno, vm};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicU64;
 
 /// Types of which all bytes zero are a value, and every byte pattern is one.
 ///
 /// # Safety
-/// Both must be so, and the alignment at most that of a page.
-pub unsafe trait Plain: Copy {}
-// SAFETY: integers, and arrays of them.
+/// Both must be so, the alignment at most that of a page, and nothing is to be done when a value is dropped.
+pub unsafe trait Plain {}
+// SAFETY: integers, atomic or not, and arrays of them.
 unsafe impl Plain for u8 {}
 // SAFETY: as above.
 unsafe impl Plain for u16 {}
@@ -17,6 +18,8 @@ unsafe impl Plain for u16 {}
 unsafe impl Plain for u32 {}
 // SAFETY: as above.
 unsafe impl Plain for u64 {}
+// SAFETY: as above.
+unsafe impl Plain for AtomicU64 {}
 // SAFETY: as above.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 

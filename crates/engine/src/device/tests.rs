@@ -39,16 +39,13 @@ fn spec(path: &Path, size: impl Into<Option<u64>>) -> SwapSpec {
     SwapSpec { path: path.to_owned(), size: size.into().map(Bytes) }
 }
 
-fn index() -> Arc<SlotIndex> {
-    Arc::new(SlotIndex::new(CachePartition::default(), Stats::anonymous().unwrap()))
-}
-
 fn open(path: &Path, size: impl Into<Option<u64>>) -> SwapDevices {
-    SwapDevices::open(&[spec(path, size)], true, &index(), Stats::anonymous().unwrap()).unwrap()
+    SwapDevices::open(&[spec(path, size)], DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap()
 }
 
 fn refusal(path: &Path, size: impl Into<Option<u64>>) -> SwapError {
-    let error = SwapDevices::open(&[spec(path, size)], true, &index(), Stats::anonymous().unwrap()).unwrap_err();
+    let error =
+        SwapDevices::open(&[spec(path, size)], DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap_err();
     assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     error
 }
@@ -90,7 +87,7 @@ fn batches_round_trip_with_and_without_uring() {
         let stats = Stats::anonymous().unwrap();
         // Two devices, the first so small that the batch goes on to the second.
         let specs = [spec(&dir.0, 4 << 20), spec(&dir.file("swap"), 64 << 20)];
-        let devices = SwapDevices::open(&specs, uring, &index(), stats).unwrap();
+        let devices = SwapDevices::open(&specs, DeviceSettings { uring, ..DeviceSettings::default() }, stats).unwrap();
         assert_eq!(devices.capacity_pages(), (4 << 8) + (64 << 8) - 1);
         let runs: Vec<SlotRun> = (0..100).map(|i| devices.alloc_run(1 + i % 40).unwrap()).collect();
         assert_eq!(runs.iter().map(|run| run.first.device()).collect::<BTreeSet<_>>(), BTreeSet::from([0, 1]));
@@ -148,7 +145,7 @@ fn processes_that_share_a_file_never_get_the_same_slots() {
 fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     let dir = Dir::new("fork");
     let specs = [spec(&dir.0, 16 << 20), spec(&dir.file("swap"), 64 << 20)];
-    let parent = SwapDevices::open(&specs, true, &index(), Stats::anonymous().unwrap()).unwrap();
+    let parent = SwapDevices::open(&specs, DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap();
     // Fills the first device and half of the second, then gives up every third page.
     let mut slots: Vec<SlotId> = (0..40).flat_map(|_| parent.alloc_run(RUN_MAX).unwrap().slots()).collect();
     let one = |first| SlotRun { first, len: 1 };
@@ -175,7 +172,7 @@ fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     // The parent exits. A new process must not get what the child still reads.
     let freed = slots.len() as u64 / 2;
     drop(parent);
-    let other = SwapDevices::open(&specs[1..], true, &index(), Stats::anonymous().unwrap()).unwrap();
+    let other = SwapDevices::open(&specs[1..], DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap();
     alloc_all(&other).into_iter().for_each(|run| write(&other, run, 3).unwrap());
     assert!(slots.iter().all(|slot| reads_back(&child, one(*slot), 1)));
     // Once the child has given it up, the inherited devices are closed and their extents are free for others.
@@ -210,7 +207,7 @@ fn a_child_without_descriptor_or_lease_gets_errors_and_not_foreign_data() {
     // The parent's leases were not made shareable: the child cannot hold them.
     let (child, errors) = fork(&parent, false);
     assert_eq!(errors, [SwapError::Lost(path.clone())]);
-    assert_eq!(child.area(run.first.device()).unwrap().capacity_pages(), 8, "nothing more can be stored there");
+    assert_eq!(child.area(run.first.device()).unwrap().slots().capacity_pages(), 8, "nothing more can be stored there");
     let error = child.read(run, &mut IoBuffer::new(8).unwrap()).unwrap_err();
     assert_eq!((error.errno, error.offset_bytes), (Errno::BADF, run.first.offset() * PAGE_SIZE as u64));
     // It can still swap.
@@ -248,8 +245,9 @@ impl SwapDevices {
             areas: [const { RwLock::new(None) }; SlotId::DEVICES_MAX],
             top: AtomicUsize::new(self.top.load(Relaxed)),
             specs: self.specs.clone(),
+            slots: self.slots,
             queue: queue.clone(),
-            index: index(),
+            index: Arc::new(SlotIndex::new(CachePartition::default(), Stats::anonymous().unwrap())),
             make_io: Box::new(|file, queue| Box::new(Direct { file, queue })),
             stats: Stats::anonymous().unwrap(),
         };
@@ -259,7 +257,7 @@ impl SwapDevices {
         for (index, area) in self.areas() {
             let file = File::from_fd(std::fs::File::open("/dev/null").unwrap().into());
             let io = Box::new(Direct { file, queue: queue.clone() });
-            copy.set_area(index, Some(Arc::new(area.copied_by_fork(io))));
+            copy.set_area(index, Some(Arc::new(area.copied_by_fork(io, copy.stats))));
         }
         copy
     }
@@ -386,7 +384,7 @@ fn faulty(dir: &Dir, space: u64, errno: Errno) -> (SwapDevices, Arc<Faults>, Sta
     let (ours, stats) = (faults.clone(), Stats::anonymous().unwrap());
     let make_io: MakeIo =
         Box::new(move |file, queue| Box::new(Faulty { disk: Direct { file, queue }, faults: ours.clone() }));
-    let devices = SwapDevices::open_with(&[spec(&dir.0, 64 << 20)], true, &index(), stats, make_io).unwrap();
+    let devices = SwapDevices::open_with(&[spec(&dir.0, 64 << 20)], DeviceSettings::default(), stats, make_io).unwrap();
     (devices, faults, stats)
 }
 

@@ -1,38 +1,69 @@
-//! The table of clusters: which slots of each are used or bad, and the lists that clusters stand in.
+//! The records of clusters: which slots of each are in use or bad, and where it stands. Each has a lock of its own.
 //!
-//! A record of 19 words a cluster, in memory that is zero and touched lazily: 152 bytes a 2 MiB, or 0.007 % of the
-//! swap space that was ever in use. A zero record is a cluster that is [`State::Absent`] with no slot used.
+//! A record is [`RECORD_WORDS`] atomic words in memory that is zero and touched lazily: 192 bytes a 2 MiB, or 0.009 % of
+//! the swap space that was ever in use. A zero record is a cluster that is [`State::Absent`] with no slot in use. Its
+//! first cache line is the bitmap, its last all that is counted; the one between is touched where slots are bad.
+//!
+//! Locks: a word of the record (`Rank::Cluster`, a leaf), waited for by [`Atomic::wait`]; holds are below a microsecond.
+//! [`Cluster`] is the proof that it is held. What may be read without it says so.
 
-use overspill_os::{Errno, io::IoBuffer};
+use crate::counted::LockCounters;
+use crate::lockdep::{Class, Held, Rank};
+use crate::stats::{Counter, Stats};
+use crate::sync::{Atomic, Backoff};
+use overspill_os::table::ZeroTable;
+use std::ops::Deref;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Instant;
 
 /// Slots of a cluster: 512 x 4 KiB = 2 MiB, as in Linux; a bitmap of it is one cache line.
 pub const CLUSTER_SLOTS: usize = 512;
 const BITMAP_WORDS: usize = CLUSTER_SLOTS / 64;
 
-const USED: usize = 0;
-const BAD: usize = USED + BITMAP_WORDS;
-const STATE: usize = BAD + BITMAP_WORDS;
-const SEAL: usize = STATE + 1;
+/// Words of a record: three cache lines.
+pub const RECORD_WORDS: usize = 24;
+/// The slots that cannot be handed out: in use, bad, or outside the device. A bit each.
+const OCCUPIED: usize = 0;
+/// Those of them that are bad or outside the device.
+const BAD: usize = OCCUPIED + BITMAP_WORDS;
+/// 1 while the cluster is locked.
+const LOCK: usize = BAD + BITMAP_WORDS;
+const STATE: usize = LOCK + 1;
+/// Slots in use; slots that are bad or outside the device, from bit 32 on.
+const COUNTS: usize = STATE + 1;
+const SEAL: usize = COUNTS + 1;
+/// Of the lists of clusters: only under the device's lock.
 const LINKS: usize = SEAL + 1;
-const RECORD_WORDS: usize = LINKS + 1;
+const _: () = assert!(LINKS < RECORD_WORDS && LOCK.is_multiple_of(8));
 
 /// Lists of clusters: one of free ones, and one a quarter of occupancy, so that the emptiest, which have the longest
 /// runs, are found at once.
 pub const LISTS: usize = 5;
-/// The list of clusters without a used slot.
+/// The list of clusters without a slot in use.
 pub const FREE_LIST: usize = 0;
 
 /// Slots of a cluster, a bit each.
 pub type Bitmap = [u64; BITMAP_WORDS];
 
-/// Where a cluster stands.
+/// The class of the locks of clusters.
+const CLUSTER: Class = Class::new(Rank::Cluster);
+/// Their counters.
+static CLUSTER_LOCK: LockCounters = LockCounters {
+    taken: Counter::ClusterLock,
+    contended: Counter::ClusterLockContended,
+    wait_ns: Counter::ClusterLockWaitNs,
+    hold_ns: Counter::ClusterLockHoldNs,
+};
+
+/// Where a cluster stands. It is changed under its lock and that of the device, so either is enough to read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Not leased, or without disk space yet.
     Absent,
     /// No free slot.
     Full,
-    /// Slots are being handed out of it.
+    /// Slots are being handed out of it, under its own lock alone.
     Current,
     /// Shared with a child of a fork: nothing is handed out of it.
     Sealed,
@@ -62,164 +93,227 @@ impl State {
     }
 }
 
-/// No cluster: the end of a list.
-const NONE: u32 = u32::MAX;
+/// Memory that records lie in.
+pub trait Records: Deref<Target = [[Self::Word; RECORD_WORDS]]> {
+    /// The processor's words, or those of a checker of interleavings.
+    type Word: Atomic;
+}
 
-#[derive(Clone, Copy, Debug)]
-struct List {
-    head: u32,
-    tail: u32,
+impl Records for ZeroTable<[AtomicU64; RECORD_WORDS]> {
+    type Word = AtomicU64;
 }
 
 /// The records of all clusters of a device.
 #[derive(Debug)]
-pub struct ClusterTable {
-    words: IoBuffer,
-    lists: [List; LISTS],
+pub struct ClusterTable<R> {
+    records: R,
+    /// Whether clusters are locked; else the device's lock is held whenever one is used.
+    locks: bool,
+    stats: Stats,
 }
 
-impl ClusterTable {
-    /// A table of `clusters` absent clusters.
-    pub fn new(clusters: u32) -> Result<ClusterTable, Errno> {
-        let bytes = clusters as usize * RECORD_WORDS * 8;
-        let words = IoBuffer::new(bytes.div_ceil(overspill_os::PAGE_SIZE))?;
-        Ok(ClusterTable { words, lists: [List { head: NONE, tail: NONE }; LISTS] })
+impl<R: Records> ClusterTable<R> {
+    /// A table over `records`, all zero: absent clusters.
+    pub fn new(records: R, locks: bool, stats: Stats) -> ClusterTable<R> {
+        ClusterTable { records, locks, stats }
     }
 
-    fn word(&self, cluster: u32, field: usize) -> u64 {
-        self.words.words()[cluster as usize * RECORD_WORDS + field]
+    fn record(&self, cluster: u32) -> &[R::Word; RECORD_WORDS] {
+        &self.records[cluster as usize]
     }
 
-    fn word_mut(&mut self, cluster: u32, field: usize) -> &mut u64 {
-        &mut self.words.words_mut()[cluster as usize * RECORD_WORDS + field]
+    /// Locks a cluster.
+    pub fn lock(&self, index: u32) -> Cluster<'_, R::Word> {
+        let record = self.record(index);
+        let lock = self.locks.then(|| Lock::take(&record[LOCK], &self.stats));
+        Cluster { index, record, _lock: lock }
     }
 
-    fn bitmap(&self, cluster: u32, field: usize) -> Bitmap {
-        let at = cluster as usize * RECORD_WORDS + field;
-        std::array::from_fn(|i| self.words.words()[at + i])
-    }
-
-    /// The used slots of a cluster.
-    pub fn used(&self, cluster: u32) -> Bitmap {
-        self.bitmap(cluster, USED)
-    }
-
-    /// The slots that cannot be handed out: used, bad, or outside the device.
-    pub fn occupied(&self, cluster: u32) -> Bitmap {
-        let (used, bad) = (self.used(cluster), self.bitmap(cluster, BAD));
-        std::array::from_fn(|i| used[i] | bad[i])
-    }
-
-    /// How many slots are used.
-    pub fn used_slots(&self, cluster: u32) -> u64 {
-        count(&self.used(cluster))
-    }
-
-    /// How many slots are free, sealed or not.
-    pub fn free_slots(&self, cluster: u32) -> u64 {
-        CLUSTER_SLOTS as u64 - count(&self.occupied(cluster))
-    }
-
-    /// Marks free slots used.
-    pub fn take(&mut self, cluster: u32, start: usize, len: usize) {
-        let occupied = self.occupied(cluster);
-        for (i, mask) in masks(start, len) {
-            assert_eq!(occupied[i] & mask, 0, "a slot that is in use or bad was about to be handed out");
-            *self.word_mut(cluster, USED + i) |= mask;
-        }
-    }
-
-    /// Marks used slots free.
-    pub fn put(&mut self, cluster: u32, start: usize, len: usize) {
-        for (i, mask) in masks(start, len) {
-            let used = self.word_mut(cluster, USED + i);
-            assert_eq!(*used & mask, mask, "a slot that is not in use was freed");
-            *used &= !mask;
-        }
-    }
-
-    /// Marks slots bad that are not in use.
-    pub fn set_bad(&mut self, cluster: u32, start: usize, len: usize) {
-        for (i, mask) in masks(start, len) {
-            *self.word_mut(cluster, BAD + i) |= mask;
-        }
-    }
-
-    /// Where the cluster stands.
+    /// Where a cluster stands; read under its lock or the device's.
     pub fn state(&self, cluster: u32) -> State {
-        State::from_word(self.word(cluster, STATE))
+        State::from_word(self.record(cluster)[STATE].load(Relaxed))
     }
 
-    /// Moves the cluster: out of its list if it is in one, to the end of the new one if that is a list.
-    pub fn set_state(&mut self, cluster: u32, state: State) {
-        if let State::Listed(list) = self.state(cluster) {
-            self.unlink(cluster, list);
-        }
-        *self.word_mut(cluster, STATE) = state.to_word();
-        if let State::Listed(list) = state {
-            self.link_last(cluster, list);
-        }
+    /// How many slots are in use; may be read without a lock, by who can do with what was true a moment ago.
+    pub fn used_slots(&self, cluster: u32) -> u64 {
+        used_of(self.record(cluster))
     }
 
-    /// The sequence number of the last fork that shared the cluster.
+    /// The sequence number of the last fork that shared the cluster; read under the device's lock.
     pub fn seal(&self, cluster: u32) -> u64 {
-        self.word(cluster, SEAL)
+        self.record(cluster)[SEAL].load(Relaxed)
     }
 
-    /// Records a fork that shares the cluster.
-    pub fn set_seal(&mut self, cluster: u32, seq: u64) {
-        *self.word_mut(cluster, SEAL) = seq;
-    }
-
-    /// First cluster of a list.
-    pub fn first(&self, list: usize) -> Option<u32> {
-        let head = self.lists[list].head;
-        (head != NONE).then_some(head)
-    }
-
-    fn links(&self, cluster: u32) -> (u32, u32) {
-        let word = self.word(cluster, LINKS);
+    /// The neighbours of a cluster in its list; read under the device's lock.
+    pub fn links(&self, cluster: u32) -> (u32, u32) {
+        let word = self.record(cluster)[LINKS].load(Relaxed);
         ((word >> 32) as u32, word as u32)
     }
 
-    fn set_links(&mut self, cluster: u32, (prev, next): (u32, u32)) {
-        *self.word_mut(cluster, LINKS) = (prev as u64) << 32 | next as u64;
+    /// Sets them; under the device's lock.
+    pub fn set_links(&self, cluster: u32, (prev, next): (u32, u32)) {
+        self.record(cluster)[LINKS].store((prev as u64) << 32 | next as u64, Relaxed);
     }
 
-    fn link_last(&mut self, cluster: u32, list: usize) {
-        let tail = self.lists[list].tail;
-        self.set_links(cluster, (tail, NONE));
-        match tail {
-            NONE => self.lists[list].head = cluster,
-            tail => self.set_links(tail, (self.links(tail).0, cluster)),
-        }
-        self.lists[list].tail = cluster;
-    }
-
-    fn unlink(&mut self, cluster: u32, list: usize) {
-        let (prev, next) = self.links(cluster);
-        match prev {
-            NONE => self.lists[list].head = next,
-            prev => self.set_links(prev, (self.links(prev).0, next)),
-        }
-        match next {
-            NONE => self.lists[list].tail = prev,
-            next => self.set_links(next, (prev, self.links(next).1)),
-        }
-    }
-
-    /// A copy, as a fork makes one.
+    /// The words of a record, as a fork copies them.
     #[cfg(test)]
-    pub fn copy(&self) -> ClusterTable {
-        let mut words = IoBuffer::new(self.words.len() / overspill_os::PAGE_SIZE).unwrap();
-        words.copy_from_slice(&self.words);
-        ClusterTable { words, lists: self.lists }
+    pub fn copy_to(&self, other: &ClusterTable<R>) {
+        for (from, to) in self.records.iter().flatten().zip(other.records.iter().flatten()) {
+            match from.load(Relaxed) {
+                0 => {}
+                word => to.store(word, Relaxed),
+            }
+        }
+    }
+}
+
+fn used_of<A: Atomic>(record: &[A; RECORD_WORDS]) -> u64 {
+    record[COUNTS].load(Relaxed) as u32 as u64
+}
+
+/// A cluster's lock, held.
+#[derive(Debug)]
+struct Lock<'a, A: Atomic> {
+    word: &'a A,
+    stats: &'a Stats,
+    since: Instant,
+    _held: Option<Held>,
+}
+
+impl<'a, A: Atomic> Lock<'a, A> {
+    fn take(word: &'a A, stats: &'a Stats) -> Lock<'a, A> {
+        let taken = || word.swap(1, Acquire) == 0;
+        if A::MACHINE {
+            CLUSTER.check();
+        }
+        let mut waited_since = None;
+        if !taken() {
+            waited_since = Some(Instant::now());
+            let mut backoff = Backoff::default();
+            // Looked at before it is tried: tries take the line away from who has the lock.
+            while word.load(Relaxed) != 0 || !taken() {
+                A::wait(&mut backoff);
+            }
+        }
+        let since = CLUSTER_LOCK.taken(waited_since, stats);
+        Lock { word, stats, since, _held: A::MACHINE.then(|| CLUSTER.hold()) }
+    }
+}
+
+impl<A: Atomic> Drop for Lock<'_, A> {
+    fn drop(&mut self) {
+        self.word.store(0, Release);
+        CLUSTER_LOCK.released(self.since, self.stats);
+    }
+}
+
+/// A cluster, locked.
+#[derive(Debug)]
+pub struct Cluster<'a, A: Atomic> {
+    index: u32,
+    record: &'a [A; RECORD_WORDS],
+    _lock: Option<Lock<'a, A>>,
+}
+
+impl<A: Atomic> Cluster<'_, A> {
+    /// Its number.
+    pub fn index(&self) -> u32 {
+        self.index
     }
 
-    /// The clusters of a list, in order.
-    #[cfg(test)]
-    pub fn list(&self, list: usize) -> Vec<u32> {
-        std::iter::successors(self.first(list), |c| Some(self.links(*c).1).filter(|next| *next != NONE)).collect()
+    /// Its first slot.
+    pub fn first_slot(&self) -> u64 {
+        self.index as u64 * CLUSTER_SLOTS as u64
+    }
+
+    fn get(&self, word: usize) -> u64 {
+        self.record[word].load(Relaxed)
+    }
+
+    fn set(&mut self, word: usize, value: u64) {
+        self.record[word].store(value, Relaxed);
+    }
+
+    fn bitmap(&self, field: usize) -> Bitmap {
+        std::array::from_fn(|i| self.get(field + i))
+    }
+
+    /// The slots that cannot be handed out.
+    pub fn occupied(&self) -> Bitmap {
+        self.bitmap(OCCUPIED)
+    }
+
+    /// Where the cluster stands.
+    pub fn state(&self) -> State {
+        State::from_word(self.get(STATE))
+    }
+
+    /// Sets where the cluster stands; also under the device's lock.
+    pub fn set_state(&mut self, state: State) {
+        self.set(STATE, state.to_word());
+    }
+
+    /// Records a fork that shares the cluster; also under the device's lock.
+    pub fn set_seal(&mut self, seq: u64) {
+        self.set(SEAL, seq);
+    }
+
+    /// How many slots are in use.
+    pub fn used_slots(&self) -> u64 {
+        used_of(self.record)
+    }
+
+    /// How many slots are bad or outside the device.
+    fn bad_slots(&self) -> u64 {
+        self.get(COUNTS) >> 32
+    }
+
+    /// How many slots are free, sealed or not.
+    pub fn free_slots(&self) -> u64 {
+        CLUSTER_SLOTS as u64 - self.used_slots() - self.bad_slots()
+    }
+
+    fn count(&mut self, used: u64, bad: u64) {
+        self.set(COUNTS, bad << 32 | used);
+    }
+
+    /// Takes free slots into use.
+    pub fn take(&mut self, start: usize, len: usize) {
+        for (i, mask) in masks(start, len) {
+            let occupied = self.get(OCCUPIED + i);
+            assert_eq!(occupied & mask, 0, "a slot that is in use or bad was about to be handed out");
+            self.set(OCCUPIED + i, occupied | mask);
+        }
+        self.count(self.used_slots() + len as u64, self.bad_slots());
+    }
+
+    /// Takes slots out of use.
+    pub fn put(&mut self, start: usize, len: usize) {
+        for (i, mask) in masks(start, len) {
+            let occupied = self.get(OCCUPIED + i);
+            // The other line is looked at where something is in it.
+            let bad = if self.bad_slots() > 0 { self.get(BAD + i) } else { 0 };
+            assert_eq!(occupied & !bad & mask, mask, "a slot that is not in use was freed");
+            self.set(OCCUPIED + i, occupied & !mask);
+        }
+        self.count(self.used_slots() - len as u64, self.bad_slots());
+    }
+
+    /// Withdraws free slots for ever.
+    pub fn withdraw(&mut self, start: usize, len: usize) {
+        for (i, mask) in masks(start, len) {
+            assert_eq!(self.get(OCCUPIED + i) & mask, 0, "a slot in use was about to be withdrawn");
+            self.set(OCCUPIED + i, self.get(OCCUPIED + i) | mask);
+            self.set(BAD + i, self.get(BAD + i) | mask);
+        }
+        self.count(self.used_slots(), self.bad_slots() + len as u64);
+    }
+
+    /// Checks the counts against the bitmaps.
+    pub fn check(&self) {
+        let (occupied, bad) = (self.occupied(), self.bitmap(BAD));
+        assert!(occupied.iter().zip(bad).all(|(occupied, bad)| bad & !occupied == 0), "a bad slot is free");
+        assert_eq!((count(&occupied) - count(&bad), count(&bad)), (self.used_slots(), self.bad_slots()));
     }
 }
 

@@ -1,108 +1,182 @@
-//! How a slot map takes more of a device into use, extent by extent, and gives it back: leases and growth.
+//! How a map takes more of its device into use, extent by extent, and gives it back: leases and growth.
 //!
-//! The map only keeps the books. Its device asks for the lease of [`SlotMap::next_lease`] and for the disk space of
-//! [`SlotMap::growth`], and records the answers.
+//! All of it under the device's lock, which [`Books`] prove. The map keeps the books; what is to be done on the disk it
+//! asks of [`Disk`], and takes the answer as it is: a lease refused or a full disk is asked for again after [`RETRY`].
 
-use super::{Extent, Growth, IDLE_EXTENTS_KEPT, Owner, SlotMap};
-use crate::base::PAGE_SIZE;
-use crate::slot::CLUSTER_SLOTS;
-use crate::slot::cluster::State;
+use super::Place;
+use super::cluster::{FREE_LIST, Records, State};
+use super::table::{Books, SlotTable};
+use overspill_os::Errno;
+use std::fmt::Debug;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
-impl SlotMap {
-    /// The next extent to ask a lease for; none if each is leased by us or was by another when asked.
-    pub fn next_lease(&mut self) -> Option<u32> {
-        let rest = &self.extents[self.lease_hint as usize..];
-        let skipped = rest.iter().position(|extent| extent.owner == Owner::Nobody).unwrap_or(rest.len());
-        self.lease_hint += skipped as u32;
-        (self.lease_hint < self.extents.len() as u32).then_some(self.lease_hint)
+/// Disk space is set aside in steps of this many clusters, and in smaller ones as a disk becomes full.
+const GROWTH_STEPS: [u32; 4] = [32, 8, 2, 1];
+/// How long a full disk, or one whose extents other processes lease, is left alone before it is asked again.
+pub const RETRY: Duration = Duration::from_secs(1);
+/// Extents asked for in one allocation, where other processes have many: bounds the time that the device is locked.
+const LEASE_TRIES: usize = 64;
+/// Extents without a slot in use that a process keeps, for its next writes, before it gives leases back.
+const IDLE_EXTENTS_KEPT: u32 = 1;
+
+/// What a map asks of the disk that its slots lie on.
+pub trait Disk: Debug {
+    /// Leases a range of bytes for this process; `false` if another has it.
+    fn lease(&self, bytes: Range<u64>) -> bool;
+
+    /// Whether leases are given back that are no longer needed: others may want them.
+    fn gives_back(&self) -> bool;
+
+    /// Gives a lease back.
+    fn release(&self, bytes: Range<u64>);
+
+    /// Sets disk space aside.
+    ///
+    /// # Errors
+    /// When the disk is full.
+    fn allocate(&self, bytes: Range<u64>) -> Result<(), Errno>;
+}
+
+/// Whose an extent is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Owner {
+    /// Nobody's, as far as is known.
+    #[default]
+    Nobody,
+    /// Leased by this process.
+    Us,
+    /// Leased by another process when last asked.
+    Another,
+}
+
+/// What is known of an extent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extent {
+    owner: Owner,
+    /// Clusters that have disk space, from the first.
+    pub grown: u8,
+    /// Clusters in the free list.
+    pub free_clusters: u8,
+    /// Slots that could not be written.
+    pub bad: u16,
+}
+
+impl Extent {
+    /// Whether this process leases it.
+    pub fn is_ours(&self) -> bool {
+        self.owner == Owner::Us
     }
 
-    /// Records that the lease asked for is ours: the extent can be grown.
-    pub fn leased(&mut self, extent: u32) {
-        assert!(self.growing.is_none() && self.extents[extent as usize].owner == Owner::Nobody);
-        self.extents[extent as usize].owner = Owner::Us;
-        self.growing = Some(extent);
+    /// Whether another process leases it.
+    pub fn is_anothers(&self) -> bool {
+        self.owner == Owner::Another
+    }
+}
+
+impl<R: Records> SlotTable<R> {
+    /// Takes more of the disk into use; `false` if there is no more just now.
+    pub fn grow(&self, books: &mut Books, disk: &dyn Disk) -> bool {
+        if books.no_growth_until.is_some_and(|until| Instant::now() < until) {
+            return false;
+        }
+        let Some(extent) = books.growing.or_else(|| self.lease(books, disk)) else { return false };
+        books.growing = Some(extent);
+        let clusters = self.layout.clusters_of(extent);
+        let first = clusters.start + books.extents[extent as usize].grown as u32;
+        let mut failed = u32::MAX;
+        for step in GROWTH_STEPS.map(|step| step.min(clusters.end - first)) {
+            if step == failed {
+                continue;
+            }
+            if disk.allocate(self.layout.bytes_of(first..first + step)).is_ok() {
+                self.grown(books, extent, first..first + step);
+                books.no_growth_until = None;
+                return true;
+            }
+            failed = step;
+        }
+        books.no_growth_until = Some(Instant::now() + RETRY);
+        false
     }
 
-    /// Records that another process has the lease asked for.
-    pub fn refused(&mut self, extent: u32) {
-        assert_eq!(self.extents[extent as usize].owner, Owner::Nobody);
-        self.extents[extent as usize].owner = Owner::Another;
-        self.counts.another += self.slots_of(extent);
-        self.counts.ungrown -= self.slots_of(extent);
+    /// The next clusters of the extent that is grown have disk space: their slots can be handed out.
+    fn grown(&self, books: &mut Books, extent: u32, clusters: Range<u32>) {
+        books.extents[extent as usize].grown += clusters.len() as u8;
+        if clusters.end == self.layout.clusters_of(extent).end {
+            books.growing = None;
+        }
+        for cluster in clusters {
+            let mut cluster = self.clusters.lock(cluster);
+            self.tally.shift(Place::Ungrown, Place::Free, cluster.free_slots());
+            self.place(books, &mut cluster);
+        }
+    }
+
+    /// Leases an extent to grow.
+    fn lease(&self, books: &mut Books, disk: &dyn Disk) -> Option<u32> {
+        if books.lease_retry.is_some_and(|retry| Instant::now() >= retry) {
+            books.lease_retry = None;
+            self.forget_refused(books);
+        }
+        for _ in 0..LEASE_TRIES {
+            // 1. The first that may be had.
+            let rest = &books.extents[books.lease_hint as usize..];
+            let skipped = rest.iter().position(|extent| extent.owner == Owner::Nobody).unwrap_or(rest.len());
+            books.lease_hint += skipped as u32;
+            let extent = books.lease_hint;
+            if extent == self.layout.extents() {
+                return None;
+            }
+            // 2. Asked for.
+            if disk.lease(self.layout.extent_bytes(extent)) {
+                books.extents[extent as usize].owner = Owner::Us;
+                return Some(extent);
+            }
+            books.extents[extent as usize].owner = Owner::Another;
+            self.tally.shift(Place::Ungrown, Place::Another, self.usable_slots(books, extent));
+            books.lease_retry = books.lease_retry.or_else(|| Some(Instant::now() + RETRY));
+        }
+        None
     }
 
     /// Forgets which extents other processes had, so that they are asked for again.
-    pub fn forget_refused(&mut self) {
-        if self.counts.another > 0 {
-            self.extents.iter_mut().filter(|e| e.owner == Owner::Another).for_each(|e| e.owner = Owner::Nobody);
-            self.counts.ungrown += std::mem::take(&mut self.counts.another);
-            self.lease_hint = 0;
-        }
+    pub fn forget_refused(&self, books: &mut Books) {
+        books.extents.iter_mut().filter(|e| e.owner == Owner::Another).for_each(|e| e.owner = Owner::Nobody);
+        self.tally.shift(Place::Another, Place::Ungrown, self.tally.get(Place::Another));
+        books.lease_hint = 0;
     }
 
-    /// What is to be grown next; none if a lease is needed first.
-    pub fn growth(&self) -> Option<Growth> {
-        let extent = self.growing?;
-        let clusters = self.clusters_of(extent).len() as u32 - self.extents[extent as usize].grown as u32;
-        Some(Growth { extent, clusters })
-    }
-
-    /// Where the next `clusters` clusters of a growth lie on the device, in bytes.
-    pub fn growth_bytes(&self, growth: Growth, clusters: u32) -> Range<u64> {
-        let cluster_bytes = (CLUSTER_SLOTS * PAGE_SIZE) as u64;
-        let extent = self.extent_bytes(growth.extent);
-        let start = extent.start + self.extents[growth.extent as usize].grown as u64 * cluster_bytes;
-        start..(start + clusters as u64 * cluster_bytes).min(extent.end)
-    }
-
-    /// Records that the next `clusters` clusters of the extent have disk space: their slots can be handed out.
-    pub fn grown(&mut self, growth: Growth, clusters: u32) {
-        assert!(clusters <= growth.clusters && self.growth() == Some(growth));
-        let first = self.clusters_of(growth.extent).start + self.extents[growth.extent as usize].grown as u32;
-        for cluster in first..first + clusters {
-            let free = self.table.free_slots(cluster);
-            self.counts.free += free;
-            self.counts.ungrown -= free;
-            self.place(cluster);
+    /// Gives the extent of a cluster back if it has no slot in use and there are others like it; of a closed map, if it has
+    /// no slot in use.
+    pub fn release_idle(&self, books: &mut Books, cluster: u32, disk: &dyn Disk) {
+        let extent = self.layout.extent_of(cluster);
+        if !disk.gives_back() || !books.extents[extent as usize].is_ours() {
+            return;
         }
-        self.extents[growth.extent as usize].grown += clusters as u8;
-        if clusters == growth.clusters {
-            self.growing = None;
-        }
-    }
-
-    /// The extent of a slot just freed, if its lease should go back: it has no used slot, and there are others like
-    /// it. Of a closed map, if it has no used slot.
-    pub fn release_idle(&mut self, offset: u64) -> Option<u32> {
-        let index = self.extent_of((offset / CLUSTER_SLOTS as u64) as u32);
-        if self.extents[index].owner != Owner::Us {
-            return None;
-        }
-        if self.closed {
-            if self.extents[index].used > 0 {
-                return None;
+        if self.is_closed() {
+            if self.is_extent_in_use(extent) {
+                return;
             }
         } else {
-            if !self.is_idle(index) || self.idle_extents <= IDLE_EXTENTS_KEPT {
-                return None;
+            if !self.is_idle(books, extent) || books.idle_extents <= IDLE_EXTENTS_KEPT {
+                return;
             }
-            for cluster in self.clusters_of(index as u32) {
-                self.set_state(cluster, State::Absent);
+            for cluster in self.layout.clusters_of(extent) {
+                let mut cluster = self.clusters.lock(cluster);
+                debug_assert_eq!(cluster.state(), State::Listed(FREE_LIST));
+                self.set_state(books, &mut cluster, State::Absent);
             }
-            self.counts.free -= self.slots_of(index as u32);
-            self.counts.ungrown += self.slots_of(index as u32);
+            self.tally.shift(Place::Free, Place::Ungrown, self.usable_slots(books, extent));
         }
-        self.extents[index].owner = Owner::Nobody;
-        self.extents[index].grown = 0;
-        self.lease_hint = self.lease_hint.min(index as u32);
-        Some(index as u32)
+        books.extents[extent as usize].owner = Owner::Nobody;
+        books.extents[extent as usize].grown = 0;
+        books.lease_hint = books.lease_hint.min(extent);
+        disk.release(self.layout.extent_bytes(extent));
     }
 
-    /// The leased extents that hold used slots.
-    pub fn extents_in_use(&self) -> impl Iterator<Item = u32> {
-        let held = |extent: &Extent| extent.owner == Owner::Us && extent.used > 0;
-        (0..).zip(&self.extents).filter(move |(_, extent)| held(extent)).map(|(i, _)| i)
+    /// Slots of an extent that are not bad.
+    fn usable_slots(&self, books: &Books, extent: u32) -> u64 {
+        self.layout.slots_of(extent) - books.extents[extent as usize].bad as u64
     }
 }

@@ -1,123 +1,126 @@
-//! The slot map against a model that keeps a state for every slot.
+//! The slot map against a model that keeps a state for every slot, on a disk that does as it is told.
 
+use super::cluster::{Bitmap, find_run};
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
-impl SlotMap {
-    /// Checks every invariant from the bitmaps up.
-    pub(crate) fn check(&self) {
-        let mut counts = Counts::default();
-        let mut idle = 0;
-        let mut sealed_clusters = 0;
-        let mut listed = [0usize; LISTS];
-        for (index, extent) in self.extents.iter().enumerate() {
-            let (mut used, mut in_free_list) = (0, 0);
-            for (i, cluster) in self.clusters_of(index as u32).enumerate() {
-                let state = self.table.state(cluster);
-                let (cluster_used, free) = (self.table.used_slots(cluster), self.table.free_slots(cluster));
-                used += cluster_used;
-                counts.used += cluster_used;
-                if self.closed {
-                    counts.sealed += free;
-                    continue;
-                }
-                let grown = extent.owner == Owner::Us && i < extent.grown as usize;
-                assert_eq!(grown, state != State::Absent);
-                assert_eq!(state == State::Current, self.current == Some(cluster));
-                match state {
-                    State::Absent if extent.owner == Owner::Another => counts.another += free,
-                    State::Absent => counts.ungrown += free,
-                    State::Sealed => counts.sealed += free,
-                    _ => counts.free += free,
-                }
-                match state {
-                    State::Sealed => sealed_clusters += 1,
-                    State::Full => assert_eq!(free, 0),
-                    State::Listed(FREE_LIST) => {
-                        assert!(cluster_used == 0 && free > 0);
-                        in_free_list += 1;
-                    }
-                    State::Listed(list) => {
-                        let occupied = CLUSTER_SLOTS - free as usize;
-                        assert!(cluster_used > 0 && free > 0 && occupied / (CLUSTER_SLOTS / 4) == list - 1);
-                    }
-                    State::Absent | State::Current => {}
-                }
-                if let State::Listed(list) = state {
-                    assert!(self.table.list(list).contains(&cluster));
-                    listed[list] += 1;
-                }
-            }
-            assert_eq!(used, extent.used as u64);
-            assert!(used == 0 || extent.owner == Owner::Us);
-            counts.bad += extent.bad as u64;
-            if !self.closed {
-                assert_eq!(in_free_list, extent.free_clusters);
-                idle += u32::from(self.is_idle(index));
-            }
-        }
-        assert_eq!(counts, self.counts);
-        let Counts { used, free, ungrown, sealed, another, bad } = counts;
-        assert_eq!(used + free + ungrown + sealed + another + bad, self.pages - self.reserved, "a slot is lost");
-        if !self.closed {
-            assert_eq!((idle, sealed_clusters), (self.idle_extents, self.sealed_clusters));
-            (0..LISTS).for_each(|list| assert_eq!(self.table.list(list).len(), listed[list]));
-        }
+/// A disk that other processes use too, and that can be full.
+#[derive(Debug, Default)]
+struct TestDisk {
+    refuses: AtomicBool,
+    full: AtomicBool,
+    keeps_leases: bool,
+    released: Mutex<Vec<Range<u64>>>,
+}
+
+impl Disk for TestDisk {
+    fn lease(&self, _: Range<u64>) -> bool {
+        !self.refuses.load(Relaxed)
     }
 
-    /// A copy, as a fork makes one.
-    pub(crate) fn copy(&self) -> SlotMap {
-        SlotMap { table: self.table.copy(), extents: self.extents.clone(), ..*self }
+    fn gives_back(&self) -> bool {
+        !self.keeps_leases
+    }
+
+    fn release(&self, bytes: Range<u64>) {
+        self.released.lock().unwrap().push(bytes);
+    }
+
+    fn allocate(&self, _: Range<u64>) -> Result<(), Errno> {
+        if self.full.load(Relaxed) { Err(Errno::NOSPC) } else { Ok(()) }
     }
 }
 
-/// Leases and grows as a device does, without disk.
-fn grow(map: &mut SlotMap, clusters: u32) -> bool {
-    if map.growth().is_none() {
-        let Some(extent) = map.next_lease() else { return false };
-        map.leased(extent);
+impl TestDisk {
+    /// The extents that were given back, by the cluster that each begins with.
+    fn released(&self) -> Vec<u64> {
+        let cluster = |bytes: &Range<u64>| bytes.start / (CLUSTER_SLOTS * PAGE_SIZE) as u64;
+        self.released.lock().unwrap().drain(..).map(|bytes| cluster(&bytes)).collect()
     }
-    let growth = map.growth().unwrap();
-    map.grown(growth, clusters.min(growth.clusters));
-    true
+}
+
+impl SlotMap {
+    /// As if the time to ask again had come.
+    fn forget_waits(&self) {
+        let books = &mut *self.books.inspect();
+        books.no_growth_until = books.no_growth_until.map(|_| Instant::now());
+        books.lease_retry = books.lease_retry.map(|_| Instant::now());
+    }
+
+    /// Everything that can be had.
+    fn alloc_all(&self, cpu: usize, disk: &TestDisk) -> Vec<u64> {
+        let runs = std::iter::from_fn(|| self.alloc_on(cpu, 256, disk));
+        runs.flat_map(|(offset, len)| offset..offset + len as u64).collect()
+    }
+}
+
+/// Every combination of the settings.
+fn all_settings() -> impl Iterator<Item = SlotSettings> {
+    let switch = |n: usize, bit: usize| n >> bit & 1 == 1;
+    (0..8).map(move |n| SlotSettings {
+        lock: if switch(n, 0) { SlotLock::Device } else { SlotLock::Cluster },
+        cache: switch(n, 1),
+        cpu_cluster: switch(n, 2),
+    })
+}
+
+fn settings() -> impl Strategy<Value = SlotSettings> {
+    prop::sample::select(all_settings().collect::<Vec<_>>())
+}
+
+fn map_of(pages: u64, reserved: u64, settings: SlotSettings, cpus: usize) -> SlotMap {
+    SlotMap::new(pages, reserved, settings, cpus, Stats::anonymous().unwrap()).unwrap()
+}
+
+/// A map of whole clusters for one processor, without caches.
+fn map_of_clusters(clusters: u64) -> SlotMap {
+    let settings = SlotSettings { cache: false, ..SlotSettings::default() };
+    map_of(clusters * CLUSTER_SLOTS as u64, 0, settings, 1)
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Alloc { want: usize, fragments: bool },
-    Free { nth: usize, len: usize },
+    Alloc { cpu: usize, want: usize },
+    Free { cpu: usize, nth: usize, len: usize },
     Bad { nth: usize },
-    Grow { clusters: u32 },
-    Refuse,
-    ForgetRefused,
+    Disk { refuses: bool, full: bool },
+    Wait,
+    Drain,
+    Trim,
     Fork,
     Unseal { living: u64 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => (1usize..=256, any::<bool>()).prop_map(|(want, fragments)| Step::Alloc { want, fragments }),
-        6 => (any::<usize>(), 1usize..=256).prop_map(|(nth, len)| Step::Free { nth, len }),
+        8 => (0usize..3, prop_oneof![1usize..=63, 1usize..=256]).prop_map(|(cpu, want)| Step::Alloc { cpu, want }),
+        6 => (0usize..3, any::<usize>(), prop_oneof![Just(1usize), 1usize..=63, 1usize..=512])
+            .prop_map(|(cpu, nth, len)| Step::Free { cpu, nth, len }),
         1 => any::<usize>().prop_map(|nth| Step::Bad { nth }),
-        4 => (1u32..4).prop_map(|clusters| Step::Grow { clusters }),
-        1 => Just(Step::Refuse),
-        1 => Just(Step::ForgetRefused),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(refuses, full)| Step::Disk { refuses, full }),
+        2 => Just(Step::Wait),
+        1 => Just(Step::Drain),
+        1 => Just(Step::Trim),
         1 => Just(Step::Fork),
         1 => (0u64..4).prop_map(|living| Step::Unseal { living }),
     ]
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn the_map_agrees_with_a_model(
-        pages in (CLUSTER_SLOTS as u64 / 2)..200 * CLUSTER_SLOTS as u64,
+        pages in (CLUSTER_SLOTS as u64 / 2)..70 * CLUSTER_SLOTS as u64,
         reserved in 0u64..2,
+        settings in settings(),
+        cpus in 1usize..=3,
         steps in prop::collection::vec(step(), 1..200),
     ) {
-        let mut map = SlotMap::new(pages, reserved).unwrap();
+        let map = map_of(pages, reserved, settings, cpus);
+        let mut disk = TestDisk::default();
         // The model: slots in use, bad slots, and of each cluster the last fork that it was in use at.
         let (mut used, mut bad) = (BTreeSet::new(), BTreeSet::new());
         let mut seals: BTreeMap<u64, u64> = BTreeMap::new();
@@ -125,9 +128,8 @@ proptest! {
         let slots = CLUSTER_SLOTS as u64;
         for step in steps {
             match step {
-                Step::Alloc { want, fragments } => {
-                    let free_before = map.counts().free;
-                    if let Some((offset, len)) = map.alloc(want, fragments) {
+                Step::Alloc { cpu, want } => {
+                    if let Some((offset, len)) = map.alloc_on(cpu, want, &disk) {
                         prop_assert!(len >= 1 && len <= want && offset >= reserved && offset + len as u64 <= pages);
                         prop_assert_eq!(offset / slots, (offset + len as u64 - 1) / slots, "crosses clusters");
                         prop_assert!(!seals.contains_key(&(offset / slots)), "a slot of a sealed cluster");
@@ -136,15 +138,18 @@ proptest! {
                             prop_assert!(used.insert(slot), "handed out twice");
                         }
                     } else {
-                        prop_assert!(!fragments || free_before == 0, "free slots, and none was handed out");
+                        let counts = map.counts();
+                        prop_assert_eq!((counts.free, counts.cached), (0, 0), "free slots, and none was handed out");
+                        let full = map.books.inspect().no_growth_until.is_some();
+                        let asked = full || disk.refuses.load(Relaxed);
+                        prop_assert!(counts.ungrown == 0 || asked, "there was more of the disk");
                     }
                 }
-                Step::Free { nth, len } if !used.is_empty() => {
+                Step::Free { cpu, nth, len } if !used.is_empty() => {
                     let first = *used.iter().nth(nth % used.len()).unwrap();
                     let run = (first..first + len as u64).take_while(|slot| used.remove(slot)).count();
-                    map.free(first, run);
-                    if let Some(extent) = map.release_idle(first) {
-                        let bytes = map.extent_bytes(extent);
+                    map.free_on(cpu, first, run, &disk);
+                    for bytes in disk.released.lock().unwrap().drain(..) {
                         let range = bytes.start / PAGE_SIZE as u64..bytes.end / PAGE_SIZE as u64;
                         prop_assert_eq!(used.range(range).count(), 0);
                     }
@@ -156,16 +161,19 @@ proptest! {
                     map.mark_bad(slot, 1);
                 }
                 Step::Free { .. } | Step::Bad { .. } => {}
-                Step::Grow { clusters } => {
-                    grow(&mut map, clusters);
+                Step::Disk { refuses, full } => {
+                    disk.refuses.store(refuses, Relaxed);
+                    disk.full.store(full, Relaxed);
                 }
-                Step::Refuse => if let Some(extent) = map.next_lease() {
-                    map.refused(extent);
-                },
-                Step::ForgetRefused => map.forget_refused(),
+                Step::Wait => map.forget_waits(),
+                Step::Drain => {
+                    map.drain(&disk);
+                    prop_assert_eq!(map.counts().cached, 0);
+                }
+                Step::Trim => map.trim(&disk),
                 Step::Fork => {
                     seq += 1;
-                    map.seal(seq);
+                    map.seal(seq, &disk);
                     seals.extend(used.iter().map(|slot| (slot / slots, seq)));
                 }
                 Step::Unseal { living } => {
@@ -175,17 +183,29 @@ proptest! {
                 }
             }
             map.check();
-            prop_assert_eq!(map.counts().used, used.len() as u64);
-            prop_assert_eq!(map.counts().bad, bad.len() as u64);
+            let counts = map.counts();
+            prop_assert_eq!((counts.used, counts.bad), (used.len() as u64, bad.len() as u64));
+            prop_assert_eq!(map.stats.get(Counter::DevicePages), counts.used);
+            let growable = map.books.inspect().no_growth_until.is_none();
+            let capacity = counts.used + counts.cached + counts.free + if growable { counts.ungrown } else { 0 };
+            prop_assert_eq!(map.capacity_pages(), capacity);
+            prop_assert_eq!(map.stats.get(Counter::DeviceCapacityBytes), capacity * PAGE_SIZE as u64);
         }
-        // Everything comes back: nothing used, nothing sealed, all of it grown.
-        let rest: Vec<u64> = used.iter().copied().collect();
-        rest.iter().for_each(|slot| map.free(*slot, 1));
+        // Everything comes back, and all of it can be had.
+        used.iter().for_each(|slot| {
+            map.free_on(0, *slot, 1, &disk);
+        });
+        map.drain(&disk);
         map.unseal(None);
-        map.forget_refused();
-        while grow(&mut map, 32) {}
+        (disk.refuses, disk.full) = Default::default();
+        map.forget_waits();
         map.check();
-        prop_assert_eq!(map.counts().free, pages - reserved - bad.len() as u64);
+        let all: BTreeSet<u64> = map.alloc_all(0, &disk).into_iter().collect();
+        prop_assert_eq!(all.len() as u64, pages - reserved - bad.len() as u64);
+        prop_assert!(all.is_disjoint(&bad));
+        let counts = Counts { used: all.len() as u64, bad: bad.len() as u64, ..Counts::default() };
+        prop_assert_eq!(map.counts(), counts);
+        map.check();
     }
 
     #[test]
@@ -193,7 +213,7 @@ proptest! {
         words in prop::collection::vec(prop_oneof![Just(0u64), Just(u64::MAX), any::<u64>()], 8),
         want in 1usize..=512,
     ) {
-        let bitmap: cluster::Bitmap = words.try_into().unwrap();
+        let bitmap: Bitmap = words.try_into().unwrap();
         let free = |slot: usize| slot < CLUSTER_SLOTS && bitmap[slot / 64] >> (slot % 64) & 1 == 0;
         let runs: Vec<(usize, usize)> = (0..CLUSTER_SLOTS)
             .filter(|slot| free(*slot) && (*slot == 0 || !free(slot - 1)))
@@ -209,12 +229,11 @@ proptest! {
 
 #[test]
 fn pages_evicted_together_get_neighbouring_slots() {
-    let mut map = SlotMap::new(64 * CLUSTER_SLOTS as u64, 0).unwrap();
-    (0..8).for_each(|_| assert!(grow(&mut map, 1)));
+    let (map, disk) = (map_of_clusters(64), TestDisk::default());
     // 100 does not divide 512: the run is shortened at a cluster's end, and the next one begins right after.
     let mut expected = 0;
     for _ in 0..30 {
-        let (offset, len) = map.alloc(100, false).unwrap();
+        let (offset, len) = map.alloc_on(0, 100, &disk).unwrap();
         assert_eq!(offset, expected);
         expected += len as u64;
     }
@@ -222,91 +241,172 @@ fn pages_evicted_together_get_neighbouring_slots() {
 }
 
 #[test]
-fn fragments_are_left_alone_until_asked_for_and_the_emptiest_goes_first() {
-    let mut map = SlotMap::new(4 * CLUSTER_SLOTS as u64, 0).unwrap();
-    (0..4).for_each(|_| assert!(grow(&mut map, 1)));
-    (0..8).for_each(|_| assert_eq!(map.alloc(256, false).unwrap().1, 256));
-    assert_eq!(map.alloc(1, true), None);
+fn fragments_are_left_alone_until_needed_and_the_emptiest_goes_first() {
+    let (map, disk) = (map_of_clusters(4), TestDisk::default());
+    (0..8).for_each(|_| assert_eq!(map.alloc_on(0, 256, &disk).unwrap().1, 256));
+    assert_eq!(map.alloc_on(0, 1, &disk), None);
     // Cluster 1 loses every other slot, cluster 2 all but eight.
-    (512..1024).step_by(2).for_each(|slot| map.free(slot, 1));
-    map.free(1024, 504);
-    assert_eq!(map.alloc(64, false), None);
-    assert_eq!(map.alloc(64, true), Some((1024, 64)));
-    assert_eq!(map.alloc(512, true), Some((1088, 440)), "the longest run there is");
-    assert_eq!(map.alloc(64, true), Some((512, 1)));
+    (512..1024).step_by(2).for_each(|slot| {
+        map.put(pieces(slot, 1), &disk);
+    });
+    map.put(pieces(1024, 504), &disk);
+    assert_eq!(map.alloc_on(0, 64, &disk), Some((1024, 64)));
+    assert_eq!(map.alloc_on(0, 512, &disk), Some((1088, 440)), "the longest run there is");
+    assert_eq!(map.alloc_on(0, 64, &disk), Some((512, 1)));
     map.check();
 }
 
 #[test]
 fn a_fresh_cluster_is_begun_rather_than_a_run_cut_into_crumbs() {
-    let mut map = SlotMap::new(4 * CLUSTER_SLOTS as u64, 0).unwrap();
-    (0..4).for_each(|_| assert!(grow(&mut map, 1)));
-    assert_eq!(map.alloc(505, false), Some((0, 505)));
-    assert_eq!(map.alloc(64, false), Some((512, 64)), "seven slots are no run for 64");
-    assert_eq!(map.alloc(440, false), Some((576, 440)));
-    assert_eq!(map.alloc(64, false), Some((1016, 8)), "eight are");
+    let (map, disk) = (map_of_clusters(4), TestDisk::default());
+    assert_eq!(map.alloc_on(0, 505, &disk), Some((0, 505)));
+    assert_eq!(map.alloc_on(0, 64, &disk), Some((512, 64)), "seven slots are no run for 64");
+    assert_eq!(map.alloc_on(0, 440, &disk), Some((576, 440)));
+    assert_eq!(map.alloc_on(0, 64, &disk), Some((1016, 8)), "eight are");
 }
 
 #[test]
 fn a_lease_given_back_is_asked_for_again() {
-    let mut map = SlotMap::new(4 * CLUSTER_SLOTS as u64, 0).unwrap();
-    (0..4).for_each(|_| assert!(grow(&mut map, 1)));
-    assert!(map.next_lease().is_none());
-    let runs: Vec<_> = (0..4).map(|_| map.alloc(512, false).unwrap()).collect();
-    let released: Vec<_> = runs
-        .iter()
-        .filter_map(|(offset, len)| {
-            map.free(*offset, *len);
-            map.release_idle(*offset)
-        })
-        .collect();
-    assert_eq!(released, [1, 2], "one idle extent is kept, and the current one");
+    let (map, disk) = (map_of_clusters(4), TestDisk::default());
+    let runs: Vec<_> = (0..4).map(|_| map.alloc_on(0, 512, &disk).unwrap()).collect();
+    runs.iter().for_each(|(offset, len)| {
+        map.free_on(0, *offset, *len, &disk);
+    });
+    assert_eq!(disk.released(), [1, 2], "one idle extent is kept, and the current one");
     map.check();
-    assert!(grow(&mut map, 1) && grow(&mut map, 1) && !grow(&mut map, 1));
-    assert_eq!(map.counts(), Counts { free: 4 * 512, ..Counts::default() });
+    assert_eq!(map.alloc_all(0, &disk).len(), 4 * CLUSTER_SLOTS);
 }
 
 #[test]
 fn a_sealed_cluster_waits_for_the_youngest_child_that_shares_it() {
-    let mut map = SlotMap::new(64 * CLUSTER_SLOTS as u64, 0).unwrap();
-    grow(&mut map, 1);
-    assert_eq!(map.alloc(2, false), Some((0, 2)));
-    map.seal(1);
-    assert_eq!(map.alloc(1, true), None);
-    map.free(0, 1);
-    map.seal(2);
-    map.free(1, 1);
+    // One cluster of disk space.
+    let (map, disk) = (map_of_clusters(64), TestDisk::default());
+    assert_eq!(map.alloc_on(0, 2, &disk), Some((0, 2)));
+    disk.full.store(true, Relaxed);
+    map.seal(1, &disk);
+    assert_eq!(map.alloc_on(0, 1, &disk), None);
+    map.free_on(0, 0, 1, &disk);
+    map.seal(2, &disk);
+    map.free_on(0, 1, 1, &disk);
+    map.drain(&disk);
     assert_eq!((map.counts().free, map.counts().sealed), (0, 512));
-    map.seal(3);
+    map.seal(3, &disk);
     map.unseal(Some(1));
     map.unseal(Some(2));
-    assert_eq!(map.alloc(1, true), None, "child 2 still reads slot 1");
+    assert_eq!(map.alloc_on(0, 1, &disk), None, "child 2 still reads slot 1");
     map.unseal(Some(3));
-    assert_eq!(map.alloc(1, true), Some((0, 1)), "it was not in use at fork 3");
+    assert_eq!(map.alloc_on(0, 1, &disk), Some((0, 1)), "it was not in use at fork 3");
 }
 
 #[test]
 fn a_closed_map_gives_leases_back_as_extents_empty() {
-    let mut map = SlotMap::new(128 * CLUSTER_SLOTS as u64, 1).unwrap();
-    (0..2).for_each(|_| assert!(grow(&mut map, 2)));
-    assert_eq!(map.alloc(511, false), Some((1, 511)));
-    assert_eq!(map.alloc(512, false), Some((512, 512)));
-    assert_eq!(map.alloc(512, false), Some((1024, 512)));
-    map.close();
-    assert_eq!(map.extents_in_use().collect::<Vec<_>>(), [0, 1]);
-    assert_eq!(map.alloc(1, true), None);
-    map.free(1, 1023);
-    assert_eq!((map.release_idle(1), map.release_idle(1024)), (Some(0), None));
-    assert_eq!(map.extents_in_use().collect::<Vec<_>>(), [1]);
+    let (map, disk) = (map_of(128 * CLUSTER_SLOTS as u64, 1, SlotSettings::default(), 1), TestDisk::default());
+    assert_eq!(map.alloc_on(0, 511, &disk), Some((1, 511)));
+    assert_eq!(map.alloc_on(0, 512, &disk), Some((512, 512)));
+    assert_eq!(map.alloc_on(0, 512, &disk), Some((1024, 512)));
+    map.close(&disk);
+    let in_use = || {
+        let mut bytes = Vec::new();
+        assert!(map.all_leases_in_use(|range| {
+            bytes.push(range);
+            true
+        }));
+        bytes
+    };
+    assert_eq!(in_use(), [0..4 << 20, 4 << 20..8 << 20]);
+    assert_eq!(map.alloc_on(0, 1, &disk), None);
+    assert!(!map.free_on(0, 1, 1023, &disk));
+    assert_eq!(disk.released(), [0]);
+    assert_eq!(in_use(), [4 << 20..8 << 20]);
+    map.check();
+    assert!(map.free_on(0, 1024, 512, &disk), "nothing is left");
+    assert_eq!((disk.released(), map.capacity_pages()), (vec![2], 0));
     map.check();
 }
 
 #[test]
 #[should_panic(expected = "not in use was freed")]
 fn freeing_twice_is_a_bug() {
-    let mut map = SlotMap::new(CLUSTER_SLOTS as u64, 0).unwrap();
-    grow(&mut map, 1);
-    let (offset, len) = map.alloc(4, false).unwrap();
-    map.free(offset, len);
-    map.free(offset + 3, 1);
+    let (map, disk) = (map_of_clusters(1), TestDisk::default());
+    let (offset, len) = map.alloc_on(0, 4, &disk).unwrap();
+    map.free_on(0, offset, len, &disk);
+    map.free_on(0, offset + 3, 1, &disk);
+    map.drain(&disk);
+}
+
+#[test]
+fn a_cluster_lock_spares_the_devices() {
+    let locks = |lock| {
+        let settings = SlotSettings { lock, ..SlotSettings::default() };
+        let (map, disk) = (map_of(64 << 9, 0, settings, 1), TestDisk::default());
+        for _ in 0..1000 {
+            let (offset, len) = map.alloc_on(0, 64, &disk).unwrap();
+            map.put(pieces(offset, len), &disk);
+        }
+        (map.stats.get(Counter::SlotLock), map.stats.get(Counter::ClusterLock))
+    };
+    assert_eq!(locks(SlotLock::Device), (2000, 0));
+    let (device, cluster) = locks(SlotLock::Cluster);
+    assert!(device < 100 && cluster >= 2000, "{device} {cluster}");
+}
+
+/// Runs `call` on as many threads, each with its number.
+fn on_threads(threads: usize, call: impl Fn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        let call = &call;
+        (0..threads).for_each(|thread| drop(scope.spawn(move || call(thread))));
+    });
+}
+
+#[test]
+fn threads_never_share_a_slot() {
+    for settings in all_settings() {
+        // So small that clusters are fought over, and space runs out now and then.
+        let (map, disk) = (map_of(16 << 9, 1, settings, 4), TestDisk { keeps_leases: true, ..TestDisk::default() });
+        let taken: Vec<AtomicU64> = (0..16 << 3).map(|_| AtomicU64::new(0)).collect();
+        let claim = |(offset, len): Run| {
+            for slot in offset..offset + len as u64 {
+                let bit = 1 << (slot % 64);
+                assert_eq!(taken[slot as usize / 64].fetch_or(bit, Relaxed) & bit, 0, "two owners");
+            }
+        };
+        let give = |(offset, len): Run| {
+            for slot in offset..offset + len as u64 {
+                let bit = 1 << (slot % 64);
+                assert_ne!(taken[slot as usize / 64].fetch_and(!bit, Relaxed) & bit, 0);
+            }
+        };
+        on_threads(32, |thread| {
+            let mut random = thread as u64 + 1;
+            let mut owned: Vec<Run> = Vec::new();
+            for _ in 0..2_000 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let roll = (random >> 33) as usize;
+                let cpu = thread + roll % 2;
+                if (roll / 2).is_multiple_of(2) && !owned.is_empty() {
+                    let run = owned.swap_remove(roll / 4 % owned.len());
+                    give(run);
+                    // As one run, or as faults do it.
+                    let parts = if (roll / 4).is_multiple_of(2) { run.1 } else { 1 };
+                    (0..run.1).step_by(parts).for_each(|at| {
+                        map.free_on(cpu, run.0 + at as u64, parts, &disk);
+                    });
+                } else {
+                    let want = if (roll / 4).is_multiple_of(8) { 1 + roll / 32 % 256 } else { 1 + roll / 32 % 32 };
+                    if let Some(run) = map.alloc_on(cpu, want, &disk) {
+                        claim(run);
+                        owned.push(run);
+                    }
+                }
+            }
+            for run in owned {
+                give(run);
+                map.free_on(thread, run.0, run.1, &disk);
+            }
+        });
+        map.check();
+        assert_eq!(map.counts().used, 0, "{settings:?}");
+        assert_eq!(map.stats.get(Counter::DevicePages), 0);
+        assert_eq!(map.alloc_all(0, &disk).len(), (16 << 9) - 1, "{settings:?}");
+    }
 }

@@ -1,0 +1,106 @@
+//! The slots that each processor keeps, so that most are had and given back without the lock of their cluster.
+//!
+//! Two stores: runs set aside to be handed out, taken from clusters [`CACHE_SLOTS`] at a time, so that what one processor
+//! evicts lies together; and slots that were freed, which go back [`CACHE_SLOTS`] at a time, sorted, so that each cluster is
+//! locked once. A freed slot is not handed out from here: it lies anywhere, and would break up what is read together.
+
+use super::cluster::CLUSTER_SLOTS;
+use super::runs::{Run, Runs};
+use super::table::RUN_MIN;
+
+/// Slots taken or given back at a time, as in Linux: 256 KiB, and arrays of a few cache lines. Requests for as many and more
+/// go past the caches.
+pub const CACHE_SLOTS: usize = 64;
+
+/// Freed slots on their way back.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    slots: [u64; CACHE_SLOTS],
+    len: usize,
+}
+
+impl Batch {
+    const fn new() -> Batch {
+        Batch { slots: [0; CACHE_SLOTS], len: 0 }
+    }
+
+    /// As runs, by their place: cluster, first slot in it, number.
+    pub fn pieces(&mut self) -> impl Iterator<Item = (u32, usize, usize)> {
+        let slots = &mut self.slots[..self.len];
+        slots.sort_unstable();
+        let cluster = |slot: u64| slot / CLUSTER_SLOTS as u64;
+        let runs = slots.chunk_by(move |a, b| a + 1 == *b && cluster(*a) == cluster(*b));
+        runs.map(move |run| (cluster(run[0]) as u32, run[0] as usize % CLUSTER_SLOTS, run.len()))
+    }
+}
+
+/// What one processor keeps.
+#[derive(Clone, Debug)]
+pub struct SlotCache {
+    ready: Runs<CACHE_SLOTS>,
+    ready_slots: usize,
+    freed: Batch,
+    /// Whether it was used since it was last asked.
+    touched: bool,
+}
+
+impl SlotCache {
+    /// An empty cache.
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> SlotCache {
+        SlotCache { ready: Runs::new(), ready_slots: 0, freed: Batch::new(), touched: false }
+    }
+
+    /// Slots in both stores.
+    pub fn slots(&self) -> usize {
+        self.ready_slots + self.freed.len
+    }
+
+    /// Takes up to `want` slots: of the first run that is long enough, or worth an operation.
+    pub fn take(&mut self, want: usize) -> Option<Run> {
+        let at = self.ready.as_slice().iter().position(|run| run.1 >= want.min(RUN_MIN))?;
+        Some(self.take_run(at, want))
+    }
+
+    /// Takes up to `want` slots: of the first run that is long enough, or else the longest.
+    pub fn take_any(&mut self, want: usize) -> Option<Run> {
+        let runs = self.ready.as_slice();
+        let longest = || (0..runs.len()).rev().max_by_key(|at| runs[*at].1);
+        let at = runs.iter().position(|run| run.1 >= want).or_else(longest)?;
+        Some(self.take_run(at, want))
+    }
+
+    fn take_run(&mut self, at: usize, want: usize) -> Run {
+        let run = self.ready.take(at, want);
+        self.ready_slots -= run.1;
+        self.touched = true;
+        run
+    }
+
+    /// Sets more slots aside: `draw` adds up to as many as it is told. Whether there were any.
+    pub fn fill(&mut self, draw: impl FnOnce(usize, &mut Runs<CACHE_SLOTS>) -> bool) -> bool {
+        let room = CACHE_SLOTS - self.ready_slots;
+        let any = room > 0 && draw(room, &mut self.ready);
+        self.ready_slots = self.ready.as_slice().iter().map(|run| run.1).sum();
+        any
+    }
+
+    /// Adds a slot that was freed. When there are [`CACHE_SLOTS`] they are returned.
+    pub fn push(&mut self, slot: u64) -> Option<Batch> {
+        self.freed.slots[self.freed.len] = slot;
+        self.freed.len += 1;
+        self.touched = true;
+        (self.freed.len == CACHE_SLOTS).then(|| std::mem::replace(&mut self.freed, Batch::new()))
+    }
+
+    /// Empties both stores.
+    pub fn drain(&mut self) -> (Runs<CACHE_SLOTS>, Batch) {
+        let SlotCache { ready, freed, .. } = std::mem::replace(self, SlotCache::new());
+        (ready, freed)
+    }
+
+    /// Whether it was used since the last time that this was asked.
+    pub fn was_touched(&mut self) -> bool {
+        std::mem::take(&mut self.touched)
+    }
+}

@@ -1,0 +1,72 @@
+//! Where the slots of a device are, in numbers.
+
+use crate::sync::Atomic;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Where the usable slots of a device are; the fields add up to their number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Handed out.
+    pub used: u64,
+    /// In the caches of processors: set aside to be handed out, or freed and not yet back in their cluster.
+    pub cached: u64,
+    /// Can be handed out at once.
+    pub free: u64,
+    /// Need a lease or disk space first.
+    pub ungrown: u64,
+    /// Free, but in clusters shared with a process on the other side of a fork.
+    pub sealed: u64,
+    /// In extents that other processes lease.
+    pub another: u64,
+    /// Failed to be written; never handed out again.
+    pub bad: u64,
+}
+
+/// As the fields of [`Counts`], except that clusters do not tell who has what was taken out of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Place {
+    /// In use or cached.
+    Taken,
+    /// Free.
+    Free,
+    /// Ungrown.
+    Ungrown,
+    /// Sealed.
+    Sealed,
+    /// Another's.
+    Another,
+    /// Bad.
+    Bad,
+}
+
+/// How many slots there are in each place. Changed along with what it counts, under the lock that guards that.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Tally<A>([A; 6]);
+
+impl<A: Atomic> Tally<A> {
+    /// How many slots are in a place.
+    pub fn get(&self, place: Place) -> u64 {
+        self.0[place as usize].load(Relaxed)
+    }
+
+    /// Moves slots from one place to another: they are in one of them at every moment, or seen in both.
+    pub fn shift(&self, from: Place, to: Place, slots: u64) {
+        if slots > 0 {
+            self.0[to as usize].fetch_add(slots, Relaxed);
+            self.0[from as usize].fetch_sub(slots, Relaxed);
+        }
+    }
+
+    /// Counts slots for the first time.
+    pub fn begin(&self, place: Place, slots: u64) {
+        self.0[place as usize].store(slots, Relaxed);
+    }
+
+    /// What a fork copies.
+    #[cfg(test)]
+    pub fn copy_to(&self, other: &Tally<A>) {
+        self.0.iter().zip(&other.0).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
+    }
+}

@@ -1,0 +1,423 @@
+//! How clusters change hands: what one does under a cluster's lock, and what under the device's as well.
+//!
+//! [`SlotTable`] is what threads share; [`Books`] is what the device's lock guards, and borrowing it is the proof that the
+//! lock is held. Slots are taken out of a [`State::Current`] cluster, and put back into any, under the cluster's lock
+//! alone. Every change of where a cluster *stands* needs both locks, so who puts slots back looks afterwards whether
+//! the cluster stands where it should, and if not comes again with the books ([`SlotTable::settle`]). Between the two
+//! anything may have happened to it: what is done then follows from what is found then.
+//!
+//! Locks, in order: the device's, a cluster's. All of it works over any [`Records`], so that a checker of interleavings
+//! runs the same code.
+
+use super::SlotSettings;
+use super::cluster::{CLUSTER_SLOTS, Cluster, ClusterTable, FREE_LIST, LISTS, Records, State, find_run};
+use super::counts::{Place, Tally};
+use super::layout::Layout;
+use super::lease::Extent;
+use super::lists::Lists;
+use super::runs::Runs;
+use crate::stats::Stats;
+use crate::sync::Atomic;
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// A run at least this long is taken from the current cluster rather than a fresh cluster begun: at 8 pages the
+/// cost of a disk operation is well shared, and a cluster is left with gaps that are too small for that only.
+pub const RUN_MIN: usize = 8;
+
+/// What the lock of a device guards.
+#[derive(Clone, Debug)]
+pub struct Books {
+    pub lists: Lists,
+    pub extents: Vec<Extent>,
+    /// The leased extent that still has clusters without disk space.
+    pub growing: Option<u32>,
+    /// No extent before this one is nobody's.
+    pub lease_hint: u32,
+    pub idle_extents: u32,
+    pub sealed_clusters: u32,
+    /// Set while the disk has no room for growth: when to ask again.
+    pub no_growth_until: Option<Instant>,
+    /// Set while the disk had no room for a write to space that could not be set aside: when to write again.
+    pub no_writes_until: Option<Instant>,
+    /// When extents that other processes had are asked for again.
+    pub lease_retry: Option<Instant>,
+}
+
+/// What is still to be done after slots were put back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum After {
+    /// Nothing.
+    Nothing,
+    /// The device can hold fewer pages than before: they are sealed now.
+    Publish,
+    /// The cluster does not stand where it should, or its extent may not be needed any more.
+    Settle,
+}
+
+/// The current cluster of a processor, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Current<A>(A);
+
+/// The slots of a device, as threads share them.
+#[derive(Debug)]
+pub struct SlotTable<R: Records> {
+    pub layout: Layout,
+    pub clusters: ClusterTable<R>,
+    pub tally: Tally<R::Word>,
+    /// One more than the current cluster of each owner, or 0: changed under the device's lock, elsewhere a hint.
+    currents: Box<[Current<R::Word>]>,
+    /// Nothing is handed out any more.
+    closed: AtomicBool,
+}
+
+impl<R: Records> SlotTable<R> {
+    /// A table over `records`, which are zero: every cluster is absent.
+    pub fn new(layout: Layout, records: R, settings: SlotSettings, cpus: usize, stats: Stats) -> (SlotTable<R>, Books) {
+        let owners = if settings.cpu_cluster { cpus } else { 1 };
+        let table = SlotTable {
+            layout,
+            clusters: ClusterTable::new(records, settings.lock == super::SlotLock::Cluster, stats),
+            tally: Tally::default(),
+            currents: (0..owners).map(|_| Current::default()).collect(),
+            closed: AtomicBool::new(false),
+        };
+        table.tally.begin(Place::Ungrown, layout.pages - layout.reserved);
+        let tail = (layout.pages % CLUSTER_SLOTS as u64) as usize;
+        if layout.reserved > 0 {
+            table.clusters.lock(0).withdraw(0, layout.reserved as usize);
+        }
+        if tail > 0 {
+            table.clusters.lock(layout.clusters - 1).withdraw(tail, CLUSTER_SLOTS - tail);
+        }
+        let books = Books {
+            lists: Lists::new(),
+            extents: vec![Extent::default(); layout.extents() as usize],
+            growing: None,
+            lease_hint: 0,
+            idle_extents: 0,
+            sealed_clusters: 0,
+            no_growth_until: None,
+            no_writes_until: None,
+            lease_retry: None,
+        };
+        (table, books)
+    }
+
+    // ---- Taking ----
+
+    fn current(&self, owner: usize) -> Option<u32> {
+        (self.currents[owner % self.currents.len()].0.load(Relaxed) as u32).checked_sub(1)
+    }
+
+    fn set_current(&self, _: &mut Books, owner: usize, cluster: Option<u32>) {
+        let word = cluster.map_or(0, |cluster| cluster as u64 + 1);
+        self.currents[owner % self.currents.len()].0.store(word, Relaxed);
+    }
+
+    /// Takes slots out of the current cluster of processor `owner`, if it has a run worth an operation.
+    pub fn take_current<const N: usize>(&self, owner: usize, want: usize, runs: &mut Runs<N>) -> bool {
+        let Some(index) = self.current(owner) else { return false };
+        let mut cluster = self.clusters.lock(index);
+        // Of another owner by now, perhaps: that does no harm.
+        cluster.state() == State::Current && self.take(&mut cluster, want, RUN_MIN, runs)
+    }
+
+    /// Takes slots out of the first cluster of `lists`, and makes that the owner's current one.
+    pub fn take_listed<const N: usize>(
+        &self,
+        books: &mut Books,
+        owner: usize,
+        mut lists: Range<usize>,
+        want: usize,
+        runs: &mut Runs<N>,
+    ) -> bool {
+        let Some(next) = lists.find_map(|list| books.lists.first(list)) else { return false };
+        self.retire(books, owner);
+        let mut cluster = self.clusters.lock(next);
+        self.set_state(books, &mut cluster, State::Current);
+        self.set_current(books, owner, Some(next));
+        self.take(&mut cluster, want, 1, runs)
+    }
+
+    /// Takes up to `want` slots, first the first run that is long enough, or else the longest; then more runs, if there is
+    /// room in `runs`, that are about as good. None that is shorter than `run_min`, unless it is all that is wanted.
+    fn take<const N: usize>(
+        &self,
+        cluster: &mut Cluster<'_, R::Word>,
+        want: usize,
+        mut run_min: usize,
+        runs: &mut Runs<N>,
+    ) -> bool {
+        let mut left = want;
+        while left > 0 && !runs.is_full() {
+            let (start, len) = find_run(&cluster.occupied(), left);
+            if len < run_min.min(left) {
+                break;
+            }
+            cluster.take(start, len);
+            runs.push(cluster.first_slot() + start as u64, len);
+            left -= len;
+            run_min = run_min.max(len.min(RUN_MIN));
+        }
+        self.tally.shift(Place::Free, Place::Taken, (want - left) as u64);
+        left < want
+    }
+
+    /// Puts the current cluster of an owner among the others.
+    pub fn retire(&self, books: &mut Books, owner: usize) {
+        if let Some(index) = self.current(owner) {
+            self.set_current(books, owner, None);
+            self.place(books, &mut self.clusters.lock(index));
+        }
+    }
+
+    /// Puts all current clusters among the others; whether there was one.
+    pub fn retire_all(&self, books: &mut Books) -> bool {
+        let any = (0..self.currents.len()).any(|owner| self.current(owner).is_some());
+        (0..self.currents.len()).for_each(|owner| self.retire(books, owner));
+        any
+    }
+
+    // ---- Putting back ----
+
+    /// Puts slots of one cluster back, which must be in use: of each run, the first slot in the cluster and the number.
+    pub fn put(&self, index: u32, runs: impl Iterator<Item = (usize, usize)>) -> After {
+        let mut cluster = self.clusters.lock(index);
+        let mut slots = 0;
+        for (start, len) in runs {
+            cluster.put(start, len);
+            slots += len as u64;
+        }
+        let closed = self.is_closed();
+        if closed || cluster.state() == State::Sealed {
+            self.tally.shift(Place::Taken, Place::Sealed, slots);
+            return if closed && cluster.used_slots() == 0 { After::Settle } else { After::Publish };
+        }
+        self.tally.shift(Place::Taken, Place::Free, slots);
+        if is_placed(cluster.state()) && cluster.state() != place_of(&cluster) { After::Settle } else { After::Nothing }
+    }
+
+    /// Moves a cluster to where it should stand by now.
+    pub fn settle(&self, books: &mut Books, index: u32) {
+        let mut cluster = self.clusters.lock(index);
+        if !self.is_closed() && is_placed(cluster.state()) {
+            self.place(books, &mut cluster);
+        }
+    }
+
+    /// Withdraws slots of a cluster that are in use for ever.
+    pub fn withdraw(&self, books: &mut Books, index: u32, start: usize, len: usize) {
+        let mut cluster = self.clusters.lock(index);
+        cluster.put(start, len);
+        cluster.withdraw(start, len);
+        self.tally.shift(Place::Taken, Place::Bad, len as u64);
+        books.extents[self.layout.extent_of(index) as usize].bad += len as u16;
+        if !self.is_closed() && is_placed(cluster.state()) {
+            self.place(books, &mut cluster);
+        }
+    }
+
+    /// Puts a cluster that is neither current nor sealed where its slots say.
+    pub fn place(&self, books: &mut Books, cluster: &mut Cluster<'_, R::Word>) {
+        let state = place_of(cluster);
+        if cluster.state() != state {
+            self.set_state(books, cluster, state);
+        }
+    }
+
+    /// Moves a cluster: out of its list if it is in one, to the end of the new one if that is a list.
+    pub fn set_state(&self, books: &mut Books, cluster: &mut Cluster<'_, R::Word>, state: State) {
+        let before = cluster.state();
+        if let State::Listed(list) = before {
+            books.lists.unlink(&self.clusters, cluster.index(), list);
+        }
+        cluster.set_state(state);
+        if let State::Listed(list) = state {
+            books.lists.link_last(&self.clusters, cluster.index(), list);
+        }
+        let listed_free = |state| u8::from(state == State::Listed(FREE_LIST));
+        let index = self.layout.extent_of(cluster.index());
+        let was_idle = self.is_idle(books, index);
+        let extent = &mut books.extents[index as usize];
+        extent.free_clusters = extent.free_clusters + listed_free(state) - listed_free(before);
+        books.idle_extents = books.idle_extents + u32::from(self.is_idle(books, index)) - u32::from(was_idle);
+    }
+
+    /// Whether no cluster of an extent is in use.
+    pub fn is_idle(&self, books: &Books, extent: u32) -> bool {
+        books.extents[extent as usize].free_clusters as usize == self.layout.clusters_of(extent).len()
+    }
+
+    // ---- Forks ----
+
+    /// Seals every cluster with slots in use for the child of fork number `seq` (counted from 1, in order).
+    pub fn seal(&self, books: &mut Books, seq: u64) {
+        assert!(seq > 0);
+        if self.is_closed() {
+            return;
+        }
+        for index in 0..self.layout.clusters {
+            // A look without the lock first: most of a large device was never used.
+            if !books.extents[self.layout.extent_of(index) as usize].is_ours() || self.clusters.used_slots(index) == 0 {
+                continue;
+            }
+            let mut cluster = self.clusters.lock(index);
+            if cluster.state() != State::Sealed {
+                if cluster.state() == State::Current {
+                    let owner = (0..self.currents.len()).find(|owner| self.current(*owner) == Some(index));
+                    self.set_current(books, owner.expect("a current cluster has an owner"), None);
+                }
+                self.set_state(books, &mut cluster, State::Sealed);
+                books.sealed_clusters += 1;
+                self.tally.shift(Place::Free, Place::Sealed, cluster.free_slots());
+            }
+            cluster.set_seal(seq);
+        }
+    }
+
+    /// Unseals the clusters that no living child can share: all, or those sealed before the oldest living child's
+    /// fork.
+    pub fn unseal(&self, books: &mut Books, oldest_living_child: Option<u64>) {
+        for index in 0..if self.is_closed() || books.sealed_clusters == 0 { 0 } else { self.layout.clusters } {
+            if !books.extents[self.layout.extent_of(index) as usize].is_ours()
+                || self.clusters.state(index) != State::Sealed
+                || oldest_living_child.is_some_and(|oldest| self.clusters.seal(index) >= oldest)
+            {
+                continue;
+            }
+            let mut cluster = self.clusters.lock(index);
+            self.tally.shift(Place::Sealed, Place::Free, cluster.free_slots());
+            books.sealed_clusters -= 1;
+            self.place(books, &mut cluster);
+        }
+    }
+
+    /// Ends allocation for good: in a child of a fork, of the map that it shares with its parent.
+    pub fn close(&self, _: &mut Books) {
+        self.closed.store(true, Relaxed);
+        for place in [Place::Free, Place::Ungrown, Place::Another] {
+            self.tally.shift(place, Place::Sealed, self.tally.get(place));
+        }
+    }
+
+    /// Whether it has been closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
+    /// The leased extents that hold slots in use.
+    pub fn extents_in_use(&self, books: &Books) -> impl Iterator<Item = u32> {
+        let ours = (0..).zip(&books.extents).filter(|(_, extent)| extent.is_ours()).map(|(index, _)| index);
+        ours.filter(|extent| self.is_extent_in_use(*extent))
+    }
+
+    /// Whether an extent holds slots in use.
+    pub fn is_extent_in_use(&self, extent: u32) -> bool {
+        self.layout.clusters_of(extent).any(|cluster| self.clusters.used_slots(cluster) > 0)
+    }
+
+    // ---- Checking ----
+
+    /// Checks every invariant from the bitmaps up, when no operation is under way.
+    ///
+    /// # Panics
+    /// When one does not hold.
+    pub fn check(&self, books: &Books) {
+        let found = Tally::<R::Word>::default();
+        let add = |place, slots| found.begin(place, found.get(place) + slots);
+        let (mut idle, mut sealed_clusters, mut currents) = (0, 0, 0);
+        let mut listed = [0usize; LISTS];
+        for (index, extent) in (0..).zip(&books.extents) {
+            add(Place::Bad, extent.bad as u64);
+            if !extent.is_ours() {
+                let place = match self.is_closed() {
+                    true => Place::Sealed,
+                    false if extent.is_anothers() => Place::Another,
+                    false => Place::Ungrown,
+                };
+                add(place, self.layout.slots_of(index) - extent.bad as u64);
+                continue;
+            }
+            let mut in_free_list = 0;
+            for (i, cluster) in self.layout.clusters_of(index).enumerate() {
+                let cluster = self.clusters.lock(cluster);
+                cluster.check();
+                let (used, free) = (cluster.used_slots(), cluster.free_slots());
+                add(Place::Taken, used);
+                if self.is_closed() {
+                    add(Place::Sealed, free);
+                    continue;
+                }
+                assert_eq!(i < extent.grown as usize, cluster.state() != State::Absent);
+                match cluster.state() {
+                    State::Absent => add(Place::Ungrown, free),
+                    State::Sealed => {
+                        sealed_clusters += 1;
+                        add(Place::Sealed, free);
+                    }
+                    State::Current => {
+                        currents += 1;
+                        let owners = (0..self.currents.len()).filter(|o| self.current(*o) == Some(cluster.index()));
+                        assert_eq!(owners.count(), 1, "a current cluster has an owner");
+                        add(Place::Free, free);
+                    }
+                    state @ (State::Full | State::Listed(_)) => {
+                        assert_eq!(state, place_of(&cluster), "a cluster stands where it should not");
+                        add(Place::Free, free);
+                        if let State::Listed(list) = state {
+                            listed[list] += 1;
+                            in_free_list += u8::from(list == FREE_LIST);
+                        }
+                    }
+                }
+            }
+            if !self.is_closed() {
+                assert_eq!(in_free_list, extent.free_clusters);
+                idle += u32::from(self.is_idle(books, index));
+            }
+        }
+        for place in [Place::Taken, Place::Free, Place::Ungrown, Place::Sealed, Place::Another, Place::Bad] {
+            assert_eq!(self.tally.get(place), found.get(place), "slots that are {place:?}");
+        }
+        if !self.is_closed() {
+            assert_eq!((idle, sealed_clusters), (books.idle_extents, books.sealed_clusters));
+            assert_eq!(currents, (0..self.currents.len()).filter(|o| self.current(*o).is_some()).count());
+            for (list, clusters) in listed.into_iter().enumerate() {
+                let all = books.lists.iter(&self.clusters, list);
+                let standing = all.filter(|cluster| self.clusters.state(*cluster) == State::Listed(list));
+                assert_eq!(standing.count(), clusters, "clusters of list {list}");
+            }
+        }
+    }
+
+    /// What a fork copies.
+    #[cfg(test)]
+    pub fn copy_to(&self, other: &SlotTable<R>) {
+        self.clusters.copy_to(&other.clusters);
+        self.tally.copy_to(&other.tally);
+        self.currents.iter().zip(&other.currents).for_each(|(from, to)| to.0.store(from.0.load(Relaxed), Relaxed));
+        other.closed.store(self.is_closed(), Relaxed);
+    }
+}
+
+/// Whether a cluster in this state stands where its slots say.
+fn is_placed(state: State) -> bool {
+    matches!(state, State::Full | State::Listed(_))
+}
+
+/// Where a cluster should stand that is neither current nor sealed.
+fn place_of<A: Atomic>(cluster: &Cluster<'_, A>) -> State {
+    let free = cluster.free_slots() as usize;
+    if free == 0 {
+        State::Full
+    } else if cluster.used_slots() == 0 {
+        State::Listed(FREE_LIST)
+    } else {
+        let quarters = LISTS - 1;
+        State::Listed(1 + (CLUSTER_SLOTS - free) * quarters / CLUSTER_SLOTS)
+    }
+}
