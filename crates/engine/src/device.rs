@@ -15,22 +15,21 @@
 //! 4. Parent: [`SwapDevices::seal_for_child`]; when children have gone, [`SwapDevices::unseal`]. 5. Child:
 //! [`SwapDevices::adopt_in_child`]; what it inherited it reads and frees, and its own pages go to devices opened anew.
 //!
-//! Locks, in order: the table entry (`Rank::DeviceTable`; read, for as long as it takes to clone an Arc), then the
-//! locks of the device's slots ([`crate::slot`]), which may be held over system calls that lease and grow but never over
-//! reads and writes. A ring is only tried.
+//! Locks, in order: an entry of the table (`Rank::DeviceTable`), then those of the device's slots ([`crate::slot`]), which may
+//! be held over system calls that lease and grow but never over reads and writes. A ring is only tried.
 
 mod area;
 mod block_io;
 mod error;
 mod open;
 mod parts;
+mod table;
 #[cfg(test)]
 mod tests;
 
 use crate::base::SlotId;
 use crate::cache::SlotIndex;
 use crate::config::{CachePartition, SwapSpec};
-use crate::lockdep::{Class, Rank};
 use crate::slot::{SlotRun, SlotSettings};
 use crate::stats::Stats;
 use area::Area;
@@ -41,16 +40,13 @@ use overspill_os::io::{File, IoBuffer};
 use overspill_os::uring::Queue;
 use std::os::fd::RawFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
+use table::DeviceTable;
 
 /// Operations in flight at most: 32 runs of up to 1 MiB keep a fast disk busy, and a batch fits on the stack.
 pub const QUEUE_DEPTH: usize = 32;
 /// Longest run of slots: 256 pages, an operation of 1 MiB.
 pub const RUN_MAX: usize = 256;
-
-/// The class of the locks of table entries.
-const TABLE: Class = Class::new(Rank::DeviceTable);
 
 /// A device of the parent's, for the child of a fork.
 #[derive(Debug)]
@@ -94,11 +90,12 @@ impl Default for DeviceSettings {
     }
 }
 
+/// What holds of the device of a slot.
+const OPEN: &str = "a slot in use keeps its device open";
+
 /// The swap devices of a process.
 pub struct SwapDevices {
-    areas: [RwLock<Option<Arc<Area>>>; SlotId::DEVICES_MAX],
-    /// Entries from here on have never been used.
-    top: AtomicUsize,
+    table: DeviceTable,
     specs: Vec<SwapSpec>,
     slots: SlotSettings,
     queue: Arc<Queue>,
@@ -125,8 +122,7 @@ impl SwapDevices {
             size: spec.size,
         };
         let devices = SwapDevices {
-            areas: [const { RwLock::new(None) }; SlotId::DEVICES_MAX],
-            top: AtomicUsize::new(0),
+            table: DeviceTable::new(area::cpus()),
             specs: specs.iter().map(absolute).collect(),
             slots: settings.slots,
             queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, settings.uring && !specs.is_empty())),
@@ -145,10 +141,9 @@ impl SwapDevices {
 
     fn add_area(&self, path: &Path, area: Area) -> Result<(), SwapError> {
         // With room for what is to be known of its slots.
-        let free = |index: &usize| self.area(*index).is_none() && self.index.open(*index, area.pages());
+        let free = |index: &usize| self.table.get(*index).is_none() && self.index.open(*index, area.pages());
         let index = (0..SlotId::DEVICES_MAX).find(free).ok_or_else(|| SwapError::TooMany(path.to_owned()))?;
-        self.set_area(index, Some(Arc::new(area)));
-        self.top.fetch_max(index + 1, Relaxed);
+        self.table.set(index, Some(Arc::new(area)));
         Ok(())
     }
 
@@ -161,34 +156,22 @@ impl SwapDevices {
         |file| (self.make_io)(file, self.queue.clone())
     }
 
-    fn area(&self, index: usize) -> Option<Arc<Area>> {
-        TABLE.check();
-        let _held = TABLE.hold();
-        self.areas[index].read().unwrap_or_else(|e| e.into_inner()).clone()
-    }
-
-    fn set_area(&self, index: usize, area: Option<Arc<Area>>) {
-        TABLE.check();
-        let _held = TABLE.hold();
-        *self.areas[index].write().unwrap_or_else(|e| e.into_inner()) = area;
-    }
-
     /// All devices with their numbers.
     fn areas(&self) -> impl Iterator<Item = (usize, Arc<Area>)> {
-        (0..self.top.load(Relaxed)).filter_map(|index| Some((index, self.area(index)?)))
+        self.table.indices().filter_map(|index| Some((index, self.table.get(index)?)))
     }
 
     /// The device of a slot in use.
     fn area_of(&self, slot: SlotId) -> Arc<Area> {
-        self.area(slot.device()).expect("a slot in use keeps its device open")
+        self.table.get(slot.device()).expect(OPEN)
     }
 
     /// Hands out up to `want` (1 to [`RUN_MAX`]) neighbouring slots, mostly next to those handed out before; `None`
     /// when every device is full.
     pub fn alloc_run(&self, want: usize) -> Option<SlotRun> {
         assert!((1..=RUN_MAX).contains(&want));
-        self.areas().find_map(|(index, area)| {
-            let (offset, len) = area.alloc(want)?;
+        self.table.indices().find_map(|index| {
+            let (offset, len) = self.table.with(index, |area| area.alloc(want))??;
             Some(SlotRun { first: SlotId::new(index, offset), len })
         })
     }
@@ -200,10 +183,10 @@ impl SwapDevices {
 
     /// Takes back a run of slots, all of which must be in use.
     pub fn free_run(&self, run: SlotRun) {
-        let area = self.area_of(run.first);
-        if area.free(run.first.offset(), run.len) {
+        let device = run.first.device();
+        if self.table.with(device, |area| area.free(run.first.offset(), run.len)).expect(OPEN) {
             // Nothing is left of what was inherited: the entry may name another device.
-            self.set_area(run.first.device(), None);
+            self.table.set(device, None);
         }
     }
 
@@ -237,6 +220,14 @@ impl SwapDevices {
         self.areas().map(|(_, area)| area.slots().capacity_pages()).sum()
     }
 
+    /// Checks the books of every device, when no operation is under way; for tests and debugging.
+    ///
+    /// # Panics
+    /// When a slot is lost, or in two places.
+    pub fn check(&self) {
+        self.areas().for_each(|(_, area)| area.slots().check());
+    }
+
     /// The descriptor of each device, by its number: numbers of the table that the opening thread has.
     pub fn fds(&self) -> Vec<(usize, RawFd)> {
         self.areas().filter_map(|(index, area)| Some((index, area.file().raw_fd().ok()?))).collect()
@@ -254,17 +245,17 @@ impl SwapDevices {
     /// Before a fork, for each device: has `file`, its descriptor opened once more for the child, hold the leases too,
     /// so that they outlive this process. `false` if they cannot be held: then the child must not use the device.
     pub fn lock_for_child(&self, device: usize, file: &File) -> bool {
-        self.area(device).is_some_and(|area| area.hold_leases(file))
+        self.table.get(device).is_some_and(|area| area.hold_leases(file))
     }
 
     /// Before a fork: takes a part of the file of a device for the child, where there are parts.
     pub fn take_part(&self, device: usize) -> Option<usize> {
-        self.area(device)?.take_part()
+        self.table.get(device)?.take_part()
     }
 
     /// In the parent, after a child has gone: gives back the part that was taken for it.
     pub fn give_back_part(&self, device: usize, part: usize) {
-        if let Some(area) = self.area(device) {
+        if let Some(area) = self.table.get(device) {
             area.give_back_part(part);
         }
     }
@@ -296,7 +287,7 @@ impl SwapDevices {
             parts.extend(device.as_ref().and_then(|device| device.part).map(|part| (area.clone(), part)));
             errors.extend(area.adopt(device).err());
             if area.slots().counts().used == 0 {
-                self.set_area(index, None);
+                self.table.set(index, None);
             }
         }
         // 3. Devices of its own; if one cannot be had, a part of the parent's.
@@ -309,6 +300,16 @@ impl SwapDevices {
             }
         }
         errors
+    }
+}
+
+/// Debug builds check the books whenever devices are closed: then no operation is under way.
+#[cfg(debug_assertions)]
+impl Drop for SwapDevices {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.check();
+        }
     }
 }
 

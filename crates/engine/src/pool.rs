@@ -225,6 +225,14 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let pages = self.engine.window();
         let _ = self.munmap(pages.start + (crate::engine::RESERVED_PAGES * crate::base::PAGE_SIZE)..pages.end);
+        if cfg!(debug_assertions) && !std::thread::panicking() {
+            self.enter(|engine| {
+                // Nobody takes slots or gives them back while this is closed, and nothing is mapped that could fault.
+                engine.reclaim_gate.close();
+                engine.devices.check();
+                engine.reclaim_gate.open();
+            });
+        }
         self.engine.stop_threads();
         signal::release_window(pages);
     }

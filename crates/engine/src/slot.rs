@@ -16,7 +16,7 @@
 //! 1. *A lock a cluster.* Slots are taken and put back under the lock of their cluster; the device's lock guards the lists
 //!    of clusters, leases, growth and seals. Putting slots back needs it only when the cluster changes its list, taking
 //!    them only when the current cluster has no more. The baseline holds it for every operation.
-//! 2. *Slot caches.* Small requests are served from [`cache::CACHE_SLOTS`] slots that a processor took in one go, and
+//! 2. *Slot caches.* Requests for a few slots are served from [`cache::CACHE_SLOTS`] slots that a processor took in one go, and
 //!    single slots that are freed go back as many at a time, with no other lock held. Only while the device has room: below
 //!    [`CACHE_LOW`] slots a processor what is cached goes back, and so it does when a request would fail, and around a fork.
 //! 3. *A current cluster a processor*, so that no two take slots of the same one. Without it there is one for the device.
@@ -32,6 +32,8 @@
 mod cache;
 mod cluster;
 mod counts;
+#[cfg(test)]
+mod interleavings;
 mod layout;
 mod lease;
 mod lists;
@@ -45,9 +47,9 @@ use crate::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
 use crate::sync::{RankedGuard, RankedMutex, lock};
-use cache::{CACHE_SLOTS, SlotCache};
+use cache::{CACHE_SLOTS, CACHED_MAX, SlotCache};
 pub use cluster::CLUSTER_SLOTS;
-use cluster::{FREE_LIST, LISTS, RECORD_WORDS};
+use cluster::RECORD_WORDS;
 pub use counts::Counts;
 use counts::Place;
 use layout::{Layout, pieces};
@@ -60,7 +62,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
-use table::{After, Books, SlotTable};
+use table::{After, Books, RUN_MIN, SlotTable, Want};
 
 /// Largest device that is used: 64 TiB, for which the table of extents takes 6 MiB.
 pub const SLOTS_MAX: u64 = (64 << 40) / PAGE_SIZE as u64;
@@ -241,15 +243,11 @@ impl SlotMap {
     /// Hands slots out of the cache of processor `cpu`, which is filled first if nothing good is in it. `None` if it is
     /// not used, somebody else's just now, or empty for want of slots.
     fn alloc_cached(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
-        let cell = self.cell(cpu, want)?;
-        let mut cache = cell.cache.try_lock()?;
-        if !self.caching.load(Relaxed) {
-            return None;
-        }
+        let (cell, mut cache) = self.try_cache(cpu, want)?;
         let mut filled = false;
         let run = cache.take(want).or_else(|| {
-            filled = cache.fill(|room, runs| self.draw(cpu, room, disk, runs));
-            cache.take_any(want)
+            filled = cache.fill(|slots, runs| self.draw(cpu, Want { slots, run_min: want }, disk, runs));
+            cache.take(want).or_else(|| cache.take_longest())
         });
         cell.publish(&cache);
         drop(cache);
@@ -263,46 +261,26 @@ impl SlotMap {
 
     fn alloc_run(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
         let mut run = Runs::<1>::new();
-        if !self.draw(cpu, want, disk, &mut run) {
+        if !self.draw(cpu, Want { slots: want, run_min: want.min(RUN_MIN) }, disk, &mut run) {
             return None;
         }
         self.review(disk);
         run.as_slice().first().copied()
     }
 
-    /// Takes up to `want` slots out of clusters; `false` if there are none.
-    fn draw<const N: usize>(&self, cpu: usize, want: usize, disk: &dyn Disk, runs: &mut Runs<N>) -> bool {
+    /// Takes slots out of clusters; `false` if there are none.
+    fn draw<const N: usize>(&self, cpu: usize, want: Want, disk: &dyn Disk, runs: &mut Runs<N>) -> bool {
         let mut held = self.baseline();
         // 1. The current cluster, under its own lock alone.
         if self.table.take_current(cpu, want, runs) {
             return true;
         }
+        // 2. Under the device's.
         self.with_books(&mut held, |books| {
-            let table = &self.table;
-            // Somebody else may have come here first.
-            let found = table.take_current(cpu, want, runs)
-                // 2. A free cluster; disk space for one, if half of what is there is in use.
-                || table.take_listed(books, cpu, FREE_LIST..FREE_LIST + 1, want, runs)
-                || self.wants_growth() && table.grow(books, disk) && table.take_listed(books, cpu, 0..LISTS, want, runs)
-                // 3. The emptiest of the partly used, the one just left included.
-                || self.take_fragments(books, cpu, want, runs)
-                || table.grow(books, disk) && table.take_listed(books, cpu, 0..LISTS, want, runs)
-                // 4. What other processors have.
-                || table.retire_all(books) && table.take_listed(books, cpu, 0..LISTS, want, runs);
+            let found = self.table.take_anywhere(books, cpu, want, disk, runs);
             self.publish(books);
             found
         })
-    }
-
-    fn take_fragments<const N: usize>(&self, books: &mut Books, cpu: usize, want: usize, runs: &mut Runs<N>) -> bool {
-        self.table.retire(books, cpu);
-        self.table.take_listed(books, cpu, 0..LISTS, want, runs)
-    }
-
-    /// Whether more disk space should be taken into use before partly used clusters are: while half of what is there
-    /// is in use. At half, runs are still long; the price is disk space of at most twice what is stored.
-    fn wants_growth(&self) -> bool {
-        self.table.tally.get(Place::Free) < self.table.tally.get(Place::Taken)
     }
 
     // ---- Taking back ----
@@ -323,11 +301,7 @@ impl SlotMap {
 
     /// Adds slots to those that processor `cpu` has collected; `false` if its cache is not used, or somebody else's just now.
     fn collect(&self, cpu: usize, offset: u64, len: usize, disk: &dyn Disk) -> bool {
-        let Some(cell) = self.cell(cpu, len) else { return false };
-        let Some(mut cache) = cell.cache.try_lock() else { return false };
-        if !self.caching.load(Relaxed) {
-            return false;
-        }
+        let Some((cell, mut cache)) = self.try_cache(cpu, len) else { return false };
         let mut full = None;
         (offset..offset + len as u64).for_each(|slot| full = cache.push(slot).or(full.take()));
         cell.publish(&cache);
@@ -396,9 +370,16 @@ impl SlotMap {
 
     // ---- Caches ----
 
-    /// The cache of a processor, for a request of `slots`.
-    fn cell(&self, cpu: usize, slots: usize) -> Option<&CpuCache> {
-        if slots < CACHE_SLOTS && self.caching.load(Relaxed) { self.caches.get(cpu % self.cpus) } else { None }
+    /// The cache of a processor, for a request of `slots`; or that of the next if it is somebody else's just now, who may have
+    /// been interrupted with it. `None` if none is to be had, or none is to be used.
+    fn try_cache(&self, cpu: usize, slots: usize) -> Option<(&CpuCache, RankedGuard<'_, SlotCache>)> {
+        if slots > CACHED_MAX || !self.caching.load(Relaxed) {
+            return None;
+        }
+        let cells = [cpu % self.cpus, (cpu + 1) % self.cpus].map(|cpu| &self.caches[cpu]);
+        let locked = cells.into_iter().find_map(|cell| Some((cell, cell.cache.try_lock()?)))?;
+        // Only now it is certain.
+        if self.caching.load(Relaxed) { Some(locked) } else { None }
     }
 
     /// Slots that can be handed out, disk space taken into use as needed; those in caches do not count.

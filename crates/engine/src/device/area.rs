@@ -282,7 +282,7 @@ impl Disk for Area {
 }
 
 /// Processors that the machine may have.
-fn cpus() -> usize {
+pub fn cpus() -> usize {
     Topology::of_machine().cpus()
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// An empty directory on a disk (temp_dir() may be in memory), removed when dropped.
@@ -207,7 +207,11 @@ fn a_child_without_descriptor_or_lease_gets_errors_and_not_foreign_data() {
     // The parent's leases were not made shareable: the child cannot hold them.
     let (child, errors) = fork(&parent, false);
     assert_eq!(errors, [SwapError::Lost(path.clone())]);
-    assert_eq!(child.area(run.first.device()).unwrap().slots().capacity_pages(), 8, "nothing more can be stored there");
+    assert_eq!(
+        child.table.get(run.first.device()).unwrap().slots().capacity_pages(),
+        8,
+        "nothing more can be stored there"
+    );
     let error = child.read(run, &mut IoBuffer::new(8).unwrap()).unwrap_err();
     assert_eq!((error.errno, error.offset_bytes), (Errno::BADF, run.first.offset() * PAGE_SIZE as u64));
     // It can still swap.
@@ -242,8 +246,7 @@ impl SwapDevices {
     fn copied_by_fork(&self) -> SwapDevices {
         let queue = Arc::new(Queue::new(QUEUE_DEPTH as u32, true));
         let copy = SwapDevices {
-            areas: [const { RwLock::new(None) }; SlotId::DEVICES_MAX],
-            top: AtomicUsize::new(self.top.load(Relaxed)),
+            table: DeviceTable::new(3),
             specs: self.specs.clone(),
             slots: self.slots,
             queue: queue.clone(),
@@ -257,7 +260,7 @@ impl SwapDevices {
         for (index, area) in self.areas() {
             let file = File::from_fd(std::fs::File::open("/dev/null").unwrap().into());
             let io = Box::new(Direct { file, queue: queue.clone() });
-            copy.set_area(index, Some(Arc::new(area.copied_by_fork(io, copy.stats))));
+            copy.table.set(index, Some(Arc::new(area.copied_by_fork(io, copy.stats))));
         }
         copy
     }
@@ -296,7 +299,7 @@ fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
         assert!(family.iter().zip(&runs).zip(0..).all(|((devices, run), i)| reads_back(devices, *run, i)));
     }
     // The child of the first is gone, and all of its descendants: their disk space is free.
-    let blocks = || family[0].area(0).unwrap().file().len_and_allocated_bytes().unwrap().1;
+    let blocks = || family[0].table.get(0).unwrap().file().len_and_allocated_bytes().unwrap().1;
     let before = blocks();
     family[0].give_back_part(0, 1);
     assert!(before - blocks() >= 3 * 100 * PAGE_SIZE as u64, "{before} {}", blocks());

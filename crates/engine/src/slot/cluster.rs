@@ -332,21 +332,27 @@ fn masks(start: usize, len: usize) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
+/// The runs of free slots of a cluster: start and length of each.
+pub fn free_runs(occupied: &Bitmap) -> impl Iterator<Item = (usize, usize)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = next(occupied, at, 0);
+        at = next(occupied, start, u64::MAX);
+        (at > start).then_some((start, at - start))
+    })
+}
+
 /// The first run of `want` free slots of a cluster, or else its first longest run: start and length, which is 0
 /// where every slot is occupied.
 pub fn find_run(occupied: &Bitmap, want: usize) -> (usize, usize) {
     let mut best = (0, 0);
-    let mut at = 0;
-    while at < CLUSTER_SLOTS {
-        let start = next(occupied, at, 0);
-        let end = next(occupied, start, u64::MAX);
-        if end - start >= want {
+    for (start, len) in free_runs(occupied) {
+        if len >= want {
             return (start, want);
         }
-        if end - start > best.1 {
-            best = (start, end - start);
+        if len > best.1 {
+            best = (start, len);
         }
-        at = end;
     }
     best
 }

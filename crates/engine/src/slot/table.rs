@@ -10,10 +10,10 @@
 //! runs the same code.
 
 use super::SlotSettings;
-use super::cluster::{CLUSTER_SLOTS, Cluster, ClusterTable, FREE_LIST, LISTS, Records, State, find_run};
+use super::cluster::{CLUSTER_SLOTS, Cluster, ClusterTable, FREE_LIST, LISTS, Records, State, find_run, free_runs};
 use super::counts::{Place, Tally};
 use super::layout::Layout;
-use super::lease::Extent;
+use super::lease::{Disk, Extent};
 use super::lists::Lists;
 use super::runs::Runs;
 use crate::stats::Stats;
@@ -26,6 +26,15 @@ use std::time::Instant;
 /// A run at least this long is taken from the current cluster rather than a fresh cluster begun: at 8 pages the
 /// cost of a disk operation is well shared, and a cluster is left with gaps that are too small for that only.
 pub const RUN_MIN: usize = 8;
+
+/// What is to be taken out of a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Want {
+    /// Slots, at most.
+    pub slots: usize,
+    /// The shortest run that is good: for less another cluster is looked at first.
+    pub run_min: usize,
+}
 
 /// What the lock of a device guards.
 #[derive(Clone, Debug)]
@@ -118,21 +127,51 @@ impl<R: Records> SlotTable<R> {
         self.currents[owner % self.currents.len()].0.store(word, Relaxed);
     }
 
-    /// Takes slots out of the current cluster of processor `owner`, if it has a run worth an operation.
-    pub fn take_current<const N: usize>(&self, owner: usize, want: usize, runs: &mut Runs<N>) -> bool {
+    /// Takes slots out of the current cluster of processor `owner`, if it has a run that is long enough.
+    pub fn take_current<const N: usize>(&self, owner: usize, want: Want, runs: &mut Runs<N>) -> bool {
         let Some(index) = self.current(owner) else { return false };
         let mut cluster = self.clusters.lock(index);
         // Of another owner by now, perhaps: that does no harm.
-        cluster.state() == State::Current && self.take(&mut cluster, want, RUN_MIN, runs)
+        cluster.state() == State::Current && self.take(&mut cluster, want, want.run_min, runs)
+    }
+
+    /// Takes slots of whatever cluster there is, which becomes the owner's current one; `false` if there are none.
+    pub fn take_anywhere<const N: usize>(
+        &self,
+        books: &mut Books,
+        owner: usize,
+        want: Want,
+        disk: &dyn Disk,
+        runs: &mut Runs<N>,
+    ) -> bool {
+        // Somebody else may have come here first.
+        self.take_current(owner, want, runs)
+            // 1. A free cluster; disk space for one, if half of what is there is in use.
+            || self.take_listed(books, owner, FREE_LIST..FREE_LIST + 1, want, runs)
+            || self.wants_growth() && self.grow(books, disk) && self.take_listed(books, owner, 0..LISTS, want, runs)
+            // 2. The emptiest of the partly used, the one just left included.
+            || {
+                self.retire(books, owner);
+                self.take_listed(books, owner, 0..LISTS, want, runs)
+            }
+            || self.grow(books, disk) && self.take_listed(books, owner, 0..LISTS, want, runs)
+            // 3. What other processors have.
+            || self.retire_all(books) && self.take_listed(books, owner, 0..LISTS, want, runs)
+    }
+
+    /// Whether more disk space should be taken into use before partly used clusters are: while half of what is there
+    /// is in use. At half, runs are still long; the price is disk space of at most twice what is stored.
+    fn wants_growth(&self) -> bool {
+        self.tally.get(Place::Free) < self.tally.get(Place::Taken)
     }
 
     /// Takes slots out of the first cluster of `lists`, and makes that the owner's current one.
-    pub fn take_listed<const N: usize>(
+    fn take_listed<const N: usize>(
         &self,
         books: &mut Books,
         owner: usize,
         mut lists: Range<usize>,
-        want: usize,
+        want: Want,
         runs: &mut Runs<N>,
     ) -> bool {
         let Some(next) = lists.find_map(|list| books.lists.first(list)) else { return false };
@@ -143,32 +182,37 @@ impl<R: Records> SlotTable<R> {
         self.take(&mut cluster, want, 1, runs)
     }
 
-    /// Takes up to `want` slots, first the first run that is long enough, or else the longest; then more runs, if there is
-    /// room in `runs`, that are about as good. None that is shorter than `run_min`, unless it is all that is wanted.
+    /// Takes the first run of all slots that are wanted, or else the longest, if it has `run_min`; and in that case the other
+    /// runs that are long enough, if there is room for them in `runs`.
     fn take<const N: usize>(
         &self,
         cluster: &mut Cluster<'_, R::Word>,
-        want: usize,
-        mut run_min: usize,
+        want: Want,
+        run_min: usize,
         runs: &mut Runs<N>,
     ) -> bool {
-        let mut left = want;
-        while left > 0 && !runs.is_full() {
-            let (start, len) = find_run(&cluster.occupied(), left);
-            if len < run_min.min(left) {
+        let occupied = cluster.occupied();
+        let best = find_run(&occupied, want.slots);
+        if best.1 < run_min {
+            return false;
+        }
+        let mut left = want.slots;
+        let others = free_runs(&occupied).filter(|run| run.0 != best.0 && run.1 >= want.run_min);
+        for (start, len) in std::iter::once(best).chain(others) {
+            let len = len.min(left);
+            if len == 0 || runs.is_full() {
                 break;
             }
             cluster.take(start, len);
             runs.push(cluster.first_slot() + start as u64, len);
             left -= len;
-            run_min = run_min.max(len.min(RUN_MIN));
         }
-        self.tally.shift(Place::Free, Place::Taken, (want - left) as u64);
-        left < want
+        self.tally.shift(Place::Free, Place::Taken, (want.slots - left) as u64);
+        true
     }
 
     /// Puts the current cluster of an owner among the others.
-    pub fn retire(&self, books: &mut Books, owner: usize) {
+    fn retire(&self, books: &mut Books, owner: usize) {
         if let Some(index) = self.current(owner) {
             self.set_current(books, owner, None);
             self.place(books, &mut self.clusters.lock(index));

@@ -1,0 +1,69 @@
+//! The table of devices: what each number stands for.
+//!
+//! It is read at every fault and eviction and changed around forks. So there are several copies, each on cache lines of its
+//! own: a reader locks that of its processor, which no other is after, and a change goes to all.
+//!
+//! Locks: an entry of a copy (`Rank::DeviceTable`), one at a time. It may be held over what is done with a device's slots, but
+//! not over reads and writes, for which the device is borrowed ([`DeviceTable::get`]).
+
+use super::area::Area;
+use crate::base::SlotId;
+use crate::lockdep::{Class, Rank};
+use overspill_os::cpu;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, RwLock};
+
+/// Most copies, 1.5 KiB each; processors beyond share them.
+const COPIES_MAX: usize = 16;
+
+/// The class of the locks of entries.
+const TABLE: Class = Class::new(Rank::DeviceTable);
+
+#[repr(align(128))]
+struct Copy([RwLock<Option<Arc<Area>>>; SlotId::DEVICES_MAX]);
+
+/// The devices of a process by their numbers.
+pub struct DeviceTable {
+    copies: Box<[Copy]>,
+    /// Entries from here on have never been used.
+    top: AtomicUsize,
+}
+
+impl DeviceTable {
+    /// An empty table, for a machine of `cpus` processors.
+    pub fn new(cpus: usize) -> DeviceTable {
+        let copy = || Copy([const { RwLock::new(None) }; SlotId::DEVICES_MAX]);
+        DeviceTable { copies: (0..cpus.clamp(1, COPIES_MAX)).map(|_| copy()).collect(), top: AtomicUsize::new(0) }
+    }
+
+    /// Does something with a device. The entry does not change meanwhile, so `call` must not change it.
+    pub fn with<T>(&self, index: usize, call: impl FnOnce(&Area) -> T) -> Option<T> {
+        TABLE.check();
+        let _held = TABLE.hold();
+        let copy = &self.copies[cpu::current() % self.copies.len()];
+        copy.0[index].read().unwrap_or_else(|e| e.into_inner()).as_deref().map(call)
+    }
+
+    /// A device, for as long as the caller likes.
+    pub fn get(&self, index: usize) -> Option<Arc<Area>> {
+        TABLE.check();
+        let _held = TABLE.hold();
+        let copy = &self.copies[cpu::current() % self.copies.len()];
+        copy.0[index].read().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    /// Changes an entry. Nobody else changes it, or uses slots of the device that it stood for.
+    pub fn set(&self, index: usize, area: Option<Arc<Area>>) {
+        for copy in &self.copies {
+            TABLE.check();
+            let _held = TABLE.hold();
+            *copy.0[index].write().unwrap_or_else(|e| e.into_inner()) = area.clone();
+        }
+        self.top.fetch_max(index + 1, Relaxed);
+    }
+
+    /// The numbers that may have a device.
+    pub fn indices(&self) -> std::ops::Range<usize> {
+        0..self.top.load(Relaxed)
+    }
+}
