@@ -3,7 +3,7 @@
 //! [`overspill`] finds or builds the command, [`Scratch`] is where a test file compiles and runs its programs,
 //! [`process::run`] runs a command and says where it hangs, [`stats::Report`] reads what `--stats-json` wrote.
 //! The tests themselves are in `tests/`: `semantics.rs` (programs that must not notice overspill) and `failures.rs`
-//! (refusals, exit statuses, settings). The locks here are of the test process only.
+//! (refusals, exit statuses, settings), `devices.rs` (swap devices). The locks here are of the test process only.
 
 #![forbid(unsafe_code)]
 

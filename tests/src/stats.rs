@@ -22,6 +22,12 @@ impl Report {
         counter(&self.0["total"], name)
     }
 
+    /// The swap devices of all processes together.
+    pub fn devices(&self) -> &[Value] {
+        let devices = self.0["total"]["devices"].as_array();
+        devices.unwrap_or_else(|| panic!("no devices in {}", self.0))
+    }
+
     /// Pages that were taken out of memory, in either way.
     pub fn evicted(&self) -> u64 {
         self.total("out_moved") + self.total("out_dropped")

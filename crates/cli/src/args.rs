@@ -5,7 +5,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overspill::base::Bytes;
-use overspill::config::{CachePartition, Config, SETTINGS, SwapSpec};
+use overspill::config::{CachePartition, Config, SETTINGS, SwapList};
 use overspill::frame::Pick;
 use overspill::slot::SlotLock;
 use std::ffi::OsString;
@@ -127,13 +127,34 @@ fn default_value(setting: &str, config: &Config) -> String {
 
 fn run_notes() -> String {
     let config = Config::default();
-    let mut notes = String::from("Settings (--set KEY=VALUE):\n");
+    let mut notes = format!("{SWAP_NOTES}\nSettings (--set KEY=VALUE):\n");
     for (name, values) in SETTINGS {
         let meaning = MEANINGS.iter().find(|(key, _)| key == name).map_or("", |(_, meaning)| meaning);
         notes += &format!("  {name:<15} {meaning}\n{:18}{values} [default: {}]\n", "", default_value(name, &config));
     }
     notes + NOTES
 }
+
+const SWAP_NOTES: &str = "\
+Swap devices (--swap PATH[:SIZE][,KEY=VALUE...]):
+  prio=N          0 to 32767; higher is filled first, equal ones in turn, run by run. One without
+                  comes after all that have one, and after those named before it
+  label=NAME      a name to tell it by
+  discard=once    a part of the device is discarded before it is first used
+  discard=pages   also when no page is left in it
+
+A RAM device (--swap ram:SIZE[,KEY=VALUE...]) simulates a device, for tests and measurements. Its \
+memory is NOT part of the budget: it comes on top, a device of SIZE for each process.
+  latency=TIME    how long each operation takes at least, such as 20us
+  bandwidth=SIZE  bytes a second, all operations together
+  faults=RATE     this share of operations, such as 0.01, goes wrong at random: an error (eio),
+                  cut short (short), no room (full), much slower (slow), a bit flipped in what is
+                  read (flip) or, more rarely, in what is written for good (rot);
+                  RATE:eio+slow names some of these kinds
+  seed=N          another sequence of faults
+
+Several may be named in one option: --swap /fast:4G,prio=1,/slow is two devices.
+";
 
 const NOTES: &str = "
 What is managed: the malloc heap (C, C++ and what builds on them) and private anonymous mappings. What is not: \
@@ -180,13 +201,20 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE", env = "OVERSPILL_MEMORY", hide_env_values = true, value_parser = parse_memory)]
     pub memory: Option<Bytes>,
 
-    /// Where pages go that do not fit in the budget; may be given more than once
+    /// Where pages go that do not fit in the budget; may be given more than once, or name several
     ///
     /// A directory (a file without a name is made there and is gone with the program), a file or a block device
-    /// (what they hold is OVERWRITTEN), used up to SIZE bytes. Several are used in the order given. Default: the directory
-    /// $TMPDIR, or /var/tmp where that is not set or is memory itself (tmpfs).
-    #[arg(long, value_name = "DIR|FILE[:SIZE]", env = "OVERSPILL_SWAP", hide_env_values = true, value_delimiter = ',')]
-    pub swap: Vec<SwapSpec>,
+    /// (what they hold is OVERWRITTEN), used up to SIZE bytes; or memory that simulates a device (ram:SIZE). What follows
+    /// a path as KEY=VALUE belongs to it: see "Swap devices" below. Default: the directory $TMPDIR, or /var/tmp where
+    /// that is not set or is memory itself (tmpfs).
+    #[arg(
+        long,
+        value_name = "PATH[:SIZE][,KEY=VALUE...]",
+        env = "OVERSPILL_SWAP",
+        hide_env_values = true,
+        value_parser = parse_swap
+    )]
+    pub swap: Vec<SwapList>,
 
     /// Use no swap device: what does not fit compressed does not fit
     #[arg(long, env = "OVERSPILL_NO_SWAP", hide_env_values = true, value_parser = FalseyValueParser::new())]
@@ -262,6 +290,13 @@ fn parse_memory(text: &str) -> Result<Bytes, String> {
         return Err(format!("the smallest possible budget is {}", Config::MEMORY_MIN));
     }
     Ok(size)
+}
+
+fn parse_swap(list: &str) -> Result<SwapList, String> {
+    match list.parse() {
+        Ok(SwapList(specs)) if specs.is_empty() => Err("name a directory on a disk, such as /var/tmp".to_owned()),
+        parsed => parsed.map_err(|bad: overspill::config::BadSwap| bad.to_string()),
+    }
 }
 
 fn parse_settings(list: &str) -> Result<String, String> {
@@ -341,6 +376,8 @@ mod tests {
         assert!(refused(&["--memory", "lots", "--", "x"]).contains("'lots' is not a size"));
         assert!(refused(&["--set", "folio=3", "--", "x"]).contains("folio cannot be '3'"));
         assert!(refused(&["--swap", "/tmp:9Q", "--", "x"]).contains("not a size"));
+        assert!(refused(&["--swap", "", "--", "x"]).contains("name a directory"));
+        assert!(refused(&["--swap", "/tmp,colour=red", "--", "x"]).contains("'colour=red' is not an option"));
         assert!(refused(&["--stats-json", "-", "--", "x"]).contains("/dev/stderr"));
         assert!(refused(&["--swap", "/tmp", "--no-swap", "--", "x"]).contains("exclude each other"));
         assert!(refused(&[]).contains("CMD"));
@@ -361,9 +398,9 @@ mod tests {
 
     #[test]
     fn swaps_may_be_repeated_or_listed() {
-        let args = run(&["--swap", "/a:1G,/b", "--swap", "/c", "--", "x"]).unwrap();
-        let specs: Vec<_> = args.swap.iter().map(ToString::to_string).collect();
-        assert_eq!(specs, ["/a:1073741824", "/b", "/c"]);
+        let args = run(&["--swap", "/a:1G,prio=1,/b", "--swap", "/c,discard=once", "--", "x"]).unwrap();
+        let specs: Vec<_> = args.swap.iter().flat_map(|list| &list.0).map(ToString::to_string).collect();
+        assert_eq!(specs, ["/a:1073741824,prio=1", "/b", "/c,discard=once"]);
     }
 
     #[test]

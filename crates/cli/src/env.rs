@@ -3,7 +3,7 @@
 use crate::args::Fault;
 use crate::preload;
 use overspill::base::Bytes;
-use overspill::config::SwapSpec;
+use overspill::config::{SwapList, SwapSpec};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -28,15 +28,14 @@ impl Settings<'_> {
     /// Changes to the environment: a value to set, or `None` for a variable to be removed. `ld_preload` is the value
     /// that LD_PRELOAD has so far.
     pub fn changes(&self, ld_preload: Option<&OsStr>) -> Vec<(&'static str, Option<OsString>)> {
-        let swap: Vec<_> = self.swap.iter().map(ToString::to_string).collect();
-        let none = swap.is_empty();
+        let none = self.swap.is_empty();
         let fault = match self.fault {
             Fault::Auto | Fault::Thread => "thread",
             Fault::Signal => "signal",
         };
         vec![
             ("OVERSPILL_MEMORY", Some(self.memory.0.to_string().into())),
-            ("OVERSPILL_SWAP", (!none).then(|| swap.join(",").into())),
+            ("OVERSPILL_SWAP", (!none).then(|| SwapList(self.swap.to_vec()).to_string().into())),
             ("OVERSPILL_NO_SWAP", none.then(|| "1".into())),
             ("OVERSPILL_FAULT", Some(fault.into())),
             ("OVERSPILL_SET", (!self.set.is_empty()).then(|| self.set.into())),

@@ -2,12 +2,14 @@
 
 use crate::rundir::Tree;
 use overspill::base::Bytes;
-use overspill::stats::{Counter, Snapshot};
+use overspill::stats::{Counter, DeviceSnapshot, Snapshot};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Most processes of a tree that get a line.
+/// Most processes of a tree, and most swap devices, that get a line.
 const LINES_MAX: usize = 10;
+/// The most pages whose bytes can be counted: a figure may be anything, the file that it is from is another process's.
+const PAGES_MAX: u64 = u64::MAX >> overspill::base::PAGE_SHIFT;
 
 /// The whole report, each line ended.
 pub fn render(tree: &Tree, elapsed: Duration) -> String {
@@ -20,10 +22,12 @@ pub fn render(tree: &Tree, elapsed: Duration) -> String {
             let name = printable(&process.name);
             format!("overspill: {name} (pid {}), {elapsed}\n", process.pid)
                 + &table(&rows(total, total.get(Counter::BudgetBytes)))
+                + &device_lines(&process.devices)
         }
         _ => {
             let mut text = format!("overspill: {} processes, {elapsed}; sums over all of them\n", thousands(count));
             text += &table(&rows(total, tree.budget()));
+            text += &device_lines(&total.devices);
             text + &process_lines(tree)
         }
     }
@@ -79,6 +83,7 @@ fn rows(total: &Snapshot, budget: u64) -> Vec<Row> {
         ("not compressed", CompressRefused),
         ("failed writes", WriteErrors),
         ("failed reads", ReadErrors),
+        ("wrong checksums", ChecksumErrors),
         ("failed faults", FaultErrors),
         ("left to the kernel", Unmanaged),
     ] {
@@ -100,6 +105,32 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
+/// A line for each swap device, under a line of what the columns are; nothing if there is none.
+fn device_lines(devices: &[DeviceSnapshot]) -> String {
+    if devices.is_empty() {
+        return String::new();
+    }
+    let head = ["swap device", "kind", "prio", "used", "size", "read", "written", "errors", "bad slots"];
+    let mut lines = vec![head.map(str::to_owned)];
+    lines.extend(devices.iter().take(LINES_MAX).map(|device| {
+        let label = if device.label.is_empty() { String::new() } else { format!(" ({})", device.label) };
+        let moved = |pages: u64, ops: u64| format!("{} in {}", Bytes::from_pages(pages & PAGES_MAX), thousands(ops));
+        let errors = [device.read_errors, device.checksum_errors, device.write_errors];
+        [
+            printable(&(device.path.clone() + &label)),
+            device.kind.name().to_owned(),
+            device.priority.map_or("-".to_owned(), |priority| priority.to_string()),
+            Bytes(device.used_bytes).to_string(),
+            Bytes(device.size_bytes).to_string(),
+            moved(device.pages_read, device.reads),
+            moved(device.pages_written, device.writes),
+            thousands(errors.into_iter().fold(0, u64::saturating_add)),
+            thousands(device.bad_slots),
+        ]
+    }));
+    columns(&lines, &[0, 1]) + &others(devices.len().saturating_sub(LINES_MAX) as u64, "more")
+}
+
 fn process_lines(tree: &Tree) -> String {
     use Counter::*;
     let head = ["pid", "name", "faults", "major", "in faults", "peak in use", "peak managed", "on device"];
@@ -116,21 +147,26 @@ fn process_lines(tree: &Tree) -> String {
             Bytes::from_pages(process.get(DevicePages)).to_string(),
         ]
     }));
-    let widths: Vec<usize> =
-        (0..head.len()).map(|i| lines.iter().map(|line| line[i].chars().count()).max().unwrap_or(0)).collect();
+    let left_out = tree.left_out + tree.processes.len().saturating_sub(LINES_MAX) as u64;
+    columns(&lines, &[1]) + &others(left_out, "with fewer faults")
+}
+
+fn others(count: u64, which: &str) -> String {
+    if count == 0 { String::new() } else { format!("  and {} {which}\n", thousands(count)) }
+}
+
+/// Lines of columns of one width each. Those of `texts` are text, which begins its column; figures end theirs.
+fn columns<const N: usize>(lines: &[[String; N]], texts: &[usize]) -> String {
+    let width = |i: usize| lines.iter().map(|line| line[i].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();
-    for line in &lines {
+    for line in lines {
         text.push(' ');
-        for (i, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            // The name is text and begins its column; the others are figures and end theirs.
-            let padded = if i == 1 { format!(" {cell:<width$}") } else { format!(" {cell:>width$}") };
+        for (i, (cell, width)) in line.iter().zip(widths).enumerate() {
+            let padded = if texts.contains(&i) { format!(" {cell:<width$}") } else { format!(" {cell:>width$}") };
             text += &padded;
-            text.push_str(if i + 1 < line.len() { " " } else { "\n" });
+            text.push_str(if i + 1 < N { " " } else { "\n" });
         }
-    }
-    let others = tree.left_out + tree.processes.len().saturating_sub(LINES_MAX) as u64;
-    if others > 0 {
-        writeln!(text, "  and {} with fewer faults", thousands(others)).expect("strings take everything");
     }
     text
 }
@@ -237,6 +273,32 @@ mod tests {
         assert!(line(&text, "100").contains("python3"));
         assert!(text.contains("\n  109  ") && !text.contains("\n  110  "));
         assert!(text.ends_with("  and 7 with fewer faults\n"), "{text}");
+    }
+
+    #[test]
+    fn every_device_gets_a_line() {
+        use overspill::stats::{DeviceFigure, DeviceIdentity, DeviceKind};
+        let stats = Stats::anonymous().unwrap();
+        for index in 0..12 {
+            let (path, label) = if index == 1 { ("/dev/sd\x1bb", "fast") } else { ("/var/tmp", "") };
+            let kind = if index == 1 { DeviceKind::Block } else { DeviceKind::Directory };
+            let priority = (index != 2).then_some(-2 - index as i32);
+            let device = DeviceIdentity { path: path.as_ref(), kind, label, uuid: None, priority, pages: 1 << 18 };
+            stats.device(index).describe(device);
+        }
+        let counts = [(DeviceFigure::Used, 256), (DeviceFigure::PagesWritten, 512), (DeviceFigure::Writes, 4000)];
+        counts.into_iter().for_each(|(figure, n)| stats.device(1).set(figure, n));
+        [DeviceFigure::ReadErrors, DeviceFigure::WriteErrors].iter().for_each(|error| stats.device(1).add(*error, 1));
+        stats.device(0).set(DeviceFigure::PagesRead, u64::MAX);
+        let text = render(&tree(vec![stats.snapshot()], 0), Duration::ZERO);
+        let words = |label| line(&text, label).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words("swap device"), "swap device kind prio used size read written errors bad slots");
+        assert_eq!(words("/dev/sd"), "/dev/sd?b (fast) block -3 1 MiB 1 GiB 0 B in 0 2 MiB in 4,000 2 0");
+        assert!(text.contains(" directory     -  "), "one that is only read: {text}");
+        // In one process each is a device of its own.
+        assert_eq!(text.lines().filter(|line| line.contains("/var/tmp")).count(), 9);
+        assert!(text.ends_with("  and 2 more\n"), "{text}");
+        assert!(!render(&tree(vec![typical(7)], 0), Duration::ZERO).contains("swap device"));
     }
 
     #[test]

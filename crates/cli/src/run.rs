@@ -11,7 +11,7 @@ use crate::rundir::{RunDir, Tree};
 use crate::signals::Signals;
 use crate::{preload, probe, report, swap, target};
 use overspill::base::Bytes;
-use overspill::config::{Config, SwapSpec};
+use overspill::config::{Config, SwapList, SwapSpec};
 use rustix::process::{Pid, Resource, getrlimit};
 use std::env::var_os;
 use std::fs::File;
@@ -127,10 +127,10 @@ fn devices(args: &RunArgs) -> Result<Vec<SwapSpec>, Failure> {
         return Ok(Vec::new());
     }
     if !args.swap.is_empty() {
-        return args.swap.iter().map(swap::check).collect();
+        return args.swap.iter().flat_map(|SwapList(specs)| specs).map(swap::check).collect();
     }
     match swap::default_directory(var_os("TMPDIR")) {
-        Some(dir) => Ok(vec![swap::check(&SwapSpec { path: dir, size: None })?]),
+        Some(dir) => Ok(vec![swap::check(&SwapSpec::new(dir))?]),
         None => {
             say("neither $TMPDIR nor /var/tmp is a writable directory on a disk, so memory is only compressed: \
                  name one with --swap, or say --no-swap");

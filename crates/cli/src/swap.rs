@@ -16,18 +16,18 @@ const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 /// The default: `$TMPDIR`, else /var/tmp; `None` if neither is a writable directory on a disk.
 pub fn default_directory(tmpdir: Option<OsString>) -> Option<PathBuf> {
     let tmpdir = tmpdir.filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    let usable = |dir: &PathBuf| check(&SwapSpec { path: dir.clone(), size: None }).is_ok_and(|_| dir.is_dir());
+    let usable = |dir: &PathBuf| check(&SwapSpec::new(dir)).is_ok_and(|_| dir.is_dir());
     tmpdir.into_iter().chain([PathBuf::from("/var/tmp")]).find(usable)
 }
 
 /// Checks that the device can be used, and returns it with an absolute path that survives its textual form.
 pub fn check(spec: &SwapSpec) -> Result<SwapSpec, Failure> {
     let name = spec.path.display();
-    if spec.path.as_os_str().is_empty() {
-        return Err(Failure::usage("--swap needs a path: name a directory on a disk, such as /var/tmp"));
-    }
     if spec.size.is_some_and(|size| size.pages() == 0) {
         return Err(Failure::usage(format!("swap '{spec}' has no room for a page: give it a size such as 4G")));
+    }
+    if spec.ram.is_some() {
+        return Ok(spec.clone());
     }
     let path = fs::canonicalize(&spec.path).map_err(|error| {
         Failure::own(format!("cannot use swap '{name}' ({error}): name an existing directory, file or block device"))
@@ -59,7 +59,7 @@ pub fn check(spec: &SwapSpec) -> Result<SwapSpec, Failure> {
     } else {
         return Err(Failure::own(format!("swap '{name}' is neither a directory, a file nor a block device")));
     }
-    let spec = SwapSpec { path, size: spec.size };
+    let spec = SwapSpec { path, ..spec.clone() };
     survives_as_text(&spec)?;
     Ok(spec)
 }
@@ -103,8 +103,7 @@ fn kernel_swaps(text: &str) -> impl Iterator<Item = PathBuf> {
 
 /// The preload library reads the device back from a comma-separated list.
 fn survives_as_text(spec: &SwapSpec) -> Result<(), Failure> {
-    let text = spec.to_string();
-    if !text.contains(',') && text.parse().as_ref() == Ok(spec) {
+    if spec.to_string().parse().as_ref() == Ok(spec) {
         return Ok(());
     }
     Err(Failure::own(format!(
@@ -139,10 +138,10 @@ mod tests {
         fs::write(&file, "").unwrap();
         let detour = dir.join("..").join(dir.file_name().unwrap());
         assert_eq!(
-            check(&SwapSpec { path: detour, size: Some(Bytes(8192)) }).unwrap().to_string(),
-            format!("{}:8192", dir.display())
+            check(&SwapSpec { size: Some(Bytes(8192)), prio: Some(7), ..SwapSpec::new(detour) }).unwrap().to_string(),
+            format!("{}:8192,prio=7", dir.display())
         );
-        assert_eq!(check(&SwapSpec { path: file.clone(), size: None }).unwrap().path, file);
+        assert_eq!(check(&SwapSpec::new(&file)).unwrap().path, file);
     }
 
     #[test]
@@ -150,8 +149,8 @@ mod tests {
         assert!(refusal("/no/such/place").contains("name an existing directory"));
         assert!(refusal("/dev/null").contains("neither a directory"));
         assert!(refusal("/var/tmp:0").contains("no room for a page"));
+        assert!(refusal("ram:0").contains("no room for a page"));
         assert!(refusal("/var/tmp:4000T").contains("give a smaller size"));
-        assert!(refusal("").contains("needs a path"));
         if check_in_memory(Path::new("/dev/shm")).is_err() {
             assert!(refusal("/dev/shm").contains("memory itself"));
         }
@@ -161,10 +160,10 @@ mod tests {
     fn paths_that_a_list_cannot_carry_are_refused() {
         let dir = scratch("comma").join("a,b");
         fs::create_dir_all(&dir).unwrap();
-        assert!(check(&SwapSpec { path: dir, size: None }).unwrap_err().sentence.contains("cannot be named"));
+        assert!(check(&SwapSpec::new(dir)).unwrap_err().sentence.contains("cannot be named"));
         let dir = scratch("colon").join("a:5");
         fs::create_dir_all(&dir).unwrap();
-        assert!(check(&SwapSpec { path: dir, size: None }).unwrap_err().sentence.contains("cannot be named"));
+        assert!(check(&SwapSpec::new(dir)).unwrap_err().sentence.contains("cannot be named"));
     }
 
     #[test]

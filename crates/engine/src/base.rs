@@ -144,6 +144,61 @@ impl SlotId {
     }
 }
 
+/// A universally unique identifier, of a device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uuid(pub [u8; 16]);
+
+impl Uuid {
+    /// A random one (version 4 of RFC 9562).
+    pub fn random() -> Result<Uuid, overspill_os::Errno> {
+        let mut bytes = [0; 16];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        Ok(Uuid(bytes))
+    }
+}
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            f.write_str(if [4, 6, 8, 10].contains(&i) { "-" } else { "" })?;
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Uuid {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Uuid, ()> {
+        let dashes = |(i, byte): (usize, u8)| (byte == b'-') == [8, 13, 18, 23].contains(&i);
+        if text.len() != 36 || !text.is_ascii() || !text.bytes().enumerate().all(dashes) {
+            return Err(());
+        }
+        let mut digits = text.chars().filter(|c| *c != '-').map(|c| c.to_digit(16).map(|digit| digit as u8));
+        let mut bytes = [0; 16];
+        for byte in &mut bytes {
+            let mut digit = || digits.next().flatten().ok_or(());
+            *byte = digit()? << 4 | digit()?;
+        }
+        Ok(Uuid(bytes))
+    }
+}
+
+impl serde::Serialize for Uuid {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,5 +229,20 @@ mod tests {
         assert_eq!(Bytes(0).to_string(), "0 B");
         assert_eq!(Bytes(1 << 20).to_string(), "1 MiB");
         assert_eq!(Bytes(1536).to_string(), "1.5 KiB");
+    }
+
+    #[test]
+    fn uuids_are_text_and_back() {
+        let uuid = Uuid::random().unwrap();
+        let text = uuid.to_string();
+        assert_eq!((text.parse(), &text[14..15]), (Ok(uuid), "4"));
+        assert_ne!(Uuid::random().unwrap(), uuid);
+        let known = "00112233-4455-6677-8899-AAbbccddeeff";
+        assert_eq!(known.parse::<Uuid>().unwrap().to_string(), known.to_lowercase());
+        for text in
+            ["", "0011223344556677-8899-aabb-ccddeeff00", "00112233-4455-6677-8899-aabbccddeef", &"-".repeat(36)]
+        {
+            assert_eq!(text.parse::<Uuid>(), Err(()), "{text}");
+        }
     }
 }

@@ -1,11 +1,15 @@
 //! What a pool is made with, and its textual forms (options, environment, settings).
 
-use crate::base::{BadSize, Bytes};
+mod ram;
+mod swap;
+
+use crate::base::Bytes;
 use crate::frame::{FrameSettings, Pick};
 use crate::slot::{SlotLock, SlotSettings};
+pub use ram::{FaultKinds, FaultModel, RamModel};
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
+pub use swap::{BadSwap, Discard, Label, SwapList, SwapSpec};
 
 /// How faults reach the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -70,44 +74,12 @@ impl Default for CachePartition {
     }
 }
 
-/// A swap device as the user names it: `DIR`, `FILE` or block device, with an optional `:SIZE`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SwapSpec {
-    /// A directory (an unlinked file is made there), a file, or a block device.
-    pub path: PathBuf,
-    /// At most this much is used; all that the path has room for by default.
-    pub size: Option<Bytes>,
-}
-
-impl FromStr for SwapSpec {
-    type Err = BadSize;
-
-    fn from_str(text: &str) -> Result<SwapSpec, BadSize> {
-        // A path may hold colons: only a last part that begins with a digit is a size.
-        if let Some((path, size)) = text.rsplit_once(':')
-            && !path.is_empty()
-            && size.starts_with(|c: char| c.is_ascii_digit())
-            && !size.contains('/')
-        {
-            return Ok(SwapSpec { path: path.into(), size: Some(size.parse()?) });
-        }
-        Ok(SwapSpec { path: text.into(), size: None })
-    }
-}
-
-impl fmt::Display for SwapSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.path.display())?;
-        self.size.map_or(Ok(()), |size| write!(f, ":{}", size.0))
-    }
-}
-
 /// Everything a pool is made with.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The budget: resident managed pages, compressed pages, and pages on their way in or out.
     pub memory: Bytes,
-    /// Swap devices, in order of preference; none means the compressed tier only.
+    /// Swap devices; none means the compressed tier only.
     pub swap: Vec<SwapSpec>,
     /// How faults are delivered.
     pub delivery: Delivery,
@@ -318,14 +290,5 @@ mod tests {
         for bad in ["out", "out=x", "nope=1", "folio=3", "folio=128", "compressed=91", "background=1", "window=1"] {
             assert!(config.apply_settings(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn swap_specs_take_a_size_after_the_last_colon() {
-        let spec: SwapSpec = "/a:b/c:2G".parse().unwrap();
-        assert_eq!((spec.path.to_str(), spec.size), (Some("/a:b/c"), Some(Bytes(2 << 30))));
-        let spec: SwapSpec = "/a:b/c".parse().unwrap();
-        assert_eq!((spec.path.to_str(), spec.size), (Some("/a:b/c"), None));
-        assert!("/a:2Q".parse::<SwapSpec>().is_err());
     }
 }

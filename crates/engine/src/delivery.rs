@@ -233,6 +233,8 @@ impl Engine {
                     self.fit_arena();
                     self.frames.allocator.decay();
                     self.devices.trim_caches();
+                    self.devices.discard_idle();
+                    self.devices.publish();
                 }
                 if !self.has_to_reclaim() {
                     self.nap();

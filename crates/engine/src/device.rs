@@ -1,10 +1,10 @@
 //! Swap devices: files and block devices that hold the pages that no longer fit in memory.
 //!
 //! [`SwapDevices`] is the table of them. A device is named by a [`SwapSpec`]: in a directory an unlinked file is made,
-//! a file or block device is used in place. Slots are handed out in runs ([`SwapDevices::alloc_run`]), written
-//! several runs at a time and read a run at a time. What goes wrong stays where it happened: a failed write marks its
-//! slots bad and the caller keeps the pages, a failed read is told to the reader, a full disk makes a device count as
-//! full.
+//! a file or block device is used in place, and a RAM device is memory that behaves like one. Slots are handed out in runs
+//! ([`SwapDevices::alloc_run`]), written several runs at a time and read a run at a time. What goes wrong stays where it
+//! happened: a failed write marks its slots bad and the caller keeps the pages, a failed read is told to the reader, as is a
+//! page that comes back other than it was written (every page has a checksum), a full disk makes a device count as full.
 //!
 //! Neighbours: [`crate::slot`] keeps the tables, [`overspill_os::io`] and [`overspill_os::uring`] do the I/O; reclaim
 //! allocates and writes, faults read and free.
@@ -20,33 +20,42 @@
 
 mod area;
 mod block_io;
+mod discard;
 mod error;
+mod faults;
+pub mod header;
 mod open;
 mod parts;
+mod ram;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use crate::base::SlotId;
 use crate::cache::SlotIndex;
 use crate::config::{CachePartition, SwapSpec};
 use crate::slot::{SlotRun, SlotSettings};
 use crate::stats::Stats;
-use area::Area;
+use area::{Area, Place};
 use block_io::{BlockIo, Direct, MakeIo};
-pub use error::{ReadError, SwapError};
+pub use error::{ReadError, ReadFailure, SwapError};
 use overspill_os::Errno;
 use overspill_os::io::{File, IoBuffer};
 use overspill_os::uring::Queue;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 use table::DeviceTable;
 
 /// Operations in flight at most: 32 runs of up to 1 MiB keep a fast disk busy, and a batch fits on the stack.
 pub const QUEUE_DEPTH: usize = 32;
 /// Longest run of slots: 256 pages, an operation of 1 MiB.
 pub const RUN_MAX: usize = 256;
+
+/// In place of the priority of an entry without a device, or with one that is only read and freed.
+const CLOSED: i32 = i32::MIN;
 
 /// A device of the parent's, for the child of a fork.
 #[derive(Debug)]
@@ -96,6 +105,10 @@ const OPEN: &str = "a slot in use keeps its device open";
 /// The swap devices of a process.
 pub struct SwapDevices {
     table: DeviceTable,
+    /// The priority of each entry that slots are handed out of; [`CLOSED`] for the others.
+    priorities: [AtomicI32; SlotId::DEVICES_MAX],
+    /// Counts the runs handed out, for the turns of devices of equal priority.
+    turn: AtomicUsize,
     specs: Vec<SwapSpec>,
     slots: SlotSettings,
     queue: Arc<Queue>,
@@ -105,7 +118,7 @@ pub struct SwapDevices {
 }
 
 impl SwapDevices {
-    /// Opens everything in `specs`, in order of preference.
+    /// Opens everything in `specs`.
     pub fn open(specs: &[SwapSpec], settings: DeviceSettings, stats: Stats) -> Result<SwapDevices, SwapError> {
         SwapDevices::open_with(specs, settings, stats, Box::new(|file, queue| Box::new(Direct { file, queue })))
     }
@@ -117,12 +130,14 @@ impl SwapDevices {
         make_io: MakeIo,
     ) -> Result<SwapDevices, SwapError> {
         // A child opens them again, wherever its working directory is then.
-        let absolute = |spec: &SwapSpec| SwapSpec {
-            path: std::path::absolute(&spec.path).unwrap_or_else(|_| spec.path.clone()),
-            size: spec.size,
+        let absolute = |spec: &SwapSpec| match (spec.ram, std::path::absolute(&spec.path)) {
+            (None, Ok(path)) => SwapSpec { path, ..spec.clone() },
+            _ => spec.clone(),
         };
         let devices = SwapDevices {
             table: DeviceTable::new(area::cpus()),
+            priorities: [const { AtomicI32::new(CLOSED) }; SlotId::DEVICES_MAX],
+            turn: AtomicUsize::new(0),
             specs: specs.iter().map(absolute).collect(),
             slots: settings.slots,
             queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, settings.uring && !specs.is_empty())),
@@ -130,20 +145,38 @@ impl SwapDevices {
             index: Arc::new(SlotIndex::new(settings.partition, stats)),
             stats,
         };
-        devices.specs.iter().try_for_each(|spec| devices.add(spec))?;
+        devices.with_priorities().try_for_each(|(spec, priority)| devices.add(spec, priority))?;
         Ok(devices)
     }
 
-    /// Opens what `spec` names, in the first entry that is not in use.
-    fn add(&self, spec: &SwapSpec) -> Result<(), SwapError> {
-        self.add_area(&spec.path, Area::open(spec, self.make_io(), self.slots, &self.stats)?)
+    /// The devices that were asked for, with their priorities.
+    fn with_priorities(&self) -> impl Iterator<Item = (&SwapSpec, i32)> {
+        self.specs.iter().zip(SwapSpec::priorities(&self.specs))
     }
 
-    fn add_area(&self, path: &Path, area: Area) -> Result<(), SwapError> {
+    /// Opens what `spec` names, in the first entry that is not in use.
+    fn add(&self, spec: &SwapSpec, priority: i32) -> Result<(), SwapError> {
+        let slots = self.slots;
+        self.add_area(&spec.path, priority, |place| Area::open(spec, place, self.make_io(), slots, &self.stats))
+    }
+
+    fn add_area(
+        &self,
+        path: &Path,
+        priority: i32,
+        open: impl FnOnce(Place) -> Result<Area, SwapError>,
+    ) -> Result<(), SwapError> {
+        let free = |index: &usize| self.table.get(*index).is_none();
+        let too_many = || SwapError::TooMany(path.to_owned());
+        let mut index = (0..SlotId::DEVICES_MAX).find(free).ok_or_else(too_many)?;
+        let area = open(Place { figures: self.stats.device(index), priority })?;
         // With room for what is to be known of its slots.
-        let free = |index: &usize| self.table.get(*index).is_none() && self.index.open(*index, area.pages());
-        let index = (0..SlotId::DEVICES_MAX).find(free).ok_or_else(|| SwapError::TooMany(path.to_owned()))?;
+        if !self.index.open(index, area.pages()) {
+            let roomy = |other: &usize| free(other) && self.index.open(*other, area.pages());
+            index = (index + 1..SlotId::DEVICES_MAX).find(roomy).ok_or_else(too_many)?;
+        }
         self.table.set(index, Some(Arc::new(area)));
+        self.priorities[index].store(priority, Relaxed);
         Ok(())
     }
 
@@ -166,14 +199,25 @@ impl SwapDevices {
         self.table.get(slot.device()).expect(OPEN)
     }
 
-    /// Hands out up to `want` (1 to [`RUN_MAX`]) neighbouring slots, mostly next to those handed out before; `None`
-    /// when every device is full.
+    /// Hands out up to `want` (1 to [`RUN_MAX`]) neighbouring slots, mostly next to those handed out before: of the
+    /// device of the highest priority that has room, of equal ones in turn. `None` when every device is full.
     pub fn alloc_run(&self, want: usize) -> Option<SlotRun> {
         assert!((1..=RUN_MAX).contains(&want));
-        self.table.indices().find_map(|index| {
-            let (offset, len) = self.table.with(index, |area| area.alloc(want))??;
-            Some(SlotRun { first: SlotId::new(index, offset), len })
-        })
+        let entries = self.table.indices().end;
+        let priority = |index: usize| self.priorities[index].load(Relaxed);
+        let turn = self.turn.fetch_add(1, Relaxed);
+        let mut level = (0..entries).map(priority).max().unwrap_or(CLOSED);
+        while level != CLOSED {
+            let peers = || (0..entries).filter(|index| priority(*index) == level);
+            let first = turn.checked_rem(peers().count()).unwrap_or(0);
+            for index in peers().skip(first).chain(peers().take(first)) {
+                if let Some((offset, len)) = self.table.with(index, |area| area.alloc(want)).flatten() {
+                    return Some(SlotRun { first: SlotId::new(index, offset), len });
+                }
+            }
+            level = (0..entries).map(priority).filter(|other| *other < level).max().unwrap_or(CLOSED);
+        }
+        None
     }
 
     /// Takes back a slot, which must be in use.
@@ -186,8 +230,13 @@ impl SwapDevices {
         let device = run.first.device();
         if self.table.with(device, |area| area.free(run.first.offset(), run.len)).expect(OPEN) {
             // Nothing is left of what was inherited: the entry may name another device.
-            self.table.set(device, None);
+            self.close(device);
         }
+    }
+
+    fn close(&self, device: usize) {
+        self.stats.device(device).clear();
+        self.table.set(device, None);
     }
 
     /// Puts back freed slots that processors have collected and not added to lately. To be called now and then.
@@ -195,18 +244,32 @@ impl SwapDevices {
         self.areas().for_each(|(_, area)| area.slots().trim(&*area));
     }
 
-    /// Writes runs from `buffer`, several in flight, and sets the result of each. The slots of a failed run are never
+    /// Brings the figures of each device up to date. To be called now and then.
+    pub fn publish(&self) {
+        self.areas().for_each(|(_, area)| area.publish());
+    }
+
+    /// Writes runs from `buffer`, several in flight, and sets the result of each; their order may change. The slots of a
+    /// failed run are never
     /// handed out again (on a full disk: not before it has room), and are no longer the caller's.
     pub fn write(&self, buffer: &IoBuffer, writes: &mut [RunWrite]) {
+        // The runs of a device together, in the order in which they lie there, so that as many as can be are in flight.
+        writes.sort_unstable_by_key(|write| write.run.first);
         for same in writes.chunk_by_mut(|a, b| a.run.first.device() == b.run.first.device()) {
             let area = self.area_of(same[0].run.first);
             same.chunks_mut(QUEUE_DEPTH).for_each(|batch| area.write(buffer, batch, &self.stats));
         }
     }
 
-    /// Reads a run into the first pages of `buffer`, whose content is undefined after an error.
+    /// Reads a run into the first pages of `buffer`. An error tells of the first page that cannot be had, or is not what was
+    /// written, also when read again; the pages before it are good, what lies behind is undefined.
     pub fn read(&self, run: SlotRun, buffer: &mut IoBuffer) -> Result<(), ReadError> {
         self.area_of(run.first).read(run.first.offset(), run.len, buffer, &self.stats)
+    }
+
+    /// Discards what is not in use any more, where that was asked for. For the background thread.
+    pub fn discard_idle(&self) {
+        self.areas().for_each(|(_, area)| area.discard_idle());
     }
 
     /// Pages in use on all devices.
@@ -285,17 +348,21 @@ impl SwapDevices {
             let at = inherited.iter().position(|device| device.index == index);
             let device = at.map(|at| inherited.swap_remove(at));
             parts.extend(device.as_ref().and_then(|device| device.part).map(|part| (area.clone(), part)));
+            self.priorities[index].store(CLOSED, Relaxed);
             errors.extend(area.adopt(device).err());
             if area.slots().counts().used == 0 {
-                self.table.set(index, None);
+                self.close(index);
             }
         }
         // 3. Devices of its own; if one cannot be had, a part of the parent's.
-        for spec in &self.specs {
-            let Err(error) = self.add(spec) else { continue };
+        for (spec, priority) in self.with_priorities() {
+            let Err(error) = self.add(spec, priority) else { continue };
             let part = parts.iter().position(|(area, _)| area.is_at(&spec.path)).map(|at| parts.swap_remove(at));
-            let open = |(area, part): (Arc<Area>, usize)| area.open_part(part, self.make_io(), &self.stats).ok();
-            if part.and_then(open).is_none_or(|area| self.add_area(&spec.path, area).is_err()) {
+            let open = |(area, part): (Arc<Area>, usize)| {
+                let open = |place| area.open_part(part, place, self.make_io(), &self.stats);
+                self.add_area(&spec.path, priority, open)
+            };
+            if part.map(open).is_none_or(|opened| opened.is_err()) {
                 errors.push(error);
             }
         }

@@ -280,8 +280,9 @@ impl Engine {
         // A page word and the extent's cells; for frames that were ever used: buddy links, swap-cache links, chunk table.
         let words = extents * (EXTENT_PAGES as u64 * 8 + 16);
         let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (10 + 16 + 10);
-        // The records of clusters, kept touched for what is in use.
-        let slots = (self.devices.used_pages() / CLUSTER_SLOTS as u64 + 1) * CLUSTER_BYTES as u64;
+        // The records of clusters, and the checksums and entries of their slots, kept touched for what is in use.
+        let slot_bytes = CLUSTER_BYTES as u64 + CLUSTER_SLOTS as u64 * (4 + 8);
+        let slots = (self.devices.used_pages() / CLUSTER_SLOTS as u64 + 1) * slot_bytes;
         self.stats.set(Counter::MetadataBytes, words + frames + slots);
     }
 

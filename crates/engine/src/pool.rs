@@ -62,7 +62,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::new`].
     pub fn with_memory(memory: u64, swap: Option<&Path>) -> Result<Pool, Error> {
-        let swap = swap.map(|path| crate::config::SwapSpec { path: path.into(), size: None });
+        let swap = swap.map(crate::config::SwapSpec::new);
         Pool::new(Config {
             memory: Bytes(memory),
             swap: swap.into_iter().collect(),

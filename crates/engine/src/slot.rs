@@ -338,6 +338,31 @@ impl SlotMap {
         }
     }
 
+    /// Withdraws slots for ever that are known to be bad, before any is handed out.
+    pub fn exclude(&self, slots: impl Iterator<Item = u64>) {
+        let books = &mut *self.books.inspect();
+        slots.for_each(|slot| self.table.exclude(books, slot));
+        self.publish(books);
+    }
+
+    /// Gives up the extents without a slot in use, but for one: `discard` is called for the bytes of each, with no lock held,
+    /// before anybody can have it again.
+    pub fn give_up_idle(&self, mut discard: impl FnMut(Range<u64>)) {
+        loop {
+            let mut books = self.lock();
+            let Some(extent) = self.table.give_up_idle(&mut books) else { return };
+            self.publish(&books);
+            drop(books);
+            discard(self.table.layout.extent_bytes(extent));
+            self.table.given_up(&mut self.lock(), extent);
+        }
+    }
+
+    /// Pages at the start that are not for slots.
+    pub fn reserved_pages(&self) -> u64 {
+        self.table.layout.reserved
+    }
+
     /// Withdraws slots in use for ever: writing them failed.
     pub fn mark_bad(&self, offset: u64, len: usize) {
         self.stats.sub(Counter::DevicePages, len as u64);

@@ -2,10 +2,13 @@
 //!
 //! One table of 64-bit cells a process: a header, then for each of a few shards a cell a counter and the cells of the
 //! fault-latency histogram. Events are counted in the shard of the processor, with relaxed atomic adds that no other
-//! processor is after; gauges that are set lie in the first shard. A reader copies the whole, adds the shards up, and gets
+//! processor is after; gauges that are set lie in the first shard. The figures of swap devices follow. A reader copies the whole, adds the shards up, and gets
 //! a [`Snapshot`]. Counters are named as in /proc/vmstat where it has them.
 
+mod devices;
+
 use crate::base::Bytes;
+pub use devices::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, DeviceSnapshot};
 use overspill_os::{Errno, cpu, vm::SharedCells};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -165,6 +168,10 @@ counters! {
     WriteErrors => "swap_write_errors",
     /// Device reads that failed.
     ReadErrors => "swap_read_errors",
+    /// Pages that came back from a device with a wrong checksum, also those that were right when read again.
+    ChecksumErrors => "swap_checksum_errors",
+    /// Pages that were read a second time, after an error or a wrong checksum.
+    ReadRetries => "swap_read_retries",
     /// Faults that failed: no room, or unreadable page.
     FaultErrors => "fault_errors",
     /// Forks survived.
@@ -268,7 +275,9 @@ const COUNTERS_MAX: usize = 160;
 const SHARD: usize = COUNTERS_MAX + HISTOGRAM;
 /// Shards. Processors beyond share them.
 const SHARDS: usize = 16;
-const CELLS: usize = HEADER + SHARDS * SHARD;
+/// Where the section of the devices begins.
+const DEVICES: usize = HEADER + SHARDS * SHARD;
+const CELLS: usize = DEVICES + devices::CELLS;
 const _: () = assert!(HEADER.is_multiple_of(8) && SHARD.is_multiple_of(8));
 const _: () = assert!(Counter::ALL.len() <= COUNTERS_MAX);
 /// The gauges are the counters before this one.
@@ -277,7 +286,7 @@ const GAUGES: usize = Counter::PgFault as usize;
 /// Size of a statistics file in bytes.
 pub const FILE_BYTES: usize = CELLS * 8;
 /// First cell of every table: "ovrspil" and the version of the layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x03");
 const CELL_PID: usize = 1;
 const CELL_NAME: usize = 2;
 const NAME_CELLS: usize = 4;
@@ -385,6 +394,11 @@ impl Stats {
         self.near(COUNTERS_MAX + bucket(ns)).fetch_add(1, Relaxed);
     }
 
+    /// The figures of swap device number `index`.
+    pub fn device(&self, index: usize) -> DeviceFigures {
+        DeviceFigures::new(self.cells, DEVICES, index)
+    }
+
     /// A copy of everything.
     pub fn snapshot(&self) -> Snapshot {
         let cells: Vec<u64> = self.cells.iter().map(|c| c.load(Relaxed)).collect();
@@ -397,7 +411,7 @@ impl Stats {
     }
 
     /// In the child of a fork: moves the table into a file of its own (or private memory), sets the gauges to what they
-    /// were at the fork (the parent goes on changing its own) and begins to count events from zero.
+    /// were at the fork (the parent goes on changing its own) and begins to count events from zero, without devices.
     pub fn restart(&self, file: Option<std::os::fd::BorrowedFd<'_>>, gauges: &Gauges) -> Result<(), Errno> {
         if let Some(file) = file {
             rustix::fs::ftruncate(file, FILE_BYTES as u64)?;
@@ -406,6 +420,7 @@ impl Stats {
         for shard in 0..SHARDS {
             (0..SHARD).for_each(|index| self.cell(shard, index).store(0, Relaxed));
         }
+        self.cells[DEVICES..].iter().for_each(|cell| cell.store(0, Relaxed));
         gauges.0.iter().enumerate().for_each(|(index, value)| self.cell(0, index).store(*value, Relaxed));
         self.set(Counter::ChargedPeakBytes, self.get(Counter::ChargedBytes));
         self.init();
@@ -451,6 +466,8 @@ pub struct Snapshot {
     pub answered: u32,
     /// Every counter and gauge by name.
     pub counters: BTreeMap<&'static str, u64>,
+    /// The swap devices, in the order of their numbers.
+    pub devices: Vec<DeviceSnapshot>,
     /// What the frame allocator did on each processor; beyond the sixteenth they share entries.
     pub by_cpu: Vec<BTreeMap<&'static str, u64>>,
     /// Fragmentation: for each order, the share of free frames that lie in smaller blocks (0 to 1, the kernel's
@@ -475,7 +492,7 @@ impl Snapshot {
 
     fn from_cells(cells: &[u64]) -> Snapshot {
         let name: Vec<u8> = cells[CELL_NAME..CELL_NAME + NAME_CELLS].iter().flat_map(|c| c.to_le_bytes()).collect();
-        let shards = || cells[HEADER..CELLS].chunks_exact(SHARD);
+        let shards = || cells[HEADER..DEVICES].chunks_exact(SHARD);
         let sum = |index: usize| shards().fold(0u64, |sum, shard| sum.wrapping_add(shard[index]));
         let counters = Counter::ALL.iter().map(|c| (c.name(), sum(*c as usize))).collect();
         let histogram = (COUNTERS_MAX..SHARD).map(sum).collect();
@@ -487,6 +504,7 @@ impl Snapshot {
             stuck: cells[CELL_STUCK] != 0,
             answered: cells[CELL_ANSWERED] as u32,
             counters,
+            devices: DeviceSnapshot::read(&cells[DEVICES..CELLS]),
             by_cpu: shards().map(of_cpu).collect(),
             histogram,
             ..Snapshot::default()
@@ -536,6 +554,7 @@ impl Snapshot {
             // The file is another process's: whatever is in it, the report is written.
             *sum = sum.saturating_add(*value);
         }
+        DeviceSnapshot::merge_all(&mut self.devices, &other.devices);
         self.by_cpu.resize(self.by_cpu.len().max(other.by_cpu.len()), BTreeMap::new());
         for (cpu, others) in self.by_cpu.iter_mut().zip(&other.by_cpu) {
             for (name, value) in others {

@@ -215,7 +215,10 @@ impl Engine {
     pub(crate) fn load_slots(&self, first: SlotId, pages: usize, buffer: &mut IoBuffer) -> Result<(), LoadError> {
         let run = SlotRun { first, len: pages };
         self.devices.read(run, buffer).map_err(|error| {
-            self.report_once(format_args!("a page cannot be read back, the program gets SIGBUS for it: {error}"));
+            // Of several pages another one may be the reader's: it is asked for alone next.
+            if pages == 1 {
+                self.report_once(format_args!("a page cannot be read back, the program gets SIGBUS for it: {error}"));
+            }
             LoadError::Read
         })
     }

@@ -10,7 +10,7 @@
 
 use crate::{Errno, PAGE_SIZE};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::ops::{Deref, DerefMut, Range};
 use std::path::Path;
@@ -181,6 +181,13 @@ impl File {
         }
     }
 
+    /// A new file of `len` bytes in memory, without a name: a hole that takes memory where it is written.
+    pub fn in_memory(len: u64) -> Result<File, Errno> {
+        let file = File::from_fd(rustix::fs::memfd_create(c"overspill-ram", MemfdFlags::CLOEXEC)?);
+        file.set_len(len)?;
+        Ok(file)
+    }
+
     fn unlinked_in(dir: &Path) -> Result<File, Errno> {
         let mut random = [0u8; 8];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
@@ -277,6 +284,20 @@ impl File {
     pub fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(self.fd()?, flags, range.start, range.end - range.start)
+    }
+
+    /// Tells a block device, or the filesystem of a file, that what a range holds is not needed any more. Of a file it reads as
+    /// zeros afterwards, of a block device as anything. EOPNOTSUPP where that cannot be said.
+    pub fn discard(&self, range: Range<u64>) -> Result<(), Errno> {
+        // _IO(0x12, 119) of linux/fs.h.
+        const BLKDISCARD: usize = 0x1277;
+        if FileType::from_raw_mode(rustix::fs::fstat(self.fd()?)?.st_mode) != FileType::BlockDevice {
+            return self.punch(range);
+        }
+        let range = [range.start, range.end - range.start];
+        // SAFETY: the ioctl reads two live 64-bit words.
+        let ret = unsafe { raw_syscall!(Sysno::ioctl, self.fd()?.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+        check(ret)
     }
 
     /// A duplicate of the descriptor: the same open file.

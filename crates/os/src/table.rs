@@ -3,7 +3,7 @@
 use crate::{Errno, vm};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Types of which all bytes zero are a value, and every byte pattern is one.
 ///
@@ -69,6 +69,26 @@ impl<T: Plain> Drop for ZeroTable<T> {
     }
 }
 
+/// A [`ZeroTable`] of 32-bit words that threads share.
+#[derive(Debug)]
+pub struct AtomicTable(ZeroTable<u32>);
+
+impl AtomicTable {
+    /// A table of `len` zeros; errors as of [`ZeroTable::new`].
+    pub fn new(len: usize) -> Result<AtomicTable, Errno> {
+        ZeroTable::new(len).map(AtomicTable)
+    }
+}
+
+impl Deref for AtomicTable {
+    type Target = [AtomicU32];
+    fn deref(&self) -> &[AtomicU32] {
+        // SAFETY: 1. as in `ZeroTable::deref`; an AtomicU32 lies in memory as a u32 does; 2. nobody has the table as plain
+        // words: it is private and only ever lent as this.
+        unsafe { std::slice::from_raw_parts(self.0.base as *const AtomicU32, self.0.len) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +100,18 @@ mod tests {
         table[99_999] = [1, 2];
         assert_eq!((table.len(), table[99_999], table[0]), (100_000, [1, 2], [0, 0]));
         assert!(ZeroTable::<u8>::new(0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn threads_share_an_atomic_table() {
+        use std::sync::atomic::Ordering::Relaxed;
+        let table = AtomicTable::new(10_000).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| table.iter().for_each(|word| _ = word.fetch_add(1, Relaxed)));
+            }
+        });
+        assert!(table.iter().all(|word| word.load(Relaxed) == 4));
     }
 
     #[test]

@@ -5,14 +5,14 @@
 //! | variable | meaning |
 //! |---|---|
 //! | OVERSPILL_MEMORY | the budget; without it this library changes nothing but the allocator |
-//! | OVERSPILL_SWAP | swap devices, separated by commas, each `PATH` or `PATH:SIZE` |
+//! | OVERSPILL_SWAP | swap devices as in `--swap`, separated by commas ([`SwapList`]) |
 //! | OVERSPILL_NO_SWAP | present: no swap devices, whatever OVERSPILL_SWAP says |
 //! | OVERSPILL_FAULT | `thread` or `signal` |
 //! | OVERSPILL_SET | settings, `KEY=VALUE` separated by commas |
 //! | OVERSPILL_SIMULATE | features to do without, for tests |
 //! | OVERSPILL_RUN_DIR | directory of the statistics file, `stats.PID`, and of the table `job` of the whole job |
 
-use overspill::config::{Config, Delivery};
+use overspill::config::{Config, Delivery, SwapList};
 use overspill::job;
 use overspill_os::probe::{self, Simulated};
 use std::fmt::Display;
@@ -33,8 +33,8 @@ pub fn from_variables<'a>(
                 budget = true;
             }
             "OVERSPILL_SWAP" => {
-                let specs = value.split(',').filter(|spec| !spec.is_empty());
-                config.swap = specs.map(str::parse).collect::<Result<_, _>>().map_err(|error| bad(&error))?;
+                let SwapList(specs) = value.parse().map_err(|error| bad(&error))?;
+                config.swap = specs;
             }
             "OVERSPILL_NO_SWAP" => no_swap = true,
             "OVERSPILL_FAULT" => {
@@ -82,14 +82,14 @@ mod tests {
         let config = parse(&[
             ("OVERSPILL_SET", "folio=1,out=move"),
             ("OVERSPILL_MEMORY", "268435456"),
-            ("OVERSPILL_SWAP", "/a:1G,,/b"),
+            ("OVERSPILL_SWAP", "/a:1G,,/b,prio=3"),
             ("OVERSPILL_FAULT", "signal"),
             ("OVERSPILL_RUN_DIR", "/run/x"),
         ]);
         let config = config.unwrap().unwrap();
         assert_eq!((config.memory, config.folio_max, config.delivery), (Bytes(256 << 20), 1, Delivery::Signal));
         let swap: Vec<_> = config.swap.iter().map(ToString::to_string).collect();
-        assert_eq!(swap, ["/a:1073741824", "/b"]);
+        assert_eq!(swap, ["/a:1073741824", "/b,prio=3"]);
         assert_eq!(config.stats_file.unwrap().to_str(), Some("/run/x/stats.42"));
         assert_eq!(config.job_file.unwrap().to_str(), Some("/run/x/job"));
         let none = parse(&[("OVERSPILL_NO_SWAP", "1"), ("OVERSPILL_MEMORY", "1G"), ("OVERSPILL_SWAP", "/a")]);

@@ -4,18 +4,19 @@
 //! held over reads and writes.
 
 use super::block_io::BlockIo;
-use super::error::{ReadError, SwapError};
+use super::error::SwapError;
 use super::open::{self, Opened};
 use super::parts::{PART, PartIo, Parts};
-use super::{InheritedDevice, QUEUE_DEPTH, RunWrite};
-use crate::base::PAGE_SIZE;
-use crate::config::SwapSpec;
+use super::ram::Ram;
+use super::{InheritedDevice, RunWrite};
+use crate::base::Uuid;
+use crate::config::{Discard, SwapSpec};
 use crate::slot::{Disk, SlotMap, SlotSettings};
-use crate::stats::{Counter, Stats};
+use crate::stats::{Counter, DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, Stats};
 use overspill_os::Errno;
 use overspill_os::cpu::Topology;
-use overspill_os::io::{self, File, IoBuffer, Lock};
-use overspill_os::uring::Op;
+use overspill_os::io::{self, File, Lock};
+use overspill_os::table::AtomicTable;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,29 +24,53 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// What a device is made from.
 struct New {
-    path: Arc<Path>,
-    pages: u64,
+    identity: Identity,
     reserved_pages: u64,
+    bad_pages: Vec<u32>,
     shared: bool,
     sparse: bool,
     parts: Option<Parts>,
     slots: SlotSettings,
 }
 
+/// What a device is.
+#[derive(Clone, Debug)]
+struct Identity {
+    path: Arc<Path>,
+    kind: DeviceKind,
+    label: Arc<str>,
+    uuid: Option<Uuid>,
+    pages: u64,
+    discard: Discard,
+}
+
+/// Where a device is to be in the table, and what it is to report to.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its figures.
+    pub figures: DeviceFigures,
+    /// Its priority.
+    pub priority: i32,
+}
+
 /// A swap device that is open.
 #[derive(Debug)]
 pub struct Area {
-    path: Arc<Path>,
-    pages: u64,
-    io: Box<dyn BlockIo>,
-    shared: bool,
+    identity: Identity,
+    pub(super) figures: DeviceFigures,
+    pub(super) io: Box<dyn BlockIo>,
+    pub(super) shared: bool,
     /// Of a file that nobody else can open: what children may have of it.
     parts: Option<Parts>,
     /// Cleared where the filesystem cannot set disk space aside: then a full disk shows in writes.
     preallocates: AtomicBool,
+    /// Cleared where nothing can be discarded.
+    pub(super) discards: AtomicBool,
     slots: SlotMap,
+    /// The checksum of each page as it was written, by its place: a slot's owner alone reads and writes it.
+    pub(super) checksums: AtomicTable,
     /// Whether it was inherited in a fork: read and freed, never written.
-    inherited: AtomicBool,
+    pub(super) inherited: AtomicBool,
     /// Cleared where the open file, and so its leases, are shared with the parent.
     own_locks: AtomicBool,
 }
@@ -54,25 +79,32 @@ impl Area {
     /// Opens what `spec` names.
     pub fn open(
         spec: &SwapSpec,
+        place: Place,
         make_io: impl FnOnce(File) -> Box<dyn BlockIo>,
         slots: SlotSettings,
         stats: &Stats,
     ) -> Result<Area, SwapError> {
-        let Opened { file, pages, reserved_pages, shared, sparse } = open::open(spec)?;
-        // Without the table children get no parts.
-        let parts = if shared { None } else { Parts::new().ok() };
-        let new = New { path: spec.path.as_path().into(), pages, reserved_pages, shared, sparse, parts, slots };
-        Area::new(new, make_io(file), stats)
+        let Opened { file, kind, label, uuid, pages, reserved_pages, shared, sparse, bad_pages } = open::open(spec)?;
+        // Without the table children get no parts. In memory each makes a file of its own in any case.
+        let parts = if kind == DeviceKind::Directory { Parts::new().ok() } else { None };
+        let io = match spec.ram {
+            Some(model) => Box::new(Ram::new(file, model, pages)),
+            None => make_io(file),
+        };
+        let path = spec.path.as_path().into();
+        let identity = Identity { path, kind, label: label.into(), uuid, pages, discard: spec.discard };
+        Area::new(New { identity, reserved_pages, bad_pages, shared, sparse, parts, slots }, place, io, stats)
     }
 
     /// In a child of a fork: the part that was taken for it of the file of this device, its parent's, opened by `make_io`.
     pub fn open_part(
         &self,
         part: usize,
+        place: Place,
         make_io: impl FnOnce(File) -> Box<dyn BlockIo>,
         stats: &Stats,
     ) -> Result<Area, SwapError> {
-        let failed = |errno| SwapError::new(&self.path, "taking a part of the parent's file", errno);
+        let failed = |errno| SwapError::new(self.path(), "taking a part of the parent's file", errno);
         let parts = self.parts.ok_or(failed(Errno::OPNOTSUPP))?.of_child(part);
         let range = parts.own_bytes();
         // Writing beyond the limit would kill the process.
@@ -80,33 +112,52 @@ impl Area {
             return Err(failed(Errno::FBIG));
         }
         let io = PartIo { io: make_io(self.file().duplicate().map_err(failed)?), start: range.start };
-        let pages = self.pages.min(PART.pages());
+        let identity = Identity { pages: self.identity.pages.min(PART.pages()), ..self.identity.clone() };
         let sparse = self.preallocates.load(Relaxed);
-        let (path, parts, slots) = (self.path.clone(), Some(parts), self.slots.settings());
-        let new = New { path, pages, reserved_pages: 0, shared: false, sparse, parts, slots };
-        Area::new(new, Box::new(io), stats)
+        let (bad_pages, parts, slots) = (Vec::new(), Some(parts), self.slots.settings());
+        let new = New { identity, reserved_pages: 0, bad_pages, shared: false, sparse, parts, slots };
+        Area::new(new, place, Box::new(io), stats)
     }
 
-    fn new(new: New, io: Box<dyn BlockIo>, stats: &Stats) -> Result<Area, SwapError> {
-        let New { path, pages, reserved_pages, shared, sparse, parts, slots } = new;
-        let slots = SlotMap::new(pages, reserved_pages, slots, cpus(), *stats)
-            .map_err(|errno| SwapError::new(&path, "getting memory for its slots", errno))?;
-        Ok(Area {
-            path,
-            pages,
+    fn new(new: New, place: Place, io: Box<dyn BlockIo>, stats: &Stats) -> Result<Area, SwapError> {
+        let New { identity, reserved_pages, bad_pages, shared, sparse, parts, slots } = new;
+        let no_memory = |errno| SwapError::new(&identity.path, "getting memory for its slots", errno);
+        let slots = SlotMap::new(identity.pages, reserved_pages, slots, cpus(), *stats).map_err(no_memory)?;
+        let bad_pages = bad_pages.into_iter().map(u64::from);
+        slots.exclude(bad_pages.filter(|page| (reserved_pages..identity.pages).contains(page)));
+        let checksums = AtomicTable::new(identity.pages as usize).map_err(no_memory)?;
+        let area = Area {
+            identity,
+            figures: place.figures,
             io,
             shared,
             parts,
             preallocates: AtomicBool::new(sparse),
+            discards: AtomicBool::new(true),
             slots,
+            checksums,
             inherited: AtomicBool::new(false),
             own_locks: AtomicBool::new(true),
-        })
+        };
+        area.describe(Some(place.priority));
+        area.publish();
+        Ok(area)
+    }
+
+    /// Its path, or what the user named it.
+    pub fn path(&self) -> &Arc<Path> {
+        &self.identity.path
+    }
+
+    /// Begins its figures.
+    fn describe(&self, priority: Option<i32>) {
+        let Identity { path, kind, label, uuid, pages, discard: _ } = &self.identity;
+        self.figures.describe(DeviceIdentity { path, kind: *kind, label, uuid: *uuid, priority, pages: *pages });
     }
 
     /// Whether it is what was named so.
     pub fn is_at(&self, path: &Path) -> bool {
-        &*self.path == path
+        &*self.identity.path == path
     }
 
     /// The open file.
@@ -116,12 +167,24 @@ impl Area {
 
     /// Its size in pages.
     pub fn pages(&self) -> u64 {
-        self.pages
+        self.identity.pages
     }
 
     /// Its slots.
     pub fn slots(&self) -> &SlotMap {
         &self.slots
+    }
+
+    /// When unused parts of it are discarded.
+    pub(super) fn discard(&self) -> Discard {
+        self.identity.discard
+    }
+
+    /// Brings its figures up to date.
+    pub fn publish(&self) {
+        let counts = self.slots.counts();
+        self.figures.set(DeviceFigure::Used, counts.used);
+        self.figures.set(DeviceFigure::Bad, counts.bad);
     }
 
     /// Hands out up to `want` neighbouring slots; `None` when the device is full just now.
@@ -134,58 +197,16 @@ impl Area {
         self.slots.free(offset, len, self)
     }
 
-    /// Writes up to [`QUEUE_DEPTH`] runs of this device, all in flight at once.
-    pub fn write(&self, buffer: &IoBuffer, batch: &mut [RunWrite], stats: &Stats) {
-        let mut results = [Ok(()); QUEUE_DEPTH];
-        let mut ops: [Op<'_>; QUEUE_DEPTH] = std::array::from_fn(|i| match batch.get(i) {
-            Some(write) => {
-                let start = write.buffer_page * PAGE_SIZE;
-                let data = &buffer[start..start + write.run.len * PAGE_SIZE];
-                Op::write(write.run.first.offset() * PAGE_SIZE as u64, data)
-            }
-            None => Op::write(0, &[]),
-        });
-        self.io.run(&mut ops[..batch.len()]);
-        for ((result, op), write) in results.iter_mut().zip(&ops).zip(&*batch) {
-            *result = complete(op, write.run.len);
-        }
-        for (write, result) in batch.iter_mut().zip(results) {
-            write.result = result;
-            stats.add(Counter::PswpOutOps, 1);
-            match result {
-                Ok(()) => stats.add(Counter::PswpOut, write.run.len as u64),
-                Err(errno) => self.write_failed(write, errno, stats),
-            }
-        }
-    }
-
     /// Withdraws the slots of a run that could not be written.
-    fn write_failed(&self, write: &RunWrite, errno: Errno, stats: &Stats) {
+    pub(super) fn write_failed(&self, write: &RunWrite, errno: Errno, stats: &Stats) {
         stats.add(Counter::WriteErrors, 1);
+        self.figures.add(DeviceFigure::WriteErrors, 1);
         let (offset, len) = (write.run.first.offset(), write.run.len);
         if matches!(errno, Errno::NOSPC | Errno::DQUOT) {
             // The disk is full, not broken: the slots are good again when it has room.
             self.slots.pause_writes(offset, len, self);
         } else {
             self.slots.mark_bad(offset, len);
-        }
-    }
-
-    /// Reads a run into the first pages of `buffer`.
-    pub fn read(&self, offset: u64, len: usize, buffer: &mut IoBuffer, stats: &Stats) -> Result<(), ReadError> {
-        let offset_bytes = offset * PAGE_SIZE as u64;
-        let mut ops = [Op::read(offset_bytes, &mut buffer[..len * PAGE_SIZE])];
-        self.io.run(&mut ops);
-        stats.add(Counter::PswpInOps, 1);
-        match complete(&ops[0], len) {
-            Ok(()) => {
-                stats.add(Counter::PswpIn, len as u64);
-                Ok(())
-            }
-            Err(errno) => {
-                stats.add(Counter::ReadErrors, 1);
-                Err(ReadError { path: self.path.clone(), offset_bytes, errno })
-            }
         }
     }
 
@@ -223,28 +244,34 @@ impl Area {
         self.own_locks.store(device.as_ref().is_some_and(|device| device.own_locks), Relaxed);
         self.file().adopt(device.and_then(|device| device.file.into_fd()));
         self.inherited.store(true, Relaxed);
+        self.describe(None);
         self.slots.close(self);
+        self.publish();
         if self.slots.counts().used > 0 && self.file().raw_fd().is_err() {
-            return Err(SwapError::Lost(self.path.to_path_buf()));
+            return Err(SwapError::Lost(self.path().to_path_buf()));
         }
         Ok(())
     }
 
     /// What a fork copies, on `io`.
     #[cfg(test)]
-    pub fn copied_by_fork(&self, io: Box<dyn BlockIo>, stats: Stats) -> Area {
+    pub fn copied_by_fork(&self, io: Box<dyn BlockIo>, figures: DeviceFigures, stats: Stats) -> Area {
         let io = match self.parts.map_or(0, |parts| parts.own_bytes().start) {
             0 => io,
             start => Box::new(PartIo { io, start }),
         };
+        let checksums = AtomicTable::new(self.checksums.len()).unwrap();
+        checksums.iter().zip(&*self.checksums).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
         Area {
-            path: self.path.clone(),
-            pages: self.pages,
+            identity: self.identity.clone(),
+            figures,
             io,
             shared: self.shared,
             parts: self.parts,
             preallocates: AtomicBool::new(self.preallocates.load(Relaxed)),
+            discards: AtomicBool::new(self.discards.load(Relaxed)),
             slots: self.slots.copy(cpus(), stats),
+            checksums,
             inherited: AtomicBool::new(self.inherited.load(Relaxed)),
             own_locks: AtomicBool::new(self.own_locks.load(Relaxed)),
         }
@@ -254,16 +281,22 @@ impl Area {
 impl Disk for Area {
     fn lease(&self, bytes: Range<u64>) -> bool {
         // A device of this process alone needs no leave.
-        !self.shared || self.file().try_lock(bytes, Lock::Write) == Ok(true)
+        let leased = !self.shared || self.file().try_lock(bytes.clone(), Lock::Write) == Ok(true);
+        if leased {
+            self.discard_leased(bytes);
+        }
+        leased
     }
 
     fn gives_back(&self) -> bool {
-        self.shared && self.own_locks.load(Relaxed)
+        self.shared && self.own_locks.load(Relaxed) && !self.discards_idle()
     }
 
     fn release(&self, bytes: Range<u64>) {
-        // If it fails we hold a lease that we do not use, and take it up again if we need it.
-        let _ = self.file().unlock(bytes);
+        if self.shared {
+            // If it fails we hold a lease that we do not use, and take it up again if we need it.
+            let _ = self.file().unlock(bytes);
+        }
     }
 
     fn allocate(&self, bytes: Range<u64>) -> Result<(), Errno> {
@@ -284,13 +317,4 @@ impl Disk for Area {
 /// Processors that the machine may have.
 pub fn cpus() -> usize {
     Topology::of_machine().cpus()
-}
-
-/// The outcome of an operation on `pages` pages; one that moved fewer bytes without saying why has failed.
-fn complete(op: &Op<'_>, pages: usize) -> Result<(), Errno> {
-    match op.result {
-        Ok(bytes) if bytes == pages * PAGE_SIZE => Ok(()),
-        Ok(_) => Err(Errno::IO),
-        Err(errno) => Err(errno),
-    }
 }

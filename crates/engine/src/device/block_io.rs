@@ -17,6 +17,9 @@ pub trait BlockIo: Send + Sync + Debug {
 
     /// Sets disk space aside.
     fn allocate(&self, range: Range<u64>) -> Result<(), Errno>;
+
+    /// Says that what a range holds is not needed any more; EOPNOTSUPP where that cannot be said.
+    fn discard(&self, range: Range<u64>) -> Result<(), Errno>;
 }
 
 /// Makes the way to the disk of a file just opened.
@@ -40,5 +43,9 @@ impl BlockIo for Direct {
 
     fn allocate(&self, range: Range<u64>) -> Result<(), Errno> {
         self.file.allocate(range)
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.file.discard(range)
     }
 }

@@ -1,5 +1,6 @@
 //! Why a device was refused, and why a page could not be read: a sentence each, that says what to do.
 
+use super::header::BadHeader;
 use crate::base::Bytes;
 use overspill_os::Errno;
 use std::fmt;
@@ -41,6 +42,13 @@ pub enum SwapError {
     Busy(PathBuf),
     /// It holds something that is not swap.
     HoldsData(PathBuf),
+    /// Its header is damaged, or says what cannot be.
+    BadHeader {
+        /// The device.
+        path: PathBuf,
+        /// What is wrong.
+        reason: BadHeader,
+    },
     /// Its filesystem has no locks, by which processes share a file.
     NoLocks(PathBuf),
     /// There are [`crate::base::SlotId::DEVICES_MAX`] devices already.
@@ -132,6 +140,12 @@ impl fmt::Display for SwapError {
                  is not needed",
                 path.display()
             ),
+            SwapError::BadHeader { path, reason } => write!(
+                f,
+                "swap device '{}' has a header that cannot be trusted ({reason}): choose another, or zero its first 4096 \
+                 bytes if what it holds is not needed",
+                path.display()
+            ),
             SwapError::NoLocks(path) => write!(
                 f,
                 "swap device '{}' is on a filesystem without file locks, which processes need to share it: name a \
@@ -158,24 +172,40 @@ impl fmt::Display for SwapError {
 
 impl std::error::Error for SwapError {}
 
-/// A read that failed: its pages are lost to whoever asks for them.
+/// Why a page cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadFailure {
+    /// The kernel's answer; EIO where it gave none.
+    Io(Errno),
+    /// The device gives it back, and it is not what was written: its checksum is another.
+    Checksum,
+}
+
+/// A page that cannot be had from its device: it is lost to whoever asks for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadError {
     /// The device.
     pub path: Arc<Path>,
-    /// Where on the device, in bytes.
+    /// Where the page is on the device, in bytes.
     pub offset_bytes: u64,
-    /// The kernel's answer; EIO where it gave none.
-    pub errno: Errno,
+    /// What is wrong.
+    pub failure: ReadFailure,
 }
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reading swap device '{}' at byte {} failed: ", self.path.display(), self.offset_bytes)?;
+        let (path, at) = (self.path.display(), self.offset_bytes);
         // Told on the fault path, where the C library's text for an error number would be allocated.
-        match self.errno {
-            Errno::IO => f.write_str("Input/output error"),
-            errno => write!(f, "error number {}", errno.raw_os_error()),
+        match self.failure {
+            ReadFailure::Io(Errno::IO) => {
+                write!(f, "reading swap device '{path}' at byte {at} failed: Input/output error")
+            }
+            ReadFailure::Io(errno) => {
+                write!(f, "reading swap device '{path}' at byte {at} failed: error number {}", errno.raw_os_error())
+            }
+            ReadFailure::Checksum => {
+                write!(f, "what swap device '{path}' has at byte {at} is not what was written there (wrong checksum)")
+            }
         }
     }
 }

@@ -1,11 +1,15 @@
 //! From what the user named to an open device: kinds, sizes, and what must not be overwritten.
 
 use super::error::SwapError;
-use crate::base::{Bytes, PAGE_SIZE};
-use crate::config::SwapSpec;
+use super::header::{Header, KernelHeader, OwnHeader};
+use crate::base::{Bytes, Uuid};
+use crate::config::{Label, SwapSpec};
 use crate::slot::SLOTS_MAX;
+use crate::stats::DeviceKind;
+use crate::tier::page_mut;
 use overspill_os::Errno;
 use overspill_os::io::{self, File, IoBuffer, Kind};
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,20 +20,25 @@ pub const DIRECTORY_MAX: Bytes = Bytes(256 << 30);
 const FREE_PERCENT: u64 = 95;
 /// Smallest device: 1 MiB, one operation of the largest size.
 const LEAST: Bytes = Bytes(1 << 20);
-/// Pages at the start of a named device that are never used for slots: the header.
+/// Pages at the start of a named device that are never used for slots: the header ([`super::header`]).
 const HEADER_PAGES: u64 = 1;
-/// What the header begins with.
-const HEADER_MAGIC: &[u8] = b"overspill swap device 1\n";
-/// How the header page of a kernel swap area ends (mkswap).
-const KERNEL_MAGIC: &[u8] = b"SWAPSPACE2";
+const _: () = assert!(HEADER_PAGES == 1, "a header is a page");
+/// The lock under which a header is read and written: a range of bytes behind every device.
+const HEADER_LOCK: Range<u64> = 1 << 62..(1 << 62) + 1;
 /// Attempts to claim a block device: other processes of the job claim it for a moment too.
 const CLAIM_TRIES: u32 = 10;
-const CLAIM_PAUSE: Duration = Duration::from_millis(5);
+/// Attempts to lock a header: a second.
+const LOCK_TRIES: u32 = 200;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A device as opened.
 #[derive(Debug)]
 pub struct Opened {
     pub file: File,
+    pub kind: DeviceKind,
+    /// Its label; empty if it has none.
+    pub label: String,
+    pub uuid: Option<Uuid>,
     /// Size in pages.
     pub pages: u64,
     /// Pages at the start that are not for slots.
@@ -38,6 +47,8 @@ pub struct Opened {
     pub shared: bool,
     /// Whether disk space must be set aside before it is written.
     pub sparse: bool,
+    /// Pages that must not be used.
+    pub bad_pages: Vec<u32>,
 }
 
 /// Opens what `spec` names, and makes it if it is a file to be made.
@@ -46,41 +57,54 @@ pub fn open(spec: &SwapSpec) -> Result<Opened, SwapError> {
     if let Some(size) = spec.size.filter(|size| *size < LEAST) {
         return Err(too_small(path, size));
     }
+    if spec.ram.is_some() {
+        return open_ram(spec);
+    }
     match io::kind(path) {
-        Ok(Kind::Directory) => open_directory(path, spec.size),
-        Ok(Kind::File) => open_file(path, spec.size),
-        Ok(Kind::BlockDevice) => open_block_device(path, spec.size),
+        Ok(Kind::Directory) => open_directory(spec),
+        Ok(Kind::File) => open_file(spec),
+        Ok(Kind::BlockDevice) => open_block_device(spec),
         Ok(Kind::Other) => Err(SwapError::WrongKind(path.clone())),
         // A name that ends in a slash is meant to be a directory.
         Err(Errno::NOENT) if spec.size.is_some() && !path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
-            open_file(path, spec.size)
+            open_file(spec)
         }
         Err(errno) => Err(SwapError::new(path, "looking at it", errno)),
     }
 }
 
+/// A file in memory, this process's own.
+fn open_ram(spec: &SwapSpec) -> Result<Opened, SwapError> {
+    let asked = spec.size.unwrap_or_default();
+    let bytes = limit_file_size(&spec.path, asked.0)?;
+    let file = File::in_memory(bytes).map_err(|errno| SwapError::new(&spec.path, "making a file in memory", errno))?;
+    Ok(Opened::own(file, DeviceKind::Ram, bytes, spec))
+}
+
 /// An unlinked file in directory `path`, this process's own.
-fn open_directory(path: &Path, size: Option<Bytes>) -> Result<Opened, SwapError> {
+fn open_directory(spec: &SwapSpec) -> Result<Opened, SwapError> {
+    let (path, size) = (&spec.path, spec.size);
     let space = io::space(path).map_err(|errno| SwapError::new(path, "asking for its free space", errno))?;
     if space.in_memory {
-        return Err(SwapError::InMemory(path.to_owned()));
+        return Err(SwapError::InMemory(path.clone()));
     }
     let room = space.free_bytes / 100 * FREE_PERCENT;
     if room < LEAST.0 {
-        return Err(SwapError::NoSpace(path.to_owned()));
+        return Err(SwapError::NoSpace(path.clone()));
     }
     let bytes = limit_file_size(path, room.min(size.unwrap_or(DIRECTORY_MAX).0))?;
     let file = File::anonymous_in(path).map_err(|errno| SwapError::new(path, "making a file in it", errno))?;
-    Ok(Opened { file, pages: pages(bytes), reserved_pages: 0, shared: false, sparse: true })
+    Ok(Opened::own(file, DeviceKind::Directory, bytes, spec))
 }
 
 /// File `path`, used in place; made, or extended with a hole, if `size` is larger than it.
-fn open_file(path: &Path, size: Option<Bytes>) -> Result<Opened, SwapError> {
+fn open_file(spec: &SwapSpec) -> Result<Opened, SwapError> {
+    let (path, size) = (&spec.path, spec.size);
     let failed = |doing| move |errno| SwapError::new(path, doing, errno);
     let file = File::open(path, size.is_some()).map_err(failed("opening it"))?;
     // 1. May it be overwritten? Asked before anything is changed.
-    let header = check_header(path, &file)?;
-    file.could_lock(0..1, io::Lock::Write).map_err(|_| SwapError::NoLocks(path.to_owned()))?;
+    check_header(path, &file)?;
+    file.could_lock(0..1, io::Lock::Write).map_err(|_| SwapError::NoLocks(path.clone()))?;
     // 2. How large can it be?
     let (len, allocated) = file.len_and_allocated_bytes().map_err(failed("asking for its size"))?;
     let bytes = limit_file_size(path, size.map_or(len, |size| size.0))?;
@@ -90,18 +114,19 @@ fn open_file(path: &Path, size: Option<Bytes>) -> Result<Opened, SwapError> {
     let free = io::space(path).map_err(failed("asking for its free space"))?.free_bytes;
     let room = allocated + free / 100 * FREE_PERCENT;
     if room < LEAST.0 {
-        return Err(SwapError::NoSpace(path.to_owned()));
+        return Err(SwapError::NoSpace(path.clone()));
     }
     // 3. Make it so.
     if bytes > len {
         file.set_len(bytes).map_err(failed("extending it"))?;
     }
-    write_header(path, &file, &header)?;
-    Ok(Opened { file, pages: pages(bytes.min(room)), reserved_pages: HEADER_PAGES, shared: true, sparse: true })
+    let named = take_header(spec, &file, Bytes(bytes.max(len)))?;
+    Ok(Opened::named(file, DeviceKind::File, bytes.min(room), named))
 }
 
 /// Block device `path`, used in place.
-fn open_block_device(path: &Path, size: Option<Bytes>) -> Result<Opened, SwapError> {
+fn open_block_device(spec: &SwapSpec) -> Result<Opened, SwapError> {
+    let (path, size) = (&spec.path, spec.size);
     let failed = |doing| move |errno| SwapError::new(path, doing, errno);
     let mut tries = 1;
     while let Err(errno) = File::claim_block_device(path) {
@@ -109,7 +134,7 @@ fn open_block_device(path: &Path, size: Option<Bytes>) -> Result<Opened, SwapErr
             return Err(SwapError::new(path, "opening it", errno));
         }
         tries += 1;
-        crate::sync::sleep(CLAIM_PAUSE);
+        crate::sync::sleep(PAUSE);
     }
     let file = File::open(path, false).map_err(failed("opening it"))?;
     let device = file.block_device_bytes().map_err(failed("asking for its size"))?;
@@ -117,9 +142,8 @@ fn open_block_device(path: &Path, size: Option<Bytes>) -> Result<Opened, SwapErr
     if bytes < LEAST.0 {
         return Err(too_small(path, Bytes(bytes)));
     }
-    let header = check_header(path, &file)?;
-    write_header(path, &file, &header)?;
-    Ok(Opened { file, pages: pages(bytes), reserved_pages: HEADER_PAGES, shared: true, sparse: false })
+    let named = take_header(spec, &file, Bytes(device))?;
+    Ok(Opened::named(file, DeviceKind::Block, bytes, named))
 }
 
 fn pages(bytes: u64) -> u64 {
@@ -141,29 +165,88 @@ fn limit_file_size(path: &Path, bytes: u64) -> Result<u64, SwapError> {
     }
 }
 
-/// The header to write: one of ours over an empty page or one of ours, and that of a kernel swap area as it is.
-/// Anything else is somebody's data.
-fn check_header(path: &Path, file: &File) -> Result<IoBuffer, SwapError> {
-    let failed = |doing| move |errno| SwapError::new(path, doing, errno);
-    let mut page = IoBuffer::new(HEADER_PAGES as usize).map_err(failed("getting memory for its header"))?;
-    file.read_at(&mut page, 0).map_err(failed("reading its header"))?;
-    if page.ends_with(KERNEL_MAGIC) {
-        return Ok(page);
-    }
-    if page.iter().all(|byte| *byte == 0) || page.starts_with(HEADER_MAGIC) {
-        page.fill(0);
-        page[..HEADER_MAGIC.len()].copy_from_slice(HEADER_MAGIC);
-        return Ok(page);
-    }
-    Err(SwapError::HoldsData(path.to_owned()))
+/// What the first page of a named device says, and that the device can be overwritten.
+#[derive(Debug)]
+struct Named {
+    label: String,
+    uuid: Option<Uuid>,
+    /// Of a kernel swap area: its size in pages, and which of them are bad.
+    kernel: Option<(u64, Vec<u32>)>,
 }
 
-/// Also finds out whether the device can be written: a file that is kernel swap just now cannot (ETXTBSY).
-fn write_header(path: &Path, file: &File, header: &IoBuffer) -> Result<(), SwapError> {
-    const { assert!(HEADER_PAGES as usize * PAGE_SIZE == 4096, "the kernel's magic ends the first 4 KiB") };
-    match file.write_at(header, 0) {
-        Ok(n) if n == header.len() => Ok(()),
-        Ok(_) => Err(SwapError::new(path, "writing its header", Errno::IO)),
-        Err(errno) => Err(SwapError::new(path, "writing its header", errno)),
+/// Reads the header of a device of `size` bytes and writes one of ours where there may be one. Writes in any case, which
+/// shows whether the device can be written: a file that is kernel swap just now cannot (ETXTBSY).
+fn take_header(spec: &SwapSpec, file: &File, size: Bytes) -> Result<Named, SwapError> {
+    let failed = |doing| move |errno| SwapError::new(&spec.path, doing, errno);
+    // 1. One process at a time, so that all see the same UUID. The lock goes with the file if anything fails.
+    let mut tries = 1;
+    while !file.try_lock(HEADER_LOCK, io::Lock::Write).map_err(|_| SwapError::NoLocks(spec.path.clone()))? {
+        if tries == LOCK_TRIES {
+            return Err(failed("waiting for others to read its header")(Errno::AGAIN));
+        }
+        tries += 1;
+        crate::sync::sleep(PAUSE);
+    }
+    // 2. What is there.
+    let mut page = IoBuffer::new(HEADER_PAGES as usize).map_err(failed("getting memory for its header"))?;
+    let header = read_header(&spec.path, file, &mut page)?;
+    // 3. What there is to be.
+    let label = |own: Option<Label>| spec.label.clone().or(own);
+    let text = |label: &Option<Label>| label.as_ref().map(|label| label.as_str().to_owned()).unwrap_or_default();
+    let named = match header {
+        Header::Kernel(KernelHeader { uuid, label, pages, bad_pages }) => {
+            let label = spec.label.as_ref().map_or(label, |label| label.as_str().to_owned());
+            Named { label, uuid, kernel: Some((pages, bad_pages)) }
+        }
+        Header::Empty | Header::Own(_) => {
+            let (uuid, label) = match header {
+                Header::Own(own) => (own.uuid, label(own.label)),
+                _ => (Uuid::random().map_err(failed("making a UUID"))?, label(None)),
+            };
+            let named = Named { label: text(&label), uuid: Some(uuid), kernel: None };
+            OwnHeader { uuid, label, size }.write(page_mut(&mut page, 0));
+            named
+        }
+        Header::Foreign => return Err(SwapError::HoldsData(spec.path.clone())),
+    };
+    match file.write_at(&page, 0) {
+        Ok(n) if n == page.len() => {}
+        Ok(_) => return Err(failed("writing its header")(Errno::IO)),
+        Err(errno) => return Err(failed("writing its header")(errno)),
+    }
+    file.unlock(HEADER_LOCK).map_err(failed("unlocking its header"))?;
+    Ok(named)
+}
+
+fn read_header(path: &Path, file: &File, page: &mut IoBuffer) -> Result<Header, SwapError> {
+    file.read_at(page, 0).map_err(|errno| SwapError::new(path, "reading its header", errno))?;
+    Header::parse(page_mut(page, 0)).map_err(|reason| SwapError::BadHeader { path: path.to_owned(), reason })
+}
+
+/// Refuses what holds data, before anything is changed.
+fn check_header(path: &Path, file: &File) -> Result<(), SwapError> {
+    let no_memory = |errno| SwapError::new(path, "getting memory for its header", errno);
+    let mut page = IoBuffer::new(HEADER_PAGES as usize).map_err(no_memory)?;
+    match read_header(path, file, &mut page)? {
+        Header::Foreign => Err(SwapError::HoldsData(path.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+impl Opened {
+    /// A device that is used in place, of `bytes` bytes as far as its header does not say less.
+    fn named(file: File, kind: DeviceKind, bytes: u64, named: Named) -> Opened {
+        let Named { label, uuid, kernel } = named;
+        let (limit, bad_pages) = kernel.unwrap_or((u64::MAX, Vec::new()));
+        let sparse = kind == DeviceKind::File;
+        let pages = pages(bytes).min(limit);
+        Opened { file, kind, label, uuid, pages, reserved_pages: HEADER_PAGES, shared: true, sparse, bad_pages }
+    }
+
+    /// A device of this process's own.
+    fn own(file: File, kind: DeviceKind, bytes: u64, spec: &SwapSpec) -> Opened {
+        let label = spec.label.as_ref().map(|label| label.as_str().to_owned()).unwrap_or_default();
+        let (pages, bad_pages) = (pages(bytes), Vec::new());
+        Opened { file, kind, label, uuid: None, pages, reserved_pages: 0, shared: false, sparse: true, bad_pages }
     }
 }

@@ -94,6 +94,10 @@ impl BlockIo for PartIo {
     fn allocate(&self, range: Range<u64>) -> Result<(), Errno> {
         self.io.allocate(self.start + range.start..self.start + range.end)
     }
+
+    fn discard(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.io.discard(self.start + range.start..self.start + range.end)
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! Devices on a real disk, with faults put in between where a real disk has none to offer.
 
+mod checksums;
+mod named;
+mod ram;
+
 use super::block_io::BlockIo;
 use super::*;
 use crate::base::{Bytes, PAGE_SIZE};
-use crate::config::CachePartition;
+use crate::config::{CachePartition, SwapList};
 use crate::stats::Counter;
 use overspill_os::uring::{Data, Op};
 use std::collections::BTreeSet;
@@ -36,7 +40,7 @@ impl Drop for Dir {
 }
 
 fn spec(path: &Path, size: impl Into<Option<u64>>) -> SwapSpec {
-    SwapSpec { path: path.to_owned(), size: size.into().map(Bytes) }
+    SwapSpec { size: size.into().map(Bytes), ..SwapSpec::new(path) }
 }
 
 fn open(path: &Path, size: impl Into<Option<u64>>) -> SwapDevices {
@@ -213,7 +217,10 @@ fn a_child_without_descriptor_or_lease_gets_errors_and_not_foreign_data() {
         "nothing more can be stored there"
     );
     let error = child.read(run, &mut IoBuffer::new(8).unwrap()).unwrap_err();
-    assert_eq!((error.errno, error.offset_bytes), (Errno::BADF, run.first.offset() * PAGE_SIZE as u64));
+    assert_eq!(
+        (error.failure, error.offset_bytes),
+        (ReadFailure::Io(Errno::BADF), run.first.offset() * PAGE_SIZE as u64)
+    );
     // It can still swap.
     let own = child.alloc_run(8).unwrap();
     write(&child, own, 2).unwrap();
@@ -247,6 +254,8 @@ impl SwapDevices {
         let queue = Arc::new(Queue::new(QUEUE_DEPTH as u32, true));
         let copy = SwapDevices {
             table: DeviceTable::new(3),
+            priorities: std::array::from_fn(|index| AtomicI32::new(self.priorities[index].load(Relaxed))),
+            turn: AtomicUsize::new(self.turn.load(Relaxed)),
             specs: self.specs.clone(),
             slots: self.slots,
             queue: queue.clone(),
@@ -260,7 +269,7 @@ impl SwapDevices {
         for (index, area) in self.areas() {
             let file = File::from_fd(std::fs::File::open("/dev/null").unwrap().into());
             let io = Box::new(Direct { file, queue: queue.clone() });
-            copy.table.set(index, Some(Arc::new(area.copied_by_fork(io, copy.stats))));
+            copy.table.set(index, Some(Arc::new(area.copied_by_fork(io, copy.stats.device(index), copy.stats))));
         }
         copy
     }
@@ -328,15 +337,32 @@ fn fork(parent: &SwapDevices, leases: bool) -> (SwapDevices, Vec<SwapError>) {
 /// A disk that fails on demand.
 #[derive(Debug, Default)]
 struct Faults {
-    /// Operations until one fails; negative: none does.
+    /// Operations until one fails.
     writes: AtomicI64,
+    /// Operations until as many as `reads_failing` fail.
     reads: AtomicI64,
+    reads_failing: AtomicI64,
     /// Bytes of disk space left to set aside.
     space: AtomicU64,
     /// Whether the filesystem cannot set space aside.
     no_fallocate: AtomicBool,
+    /// Whether the disk cannot discard; how often it was asked to.
+    no_discard: AtomicBool,
+    discards: AtomicU64,
     /// What a failed write reports.
     errno: AtomicI64,
+}
+
+impl Faults {
+    fn none(space: u64, errno: Errno) -> Faults {
+        Faults {
+            writes: AtomicI64::new(i64::MAX),
+            reads: AtomicI64::new(i64::MAX),
+            space: AtomicU64::new(space),
+            errno: AtomicI64::new(errno.raw_os_error() as i64),
+            ..Faults::default()
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -358,8 +384,9 @@ impl BlockIo for Faulty {
                     (&self.faults.writes, Errno::from_raw_os_error(self.faults.errno.load(Relaxed) as i32))
                 }
             };
-            match countdown.fetch_sub(1, Relaxed) {
-                0 => op.result = Err(errno),
+            let failing = if matches!(op.data, Data::Read(_)) { self.faults.reads_failing.load(Relaxed) } else { 1 };
+            match -countdown.fetch_sub(1, Relaxed) {
+                n if (0..failing).contains(&n) => op.result = Err(errno),
                 _ => self.disk.run(std::slice::from_mut(op)),
             }
         }
@@ -373,17 +400,19 @@ impl BlockIo for Faulty {
         self.faults.space.store(left, Relaxed);
         Ok(())
     }
+
+    fn discard(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.faults.discards.fetch_add(1, Relaxed);
+        if self.faults.no_discard.load(Relaxed) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.disk.discard(range)
+    }
 }
 
 /// A device in `dir` of 64 MiB on a disk with `space` bytes left.
 fn faulty(dir: &Dir, space: u64, errno: Errno) -> (SwapDevices, Arc<Faults>, Stats) {
-    let faults = Arc::new(Faults {
-        writes: AtomicI64::new(-1),
-        reads: AtomicI64::new(-1),
-        space: AtomicU64::new(space),
-        errno: AtomicI64::new(errno.raw_os_error() as i64),
-        ..Faults::default()
-    });
+    let faults = Arc::new(Faults::none(space, errno));
     let (ours, stats) = (faults.clone(), Stats::anonymous().unwrap());
     let make_io: MakeIo =
         Box::new(move |file, queue| Box::new(Faulty { disk: Direct { file, queue }, faults: ours.clone() }));
@@ -447,22 +476,31 @@ fn a_disk_that_is_full_only_when_written_is_left_alone_for_a_while() {
 }
 
 #[test]
-fn a_failed_read_names_device_and_place() {
+fn a_failed_read_is_tried_again_and_names_device_and_place() {
     let dir = Dir::new("read-error");
     let (devices, faults, stats) = faulty(&dir, u64::MAX, Errno::IO);
     let run = devices.alloc_run(4).unwrap();
     write(&devices, run, 1).unwrap();
+    let fail = |from: i64, count: i64| {
+        faults.reads.store(from, Relaxed);
+        faults.reads_failing.store(count, Relaxed);
+    };
+    // Trouble that is over when it is read again: the run, then each page.
+    fail(0, 1);
+    assert!(reads_back(&devices, run, 1));
+    assert_eq!((stats.get(Counter::ReadErrors), stats.get(Counter::ReadRetries)), (0, 4));
     let second = SlotRun { first: run.first.advance(1), len: 1 };
-    faults.reads.store(0, Relaxed);
+    fail(0, 2);
     let error = devices.read(second, &mut IoBuffer::new(1).unwrap()).unwrap_err();
-    assert_eq!((error.errno, error.offset_bytes, &*error.path), (Errno::IO, 4096, dir.0.as_path()));
+    let io = ReadFailure::Io(Errno::IO);
+    assert_eq!((error.failure, error.offset_bytes, &*error.path), (io, 4096, dir.0.as_path()));
     assert!(error.to_string().contains("at byte 4096 failed: Input/output error"), "{error}");
-    assert_eq!((stats.get(Counter::ReadErrors), stats.get(Counter::PswpIn)), (1, 0));
+    assert_eq!((stats.get(Counter::ReadErrors), stats.get(Counter::PswpIn)), (1, 4));
     assert!(reads_back(&devices, run, 1), "the next read is good");
     // A run that was never written lies beyond the end of the file: an error, not zeros.
     faults.no_fallocate.store(true, Relaxed);
     let never = devices.alloc_run(4).unwrap();
-    assert_eq!(devices.read(never, &mut IoBuffer::new(4).unwrap()).unwrap_err().errno, Errno::IO);
+    assert_eq!(devices.read(never, &mut IoBuffer::new(4).unwrap()).unwrap_err().failure, io);
 }
 
 #[test]
@@ -504,12 +542,10 @@ fn a_named_file_is_made_extended_and_used_again_and_keeps_its_header() {
     alloc_all(&devices).into_iter().for_each(|run| write(&devices, run, 1).unwrap());
     assert!(std::fs::read(&path).unwrap().starts_with(b"overspill swap device"));
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 << 20);
-    // The header of a kernel swap area stays, so that it still is one.
-    let kernel = dir.file("kernel");
-    let file = std::fs::File::create(&kernel).unwrap();
-    file.set_len(1 << 20).unwrap();
-    file.write_all_at(b"SWAPSPACE2", 4086).unwrap();
-    let devices = open(&kernel, None);
-    alloc_all(&devices).into_iter().for_each(|run| write(&devices, run, 1).unwrap());
-    assert_eq!(std::fs::read(&kernel).unwrap()[4086..4096], *b"SWAPSPACE2");
+}
+
+/// RAM devices, a list of options for each.
+fn ram(list: &str) -> SwapDevices {
+    let SwapList(specs) = list.parse().unwrap();
+    SwapDevices::open(&specs, DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap()
 }

@@ -4,7 +4,7 @@
 //! asks of [`Disk`], and takes the answer as it is: a lease refused or a full disk is asked for again after [`RETRY`].
 
 use super::Place;
-use super::cluster::{FREE_LIST, Records, State};
+use super::cluster::{CLUSTER_SLOTS, FREE_LIST, Records, State};
 use super::table::{Books, SlotTable};
 use overspill_os::Errno;
 use std::fmt::Debug;
@@ -48,6 +48,8 @@ enum Owner {
     Us,
     /// Leased by another process when last asked.
     Another,
+    /// Leased by this process, and about to be given back.
+    Leaving,
 }
 
 /// What is known of an extent.
@@ -162,17 +164,55 @@ impl<R: Records> SlotTable<R> {
             if !self.is_idle(books, extent) || books.idle_extents <= IDLE_EXTENTS_KEPT {
                 return;
             }
-            for cluster in self.layout.clusters_of(extent) {
-                let mut cluster = self.clusters.lock(cluster);
-                debug_assert_eq!(cluster.state(), State::Listed(FREE_LIST));
-                self.set_state(books, &mut cluster, State::Absent);
-            }
-            self.tally.shift(Place::Free, Place::Ungrown, self.usable_slots(books, extent));
+            self.vacate(books, extent);
         }
-        books.extents[extent as usize].owner = Owner::Nobody;
         books.extents[extent as usize].grown = 0;
-        books.lease_hint = books.lease_hint.min(extent);
+        self.given_up(books, extent);
         disk.release(self.layout.extent_bytes(extent));
+    }
+
+    /// Takes an extent without a slot in use out of use, if there are others like it: it can be leased again after
+    /// [`SlotTable::given_up`]. Of several the last.
+    pub fn give_up_idle(&self, books: &mut Books) -> Option<u32> {
+        if self.is_closed() || books.idle_extents <= IDLE_EXTENTS_KEPT {
+            return None;
+        }
+        let idle = |extent: &u32| books.extents[*extent as usize].is_ours() && self.is_idle(books, *extent);
+        let extent = (0..self.layout.extents()).rev().find(idle)?;
+        self.vacate(books, extent);
+        books.extents[extent as usize].owner = Owner::Leaving;
+        Some(extent)
+    }
+
+    /// See [`SlotTable::give_up_idle`].
+    pub fn given_up(&self, books: &mut Books, extent: u32) {
+        books.extents[extent as usize].owner = Owner::Nobody;
+        books.lease_hint = books.lease_hint.min(extent);
+    }
+
+    /// Takes the clusters of an extent without a slot in use out of use.
+    fn vacate(&self, books: &mut Books, extent: u32) {
+        for cluster in self.layout.clusters_of(extent) {
+            let mut cluster = self.clusters.lock(cluster);
+            debug_assert_eq!(cluster.state(), State::Listed(FREE_LIST));
+            self.set_state(books, &mut cluster, State::Absent);
+        }
+        books.extents[extent as usize].grown = 0;
+        self.tally.shift(Place::Free, Place::Ungrown, self.usable_slots(books, extent));
+    }
+
+    /// Withdraws a slot of an extent that nobody leases yet, for ever.
+    pub fn exclude(&self, books: &mut Books, offset: u64) {
+        let index = (offset / CLUSTER_SLOTS as u64) as u32;
+        let extent = &mut books.extents[self.layout.extent_of(index) as usize];
+        assert_eq!(extent.owner, Owner::Nobody);
+        let mut cluster = self.clusters.lock(index);
+        let slot = offset as usize % CLUSTER_SLOTS;
+        if cluster.occupied()[slot / 64] >> (slot % 64) & 1 == 0 {
+            cluster.withdraw(slot, 1);
+            extent.bad += 1;
+            self.tally.shift(Place::Ungrown, Place::Bad, 1);
+        }
     }
 
     /// Slots of an extent that are not bad.

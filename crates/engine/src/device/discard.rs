@@ -1,0 +1,53 @@
+//! Discarding: telling a device that what a part of it holds is not needed, so that it has room for what comes.
+//!
+//! Whole extents only, and never while a fault waits: an extent is discarded when it is leased, which is rare, and where that
+//! was asked for by the background thread when no page is left in it.
+
+use super::area::Area;
+use crate::base::PAGE_SIZE;
+use crate::config::Discard;
+use crate::slot::Disk;
+use overspill_os::thread;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Area {
+    /// Discards an extent that was leased just now.
+    pub(super) fn discard_leased(&self, extent: Range<u64>) {
+        // A file of this process's own has nothing there.
+        if self.discard() != Discard::Off && self.shared {
+            self.discard_extent(extent);
+        }
+    }
+
+    /// Whether extents without pages are given up by [`Area::discard_idle`] alone.
+    pub(super) fn discards_idle(&self) -> bool {
+        self.discard() == Discard::Pages && !self.inherited.load(Relaxed)
+    }
+
+    /// Discards and gives up the extents in which no page is left, but for one. For the background thread.
+    pub fn discard_idle(&self) {
+        if !self.discards_idle() {
+            return;
+        }
+        // Nobody can have it meanwhile, and its lease stays; no lock is held, for which faults would wait.
+        self.slots().give_up_idle(|extent| {
+            self.discard_extent(extent.clone());
+            self.release(extent);
+        });
+    }
+
+    /// All of an extent but the header.
+    fn discard_extent(&self, extent: Range<u64>) {
+        let range = extent.start.max(self.slots().reserved_pages() * PAGE_SIZE as u64)..extent.end;
+        if self.discards.load(Relaxed)
+            && let Err(errno) = self.io.discard(range)
+            && self.discards.swap(false, Relaxed)
+        {
+            let (path, errno) = (self.path().display(), errno.raw_os_error());
+            thread::report(format_args!(
+                "swap device '{path}' cannot discard (error number {errno}), and goes on without"
+            ));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Reading and writing the pages of a device, and knowing them again.
+//!
+//! The checksum of each page is kept in memory when it is written, and compared whenever it is read. What cannot be read, or
+//! is not what was written, is read once more by itself, so that trouble on the line is no error; what stays wrong is an
+//! error of the page that is wrong, and of no other.
+
+use super::area::Area;
+use super::error::{ReadError, ReadFailure};
+use super::{QUEUE_DEPTH, RunWrite};
+use crate::base::PAGE_SIZE;
+use crate::stats::{Counter, DeviceFigure, Stats};
+use overspill_os::Errno;
+use overspill_os::io::IoBuffer;
+use overspill_os::uring::{Data, Op};
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Area {
+    /// Writes up to [`QUEUE_DEPTH`] runs of this device, all in flight at once.
+    pub fn write(&self, buffer: &IoBuffer, batch: &mut [RunWrite], stats: &Stats) {
+        let data = |write: &RunWrite| &buffer[write.buffer_page * PAGE_SIZE..][..write.run.len * PAGE_SIZE];
+        // 1. The checksums.
+        for write in &*batch {
+            let pages = data(write).chunks_exact(PAGE_SIZE);
+            for (checksum, page) in self.checksums[write.run.first.offset() as usize..].iter().zip(pages) {
+                checksum.store(crc32fast::hash(page), Relaxed);
+            }
+        }
+        // 2. The pages.
+        let mut ops: [Op<'_>; QUEUE_DEPTH] = std::array::from_fn(|i| match batch.get(i) {
+            Some(write) => Op::write(write.run.first.offset() * PAGE_SIZE as u64, data(write)),
+            None => Op::write(0, &[]),
+        });
+        self.io.run(&mut ops[..batch.len()]);
+        let mut results = [Ok(()); QUEUE_DEPTH];
+        for (result, op) in results.iter_mut().zip(&ops[..batch.len()]) {
+            *result = self.finish_write(op);
+        }
+        // 3. What became of them.
+        for (write, result) in batch.iter_mut().zip(results) {
+            write.result = result;
+            stats.add(Counter::PswpOutOps, 1);
+            self.figures.add(DeviceFigure::Writes, 1);
+            match result {
+                Ok(()) => {
+                    stats.add(Counter::PswpOut, write.run.len as u64);
+                    self.figures.add(DeviceFigure::PagesWritten, write.run.len as u64);
+                }
+                Err(errno) => self.write_failed(write, errno, stats),
+            }
+        }
+        self.publish();
+    }
+
+    /// The outcome of a write; what it left out without saying why is written once more.
+    fn finish_write(&self, op: &Op<'_>) -> Result<(), Errno> {
+        let Data::Write(data) = op.data else { unreachable!("the operations of a batch are writes") };
+        let done = op.result? / PAGE_SIZE * PAGE_SIZE;
+        if op.result == Ok(data.len()) {
+            return Ok(());
+        }
+        let mut rest = [Op::write(op.offset + done as u64, &data[done..])];
+        self.io.run(&mut rest);
+        if rest[0].result? == data.len() - done { Ok(()) } else { Err(Errno::IO) }
+    }
+
+    /// Reads a run into the first pages of `buffer`. An error is that of the first page that cannot be had; the pages before it
+    /// are good.
+    pub fn read(&self, offset: u64, len: usize, buffer: &mut IoBuffer, stats: &Stats) -> Result<(), ReadError> {
+        let whole = self.read_op(offset, &mut buffer[..len * PAGE_SIZE], stats);
+        for (offset, page) in (offset..).zip(buffer[..len * PAGE_SIZE].chunks_exact_mut(PAGE_SIZE)) {
+            if whole.is_ok() && self.is_as_written(offset, page, stats) {
+                continue;
+            }
+            stats.add(Counter::ReadRetries, 1);
+            let failure = match self.read_op(offset, page, stats) {
+                Ok(()) if self.is_as_written(offset, page, stats) => continue,
+                Ok(()) => ReadFailure::Checksum,
+                Err(errno) => ReadFailure::Io(errno),
+            };
+            stats.add(Counter::ReadErrors, 1);
+            self.figures.add(DeviceFigure::ReadErrors, 1);
+            let offset_bytes = offset * PAGE_SIZE as u64;
+            return Err(ReadError { path: self.path().clone(), offset_bytes, failure });
+        }
+        stats.add(Counter::PswpIn, len as u64);
+        self.figures.add(DeviceFigure::PagesRead, len as u64);
+        Ok(())
+    }
+
+    /// One operation; a read that moved fewer bytes without saying why has failed.
+    fn read_op(&self, offset: u64, data: &mut [u8], stats: &Stats) -> Result<(), Errno> {
+        let len = data.len();
+        let mut ops = [Op::read(offset * PAGE_SIZE as u64, data)];
+        self.io.run(&mut ops);
+        stats.add(Counter::PswpInOps, 1);
+        self.figures.add(DeviceFigure::Reads, 1);
+        if ops[0].result? == len { Ok(()) } else { Err(Errno::IO) }
+    }
+
+    fn is_as_written(&self, offset: u64, page: &[u8], stats: &Stats) -> bool {
+        let same = crc32fast::hash(page) == self.checksums[offset as usize].load(Relaxed);
+        if !same {
+            stats.add(Counter::ChecksumErrors, 1);
+            self.figures.add(DeviceFigure::ChecksumErrors, 1);
+        }
+        same
+    }
+}

@@ -1,0 +1,56 @@
+//! Reads any page as the header of a swap device. Bytes in front of the magic of either kind, or without any; what is accepted as
+//! ours is exactly what would be written, and what is said of a kernel swap area can be true.
+//!
+//! `cargo +nightly fuzz run swap_header`
+#![no_main]
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use overspill::device::header::{Header, OwnHeader};
+
+#[derive(Arbitrary, Debug)]
+struct Input<'a> {
+    kind: u8,
+    fields: [u32; 8],
+    text: &'a [u8],
+}
+
+fuzz_target!(|input: Input<'_>| {
+    let mut page = [0; 4096];
+    match input.kind % 3 {
+        0 => {
+            let begin = b"overspill swap device 1\n";
+            page[..begin.len()].copy_from_slice(begin);
+            let text = &input.text[..input.text.len().min(2000)];
+            page[begin.len()..][..text.len()].copy_from_slice(text);
+            // With the checksum that is right, so that the lines are looked at.
+            let end = begin.len() + text.len();
+            if input.fields[0] % 2 == 0 {
+                let checksum = format!("checksum={:08x}\n", crc32fast::hash(&page[..end]));
+                page[end..][..checksum.len()].copy_from_slice(checksum.as_bytes());
+            }
+        }
+        1 => {
+            page[4086..].copy_from_slice(b"SWAPSPACE2");
+            for (at, value) in [1024, 1028, 1032, 1536, 1540, 4080].into_iter().zip(input.fields) {
+                page[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            }
+            let label = &input.text[..input.text.len().min(16)];
+            page[1052..][..label.len()].copy_from_slice(label);
+        }
+        _ => page[..input.text.len().min(4096)].copy_from_slice(&input.text[..input.text.len().min(4096)]),
+    }
+    match Header::parse(&page) {
+        Ok(Header::Own(header)) => {
+            let mut again = [0; 4096];
+            OwnHeader::write(&header, &mut again);
+            assert_eq!(Header::parse(&again), Ok(Header::Own(header)));
+        }
+        Ok(Header::Kernel(header)) => {
+            assert!(header.pages > 1 && header.bad_pages.len() <= 637);
+            assert!(header.bad_pages.iter().all(|page| *page > 0 && u64::from(*page) < header.pages));
+        }
+        Ok(Header::Empty | Header::Foreign) => {}
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+});
