@@ -385,6 +385,11 @@ forced! {
     no_readahead: "readahead=1,folio=1,compressed=0", zero ["swap_ra", "swap_ra_hit"], some ["pswpin"];
     one_partition: "cache.partition=device", zero [], some ["swap_cache_lock"];
     small_partitions: "cache.partition=2M,readahead=32,compressed=0", zero [], some ["swap_cache_lock"];
+    a_lock_a_device: "slot.lock=device,slot.cache=off,slot.cpu_cluster=off,compressed=0",
+        zero ["cluster_lock", "slot_cache_alloc", "slot_cache_free"], some ["slot_lock", "pswpin"];
+    a_lock_a_cluster: "slot.lock=cluster,slot.cache=off,slot.cpu_cluster=off,compressed=0",
+        zero ["slot_cache_alloc", "slot_cache_free"], some ["cluster_lock", "pswpin"];
+    slot_caches: "slot.cache=64,slot.cpu_cluster=on,compressed=0", zero [], some ["slot_cache_free", "slot_cache_return"];
     no_ring: "uring=off", zero [], some ["pswpout", "pswpin"];
     no_vector_drop: "vector_drop=off,out=drop", zero ["out_moved"], some ["out_dropped"];
     a_small_window: "window=4G", zero [], some [];

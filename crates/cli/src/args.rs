@@ -130,7 +130,7 @@ fn run_notes() -> String {
     let mut notes = format!("{SWAP_NOTES}\nSettings (--set KEY=VALUE):\n");
     for (name, values) in SETTINGS {
         let meaning = MEANINGS.iter().find(|(key, _)| key == name).map_or("", |(_, meaning)| meaning);
-        notes += &format!("  {name:<15} {meaning}\n{:18}{values} [default: {}]\n", "", default_value(name, &config));
+        notes += &format!("  {name:<16} {meaning}\n{:19}{values} [default: {}]\n", "", default_value(name, &config));
     }
     notes + NOTES
 }

@@ -1,24 +1,24 @@
 //! Swap slots: which pages of a device are in use.
 //!
 //! A [`SlotMap`] hands out the slots of one device, to all threads at once. Slots are grouped in clusters of
-//! [`CLUSTER_SLOTS`], clusters in extents of up to [`layout::EXTENT_CLUSTERS_MAX`]. An extent is *leased* before it is used,
+//! [`CLUSTER_SLOTS`], clusters in extents of up to 32. An extent is *leased* before it is used,
 //! so that processes can share a device, and its clusters are *grown* (given disk space) before slots of them are handed
 //! out, so that a full disk is found here and not when a page is written. Around a fork clusters are *sealed*: parent and
 //! child both read them, so neither hands out their free slots until the other is gone.
 //!
 //! A file each, bottom up:
-//! - [`cluster`]: a record for each cluster, with a lock of its own;
-//! - [`table`]: what is done to clusters, under their locks and that of the device; [`lists`] that they stand in by how full
-//!   they are, [`lease`]s and growth, [`counts`];
-//! - [`cache`]: the slots that each processor keeps.
+//! - `cluster`: a record for each cluster, with a lock of its own;
+//! - `table`: what is done to clusters, under their locks and that of the device; `lists` that they stand in by how full
+//!   they are, `lease`s and growth, `counts`;
+//! - `cache`: the slots that each processor keeps.
 //!
 //! **Scaling**, in three steps, each a setting that can be turned back ([`SlotSettings`]):
 //! 1. *A lock a cluster.* Slots are taken and put back under the lock of their cluster; the device's lock guards the lists
 //!    of clusters, leases, growth and seals. Putting slots back needs it only when the cluster changes its list, taking
 //!    them only when the current cluster has no more. The baseline holds it for every operation.
-//! 2. *Slot caches.* Requests for a few slots are served from [`cache::CACHE_SLOTS`] slots that a processor took in one go, and
+//! 2. *Slot caches.* Requests for a few slots are served from 64 slots that a processor took in one go, and
 //!    single slots that are freed go back as many at a time, with no other lock held. Only while the device has room: below
-//!    [`CACHE_LOW`] slots a processor what is cached goes back, and so it does when a request would fail, and around a fork.
+//!    128 slots a processor what is cached goes back, and so it does when a request would fail, and around a fork.
 //! 3. *A current cluster a processor*, so that no two take slots of the same one. Without it there is one for the device.
 //!    When space is short they are given up.
 //!
@@ -371,7 +371,7 @@ impl SlotMap {
         self.publish(books);
     }
 
-    /// Takes slots back that the disk had no room for, and hands none out for [`RETRY`].
+    /// Takes slots back that the disk had no room for, and hands none out for a second.
     pub fn pause_writes(&self, offset: u64, len: usize, disk: &dyn Disk) {
         let mut books = self.lock();
         books.no_writes_until = Some(Instant::now() + RETRY);
