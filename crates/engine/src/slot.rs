@@ -306,9 +306,9 @@ impl SlotMap {
         (offset..offset + len as u64).for_each(|slot| full = cache.push(slot).or(full.take()));
         cell.publish(&cache);
         drop(cache);
-        self.stats.add(Counter::SlotCacheFree, len as u64);
         if let Some(mut batch) = full {
             self.stats.add(Counter::SlotCacheReturn, 1);
+            self.stats.add(Counter::SlotCacheFree, CACHE_SLOTS as u64);
             self.put(batch.pieces(), disk);
             self.review(disk);
         }
@@ -459,6 +459,7 @@ impl SlotMap {
             let (ready, mut freed) = cache.drain();
             cell.publish(&cache);
             drop(cache);
+            self.stats.add(Counter::SlotCacheFree, freed.len() as u64);
             self.put(ready.as_slice().iter().flat_map(|run| pieces(run.0, run.1)), disk);
             self.put(freed.pieces(), disk);
         }

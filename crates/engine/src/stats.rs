@@ -222,7 +222,7 @@ counters! {
     ClusterLockHoldNs => "cluster_lock_hold_ns",
     /// Slots handed out of the caches of processors.
     SlotCacheAlloc => "slot_cache_alloc",
-    /// Freed slots collected in them.
+    /// Freed slots that were collected in them and have gone back.
     SlotCacheFree => "slot_cache_free",
     /// Times that a cache was filled.
     SlotCacheRefill => "slot_cache_refill",

@@ -27,6 +27,11 @@ impl Batch {
         Batch { slots: [0; CACHE_SLOTS], len: 0 }
     }
 
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// As runs, by their place: cluster, first slot in it, number.
     pub fn pieces(&mut self) -> impl Iterator<Item = (u32, usize, usize)> {
         let slots = &mut self.slots[..self.len];

@@ -350,6 +350,39 @@ fn a_cluster_lock_spares_the_devices() {
     assert!(device < 100 && cluster >= 2000, "{device} {cluster}");
 }
 
+#[test]
+fn caches_are_used_while_there_is_room() {
+    let (map, disk) = (map_of(2048, 0, SlotSettings::default(), 1), TestDisk::default());
+    let cached = || map.counts().cached;
+    let take = |want| map.alloc_on(0, want, &disk).unwrap();
+    // One is taken, and 63 lie ready beside it.
+    assert_eq!((take(1), cached()), ((0, 1), 63));
+    assert_eq!((take(5), cached()), ((1, 5), 58));
+    // As many freed ones are collected, wherever they lie; then all go back at once.
+    let runs: Vec<Run> = [224, 224, 256, 256, 256, 256, 256].map(take).to_vec();
+    (0..63).for_each(|slot| assert!(!map.free_on(0, runs[0].0 + 3 * slot, 1, &disk)));
+    assert_eq!(cached(), 58 + 63);
+    map.free_on(0, runs[0].0 + 223, 1, &disk);
+    assert_eq!((cached(), map.stats.get(Counter::SlotCacheReturn)), (58, 1));
+    // 256 + 64 are free: below 128 what is cached goes back, and nothing is cached any more.
+    (0..24).for_each(|_| drop(take(8)));
+    assert_eq!((map.available(), cached(), map.stats.get(Counter::SlotCacheDrain)), (128, 58, 0));
+    take(8);
+    assert_eq!((map.available(), cached(), map.stats.get(Counter::SlotCacheDrain)), (120 + 58, 0, 1));
+    take(1);
+    map.free_on(0, runs[1].0, 1, &disk);
+    assert_eq!(cached(), 0);
+    // Until there is room again: for five times 64.
+    map.free_on(0, runs[1].0 + 1, 142, &disk);
+    take(1);
+    assert_eq!((map.available(), cached()), (319, 0));
+    map.free_on(0, runs[2].0, 2, &disk);
+    assert_eq!(map.available(), 321);
+    take(1);
+    assert!(cached() > 0);
+    map.check();
+}
+
 /// Runs `call` on as many threads, each with its number.
 fn on_threads(threads: usize, call: impl Fn(usize) + Sync) {
     std::thread::scope(|scope| {
