@@ -296,7 +296,12 @@ impl SlotMap {
             self.put(pieces(offset, len), disk);
             self.review(disk);
         }
-        self.table.is_closed() && self.table.tally.get(Place::Taken) == 0
+        if !self.table.is_closed() {
+            return false;
+        }
+        self.capacity.fetch_sub(len as u64, Relaxed);
+        self.stats.sub(Counter::DeviceCapacityBytes, (len * PAGE_SIZE) as u64);
+        self.table.tally.get(Place::Taken) == 0
     }
 
     /// Adds slots to those that processor `cpu` has collected; `false` if its cache is not used, or somebody else's just now.
@@ -329,7 +334,6 @@ impl SlotMap {
                 After::Settle => self.with_books(&mut held, |books| {
                     self.table.settle(books, cluster);
                     self.table.release_idle(books, cluster, disk);
-                    publish |= self.table.is_closed();
                 }),
             }
         }
@@ -491,7 +495,8 @@ impl SlotMap {
         self.drain(disk);
         let books = &mut *self.lock();
         self.table.close(books);
-        self.publish(books);
+        // What is in use, from here on: that only becomes less.
+        self.set_capacity(self.table.tally.get(Place::Taken));
     }
 
     /// Calls `each` with the range of bytes of every leased extent that holds slots in use, until it returns `false`; whether
@@ -526,13 +531,19 @@ impl SlotMap {
 
     /// Brings the figure of the capacity up to date; the lock of the books is held, so that the last word is the latest.
     fn publish(&self, books: &Books) {
+        if self.table.is_closed() {
+            return;
+        }
         // What cannot be had: counted so because slots in use and free ones change places without this lock.
         let Counts { free, ungrown, sealed, another, bad, .. } = self.counts();
         let free = if books.no_writes_until.is_some() { free } else { 0 };
         let ungrown = if books.no_writes_until.or(books.no_growth_until).is_some() { ungrown } else { 0 };
         self.disk_full.store(books.no_growth_until.is_some(), Relaxed);
         let layout = self.table.layout;
-        let now = layout.pages - layout.reserved - free - ungrown - sealed - another - bad;
+        self.set_capacity(layout.pages - layout.reserved - free - ungrown - sealed - another - bad);
+    }
+
+    fn set_capacity(&self, now: u64) {
         let before = self.capacity.swap(now, Relaxed);
         if now > before {
             self.stats.add(Counter::DeviceCapacityBytes, (now - before) * PAGE_SIZE as u64);

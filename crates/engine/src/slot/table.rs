@@ -236,10 +236,13 @@ impl<R: Records> SlotTable<R> {
             cluster.put(start, len);
             slots += len as u64;
         }
-        let closed = self.is_closed();
-        if closed || cluster.state() == State::Sealed {
+        if self.is_closed() {
             self.tally.shift(Place::Taken, Place::Sealed, slots);
-            return if closed && cluster.used_slots() == 0 { After::Settle } else { After::Publish };
+            return if cluster.used_slots() == 0 { After::Settle } else { After::Nothing };
+        }
+        if cluster.state() == State::Sealed {
+            self.tally.shift(Place::Taken, Place::Sealed, slots);
+            return After::Publish;
         }
         self.tally.shift(Place::Taken, Place::Free, slots);
         if is_placed(cluster.state()) && cluster.state() != place_of(&cluster) { After::Settle } else { After::Nothing }

@@ -314,8 +314,9 @@ fn a_closed_map_gives_leases_back_as_extents_empty() {
         bytes
     };
     assert_eq!(in_use(), [0..4 << 20, 4 << 20..8 << 20]);
-    assert_eq!(map.alloc_on(0, 1, &disk), None);
+    assert_eq!((map.alloc_on(0, 1, &disk), map.capacity_pages()), (None, 511 + 2 * 512));
     assert!(!map.free_on(0, 1, 1023, &disk));
+    assert_eq!((map.capacity_pages(), map.stats.get(Counter::DeviceCapacityBytes)), (512, 512 * PAGE_SIZE as u64));
     assert_eq!(disk.released(), [0]);
     assert_eq!(in_use().as_slice(), std::slice::from_ref(&(4 << 20..8 << 20)));
     map.check();
@@ -365,7 +366,7 @@ fn caches_are_used_while_there_is_room() {
     map.free_on(0, runs[0].0 + 223, 1, &disk);
     assert_eq!((cached(), map.stats.get(Counter::SlotCacheReturn)), (58, 1));
     // 256 + 64 are free: below 128 what is cached goes back, and nothing is cached any more.
-    (0..24).for_each(|_| drop(take(8)));
+    (0..24).for_each(|_| assert_eq!(take(8).1, 8));
     assert_eq!((map.available(), cached(), map.stats.get(Counter::SlotCacheDrain)), (128, 58, 0));
     take(8);
     assert_eq!((map.available(), cached(), map.stats.get(Counter::SlotCacheDrain)), (120 + 58, 0, 1));
