@@ -283,3 +283,6 @@ impl SlotIndex {
         self.place(slot).give_up()
     }
 }
+
+#[cfg(test)]
+mod interleavings;
