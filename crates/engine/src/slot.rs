@@ -10,7 +10,7 @@
 //! - `cluster`: a record for each cluster, with a lock of its own;
 //! - `table`: what is done to clusters, under their locks and that of the device; `lists` that they stand in by how full
 //!   they are, `lease`s and growth, `counts`;
-//! - `cache`: the slots that each processor keeps.
+//! - `cache`: the slots that a processor keeps; `percpu`: when they are used.
 //!
 //! **Scaling**, in three steps, each a setting that can be turned back ([`SlotSettings`]):
 //! 1. *A lock a cluster.* Slots are taken and put back under the lock of their cluster; the device's lock guards the lists
@@ -30,6 +30,7 @@
 //! (`Rank::Cluster`, a leaf). The last two are counted.
 
 mod cache;
+mod check;
 mod cluster;
 mod counts;
 #[cfg(test)]
@@ -37,6 +38,7 @@ mod interleavings;
 mod layout;
 mod lease;
 mod lists;
+mod percpu;
 mod runs;
 mod table;
 #[cfg(test)]
@@ -46,8 +48,7 @@ use crate::base::{PAGE_SIZE, SlotId};
 use crate::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
-use crate::sync::{RankedGuard, RankedMutex, lock};
-use cache::{CACHE_SLOTS, CACHED_MAX, SlotCache};
+use cache::SlotCache;
 pub use cluster::CLUSTER_SLOTS;
 use cluster::RECORD_WORDS;
 pub use counts::Counts;
@@ -57,6 +58,7 @@ pub use lease::Disk;
 use lease::RETRY;
 use overspill_os::table::ZeroTable;
 use overspill_os::{Errno, cpu};
+use percpu::{CACHE_HIGH, CpuCache};
 use runs::{Run, Runs};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -68,11 +70,6 @@ use table::{After, Books, RUN_MIN, SlotTable, Want};
 pub const SLOTS_MAX: u64 = (64 << 40) / PAGE_SIZE as u64;
 /// What a cluster takes in memory when it is used.
 pub const CLUSTER_BYTES: usize = RECORD_WORDS * 8;
-
-/// Free slots a processor below which caches are given up, and above which they are used (again): as in Linux. What they
-/// can hold at most is the first, so that a device never runs out while most of its free slots are cached.
-const CACHE_LOW: u64 = 2 * CACHE_SLOTS as u64;
-const CACHE_HIGH: u64 = 5 * CACHE_SLOTS as u64;
 
 /// A run of neighbouring slots of one device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,25 +123,6 @@ static SLOT_LOCK: LockCounters = LockCounters {
 };
 
 type Guard<'a> = CountedGuard<'a, Books>;
-
-/// The cache of a processor, on cache lines of its own.
-#[derive(Debug)]
-#[repr(align(128))]
-struct CpuCache {
-    cache: RankedMutex<SlotCache>,
-    /// Copy of the number of slots in it, to read without the lock.
-    slots: AtomicU64,
-}
-
-impl CpuCache {
-    fn new(cache: SlotCache) -> CpuCache {
-        CpuCache { slots: AtomicU64::new(cache.slots() as u64), cache: RankedMutex::new(Rank::SlotCache, cache) }
-    }
-
-    fn publish(&self, cache: &SlotCache) {
-        self.slots.store(cache.slots() as u64, Relaxed);
-    }
-}
 
 /// The slots of one device.
 #[derive(Debug)]
@@ -240,25 +218,6 @@ impl SlotMap {
         Some(run)
     }
 
-    /// Hands slots out of the cache of processor `cpu`, which is filled first if nothing good is in it. `None` if it is
-    /// not used, somebody else's just now, or empty for want of slots.
-    fn alloc_cached(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
-        let (cell, mut cache) = self.try_cache(cpu, want)?;
-        let mut filled = false;
-        let run = cache.take(want).or_else(|| {
-            filled = cache.fill(|slots, runs| self.draw(cpu, Want { slots, run_min: want }, disk, runs));
-            cache.take(want).or_else(|| cache.take_longest())
-        });
-        cell.publish(&cache);
-        drop(cache);
-        if filled {
-            self.stats.add(Counter::SlotCacheRefill, 1);
-            self.review(disk);
-        }
-        self.stats.add(Counter::SlotCacheAlloc, run?.1 as u64);
-        run
-    }
-
     fn alloc_run(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
         let mut run = Runs::<1>::new();
         if !self.draw(cpu, Want { slots: want, run_min: want.min(RUN_MIN) }, disk, &mut run) {
@@ -302,22 +261,6 @@ impl SlotMap {
         self.capacity.fetch_sub(len as u64, Relaxed);
         self.stats.sub(Counter::DeviceCapacityBytes, (len * PAGE_SIZE) as u64);
         self.table.tally.get(Place::Taken) == 0
-    }
-
-    /// Adds slots to those that processor `cpu` has collected; `false` if its cache is not used, or somebody else's just now.
-    fn collect(&self, cpu: usize, offset: u64, len: usize, disk: &dyn Disk) -> bool {
-        let Some((cell, mut cache)) = self.try_cache(cpu, len) else { return false };
-        let mut full = None;
-        (offset..offset + len as u64).for_each(|slot| full = cache.push(slot).or(full.take()));
-        cell.publish(&cache);
-        drop(cache);
-        if let Some(mut batch) = full {
-            self.stats.add(Counter::SlotCacheReturn, 1);
-            self.stats.add(Counter::SlotCacheFree, CACHE_SLOTS as u64);
-            self.put(batch.pieces(), disk);
-            self.review(disk);
-        }
-        true
     }
 
     /// Puts slots back: cluster, first slot in it, number. Best sorted.
@@ -395,79 +338,6 @@ impl SlotMap {
         self.writes_paused.store(false, Relaxed);
         self.publish(books);
         true
-    }
-
-    // ---- Caches ----
-
-    /// The cache of a processor, for a request of `slots`; or that of the next if it is somebody else's just now, who may have
-    /// been interrupted with it. `None` if none is to be had, or none is to be used.
-    fn try_cache(&self, cpu: usize, slots: usize) -> Option<(&CpuCache, RankedGuard<'_, SlotCache>)> {
-        if slots > CACHED_MAX || !self.caching.load(Relaxed) {
-            return None;
-        }
-        let cells = [cpu % self.cpus, (cpu + 1) % self.cpus].map(|cpu| &self.caches[cpu]);
-        let locked = cells.into_iter().find_map(|cell| Some((cell, cell.cache.try_lock()?)))?;
-        // Only now it is certain.
-        if self.caching.load(Relaxed) { Some(locked) } else { None }
-    }
-
-    /// Slots that can be handed out, disk space taken into use as needed; those in caches do not count.
-    fn available(&self) -> u64 {
-        if self.writes_paused.load(Relaxed) {
-            return 0;
-        }
-        let ungrown = if self.disk_full.load(Relaxed) { 0 } else { self.table.tally.get(Place::Ungrown) };
-        self.table.tally.get(Place::Free) + ungrown
-    }
-
-    /// Begins to use the caches where there is room enough, and gives them up where there is too little.
-    fn review(&self, disk: &dyn Disk) {
-        if self.caches.is_empty() {
-            return;
-        }
-        let (available, cpus) = (self.available(), self.cpus as u64);
-        if self.caching.load(Relaxed) {
-            if available < CACHE_LOW * cpus {
-                self.caching.store(false, Relaxed);
-                self.drain(disk);
-            }
-        } else if available > CACHE_HIGH * cpus && !self.table.is_closed() {
-            self.caching.store(true, Relaxed);
-        }
-    }
-
-    /// Puts everything back that is in caches; how many slots that were. What other threads are just putting back they
-    /// put back themselves.
-    pub fn drain(&self, disk: &dyn Disk) -> usize {
-        let slots = self.caches.iter().map(|cell| self.drain_one(cell, lock(&cell.cache), disk)).sum();
-        if slots > 0 {
-            self.stats.add(Counter::SlotCacheDrain, 1);
-        }
-        slots
-    }
-
-    /// Puts back what lies in caches that were not used since this was last called. To be called now and then.
-    pub fn trim(&self, disk: &dyn Disk) {
-        for cell in &self.caches {
-            if let Some(mut cache) = cell.cache.try_lock()
-                && !cache.was_touched()
-            {
-                self.drain_one(cell, cache, disk);
-            }
-        }
-    }
-
-    fn drain_one(&self, cell: &CpuCache, mut cache: RankedGuard<'_, SlotCache>, disk: &dyn Disk) -> usize {
-        let slots = cache.slots();
-        if slots > 0 {
-            let (ready, mut freed) = cache.drain();
-            cell.publish(&cache);
-            drop(cache);
-            self.stats.add(Counter::SlotCacheFree, freed.len() as u64);
-            self.put(ready.as_slice().iter().flat_map(|run| pieces(run.0, run.1)), disk);
-            self.put(freed.pieces(), disk);
-        }
-        slots
     }
 
     // ---- Forks ----
@@ -577,7 +447,7 @@ impl SlotMap {
         self.table.copy_to(&copy.table);
         let books = self.books.inspect().clone();
         *copy.books.inspect() = books;
-        let cache = |cell: &CpuCache| CpuCache::new(lock(&cell.cache).clone());
+        let cache = |cell: &CpuCache| CpuCache::new(crate::sync::lock(&cell.cache).clone());
         let copy = SlotMap { caches: self.caches.iter().map(cache).collect(), stats, ..copy };
         copy.caching.store(self.caching.load(Relaxed), Relaxed);
         copy.writes_paused.store(self.writes_paused.load(Relaxed), Relaxed);
