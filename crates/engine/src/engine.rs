@@ -279,7 +279,7 @@ impl Engine {
         let extents = self.extents_high.load(Relaxed) as u64;
         // A page word and the extent's cells; for frames that were ever used: buddy links, swap-cache links, chunk table.
         let words = extents * (EXTENT_PAGES as u64 * 8 + 16);
-        let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (10 + 16 + 10);
+        let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (10 + 16 + 8 + 10);
         // The records of clusters, and the checksums and entries of their slots, kept touched for what is in use.
         let slot_bytes = CLUSTER_BYTES as u64 + CLUSTER_SLOTS as u64 * (4 + 8);
         let slots = (self.devices.used_pages() / CLUSTER_SLOTS as u64 + 1) * slot_bytes;
