@@ -3,16 +3,16 @@
 //! Locks: those of the slot map ([`crate::slot`]), which asks for leases and disk space ([`Disk`]) under its own; none is
 //! held over reads and writes.
 
+use super::InheritedDevice;
 use super::block_io::BlockIo;
 use super::error::SwapError;
 use super::open::{self, Opened};
 use super::parts::{PART, PartIo, Parts};
 use super::ram::Ram;
-use super::{InheritedDevice, RunWrite};
 use crate::base::Uuid;
 use crate::config::{Discard, SwapSpec};
 use crate::slot::{Disk, SlotMap, SlotSettings};
-use crate::stats::{Counter, DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, Stats};
+use crate::stats::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, Stats};
 use overspill_os::Errno;
 use overspill_os::cpu::Topology;
 use overspill_os::io::{self, File, Lock};
@@ -195,19 +195,6 @@ impl Area {
     /// Takes slots back. Returns whether the device is an inherited one with nothing left on it.
     pub fn free(&self, offset: u64, len: usize) -> bool {
         self.slots.free(offset, len, self)
-    }
-
-    /// Withdraws the slots of a run that could not be written.
-    pub(super) fn write_failed(&self, write: &RunWrite, errno: Errno, stats: &Stats) {
-        stats.add(Counter::WriteErrors, 1);
-        self.figures.add(DeviceFigure::WriteErrors, 1);
-        let (offset, len) = (write.run.first.offset(), write.run.len);
-        if matches!(errno, Errno::NOSPC | Errno::DQUOT) {
-            // The disk is full, not broken: the slots are good again when it has room.
-            self.slots.pause_writes(offset, len, self);
-        } else {
-            self.slots.mark_bad(offset, len);
-        }
     }
 
     /// Before a fork: turns the leases of extents in use into ones that a child can hold too. Other processes take

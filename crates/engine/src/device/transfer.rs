@@ -6,7 +6,7 @@
 
 use super::area::Area;
 use super::error::{ReadError, ReadFailure};
-use super::{QUEUE_DEPTH, RunWrite};
+use super::{QUEUE_DEPTH, RUN_MAX, RunWrite};
 use crate::base::PAGE_SIZE;
 use crate::stats::{Counter, DeviceFigure, Stats};
 use overspill_os::Errno;
@@ -35,20 +35,47 @@ impl Area {
         for (result, op) in results.iter_mut().zip(&ops[..batch.len()]) {
             *result = self.finish_write(op);
         }
-        // 3. What became of them.
+        // 3. What became of them. Of a run that failed, each page by itself.
         for (write, result) in batch.iter_mut().zip(results) {
-            write.result = result;
+            write.result = result.or_else(|errno| self.write_singly(write, data(write), errno, stats));
             stats.add(Counter::PswpOutOps, 1);
             self.figures.add(DeviceFigure::Writes, 1);
-            match result {
-                Ok(()) => {
-                    stats.add(Counter::PswpOut, write.run.len as u64);
-                    self.figures.add(DeviceFigure::PagesWritten, write.run.len as u64);
-                }
-                Err(errno) => self.write_failed(write, errno, stats),
+            if write.result.is_ok() {
+                stats.add(Counter::PswpOut, write.run.len as u64);
+                self.figures.add(DeviceFigure::PagesWritten, write.run.len as u64);
             }
         }
         self.publish();
+    }
+
+    /// Writes the pages of a run that could not be written as a whole one by one. The slots of those that fail again are
+    /// withdrawn, and then the others, which were good, are given back: the pages stay where they are.
+    fn write_singly(&self, write: &RunWrite, data: &[u8], errno: Errno, stats: &Stats) -> Result<(), Errno> {
+        stats.add(Counter::WriteErrors, 1);
+        self.figures.add(DeviceFigure::WriteErrors, 1);
+        let (first, len) = (write.run.first.offset(), write.run.len);
+        if matches!(errno, Errno::NOSPC | Errno::DQUOT) {
+            // The disk is full, not broken: the slots are good again when it has room.
+            self.slots().pause_writes(first, len, self);
+            return Err(errno);
+        }
+        let mut bad = [false; RUN_MAX];
+        for (i, page) in data.chunks_exact(PAGE_SIZE).enumerate() {
+            let mut op = [Op::write((first + i as u64) * PAGE_SIZE as u64, page)];
+            self.io.run(&mut op);
+            bad[i] = self.finish_write(&op[0]).is_err();
+        }
+        if !bad[..len].contains(&true) {
+            return Ok(());
+        }
+        for (slot, bad) in (first..).zip(&bad[..len]) {
+            if *bad {
+                self.slots().mark_bad(slot, 1);
+            } else {
+                self.slots().free(slot, 1, self);
+            }
+        }
+        Err(errno)
     }
 
     /// The outcome of a write; what it left out without saying why is written once more.

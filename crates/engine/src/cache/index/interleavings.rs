@@ -73,6 +73,12 @@ impl Model {
         version
     }
 
+    fn free_frames(&self, frames: impl IntoIterator<Item = FrameId>) {
+        for frame in frames {
+            self.free_frame(frame);
+        }
+    }
+
     /// Stores a version in a slot that is handed out anew.
     fn store(&self, version: u64) {
         while self.slot_free.swap(0, SeqCst) == 0 {
@@ -126,13 +132,13 @@ impl Model {
                     place.set(Entry::Frame(frame, stamp));
                     return true;
                 }
-                frame.into_iter().for_each(|frame| drop(self.free_frame(frame)));
+                self.free_frames(frame);
                 true
             }),
             _ => self.change(|place| place.end_read(frame)),
         };
         if !wanted {
-            frame.into_iter().for_each(|frame| drop(self.free_frame(frame)));
+            self.free_frames(frame);
             if self.bug != Some(Bug::FreeWhileRead) {
                 self.free_slot();
             }
