@@ -7,7 +7,7 @@
 //!
 //! The copy of a page belongs to its frame: who owns the page, by its lock, owns the cell. No locks.
 
-use crate::base::FrameId;
+use crate::base::{FrameId, SlotId};
 use crate::config::{Clean, Delivery};
 use crate::engine::Engine;
 use crate::extent::pages_of;
@@ -65,21 +65,15 @@ impl Engine {
         pays() && 2 * self.stats.get(Counter::DevicePages) < self.stats.get(Counter::DeviceCapacityBytes) >> 12
     }
 
-    /// Notes that a page, now in `frame`, still has its copy; whether it may. The caller holds the page's lock and marks its
-    /// word.
-    pub(crate) fn keep_copy(&self, frame: FrameId, copy: State) -> bool {
-        let State::Stored(slot) = copy else { unreachable!("only what is on a device keeps its copy: {copy:?}") };
-        let keeps = self.index.came_back(slot);
-        if keeps {
-            self.copies.slots[frame.0 as usize].store(slot.to_bits(), Relaxed);
-            self.stats.add(Counter::CleanPages, 1);
-        }
-        keeps
+    /// Notes that a page, now in `frame`, still has its slot. The caller holds the page's lock and marks its word.
+    pub(crate) fn keep_copy(&self, frame: FrameId, slot: SlotId) {
+        self.copies.slots[frame.0 as usize].store(slot.to_bits(), Relaxed);
+        self.stats.add(Counter::CleanPages, 1);
     }
 
     /// The copy of a clean page in `frame`.
     pub(crate) fn copy_of(&self, frame: FrameId) -> State {
-        State::Stored(crate::base::SlotId::from_bits(self.copies.slots[frame.0 as usize].load(Relaxed)))
+        State::Stored(SlotId::from_bits(self.copies.slots[frame.0 as usize].load(Relaxed)))
     }
 
     /// A clean page has another frame.

@@ -74,6 +74,9 @@ impl Default for CachePartition {
     }
 }
 
+/// Most pages of a folio, or read at once around a missing page.
+pub const FOLIO_MAX: usize = 64;
+
 /// Everything a pool is made with.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -198,7 +201,7 @@ impl Config {
             };
             Ok(())
         };
-        let pages = || value.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n <= 64);
+        let pages = || value.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n <= FOLIO_MAX);
         match key {
             "in" => {
                 self.way_in = match value {

@@ -4,14 +4,16 @@
 //! while they can fault, and touches no managed memory. Neighbouring pages come in beside the faulting one as a
 //! folio while a thread goes through memory in sequence ([`crate::readahead`]), else not.
 
-use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::Entry;
+use crate::config::FOLIO_MAX;
 use crate::config::{Delivery, WayIn};
 use crate::engine::Engine;
 use crate::extent::EXTENT_PAGES;
 use crate::frame::Need;
 use crate::frames::zeros;
 use crate::reclaim::Reclaimer;
+use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::sync::Backoff;
 use crate::tier::{LoadError, page_mut};
@@ -448,28 +450,47 @@ impl Engine {
                 self.stats.add(Counter::PgActivate, installed as u64);
             }
         }
+        let stored = match state {
+            State::Stored(first) if installed > 0 => Some(SlotRun { first, len: installed }),
+            _ => None,
+        };
+        let mut soon = [false; FOLIO_MAX];
+        if let Some(run) = stored {
+            run.slots().zip(&mut soon).for_each(|(slot, soon)| *soon = self.refaults_soon(slot));
+        }
+        let mut keeps = [false; FOLIO_MAX];
+        if let (Some(run), true) = (stored, clean) {
+            self.index.came_back(run, &mut keeps);
+        }
         for (i, frame) in frames.iter().enumerate() {
             let page = PageIndex(page.0 + i);
             let word = self.words.load(page);
             let old = word.state();
-            let referenced = matches!(old, State::Cached(_)) || self.refaults_soon(old);
+            let referenced = matches!(old, State::Cached(_)) || soon[i];
             let next = word.with_state(State::Resident(*frame)).referenced(referenced);
-            if clean && self.keep_copy(*frame, old) {
+            if let (State::Stored(slot), true) = (old, keeps[i]) {
+                self.keep_copy(*frame, slot);
                 self.words.unlock_as(page, next.clean(true));
-            } else {
-                // What it had of its own is given up last.
-                self.words.unlock_as(page, next);
-                self.drop_copy(word);
-                self.forget(old);
+                continue;
             }
+            // What it had of its own is given up last.
+            self.words.unlock_as(page, next);
+            self.drop_copy(word);
+            match (stored, clean) {
+                // With the others.
+                (Some(_), false) => {}
+                _ => self.forget(old),
+            }
+        }
+        if let (Some(run), false) = (stored, clean) {
+            self.forget_run(run);
         }
         (installed..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
     }
 
     /// Whether a page that comes back from a device would still be here if it had been kept a little longer: since it left,
     /// less has left than fits in memory.
-    fn refaults_soon(&self, state: State) -> bool {
-        let State::Stored(slot) = state else { return false };
+    fn refaults_soon(&self, slot: SlotId) -> bool {
         let Entry::Shadow(stamp) = self.index.load(slot) else { return false };
         let soon = stamp.distance(self.evictions.load(Relaxed)) < self.budget().limit();
         self.stats.add(Counter::WorkingsetRefault, 1);

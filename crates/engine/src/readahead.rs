@@ -10,6 +10,7 @@
 
 use crate::base::{PAGE_SHIFT, PageIndex, SlotId};
 use crate::cache::Entry;
+use crate::config::FOLIO_MAX;
 use crate::engine::Engine;
 use crate::fault::FaultContext;
 use crate::frame::{Mobility, Need};
@@ -19,14 +20,11 @@ use crate::tier::LoadError;
 use overspill_os::backing::Backing;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Most pages that are ever read around a slot: the largest value of the setting.
-const AROUND_MAX: usize = 64;
-
 /// What was read around a slot.
 pub struct Around {
     run: SlotRun,
     /// Which of its slots were read ahead.
-    wanted: [bool; AROUND_MAX],
+    wanted: [bool; FOLIO_MAX],
 }
 
 impl Engine {
@@ -42,7 +40,7 @@ impl Engine {
         let run = self.neighbours(slot, pages);
         if run.len > 1 {
             let own = (slot.offset() - run.first.offset()) as usize;
-            let mut around = Around { run, wanted: [false; AROUND_MAX] };
+            let mut around = Around { run, wanted: [false; FOLIO_MAX] };
             let (before, after) = around.wanted.split_at_mut(own);
             self.index.begin_read(SlotRun { first: run.first, len: own }, before);
             let next = SlotRun { first: slot.advance(1), len: run.len - own - 1 };
@@ -71,25 +69,24 @@ impl Engine {
 
     /// Puts what was read ahead into the swap cache, as far as there are frames to be had without waiting; if it was read.
     pub(crate) fn keep_around(&self, context: &mut FaultContext, around: Around, was_read: bool) {
-        for (i, slot) in around.run.slots().enumerate().filter(|(i, _)| around.wanted[*i]) {
-            let take = || self.frames.allocator.alloc(0, Mobility::Reclaimable, Need::Fault);
-            let frame = if was_read { take() } else { None };
-            if let Some(frame) = frame {
-                let range = self.frames.arena.frame_range(frame.0, 1);
-                let done =
-                    self.frames.backing.install(range.start, &context.buffer[i << PAGE_SHIFT..][..range.len()], false);
-                assert_eq!(done.stop, None, "a free frame is not a hole");
-                self.ages.add_slot(slot, frame);
-                self.stats.add(Counter::SwapRa, 1);
-            }
-            if !self.index.end_read(slot, frame) {
-                // Given up meanwhile.
-                if let Some(frame) = frame {
-                    self.ages.remove(frame);
-                    self.frames.give_one(frame);
-                }
-                self.devices.free(slot);
-            }
+        let Around { run, mut wanted } = around;
+        let was_wanted = wanted;
+        // 1. Into frames. They have an owner before they can be found.
+        let mut frames = [None; FOLIO_MAX];
+        for (i, slot) in run.slots().enumerate().filter(|(i, _)| was_read && was_wanted[*i]) {
+            let Some(frame) = self.frames.allocator.alloc(0, Mobility::Reclaimable, Need::Fault) else { break };
+            let range = self.frames.arena.frame_range(frame.0, 1);
+            let page = &context.buffer[i << PAGE_SHIFT..][..range.len()];
+            let done = self.frames.backing.install(range.start, page, false);
+            assert_eq!(done.stop, None, "a free frame is not a hole");
+            self.ages.add_slot(slot, frame);
+            self.stats.add(Counter::SwapRa, 1);
+            frames[i] = Some(frame);
+        }
+        // 2. To be found; what was given up meanwhile goes back.
+        self.index.end_read(run, &frames, &mut wanted);
+        for (i, slot) in run.slots().enumerate().filter(|(i, _)| was_wanted[*i] && !wanted[*i]) {
+            self.give_back(SlotRun { first: slot, len: 1 }, frames[i]);
         }
     }
 }

@@ -3,9 +3,10 @@
 //! A page that leaves memory becomes a fill value, a compressed object, or a page on a device, in this order of
 //! preference. Until its batch is committed by the caller it is also still where it was.
 
-use crate::base::{PAGE_SIZE, PageIndex, SlotId};
+use crate::base::{FrameId, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::{GivenUp, Stamp};
 use crate::compressed::Handle;
+use crate::config::FOLIO_MAX;
 use crate::device::RunWrite;
 use crate::engine::Engine;
 use crate::fill;
@@ -233,17 +234,33 @@ impl Engine {
         match state {
             State::Filled(_) => self.stats.sub(Counter::SameFilledPages, 1),
             State::Compressed(handle) => self.compressed.free(&self.frames, handle),
-            State::Stored(slot) => {
-                if let GivenUp::Now(frame) = self.index.give_up(slot) {
-                    if let Some(frame) = frame {
-                        self.ages.remove(frame);
-                        self.frames.give_one(frame);
-                    }
-                    self.devices.free(slot);
-                }
-            }
+            State::Stored(slot) => self.forget_run(SlotRun { first: slot, len: 1 }),
             State::Empty | State::Resident(_) | State::Evicting(_) | State::Cached(_) => {}
         }
+    }
+
+    /// Gives up the slots of a run of up to [`FOLIO_MAX`] pages, and what was read ahead of them.
+    pub(crate) fn forget_run(&self, run: SlotRun) {
+        let mut done = [GivenUp::Now(None); FOLIO_MAX];
+        self.index.give_up(run, &mut done);
+        if done[..run.len].iter().all(|done| *done == GivenUp::Now(None)) {
+            self.devices.free_run(run);
+            return;
+        }
+        for (slot, done) in run.slots().zip(done) {
+            if let GivenUp::Now(frame) = done {
+                self.give_back(SlotRun { first: slot, len: 1 }, frame);
+            }
+        }
+    }
+
+    /// Gives back slots that nobody knows any more, and a frame of the swap cache.
+    pub(crate) fn give_back(&self, run: SlotRun, frame: Option<FrameId>) {
+        if let Some(frame) = frame {
+            self.ages.remove(frame);
+            self.frames.give_one(frame);
+        }
+        self.devices.free_run(run);
     }
 
     /// Brings the gauges of the tiers up to date.

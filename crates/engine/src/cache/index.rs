@@ -253,10 +253,10 @@ impl SlotIndex {
         self.for_each(run, |i, place| wanted[i] = place.begin_read());
     }
 
-    /// Ends it for one slot, with the frame that has a copy now; `false` when the caller must give the slot back.
-    pub fn end_read(&self, slot: SlotId, frame: Option<FrameId>) -> bool {
-        let _held = self.lock(slot);
-        self.place(slot).end_read(frame)
+    /// Ends it for those of a run that are `wanted`, with the frames that have copies now. Those that stay wanted are in use
+    /// still; of the others the caller must give the slots back.
+    pub fn end_read(&self, run: SlotRun, frames: &[Option<FrameId>], wanted: &mut [bool]) {
+        self.for_each(run, |i, place| wanted[i] = wanted[i] && place.end_read(frames[i]));
     }
 
     /// Takes the frame with a copy of a slot's page, if there is one, which is the caller's from now on.
@@ -265,10 +265,10 @@ impl SlotIndex {
         self.place(slot).take_frame()
     }
 
-    /// The page of a slot is in memory, and keeps the slot; `false` if it must not, because the slot is read ahead or was.
-    pub fn came_back(&self, slot: SlotId) -> bool {
-        let _held = self.lock(slot);
-        self.place(slot).came_back()
+    /// The pages of a run are in memory; `keeps` receives which of them keep their slots. One that is read ahead, or was, must
+    /// not.
+    pub fn came_back(&self, run: SlotRun, keeps: &mut [bool]) {
+        self.for_each(run, |i, place| keeps[i] = place.came_back());
     }
 
     /// It has left again, at `stamp`.
@@ -277,10 +277,9 @@ impl SlotIndex {
         self.place(slot).left(stamp);
     }
 
-    /// The page of a slot is wanted no more, or is elsewhere.
-    pub fn give_up(&self, slot: SlotId) -> GivenUp {
-        let _held = self.lock(slot);
-        self.place(slot).give_up()
+    /// The pages of a run are wanted no more, or are elsewhere; `done` receives what is to be done with the slot of each.
+    pub fn give_up(&self, run: SlotRun, done: &mut [GivenUp]) {
+        self.for_each(run, |i, place| done[i] = place.give_up());
     }
 }
 

@@ -40,11 +40,14 @@ fn a_page_that_is_not_what_was_written_fails_alone() {
 /// A device that fails at random gives back what was written, or an error where that is gone, and nothing else.
 #[test]
 fn an_unreliable_device_never_gives_wrong_pages() {
-    for (faults, rots) in [("0.2:eio+short+slow+flip", false), ("0.2:short+slow+flip+rot", true)] {
+    // Pages that rot are rare: long enough that the chance of none is nothing.
+    for (faults, rots, generations) in
+        [("0.2:eio+short+slow+flip", false, 400), ("0.2:short+slow+flip+rot", true, 2000)]
+    {
         let devices = ram(&format!("ram:64M,faults={faults},seed=3"));
         let mut held: Vec<(SlotRun, u64)> = Vec::new();
         let (mut wrong, mut gone) = (0, 0);
-        for generation in 0..400u64 {
+        for generation in 0..generations {
             let len = 1 + generation as usize * 7 % 24;
             if let Some(run) = devices.alloc_run(len)
                 && write(&devices, run, generation).is_ok()
@@ -63,8 +66,9 @@ fn an_unreliable_device_never_gives_wrong_pages() {
                     file.file().read_at(&mut there, slot.offset() * PAGE_SIZE as u64).unwrap();
                     match devices.read(one, &mut read) {
                         Ok(()) => wrong += usize::from(read[..] != expected[..]),
+                        // Any failure will do: a retry of rotted data may itself fail short or with EIO.
                         Err(error) => {
-                            assert!(error.failure == ReadFailure::Checksum && there[..] != expected[..], "{error}");
+                            assert!(there[..] != expected[..], "gone though the device has it: {error}");
                             gone += 1;
                         }
                     }
