@@ -64,6 +64,9 @@ pub struct Ages {
     owners: SharedCells,
     lists: Box<[CountedMutex<List>]>,
     shift: u32,
+    /// Partitions up to the highest that ever had a frame: the arena has address space for many more frames than the budget
+    /// ever fills.
+    used: AtomicUsize,
     /// The partition that is asked next.
     turn: AtomicUsize,
     stats: Stats,
@@ -84,7 +87,15 @@ impl Ages {
         };
         let list = |_| CountedMutex::new(Rank::SwapCache, &SWAP_CACHE_LOCK, List { oldest: NONE, newest: NONE });
         let (links, owners) = (SharedCells::anonymous(frames)?, SharedCells::anonymous(frames)?);
-        Ok(Ages { links, owners, lists: (0..count).map(list).collect(), shift, turn: AtomicUsize::new(0), stats })
+        Ok(Ages {
+            links,
+            owners,
+            lists: (0..count).map(list).collect(),
+            shift,
+            used: AtomicUsize::new(0),
+            turn: AtomicUsize::new(0),
+            stats,
+        })
     }
 
     /// Number of frames.
@@ -150,7 +161,7 @@ impl Ages {
     /// Copies out some of the oldest, oldest first in each partition, without taking them out: the caller finds out whether
     /// the owner still has the frame, and removes it then. Returns how many.
     pub fn oldest(&self, out: &mut [(Owner, FrameId)]) -> usize {
-        let (turn, lists) = (self.turn.fetch_add(1, Relaxed), self.lists.len());
+        let (turn, lists) = (self.turn.fetch_add(1, Relaxed), self.used.load(Relaxed).max(1));
         // One partition after the other, and once more round when all that there is is wanted.
         let per_list = if lists == 1 { out.len() } else { TURN.max(out.len() / lists) };
         let mut count = 0;
@@ -195,6 +206,10 @@ impl Ages {
     }
 
     fn push(&self, list: &mut List, frame: u32, owner: Owner) {
+        let used = ((frame as u64 >> self.shift) as usize + 1).min(self.lists.len());
+        if self.used.load(Relaxed) < used {
+            self.used.fetch_max(used, Relaxed);
+        }
         debug_assert_ne!(owner.to_word(), 0);
         self.owners[frame as usize].store(owner.to_word(), Relaxed);
         self.link(frame, list.newest, NONE);
@@ -298,5 +313,16 @@ mod tests {
             ages.remove_run(FrameId(first), count);
             prop_assert_eq!(ages.len(), 0);
         }
+    }
+
+    #[test]
+    fn partitions_that_never_had_a_frame_are_not_asked() {
+        let stats = Stats::anonymous().unwrap();
+        let ages = Ages::new(16 * 1000, CachePartition::Bytes(16 * PAGE_SIZE as u64), stats).unwrap();
+        ages.add_run(PageIndex(1000), FrameId(20), 4);
+        let before = stats.get(Counter::SwapCacheLock);
+        let mut out = [(Owner::Page(PageIndex(0)), FrameId(0)); 128];
+        assert_eq!(ages.oldest(&mut out), 4);
+        assert_eq!(stats.get(Counter::SwapCacheLock) - before, 2, "the partition of the frames, and the one below");
     }
 }
