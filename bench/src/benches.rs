@@ -2,3 +2,5 @@
 //! returns [`crate::report::Findings`]) and `measure_one` (one measurement, in a process of its own).
 
 pub mod page_fault;
+pub mod swap_r_rand;
+pub mod swap_w_seq;

@@ -2,7 +2,8 @@
 //!
 //! A bench is a module of [`benches`] with its arguments, the cases that it measures and what it makes of the figures.
 //! What benches share: [`measure`] (cases in turn, rounds, medians), [`child`] (a process for each measurement),
-//! [`threads`] (threads that start together), [`machine`] (where it ran), [`report`] (JSON, or a table with a
+//! [`threads`] (threads that start together), [`machine`] (where it ran), [`swap_device`] (where pages
+//! go), [`report`] (JSON, or a table with a
 //! conclusion). Nothing of it is linked into the product. There are no locks here.
 //!
 //! To add a bench: a module in [`benches`] with `Args`, `run` and, for [`child`], `measure_one`; then a line in each of
@@ -16,9 +17,10 @@ mod failure;
 mod machine;
 mod measure;
 mod report;
+mod swap_device;
 mod threads;
 
-use benches::page_fault;
+use benches::{page_fault, swap_r_rand, swap_w_seq};
 use clap::{Args, Parser, Subcommand};
 use failure::Failure;
 use report::Findings;
@@ -39,6 +41,10 @@ struct Cli {
 enum Command {
     /// First writes to fresh pages: the page-frame allocator, step by step, and the kernel's own faults
     PageFault(page_fault::Args),
+    /// Memory written and read in sequence on more than fits: swap slots and the swap cache, step by step
+    SwapWSeq(swap_w_seq::Args),
+    /// Pages read at random on more than fits: latency by where they come from
+    SwapRRand(swap_r_rand::Args),
     /// One measurement, in the process that a bench starts for it
     #[command(hide = true)]
     MeasureOne(child::Args),
@@ -72,6 +78,8 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<(), Failure> {
     let (common, findings): (&Common, Findings) = match command {
         Command::PageFault(args) => (&args.common, page_fault::run(args)?),
+        Command::SwapWSeq(args) => (&args.common, swap_w_seq::run(args)?),
+        Command::SwapRRand(args) => (&args.common, swap_r_rand::run(args)?),
         Command::MeasureOne(_) => unreachable!("main takes it"),
     };
     report::print(&findings, common.json)
@@ -80,6 +88,8 @@ fn run(command: &Command) -> Result<(), Failure> {
 fn measure_one(args: &child::Args) -> Result<(), Failure> {
     match args.bench.as_str() {
         page_fault::NAME => child::answer(args, page_fault::measure_one),
+        swap_r_rand::NAME => child::answer(args, swap_r_rand::measure_one),
+        swap_w_seq::NAME => child::answer(args, swap_w_seq::measure_one),
         other => Err(Failure::new(format!("there is no bench '{other}'"))),
     }
 }

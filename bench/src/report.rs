@@ -48,13 +48,23 @@ impl Row {
     }
 }
 
-/// Each figure's median by its name, with `_min` and `_max` beside it where it was measured more than once.
+/// Each figure's median by its name, with `_min` and `_max` beside it where it was measured more than once. A name with
+/// dots is a path: `locks.slot_lock.hold_ns` is `hold_ns` of the object `slot_lock` of the object `locks`.
 fn figures<S: serde::Serializer>(figures: &BTreeMap<String, Spread>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(figures.iter().flat_map(|(name, spread)| {
+    let mut object = Map::new();
+    for (path, spread) in figures {
+        let (parents, name) = path.rsplit_once('.').unwrap_or(("", path));
+        let mut inner = &mut object;
+        for parent in parents.split('.').filter(|parent| !parent.is_empty()) {
+            let value = inner.entry(parent).or_insert_with(|| json!({}));
+            inner = value.as_object_mut().expect("no figure has the name of a group of figures");
+        }
         let (min, max) = (format!("{name}_min"), format!("{name}_max"));
-        let all = [(name.clone(), spread.median), (min, spread.min), (max, spread.max)];
-        all.into_iter().take(if spread.rounds > 1 { 3 } else { 1 }).map(|(name, value)| (name, number(value)))
-    }))
+        let all = [(name.to_owned(), spread.median), (min, spread.min), (max, spread.max)];
+        let told = if spread.rounds > 1 { 3 } else { 1 };
+        inner.extend(all.into_iter().take(told).map(|(name, value)| (name, number(value))));
+    }
+    object.serialize(serializer)
 }
 
 /// A number in JSON, without digits that say nothing.
@@ -77,6 +87,15 @@ pub struct Column {
     pub spread: bool,
 }
 
+/// A table for people: a line a row, with some of its figures.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// What stands above it, if anything.
+    pub title: &'static str,
+    /// Its columns.
+    pub columns: &'static [Column],
+}
+
 /// Everything that a bench hands back.
 #[derive(Debug)]
 pub struct Findings {
@@ -84,8 +103,8 @@ pub struct Findings {
     pub report: Report,
     /// For people: the label that groups the rows,
     pub group: &'static str,
-    /// the columns,
-    pub columns: &'static [Column],
+    /// tables,
+    pub tables: &'static [Table],
     /// and what it all shows, in sentences.
     pub conclusion: String,
 }
@@ -99,7 +118,8 @@ pub fn print(findings: &Findings, json: bool) -> Result<(), Failure> {
         let text = serde_json::to_string(&findings.report).map_err(|error| Failure::new(error.to_string()))?;
         return write_line(&text);
     }
-    write_line(&format!("{}\n{}", table(findings), findings.conclusion))
+    let tables: Vec<String> = findings.tables.iter().map(|one| table(findings, one) + "\n").collect();
+    write_line(&(tables.concat() + &findings.conclusion))
 }
 
 /// Writes a line to standard output.
@@ -112,14 +132,14 @@ pub fn write_line(text: &str) -> Result<(), Failure> {
     done.map_err(|error| Failure::new(format!("standard output cannot be written: {error}")))
 }
 
-/// The table: a line a row, an empty line between groups; a column that is empty everywhere is left out.
-fn table(findings: &Findings) -> String {
+/// One table: a line a row, an empty line between groups; a column or a line that would be empty is left out.
+fn table(findings: &Findings, table: &Table) -> String {
     let rows = &findings.report.rows;
     let used = |column: &&Column| rows.iter().any(|row| row.figures.contains_key(column.figure));
-    let columns: Vec<&Column> = findings.columns.iter().filter(used).collect();
+    let columns: Vec<&Column> = table.columns.iter().filter(used).collect();
     let heading = [findings.group, "step"].into_iter().chain(columns.iter().map(|column| column.title));
     let mut lines: Vec<Vec<String>> = vec![heading.map(str::to_owned).collect()];
-    for row in rows {
+    for row in rows.iter().filter(|row| columns.iter().any(|column| row.figures.contains_key(column.figure))) {
         let group = row.labels.get(findings.group).map_or(String::new(), Value::to_string);
         let cells = columns
             .iter()
@@ -128,7 +148,7 @@ fn table(findings: &Findings) -> String {
     }
     let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
-    let mut text = String::new();
+    let mut text = if table.title.is_empty() { String::new() } else { format!("{}\n\n", table.title) };
     for (i, line) in lines.iter().enumerate() {
         if i > 0 && line[0] != lines[i - 1][0] {
             text.push('\n');
@@ -209,7 +229,9 @@ mod tests {
             Column { title: "rate/s", figure: "rate", format: whole, spread: true },
             Column { title: "nothing", figure: "none", format: short, spread: false },
         ];
-        Findings { report, group: "threads", columns: COLUMNS, conclusion: String::new() }
+        const TABLES: &[Table] =
+            &[Table { title: "", columns: COLUMNS }, Table { title: "The same", columns: COLUMNS }];
+        Findings { report, group: "threads", tables: TABLES, conclusion: String::new() }
     }
 
     #[test]
@@ -229,6 +251,15 @@ mod tests {
     }
 
     #[test]
+    fn a_name_with_dots_is_a_path() {
+        let sample = [("locks.slot.wait_ns", 1.0), ("locks.slot.hold_ns", 2.0), ("locks_all", 3.0)];
+        let sample = sample.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+        let row = serde_json::to_value(Row::new("x", &[], None, &vec![sample])).unwrap();
+        let expected = json!({"locks": {"slot": {"wait_ns": 1.0, "hold_ns": 2.0}}, "locks_all": 3.0});
+        assert_eq!(row["figures"], expected);
+    }
+
+    #[test]
     fn a_table_groups_its_rows_and_leaves_empty_columns_out() {
         let expected = "\
 threads  step                                rate/s
@@ -237,7 +268,16 @@ threads  step                                rate/s
 
      32  folios                                   0
 ";
-        assert_eq!(table(&findings()), expected);
+        let findings = findings();
+        assert_eq!(table(&findings, &findings.tables[0]), expected);
+        assert_eq!(table(&findings, &findings.tables[1]), format!("The same\n\n{expected}"));
+    }
+
+    #[test]
+    fn a_row_without_any_figure_of_a_table_is_left_out_of_it() {
+        let mut findings = findings();
+        findings.report.rows[0].figures.clear();
+        assert_eq!(table(&findings, &findings.tables[0]).matches('\n').count(), 3);
     }
 
     #[test]

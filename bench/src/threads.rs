@@ -1,4 +1,4 @@
-//! Threads that start together, work until they are told to stop, and are timed.
+//! Threads that start together, work until they are told to stop or are done, and are timed.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::Barrier;
@@ -17,20 +17,35 @@ pub struct Timed<T> {
 /// Runs `work` on `count` threads that start together; its argument becomes true once `time` has passed, when it is to
 /// come to an end. With `pinned`, thread i stays on the i-th of the processors that this process may use, in turn.
 pub fn run<T: Send>(count: usize, pinned: bool, time: Duration, work: impl Fn(&AtomicBool) -> T + Sync) -> Timed<T> {
+    with_items(&mut vec![(); count], pinned, time, |(), stop| work(stop))
+}
+
+/// Runs `work` on a pinned thread for each of `items`, until each is done with its own.
+pub fn each<I: Send, T: Send>(items: &mut [I], work: impl Fn(&mut I) -> T + Sync) -> Timed<T> {
+    with_items(items, true, Duration::ZERO, |item, _| work(item))
+}
+
+fn with_items<I: Send, T: Send>(
+    items: &mut [I],
+    pinned: bool,
+    time: Duration,
+    work: impl Fn(&mut I, &AtomicBool) -> T + Sync,
+) -> Timed<T> {
     let cpus = if pinned { allowed_cpus() } else { Vec::new() };
-    let (start, stop) = (Barrier::new(count + 1), AtomicBool::new(false));
-    let body = |index: usize| {
+    let (start, stop) = (Barrier::new(items.len() + 1), AtomicBool::new(false));
+    let body = |index: usize, item: &mut I| {
         if !cpus.is_empty() {
             pin(cpus[index % cpus.len()]);
         }
         start.wait();
         let began = Instant::now();
-        let result = work(&stop);
+        let result = work(item, &stop);
         (result, began, Instant::now())
     };
     let done: Vec<(T, Instant, Instant)> = std::thread::scope(|scope| {
         let body = &body;
-        let threads: Vec<_> = (0..count).map(|index| scope.spawn(move || body(index))).collect();
+        let threads: Vec<_> =
+            items.iter_mut().enumerate().map(|(index, item)| scope.spawn(move || body(index, item))).collect();
         start.wait();
         std::thread::sleep(time);
         stop.store(true, Relaxed);
@@ -73,6 +88,16 @@ mod tests {
         });
         assert_eq!(timed.results.len(), 5);
         assert!(timed.results.iter().all(|own| timed.elapsed >= *own), "{timed:?}");
+    }
+
+    #[test]
+    fn each_item_is_worked_on_once() {
+        let mut items = [1, 2, 3];
+        let timed = each(&mut items, |item| {
+            *item *= 10;
+            *item + 1
+        });
+        assert_eq!((items, timed.results), ([10, 20, 30], vec![11, 21, 31]));
     }
 
     #[test]

@@ -1,32 +1,20 @@
 //! `overspill-bench page-fault` from the outside: what it prints, and what it refuses.
 
-use overspill_tests::process::{Outcome, run};
-use overspill_tests::{TIME_LIMIT, clean, skipped};
-use serde_json::Value;
+mod common;
+
+use common::{bench, bench_in_the_engine, json};
+use overspill_tests::process::run;
+use overspill_tests::{TIME_LIMIT, clean};
 use std::process::Command;
 
-fn page_fault(args: &str) -> Outcome {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_overspill-bench"));
-    run(clean(command.arg("page-fault").args(args.split_whitespace())), TIME_LIMIT)
-}
-
-/// The same where it needs userfaultfd; `None`, loudly, where there is none.
-fn page_fault_in_the_engine(args: &str) -> Option<Outcome> {
-    let outcome = page_fault(args);
-    if outcome.status == 1 && outcome.stderr.contains("no userfaultfd") {
-        skipped(&outcome.stderr);
-        return None;
-    }
-    Some(outcome)
-}
+const NAME: &str = "page-fault";
 
 #[test]
 fn json_has_a_row_a_step_with_its_figures() {
     let args = "--size 1M --rounds 1 --threads 1 --steps folios,kernel --json";
-    let Some(outcome) = page_fault_in_the_engine(args) else { return };
-    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
-    let value: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|e| panic!("{e}: {}", outcome.stdout));
-    assert_eq!(value["bench"], "page-fault");
+    let Some(outcome) = bench_in_the_engine(NAME, args) else { return };
+    let value = json(&outcome);
+    assert_eq!(value["bench"], NAME);
     assert!(value["machine"]["cpus"].as_u64() > Some(0) && value["machine"]["ram_bytes"].as_u64() > Some(1 << 20));
     assert!(value["machine"]["kernel"].as_str().is_some_and(|release| release.contains('.')));
     let settings = &value["settings"];
@@ -40,7 +28,7 @@ fn json_has_a_row_a_step_with_its_figures() {
         let figures = row["figures"].as_object().unwrap();
         assert!(figures["faults_per_s"].as_f64() > Some(0.0), "{figures:?}");
         assert!(!figures.contains_key("faults_per_s_min"), "one round has no spread: {figures:?}");
-        assert!(figures.values().all(Value::is_number), "{figures:?}");
+        assert!(figures.values().all(|value| value.is_number()), "{figures:?}");
     }
     let folios = &rows[1]["figures"];
     // A sequential pass over 256 pages: folios of 1, 2, 4, 8, then 16 pages each.
@@ -52,8 +40,7 @@ fn json_has_a_row_a_step_with_its_figures() {
 #[test]
 fn without_json_it_prints_a_table_with_the_spread_and_a_conclusion() {
     let args = "--size 64K --rounds 2 --threads 1,3 --steps kernel,folios";
-    let Some(outcome) = page_fault_in_the_engine(args) else { return };
-    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
+    let Some(outcome) = bench_in_the_engine(NAME, args) else { return };
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert!(lines[0].starts_with("threads  step") && lines[0].contains("faults/s"), "{}", outcome.stdout);
     let rows: Vec<Vec<&str>> = lines.iter().map(|line| line.split_whitespace().take(2).collect()).collect();
@@ -72,7 +59,7 @@ fn without_json_it_prints_a_table_with_the_spread_and_a_conclusion() {
 #[test]
 fn a_mistake_on_the_command_line_is_status_2() {
     for args in ["--steps none", "--threads 0", "--rounds 0", "--size much"] {
-        let outcome = page_fault(args);
+        let outcome = bench(NAME, args);
         assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{args}: {}", outcome.stderr);
         let wrong = args.split_whitespace().last().unwrap();
         assert!(outcome.stderr.contains(wrong), "{args}: {}", outcome.stderr);

@@ -18,7 +18,7 @@ use crate::child;
 use crate::failure::Failure;
 use crate::machine::{self, Machine};
 use crate::measure::{self, Series, compare};
-use crate::report::{Column, Findings, Report, Row, percent, ratio, short, whole};
+use crate::report::{Column, Findings, Report, Row, Table, percent, ratio, short, whole};
 use clap::ValueEnum;
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill::config::Config;
@@ -118,6 +118,7 @@ impl fmt::Display for Case {
     }
 }
 
+const TABLES: &[Table] = &[Table { title: "", columns: COLUMNS }];
 const COLUMNS: &[Column] = &[
     Column { title: "faults/s", figure: figures::RATE, format: whole, spread: true },
     Column { title: "x kernel", figure: figures::KERNEL_RATIO, format: ratio, spread: false },
@@ -147,7 +148,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let machine = Machine::this();
     let conclusion = conclusion::of(&rows, &machine, &smaller(args, &cases));
     let report = Report { bench: NAME, machine, settings: settings(args, &cases, series[0].len()), rows };
-    Ok(Findings { report, group: "threads", columns: COLUMNS, conclusion })
+    Ok(Findings { report, group: "threads", tables: TABLES, conclusion })
 }
 
 /// The cases in the order of their rows: all steps with as many threads, bottom up, then with the next number.

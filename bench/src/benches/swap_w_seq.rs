@@ -1,0 +1,276 @@
+//! `swap-w-seq`: how swap slots and the swap cache scale, step by step.
+//!
+//! The work is swap-w-seq of vm-scalability: threads write anonymous memory in sequence until the budget is used up, and
+//! go on, so that every page written pushes one out to the device. Then they read it all back, which frees the slots. All
+//! pages go to the device: nothing is compressed, and a page that came back leaves by being written again.
+//!
+//! [`run`] plans the cases and reads the results; [`step`] is the ladder, [`work`] one measurement, [`figures`] what the
+//! counters of a pool tell, [`plot`] a drawing of it.
+
+mod conclusion;
+mod figures;
+mod plot;
+mod step;
+mod work;
+
+pub use work::measure_one;
+
+use crate::Common;
+use crate::child;
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::measure::{self, Series, compare};
+use crate::report::{Column, Findings, Report, Row, Table, gain, percent, short, whole};
+use crate::swap_device::{self, SwapDevice};
+use clap::ValueEnum;
+use figures::Phase;
+use overspill::base::Bytes;
+use serde_json::{Map, Value, json};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+use step::Step;
+use work::Request;
+
+/// Name of the bench.
+pub const NAME: &str = "swap-w-seq";
+
+/// How much larger the device is than what is written to it: slots do not get short.
+const DEVICE_SPARE: u64 = 2;
+/// Longest that a measurement may take: this, and what a page may take at the very worst, out and in.
+const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
+
+/// Options of `overspill-bench swap-w-seq`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Numbers of threads to measure with
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,32")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Vec<u32>,
+    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or block device; both with
+    /// options after a comma, as in `ram,latency=50us,bandwidth=500M`
+    #[arg(long, value_name = "DEVICE", default_value = swap_device::RAM)]
+    device: SwapDevice,
+    /// The budget
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    memory: Bytes,
+    /// What all threads together write beyond the budget
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    size: Bytes,
+    /// Steps to measure [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    steps: Vec<Step>,
+    /// Draw the ladder into a file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// One row: a step with a number of threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Case {
+    step: Step,
+    threads: usize,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} thread{}", self.step, self.threads, if self.threads == 1 { "" } else { "s" })
+    }
+}
+
+const TABLES: &[Table] = &[
+    Table {
+        title: "Throughput, and the serial time of the lock that would limit it: the time a page that it is held, \
+                divided by the locks of its kind in use side by side.",
+        columns: &[
+            Column { title: "pages out/s", figure: figures::RATE, format: whole, spread: true },
+            Column { title: "so KiB/s", figure: "so_kib_per_s", format: whole, spread: false },
+            Column { title: "over step before", figure: figures::GAIN, format: gain, spread: false },
+            Column { title: "serial ns", figure: figures::SERIAL, format: short, spread: false },
+            Column { title: "saturates at", figure: figures::SATURATION, format: whole, spread: false },
+            Column { title: "swap locks", figure: figures::SHARE, format: percent, spread: false },
+            Column { title: "pages in/s", figure: "in.pages_per_s", format: whole, spread: true },
+            Column { title: "serial ns", figure: "in.serial_ns_per_page_max", format: short, spread: false },
+            Column { title: "saturates at", figure: "in.saturation_pages_per_s", format: whole, spread: false },
+            Column { title: "swap locks", figure: "in.swap_locks_ratio", format: percent, spread: false },
+        ],
+    },
+    Table {
+        title: "Locks, for 1,000 pages that go out: times taken, share contended, ns waited, ns held.",
+        columns: &[
+            Column { title: "slots", figure: "locks.slot_lock.per_1000", format: short, spread: false },
+            Column { title: "", figure: "locks.slot_lock.contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "locks.slot_lock.wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "locks.slot_lock.hold_ns", format: whole, spread: false },
+            Column { title: "cluster", figure: "locks.cluster_lock.per_1000", format: short, spread: false },
+            Column { title: "", figure: "locks.cluster_lock.contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "locks.cluster_lock.wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "locks.cluster_lock.hold_ns", format: whole, spread: false },
+            Column { title: "cache", figure: "locks.swap_cache_lock.per_1000", format: short, spread: false },
+            Column { title: "", figure: "locks.swap_cache_lock.contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "locks.swap_cache_lock.wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "locks.swap_cache_lock.hold_ns", format: whole, spread: false },
+            Column { title: "zone", figure: "locks.zone_lock.per_1000", format: short, spread: false },
+            Column { title: "", figure: "locks.zone_lock.contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "locks.zone_lock.wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "locks.zone_lock.hold_ns", format: whole, spread: false },
+        ],
+    },
+    Table {
+        title: "The same for 1,000 pages that come in.",
+        columns: &[
+            Column { title: "slots", figure: "in.locks.slot_lock.per_1000", format: short, spread: false },
+            Column { title: "", figure: "in.locks.slot_lock.contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "in.locks.slot_lock.wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "in.locks.slot_lock.hold_ns", format: whole, spread: false },
+            Column { title: "cluster", figure: "in.locks.cluster_lock.per_1000", format: short, spread: false },
+            Column { title: "", figure: "in.locks.cluster_lock.contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "in.locks.cluster_lock.wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "in.locks.cluster_lock.hold_ns", format: whole, spread: false },
+            Column { title: "cache", figure: "in.locks.swap_cache_lock.per_1000", format: short, spread: false },
+            Column { title: "", figure: "in.locks.swap_cache_lock.contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "in.locks.swap_cache_lock.wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "in.locks.swap_cache_lock.hold_ns", format: whole, spread: false },
+            Column { title: "zone", figure: "in.locks.zone_lock.per_1000", format: short, spread: false },
+            Column { title: "", figure: "in.locks.zone_lock.contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "in.locks.zone_lock.wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "in.locks.zone_lock.hold_ns", format: whole, spread: false },
+        ],
+    },
+];
+
+/// Measures and says what was found.
+///
+/// # Errors
+/// When a measurement fails, or the drawing cannot be written.
+pub fn run(args: &Args) -> Result<Findings, Failure> {
+    let cases = plan(args);
+    let machine = Machine::this();
+    let device = args.device.spec(Bytes(DEVICE_SPARE * (args.memory.0 + args.size.0)));
+    let mut series = measure::rounds(&cases, args.common.rounds, |case| {
+        let request = Request {
+            settings: case.step.settings(),
+            threads: case.threads,
+            memory: args.memory.0,
+            beyond: args.size.0,
+            device: device.clone(),
+        };
+        let pages = (args.memory.pages() + args.size.pages()) as u32;
+        let mut sample = child::ask(NAME, &request, LIMIT + LIMIT_PER_PAGE * pages)?;
+        for phase in [Phase::Out, Phase::In] {
+            let (running, bytes) = (case.threads.min(machine.cpus), args.memory.0.min(args.size.0));
+            figures::add_serial(&mut sample, phase, case.step, running, bytes);
+        }
+        Ok(sample)
+    })?;
+    compare_steps(&cases, &mut series);
+    let rows: Vec<Row> = cases.iter().zip(&series).map(|(case, series)| row(case, series)).collect();
+    if let Some(path) = &args.plot {
+        plot::draw(path, &rows, &machine)?;
+    }
+    let conclusion = conclusion::of(&rows, &machine);
+    let report = Report { bench: NAME, machine, settings: settings(args, &cases, series[0].len(), &device), rows };
+    Ok(Findings { report, group: "threads", tables: TABLES, conclusion })
+}
+
+/// The cases in the order of their rows: all steps with as many threads, bottom up, then with the next number.
+fn plan(args: &Args) -> Vec<Case> {
+    let mut steps = if args.steps.is_empty() { Step::value_variants().to_vec() } else { args.steps.clone() };
+    steps.sort();
+    steps.dedup();
+    let mut cases: Vec<Case> = Vec::new();
+    for threads in args.threads.iter().map(|threads| *threads as usize) {
+        if cases.iter().all(|case| case.threads != threads) {
+            cases.extend(steps.iter().map(|step| Case { step: *step, threads }));
+        }
+    }
+    cases
+}
+
+/// Adds what is told by two steps of the same round and number of threads.
+fn compare_steps(cases: &[Case], series: &mut [Series]) {
+    for (i, case) in cases.iter().enumerate() {
+        let mut against = |base: Option<Step>, figure: &str, name: &str, how: fn(f64, f64) -> f64| {
+            let at = |step: Step| cases.iter().position(|other| *other == Case { step, ..*case });
+            if let Some(base) = base.and_then(at).filter(|base| *base != i) {
+                let base = series[base].clone();
+                for phase in [Phase::Out, Phase::In] {
+                    compare(&mut series[i], &base, &phase.figure(figure), &phase.figure(name), how);
+                }
+            }
+        };
+        against(case.step.before(), figures::RATE, figures::GAIN, |here, before| here / before - 1.0);
+        against(Some(Step::Baseline), figures::SERIAL, figures::SERIAL_LESS, |here, base| base / here);
+        against(Some(Step::Baseline), figures::SPREAD, figures::SPREAD_LESS, |here, base| base / here);
+        against(Some(Step::Baseline), figures::SATURATION, figures::SATURATION_MORE, |here, base| here / base);
+    }
+}
+
+fn row(case: &Case, series: &Series) -> Row {
+    Row::new(&case.step.to_string(), &[("threads", json!(case.threads))], case.step.reference(), series)
+}
+
+fn settings(args: &Args, cases: &[Case], rounds: usize, device: &str) -> Value {
+    let steps: Map<String, Value> =
+        cases.iter().map(|case| (case.step.to_string(), json!(case.step.settings()))).collect();
+    let mut threads: Vec<usize> = cases.iter().map(|case| case.threads).collect();
+    threads.dedup();
+    json!({
+        "threads": threads,
+        "rounds": rounds,
+        "memory_bytes": args.memory.0,
+        "size_bytes": args.size.0,
+        "device": if args.device.is_ram() { device.to_owned() } else { args.device.to_string() },
+        "pinned": true,
+        "delivery": "signal",
+        "steps": steps,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Sample;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        Line::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}")).args
+    }
+
+    #[test]
+    fn steps_come_in_the_order_of_the_ladder_for_each_number_of_threads() {
+        let cases = plan(&args("x --steps slot-caches,baseline,slot-caches --threads 2,1,2"));
+        let order: Vec<_> = cases.iter().map(|case| (case.threads, case.step)).collect();
+        let steps = [Step::Baseline, Step::SlotCaches];
+        let expected: Vec<_> = [2, 1].into_iter().flat_map(|threads| steps.map(|step| (threads, step))).collect();
+        assert_eq!(order, expected);
+        assert_eq!(plan(&args("x")).len(), 3 * 6);
+        let threads = settings(&args("x"), &plan(&args("x")), 3, "ram:1")["threads"].clone();
+        assert_eq!(threads, json!([1, 2, 32]));
+    }
+
+    #[test]
+    fn steps_are_compared_with_the_same_number_of_threads() {
+        let case = |step, threads| Case { step, threads };
+        let cases = [case(Step::Baseline, 1), case(Step::ClusterLocks, 1), case(Step::ClusterLocks, 2)];
+        let sample = |rate: f64, serial: f64| {
+            let figures = [(figures::RATE, rate), (figures::SERIAL, serial), (figures::SATURATION, 1e9 / serial)];
+            vec![figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Sample>()]
+        };
+        let mut series = vec![sample(100.0, 800.0), sample(110.0, 80.0), sample(120.0, 80.0)];
+        compare_steps(&cases, &mut series);
+        assert!((series[1][0][figures::GAIN] - 0.1).abs() < 1e-9);
+        assert_eq!(series[1][0][figures::SERIAL_LESS], 10.0);
+        assert!((series[1][0][figures::SATURATION_MORE] - 10.0).abs() < 1e-9);
+        assert_eq!((series[0][0].len(), series[2][0].len()), (3, 3), "they have nothing to be compared with");
+    }
+}

@@ -1,0 +1,74 @@
+//! The swap device of a bench.
+
+use overspill::base::Bytes;
+use overspill::config::SwapSpec;
+use std::fmt;
+use std::str::FromStr;
+
+/// What `--device` is by default.
+pub const RAM: &str = "ram";
+/// How the RAM device behaves unless something else is asked for: a fast NVMe disk without noise.
+const RAM_BEHAVES: &str = "latency=10us,bandwidth=4G";
+
+/// A swap device as `--device` names it: `ram` or a path, with the engine's options of swap devices after it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SwapDevice {
+    place: String,
+    options: String,
+}
+
+impl SwapDevice {
+    /// Whether it is the engine's RAM device.
+    pub fn is_ram(&self) -> bool {
+        self.place == RAM
+    }
+
+    /// What the engine is told, for a device of which `size` is used at most.
+    pub fn spec(&self, size: Bytes) -> String {
+        let SwapDevice { place, options } = self;
+        let options = match (place.as_str(), options.as_str()) {
+            (RAM, "") => format!(",{RAM_BEHAVES}"),
+            (_, "") => String::new(),
+            (_, options) => format!(",{options}"),
+        };
+        format!("{place}:{}{options}", size.0)
+    }
+}
+
+impl FromStr for SwapDevice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SwapDevice, String> {
+        let (place, options) = text.split_once(',').unwrap_or((text, ""));
+        if place.is_empty() {
+            return Err(format!("'{text}' names no device: write ram, or a path"));
+        }
+        let device = SwapDevice { place: place.to_owned(), options: options.to_owned() };
+        device.spec(Bytes(1 << 30)).parse::<SwapSpec>().map_err(|error| error.to_string())?;
+        Ok(device)
+    }
+}
+
+impl fmt::Display for SwapDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.place)?;
+        if self.options.is_empty() { Ok(()) } else { write!(f, ",{}", self.options) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_becomes_what_the_engine_reads() {
+        let spec = |text: &str| text.parse::<SwapDevice>().unwrap().spec(Bytes(4096));
+        assert_eq!(spec("ram"), "ram:4096,latency=10us,bandwidth=4G");
+        assert_eq!(spec("ram,latency=1ms"), "ram:4096,latency=1ms");
+        assert_eq!(spec("/a:b/c"), "/a:b/c:4096");
+        for bad in ["ram,latency=soon", "/a,nope=1", ""] {
+            assert!(bad.parse::<SwapDevice>().is_err(), "{bad}");
+        }
+        assert_eq!("ram,latency=1ms".parse::<SwapDevice>().unwrap().to_string(), "ram,latency=1ms");
+    }
+}

@@ -1,0 +1,102 @@
+//! `overspill-bench swap-w-seq` from the outside: what it prints, what it counts, and what it refuses.
+
+mod common;
+
+use common::{bench, bench_in_the_engine, json};
+use overspill_tests::Scratch;
+use serde_json::Value;
+
+const NAME: &str = "swap-w-seq";
+/// A budget and as much again several times over: some seconds in a debug build.
+const SMALL: &str = "--memory 8M --size 24M --rounds 1";
+
+fn figure(row: &Value, path: &str) -> f64 {
+    let value = path.split('.').fold(&row["figures"], |value, name| &value[name]);
+    value.as_f64().unwrap_or_else(|| panic!("no {path} in {row}"))
+}
+
+#[test]
+fn json_has_the_ladder_with_its_locks() {
+    let args = format!("{SMALL} --threads 2 --steps partitions-2m,baseline,cluster-locks,slot-caches --json");
+    let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
+    let value = json(&outcome);
+    assert_eq!(value["bench"], NAME);
+    assert_eq!((&value["settings"]["memory_bytes"], &value["settings"]["rounds"]), (&(8 << 20).into(), &1.into()));
+    let rows = value["rows"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| (row["step"].as_str().unwrap(), row["threads"].as_u64())).collect();
+    let two = Some(2);
+    let steps = ["baseline", "cluster-locks", "slot-caches", "partitions-2m"];
+    assert_eq!(names, steps.map(|step| (step, two)));
+    for row in rows {
+        // All that was written beyond the budget has gone out, but for what the swap cache held back.
+        assert!(figure(row, "pages_per_s") > 0.0 && figure(row, "in.pages_per_s") > 0.0, "{row}");
+        let kib = figure(row, "so_kib_per_s") / figure(row, "pages_per_s");
+        assert!((kib - 4.0).abs() < 0.001, "{row}");
+        let serial = figure(row, "serial_ns_per_page_max") * figure(row, "saturation_pages_per_s");
+        assert!((serial / 1e9 - 1.0).abs() < 0.001, "{row}");
+        for lock in ["swap_cache_lock", "zone_lock"] {
+            for name in ["per_1000", "contended_ratio", "wait_ns", "hold_ns"] {
+                figure(row, &format!("locks.{lock}.{name}"));
+                figure(row, &format!("in.locks.{lock}.{name}"));
+            }
+        }
+    }
+    let [baseline, cluster_locks, slot_caches, partitions] = rows.as_slice() else { panic!("{names:?}") };
+    assert_eq!(baseline["reference"]["so_kib_per_s"].as_f64(), Some(1_428_002.0));
+    assert!(partitions.get("reference").is_none());
+
+    // What each step is about, in counts: they do not depend on the machine.
+    // 1. The baseline locks the device for every free, and no cluster ever.
+    assert!(figure(baseline, "in.locks.slot_lock.per_1000") > 500.0, "{baseline}");
+    assert_eq!(figure(baseline, "in.locks.cluster_lock.per_1000"), 0.0, "{baseline}");
+    // 2. With locks of clusters the device's is for clusters that change hands.
+    let device = |row: &Value| figure(row, "in.locks.slot_lock.per_1000");
+    assert!(10.0 * device(cluster_locks) < device(baseline), "{cluster_locks}");
+    assert!(figure(cluster_locks, "in.locks.cluster_lock.per_1000") > 500.0, "{cluster_locks}");
+    // 3. With caches, slots go back to clusters many at a time.
+    let clusters = |row: &Value| figure(row, "in.locks.cluster_lock.per_1000");
+    assert!(3.0 * clusters(slot_caches) < clusters(cluster_locks), "{slot_caches}");
+    // 4. Smaller partitions of the swap cache are not locked many times more often than there are pages.
+    for (phase, most) in [("", 4_000.0), ("in.", 8_000.0)] {
+        assert!(figure(partitions, &format!("{phase}locks.swap_cache_lock.per_1000")) < most, "{partitions}");
+    }
+}
+
+#[test]
+fn without_json_it_prints_tables_and_a_conclusion_and_draws_the_ladder() {
+    let room = Scratch::new(env!("CARGO_TARGET_TMPDIR")).room(NAME);
+    let path = room.path.join("ladder.svg");
+    let args = format!("{SMALL} --threads 1 --steps baseline,cpu-clusters,partitions-2m --plot {}", path.display());
+    let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
+    let rows = outcome.stdout.lines().filter(|line| line.trim_start().starts_with("1  baseline")).count();
+    assert_eq!(rows, 3, "a row in each table: {}", outcome.stdout);
+    let last = outcome.stdout.lines().last().unwrap();
+    for said in ["1 thread on ", "target of 10 is", "target of 2.92 is", "Too few rounds", "4,170,746 KiB/s"] {
+        assert!(last.contains(said), "{said}: {last}");
+    }
+    let drawing = std::fs::read_to_string(&path).unwrap();
+    for said in ["<svg", "pages a second", "baseline", "partitions-2m", "1 thread", "ns a page"] {
+        assert!(drawing.contains(said), "{said}");
+    }
+}
+
+#[test]
+fn a_mistake_on_the_command_line_is_status_2() {
+    for args in ["--steps none", "--threads 0", "--size much", "--device ram,latency=soon"] {
+        let outcome = bench(NAME, args);
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{args}: {}", outcome.stderr);
+        let wrong = args.split([' ', '=']).next_back().unwrap();
+        assert!(outcome.stderr.contains(wrong), "{args}: {}", outcome.stderr);
+    }
+}
+
+#[test]
+fn a_device_that_is_not_there_is_one_sentence_and_status_1() {
+    let outcome = bench(NAME, &format!("{SMALL} --threads 1 --steps baseline --device /nowhere/at/all"));
+    if outcome.stderr.contains("no userfaultfd") {
+        return overspill_tests::skipped(&outcome.stderr);
+    }
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{}", outcome.stderr);
+    assert!(outcome.stderr.starts_with("overspill-bench: baseline, 1 thread: "), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("/nowhere/at/all") && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
+}
