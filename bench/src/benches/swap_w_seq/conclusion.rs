@@ -144,13 +144,26 @@ fn losses(rows: &Rows<'_>) -> Option<String> {
             }
         }
     }
-    match (compared.iter().min()?, slower.as_slice()) {
-        (rounds, _) if *rounds < ROUNDS_BY_DEFAULT as usize => {
-            Some("Too few rounds to tell whether a step is slower than the one before.".to_owned())
-        }
-        (_, []) => Some("No step is slower than the one before in every round (met).".to_owned()),
-        (_, slower) => Some(format!("Slower than the step before in every round (missed): {}.", slower.join("; "))),
+    let rounds = *compared.iter().min()?;
+    if rounds < ROUNDS_BY_DEFAULT as usize {
+        return Some("Too few rounds to tell whether a step is slower than the one before.".to_owned());
     }
+    if slower.is_empty() {
+        return Some("No step is slower than the one before in every round (met).".to_owned());
+    }
+    // Steps that do not differ are slower in every round now and then, one of 2^rounds.
+    let by_chance = compared.len() as f64 / 2f64.powi(rounds as i32);
+    let verdict = if slower.len() as f64 <= by_chance + 2.0 * by_chance.sqrt() {
+        "which more rounds would tell from chance"
+    } else {
+        "more than chance explains: missed"
+    };
+    Some(format!(
+        "Slower than the step before in every round: {} ({} of {} comparisons, {verdict}).",
+        slower.join("; "),
+        slower.len(),
+        compared.len()
+    ))
 }
 
 fn plural(n: u64) -> &'static str {
@@ -214,7 +227,22 @@ mod tests {
         for said in ["target of 10 is missed", "target of 2.92 is missed", "below 1.0 % is missed"] {
             assert!(bad.contains(said), "{said}: {bad}");
         }
-        assert!(bad.contains("(missed): partitions-2m with 2 threads, out (-20.0 %)."), "{bad}");
+        let said = "in every round: partitions-2m with 2 threads, out (-20.0 %) (1 of 1 comparisons, ";
+        assert!(bad.contains(said), "{bad}");
+    }
+
+    #[test]
+    fn a_loss_that_chance_explains_is_not_held_against_a_step() {
+        let row = |threads: u64, rounds: usize, change: f64| {
+            let sample = Sample::from([(figures::GAIN.to_owned(), change)]);
+            Row::new("slot-caches", &[("threads", json!(threads))], None, &vec![sample; rounds])
+        };
+        let rows = |rounds: usize| -> Vec<Row> {
+            (1..=8).map(|threads| row(threads, rounds, if threads == 1 { -0.1 } else { 0.1 })).collect()
+        };
+        let said = |rounds: usize| losses(&Rows(&rows(rounds))).unwrap();
+        assert!(said(3).contains("1 of 8 comparisons, which more rounds would tell from chance"), "{}", said(3));
+        assert!(said(12).contains("1 of 8 comparisons, more than chance explains: missed"), "{}", said(12));
     }
 
     #[test]
