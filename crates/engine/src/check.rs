@@ -5,7 +5,6 @@
 
 use crate::base::{FrameId, PageIndex};
 use crate::cache::{Entry, Owner};
-use crate::compressed::CHUNK_ORDER;
 use crate::engine::Engine;
 use crate::extent::pages_of;
 use crate::stats::Counter;
@@ -79,7 +78,7 @@ impl Engine {
         assert_eq!(gauge(Counter::SameFilledPages), named.filled, "same-filled pages");
         assert_eq!(self.compressed.stored_objects(), named.compressed, "compressed pages");
         assert_eq!(self.devices.used_pages(), named.slots.len() as u64, "slots in use");
-        let frames = named.frames.len() + self.frames_of_benches() + (self.compressed.chunks() << CHUNK_ORDER);
+        let frames = named.frames.len() + self.frames_of_benches() + self.compressed.frames();
         assert_eq!(self.frames.allocator.used(), frames as u64, "frames in use");
     }
 

@@ -1,55 +1,58 @@
 //! The compressed pool: objects of 1 to 4096 bytes, several to a chunk of contiguous frames. The idea is zsmalloc's.
 //!
-//! Objects are of 36 size classes (`class`); a chunk holds objects of one class only, so that its offsets
-//! follow from the object's number and nothing is stored beside the data. Which objects of a chunk are used, and which
-//! chunks of a class have room, is in a table beside the arena (`chunk`, 0.24 % of the memory it describes). A
-//! [`Handle`] names an object and its length in 48 bits, the payload of a page word. New objects go to the fullest
-//! chunks that have room, so that others become empty and go back.
+//! Objects lie in places of some 55 size classes (`class`); a chunk holds places of one class only, so that its offsets follow
+//! from a number. Which objects of a chunk are used, and which chunks of a class have room, is in a table beside the
+//! arena (`chunk`, at most 0.3 % of the memory it describes). A [`Handle`] names an object and its length in 48 bits. At
+//! the end of a place is the object's trailer (`trailer`, 12 bytes): its owner's name, its length, and a checksum, so that
+//! damage is found before the bytes are used. New objects go to the fullest chunks that have room, so that others become
+//! empty and go back; what chance leaves half empty, compaction moves together (`compact`, which tells its protocol).
 //!
-//! Neighbours: [`FrameSource`] is the seam to the memory (the pool's arena and budget); the compressed tier and the
-//! page words above keep the handles; [`crate::frame`] numbers the frames. What a slot means, and whether its bytes are
-//! LZ4 or raw, is not known here.
+//! Neighbours: [`FrameSource`] is the seam to the memory (the pool's arena and budget); the compressed tier above keeps
+//! the handles, and gives names to owners; [`crate::frame`] numbers the frames. What a slot means, and how the bytes of an
+//! object were packed, is not known here.
 //!
 //! Locks: one a class (`Rank::CompressedClass`), over the class's lists and the table entries of its chunks; one over
-//! the few empty chunks that are kept (`Rank::CompressedKept`). No two are ever held together, and [`FrameSource`] is never called under one: its own locks may be of any
-//! order. Reading and writing an object takes no lock: its bytes are its owner's.
+//! the few empty chunks that are kept (`Rank::CompressedKept`). No two are ever held together, and [`FrameSource`] is never
+//! called under one but for [`FrameSource::is_leaving`]: its own locks may be of any order. Reading and writing an object
+//! takes no lock: its bytes are its owner's.
 
 mod chunk;
 mod class;
-#[cfg(test)]
-mod tests;
+mod compact;
+mod handle;
+mod kept;
+mod trailer;
 
 use crate::base::{FrameId, PAGE_SIZE};
 use crate::lockdep::Rank;
 use crate::sync::{RankedGuard, RankedMutex, lock};
 use chunk::{ChunkTable, Lists};
-use class::{CHUNK_BYTES, CLASSES, OBJECTS_MAX, class_of};
-use overspill_os::Errno;
+use class::{CLASSES, ORDER_MIN, TRAILER_BYTES, class_of};
+pub use compact::{Compacted, Moved};
+pub use handle::Handle;
+use kept::Kept;
+use overspill_os::{Errno, vm::SharedCells};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use trailer::Trailer;
 
-/// A chunk is `2^3` frames, 32 KiB: 8 objects of the largest class, which bounds the bytes left over at its end, and
-/// small enough to come free while neighbours stay; the buddy allocator must find as many frames side by side.
-pub const CHUNK_ORDER: u8 = 3;
-
-/// Empty chunks kept for the next store of any class, so that one object that comes and goes does not fill and empty
-/// eight frames each time (20 us and more: emptying frames flushes). Cost: up to 128 KiB of budget, taken from
-/// the pool's limit; [`CompressedPool::trim`] gives them back.
-const KEPT_MAX: usize = 4;
+/// The longest object.
+pub const OBJECT_BYTES_MAX: usize = PAGE_SIZE;
 
 /// Where chunks come from, and how their bytes are reached.
 ///
 /// A chunk given by one thread may be taken by another: what the first did before [`FrameSource::give_chunk`] must
 /// happen before what the second does after [`FrameSource::take_chunk`], as it does when one lock guards both.
 pub trait FrameSource {
-    /// `2^CHUNK_ORDER` contiguous frames, the first at a multiple of their number, memory behind them and charged to
+    /// `2^order` contiguous frames, the first at a multiple of their number, memory behind them and charged to
     /// the budget. `None` when there is no room. Called without a lock of the compressed pool.
-    fn take_chunk(&self) -> Option<FrameId>;
+    fn take_chunk(&self, order: u8) -> Option<FrameId>;
 
-    /// Takes a chunk back, its content no longer needed. Called without a lock of the compressed pool.
-    fn give_chunk(&self, first: FrameId);
+    /// Takes a chunk of `2^order` frames back, its content no longer needed. Called without a lock of the compressed pool.
+    fn give_chunk(&self, first: FrameId, order: u8);
 
-    /// Whether the chunk's frames are to leave the arena: it is to take no more objects.
+    /// Whether the chunk's frames are to leave the arena: it is to take no more objects. Called with a lock of the
+    /// compressed pool held, so that it must take none.
     fn is_leaving(&self, first: FrameId) -> bool;
 
     /// Copies `data` to `offset` bytes into the chunk. Other threads may at the same time read and write other ranges
@@ -59,61 +62,6 @@ pub trait FrameSource {
     /// Copies `out.len()` bytes from `offset` bytes into the chunk. Other threads may at the same time read this
     /// range, and read and write others.
     fn read(&self, first: FrameId, offset: usize, out: &mut [u8]);
-}
-
-/// Names a stored object. Whoever holds it owns the object: it alone frees it, once, and nobody may load it later.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Handle(u64);
-
-impl Handle {
-    /// How many low bits of [`Handle::to_bits`] are used.
-    pub const BITS: u32 = 48;
-    const LEN_BITS: u32 = 12;
-    const OBJECT_BITS: u32 = 9;
-    const CHUNK_BITS: u32 = Handle::BITS - Handle::OBJECT_BITS - Handle::LEN_BITS;
-    /// Chunks that a handle can name: 2^27, an arena of 4 TiB.
-    const CHUNKS_MAX: usize = 1 << Handle::CHUNK_BITS;
-
-    fn new(chunk: u32, object: usize, len: usize) -> Handle {
-        debug_assert!((chunk as usize) < Handle::CHUNKS_MAX && object < OBJECTS_MAX && (1..=PAGE_SIZE).contains(&len));
-        let chunk_and_object = (chunk as u64) << Handle::OBJECT_BITS | object as u64;
-        Handle(chunk_and_object << Handle::LEN_BITS | (len - 1) as u64)
-    }
-
-    /// Bytes of the object, 1 to 4096.
-    pub fn len_bytes(self) -> usize {
-        (self.0 & ((1 << Handle::LEN_BITS) - 1)) as usize + 1
-    }
-
-    fn object(self) -> usize {
-        (self.0 >> Handle::LEN_BITS) as usize & ((1 << Handle::OBJECT_BITS) - 1)
-    }
-
-    fn chunk(self) -> u32 {
-        (self.0 >> (Handle::LEN_BITS + Handle::OBJECT_BITS)) as u32
-    }
-
-    /// The first frame of the chunk that the object lies in.
-    pub fn chunk_frame(self) -> FrameId {
-        first_frame(self.chunk())
-    }
-
-    /// The 48-bit form kept in a page word.
-    pub fn to_bits(self) -> u64 {
-        self.0
-    }
-
-    /// From the 48-bit form.
-    pub fn from_bits(bits: u64) -> Handle {
-        assert!(bits < 1 << Handle::BITS, "{bits:#x} is no handle");
-        Handle(bits)
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Handle(chunk {}, object {}, {} bytes)", self.chunk(), self.object(), self.len_bytes())
-    }
 }
 
 /// The pool is at its limit, or its source has no room: the object was not stored.
@@ -128,6 +76,18 @@ impl fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
+/// What lies in the object's place is not what was stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Damaged;
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of the compressed pool does not have the checksum it was stored with")
+    }
+}
+
+impl std::error::Error for Damaged {}
+
 /// One size class: its lists, and what it holds. On a cache line of its own, as other classes are others' business.
 #[repr(align(64))]
 struct Class {
@@ -136,84 +96,116 @@ struct Class {
     objects: AtomicUsize,
     /// Bytes of data in these objects; written under `lists`, read without.
     bytes: AtomicUsize,
+    /// [`Lists::room`], to be read without the lock.
+    room: AtomicUsize,
 }
 
-/// Empty chunks at hand.
-struct Kept {
-    chunks: [u32; KEPT_MAX],
-    len: usize,
+/// A place in a chunk, taken for an object.
+#[derive(Clone, Copy)]
+struct Place {
+    class: usize,
+    chunk: u32,
+    object: usize,
+}
+
+impl Place {
+    fn first_frame(self) -> FrameId {
+        first_frame(self.chunk)
+    }
+
+    /// Where the object begins in its chunk.
+    fn data(self) -> usize {
+        self.object * CLASSES[self.class].bytes
+    }
+
+    /// Where its trailer begins.
+    fn trailer(self) -> usize {
+        self.data() + CLASSES[self.class].bytes - TRAILER_BYTES
+    }
+}
+
+/// Whether a place in a fresh chunk will do, or only one that is there already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Chunks {
+    Fresh,
+    AtHand,
 }
 
 /// The pool. Shared by all threads; it allocates nothing from the heap after [`CompressedPool::new`].
 pub struct CompressedPool {
-    table: ChunkTable,
+    table: ChunkTable<SharedCells>,
     classes: Box<[Class]>,
     kept: RankedMutex<Kept>,
-    /// Chunks that the source has given, the kept ones included, and those being asked for just now.
-    chunks: AtomicUsize,
+    /// Frames that the source has given, those of kept chunks included, and those being asked for just now.
+    frames: AtomicUsize,
     limit: AtomicUsize,
+    /// The class that compaction begins with the next time.
+    compacted: AtomicUsize,
 }
 
 impl CompressedPool {
-    /// An empty pool over an arena of `frames_in_arena` frames, which takes at most `chunks_max` chunks.
+    /// An empty pool over an arena of `frames_in_arena` frames, which takes at most `frames_max` of them.
     ///
     /// # Errors
     /// ENOMEM when there is no address space for the table.
-    pub fn new(frames_in_arena: usize, chunks_max: usize) -> Result<CompressedPool, Errno> {
-        let chunks = frames_in_arena >> CHUNK_ORDER;
+    pub fn new(frames_in_arena: usize, frames_max: usize) -> Result<CompressedPool, Errno> {
+        let chunks = frames_in_arena >> ORDER_MIN;
         assert!(chunks <= Handle::CHUNKS_MAX, "handles can name {} chunks, not {chunks}", Handle::CHUNKS_MAX);
         let class = || Class {
             lists: RankedMutex::new(Rank::CompressedClass, Lists::new()),
             objects: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            room: AtomicUsize::new(0),
         };
         Ok(CompressedPool {
-            table: ChunkTable::new(chunks)?,
+            table: ChunkTable::anonymous(chunks)?,
             classes: CLASSES.iter().map(|_| class()).collect(),
-            kept: RankedMutex::new(Rank::CompressedKept, Kept { chunks: [0; KEPT_MAX], len: 0 }),
-            chunks: AtomicUsize::new(0),
-            limit: AtomicUsize::new(chunks_max),
+            kept: RankedMutex::new(Rank::CompressedKept, Kept::new()),
+            frames: AtomicUsize::new(0),
+            limit: AtomicUsize::new(frames_max),
+            compacted: AtomicUsize::new(0),
         })
     }
 
-    /// Stores `data`, of 1 to 4096 bytes.
+    /// Stores `data`, of 1 to 4096 bytes, for `owner`: a name of 48 bits, by which compaction finds whoever has the handle.
     ///
     /// # Errors
-    /// [`Full`] when there is no room in the chunks of the class and no chunk to be had.
-    pub fn store<S: FrameSource + ?Sized>(&self, source: &S, data: &[u8]) -> Result<Handle, Full> {
-        assert!((1..=PAGE_SIZE).contains(&data.len()), "objects have 1 to {PAGE_SIZE} bytes, not {}", data.len());
-        let class = class_of(data.len());
-        // 1. An object of a chunk that the class has.
-        let mut lists = self.lists(class);
-        let object = self.table.take_object(&mut lists, class, |chunk| source.is_leaving(first_frame(chunk)));
-        let (chunk, object) = match object {
-            Some(object) => object,
-            None => {
-                // 2. Else of a fresh chunk. Room that others made meanwhile is left to the next store: asking again
-                // could not be bounded.
-                drop(lists);
-                let chunk = self.take_chunk(source)?;
-                lists = self.lists(class);
-                (chunk, self.table.adopt(&mut lists, class, chunk))
-            }
-        };
-        self.count(class, &lists, |objects, bytes| (objects + 1, bytes + data.len()));
-        drop(lists);
-        // 3. From here on the object is ours, so its bytes need no lock.
-        source.write(first_frame(chunk), object * CLASSES[class].bytes, data);
-        Ok(Handle::new(chunk, object, data.len()))
+    /// [`Full`] when there is no room in the chunks of the class, no chunk to be had, and no room in larger classes.
+    pub fn store<S: FrameSource + ?Sized>(&self, source: &S, owner: u64, data: &[u8]) -> Result<Handle, Full> {
+        assert!(
+            (1..=OBJECT_BYTES_MAX).contains(&data.len()),
+            "objects have 1 to {OBJECT_BYTES_MAX} bytes, not {}",
+            data.len()
+        );
+        // 1. A place. From here on it is ours, so its bytes need no lock.
+        let place = self.take_place(source, class_of(data.len()), data.len(), Chunks::Fresh).ok_or(Full)?;
+        // 2. Data and trailer.
+        source.write(place.first_frame(), place.data(), data);
+        source.write(place.first_frame(), place.trailer(), &Trailer::new(owner, data).to_bytes());
+        // 3. Now compaction may come upon it.
+        self.table.written(place.chunk);
+        Ok(Handle::new(place.chunk, place.object, data.len()))
     }
 
     /// Copies the object's bytes to the beginning of `out` and returns how many there are.
     ///
     /// Takes no lock, and runs beside stores and frees of other objects: that this object stays is the promise of the
     /// handle's owner, who neither frees it before this returns, nor lets a load begin before `store` has returned.
-    pub fn load<S: FrameSource + ?Sized>(&self, source: &S, handle: Handle, out: &mut [u8; PAGE_SIZE]) -> usize {
-        let len = handle.len_bytes();
-        let class = class_of(len);
-        debug_assert!(self.table.holds(handle.chunk(), class, handle.object()), "{handle:?} is not stored");
-        source.read(first_frame(handle.chunk()), handle.object() * CLASSES[class].bytes, &mut out[..len]);
-        len
+    ///
+    /// # Errors
+    /// [`Damaged`] when these are not the bytes that were stored.
+    pub fn load<S: FrameSource + ?Sized>(
+        &self,
+        source: &S,
+        handle: Handle,
+        out: &mut [u8; OBJECT_BYTES_MAX],
+    ) -> Result<usize, Damaged> {
+        let place = self.place(handle);
+        let (first, len) = (place.first_frame(), handle.len_bytes());
+        let mut trailer = [0; TRAILER_BYTES];
+        source.read(first, place.data(), &mut out[..len]);
+        source.read(first, place.trailer(), &mut trailer);
+        if Trailer::from_bytes(trailer).fits(&out[..len]) { Ok(len) } else { Err(Damaged) }
     }
 
     /// Frees the object, and gives its chunk back when it was the last one there and enough empty chunks are kept.
@@ -222,43 +214,45 @@ impl CompressedPool {
     /// When no object is there: the handle is stale, or never was one. A stale handle whose place another object has
     /// taken since cannot be told from that one's.
     pub fn free<S: FrameSource + ?Sized>(&self, source: &S, handle: Handle) {
-        let class = class_of(handle.len_bytes());
-        let mut lists = self.lists(class);
-        assert!(self.table.holds(handle.chunk(), class, handle.object()), "{handle:?} freed, but it is not stored");
-        let emptied = self.table.put_object(&mut lists, class, handle.chunk(), handle.object());
-        self.count(class, &lists, |objects, bytes| (objects - 1, bytes - handle.len_bytes()));
+        let place = self.place(handle);
+        let mut lists = self.lists(place.class);
+        let held = self.table.holds(place.chunk, place.class, place.object);
+        assert!(held, "{handle:?} freed, but it is not stored");
+        let leaving = |chunk| source.is_leaving(first_frame(chunk));
+        let emptied = self.table.put_object(&mut lists, place.chunk, place.object, leaving);
+        self.count(place.class, &lists, |objects, bytes| (objects - 1, bytes - handle.len_bytes()));
         drop(lists);
         if emptied {
-            self.put_chunk(source, handle.chunk());
+            self.put_chunk(source, place.class, place.chunk);
         }
     }
 
-    /// Sets the most chunks that the pool takes. When it has more now, what is stored stays, and the source is asked for
+    /// Sets the most frames that the pool takes. When it has more now, what is stored stays, and the source is asked for
     /// no more until enough came back.
-    pub fn set_limit(&self, chunks_max: usize) {
-        self.limit.store(chunks_max, Relaxed);
+    pub fn set_limit(&self, frames_max: usize) {
+        self.limit.store(frames_max, Relaxed);
     }
 
     /// Gives back the empty chunks that are kept, for when the budget is short or the limit was lowered.
     pub fn trim<S: FrameSource + ?Sized>(&self, source: &S) {
-        while let Some(chunk) = self.pop_kept() {
-            self.give_chunk(source, chunk);
+        while let Some((chunk, order)) = self.pop_kept(None) {
+            self.give_chunk(source, chunk, order);
         }
     }
 
-    /// Whether the pool holds more chunks than its limit, which has been lowered.
+    /// Whether the pool holds more frames than its limit, which has been lowered.
     pub fn is_over_limit(&self) -> bool {
-        self.chunks.load(Relaxed) > self.limit.load(Relaxed)
+        self.frames() > self.limit.load(Relaxed)
     }
 
-    /// Chunks in use, empty ones that are kept included.
-    pub fn chunks(&self) -> usize {
-        self.chunks.load(Relaxed)
+    /// Frames in use, those of empty chunks that are kept included.
+    pub fn frames(&self) -> usize {
+        self.frames.load(Relaxed)
     }
 
     /// Bytes of frames that the pool occupies.
     pub fn pool_bytes(&self) -> usize {
-        self.chunks() * CHUNK_BYTES
+        self.frames() * PAGE_SIZE
     }
 
     /// Bytes of data stored, as they were given to `store`.
@@ -271,6 +265,15 @@ impl CompressedPool {
         self.classes.iter().map(|class| class.objects.load(Relaxed)).sum()
     }
 
+    /// The share of what the pool occupies that is not data: rounding, trailers, places and chunks that are empty. 0 for
+    /// an empty pool.
+    pub fn waste(&self) -> f64 {
+        match self.pool_bytes() {
+            0 => 0.0,
+            bytes => (1.0 - self.stored_bytes() as f64 / bytes as f64).max(0.0),
+        }
+    }
+
     /// Checks every invariant, in time proportional to the arena, for tests and debugging; only while no other thread
     /// uses the pool.
     ///
@@ -279,14 +282,16 @@ impl CompressedPool {
     pub fn check(&self) {
         let mut in_classes = 0;
         for (class, counts) in self.classes.iter().enumerate() {
-            let held = self.table.check(&self.lists(class), class);
+            let lists = self.lists(class);
+            let held = self.table.check(&lists, class);
             assert_eq!(counts.objects.load(Relaxed), held.objects, "objects of class {class}");
+            assert_eq!(counts.room.load(Relaxed), lists.room(), "room of class {class}");
             assert!(counts.bytes.load(Relaxed) <= held.objects * CLASSES[class].bytes, "bytes of class {class}");
-            in_classes += held.chunks;
+            in_classes += held.chunks * CLASSES[class].chunk_frames();
         }
         let kept = lock(&self.kept);
-        assert!(kept.chunks[..kept.len].iter().all(|chunk| self.table.is_unused(*chunk)), "a kept chunk is in use");
-        assert_eq!(self.chunks(), in_classes + kept.len, "chunks in use");
+        assert!(kept.chunks().iter().all(|(chunk, _)| self.table.is_unused(*chunk)), "a kept chunk is in use");
+        assert_eq!(self.frames(), in_classes + kept.frames(), "frames in use");
     }
 
     fn lists(&self, class: usize) -> RankedGuard<'_, Lists> {
@@ -294,55 +299,113 @@ impl CompressedPool {
     }
 
     /// Changes a class's counts; the guard shows that nobody else does.
-    fn count(&self, class: usize, _held: &RankedGuard<'_, Lists>, change: impl Fn(usize, usize) -> (usize, usize)) {
+    fn count(&self, class: usize, held: &RankedGuard<'_, Lists>, change: impl Fn(usize, usize) -> (usize, usize)) {
         let class = &self.classes[class];
         let (objects, bytes) = change(class.objects.load(Relaxed), class.bytes.load(Relaxed));
         class.objects.store(objects, Relaxed);
         class.bytes.store(bytes, Relaxed);
+        class.room.store(held.room(), Relaxed);
+    }
+
+    /// Where an object lies that is stored. Its chunk is of one class for as long as the object is there.
+    fn place(&self, handle: Handle) -> Place {
+        let (chunk, object) = (handle.chunk(), handle.object());
+        let class = self.table.class(chunk).filter(|class| CLASSES[*class].bytes >= handle.len_bytes() + TRAILER_BYTES);
+        let class = class.unwrap_or_else(|| panic!("{handle:?} is not stored"));
+        debug_assert!(self.table.holds(chunk, class, object), "{handle:?} is not stored");
+        Place { class, chunk, object }
+    }
+
+    /// Takes a place for `len` bytes: in a chunk of the class that has room, in a fresh one, or where neither is to be had, in
+    /// any larger class.
+    fn take_place<S: FrameSource + ?Sized>(
+        &self,
+        source: &S,
+        class: usize,
+        len: usize,
+        chunks: Chunks,
+    ) -> Option<Place> {
+        if let Some(place) = self.take_at_hand(source, class, len) {
+            return Some(place);
+        }
+        if chunks == Chunks::AtHand {
+            return None;
+        }
+        // Room that others made meanwhile is left to the next store: asking again could not be bounded.
+        if let Some(chunk) = self.take_chunk(source, CLASSES[class].order) {
+            let mut lists = self.lists(class);
+            let object = self.table.adopt(&mut lists, class, chunk);
+            self.count(class, &lists, |objects, bytes| (objects + 1, bytes + len));
+            return Some(Place { class, chunk, object });
+        }
+        // The classes are listed from the largest down.
+        let with_room = |class: &usize| self.classes[*class].room.load(Relaxed) > 0;
+        (0..class).rev().filter(with_room).find_map(|larger| self.take_at_hand(source, larger, len))
+    }
+
+    fn take_at_hand<S: FrameSource + ?Sized>(&self, source: &S, class: usize, len: usize) -> Option<Place> {
+        let mut lists = self.lists(class);
+        let leaving = |chunk| source.is_leaving(first_frame(chunk));
+        let taken = self.table.take_object(&mut lists, class, leaving);
+        let added = if taken.is_some() { (1, len) } else { (0, 0) };
+        self.count(class, &lists, |objects, bytes| (objects + added.0, bytes + added.1));
+        taken.map(|(chunk, object)| Place { class, chunk, object })
     }
 
     /// An empty chunk in no class: a kept one, or one more of the source.
-    fn take_chunk<S: FrameSource + ?Sized>(&self, source: &S) -> Result<u32, Full> {
-        if let Some(chunk) = self.pop_kept() {
-            return Ok(chunk);
+    fn take_chunk<S: FrameSource + ?Sized>(&self, source: &S, order: u8) -> Option<u32> {
+        while let Some((chunk, _)) = self.pop_kept(Some(order)) {
+            if !source.is_leaving(first_frame(chunk)) {
+                return Some(chunk);
+            }
+            self.give_chunk(source, chunk, order);
         }
         // Counted before it is asked for, so that the limit holds whoever asks at the same time.
-        let room = |chunks| (chunks < self.limit.load(Relaxed)).then_some(chunks + 1);
-        self.chunks.fetch_update(Relaxed, Relaxed, room).map_err(|_| Full)?;
-        let Some(first) = source.take_chunk() else {
-            self.chunks.fetch_sub(1, Relaxed);
-            return Err(Full);
-        };
-        assert!(first.0.is_multiple_of(1 << CHUNK_ORDER), "chunk at frame {}: not aligned", first.0);
-        Ok(first.0 >> CHUNK_ORDER)
-    }
-
-    /// Takes an empty chunk out of circulation: kept while few are and the limit allows it, else given back.
-    fn put_chunk<S: FrameSource + ?Sized>(&self, source: &S, chunk: u32) {
-        if self.chunks() <= self.limit.load(Relaxed) && !source.is_leaving(first_frame(chunk)) {
-            let mut kept = lock(&self.kept);
-            if kept.len < KEPT_MAX {
-                let len = kept.len;
-                kept.chunks[len] = chunk;
-                kept.len += 1;
-                return;
-            }
+        let room = |frames| Some(frames + (1 << order)).filter(|frames| *frames <= self.limit.load(Relaxed));
+        if self.frames.fetch_update(Relaxed, Relaxed, room).is_err() {
+            // Kept chunks of another size may be what is in the way.
+            let (chunk, of) = lock(&self.kept).pop_oldest()?;
+            self.give_chunk(source, chunk, of);
+            self.frames.fetch_update(Relaxed, Relaxed, room).ok()?;
         }
-        self.give_chunk(source, chunk);
+        let Some(first) = source.take_chunk(order) else {
+            self.frames.fetch_sub(1 << order, Relaxed);
+            return None;
+        };
+        assert!(first.0.is_multiple_of(1 << order), "chunk at frame {}: not aligned", first.0);
+        Some(first.0 >> ORDER_MIN)
     }
 
-    fn pop_kept(&self) -> Option<u32> {
-        let mut kept = lock(&self.kept);
-        kept.len = kept.len.checked_sub(1)?;
-        Some(kept.chunks[kept.len])
+    /// Takes an empty chunk of a class out of circulation: kept while few are and the limit allows it, else given back.
+    fn put_chunk<S: FrameSource + ?Sized>(&self, source: &S, class: usize, chunk: u32) {
+        let order = CLASSES[class].order;
+        if self.is_over_limit() || source.is_leaving(first_frame(chunk)) {
+            return self.give_chunk(source, chunk, order);
+        }
+        // What was kept longest makes room.
+        while let Some((oldest, order)) = {
+            let mut kept = lock(&self.kept);
+            if kept.push(chunk, order) { None } else { kept.pop_oldest() }
+        } {
+            self.give_chunk(source, oldest, order);
+        }
     }
 
-    fn give_chunk<S: FrameSource + ?Sized>(&self, source: &S, chunk: u32) {
-        source.give_chunk(first_frame(chunk));
-        self.chunks.fetch_sub(1, Relaxed);
+    fn pop_kept(&self, order: Option<u8>) -> Option<(u32, u8)> {
+        lock(&self.kept).pop(order)
+    }
+
+    fn give_chunk<S: FrameSource + ?Sized>(&self, source: &S, chunk: u32, order: u8) {
+        source.give_chunk(first_frame(chunk), order);
+        self.frames.fetch_sub(1 << order, Relaxed);
     }
 }
 
 fn first_frame(chunk: u32) -> FrameId {
-    FrameId(chunk << CHUNK_ORDER)
+    FrameId(chunk << ORDER_MIN)
 }
+
+#[cfg(test)]
+mod interleavings;
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use crate::base::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::cache::{Ages, SlotIndex};
 use crate::clean::Copies;
-use crate::compressed::{CHUNK_ORDER, CompressedPool};
+use crate::compressed::CompressedPool;
 use crate::config::{Config, Delivery};
 use crate::costs::Choice;
 use crate::device::{DeviceSettings, SwapDevices};
@@ -176,8 +176,8 @@ impl Engine {
         let contexts =
             Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio, config.readahead_max))
                 .map_err(out_of_address_space)?;
-        let chunks = chunks_max(&config, limit);
-        let compressed = CompressedPool::new(frame_count, chunks).map_err(out_of_address_space)?;
+        let compressed =
+            CompressedPool::new(frame_count, compressed_max(&config, limit)).map_err(out_of_address_space)?;
         stats.set(Counter::BudgetBytes, config.memory.0);
         // The buffers of the benches count too.
         let bench_frames = batches.len() * batch_pages + contexts.len() * folio;
@@ -263,7 +263,7 @@ impl Engine {
     /// Changes the limit of the budget, and of the compressed tier with it.
     pub fn set_limit(&self, pages: u64) {
         self.budget().set_limit(pages);
-        self.compressed.set_limit(chunks_max(&self.config, pages));
+        self.compressed.set_limit(compressed_max(&self.config, pages));
     }
 
     /// Notes that the extent of `page` is in use, for the clock and for the metadata figure.
@@ -336,9 +336,9 @@ impl Engine {
     }
 }
 
-/// Chunks that the compressed tier may take of a budget.
-fn chunks_max(config: &Config, pages: u64) -> usize {
-    (pages as usize * config.compressed_max_percent as usize / 100) >> CHUNK_ORDER
+/// Frames that the compressed tier may take of a budget.
+fn compressed_max(config: &Config, pages: u64) -> usize {
+    pages as usize * config.compressed_max_percent as usize / 100
 }
 
 /// Processors this process may use.

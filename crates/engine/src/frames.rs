@@ -4,7 +4,7 @@
 //! Every other allocated frame is present, but for the moment in which its owner moves pages into or out of it.
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE};
-use crate::compressed::{CHUNK_ORDER, FrameSource};
+use crate::compressed::FrameSource;
 use crate::frame::{FrameAllocator, Mobility, Need};
 use overspill_os::arena::Arena;
 use overspill_os::backing::{AnonPrivate, Backing};
@@ -74,9 +74,9 @@ pub fn push_range(ranges: &mut Vec<IoVec>, range: Range<usize>) {
 }
 
 impl FrameSource for Frames {
-    fn take_chunk(&self) -> Option<FrameId> {
-        let first = self.allocator.alloc(CHUNK_ORDER, Mobility::Unmovable, Need::Reclaim)?;
-        let range = self.arena.frame_range(first.0, 1 << CHUNK_ORDER);
+    fn take_chunk(&self, order: u8) -> Option<FrameId> {
+        let first = self.allocator.alloc(order, Mobility::Unmovable, Need::Reclaim)?;
+        let range = self.arena.frame_range(first.0, 1 << order);
         let mut done = 0;
         while done < range.len() {
             let step = self.backing.install(range.start + done, zeros((range.len() - done) / PAGE_SIZE), false);
@@ -89,11 +89,11 @@ impl FrameSource for Frames {
         Some(first)
     }
 
-    fn give_chunk(&self, first: FrameId) {
-        let range = self.arena.frame_range(first.0, 1 << CHUNK_ORDER);
+    fn give_chunk(&self, first: FrameId, order: u8) {
+        let range = self.arena.frame_range(first.0, 1 << order);
         let whole = [IoVec { base: range.start, len: range.len() }];
         self.backing.drop_pages(&whole).expect("dropping a chunk of the arena");
-        self.allocator.free(first, CHUNK_ORDER);
+        self.allocator.free(first, order);
     }
 
     fn is_leaving(&self, first: FrameId) -> bool {

@@ -10,7 +10,6 @@
 
 use crate::base::{FrameId, PAGE_SHIFT, PageIndex, SlotId};
 use crate::cache::Owner;
-use crate::compressed::CHUNK_ORDER;
 use crate::config::WayOut;
 use crate::engine::Engine;
 use crate::extent::{self, EXTENT_PAGES, ExtentGuard};
@@ -160,7 +159,7 @@ impl Engine {
 
     /// Writes compressed pages to devices, an extent at a time; returns how many pages of budget that freed.
     fn write_back(&self, batch: &mut Batch) -> usize {
-        let before = self.compressed.chunks();
+        let before = self.compressed.frames();
         let extents = self.extents_high.load(Relaxed);
         for _ in 0..extents {
             // 1. Isolate: lock a batch of compressed pages.
@@ -178,9 +177,9 @@ impl Engine {
             }
             written += self.write_back_picks(batch);
             // A chunk comes back when its last object is gone: go on until one has, while devices take pages.
-            let freed = before.saturating_sub(self.compressed.chunks());
+            let freed = before.saturating_sub(self.compressed.frames());
             if freed > 0 {
-                return freed << CHUNK_ORDER;
+                return freed;
             }
             if written == 0 && self.devices.capacity_pages() == self.devices.used_pages() {
                 break;

@@ -124,7 +124,7 @@ impl Engine {
             }
             if self.config.compressed_max_percent > 0
                 && let Some(len) = batch.lz4.compress(page, &mut batch.packed[..worth])
-                && let Ok(handle) = self.compressed.store(&self.frames, &batch.packed[..len])
+                && let Ok(handle) = self.compressed.store(&self.frames, 0, &batch.packed[..len])
             {
                 pick.stored = Some(State::Compressed(handle));
                 self.stats.add(Counter::ZswpOut, 1);
@@ -186,8 +186,8 @@ impl Engine {
 
     /// Stores a second copy of a compressed object, in a chunk of the pool's choice.
     pub(crate) fn store_again(&self, batch: &mut Batch, object: Handle) -> Option<Handle> {
-        let len = self.compressed.load(&self.frames, object, &mut batch.packed);
-        self.compressed.store(&self.frames, &batch.packed[..len]).ok()
+        let len = self.compressed.load(&self.frames, object, &mut batch.packed).ok()?;
+        self.compressed.store(&self.frames, 0, &batch.packed[..len]).ok()
     }
 
     /// Copies the content of a page that is not on a device into `out`.
@@ -201,7 +201,7 @@ impl Engine {
             State::Empty => out.fill(0),
             State::Filled(value) => fill::fill(out, value),
             State::Compressed(handle) => {
-                let len = self.compressed.load(&self.frames, handle, packed);
+                let len = self.compressed.load(&self.frames, handle, packed).map_err(|_| LoadError::Corrupt)?;
                 codec::decompress(&packed[..len], out).map_err(|_| LoadError::Corrupt)?;
             }
             State::Cached(frame) => self.frames.arena.read(frame.0, 0, out),

@@ -1,35 +1,103 @@
 //! The table of chunks: which objects of each are used, and which chunks of a class have room.
 //!
 //! An entry belongs to the lock of the class that the chunk is of: every change takes that class's [`Lists`] as proof
-//! that its lock is held. The entry of a chunk of no class belongs to whoever holds the chunk. So its cells are atomic
-//! for the type system only, and read and written relaxed.
+//! that its lock is held, but for one ([`ChunkTable::written`]). The entry of a chunk of no class belongs to whoever holds
+//! the chunk.
+//!
+//! A chunk with room is in one of its class's lists, by fullness, unless it is taken out of circulation:
+//!
+//! - *retired*: its frames are to leave the arena. It takes no more objects until it was empty, or until it stays after all.
+//! - *pinned*: a compactor is at work on it. It takes no more objects and is not given back, even if it becomes empty,
+//!   until the compactor unpins it; objects of it can be freed. Only chunks in which nobody is just writing an
+//!   object are pinned. So while a chunk is pinned, what lies in its places stays, also where an object is freed,
+//!   and no handle of it is given out anew.
 
 use super::class::{CLASSES, OBJECTS_MAX};
-use overspill_os::{Errno, vm::SharedCells};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::Atomic;
+use overspill_os::vm::SharedCells;
+use std::ops::Deref;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Lists by fullness, for each quarter one. Chunks that are full are in none.
-const GROUPS: usize = 4;
+/// Lists by fullness, for each eighth one. Chunks that are full are in none.
+const GROUPS: usize = 8;
 
 /// Words of a chunk's bitmap.
 const BITMAP_WORDS: usize = OBJECTS_MAX / 64;
-/// Cells of an entry: state, links, bitmap. 80 bytes a chunk.
-const CELLS: usize = 2 + BITMAP_WORDS;
+/// Cells of an entry: state, links, bitmap. 48 bytes for each smallest chunk that fits the arena.
+pub(super) const CELLS: usize = 2 + BITMAP_WORDS;
+
+/// Chunks of a list that are looked at for the one with the fewest objects.
+const LOOKED_AT_MAX: usize = 16;
 
 /// The end of a list. Not a chunk: handles name fewer.
 const NONE: u32 = u32::MAX;
 
-/// In the state of a chunk: in no list, whatever room it has, because its frames are to leave the arena.
-const RETIRED: u64 = 1 << 63;
+/// Where the cells lie: a mapping, or words that a checker of interleavings watches.
+pub(super) trait Cells: Deref<Target = [Self::Word]> {
+    type Word: Atomic;
+}
+
+impl Cells for SharedCells {
+    type Word = AtomicU64;
+}
+
+/// The first cell of an entry, 0 for a chunk of no class: used objects in bits 0 to 15, objects that are being written
+/// in bits 16 to 31, class + 1 in bits 32 to 47, flags above.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct State(u64);
+
+impl State {
+    const USED: u64 = 1;
+    const WRITING: u64 = 1 << 16;
+    const CLASS: u64 = 1 << 32;
+    const FIELD: u64 = 0xFFFF;
+    const RETIRED: u64 = 1 << 63;
+    const PINNED: u64 = 1 << 62;
+    /// A compactor could not empty it: the next one is to try another first.
+    const SKIP: u64 = 1 << 61;
+
+    fn used(self) -> usize {
+        (self.0 & State::FIELD) as usize
+    }
+
+    fn is_being_written(self) -> bool {
+        (self.0 / State::WRITING) & State::FIELD != 0
+    }
+
+    fn class(self) -> Option<usize> {
+        (((self.0 / State::CLASS) & State::FIELD) as usize).checked_sub(1)
+    }
+
+    fn has(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    /// The list that it belongs in.
+    fn group(self) -> Option<usize> {
+        if self.has(State::RETIRED | State::PINNED) {
+            return None;
+        }
+        let objects = CLASSES[self.class()?].objects;
+        (1..objects).contains(&self.used()).then(|| self.used() * GROUPS / objects)
+    }
+}
 
 /// A class's chunks that have room, by fullness.
 pub(super) struct Lists {
     heads: [u32; GROUPS],
+    /// Places that are free in all chunks of the lists.
+    room: usize,
 }
 
 impl Lists {
     pub fn new() -> Lists {
-        Lists { heads: [NONE; GROUPS] }
+        Lists { heads: [NONE; GROUPS], room: 0 }
+    }
+
+    /// Places that are free in chunks that take objects.
+    pub fn room(&self) -> usize {
+        self.room
     }
 }
 
@@ -39,23 +107,50 @@ pub(super) struct Held {
     pub objects: usize,
 }
 
-/// An entry for each chunk of the arena, all zero while the chunk is of no class. Memory is touched only for chunks that
-/// were ever used.
-pub(super) struct ChunkTable {
-    cells: SharedCells,
+/// An entry for each place of a smallest chunk in the arena, all zero while no chunk of a class begins there. Memory is
+/// touched only for chunks that were ever used.
+pub(super) struct ChunkTable<C> {
+    cells: C,
 }
 
-impl ChunkTable {
-    pub fn new(chunks: usize) -> Result<ChunkTable, Errno> {
+impl ChunkTable<SharedCells> {
+    pub fn anonymous(chunks: usize) -> Result<Self, overspill_os::Errno> {
         // The kernel refuses an empty mapping.
         Ok(ChunkTable { cells: SharedCells::anonymous(chunks.max(1) * CELLS)? })
+    }
+}
+
+#[cfg(test)]
+impl<C: Cells> ChunkTable<C> {
+    pub fn over(cells: C) -> Self {
+        ChunkTable { cells }
+    }
+
+    /// [`ChunkTable::pin`] without the look at who is writing: a mistake.
+    pub fn pin_any(&self, lists: &mut Lists, chunk: u32) -> bool {
+        let free = !self.state(chunk).has(State::PINNED);
+        if free {
+            self.change(lists, chunk, |state| state | State::PINNED);
+        }
+        free
+    }
+}
+
+impl<C: Cells> ChunkTable<C> {
+    /// Chunks that can be told apart.
+    pub fn len(&self) -> usize {
+        self.cells.len() / CELLS
+    }
+
+    /// The class of a chunk. Exact under its lock, and for the owner of an object in it.
+    pub fn class(&self, chunk: u32) -> Option<usize> {
+        ((chunk as usize) < self.len()).then(|| self.state(chunk).class()).flatten()
     }
 
     /// Whether the object is stored. Exact under the class's lock, and for the owner of the object.
     pub fn holds(&self, chunk: u32, class: usize, object: usize) -> bool {
-        (chunk as usize) < self.cells.len() / CELLS
+        self.class(chunk) == Some(class)
             && object < CLASSES[class].objects
-            && self.class(chunk) == Some(class)
             && self.bitmap(chunk)[object / 64].load(Relaxed) >> (object % 64) & 1 == 1
     }
 
@@ -64,63 +159,139 @@ impl ChunkTable {
         self.entry(chunk).iter().all(|cell| cell.load(Relaxed) == 0)
     }
 
-    /// Takes an object of the fullest chunks with room. `None` when the class has none. Chunks that are `leaving` are
-    /// retired: they take no more objects until they have been empty.
+    /// Takes an object of the fullest chunks with room, to be written next. `None` when the class has none. Chunks that are
+    /// `leaving` are retired.
     pub fn take_object(&self, lists: &mut Lists, class: usize, leaving: impl Fn(u32) -> bool) -> Option<(u32, usize)> {
         let chunk = loop {
             let chunk = *lists.heads.iter().rev().find(|head| **head != NONE)?;
             if !leaving(chunk) {
                 break chunk;
             }
-            let group = fullness(class, self.used(chunk)).expect("it is in a list");
-            self.unlink(&mut lists.heads[group], chunk);
-            self.entry(chunk)[0].fetch_or(RETIRED, Relaxed);
+            self.change(lists, chunk, |state| state | State::RETIRED);
         };
         let words = self.bitmap(chunk).iter();
         let (word, bits) = words.map(|word| word.load(Relaxed)).enumerate().find(|(_, bits)| *bits != !0)?;
         let object = word * 64 + bits.trailing_ones() as usize;
         debug_assert!(object < CLASSES[class].objects, "chunk {chunk} is full but listed");
         self.bitmap(chunk)[word].store(bits | 1 << (object % 64), Relaxed);
-        self.change_used(lists, class, chunk, self.used(chunk) + 1);
+        self.change(lists, chunk, |state| state + State::USED + State::WRITING);
         Some((chunk, object))
     }
 
-    /// Makes an unused chunk one of the class's, and takes its first object.
+    /// Makes an unused chunk one of the class's, and takes its first object, to be written next.
     pub fn adopt(&self, lists: &mut Lists, class: usize, chunk: u32) -> usize {
-        assert!((chunk as usize) < self.cells.len() / CELLS, "chunk {chunk} is outside the arena");
+        assert!((chunk as usize) < self.len(), "chunk {chunk} is outside the arena");
         assert_eq!(self.class(chunk), None, "chunk {chunk} was handed out while it is in use");
         self.bitmap(chunk)[0].store(1, Relaxed);
-        self.change_used(lists, class, chunk, 1);
+        self.change(lists, chunk, |_| (class as u64 + 1) * State::CLASS + State::USED + State::WRITING);
         0
     }
 
-    /// Gives up a stored object, and the chunk with it when no other is left: true then.
-    pub fn put_object(&self, lists: &mut Lists, class: usize, chunk: u32, object: usize) -> bool {
+    /// The object that was taken last is written: from now on its chunk may be pinned, by who then sees what was written.
+    /// Needs no lock.
+    pub fn written(&self, chunk: u32) {
+        self.entry(chunk)[0].fetch_sub(State::WRITING, Release);
+    }
+
+    /// Gives up a stored object, and the chunk with it when no other is left: true then. A chunk that was retired and is not
+    /// `leaving` any more takes objects again.
+    pub fn put_object(&self, lists: &mut Lists, chunk: u32, object: usize, leaving: impl Fn(u32) -> bool) -> bool {
         let word = &self.bitmap(chunk)[object / 64];
         word.store(word.load(Relaxed) & !(1 << (object % 64)), Relaxed);
-        let used = self.used(chunk) - 1;
-        self.change_used(lists, class, chunk, used);
-        used == 0
+        let stays = self.state(chunk).has(State::RETIRED) && !leaving(chunk);
+        self.change(lists, chunk, |state| (if stays { state & !State::RETIRED } else { state }) - State::USED);
+        self.disband(lists, chunk)
+    }
+
+    /// Pins a chunk with few objects, where all of them fit into other chunks of the class.
+    pub fn pin_emptiest(&self, lists: &mut Lists, class: usize) -> Option<u32> {
+        if lists.room < CLASSES[class].objects {
+            return None;
+        }
+        let mut skipped = None;
+        for group in 0..GROUPS {
+            let mut best: Option<u32> = None;
+            let mut chunk = lists.heads[group];
+            for _ in 0..LOOKED_AT_MAX {
+                if chunk == NONE {
+                    break;
+                }
+                let state = self.state(chunk);
+                if state.has(State::SKIP) {
+                    // Once; if there is no other, it is this one after all.
+                    skipped = skipped.or(Some(chunk));
+                    self.change(lists, chunk, |state| state & !State::SKIP);
+                } else if best.is_none_or(|best| state.used() < self.state(best).used()) {
+                    best = Some(chunk);
+                }
+                chunk = self.links(chunk)[1];
+            }
+            if let Some(chunk) = best
+                && self.pin(lists, chunk)
+            {
+                return Some(chunk);
+            }
+        }
+        skipped.filter(|chunk| self.pin(lists, *chunk))
+    }
+
+    /// Pins a chunk of the class, unless somebody is at work on it.
+    pub fn pin(&self, lists: &mut Lists, chunk: u32) -> bool {
+        let state = self.state(chunk);
+        let free = !state.has(State::PINNED) && !state.is_being_written();
+        if free {
+            self.change(lists, chunk, |state| state | State::PINNED);
+        }
+        free
+    }
+
+    /// Ends what [`ChunkTable::pin`] began; the chunk is given up, and true is returned, when it has no object left. One
+    /// that objects were `stuck` in is skipped by the next who pins.
+    pub fn unpin(&self, lists: &mut Lists, chunk: u32, stuck: bool) -> bool {
+        let skip = if stuck { State::SKIP } else { 0 };
+        self.change(lists, chunk, |state| (state | skip) & !State::PINNED);
+        self.disband(lists, chunk)
+    }
+
+    /// The places of a pinned chunk that hold objects; some may be freed meanwhile.
+    pub fn objects(&self, chunk: u32) -> impl Iterator<Item = usize> {
+        (0..OBJECTS_MAX).filter(move |object| self.bitmap(chunk)[object / 64].load(Relaxed) >> (object % 64) & 1 == 1)
+    }
+
+    /// Makes the chunk one of no class if it has no objects and nobody is at work on it.
+    fn disband(&self, lists: &mut Lists, chunk: u32) -> bool {
+        let state = self.state(chunk);
+        let empty = state.used() == 0 && !state.has(State::PINNED);
+        if empty {
+            self.change(lists, chunk, |_| 0);
+        }
+        empty
     }
 
     /// Counts what a class has; panics where lists and entries disagree.
     pub fn check(&self, lists: &Lists, class: usize) -> Held {
         let objects = CLASSES[class].objects;
         let mut held = Held { chunks: 0, objects: 0 };
-        let mut with_room = 0;
-        for chunk in (0..(self.cells.len() / CELLS) as u32).filter(|chunk| self.class(*chunk) == Some(class)) {
+        let (mut with_room, mut room) = (0, 0);
+        for chunk in (0..self.len() as u32).filter(|chunk| self.class(*chunk) == Some(class)) {
+            let state = self.state(chunk);
             let used: u32 = self.bitmap(chunk).iter().map(|word| word.load(Relaxed).count_ones()).sum();
-            assert_eq!(self.used(chunk), used as usize, "count of chunk {chunk}");
-            assert!((1..=objects).contains(&self.used(chunk)));
+            assert_eq!(state.used(), used as usize, "count of chunk {chunk}");
+            assert!((1..=objects).contains(&state.used()), "chunk {chunk} has {used} objects");
+            assert!(!state.is_being_written() && !state.has(State::PINNED), "somebody is at work on chunk {chunk}");
             held.chunks += 1;
             held.objects += used as usize;
-            with_room += usize::from(self.used(chunk) < objects && !self.is_retired(chunk));
+            if state.group().is_some() {
+                with_room += 1;
+                room += objects - state.used();
+            }
         }
+        assert_eq!(lists.room, room, "free places of class {class}");
         for (group, head) in lists.heads.iter().enumerate() {
             let (mut chunk, mut previous) = (*head, NONE);
             while chunk != NONE {
                 assert_eq!(self.class(chunk), Some(class), "chunk {chunk} is in the list of another class");
-                assert_eq!(fullness(class, self.used(chunk)), Some(group), "chunk {chunk} is in the wrong list");
+                assert_eq!(self.state(chunk).group(), Some(group), "chunk {chunk} is in the wrong list");
                 let [before, after] = self.links(chunk);
                 assert_eq!(before, previous, "links of chunk {chunk}");
                 with_room -= 1;
@@ -131,25 +302,41 @@ impl ChunkTable {
         held
     }
 
-    fn entry(&self, chunk: u32) -> &[AtomicU64] {
+    fn entry(&self, chunk: u32) -> &[C::Word] {
         &self.cells[chunk as usize * CELLS..][..CELLS]
     }
 
-    fn bitmap(&self, chunk: u32) -> &[AtomicU64] {
+    fn bitmap(&self, chunk: u32) -> &[C::Word] {
         &self.entry(chunk)[2..]
     }
 
-    /// The state cell: [`RETIRED`], class + 1 above bit 32 (0: of no class), count of used objects below.
-    fn class(&self, chunk: u32) -> Option<usize> {
-        ((self.entry(chunk)[0].load(Relaxed) & !RETIRED) >> 32).checked_sub(1).map(|class| class as usize)
+    fn state(&self, chunk: u32) -> State {
+        // Whoever finds that nothing is being written sees what was written.
+        State(self.entry(chunk)[0].load(Acquire))
     }
 
-    fn is_retired(&self, chunk: u32) -> bool {
-        self.entry(chunk)[0].load(Relaxed) & RETIRED != 0
-    }
-
-    fn used(&self, chunk: u32) -> usize {
-        self.entry(chunk)[0].load(Relaxed) as u32 as usize
+    /// Changes a chunk's state, and its place in the lists with it.
+    fn change(&self, lists: &mut Lists, chunk: u32, change: impl Fn(u64) -> u64) {
+        let cell = &self.entry(chunk)[0];
+        let mut old = cell.load(Relaxed);
+        // Against others that have written an object, who hold no lock.
+        while let Err(now) = cell.compare_exchange_weak(old, change(old), Relaxed, Relaxed) {
+            old = now;
+        }
+        let (old, new) = (State(old), State(change(old)));
+        let room = |state: State| match state.class() {
+            Some(class) if state.group().is_some() => CLASSES[class].objects - state.used(),
+            _ => 0,
+        };
+        lists.room = lists.room + room(new) - room(old);
+        if old.group() != new.group() {
+            if let Some(group) = old.group() {
+                self.unlink(&mut lists.heads[group], chunk);
+            }
+            if let Some(group) = new.group() {
+                self.push(&mut lists.heads[group], chunk);
+            }
+        }
     }
 
     /// Previous and next chunk of the list.
@@ -160,22 +347,6 @@ impl ChunkTable {
 
     fn set_links(&self, chunk: u32, [previous, next]: [u32; 2]) {
         self.entry(chunk)[1].store((previous as u64) << 32 | next as u64, Relaxed);
-    }
-
-    /// Sets the count of used objects, and moves the chunk to the list where it then belongs.
-    fn change_used(&self, lists: &mut Lists, class: usize, chunk: u32, used: usize) {
-        let retired = self.entry(chunk)[0].load(Relaxed) & RETIRED;
-        let (from, to) = (fullness(class, self.used(chunk)), fullness(class, used));
-        let state = if used == 0 { 0 } else { retired | (class as u64 + 1) << 32 | used as u64 };
-        self.entry(chunk)[0].store(state, Relaxed);
-        if from != to && retired == 0 {
-            if let Some(group) = from {
-                self.unlink(&mut lists.heads[group], chunk);
-            }
-            if let Some(group) = to {
-                self.push(&mut lists.heads[group], chunk);
-            }
-        }
     }
 
     fn push(&self, head: &mut u32, chunk: u32) {
@@ -198,10 +369,4 @@ impl ChunkTable {
         }
         self.entry(chunk)[1].store(0, Relaxed);
     }
-}
-
-/// The list of a chunk with so many used objects; `None` for a full one and for one of no class.
-fn fullness(class: usize, used: usize) -> Option<usize> {
-    let objects = CLASSES[class].objects;
-    (1..objects).contains(&used).then(|| used * GROUPS / objects)
 }

@@ -1,67 +1,94 @@
 //! The pool against a model that keeps every object's bytes, on memory that knows which chunks it has given.
 
+mod compaction;
+mod waste;
+
+use super::class::ORDER_MAX;
+use super::kept::KEPT_FRAMES_MAX;
 use super::*;
 use crate::frame::{FrameAllocator, FrameSettings, Mobility, Need};
 use crate::stats::Stats;
 use overspill_os::cpu::Topology;
 use proptest::prelude::*;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard};
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// Bytes of the smallest chunk: memory is kept in such pieces.
+const GRANULE: usize = PAGE_SIZE << ORDER_MIN;
 
 /// Chunks of plain memory; panics when a chunk is touched that the pool does not have.
 struct FakeSource {
     frames: FrameAllocator,
-    memory: Vec<Mutex<Box<[u8]>>>,
-    present: Vec<AtomicBool>,
+    /// Empty where there is no chunk.
+    memory: Vec<Mutex<Vec<u8>>>,
+    /// Frames given to the pool.
     given: AtomicUsize,
     given_max: AtomicUsize,
     budget: usize,
 }
 
 impl FakeSource {
-    fn new(chunks: usize, budget: usize) -> FakeSource {
-        FakeSource {
-            frames: arena(chunks << CHUNK_ORDER),
-            memory: (0..chunks).map(|_| Mutex::new(vec![0xDD; CHUNK_BYTES].into())).collect(),
-            present: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
-            given: AtomicUsize::new(0),
-            given_max: AtomicUsize::new(0),
-            budget,
+    /// An arena of at least `frames` frames, of which the pool gets `budget`.
+    fn new(frames: usize, budget: usize) -> FakeSource {
+        let settings = FrameSettings { percpu: false, ..FrameSettings::default() };
+        let stats = Stats::anonymous().unwrap();
+        let allocator = FrameAllocator::new(frames as u64, 0, settings, Topology::new(1, &[]), stats).unwrap();
+        allocator.resize(frames as u64, |_| Ok::<_, ()>(())).unwrap();
+        let memory = (0..allocator.frames_max() >> ORDER_MIN).map(|_| Mutex::default()).collect();
+        let (given, given_max) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        FakeSource { frames: allocator, memory, given, given_max, budget }
+    }
+
+    fn given(&self) -> usize {
+        self.given.load(Relaxed)
+    }
+
+    /// A pool over it.
+    fn pool(&self, limit: usize) -> CompressedPool {
+        CompressedPool::new(self.frames.frames_max(), limit).unwrap()
+    }
+
+    fn granules(first: FrameId, order: u8) -> Range<usize> {
+        let first = first.0 as usize >> ORDER_MIN;
+        first..first + (1 << (order - ORDER_MIN))
+    }
+
+    /// Goes over the bytes of a range: memory, and where that is in the range.
+    fn pieces(&self, first: FrameId, offset: usize, len: usize, mut each: impl FnMut(&mut [u8], Range<usize>)) {
+        let mut done = 0;
+        while done < len {
+            let (granule, begin) = ((offset + done) / GRANULE, (offset + done) % GRANULE);
+            let piece = (len - done).min(GRANULE - begin);
+            let granule = (first.0 as usize >> ORDER_MIN) + granule;
+            let mut memory = self.memory[granule].lock().unwrap();
+            assert!(!memory.is_empty(), "the chunk at {granule} was touched, but it is a hole");
+            each(&mut memory[begin..begin + piece], done..done + piece);
+            done += piece;
         }
     }
-
-    fn chunk(&self, first: FrameId) -> MutexGuard<'_, Box<[u8]>> {
-        let chunk = first.0 as usize >> CHUNK_ORDER;
-        assert!(self.present[chunk].load(Relaxed), "chunk {chunk} touched, but it is a hole");
-        self.memory[chunk].lock().unwrap()
-    }
-}
-
-/// An allocator of at least so many frames.
-fn arena(frames: usize) -> FrameAllocator {
-    let settings = FrameSettings { percpu: false, ..FrameSettings::default() };
-    let stats = Stats::anonymous().unwrap();
-    let allocator = FrameAllocator::new(frames as u64, 0, settings, Topology::new(1, &[]), stats).unwrap();
-    allocator.resize(frames as u64, |_| Ok::<_, ()>(())).unwrap();
-    allocator
 }
 
 impl FrameSource for FakeSource {
-    fn take_chunk(&self) -> Option<FrameId> {
-        if self.given.load(Relaxed) >= self.budget {
+    fn take_chunk(&self, order: u8) -> Option<FrameId> {
+        let room = |given| Some(given + (1 << order)).filter(|given| *given <= self.budget);
+        let before = self.given.fetch_update(Relaxed, Relaxed, room).ok()?;
+        let Some(first) = self.frames.alloc(order, Mobility::Unmovable, Need::Over) else {
+            self.given.fetch_sub(1 << order, Relaxed);
             return None;
+        };
+        self.given_max.fetch_max(before + (1 << order), Relaxed);
+        for granule in FakeSource::granules(first, order) {
+            assert!(std::mem::replace(&mut *self.memory[granule].lock().unwrap(), vec![0xDD; GRANULE]).is_empty());
         }
-        let first = self.frames.alloc(CHUNK_ORDER, Mobility::Unmovable, Need::Over)?;
-        self.given_max.fetch_max(self.given.fetch_add(1, Relaxed) + 1, Relaxed);
-        assert!(!self.present[first.0 as usize >> CHUNK_ORDER].swap(true, Relaxed));
         Some(first)
     }
 
-    fn give_chunk(&self, first: FrameId) {
-        self.chunk(first).fill(0xDD);
-        self.given.fetch_sub(1, Relaxed);
-        assert!(self.present[first.0 as usize >> CHUNK_ORDER].swap(false, Relaxed));
-        self.frames.free(first, CHUNK_ORDER);
+    fn give_chunk(&self, first: FrameId, order: u8) {
+        for granule in FakeSource::granules(first, order) {
+            assert!(!std::mem::take(&mut *self.memory[granule].lock().unwrap()).is_empty());
+        }
+        self.given.fetch_sub(1 << order, Relaxed);
+        self.frames.free(first, order);
     }
 
     fn is_leaving(&self, first: FrameId) -> bool {
@@ -69,11 +96,11 @@ impl FrameSource for FakeSource {
     }
 
     fn write(&self, first: FrameId, offset: usize, data: &[u8]) {
-        self.chunk(first)[offset..offset + data.len()].copy_from_slice(data);
+        self.pieces(first, offset, data.len(), |memory, at| memory.copy_from_slice(&data[at]));
     }
 
     fn read(&self, first: FrameId, offset: usize, out: &mut [u8]) {
-        out.copy_from_slice(&self.chunk(first)[offset..offset + out.len()]);
+        self.pieces(first, offset, out.len(), |memory, at| out[at].copy_from_slice(memory));
     }
 }
 
@@ -110,7 +137,7 @@ fn content(seed: u64, len: usize) -> Vec<u8> {
 
 fn verify(pool: &CompressedPool, source: &FakeSource, handle: Handle, expected: &[u8]) {
     let mut out = [0x77; PAGE_SIZE];
-    assert_eq!(pool.load(source, handle, &mut out), expected.len());
+    assert_eq!(pool.load(source, handle, &mut out), Ok(expected.len()));
     assert!(out[..expected.len()] == *expected, "{handle:?} holds another's bytes");
     assert!(out[expected.len()..].iter().all(|byte| *byte == 0x77), "more was copied than is stored");
 }
@@ -125,7 +152,13 @@ enum Op {
     FreeMany(usize),
     SetLimit(usize),
     Trim,
+    /// So many objects; every so many owners refuse.
+    Compact(usize, u64),
+    /// The arena gets so many frames, and what then leaves it is evacuated.
+    Resize(u64),
 }
+
+const FRAMES: usize = 4096;
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let len = prop_oneof![1usize..=PAGE_SIZE, 1usize..200, Just(PAGE_SIZE)];
@@ -135,75 +168,115 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => any::<usize>().prop_map(Op::Load),
         6 => any::<usize>().prop_map(Op::Free),
         2 => (1usize..300).prop_map(Op::FreeMany),
-        1 => (0usize..30).prop_map(Op::SetLimit),
+        1 => (0usize..240).prop_map(Op::SetLimit),
         1 => Just(Op::Trim),
+        3 => (0usize..300, 1u64..9).prop_map(|(objects, refuse)| Op::Compact(objects, refuse)),
+        1 => (1u64..FRAMES as u64).prop_map(Op::Resize),
     ];
     prop::collection::vec(op, 1..120)
+}
+
+/// What the pool should hold, by owner.
+#[derive(Default)]
+struct Model {
+    objects: Vec<(u64, Handle, Vec<u8>)>,
+    owners: u64,
+}
+
+impl Model {
+    fn store(&mut self, pool: &CompressedPool, source: &FakeSource, len: usize, limit: usize) {
+        self.owners += 1;
+        let (owner, data) = (self.owners << 20 | 7, content(self.owners, len));
+        let before = pool.frames();
+        match pool.store(source, owner, &data) {
+            Ok(handle) => self.objects.push((owner, handle, data)),
+            // Only when no chunk was to be had, but for those that are kept for others.
+            Err(Full) => assert!(before + (1 << ORDER_MAX) > limit.min(source.budget)),
+        }
+        assert!(pool.frames() <= limit.max(before), "the limit was exceeded");
+    }
+
+    fn free(&mut self, pool: &CompressedPool, source: &FakeSource, at: usize) {
+        let (_, handle, data) = self.objects.swap_remove(at);
+        verify(pool, source, Handle::from_bits(handle.to_bits()), &data);
+        pool.free(source, handle);
+    }
+
+    /// As an owner does that compaction asks; every `refuse`th time no.
+    fn moved(&mut self, refuse: u64) -> impl FnMut(u64, Handle, Handle) -> bool {
+        let mut asked = 0;
+        move |owner, old, new| {
+            asked += 1;
+            let object = self.objects.iter_mut().find(|(of, ..)| *of == owner).expect("its owner is asked");
+            assert_eq!(object.1, old, "the owner has another handle");
+            assert_eq!((new.len_bytes(), new == old), (old.len_bytes(), false));
+            let agrees = asked % (refuse + 1) != 0;
+            if agrees {
+                object.1 = new;
+            }
+            agrees
+        }
+    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
     #[test]
-    fn objects_keep_their_bytes(ops in ops(), budget in 1usize..40) {
-        let source = FakeSource::new(40, budget);
-        let mut limit = 30;
-        let pool = CompressedPool::new(source.frames.frames_max(), limit).unwrap();
-        let mut model: Vec<(Handle, Vec<u8>)> = Vec::new();
-        let mut seed = 0;
-        let mut store = |model: &mut Vec<_>, len, limit| {
-            seed += 1;
-            let data = content(seed, len);
-            let before = pool.chunks();
-            match pool.store(&source, &data) {
-                Ok(handle) => model.push((handle, data)),
-                // Only when no chunk was to be had.
-                Err(Full) => assert!(before >= limit || before >= budget),
-            }
-            assert!(pool.chunks() <= limit.max(before), "the limit was exceeded");
-        };
+    fn objects_keep_their_bytes(ops in ops(), budget in 4usize..320) {
+        let source = FakeSource::new(FRAMES, budget);
+        let mut limit = 240;
+        let pool = source.pool(limit);
+        let mut model = Model::default();
         for op in ops {
             match op {
-                Op::Store(len) => store(&mut model, len, limit),
-                Op::StoreMany(len, count) => (0..count).for_each(|_| store(&mut model, len, limit)),
-                Op::Load(at) if !model.is_empty() => {
-                    let (handle, data) = &model[at % model.len()];
+                Op::Store(len) => model.store(&pool, &source, len, limit),
+                Op::StoreMany(len, count) => (0..count).for_each(|_| model.store(&pool, &source, len, limit)),
+                Op::Load(at) if !model.objects.is_empty() => {
+                    let (_, handle, data) = &model.objects[at % model.objects.len()];
                     verify(&pool, &source, *handle, data);
                 }
-                Op::Free(at) if !model.is_empty() => {
-                    let (handle, data) = model.swap_remove(at % model.len());
-                    verify(&pool, &source, Handle::from_bits(handle.to_bits()), &data);
-                    pool.free(&source, handle);
-                }
+                Op::Free(at) if !model.objects.is_empty() => model.free(&pool, &source, at % model.objects.len()),
                 Op::FreeMany(count) => {
-                    model.drain(..count.min(model.len())).for_each(|(handle, _)| pool.free(&source, handle));
+                    (0..count.min(model.objects.len())).for_each(|_| model.free(&pool, &source, 0));
                 }
-                Op::SetLimit(chunks) => {
-                    limit = chunks;
-                    pool.set_limit(chunks);
+                Op::SetLimit(frames) => {
+                    limit = frames;
+                    pool.set_limit(frames);
                 }
                 Op::Trim => pool.trim(&source),
+                Op::Compact(objects, refuse) => {
+                    let before = (pool.frames(), pool.compactable_frames());
+                    let done = pool.compact(&source, objects, &mut model.moved(refuse));
+                    prop_assert!(done.moved <= done.copied && done.copied <= objects);
+                    prop_assert!((pool.frames(), pool.compactable_frames()) <= before);
+                }
+                Op::Resize(frames) => {
+                    source.frames.resize(frames, |_| Ok::<_, ()>(())).unwrap();
+                    pool.evacuate(&source, usize::MAX, &mut model.moved(5));
+                    pool.trim(&source);
+                    source.frames.give_up_surplus(|_| {});
+                }
                 Op::Load(_) | Op::Free(_) => {}
             }
             pool.check();
-            prop_assert_eq!(pool.chunks(), source.given.load(Relaxed));
-            prop_assert_eq!(pool.stored_objects(), model.len());
-            prop_assert_eq!(pool.stored_bytes(), model.iter().map(|(_, data)| data.len()).sum::<usize>());
+            prop_assert_eq!(pool.frames(), source.given());
+            prop_assert_eq!(pool.stored_objects(), model.objects.len());
+            prop_assert_eq!(pool.stored_bytes(), model.objects.iter().map(|(.., data)| data.len()).sum::<usize>());
         }
-        for (handle, data) in model.drain(..) {
-            verify(&pool, &source, handle, &data);
-            pool.free(&source, handle);
+        while !model.objects.is_empty() {
+            model.free(&pool, &source, 0);
         }
         pool.check();
-        prop_assert!(pool.chunks() <= KEPT_MAX);
+        prop_assert!(pool.frames() <= KEPT_FRAMES_MAX);
         pool.trim(&source);
-        prop_assert_eq!((pool.chunks(), pool.stored_objects(), pool.stored_bytes()), (0, 0, 0));
+        prop_assert_eq!((pool.frames(), pool.stored_objects(), pool.stored_bytes()), (0, 0, 0));
         prop_assert_eq!(source.frames.used(), 0);
     }
 }
 
 #[test]
 fn handles_keep_their_parts_in_48_bits() {
-    for (chunk, object, len) in [(0, 0, 1), (5, 511, 64), ((1 << 27) - 1, 7, PAGE_SIZE)] {
+    for (chunk, object, len) in [(0, 0, 1), (5, 255, 64), ((1 << 28) - 1, 7, PAGE_SIZE)] {
         let handle = Handle::new(chunk, object, len);
         assert!(handle.to_bits() < 1 << Handle::BITS);
         let handle = Handle::from_bits(handle.to_bits());
@@ -212,90 +285,84 @@ fn handles_keep_their_parts_in_48_bits() {
 }
 
 #[test]
-fn little_is_wasted_on_realistic_lengths() {
-    let source = FakeSource::new(1500, 1500);
-    let pool = CompressedPool::new(source.frames.frames_max(), 1500).unwrap();
-    let mut random = Random(7);
-    let mut handles = Vec::new();
-    let waste = || 1.0 - pool.stored_bytes() as f64 / pool.pool_bytes() as f64;
-    // 1. Filling: 32 MiB of data.
-    while pool.stored_bytes() < 32 << 20 {
-        let data = content(handles.len() as u64, random.stored_len());
-        handles.push(pool.store(&source, &data).unwrap());
-    }
-    assert!(waste() < 0.08, "{:.3} of the pool is waste after filling", waste());
-    // 2. Turnover: each object is replaced four times on average, in random order.
-    for seed in 0..4 * handles.len() as u64 {
-        let at = random.below(handles.len());
-        pool.free(&source, handles[at]);
-        handles[at] = pool.store(&source, &content(seed, random.stored_len())).unwrap();
-    }
-    assert!(waste() < 0.12, "{:.3} of the pool is waste after turnover", waste());
-    pool.check();
-    // 3. Draining in random order: some chunks come back on the way, and what is stored then goes to the rest first.
-    let (full, objects) = (pool.chunks(), handles.len());
-    while handles.len() > objects / 10 {
-        let at = random.below(handles.len());
-        pool.free(&source, handles.swap_remove(at));
-    }
-    let drained = pool.chunks();
-    assert!(drained < full * 3 / 4, "{drained} chunks of {full} left with a tenth of the objects");
-    while handles.len() < objects / 2 {
-        handles.push(pool.store(&source, &content(0, random.stored_len())).unwrap());
-    }
-    assert!(pool.chunks() <= drained + drained / 50, "{} chunks: {drained} had the room", pool.chunks());
-    let metadata = (80 * source.frames.frames_max()) >> CHUNK_ORDER;
-    assert!(metadata * 100 < source.frames.frames_max() * PAGE_SIZE, "metadata above 1 % of the memory it describes");
-}
-
-#[test]
 fn an_object_that_comes_and_goes_does_not_move_chunks() {
-    let source = FakeSource::new(8, 8);
-    let pool = CompressedPool::new(source.frames.frames_max(), 8).unwrap();
-    pool.free(&source, pool.store(&source, &[1; 100]).unwrap());
-    let kept = source.given.load(Relaxed);
-    assert_eq!((kept, pool.chunks()), (1, 1));
+    let source = FakeSource::new(512, 512);
+    let pool = source.pool(512);
+    // From the largest down, so that the classes have chunks of other sizes in turn; one chunk of each size is kept.
+    for len in (1..=PAGE_SIZE).rev() {
+        pool.free(&source, pool.store(&source, 0, &vec![1; len]).unwrap());
+        assert!(source.given_max.load(Relaxed) <= KEPT_FRAMES_MAX, "{len} bytes");
+    }
+    let kept = source.given();
     for len in 1..=PAGE_SIZE {
-        pool.free(&source, pool.store(&source, &vec![1; len]).unwrap());
-        assert_eq!((source.given.load(Relaxed), source.given_max.load(Relaxed)), (1, 1), "{len} bytes");
+        pool.free(&source, pool.store(&source, 0, &vec![1; len]).unwrap());
+        assert_eq!((source.given(), source.given_max.load(Relaxed)), (kept, kept), "{len} bytes");
     }
     // Above the limit nothing is kept.
-    let handle = pool.store(&source, &[1; 100]).unwrap();
+    let handle = pool.store(&source, 0, &[1; 100]).unwrap();
     pool.set_limit(0);
     pool.free(&source, handle);
-    assert_eq!((pool.chunks(), source.given.load(Relaxed)), (0, 0));
-    assert_eq!(pool.store(&source, &[1; 100]), Err(Full));
+    pool.trim(&source);
+    assert_eq!((pool.frames(), source.given()), (0, 0));
+    assert_eq!(pool.store(&source, 0, &[1; 100]), Err(Full));
 }
 
 #[test]
 fn the_fullest_chunk_with_room_is_filled_first() {
-    let source = FakeSource::new(8, 8);
-    let pool = CompressedPool::new(source.frames.frames_max(), 8).unwrap();
-    let handles: Vec<_> = (0..24).map(|_| pool.store(&source, &[1; PAGE_SIZE]).unwrap()).collect();
-    // Of 8 objects each: one chunk is left with 2, one with 7, one with 4; freed last, so first in its list, is the 4.
-    handles[0..6].iter().chain(&handles[8..9]).chain(&handles[16..20]).for_each(|handle| pool.free(&source, *handle));
-    let next: Vec<_> = (0..11).map(|_| pool.store(&source, &[1; PAGE_SIZE]).unwrap().chunk()).collect();
-    let chunks = [handles[8].chunk(), handles[16].chunk(), handles[0].chunk()];
-    assert_eq!(next, [&[chunks[0]; 1][..], &[chunks[1]; 4], &[chunks[2]; 6]].concat());
-    assert_eq!(pool.chunks(), 3);
+    let source = FakeSource::new(512, 512);
+    let pool = source.pool(512);
+    let n = CLASSES[class_of(PAGE_SIZE)].objects;
+    let handles: Vec<_> = (0..3 * n).map(|_| pool.store(&source, 0, &[1; PAGE_SIZE]).unwrap()).collect();
+    // One chunk is left with 2 objects, one with all but one, one with half; freed last, so first in its list, is that.
+    let (few, many, half) = (&handles[..n - 2], &handles[n..n + 1], &handles[2 * n..2 * n + n / 2]);
+    few.iter().chain(many).chain(half).for_each(|handle| pool.free(&source, *handle));
+    let next = (0..1 + n / 2 + n - 2).map(|_| pool.store(&source, 0, &[1; PAGE_SIZE]).unwrap().chunk());
+    let chunk = |of: &[Handle]| vec![of[0].chunk(); of.len()];
+    assert_eq!(next.collect::<Vec<_>>(), [chunk(many), chunk(half), chunk(few)].concat());
+    assert_eq!(pool.frames(), 3 << ORDER_MAX);
 }
 
 #[test]
-fn a_source_without_room_costs_no_chunk() {
-    let source = FakeSource::new(8, 1);
-    let pool = CompressedPool::new(source.frames.frames_max(), 8).unwrap();
-    let first = pool.store(&source, &[1; 4096]).unwrap();
-    assert_eq!(pool.store(&source, &[1; 100]), Err(Full));
-    assert_eq!(pool.chunks(), 1);
-    assert!(pool.store(&source, &[1; 4096]).is_ok(), "the chunk that there is has room");
-    verify(&pool, &source, first, &[1; 4096]);
+fn a_source_without_room_costs_no_frames_and_larger_places_are_used() {
+    let order = CLASSES[class_of(PAGE_SIZE)].order;
+    let source = FakeSource::new(512, 1 << order);
+    let pool = source.pool(512);
+    let first = pool.store(&source, 0, &[1; PAGE_SIZE]).unwrap();
+    let small = pool.store(&source, 0, &[2; 100]).unwrap();
+    assert_eq!((small.chunk(), pool.frames()), (first.chunk(), 1 << order), "there was room in a larger class");
+    (2..CLASSES[0].objects).for_each(|_| _ = pool.store(&source, 0, &[1; PAGE_SIZE]).unwrap());
+    assert_eq!(pool.store(&source, 0, &[1; 100]), Err(Full));
+    verify(&pool, &source, first, &[1; PAGE_SIZE]);
+    verify(&pool, &source, small, &[2; 100]);
+    pool.free(&source, small);
+    pool.check();
+}
+
+#[test]
+fn damage_of_any_byte_of_an_object_reaches_its_reader_only() {
+    let source = FakeSource::new(512, 512);
+    let pool = source.pool(512);
+    for len in [1, 64, 1000, PAGE_SIZE] {
+        let data = content(len as u64, len);
+        let [before, handle, after] = [1, 2, 3].map(|owner| pool.store(&source, owner, &data).unwrap());
+        let place = pool.place(handle);
+        for at in (place.data()..place.data() + len).chain(place.trailer()..place.trailer() + TRAILER_BYTES) {
+            let flip = |bit: u8| source.pieces(place.first_frame(), at, 1, |memory, _| memory[0] ^= 1 << bit);
+            for bit in 0..8 {
+                flip(bit);
+                assert_eq!(pool.load(&source, handle, &mut [0; PAGE_SIZE]), Err(Damaged), "byte {at}, bit {bit}");
+                flip(bit);
+            }
+        }
+        [before, handle, after].into_iter().for_each(|handle| verify(&pool, &source, handle, &data));
+    }
 }
 
 fn pool_with_two() -> (FakeSource, CompressedPool, Handle) {
-    let source = FakeSource::new(8, 8);
-    let pool = CompressedPool::new(source.frames.frames_max(), 8).unwrap();
-    let handle = pool.store(&source, &[1; 1000]).unwrap();
-    pool.store(&source, &[2; 1000]).unwrap();
+    let source = FakeSource::new(512, 512);
+    let pool = source.pool(512);
+    let handle = pool.store(&source, 0, &[1; 1000]).unwrap();
+    pool.store(&source, 0, &[2; 1000]).unwrap();
     (source, pool, handle)
 }
 
@@ -329,10 +396,10 @@ fn bits_beyond_a_handle_are_refused() {
 
 #[test]
 fn threads_keep_their_objects_and_the_limit() {
-    const LIMIT: usize = 60;
-    // Room for many more chunks than the limit, so that the limit is what holds.
-    let source = FakeSource::new(200, 200);
-    let pool = CompressedPool::new(source.frames.frames_max(), LIMIT).unwrap();
+    const LIMIT: usize = 480;
+    // Room for many more frames than the limit, so that the limit is what holds.
+    let source = FakeSource::new(2048, 2048);
+    let pool = source.pool(LIMIT);
     let refused = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for thread in 1..=4u64 {
@@ -346,7 +413,7 @@ fn threads_keep_their_objects_and_the_limit() {
                     let growing = (round + thread * 1250) % 10_000 < 5_000;
                     if own.is_empty() || random.below(10) < if growing { 6 } else { 4 } {
                         let len = random.stored_len();
-                        match pool.store(source, &content(seed, len)) {
+                        match pool.store(source, seed, &content(seed, len)) {
                             Ok(handle) => own.push((handle, seed)),
                             Err(Full) => _ = refused.fetch_add(1, Relaxed),
                         }
@@ -364,34 +431,11 @@ fn threads_keep_their_objects_and_the_limit() {
         }
     });
     pool.check();
-    assert!(source.given_max.load(Relaxed) == LIMIT, "{} of {LIMIT} chunks", source.given_max.load(Relaxed));
+    let most = source.given_max.load(Relaxed);
+    assert!(most <= LIMIT && most + (1 << ORDER_MAX) > LIMIT, "{most} of {LIMIT} frames");
     assert!(refused.load(Relaxed) > 0, "the limit was never reached: the test lost its subject");
-    assert!(pool.chunks() <= KEPT_MAX);
+    assert!(pool.frames() <= KEPT_FRAMES_MAX);
     pool.trim(&source);
-    assert_eq!((pool.chunks(), pool.stored_objects(), pool.stored_bytes()), (0, 0, 0));
+    assert_eq!((pool.frames(), pool.stored_objects(), pool.stored_bytes()), (0, 0, 0));
     assert_eq!(source.frames.used(), 0);
-}
-
-#[test]
-fn objects_leave_chunks_whose_frames_leave_the_arena() {
-    let source = FakeSource::new(512, 512);
-    let pool = CompressedPool::new(source.frames.frames_max(), 512);
-    let pool = pool.unwrap();
-    let data = [7; 1000];
-    // The low half of the arena is taken, so that the pool begins in the other one.
-    let ballast: Vec<_> = (0..4).map(|_| source.frames.alloc(9, Mobility::Movable, Need::Over).unwrap()).collect();
-    let mut handles: Vec<_> = (0..40).map(|_| pool.store(&source, &data).unwrap()).collect();
-    ballast.into_iter().for_each(|block| source.frames.free(block, 9));
-    source.frames.resize(1024, |_| Ok::<_, ()>(())).unwrap();
-    assert!(handles.iter().all(|handle| source.is_leaving(handle.chunk_frame())));
-    for handle in &mut handles {
-        let old = std::mem::replace(handle, pool.store(&source, &data).unwrap());
-        assert!(!source.is_leaving(handle.chunk_frame()), "stored in a chunk that is to leave");
-        pool.free(&source, old);
-        pool.check();
-    }
-    pool.trim(&source);
-    source.frames.give_up_surplus(|_| {});
-    assert!(!source.frames.has_surplus());
-    handles.into_iter().for_each(|handle| pool.free(&source, handle));
 }

@@ -10,7 +10,7 @@
 use super::Mobility;
 use std::collections::VecDeque;
 
-/// The largest order that is kept in lists: 8 frames, a chunk of the compressed pool or half a folio.
+/// The largest order that is kept in lists: 8 frames, a middling chunk of the compressed pool or half a folio.
 pub const LIST_ORDER_MAX: u8 = 3;
 /// Blocks that are taken from a zone or given to it in one hold of its lock, at most: a bound on the hold of about
 /// 3 us, and on the stack that a picked batch takes (1 KiB).

@@ -1,0 +1,81 @@
+//! Empty chunks at hand.
+
+use super::class::ORDER_MAX;
+
+/// Frames in empty chunks that are kept for the next store of a class with chunks of that size, so that one object that comes
+/// and goes does not fill and empty frames each time (20 us and more: emptying frames flushes). Cost: up to 128 KiB of
+/// budget, taken from the pool's limit.
+pub(super) const KEPT_FRAMES_MAX: usize = 32;
+
+/// Most chunks that so many frames can be.
+const KEPT_MAX: usize = KEPT_FRAMES_MAX >> super::class::ORDER_MIN;
+
+/// The empty chunks that are kept, the oldest first.
+pub(super) struct Kept {
+    chunks: [(u32, u8); KEPT_MAX],
+    len: usize,
+}
+
+impl Kept {
+    pub const fn new() -> Kept {
+        const { assert!(KEPT_FRAMES_MAX >= 1 << ORDER_MAX) }
+        Kept { chunks: [(0, 0); KEPT_MAX], len: 0 }
+    }
+
+    /// All of them, with their orders.
+    pub fn chunks(&self) -> &[(u32, u8)] {
+        &self.chunks[..self.len]
+    }
+
+    pub fn frames(&self) -> usize {
+        self.chunks().iter().map(|(_, order)| 1 << order).sum()
+    }
+
+    /// Keeps a chunk if there is room.
+    pub fn push(&mut self, chunk: u32, order: u8) -> bool {
+        let room = self.frames() + (1 << order) <= KEPT_FRAMES_MAX;
+        if room {
+            self.chunks[self.len] = (chunk, order);
+            self.len += 1;
+        }
+        room
+    }
+
+    /// The chunk that came last, of one order or of any.
+    pub fn pop(&mut self, order: Option<u8>) -> Option<(u32, u8)> {
+        let at = self.chunks().iter().rposition(|(_, of)| order.is_none_or(|order| *of == order))?;
+        self.remove(at)
+    }
+
+    /// The chunk that lay here longest.
+    pub fn pop_oldest(&mut self) -> Option<(u32, u8)> {
+        (self.len > 0).then(|| self.remove(0)).flatten()
+    }
+
+    fn remove(&mut self, at: usize) -> Option<(u32, u8)> {
+        let chunk = self.chunks[at];
+        self.chunks.copy_within(at + 1..self.len, at);
+        self.len -= 1;
+        Some(chunk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_kept_up_to_so_many_frames_and_found_by_order() {
+        let mut kept = Kept::new();
+        assert!(kept.push(1, 2) && kept.push(2, 4) && kept.push(3, 2));
+        assert!(!kept.push(4, 4) && kept.push(4, 3) && !kept.push(5, 2));
+        assert_eq!(
+            (kept.frames(), kept.pop(Some(2)), kept.pop(Some(2)), kept.pop(Some(2))),
+            (32, Some((3, 2)), Some((1, 2)), None)
+        );
+        assert_eq!(
+            (kept.pop_oldest(), kept.pop(None), kept.pop(None), kept.pop_oldest()),
+            (Some((2, 4)), Some((4, 3)), None, None)
+        );
+    }
+}
