@@ -1,84 +1,121 @@
-//! LZ4 of single pages, in the block format of the C library.
+//! Codecs of single pages: what packs them, and how they are named.
 //!
-//! The C library and not a Rust port: it decodes faster, and decoding lies on the path of a fault. [`Lz4`] is a
-//! compressor with its workspace, one for each thread that compresses; [`decompress`] needs no workspace. Neither
-//! allocates after [`Lz4::new`], and there are no locks. A compressed page carries no length and no checksum: whoever
-//! stores it keeps both.
+//! A [`Compressor`] is of one [`Codec`] and has its workspace, one for each thread that compresses; a [`Decompressor`] reads
+//! what any codec wrote that it was made for. A packed page carries neither its length, nor a checksum, nor what packed it:
+//! whoever stores it keeps these, the last as a [`CodecId`] of two bits.
+//!
+//! None of them allocates after it was made, by Rust's allocator or by C's: in the preload library, malloc is the program's
+//! heap, which the engine serves. There are no locks. Neighbours: `lz4` and `zstd`, the C libraries.
 
-use crate::PAGE_SIZE;
-use std::ffi::{c_char, c_int, c_void};
+mod lz4;
+#[cfg(test)]
+mod tests;
+mod zstd;
+
+use crate::{Errno, PAGE_SIZE};
+pub use lz4::{Lz4, decompress};
 use std::fmt;
+use std::str::FromStr;
+use zstd::{ZstdCompressor, ZstdDecompressor};
 
-// Part of the library that lz4-sys builds and links, though lz4-sys does not declare them.
-unsafe extern "C" {
-    fn LZ4_sizeofState() -> c_int;
-    fn LZ4_compress_fast_extState(
-        state: *mut c_void,
-        src: *const c_char,
-        dst: *mut c_char,
-        src_bytes: c_int,
-        dst_bytes: c_int,
-        acceleration: c_int,
-    ) -> c_int;
+/// What packs pages.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Codec {
+    /// LZ4, fastest by far.
+    #[default]
+    Lz4,
+    /// Zstandard, which takes two to three times as long and saves about a quarter more. The level is one of
+    /// [`Codec::ZSTD_LEVELS`].
+    Zstd(u8),
+    /// Pages are kept as they are.
+    None,
 }
 
-/// 1, the library's default and its best ratio. Larger values trade ratio for speed, the wrong way round here: pages are
-/// compressed in the background, and what they do not shrink by is budget.
-const ACCELERATION: c_int = 1;
+impl Codec {
+    /// Levels of [`Codec::Zstd`]. Those above 12 take several times as long for less than a percent of a page.
+    pub const ZSTD_LEVELS: std::ops::RangeInclusive<u8> = 1..=19;
+    /// The level where none is named, as of the zstd command.
+    pub const ZSTD_LEVEL: u8 = 3;
 
-/// Bytes of a page as C takes them.
-const PAGE_BYTES: c_int = PAGE_SIZE as c_int;
-
-/// A compressor of pages, with its workspace of 16 KiB.
-pub struct Lz4 {
-    /// What LZ4 calls its state; words of 8 bytes for its alignment.
-    state: Box<[u64]>,
-}
-
-impl Lz4 {
-    /// A compressor; the only call here that allocates.
-    pub fn new() -> Lz4 {
-        // SAFETY: a function of no arguments that returns a constant.
-        let bytes = unsafe { LZ4_sizeofState() } as usize;
-        Lz4 { state: vec![0; bytes.div_ceil(8)].into_boxed_slice() }
-    }
-
-    /// Compresses a page to the beginning of `dst` and returns the number of bytes, or `None` when they are more
-    /// than `dst` has room for; `dst` then holds nothing of use. The caller refuses a page that is not worth storing
-    /// compressed by giving a `dst` shorter than a page, which is also faster than to compress it to the end.
-    pub fn compress(&mut self, src: &[u8; PAGE_SIZE], dst: &mut [u8]) -> Option<usize> {
-        let room = c_int::try_from(dst.len()).unwrap_or(c_int::MAX);
-        // SAFETY: 1. the state has LZ4_sizeofState() bytes, aligned to 8, and is initialised anew by each call; 2. src
-        // is PAGE_BYTES long; 3. dst is at least `room` long, which bounds what LZ4 writes; 4. &mut self and &mut dst
-        // keep the three apart.
-        let written = unsafe {
-            LZ4_compress_fast_extState(
-                self.state.as_mut_ptr().cast(),
-                src.as_ptr().cast(),
-                dst.as_mut_ptr().cast(),
-                PAGE_BYTES,
-                room,
-                ACCELERATION,
-            )
-        };
-        // Zero is LZ4's word for "does not fit".
-        (written > 0).then_some(written as usize)
+    /// What is to be known to read a page that this codec packed.
+    pub fn id(self) -> CodecId {
+        match self {
+            Codec::None => CodecId::None,
+            Codec::Lz4 => CodecId::Lz4,
+            Codec::Zstd(_) => CodecId::Zstd,
+        }
     }
 }
 
-impl Default for Lz4 {
-    fn default() -> Lz4 {
-        Lz4::new()
-    }
-}
-
-impl fmt::Debug for Lz4 {
+impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lz4")
+        match self {
+            Codec::Lz4 => f.write_str("lz4"),
+            Codec::Zstd(level) => write!(f, "zstd:{level}"),
+            Codec::None => f.write_str("none"),
+        }
     }
 }
 
-/// A compressed page that does not decode to exactly one page.
+impl FromStr for Codec {
+    type Err = BadCodec;
+
+    fn from_str(name: &str) -> Result<Codec, BadCodec> {
+        match name.split_once(':') {
+            None if name == "lz4" => Ok(Codec::Lz4),
+            None if name == "none" => Ok(Codec::None),
+            None if name == "zstd" => Ok(Codec::Zstd(Codec::ZSTD_LEVEL)),
+            Some(("zstd", level)) => {
+                let level = level.parse().ok().filter(|level| Codec::ZSTD_LEVELS.contains(level));
+                level.map(Codec::Zstd).ok_or_else(|| BadCodec(name.to_owned()))
+            }
+            _ => Err(BadCodec(name.to_owned())),
+        }
+    }
+}
+
+/// A name that is no codec's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadCodec(String);
+
+impl fmt::Display for BadCodec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let levels = Codec::ZSTD_LEVELS;
+        let (first, last) = (levels.start(), levels.end());
+        write!(f, "'{}' is no codec: write lz4, zstd, zstd:LEVEL with a level of {first} to {last}, or none", self.0)
+    }
+}
+
+impl std::error::Error for BadCodec {}
+
+/// Tells how a page was packed, in two bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum CodecId {
+    /// Not at all.
+    None = 0,
+    /// By [`Codec::Lz4`].
+    Lz4 = 1,
+    /// By [`Codec::Zstd`] of any level.
+    Zstd = 2,
+}
+
+impl CodecId {
+    /// Bits of [`CodecId::to_bits`].
+    pub const BITS: u32 = 2;
+
+    /// The form to be kept with a page.
+    pub fn to_bits(self) -> u64 {
+        self as u64
+    }
+
+    /// From that form; `None` where it is no codec's.
+    pub fn from_bits(bits: u64) -> Option<CodecId> {
+        [CodecId::None, CodecId::Lz4, CodecId::Zstd].into_iter().find(|id| id.to_bits() == bits)
+    }
+}
+
+/// A packed page that does not decode to exactly one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CorruptPage;
 
@@ -90,117 +127,90 @@ impl fmt::Display for CorruptPage {
 
 impl std::error::Error for CorruptPage {}
 
-/// Decompresses what [`Lz4::compress`] wrote; `src` must be exactly those bytes. Any other `src` gives either
-/// [`CorruptPage`] (then `dst` may be partly overwritten) or some page, and never touches other memory.
-pub fn decompress(src: &[u8], dst: &mut [u8; PAGE_SIZE]) -> Result<(), CorruptPage> {
-    let len = c_int::try_from(src.len()).map_err(|_| CorruptPage)?;
-    // SAFETY: src is `len` long and dst PAGE_BYTES; the _safe variant reads and writes within these whatever src holds.
-    let written =
-        unsafe { lz4_sys::LZ4_decompress_safe(src.as_ptr().cast(), dst.as_mut_ptr().cast(), len, PAGE_BYTES) };
-    if written == PAGE_BYTES { Ok(()) } else { Err(CorruptPage) }
+/// Packs pages.
+pub struct Compressor {
+    codec: Codec,
+    workspace: Workspace,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+enum Workspace {
+    None,
+    Lz4(lz4::Lz4),
+    Zstd(ZstdCompressor),
+}
 
-    /// xorshift64*: the same sequence on every run.
-    struct Random(u64);
-
-    impl Random {
-        fn next(&mut self) -> u64 {
-            self.0 ^= self.0 >> 12;
-            self.0 ^= self.0 << 25;
-            self.0 ^= self.0 >> 27;
-            self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-        }
-        fn below(&mut self, n: usize) -> usize {
-            (self.next() % n as u64) as usize
-        }
+impl Compressor {
+    /// A compressor with its workspace: 16 KiB for LZ4, 72 to 270 KiB for Zstandard by level.
+    ///
+    /// # Errors
+    /// ENOMEM when there is no memory for the workspace.
+    pub fn new(codec: Codec) -> Result<Compressor, Errno> {
+        let workspace = match codec {
+            Codec::None => Workspace::None,
+            Codec::Lz4 => Workspace::Lz4(lz4::Lz4::new()),
+            Codec::Zstd(level) => Workspace::Zstd(ZstdCompressor::new(level)?),
+        };
+        Ok(Compressor { codec, workspace })
     }
 
-    /// A page of runs of random bytes and runs copied from before, so that all of LZ4's paths are taken.
-    fn page(random: &mut Random, random_percent: usize) -> [u8; PAGE_SIZE] {
-        let mut page = [0; PAGE_SIZE];
-        let mut at = 0;
-        while at < PAGE_SIZE {
-            let run = (1 + random.below(200)).min(PAGE_SIZE - at);
-            let back = 1 + random.below(at.max(1));
-            let fresh = at == 0 || random.below(100) < random_percent;
-            for i in at..at + run {
-                page[i] = if fresh { random.next() as u8 } else { page[i.saturating_sub(back)] };
+    /// What it packs with.
+    pub fn codec(&self) -> Codec {
+        self.codec
+    }
+
+    /// Packs a page to the beginning of `dst` and returns the number of bytes, or `None` when they are more than `dst` has
+    /// room for; `dst` then holds nothing of use. The caller refuses a page that is not worth storing packed by giving a
+    /// `dst` shorter than a page, which is also faster than to pack it to the end.
+    pub fn compress(&mut self, page: &[u8; PAGE_SIZE], dst: &mut [u8]) -> Option<usize> {
+        match &mut self.workspace {
+            Workspace::None => {
+                dst.get_mut(..PAGE_SIZE)?.copy_from_slice(page);
+                Some(PAGE_SIZE)
             }
-            at += run;
+            Workspace::Lz4(lz4) => lz4.compress(page, dst),
+            Workspace::Zstd(zstd) => zstd.compress(page, dst),
         }
-        page
+    }
+}
+
+impl fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Compressor({})", self.codec)
+    }
+}
+
+/// Unpacks pages.
+pub struct Decompressor {
+    zstd: Option<ZstdDecompressor>,
+}
+
+impl Decompressor {
+    /// One for pages that any of `codecs` packed, with its workspace: 94 KiB if Zstandard is among them, else none.
+    ///
+    /// # Errors
+    /// ENOMEM when there is no memory for the workspace.
+    pub fn new(codecs: &[Codec]) -> Result<Decompressor, Errno> {
+        let zstd = codecs.iter().any(|codec| codec.id() == CodecId::Zstd);
+        Ok(Decompressor { zstd: if zstd { Some(ZstdDecompressor::new()?) } else { None } })
     }
 
-    #[test]
-    fn pages_come_back_as_they_went() {
-        let mut random = Random(1);
-        let mut lz4 = Lz4::new();
-        let mut stored = [0; 2 * PAGE_SIZE];
-        let mut shortest = usize::MAX;
-        for round in 0..2000 {
-            let page = page(&mut random, round % 101);
-            let len = lz4.compress(&page, &mut stored).expect("two pages hold any compressed page");
-            let mut back = [0xAA; PAGE_SIZE];
-            decompress(&stored[..len], &mut back).unwrap();
-            assert!(back == page, "round {round}");
-            shortest = shortest.min(len);
-
-            // The same bytes whatever the workspace held, and nothing beyond the room that there is.
-            let mut exact = [0x55; 2 * PAGE_SIZE];
-            assert_eq!(Lz4::new().compress(&page, &mut exact[..len]), Some(len), "round {round}");
-            assert!(exact[..len] == stored[..len] && exact[len..].iter().all(|b| *b == 0x55));
-            let less = random.below(len);
-            let mut short = [0x55; PAGE_SIZE * 2];
-            assert_eq!(lz4.compress(&page, &mut short[..less]), None, "round {round}: {len} bytes in {less}");
-            assert!(short[less..].iter().all(|b| *b == 0x55), "round {round}");
+    /// Unpacks what a [`Compressor`] wrote; `packed` must be exactly those bytes. Any other bytes give either an error (then
+    /// `page` may be partly overwritten) or some page, and never touch other memory.
+    ///
+    /// # Errors
+    /// [`CorruptPage`] when this is no page that the codec has packed, or the codec is none that this was made for.
+    pub fn decompress(&mut self, id: CodecId, packed: &[u8], page: &mut [u8; PAGE_SIZE]) -> Result<(), CorruptPage> {
+        match id {
+            CodecId::None => page.copy_from_slice(<&[u8; PAGE_SIZE]>::try_from(packed).map_err(|_| CorruptPage)?),
+            CodecId::Lz4 => lz4::decompress(packed, page)?,
+            CodecId::Zstd => self.zstd.as_mut().ok_or(CorruptPage)?.decompress(packed, page)?,
         }
-        assert!(shortest < 600, "no page was compressible: the test lost its subject");
+        Ok(())
     }
+}
 
-    #[test]
-    fn random_bytes_do_not_fit_a_page() {
-        let mut random = Random(2);
-        let page = page(&mut random, 100);
-        assert_eq!(Lz4::new().compress(&page, &mut [0; PAGE_SIZE]), None);
-        assert_eq!(Lz4::new().compress(&[0; PAGE_SIZE], &mut []), None);
-    }
-
-    #[test]
-    fn damaged_pages_are_refused_or_decode_to_a_page() {
-        let mut random = Random(3);
-        let mut lz4 = Lz4::new();
-        let mut stored = [0; 2 * PAGE_SIZE];
-        let mut refused = 0;
-        for round in 0..4000 {
-            let page = page(&mut random, round % 90);
-            let len = lz4.compress(&page, &mut stored).unwrap();
-            // Exactly sized, so that a checker of memory errors sees a read past the end.
-            let mut damaged = stored[..len].to_vec();
-            for _ in 0..1 + random.below(4) {
-                let at = random.below(len);
-                damaged[at] = random.next() as u8;
-            }
-            let mut out = [[0x55; PAGE_SIZE]; 3];
-            refused += usize::from(decompress(&damaged, &mut out[1]).is_err());
-            assert!(out[0] == [0x55; PAGE_SIZE] && out[2] == [0x55; PAGE_SIZE], "round {round}: wrote outside");
-            // A page cut short ends within a sequence, or yields fewer bytes than a page.
-            let cut = stored[..random.below(len)].to_vec();
-            assert_eq!(decompress(&cut, &mut out[1]), Err(CorruptPage), "round {round}");
-        }
-        assert!(refused > 100, "{refused} of 4000 damaged pages refused");
-    }
-
-    #[test]
-    fn longer_content_than_a_page_is_refused() {
-        // One literal, then a match of 15 + 4 + 17 * 255 bytes at distance 1: more than 4096.
-        let mut src = vec![0x1F, 7, 1, 0];
-        src.extend([255; 17]);
-        src.extend([0, 0x50, 1, 2, 3, 4, 5]);
-        assert_eq!(decompress(&src, &mut [0; PAGE_SIZE]), Err(CorruptPage));
-        assert_eq!(decompress(&[], &mut [0; PAGE_SIZE]), Err(CorruptPage));
+impl fmt::Debug for Decompressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Decompressor({})", if self.zstd.is_some() { "with zstd" } else { "without zstd" })
     }
 }

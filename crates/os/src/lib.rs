@@ -5,7 +5,7 @@
 //! replaces those symbols for the whole process and must not call itself.
 //!
 //! Bottom up: [`vm`] (mappings), [`uffd`] (userfaultfd), [`arena`] (the memory behind page frames),
-//! [`backing`] (the seam by which pages come and go), [`io`] and [`uring`] (direct I/O), [`codec`] (LZ4),
+//! [`backing`] (the seam by which pages come and go), [`io`] and [`uring`] (direct I/O), [`codec`] (LZ4, Zstandard),
 //! [`lock`] (held over forks), [`thread`], [`signal`], [`stack`], [`token`], [`tls`], [`fault_path`] (its rules), [`probe`]; [`region`] for users of the library.
 
 pub mod arena;
