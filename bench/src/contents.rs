@@ -1,11 +1,40 @@
-//! Page contents as programs have them: about 2.5:1 to LZ4, and some that does not compress.
+//! What pages hold: zeros, random bytes, and what the heaps of programs hold; made anew from a page's number at any time.
 
+use clap::ValueEnum;
 use overspill::base::PAGE_SIZE;
+use std::fmt;
 
 /// Words of a page.
 pub const WORDS: usize = PAGE_SIZE / size_of::<u64>();
-/// Of so many pages, one does not compress: media, ciphertext, what was compressed before.
-const RANDOM_EVERY: u64 = 8;
+
+/// A kind of contents.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
+pub enum Contents {
+    /// Zeros
+    Zero,
+    /// Random bytes: media, ciphertext, what was compressed before
+    Random,
+    /// Text, numbers and pointers, about 2.5:1 to LZ4
+    Heap,
+}
+
+impl Contents {
+    /// Fills page `number`; the same each time.
+    pub fn fill(self, page: &mut [u64], number: u64) {
+        let mut random = Random::new(number);
+        match self {
+            Contents::Zero => page.fill(0),
+            Contents::Random => page.fill_with(|| random.next()),
+            Contents::Heap => heap(page, &mut random),
+        }
+    }
+}
+
+impl fmt::Display for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.to_possible_value().expect("no kind is skipped").get_name())
+    }
+}
 
 /// A generator of random numbers: splitmix64, by Steele, Lea and Flood.
 #[derive(Clone, Debug)]
@@ -36,44 +65,129 @@ pub fn tag(number: u64) -> u64 {
     Random::new(number).next() | 1
 }
 
-/// Fills a page with what follows from its number: records of a pointer, a counter, a double and a word of text.
-pub fn fill(page: &mut [u64], number: u64) {
-    const TEXT: [&[u8; 8]; 8] =
-        [b"status: ", b"pending ", b"complete", b"customer", b"invoice ", b"street  ", b"2024-07-", b"null    "];
-    let mut random = Random::new(number);
-    if number.is_multiple_of(RANDOM_EVERY) {
-        page.fill_with(|| random.next());
-    } else {
-        for (record, words) in page.chunks_mut(4).enumerate() {
-            let text = TEXT[random.below(TEXT.len() as u64) as usize];
-            let values = [
-                0x7F3A_5C00_0000 + random.below(1 << 8) * 16,
-                number * (WORDS as u64) + record as u64,
-                f64::to_bits(random.below(256) as f64 / 4.0),
-                u64::from_le_bytes(*text),
-            ];
-            words.copy_from_slice(&values[..words.len()]);
-        }
+/// Words that an allocation of a heap page takes, at least and at most: 64 bytes to 1 KiB.
+const ALLOCATION_WORDS: [u64; 2] = [8, 128];
+
+/// A page of a heap: allocations of different sizes and kinds, one after the other. Allocations of one size lie together
+/// in programs' heaps, so that most of a page are of one or two kinds.
+fn heap(page: &mut [u64], random: &mut Random) {
+    let mut kinds = [random.below(8), random.below(8)];
+    if random.below(2) == 0 {
+        kinds[1] = kinds[0];
     }
-    page[0] = tag(number);
+    let mut rest = page;
+    while !rest.is_empty() {
+        let words = ALLOCATION_WORDS[0] + random.below(ALLOCATION_WORDS[1] - ALLOCATION_WORDS[0]);
+        let (allocation, after) = rest.split_at_mut((words as usize).min(rest.len()));
+        let kind = match random.below(8) {
+            0 => random.below(8),
+            at => kinds[at as usize % 2],
+        };
+        match kind {
+            0..3 => text(allocation, random),
+            3 => counts(allocation, random),
+            4 => doubles(allocation, random),
+            5..7 => nodes(allocation, random),
+            _ => table(allocation, random),
+        }
+        rest = after;
+    }
+}
+
+/// Lines of a log or records of a document: what is the same in each of them, and words.
+fn text(words: &mut [u64], random: &mut Random) {
+    const LINES: [&str; 4] = [
+        "\n2024-07-19T08:14:02 INFO server: request GET /api/v1/items status=200 ",
+        "\", \"quantity\": 1, \"currency\": \"EUR\", \"description\": \"",
+        "</td></tr>\n<tr class=\"row\"><td align=\"right\">",
+        "\nWARN session timeout, user_id=",
+    ];
+    const VOCABULARY: &str = "the of and to in is that for it was on are as with be at by this have from or one had not \
+        but what all were when we there can an your which their said if do will each about how up out them then she many \
+        some so these would other into has more her two like him see time could no make than first been its who now ";
+    let line = LINES[random.below(LINES.len() as u64) as usize];
+    let words_to_a_line = 2 + random.below(10);
+    let mut bytes = std::iter::from_fn(|| {
+        // What comes first comes more often.
+        let at = random.below(VOCABULARY.len() as u64).min(random.below(VOCABULARY.len() as u64)) as usize;
+        let begin = VOCABULARY[..at].rfind(' ').map_or(0, |at| at + 1);
+        let word = VOCABULARY[begin..].split_inclusive(' ').next()?;
+        Some(if random.below(words_to_a_line) == 0 { line } else { word })
+    })
+    .flat_map(str::bytes);
+    words.fill_with(|| u64::from_le_bytes(std::array::from_fn(|_| bytes.next().expect("it has no end"))));
+}
+
+/// An array of numbers, most of them small.
+fn counts(words: &mut [u64], random: &mut Random) {
+    words.fill_with(|| {
+        let bits = random.below(18);
+        random.below(1 << bits)
+    });
+}
+
+/// Measurements with two decimals around a mean.
+fn doubles(words: &mut [u64], random: &mut Random) {
+    let mean = random.below(100_000) as f64;
+    words.fill_with(|| (mean + random.below(64) as f64 / 4.0).to_bits());
+}
+
+/// Nodes of a tree or list: two pointers into one arena, a key, flags and a count.
+fn nodes(words: &mut [u64], random: &mut Random) {
+    let arena = 0x7F3A_0000_0000 + (random.below(64) << 24);
+    let key = random.below(1 << 32);
+    for (at, node) in words.chunks_mut(4).enumerate() {
+        let mut pointer = || if random.below(2) == 0 { 0 } else { arena + random.below(1 << 14) * 32 };
+        let values = [pointer(), pointer(), key + at as u64, 0x0001_0000_0000 | random.below(4)];
+        node.copy_from_slice(&values[..node.len()]);
+    }
+}
+
+/// A hash table that is partly empty.
+fn table(words: &mut [u64], random: &mut Random) {
+    let arena = 0x55D0_0000_0000 + (random.below(64) << 24);
+    for entry in words.chunks_mut(2) {
+        let values = if random.below(4) > 0 { [0; 2] } else { [random.next(), arena + random.below(1 << 16) * 16] };
+        entry.copy_from_slice(&values[..entry.len()]);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use overspill_os::codec::{Codec, Compressor};
+
+    fn page(contents: Contents, number: u64) -> [u64; WORDS] {
+        let mut words = [7; WORDS];
+        contents.fill(&mut words, number);
+        words
+    }
 
     #[test]
     fn pages_differ_and_follow_from_their_numbers() {
-        let page = |number: u64| {
-            let mut words = [0; WORDS];
-            fill(&mut words, number);
-            words
-        };
-        assert_eq!(page(5), page(5));
-        for number in 0..20 {
-            assert_eq!(page(number)[0], tag(number));
-            assert_ne!(page(number), page(number + 1));
+        for contents in [Contents::Random, Contents::Heap] {
+            assert_eq!(page(contents, 5), page(contents, 5));
+            (0..20).for_each(|number| assert_ne!(page(contents, number), page(contents, number + 1)));
         }
+        assert_eq!(page(Contents::Zero, 3), [0; WORDS]);
+        assert_ne!(tag(1), tag(2));
+    }
+
+    #[test]
+    fn heaps_pack_as_those_of_programs_do() {
+        let mut compressor = Compressor::new(Codec::Lz4).unwrap();
+        let mut packed = |contents, number| {
+            let mut bytes = [0; PAGE_SIZE];
+            bytes.chunks_mut(8).zip(page(contents, number)).for_each(|(b, w)| b.copy_from_slice(&w.to_le_bytes()));
+            compressor.compress(&bytes, &mut [0; 2 * PAGE_SIZE]).unwrap()
+        };
+        let mut sizes: Vec<usize> = (0..2000).map(|number| packed(Contents::Heap, number)).collect();
+        let ratio = (sizes.len() * PAGE_SIZE) as f64 / sizes.iter().sum::<usize>() as f64;
+        assert!((2.4..2.6).contains(&ratio), "{ratio:.2}:1");
+        sizes.sort_unstable();
+        let [low, high] = [sizes[100], sizes[1900]];
+        assert!((800..1200).contains(&low) && (1800..2600).contains(&high), "9 of 10 are of {low} to {high} bytes");
+        assert!(packed(Contents::Random, 1) > PAGE_SIZE && packed(Contents::Zero, 1) < 100);
     }
 
     #[test]

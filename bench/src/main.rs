@@ -2,7 +2,7 @@
 //!
 //! A bench is a module of [`benches`] with its arguments, the cases that it measures and what it makes of the figures.
 //! What benches share: [`measure`] (cases in turn, rounds, medians), [`child`] (a process for each measurement),
-//! [`threads`] (threads that start together), [`machine`] (where it ran), [`swap_device`] (where pages
+//! [`contents`] (what pages hold), [`threads`] (threads that start together), [`machine`] (where it ran), [`swap_device`] (where pages
 //! go), [`report`] (JSON, or a table with a
 //! conclusion). Nothing of it is linked into the product. There are no locks here.
 //!
@@ -13,6 +13,7 @@
 
 mod benches;
 mod child;
+mod contents;
 mod failure;
 mod machine;
 mod measure;
@@ -20,7 +21,7 @@ mod report;
 mod swap_device;
 mod threads;
 
-use benches::{page_fault, swap_r_rand, swap_w_seq};
+use benches::{codecs, page_fault, swap_r_rand, swap_w_seq};
 use clap::{Args, Parser, Subcommand};
 use failure::Failure;
 use report::Findings;
@@ -43,6 +44,8 @@ enum Command {
     PageFault(page_fault::Args),
     /// Memory written and read in sequence on more than fits: swap slots and the swap cache, step by step
     SwapWSeq(swap_w_seq::Args),
+    /// Codecs: how far they pack pages, and how long that takes
+    Codecs(codecs::Args),
     /// Pages read at random on more than fits: latency by where they come from
     SwapRRand(swap_r_rand::Args),
     /// One measurement, in the process that a bench starts for it
@@ -79,6 +82,7 @@ fn run(command: &Command) -> Result<(), Failure> {
     let (common, findings): (&Common, Findings) = match command {
         Command::PageFault(args) => (&args.common, page_fault::run(args)?),
         Command::SwapWSeq(args) => (&args.common, swap_w_seq::run(args)?),
+        Command::Codecs(args) => (&args.common, codecs::run(args)?),
         Command::SwapRRand(args) => (&args.common, swap_r_rand::run(args)?),
         Command::MeasureOne(_) => unreachable!("main takes it"),
     };

@@ -140,7 +140,7 @@ fn table(findings: &Findings, table: &Table) -> String {
     let heading = [findings.group, "step"].into_iter().chain(columns.iter().map(|column| column.title));
     let mut lines: Vec<Vec<String>> = vec![heading.map(str::to_owned).collect()];
     for row in rows.iter().filter(|row| columns.iter().any(|column| row.figures.contains_key(column.figure))) {
-        let group = row.labels.get(findings.group).map_or(String::new(), Value::to_string);
+        let group = row.labels.get(findings.group).map_or(String::new(), label);
         let cells = columns
             .iter()
             .map(|column| row.figures.get(column.figure).map_or(String::new(), |figure| cell(column, figure)));
@@ -163,6 +163,11 @@ fn table(findings: &Findings, table: &Table) -> String {
         text.push('\n');
     }
     text
+}
+
+/// A label as people read it: text without quotes.
+fn label(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn cell(column: &Column, figure: &Spread) -> String {

@@ -11,6 +11,8 @@ pub fn bench(name: &str, args: &str) -> Outcome {
     run(clean(command.arg(name).args(args.split_whitespace())), TIME_LIMIT)
 }
 
+// Each test is a crate of its own, and that of `codecs` does without the engine.
+#[allow(dead_code)]
 /// The same where it needs userfaultfd; `None`, loudly, where there is none.
 pub fn bench_in_the_engine(name: &str, args: &str) -> Option<Outcome> {
     let outcome = bench(name, args);

@@ -1,7 +1,8 @@
 //! One measurement: threads that read single pages at random from more than fits.
 
-use super::contents::{self, Random, WORDS};
+use super::contents;
 use super::figures::{self, Source};
+use crate::contents::{Random, WORDS, tag};
 use crate::failure::Failure;
 use crate::measure::Sample;
 use crate::threads;
@@ -105,7 +106,7 @@ impl Reader<'_> {
             let ns = now_ns() - began;
             let source = before.map(|before| Source::between(&before.counters, &self.pool.stats().counters));
             found.ns.push((source, ns));
-            found.wrong += u64::from(word != contents::tag(page));
+            found.wrong += u64::from(word != tag(page));
         }
         found
     }
