@@ -83,6 +83,10 @@ const MEANINGS: &[(&str, &str)] = &[
     ("background", "a thread reclaims ahead of need"),
     ("folio", "most pages that one fault brings in; 1 turns folios off"),
     ("compressed", "percent of the budget that compressed pages may take; 0 turns the tier off"),
+    (
+        "zswap.codec",
+        "what packs compressed pages; zstd (level 3, or 1 to 19) is denser and slower, none keeps them as they are",
+    ),
     ("clean", "pages read from a device leave memory without being written again, until they are written to"),
     ("cache.partition", "how much swap space, or how many frames, share a lock of the swap cache"),
     ("readahead", "most pages read from a device around one that is missing; 1 turns it off"),
@@ -102,6 +106,7 @@ fn default_value(setting: &str, config: &Config) -> String {
         "background" => switch(config.background),
         "folio" => config.folio_max.to_string(),
         "compressed" => config.compressed_max_percent.to_string(),
+        "zswap.codec" => config.zswap_codec.to_string(),
         "cache.partition" => match config.cache_partition {
             CachePartition::Device => "device".to_owned(),
             CachePartition::Bytes(bytes) => format!("{}M", bytes >> 20),

@@ -6,6 +6,7 @@ mod swap;
 use crate::base::Bytes;
 use crate::frame::{FrameSettings, Pick};
 use crate::slot::{SlotLock, SlotSettings};
+pub use overspill_os::codec::{BadCodec, Codec};
 pub use ram::{FaultKinds, FaultModel, RamModel};
 use std::fmt;
 use std::path::PathBuf;
@@ -96,6 +97,8 @@ pub struct Config {
     pub folio_max: usize,
     /// Setting `compressed`: share of the budget, in percent, that compressed pages may take; 0 turns the tier off.
     pub compressed_max_percent: u8,
+    /// Setting `zswap.codec`: what packs the pages of the compressed tier.
+    pub zswap_codec: Codec,
     /// Setting `clean`: whether pages read from a device keep their slots while they are not written.
     pub clean: Clean,
     /// Setting `cache.partition`: how much of the swap cache a lock guards.
@@ -129,6 +132,7 @@ impl Default for Config {
             background: true,
             folio_max: 16,
             compressed_max_percent: 50,
+            zswap_codec: Codec::default(),
             clean: Clean::Auto,
             cache_partition: CachePartition::default(),
             readahead_max: 8,
@@ -162,6 +166,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("background", "on|off"),
     ("folio", "1|2|4|8|16|32|64"),
     ("compressed", "0..90"),
+    ("zswap.codec", "lz4|zstd[:LEVEL]|none"),
     ("clean", "auto|on|off"),
     ("cache.partition", "device|64M|2M"),
     ("readahead", "1|2|4|8|16|32|64"),
@@ -245,6 +250,10 @@ impl Config {
             "slot.cpu_cluster" => switch(&mut self.slot.cpu_cluster)?,
             "uring" => switch(&mut self.uring)?,
             "vector_drop" => switch(&mut self.vector_drop)?,
+            "zswap.codec" => {
+                self.zswap_codec =
+                    value.parse().map_err(|bad: BadCodec| BadSetting(format!("setting {key}: {bad}")))?;
+            }
             "clean" => {
                 self.clean = match value {
                     "auto" => Clean::Auto,
@@ -290,6 +299,10 @@ mod tests {
         assert_eq!((config.way_out, config.way_in), (WayOut::Move, WayIn::Copy));
         assert_eq!((config.folio_max, config.background, config.compressed_max_percent), (1, false, 0));
         assert_eq!(config.window, Bytes(4 << 20));
+        config.apply_settings("zswap.codec=zstd:9").unwrap();
+        assert_eq!(config.zswap_codec, Codec::Zstd(9));
+        let error = config.apply_settings("zswap.codec=lzo").unwrap_err().to_string();
+        assert!(error.starts_with("setting zswap.codec: 'lzo' is no codec: write lz4, "), "{error}");
         for bad in ["out", "out=x", "nope=1", "folio=3", "folio=128", "compressed=91", "background=1", "window=1"] {
             assert!(config.apply_settings(bad).is_err(), "{bad}");
         }

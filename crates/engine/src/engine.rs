@@ -170,11 +170,11 @@ impl Engine {
         let index = devices.index().clone();
         let batch_pages = (config.memory.pages() as usize / 64).clamp(32, 128);
         let (batches, contexts) = if signal { (BATCHES, 2 * cpus().clamp(2, 32)) } else { (2, 1) };
-        let folio = config.folio_max;
+        let (folio, codec) = (config.folio_max, config.zswap_codec);
         let batches =
-            Workbenches::new(Rank::Batch, batches, || Batch::new(batch_pages)).map_err(out_of_address_space)?;
+            Workbenches::new(Rank::Batch, batches, || Batch::new(batch_pages, codec)).map_err(out_of_address_space)?;
         let contexts =
-            Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio, config.readahead_max))
+            Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio, config.readahead_max, codec))
                 .map_err(out_of_address_space)?;
         let compressed =
             CompressedPool::new(frame_count, compressed_max(&config, limit)).map_err(out_of_address_space)?;

@@ -20,6 +20,7 @@ use crate::tier::{LoadError, page_mut};
 use crate::word::{PageWord, State};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
+use overspill_os::codec::{Codec, Decompressor};
 use overspill_os::fault_path::FaultPath;
 use overspill_os::io::IoBuffer;
 use overspill_os::uffd::{Stop, Transferred};
@@ -40,6 +41,7 @@ pub struct FaultContext {
     /// Pages as they come from a device, or out of a compressed copy.
     pub buffer: IoBuffer,
     packed: Box<[u8; PAGE_SIZE]>,
+    decompressor: Decompressor,
     /// Frames taken for the pages of the fault.
     frames: Vec<FrameId>,
     spent: Vec<FrameId>,
@@ -47,12 +49,13 @@ pub struct FaultContext {
 }
 
 impl FaultContext {
-    /// For folios of up to `folio` pages, and `around` pages read at once around a missing one.
-    pub fn new(folio: usize, around: usize) -> Result<FaultContext, Errno> {
+    /// For folios of up to `folio` pages, and `around` pages read at once around a missing one; compressed by `codec`.
+    pub fn new(folio: usize, around: usize, codec: Codec) -> Result<FaultContext, Errno> {
         Ok(FaultContext {
             thread: 0,
             buffer: IoBuffer::new(folio.max(around))?,
             packed: Box::new([0; PAGE_SIZE]),
+            decompressor: Decompressor::new(&[codec])?,
             frames: Vec::with_capacity(folio),
             spent: Vec::with_capacity(SPENT_MAX),
             ranges: Vec::with_capacity(SPENT_MAX),
@@ -343,7 +346,8 @@ impl Engine {
             _ => {
                 for i in 0..len {
                     let state = self.words.load(PageIndex(page.0 + i)).state();
-                    let loaded = self.load_page(state, &mut context.packed, page_mut(&mut context.buffer, i));
+                    let FaultContext { packed, decompressor, buffer, .. } = &mut *context;
+                    let loaded = self.load_page(state, packed, decompressor, page_mut(buffer, i));
                     if let Err(error) = loaded {
                         self.report_once("a compressed page does not decompress: its reader gets SIGBUS");
                         return Err(error);

@@ -14,7 +14,7 @@ use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::word::State;
 use overspill_os::Errno;
-use overspill_os::codec::{self, Lz4};
+use overspill_os::codec::{Codec, Compressor, Decompressor};
 use overspill_os::io::IoBuffer;
 use overspill_os::vm::IoVec;
 use std::sync::atomic::Ordering::Relaxed;
@@ -59,13 +59,14 @@ pub struct Batch {
     buffer: IoBuffer,
     packed: Box<[u8; PAGE_SIZE]>,
     writes: Vec<RunWrite>,
-    lz4: Lz4,
+    compressor: Compressor,
+    decompressor: Decompressor,
     pages: usize,
 }
 
 impl Batch {
-    /// For batches of up to `pages` pages.
-    pub fn new(pages: usize) -> Result<Batch, Errno> {
+    /// For batches of up to `pages` pages, packed by `codec`.
+    pub fn new(pages: usize, codec: Codec) -> Result<Batch, Errno> {
         Ok(Batch {
             picks: Vec::with_capacity(pages),
             ranges: Vec::with_capacity(pages),
@@ -73,7 +74,8 @@ impl Batch {
             buffer: IoBuffer::new(pages)?,
             packed: Box::new([0; PAGE_SIZE]),
             writes: Vec::with_capacity(pages),
-            lz4: Lz4::new(),
+            compressor: Compressor::new(codec)?,
+            decompressor: Decompressor::new(&[codec])?,
             pages,
         })
     }
@@ -107,7 +109,11 @@ impl Engine {
     /// Stores every page of the batch that a tier takes; `read` copies a page's content, or says that it is gone.
     pub(crate) fn store_batch(&self, batch: &mut Batch, mut read: impl FnMut(&Pick, &mut [u8; PAGE_SIZE]) -> bool) {
         let has_device = self.devices.capacity_pages() > 0;
-        let worth = if has_device { WORTH_BYTES } else { WORTH_BYTES_NO_DEVICE };
+        let worth = match self.config.zswap_codec {
+            Codec::None => PAGE_SIZE,
+            _ if has_device => WORTH_BYTES,
+            _ => WORTH_BYTES_NO_DEVICE,
+        };
         let mut raw = 0;
         // 1. Fill values and compressed objects at once; the rest is lined up in the buffer.
         for pick in &mut batch.picks {
@@ -123,7 +129,7 @@ impl Engine {
                 continue;
             }
             if self.config.compressed_max_percent > 0
-                && let Some(len) = batch.lz4.compress(page, &mut batch.packed[..worth])
+                && let Some(len) = batch.compressor.compress(page, &mut batch.packed[..worth])
                 && let Ok(handle) = self.compressed.store(&self.frames, 0, &batch.packed[..len])
             {
                 pick.stored = Some(State::Compressed(handle));
@@ -149,7 +155,7 @@ impl Engine {
         for pick in &mut batch.picks {
             (pick.stored, pick.raw) = (None, None);
             let page = page_mut(&mut batch.buffer, raw);
-            if self.load_page(pick.from, &mut batch.packed, page).is_ok() {
+            if self.load_page(pick.from, &mut batch.packed, &mut batch.decompressor, page).is_ok() {
                 pick.raw = Some(raw as u32);
                 raw += 1;
             }
@@ -195,6 +201,7 @@ impl Engine {
         &self,
         state: State,
         packed: &mut [u8; PAGE_SIZE],
+        decompressor: &mut Decompressor,
         out: &mut [u8; PAGE_SIZE],
     ) -> Result<(), LoadError> {
         match state {
@@ -202,7 +209,8 @@ impl Engine {
             State::Filled(value) => fill::fill(out, value),
             State::Compressed(handle) => {
                 let len = self.compressed.load(&self.frames, handle, packed).map_err(|_| LoadError::Corrupt)?;
-                codec::decompress(&packed[..len], out).map_err(|_| LoadError::Corrupt)?;
+                let codec = self.config.zswap_codec.id();
+                decompressor.decompress(codec, &packed[..len], out).map_err(|_| LoadError::Corrupt)?;
             }
             State::Cached(frame) => self.frames.arena.read(frame.0, 0, out),
             State::Resident(_) | State::Evicting(_) | State::Stored(_) => {

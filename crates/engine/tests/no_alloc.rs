@@ -83,7 +83,13 @@ fn overcommit(delivery: Delivery, settings: &str) -> Option<u64> {
 
 #[test]
 fn faults_and_reclaim_do_not_allocate() {
-    let all = ["", "background=off", "out=move,in=move", "out=drop,in=copy", "compressed=0,folio=1,uring=off"];
+    let all = [
+        "",
+        "background=off",
+        "out=move,in=move,zswap.codec=zstd",
+        "out=drop,in=copy",
+        "compressed=0,folio=1,uring=off",
+    ];
     let runs = [Delivery::Signal, Delivery::Thread].into_iter().flat_map(|delivery| all.map(|s| (delivery, s)));
     let met: Vec<u64> = runs.filter_map(|(delivery, settings)| overcommit(delivery, settings)).collect();
     // Chance decides in which of them a write meets an eviction.

@@ -71,6 +71,13 @@ fn thread_delivery() {
     write_and_check(Delivery::Thread, "", 96 * MIB);
 }
 
+#[test]
+fn every_codec() {
+    for codec in ["zstd:1", "zstd:12", "none"] {
+        write_and_check(Delivery::Signal, &format!("zswap.codec={codec}"), 40 * MIB);
+    }
+}
+
 fn every_way_in_and_out(delivery: Delivery) {
     for settings in ["out=move", "out=drop", "in=copy", "in=move", "folio=1", "background=off", "compressed=0"] {
         eprintln!("{delivery:?} {settings}");

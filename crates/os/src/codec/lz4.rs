@@ -27,8 +27,7 @@ const ACCELERATION: c_int = 1;
 const PAGE_BYTES: c_int = PAGE_SIZE as c_int;
 
 /// A compressor of pages, with its workspace of 16 KiB.
-#[derive(Debug)]
-pub struct Lz4 {
+pub(super) struct Lz4 {
     /// What LZ4 calls its state; words of 8 bytes for its alignment.
     state: Box<[u64]>,
 }
@@ -64,7 +63,7 @@ impl Lz4 {
 
 /// Decompresses what [`Lz4::compress`] wrote; `src` must be exactly those bytes. Any other `src` gives either
 /// [`CorruptPage`] (then `dst` may be partly overwritten) or some page, and never touches other memory.
-pub fn decompress(src: &[u8], dst: &mut [u8; PAGE_SIZE]) -> Result<(), CorruptPage> {
+pub(super) fn decompress(src: &[u8], dst: &mut [u8; PAGE_SIZE]) -> Result<(), CorruptPage> {
     let len = c_int::try_from(src.len()).map_err(|_| CorruptPage)?;
     // SAFETY: src is `len` long and dst PAGE_BYTES; the _safe variant reads and writes within these whatever src holds.
     let written =

@@ -1,7 +1,7 @@
 //! Zstandard of single pages, with contexts in workspaces of fixed size.
 //!
 //! Contexts are *static*, as the library calls it: it never calls malloc for them, and fails where the workspace is too
-//! small, which [`ZstdCompressor::new`] finds out. Frames have no magic number and no checksum: three bytes beside the
+//! small. They take less than 2 KiB of stack. Frames have no magic number and no checksum: three bytes beside the
 //! data.
 
 use super::CorruptPage;
