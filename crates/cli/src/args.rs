@@ -5,7 +5,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overspill::base::Bytes;
-use overspill::config::{CachePartition, Config, SETTINGS, SwapList};
+use overspill::config::{CachePartition, Config, Invalidate, SETTINGS, SwapList};
 use overspill::frame::Pick;
 use overspill::slot::SlotLock;
 use std::ffi::OsString;
@@ -87,6 +87,13 @@ const MEANINGS: &[(&str, &str)] = &[
         "zswap.codec",
         "what packs compressed pages; zstd (level 3, or 1 to 19) is denser and slower, none keeps them as they are",
     ),
+    ("zswap.invalidate", "what is looked at before a lock is taken to forget the compressed copy of a slot given back"),
+    ("zswap.incompressible", "pages that do not compress go to a device, or are kept as they are"),
+    (
+        "zswap.keep",
+        "pages read from compressed memory keep their copy there until they are written to, while it has room",
+    ),
+    ("same_filled", "pages whose 32-bit words are all the same are kept as that word"),
     ("clean", "pages read from a device leave memory without being written again, until they are written to"),
     ("cache.partition", "how much swap space, or how many frames, share a lock of the swap cache"),
     ("readahead", "most pages read from a device around one that is missing; 1 turns it off"),
@@ -107,6 +114,14 @@ fn default_value(setting: &str, config: &Config) -> String {
         "folio" => config.folio_max.to_string(),
         "compressed" => config.compressed_max_percent.to_string(),
         "zswap.codec" => config.zswap_codec.to_string(),
+        "zswap.invalidate" => match config.invalidate {
+            Invalidate::Always => "always".to_owned(),
+            Invalidate::Empty => "empty".to_owned(),
+            Invalidate::EmptyLookup => "empty+lookup".to_owned(),
+        },
+        "zswap.incompressible" => if config.keeps_incompressible { "keep" } else { "device" }.to_owned(),
+        "zswap.keep" => switch(config.keeps_compressed),
+        "same_filled" => switch(config.same_filled),
         "cache.partition" => match config.cache_partition {
             CachePartition::Device => "device".to_owned(),
             CachePartition::Bytes(bytes) => format!("{}M", bytes >> 20),

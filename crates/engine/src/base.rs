@@ -110,6 +110,8 @@ pub struct SlotId(u64);
 impl SlotId {
     /// Most devices a pool can have.
     pub const DEVICES_MAX: usize = 64;
+    /// The number of no device: slots of pages that are only ever compressed in memory.
+    pub const IN_MEMORY: usize = Self::DEVICES_MAX - 1;
     const OFFSET_BITS: u32 = 42;
 
     /// The slot `offset` pages into device number `device`.

@@ -3,7 +3,7 @@
 //! Debug builds look after every test: a pool when memory of it is given back, a program under `overspill run` when it
 //! ends. The engine stands still meanwhile, by the gates that a fork closes.
 
-use crate::base::{FrameId, PageIndex};
+use crate::base::{FrameId, PageIndex, SlotId};
 use crate::cache::{Entry, Owner};
 use crate::engine::Engine;
 use crate::extent::pages_of;
@@ -21,7 +21,6 @@ struct Named {
     cached: usize,
     filled: u64,
     clean: u64,
-    compressed: usize,
 }
 
 /// The engine stands still until this is dropped.
@@ -59,6 +58,7 @@ impl Engine {
         self.frames.allocator.drain();
         self.frames.allocator.check();
         self.compressed.check();
+        let compressed = self.zswap.check();
         // 2. What the words say, each thing named once.
         let mut named = Named::default();
         for index in (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index)) {
@@ -76,8 +76,11 @@ impl Engine {
         assert_eq!(self.ages.len(), named.cached, "pages in the swap cache");
         assert_eq!(gauge(Counter::CleanPages), named.clean, "clean pages");
         assert_eq!(gauge(Counter::SameFilledPages), named.filled, "same-filled pages");
-        assert_eq!(self.compressed.stored_objects(), named.compressed, "compressed pages");
-        assert_eq!(self.devices.used_pages(), named.slots.len() as u64, "slots in use");
+        assert_eq!(self.compressed.stored_objects(), compressed, "compressed pages");
+        let of_slots = named.slots.iter().filter(|slot| self.zswap.contains(SlotId::from_bits(**slot))).count();
+        assert_eq!(compressed, of_slots, "compressed pages of slots in use");
+        let in_use = self.devices.used_pages() + self.devices.used_in_memory();
+        assert_eq!(in_use, named.slots.len() as u64, "slots in use: {} on none", self.devices.used_in_memory());
         let frames = named.frames.len() + self.frames_of_benches() + self.compressed.frames();
         assert_eq!(self.frames.allocator.used(), frames as u64, "frames in use");
     }
@@ -101,9 +104,11 @@ impl Engine {
                 assert_eq!(self.ages.owner(frame), Some(Owner::Page(page)), "the owner of a frame of the swap cache");
             }
             State::Filled(_) => named.filled += 1,
-            State::Compressed(_) => named.compressed += 1,
             State::Stored(slot) => {
                 assert!(named.slots.insert(slot.to_bits()), "{page:?} has a slot that another page has: {word:?}");
+                assert_eq!(self.index.owner(slot), page, "the owner of a slot");
+                let somewhere = slot.device() != SlotId::IN_MEMORY || self.zswap.contains(slot);
+                assert!(somewhere, "{page:?} is neither on a device nor in memory");
                 match self.index.load(slot) {
                     Entry::Shadow(_) => {}
                     Entry::Frame(frame, _) => {

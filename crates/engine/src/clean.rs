@@ -7,11 +7,12 @@
 //!
 //! The copy of a page belongs to its frame: who owns the page, by its lock, owns the cell. No locks.
 
-use crate::base::{FrameId, SlotId};
+use crate::base::{FrameId, PageIndex, SlotId};
 use crate::config::{Clean, Delivery};
 use crate::engine::Engine;
 use crate::extent::pages_of;
 use crate::stats::Counter;
+use crate::tier::ACCEPT_PERCENT;
 use crate::word::{PageWord, State};
 use overspill_os::{Errno, vm::SharedCells};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
@@ -50,9 +51,12 @@ impl Copies {
 }
 
 impl Engine {
-    /// Whether pages that a read brings in from a device keep their slots just now. Not while devices are more than half
-    /// full.
-    pub(crate) fn keeps_copies(&self) -> bool {
+    /// Whether a page that a read brings in from a slot keeps it just now. Not while devices are more than half full, or, if
+    /// it is compressed, the compressed tier is.
+    pub(crate) fn keeps_copies(&self, slot: SlotId) -> bool {
+        if self.zswap.contains(slot) {
+            return self.config.keeps_compressed && !self.compressed.is_above_percent(50);
+        }
         let pays = || match self.config.clean {
             Clean::On => true,
             Clean::Off => false,
@@ -83,7 +87,7 @@ impl Engine {
 
     /// A clean page leaves memory: its copy is all that there is of it from now on.
     pub(crate) fn leave_copy(&self, copy: State) {
-        let State::Stored(slot) = copy else { unreachable!("a clean page is on a device: {copy:?}") };
+        let State::Stored(slot) = copy else { unreachable!("the copy of a clean page is in a slot: {copy:?}") };
         self.index.left(slot, self.stamp(1));
         self.copies.count(1);
         self.stats.sub(Counter::CleanPages, 1);
@@ -97,6 +101,25 @@ impl Engine {
         {
             self.stats.sub(Counter::CleanPages, 1);
             self.forget(self.copy_of(frame));
+        }
+    }
+
+    /// Whether compressed copies of pages in memory are in the way of others.
+    pub(crate) fn sheds_compressed(&self) -> bool {
+        self.config.keeps_compressed && self.compressed.is_above_percent(ACCEPT_PERCENT)
+    }
+
+    /// Gives up the compressed copy of a clean page in memory, if nobody is at it: a write then finds out that it is
+    /// protected for nothing.
+    pub(crate) fn shed_compressed(&self, page: PageIndex) {
+        if let Some(word) = self.words.try_lock_if(page, |w| w.is_resident() && w.is_clean())
+            && let State::Resident(frame) = word.state()
+        {
+            let sheds = matches!(self.copy_of(frame), State::Stored(slot) if self.zswap.contains(slot));
+            if sheds {
+                self.drop_copy(word);
+            }
+            self.words.unlock_as(page, word.clean(!sheds));
         }
     }
 
@@ -115,7 +138,7 @@ impl Engine {
             return;
         }
         for index in (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index)) {
-            for page in pages_of(index).map(crate::base::PageIndex) {
+            for page in pages_of(index).map(PageIndex) {
                 if let Some(word) = self.words.try_lock_if(page, PageWord::is_clean) {
                     self.drop_copy(word);
                     self.words.unlock_as(page, word.with_state(word.state()));

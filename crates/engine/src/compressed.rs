@@ -245,6 +245,11 @@ impl CompressedPool {
         self.frames() > self.limit.load(Relaxed)
     }
 
+    /// Whether the pool holds more than `percent` of its limit.
+    pub fn is_above_percent(&self, percent: usize) -> bool {
+        self.frames() * 100 > self.limit.load(Relaxed) * percent
+    }
+
     /// Frames in use, those of empty chunks that are kept included.
     pub fn frames(&self) -> usize {
         self.frames.load(Relaxed)

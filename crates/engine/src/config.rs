@@ -6,6 +6,7 @@ mod swap;
 use crate::base::Bytes;
 use crate::frame::{FrameSettings, Pick};
 use crate::slot::{SlotLock, SlotSettings};
+pub use crate::zswap::Invalidate;
 pub use overspill_os::codec::{BadCodec, Codec};
 pub use ram::{FaultKinds, FaultModel, RamModel};
 use std::fmt;
@@ -99,6 +100,15 @@ pub struct Config {
     pub compressed_max_percent: u8,
     /// Setting `zswap.codec`: what packs the pages of the compressed tier.
     pub zswap_codec: Codec,
+    /// Setting `zswap.invalidate`: what is looked at before the lock of the compressed tier is taken for a slot given back.
+    pub invalidate: Invalidate,
+    /// Setting `zswap.incompressible`: whether pages that do not compress are kept as they are.
+    pub keeps_incompressible: bool,
+    /// Setting `zswap.keep`: whether pages that are read from the compressed tier keep their copy there while they are not
+    /// written and it has room.
+    pub keeps_compressed: bool,
+    /// Setting `same_filled`: whether pages whose words are all the same are kept as that word.
+    pub same_filled: bool,
     /// Setting `clean`: whether pages read from a device keep their slots while they are not written.
     pub clean: Clean,
     /// Setting `cache.partition`: how much of the swap cache a lock guards.
@@ -133,6 +143,10 @@ impl Default for Config {
             folio_max: 16,
             compressed_max_percent: 50,
             zswap_codec: Codec::default(),
+            invalidate: Invalidate::default(),
+            keeps_incompressible: false,
+            keeps_compressed: false,
+            same_filled: true,
             clean: Clean::Auto,
             cache_partition: CachePartition::default(),
             readahead_max: 8,
@@ -167,6 +181,10 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("folio", "1|2|4|8|16|32|64"),
     ("compressed", "0..90"),
     ("zswap.codec", "lz4|zstd[:LEVEL]|none"),
+    ("zswap.invalidate", "empty+lookup|empty|always"),
+    ("zswap.incompressible", "device|keep"),
+    ("zswap.keep", "off|on"),
+    ("same_filled", "on|off"),
     ("clean", "auto|on|off"),
     ("cache.partition", "device|64M|2M"),
     ("readahead", "1|2|4|8|16|32|64"),
@@ -247,6 +265,23 @@ impl Config {
                     _ => return Err(bad()),
                 }
             }
+            "zswap.invalidate" => {
+                self.invalidate = match value {
+                    "always" => Invalidate::Always,
+                    "empty" => Invalidate::Empty,
+                    "empty+lookup" => Invalidate::EmptyLookup,
+                    _ => return Err(bad()),
+                }
+            }
+            "zswap.incompressible" => {
+                self.keeps_incompressible = match value {
+                    "device" => false,
+                    "keep" => true,
+                    _ => return Err(bad()),
+                }
+            }
+            "zswap.keep" => switch(&mut self.keeps_compressed)?,
+            "same_filled" => switch(&mut self.same_filled)?,
             "slot.cpu_cluster" => switch(&mut self.slot.cpu_cluster)?,
             "uring" => switch(&mut self.uring)?,
             "vector_drop" => switch(&mut self.vector_drop)?,

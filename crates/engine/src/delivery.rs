@@ -205,6 +205,7 @@ impl Engine {
     pub(crate) fn kick_background(&self) {
         let due = self.budget().free_pages() < self.budget().low()
             || self.limits.is_pressed()
+            || self.has_to_write_back()
             || self.stop.load(Relaxed)
             || self.family.reap.load(Relaxed);
         if due && self.background.load(Relaxed) == 1 && self.background.swap(0, AcqRel) == 1 {
@@ -235,8 +236,9 @@ impl Engine {
                     self.devices.trim_caches();
                     self.devices.discard_idle();
                     self.devices.publish();
+                    self.compact();
                 }
-                if !self.has_to_reclaim() {
+                if !self.has_to_reclaim() && self.write_back_in_background() == 0 {
                     self.nap();
                 }
                 continue;
@@ -259,12 +261,23 @@ impl Engine {
                     }
                     None => 0,
                 };
-                if freed == 0 {
-                    drop(inside);
+                drop(inside);
+                if freed + self.write_back_in_background() == 0 {
                     self.nap();
                 }
             }
         }
+    }
+
+    /// Writes a batch of the compressed tier's pages to devices if that is due; returns how many.
+    fn write_back_in_background(&self) -> usize {
+        if !self.config.background || !self.has_to_write_back() {
+            return 0;
+        }
+        let _inside = self.reclaim_gate.enter();
+        let written = self.batches.try_take().map_or(0, |mut batch| self.write_back_coldest(&mut batch));
+        self.compact();
+        written
     }
 
     fn nap(&self) {

@@ -35,14 +35,16 @@ mod transfer;
 use crate::base::SlotId;
 use crate::cache::SlotIndex;
 use crate::config::{CachePartition, SwapSpec};
-use crate::slot::{SlotRun, SlotSettings};
+use crate::slot::{Disk, SlotMap, SlotRun, SlotSettings};
 use crate::stats::Stats;
+use crate::zswap::{Invalidate, Zswap};
 use area::{Area, Place};
 use block_io::{BlockIo, Direct, MakeIo};
 pub use error::{ReadError, ReadFailure, SwapError};
 use overspill_os::Errno;
 use overspill_os::io::{File, IoBuffer};
 use overspill_os::uring::Queue;
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -78,7 +80,9 @@ pub struct RunWrite {
     pub run: SlotRun,
     /// Where from: its first page in the buffer.
     pub buffer_page: usize,
-    /// What became of it. After an error the slots no longer belong to the caller, and must not be freed.
+    /// Whether the slots stay the caller's if it fails. Else, after an error, they must not be freed.
+    pub keeps_slots: bool,
+    /// What became of it.
     pub result: Result<(), Errno>,
 }
 
@@ -91,11 +95,21 @@ pub struct DeviceSettings {
     pub uring: bool,
     /// How much swap space shares a lock of the index.
     pub partition: CachePartition,
+    /// How slots that are given back are looked up in the compressed tier.
+    pub invalidate: Invalidate,
+    /// Slots on no device, for pages that are only ever in memory.
+    pub in_memory: u64,
 }
 
 impl Default for DeviceSettings {
     fn default() -> DeviceSettings {
-        DeviceSettings { slots: SlotSettings::default(), uring: true, partition: CachePartition::default() }
+        DeviceSettings {
+            slots: SlotSettings::default(),
+            uring: true,
+            partition: CachePartition::default(),
+            invalidate: Invalidate::default(),
+            in_memory: 0,
+        }
     }
 }
 
@@ -114,6 +128,8 @@ pub struct SwapDevices {
     queue: Arc<Queue>,
     make_io: MakeIo,
     index: Arc<SlotIndex>,
+    zswap: Arc<Zswap>,
+    in_memory: Option<SlotMap>,
     stats: Stats,
 }
 
@@ -134,6 +150,13 @@ impl SwapDevices {
             (None, Ok(path)) => SwapSpec { path, ..spec.clone() },
             _ => spec.clone(),
         };
+        let no_memory =
+            |errno| SwapError::new(Path::new("memory"), "getting memory for slots of compressed pages", errno);
+        let in_memory = (settings.in_memory > 0).then(|| {
+            // They are on no device: no figure of devices counts them.
+            let stats = Stats::anonymous()?;
+            SlotMap::new(settings.in_memory, 0, settings.slots, area::cpus(), stats)
+        });
         let devices = SwapDevices {
             table: DeviceTable::new(area::cpus()),
             priorities: [const { AtomicI32::new(CLOSED) }; SlotId::DEVICES_MAX],
@@ -143,8 +166,13 @@ impl SwapDevices {
             queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, settings.uring && !specs.is_empty())),
             make_io,
             index: Arc::new(SlotIndex::new(settings.partition, stats)),
+            zswap: Arc::new(Zswap::new(settings.invalidate, stats)),
+            in_memory: in_memory.transpose().map_err(no_memory)?,
             stats,
         };
+        if settings.in_memory > 0 && !devices.open_tables(SlotId::IN_MEMORY, settings.in_memory) {
+            return Err(no_memory(Errno::NOMEM));
+        }
         devices.with_priorities().try_for_each(|(spec, priority)| devices.add(spec, priority))?;
         Ok(devices)
     }
@@ -168,16 +196,26 @@ impl SwapDevices {
     ) -> Result<(), SwapError> {
         let free = |index: &usize| self.table.get(*index).is_none();
         let too_many = || SwapError::TooMany(path.to_owned());
-        let mut index = (0..SlotId::DEVICES_MAX).find(free).ok_or_else(too_many)?;
+        let mut index = (0..SlotId::IN_MEMORY).find(free).ok_or_else(too_many)?;
         let area = open(Place { figures: self.stats.device(index), priority })?;
         // With room for what is to be known of its slots.
-        if !self.index.open(index, area.pages()) {
-            let roomy = |other: &usize| free(other) && self.index.open(*other, area.pages());
-            index = (index + 1..SlotId::DEVICES_MAX).find(roomy).ok_or_else(too_many)?;
+        if !self.open_tables(index, area.pages()) {
+            let roomy = |other: &usize| free(other) && self.open_tables(*other, area.pages());
+            index = (index + 1..SlotId::IN_MEMORY).find(roomy).ok_or_else(too_many)?;
         }
         self.table.set(index, Some(Arc::new(area)));
         self.priorities[index].store(priority, Relaxed);
         Ok(())
+    }
+
+    /// Makes room for what is to be known of the slots of a device.
+    fn open_tables(&self, index: usize, slots: u64) -> bool {
+        self.index.open(index, slots) && self.zswap.open(index, slots)
+    }
+
+    /// Which slots have a compressed copy.
+    pub fn zswap(&self) -> &Arc<Zswap> {
+        &self.zswap
     }
 
     /// What is known of their slots.
@@ -220,6 +258,17 @@ impl SwapDevices {
         None
     }
 
+    /// Hands out up to `want` neighbouring slots on no device, for pages that some other tier keeps.
+    pub fn alloc_in_memory(&self, want: usize) -> Option<SlotRun> {
+        let (offset, len) = self.in_memory.as_ref()?.alloc(want, &NoDisk)?;
+        Some(SlotRun { first: SlotId::new(SlotId::IN_MEMORY, offset), len })
+    }
+
+    /// Whether a page may be written to a slot that is in use: not on a device that was inherited, nor on none.
+    pub fn is_writable(&self, slot: SlotId) -> bool {
+        self.priorities[slot.device()].load(Relaxed) != CLOSED
+    }
+
     /// Takes back a slot, which must be in use.
     pub fn free(&self, slot: SlotId) {
         self.free_run(SlotRun { first: slot, len: 1 });
@@ -228,6 +277,10 @@ impl SwapDevices {
     /// Takes back a run of slots, all of which must be in use.
     pub fn free_run(&self, run: SlotRun) {
         let device = run.first.device();
+        if let (SlotId::IN_MEMORY, Some(slots)) = (device, &self.in_memory) {
+            slots.free(run.first.offset(), run.len, &NoDisk);
+            return;
+        }
         if self.table.with(device, |area| area.free(run.first.offset(), run.len)).expect(OPEN) {
             // Nothing is left of what was inherited: the entry may name another device.
             self.close(device);
@@ -250,8 +303,8 @@ impl SwapDevices {
     }
 
     /// Writes runs from `buffer`, several in flight, and sets the result of each; their order may change. The slots of a
-    /// failed run are never
-    /// handed out again (on a full disk: not before it has room), and are no longer the caller's.
+    /// failed run are never handed out again (on a full disk: not before it has room), and are no longer the caller's, unless
+    /// it keeps them.
     pub fn write(&self, buffer: &IoBuffer, writes: &mut [RunWrite]) {
         // The runs of a device together, in the order in which they lie there, so that as many as can be are in flight.
         writes.sort_unstable_by_key(|write| write.run.first);
@@ -263,7 +316,7 @@ impl SwapDevices {
 
     /// Reads a run into the first pages of `buffer`. An error tells of the first page that cannot be had, or is not what was
     /// written, also when read again; the pages before it are good, what lies behind is undefined.
-    pub fn read(&self, run: SlotRun, buffer: &mut IoBuffer) -> Result<(), ReadError> {
+    pub fn read(&self, run: SlotRun, buffer: &mut [u8]) -> Result<(), ReadError> {
         self.area_of(run.first).read(run.first.offset(), run.len, buffer, &self.stats)
     }
 
@@ -272,7 +325,12 @@ impl SwapDevices {
         self.areas().for_each(|(_, area)| area.discard_idle());
     }
 
-    /// Pages in use on all devices.
+    /// Slots in use on no device.
+    pub fn used_in_memory(&self) -> u64 {
+        self.in_memory.as_ref().map_or(0, |slots| slots.counts().used)
+    }
+
+    /// Slots in use on all devices.
     pub fn used_pages(&self) -> u64 {
         self.areas().map(|(_, area)| area.slots().counts().used).sum()
     }
@@ -289,6 +347,7 @@ impl SwapDevices {
     /// When a slot is lost, or in two places.
     pub fn check(&self) {
         self.areas().for_each(|(_, area)| area.slots().check());
+        self.in_memory.iter().for_each(SlotMap::check);
     }
 
     /// The descriptor of each device, by its number: numbers of the table that the opening thread has.
@@ -367,6 +426,26 @@ impl SwapDevices {
             }
         }
         errors
+    }
+}
+
+/// What slots on no device lie on.
+#[derive(Debug)]
+struct NoDisk;
+
+impl Disk for NoDisk {
+    fn lease(&self, _: Range<u64>) -> bool {
+        true
+    }
+
+    fn gives_back(&self) -> bool {
+        false
+    }
+
+    fn release(&self, _: Range<u64>) {}
+
+    fn allocate(&self, _: Range<u64>) -> Result<(), Errno> {
+        Ok(())
     }
 }
 

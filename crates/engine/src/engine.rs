@@ -23,6 +23,7 @@ use crate::stats::{Counter, Stats};
 use crate::sync::{Backoff, Gate, RankedGuard, RankedMutex};
 use crate::tier::Batch;
 use crate::word::PageWords;
+use crate::zswap::Zswap;
 use overspill_os::arena::Arena;
 use overspill_os::backing::{AnonPrivate, Backing};
 use overspill_os::cpu::Topology;
@@ -48,6 +49,9 @@ pub(crate) struct Engine {
     /// The swap cache: its frames by age, and what is known of each slot.
     pub ages: Ages,
     pub index: Arc<SlotIndex>,
+    /// Which slots have a compressed copy in memory, and whether there was no room for more.
+    pub zswap: Arc<Zswap>,
+    pub compressed_full: AtomicBool,
     /// Copies that pages in memory still have on devices.
     pub copies: Copies,
     /// Pages that have left for devices.
@@ -70,8 +74,6 @@ pub(crate) struct Engine {
     /// The first hand of the clock, and one more than the highest extent ever used.
     pub clock_hand: AtomicUsize,
     pub extents_high: AtomicUsize,
-    /// The hand of writeback from the compressed tier.
-    pub writeback_hand: AtomicUsize,
     pub dma_seen: AtomicBool,
     /// Closed in this order when a process forks: the program's mapping calls, reclaim, faults.
     pub ops_gate: Gate,
@@ -165,9 +167,12 @@ impl Engine {
             slots: config.slot,
             uring: config.uring && !simulated.no_uring,
             partition: config.cache_partition,
+            invalidate: config.invalidate,
+            // No more pages can be compressed than there are.
+            in_memory: pages as u64,
         };
         let devices = SwapDevices::open(&config.swap, settings, stats)?;
-        let index = devices.index().clone();
+        let (index, zswap) = (devices.index().clone(), devices.zswap().clone());
         let batch_pages = (config.memory.pages() as usize / 64).clamp(32, 128);
         let (batches, contexts) = if signal { (BATCHES, 2 * cpus().clamp(2, 32)) } else { (2, 1) };
         let (folio, codec) = (config.folio_max, config.zswap_codec);
@@ -196,6 +201,8 @@ impl Engine {
             extents,
             ages,
             index,
+            zswap,
+            compressed_full: AtomicBool::new(false),
             copies: Copies::new(frame_count).map_err(out_of_address_space)?,
             evictions: AtomicU64::new(0),
             compressed,
@@ -212,7 +219,6 @@ impl Engine {
             way_in: std::array::from_fn(|_| Choice::default()),
             clock_hand: AtomicUsize::new(0),
             extents_high: AtomicUsize::new(1),
-            writeback_hand: AtomicUsize::new(0),
             dma_seen: AtomicBool::new(false),
             ops_gate: Gate::new(Rank::OpsGate),
             reclaim_gate: Gate::new(Rank::ReclaimGate),

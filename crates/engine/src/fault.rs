@@ -10,13 +10,14 @@ use crate::config::FOLIO_MAX;
 use crate::config::{Delivery, WayIn};
 use crate::engine::Engine;
 use crate::extent::EXTENT_PAGES;
+use crate::fill;
 use crate::frame::Need;
 use crate::frames::zeros;
 use crate::reclaim::Reclaimer;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::sync::Backoff;
-use crate::tier::{LoadError, page_mut};
+use crate::tier::{LoadError, page_mut, runs_where};
 use crate::word::{PageWord, State};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
@@ -192,14 +193,14 @@ impl Engine {
             return Served::Busy;
         }
         // 3. Load and install.
-        let protect = matches!(state, State::Stored(_)) && !access.write && self.keeps_copies();
+        let protect = !access.write && matches!(state, State::Stored(slot) if self.keeps_copies(slot));
         let loaded = self.install_run(context, page, state, len, protect);
         let installed = loaded.as_ref().map_or(0, |loaded| loaded.pages);
         self.frames.give_holes(&context.frames[installed..]);
         // 4. Publish.
         let served = match loaded {
             Ok(Loaded { clean, .. }) => {
-                self.publish_run(page, state, len, &context.frames[..installed], clean);
+                self.publish_run(page, len, &context.frames[..installed], clean);
                 if installed == 0 {
                     // The run may reach over two mappings of the kernel's: the page alone next time.
                     self.streams.forget(page);
@@ -284,19 +285,28 @@ impl Engine {
         let end = (page.0 / EXTENT_PAGES + 1) * EXTENT_PAGES;
         let whole = self.extents.is_accessible(page);
         let max = max.min(end - page.0);
-        let mut len = 1;
+        let (mut len, mut last) = (1, state);
         while len < max {
             let next = PageIndex(page.0 + len);
-            let fits = |w: PageWord| (whole || w.is_accessible()) && follows(state, w.state(), len);
-            if self.words.try_lock_if(next, fits).is_none() {
-                break;
-            }
+            let fits = |w: PageWord| (whole || w.is_accessible()) && self.follows(last, w.state());
+            let Some(word) = self.words.try_lock_if(next, fits) else { break };
+            last = word.state();
             len += 1;
         }
         len
     }
 
-    /// Brings the content of a locked run in; write-protected if `protect`, as far as it comes from a device.
+    /// Whether the content of the page after one in state `last` can come in together with it: from the same place, or made
+    /// up in memory.
+    fn follows(&self, last: State, next: State) -> bool {
+        match (last, next) {
+            (State::Filled(_) | State::Stored(_), State::Stored(slot)) if self.zswap.contains(slot) => true,
+            (State::Filled(_) | State::Stored(_), State::Filled(_)) => true,
+            _ => lies_behind(last, next),
+        }
+    }
+
+    /// Brings the content of a locked run in; write-protected if `protect`, as far as it has slots.
     fn install_run(
         &self,
         context: &mut FaultContext,
@@ -314,9 +324,9 @@ impl Engine {
                 backing.install(dst, zeros(len), false)
             }
             State::Cached(frame) => self.install_cached(context, dst, frame, len, false),
-            State::Stored(slot) => match self.index.load(slot) {
+            State::Stored(slot) if len == 1 && !self.zswap.contains(slot) => match self.index.load(slot) {
                 // Somebody reads it just now: one operation is enough.
-                Entry::Reading(_) => return Ok(Loaded { pages: 0, clean: false }),
+                Entry::Busy(_) => return Ok(Loaded { pages: 0, clean: false }),
                 Entry::Frame(..) if let Some(frame) = self.index.take_frame(slot) => {
                     self.window_around.hit();
                     self.stats.add(Counter::SwapRaHit, 1);
@@ -326,12 +336,6 @@ impl Engine {
                     }
                     cached = Some(frame);
                     done
-                }
-                _ if len > 1 => {
-                    self.load_slots(slot, len, &mut context.buffer)?;
-                    self.stats.add(Counter::PgMajFault, 1);
-                    self.stats.add(Counter::SwapRa, len as u64 - 1);
-                    backing.install(dst, &context.buffer[..len << PAGE_SHIFT], protect)
                 }
                 _ => {
                     let (at, around) = self.read_around(context, slot)?;
@@ -344,17 +348,8 @@ impl Engine {
                 }
             },
             _ => {
-                for i in 0..len {
-                    let state = self.words.load(PageIndex(page.0 + i)).state();
-                    let FaultContext { packed, decompressor, buffer, .. } = &mut *context;
-                    let loaded = self.load_page(state, packed, decompressor, page_mut(buffer, i));
-                    if let Err(error) = loaded {
-                        self.report_once("a compressed page does not decompress: its reader gets SIGBUS");
-                        return Err(error);
-                    }
-                    self.stats.add(Counter::ZswpIn, matches!(state, State::Compressed(_)) as u64);
-                }
-                backing.install(dst, &context.buffer[..len << PAGE_SHIFT], false)
+                self.load_run(context, page, len)?;
+                backing.install(dst, &context.buffer[..len << PAGE_SHIFT], protect)
             }
         };
         if cached.is_none() {
@@ -370,6 +365,53 @@ impl Engine {
         }
         // Mappings changing, or gone: what was installed counts, the rest stays as it was.
         Ok(Loaded { pages: done.bytes >> PAGE_SHIFT, clean: protect })
+    }
+
+    /// Lines up the content of a locked run of stored pages in the buffer: what is in memory by itself, what is on a device
+    /// in runs.
+    fn load_run(&self, context: &mut FaultContext, page: PageIndex, len: usize) -> Result<(), LoadError> {
+        let state = |i: usize| self.words.load(PageIndex(page.0 + i)).state();
+        let mut i = 0;
+        while i < len {
+            let FaultContext { packed, decompressor, buffer, .. } = &mut *context;
+            let out = page_mut(buffer, i);
+            let slot = match state(i) {
+                State::Filled(value) => {
+                    fill::fill(out, value);
+                    i += 1;
+                    continue;
+                }
+                State::Stored(slot) => slot,
+                other => unreachable!("{other:?} is not stored"),
+            };
+            // 1. Compressed.
+            match self.load_compressed(slot, packed, decompressor, out) {
+                Ok(true) => {
+                    i += 1;
+                    continue;
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    if len == 1 {
+                        self.report_once(
+                            "a compressed page is damaged, the program gets SIGBUS for it: broken memory?",
+                        );
+                    }
+                    return Err(error);
+                }
+            }
+            // 2. On a device, with those behind it that are there too.
+            let more = (i + 1..len).take_while(|next| {
+                let here = State::Stored(slot.advance((next - i) as u64));
+                state(*next) == here && !matches!(here, State::Stored(slot) if self.zswap.contains(slot))
+            });
+            let pages = 1 + more.count();
+            self.load_slots(slot, pages, &mut context.buffer[i << PAGE_SHIFT..])?;
+            self.stats.add(Counter::PgMajFault, 1);
+            self.stats.add(Counter::SwapRa, pages as u64 - 1);
+            i += pages;
+        }
+        Ok(())
     }
 
     /// Installs pages that lie in frames of the swap cache, by the cheaper way, or write-protected; the frames of those
@@ -443,53 +485,63 @@ impl Engine {
     }
 
     /// Gives the locked run its new words and its old copies up: the first pages are resident, with `frames`.
-    fn publish_run(&self, page: PageIndex, state: State, len: usize, frames: &[FrameId], clean: bool) {
+    fn publish_run(&self, page: PageIndex, len: usize, frames: &[FrameId], clean: bool) {
         let installed = frames.len();
+        let state = |i: usize| self.words.load(PageIndex(page.0 + i)).state();
         // Counted first: once a word is published, an eviction may count its page out again.
         if installed > 0 {
             self.extents.add_resident(page, installed);
             self.stats.add(Counter::ResidentPages, installed as u64);
             self.stats.add(Counter::FaultAround, installed as u64 - 1);
-            if matches!(state, State::Cached(_)) {
+            if matches!(state(0), State::Cached(_)) {
                 self.stats.add(Counter::PgActivate, installed as u64);
             }
         }
-        let stored = match state {
-            State::Stored(first) if installed > 0 => Some(SlotRun { first, len: installed }),
-            _ => None,
-        };
-        let mut soon = [false; FOLIO_MAX];
-        if let Some(run) = stored {
-            run.slots().zip(&mut soon).for_each(|(slot, soon)| *soon = self.refaults_soon(slot));
-        }
-        let mut keeps = [false; FOLIO_MAX];
-        if let (Some(run), true) = (stored, clean) {
-            self.index.came_back(run, &mut keeps);
-        }
-        for (i, frame) in frames.iter().enumerate() {
-            let page = PageIndex(page.0 + i);
-            let word = self.words.load(page);
-            let old = word.state();
-            let referenced = matches!(old, State::Cached(_)) || soon[i];
-            let next = word.with_state(State::Resident(*frame)).referenced(referenced);
-            if let (State::Stored(slot), true) = (old, keeps[i]) {
-                self.keep_copy(*frame, slot);
-                self.words.unlock_as(page, next.clean(true));
-                continue;
+        // Pages in slots next to one another together.
+        let mut at = 0;
+        while at < installed {
+            let more = (at + 1..installed).take_while(|i| lies_behind(state(i - 1), state(*i)));
+            let end = at + 1 + more.count();
+            match state(at) {
+                State::Stored(first) => {
+                    let run = SlotRun { first, len: end - at };
+                    self.publish_stored(PageIndex(page.0 + at), run, &frames[at..end], clean);
+                }
+                _ => (at..end).for_each(|i| self.publish_page(PageIndex(page.0 + i), frames[i])),
             }
-            // What it had of its own is given up last.
-            self.words.unlock_as(page, next);
-            self.drop_copy(word);
-            match (stored, clean) {
-                // With the others.
-                (Some(_), false) => {}
-                _ => self.forget(old),
-            }
-        }
-        if let (Some(run), false) = (stored, clean) {
-            self.forget_run(run);
+            at = end;
         }
         (installed..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
+    }
+
+    /// A page that had no slot is resident, with `frame`.
+    fn publish_page(&self, page: PageIndex, frame: FrameId) {
+        let word = self.words.load(page);
+        let old = word.state();
+        let referenced = matches!(old, State::Cached(_));
+        self.words.unlock_as(page, word.with_state(State::Resident(frame)).referenced(referenced));
+        // What it had of its own is given up last.
+        self.drop_copy(word);
+        self.forget(old);
+    }
+
+    /// Pages that had the slots of a run are resident, with `frames`; they keep the slots if they are `clean`.
+    fn publish_stored(&self, page: PageIndex, run: SlotRun, frames: &[FrameId], clean: bool) {
+        let mut soon = [false; FOLIO_MAX];
+        run.slots().zip(&mut soon).for_each(|(slot, soon)| *soon = self.refaults_soon(slot));
+        let mut keeps = [false; FOLIO_MAX];
+        if clean {
+            self.index.came_back(run, &mut keeps);
+        }
+        for (i, (slot, frame)) in run.slots().zip(frames).enumerate() {
+            let page = PageIndex(page.0 + i);
+            if keeps[i] {
+                self.keep_copy(*frame, slot);
+            }
+            let word = self.words.load(page).with_state(State::Resident(*frame));
+            self.words.unlock_as(page, word.referenced(soon[i]).clean(keeps[i]));
+        }
+        runs_where(run, |i| !keeps[i]).for_each(|run| self.forget_run(run));
     }
 
     /// Whether a page that comes back from a device would still be here if it had been kept a little longer: since it left,
@@ -514,13 +566,12 @@ impl Engine {
     }
 }
 
-/// Whether the content of the page `distance` further on can come in together with that of a page in state `first`.
-fn follows(first: State, next: State, distance: usize) -> bool {
-    match (first, next) {
+/// Whether the content of a page in state `next` lies in the same place as that of a page in state `last`, behind it.
+fn lies_behind(last: State, next: State) -> bool {
+    match (last, next) {
         (State::Empty, State::Empty) => true,
-        (State::Filled(_) | State::Compressed(_), State::Filled(_) | State::Compressed(_)) => true,
-        (State::Cached(a), State::Cached(b)) => b.0 == a.0 + distance as u32,
-        (State::Stored(a), State::Stored(b)) => b.device() == a.device() && b.offset() == a.offset() + distance as u64,
+        (State::Cached(a), State::Cached(b)) => b.0 == a.0 + 1,
+        (State::Stored(a), State::Stored(b)) => b.device() == a.device() && b.offset() == a.offset() + 1,
         _ => false,
     }
 }
@@ -531,11 +582,11 @@ mod tests {
 
     #[test]
     fn neighbours_come_in_only_with_their_kind() {
-        use crate::base::SlotId;
         let stored = |n| State::Stored(SlotId::new(0, n));
-        assert!(follows(stored(5), stored(8), 3) && !follows(stored(5), stored(9), 3));
-        assert!(follows(State::Cached(FrameId(1)), State::Cached(FrameId(3)), 2));
-        assert!(follows(State::Empty, State::Empty, 9) && !follows(State::Empty, State::Filled(0), 1));
-        assert!(!follows(State::Empty, State::Resident(FrameId(1)), 1));
+        assert!(lies_behind(stored(5), stored(6)) && !lies_behind(stored(5), stored(9)));
+        assert!(!lies_behind(stored(5), State::Stored(SlotId::new(1, 6))));
+        assert!(lies_behind(State::Cached(FrameId(1)), State::Cached(FrameId(2))));
+        assert!(lies_behind(State::Empty, State::Empty) && !lies_behind(State::Empty, State::Filled(0)));
+        assert!(!lies_behind(State::Empty, State::Resident(FrameId(1))));
     }
 }

@@ -59,6 +59,8 @@ pub mod stats;
 mod sync;
 mod tier;
 mod word;
+mod writeback;
+mod zswap;
 
 pub use error::Error;
 pub use pool::{MapFlags, Pool, Region};

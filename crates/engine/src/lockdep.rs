@@ -46,6 +46,8 @@ pub enum Rank {
     Extent,
     /// Pages, in ascending order.
     Page,
+    /// A range of the compressed tier's index, one at a time.
+    Zswap,
     /// A class of the compressed pool, one at a time.
     CompressedClass,
     /// The empty chunks that the compressed pool keeps.

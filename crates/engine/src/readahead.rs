@@ -42,9 +42,9 @@ impl Engine {
             let own = (slot.offset() - run.first.offset()) as usize;
             let mut around = Around { run, wanted: [false; FOLIO_MAX] };
             let (before, after) = around.wanted.split_at_mut(own);
-            self.index.begin_read(SlotRun { first: run.first, len: own }, before);
+            self.index.begin_io(SlotRun { first: run.first, len: own }, before);
             let next = SlotRun { first: slot.advance(1), len: run.len - own - 1 };
-            self.index.begin_read(next, &mut after[1..]);
+            self.index.begin_io(next, &mut after[1..]);
             // 2. With one operation. Where it fails, another's page may be the reason.
             if self.load_slots(run.first, run.len, &mut context.buffer).is_ok() {
                 return Ok((own, Some(around)));
@@ -59,7 +59,10 @@ impl Engine {
     /// pages that are nowhere else.
     fn neighbours(&self, slot: SlotId, pages: usize) -> SlotRun {
         let at_device = |offset: u64| SlotId::new(slot.device(), offset);
-        let lone = |offset: u64| matches!(self.index.load(at_device(offset)), Entry::Shadow(_));
+        let lone = |offset: u64| {
+            let slot = at_device(offset);
+            matches!(self.index.load(slot), Entry::Shadow(_)) && !self.zswap.contains(slot)
+        };
         let start = slot.offset() & !(pages as u64 - 1);
         let end = (start + pages as u64).min(self.index.slots(slot.device()));
         let first = (start..slot.offset()).rev().take_while(|offset| lone(*offset)).last().unwrap_or(slot.offset());
@@ -84,7 +87,7 @@ impl Engine {
             frames[i] = Some(frame);
         }
         // 2. To be found; what was given up meanwhile goes back.
-        self.index.end_read(run, &frames, &mut wanted);
+        self.index.end_io(run, &frames, &mut wanted);
         for (i, slot) in run.slots().enumerate().filter(|(i, _)| was_wanted[*i] && !wanted[*i]) {
             self.give_back(SlotRun { first: slot, len: 1 }, frames[i]);
         }

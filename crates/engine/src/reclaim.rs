@@ -157,56 +157,6 @@ impl Engine {
         batch.frames.len()
     }
 
-    /// Writes compressed pages to devices, an extent at a time; returns how many pages of budget that freed.
-    fn write_back(&self, batch: &mut Batch) -> usize {
-        let before = self.compressed.frames();
-        let extents = self.extents_high.load(Relaxed);
-        for _ in 0..extents {
-            // 1. Isolate: lock a batch of compressed pages.
-            let first = self.writeback_hand.fetch_add(1, Relaxed) % extents * EXTENT_PAGES;
-            batch.picks.clear();
-            let mut written = 0;
-            for page in (first..first + EXTENT_PAGES).map(PageIndex) {
-                let compressed = |w: PageWord| matches!(w.state(), State::Compressed(_));
-                if let Some(word) = self.words.try_lock_if(page, compressed) {
-                    batch.picks.push(Pick::new(page, word.state(), None));
-                }
-                if !batch.has_room() {
-                    written += self.write_back_picks(batch);
-                }
-            }
-            written += self.write_back_picks(batch);
-            // A chunk comes back when its last object is gone: go on until one has, while devices take pages.
-            let freed = before.saturating_sub(self.compressed.frames());
-            if freed > 0 {
-                return freed;
-            }
-            if written == 0 && self.devices.capacity_pages() == self.devices.used_pages() {
-                break;
-            }
-        }
-        0
-    }
-
-    /// Writes the picked compressed pages, whose locks are held; returns how many were.
-    fn write_back_picks(&self, batch: &mut Batch) -> usize {
-        // 2. Store raw.
-        self.store_raw(batch);
-        // 3. Publish, and only then free the compressed copies.
-        let mut written = 0;
-        for pick in &batch.picks {
-            let word = self.words.load(pick.page);
-            self.words.unlock_as(pick.page, pick.stored.map_or(word, |stored| word.with_state(stored)));
-            if pick.stored.is_some() {
-                self.forget(pick.from);
-                written += 1;
-            }
-        }
-        batch.picks.clear();
-        self.stats.add(Counter::ZswpWb, written as u64);
-        written
-    }
-
     /// The first hand on one extent.
     fn scan_extent(&self, batch: &mut Batch, index: usize) -> Progress {
         let mut progress = Progress::default();
@@ -217,12 +167,16 @@ impl Engine {
         let Some(guard) = self.extents.try_lock(index) else { return progress };
         // 1. Isolate: who is resident and was not referenced lately.
         let mut wanted: Bitmap = [0; EXTENT_PAGES / 64];
+        let sheds = self.sheds_compressed();
         let first = extent::pages_of(index).start;
         for i in 0..EXTENT_PAGES {
             let page = PageIndex(first + i);
             let word = self.words.load(page);
             if word.is_locked() || word.is_pinned() || !word.is_resident() {
                 continue;
+            }
+            if sheds && word.is_clean() {
+                self.shed_compressed(page);
             }
             progress.scanned += 1;
             if word.is_referenced() {

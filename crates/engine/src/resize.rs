@@ -5,7 +5,7 @@
 //!
 //! - a page that is mapped exchanges its frame, a number only, for another, under its lock;
 //! - a page of the swap cache is stored, or dropped, as the second hand of the clock would;
-//! - a compressed page is stored again, in a chunk elsewhere.
+//! - compressed pages move to chunks elsewhere.
 //!
 //! Pageblocks that are empty then go back to the system. Called by the background thread alone; it holds an extent's lock
 //! and the locks of the pages that it works on, as reclaim does.
@@ -55,6 +55,7 @@ impl Engine {
             }
         }
         self.drop_read_ahead_isolated(batch);
+        self.compressed.evacuate(&self.frames, usize::MAX, &mut self.moves_object());
         self.compressed.trim(&self.frames);
         allocator.give_up_surplus(|frames| self.frames.arena.close(frames).expect("closing frames of the arena"));
     }
@@ -94,15 +95,6 @@ impl Engine {
                 if let Some(word) = self.words.try_lock_if(page, |w| w.state() == from) {
                     self.ages.remove(frame);
                     batch.picks.push(self.pick(page, word, frame));
-                }
-            }
-            State::Compressed(old) if allocator.is_isolated(old.chunk_frame()) => {
-                let from = State::Compressed(old);
-                let Some(word) = self.words.try_lock_if(page, |w| w.state() == from) else { return };
-                let stored = self.store_again(batch, old);
-                self.words.unlock_as(page, stored.map_or(word, |handle| word.with_state(State::Compressed(handle))));
-                if stored.is_some() {
-                    self.forget(from);
                 }
             }
             _ => {}

@@ -81,6 +81,11 @@ pub struct SlotRun {
 }
 
 impl SlotRun {
+    /// Whether a slot lies behind its last one.
+    pub fn follows(self, slot: SlotId) -> bool {
+        self.first.device() == slot.device() && self.first.offset() + self.len as u64 == slot.offset()
+    }
+
     /// The slots one by one.
     pub fn slots(self) -> impl Iterator<Item = SlotId> {
         (0..self.len as u64).map(move |i| self.first.advance(i))

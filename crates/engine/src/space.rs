@@ -457,6 +457,7 @@ impl Engine {
                 self.note_extent(target);
                 match state {
                     State::Cached(frame) => self.ages.change_owner(frame, target),
+                    State::Stored(slot) => self.index.set_owner(slot, target),
                     State::Resident(_) => {
                         self.extents.sub_resident(PageIndex(page), 1);
                         self.extents.add_resident(target, 1);

@@ -60,7 +60,7 @@ counters! {
     CompressedPoolBytes => "zswap_pool_bytes",
     /// Pages held as a fill value only (gauge).
     SameFilledPages => "zswap_same_filled_pages",
-    /// Pages on swap devices (gauge).
+    /// Slots of swap devices in use: pages on them, and compressed pages that have a place there (gauge).
     DevicePages => "nr_swap_used",
     /// Bytes that swap devices can hold at most (gauge).
     DeviceCapacityBytes => "swap_total_bytes",
@@ -96,6 +96,18 @@ counters! {
     ZeroFill => "pgzerofill",
     /// Pages brought in from the swap cache (minor faults).
     CacheIn => "swpcache_in",
+    /// Look-ups in the compressed tier's index, none of which takes a lock.
+    ZswapLookup => "zswap_lookup",
+    /// Compressed pages that were forgotten because their slot was given back.
+    ZswapErased => "zswap_erased",
+    /// Times that a lock of the compressed tier's index was taken.
+    ZswapLock => "zswap_lock",
+    /// Times that one had to be waited for.
+    ZswapLockContended => "zswap_lock_contended",
+    /// Time waited for them, in nanoseconds.
+    ZswapLockWaitNs => "zswap_lock_wait_ns",
+    /// Time that they were held, in nanoseconds.
+    ZswapLockHoldNs => "zswap_lock_hold_ns",
     /// Pages decompressed.
     ZswpIn => "zswpin",
     /// Pages compressed.

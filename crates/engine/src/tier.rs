@@ -1,11 +1,11 @@
 //! The tiers behind memory: storing a batch of pages, loading one back, forgetting one.
 //!
-//! A page that leaves memory becomes a fill value, a compressed object, or a page on a device, in this order of
-//! preference. Until its batch is committed by the caller it is also still where it was.
+//! A page that leaves memory becomes a fill value, or gets a swap slot: of a device, while there is room on one. For the slot
+//! it is compressed ([`crate::zswap`]), or written to the device if it does not compress, or there is no room. Until
+//! its batch is committed by the caller it is also still where it was.
 
 use crate::base::{FrameId, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::{GivenUp, Stamp};
-use crate::compressed::Handle;
 use crate::config::FOLIO_MAX;
 use crate::device::RunWrite;
 use crate::engine::Engine;
@@ -13,8 +13,10 @@ use crate::fill;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::word::State;
+use crate::writeback::Cold;
+use crate::zswap::Object;
 use overspill_os::Errno;
-use overspill_os::codec::{Codec, Compressor, Decompressor};
+use overspill_os::codec::{Codec, CodecId, Compressor, Decompressor};
 use overspill_os::io::IoBuffer;
 use overspill_os::vm::IoVec;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +26,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const WORTH_BYTES: usize = 3072;
 /// The same where there is no device: the largest class that still puts nine objects where eight pages were.
 const WORTH_BYTES_NO_DEVICE: usize = 3632;
+
+/// Share of what it may take at which the compressed tier takes pages again after it was full.
+pub(crate) const ACCEPT_PERCENT: usize = 90;
 
 /// A page chosen to leave, and where it went.
 #[derive(Clone, Copy, Debug)]
@@ -36,14 +41,14 @@ pub struct Pick {
     pub stored: Option<State>,
     /// Its copy on a device, if that is as good.
     pub copy: Option<State>,
-    /// Its place among the pages to be written to a device.
-    raw: Option<u32>,
+    /// Its place among the pages that get slots.
+    place: Option<u32>,
 }
 
 impl Pick {
     /// A page to be stored.
     pub fn new(page: PageIndex, from: State, copy: Option<State>) -> Pick {
-        Pick { page, from, stored: None, copy, raw: None }
+        Pick { page, from, stored: None, copy, place: None }
     }
 }
 
@@ -56,11 +61,18 @@ pub struct Batch {
     pub ranges: Vec<IoVec>,
     /// Frames to free.
     pub frames: Vec<crate::base::FrameId>,
-    buffer: IoBuffer,
-    packed: Box<[u8; PAGE_SIZE]>,
-    writes: Vec<RunWrite>,
+    pub(crate) buffer: IoBuffer,
+    /// The slot of each page of the buffer.
+    slots: Vec<Option<SlotId>>,
+    /// The compressed copy of each page of a run.
+    objects: Vec<Option<Object>>,
+    pub(crate) packed: Box<[u8; PAGE_SIZE]>,
+    pub(crate) writes: Vec<RunWrite>,
+    /// Pages of the compressed tier on their way to devices.
+    pub(crate) oldest: Vec<(SlotId, Object)>,
+    pub(crate) cold: Vec<Cold>,
     compressor: Compressor,
-    decompressor: Decompressor,
+    pub(crate) decompressor: Decompressor,
     pages: usize,
 }
 
@@ -72,8 +84,12 @@ impl Batch {
             ranges: Vec::with_capacity(pages),
             frames: Vec::with_capacity(pages),
             buffer: IoBuffer::new(pages)?,
+            slots: vec![None; pages],
+            objects: vec![None; pages],
             packed: Box::new([0; PAGE_SIZE]),
             writes: Vec::with_capacity(pages),
+            oldest: Vec::with_capacity(pages),
+            cold: Vec::with_capacity(pages),
             compressor: Compressor::new(codec)?,
             decompressor: Decompressor::new(&[codec])?,
             pages,
@@ -96,6 +112,16 @@ pub fn page_mut(buffer: &mut [u8], index: usize) -> &mut [u8; PAGE_SIZE] {
     (&mut buffer[index * PAGE_SIZE..(index + 1) * PAGE_SIZE]).try_into().expect("a page is PAGE_SIZE bytes")
 }
 
+/// The parts of a run whose slots are `wanted`, by their place in it.
+pub(crate) fn runs_where(run: SlotRun, wanted: impl Fn(usize) -> bool) -> impl Iterator<Item = SlotRun> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = (at..run.len).find(|i| wanted(*i))?;
+        at = (start..run.len).find(|i| !wanted(*i)).unwrap_or(run.len);
+        Some(SlotRun { first: run.first.advance(start as u64), len: at - start })
+    })
+}
+
 /// Why a page could not be loaded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LoadError {
@@ -108,120 +134,156 @@ pub enum LoadError {
 impl Engine {
     /// Stores every page of the batch that a tier takes; `read` copies a page's content, or says that it is gone.
     pub(crate) fn store_batch(&self, batch: &mut Batch, mut read: impl FnMut(&Pick, &mut [u8; PAGE_SIZE]) -> bool) {
-        let has_device = self.devices.capacity_pages() > 0;
-        let worth = match self.config.zswap_codec {
-            Codec::None => PAGE_SIZE,
-            _ if has_device => WORTH_BYTES,
-            _ => WORTH_BYTES_NO_DEVICE,
-        };
-        let mut raw = 0;
-        // 1. Fill values and compressed objects at once; the rest is lined up in the buffer.
+        // 1. What is the same all over needs no place; the rest is lined up in the buffer.
+        let mut pages = 0;
         for pick in &mut batch.picks {
-            let page = page_mut(&mut batch.buffer, raw);
-            (pick.stored, pick.raw) = (pick.copy, None);
+            (pick.stored, pick.place) = (pick.copy, None);
+            let page = page_mut(&mut batch.buffer, pages);
             if pick.copy.is_some() || !read(pick, page) {
                 continue;
             }
-            if let Some(value) = fill::same_filled(page) {
-                pick.stored = Some(State::Filled(value));
-                self.stats.add(Counter::SameFilledOut, 1);
-                self.stats.add(Counter::SameFilledPages, 1);
-                continue;
-            }
-            if self.config.compressed_max_percent > 0
-                && let Some(len) = batch.compressor.compress(page, &mut batch.packed[..worth])
-                && let Ok(handle) = self.compressed.store(&self.frames, 0, &batch.packed[..len])
-            {
-                pick.stored = Some(State::Compressed(handle));
-                self.stats.add(Counter::ZswpOut, 1);
-                continue;
-            }
-            if has_device {
-                pick.raw = Some(raw as u32);
-                raw += 1;
+            match fill::same_filled(page).filter(|_| self.config.same_filled) {
+                Some(value) => {
+                    pick.stored = Some(State::Filled(value));
+                    self.stats.add(Counter::SameFilledOut, 1);
+                    self.stats.add(Counter::SameFilledPages, 1);
+                }
+                None => {
+                    pick.place = Some(pages as u32);
+                    pages += 1;
+                }
             }
         }
-        // 2. What is lined up is written in runs.
-        if raw > 0 {
-            self.stats.add(Counter::CompressRefused, raw as u64);
-            self.write_raw(batch, raw);
-        }
-        self.publish_tiers();
-    }
-
-    /// Writes the compressed pages of the batch to devices as they were before compression.
-    pub(crate) fn store_raw(&self, batch: &mut Batch) {
-        let mut raw = 0;
-        for pick in &mut batch.picks {
-            (pick.stored, pick.raw) = (None, None);
-            let page = page_mut(&mut batch.buffer, raw);
-            if self.load_page(pick.from, &mut batch.packed, &mut batch.decompressor, page).is_ok() {
-                pick.raw = Some(raw as u32);
-                raw += 1;
-            }
-        }
-        if raw > 0 {
-            self.write_raw(batch, raw);
-        }
-        self.publish_tiers();
-    }
-
-    fn write_raw(&self, batch: &mut Batch, pages: usize) {
+        // 2. It gets slots next to one another: of devices, or else of none.
         batch.writes.clear();
         let mut at = 0;
         while at < pages {
-            let Some(run) = self.devices.alloc_run(pages - at) else { break };
-            batch.writes.push(RunWrite { run, buffer_page: at, result: Ok(()) });
+            let in_memory = || match self.config.compressed_max_percent {
+                0 => None,
+                _ => self.devices.alloc_in_memory(pages - at),
+            };
+            let Some(run) = self.devices.alloc_run(pages - at).or_else(in_memory) else { break };
+            batch.slots[at..at + run.len].iter_mut().zip(run.slots()).for_each(|(place, slot)| *place = Some(slot));
+            self.store_run(batch, run, at);
             at += run.len;
         }
-        self.devices.write(&batch.buffer, &mut batch.writes);
-        let now = self.stamp(at);
-        for write in batch.writes.iter().filter(|write| write.result.is_ok()) {
-            self.index.stored(write.run, now);
+        batch.slots[at..pages].fill(None);
+        // 3. What does not compress is written to its slots.
+        if !batch.writes.is_empty() {
+            self.write_lined_up(batch);
         }
+        // 4. Who is where.
         for pick in &mut batch.picks {
-            let Some(raw) = pick.raw.map(|raw| raw as usize) else { continue };
-            let of = |w: &&RunWrite| (w.buffer_page..w.buffer_page + w.run.len).contains(&raw);
-            if let Some(write) = batch.writes.iter().find(of)
-                && write.result.is_ok()
+            if let Some(place) = pick.place
+                && let Some(slot) = batch.slots[place as usize]
             {
-                pick.stored = Some(State::Stored(write.run.first.advance((raw - write.buffer_page) as u64)));
+                self.index.set_owner(slot, pick.page);
+                pick.stored = Some(State::Stored(slot));
+            }
+        }
+        self.publish_tiers();
+    }
+
+    /// Compresses the pages lined up from `first` on for the slots of `run`, and lines up for writing what does not.
+    fn store_run(&self, batch: &mut Batch, run: SlotRun, first: usize) {
+        let on_device = run.first.device() != SlotId::IN_MEMORY;
+        let mut raw = 0;
+        for (i, slot) in run.slots().enumerate() {
+            let at = first + i;
+            batch.objects[i] = self.compress(batch, at, slot);
+            if batch.objects[i].is_some() {
+                continue;
+            }
+            raw += 1;
+            match batch.writes.last_mut() {
+                _ if !on_device => {
+                    batch.slots[at] = None;
+                    self.devices.free(slot);
+                }
+                Some(last) if last.buffer_page + last.run.len == at && last.run.follows(slot) => last.run.len += 1,
+                _ => {
+                    let run = SlotRun { first: slot, len: 1 };
+                    batch.writes.push(RunWrite { run, buffer_page: at, keeps_slots: false, result: Ok(()) });
+                }
+            }
+        }
+        self.stats.add(Counter::CompressRefused, raw as u64);
+        // Known by slot, and with a copy, before a word says so.
+        let now = self.stamp(run.len - raw);
+        runs_where(run, |i| batch.objects[i].is_some()).for_each(|part| self.index.stored(part, now));
+        let free = |older: Object| self.compressed.free(&self.frames, older.handle);
+        self.zswap.insert(run, &batch.objects[..run.len], self.evictions.load(Relaxed), free);
+    }
+
+    /// The compressed copy of a page of the buffer for a slot; `None` if the tier does not take it.
+    fn compress(&self, batch: &mut Batch, at: usize, slot: SlotId) -> Option<Object> {
+        let on_device = slot.device() != SlotId::IN_MEMORY;
+        if !self.accepts_compressed(on_device) {
+            return None;
+        }
+        let worth = match self.config.zswap_codec {
+            Codec::None => PAGE_SIZE,
+            _ if on_device => WORTH_BYTES,
+            _ => WORTH_BYTES_NO_DEVICE,
+        };
+        let page = page_mut(&mut batch.buffer, at);
+        let (data, codec) = match batch.compressor.compress(page, &mut batch.packed[..worth]) {
+            Some(len) => (&batch.packed[..len], self.config.zswap_codec.id()),
+            None if self.config.keeps_incompressible => (&page[..], CodecId::None),
+            None => return None,
+        };
+        let Ok(handle) = self.compressed.store(&self.frames, slot.to_bits(), data) else {
+            self.compressed_full.store(true, Relaxed);
+            return None;
+        };
+        self.stats.add(Counter::ZswpOut, 1);
+        Some(Object { handle, codec })
+    }
+
+    /// Whether the compressed tier takes pages: not from when it was full until it is at [`ACCEPT_PERCENT`] of what it may
+    /// take, while devices take them.
+    fn accepts_compressed(&self, on_device: bool) -> bool {
+        if self.config.compressed_max_percent == 0 {
+            return false;
+        }
+        if self.compressed_full.load(Relaxed) && !self.compressed.is_above_percent(ACCEPT_PERCENT) {
+            self.compressed_full.store(false, Relaxed);
+        }
+        !on_device || !self.compressed_full.load(Relaxed)
+    }
+
+    /// Writes what is lined up; pages of runs that fail get no slot.
+    fn write_lined_up(&self, batch: &mut Batch) {
+        self.devices.write(&batch.buffer, &mut batch.writes);
+        let now = self.stamp(batch.writes.iter().map(|write| write.run.len).sum());
+        for write in &batch.writes {
+            match write.result {
+                Ok(()) => self.index.stored(write.run, now),
+                Err(_) => batch.slots[write.buffer_page..write.buffer_page + write.run.len].fill(None),
             }
         }
     }
 
-    /// Stores a second copy of a compressed object, in a chunk of the pool's choice.
-    pub(crate) fn store_again(&self, batch: &mut Batch, object: Handle) -> Option<Handle> {
-        let len = self.compressed.load(&self.frames, object, &mut batch.packed).ok()?;
-        self.compressed.store(&self.frames, 0, &batch.packed[..len]).ok()
-    }
-
-    /// Copies the content of a page that is not on a device into `out`.
-    pub(crate) fn load_page(
+    /// Unpacks the page of a slot from the compressed tier, if it is there; who calls owns the slot's page, or sees to it that
+    /// the slot stays in use.
+    pub(crate) fn load_compressed(
         &self,
-        state: State,
+        slot: SlotId,
         packed: &mut [u8; PAGE_SIZE],
         decompressor: &mut Decompressor,
         out: &mut [u8; PAGE_SIZE],
-    ) -> Result<(), LoadError> {
-        match state {
-            State::Empty => out.fill(0),
-            State::Filled(value) => fill::fill(out, value),
-            State::Compressed(handle) => {
-                let len = self.compressed.load(&self.frames, handle, packed).map_err(|_| LoadError::Corrupt)?;
-                let codec = self.config.zswap_codec.id();
-                decompressor.decompress(codec, &packed[..len], out).map_err(|_| LoadError::Corrupt)?;
-            }
-            State::Cached(frame) => self.frames.arena.read(frame.0, 0, out),
-            State::Resident(_) | State::Evicting(_) | State::Stored(_) => {
-                unreachable!("{state:?} is not loaded from here")
-            }
-        }
-        Ok(())
+    ) -> Result<bool, LoadError> {
+        let Some(object) = self.zswap.begin_load(slot) else { return Ok(false) };
+        let len = self.compressed.load(&self.frames, object.handle, packed);
+        self.zswap.end_load(slot);
+        let len = len.map_err(|_| LoadError::Corrupt)?;
+        decompressor.decompress(object.codec, &packed[..len], out).map_err(|_| LoadError::Corrupt)?;
+        self.stats.add(Counter::ZswpIn, 1);
+        Ok(true)
     }
 
     /// Reads `pages` pages from consecutive slots into the first pages of `buffer`.
-    pub(crate) fn load_slots(&self, first: SlotId, pages: usize, buffer: &mut IoBuffer) -> Result<(), LoadError> {
+    pub(crate) fn load_slots(&self, first: SlotId, pages: usize, buffer: &mut [u8]) -> Result<(), LoadError> {
         let run = SlotRun { first, len: pages };
         self.devices.read(run, buffer).map_err(|error| {
             // Of several pages another one may be the reader's: it is asked for alone next.
@@ -241,7 +303,6 @@ impl Engine {
     pub(crate) fn forget(&self, state: State) {
         match state {
             State::Filled(_) => self.stats.sub(Counter::SameFilledPages, 1),
-            State::Compressed(handle) => self.compressed.free(&self.frames, handle),
             State::Stored(slot) => self.forget_run(SlotRun { first: slot, len: 1 }),
             State::Empty | State::Resident(_) | State::Evicting(_) | State::Cached(_) => {}
         }
@@ -252,7 +313,7 @@ impl Engine {
         let mut done = [GivenUp::Now(None); FOLIO_MAX];
         self.index.give_up(run, &mut done);
         if done[..run.len].iter().all(|done| *done == GivenUp::Now(None)) {
-            self.devices.free_run(run);
+            self.give_back(run, None);
             return;
         }
         for (slot, done) in run.slots().zip(done) {
@@ -262,8 +323,9 @@ impl Engine {
         }
     }
 
-    /// Gives back slots that nobody knows any more, and a frame of the swap cache.
+    /// Gives back slots that nobody knows any more, what is compressed of them, and a frame of the swap cache.
     pub(crate) fn give_back(&self, run: SlotRun, frame: Option<FrameId>) {
+        self.zswap.invalidate(run, |object| self.compressed.free(&self.frames, object.handle));
         if let Some(frame) = frame {
             self.ages.remove(frame);
             self.frames.give_one(frame);

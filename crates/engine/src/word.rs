@@ -8,7 +8,6 @@
 //! Lock order: page locks are waited for in ascending order ([`crate::lockdep`]), by threads of the program only.
 
 use crate::base::{FrameId, PageIndex, SlotId};
-use crate::compressed::Handle;
 use crate::lockdep;
 use crate::sync::{Atomic, Backoff};
 use overspill_os::{Errno, vm::SharedCells};
@@ -27,9 +26,7 @@ pub enum State {
     Cached(FrameId),
     /// A page whose 32-bit words all have this value.
     Filled(u32),
-    /// In the compressed pool.
-    Compressed(Handle),
-    /// On a swap device.
+    /// In a swap slot: compressed in memory, or on a device.
     Stored(SlotId),
 }
 
@@ -62,8 +59,7 @@ impl PageWord {
             2 => State::Evicting(FrameId(payload as u32)),
             3 => State::Cached(FrameId(payload as u32)),
             4 => State::Filled(payload as u32),
-            5 => State::Compressed(Handle::from_bits(payload)),
-            6 => State::Stored(SlotId::from_bits(payload)),
+            5 => State::Stored(SlotId::from_bits(payload)),
             other => unreachable!("page word in state {other}"),
         }
     }
@@ -82,8 +78,7 @@ impl PageWord {
             State::Evicting(frame) => (2, frame.0 as u64),
             State::Cached(frame) => (3, frame.0 as u64),
             State::Filled(value) => (4, value as u64),
-            State::Compressed(handle) => (5, handle.to_bits()),
-            State::Stored(slot) => (6, slot.to_bits()),
+            State::Stored(slot) => (5, slot.to_bits()),
         };
         debug_assert!(payload < 1 << 48);
         PageWord(self.0 & (LOCKED | FLAGS) | code | payload << PAYLOAD_SHIFT)
@@ -302,7 +297,6 @@ mod tests {
             any::<u32>().prop_map(|f| State::Evicting(FrameId(f))),
             any::<u32>().prop_map(|f| State::Cached(FrameId(f))),
             any::<u32>().prop_map(State::Filled),
-            (0..1u64 << 48).prop_map(|h| State::Compressed(Handle::from_bits(h))),
             (0..64usize, 0..1u64 << 42).prop_map(|(d, o)| State::Stored(SlotId::new(d, o))),
         ]
     }

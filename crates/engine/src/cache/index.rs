@@ -5,11 +5,11 @@
 //! change several entries at once. A look-up says what was: who acts on it does so by a change that looks again.
 //!
 //! A slot is handed out and given back by [`crate::slot`]; between, its entry is not [`Entry::None`]. A slot that is given up
-//! while it is read ahead is given back by its reader.
+//! while it is read ahead, or written from the compressed tier, is given back by whoever does that.
 //!
 //! Locks: a partition's ([`Rank::SwapCache`]), one at a time; nothing is taken under it.
 
-use crate::base::{FrameId, PAGE_SIZE, SlotId};
+use crate::base::{FrameId, PAGE_SIZE, PageIndex, SlotId};
 use crate::config::CachePartition;
 use crate::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::lockdep::Rank;
@@ -18,7 +18,7 @@ use crate::stats::{Counter, Stats};
 use crate::sync::Atomic;
 use overspill_os::vm::SharedCells;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Most locks: enough for 64 GiB in partitions of 64 MiB; beyond, partitions share them. 64 KiB of memory.
 const LOCKS_MAX: u64 = 1024;
@@ -38,9 +38,9 @@ pub enum Entry {
     None,
     /// Its page is on the device only.
     Shadow(Stamp),
-    /// It is being read ahead.
-    Reading(Stamp),
-    /// It is being read ahead, and its page was given up meanwhile.
+    /// I/O is under way that its page's owner did not ask for: it is read ahead, or written from the compressed tier.
+    Busy(Stamp),
+    /// The same, and its page was given up meanwhile.
     Abandoned,
     /// A copy of its page is in a frame of the swap cache.
     Frame(FrameId, Stamp),
@@ -75,7 +75,7 @@ impl Entry {
         match self {
             Entry::None => 0,
             Entry::Shadow(stamp) => 1 | (stamp.0 as u64) << STAMP_SHIFT,
-            Entry::Reading(stamp) => 2 | (stamp.0 as u64) << STAMP_SHIFT,
+            Entry::Busy(stamp) => 2 | (stamp.0 as u64) << STAMP_SHIFT,
             Entry::Abandoned => 3,
             Entry::Clean => 5,
             Entry::Frame(frame, stamp) => 4 | (frame.0 as u64) << TAG_BITS | (stamp.0 as u64) << STAMP_SHIFT,
@@ -87,7 +87,7 @@ impl Entry {
         match word & ((1 << TAG_BITS) - 1) {
             0 => Entry::None,
             1 => Entry::Shadow(stamp),
-            2 => Entry::Reading(stamp),
+            2 => Entry::Busy(stamp),
             3 => Entry::Abandoned,
             4 => Entry::Frame(FrameId((word >> TAG_BITS) as u32), stamp),
             5 => Entry::Clean,
@@ -101,8 +101,8 @@ impl Entry {
 pub enum GivenUp {
     /// Give it back, and the frame that had a copy.
     Now(Option<FrameId>),
-    /// Its reader gives it back.
-    ByReader,
+    /// Whoever does I/O on it gives it back.
+    Later,
 }
 
 /// One entry. All but [`Place::load`] are for the holder of the partition's lock.
@@ -123,23 +123,23 @@ impl<A: Atomic> Place<'_, A> {
         self.set(Entry::Shadow(stamp));
     }
 
-    /// Begins to read ahead; `false` when there is nothing to read, or somebody does.
-    fn begin_read(&self) -> bool {
+    /// Begins I/O; `false` when there is nothing to read or write, or somebody does.
+    fn begin_io(&self) -> bool {
         let Entry::Shadow(stamp) = self.load() else { return false };
-        self.set(Entry::Reading(stamp));
+        self.set(Entry::Busy(stamp));
         true
     }
 
     /// Ends it, with the frame that has a copy now, or without one; `false` when the slot was given up meanwhile.
-    fn end_read(&self, frame: Option<FrameId>) -> bool {
+    fn end_io(&self, frame: Option<FrameId>) -> bool {
         match (self.load(), frame) {
-            (Entry::Reading(stamp), Some(frame)) => self.set(Entry::Frame(frame, stamp)),
-            (Entry::Reading(stamp), None) => self.set(Entry::Shadow(stamp)),
+            (Entry::Busy(stamp), Some(frame)) => self.set(Entry::Frame(frame, stamp)),
+            (Entry::Busy(stamp), None) => self.set(Entry::Shadow(stamp)),
             (Entry::Abandoned, _) => {
                 self.set(Entry::None);
                 return false;
             }
-            (entry, _) => panic!("{entry:?} was read ahead"),
+            (entry, _) => panic!("I/O ends on a slot on which none began: {entry:?}"),
         }
         true
     }
@@ -170,7 +170,7 @@ impl<A: Atomic> Place<'_, A> {
         let (next, done) = match self.load() {
             Entry::Shadow(_) | Entry::Clean => (Entry::None, GivenUp::Now(None)),
             Entry::Frame(frame, _) => (Entry::None, GivenUp::Now(Some(frame))),
-            Entry::Reading(_) => (Entry::Abandoned, GivenUp::ByReader),
+            Entry::Busy(_) => (Entry::Abandoned, GivenUp::Later),
             entry => panic!("a slot was given up that is not in use: {entry:?}"),
         };
         self.set(next);
@@ -178,9 +178,16 @@ impl<A: Atomic> Place<'_, A> {
     }
 }
 
+/// What is known of the slots of a device.
+struct Tables {
+    entries: SharedCells,
+    /// Whose page a slot has: a hint, good while the page's lock is held and its word names the slot.
+    owners: SharedCells,
+}
+
 /// The entries of all slots of all devices.
 pub struct SlotIndex {
-    devices: [OnceLock<SharedCells>; SlotId::DEVICES_MAX],
+    devices: [OnceLock<Tables>; SlotId::DEVICES_MAX],
     partitions: Box<[CountedMutex<()>]>,
     /// A partition has 1 << shift slots.
     shift: u32,
@@ -202,21 +209,35 @@ impl SlotIndex {
     /// space for more.
     pub fn open(&self, device: usize, slots: u64) -> bool {
         if self.devices[device].get().is_none()
-            && let Ok(cells) = SharedCells::anonymous(slots as usize)
+            && let (Ok(entries), Ok(owners)) =
+                (SharedCells::anonymous(slots as usize), SharedCells::anonymous(slots as usize))
         {
-            let _ = self.devices[device].set(cells);
+            let _ = self.devices[device].set(Tables { entries, owners });
         }
-        self.devices[device].get().is_some_and(|cells| cells.len() as u64 >= slots)
+        self.devices[device].get().is_some_and(|tables| tables.entries.len() as u64 >= slots)
     }
 
     /// How many slots of a device have entries: at least as many as it has.
     pub fn slots(&self, device: usize) -> u64 {
-        self.devices[device].get().map_or(0, |cells| cells.len() as u64)
+        self.devices[device].get().map_or(0, |tables| tables.entries.len() as u64)
+    }
+
+    fn tables(&self, slot: SlotId) -> &Tables {
+        self.devices[slot.device()].get().expect("the device of a slot is open")
     }
 
     fn place(&self, slot: SlotId) -> Place<'_, AtomicU64> {
-        let cells = self.devices[slot.device()].get().expect("the device of a slot is open");
-        Place(&cells[slot.offset() as usize])
+        Place(&self.tables(slot).entries[slot.offset() as usize])
+    }
+
+    /// Notes whose page a slot has; before the page's word names the slot, under its lock.
+    pub fn set_owner(&self, slot: SlotId, page: PageIndex) {
+        self.tables(slot).owners[slot.offset() as usize].store(page.0 as u64, Relaxed);
+    }
+
+    /// The page whose content a slot has, if its word says so too.
+    pub fn owner(&self, slot: SlotId) -> PageIndex {
+        PageIndex(self.tables(slot).owners[slot.offset() as usize].load(Relaxed) as usize)
     }
 
     fn lock(&self, slot: SlotId) -> CountedGuard<'_, ()> {
@@ -248,15 +269,15 @@ impl SlotIndex {
         self.for_each(run, |_, place| place.stored(stamp));
     }
 
-    /// Begins to read ahead what of a run is on the device only; `wanted` receives which slots.
-    pub fn begin_read(&self, run: SlotRun, wanted: &mut [bool]) {
-        self.for_each(run, |i, place| wanted[i] = place.begin_read());
+    /// Begins I/O on what of a run is not in memory, or only compressed; `wanted` receives which slots.
+    pub fn begin_io(&self, run: SlotRun, wanted: &mut [bool]) {
+        self.for_each(run, |i, place| wanted[i] = place.begin_io());
     }
 
     /// Ends it for those of a run that are `wanted`, with the frames that have copies now. Those that stay wanted are in use
     /// still; of the others the caller must give the slots back.
-    pub fn end_read(&self, run: SlotRun, frames: &[Option<FrameId>], wanted: &mut [bool]) {
-        self.for_each(run, |i, place| wanted[i] = wanted[i] && place.end_read(frames[i]));
+    pub fn end_io(&self, run: SlotRun, frames: &[Option<FrameId>], wanted: &mut [bool]) {
+        self.for_each(run, |i, place| wanted[i] = wanted[i] && place.end_io(frames[i]));
     }
 
     /// Takes the frame with a copy of a slot's page, if there is one, which is the caller's from now on.

@@ -64,7 +64,7 @@ fn fill(buffer: &mut IoBuffer, from_page: usize, run: SlotRun, generation: u64) 
 fn write(devices: &SwapDevices, run: SlotRun, generation: u64) -> Result<(), Errno> {
     let mut buffer = IoBuffer::new(run.len).unwrap();
     fill(&mut buffer, 0, run, generation);
-    let mut writes = [RunWrite { run, buffer_page: 0, result: Err(Errno::INVAL) }];
+    let mut writes = [RunWrite { run, buffer_page: 0, keeps_slots: false, result: Err(Errno::INVAL) }];
     devices.write(&buffer, &mut writes);
     writes[0].result
 }
@@ -100,7 +100,7 @@ fn batches_round_trip_with_and_without_uring() {
         let mut buffer_page = 0;
         for run in &runs {
             fill(&mut buffer, buffer_page, *run, 0);
-            writes.push(RunWrite { run: *run, buffer_page, result: Err(Errno::INVAL) });
+            writes.push(RunWrite { run: *run, buffer_page, keeps_slots: false, result: Err(Errno::INVAL) });
             buffer_page += run.len;
         }
         devices.write(&buffer, &mut writes);
@@ -260,6 +260,8 @@ impl SwapDevices {
             slots: self.slots,
             queue: queue.clone(),
             index: Arc::new(SlotIndex::new(CachePartition::default(), Stats::anonymous().unwrap())),
+            zswap: Arc::new(Zswap::new(Invalidate::default(), Stats::anonymous().unwrap())),
+            in_memory: None,
             make_io: Box::new(|file, queue| Box::new(Direct { file, queue })),
             stats: Stats::anonymous().unwrap(),
         };
@@ -436,7 +438,7 @@ fn a_failed_write_marks_the_bad_slot_and_no_other() {
     let runs: Vec<SlotRun> = (0..8).map(|_| devices.alloc_run(16).unwrap()).collect();
     let buffer = IoBuffer::new(16).unwrap();
     let mut writes: Vec<RunWrite> =
-        runs.iter().map(|run| RunWrite { run: *run, buffer_page: 0, result: Ok(()) }).collect();
+        runs.iter().map(|run| RunWrite { run: *run, buffer_page: 0, keeps_slots: false, result: Ok(()) }).collect();
     // What goes wrong once is no error.
     faults.writes.store(5, Relaxed);
     devices.write(&buffer, &mut writes);

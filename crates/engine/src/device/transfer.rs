@@ -54,6 +54,9 @@ impl Area {
         stats.add(Counter::WriteErrors, 1);
         self.figures.add(DeviceFigure::WriteErrors, 1);
         let (first, len) = (write.run.first.offset(), write.run.len);
+        if write.keeps_slots {
+            return Err(errno);
+        }
         if matches!(errno, Errno::NOSPC | Errno::DQUOT) {
             // The disk is full, not broken: the slots are good again when it has room.
             self.slots().pause_writes(first, len, self);
@@ -92,7 +95,7 @@ impl Area {
 
     /// Reads a run into the first pages of `buffer`. An error is that of the first page that cannot be had; the pages before it
     /// are good.
-    pub fn read(&self, offset: u64, len: usize, buffer: &mut IoBuffer, stats: &Stats) -> Result<(), ReadError> {
+    pub fn read(&self, offset: u64, len: usize, buffer: &mut [u8], stats: &Stats) -> Result<(), ReadError> {
         let whole = self.read_op(offset, &mut buffer[..len * PAGE_SIZE], stats);
         for (offset, page) in (offset..).zip(buffer[..len * PAGE_SIZE].chunks_exact_mut(PAGE_SIZE)) {
             if whole.is_ok() && self.is_as_written(offset, page, stats) {

@@ -93,7 +93,7 @@ impl Model {
         // 1. Where is it?
         loop {
             let found = match self.place().load() {
-                Entry::Reading(_) => {
+                Entry::Busy(_) => {
                     shuttle::thread::yield_now();
                     continue;
                 }
@@ -111,8 +111,8 @@ impl Model {
                 frame.into_iter().for_each(|frame| assert_eq!(self.free_frame(frame), version));
                 self.free_slot();
             }
-            GivenUp::ByReader if self.bug == Some(Bug::FreeWhileRead) => self.free_slot(),
-            GivenUp::ByReader => {}
+            GivenUp::Later if self.bug == Some(Bug::FreeWhileRead) => self.free_slot(),
+            GivenUp::Later => {}
         }
     }
 
@@ -121,7 +121,7 @@ impl Model {
         if !matches!(self.place().load(), Entry::Shadow(_)) {
             return;
         }
-        let claimed = self.bug == Some(Bug::ReadUnclaimed) || self.change(|place| place.begin_read());
+        let claimed = self.bug == Some(Bug::ReadUnclaimed) || self.change(|place| place.begin_io());
         if !claimed {
             return;
         }
@@ -135,7 +135,7 @@ impl Model {
                 self.free_frames(frame);
                 true
             }),
-            _ => self.change(|place| place.end_read(frame)),
+            _ => self.change(|place| place.end_io(frame)),
         };
         if !wanted {
             self.free_frames(frame);

@@ -40,7 +40,7 @@ fn a_device_that_fills_up_in_mid_run_leaves_the_rest_to_the_next() {
     let (mut buffer, mut writes, mut at) = (IoBuffer::new(400).unwrap(), Vec::new(), 0);
     for run in runs {
         fill(&mut buffer, at, run, 5);
-        writes.push(RunWrite { run, buffer_page: at, result: Err(Errno::INVAL) });
+        writes.push(RunWrite { run, buffer_page: at, keeps_slots: false, result: Err(Errno::INVAL) });
         at += run.len;
     }
     devices.write(&buffer, &mut writes);

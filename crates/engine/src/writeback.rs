@@ -1,0 +1,186 @@
+//! Writeback: the coldest pages of the compressed tier go on to devices.
+//!
+//! In the background, from when the tier is full until it is at [`ACCEPT_PERCENT`] of what it may take; else only by a thread
+//! that finds nothing else to reclaim. A page whose slot lies on a device is written to it, without its owner being
+//! asked: until then it can be loaded from the tier, after that from the device. One whose slot is on no device, or on one that
+//! was inherited, gets another slot, if nobody wants the page at that moment.
+//!
+//! Locks: those of the index of the tier and of the slot index, for a moment each; the page lock of a page that gets another
+//! slot, tried.
+
+use crate::base::SlotId;
+use crate::compressed::Handle;
+use crate::device::{RUN_MAX, RunWrite};
+use crate::engine::Engine;
+use crate::slot::SlotRun;
+use crate::stats::Counter;
+use crate::tier::{ACCEPT_PERCENT, Batch, page_mut};
+use crate::word::State;
+use crate::zswap::Object;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Frames that compaction must be able to free to be worth it.
+const COMPACT_FRAMES: usize = 16;
+/// Pages moved at a time: 0.1 ms.
+const COMPACT_OBJECTS: usize = 128;
+
+/// A compressed page on its way to a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Cold {
+    slot: SlotId,
+    object: Object,
+    /// Where it is written to: its own slot, or another.
+    to: SlotId,
+    /// Whether the page is on the device now.
+    written: bool,
+}
+
+impl Engine {
+    /// Writes compressed pages to devices until some frames of the tier are free; returns how many.
+    pub(crate) fn write_back(&self, batch: &mut Batch) -> usize {
+        let before = self.compressed.frames();
+        // Each batch takes other pages: what cannot be written becomes the newest.
+        for _ in 0..=self.compressed.stored_objects() / batch.capacity() {
+            if self.write_back_coldest(batch) == 0 && self.devices.capacity_pages() == 0 {
+                break;
+            }
+            self.compact();
+            let freed = before.saturating_sub(self.compressed.frames());
+            if freed > 0 {
+                return freed;
+            }
+        }
+        0
+    }
+
+    /// Moves compressed pages closer together, so that frames of the tier come back.
+    pub(crate) fn compact(&self) {
+        if self.compressed.compactable_frames() >= COMPACT_FRAMES {
+            self.compressed.compact(&self.frames, COMPACT_OBJECTS, &mut self.moves_object());
+        }
+    }
+
+    /// What makes a slot know the new place of its compressed page.
+    pub(crate) fn moves_object(&self) -> impl FnMut(u64, Handle, Handle) -> bool {
+        |owner, old, new| self.zswap.replace(SlotId::from_bits(owner), old, new)
+    }
+
+    /// Whether the tier was full, does not yet accept pages again, and devices may take some.
+    pub(crate) fn has_to_write_back(&self) -> bool {
+        self.compressed_full.load(Relaxed)
+            && self.compressed.is_above_percent(ACCEPT_PERCENT)
+            && self.stats.get(Counter::DeviceCapacityBytes) > 0
+    }
+
+    /// Writes a batch of the coldest compressed pages; returns how many left the tier.
+    pub(crate) fn write_back_coldest(&self, batch: &mut Batch) -> usize {
+        // 1. Those whose slots stay in use until this is done, and whose objects are still what they were.
+        let now = self.evictions.load(Relaxed);
+        let Batch { cold, oldest, buffer, packed, decompressor, writes, .. } = batch;
+        self.zswap.oldest(now, oldest);
+        cold.clear();
+        for &(slot, object) in &*oldest {
+            let mut held = [false];
+            self.index.begin_io(SlotRun { first: slot, len: 1 }, &mut held);
+            if !held[0] {
+                // Its owner is at it just now, or keeps it for a page in memory.
+                self.zswap.rotate(slot, now);
+            } else if !self.zswap.begin_load_of(slot, object) {
+                self.end_io(slot);
+            } else {
+                cold.push(Cold { slot, object, to: slot, written: false });
+            }
+        }
+        // 2. As they were before compression, with another slot where their own cannot be written to.
+        writes.clear();
+        let mut fresh = None;
+        for i in 0..cold.len() {
+            let Cold { slot, object, .. } = cold[i];
+            let loaded = self.compressed.load(&self.frames, object.handle, packed);
+            let out = page_mut(buffer, i);
+            if !loaded.is_ok_and(|len| decompressor.decompress(object.codec, &packed[..len], out).is_ok()) {
+                // Its reader will hear of it.
+                continue;
+            }
+            let keeps_slots = self.devices.is_writable(slot);
+            let to = if keeps_slots { Some(slot) } else { self.next_slot(&mut fresh, cold.len() - i) };
+            let Some(to) = to else { continue };
+            cold[i].to = to;
+            match writes.last_mut() {
+                Some(last)
+                    if last.buffer_page + last.run.len == i
+                        && last.run.follows(to)
+                        && last.run.len < RUN_MAX
+                        && last.keeps_slots == keeps_slots =>
+                {
+                    last.run.len += 1;
+                }
+                _ => {
+                    let run = SlotRun { first: to, len: 1 };
+                    writes.push(RunWrite { run, buffer_page: i, keeps_slots, result: Ok(()) });
+                }
+            }
+        }
+        if let Some(rest) = fresh {
+            self.devices.free_run(rest);
+        }
+        // 3. Out.
+        self.devices.write(buffer, writes);
+        for write in writes.iter().filter(|write| write.result.is_ok()) {
+            cold[write.buffer_page..write.buffer_page + write.run.len].iter_mut().for_each(|cold| cold.written = true);
+        }
+        // 4. Out of the tier, and to be read from the device.
+        let left = cold.iter().filter(|cold| self.finish_writeback(cold, now)).count();
+        self.stats.add(Counter::ZswpWb, left as u64);
+        self.publish_tiers();
+        left
+    }
+
+    /// The next of slots that are taken from devices up to `want` at a time.
+    fn next_slot(&self, fresh: &mut Option<SlotRun>, want: usize) -> Option<SlotId> {
+        let run = fresh.take().or_else(|| self.devices.alloc_run(want))?;
+        *fresh = (run.len > 1).then(|| SlotRun { first: run.first.advance(1), len: run.len - 1 });
+        Some(run.first)
+    }
+
+    /// Takes a page that was written out of the tier, unless somebody reads it there just now; whether it left.
+    fn finish_writeback(&self, cold: &Cold, now: u64) -> bool {
+        let Cold { slot, object, to, written } = *cold;
+        let left = if written && to == slot && self.zswap.take_written(slot, object) {
+            self.compressed.free(&self.frames, object.handle);
+            true
+        } else {
+            self.zswap.end_load(slot);
+            written && to != slot && self.change_slot(slot, to)
+        };
+        if !left {
+            self.zswap.rotate(slot, now);
+        }
+        self.end_io(slot);
+        left
+    }
+
+    /// Gives a page another slot, to which it was written, if nobody is at it. The old one is given up when I/O on it ends.
+    fn change_slot(&self, from: SlotId, to: SlotId) -> bool {
+        let page = self.index.owner(from);
+        let run = SlotRun { first: to, len: 1 };
+        let Some(word) = self.words.try_lock_if(page, |w| w.state() == State::Stored(from)) else {
+            self.devices.free_run(run);
+            return false;
+        };
+        self.index.set_owner(to, page);
+        self.index.stored(run, self.stamp(0));
+        self.words.unlock_as(page, word.with_state(State::Stored(to)));
+        self.forget_run(SlotRun { first: from, len: 1 });
+        true
+    }
+
+    /// I/O on a slot ends; it is given back if its page was given up meanwhile.
+    fn end_io(&self, slot: SlotId) {
+        let (run, mut wanted) = (SlotRun { first: slot, len: 1 }, [true]);
+        self.index.end_io(run, &[None], &mut wanted);
+        if !wanted[0] {
+            self.give_back(run, None);
+        }
+    }
+}
