@@ -142,7 +142,7 @@ impl SwapDevices {
             slots: settings.slots,
             queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, settings.uring && !specs.is_empty())),
             make_io,
-            index: Arc::new(SlotIndex::new(settings.partition, stats)),
+            index: Arc::new(SlotIndex::new(settings.partition, settings.slots.batching, stats)),
             stats,
         };
         devices.with_priorities().try_for_each(|(spec, priority)| devices.add(spec, priority))?;

@@ -68,12 +68,12 @@ impl Machine {
     fn give(&self, lists: &mut CpuLists, mut frames: u32) {
         let mut picked = Picked::new();
         while frames > 0 && lists.frames() > 0 {
+            let before = lists.frames();
             lists.pick(frames, &mut picked);
+            picked.merge();
             let mut zone = self.zone.lock().unwrap();
-            for (block, order) in picked.blocks() {
-                zone.free(*block, *order);
-                frames = frames.saturating_sub(1 << order);
-            }
+            picked.blocks().iter().for_each(|(block, order)| zone.free(*block, *order));
+            frames = frames.saturating_sub(before - lists.frames());
         }
     }
 
