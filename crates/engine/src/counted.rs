@@ -54,11 +54,12 @@ impl LockCounters {
     }
 }
 
-/// A mutex with counters.
+/// A mutex with counters. What is locked begins on the cache line of the lock.
 #[derive(Debug)]
+#[repr(C)]
 pub struct CountedMutex<T> {
-    mutex: RankedMutex<T>,
     counters: &'static LockCounters,
+    mutex: RankedMutex<T>,
 }
 
 impl<T> CountedMutex<T> {

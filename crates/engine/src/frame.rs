@@ -109,13 +109,14 @@ impl Default for FrameSettings {
     }
 }
 
-/// A zone behind its lock.
+/// A zone behind its lock, which all lie on the cache line that the zone begins on.
+#[repr(C, align(64))]
 struct LockedZone {
-    zone: CountedMutex<Zone>,
-    /// Copy of what `zone` has handed out, to read without the lock.
-    used: AtomicU32,
     /// Its share of the limit.
     limit: AtomicU64,
+    /// Copy of what `zone` has handed out, to read without the lock.
+    used: AtomicU32,
+    zone: CountedMutex<Zone>,
 }
 
 /// Lists on cache lines of their own.
@@ -419,6 +420,7 @@ impl FrameAllocator {
                 _ if order > LIST_ORDER_MAX => {
                     large.push(block, order);
                     if large.is_full() {
+                        large.merge();
                         self.free_picked(&mut large, None);
                     }
                 }
@@ -426,6 +428,7 @@ impl FrameAllocator {
                 None => self.free_to_zone(block, order),
             }
         }
+        large.merge();
         self.free_picked(&mut large, None);
     }
 

@@ -10,8 +10,8 @@
 use super::{MAX_ORDER, Mobility};
 use std::collections::VecDeque;
 
-/// The largest order that is kept in lists: 8 frames, a chunk of the compressed pool or half a folio.
-pub const LIST_ORDER_MAX: u8 = 3;
+/// The largest order that is kept in lists: 16 frames, a folio.
+pub const LIST_ORDER_MAX: u8 = 4;
 /// Blocks that are taken from a zone or given to it in one hold of its lock, at most: a bound on the hold of about
 /// 3 us, and on the stack that a picked batch takes (1 KiB).
 pub const HOLD_BLOCKS: usize = 128;

@@ -11,9 +11,9 @@
 //!
 //! A pageblock that is **isolated** gives no frames; what is freed in it is kept apart until it is whole.
 //!
-//! Blocks of order [`PARKED_ORDER`] come and go all the time, as runs of pages do. A few of those that were freed last are
-//! **parked**: they are free, but not merged, so that to free one and hand it out again touches no other block. When something is
-//! not found, and before pageblocks change hands, they are merged.
+//! Blocks of the sizes in which pages come and go ([`PARKED_ORDERS`]) are handed out and freed all the time. Some of those that
+//! were freed last are **parked**: they are free, but not merged, so that to free one and hand it out again touches no other
+//! block. When something is not found, and before pageblocks change hands, they are merged.
 //!
 //! Metadata: 9 1/8 bytes a frame, 0.22 % of the memory it stands for, in tables that are zero at first and so cost
 //! memory only for the part of the arena that was ever used.
@@ -27,10 +27,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Blocks that are parked have this order: 64 frames, the longest run of pages that is moved out at once.
-const PARKED_ORDER: u8 = 6;
-/// Blocks that are parked, at most, for each mobility: 2 MiB, and a cache line.
-const PARKED_MAX: usize = 8;
+/// Orders of the blocks that are parked: folios, and the longest runs that are moved out at once.
+const PARKED_ORDERS: [u8; 2] = [4, 6];
+/// Frames that are parked, at most, for each mobility and order: 2 MiB.
+const PARKED_FRAMES: usize = 512;
 
 /// The end of a list. Not a frame: the arena has fewer.
 const NONE: u32 = u32::MAX;
@@ -71,8 +71,15 @@ pub enum Source {
 /// 1. a frame of the zone is either handed out or in exactly one free block, which is in a list or parked;
 /// 2. a free block lies in the zone, begins at a multiple of its size, and is in the list of its pageblock's mobility;
 /// 3. of two buddies below [`MAX_ORDER`] at most one is in a list;
-/// 4. the count of a pageblock is that of its free frames.
+///
+/// What nearly every hold changes comes first, on the cache line of the lock: that line comes from another processor anyway, and
+/// each further one takes as long again, with the lock held.
+#[repr(C)]
 pub struct Zone {
+    /// Frames handed out.
+    used_frames: u32,
+    /// How many blocks are parked, by mobility and order.
+    parked_count: [[u32; PARKED_ORDERS.len()]; Mobility::LISTED],
     /// Frames of the arena that this zone may ever have.
     range: Range<u32>,
     /// From the start of the range: frames in use so far, frames that it has, and frames that it is to have. Multiples of
@@ -81,27 +88,23 @@ pub struct Zone {
     size: u32,
     target: u32,
     pageblocks: Pageblocks,
-    /// First block of each free list, by mobility and order.
-    heads: [[u32; ORDERS]; Mobility::COUNT],
-    /// Parked blocks by mobility, and how many.
-    parked: [([u32; PARKED_MAX], usize); Mobility::LISTED],
-    /// Blocks in each free list.
-    blocks: [[u32; ORDERS]; Mobility::COUNT],
     /// Previous and next block in the list, for frames that begin a free block.
     links: ZeroTable<[u32; 2]>,
     /// One more than the order, for frames that begin a free block; else 0.
     tags: ZeroTable<u8>,
     /// A bit a frame: handed out. It makes double frees certain to be seen.
     used: ZeroTable<u64>,
-    /// Free frames of each pageblock.
-    free_in: ZeroTable<u16>,
-    /// Frames handed out.
-    used_frames: u32,
+    /// Parked blocks by mobility and order, the last one on top.
+    parked: [[[u32; PARKED_FRAMES >> PARKED_ORDERS[0]]; PARKED_ORDERS.len()]; Mobility::LISTED],
+    /// First block of each free list, by mobility and order.
+    heads: [[u32; ORDERS]; Mobility::COUNT],
+    /// Blocks in each free list.
+    blocks: [[u32; ORDERS]; Mobility::COUNT],
 }
 
 impl Zone {
     /// What the tables take for a pageblock, in bytes.
-    pub const METADATA_BYTES_PER_PAGEBLOCK: usize = PAGEBLOCK * (8 + 1) + PAGEBLOCK / 8 + 2;
+    pub const METADATA_BYTES_PER_PAGEBLOCK: usize = PAGEBLOCK * (8 + 1) + PAGEBLOCK / 8;
 
     /// A zone without frames, that may get those of `range`, which begins and ends with a pageblock.
     ///
@@ -117,12 +120,12 @@ impl Zone {
             target: 0,
             pageblocks,
             heads: [[NONE; ORDERS]; Mobility::COUNT],
-            parked: [([0; PARKED_MAX], 0); Mobility::LISTED],
+            parked_count: [[0; PARKED_ORDERS.len()]; Mobility::LISTED],
+            parked: [[[0; _]; PARKED_ORDERS.len()]; Mobility::LISTED],
             blocks: [[0; ORDERS]; Mobility::COUNT],
             links: ZeroTable::new(frames)?,
             tags: ZeroTable::new(frames)?,
             used: ZeroTable::new(frames / 64)?,
-            free_in: ZeroTable::new(frames / PAGEBLOCK)?,
             used_frames: 0,
         })
     }
@@ -147,7 +150,9 @@ impl Zone {
         let mut blocks = std::array::from_fn(|order| {
             self.blocks[..Mobility::Isolated as usize].iter().map(|orders| orders[order]).sum()
         });
-        blocks[PARKED_ORDER as usize] += self.parked.iter().map(|(_, count)| *count as u32).sum::<u32>();
+        for (count, order) in self.parked_count.iter().flat_map(|counts| counts.iter().zip(PARKED_ORDERS)) {
+            blocks[order as usize] += count;
+        }
         blocks[MAX_ORDER as usize] += self.target.saturating_sub(self.span) / PAGEBLOCK as u32;
         blocks
     }
@@ -179,12 +184,10 @@ impl Zone {
         self.merge_parked();
         while self.span > self.target {
             let block = self.range.start + self.span - PAGEBLOCK as u32;
-            let pageblock = self.pageblock(block);
-            if usize::from(self.free_in[pageblock]) < PAGEBLOCK {
+            if self.free_in(block) < PAGEBLOCK {
                 break;
             }
             self.unlink(block, MAX_ORDER);
-            self.free_in[pageblock] = 0;
             self.span -= PAGEBLOCK as u32;
         }
         let before = std::mem::replace(&mut self.size, self.span.max(self.target));
@@ -198,8 +201,6 @@ impl Zone {
         if more {
             self.span += PAGEBLOCK as u32;
             self.pageblocks.set(block, mobility);
-            let pageblock = self.pageblock(block);
-            self.free_in[pageblock] = PAGEBLOCK as u16;
             self.push(block, MAX_ORDER);
         }
         more
@@ -216,7 +217,7 @@ impl Zone {
             let lists = &self.heads[other as usize];
             let Some(found) = (order..=MAX_ORDER).rev().find(|o| lists[*o as usize] != NONE) else { continue };
             let block = lists[found as usize];
-            if self.free_in[self.pageblock(block)] as usize >= PAGEBLOCK / 2 {
+            if self.free_in(block) >= PAGEBLOCK / 2 {
                 self.set_mobility(block, mobility);
                 return self.take(order, mobility, order..=MAX_ORDER).map(|block| (block, Source::Steal));
             }
@@ -228,40 +229,62 @@ impl Zone {
     /// Takes a block of at least order `least` of its own mobility: the smallest that there is, or of that the first part of
     /// order `most`. Its first frame and order.
     pub fn alloc_own(&mut self, least: u8, most: u8, mobility: Mobility) -> Option<(u32, u8)> {
-        let find = |zone: &Zone, orders: Range<u8>| {
-            orders.into_iter().find(|o| zone.heads[mobility as usize][*o as usize] != NONE)
-        };
-        // 1. In a list; one that is parked is as good as one of its order, and better than a larger one.
-        let found = match find(self, least..PARKED_ORDER) {
-            None if least <= PARKED_ORDER && self.parked[mobility as usize].1 > 0 => {
-                let (blocks, count) = &mut self.parked[mobility as usize];
-                *count -= 1;
-                let block = blocks[*count];
-                let order = most.min(PARKED_ORDER);
-                self.halve(block, PARKED_ORDER, order);
+        // 1. Of a size those that are parked first.
+        for found in least..=MAX_ORDER {
+            let order = found.min(most);
+            if let Some(block) = self.unpark(mobility, found) {
+                self.halve(block, found, order);
                 return Some((block, order));
             }
-            found => found.or_else(|| find(self, least.max(PARKED_ORDER)..MAX_ORDER + 1)),
-        };
-        // 2. What is parked may make up a larger one.
-        let found = found.or_else(|| self.merge_parked().then(|| find(self, least..MAX_ORDER + 1)).flatten());
-        // 3. A pageblock that was not used so far.
-        let order = match found {
-            Some(found) => found.min(most),
-            None if self.extend(mobility) => most,
-            None => return None,
-        };
-        Some((self.take(order, mobility, order..=MAX_ORDER)?, order))
+            if let Some(block) = self.take(order, mobility, found..=found) {
+                return Some((block, order));
+            }
+        }
+        // 2. What is parked may make up a larger one. Else a pageblock that was not used so far.
+        if self.merge_parked()
+            && let Some(block) = self.take(least, mobility, least..=MAX_ORDER)
+        {
+            return Some((block, least));
+        }
+        if !self.extend(mobility) {
+            return None;
+        }
+        Some((self.take(most, mobility, most..=MAX_ORDER)?, most))
+    }
+
+    /// Takes a block of that order that is parked.
+    fn unpark(&mut self, mobility: Mobility, order: u8) -> Option<u32> {
+        let at = PARKED_ORDERS.iter().position(|parked| *parked == order)?;
+        let count = &mut self.parked_count[mobility as usize][at];
+        *count = count.checked_sub(1)?;
+        Some(self.parked[mobility as usize][at][*count as usize])
+    }
+
+    /// Parks a free block, if it is of such an order, and there is room.
+    fn park(&mut self, block: u32, order: u8) -> bool {
+        let mobility = self.pageblocks.mobility(block);
+        let Some(at) = PARKED_ORDERS.iter().position(|parked| *parked == order) else { return false };
+        if mobility == Mobility::Isolated {
+            return false;
+        }
+        let count = &mut self.parked_count[mobility as usize][at];
+        let fits = (*count as usize) < PARKED_FRAMES >> order;
+        if fits {
+            self.parked[mobility as usize][at][*count as usize] = block;
+            *count += 1;
+        }
+        fits
     }
 
     /// Merges the blocks that are parked; whether there were any.
     pub fn merge_parked(&mut self) -> bool {
         let mut any = false;
-        for mobility in 0..Mobility::LISTED {
-            while let Some(last) = self.parked[mobility].1.checked_sub(1) {
-                self.parked[mobility].1 = last;
-                self.merge(self.parked[mobility].0[last], PARKED_ORDER);
-                any = true;
+        for mobility in [Mobility::Movable, Mobility::Reclaimable, Mobility::Unmovable] {
+            for order in PARKED_ORDERS {
+                while let Some(block) = self.unpark(mobility, order) {
+                    self.merge(block, order);
+                    any = true;
+                }
             }
         }
         any
@@ -273,17 +296,9 @@ impl Zone {
     /// When `frame` is not a multiple of `2^order`, or when one of the frames is free already or outside the zone.
     pub fn free(&mut self, frame: u32, order: u8) {
         self.clear_used(frame, order);
-        let mobility = self.pageblocks.mobility(frame);
-        if order == PARKED_ORDER
-            && mobility != Mobility::Isolated
-            && let (blocks, count) = &mut self.parked[mobility as usize]
-            && *count < PARKED_MAX
-        {
-            blocks[*count] = frame;
-            *count += 1;
-            return;
+        if !self.park(frame, order) {
+            self.merge(frame, order);
         }
-        self.merge(frame, order);
     }
 
     /// Puts a free block into its list, with its buddies as far as they are there.
@@ -318,7 +333,7 @@ impl Zone {
 
     /// Moves the free blocks of the pageblock of `frame` to the lists of another mobility.
     fn set_mobility(&mut self, frame: u32, mobility: Mobility) {
-        debug_assert!(self.parked.iter().all(|(_, count)| *count == 0), "parked blocks would stay behind");
+        debug_assert!(self.parked_count.iter().flatten().all(|count| *count == 0), "parked blocks would stay behind");
         let first = frame & !(PAGEBLOCK as u32 - 1);
         let before = self.pageblocks.mobility(first);
         let mut at = first;
@@ -341,9 +356,11 @@ impl Zone {
         (frame - self.range.start) as usize
     }
 
-    /// Place of a frame's pageblock in the tables.
-    fn pageblock(&self, frame: u32) -> usize {
-        self.at(frame) / PAGEBLOCK
+    /// Free frames of the pageblock of a frame: its bits are one cache line.
+    fn free_in(&self, frame: u32) -> usize {
+        let first = self.at(frame) / PAGEBLOCK * (PAGEBLOCK / 64);
+        let used: u32 = self.used[first..first + PAGEBLOCK / 64].iter().map(|word| word.count_ones()).sum();
+        PAGEBLOCK - used as usize
     }
 
     /// The words of `used` that hold the bits of a block, and the bits in each.
@@ -362,8 +379,6 @@ impl Zone {
             debug_assert_eq!(*word & bits, 0, "frame {block} was in a free list and handed out");
             *word |= bits;
         }
-        let pageblock = self.pageblock(block);
-        self.free_in[pageblock] -= 1 << order;
         self.used_frames += 1 << order;
     }
 
@@ -377,8 +392,6 @@ impl Zone {
             assert_eq!(*word & bits, bits, "frame {block}, order {order}: freed twice");
             *word &= !bits;
         }
-        let pageblock = self.pageblock(block);
-        self.free_in[pageblock] += 1 << order;
         self.used_frames -= 1 << order;
     }
 
@@ -450,13 +463,19 @@ impl Zone {
                 tagged += blocks;
             }
         }
-        for (mobility, (blocks, count)) in self.parked.iter().enumerate() {
-            for block in &blocks[..*count] {
-                let (at, size) = (self.at(*block), 1 << PARKED_ORDER);
-                assert!(at % size == 0 && at + size <= frames, "block {block} cannot be parked");
-                assert_eq!(self.pageblocks.mobility(*block) as usize, mobility, "block {block} is parked elsewhere");
-                for frame in &mut in_free_block[at..at + size] {
-                    assert!(!std::mem::replace(frame, true), "parked block {block}: in two free blocks");
+        for (mobility, parked) in self.parked.iter().enumerate() {
+            for ((parked, count), order) in parked.iter().zip(self.parked_count[mobility]).zip(PARKED_ORDERS) {
+                for block in &parked[..count as usize] {
+                    let (at, size) = (self.at(*block), 1 << order);
+                    assert!(at % size == 0 && at + size <= frames, "block {block} cannot be parked");
+                    assert_eq!(
+                        self.pageblocks.mobility(*block) as usize,
+                        mobility,
+                        "block {block} is parked elsewhere"
+                    );
+                    for frame in &mut in_free_block[at..at + size] {
+                        assert!(!std::mem::replace(frame, true), "parked block {block}: in two free blocks");
+                    }
                 }
             }
         }
@@ -464,10 +483,6 @@ impl Zone {
         for (at, free) in in_free_block.iter().enumerate() {
             let used = self.used[at / 64] >> (at % 64) & 1 == 1;
             assert_ne!(*free, used, "frame {at} of the zone: free and used, or neither");
-        }
-        for (pageblock, free) in self.free_in.iter().enumerate() {
-            let frames = in_free_block.iter().skip(pageblock * PAGEBLOCK).take(PAGEBLOCK);
-            assert_eq!(*free as usize, frames.filter(|free| **free).count(), "free frames of pageblock {pageblock}");
         }
         let free = in_free_block.iter().filter(|free| **free).count();
         assert_eq!(free + self.used_frames as usize, frames, "count of frames handed out");
