@@ -154,7 +154,7 @@ impl FrameAllocator {
         let share = Self::share(Self::span(limit.max(limit_max)), topology.nodes()) as u32;
         let frames = share as usize * topology.nodes();
         assert!(frames < u32::MAX as usize, "an arena has fewer than 2^32 - 1 frames, not {frames}");
-        let pageblocks = Pageblocks::new(frames);
+        let pageblocks = Pageblocks::new(frames)?;
         let zone = |node: usize| {
             let zone = Zone::new(node as u32 * share..(node as u32 + 1) * share, pageblocks.clone())?;
             let zone = CountedMutex::new(Rank::FrameZone, &ZONE_LOCK, zone);
@@ -302,6 +302,7 @@ impl FrameAllocator {
             // Large blocks are taken apart without the lock. Those that follow one another are handed out one after the other, so
             // that they come back as the block that they were.
             for (block, whole) in taken.blocks().iter().rev() {
+                self.pageblocks.set_used(*block, *whole);
                 let parts = (*block..block + (1 << whole)).step_by(1 << order);
                 parts.rev().for_each(|part| lists.push(part, order, mobility));
             }
@@ -322,7 +323,10 @@ impl FrameAllocator {
         if self.room(cell, hold.used(), need) < 1 << order {
             return None;
         }
-        self.take(&mut hold, order, mobility)
+        let block = self.take(&mut hold, order, mobility)?;
+        drop(hold);
+        self.pageblocks.set_used(block, order);
+        Some(block)
     }
 
     /// Whether a request may take a block from a zone, as far as can be seen without its lock: near the limit many ask in vain.
@@ -445,6 +449,7 @@ impl FrameAllocator {
     }
 
     fn free_to_zone(&self, block: u32, order: u8) {
+        self.pageblocks.clear_used(block, order);
         let mut hold = self.hold(self.zone_of(block), Doing::Give);
         hold.free(block, order);
     }
@@ -467,6 +472,7 @@ impl FrameAllocator {
 
     /// Gives blocks back to their zones, each of which is locked once where they lie together; `hold` is held already.
     fn free_picked<'a>(&'a self, picked: &mut Picked, mut hold: Option<Hold<'a>>) {
+        picked.blocks().iter().for_each(|(block, order)| self.pageblocks.clear_used(*block, *order));
         for (block, order) in picked.blocks() {
             let cell = self.zone_of(*block);
             if hold.as_ref().is_none_or(|hold| !std::ptr::eq(hold.cell, cell)) {

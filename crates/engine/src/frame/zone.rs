@@ -18,40 +18,87 @@
 //! Metadata: 9 1/8 bytes a frame, 0.22 % of the memory it stands for, in tables that are zero at first and so cost
 //! memory only for the part of the arena that was ever used.
 //!
-//! Locks: [`super::FrameAllocator`] holds `Rank::FrameZone` around every call here; the table of mobilities is also read
-//! without.
+//! Locks: [`super::FrameAllocator`] holds `Rank::FrameZone` around every call to a [`Zone`]; those to [`Pageblocks`] need none.
 
 use super::{FALLBACKS, MAX_ORDER, Mobility, ORDERS, PAGEBLOCK};
 use overspill_os::{Errno, table::ZeroTable};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// Orders of the blocks that are parked: folios, and the longest runs that are moved out at once.
-const PARKED_ORDERS: [u8; 2] = [4, 6];
+/// Orders of the blocks that are parked: from a folio to a batch of the lists of processors.
+const PARKED_ORDERS: [u8; 4] = [4, 5, 6, 7];
 /// Frames that are parked, at most, for each mobility and order: 2 MiB.
 const PARKED_FRAMES: usize = 512;
 
 /// The end of a list. Not a frame: the arena has fewer.
 const NONE: u32 = u32::MAX;
 
-/// Mobility of each pageblock of the arena.
+/// What is known of frames and pageblocks without a zone's lock: which frames are handed out, and of each pageblock its mobility.
 #[derive(Clone)]
-pub struct Pageblocks(Arc<[AtomicU8]>);
+pub struct Pageblocks {
+    mobility: Arc<[AtomicU8]>,
+    /// A bit a frame: handed out. It makes double frees certain to be seen. Set by who has taken a block, cleared by who is about to
+    /// give it back, without the lock: the words lie anywhere, and come from other processors.
+    used: Arc<ZeroTable<AtomicU64>>,
+}
 
 impl Pageblocks {
     /// Those of an arena of up to `frames` frames, all isolated.
-    pub fn new(frames: usize) -> Pageblocks {
-        Pageblocks((0..frames.div_ceil(PAGEBLOCK)).map(|_| AtomicU8::new(Mobility::Isolated as u8)).collect())
+    ///
+    /// # Errors
+    /// ENOMEM when there is no address space for the table.
+    pub fn new(frames: usize) -> Result<Pageblocks, Errno> {
+        let mobility = (0..frames.div_ceil(PAGEBLOCK)).map(|_| AtomicU8::new(Mobility::Isolated as u8)).collect();
+        Ok(Pageblocks { mobility, used: Arc::new(ZeroTable::new(frames.div_ceil(64))?) })
+    }
+
+    /// The words of `used` that hold the bits of a block, and the bits in each.
+    fn bits(&self, block: u32, order: u8) -> (&[AtomicU64], u64) {
+        let (word, bit) = (block as usize / 64, block % 64);
+        if order < 6 {
+            (&self.used[word..word + 1], ((1 << (1 << order)) - 1) << bit)
+        } else {
+            (&self.used[word..word + (1 << (order - 6))], !0)
+        }
+    }
+
+    /// Marks a block that was taken out of its zone.
+    pub fn set_used(&self, block: u32, order: u8) {
+        let (words, bits) = self.bits(block, order);
+        for word in words {
+            let before = word.fetch_or(bits, Relaxed);
+            debug_assert_eq!(before & bits, 0, "frame {block} was handed out twice");
+        }
+    }
+
+    /// Marks a block free that is about to go back to its zone, once it is certain that its owner may free it.
+    ///
+    /// # Panics
+    /// When `block` is not a multiple of `2^order`, or one of the frames is free already.
+    pub fn clear_used(&self, block: u32, order: u8) {
+        assert!(order <= MAX_ORDER, "no block has order {order}");
+        assert!(block.is_multiple_of(1 << order), "frame {block} cannot begin a block of order {order}");
+        let (words, bits) = self.bits(block, order);
+        for word in words {
+            let before = word.fetch_and(!bits, Relaxed);
+            assert_eq!(before & bits, bits, "frame {block}, order {order}: freed twice");
+        }
+    }
+
+    /// Free frames of the pageblock of a frame; inexact while blocks change hands.
+    fn free_in(&self, frame: u32) -> usize {
+        let (words, _) = self.bits(frame & !(PAGEBLOCK as u32 - 1), MAX_ORDER);
+        PAGEBLOCK - words.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum::<usize>()
     }
 
     /// Of the pageblock of a frame.
     pub fn mobility(&self, frame: u32) -> Mobility {
-        Mobility::from_bits(self.0[frame as usize / PAGEBLOCK].load(Relaxed))
+        Mobility::from_bits(self.mobility[frame as usize / PAGEBLOCK].load(Relaxed))
     }
 
     fn set(&self, frame: u32, mobility: Mobility) {
-        self.0[frame as usize / PAGEBLOCK].store(mobility as u8, Relaxed);
+        self.mobility[frame as usize / PAGEBLOCK].store(mobility as u8, Relaxed);
     }
 }
 
@@ -79,7 +126,7 @@ pub struct Zone {
     /// Frames handed out.
     used_frames: u32,
     /// How many blocks are parked, by mobility and order.
-    parked_count: [[u32; PARKED_ORDERS.len()]; Mobility::LISTED],
+    parked_count: [[u8; PARKED_ORDERS.len()]; Mobility::LISTED],
     /// Frames of the arena that this zone may ever have.
     range: Range<u32>,
     /// From the start of the range: frames in use so far, frames that it has, and frames that it is to have. Multiples of
@@ -92,8 +139,6 @@ pub struct Zone {
     links: ZeroTable<[u32; 2]>,
     /// One more than the order, for frames that begin a free block; else 0.
     tags: ZeroTable<u8>,
-    /// A bit a frame: handed out. It makes double frees certain to be seen.
-    used: ZeroTable<u64>,
     /// Parked blocks by mobility and order, the last one on top.
     parked: [[[u32; PARKED_FRAMES >> PARKED_ORDERS[0]]; PARKED_ORDERS.len()]; Mobility::LISTED],
     /// First block of each free list, by mobility and order.
@@ -125,7 +170,6 @@ impl Zone {
             blocks: [[0; ORDERS]; Mobility::COUNT],
             links: ZeroTable::new(frames)?,
             tags: ZeroTable::new(frames)?,
-            used: ZeroTable::new(frames / 64)?,
             used_frames: 0,
         })
     }
@@ -151,7 +195,7 @@ impl Zone {
             self.blocks[..Mobility::Isolated as usize].iter().map(|orders| orders[order]).sum()
         });
         for (count, order) in self.parked_count.iter().flat_map(|counts| counts.iter().zip(PARKED_ORDERS)) {
-            blocks[order as usize] += count;
+            blocks[order as usize] += u32::from(*count);
         }
         blocks[MAX_ORDER as usize] += self.target.saturating_sub(self.span) / PAGEBLOCK as u32;
         blocks
@@ -184,7 +228,7 @@ impl Zone {
         self.merge_parked();
         while self.span > self.target {
             let block = self.range.start + self.span - PAGEBLOCK as u32;
-            if self.free_in(block) < PAGEBLOCK {
+            if self.tags[self.at(block)] != MAX_ORDER + 1 {
                 break;
             }
             self.unlink(block, MAX_ORDER);
@@ -206,7 +250,7 @@ impl Zone {
         more
     }
 
-    /// Takes a block for a use of the given mobility.
+    /// Takes a block for a use of the given mobility; for the caller to mark ([`Pageblocks::set_used`]).
     pub fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<(u32, Source)> {
         // 1. The smallest block of its own that is large enough; of a pageblock that was not used so far, if need be.
         if let Some((block, _)) = self.alloc_own(order, order, mobility) {
@@ -217,7 +261,7 @@ impl Zone {
             let lists = &self.heads[other as usize];
             let Some(found) = (order..=MAX_ORDER).rev().find(|o| lists[*o as usize] != NONE) else { continue };
             let block = lists[found as usize];
-            if self.free_in(block) >= PAGEBLOCK / 2 {
+            if self.pageblocks.free_in(block) >= PAGEBLOCK / 2 {
                 self.set_mobility(block, mobility);
                 return self.take(order, mobility, order..=MAX_ORDER).map(|block| (block, Source::Steal));
             }
@@ -290,12 +334,14 @@ impl Zone {
         any
     }
 
-    /// Gives back a block, or a part of one, or neighbouring ones as the block that they make up.
+    /// Gives back a block, or a part of one, or neighbouring ones as the block that they make up; marked already
+    /// ([`Pageblocks::clear_used`]).
     ///
     /// # Panics
-    /// When `frame` is not a multiple of `2^order`, or when one of the frames is free already or outside the zone.
+    /// When it lies outside the zone.
     pub fn free(&mut self, frame: u32, order: u8) {
-        self.clear_used(frame, order);
+        assert!(self.span().contains(&frame), "frame {frame}, order {order}: outside the zone");
+        self.used_frames -= 1 << order;
         if !self.park(frame, order) {
             self.merge(frame, order);
         }
@@ -328,7 +374,7 @@ impl Zone {
         for half in (order..whole).rev() {
             self.push(block + (1 << half), half);
         }
-        self.set_used(block, order);
+        self.used_frames += 1 << order;
     }
 
     /// Moves the free blocks of the pageblock of `frame` to the lists of another mobility.
@@ -354,45 +400,6 @@ impl Zone {
     /// Place of a frame in the tables.
     fn at(&self, frame: u32) -> usize {
         (frame - self.range.start) as usize
-    }
-
-    /// Free frames of the pageblock of a frame: its bits are one cache line.
-    fn free_in(&self, frame: u32) -> usize {
-        let first = self.at(frame) / PAGEBLOCK * (PAGEBLOCK / 64);
-        let used: u32 = self.used[first..first + PAGEBLOCK / 64].iter().map(|word| word.count_ones()).sum();
-        PAGEBLOCK - used as usize
-    }
-
-    /// The words of `used` that hold the bits of a block, and the bits in each.
-    fn bits(&self, block: u32, order: u8) -> (Range<usize>, u64) {
-        let (word, bit) = (self.at(block) / 64, self.at(block) % 64);
-        if order < 6 {
-            (word..word + 1, ((1 << (1 << order)) - 1) << bit)
-        } else {
-            (word..word + (1 << (order - 6)), !0)
-        }
-    }
-
-    fn set_used(&mut self, block: u32, order: u8) {
-        let (words, bits) = self.bits(block, order);
-        for word in &mut self.used[words] {
-            debug_assert_eq!(*word & bits, 0, "frame {block} was in a free list and handed out");
-            *word |= bits;
-        }
-        self.used_frames += 1 << order;
-    }
-
-    /// Marks a block free, once it is certain that its owner may free it.
-    fn clear_used(&mut self, block: u32, order: u8) {
-        assert!(order <= MAX_ORDER, "no block has order {order}");
-        assert!(block.is_multiple_of(1 << order), "frame {block} cannot begin a block of order {order}");
-        assert!(self.span().contains(&block), "frame {block}, order {order}: outside the zone");
-        let (words, bits) = self.bits(block, order);
-        for word in &mut self.used[words] {
-            assert_eq!(*word & bits, bits, "frame {block}, order {order}: freed twice");
-            *word &= !bits;
-        }
-        self.used_frames -= 1 << order;
     }
 
     fn push(&mut self, block: u32, order: u8) {
@@ -481,7 +488,8 @@ impl Zone {
         }
         assert_eq!(self.tags.iter().filter(|tag| **tag != 0).count() as u32, tagged, "tagged blocks in no list");
         for (at, free) in in_free_block.iter().enumerate() {
-            let used = self.used[at / 64] >> (at % 64) & 1 == 1;
+            let (words, bits) = self.pageblocks.bits(self.range.start + at as u32, 0);
+            let used = words[0].load(Relaxed) & bits != 0;
             assert_ne!(*free, used, "frame {at} of the zone: free and used, or neither");
         }
         let free = in_free_block.iter().filter(|free| **free).count();
