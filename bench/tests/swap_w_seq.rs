@@ -66,7 +66,7 @@ fn json_has_the_ladder_with_its_locks() {
 fn without_json_it_prints_tables_and_a_conclusion_and_draws_the_ladder() {
     let room = Scratch::new(env!("CARGO_TARGET_TMPDIR")).room(NAME);
     let path = room.path.join("ladder.svg");
-    let args = format!("{SMALL} --threads 1 --steps baseline,cpu-clusters,batches --plot {}", path.display());
+    let args = format!("{SMALL} --threads 1 --steps baseline,partitions-2m,batches --plot {}", path.display());
     let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
     let rows = outcome.stdout.lines().filter(|line| line.trim_start().starts_with("1  baseline")).count();
     assert_eq!(rows, 3, "a row in each table: {}", outcome.stdout);
