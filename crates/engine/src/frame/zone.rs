@@ -11,7 +11,7 @@
 //!
 //! A pageblock that is **isolated** gives no frames; what is freed in it is kept apart until it is whole.
 //!
-//! Blocks of the sizes in which pages come and go ([`PARKED_ORDERS`]) are handed out and freed all the time. Some of those that
+//! Blocks of the sizes in which pages come and go (16 to 128 frames) are handed out and freed all the time. Some of those that
 //! were freed last are **parked**: they are free, but not merged, so that to free one and hand it out again touches no other
 //! block. When something is not found, and before pageblocks change hands, they are merged.
 //!
