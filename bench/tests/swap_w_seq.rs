@@ -17,7 +17,7 @@ fn figure(row: &Value, path: &str) -> f64 {
 
 #[test]
 fn json_has_the_ladder_with_its_locks() {
-    let args = format!("{SMALL} --threads 2 --steps partitions-2m,baseline,cluster-locks,slot-caches --json");
+    let args = format!("{SMALL} --threads 2 --steps batches,baseline,cluster-locks,slot-caches --json");
     let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
     let value = json(&outcome);
     assert_eq!(value["bench"], NAME);
@@ -25,7 +25,7 @@ fn json_has_the_ladder_with_its_locks() {
     let rows = value["rows"].as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| (row["step"].as_str().unwrap(), row["threads"].as_u64())).collect();
     let two = Some(2);
-    let steps = ["baseline", "cluster-locks", "slot-caches", "partitions-2m"];
+    let steps = ["baseline", "cluster-locks", "slot-caches", "batches"];
     assert_eq!(names, steps.map(|step| (step, two)));
     for row in rows {
         // All that was written beyond the budget has gone out, but for what the swap cache held back.
@@ -34,7 +34,7 @@ fn json_has_the_ladder_with_its_locks() {
         assert!((kib - 4.0).abs() < 0.001, "{row}");
         let serial = figure(row, "serial_ns_per_page_max") * figure(row, "saturation_pages_per_s");
         assert!((serial / 1e9 - 1.0).abs() < 0.001, "{row}");
-        for lock in ["swap_cache_lock", "zone_lock"] {
+        for lock in ["swap_cache_lock", "swap_ages_lock", "zone_lock"] {
             for name in ["per_1000", "contended_ratio", "wait_ns", "hold_ns"] {
                 figure(row, &format!("locks.{lock}.{name}"));
                 figure(row, &format!("in.locks.{lock}.{name}"));
@@ -66,7 +66,7 @@ fn json_has_the_ladder_with_its_locks() {
 fn without_json_it_prints_tables_and_a_conclusion_and_draws_the_ladder() {
     let room = Scratch::new(env!("CARGO_TARGET_TMPDIR")).room(NAME);
     let path = room.path.join("ladder.svg");
-    let args = format!("{SMALL} --threads 1 --steps baseline,cpu-clusters,partitions-2m --plot {}", path.display());
+    let args = format!("{SMALL} --threads 1 --steps baseline,partitions-2m,batches --plot {}", path.display());
     let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
     let rows = outcome.stdout.lines().filter(|line| line.trim_start().starts_with("1  baseline")).count();
     assert_eq!(rows, 3, "a row in each table: {}", outcome.stdout);
@@ -75,7 +75,7 @@ fn without_json_it_prints_tables_and_a_conclusion_and_draws_the_ladder() {
         assert!(last.contains(said), "{said}: {last}");
     }
     let drawing = std::fs::read_to_string(&path).unwrap();
-    for said in ["<svg", "pages a second", "baseline", "partitions-2m", "1 thread", "ns a page"] {
+    for said in ["<svg", "pages a second", "baseline", "batches", "1 thread", "ns a page"] {
         assert!(drawing.contains(said), "{said}");
     }
 }

@@ -390,6 +390,9 @@ forced! {
     a_lock_a_cluster: "slot.lock=cluster,slot.cache=off,slot.cpu_cluster=off,compressed=0",
         zero ["slot_cache_alloc", "slot_cache_free"], some ["cluster_lock", "pswpin"];
     slot_caches: "slot.cache=64,slot.cpu_cluster=on,compressed=0", zero [], some ["slot_cache_free", "slot_cache_return"];
+    a_page_a_hold: "swap.batch=off,compressed=0", zero [], some ["swap_cache_lock", "pswpin"];
+    a_page_a_hold_without_caches: "swap.batch=off,slot.lock=device,slot.cache=off,slot.cpu_cluster=off,compressed=0",
+        zero ["cluster_lock"], some ["slot_lock", "pswpin"];
     no_ring: "uring=off", zero [], some ["pswpout", "pswpin"];
     no_vector_drop: "vector_drop=off,out=drop", zero ["out_moved"], some ["out_dropped"];
     a_small_window: "window=4G", zero [], some [];

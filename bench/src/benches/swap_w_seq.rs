@@ -99,24 +99,29 @@ const TABLES: &[Table] = &[
         ],
     },
     Table {
-        title: "Locks, for 1,000 pages that go out: times taken, share contended, ns waited, ns held.",
+        title: "Locks, for 1,000 pages that go out: times taken, share contended, ns waited, ns held (without the holds of \
+                more than 50 us, in which the holder was interrupted).",
         columns: &[
             Column { title: "slots", figure: "locks.slot_lock.per_1000", format: short, spread: false },
             Column { title: "", figure: "locks.slot_lock.contended_ratio", format: percent, spread: false },
             Column { title: "waited", figure: "locks.slot_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "locks.slot_lock.hold_ns", format: whole, spread: false },
+            Column { title: "held", figure: "locks.slot_lock.short_hold_ns", format: whole, spread: false },
             Column { title: "cluster", figure: "locks.cluster_lock.per_1000", format: short, spread: false },
             Column { title: "", figure: "locks.cluster_lock.contended_ratio", format: percent, spread: false },
             Column { title: "waited", figure: "locks.cluster_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "locks.cluster_lock.hold_ns", format: whole, spread: false },
-            Column { title: "cache", figure: "locks.swap_cache_lock.per_1000", format: short, spread: false },
+            Column { title: "held", figure: "locks.cluster_lock.short_hold_ns", format: whole, spread: false },
+            Column { title: "index", figure: "locks.swap_cache_lock.per_1000", format: short, spread: false },
             Column { title: "", figure: "locks.swap_cache_lock.contended_ratio", format: percent, spread: false },
             Column { title: "waited", figure: "locks.swap_cache_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "locks.swap_cache_lock.hold_ns", format: whole, spread: false },
+            Column { title: "held", figure: "locks.swap_cache_lock.short_hold_ns", format: whole, spread: false },
+            Column { title: "ages", figure: "locks.swap_ages_lock.per_1000", format: short, spread: false },
+            Column { title: "", figure: "locks.swap_ages_lock.contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "locks.swap_ages_lock.wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "locks.swap_ages_lock.short_hold_ns", format: whole, spread: false },
             Column { title: "zone", figure: "locks.zone_lock.per_1000", format: short, spread: false },
             Column { title: "", figure: "locks.zone_lock.contended_ratio", format: percent, spread: false },
             Column { title: "waited", figure: "locks.zone_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "locks.zone_lock.hold_ns", format: whole, spread: false },
+            Column { title: "held", figure: "locks.zone_lock.short_hold_ns", format: whole, spread: false },
         ],
     },
     Table {
@@ -125,19 +130,23 @@ const TABLES: &[Table] = &[
             Column { title: "slots", figure: "in.locks.slot_lock.per_1000", format: short, spread: false },
             Column { title: "", figure: "in.locks.slot_lock.contended_ratio", format: percent, spread: false },
             Column { title: "waited", figure: "in.locks.slot_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "in.locks.slot_lock.hold_ns", format: whole, spread: false },
+            Column { title: "held", figure: "in.locks.slot_lock.short_hold_ns", format: whole, spread: false },
             Column { title: "cluster", figure: "in.locks.cluster_lock.per_1000", format: short, spread: false },
             Column { title: "", figure: "in.locks.cluster_lock.contended_ratio", format: percent, spread: false },
             Column { title: "waited", figure: "in.locks.cluster_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "in.locks.cluster_lock.hold_ns", format: whole, spread: false },
-            Column { title: "cache", figure: "in.locks.swap_cache_lock.per_1000", format: short, spread: false },
+            Column { title: "held", figure: "in.locks.cluster_lock.short_hold_ns", format: whole, spread: false },
+            Column { title: "index", figure: "in.locks.swap_cache_lock.per_1000", format: short, spread: false },
             Column { title: "", figure: "in.locks.swap_cache_lock.contended_ratio", format: percent, spread: false },
             Column { title: "waited", figure: "in.locks.swap_cache_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "in.locks.swap_cache_lock.hold_ns", format: whole, spread: false },
+            Column { title: "held", figure: "in.locks.swap_cache_lock.short_hold_ns", format: whole, spread: false },
+            Column { title: "ages", figure: "in.locks.swap_ages_lock.per_1000", format: short, spread: false },
+            Column { title: "", figure: "in.locks.swap_ages_lock.contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "in.locks.swap_ages_lock.wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "in.locks.swap_ages_lock.short_hold_ns", format: whole, spread: false },
             Column { title: "zone", figure: "in.locks.zone_lock.per_1000", format: short, spread: false },
             Column { title: "", figure: "in.locks.zone_lock.contended_ratio", format: percent, spread: false },
             Column { title: "waited", figure: "in.locks.zone_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "in.locks.zone_lock.hold_ns", format: whole, spread: false },
+            Column { title: "held", figure: "in.locks.zone_lock.short_hold_ns", format: whole, spread: false },
         ],
     },
 ];
@@ -253,7 +262,7 @@ mod tests {
         let steps = [Step::Baseline, Step::SlotCaches];
         let expected: Vec<_> = [2, 1].into_iter().flat_map(|threads| steps.map(|step| (threads, step))).collect();
         assert_eq!(order, expected);
-        assert_eq!(plan(&args("x")).len(), 3 * 6);
+        assert_eq!(plan(&args("x")).len(), 3 * 7);
         let threads = settings(&args("x"), &plan(&args("x")), 3, "ram:1")["threads"].clone();
         assert_eq!(threads, json!([1, 2, 32]));
     }

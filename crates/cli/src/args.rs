@@ -7,7 +7,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand,
 use overspill::base::Bytes;
 use overspill::config::{CachePartition, Config, Invalidate, SETTINGS, SwapList};
 use overspill::frame::Pick;
-use overspill::slot::SlotLock;
+use overspill::slot::{Batching, SlotLock};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -102,6 +102,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("slot.lock", "swap slots are handed out and taken back under the lock of their cluster, or of the device"),
     ("slot.cache", "each processor keeps this many swap slots to hand out, and collects as many that are freed"),
     ("slot.cpu_cluster", "each processor takes swap slots from a cluster of its own"),
+    ("swap.batch", "swap slots, and pages of the swap cache, are handled many in one hold of a lock, rather than one"),
     ("uring", "swap I/O may use io_uring"),
     ("vector_drop", "many pages are dropped with one process_madvise"),
     ("window", "address space reserved for managed memory"),
@@ -138,6 +139,7 @@ fn default_value(setting: &str, config: &Config) -> String {
         },
         "slot.cache" => if config.slot.cache { "64" } else { "off" }.to_owned(),
         "slot.cpu_cluster" => switch(config.slot.cpu_cluster),
+        "swap.batch" => switch(config.slot.batching == Batching::Whole),
         "uring" => switch(config.uring),
         "vector_drop" => switch(config.vector_drop),
         "window" => config.window.to_string(),

@@ -4,7 +4,7 @@
 //! frame. A page that was *read ahead* from a device is found by its slot, in the [`index`]. Both grow older in the [`ages`],
 //! whose oldest the second hand of the clock takes: it stores what was moved out, and drops what was read ahead.
 //!
-//! Locks: those of the partitions of index and ages, [`SWAP_CACHE_LOCK`](index::SWAP_CACHE_LOCK); nothing is taken under one.
+//! Locks: those of the partitions of the index and of the ages, counted separately; nothing is taken under one.
 
 pub mod ages;
 pub mod index;

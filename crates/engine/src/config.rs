@@ -5,7 +5,7 @@ mod swap;
 
 use crate::base::Bytes;
 use crate::frame::{FrameSettings, Pick};
-use crate::slot::{SlotLock, SlotSettings};
+use crate::slot::{Batching, SlotLock, SlotSettings};
 pub use crate::zswap::Invalidate;
 pub use overspill_os::codec::{BadCodec, Codec};
 pub use ram::{FaultKinds, FaultModel, RamModel};
@@ -72,7 +72,7 @@ pub enum CachePartition {
 
 impl Default for CachePartition {
     fn default() -> CachePartition {
-        CachePartition::Bytes(64 << 20)
+        CachePartition::Bytes(2 << 20)
     }
 }
 
@@ -117,7 +117,8 @@ pub struct Config {
     pub readahead_max: usize,
     /// Settings `frame.percpu` and `frame.pick`: how page frames are handed out.
     pub frame: FrameSettings,
-    /// Settings `slot.lock`, `slot.cache` and `slot.cpu_cluster`: how swap slots are handed out.
+    /// Settings `slot.lock`, `slot.cache` and `slot.cpu_cluster`: how swap slots are handed out. Setting `swap.batch`: how much is
+    /// done in one hold of a lock of slots or of the swap cache.
     pub slot: SlotSettings,
     /// Setting `uring`: whether swap I/O may use io_uring.
     pub uring: bool,
@@ -193,6 +194,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("slot.lock", "cluster|device"),
     ("slot.cache", "64|off"),
     ("slot.cpu_cluster", "on|off"),
+    ("swap.batch", "on|off"),
     ("uring", "on|off"),
     ("vector_drop", "on|off"),
     ("window", "SIZE"),
@@ -283,6 +285,11 @@ impl Config {
             "zswap.keep" => switch(&mut self.keeps_compressed)?,
             "same_filled" => switch(&mut self.same_filled)?,
             "slot.cpu_cluster" => switch(&mut self.slot.cpu_cluster)?,
+            "swap.batch" => {
+                let mut on = false;
+                switch(&mut on)?;
+                self.slot.batching = if on { Batching::Whole } else { Batching::Single };
+            }
             "uring" => switch(&mut self.uring)?,
             "vector_drop" => switch(&mut self.vector_drop)?,
             "zswap.codec" => {

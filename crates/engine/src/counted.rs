@@ -9,7 +9,7 @@ use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
 use crate::sync::{RankedGuard, RankedMutex, lock};
 use std::ops::{Deref, DerefMut};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The counters of the locks of one kind.
 #[derive(Debug)]
@@ -22,13 +22,18 @@ pub struct LockCounters {
     pub wait_ns: Counter,
     /// Time held, in nanoseconds.
     pub hold_ns: Counter,
+    /// What of that was in holds longer than [`LONG`].
+    pub long_ns: Counter,
 }
+
+/// Holds are longer than this where the holder was interrupted, or did a system call: told apart, as a handful of them can be
+/// more than all others together. Some ten times what is done under any lock otherwise.
+pub const LONG: Duration = Duration::from_micros(50);
 
 impl LockCounters {
     /// Notes that one was taken, after waiting since `waited_since` if that was needed; the time from which it is held.
     pub fn taken(&self, waited_since: Option<Instant>, stats: &Stats) -> Instant {
         let since = Instant::now();
-        stats.add(self.taken, 1);
         if let Some(waited_since) = waited_since {
             stats.add(self.contended, 1);
             stats.add(self.wait_ns, (since - waited_since).as_nanos() as u64);
@@ -38,17 +43,23 @@ impl LockCounters {
 
     /// Notes that one was given back; the time that it was held, in nanoseconds.
     pub fn released(&self, since: Instant, stats: &Stats) -> u64 {
-        let ns = since.elapsed().as_nanos() as u64;
+        let held = since.elapsed();
+        let ns = held.as_nanos() as u64;
+        stats.add(self.taken, 1);
         stats.add(self.hold_ns, ns);
+        if held > LONG {
+            stats.add(self.long_ns, ns);
+        }
         ns
     }
 }
 
-/// A mutex with counters.
+/// A mutex with counters. What is locked begins on the cache line of the lock.
 #[derive(Debug)]
+#[repr(C)]
 pub struct CountedMutex<T> {
-    mutex: RankedMutex<T>,
     counters: &'static LockCounters,
+    mutex: RankedMutex<T>,
 }
 
 impl<T> CountedMutex<T> {

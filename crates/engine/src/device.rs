@@ -165,7 +165,7 @@ impl SwapDevices {
             slots: settings.slots,
             queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, settings.uring && !specs.is_empty())),
             make_io,
-            index: Arc::new(SlotIndex::new(settings.partition, stats)),
+            index: Arc::new(SlotIndex::new(settings.partition, settings.slots.batching, stats)),
             zswap: Arc::new(Zswap::new(settings.invalidate, stats)),
             in_memory: in_memory.transpose().map_err(no_memory)?,
             stats,
@@ -434,6 +434,10 @@ impl SwapDevices {
 struct NoDisk;
 
 impl Disk for NoDisk {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn lease(&self, _: Range<u64>) -> bool {
         true
     }

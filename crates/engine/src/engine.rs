@@ -192,7 +192,8 @@ impl Engine {
         let limits = Limits::new(limit, request.map_or(0, |request| request.number));
         stats.set_target(config.memory);
         stats.set_answered(request.map_or(0, |request| request.number));
-        let ages = Ages::new(frame_count, config.cache_partition, stats).map_err(out_of_address_space)?;
+        let ages = Ages::new(frame_count, config.cache_partition, config.slot.batching, stats);
+        let ages = ages.map_err(out_of_address_space)?;
         let frames = Frames { arena, allocator, backing };
         Ok(Engine {
             stats,

@@ -358,6 +358,7 @@ impl Engine {
         if done.stop == Some(Stop::Exists) && done.bytes == 0 {
             // A page is there already: it counts as installed when it is the faulting one, and everyone is woken.
             if let Some(frame) = cached {
+                self.ages.remove(frame);
                 self.spend(context, frame);
             }
             let _ = backing.wake(self.address_range(page.0..page.0 + 1));
@@ -463,13 +464,13 @@ impl Engine {
         let done = self.frames.backing.install_frames(dst, self.frames.arena.frame_range(frame.0, len), protect);
         let pages = done.bytes >> PAGE_SHIFT;
         self.stats.add(Counter::InCopied, pages as u64);
+        self.ages.remove_run(frame, pages);
         frame.run(pages).for_each(|frame| self.spend(context, frame));
         done
     }
 
-    /// A frame of the swap cache whose page is installed elsewhere: to be dropped with others.
+    /// A frame that was taken out of the swap cache, as its page is installed elsewhere: to be dropped with others.
     fn spend(&self, context: &mut FaultContext, frame: FrameId) {
-        self.ages.remove(frame);
         if context.spent.len() == context.spent.capacity() {
             self.free_spent(context);
         }
@@ -478,10 +479,8 @@ impl Engine {
 
     fn finish_moved_in(&self, frame: FrameId, pages: usize) {
         self.stats.add(Counter::InMoved, pages as u64);
-        if pages > 0 {
-            self.ages.remove_run(frame, pages);
-        }
-        frame.run(pages).for_each(|frame| self.frames.allocator.free(frame, 0));
+        self.ages.remove_run(frame, pages);
+        self.frames.allocator.free_run(frame, pages);
     }
 
     /// Gives the locked run its new words and its old copies up: the first pages are resident, with `frames`.

@@ -9,8 +9,10 @@
 //! [`FrameAllocator`] has two layers, a file each:
 //! - [`percpu`]: lists that each processor keeps, with which most calls end;
 //! - [`zone`]: a buddy system a NUMA node, behind one lock, from which lists are filled and to which they give back in
-//!   bulk. What goes back is **picked before the lock is taken**; under it frames are only merged. [`Pick::Inside`] is
-//!   the baseline.
+//!   bulk. What goes back is **picked before the lock is taken**, and made into blocks as large as it makes up; under it
+//!   blocks are only merged with what is there. [`Pick::Inside`] is the baseline.
+//!
+//! Frames that come back in runs longer than lists have are blocks already: they go past the lists.
 //!
 //! Locks: a processor's lists (`Rank::CpuLists`) -> a zone (`Rank::FrameZone`, a leaf). Lists are tried, and the zone is
 //! asked directly when they are somebody else's just now. A hold of a zone's lock is bounded by [`percpu::HOLD_BLOCKS`] blocks.
@@ -107,13 +109,14 @@ impl Default for FrameSettings {
     }
 }
 
-/// A zone behind its lock.
+/// A zone behind its lock, which all lie on the cache line that the zone begins on.
+#[repr(C, align(64))]
 struct LockedZone {
-    zone: CountedMutex<Zone>,
-    /// Copy of what `zone` has handed out, to read without the lock.
-    used: AtomicU32,
     /// Its share of the limit.
     limit: AtomicU64,
+    /// Copy of what `zone` has handed out, to read without the lock.
+    used: AtomicU32,
+    zone: CountedMutex<Zone>,
 }
 
 /// Lists on cache lines of their own.
@@ -151,7 +154,7 @@ impl FrameAllocator {
         let share = Self::share(Self::span(limit.max(limit_max)), topology.nodes()) as u32;
         let frames = share as usize * topology.nodes();
         assert!(frames < u32::MAX as usize, "an arena has fewer than 2^32 - 1 frames, not {frames}");
-        let pageblocks = Pageblocks::new(frames);
+        let pageblocks = Pageblocks::new(frames)?;
         let zone = |node: usize| {
             let zone = Zone::new(node as u32 * share..(node as u32 + 1) * share, pageblocks.clone())?;
             let zone = CountedMutex::new(Rank::FrameZone, &ZONE_LOCK, zone);
@@ -281,14 +284,29 @@ impl FrameAllocator {
         }
         // 2. As many as may be, in one hold of the zone's lock. Reclaim below the mark takes what it needs and no more.
         let blocks = if need == Need::Reclaim { 1 } else { lists.to_take(order) };
-        for cell in self.zones_of(cpu) {
+        let mut taken = Picked::new();
+        for cell in self.zones_of(cpu).filter(|cell| self.has_room(cell, order, need)) {
             let mut hold = self.hold(cell, Doing::Take);
-            let room = self.room(cell, &hold, need) >> order;
-            for _ in 0..blocks.min(room as usize) {
-                let Some(block) = self.take(&mut hold, order, mobility) else { break };
-                lists.push(block, order, mobility);
+            let room = self.room(cell, hold.used(), need) >> order;
+            let mut left = blocks.min(room as usize) << order;
+            while left > 0 && !taken.is_full() {
+                let most = left.ilog2().min(MAX_ORDER.into()) as u8;
+                let own = hold.alloc_own(order, most, mobility);
+                let Some((block, order)) = own.or_else(|| Some((self.take(&mut hold, order, mobility)?, order))) else {
+                    break;
+                };
+                taken.push(block, order);
+                left -= 1 << order;
             }
             drop(hold);
+            // Large blocks are taken apart without the lock. Those that follow one another are handed out one after the other, so
+            // that they come back as the block that they were.
+            for (block, whole) in taken.blocks().iter().rev() {
+                self.pageblocks.set_used(*block, *whole);
+                let parts = (*block..block + (1 << whole)).step_by(1 << order);
+                parts.rev().for_each(|part| lists.push(part, order, mobility));
+            }
+            taken.clear();
             if let Some(block) = lists.pop(mobility, order) {
                 self.stats.add(Counter::FrameBatchAlloc, 1);
                 return Some(block);
@@ -298,11 +316,22 @@ impl FrameAllocator {
     }
 
     fn alloc_from_zone(&self, cell: &LockedZone, order: u8, mobility: Mobility, need: Need) -> Option<u32> {
-        let mut hold = self.hold(cell, Doing::Take);
-        if self.room(cell, &hold, need) < 1 << order {
+        if !self.has_room(cell, order, need) {
             return None;
         }
-        self.take(&mut hold, order, mobility)
+        let mut hold = self.hold(cell, Doing::Take);
+        if self.room(cell, hold.used(), need) < 1 << order {
+            return None;
+        }
+        let block = self.take(&mut hold, order, mobility)?;
+        drop(hold);
+        self.pageblocks.set_used(block, order);
+        Some(block)
+    }
+
+    /// Whether a request may take a block from a zone, as far as can be seen without its lock: near the limit many ask in vain.
+    fn has_room(&self, cell: &LockedZone, order: u8, need: Need) -> bool {
+        self.room(cell, cell.used.load(Relaxed), need) >= 1 << order
     }
 
     fn take(&self, zone: &mut Zone, order: u8, mobility: Mobility) -> Option<u32> {
@@ -314,15 +343,15 @@ impl FrameAllocator {
         Some(block)
     }
 
-    /// Frames that a request may take from a zone.
-    fn room(&self, cell: &LockedZone, zone: &Zone, need: Need) -> u64 {
+    /// Frames that a request may take from a zone that has handed out `used`.
+    fn room(&self, cell: &LockedZone, used: u32, need: Need) -> u64 {
         let limit = cell.limit.load(Relaxed);
         let limit = match need {
             Need::Fault => limit.saturating_sub(self.min() / self.zones.len() as u64),
             Need::Reclaim => limit,
             Need::Over => u64::MAX,
         };
-        limit.saturating_sub(zone.used() as u64)
+        limit.saturating_sub(used.into())
     }
 
     /// The zones, the nearest first.
@@ -357,20 +386,54 @@ impl FrameAllocator {
     /// # Panics
     /// As [`FrameAllocator::free`].
     pub fn free_many(&self, frames: &[FrameId]) {
-        self.stats.add(Counter::FrameFree, frames.len() as u64);
+        let mut rest = frames;
+        self.free_blocks_of(frames.len(), || {
+            let first = rest.first()?.0;
+            let order = block_order(rest);
+            rest = &rest[1 << order..];
+            Some((first, order))
+        });
+    }
+
+    /// Gives back frames `first..first + count`.
+    ///
+    /// # Panics
+    /// As [`FrameAllocator::free`].
+    pub fn free_run(&self, first: FrameId, count: usize) {
+        let (mut at, end) = (first.0, first.0 + count as u32);
+        self.free_blocks_of(count, || {
+            let left = (end - at).checked_ilog2()?;
+            let order = left.min(at.trailing_zeros()).min(MAX_ORDER.into()) as u8;
+            let block = at;
+            at += 1 << order;
+            Some((block, order))
+        });
+    }
+
+    /// Gives back `frames` frames, which are the blocks that `next` names.
+    fn free_blocks_of(&self, frames: usize, mut next: impl FnMut() -> Option<(u32, u8)>) {
+        self.stats.add(Counter::FrameFree, frames as u64);
         let mut lists = match self.settings.percpu {
             true => self.lists[cpu::current() % self.lists.len()].0.try_lock(),
             false => None,
         };
-        let mut rest = frames;
-        while let Some(first) = rest.first() {
-            let order = block_order(rest);
-            rest = &rest[1 << order..];
+        // Blocks that are larger than those in lists, of which there are few.
+        let mut large = Picked::new();
+        while let Some((block, order)) = next() {
             match &mut lists {
-                Some(lists) => self.free_to_lists(lists, first.0, order),
-                None => self.free_to_zone(first.0, order),
+                _ if order > LIST_ORDER_MAX => {
+                    large.push(block, order);
+                    if large.is_full() {
+                        large.merge();
+                        self.free_picked(&mut large, None);
+                    }
+                }
+                Some(lists) => self.free_to_lists(lists, block, order),
+                None => self.free_to_zone(block, order),
             }
         }
+        large.merge();
+        self.free_picked(&mut large, None);
     }
 
     fn free_to_lists(&self, lists: &mut CpuLists, block: u32, order: u8) {
@@ -386,6 +449,7 @@ impl FrameAllocator {
     }
 
     fn free_to_zone(&self, block: u32, order: u8) {
+        self.pageblocks.clear_used(block, order);
         let mut hold = self.hold(self.zone_of(block), Doing::Give);
         hold.free(block, order);
     }
@@ -397,20 +461,28 @@ impl FrameAllocator {
             let before = lists.frames();
             // The zone of most of them, where there are several: that of the processor.
             let near = self.zones_of(cpu::current()).next().expect("there is a zone");
-            let mut hold = (pick == Pick::Inside).then(|| self.hold(near, Doing::Give));
+            let hold = (pick == Pick::Inside).then(|| self.hold(near, Doing::Give));
             lists.pick(frames, &mut picked);
-            for (block, order) in picked.blocks() {
-                let cell = self.zone_of(*block);
-                if hold.as_ref().is_none_or(|hold| !std::ptr::eq(hold.cell, cell)) {
-                    drop(hold.take());
-                    hold = Some(self.hold(cell, Doing::Give));
-                }
-                hold.as_mut().expect("held just now").free(*block, *order);
-            }
-            drop(hold);
+            picked.merge();
+            self.free_picked(&mut picked, hold);
             self.stats.add(Counter::FrameBatchFree, 1);
             frames = frames.saturating_sub(before - lists.frames());
         }
+    }
+
+    /// Gives blocks back to their zones, each of which is locked once where they lie together; `hold` is held already.
+    fn free_picked<'a>(&'a self, picked: &mut Picked, mut hold: Option<Hold<'a>>) {
+        picked.blocks().iter().for_each(|(block, order)| self.pageblocks.clear_used(*block, *order));
+        for (block, order) in picked.blocks() {
+            let cell = self.zone_of(*block);
+            if hold.as_ref().is_none_or(|hold| !std::ptr::eq(hold.cell, cell)) {
+                drop(hold.take());
+                hold = Some(self.hold(cell, Doing::Give));
+            }
+            hold.as_mut().expect("held just now").free(*block, *order);
+        }
+        drop(hold);
+        picked.clear();
     }
 
     /// Gives back what all processors keep: room is short, or every free frame must be in its place.
@@ -419,6 +491,9 @@ impl FrameAllocator {
             let mut lists = lock(&cell.0);
             self.give(&mut lists, u32::MAX, self.settings.pick);
         }
+        self.zones.iter().for_each(|cell| {
+            cell.zone.inspect().merge_parked();
+        });
     }
 
     /// Gives back what processors kept for a burst that is over. To be called now and then.
@@ -516,11 +591,11 @@ impl FrameAllocator {
     }
 }
 
-/// The order of the largest block, up to [`LIST_ORDER_MAX`], that the first of `frames` make up.
+/// The order of the largest block that the first of `frames` make up.
 fn block_order(frames: &[FrameId]) -> u8 {
     let first = frames[0].0;
     let mut order = 0;
-    while order < LIST_ORDER_MAX {
+    while order < MAX_ORDER {
         let next = 2usize << order;
         let whole = first.is_multiple_of(next as u32) && frames.len() >= next;
         if !whole || !(1 << order..next).all(|i| frames[i].0 == first + i as u32) {
@@ -537,6 +612,7 @@ static ZONE_LOCK: LockCounters = LockCounters {
     contended: Counter::ZoneLockContended,
     wait_ns: Counter::ZoneLockWaitNs,
     hold_ns: Counter::ZoneLockHoldNs,
+    long_ns: Counter::ZoneLockLongNs,
 };
 
 /// What a zone's lock is held for.

@@ -58,7 +58,9 @@ pub enum Rank {
     DeviceTable,
     /// The slots that a processor keeps.
     SlotCache,
-    /// The slots of a device: lists of clusters, leases, growth; held over system calls that take disk space into use.
+    /// The right to take more of a device into use; held over the system calls for that.
+    SlotGrowth,
+    /// The slots of a device: lists of clusters, what is leased and has disk space.
     SlotMap,
     /// A cluster of slots, one at a time.
     Cluster,

@@ -92,6 +92,7 @@ impl Engine {
         batch.picks.clear();
         batch.frames.clear();
         let mut oldest = [(Owner::Page(PageIndex(0)), FrameId(0)); 128];
+        let (mut taken, mut locked) = ([FrameId(0); 128], 0);
         let room = batch.capacity().min(oldest.len());
         let count = self.ages.oldest(&mut oldest[..room]);
         for &(owner, frame) in &oldest[..count] {
@@ -100,7 +101,7 @@ impl Engine {
                 Owner::Page(page) => {
                     let from = State::Cached(frame);
                     if let Some(word) = self.words.try_lock_if(page, |w| w.state() == from && !w.is_pinned()) {
-                        self.ages.remove(frame);
+                        (taken[locked], locked) = (frame, locked + 1);
                         batch.picks.push(self.pick(page, word, frame));
                     } else if self.words.load(page).is_pinned() {
                         self.ages.rotate(owner, frame);
@@ -108,6 +109,7 @@ impl Engine {
                 }
             }
         }
+        self.ages.remove_many(&taken[..locked]);
         self.frames.give_present(&batch.frames, &mut batch.ranges);
         batch.frames.len() + self.store_cached(batch)
     }

@@ -22,12 +22,16 @@
 //! 3. *A current cluster a processor*, so that no two take slots of the same one. Without it there is one for the device.
 //!    When space is short they are given up.
 //!
+//! And a fourth, which is not for slots alone ([`Batching`]): slots that are taken or put back together are so in one hold of a
+//! lock. Without it a run is made up of slots taken one by one.
+//!
 //! Every usable slot is counted in exactly one place ([`Counts`]). Nothing here does I/O: what is to be done on the disk is
 //! asked of [`Disk`]. Nothing allocates memory after it was made.
 //!
 //! Locks, in order: the cache of a processor (`Rank::SlotCache`: tried, waited for only to empty it, and not held while
-//! its slots go back), the device's (`Rank::SlotMap`; held over the system calls of [`Disk`]), a cluster's
-//! (`Rank::Cluster`, a leaf). The last two are counted.
+//! its slots go back), the right to grow (`Rank::SlotGrowth`; held over system calls), the device's (`Rank::SlotMap`; of the system
+//! calls of [`Disk`] only those that give a lease back or share one are made under it), a cluster's (`Rank::Cluster`, a leaf). The
+//! last two are counted.
 
 mod cache;
 mod check;
@@ -48,6 +52,7 @@ use crate::base::{PAGE_SIZE, SlotId};
 use crate::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
+use crate::sync::{RankedMutex, lock};
 use cache::SlotCache;
 pub use cluster::CLUSTER_SLOTS;
 use cluster::RECORD_WORDS;
@@ -64,7 +69,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
-use table::{After, Books, RUN_MIN, SlotTable, Want};
+use table::{After, Books, RUN_MIN, SlotTable, Taken, Want};
 
 /// Largest device that is used: 64 TiB, for which the table of extents takes 6 MiB.
 pub const SLOTS_MAX: u64 = (64 << 40) / PAGE_SIZE as u64;
@@ -102,6 +107,27 @@ pub enum SlotLock {
     Device,
 }
 
+/// Setting `swap.batch`: how many slots are taken or put back, how many entries of the swap cache changed, and how many frames
+/// added to its lists or taken out, in one hold of a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Batching {
+    /// All that belong to one lock.
+    #[default]
+    Whole,
+    /// One, as Linux did before 2017. Slot caches take and give back many at once in any case.
+    Single,
+}
+
+impl Batching {
+    /// The most in one hold.
+    pub fn most(self) -> usize {
+        match self {
+            Batching::Whole => usize::MAX,
+            Batching::Single => 1,
+        }
+    }
+}
+
 /// How a [`SlotMap`] works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotSettings {
@@ -111,11 +137,13 @@ pub struct SlotSettings {
     pub cache: bool,
     /// Setting `slot.cpu_cluster`: whether each processor takes slots from a cluster of its own.
     pub cpu_cluster: bool,
+    /// Setting `swap.batch`.
+    pub batching: Batching,
 }
 
 impl Default for SlotSettings {
     fn default() -> SlotSettings {
-        SlotSettings { lock: SlotLock::Cluster, cache: true, cpu_cluster: true }
+        SlotSettings { lock: SlotLock::Cluster, cache: true, cpu_cluster: true, batching: Batching::Whole }
     }
 }
 
@@ -125,6 +153,7 @@ static SLOT_LOCK: LockCounters = LockCounters {
     contended: Counter::SlotLockContended,
     wait_ns: Counter::SlotLockWaitNs,
     hold_ns: Counter::SlotLockHoldNs,
+    long_ns: Counter::SlotLockLongNs,
 };
 
 type Guard<'a> = CountedGuard<'a, Books>;
@@ -134,6 +163,8 @@ type Guard<'a> = CountedGuard<'a, Books>;
 pub struct SlotMap {
     table: SlotTable<ZeroTable<[AtomicU64; RECORD_WORDS]>>,
     books: CountedMutex<Books>,
+    /// The right to take more of the disk into use.
+    growth: RankedMutex<()>,
     /// One a processor; none if that is the setting.
     caches: Box<[CpuCache]>,
     /// Whether there is room enough to use them: it is looked at with a cache locked, so that when they are emptied after
@@ -163,6 +194,7 @@ impl SlotMap {
         let map = SlotMap {
             table,
             books: CountedMutex::new(Rank::SlotMap, &SLOT_LOCK, books),
+            growth: RankedMutex::new(Rank::SlotGrowth, ()),
             caches: (0..if settings.cache { cpus } else { 0 }).map(|_| CpuCache::new(SlotCache::new())).collect(),
             caching: AtomicBool::new(false),
             cpus,
@@ -224,12 +256,22 @@ impl SlotMap {
     }
 
     fn alloc_run(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
-        let mut run = Runs::<1>::new();
-        if !self.draw(cpu, Want { slots: want, run_min: want.min(RUN_MIN) }, disk, &mut run) {
+        let (slots, mut run) = (want.min(self.settings.batching.most()), Runs::<1>::new());
+        if !self.draw(cpu, Want { slots, run_min: slots.min(RUN_MIN) }, disk, &mut run) {
             return None;
         }
+        let (first, mut len) = *run.as_slice().first()?;
+        while self.settings.batching == Batching::Single && len < want && self.draw_next(first + len as u64) {
+            len += 1;
+        }
         self.review(disk);
-        run.as_slice().first().copied()
+        Some((first, len))
+    }
+
+    /// Takes one more slot for a run, if it is free.
+    fn draw_next(&self, slot: u64) -> bool {
+        let _held = self.baseline();
+        self.table.take_next(slot)
     }
 
     /// Takes slots out of clusters; `false` if there are none.
@@ -239,12 +281,28 @@ impl SlotMap {
         if self.table.take_current(cpu, want, runs) {
             return true;
         }
-        // 2. Under the device's.
-        self.with_books(&mut held, |books| {
-            let found = self.table.take_anywhere(books, cpu, want, disk, runs);
-            self.publish(books);
-            found
-        })
+        // 2. Under the device's, which is not held while more of the disk is taken into use.
+        let mut may_grow = true;
+        loop {
+            let taken = self.with_books(&mut held, |books| {
+                let taken = self.table.take_anywhere(books, cpu, want, may_grow, runs);
+                self.publish(books);
+                taken
+            });
+            if taken != Taken::Grow {
+                return taken == Taken::Yes;
+            }
+            drop(held.take());
+            may_grow = self.grow(disk);
+            held = self.baseline();
+        }
+    }
+
+    fn grow(&self, disk: &dyn Disk) -> bool {
+        let _one = lock(&self.growth);
+        let grown = self.table.grow(|| self.lock(), disk);
+        self.publish(&self.lock());
+        grown
     }
 
     // ---- Taking back ----
@@ -255,6 +313,13 @@ impl SlotMap {
     }
 
     fn free_on(&self, cpu: usize, offset: u64, len: usize, disk: &dyn Disk) -> bool {
+        let most = self.settings.batching.most().min(len).max(1);
+        let parts = (0..len).step_by(most).map(|at| (offset + at as u64, most.min(len - at)));
+        // The last part is that which may have been the last of all.
+        parts.fold(false, |_, (offset, len)| self.free_part(cpu, offset, len, disk))
+    }
+
+    fn free_part(&self, cpu: usize, offset: u64, len: usize, disk: &dyn Disk) -> bool {
         self.stats.sub(Counter::DevicePages, len as u64);
         if !self.collect(cpu, offset, len, disk) {
             self.put(pieces(offset, len), disk);

@@ -108,6 +108,8 @@ counters! {
     ZswapLockWaitNs => "zswap_lock_wait_ns",
     /// Time that they were held, in nanoseconds.
     ZswapLockHoldNs => "zswap_lock_hold_ns",
+    /// The part of that in holds of more than 50 us: the holder did not run.
+    ZswapLockLongNs => "zswap_lock_long_ns",
     /// Pages decompressed.
     ZswpIn => "zswpin",
     /// Pages compressed.
@@ -134,7 +136,7 @@ counters! {
     CleanDropped => "clean_dropped",
     /// Pages that gave such a copy up for a write.
     CleanWritten => "clean_written",
-    /// Times that a lock of the swap cache was taken.
+    /// Times that a lock of the swap cache's index was taken, by slot.
     SwapCacheLock => "swap_cache_lock",
     /// Times that one had to be waited for.
     SwapCacheLockContended => "swap_cache_lock_contended",
@@ -142,6 +144,18 @@ counters! {
     SwapCacheLockWaitNs => "swap_cache_lock_wait_ns",
     /// Time that they were held, in nanoseconds.
     SwapCacheLockHoldNs => "swap_cache_lock_hold_ns",
+    /// What of that was in holds of more than 50 us: their holder was interrupted, or did a system call.
+    SwapCacheLockLongNs => "swap_cache_lock_long_ns",
+    /// Times that a lock of the swap cache's lists by age was taken.
+    SwapAgesLock => "swap_ages_lock",
+    /// Times that one had to be waited for.
+    SwapAgesLockContended => "swap_ages_lock_contended",
+    /// Time waited for them, in nanoseconds.
+    SwapAgesLockWaitNs => "swap_ages_lock_wait_ns",
+    /// Time that they were held, in nanoseconds.
+    SwapAgesLockHoldNs => "swap_ages_lock_hold_ns",
+    /// What of that was in long holds.
+    SwapAgesLockLongNs => "swap_ages_lock_long_ns",
     /// Pages stored as a fill value.
     SameFilledOut => "same_filled_out",
     /// Pages brought in beside the faulting one (folios).
@@ -210,6 +224,8 @@ counters! {
     ZoneLockWaitNs => "zone_lock_wait_ns",
     /// Time that it was held, in nanoseconds.
     ZoneLockHoldNs => "zone_lock_hold_ns",
+    /// What of that was in long holds.
+    ZoneLockLongNs => "zone_lock_long_ns",
     /// The part of that in which frames were given back.
     ZoneFreeHoldNs => "zone_free_hold_ns",
     /// Blocks taken from a pageblock of another mobility.
@@ -224,6 +240,8 @@ counters! {
     SlotLockWaitNs => "slot_lock_wait_ns",
     /// Time that it was held, in nanoseconds.
     SlotLockHoldNs => "slot_lock_hold_ns",
+    /// What of that was in long holds.
+    SlotLockLongNs => "slot_lock_long_ns",
     /// Acquisitions of a cluster's lock.
     ClusterLock => "cluster_lock",
     /// Those that had to wait.
@@ -232,6 +250,8 @@ counters! {
     ClusterLockWaitNs => "cluster_lock_wait_ns",
     /// Time that it was held, in nanoseconds.
     ClusterLockHoldNs => "cluster_lock_hold_ns",
+    /// What of that was in long holds.
+    ClusterLockLongNs => "cluster_lock_long_ns",
     /// Slots handed out of the caches of processors.
     SlotCacheAlloc => "slot_cache_alloc",
     /// Freed slots that were collected in them and have gone back.

@@ -45,6 +45,7 @@ static ZSWAP_LOCK: LockCounters = LockCounters {
     contended: Counter::ZswapLockContended,
     wait_ns: Counter::ZswapLockWaitNs,
     hold_ns: Counter::ZswapLockHoldNs,
+    long_ns: Counter::ZswapLockLongNs,
 };
 
 /// Setting `zswap.invalidate`: what is looked at, when a slot is given back, before the lock is taken to erase its entry.

@@ -30,7 +30,7 @@ pub fn of(rows: &[Row], machine: &Machine) -> String {
     sentences.extend(losses(&rows));
     if one_alone {
         sentences.remove(0);
-        sentences.push("One step alone is compared with nothing: measure baseline and partitions-2m too.".to_owned());
+        sentences.push("One step alone is compared with nothing: measure baseline and batches too.".to_owned());
     }
     let theirs: Vec<String> =
         Step::value_variants().iter().filter_map(|step| step.reference_kib_per_s()).map(whole).collect();
@@ -205,7 +205,7 @@ mod tests {
             serial(figures::SHARE, share),
             serial("in.swap_locks_ratio", 0.001),
         ];
-        vec![row(Step::Baseline, 2, &baseline), row(Step::Partitions2M, 2, &last)]
+        vec![row(Step::Baseline, 2, &baseline), row(Step::Batches, 2, &last)]
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
         for said in ["target of 10 is missed", "target of 2.92 is missed", "below 1.0 % is missed"] {
             assert!(bad.contains(said), "{said}: {bad}");
         }
-        let said = "in every round: partitions-2m with 2 threads, out (-20.0 %) (1 of 1 comparisons, ";
+        let said = "in every round: batches with 2 threads, out (-20.0 %) (1 of 1 comparisons, ";
         assert!(bad.contains(said), "{bad}");
     }
 

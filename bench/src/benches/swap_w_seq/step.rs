@@ -27,6 +27,8 @@ pub enum Step {
     /// A lock of the swap cache for each cluster
     #[value(name = "partitions-2m")]
     Partitions2M,
+    /// Slots, and pages of the swap cache, are handled many in one hold of a lock
+    Batches,
 }
 
 impl Step {
@@ -36,13 +38,14 @@ impl Step {
         let partition = match self {
             Step::Baseline | Step::ClusterLocks => "device",
             Step::Partitions64M | Step::SlotCaches | Step::CpuClusters => "64M",
-            Step::Partitions2M => "2M",
+            Step::Partitions2M | Step::Batches => "2M",
         };
         format!(
-            "{COMMON},slot.lock={},cache.partition={partition},slot.cache={},slot.cpu_cluster={}",
+            "{COMMON},slot.lock={},cache.partition={partition},slot.cache={},slot.cpu_cluster={},swap.batch={}",
             from(Step::ClusterLocks, "cluster", "device"),
             from(Step::SlotCaches, "64", "off"),
             from(Step::CpuClusters, "on", "off"),
+            from(Step::Batches, "on", "off"),
         )
     }
 
@@ -52,14 +55,14 @@ impl Step {
     }
 
     /// Swap-out in KiB a second that the origin of the mechanism published: vm-scalability's swap-w-seq with 32 processes,
-    /// "mm/swap: Regular page swap optimizations", Linux 2017. The last two steps came later, without such figures.
+    /// "mm/swap: Regular page swap optimizations", Linux 2017. The last three steps are no part of that.
     pub fn reference_kib_per_s(self) -> Option<f64> {
         match self {
             Step::Baseline => Some(1_428_002.0),
             Step::ClusterLocks => Some(1_481_704.0),
             Step::Partitions64M => Some(2_050_097.0),
             Step::SlotCaches => Some(4_170_746.0),
-            Step::CpuClusters | Step::Partitions2M => None,
+            Step::CpuClusters | Step::Partitions2M | Step::Batches => None,
         }
     }
 
@@ -71,8 +74,9 @@ impl Step {
 
     /// How many locks of a kind are in use side by side while `running` threads swap memory in sequence: what follows from
     /// where their slots lie. Slots that go out at one time come from the current clusters: one of the device, or one of
-    /// each processor; they come back in the order in which they went. So only as many locks of the swap cache are in use
-    /// as cover the current clusters, which lie side by side, however many there are in all.
+    /// each processor; they come back in the order in which they went. So only as many locks of the swap cache's index are in
+    /// use as cover the current clusters, which lie side by side, however many there are in all. Frames come from one zone,
+    /// and those of all threads from the same part of it, so that one list by age is in use.
     pub fn locks_side_by_side(self, lock: Lock, running: usize) -> usize {
         let clusters = if self >= Step::CpuClusters { running } else { 1 };
         let clusters_of = |bytes: usize| bytes / (CLUSTER_SLOTS * PAGE_SIZE);
@@ -89,7 +93,7 @@ impl Step {
     /// bytes: the most that partitions can do, where [`Step::locks_side_by_side`] is what they do here.
     pub fn locks_if_spread(self, lock: Lock, running: usize, bytes: u64) -> usize {
         match (lock.name, self.partition_bytes()) {
-            ("swap_cache_lock", Some(partition)) => (bytes as usize).div_ceil(partition),
+            ("swap_cache_lock" | "swap_ages_lock", Some(partition)) => (bytes as usize).div_ceil(partition),
             _ => self.locks_side_by_side(lock, running),
         }
     }
@@ -99,7 +103,7 @@ impl Step {
         match self {
             Step::Baseline | Step::ClusterLocks => None,
             Step::Partitions64M | Step::SlotCaches | Step::CpuClusters => Some(64 << 20),
-            Step::Partitions2M => Some(2 << 20),
+            Step::Partitions2M | Step::Batches => Some(2 << 20),
         }
     }
 }
@@ -131,7 +135,8 @@ mod tests {
     #[test]
     fn steps_have_the_names_and_the_order_of_the_ladder() {
         let names: Vec<String> = Step::value_variants().iter().map(Step::to_string).collect();
-        let expected = ["baseline", "cluster-locks", "partitions-64m", "slot-caches", "cpu-clusters", "partitions-2m"];
+        let expected =
+            ["baseline", "cluster-locks", "partitions-64m", "slot-caches", "cpu-clusters", "partitions-2m", "batches"];
         assert_eq!(names, expected);
         assert_eq!((Step::Baseline.before(), Step::SlotCaches.before()), (None, Some(Step::Partitions64M)));
         assert!((Step::SlotCaches.reference().unwrap()["ratio_to_baseline"].as_f64().unwrap() - 2.92).abs() < 0.01);
@@ -140,12 +145,12 @@ mod tests {
     #[test]
     fn only_what_lies_apart_is_used_side_by_side() {
         let of = |step: Step, running| LOCKS.map(|lock| step.locks_side_by_side(lock, running));
-        assert_eq!(of(Step::Partitions64M, 16), [1, 1, 1, 1]);
-        assert_eq!(of(Step::CpuClusters, 16), [1, 16, 1, 1]);
-        assert_eq!(of(Step::CpuClusters, 40), [1, 40, 2, 1]);
-        assert_eq!(of(Step::Partitions2M, 16), [1, 16, 16, 1]);
+        assert_eq!(of(Step::Partitions64M, 16), [1, 1, 1, 1, 1]);
+        assert_eq!(of(Step::CpuClusters, 16), [1, 16, 1, 1, 1]);
+        assert_eq!(of(Step::CpuClusters, 40), [1, 40, 2, 1, 1]);
+        assert_eq!(of(Step::Batches, 16), [1, 16, 16, 1, 1]);
         let spread = |step: Step| LOCKS.map(|lock| step.locks_if_spread(lock, 2, 128 << 20));
-        assert_eq!([Step::Baseline, Step::Partitions64M, Step::Partitions2M].map(spread)[0], [1, 1, 1, 1]);
-        assert_eq!([Step::Partitions64M, Step::Partitions2M].map(spread), [[1, 1, 2, 1], [1, 2, 64, 1]]);
+        assert_eq!([Step::Baseline, Step::Partitions64M, Step::Partitions2M].map(spread)[0], [1, 1, 1, 1, 1]);
+        assert_eq!([Step::Partitions64M, Step::Batches].map(spread), [[1, 1, 2, 2, 1], [1, 2, 64, 64, 1]]);
     }
 }

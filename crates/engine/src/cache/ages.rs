@@ -3,22 +3,23 @@
 //! A doubly linked list over the frames, so that a page that is touched leaves it at once. The frames are split in
 //! partitions with a list and a lock each; between partitions age is not compared, they are asked in turn.
 //!
+//! What is added or taken out together is tied to a list, or cut out of it, as a chain: under the lock only its ends are
+//! looked at again, and a batch takes the lock once a partition. [`Batching::Single`] is the baseline.
+//!
 //! Lock: a partition's ([`Rank::SwapCache`]); nothing is taken under it.
 
-use super::index::SWAP_CACHE_LOCK;
 use crate::base::{FrameId, PAGE_SIZE, PageIndex, SlotId};
 use crate::config::CachePartition;
-use crate::counted::{CountedGuard, CountedMutex};
+use crate::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::lockdep::Rank;
+use crate::slot::Batching;
 use crate::stats::{Counter, Stats};
 use overspill_os::{Errno, vm::SharedCells};
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Most partitions; beyond, they share lists.
+/// Most partitions; beyond, they share lists. 64 KiB of memory.
 const LISTS_MAX: usize = 1024;
-/// Frames taken from one partition before the next is asked.
-const TURN: usize = 32;
 /// No frame: the end of a list.
 const NONE: u32 = u32::MAX;
 /// Set in the owner of a frame whose page is found by its slot.
@@ -51,10 +52,33 @@ impl Owner {
     }
 }
 
+/// The counters of the locks of lists.
+static AGES_LOCK: LockCounters = LockCounters {
+    taken: Counter::SwapAgesLock,
+    contended: Counter::SwapAgesLockContended,
+    wait_ns: Counter::SwapAgesLockWaitNs,
+    hold_ns: Counter::SwapAgesLockHoldNs,
+    long_ns: Counter::SwapAgesLockLongNs,
+};
+
 #[derive(Debug)]
 struct List {
     oldest: u32,
     newest: u32,
+}
+
+/// A list, on a cache line of its own.
+#[repr(align(64))]
+struct Partition {
+    list: CountedMutex<List>,
+    /// Whether anything is in it, to see without the lock.
+    any: AtomicBool,
+}
+
+/// A list, locked.
+struct LockedList<'a> {
+    list: CountedGuard<'a, List>,
+    any: &'a AtomicBool,
 }
 
 /// Frames by age. The cells of a frame are changed with the lock of its partition.
@@ -62,8 +86,10 @@ pub struct Ages {
     /// Next older frame in the high half, next newer one in the low.
     links: SharedCells,
     owners: SharedCells,
-    lists: Box<[CountedMutex<List>]>,
+    lists: Box<[Partition]>,
     shift: u32,
+    /// Most frames that are added or taken out in one hold of a lock.
+    hold_frames: usize,
     /// Partitions up to the highest that ever had a frame: the arena has address space for many more frames than the budget
     /// ever fills.
     used: AtomicUsize,
@@ -77,7 +103,7 @@ impl Ages {
     ///
     /// # Errors
     /// ENOMEM when there is no address space for the tables.
-    pub fn new(frames: usize, partition: CachePartition, stats: Stats) -> Result<Ages, Errno> {
+    pub fn new(frames: usize, partition: CachePartition, batching: Batching, stats: Stats) -> Result<Ages, Errno> {
         let (shift, count) = match partition {
             CachePartition::Device => (u32::BITS, 1),
             CachePartition::Bytes(bytes) => {
@@ -85,13 +111,17 @@ impl Ages {
                 (size.ilog2(), frames.div_ceil(size).clamp(1, LISTS_MAX))
             }
         };
-        let list = |_| CountedMutex::new(Rank::SwapCache, &SWAP_CACHE_LOCK, List { oldest: NONE, newest: NONE });
+        let list = |_| {
+            let list = CountedMutex::new(Rank::SwapCache, &AGES_LOCK, List { oldest: NONE, newest: NONE });
+            Partition { list, any: AtomicBool::new(false) }
+        };
         let (links, owners) = (SharedCells::anonymous(frames)?, SharedCells::anonymous(frames)?);
         Ok(Ages {
             links,
             owners,
             lists: (0..count).map(list).collect(),
             shift,
+            hold_frames: batching.most(),
             used: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
             stats,
@@ -103,28 +133,28 @@ impl Ages {
         self.stats.get(Counter::SwapCachePages) as usize
     }
 
-    fn list_of(&self, frame: u32) -> &CountedMutex<List> {
-        &self.lists[(frame as u64 >> self.shift) as usize % self.lists.len()]
+    /// The number of a frame's partition.
+    fn partition(&self, frame: u32) -> usize {
+        (frame as u64 >> self.shift) as usize % self.lists.len()
     }
 
-    fn lock(&self, frame: u32) -> CountedGuard<'_, List> {
-        self.list_of(frame).lock(&self.stats)
+    fn lock(&self, partition: usize) -> LockedList<'_> {
+        let Partition { list, any } = &self.lists[partition];
+        LockedList { list: list.lock(&self.stats), any }
     }
 
     /// Adds pages as the newest: pages `first..first + count` in frames `frame..`.
     pub fn add_run(&self, first: PageIndex, frame: FrameId, count: usize) {
-        for part in self.parts(frame.0..frame.0 + count as u32) {
-            let mut list = self.lock(part.start);
-            part.for_each(|f| self.push(&mut list, f, Owner::Page(PageIndex(first.0 + (f - frame.0) as usize))));
-        }
+        let owner = |f: u32| Owner::Page(PageIndex(first.0 + (f - frame.0) as usize));
+        self.parts(frame.0..frame.0 + count as u32).for_each(|part| self.push_part(part, owner));
         self.stats.add(Counter::SwapCachePages, count as u64);
     }
 
-    /// A run of frames cut at the ends of partitions.
+    /// A run of frames cut at the ends of partitions, and where one hold of a lock ends.
     fn parts(&self, frames: Range<u32>) -> impl Iterator<Item = Range<u32>> + use<> {
-        let (mut at, shift) = (frames.start, self.shift);
+        let (mut at, shift, most) = (frames.start, self.shift, self.hold_frames as u64);
         std::iter::from_fn(move || {
-            let end = ((at as u64 >> shift) + 1) << shift;
+            let end = (((at as u64 >> shift) + 1) << shift).min((at as u64).saturating_add(most));
             let part = at..(frames.end as u64).min(end) as u32;
             at = part.end;
             (!part.is_empty()).then_some(part)
@@ -133,7 +163,7 @@ impl Ages {
 
     /// Adds a page that was read ahead as the newest.
     pub fn add_slot(&self, slot: SlotId, frame: FrameId) {
-        self.push(&mut self.lock(frame.0), frame.0, Owner::Slot(slot));
+        self.push_part(frame.0..frame.0 + 1, |_| Owner::Slot(slot));
         self.stats.add(Counter::SwapCachePages, 1);
     }
 
@@ -141,10 +171,20 @@ impl Ages {
     /// index.
     pub fn remove_run(&self, frame: FrameId, count: usize) {
         for part in self.parts(frame.0..frame.0 + count as u32) {
-            let mut list = self.lock(part.start);
-            part.for_each(|f| self.unlink(&mut list, f));
+            self.unlink_all(&mut self.lock(self.partition(part.start)), part);
         }
         self.stats.sub(Counter::SwapCachePages, count as u64);
+    }
+
+    /// The same for frames that lie anywhere. Best in the order in which [`Ages::oldest`] gave them: those of a partition
+    /// together, and neighbours in its list in a row.
+    pub fn remove_many(&self, frames: &[FrameId]) {
+        for same in frames.chunk_by(|a, b| self.partition(a.0) == self.partition(b.0)) {
+            for part in same.chunks(self.hold_frames.min(same.len())) {
+                self.unlink_all(&mut self.lock(self.partition(part[0].0)), part.iter().map(|frame| frame.0));
+            }
+        }
+        self.stats.sub(Counter::SwapCachePages, frames.len() as u64);
     }
 
     /// Takes one frame out.
@@ -154,27 +194,30 @@ impl Ages {
 
     /// The page of a frame has moved to another address.
     pub fn change_owner(&self, frame: FrameId, page: PageIndex) {
-        let _list = self.lock(frame.0);
+        let _list = self.lock(self.partition(frame.0));
         self.owners[frame.0 as usize].store(Owner::Page(page).to_word(), Relaxed);
     }
 
     /// Copies out some of the oldest, oldest first in each partition, without taking them out: the caller finds out whether
-    /// the owner still has the frame, and removes it then. Returns how many.
+    /// the owner still has the frame, and removes it then. Returns how many: as many as `out` has room for, if there are.
     pub fn oldest(&self, out: &mut [(Owner, FrameId)]) -> usize {
-        let (turn, lists) = (self.turn.fetch_add(1, Relaxed), self.used.load(Relaxed).max(1));
-        // One partition after the other, and once more round when all that there is is wanted.
-        let per_list = if lists == 1 { out.len() } else { TURN.max(out.len() / lists) };
+        let (turn, lists) = (self.turn.load(Relaxed), self.used.load(Relaxed).max(1));
         let mut count = 0;
-        for i in 0..lists {
-            let list = self.lists[(turn + i) % lists].lock(&self.stats);
-            let (mut at, end) = (list.oldest, out.len().min(count + per_list));
-            while at != NONE && count < end {
+        // As much as one partition has, before the next is asked; the next time it is the other's turn.
+        for partition in (0..lists).map(|i| (turn + i) % lists) {
+            if !self.lists[partition].any.load(Relaxed) {
+                continue;
+            }
+            let list = self.lock(partition);
+            let mut at = list.list.oldest;
+            while at != NONE && count < out.len() {
                 let owner = self.owner(FrameId(at)).expect("a frame in a list has an owner");
                 out[count] = (owner, FrameId(at));
                 count += 1;
                 at = self.links(at).1;
             }
             if count == out.len() {
+                self.turn.store((partition + 1) % lists, Relaxed);
                 break;
             }
         }
@@ -183,10 +226,11 @@ impl Ages {
 
     /// Makes a frame the newest again, if it is still `owner`'s: it must not be stored now.
     pub fn rotate(&self, owner: Owner, frame: FrameId) {
-        let mut list = self.lock(frame.0);
+        let mut list = self.lock(self.partition(frame.0));
         if self.owner(frame) == Some(owner) {
-            self.unlink(&mut list, frame.0);
-            self.push(&mut list, frame.0, owner);
+            self.unlink_chain(&mut list, frame.0, frame.0);
+            self.link(frame.0, NONE, NONE);
+            self.push_chain(&mut list, frame.0, frame.0);
         }
     }
 
@@ -205,31 +249,86 @@ impl Ages {
         self.links[frame as usize].store((older as u64) << 32 | newer as u64, Relaxed);
     }
 
-    fn push(&self, list: &mut List, frame: u32, owner: Owner) {
-        let used = ((frame as u64 >> self.shift) as usize + 1).min(self.lists.len());
+    fn set_older(&self, frame: u32, older: u32) {
+        self.link(frame, older, self.links(frame).1);
+    }
+
+    fn set_newer(&self, frame: u32, newer: u32) {
+        self.link(frame, self.links(frame).0, newer);
+    }
+
+    /// Adds frames of one partition, which are in no list, as the newest.
+    fn push_part(&self, part: Range<u32>, owner: impl Fn(u32) -> Owner) {
+        let used = ((part.start as u64 >> self.shift) as usize + 1).min(self.lists.len());
         if self.used.load(Relaxed) < used {
             self.used.fetch_max(used, Relaxed);
         }
-        debug_assert_ne!(owner.to_word(), 0);
-        self.owners[frame as usize].store(owner.to_word(), Relaxed);
-        self.link(frame, list.newest, NONE);
-        match list.newest {
-            NONE => list.oldest = frame,
-            newest => self.link(newest, self.links(newest).0, frame),
+        // 1. A chain of their own. Without an owner nobody looks at them.
+        let (first, last) = (part.start, part.end - 1);
+        for frame in part.clone() {
+            let (older, newer) = (frame.wrapping_sub(1), frame + 1);
+            self.link(frame, if frame == first { NONE } else { older }, if frame == last { NONE } else { newer });
         }
-        list.newest = frame;
+        // Memory for the owner, where there was none yet; to get it takes longer than all that is done under the lock.
+        let _ = self.owners[last as usize].compare_exchange(0, 0, Relaxed, Relaxed);
+        // 2. Tied to the list.
+        let mut list = self.lock(self.partition(first));
+        for frame in part {
+            let word = owner(frame).to_word();
+            debug_assert!(word != 0 && self.owner(FrameId(frame)).is_none(), "frame {frame} is in the swap cache");
+            self.owners[frame as usize].store(word, Relaxed);
+        }
+        self.push_chain(&mut list, first, last);
     }
 
-    fn unlink(&self, list: &mut List, frame: u32) {
-        assert_ne!(self.owners[frame as usize].swap(0, Relaxed), 0, "frame {frame} is not in the swap cache");
-        let (older, newer) = self.links(frame);
+    /// Ties a chain to the newer end of a list.
+    fn push_chain(&self, list: &mut LockedList<'_>, first: u32, last: u32) {
+        match list.list.newest {
+            NONE => {
+                list.list.oldest = first;
+                list.any.store(true, Relaxed);
+            }
+            newest => {
+                self.set_older(first, newest);
+                self.set_newer(newest, first);
+            }
+        }
+        list.list.newest = last;
+    }
+
+    /// Takes frames out of their list. Those that follow one another there are cut out at once.
+    fn unlink_all(&self, list: &mut LockedList<'_>, mut frames: impl Iterator<Item = u32>) {
+        let disown = |frame: u32| {
+            let owner = &self.owners[frame as usize];
+            assert_ne!(owner.load(Relaxed), 0, "frame {frame} is not in the swap cache");
+            owner.store(0, Relaxed);
+            frame
+        };
+        let Some(mut first) = frames.next().map(disown) else { return };
+        let mut last = first;
+        for frame in frames.map(disown) {
+            if self.links(last).1 != frame {
+                self.unlink_chain(list, first, last);
+                first = frame;
+            }
+            last = frame;
+        }
+        self.unlink_chain(list, first, last);
+    }
+
+    /// Cuts a chain out of a list.
+    fn unlink_chain(&self, list: &mut LockedList<'_>, first: u32, last: u32) {
+        let (older, newer) = (self.links(first).0, self.links(last).1);
         match older {
-            NONE => list.oldest = newer,
-            older => self.link(older, self.links(older).0, newer),
+            NONE => list.list.oldest = newer,
+            older => self.set_newer(older, newer),
         }
         match newer {
-            NONE => list.newest = older,
-            newer => self.link(newer, older, self.links(newer).1),
+            NONE => list.list.newest = older,
+            newer => self.set_older(newer, older),
+        }
+        if list.list.oldest == NONE {
+            list.any.store(false, Relaxed);
         }
     }
 }
@@ -257,20 +356,28 @@ mod tests {
     proptest! {
         #[test]
         fn each_partition_is_a_queue_with_removal(
-            ops in proptest::collection::vec((0..3u8, 0..64u32), 1..200),
+            ops in proptest::collection::vec((0..6u8, 0..64u32), 1..200),
             partitioned in any::<bool>(),
+            batching in prop_oneof![Just(Batching::Whole), Just(Batching::Single)],
         ) {
             let size = if partitioned { 16 } else { 64 };
             let partition =
                 if partitioned { CachePartition::Bytes((size * PAGE_SIZE) as u64) } else { CachePartition::Device };
-            let ages = Ages::new(64, partition, Stats::anonymous().unwrap()).unwrap();
+            let ages = Ages::new(64, partition, batching, Stats::anonymous().unwrap()).unwrap();
             let mut model: Vec<VecDeque<u32>> = vec![VecDeque::new(); 64 / size];
+            // Which frames were added in a run, whose pages have numbers one higher.
+            let mut as_page = [false; 64];
+            let owner_of = |frame: u32, as_page: &[bool; 64]| match as_page[frame as usize] {
+                true => Owner::Page(PageIndex(frame as usize + 1)),
+                false => owner_of(frame),
+            };
             for (op, frame) in ops {
                 let queue = &mut model[frame as usize / size];
                 let at = queue.iter().position(|f| *f == frame);
                 match (op, at) {
                     (0, None) => {
-                        match owner_of(frame) {
+                        as_page[frame as usize] = false;
+                        match owner_of(frame, &as_page) {
                             Owner::Page(page) => ages.add_run(page, FrameId(frame), 1),
                             Owner::Slot(slot) => ages.add_slot(slot, FrameId(frame)),
                         }
@@ -281,16 +388,41 @@ mod tests {
                         queue.remove(at);
                     }
                     (2, Some(at)) => {
-                        ages.rotate(owner_of(frame), FrameId(frame));
+                        ages.rotate(owner_of(frame, &as_page), FrameId(frame));
                         queue.remove(at);
                         queue.push_back(frame);
                     }
-                    (2, None) => ages.rotate(owner_of(frame), FrameId(frame)),
+                    (2, None) => ages.rotate(owner_of(frame, &as_page), FrameId(frame)),
+                    // The frames from this one on that are not there yet, or are, with one call.
+                    (3, _) => {
+                        let queued = |f: u32| model[f as usize / size].contains(&f);
+                        let end = (frame..64).find(|f| queued(*f)).unwrap_or(64);
+                        ages.add_run(PageIndex(frame as usize + 1), FrameId(frame), (end - frame) as usize);
+                        for f in frame..end {
+                            model[f as usize / size].push_back(f);
+                            as_page[f as usize] = true;
+                        }
+                    }
+                    (4, Some(_)) => {
+                        let queued = |f: u32| model[f as usize / size].contains(&f);
+                        let end = (frame..64).find(|f| !queued(*f)).unwrap_or(64);
+                        ages.remove_run(FrameId(frame), (end - frame) as usize);
+                        model.iter_mut().for_each(|queue| queue.retain(|f| !(frame..end).contains(f)));
+                    }
+                    // As the second hand does: some of the oldest, but for those that are wanted again.
+                    (5, _) => {
+                        let mut oldest = [(Owner::Page(PageIndex(0)), FrameId(0)); 20];
+                        let count = ages.oldest(&mut oldest);
+                        let gone = |(_, f): &&(Owner, FrameId)| !(f.0 ^ frame).is_multiple_of(5);
+                        let gone: Vec<FrameId> = oldest[..count].iter().filter(gone).map(|(_, f)| *f).collect();
+                        ages.remove_many(&gone);
+                        model.iter_mut().for_each(|queue| queue.retain(|f| !gone.contains(&FrameId(*f))));
+                    }
                     _ => {}
                 }
                 let mut out = [(Owner::Page(PageIndex(0)), FrameId(0)); 64];
                 let count = ages.oldest(&mut out);
-                let expect = model.iter().flatten().map(|f| (owner_of(*f), FrameId(*f)));
+                let expect = model.iter().flatten().map(|f| (owner_of(*f, &as_page), FrameId(*f)));
                 let by_partition = |(_, frame): &(Owner, FrameId)| frame.0 as usize / size;
                 let mut found = out[..count].to_vec();
                 // Partitions are asked in turn; within one the order counts.
@@ -303,7 +435,7 @@ mod tests {
         #[test]
         fn runs_end_where_partitions_do(first in 0..60u32, count in 1..30usize) {
             let partition = CachePartition::Bytes(16 * PAGE_SIZE as u64);
-            let ages = Ages::new(128, partition, Stats::anonymous().unwrap()).unwrap();
+            let ages = Ages::new(128, partition, Batching::Whole, Stats::anonymous().unwrap()).unwrap();
             ages.add_run(PageIndex(1000), FrameId(first), count);
             let mut out = [(Owner::Page(PageIndex(0)), FrameId(0)); 128];
             prop_assert_eq!(ages.oldest(&mut out), count);
@@ -316,13 +448,34 @@ mod tests {
     }
 
     #[test]
-    fn partitions_that_never_had_a_frame_are_not_asked() {
+    fn only_partitions_with_frames_are_asked_and_a_batch_is_filled() {
         let stats = Stats::anonymous().unwrap();
-        let ages = Ages::new(16 * 1000, CachePartition::Bytes(16 * PAGE_SIZE as u64), stats).unwrap();
+        let size = CachePartition::Bytes(16 * PAGE_SIZE as u64);
+        let ages = Ages::new(16 * 1000, size, Batching::Whole, stats).unwrap();
         ages.add_run(PageIndex(1000), FrameId(20), 4);
-        let before = stats.get(Counter::SwapCacheLock);
-        let mut out = [(Owner::Page(PageIndex(0)), FrameId(0)); 128];
-        assert_eq!(ages.oldest(&mut out), 4);
-        assert_eq!(stats.get(Counter::SwapCacheLock) - before, 2, "the partition of the frames, and the one below");
+        ages.add_run(PageIndex(2000), FrameId(160), 16);
+        let locks = |ages: &Ages, room: usize| {
+            let before = stats.get(Counter::SwapAgesLock);
+            let mut out = vec![(Owner::Page(PageIndex(0)), FrameId(0)); room];
+            (ages.oldest(&mut out), stats.get(Counter::SwapAgesLock) - before)
+        };
+        assert_eq!(locks(&ages, 128), (20, 2), "of ten partitions");
+        assert_eq!(locks(&ages, 12), (12, 2), "the first has four only");
+        assert_eq!(locks(&ages, 4), (4, 1), "it is the turn of what lies behind");
+        let before = stats.get(Counter::SwapAgesLock);
+        let frames: Vec<FrameId> = FrameId(160).run(16).chain(FrameId(20).run(4)).collect();
+        ages.remove_many(&frames);
+        assert_eq!((ages.len(), stats.get(Counter::SwapAgesLock) - before), (0, 2));
+        assert_eq!(locks(&ages, 4), (0, 0));
+    }
+
+    #[test]
+    fn the_baseline_locks_for_each_frame() {
+        let stats = Stats::anonymous().unwrap();
+        let ages = Ages::new(64, CachePartition::Device, Batching::Single, stats).unwrap();
+        ages.add_run(PageIndex(1000), FrameId(0), 10);
+        ages.remove_many(&FrameId(0).run(6).collect::<Vec<_>>());
+        ages.remove_run(FrameId(6), 4);
+        assert_eq!((stats.get(Counter::SwapAgesLock), ages.len()), (20, 0));
     }
 }

@@ -12,8 +12,9 @@
 use crate::base::{FrameId, PAGE_SIZE, PageIndex, SlotId};
 use crate::config::CachePartition;
 use crate::counted::{CountedGuard, CountedMutex, LockCounters};
+use crate::device::RUN_MAX;
 use crate::lockdep::Rank;
-use crate::slot::SlotRun;
+use crate::slot::{Batching, SlotRun};
 use crate::stats::{Counter, Stats};
 use crate::sync::Atomic;
 use overspill_os::vm::SharedCells;
@@ -23,12 +24,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Orderin
 /// Most locks: enough for 64 GiB in partitions of 64 MiB; beyond, partitions share them. 64 KiB of memory.
 const LOCKS_MAX: u64 = 1024;
 
-/// The counters of the locks of all parts of the swap cache.
-pub static SWAP_CACHE_LOCK: LockCounters = LockCounters {
+/// The counters of the locks of partitions.
+static SWAP_CACHE_LOCK: LockCounters = LockCounters {
     taken: Counter::SwapCacheLock,
     contended: Counter::SwapCacheLockContended,
     wait_ns: Counter::SwapCacheLockWaitNs,
     hold_ns: Counter::SwapCacheLockHoldNs,
+    long_ns: Counter::SwapCacheLockLongNs,
 };
 
 /// What is known of a slot.
@@ -185,10 +187,16 @@ struct Tables {
     owners: SharedCells,
 }
 
+/// A lock, on a cache line of its own.
+#[repr(align(64))]
+struct Partition(CountedMutex<()>);
+
 /// The entries of all slots of all devices.
 pub struct SlotIndex {
     devices: [OnceLock<Tables>; SlotId::DEVICES_MAX],
-    partitions: Box<[CountedMutex<()>]>,
+    partitions: Box<[Partition]>,
+    /// Most entries that are changed in one hold of a lock.
+    hold_slots: usize,
     /// A partition has 1 << shift slots.
     shift: u32,
     stats: Stats,
@@ -196,13 +204,19 @@ pub struct SlotIndex {
 
 impl SlotIndex {
     /// An index for no device yet.
-    pub fn new(partition: CachePartition, stats: Stats) -> SlotIndex {
+    pub fn new(partition: CachePartition, batching: Batching, stats: Stats) -> SlotIndex {
         let (shift, locks) = match partition {
             CachePartition::Device => (u64::BITS - 1, SlotId::DEVICES_MAX as u64),
             CachePartition::Bytes(bytes) => ((bytes / PAGE_SIZE as u64).ilog2(), LOCKS_MAX),
         };
-        let lock = |_| CountedMutex::new(Rank::SwapCache, &SWAP_CACHE_LOCK, ());
-        SlotIndex { devices: [const { OnceLock::new() }; _], partitions: (0..locks).map(lock).collect(), shift, stats }
+        let lock = |_| Partition(CountedMutex::new(Rank::SwapCache, &SWAP_CACHE_LOCK, ()));
+        SlotIndex {
+            devices: [const { OnceLock::new() }; _],
+            partitions: (0..locks).map(lock).collect(),
+            hold_slots: batching.most(),
+            shift,
+            stats,
+        }
     }
 
     /// Makes entries for a device of `slots` slots; `false` when that number had a smaller one, or there is no address
@@ -243,7 +257,7 @@ impl SlotIndex {
     fn lock(&self, slot: SlotId) -> CountedGuard<'_, ()> {
         let count = self.partitions.len();
         let number = (slot.offset() >> self.shift) as usize + slot.device();
-        self.partitions[number % count].lock(&self.stats)
+        self.partitions[number % count].0.lock(&self.stats)
     }
 
     /// Looks a slot up, without a lock.
@@ -257,15 +271,26 @@ impl SlotIndex {
         while at < run.len {
             let first = run.first.advance(at as u64);
             let rest = (1u64 << self.shift) - (first.offset() & ((1 << self.shift) - 1));
-            let end = run.len.min(at + rest.min(run.len as u64) as usize);
+            let end = run.len.min(at + (rest.min(run.len as u64) as usize).min(self.hold_slots));
             let _held = self.lock(first);
             (at..end).for_each(|i| change(i, self.place(run.first.advance(i as u64))));
             at = end;
         }
     }
 
-    /// Pages were written to a run, at `stamp`.
+    /// Makes sure that there is memory behind the entries of a run of slots not used before: to get it takes longer than all
+    /// that is done under a lock here.
+    fn prefault(&self, run: SlotRun) {
+        const { assert!(RUN_MAX <= PAGE_SIZE / size_of::<u64>()) };
+        for slot in [run.first, run.first.advance(run.len as u64 - 1)] {
+            // What changes nothing, but needs the memory as what changes it does. (To add 0 would be compiled to a load.)
+            let _ = self.place(slot).0.compare_exchange(0, 0, Relaxed, Relaxed);
+        }
+    }
+
+    /// Pages were written to a run of up to [`RUN_MAX`], at `stamp`.
     pub fn stored(&self, run: SlotRun, stamp: Stamp) {
+        self.prefault(run);
         self.for_each(run, |_, place| place.stored(stamp));
     }
 

@@ -1,7 +1,7 @@
 //! One swap device: its disk, and its slots on it.
 //!
-//! Locks: those of the slot map ([`crate::slot`]), which asks for leases and disk space ([`Disk`]) under its own; none is
-//! held over reads and writes.
+//! Locks: those of the slot map ([`crate::slot`]), which asks for leases and disk space ([`Disk`]) with its right to grow held,
+//! and gives leases back under its own lock; none is held over reads and writes.
 
 use super::InheritedDevice;
 use super::block_io::BlockIo;
@@ -266,6 +266,10 @@ impl Area {
 }
 
 impl Disk for Area {
+    fn is_shared(&self) -> bool {
+        self.shared
+    }
+
     fn lease(&self, bytes: Range<u64>) -> bool {
         // A device of this process alone needs no leave.
         let leased = !self.shared || self.file().try_lock(bytes.clone(), Lock::Write) == Ok(true);

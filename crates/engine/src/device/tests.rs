@@ -259,7 +259,11 @@ impl SwapDevices {
             specs: self.specs.clone(),
             slots: self.slots,
             queue: queue.clone(),
-            index: Arc::new(SlotIndex::new(CachePartition::default(), Stats::anonymous().unwrap())),
+            index: Arc::new(SlotIndex::new(
+                CachePartition::default(),
+                crate::slot::Batching::default(),
+                Stats::anonymous().unwrap(),
+            )),
             zswap: Arc::new(Zswap::new(Invalidate::default(), Stats::anonymous().unwrap())),
             in_memory: None,
             make_io: Box::new(|file, queue| Box::new(Direct { file, queue })),

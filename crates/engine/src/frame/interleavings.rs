@@ -23,7 +23,7 @@ struct Machine {
 
 impl Machine {
     fn new() -> Machine {
-        let pageblocks = Pageblocks::new(FRAMES as usize);
+        let pageblocks = Pageblocks::new(FRAMES as usize).unwrap();
         let mut zone = Zone::new(0..FRAMES, pageblocks.clone()).unwrap();
         zone.resize(FRAMES);
         let lists = || Mutex::new(CpuLists::new(Marks { batch: 2, high_max: 8 }));
@@ -35,12 +35,17 @@ impl Machine {
         let mut lists = self.lists[cpu].try_lock().ok()?;
         let frame = lists.pop(Mobility::Movable, 0).or_else(|| {
             let blocks = lists.to_take(0);
-            let mut zone = self.zone.lock().unwrap();
+            let (mut zone, mut taken) = (self.zone.lock().unwrap(), Vec::new());
             for _ in 0..blocks {
-                let (block, _) = zone.alloc(0, Mobility::Movable)?;
-                lists.push(block, 0, Mobility::Movable);
+                let Some((block, _)) = zone.alloc(0, Mobility::Movable) else { break };
+                taken.push(block);
             }
             drop(zone);
+            for block in taken {
+                shuttle::thread::yield_now();
+                self.pageblocks.set_used(block, 0);
+                lists.push(block, 0, Mobility::Movable);
+            }
             lists.pop(Mobility::Movable, 0)
         })?;
         drop(lists);
@@ -60,7 +65,11 @@ impl Machine {
                 let frames = lists.to_give();
                 self.give(&mut lists, frames);
             }
-            _ => self.zone.lock().unwrap().free(frame, 0),
+            _ => {
+                self.pageblocks.clear_used(frame, 0);
+                shuttle::thread::yield_now();
+                self.zone.lock().unwrap().free(frame, 0);
+            }
         }
     }
 
@@ -68,12 +77,14 @@ impl Machine {
     fn give(&self, lists: &mut CpuLists, mut frames: u32) {
         let mut picked = Picked::new();
         while frames > 0 && lists.frames() > 0 {
+            let before = lists.frames();
             lists.pick(frames, &mut picked);
+            picked.merge();
+            picked.blocks().iter().for_each(|(block, order)| self.pageblocks.clear_used(*block, *order));
+            shuttle::thread::yield_now();
             let mut zone = self.zone.lock().unwrap();
-            for (block, order) in picked.blocks() {
-                zone.free(*block, *order);
-                frames = frames.saturating_sub(1 << order);
-            }
+            picked.blocks().iter().for_each(|(block, order)| zone.free(*block, *order));
+            frames = frames.saturating_sub(before - lists.frames());
         }
     }
 

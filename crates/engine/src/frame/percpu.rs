@@ -7,11 +7,11 @@
 //! Blocks lie in rings, not in links through the frames: the N-th is found without a walk, so that picking what goes
 //! back touches no other memory.
 
-use super::Mobility;
+use super::{MAX_ORDER, Mobility};
 use std::collections::VecDeque;
 
-/// The largest order that is kept in lists: 8 frames, a middling chunk of the compressed pool or half a folio.
-pub const LIST_ORDER_MAX: u8 = 3;
+/// The largest order that is kept in lists: 16 frames, a folio.
+pub const LIST_ORDER_MAX: u8 = 4;
 /// Blocks that are taken from a zone or given to it in one hold of its lock, at most: a bound on the hold of about
 /// 3 us, and on the stack that a picked batch takes (1 KiB).
 pub const HOLD_BLOCKS: usize = 128;
@@ -51,6 +51,41 @@ impl Picked {
     #[allow(clippy::new_without_default)]
     pub fn new() -> Picked {
         Picked { blocks: [(0, 0); HOLD_BLOCKS], len: 0 }
+    }
+
+    /// Adds a block.
+    pub fn push(&mut self, block: u32, order: u8) {
+        self.blocks[self.len] = (block, order);
+        self.len += 1;
+    }
+
+    /// Whether there is no room for another.
+    pub fn is_full(&self) -> bool {
+        self.len == HOLD_BLOCKS
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Makes of buddies the blocks that they are together, in the order in which they lie: what is done here is not done under
+    /// the lock of the zone, where each step touches memory that others change.
+    pub fn merge(&mut self) {
+        let blocks = &mut self.blocks[..self.len];
+        blocks.sort_unstable();
+        let mut merged = 0;
+        for next in 0..blocks.len() {
+            let (mut block, mut order) = blocks[next];
+            while order < MAX_ORDER && merged > 0 && blocks[merged - 1] == (block ^ (1 << order), order) {
+                merged -= 1;
+                block = blocks[merged].0.min(block);
+                order += 1;
+            }
+            blocks[merged] = (block, order);
+            merged += 1;
+        }
+        self.len = merged;
     }
 
     /// First frame and order of each.
@@ -147,9 +182,9 @@ impl CpuLists {
     /// Takes up to [`HOLD_BLOCKS`] blocks of together at least `want` frames, if there are so many, off the lists: those
     /// that have lain longest, round robin over the lists, one more of each in a round while the others are empty.
     pub fn pick(&mut self, want: u32, picked: &mut Picked) {
-        picked.len = 0;
+        picked.clear();
         let (mut frames, mut list) = (0, 0);
-        while frames < want && self.frames > 0 && picked.len < HOLD_BLOCKS {
+        while frames < want && self.frames > 0 && !picked.is_full() {
             // 1. The next list that has any; those that were passed over are made up for here.
             let mut in_a_row = 1;
             while self.lists[list].is_empty() {
@@ -159,12 +194,11 @@ impl CpuLists {
             // 2. Its oldest.
             let order = (list % (LIST_ORDER_MAX as usize + 1)) as u8;
             for _ in 0..in_a_row {
-                if frames >= want || picked.len == HOLD_BLOCKS {
+                if frames >= want || picked.is_full() {
                     break;
                 }
                 let Some(block) = self.lists[list].pop_front() else { break };
-                picked.blocks[picked.len] = (block, order);
-                picked.len += 1;
+                picked.push(block, order);
                 frames += 1 << order;
                 self.frames -= 1 << order;
             }
@@ -193,6 +227,17 @@ mod tests {
         lists.pick(u32::MAX, &mut picked);
         assert_eq!(lists.frames(), 0);
         assert_eq!(picked.blocks().iter().map(|(_, order)| 1 << order).sum::<u32>(), 20 - 9);
+    }
+
+    #[test]
+    fn buddies_become_blocks_and_nothing_else_does() {
+        let mut picked = Picked::new();
+        // 8..16 in parts and out of order; 17 and 18, which are neighbours but no buddies; 5 twice, which is for the zone to find.
+        for (block, order) in [(12, 2), (18, 0), (8, 0), (10, 1), (9, 0), (5, 0), (17, 0), (5, 0), (512, 9), (0, 9)] {
+            picked.push(block, order);
+        }
+        picked.merge();
+        assert_eq!(picked.blocks(), [(0, 9), (5, 0), (5, 0), (8, 3), (17, 0), (18, 0), (512, 9)]);
     }
 
     #[test]

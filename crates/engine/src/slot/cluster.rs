@@ -54,6 +54,7 @@ static CLUSTER_LOCK: LockCounters = LockCounters {
     contended: Counter::ClusterLockContended,
     wait_ns: Counter::ClusterLockWaitNs,
     hold_ns: Counter::ClusterLockHoldNs,
+    long_ns: Counter::ClusterLockLongNs,
 };
 
 /// Where a cluster stands. It is changed under its lock and that of the device, so either is enough to read it.

@@ -12,7 +12,7 @@ use super::cluster::{CLUSTER_SLOTS, RECORD_WORDS, Records};
 use super::counts::Place;
 use super::layout::{Layout, pieces};
 use super::runs::{Run, Runs};
-use super::table::{After, Books, SlotTable, Want};
+use super::table::{After, Books, SlotTable, Taken, Want};
 use super::{Disk, SlotSettings};
 use crate::stats::Stats;
 use overspill_os::Errno;
@@ -39,7 +39,11 @@ impl Records for Box<[[Word; RECORD_WORDS]]> {
 struct Willing;
 
 impl Disk for Willing {
+    fn is_shared(&self) -> bool {
+        true
+    }
     fn lease(&self, _: Range<u64>) -> bool {
+        shuttle::thread::yield_now();
         true
     }
     fn gives_back(&self) -> bool {
@@ -47,6 +51,7 @@ impl Disk for Willing {
     }
     fn release(&self, _: Range<u64>) {}
     fn allocate(&self, _: Range<u64>) -> Result<(), Errno> {
+        shuttle::thread::yield_now();
         Ok(())
     }
 }
@@ -58,6 +63,8 @@ enum Bug {
     NotSettled,
     /// Whether caches are in use is looked at before one is locked only.
     LookedTooEarly,
+    /// Two threads take more of the disk into use at once.
+    GrowTogether,
     /// A cache is emptied while it is not locked: its slots are put back, and then it is cleared.
     ClearedTooLate,
 }
@@ -65,6 +72,7 @@ enum Bug {
 struct Machine {
     table: SlotTable<Box<[[Word; RECORD_WORDS]]>>,
     books: Mutex<Books>,
+    growth: Mutex<()>,
     caches: [Mutex<SlotCache>; CPUS],
     caching: Word,
     owned: std::sync::Mutex<HashSet<u64>>,
@@ -77,9 +85,9 @@ impl Machine {
         let records = (0..CLUSTERS).map(|_| Default::default()).collect();
         let settings = SlotSettings { cpu_cluster, ..SlotSettings::default() };
         let (table, books) = SlotTable::new(layout, records, settings, CPUS, *STATS);
-        let (books, caching) = (Mutex::new(books), Word::new(1));
+        let (books, growth, caching) = (Mutex::new(books), Mutex::new(()), Word::new(1));
         let caches = [(); CPUS].map(|()| Mutex::new(SlotCache::new()));
-        Machine { table, books, caches, caching, owned: Default::default(), bug }
+        Machine { table, books, growth, caches, caching, owned: Default::default(), bug }
     }
 
     fn own(&self, run: Run) -> Run {
@@ -121,8 +129,21 @@ impl Machine {
 
     /// `draw`
     fn draw<const N: usize>(&self, cpu: usize, want: Want, runs: &mut Runs<N>) -> bool {
+        let mut may_grow = true;
         self.table.take_current(cpu, want, runs)
-            || self.table.take_anywhere(&mut self.books.lock().unwrap(), cpu, want, &Willing, runs)
+            || loop {
+                let taken = self.table.take_anywhere(&mut self.books.lock().unwrap(), cpu, want, may_grow, runs);
+                match taken {
+                    Taken::Grow => may_grow = self.grow(),
+                    taken => break taken == Taken::Yes,
+                }
+            }
+    }
+
+    /// `grow`
+    fn grow(&self) -> bool {
+        let _one = (self.bug != Some(Bug::GrowTogether)).then(|| self.growth.lock().unwrap());
+        self.table.grow(|| self.books.lock().unwrap(), &Willing)
     }
 
     /// `free_on`, and `collect` if `cached`
@@ -274,8 +295,9 @@ fn no_interleaving_loses_a_slot_or_hands_one_out_twice() {
 
 #[test]
 fn the_model_finds_every_seeded_bug() {
-    let bugs: [(Bug, Scenario); 3] = [
+    let bugs: [(Bug, Scenario); 4] = [
         (Bug::NotSettled, clusters_change_hands),
+        (Bug::GrowTogether, clusters_change_hands),
         (Bug::LookedTooEarly, caches_are_given_up),
         (Bug::ClearedTooLate, caches_are_given_up),
     ];

@@ -1,27 +1,35 @@
 //! How a map takes more of its device into use, extent by extent, and gives it back: leases and growth.
 //!
-//! All of it under the device's lock, which [`Books`] prove. The map keeps the books; what is to be done on the disk it
-//! asks of [`Disk`], and takes the answer as it is: a lease refused or a full disk is asked for again after [`RETRY`].
+//! The books change under the device's lock, which [`Books`] prove. What is to be done on the disk the map asks of [`Disk`], and
+//! takes the answer as it is: a lease refused or a full disk is asked for again after [`RETRY`]. To take more into use is up to
+//! milliseconds of system calls: it is done by one thread at a time ([`SlotTable::grow`]) without the device's lock, while
+//! others take slots out of what is there and put slots back.
 
 use super::Place;
 use super::cluster::{CLUSTER_SLOTS, FREE_LIST, Records, State};
 use super::table::{Books, SlotTable};
 use overspill_os::Errno;
 use std::fmt::Debug;
-use std::ops::Range;
+use std::ops::{DerefMut, Range};
 use std::time::{Duration, Instant};
 
-/// Disk space is set aside in steps of this many clusters, and in smaller ones as a disk becomes full.
+/// Disk space is set aside in steps of this many clusters (64 MiB), and in smaller ones as a disk becomes full.
 const GROWTH_STEPS: [u32; 4] = [32, 8, 2, 1];
+/// Clusters that are leased at a time at least where no other process can want them: 16 MiB, so that a small device, which has
+/// small extents, does not grow 2 MiB at a time.
+const GROWTH_LEAST: u32 = 8;
 /// How long a full disk, or one whose extents other processes lease, is left alone before it is asked again.
 pub const RETRY: Duration = Duration::from_secs(1);
-/// Extents asked for in one allocation, where other processes have many: bounds the time that the device is locked.
+/// Extents asked for at a time, where other processes have many: bounds the time that an allocation takes.
 const LEASE_TRIES: usize = 64;
 /// Extents without a slot in use that a process keeps, for its next writes, before it gives leases back.
 const IDLE_EXTENTS_KEPT: u32 = 1;
 
 /// What a map asks of the disk that its slots lie on.
 pub trait Disk: Debug {
+    /// Whether other processes may use it too.
+    fn is_shared(&self) -> bool;
+
     /// Leases a range of bytes for this process; `false` if another has it.
     fn lease(&self, bytes: Range<u64>) -> bool;
 
@@ -44,6 +52,8 @@ enum Owner {
     /// Nobody's, as far as is known.
     #[default]
     Nobody,
+    /// Being asked for by this process.
+    Asking,
     /// Leased by this process.
     Us,
     /// Leased by another process when last asked.
@@ -77,69 +87,100 @@ impl Extent {
 }
 
 impl<R: Records> SlotTable<R> {
-    /// Takes more of the disk into use; `false` if there is no more just now.
-    pub fn grow(&self, books: &mut Books, disk: &dyn Disk) -> bool {
-        if books.no_growth_until.is_some_and(|until| Instant::now() < until) {
+    /// Takes more of the disk into use; whether there are free clusters now. `lock` locks the books: they are not locked while
+    /// the disk is asked. One thread at a time, which is for the caller to see to.
+    pub fn grow<B: DerefMut<Target = Books>>(&self, lock: impl Fn() -> B, disk: &dyn Disk) -> bool {
+        let mut books = lock();
+        // Whoever was at it before may have done what is needed.
+        if books.lists.first(FREE_LIST).is_some() {
+            return true;
+        }
+        if self.is_closed() || books.no_growth_until.is_some_and(|until| Instant::now() < until) {
             return false;
         }
-        let Some(extent) = books.growing.or_else(|| self.lease(books, disk)) else { return false };
-        books.growing = Some(extent);
-        let clusters = self.layout.clusters_of(extent);
-        let first = clusters.start + books.extents[extent as usize].grown as u32;
-        let mut failed = u32::MAX;
-        for step in GROWTH_STEPS.map(|step| step.min(clusters.end - first)) {
-            if step == failed {
-                continue;
+        books.growing = true;
+        // 1. Lease.
+        let mut refused = 0;
+        while let Some(extent) = self.next_to_lease(&mut books, disk.is_shared()) {
+            drop(books);
+            let leased = disk.lease(self.layout.extent_bytes(extent));
+            books = lock();
+            self.leased(&mut books, extent, leased);
+            refused += usize::from(!leased);
+            if refused == LEASE_TRIES {
+                break;
             }
-            if disk.allocate(self.layout.bytes_of(first..first + step)).is_ok() {
-                self.grown(books, extent, first..first + step);
-                books.no_growth_until = None;
-                return true;
-            }
-            failed = step;
         }
-        books.no_growth_until = Some(Instant::now() + RETRY);
-        false
+        // 2. Disk space.
+        let ungrown = books.ungrown.clone();
+        drop(books);
+        let mut failed = u32::MAX;
+        let steps = GROWTH_STEPS.map(|step| step.min(ungrown.len() as u32));
+        let grown = steps.into_iter().filter(|step| *step > 0).find(|step| {
+            let done =
+                *step != failed && disk.allocate(self.layout.bytes_of(ungrown.start..ungrown.start + step)).is_ok();
+            failed = *step;
+            done
+        });
+        // 3. Into the books.
+        let books = &mut *lock();
+        books.growing = false;
+        match grown {
+            Some(clusters) => {
+                self.grown(books, clusters);
+                books.no_growth_until = None;
+            }
+            None if !ungrown.is_empty() => books.no_growth_until = Some(Instant::now() + RETRY),
+            None => {}
+        }
+        grown.is_some()
     }
 
-    /// The next clusters of the extent that is grown have disk space: their slots can be handed out.
-    fn grown(&self, books: &mut Books, extent: u32, clusters: Range<u32>) {
-        books.extents[extent as usize].grown += clusters.len() as u8;
-        if clusters.end == self.layout.clusters_of(extent).end {
-            books.growing = None;
-        }
-        for cluster in clusters {
+    /// The first `clusters` of those that are leased have disk space: their slots can be handed out.
+    fn grown(&self, books: &mut Books, clusters: u32) {
+        let first = books.ungrown.start;
+        books.ungrown.start += clusters;
+        for cluster in first..first + clusters {
+            books.extents[self.layout.extent_of(cluster) as usize].grown += 1;
             let mut cluster = self.clusters.lock(cluster);
             self.tally.shift(Place::Ungrown, Place::Free, cluster.free_slots());
             self.place(books, &mut cluster);
         }
     }
 
-    /// Leases an extent to grow.
-    fn lease(&self, books: &mut Books, disk: &dyn Disk) -> Option<u32> {
+    /// The extent that is to be asked for next, if more should be leased.
+    fn next_to_lease(&self, books: &mut Books, shared: bool) -> Option<u32> {
+        let more = !books.ungrown.is_empty();
+        if more && (shared || books.ungrown.len() >= GROWTH_LEAST as usize) {
+            return None;
+        }
         if books.lease_retry.is_some_and(|retry| Instant::now() >= retry) {
             books.lease_retry = None;
             self.forget_refused(books);
         }
-        for _ in 0..LEASE_TRIES {
-            // 1. The first that may be had.
-            let rest = &books.extents[books.lease_hint as usize..];
-            let skipped = rest.iter().position(|extent| extent.owner == Owner::Nobody).unwrap_or(rest.len());
-            books.lease_hint += skipped as u32;
-            let extent = books.lease_hint;
-            if extent == self.layout.extents() {
-                return None;
-            }
-            // 2. Asked for.
-            if disk.lease(self.layout.extent_bytes(extent)) {
-                books.extents[extent as usize].owner = Owner::Us;
-                return Some(extent);
-            }
+        // The first that may be had; a further one where it goes on.
+        let rest = &books.extents[books.lease_hint as usize..];
+        let skipped = rest.iter().position(|extent| extent.owner == Owner::Nobody).unwrap_or(rest.len());
+        books.lease_hint += skipped as u32;
+        let extent = books.lease_hint;
+        if extent == self.layout.extents() || more && self.layout.clusters_of(extent).start != books.ungrown.end {
+            return None;
+        }
+        books.extents[extent as usize].owner = Owner::Asking;
+        Some(extent)
+    }
+
+    /// What became of asking for an extent.
+    fn leased(&self, books: &mut Books, extent: u32, leased: bool) {
+        if leased {
+            books.extents[extent as usize].owner = Owner::Us;
+            let clusters = self.layout.clusters_of(extent);
+            books.ungrown = if books.ungrown.is_empty() { clusters } else { books.ungrown.start..clusters.end };
+        } else {
             books.extents[extent as usize].owner = Owner::Another;
             self.tally.shift(Place::Ungrown, Place::Another, self.usable_slots(books, extent));
             books.lease_retry = books.lease_retry.or_else(|| Some(Instant::now() + RETRY));
         }
-        None
     }
 
     /// Forgets which extents other processes had, so that they are asked for again.

@@ -8,7 +8,7 @@ use super::counts::Place;
 use super::layout::pieces;
 use super::runs::Run;
 use super::table::Want;
-use super::{Disk, SlotMap};
+use super::{Batching, Disk, SlotMap};
 use crate::lockdep::Rank;
 use crate::stats::Counter;
 use crate::sync::{RankedGuard, RankedMutex, lock};
@@ -44,10 +44,11 @@ impl SlotMap {
     /// Hands slots out of the cache of processor `cpu`, which is filled first if nothing good is in it. `None` if it is
     /// not used, somebody else's just now, or empty for want of slots.
     pub(super) fn alloc_cached(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
+        let want = if self.settings.batching == Batching::Single { want.min(CACHE_SLOTS) } else { want };
         let (cell, mut cache) = self.try_cache(cpu, want)?;
         let mut filled = false;
         let run = cache.take(want).or_else(|| {
-            filled = cache.fill(|slots, runs| self.draw(cpu, Want { slots, run_min: want }, disk, runs));
+            filled = cache.fill(|slots, runs| self.draw(cpu, Want { slots, run_min: want.min(slots) }, disk, runs));
             cache.take(want).or_else(|| cache.take_longest())
         });
         cell.publish(&cache);
@@ -79,7 +80,8 @@ impl SlotMap {
     /// The cache of a processor, for a request of `slots`; or that of the next if it is somebody else's just now, who may have
     /// been interrupted with it. `None` if none is to be had, or none is to be used.
     fn try_cache(&self, cpu: usize, slots: usize) -> Option<(&CpuCache, RankedGuard<'_, SlotCache>)> {
-        if slots > CACHED_MAX || !self.caching.load(Relaxed) {
+        let most = if self.settings.batching == Batching::Single { CACHE_SLOTS } else { CACHED_MAX };
+        if slots > most || !self.caching.load(Relaxed) {
             return None;
         }
         let cells = [cpu % self.cpus, (cpu + 1) % self.cpus].map(|cpu| &self.caches[cpu]);

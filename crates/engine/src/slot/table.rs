@@ -13,7 +13,7 @@ use super::SlotSettings;
 use super::cluster::{CLUSTER_SLOTS, Cluster, ClusterTable, FREE_LIST, LISTS, Records, State, find_run, free_runs};
 use super::counts::{Place, Tally};
 use super::layout::Layout;
-use super::lease::{Disk, Extent};
+use super::lease::Extent;
 use super::lists::Lists;
 use super::runs::Runs;
 use crate::stats::Stats;
@@ -41,8 +41,10 @@ pub struct Want {
 pub struct Books {
     pub lists: Lists,
     pub extents: Vec<Extent>,
-    /// The leased extent that still has clusters without disk space.
-    pub growing: Option<u32>,
+    /// The clusters that are leased and have no disk space yet; they lie side by side.
+    pub ungrown: Range<u32>,
+    /// Whether somebody is taking more of the disk into use just now.
+    pub growing: bool,
     /// No extent before this one is nobody's.
     pub lease_hint: u32,
     pub idle_extents: u32,
@@ -53,6 +55,23 @@ pub struct Books {
     pub no_writes_until: Option<Instant>,
     /// When extents that other processes had are asked for again.
     pub lease_retry: Option<Instant>,
+}
+
+/// Whether there were slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// They were taken.
+    Yes,
+    /// None, or not before more of the disk is taken into use ([`SlotTable::grow`]).
+    Grow,
+    /// None.
+    No,
+}
+
+impl From<bool> for Taken {
+    fn from(taken: bool) -> Taken {
+        if taken { Taken::Yes } else { Taken::No }
+    }
 }
 
 /// What is still to be done after slots were put back.
@@ -105,7 +124,8 @@ impl<R: Records> SlotTable<R> {
         let books = Books {
             lists: Lists::new(),
             extents: vec![Extent::default(); layout.extents() as usize],
-            growing: None,
+            ungrown: 0..0,
+            growing: false,
             lease_hint: 0,
             idle_extents: 0,
             sealed_clusters: 0,
@@ -141,28 +161,51 @@ impl<R: Records> SlotTable<R> {
         cluster.state() == State::Current && self.take(&mut cluster, want, want.run_min, runs)
     }
 
-    /// Takes slots of whatever cluster there is, which becomes the owner's current one; `false` if there are none.
+    /// Takes the slot after one that was taken, out of the current cluster that both lie in, if it is free.
+    pub fn take_next(&self, slot: u64) -> bool {
+        let (index, at) = ((slot / CLUSTER_SLOTS as u64) as u32, slot as usize % CLUSTER_SLOTS);
+        if at == 0 {
+            return false;
+        }
+        let mut cluster = self.clusters.lock(index);
+        let free = cluster.state() == State::Current && cluster.occupied()[at / 64] >> (at % 64) & 1 == 0;
+        if free {
+            cluster.take(at, 1);
+            self.tally.shift(Place::Free, Place::Taken, 1);
+        }
+        free
+    }
+
+    /// Takes slots of whatever cluster there is, which becomes the owner's current one. `may_grow` is whether more of the disk
+    /// can be asked for.
     pub fn take_anywhere<const N: usize>(
         &self,
         books: &mut Books,
         owner: usize,
         want: Want,
-        disk: &dyn Disk,
+        may_grow: bool,
         runs: &mut Runs<N>,
-    ) -> bool {
-        // Somebody else may have come here first.
-        self.take_current(owner, want, runs)
-            // 1. A free cluster; disk space for one, if half of what is there is in use.
-            || self.take_listed(books, owner, FREE_LIST..FREE_LIST + 1, want, runs)
-            || self.wants_growth() && self.grow(books, disk) && self.take_listed(books, owner, 0..LISTS, want, runs)
-            // 2. The emptiest of the partly used, the one just left included.
-            || {
-                self.retire(books, owner);
-                self.take_listed(books, owner, 0..LISTS, want, runs)
-            }
-            || self.grow(books, disk) && self.take_listed(books, owner, 0..LISTS, want, runs)
-            // 3. What other processors have.
-            || self.retire_all(books) && self.take_listed(books, owner, 0..LISTS, want, runs)
+    ) -> Taken {
+        let may_grow = may_grow && books.no_growth_until.is_none_or(|until| Instant::now() >= until);
+        // 1. Somebody else may have come here first. Else a free cluster.
+        if self.take_current(owner, want, runs) || self.take_listed(books, owner, FREE_LIST..FREE_LIST + 1, want, runs)
+        {
+            return Taken::Yes;
+        }
+        // 2. Disk space for one, if half of what is there is in use, and nobody is at it.
+        if may_grow && self.wants_growth() && !books.growing {
+            return Taken::Grow;
+        }
+        // 3. The emptiest of the partly used, the one just left included.
+        self.retire(books, owner);
+        if self.take_listed(books, owner, 0..LISTS, want, runs) {
+            return Taken::Yes;
+        }
+        if may_grow {
+            return Taken::Grow;
+        }
+        // 4. What other processors have.
+        (self.retire_all(books) && self.take_listed(books, owner, 0..LISTS, want, runs)).into()
     }
 
     /// Whether more disk space should be taken into use before partly used clusters are: while half of what is there

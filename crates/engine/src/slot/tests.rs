@@ -12,10 +12,15 @@ struct TestDisk {
     refuses: AtomicBool,
     full: AtomicBool,
     keeps_leases: bool,
+    shared: bool,
     released: Mutex<Vec<Range<u64>>>,
 }
 
 impl Disk for TestDisk {
+    fn is_shared(&self) -> bool {
+        self.shared
+    }
+
     fn lease(&self, _: Range<u64>) -> bool {
         !self.refuses.load(Relaxed)
     }
@@ -59,10 +64,11 @@ impl SlotMap {
 /// Every combination of the settings.
 fn all_settings() -> impl Iterator<Item = SlotSettings> {
     let switch = |n: usize, bit: usize| n >> bit & 1 == 1;
-    (0..8).map(move |n| SlotSettings {
+    (0..16).map(move |n| SlotSettings {
         lock: if switch(n, 0) { SlotLock::Device } else { SlotLock::Cluster },
         cache: switch(n, 1),
         cpu_cluster: switch(n, 2),
+        batching: if switch(n, 3) { Batching::Single } else { Batching::Whole },
     })
 }
 
@@ -117,10 +123,11 @@ proptest! {
         reserved in 0u64..2,
         settings in settings(),
         cpus in 1usize..=3,
+        shared in any::<bool>(),
         steps in prop::collection::vec(step(), 1..200),
     ) {
         let map = map_of(pages, reserved, settings, cpus);
-        let mut disk = TestDisk::default();
+        let mut disk = TestDisk { shared, ..TestDisk::default() };
         // The model: slots in use, bad slots, and of each cluster the last fork that it was in use at.
         let (mut used, mut bad) = (BTreeSet::new(), BTreeSet::new());
         let mut seals: BTreeMap<u64, u64> = BTreeMap::new();
@@ -279,8 +286,8 @@ fn a_lease_given_back_is_asked_for_again() {
 
 #[test]
 fn a_sealed_cluster_waits_for_the_youngest_child_that_shares_it() {
-    // One cluster of disk space.
-    let (map, disk) = (map_of_clusters(64), TestDisk::default());
+    // One cluster of disk space: others use the disk too, so that an extent is leased at a time.
+    let (map, disk) = (map_of_clusters(64), TestDisk { shared: true, ..TestDisk::default() });
     assert_eq!(map.alloc_on(0, 2, &disk), Some((0, 2)));
     disk.full.store(true, Relaxed);
     map.seal(1, &disk);
@@ -346,7 +353,9 @@ fn a_cluster_lock_spares_the_devices() {
         }
         (map.stats.get(Counter::SlotLock), map.stats.get(Counter::ClusterLock))
     };
-    assert_eq!(locks(SlotLock::Device), (2000, 0));
+    // And some to take disk space into use.
+    let (device, cluster) = locks(SlotLock::Device);
+    assert!((2000..2020).contains(&device) && cluster == 0, "{device} {cluster}");
     let (device, cluster) = locks(SlotLock::Cluster);
     assert!(device < 100 && cluster >= 2000, "{device} {cluster}");
 }
@@ -382,6 +391,84 @@ fn caches_are_used_while_there_is_room() {
     take(1);
     assert!(cached() > 0);
     map.check();
+}
+
+#[test]
+fn the_baseline_takes_and_puts_back_slots_one_by_one_and_still_in_runs() {
+    let locks = |settings: SlotSettings| {
+        let (map, disk) = (map_of(64 << 9, 0, settings, 1), TestDisk::default());
+        assert_eq!(map.alloc_on(0, 64, &disk), Some((0, 64)));
+        assert_eq!(map.alloc_on(0, 64, &disk), Some((64, 64)));
+        let counted = || map.stats.get(Counter::SlotLock) + map.stats.get(Counter::ClusterLock);
+        let before = counted();
+        assert_eq!(map.alloc_on(0, 64, &disk), Some((128, 64)));
+        let (taken, before) = (counted() - before, counted());
+        map.free_on(0, 0, 64, &disk);
+        let put = counted() - before;
+        map.check();
+        assert_eq!(map.counts().used, 128);
+        (taken, put)
+    };
+    let baseline =
+        SlotSettings { lock: SlotLock::Device, cache: false, cpu_cluster: false, batching: Batching::Single };
+    assert_eq!(locks(baseline), (64, 64));
+    assert_eq!(locks(SlotSettings { lock: SlotLock::Cluster, ..baseline }), (64, 64));
+    assert_eq!(locks(SlotSettings { cache: true, ..baseline }), (1, 1), "caches take and give back many at once");
+    assert_eq!(locks(SlotSettings { batching: Batching::Whole, ..baseline }), (1, 1));
+}
+
+/// A disk on which to set space aside takes until somebody says so.
+#[derive(Debug)]
+struct SlowDisk {
+    disk: TestDisk,
+    asked: Mutex<Vec<Range<u64>>>,
+    go: std::sync::Barrier,
+}
+
+impl Disk for SlowDisk {
+    fn is_shared(&self) -> bool {
+        self.disk.is_shared()
+    }
+    fn lease(&self, bytes: Range<u64>) -> bool {
+        self.disk.lease(bytes)
+    }
+    fn gives_back(&self) -> bool {
+        self.disk.gives_back()
+    }
+    fn release(&self, bytes: Range<u64>) {
+        self.disk.release(bytes);
+    }
+    fn allocate(&self, bytes: Range<u64>) -> Result<(), Errno> {
+        let nth = {
+            let mut asked = self.asked.lock().unwrap();
+            asked.push(bytes.clone());
+            asked.len()
+        };
+        // The first growth is for the test to begin with.
+        (nth > 1).then(|| (self.go.wait(), self.go.wait()));
+        self.disk.allocate(bytes)
+    }
+}
+
+#[test]
+fn slots_come_and_go_while_the_disk_is_asked_for_space() {
+    let settings = SlotSettings { cache: false, ..SlotSettings::default() };
+    let map = map_of(64 << 9, 0, settings, 2);
+    let disk = SlowDisk { disk: TestDisk::default(), asked: Mutex::default(), go: std::sync::Barrier::new(2) };
+    // All of the first 16 MiB, so that the next run needs space.
+    let runs: Vec<Run> = (0..8).map(|_| map.alloc_on(0, 512, &disk).unwrap()).collect();
+    assert_eq!(disk.asked.lock().unwrap().as_slice(), std::slice::from_ref(&(0..16 << 20)), "in a large step");
+    std::thread::scope(|scope| {
+        let grower = scope.spawn(|| map.alloc_on(0, 512, &disk));
+        disk.go.wait();
+        // It waits for the disk, and holds up nobody who needs no more of it.
+        map.free_on(1, runs[3].0, runs[3].1, &disk);
+        assert_eq!(map.alloc_on(1, 256, &disk), Some((runs[3].0, 256)));
+        disk.go.wait();
+        assert_eq!(grower.join().unwrap().map(|run| run.1), Some(512));
+    });
+    map.check();
+    assert_eq!(disk.asked.lock().unwrap().len(), 2);
 }
 
 /// Runs `call` on as many threads, each with its number.
