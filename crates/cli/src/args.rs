@@ -81,6 +81,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("in", "how stored pages are brought in"),
     ("out", "how pages are taken out; move refuses pages pinned for DMA"),
     ("background", "a thread reclaims ahead of need"),
+    ("workers", "threads that store pages ahead of need; auto is one for four processors, up to four"),
     ("folio", "most pages that one fault brings in; 1 turns folios off"),
     ("compressed", "percent of the budget that compressed pages may take; 0 turns the tier off"),
     (

@@ -94,6 +94,9 @@ pub struct Config {
     pub way_out: WayOut,
     /// Setting `background`: whether a thread reclaims ahead of need.
     pub background: bool,
+    /// Setting `workers`: threads that store pages ahead of need, the one of `background` included; `None` for one for four
+    /// processors, up to four.
+    pub workers: Option<u8>,
     /// Setting `folio`: most pages brought in by one fault, a power of two up to 64; 1 turns folios off.
     pub folio_max: usize,
     /// Setting `compressed`: share of the budget, in percent, that compressed pages may take; 0 turns the tier off.
@@ -141,6 +144,7 @@ impl Default for Config {
             way_in: WayIn::Auto,
             way_out: WayOut::Auto,
             background: true,
+            workers: None,
             folio_max: 16,
             compressed_max_percent: 50,
             zswap_codec: Codec::default(),
@@ -179,6 +183,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("in", "auto|copy|move"),
     ("out", "auto|move|drop"),
     ("background", "on|off"),
+    ("workers", "auto|1..16"),
     ("folio", "1|2|4|8|16|32|64"),
     ("compressed", "0..90"),
     ("zswap.codec", "lz4|zstd[:LEVEL]|none"),
@@ -245,6 +250,12 @@ impl Config {
                 }
             }
             "background" => switch(&mut self.background)?,
+            "workers" => {
+                self.workers = match value {
+                    "auto" => None,
+                    _ => Some(value.parse().ok().filter(|n| (1..=16).contains(n)).ok_or_else(bad)?),
+                }
+            }
             "frame.percpu" => switch(&mut self.frame.percpu)?,
             "frame.pick" => {
                 self.frame.pick = match value {

@@ -23,7 +23,9 @@ use overspill_os::signal::{Blocked, Outcome, SignalFaults};
 use overspill_os::token::{self, Token, Watch};
 use overspill_os::uffd::FaultEvent;
 use overspill_os::{Errno, PAGE_SIZE, thread, vm};
+use rustix::thread::futex;
 use std::ops::Range;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -122,6 +124,7 @@ impl Engine {
     pub(crate) fn stop_threads(&self) {
         self.stop.store(true, Release);
         self.kick_background();
+        self.kick_workers();
         if self.config.delivery == Delivery::Thread {
             let _ = self.call_handler(Request::Stop);
         }
@@ -209,7 +212,7 @@ impl Engine {
             || self.stop.load(Relaxed)
             || self.family.reap.load(Relaxed);
         if due && self.background.load(Relaxed) == 1 && self.background.swap(0, AcqRel) == 1 {
-            let _ = rustix::thread::futex::wake(&self.background, rustix::thread::futex::Flags::PRIVATE, 1);
+            let _ = futex::wake(&self.background, futex::Flags::PRIVATE, 1);
         }
     }
 
@@ -280,12 +283,32 @@ impl Engine {
         written
     }
 
+    /// The body of a worker: stores the oldest pages of the swap cache while much waits there, so that neither the background
+    /// thread nor a fault has to.
+    fn store_in_background(&self) {
+        while !self.stop.load(Acquire) {
+            let stored = match self.reclaim_gate.try_enter() {
+                Some(_inside) if self.has_to_store() => {
+                    self.batches.try_take().map_or(0, |mut batch| self.store_oldest(&mut batch, Reclaimer::Background))
+                }
+                _ => 0,
+            };
+            if stored == 0 {
+                sleep_on(&self.worker_sleeps);
+            }
+        }
+    }
+
+    /// Wakes the workers, if there is something to do.
+    pub(crate) fn kick_workers(&self) {
+        let due = self.workers > 0 && (self.has_to_store() || self.stop.load(Relaxed));
+        if due && self.worker_sleeps.load(Relaxed) == 1 && self.worker_sleeps.swap(0, AcqRel) == 1 {
+            let _ = futex::wake(&self.worker_sleeps, futex::Flags::PRIVATE, self.workers as u32);
+        }
+    }
+
     fn nap(&self) {
-        use rustix::thread::futex;
-        self.background.store(1, Release);
-        let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: NAP_MS as i64 * 1_000_000 };
-        let _ = futex::wait(&self.background, futex::Flags::PRIVATE, 1, Some(&time));
-        self.background.store(0, Release);
+        sleep_on(&self.background);
     }
 }
 
@@ -366,9 +389,19 @@ pub(crate) fn start_handler(
     wait_for(&report)
 }
 
-/// Starts the background thread; it shares the descriptor table of its starter.
+/// Sleeps until somebody who finds 1 there wakes this thread, or for [`NAP_MS`].
+fn sleep_on(cell: &AtomicU32) {
+    cell.store(1, Release);
+    let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: NAP_MS as i64 * 1_000_000 };
+    let _ = futex::wait(cell, futex::Flags::PRIVATE, 1, Some(&time));
+    cell.store(0, Release);
+}
+
+/// Starts the background thread and the workers; they share the descriptor table of their starter.
 pub(crate) fn start_background(engine: &'static Engine) -> Result<(), Error> {
-    thread::spawn(c"overspill-bg", || engine.reclaim_in_background()).map_err(|_| Error::Thread)
+    thread::spawn(c"overspill-bg", || engine.reclaim_in_background()).map_err(|_| Error::Thread)?;
+    (0..engine.workers)
+        .try_for_each(|_| thread::spawn(c"overspill-wk", || engine.store_in_background()).map_err(|_| Error::Thread))
 }
 
 /// Blocks signals, moves to an engine stack if the thread's own is managed, and passes the gate of mapping calls.

@@ -1,6 +1,6 @@
 //! The engine: every room of a pool in one place, and how they are built.
 
-use crate::base::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use crate::base::{Bytes, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::cache::{Ages, SlotIndex};
 use crate::clean::Copies;
 use crate::compressed::CompressedPool;
@@ -36,8 +36,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-/// Reclaiming threads at once: the background one and two that reclaim for themselves.
-const BATCHES: usize = 3;
+/// Threads that may reclaim for themselves at once, where faults are served by the threads that take them.
+const DIRECT: usize = 2;
+/// Smallest budget with more than one thread that stores pages ahead of need, unless they are asked for: each has buffers of
+/// half a megabyte.
+const WORKERS_LEAST: Bytes = Bytes(128 << 20);
 
 /// Everything a pool consists of.
 pub(crate) struct Engine {
@@ -91,6 +94,9 @@ pub(crate) struct Engine {
     pub job: Option<JobTable>,
     /// Wakes the background thread: 1 while it sleeps.
     pub background: AtomicU32,
+    /// Threads that store pages ahead of need beside it, and what wakes them: 1 while one sleeps.
+    pub workers: usize,
+    pub worker_sleeps: AtomicU32,
     pub mailbox: crate::delivery::Mailbox,
     pub stop: AtomicBool,
     window: Range<usize>,
@@ -174,7 +180,14 @@ impl Engine {
         let devices = SwapDevices::open(&config.swap, settings, stats)?;
         let (index, zswap) = (devices.index().clone(), devices.zswap().clone());
         let batch_pages = (config.memory.pages() as usize / 64).clamp(32, 128);
-        let (batches, contexts) = if signal { (BATCHES, 2 * cpus().clamp(2, 32)) } else { (2, 1) };
+        let workers = match config.workers {
+            _ if !config.background => 0,
+            Some(workers) => workers as usize - 1,
+            None if config.memory < WORKERS_LEAST => 0,
+            None => (cpus() / 4).clamp(1, 4) - 1,
+        };
+        let (direct, contexts) = if signal { (DIRECT, 2 * cpus().clamp(2, 32)) } else { (1, 1) };
+        let batches = 1 + workers + direct;
         let (folio, codec) = (config.folio_max, config.zswap_codec);
         let batches =
             Workbenches::new(Rank::Batch, batches, || Batch::new(batch_pages, codec)).map_err(out_of_address_space)?;
@@ -232,6 +245,8 @@ impl Engine {
             arena_fits: AtomicU64::new(limit),
             job,
             background: AtomicU32::new(0),
+            workers,
+            worker_sleeps: AtomicU32::new(0),
             mailbox: crate::delivery::Mailbox::default(),
             stop: AtomicBool::new(false),
             window,
@@ -287,9 +302,11 @@ impl Engine {
         // A page word and the extent's cells; for frames that were ever used: buddy links, swap-cache links, chunk table.
         let words = extents * (EXTENT_PAGES as u64 * 8 + 16);
         let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (10 + 16 + 8 + 10);
-        // The records of clusters, and the checksums and entries of their slots, kept touched for what is in use.
-        let slot_bytes = CLUSTER_BYTES as u64 + CLUSTER_SLOTS as u64 * (4 + 8);
-        let slots = (self.devices.used_pages() / CLUSTER_SLOTS as u64 + 1) * slot_bytes;
+        // The records of clusters, and the checksums, entries, owners and places in the compressed tier of their slots, kept
+        // touched for what is in use.
+        let slot_bytes = CLUSTER_BYTES as u64 + CLUSTER_SLOTS as u64 * (4 + 8 + 8 + 16);
+        let used = self.devices.used_pages() + self.devices.used_in_memory();
+        let slots = (used / CLUSTER_SLOTS as u64 + 1) * slot_bytes;
         self.stats.set(Counter::MetadataBytes, words + frames + slots);
     }
 

@@ -381,6 +381,12 @@ impl FrameAllocator {
         }
     }
 
+    /// Whether frames that come back together are made into blocks before any lock is taken: with lists by processor, and as
+    /// they are picked outside the lock. The baselines give back one frame after the other.
+    fn gives_blocks(&self) -> bool {
+        self.settings.percpu && self.settings.pick == Pick::Outside
+    }
+
     /// Gives back frames; those that follow one another go as blocks.
     ///
     /// # Panics
@@ -389,7 +395,7 @@ impl FrameAllocator {
         let mut rest = frames;
         self.free_blocks_of(frames.len(), || {
             let first = rest.first()?.0;
-            let order = block_order(rest);
+            let order = if self.gives_blocks() { block_order(rest) } else { 0 };
             rest = &rest[1 << order..];
             Some((first, order))
         });
@@ -403,7 +409,8 @@ impl FrameAllocator {
         let (mut at, end) = (first.0, first.0 + count as u32);
         self.free_blocks_of(count, || {
             let left = (end - at).checked_ilog2()?;
-            let order = left.min(at.trailing_zeros()).min(MAX_ORDER.into()) as u8;
+            let largest = if self.gives_blocks() { MAX_ORDER.into() } else { 0 };
+            let order = left.min(at.trailing_zeros()).min(largest) as u8;
             let block = at;
             at += 1 << order;
             Some((block, order))

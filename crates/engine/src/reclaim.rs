@@ -43,6 +43,16 @@ pub enum Reclaimer {
     Direct,
 }
 
+impl Reclaimer {
+    /// Of pages looked at, and of pages freed.
+    fn counters(self) -> (Counter, Counter) {
+        match self {
+            Reclaimer::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd),
+            Reclaimer::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
+        }
+    }
+}
+
 /// Pages of an extent, a bit each.
 type Bitmap = [u64; EXTENT_PAGES / 64];
 
@@ -50,19 +60,15 @@ impl Engine {
     /// Frees `want` pages or as many as can be had; returns how many.
     pub(crate) fn reclaim(&self, batch: &mut Batch, want: usize, who: Reclaimer) -> usize {
         let _mark = FaultPath::enter();
-        let (scan, steal) = match who {
-            Reclaimer::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd),
-            Reclaimer::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
-        };
+        let (scan, steal) = who.counters();
         let mut freed = 0;
         // Extents passed in a row without any use; two rounds see every referenced page twice.
         let mut idle = 0;
         while freed < want {
             let extents = self.extents_high.load(Relaxed);
-            let cache_full = self.ages.len() > self.budget().limit() as usize / CACHE_SHARE;
+            let cache_full = self.ages.len() > self.cached_max();
             if cache_full || idle > 2 * extents {
-                let stored = self.shrink_cache(batch);
-                self.stats.add(scan, batch.picks.len() as u64);
+                let stored = self.store_oldest(batch, who);
                 freed += stored;
                 if stored > 0 {
                     idle = 0;
@@ -73,17 +79,43 @@ impl Engine {
             if idle > 2 * extents || self.compressed.is_over_limit() {
                 match self.write_back(batch) {
                     0 if idle > 2 * extents => break,
-                    written => freed += written,
+                    written => {
+                        self.stats.add(steal, written as u64);
+                        freed += written;
+                    }
                 }
             }
             let index = self.clock_hand.fetch_add(1, Relaxed) % extents.max(1);
             let progress = self.scan_extent(batch, index);
             self.stats.add(scan, progress.scanned as u64);
+            self.stats.add(steal, progress.freed as u64);
             freed += progress.freed;
+            if progress.deactivated > 0 {
+                self.kick_workers();
+            }
             idle = if progress.freed + progress.deactivated > 0 { 0 } else { idle + 1 };
         }
-        self.stats.add(steal, freed as u64);
         freed
+    }
+
+    /// How full the swap cache may be before its oldest pages are stored.
+    fn cached_max(&self) -> usize {
+        self.budget().limit() as usize / CACHE_SHARE
+    }
+
+    /// Whether so much waits in the swap cache, and so little room is left, that workers are to store it.
+    pub(crate) fn has_to_store(&self) -> bool {
+        self.ages.len() > self.cached_max() / 2 && self.budget().free_pages() < self.budget().high()
+    }
+
+    /// The second hand, counted; returns how many pages it freed.
+    pub(crate) fn store_oldest(&self, batch: &mut Batch, who: Reclaimer) -> usize {
+        let _mark = FaultPath::enter();
+        let (scan, steal) = who.counters();
+        let stored = self.shrink_cache(batch);
+        self.stats.add(scan, batch.picks.len() as u64);
+        self.stats.add(steal, stored as u64);
+        stored
     }
 
     /// The second hand: stores the oldest pages of the swap cache and frees their frames.
