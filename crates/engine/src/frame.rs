@@ -283,12 +283,12 @@ impl FrameAllocator {
             return Some(block);
         }
         // 2. As many as may be, in one hold of the zone's lock. Reclaim below the mark takes what it needs and no more.
-        let blocks = if need == Need::Reclaim { 1 } else { lists.to_take(order) };
+        let blocks = lists.to_take(order);
         let mut taken = Picked::new();
         for cell in self.zones_of(cpu).filter(|cell| self.has_room(cell, order, need)) {
             let mut hold = self.hold(cell, Doing::Take);
-            let room = self.room(cell, hold.used(), need) >> order;
-            let mut left = blocks.min(room as usize) << order;
+            let room = |need| (self.room(cell, hold.used(), need) >> order) as usize;
+            let mut left = blocks.min(room(Need::Fault).max(1)).min(room(need)) << order;
             while left > 0 && !taken.is_full() {
                 let most = left.ilog2().min(MAX_ORDER.into()) as u8;
                 let own = hold.alloc_own(order, most, mobility);
@@ -381,12 +381,6 @@ impl FrameAllocator {
         }
     }
 
-    /// Whether frames that come back together are made into blocks before any lock is taken: with lists by processor, and as
-    /// they are picked outside the lock. The baselines give back one frame after the other.
-    fn gives_blocks(&self) -> bool {
-        self.settings.percpu && self.settings.pick == Pick::Outside
-    }
-
     /// Gives back frames; those that follow one another go as blocks.
     ///
     /// # Panics
@@ -395,7 +389,7 @@ impl FrameAllocator {
         let mut rest = frames;
         self.free_blocks_of(frames.len(), || {
             let first = rest.first()?.0;
-            let order = if self.gives_blocks() { block_order(rest) } else { 0 };
+            let order = block_order(rest);
             rest = &rest[1 << order..];
             Some((first, order))
         });
@@ -409,8 +403,7 @@ impl FrameAllocator {
         let (mut at, end) = (first.0, first.0 + count as u32);
         self.free_blocks_of(count, || {
             let left = (end - at).checked_ilog2()?;
-            let largest = if self.gives_blocks() { MAX_ORDER.into() } else { 0 };
-            let order = left.min(at.trailing_zeros()).min(largest) as u8;
+            let order = left.min(at.trailing_zeros()).min(MAX_ORDER.into()) as u8;
             let block = at;
             at += 1 << order;
             Some((block, order))
@@ -428,19 +421,29 @@ impl FrameAllocator {
         let mut large = Picked::new();
         while let Some((block, order)) = next() {
             match &mut lists {
-                _ if order > LIST_ORDER_MAX => {
+                // Without lists each frame by itself: that is what they are measured against.
+                _ if !self.settings.percpu => {
+                    (block..block + (1 << order)).for_each(|frame| self.free_to_zone(frame, 0));
+                }
+                Some(lists) if order <= LIST_ORDER_MAX => self.free_to_lists(lists, block, order),
+                _ => {
                     large.push(block, order);
                     if large.is_full() {
-                        large.merge();
-                        self.free_picked(&mut large, None);
+                        self.give_picked(&mut large);
                     }
                 }
-                Some(lists) => self.free_to_lists(lists, block, order),
-                None => self.free_to_zone(block, order),
             }
         }
-        large.merge();
-        self.free_picked(&mut large, None);
+        self.give_picked(&mut large);
+    }
+
+    /// Gives back blocks that were not in lists: made into larger ones outside the zone's lock, or under it.
+    fn give_picked(&self, picked: &mut Picked) {
+        if let Some((block, _)) = picked.blocks().first() {
+            let hold = (self.settings.pick == Pick::Inside).then(|| self.hold(self.zone_of(*block), Doing::Give));
+            picked.merge();
+            self.free_picked(picked, hold);
+        }
     }
 
     fn free_to_lists(&self, lists: &mut CpuLists, block: u32, order: u8) {

@@ -208,10 +208,11 @@ impl Ages {
             if !self.lists[partition].any.load(Relaxed) {
                 continue;
             }
-            let list = self.lock(partition);
-            let mut at = list.list.oldest;
+            // The lock is for the end of the list only. The way from there may lead astray while others change links: to frames
+            // that are gone or in the list twice, of which the caller finds out.
+            let mut at = self.lock(partition).list.oldest;
             while at != NONE && count < out.len() {
-                let owner = self.owner(FrameId(at)).expect("a frame in a list has an owner");
+                let Some(owner) = self.owner(FrameId(at)) else { break };
                 out[count] = (owner, FrameId(at));
                 count += 1;
                 at = self.links(at).1;

@@ -10,8 +10,8 @@
 use super::{MAX_ORDER, Mobility};
 use std::collections::VecDeque;
 
-/// The largest order that is kept in lists: 16 frames, a folio.
-pub const LIST_ORDER_MAX: u8 = 4;
+/// The largest order that is kept in lists: 64 frames, the run that reclaim moves at once.
+pub const LIST_ORDER_MAX: u8 = 6;
 /// Blocks that are taken from a zone or given to it in one hold of its lock, at most: a bound on the hold of about
 /// 3 us, and on the stack that a picked batch takes (1 KiB).
 pub const HOLD_BLOCKS: usize = 128;
@@ -137,10 +137,14 @@ impl CpuLists {
         self.burst = marks.batch;
     }
 
-    /// Takes the block that was freed last.
+    /// Takes the block that was freed last; one of a larger order is taken apart for it, if need be.
     pub fn pop(&mut self, mobility: Mobility, order: u8) -> Option<u32> {
-        let block = self.lists[Self::list(mobility, order)].pop_back()?;
-        self.frames -= 1 << order;
+        let (block, whole) = (order..=LIST_ORDER_MAX)
+            .find_map(|larger| Some((self.lists[Self::list(mobility, larger)].pop_back()?, larger)))?;
+        self.frames -= 1 << whole;
+        // Parts that follow one another are handed out one after the other, so that they come back as the block that they were.
+        let parts = (block + (1 << order)..block + (1 << whole)).step_by(1 << order);
+        parts.rev().for_each(|part| self.push(part, order, mobility));
         Some(block)
     }
 
@@ -169,7 +173,7 @@ impl CpuLists {
 
     fn turn(&mut self, taking: bool) {
         let again = std::mem::replace(&mut self.taking, taking) == taking;
-        let most = (self.marks.high_max / 2).clamp(self.marks.batch, HOLD_BLOCKS as u32);
+        let most = (self.marks.high_max / 2).max(self.marks.batch);
         self.burst = if again { (self.burst * 2).min(most) } else { self.marks.batch };
     }
 
