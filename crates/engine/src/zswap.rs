@@ -39,6 +39,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acqu
 /// Most locks: enough for 64 GiB of swap space; beyond, ranges share them. 64 KiB of memory.
 const LOCKS_MAX: usize = 1024;
 
+/// Most entries that are erased in one hold of a lock: a long folio.
+const HOLD_SLOTS: usize = 64;
+
 /// The counters of the locks of ranges.
 static ZSWAP_LOCK: LockCounters = LockCounters {
     taken: Counter::ZswapLock,
@@ -242,50 +245,66 @@ impl Zswap {
         self.place(slot).end_load();
     }
 
-    /// Makes entries for slots of a run, those that have an object, as the newest, `now` pages having left memory; an older
-    /// copy of one is handed to `older`.
+    /// Makes entries for slots of a run, those that have an object, as the newest, `now` pages having left memory. An older copy of
+    /// one, which there should not be, is handed to `older`.
     pub fn insert(&self, run: SlotRun, objects: &[Option<Object>], now: u64, mut older: impl FnMut(Object)) {
         self.for_each_range(run, |part, at| {
-            let _held = self.lock(part.first);
-            let (list, tables) = (self.list(part.first), self.tables(part.first));
-            for (slot, object) in part.slots().zip(&objects[at..at + part.len]) {
-                let Some(object) = object else { continue };
+            let objects = &objects[at..at + part.len];
+            if objects.iter().all(Option::is_none) {
+                return;
+            }
+            let tables = self.tables(part.first);
+            tables.used.fetch_max(part.first.offset() as usize / RANGE_SLOTS + 1, Relaxed);
+            let held = self.lock(part.first);
+            let list = self.list(part.first);
+            for (slot, object) in part.slots().zip(objects).filter_map(|(slot, object)| Some((slot, (*object)?))) {
                 // Published first: what is in the list is there.
-                let before = self.place(slot).swap(Some(*object));
-                match before {
+                match self.place(slot).swap(Some(object)) {
                     Some(before) => older(before),
                     None => list.push(Self::in_range(slot), now),
                 }
             }
-            tables.used.fetch_max(part.first.offset() as usize / RANGE_SLOTS + 1, Relaxed);
+            drop(held);
         });
     }
 
-    /// Forgets the entries of slots that are being given back; hands out their objects.
+    /// Forgets the entries of slots that are being given back; hands out their objects, without a lock.
     pub fn invalidate(&self, run: SlotRun, mut freed: impl FnMut(Object)) {
         self.for_each_range(run, |part, _| {
             let range = part.first.offset() as usize / RANGE_SLOTS;
-            let mut held = None;
             // 1. Nothing in the whole range? A slot's own entry was made by a thread that this one has heard from.
             if self.setting != Invalidate::Always && self.tables(part.first).counts[range].load(Acquire) == 0 {
                 return;
             }
-            for slot in part.slots() {
-                // 2. No entry?
-                if self.setting == Invalidate::EmptyLookup {
-                    self.stats.add(Counter::ZswapLookup, 1);
-                    if self.place(slot).load().is_none() {
-                        continue;
+            let mut slots = part.slots();
+            loop {
+                let mut erased = [None; HOLD_SLOTS];
+                let (mut count, mut held) = (0, None);
+                for slot in slots.by_ref() {
+                    // 2. No entry?
+                    if self.setting == Invalidate::EmptyLookup {
+                        self.stats.add(Counter::ZswapLookup, 1);
+                        if self.place(slot).load().is_none() {
+                            continue;
+                        }
+                    }
+                    // 3. Out of the list, and out. Several in one hold, but for the baselines.
+                    let guard = held.take().unwrap_or_else(|| self.lock(slot));
+                    if let Some(object) = self.place(slot).swap(None) {
+                        self.list(slot).unlink(Self::in_range(slot));
+                        (erased[count], count) = (Some(object), count + 1);
+                    }
+                    held = (self.setting == Invalidate::EmptyLookup).then_some(guard);
+                    if count == HOLD_SLOTS {
+                        break;
                     }
                 }
-                // 3. Out of the list, and out. Several in one hold, except for the baselines.
-                let guard = held.take().unwrap_or_else(|| self.lock(slot));
-                if let Some(object) = self.place(slot).swap(None) {
-                    self.list(slot).unlink(Self::in_range(slot));
-                    freed(object);
-                    self.stats.add(Counter::ZswapErased, 1);
+                drop(held);
+                self.stats.add(Counter::ZswapErased, count as u64);
+                erased[..count].iter().flatten().for_each(|object| freed(*object));
+                if count < HOLD_SLOTS {
+                    break;
                 }
-                held = (self.setting == Invalidate::EmptyLookup).then_some(guard);
             }
         });
     }
