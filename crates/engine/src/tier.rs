@@ -71,6 +71,8 @@ pub struct Batch {
     /// Pages of the compressed tier on their way to devices.
     pub(crate) oldest: Vec<(SlotId, Object)>,
     pub(crate) cold: Vec<Cold>,
+    /// The compressed tier had no room for a page of the batch: it is not tried for the others.
+    refused: bool,
     compressor: Compressor,
     pub(crate) decompressor: Decompressor,
     pages: usize,
@@ -90,6 +92,7 @@ impl Batch {
             writes: Vec::with_capacity(pages),
             oldest: Vec::with_capacity(pages),
             cold: Vec::with_capacity(pages),
+            refused: false,
             compressor: Compressor::new(codec)?,
             decompressor: Decompressor::new(&[codec])?,
             pages,
@@ -156,6 +159,7 @@ impl Engine {
         }
         // 2. It gets slots next to one another: of devices, or else of none.
         batch.writes.clear();
+        batch.refused = false;
         let mut at = 0;
         while at < pages {
             let in_memory = || match self.config.compressed_max_percent {
@@ -218,7 +222,7 @@ impl Engine {
     /// The compressed copy of a page of the buffer for a slot; `None` if the tier does not take it.
     fn compress(&self, batch: &mut Batch, at: usize, slot: SlotId) -> Option<Object> {
         let on_device = slot.device() != SlotId::IN_MEMORY;
-        if !self.accepts_compressed(on_device) {
+        if batch.refused || !self.accepts_compressed(on_device) {
             return None;
         }
         let worth = match self.config.zswap_codec {
@@ -234,6 +238,7 @@ impl Engine {
         };
         let Ok(handle) = self.compressed.store(&self.frames, slot.to_bits(), data) else {
             self.compressed_full.store(true, Relaxed);
+            batch.refused = true;
             return None;
         };
         self.stats.add(Counter::ZswpOut, 1);
