@@ -385,3 +385,6 @@ impl std::fmt::Debug for Zswap {
         write!(f, "Zswap({:?})", self.setting)
     }
 }
+
+#[cfg(test)]
+mod interleavings;
