@@ -286,9 +286,10 @@ impl CompressedPool {
     /// When one does not hold.
     pub fn check(&self) {
         let mut in_classes = 0;
+        let in_use = self.table.chunks_in_use();
         for (class, counts) in self.classes.iter().enumerate() {
             let lists = self.lists(class);
-            let held = self.table.check(&lists, class);
+            let held = self.table.check(&lists, class, &in_use);
             assert_eq!(counts.objects.load(Relaxed), held.objects, "objects of class {class}");
             assert_eq!(counts.room.load(Relaxed), lists.room(), "room of class {class}");
             assert!(counts.bytes.load(Relaxed) <= held.objects * CLASSES[class].bytes, "bytes of class {class}");
