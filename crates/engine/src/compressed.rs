@@ -279,6 +279,19 @@ impl CompressedPool {
         }
     }
 
+    /// Flips a bit of a stored object or of its trailer, as broken memory does; for tests.
+    #[cfg(debug_assertions)]
+    pub fn damage<S: FrameSource + ?Sized>(&self, source: &S, handle: Handle, byte: usize) {
+        let place = self.place(handle);
+        let at = match byte % (handle.len_bytes() + TRAILER_BYTES) {
+            byte if byte < handle.len_bytes() => place.data() + byte,
+            byte => place.trailer() + byte - handle.len_bytes(),
+        };
+        let mut one = [0];
+        source.read(place.first_frame(), at, &mut one);
+        source.write(place.first_frame(), at, &[one[0] ^ 1 << (byte % 8)]);
+    }
+
     /// Checks every invariant, in time proportional to the arena, for tests and debugging; only while no other thread
     /// uses the pool.
     ///
