@@ -246,9 +246,13 @@ impl Zswap {
     /// copy of one is handed to `older`.
     pub fn insert(&self, run: SlotRun, objects: &[Option<Object>], now: u64, mut older: impl FnMut(Object)) {
         self.for_each_range(run, |part, at| {
+            let objects = &objects[at..at + part.len];
+            if objects.iter().all(Option::is_none) {
+                return;
+            }
             let _held = self.lock(part.first);
             let (list, tables) = (self.list(part.first), self.tables(part.first));
-            for (slot, object) in part.slots().zip(&objects[at..at + part.len]) {
+            for (slot, object) in part.slots().zip(objects) {
                 let Some(object) = object else { continue };
                 // Published first: what is in the list is there.
                 let before = self.place(slot).swap(Some(*object));
