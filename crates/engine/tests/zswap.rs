@@ -305,3 +305,58 @@ fn each_load_returns_the_last_store() {
     eprintln!("{} cases, {time:?} each: {total:?}", cases.len());
     total.iter().for_each(|(name, count)| assert!(*count > 0, "{name}: nothing of it was tested"));
 }
+
+fn wait_for(pool: &Pool, what: &str, holds: impl Fn(&Snapshot) -> bool) -> Snapshot {
+    let start = Instant::now();
+    loop {
+        let stats = pool.stats();
+        if holds(&stats) {
+            return stats;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}: {stats:#?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The compressed tier has its share of the budget, also of one that has become smaller: what it holds beyond goes on to
+/// devices. When it is larger again the tier fills it.
+#[test]
+fn the_tier_follows_the_budget() {
+    for (delivery, settings, swap) in [
+        (Delivery::Thread, "compressed=50", "ram:1G"),
+        (Delivery::Signal, "compressed=50,zswap.incompressible=keep,zswap.keep=on", "ram:1G"),
+        (Delivery::Thread, "compressed=50,background=off", "ram:1G"),
+        (Delivery::Signal, "compressed=50,zswap.codec=none", "ram:1G"),
+        (Delivery::Thread, "compressed=80", ""),
+    ] {
+        let settings = settings.to_owned();
+        let (pages, contents) = if swap.is_empty() { (6000, [10, 90, 0, 0]) } else { (16_000, [0, 50, 40, 10]) };
+        let case = Case { delivery, settings, swap, budgets: [24 * MIB, 8 * MIB], pages, mix: contents };
+        let Some(pool) = pool(&case) else { return };
+        let name = format!("{delivery:?} {} {swap}", case.settings);
+        let mut region = pool.map(pages * PAGE).unwrap();
+        let bytes: &mut [u8] = region.as_mut_slice();
+        let mut share = Share { pool: &pool, case: &case, bytes, seeds: vec![0; pages], rng: 1, remapped: 0 };
+        (0..pages).for_each(|page| share.renew(page));
+        let tier = |stats: &Snapshot| stats.counters["zswap_pool_bytes"];
+        let percent = if swap.is_empty() { 80 } else { 50 };
+        for budget in [24, 8, 24, 8].map(|mib| mib * MIB) {
+            pool.set_memory(Bytes(budget)).unwrap();
+            for page in 0..pages {
+                share.verify(page);
+                share.renew(page);
+            }
+            let stats = wait_for(&pool, &format!("{name}: {budget} bytes"), |stats| {
+                let get = |name: &str| stats.counters[name];
+                get("limit_bytes") == budget && get("charged_bytes") <= budget && tier(stats) <= budget * percent / 100
+            });
+            // It is made use of: all of it where what it holds goes on to devices, else what the pages need.
+            let fills = if swap.is_empty() { 1 } else { budget * percent / 100 / 2 };
+            assert!(tier(&stats) >= fills, "{name}: {budget}: {stats:#?}");
+        }
+        drop(region);
+        let stats = nothing_left(&pool, &name);
+        assert_eq!(stats.counters["fault_errors"], 0, "{name}");
+        assert!(stats.counters["charged_peak_bytes"] <= 24 * MIB, "{name}: {stats:#?}");
+    }
+}
