@@ -25,6 +25,7 @@ mod list;
 
 use crate::base::SlotId;
 use crate::compressed::Handle;
+use crate::config::FOLIO_MAX;
 use crate::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::lockdep::Rank;
 use crate::slot::SlotRun;
@@ -38,6 +39,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acqu
 
 /// Most locks: enough for 64 GiB of swap space; beyond, ranges share them. 64 KiB of memory.
 const LOCKS_MAX: usize = 1024;
+
+/// Most entries that are changed in one hold of a lock: a folio's.
+const HOLD_SLOTS: usize = FOLIO_MAX;
 
 /// The counters of the locks of ranges.
 static ZSWAP_LOCK: LockCounters = LockCounters {
@@ -250,18 +254,20 @@ impl Zswap {
             if objects.iter().all(Option::is_none) {
                 return;
             }
-            let _held = self.lock(part.first);
+            let held = self.lock(part.first);
             let (list, tables) = (self.list(part.first), self.tables(part.first));
-            for (slot, object) in part.slots().zip(objects) {
+            let mut replaced = [None; HOLD_SLOTS];
+            for ((slot, object), replaced) in part.slots().zip(objects).zip(&mut replaced) {
                 let Some(object) = object else { continue };
                 // Published first: what is in the list is there.
-                let before = self.place(slot).swap(Some(*object));
-                match before {
-                    Some(before) => older(before),
-                    None => list.push(Self::in_range(slot), now),
+                *replaced = self.place(slot).swap(Some(*object));
+                if replaced.is_none() {
+                    list.push(Self::in_range(slot), now);
                 }
             }
             tables.used.fetch_max(part.first.offset() as usize / RANGE_SLOTS + 1, Relaxed);
+            drop(held);
+            replaced.into_iter().flatten().for_each(&mut older);
         });
     }
 
@@ -269,28 +275,35 @@ impl Zswap {
     pub fn invalidate(&self, run: SlotRun, mut freed: impl FnMut(Object)) {
         self.for_each_range(run, |part, _| {
             let range = part.first.offset() as usize / RANGE_SLOTS;
-            let mut held = None;
             // 1. Nothing in the whole range? A slot's own entry was made by a thread that this one has heard from.
             if self.setting != Invalidate::Always && self.tables(part.first).counts[range].load(Acquire) == 0 {
                 return;
             }
-            for slot in part.slots() {
-                // 2. No entry?
-                if self.setting == Invalidate::EmptyLookup {
-                    self.stats.add(Counter::ZswapLookup, 1);
-                    if self.place(slot).load().is_none() {
-                        continue;
-                    }
+            // 2. No entry?
+            let looks_up = self.setting == Invalidate::EmptyLookup;
+            if looks_up {
+                self.stats.add(Counter::ZswapLookup, part.len as u64);
+                if !part.slots().any(|slot| self.contains(slot)) {
+                    return;
+                }
+            }
+            let (mut held, mut erased) = (None, [None; HOLD_SLOTS]);
+            for (slot, erased) in part.slots().zip(&mut erased) {
+                if looks_up && !self.contains(slot) {
+                    continue;
                 }
                 // 3. Out of the list, and out. Several in one hold, except for the baselines.
                 let guard = held.take().unwrap_or_else(|| self.lock(slot));
-                if let Some(object) = self.place(slot).swap(None) {
+                *erased = self.place(slot).swap(None);
+                if erased.is_some() {
                     self.list(slot).unlink(Self::in_range(slot));
-                    freed(object);
                     self.stats.add(Counter::ZswapErased, 1);
                 }
-                held = (self.setting == Invalidate::EmptyLookup).then_some(guard);
+                held = looks_up.then_some(guard);
             }
+            // 4. To give frames back takes system calls.
+            drop(held);
+            erased.into_iter().flatten().for_each(&mut freed);
         });
     }
 
@@ -347,12 +360,12 @@ impl Zswap {
         out.sort_unstable_by_key(|(slot, _)| *slot);
     }
 
-    /// Calls `each` for the parts of a run that lie in one range, with where they begin in the run.
+    /// Calls `each` for the parts of a run that lie in one range, of at most [`HOLD_SLOTS`], with where they begin in the run.
     fn for_each_range(&self, run: SlotRun, mut each: impl FnMut(SlotRun, usize)) {
         let mut at = 0;
         while at < run.len {
             let first = run.first.advance(at as u64);
-            let len = (RANGE_SLOTS - Self::in_range(first)).min(run.len - at);
+            let len = (RANGE_SLOTS - Self::in_range(first)).min(run.len - at).min(HOLD_SLOTS);
             each(SlotRun { first, len }, at);
             at += len;
         }
