@@ -405,3 +405,5 @@ impl std::fmt::Debug for Zswap {
 
 #[cfg(test)]
 mod interleavings;
+#[cfg(test)]
+mod tests;
