@@ -241,6 +241,38 @@ fn swap_that_is_too_small() {
     }
 }
 
+/// A compressed tier that is full, with no device behind it: the program goes on while something can be reclaimed, and gets
+/// the documented end then. [`run`] has a time limit.
+#[test]
+fn a_compressed_tier_that_is_full() {
+    if overspill(&SCRATCH).is_none() {
+        return;
+    }
+    let room = SCRATCH.room("full");
+    let (fills, report) = (SCRATCH.program("fills.c"), room.path.join("stats.json"));
+    for (settings, fault) in [
+        ("compressed=50", "thread"),
+        ("compressed=90,zswap.incompressible=keep", "signal"),
+        ("zswap.codec=none,background=off", "thread"),
+        ("zswap.codec=zstd,zswap.keep=on", "signal"),
+    ] {
+        // Most of the budget can be used, also by pages that do not compress.
+        for (mib, fits) in [("12", true), ("64", false)] {
+            let args =
+                ["--memory", "16M", "--no-swap", "--set", settings, "--fault", fault, "--stats-json", shown(&report)];
+            let outcome = overspill_run(&[&args[..], &["--", shown(&fills), mib]].concat());
+            let statistics = Report::read(&report);
+            statistics.check_budgets();
+            if fits {
+                assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{settings} {mib}: {}", outcome.stdout);
+            } else {
+                out_of_room(&outcome);
+                assert!(statistics.total("fault_errors") > 0, "the fault that failed is not counted");
+            }
+        }
+    }
+}
+
 /// The reason is said before the access fails, whatever standard error is: a socket, which cannot be opened by name, or a
 /// file, in which others go on writing where it ends.
 #[test]
@@ -396,6 +428,16 @@ forced! {
     no_ring: "uring=off", zero [], some ["pswpout", "pswpin"];
     no_vector_drop: "vector_drop=off,out=drop", zero ["out_moved"], some ["out_dropped"];
     a_small_window: "window=4G", zero [], some [];
+    each_slot_forgotten_under_the_lock: "zswap.invalidate=always", zero [], some ["zswap_erased", "zswap_lock", "zswpin"];
+    slots_of_ranges_with_entries_forgotten_under_the_lock: "zswap.invalidate=empty", zero [], some ["zswap_erased", "zswpin"];
+    no_lock_where_no_entry_is: "zswap.invalidate=empty,compressed=0", zero ["zswap_lock", "zswap_erased"], some ["pswpin"];
+    compressed_copies_kept: "zswap.keep=on,clean=off,compressed=90", zero [], some ["clean_dropped", "zswpin"];
+    no_compressed_copies_kept: "zswap.keep=off,clean=off", zero ["clean_dropped", "clean_written"], some ["zswpin"];
+    raw_pages_kept: "zswap.incompressible=keep,compressed=20", zero [], some ["zswpwb", "zswpin"];
+    no_same_filled_pages: "same_filled=off", zero ["same_filled_out"], some ["zswpout", "zswpin"];
+    packed_by_zstd: "zswap.codec=zstd", zero [], some ["zswpout", "zswpin"];
+    not_packed: "zswap.codec=none,compressed=20", zero [], some ["zswpwb", "zswpin"];
+    a_tier_that_is_always_full: "compressed=3", zero [], some ["zswpwb", "zswpin", "pswpin"];
 }
 
 #[test]

@@ -279,6 +279,19 @@ impl CompressedPool {
         }
     }
 
+    /// Flips a bit of a stored object or of its trailer, as broken memory does; for tests.
+    #[cfg(debug_assertions)]
+    pub fn damage<S: FrameSource + ?Sized>(&self, source: &S, handle: Handle, byte: usize) {
+        let place = self.place(handle);
+        let at = match byte % (handle.len_bytes() + TRAILER_BYTES) {
+            byte if byte < handle.len_bytes() => place.data() + byte,
+            byte => place.trailer() + byte - handle.len_bytes(),
+        };
+        let mut one = [0];
+        source.read(place.first_frame(), at, &mut one);
+        source.write(place.first_frame(), at, &[one[0] ^ 1 << (byte % 8)]);
+    }
+
     /// Checks every invariant, in time proportional to the arena, for tests and debugging; only while no other thread
     /// uses the pool.
     ///
@@ -286,9 +299,10 @@ impl CompressedPool {
     /// When one does not hold.
     pub fn check(&self) {
         let mut in_classes = 0;
+        let in_use = self.table.chunks_in_use();
         for (class, counts) in self.classes.iter().enumerate() {
             let lists = self.lists(class);
-            let held = self.table.check(&lists, class);
+            let held = self.table.check(&lists, class, &in_use);
             assert_eq!(counts.objects.load(Relaxed), held.objects, "objects of class {class}");
             assert_eq!(counts.room.load(Relaxed), lists.room(), "room of class {class}");
             assert!(counts.bytes.load(Relaxed) <= held.objects * CLASSES[class].bytes, "bytes of class {class}");

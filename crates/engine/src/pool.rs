@@ -215,6 +215,13 @@ impl Pool {
         self.engine.check();
     }
 
+    /// Flips a bit of the compressed copy of the page at an address, as broken memory does, if it has one at the moment; for
+    /// tests. `byte` says which, as a number of any size.
+    #[cfg(debug_assertions)]
+    pub fn damage_compressed(&self, address: usize, byte: usize) -> bool {
+        self.enter(|engine| engine.damage_compressed(engine.page(address), byte))
+    }
+
     /// Whether a descriptor of the program's table is the engine's. In thread delivery none is.
     pub fn owns_fd(&self, fd: i32) -> bool {
         self.engine.config.delivery == Delivery::Signal && self.enter(|engine| engine.owns_fd(fd))

@@ -12,6 +12,8 @@ use crate::engine::Engine;
 use crate::fill;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
+#[cfg(debug_assertions)]
+use crate::word::PageWord;
 use crate::word::State;
 use crate::writeback::Cold;
 use crate::zswap::Object;
@@ -336,6 +338,27 @@ impl Engine {
             self.frames.give_one(frame);
         }
         self.devices.free_run(run);
+    }
+
+    /// Flips a bit of the compressed copy of a page, if it has one; for tests.
+    #[cfg(debug_assertions)]
+    pub(crate) fn damage_compressed(&self, page: PageIndex, byte: usize) -> bool {
+        let stored = |w: PageWord| matches!(w.state(), State::Stored(_));
+        let Some(word) = self.words.try_lock_if(page, stored) else { return false };
+        let State::Stored(slot) = word.state() else { unreachable!("locked as stored") };
+        // Nobody is writing it to a device just now: that would be from before the damage.
+        let mut alone = [false];
+        self.index.begin_io(SlotRun { first: slot, len: 1 }, &mut alone);
+        let object = if alone[0] { self.zswap.begin_load(slot) } else { None };
+        if let Some(object) = object {
+            self.compressed.damage(&self.frames, object.handle, byte);
+            self.zswap.end_load(slot);
+        }
+        if alone[0] {
+            self.end_io(slot);
+        }
+        self.words.unlock_as(page, word);
+        object.is_some()
     }
 
     /// Brings the gauges of the tiers up to date.

@@ -176,7 +176,7 @@ impl Engine {
     }
 
     /// I/O on a slot ends; it is given back if its page was given up meanwhile.
-    fn end_io(&self, slot: SlotId) {
+    pub(crate) fn end_io(&self, slot: SlotId) {
         let (run, mut wanted) = (SlotRun { first: slot, len: 1 }, [true]);
         self.index.end_io(run, &[None], &mut wanted);
         if !wanted[0] {

@@ -25,6 +25,7 @@ mod list;
 
 use crate::base::SlotId;
 use crate::compressed::Handle;
+use crate::config::FOLIO_MAX;
 use crate::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::lockdep::Rank;
 use crate::slot::SlotRun;
@@ -39,8 +40,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acqu
 /// Most locks: enough for 64 GiB of swap space; beyond, ranges share them. 64 KiB of memory.
 const LOCKS_MAX: usize = 1024;
 
-/// Most entries that are erased in one hold of a lock: a long folio.
-const HOLD_SLOTS: usize = 64;
+/// Most entries that are changed in one hold of a lock: a folio's.
+const HOLD_SLOTS: usize = FOLIO_MAX;
 
 /// The counters of the locks of ranges.
 static ZSWAP_LOCK: LockCounters = LockCounters {
@@ -245,30 +246,32 @@ impl Zswap {
         self.place(slot).end_load();
     }
 
-    /// Makes entries for slots of a run, those that have an object, as the newest, `now` pages having left memory. An older copy of
-    /// one, which there should not be, is handed to `older`.
+    /// Makes entries for slots of a run, those that have an object, as the newest, `now` pages having left memory; an older
+    /// copy of one is handed to `older`.
     pub fn insert(&self, run: SlotRun, objects: &[Option<Object>], now: u64, mut older: impl FnMut(Object)) {
         self.for_each_range(run, |part, at| {
             let objects = &objects[at..at + part.len];
             if objects.iter().all(Option::is_none) {
                 return;
             }
-            let tables = self.tables(part.first);
-            tables.used.fetch_max(part.first.offset() as usize / RANGE_SLOTS + 1, Relaxed);
             let held = self.lock(part.first);
-            let list = self.list(part.first);
-            for (slot, object) in part.slots().zip(objects).filter_map(|(slot, object)| Some((slot, (*object)?))) {
+            let (list, tables) = (self.list(part.first), self.tables(part.first));
+            let mut replaced = [None; HOLD_SLOTS];
+            for ((slot, object), replaced) in part.slots().zip(objects).zip(&mut replaced) {
+                let Some(object) = object else { continue };
                 // Published first: what is in the list is there.
-                match self.place(slot).swap(Some(object)) {
-                    Some(before) => older(before),
-                    None => list.push(Self::in_range(slot), now),
+                *replaced = self.place(slot).swap(Some(*object));
+                if replaced.is_none() {
+                    list.push(Self::in_range(slot), now);
                 }
             }
+            tables.used.fetch_max(part.first.offset() as usize / RANGE_SLOTS + 1, Relaxed);
             drop(held);
+            replaced.into_iter().flatten().for_each(&mut older);
         });
     }
 
-    /// Forgets the entries of slots that are being given back; hands out their objects, without a lock.
+    /// Forgets the entries of slots that are being given back; hands out their objects.
     pub fn invalidate(&self, run: SlotRun, mut freed: impl FnMut(Object)) {
         self.for_each_range(run, |part, _| {
             let range = part.first.offset() as usize / RANGE_SLOTS;
@@ -276,36 +279,31 @@ impl Zswap {
             if self.setting != Invalidate::Always && self.tables(part.first).counts[range].load(Acquire) == 0 {
                 return;
             }
-            let mut slots = part.slots();
-            loop {
-                let mut erased = [None; HOLD_SLOTS];
-                let (mut count, mut held) = (0, None);
-                for slot in slots.by_ref() {
-                    // 2. No entry?
-                    if self.setting == Invalidate::EmptyLookup {
-                        self.stats.add(Counter::ZswapLookup, 1);
-                        if self.place(slot).load().is_none() {
-                            continue;
-                        }
-                    }
-                    // 3. Out of the list, and out. Several in one hold, but for the baselines.
-                    let guard = held.take().unwrap_or_else(|| self.lock(slot));
-                    if let Some(object) = self.place(slot).swap(None) {
-                        self.list(slot).unlink(Self::in_range(slot));
-                        (erased[count], count) = (Some(object), count + 1);
-                    }
-                    held = (self.setting == Invalidate::EmptyLookup).then_some(guard);
-                    if count == HOLD_SLOTS {
-                        break;
-                    }
-                }
-                drop(held);
-                self.stats.add(Counter::ZswapErased, count as u64);
-                erased[..count].iter().flatten().for_each(|object| freed(*object));
-                if count < HOLD_SLOTS {
-                    break;
+            // 2. No entry?
+            let looks_up = self.setting == Invalidate::EmptyLookup;
+            if looks_up {
+                self.stats.add(Counter::ZswapLookup, part.len as u64);
+                if !part.slots().any(|slot| self.contains(slot)) {
+                    return;
                 }
             }
+            let (mut held, mut erased) = (None, [None; HOLD_SLOTS]);
+            for (slot, erased) in part.slots().zip(&mut erased) {
+                if looks_up && !self.contains(slot) {
+                    continue;
+                }
+                // 3. Out of the list, and out. Several in one hold, except for the baselines.
+                let guard = held.take().unwrap_or_else(|| self.lock(slot));
+                *erased = self.place(slot).swap(None);
+                if erased.is_some() {
+                    self.list(slot).unlink(Self::in_range(slot));
+                    self.stats.add(Counter::ZswapErased, 1);
+                }
+                held = looks_up.then_some(guard);
+            }
+            // 4. To give frames back takes system calls.
+            drop(held);
+            erased.into_iter().flatten().for_each(&mut freed);
         });
     }
 
@@ -362,12 +360,12 @@ impl Zswap {
         out.sort_unstable_by_key(|(slot, _)| *slot);
     }
 
-    /// Calls `each` for the parts of a run that lie in one range, with where they begin in the run.
+    /// Calls `each` for the parts of a run that lie in one range, of at most [`HOLD_SLOTS`], with where they begin in the run.
     fn for_each_range(&self, run: SlotRun, mut each: impl FnMut(SlotRun, usize)) {
         let mut at = 0;
         while at < run.len {
             let first = run.first.advance(at as u64);
-            let len = (RANGE_SLOTS - Self::in_range(first)).min(run.len - at);
+            let len = (RANGE_SLOTS - Self::in_range(first)).min(run.len - at).min(HOLD_SLOTS);
             each(SlotRun { first, len }, at);
             at += len;
         }
@@ -404,3 +402,8 @@ impl std::fmt::Debug for Zswap {
         write!(f, "Zswap({:?})", self.setting)
     }
 }
+
+#[cfg(test)]
+mod interleavings;
+#[cfg(test)]
+mod tests;

@@ -108,10 +108,10 @@ pub enum GivenUp {
 }
 
 /// One entry. All but [`Place::load`] are for the holder of the partition's lock.
-struct Place<'a, A>(&'a A);
+pub(crate) struct Place<'a, A>(pub(crate) &'a A);
 
 impl<A: Atomic> Place<'_, A> {
-    fn load(&self) -> Entry {
+    pub(crate) fn load(&self) -> Entry {
         Entry::from_word(self.0.load(Acquire))
     }
 
@@ -120,20 +120,20 @@ impl<A: Atomic> Place<'_, A> {
     }
 
     /// A page was written to the slot.
-    fn stored(&self, stamp: Stamp) {
+    pub(crate) fn stored(&self, stamp: Stamp) {
         assert_eq!(self.load(), Entry::None, "a page was stored in a slot that is in use");
         self.set(Entry::Shadow(stamp));
     }
 
     /// Begins I/O; `false` when there is nothing to read or write, or somebody does.
-    fn begin_io(&self) -> bool {
+    pub(crate) fn begin_io(&self) -> bool {
         let Entry::Shadow(stamp) = self.load() else { return false };
         self.set(Entry::Busy(stamp));
         true
     }
 
     /// Ends it, with the frame that has a copy now, or without one; `false` when the slot was given up meanwhile.
-    fn end_io(&self, frame: Option<FrameId>) -> bool {
+    pub(crate) fn end_io(&self, frame: Option<FrameId>) -> bool {
         match (self.load(), frame) {
             (Entry::Busy(stamp), Some(frame)) => self.set(Entry::Frame(frame, stamp)),
             (Entry::Busy(stamp), None) => self.set(Entry::Shadow(stamp)),
@@ -147,14 +147,14 @@ impl<A: Atomic> Place<'_, A> {
     }
 
     /// Takes the frame out of the swap cache.
-    fn take_frame(&self) -> Option<FrameId> {
+    pub(crate) fn take_frame(&self) -> Option<FrameId> {
         let Entry::Frame(frame, stamp) = self.load() else { return None };
         self.set(Entry::Shadow(stamp));
         Some(frame)
     }
 
     /// The page is in memory, and keeps its slot; `false` if it must not, for the slot is read ahead or was.
-    fn came_back(&self) -> bool {
+    pub(crate) fn came_back(&self) -> bool {
         let alone = matches!(self.load(), Entry::Shadow(_));
         if alone {
             self.set(Entry::Clean);
@@ -163,12 +163,12 @@ impl<A: Atomic> Place<'_, A> {
     }
 
     /// It has left again.
-    fn left(&self, stamp: Stamp) {
+    pub(crate) fn left(&self, stamp: Stamp) {
         assert_eq!(self.load(), Entry::Clean, "a page left to a slot that it did not keep");
         self.set(Entry::Shadow(stamp));
     }
 
-    fn give_up(&self) -> GivenUp {
+    pub(crate) fn give_up(&self) -> GivenUp {
         let (next, done) = match self.load() {
             Entry::Shadow(_) | Entry::Clean => (Entry::None, GivenUp::Now(None)),
             Entry::Frame(frame, _) => (Entry::None, GivenUp::Now(Some(frame))),

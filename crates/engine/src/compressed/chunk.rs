@@ -268,12 +268,17 @@ impl<C: Cells> ChunkTable<C> {
         empty
     }
 
-    /// Counts what a class has; panics where lists and entries disagree.
-    pub fn check(&self, lists: &Lists, class: usize) -> Held {
+    /// The chunks of all classes: each look goes over the whole arena.
+    pub fn chunks_in_use(&self) -> Vec<u32> {
+        (0..self.len() as u32).filter(|chunk| self.class(*chunk).is_some()).collect()
+    }
+
+    /// Counts what a class has of the chunks in use; panics where lists and entries disagree.
+    pub fn check(&self, lists: &Lists, class: usize, in_use: &[u32]) -> Held {
         let objects = CLASSES[class].objects;
         let mut held = Held { chunks: 0, objects: 0 };
         let (mut with_room, mut room) = (0, 0);
-        for chunk in (0..self.len() as u32).filter(|chunk| self.class(*chunk) == Some(class)) {
+        for chunk in in_use.iter().copied().filter(|chunk| self.class(*chunk) == Some(class)) {
             let state = self.state(chunk);
             let used: u32 = self.bitmap(chunk).iter().map(|word| word.load(Relaxed).count_ones()).sum();
             assert_eq!(state.used(), used as usize, "count of chunk {chunk}");

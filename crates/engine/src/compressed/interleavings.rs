@@ -208,7 +208,7 @@ fn scenario(bug: Option<Bug>) {
         assert_eq!(machine.read(place), [0, u64::MAX], "an object that nobody moved");
         machine.free(place);
     }
-    let held = machine.table.check(&machine.lists.lock().unwrap(), CLASS);
+    let held = machine.table.check(&machine.lists.lock().unwrap(), CLASS, &machine.table.chunks_in_use());
     assert_eq!((held.chunks, held.objects), (0, 0), "objects or chunks are lost");
     let mut free = machine.free.lock().unwrap().clone();
     free.sort_unstable();
