@@ -246,6 +246,9 @@ impl Zswap {
     /// copy of one is handed to `older`.
     pub fn insert(&self, run: SlotRun, objects: &[Option<Object>], now: u64, mut older: impl FnMut(Object)) {
         self.for_each_range(run, |part, at| {
+            if objects[at..at + part.len].iter().all(Option::is_none) {
+                return;
+            }
             let _held = self.lock(part.first);
             let (list, tables) = (self.list(part.first), self.tables(part.first));
             for (slot, object) in part.slots().zip(&objects[at..at + part.len]) {
