@@ -39,7 +39,7 @@ pub const NAME: &str = "zswap";
 /// How much larger the device is than what is written to it: slots do not get short.
 const DEVICE_SPARE: u64 = 2;
 /// What is accessed at random, as a share of what is swapped out and in as a whole.
-const ACCESSED: u64 = 4;
+const ACCESSED: u64 = 2;
 /// Longest that a measurement may take: this, and what a page may take at the very worst, out and in.
 const LIMIT: Duration = Duration::from_secs(60);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
@@ -50,7 +50,7 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
     /// What is swapped out, and in in sequence; a quarter more comes in singly
-    #[arg(long, value_name = "SIZE", default_value = "128M")]
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
     size: Bytes,
     /// What to measure [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -66,21 +66,27 @@ pub struct Args {
 
 const TABLES: &[Table] = &[
     Table {
-        title: "Microseconds for all pages, and by how much less than the first step: written, so that they leave; read in \
-                sequence; a quarter as many read singly at random.",
+        title: "Microseconds for all pages, and by how much less than the first step in the same round: written, so that they \
+                leave; read in sequence, with the processor time of the thread that reads; a quarter as many read singly \
+                at random.",
         columns: &[
-            Column { title: "out us", figure: figures::OUT_US, format: whole, spread: true },
+            Column { title: "out us", figure: figures::OUT_US, format: whole, spread: false },
             Column { title: "less", figure: figures::OUT_FASTER, format: gain, spread: false },
             Column { title: "in us", figure: figures::IN_US, format: whole, spread: true },
             Column { title: "less", figure: figures::IN_FASTER, format: gain, spread: true },
-            Column { title: "singly us", figure: figures::SINGLE_US, format: whole, spread: true },
-            Column { title: "less", figure: figures::SINGLE_FASTER, format: gain, spread: true },
+            Column { title: "cpu us", figure: figures::CPU_US, format: whole, spread: false },
+            Column { title: "less", figure: figures::CPU_FASTER, format: gain, spread: true },
+            Column { title: "singly us", figure: figures::SINGLE_US, format: whole, spread: false },
+            Column { title: "less", figure: figures::SINGLE_FASTER, format: gain, spread: false },
+            Column { title: "cpu us", figure: "single.cpu_us", format: whole, spread: false },
+            Column { title: "less", figure: "single.cpu_faster", format: gain, spread: true },
         ],
     },
     Table {
         title: "Locks of the compressed tier, for 1,000 pages that come in: times taken, share contended, ns waited, ns held \
-                (without the holds of more than 50 us, in which the holder was interrupted), share of the thread's time, \
-                look-ups, entries freed; in sequence, then singly.",
+                (without the holds of more than 50 us, in which the holder was interrupted), share of the thread's \
+                processor time, \
+                look-ups, entries freed, pages unpacked (others were read from the device); in sequence, then singly.",
         columns: &[
             Column { title: "locks", figure: figures::LOCKS, format: short, spread: false },
             Column { title: "", figure: "contended_ratio", format: percent, spread: false },
@@ -89,6 +95,7 @@ const TABLES: &[Table] = &[
             Column { title: "time", figure: figures::SHARE, format: percent, spread: false },
             Column { title: "look-ups", figure: figures::LOOKUPS, format: short, spread: false },
             Column { title: "freed", figure: figures::FREED, format: short, spread: false },
+            Column { title: "unpacked", figure: "unpacked", format: short, spread: false },
             Column { title: "singly: locks", figure: "single.locks", format: short, spread: false },
             Column { title: "", figure: "single.contended_ratio", format: percent, spread: false },
             Column { title: "waited", figure: "single.wait_ns", format: whole, spread: false },
@@ -96,6 +103,7 @@ const TABLES: &[Table] = &[
             Column { title: "time", figure: "single.locks_ratio", format: percent, spread: false },
             Column { title: "look-ups", figure: "single.lookups", format: short, spread: false },
             Column { title: "freed", figure: "single.freed", format: short, spread: false },
+            Column { title: "unpacked", figure: "single.unpacked", format: short, spread: false },
         ],
     },
     Table {
@@ -121,13 +129,13 @@ const TABLES: &[Table] = &[
             Column { title: "less", figure: figures::FASTER, format: gain, spread: true },
             Column { title: "cpu ns", figure: figures::CPU_NS, format: whole, spread: true },
             Column { title: "less", figure: figures::CPU_LESS, format: gain, spread: true },
-            Column { title: "faults", figure: "faults", format: short, spread: false },
-            Column { title: "unpacked", figure: "decompressed", format: short, spread: false },
-            Column { title: "packed", figure: "compressed", format: short, spread: false },
-            Column { title: "read", figure: "read", format: short, spread: false },
-            Column { title: "written", figure: "written", format: short, spread: false },
-            Column { title: "left clean", figure: "dropped_clean", format: short, spread: false },
-            Column { title: "written to", figure: "written_clean", format: short, spread: false },
+            Column { title: "faults", figure: "per_1000.faults", format: short, spread: false },
+            Column { title: "unpacked", figure: "per_1000.unpacked", format: short, spread: false },
+            Column { title: "packed", figure: "per_1000.packed", format: short, spread: false },
+            Column { title: "read", figure: "per_1000.read", format: short, spread: false },
+            Column { title: "written", figure: "per_1000.written", format: short, spread: false },
+            Column { title: "left clean", figure: "per_1000.left_clean", format: short, spread: false },
+            Column { title: "written to", figure: "per_1000.written_clean", format: short, spread: false },
         ],
     },
 ];
@@ -186,9 +194,9 @@ fn enough_memory(args: &Args, available: u64) -> Result<(), Failure> {
 
 fn request(case: Case, size: Bytes, device: &str) -> Request {
     let (bytes, memory, shrinks) = match (case.work.writes_of_16(), case.work, case.tier) {
-        // A tier of 9/10 of it holds 2/5, and copies of some of the pages in memory besides.
-        (Some(_), ..) => (size.0 / ACCESSED, size.0 / ACCESSED / 10 * 7, false),
-        // The same without pages in memory.
+        // So that the tier, of 9/10 of it, is less than half full, and has room for copies of pages in memory.
+        (Some(_), ..) => (size.0 / ACCESSED, size.0 / ACCESSED / 10 * 9, false),
+        // So that the tier holds all pages, 2/5 of their size.
         (None, Work::Heap, Tier::On) => (size.0, written(size) / 16 * 9, false),
         (None, ..) => (size.0, written(size) / 8, true),
     };
@@ -214,6 +222,10 @@ fn compare_steps(cases: &[Case], series: &mut [Series]) {
                 (figures::CPU_NS, figures::CPU_LESS),
             ] {
                 against(base, figure, name, |here, base| 1.0 - here / base);
+            }
+            for phase in [Phase::In, Phase::Single] {
+                let [figure, name] = [figures::CPU_US, figures::CPU_FASTER].map(|name| phase.figure(name));
+                against(base, &figure, &name, |here, base| 1.0 - here / base);
             }
         }
         if case.step == Step::EmptyLookup {

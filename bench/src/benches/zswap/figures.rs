@@ -11,6 +11,8 @@ pub const OUT_US: &str = "swapout_us";
 pub const IN_US: &str = "swapin_us";
 /// Microseconds in which a part of them more came in, singly at random.
 pub const SINGLE_US: &str = "single_us";
+/// Microseconds of processor time of the thread that reads.
+pub const CPU_US: &str = "cpu_us";
 /// Share of the pages that were out when they began to be read.
 pub const OUT: &str = "out_ratio";
 /// Share of those that were compressed.
@@ -19,6 +21,8 @@ pub const COMPRESSED: &str = "compressed_ratio";
 pub const IN_FASTER: &str = "swapin_faster";
 /// The same for pages that come in singly.
 pub const SINGLE_FASTER: &str = "single_faster";
+/// The same for the processor time of pages that come in.
+pub const CPU_FASTER: &str = "cpu_faster";
 /// The same for pages that go out.
 pub const OUT_FASTER: &str = "swapout_faster";
 /// For 1,000 pages that move: times that locks of the tier's index were taken,
@@ -27,7 +31,8 @@ pub const LOCKS: &str = "locks";
 pub const LOOKUPS: &str = "lookups";
 /// entries that went because their slot was given back.
 pub const FREED: &str = "freed";
-/// Share of the time of the thread that went into waiting for those locks and holding them.
+/// Share of the processor time of the thread, and of its waiting for those locks, that went into waiting for them and
+/// holding them, without the holds of more than 50 us, in which it was interrupted.
 pub const SHARE: &str = "locks_ratio";
 /// [`LOCKS`] in units of those that are taken where only empty ranges are passed over.
 pub const OF_EMPTY: &str = "locks_of_empty";
@@ -65,14 +70,15 @@ impl Phase {
     }
 }
 
-/// Adds what a pool counted while `pages` pages moved within `elapsed`.
+/// Adds what a pool counted while `pages` pages moved within `elapsed`, and within `cpu` of processor time of the thread that
+/// alone moved them, if one did.
 ///
 /// # Errors
 /// When no page moved, so that there is nothing to measure.
 pub fn add(
     sample: &mut Sample,
     phase: Phase,
-    elapsed: Duration,
+    (elapsed, cpu): (Duration, Option<Duration>),
     pages: f64,
     before: &Counters,
     after: &Counters,
@@ -94,13 +100,16 @@ pub fn add(
     figure("contended_ratio", count("zswap_lock_contended") / count("zswap_lock").max(1.0));
     figure("wait_ns", per_1000("zswap_lock_wait_ns"));
     figure("hold_ns", per_1000("zswap_lock_hold_ns"));
-    figure("short_hold_ns", per_1000("zswap_lock_hold_ns") - per_1000("zswap_lock_long_ns"));
+    let short_hold_ns = count("zswap_lock_hold_ns") - count("zswap_lock_long_ns");
+    figure("short_hold_ns", short_hold_ns * 1000.0 / pages);
     figure(LOOKUPS, per_1000("zswap_lookup"));
     figure(FREED, per_1000("zswap_erased"));
-    if phase != Phase::Out {
-        // One thread reads; while pages go out, others work too.
-        let in_locks = count("zswap_lock_wait_ns") + count("zswap_lock_hold_ns");
-        figure(SHARE, in_locks / 1e9 / elapsed.as_secs_f64());
+    if let Some(cpu) = cpu {
+        let wait_ns = count("zswap_lock_wait_ns");
+        figure(CPU_US, cpu.as_secs_f64() * 1e6);
+        figure(SHARE, (wait_ns + short_hold_ns) / (wait_ns + cpu.as_nanos() as f64).max(1.0));
+        figure("unpacked", per_1000("zswpin"));
+        figure("read", per_1000("pswpin"));
     }
     Ok(())
 }
@@ -119,14 +128,13 @@ pub fn of_accesses(accesses: f64, elapsed: Duration, cpu: Duration, before: &Cou
     let figures = [
         (NS, elapsed.as_nanos() as f64 / accesses),
         (CPU_NS, cpu.as_nanos() as f64 / accesses),
-        ("faults", per_1000("pgfault")),
-        ("decompressed", per_1000("zswpin")),
-        ("compressed", per_1000("zswpout")),
-        ("read", per_1000("pswpin")),
-        ("written", per_1000("pswpout")),
-        ("dropped_clean", per_1000("clean_dropped")),
-        ("written_clean", per_1000("clean_written")),
-        (LOCKS, per_1000("zswap_lock")),
+        ("per_1000.faults", per_1000("pgfault")),
+        ("per_1000.unpacked", per_1000("zswpin")),
+        ("per_1000.packed", per_1000("zswpout")),
+        ("per_1000.read", per_1000("pswpin")),
+        ("per_1000.written", per_1000("pswpout")),
+        ("per_1000.left_clean", per_1000("clean_dropped")),
+        ("per_1000.written_clean", per_1000("clean_written")),
     ];
     figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -150,9 +158,18 @@ mod tests {
             ("zswap_lock_long_ns", 200_000),
             ("zswap_lookup", 201),
             ("zswap_erased", 20),
+            ("pswpin", 1000),
         ]);
         let mut sample = Sample::new();
-        add(&mut sample, Phase::Single, Duration::from_millis(100), 2000.0, &before, &after).unwrap();
+        add(
+            &mut sample,
+            Phase::Single,
+            (Duration::from_millis(100), Some(Duration::from_micros(39_700))),
+            2000.0,
+            &before,
+            &after,
+        )
+        .unwrap();
         let expected = [
             (SINGLE_US, 100_000.0),
             ("single.locks", 20.0),
@@ -162,10 +179,13 @@ mod tests {
             ("single.short_hold_ns", 250_000.0),
             ("single.lookups", 100.0),
             ("single.freed", 10.0),
-            ("single.locks_ratio", 0.01),
+            ("single.cpu_us", 39_700.0),
+            ("single.locks_ratio", 0.02),
+            ("single.unpacked", 0.0),
+            ("single.read", 500.0),
         ];
         assert_eq!(sample, expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
-        let none = add(&mut sample, Phase::In, Duration::from_millis(1), 0.0, &before, &after).unwrap_err();
+        let none = add(&mut sample, Phase::In, (Duration::from_millis(1), None), 0.0, &before, &after).unwrap_err();
         assert!(none.to_string().contains("larger --size"), "{none}");
     }
 
@@ -173,6 +193,9 @@ mod tests {
     fn accesses_are_told_in_their_thousands() {
         let (before, after) = (counted(&[("zswpout", 10)]), counted(&[("zswpout", 60)]));
         let sample = of_accesses(500.0, Duration::from_micros(1000), Duration::from_micros(1500), &before, &after);
-        assert_eq!((sample[NS], sample[CPU_NS], sample["compressed"], sample["read"]), (2000.0, 3000.0, 100.0, 0.0));
+        assert_eq!(
+            (sample[NS], sample[CPU_NS], sample["per_1000.packed"], sample["per_1000.read"]),
+            (2000.0, 3000.0, 100.0, 0.0)
+        );
     }
 }

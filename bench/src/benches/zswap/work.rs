@@ -16,8 +16,10 @@ use std::time::{Duration, Instant};
 
 /// Share of the pages of the sequence that are read singly at random besides.
 pub const SINGLE: u64 = 4;
-/// To get pages out that are still in memory, the budget is taken down to this share of what was written.
+/// To get pages out that are still in memory, the budget is taken down to this share of what was written,
 const REST: u64 = 32;
+/// until so many of 1,000 pages are out.
+const OUT_OF_1000: u64 = 985;
 /// How long that may take at most, and for how long nothing may happen.
 const SHRINK_LIMIT: Duration = Duration::from_secs(20);
 const SHRINK_PAUSE: Duration = Duration::from_millis(300);
@@ -90,34 +92,34 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
     fill(&mut region, pages, 0);
     let elapsed = began.elapsed();
     let out = pages_out(pool, singles + count) - out_before;
-    figures::add(&mut sample, Phase::Out, elapsed, out, &before.counters, &pool.stats().counters)?;
+    figures::add(&mut sample, Phase::Out, (elapsed, None), out, &before.counters, &pool.stats().counters)?;
     // 2. What is still in memory leaves too.
     let written = request.bytes + singles * PAGE_SIZE as u64;
     if request.shrinks {
-        shrink(pool, Bytes(written / REST).max(Config::MEMORY_MIN))?;
+        shrink(pool, Bytes(written / REST).max(Config::MEMORY_MIN), singles + count)?;
     }
     let out = pages_out(pool, singles + count);
     sample.insert(figures::OUT.to_owned(), out / (singles + count) as f64);
     figures::add_places(&mut sample, out, &pool.stats().counters);
     // 3. In: with room enough that none leaves meanwhile.
     set_memory(pool, Bytes(written + written / 2 + request.memory))?;
-    let share = out / (singles + count) as f64;
     let mut wrong = 0;
-    let mut read = |phase: Phase, pages_in: u64, work: &mut dyn FnMut() -> u64| {
+    let mut read = |phase: Phase, work: &mut dyn FnMut() -> u64| {
+        let out_before = pages_out(pool, singles + count);
         let before = pool.stats();
-        let began = Instant::now();
+        let (began, cpu_began) = (Instant::now(), cpu_time(ClockId::ThreadCPUTime));
         wrong += work();
-        let elapsed = began.elapsed();
-        let after = pool.stats();
-        figures::add(&mut sample, phase, elapsed, share * pages_in as f64, &before.counters, &after.counters)
+        let (elapsed, cpu) = (began.elapsed(), cpu_time(ClockId::ThreadCPUTime) - cpu_began);
+        let pages_in = out_before - pages_out(pool, singles + count);
+        figures::add(&mut sample, phase, (elapsed, Some(cpu)), pages_in, &before.counters, &pool.stats().counters)
     };
     let words = region.as_slice::<u64>();
-    read(Phase::In, count, &mut || {
+    read(Phase::In, &mut || {
         words.chunks_exact(WORDS).zip(0..).filter(|(page, number)| !pages.is_right(page, *number)).count() as u64
     })?;
     let words = single.as_slice::<u64>();
     let order = shuffled(singles, &mut Random::new(1));
-    read(Phase::Single, singles, &mut || {
+    read(Phase::Single, &mut || {
         let page = |at: u64| &words[at as usize * WORDS..][..WORDS];
         order.iter().filter(|at| !pages.is_right(page(**at), count + **at)).count() as u64
     })?;
@@ -150,9 +152,9 @@ fn access(pool: &Pool, pages: &Pages, request: &Request, writes_of_16: u64) -> R
     run(count, 1);
     // 2.
     let before = pool.stats();
-    let (began, cpu_began) = (Instant::now(), cpu_time());
+    let (began, cpu_began) = (Instant::now(), cpu_time(ClockId::ProcessCPUTime));
     run(ACCESSES_PER_PAGE * count, 2);
-    let (elapsed, cpu) = (began.elapsed(), cpu_time() - cpu_began);
+    let (elapsed, cpu) = (began.elapsed(), cpu_time(ClockId::ProcessCPUTime) - cpu_began);
     let after = pool.stats();
     if wrong > 0 {
         return Err(Failure::new(format!("{wrong} pages came back with other content than was written")));
@@ -161,9 +163,9 @@ fn access(pool: &Pool, pages: &Pages, request: &Request, writes_of_16: u64) -> R
     Ok(figures::of_accesses(accesses, elapsed, cpu, &before.counters, &after.counters))
 }
 
-/// CPU time of this process, its threads that store pages in the background included.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+/// Processor time of this thread, or of this process, whose threads in the background store pages.
+fn cpu_time(of: ClockId) -> Duration {
+    let time = clock_gettime(of);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
@@ -178,20 +180,21 @@ fn set_memory(pool: &Pool, memory: Bytes) -> Result<(), Failure> {
     pool.set_memory(memory).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// Makes the budget smaller, and waits until that is so, or as far as it gets.
-fn shrink(pool: &Pool, memory: Bytes) -> Result<(), Failure> {
+/// Makes the budget smaller until nearly all of `written` pages are out, or as far as it gets. No longer: then compressed
+/// pages would leave for the device.
+fn shrink(pool: &Pool, memory: Bytes, written: u64) -> Result<(), Failure> {
     set_memory(pool, memory)?;
     let began = Instant::now();
-    let (mut least, mut since) = (u64::MAX, began);
+    let (mut most, mut since) = (0.0, began);
     while since.elapsed() < SHRINK_PAUSE && began.elapsed() < SHRINK_LIMIT {
-        let charged = pool.stats().counters.get("charged_bytes").copied().unwrap_or(0);
-        if charged <= memory.0 {
+        let out = pages_out(pool, written);
+        if out * 1000.0 >= (written * OUT_OF_1000) as f64 {
             break;
         }
-        if charged < least {
-            (least, since) = (charged, Instant::now());
+        if out > most {
+            (most, since) = (out, Instant::now());
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(Duration::from_micros(100));
     }
     Ok(())
 }
