@@ -66,7 +66,7 @@ pub struct Args {
 
 const TABLES: &[Table] = &[
     Table {
-        title: "Microseconds for all pages, and by how much less than the first step in the same round: written, so that they \
+        title: "Microseconds for all pages, and by how much less a page than the first step in the same round: written, so that they \
                 leave; read in sequence, with the processor time of the thread that reads; a quarter as many read singly \
                 at random.",
         columns: &[
@@ -79,7 +79,7 @@ const TABLES: &[Table] = &[
             Column { title: "singly us", figure: figures::SINGLE_US, format: whole, spread: false },
             Column { title: "less", figure: figures::SINGLE_FASTER, format: gain, spread: false },
             Column { title: "cpu us", figure: "single.cpu_us", format: whole, spread: false },
-            Column { title: "less", figure: "single.cpu_faster", format: gain, spread: true },
+            Column { title: "less", figure: figures::SINGLE_CPU_FASTER, format: gain, spread: true },
         ],
     },
     Table {
@@ -214,18 +214,19 @@ fn compare_steps(cases: &[Case], series: &mut [Series]) {
             }
         };
         if let Some(base) = case.step.base() {
+            // By page: not the same number of pages is out each time.
+            let page_ns = |phase: Phase| phase.figure(figures::PAGE_NS);
+            let page_cpu_ns = |phase: Phase| phase.figure(figures::PAGE_CPU_NS);
             for (figure, name) in [
-                (figures::OUT_US, figures::OUT_FASTER),
-                (figures::IN_US, figures::IN_FASTER),
-                (figures::SINGLE_US, figures::SINGLE_FASTER),
-                (figures::NS, figures::FASTER),
-                (figures::CPU_NS, figures::CPU_LESS),
+                (page_ns(Phase::Out), figures::OUT_FASTER),
+                (page_ns(Phase::In), figures::IN_FASTER),
+                (page_ns(Phase::Single), figures::SINGLE_FASTER),
+                (page_cpu_ns(Phase::In), figures::CPU_FASTER),
+                (page_cpu_ns(Phase::Single), figures::SINGLE_CPU_FASTER),
+                (figures::NS.to_owned(), figures::FASTER),
+                (figures::CPU_NS.to_owned(), figures::CPU_LESS),
             ] {
-                against(base, figure, name, |here, base| 1.0 - here / base);
-            }
-            for phase in [Phase::In, Phase::Single] {
-                let [figure, name] = [figures::CPU_US, figures::CPU_FASTER].map(|name| phase.figure(name));
-                against(base, &figure, &name, |here, base| 1.0 - here / base);
+                against(base, &figure, name, |here, base| 1.0 - here / base);
             }
         }
         if case.step == Step::EmptyLookup {
@@ -295,7 +296,7 @@ mod tests {
     #[test]
     fn steps_are_compared_with_those_of_the_same_case_and_tier() {
         let cases = plan(&args("x --cases zero,random"));
-        let figures = [(figures::IN_US, 1000.0), (figures::LOCKS, 10.0)];
+        let figures = [(figures::PAGE_NS, 1000.0), (figures::LOCKS, 10.0)];
         let sample = |i: usize| -> Sample {
             figures.iter().map(|(name, value)| ((*name).to_owned(), value / (i + 1) as f64)).collect()
         };

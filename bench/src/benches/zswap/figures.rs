@@ -17,12 +17,18 @@ pub const CPU_US: &str = "cpu_us";
 pub const OUT: &str = "out_ratio";
 /// Share of those that were compressed.
 pub const COMPRESSED: &str = "compressed_ratio";
-/// By how much less time than the step that it is compared with a step takes, round by round.
+/// Nanoseconds a page of those that came in or went out.
+pub const PAGE_NS: &str = "ns_per_page";
+/// Nanoseconds of processor time of the thread that reads, a page.
+pub const PAGE_CPU_NS: &str = "cpu_ns_per_page";
+/// By how much less time a page than the step that it is compared with a step takes, round by round.
 pub const IN_FASTER: &str = "swapin_faster";
 /// The same for pages that come in singly.
 pub const SINGLE_FASTER: &str = "single_faster";
 /// The same for the processor time of pages that come in.
 pub const CPU_FASTER: &str = "cpu_faster";
+/// And of those that come in singly.
+pub const SINGLE_CPU_FASTER: &str = "single_cpu_faster";
 /// The same for pages that go out.
 pub const OUT_FASTER: &str = "swapout_faster";
 /// For 1,000 pages that move: times that locks of the tier's index were taken,
@@ -104,7 +110,9 @@ pub fn add(
     figure("short_hold_ns", short_hold_ns * 1000.0 / pages);
     figure(LOOKUPS, per_1000("zswap_lookup"));
     figure(FREED, per_1000("zswap_erased"));
+    figure(PAGE_NS, elapsed.as_nanos() as f64 / pages);
     if let Some(cpu) = cpu {
+        figure(PAGE_CPU_NS, cpu.as_nanos() as f64 / pages);
         let wait_ns = count("zswap_lock_wait_ns");
         figure(CPU_US, cpu.as_secs_f64() * 1e6);
         figure(SHARE, (wait_ns + short_hold_ns) / (wait_ns + cpu.as_nanos() as f64).max(1.0));
@@ -180,6 +188,8 @@ mod tests {
             ("single.lookups", 100.0),
             ("single.freed", 10.0),
             ("single.cpu_us", 39_700.0),
+            ("single.ns_per_page", 50_000.0),
+            ("single.cpu_ns_per_page", 19_850.0),
             ("single.locks_ratio", 0.02),
             ("single.unpacked", 0.0),
             ("single.read", 500.0),
