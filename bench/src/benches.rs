@@ -5,3 +5,4 @@ pub mod codecs;
 pub mod page_fault;
 pub mod swap_r_rand;
 pub mod swap_w_seq;
+pub mod zswap;

@@ -4,7 +4,7 @@
 //! What benches share: [`measure`] (cases in turn, rounds, medians), [`child`] (a process for each measurement),
 //! [`contents`] (what pages hold), [`threads`] (threads that start together), [`machine`] (where it ran), [`swap_device`] (where pages
 //! go), [`report`] (JSON, or a table with a
-//! conclusion). Nothing of it is linked into the product. There are no locks here.
+//! conclusion), [`plot`] (bars). Nothing of it is linked into the product. There are no locks here.
 //!
 //! To add a bench: a module in [`benches`] with `Args`, `run` and, for [`child`], `measure_one`; then a line in each of
 //! [`Command`], [`run`] and [`measure_one`].
@@ -17,11 +17,12 @@ mod contents;
 mod failure;
 mod machine;
 mod measure;
+mod plot;
 mod report;
 mod swap_device;
 mod threads;
 
-use benches::{codecs, page_fault, swap_r_rand, swap_w_seq};
+use benches::{codecs, page_fault, swap_r_rand, swap_w_seq, zswap};
 use clap::{Args, Parser, Subcommand};
 use failure::Failure;
 use report::Findings;
@@ -48,6 +49,8 @@ enum Command {
     Codecs(codecs::Args),
     /// Pages read at random on more than fits: latency by where they come from
     SwapRRand(swap_r_rand::Args),
+    /// The compressed tier: what it takes to forget a slot that is given back, and which pages are worth keeping
+    Zswap(zswap::Args),
     /// One measurement, in the process that a bench starts for it
     #[command(hide = true)]
     MeasureOne(child::Args),
@@ -84,6 +87,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::SwapWSeq(args) => (&args.common, swap_w_seq::run(args)?),
         Command::Codecs(args) => (&args.common, codecs::run(args)?),
         Command::SwapRRand(args) => (&args.common, swap_r_rand::run(args)?),
+        Command::Zswap(args) => (&args.common, zswap::run(args)?),
         Command::MeasureOne(_) => unreachable!("main takes it"),
     };
     report::print(&findings, common.json)
@@ -94,6 +98,7 @@ fn measure_one(args: &child::Args) -> Result<(), Failure> {
         page_fault::NAME => child::answer(args, page_fault::measure_one),
         swap_r_rand::NAME => child::answer(args, swap_r_rand::measure_one),
         swap_w_seq::NAME => child::answer(args, swap_w_seq::measure_one),
+        zswap::NAME => child::answer(args, zswap::measure_one),
         other => Err(Failure::new(format!("there is no bench '{other}'"))),
     }
 }

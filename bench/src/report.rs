@@ -101,8 +101,8 @@ pub struct Table {
 pub struct Findings {
     /// For machines.
     pub report: Report,
-    /// For people: the label that groups the rows,
-    pub group: &'static str,
+    /// For people: the labels that group the rows, a column each,
+    pub groups: &'static [&'static str],
     /// tables,
     pub tables: &'static [Table],
     /// and what it all shows, in sentences.
@@ -137,25 +137,26 @@ fn table(findings: &Findings, table: &Table) -> String {
     let rows = &findings.report.rows;
     let used = |column: &&Column| rows.iter().any(|row| row.figures.contains_key(column.figure));
     let columns: Vec<&Column> = table.columns.iter().filter(used).collect();
-    let heading = [findings.group, "step"].into_iter().chain(columns.iter().map(|column| column.title));
+    let groups = findings.groups;
+    let heading = groups.iter().copied().chain(["step"]).chain(columns.iter().map(|column| column.title));
     let mut lines: Vec<Vec<String>> = vec![heading.map(str::to_owned).collect()];
     for row in rows.iter().filter(|row| columns.iter().any(|column| row.figures.contains_key(column.figure))) {
-        let group = row.labels.get(findings.group).map_or(String::new(), label);
+        let labels = groups.iter().map(|group| row.labels.get(*group).map_or(String::new(), label));
         let cells = columns
             .iter()
             .map(|column| row.figures.get(column.figure).map_or(String::new(), |figure| cell(column, figure)));
-        lines.push([group, row.step.clone()].into_iter().chain(cells).collect());
+        lines.push(labels.chain([row.step.clone()]).chain(cells).collect());
     }
     let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
     let mut text = if table.title.is_empty() { String::new() } else { format!("{}\n\n", table.title) };
     for (i, line) in lines.iter().enumerate() {
-        if i > 0 && line[0] != lines[i - 1][0] {
+        if i > 0 && line[..groups.len()] != lines[i - 1][..groups.len()] {
             text.push('\n');
         }
         for (at, (cell, width)) in line.iter().zip(&widths).enumerate() {
             // Names to the left, numbers to the right.
-            let cell = if at == 1 { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+            let cell = if at == groups.len() { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
             text.push_str(if at == 0 { "" } else { "  " });
             text.push_str(&cell);
         }
@@ -236,7 +237,7 @@ mod tests {
         ];
         const TABLES: &[Table] =
             &[Table { title: "", columns: COLUMNS }, Table { title: "The same", columns: COLUMNS }];
-        Findings { report, group: "threads", tables: TABLES, conclusion: String::new() }
+        Findings { report, groups: &["threads"], tables: TABLES, conclusion: String::new() }
     }
 
     #[test]

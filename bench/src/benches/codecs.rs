@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let conclusion = conclusion(&cases, &rows);
     Ok(Findings {
         report: Report { bench: NAME, machine: Machine::this(), settings, rows },
-        group: "contents",
+        groups: &["contents"],
         tables: TABLES,
         conclusion,
     })

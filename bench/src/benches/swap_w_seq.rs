@@ -178,11 +178,11 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     compare_steps(&cases, &mut series);
     let rows: Vec<Row> = cases.iter().zip(&series).map(|(case, series)| row(case, series)).collect();
     if let Some(path) = &args.plot {
-        plot::draw(path, &rows, &machine)?;
+        crate::plot::draw(path, &plot::title(&machine), &plot::charts(&rows))?;
     }
     let conclusion = conclusion::of(&rows, &machine);
     let report = Report { bench: NAME, machine, settings: settings(args, &cases, series[0].len(), &device), rows };
-    Ok(Findings { report, group: "threads", tables: TABLES, conclusion })
+    Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion })
 }
 
 /// The cases in the order of their rows: all steps with as many threads, bottom up, then with the next number.

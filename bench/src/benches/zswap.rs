@@ -1,0 +1,318 @@
+//! `zswap`: what it takes to forget a slot that is given back, and which pages the compressed tier is worth keeping.
+//!
+//! Pages of different contents are swapped out and in again, which gives their slots back, and each slot that is given
+//! back asks the tier to forget it: with the tier on and off, for each setting of `zswap.invalidate`. Pages come in in
+//! sequence, and others singly at random. Besides, pages are accessed at random, to see what it is worth to keep the
+//! compressed copies of pages that were read, and to keep pages that do not compress.
+//!
+//! [`run`] plans the cases and reads the results; [`case`] is what is measured, [`work`] one measurement, [`figures`] what the
+//! counters of a pool tell, [`plot`] a drawing.
+
+mod case;
+mod conclusion;
+mod figures;
+mod plot;
+mod work;
+
+pub use work::measure_one;
+
+use crate::Common;
+use crate::child;
+use crate::failure::Failure;
+use crate::machine::{self, Machine};
+use crate::measure::{self, Series, compare};
+use crate::report::{Column, Findings, Report, Row, Table, gain, percent, short, whole};
+use crate::swap_device::{self, SwapDevice};
+use case::{Case, Step, Tier, Work};
+use clap::ValueEnum;
+use figures::Phase;
+use overspill::base::Bytes;
+use overspill::config::Config;
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+use work::Request;
+
+/// Name of the bench.
+pub const NAME: &str = "zswap";
+
+/// How much larger the device is than what is written to it: slots do not get short.
+const DEVICE_SPARE: u64 = 2;
+/// What is accessed at random, as a share of what is swapped out and in as a whole.
+const ACCESSED: u64 = 2;
+/// Longest that a measurement may take: this, and what a page may take at the very worst, out and in.
+const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
+
+/// Options of `overspill-bench zswap`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// What is swapped out, and in in sequence; a quarter more comes in singly
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    size: Bytes,
+    /// What to measure [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    cases: Vec<Work>,
+    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or block device; both with
+    /// options after a comma, as in `ram,latency=50us,bandwidth=500M`
+    #[arg(long, value_name = "DEVICE", default_value = swap_device::RAM)]
+    device: SwapDevice,
+    /// Draw times and locks into a file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+const TABLES: &[Table] = &[
+    Table {
+        title: "Microseconds for all pages, and by how much less a page than the first step in the same round: written, so that they \
+                leave; read in sequence, with the processor time of the thread that reads; a quarter as many read singly \
+                at random.",
+        columns: &[
+            Column { title: "out us", figure: figures::OUT_US, format: whole, spread: false },
+            Column { title: "less", figure: figures::OUT_FASTER, format: gain, spread: false },
+            Column { title: "in us", figure: figures::IN_US, format: whole, spread: true },
+            Column { title: "less", figure: figures::IN_FASTER, format: gain, spread: true },
+            Column { title: "cpu us", figure: figures::CPU_US, format: whole, spread: false },
+            Column { title: "less", figure: figures::CPU_FASTER, format: gain, spread: true },
+            Column { title: "singly us", figure: figures::SINGLE_US, format: whole, spread: false },
+            Column { title: "less", figure: figures::SINGLE_FASTER, format: gain, spread: false },
+            Column { title: "cpu us", figure: "single.cpu_us", format: whole, spread: false },
+            Column { title: "less", figure: figures::SINGLE_CPU_FASTER, format: gain, spread: true },
+        ],
+    },
+    Table {
+        title: "Locks of the compressed tier, for 1,000 pages that come in: times taken, share contended, ns waited, ns held \
+                (without the holds of more than 50 us, in which the holder was interrupted), share of the thread's \
+                processor time, \
+                look-ups, entries freed, pages unpacked (others were read from the device); in sequence, then singly.",
+        columns: &[
+            Column { title: "locks", figure: figures::LOCKS, format: short, spread: false },
+            Column { title: "", figure: "contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "short_hold_ns", format: whole, spread: false },
+            Column { title: "time", figure: figures::SHARE, format: percent, spread: false },
+            Column { title: "look-ups", figure: figures::LOOKUPS, format: short, spread: false },
+            Column { title: "freed", figure: figures::FREED, format: short, spread: false },
+            Column { title: "unpacked", figure: "unpacked", format: short, spread: false },
+            Column { title: "singly: locks", figure: "single.locks", format: short, spread: false },
+            Column { title: "", figure: "single.contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "single.wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "single.short_hold_ns", format: whole, spread: false },
+            Column { title: "time", figure: "single.locks_ratio", format: percent, spread: false },
+            Column { title: "look-ups", figure: "single.lookups", format: short, spread: false },
+            Column { title: "freed", figure: "single.freed", format: short, spread: false },
+            Column { title: "unpacked", figure: "single.unpacked", format: short, spread: false },
+        ],
+    },
+    Table {
+        title: "The same for 1,000 pages that go out; and what share of all pages was out when they began to be read, and \
+                of those compressed.",
+        columns: &[
+            Column { title: "locks", figure: "out.locks", format: short, spread: false },
+            Column { title: "", figure: "out.contended_ratio", format: percent, spread: false },
+            Column { title: "waited", figure: "out.wait_ns", format: whole, spread: false },
+            Column { title: "held", figure: "out.short_hold_ns", format: whole, spread: false },
+            Column { title: "look-ups", figure: "out.lookups", format: short, spread: false },
+            Column { title: "freed", figure: "out.freed", format: short, spread: false },
+            Column { title: "out", figure: figures::OUT, format: percent, spread: false },
+            Column { title: "compressed", figure: figures::COMPRESSED, format: percent, spread: false },
+        ],
+    },
+    Table {
+        title: "Accesses at random: ns and ns of processor time an access, and by how much less than the first step; for \
+                1,000 accesses the pages that were unpacked and packed, read and written, and that left clean or were \
+                written to while they were.",
+        columns: &[
+            Column { title: "ns", figure: figures::NS, format: whole, spread: true },
+            Column { title: "less", figure: figures::FASTER, format: gain, spread: true },
+            Column { title: "cpu ns", figure: figures::CPU_NS, format: whole, spread: true },
+            Column { title: "less", figure: figures::CPU_LESS, format: gain, spread: true },
+            Column { title: "faults", figure: "per_1000.faults", format: short, spread: false },
+            Column { title: "unpacked", figure: "per_1000.unpacked", format: short, spread: false },
+            Column { title: "packed", figure: "per_1000.packed", format: short, spread: false },
+            Column { title: "read", figure: "per_1000.read", format: short, spread: false },
+            Column { title: "written", figure: "per_1000.written", format: short, spread: false },
+            Column { title: "left clean", figure: "per_1000.left_clean", format: short, spread: false },
+            Column { title: "written to", figure: "per_1000.written_clean", format: short, spread: false },
+        ],
+    },
+];
+
+/// Measures and says what was found.
+///
+/// # Errors
+/// When there is not memory enough, a measurement fails, or the drawing cannot be written.
+pub fn run(args: &Args) -> Result<Findings, Failure> {
+    let cases = plan(args);
+    let machine = Machine::this();
+    let device = args.device.spec(Bytes(DEVICE_SPARE * written(args.size)));
+    enough_memory(args, machine::available_bytes())?;
+    let mut series = measure::rounds(&cases, args.common.rounds, |case| {
+        let request = request(*case, args.size, &device);
+        let pages = (2 * Bytes(written(args.size)).pages()).min(u32::MAX.into()) as u32;
+        child::ask(NAME, &request, LIMIT + LIMIT_PER_PAGE * pages)
+    })?;
+    compare_steps(&cases, &mut series);
+    let rows: Vec<Row> = cases.iter().zip(&series).map(|(case, series)| row(case, series)).collect();
+    if let Some(path) = &args.plot {
+        crate::plot::draw(path, &plot::title(&machine), &plot::charts(&rows))?;
+    }
+    let conclusion = conclusion::of(&cases, &rows);
+    let report = Report { bench: NAME, machine, settings: settings(args, series[0].len(), &device), rows };
+    Ok(Findings { report, groups: &["case", "tier"], tables: TABLES, conclusion })
+}
+
+/// The cases in the order of their rows: those that are compared one after the other.
+fn plan(args: &Args) -> Vec<Case> {
+    let mut works = if args.cases.is_empty() { Work::value_variants().to_vec() } else { args.cases.clone() };
+    works.sort();
+    works.dedup();
+    let steps = |work: Work| work.steps().iter().map(move |&(tier, step)| Case { work, tier, step });
+    works.into_iter().flat_map(steps).collect()
+}
+
+/// What is written in all where pages are swapped out and in as a whole.
+fn written(size: Bytes) -> u64 {
+    size.0 + size.0 / work::SINGLE
+}
+
+/// A budget that is grown so that all pages come in, and a RAM device that holds them, must be there.
+fn enough_memory(args: &Args, available: u64) -> Result<(), Failure> {
+    let needed = written(args.size) * if args.device.is_ram() { 3 } else { 2 };
+    if needed > available {
+        return Err(Failure::new(format!(
+            "a --size of {} needs {} of memory and {} is available: give a smaller --size",
+            args.size,
+            Bytes(needed),
+            Bytes(available)
+        )));
+    }
+    Ok(())
+}
+
+fn request(case: Case, size: Bytes, device: &str) -> Request {
+    let (bytes, memory, shrinks) = match (case.work.writes_of_16(), case.work, case.tier) {
+        // So that the tier, of 9/10 of it, is less than half full, and has room for copies of pages in memory.
+        (Some(_), ..) => (size.0 / ACCESSED, size.0 / ACCESSED / 10 * 9, false),
+        // So that the tier holds all pages, 2/5 of their size.
+        (None, Work::Heap, Tier::On) => (size.0, written(size) / 16 * 9, false),
+        (None, ..) => (size.0, written(size) / 8, true),
+    };
+    let memory = memory.max(Config::MEMORY_MIN.0);
+    Request { work: case.work, settings: case.settings(), memory, shrinks, bytes, device: device.to_owned() }
+}
+
+/// Adds what is told by two steps of the same round.
+fn compare_steps(cases: &[Case], series: &mut [Series]) {
+    for (i, case) in cases.iter().enumerate() {
+        let mut against = |base: Step, figure: &str, name: &str, how: fn(f64, f64) -> f64| {
+            if let Some(base) = cases.iter().position(|other| *other == Case { step: base, ..*case }) {
+                let base = series[base].clone();
+                compare(&mut series[i], &base, figure, name, how);
+            }
+        };
+        if let Some(base) = case.step.base() {
+            // By page: not the same number of pages is out each time.
+            let page_ns = |phase: Phase| phase.figure(figures::PAGE_NS);
+            let page_cpu_ns = |phase: Phase| phase.figure(figures::PAGE_CPU_NS);
+            for (figure, name) in [
+                (page_ns(Phase::Out), figures::OUT_FASTER),
+                (page_ns(Phase::In), figures::IN_FASTER),
+                (page_ns(Phase::Single), figures::SINGLE_FASTER),
+                (page_cpu_ns(Phase::In), figures::CPU_FASTER),
+                (page_cpu_ns(Phase::Single), figures::SINGLE_CPU_FASTER),
+                (figures::NS.to_owned(), figures::FASTER),
+                (figures::CPU_NS.to_owned(), figures::CPU_LESS),
+            ] {
+                against(base, &figure, name, |here, base| 1.0 - here / base);
+            }
+        }
+        if case.step == Step::EmptyLookup {
+            for phase in [Phase::In, Phase::Single] {
+                let [figure, name] = [figures::LOCKS, figures::OF_EMPTY].map(|name| phase.figure(name));
+                against(Step::Empty, &figure, &name, |here, empty| here / empty);
+            }
+        }
+    }
+}
+
+fn row(case: &Case, series: &Series) -> Row {
+    let labels = [("case", json!(case.work.to_string())), ("tier", json!(case.tier.to_string()))];
+    Row::new(case.step.name(), &labels, case.reference(), series)
+}
+
+fn settings(args: &Args, rounds: usize, device: &str) -> Value {
+    let steps: Map<String, Value> =
+        Step::ALL.iter().map(|step| (step.name().to_owned(), json!(step.settings()))).collect();
+    let tier: Map<String, Value> =
+        [Tier::On, Tier::Off].iter().map(|tier| (tier.to_string(), json!(tier.settings()))).collect();
+    json!({
+        "rounds": rounds,
+        "size_bytes": args.size.0,
+        "single_bytes": args.size.0 / work::SINGLE,
+        "accessed_bytes": args.size.0 / ACCESSED,
+        "device": if args.device.is_ram() { device.to_owned() } else { args.device.to_string() },
+        "threads": 1,
+        "pinned": true,
+        "delivery": "signal",
+        "steps": steps,
+        "tier": tier,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Sample;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        Line::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}")).args
+    }
+
+    #[test]
+    fn what_is_compared_is_measured_one_after_the_other() {
+        let cases = plan(&args("x --cases read-mostly,zero,read-mostly"));
+        let order: Vec<String> = cases.iter().map(Case::to_string).collect();
+        let of = |work: &str, tier: &str, steps: &[&str]| -> Vec<String> {
+            steps.iter().map(|step| format!("{work}, tier {tier}, {step}")).collect()
+        };
+        let three = ["always", "empty", "empty+lookup"];
+        let mut expected = of("zero", "off", &three);
+        expected.extend(of("zero", "on", &[&three[..], &["same-filled"]].concat()));
+        expected.extend(of("read-mostly", "on", &["keep=off", "keep=on"]));
+        assert_eq!(order, expected);
+        assert_eq!(plan(&args("x")).len(), 4 * 6 + 1 + 3 * 2);
+    }
+
+    #[test]
+    fn steps_are_compared_with_those_of_the_same_case_and_tier() {
+        let cases = plan(&args("x --cases zero,random"));
+        let figures = [(figures::PAGE_NS, 1000.0), (figures::LOCKS, 10.0)];
+        let sample = |i: usize| -> Sample {
+            figures.iter().map(|(name, value)| ((*name).to_owned(), value / (i + 1) as f64)).collect()
+        };
+        let mut series: Vec<Series> = (0..cases.len()).map(|i| vec![sample(i)]).collect();
+        compare_steps(&cases, &mut series);
+        let at = |i: usize, name: &str| series[i][0].get(name).copied();
+        assert_eq!((at(0, figures::IN_FASTER), at(3, figures::IN_FASTER)), (None, None));
+        assert_eq!((at(1, figures::IN_FASTER), at(4, figures::IN_FASTER)), (Some(0.5), Some(1.0 - 4.0 / 5.0)));
+        assert_eq!((at(1, figures::OF_EMPTY), at(5, figures::OF_EMPTY)), (None, Some(5.0 / 6.0)));
+    }
+
+    #[test]
+    fn what_does_not_fit_the_machine_is_refused_in_a_sentence() {
+        assert!(enough_memory(&args("x --size 1G"), 4 << 30).is_ok());
+        let failure = enough_memory(&args("x --size 1G"), 3 << 30).unwrap_err().to_string();
+        assert!(failure.starts_with("a --size of 1") && failure.ends_with("give a smaller --size"), "{failure}");
+        assert!(enough_memory(&args("x --size 1G --device /d"), 3 << 30).is_ok());
+    }
+}

@@ -1,0 +1,223 @@
+//! One measurement: pages that are swapped out and in, as a whole or by accesses at random.
+
+use super::case::{Pages, Work};
+use super::figures::{self, Phase};
+use crate::contents::{Random, WORDS};
+use crate::failure::Failure;
+use crate::measure::Sample;
+use crate::threads;
+use overspill::base::{Bytes, PAGE_SIZE};
+use overspill::config::{Config, Delivery};
+use overspill::{Pool, Region};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// Share of the pages of the sequence that are read singly at random besides.
+pub const SINGLE: u64 = 4;
+/// To get pages out that are still in memory, the budget is taken down to this share of what was written,
+const REST: u64 = 32;
+/// until so many of 1,000 pages are out.
+const OUT_OF_1000: u64 = 985;
+/// How long that may take at most, and for how long nothing may happen.
+const SHRINK_LIMIT: Duration = Duration::from_secs(20);
+const SHRINK_PAUSE: Duration = Duration::from_millis(300);
+/// Accesses of a page, on average, of those that are timed.
+const ACCESSES_PER_PAGE: u64 = 2;
+
+/// What to measure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// What pages hold, and what is done with them.
+    pub work: Work,
+    /// Settings of the pool.
+    pub settings: String,
+    /// The budget in bytes.
+    pub memory: u64,
+    /// Whether what is left in memory leaves it too before pages are read, by a smaller budget.
+    pub shrinks: bool,
+    /// Bytes that are written, and then read in sequence or accessed at random.
+    pub bytes: u64,
+    /// The swap device, as the engine reads it.
+    pub device: String,
+}
+
+/// Measures in this process, which does nothing else.
+///
+/// # Errors
+/// When there is no pool or no memory to be had, or what is read is not what was written.
+pub fn measure_one(request: Request) -> Result<Sample, Failure> {
+    let pool = pool(&request)?;
+    let pages = Pages::of(request.work);
+    // On a thread that stays on its processor.
+    let mut timed = threads::each(&mut [()], |()| match request.work.writes_of_16() {
+        None => swap(&pool, &pages, &request),
+        Some(writes) => access(&pool, &pages, &request, writes),
+    });
+    timed.results.pop().expect("one thread has one result")
+}
+
+fn pool(request: &Request) -> Result<Pool, Failure> {
+    let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
+    let device = request.device.parse().map_err(|error| failure(&error))?;
+    let mut config =
+        Config { memory: Bytes(request.memory), swap: vec![device], delivery: Delivery::Signal, ..Config::default() };
+    config.apply_settings(&request.settings).map_err(|error| failure(&error))?;
+    Pool::new(config).map_err(|error| failure(&error))
+}
+
+fn map(pool: &Pool, bytes: u64) -> Result<Region<'_>, Failure> {
+    pool.map(bytes as usize).map_err(|errno| Failure::new(format!("the pool maps no memory: {errno}")))
+}
+
+fn fill(region: &mut Region<'_>, pages: &Pages, first: u64) {
+    for (page, number) in region.as_mut_slice::<u64>().chunks_exact_mut(WORDS).zip(first..) {
+        pages.fill(page, number);
+    }
+}
+
+/// Swaps all pages out, then in.
+fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure> {
+    let count = request.bytes / PAGE_SIZE as u64;
+    let singles = count / SINGLE;
+    let (mut region, mut single) = (map(pool, request.bytes)?, map(pool, singles * PAGE_SIZE as u64)?);
+    let mut sample = Sample::new();
+    // 1. Out: with these the budget is used up,
+    fill(&mut single, pages, count);
+    // by these pages leave.
+    let out_before = pages_out(pool, singles);
+    let before = pool.stats();
+    let began = Instant::now();
+    fill(&mut region, pages, 0);
+    let elapsed = began.elapsed();
+    let out = pages_out(pool, singles + count) - out_before;
+    figures::add(&mut sample, Phase::Out, (elapsed, None), out, &before.counters, &pool.stats().counters)?;
+    // 2. What is still in memory leaves too.
+    let written = request.bytes + singles * PAGE_SIZE as u64;
+    if request.shrinks {
+        shrink(pool, Bytes(written / REST).max(Config::MEMORY_MIN), singles + count)?;
+    }
+    let out = pages_out(pool, singles + count);
+    sample.insert(figures::OUT.to_owned(), out / (singles + count) as f64);
+    figures::add_places(&mut sample, out, &pool.stats().counters);
+    // 3. In: with room enough that none leaves meanwhile.
+    set_memory(pool, Bytes(written + written / 2 + request.memory))?;
+    let mut wrong = 0;
+    let mut read = |phase: Phase, work: &mut dyn FnMut() -> u64| {
+        let out_before = pages_out(pool, singles + count);
+        let before = pool.stats();
+        let (began, cpu_began) = (Instant::now(), cpu_time(ClockId::ThreadCPUTime));
+        wrong += work();
+        let (elapsed, cpu) = (began.elapsed(), cpu_time(ClockId::ThreadCPUTime) - cpu_began);
+        let pages_in = out_before - pages_out(pool, singles + count);
+        figures::add(&mut sample, phase, (elapsed, Some(cpu)), pages_in, &before.counters, &pool.stats().counters)
+    };
+    let words = region.as_slice::<u64>();
+    read(Phase::In, &mut || {
+        words.chunks_exact(WORDS).zip(0..).filter(|(page, number)| !pages.is_right(page, *number)).count() as u64
+    })?;
+    let words = single.as_slice::<u64>();
+    let order = shuffled(singles, &mut Random::new(1));
+    read(Phase::Single, &mut || {
+        let page = |at: u64| &words[at as usize * WORDS..][..WORDS];
+        order.iter().filter(|at| !pages.is_right(page(**at), count + **at)).count() as u64
+    })?;
+    if wrong > 0 {
+        return Err(Failure::new(format!("{wrong} pages came back with other content than was written")));
+    }
+    Ok(sample)
+}
+
+/// Accesses pages at random, of sixteen times so many by a write.
+fn access(pool: &Pool, pages: &Pages, request: &Request, writes_of_16: u64) -> Result<Sample, Failure> {
+    let count = request.bytes / PAGE_SIZE as u64;
+    let mut region = map(pool, request.bytes)?;
+    fill(&mut region, pages, 0);
+    let words = region.as_mut_slice::<u64>();
+    let mut wrong = 0;
+    let mut run = |accesses: u64, seed: u64| {
+        let mut random = Random::new(seed);
+        for access in 0..accesses {
+            let number = random.below(count);
+            let page = &mut words[number as usize * WORDS..][..WORDS];
+            if random.below(16) < writes_of_16 {
+                // A word that neither tells the page nor makes it compress worse.
+                page[1] = access % 256;
+            }
+            wrong += u64::from(!pages.is_right(black_box(page), number));
+        }
+    };
+    // 1. What lies where settles.
+    run(count, 1);
+    // 2.
+    let before = pool.stats();
+    let (began, cpu_began) = (Instant::now(), cpu_time(ClockId::ProcessCPUTime));
+    run(ACCESSES_PER_PAGE * count, 2);
+    let (elapsed, cpu) = (began.elapsed(), cpu_time(ClockId::ProcessCPUTime) - cpu_began);
+    let after = pool.stats();
+    if wrong > 0 {
+        return Err(Failure::new(format!("{wrong} pages came back with other content than was written")));
+    }
+    let accesses = (ACCESSES_PER_PAGE * count) as f64;
+    Ok(figures::of_accesses(accesses, elapsed, cpu, &before.counters, &after.counters))
+}
+
+/// Processor time of this thread, or of this process, whose threads in the background store pages.
+fn cpu_time(of: ClockId) -> Duration {
+    let time = clock_gettime(of);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// How many of `written` pages are neither mapped nor in the swap cache.
+fn pages_out(pool: &Pool, written: u64) -> f64 {
+    let counters = pool.stats().counters;
+    let count = |name: &str| counters.get(name).copied().unwrap_or(0);
+    written.saturating_sub(count("nr_resident") + count("nr_swapcached")) as f64
+}
+
+fn set_memory(pool: &Pool, memory: Bytes) -> Result<(), Failure> {
+    pool.set_memory(memory).map_err(|error| Failure::new(error.to_string()))
+}
+
+/// Makes the budget smaller until nearly all of `written` pages are out, or as far as it gets. No longer: then compressed
+/// pages would leave for the device.
+fn shrink(pool: &Pool, memory: Bytes, written: u64) -> Result<(), Failure> {
+    set_memory(pool, memory)?;
+    let began = Instant::now();
+    let (mut most, mut since) = (0.0, began);
+    while since.elapsed() < SHRINK_PAUSE && began.elapsed() < SHRINK_LIMIT {
+        let out = pages_out(pool, written);
+        if out * 1000.0 >= (written * OUT_OF_1000) as f64 {
+            break;
+        }
+        if out > most {
+            (most, since) = (out, Instant::now());
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    Ok(())
+}
+
+/// The numbers below `end`, each once, in any order.
+fn shuffled(end: u64, random: &mut Random) -> Vec<u64> {
+    let mut numbers: Vec<u64> = (0..end).collect();
+    for last in (1..numbers.len()).rev() {
+        numbers.swap(last, random.below(last as u64 + 1) as usize);
+    }
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_page_is_read_once_in_no_order() {
+        let numbers = shuffled(1000, &mut Random::new(3));
+        let mut sorted = numbers.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..1000).collect::<Vec<u64>>());
+        assert!(numbers.windows(2).filter(|pair| pair[1] == pair[0] + 1).count() < 10);
+    }
+}
