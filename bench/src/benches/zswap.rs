@@ -193,15 +193,16 @@ fn enough_memory(args: &Args, available: u64) -> Result<(), Failure> {
 }
 
 fn request(case: Case, size: Bytes, device: &str) -> Request {
-    let (bytes, memory, shrinks) = match (case.work.writes_of_16(), case.work, case.tier) {
+    let (all, accessed) = (written(size), size.0 / ACCESSED);
+    let (bytes, memory, rest) = match (case.work.writes_of_16(), case.work, case.tier) {
         // So that the tier, of 9/10 of it, is less than half full, and has room for copies of pages in memory.
-        (Some(_), ..) => (size.0 / ACCESSED, size.0 / ACCESSED / 10 * 9, false),
+        (Some(_), ..) => (accessed, accessed / 10 * 9, accessed),
         // So that the tier holds all pages, 2/5 of their size.
-        (None, Work::Heap, Tier::On) => (size.0, written(size) / 16 * 9, false),
-        (None, ..) => (size.0, written(size) / 8, true),
+        (None, Work::Heap, Tier::On) => (size.0, all / 16 * 9, all / 2),
+        (None, ..) => (size.0, all / 8, all / 32),
     };
-    let memory = memory.max(Config::MEMORY_MIN.0);
-    Request { work: case.work, settings: case.settings(), memory, shrinks, bytes, device: device.to_owned() }
+    let [memory, rest] = [memory, rest].map(|bytes| bytes.max(Config::MEMORY_MIN.0));
+    Request { work: case.work, settings: case.settings(), memory, rest, bytes, device: device.to_owned() }
 }
 
 /// Adds what is told by two steps of the same round.

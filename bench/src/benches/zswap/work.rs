@@ -16,9 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Share of the pages of the sequence that are read singly at random besides.
 pub const SINGLE: u64 = 4;
-/// To get pages out that are still in memory, the budget is taken down to this share of what was written,
-const REST: u64 = 32;
-/// until so many of 1,000 pages are out.
+/// The budget is taken down until so many of 1,000 pages are out.
 const OUT_OF_1000: u64 = 985;
 /// How long that may take at most, and for how long nothing may happen.
 const SHRINK_LIMIT: Duration = Duration::from_secs(20);
@@ -35,8 +33,8 @@ pub struct Request {
     pub settings: String,
     /// The budget in bytes.
     pub memory: u64,
-    /// Whether what is left in memory leaves it too before pages are read, by a smaller budget.
-    pub shrinks: bool,
+    /// The budget to which it is taken down before pages are read, so that what is left in memory leaves it too.
+    pub rest: u64,
     /// Bytes that are written, and then read in sequence or accessed at random.
     pub bytes: u64,
     /// The swap device, as the engine reads it.
@@ -95,9 +93,7 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
     figures::add(&mut sample, Phase::Out, (elapsed, None), out, &before.counters, &pool.stats().counters)?;
     // 2. What is still in memory leaves too.
     let written = request.bytes + singles * PAGE_SIZE as u64;
-    if request.shrinks {
-        shrink(pool, Bytes(written / REST).max(Config::MEMORY_MIN), singles + count)?;
-    }
+    shrink(pool, Bytes(request.rest), singles + count)?;
     let out = pages_out(pool, singles + count);
     sample.insert(figures::OUT.to_owned(), out / (singles + count) as f64);
     figures::add_places(&mut sample, out, &pool.stats().counters);
@@ -111,6 +107,10 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
         wrong += work();
         let (elapsed, cpu) = (began.elapsed(), cpu_time(ClockId::ThreadCPUTime) - cpu_began);
         let pages_in = out_before - pages_out(pool, singles + count);
+        if phase == Phase::Single && pages_in < 1.0 {
+            // All of these few were left in memory.
+            return Ok(());
+        }
         figures::add(&mut sample, phase, (elapsed, Some(cpu)), pages_in, &before.counters, &pool.stats().counters)
     };
     let words = region.as_slice::<u64>();
