@@ -407,7 +407,8 @@ impl Engine {
                 state(*next) == here && !matches!(here, State::Stored(slot) if self.zswap.contains(slot))
             });
             let pages = 1 + more.count();
-            self.load_slots(slot, pages, &mut context.buffer[i << PAGE_SHIFT..])?;
+            let run = SlotRun { first: slot, len: pages };
+            self.load_slots(run, &mut context.buffer[i << PAGE_SHIFT..], len == 1)?;
             self.stats.add(Counter::PgMajFault, 1);
             self.stats.add(Counter::SwapRa, pages as u64 - 1);
             i += pages;

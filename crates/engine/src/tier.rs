@@ -289,12 +289,11 @@ impl Engine {
         Ok(true)
     }
 
-    /// Reads `pages` pages from consecutive slots into the first pages of `buffer`.
-    pub(crate) fn load_slots(&self, first: SlotId, pages: usize, buffer: &mut [u8]) -> Result<(), LoadError> {
-        let run = SlotRun { first, len: pages };
+    /// Reads the pages of a run into the first pages of `buffer`. `alone` says that nothing else is read for this reader.
+    pub(crate) fn load_slots(&self, run: SlotRun, buffer: &mut [u8], alone: bool) -> Result<(), LoadError> {
         self.devices.read(run, buffer).map_err(|error| {
             // Of several pages another one may be the reader's: it is asked for alone next.
-            if pages == 1 {
+            if alone {
                 self.report_once(format_args!("a page cannot be read back, the program gets SIGBUS for it: {error}"));
             }
             LoadError::Read
