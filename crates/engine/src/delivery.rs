@@ -404,7 +404,8 @@ pub(crate) fn start_background(engine: &'static Engine) -> Result<(), Error> {
         .try_for_each(|_| thread::spawn(c"overspill-wk", || engine.store_in_background()).map_err(|_| Error::Thread))
 }
 
-/// Blocks signals, moves to an engine stack if the thread's own is managed, and passes the gate of mapping calls.
+/// Blocks signals, moves to an engine stack, and passes the gate of mapping calls. The thread's own stack may be managed, or
+/// have next to nothing left: a program with much thread-local memory has threads with 8 KiB.
 pub(crate) fn enter<R>(engine: &Engine, call: impl FnOnce() -> R) -> R {
     let _blocked = Blocked::all();
     debug_assert!(overspill_os::signal::all_blocked());
@@ -412,7 +413,7 @@ pub(crate) fn enter<R>(engine: &Engine, call: impl FnOnce() -> R) -> R {
         let _inside = engine.ops_gate.enter();
         call()
     };
-    if engine.window().contains(&vm::stack_address()) { engine.stacks.run(inside) } else { inside() }
+    engine.stacks.run(inside)
 }
 
 /// Counter of what could not be managed.
