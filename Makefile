@@ -49,7 +49,7 @@ doc: ## Build the documentation without warnings
 unit: ## The tests in Rust, on a debug build: it checks the order of locks, and every invariant after each test
 	$(CARGO) build --workspace
 	@# Two tests a processor: a program under overspill waits for the thread that serves its faults much of the time.
-	OVERSPILL_BIN=$(abspath $(CARGO_TARGET_DIR)/debug/overspill) RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test --workspace
+	OVERSPILL_BIN=$(abspath $(CARGO_TARGET_DIR)/debug/overspill) RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test --workspace --no-fail-fast
 
 proof: build ## Real programs in memory cgroups, at full size (as root; takes long)
 	tests/proof/install.sh
