@@ -91,6 +91,10 @@ const MEANINGS: &[(&str, &str)] = &[
     ("zswap.invalidate", "what is looked at before a lock is taken to forget the compressed copy of a slot given back"),
     ("zswap.incompressible", "pages that do not compress go to a device, or are kept as they are"),
     (
+        "zswap.writeback",
+        "compressed pages go to devices as they are, several packed into a slot, or unpacked, a page in each",
+    ),
+    (
         "zswap.keep",
         "pages read from compressed memory keep their copy there until they are written to, while it has room",
     ),
@@ -123,6 +127,7 @@ fn default_value(setting: &str, config: &Config) -> String {
         },
         "zswap.incompressible" => if config.keeps_incompressible { "keep" } else { "device" }.to_owned(),
         "zswap.keep" => switch(config.keeps_compressed),
+        "zswap.writeback" => if config.packs { "packed" } else { "pages" }.to_owned(),
         "same_filled" => switch(config.same_filled),
         "cache.partition" => match config.cache_partition {
             CachePartition::Device => "device".to_owned(),

@@ -113,6 +113,8 @@ impl SlotId {
     /// The number of no device: slots of pages that are only ever compressed in memory.
     pub const IN_MEMORY: usize = Self::DEVICES_MAX - 1;
     const OFFSET_BITS: u32 = 42;
+    /// How many low bits of [`SlotId::to_bits`] are used.
+    pub const BITS: u32 = Self::OFFSET_BITS + Self::DEVICES_MAX.ilog2();
 
     /// The slot `offset` pages into device number `device`.
     pub fn new(device: usize, offset: u64) -> SlotId {

@@ -58,7 +58,7 @@ impl Engine {
         self.frames.allocator.drain();
         self.frames.allocator.check();
         self.compressed.check();
-        let compressed = self.zswap.check();
+        let (compressed, packs) = self.zswap.check();
         // 2. What the words say, each thing named once.
         let mut named = Named::default();
         for index in (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index)) {
@@ -80,7 +80,7 @@ impl Engine {
         let of_slots = named.slots.iter().filter(|slot| self.zswap.contains(SlotId::from_bits(**slot))).count();
         assert_eq!(compressed, of_slots, "compressed pages of slots in use");
         let in_use = self.devices.used_pages() + self.devices.used_in_memory();
-        assert_eq!(in_use, named.slots.len() as u64, "slots in use: {} on none", self.devices.used_in_memory());
+        assert_eq!(in_use, (named.slots.len() + packs) as u64, "slots in use: {} on none", self.devices.used_in_memory());
         let frames = named.frames.len() + self.frames_of_benches() + self.compressed.frames();
         assert_eq!(self.frames.allocator.used(), frames as u64, "frames in use");
     }
@@ -107,7 +107,7 @@ impl Engine {
             State::Stored(slot) => {
                 assert!(named.slots.insert(slot.to_bits()), "{page:?} has a slot that another page has: {word:?}");
                 assert_eq!(self.index.owner(slot), page, "the owner of a slot");
-                let somewhere = slot.device() != SlotId::IN_MEMORY || self.zswap.contains(slot);
+                let somewhere = slot.device() != SlotId::IN_MEMORY || self.zswap.look_up(slot).is_some();
                 assert!(somewhere, "{page:?} is neither on a device nor in memory");
                 match self.index.load(slot) {
                     Entry::Shadow(_) => {}

@@ -27,14 +27,15 @@ use crate::base::{FrameId, PAGE_SIZE};
 use crate::lockdep::Rank;
 use crate::sync::{RankedGuard, RankedMutex, lock};
 use chunk::{ChunkTable, Lists};
-use class::{CLASSES, ORDER_MIN, TRAILER_BYTES, class_of};
+pub(crate) use class::TRAILER_BYTES;
+use class::{CLASSES, ORDER_MIN, class_of};
 pub use compact::{Compacted, Moved};
 pub use handle::Handle;
 use kept::Kept;
 use overspill_os::{Errno, vm::SharedCells};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use trailer::Trailer;
+pub(crate) use trailer::Trailer;
 
 /// The longest object.
 pub const OBJECT_BYTES_MAX: usize = PAGE_SIZE;

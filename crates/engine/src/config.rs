@@ -110,6 +110,8 @@ pub struct Config {
     /// Setting `zswap.keep`: whether pages that are read from the compressed tier keep their copy there while they are not
     /// written and it has room.
     pub keeps_compressed: bool,
+    /// Setting `zswap.writeback`: whether compressed pages go to devices as they are, several to a slot.
+    pub packs: bool,
     /// Setting `same_filled`: whether pages whose words are all the same are kept as that word.
     pub same_filled: bool,
     /// Setting `clean`: whether pages read from a device keep their slots while they are not written.
@@ -151,6 +153,7 @@ impl Default for Config {
             invalidate: Invalidate::default(),
             keeps_incompressible: false,
             keeps_compressed: false,
+            packs: true,
             same_filled: true,
             clean: Clean::Auto,
             cache_partition: CachePartition::default(),
@@ -190,6 +193,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("zswap.invalidate", "empty+lookup|empty|always"),
     ("zswap.incompressible", "device|keep"),
     ("zswap.keep", "off|on"),
+    ("zswap.writeback", "packed|pages"),
     ("same_filled", "on|off"),
     ("clean", "auto|on|off"),
     ("cache.partition", "device|64M|2M"),
@@ -294,6 +298,13 @@ impl Config {
                 }
             }
             "zswap.keep" => switch(&mut self.keeps_compressed)?,
+            "zswap.writeback" => {
+                self.packs = match value {
+                    "packed" => true,
+                    "pages" => false,
+                    _ => return Err(bad()),
+                }
+            }
             "same_filled" => switch(&mut self.same_filled)?,
             "slot.cpu_cluster" => switch(&mut self.slot.cpu_cluster)?,
             "swap.batch" => {

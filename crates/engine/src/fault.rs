@@ -41,8 +41,10 @@ pub struct FaultContext {
     pub thread: i32,
     /// Pages as they come from a device, or out of a compressed copy.
     pub buffer: IoBuffer,
-    packed: Box<[u8; PAGE_SIZE]>,
-    decompressor: Decompressor,
+    /// Slots that hold several compressed pages each.
+    pub(crate) packs: IoBuffer,
+    pub(crate) packed: Box<[u8; PAGE_SIZE]>,
+    pub(crate) decompressor: Decompressor,
     /// Frames taken for the pages of the fault.
     frames: Vec<FrameId>,
     spent: Vec<FrameId>,
@@ -55,6 +57,7 @@ impl FaultContext {
         Ok(FaultContext {
             thread: 0,
             buffer: IoBuffer::new(folio.max(around))?,
+            packs: IoBuffer::new(folio.max(around))?,
             packed: Box::new([0; PAGE_SIZE]),
             decompressor: Decompressor::new(&[codec])?,
             frames: Vec::with_capacity(folio),
@@ -209,13 +212,14 @@ impl Engine {
                     Served::Done
                 }
             }
-            Err(_) => {
+            Err(error) => {
                 (0..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
                 if len > 1 {
                     // A neighbour may be the unreadable one: a read error reaches only its own reader.
                     self.streams.forget(page);
                     Served::Busy
                 } else {
+                    self.report_once(format_args!("{error}, the program gets SIGBUS for it"));
                     Served::Failed
                 }
             }
@@ -386,20 +390,9 @@ impl Engine {
                 other => unreachable!("{other:?} is not stored"),
             };
             // 1. Compressed.
-            match self.load_compressed(slot, packed, decompressor, out) {
-                Ok(true) => {
-                    i += 1;
-                    continue;
-                }
-                Ok(false) => {}
-                Err(error) => {
-                    if len == 1 {
-                        self.report_once(
-                            "a compressed page is damaged, the program gets SIGBUS for it: broken memory?",
-                        );
-                    }
-                    return Err(error);
-                }
+            if self.load_compressed(slot, packed, decompressor, out)? {
+                i += 1;
+                continue;
             }
             // 2. On a device, with those behind it that are there too.
             let more = (i + 1..len).take_while(|next| {
@@ -408,7 +401,7 @@ impl Engine {
             });
             let pages = 1 + more.count();
             let run = SlotRun { first: slot, len: pages };
-            self.load_slots(run, &mut context.buffer[i << PAGE_SHIFT..], len == 1)?;
+            self.load_slots(run, context, i)?;
             self.stats.add(Counter::PgMajFault, 1);
             self.stats.add(Counter::SwapRa, pages as u64 - 1);
             i += pages;

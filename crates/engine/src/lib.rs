@@ -48,6 +48,7 @@ mod frames;
 pub mod job;
 mod limit;
 mod lockdep;
+mod pack;
 mod pool;
 mod readahead;
 mod reclaim;

@@ -46,12 +46,12 @@ impl Engine {
             let next = SlotRun { first: slot.advance(1), len: run.len - own - 1 };
             self.index.begin_io(next, &mut after[1..]);
             // 2. With one operation. Where it fails, another's page may be the reason.
-            if self.load_slots(run, &mut context.buffer, false).is_ok() {
+            if self.load_slots(run, context, 0).is_ok() {
                 return Ok((own, Some(around)));
             }
             self.keep_around(context, around, false);
         }
-        self.load_slots(SlotRun { first: slot, len: 1 }, &mut context.buffer, true)?;
+        self.load_slots(SlotRun { first: slot, len: 1 }, context, 0)?;
         Ok((0, None))
     }
 

@@ -116,6 +116,10 @@ counters! {
     ZswpOut => "zswpout",
     /// Compressed pages written to devices.
     ZswpWb => "zswpwb",
+    /// Compressed pages written to devices as they are, several to a slot.
+    ZswapPackedOut => "zswap_packed_out",
+    /// Those that lie there now; a gauge.
+    ZswapPacked => "zswap_packed_pages",
     /// Pages read from devices.
     PswpIn => "pswpin",
     /// Pages written to devices.

@@ -4,12 +4,14 @@
 //! it is compressed ([`crate::zswap`]), or written to the device if it does not compress, or there is no room. Until
 //! its batch is committed by the caller it is also still where it was.
 
-use crate::base::{FrameId, PAGE_SIZE, PageIndex, SlotId};
+use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::{GivenUp, Stamp};
 use crate::config::FOLIO_MAX;
-use crate::device::RunWrite;
+use crate::device::{ReadError, RUN_MAX, RunWrite};
 use crate::engine::Engine;
+use crate::fault::FaultContext;
 use crate::fill;
+use crate::pack::{PACK_BYTES_MAX, Packed, Packing};
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 #[cfg(debug_assertions)]
@@ -21,6 +23,7 @@ use overspill_os::Errno;
 use overspill_os::codec::{Codec, CodecId, Compressor, Decompressor};
 use overspill_os::io::IoBuffer;
 use overspill_os::vm::IoVec;
+use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Compressed size from which a page goes to a device instead, where there is one: 3/4 of a page. Above, the
@@ -73,6 +76,8 @@ pub struct Batch {
     /// Pages of the compressed tier on their way to devices.
     pub(crate) oldest: Vec<(SlotId, Object)>,
     pub(crate) cold: Vec<Cold>,
+    /// Compressed pages that are written as they are.
+    pub(crate) packing: Packing,
     /// The compressed tier had no room for a page of the batch: it is not tried for the others.
     refused: bool,
     compressor: Compressor,
@@ -94,6 +99,7 @@ impl Batch {
             writes: Vec::with_capacity(pages),
             oldest: Vec::with_capacity(pages),
             cold: Vec::with_capacity(pages),
+            packing: Packing::new(pages),
             refused: false,
             compressor: Compressor::new(codec)?,
             decompressor: Decompressor::new(&[codec])?,
@@ -130,10 +136,47 @@ pub(crate) fn runs_where(run: SlotRun, wanted: impl Fn(usize) -> bool) -> impl I
 /// Why a page could not be loaded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LoadError {
-    /// A device failed to give it back; the sentence says which and where.
-    Read,
+    /// A device failed to give it back.
+    Read(ReadError),
     /// Its compressed copy does not decompress: a bug, or broken memory.
     Corrupt,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::Read(error) => write!(f, "a page cannot be read back: {error}"),
+            LoadError::Corrupt => f.write_str("a compressed page is damaged (broken memory?)"),
+        }
+    }
+}
+
+/// What became of a page that was to be compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    /// It is in memory.
+    Stored(Object),
+    /// It is lined up to be written with others.
+    Packed,
+    /// Neither.
+    Refused,
+}
+
+/// Lines a page of the buffer up to be written to a slot, in one run with the last if it lies behind it.
+pub(crate) fn line_up(writes: &mut Vec<RunWrite>, slot: SlotId, at: usize, keeps_slots: bool) {
+    let behind = |last: &RunWrite| {
+        last.buffer_page + last.run.len == at
+            && last.run.follows(slot)
+            && last.run.len < RUN_MAX
+            && last.keeps_slots == keeps_slots
+    };
+    match writes.last_mut().filter(|last| behind(last)) {
+        Some(last) => last.run.len += 1,
+        None => {
+            let run = SlotRun { first: slot, len: 1 };
+            writes.push(RunWrite { run, buffer_page: at, keeps_slots, result: Ok(()) });
+        }
+    }
 }
 
 impl Engine {
@@ -159,22 +202,32 @@ impl Engine {
                 }
             }
         }
-        // 2. It gets slots next to one another: of devices, or else of none.
+        // 2. It gets slots next to one another: of devices, or else of none; of none at once where compressed pages are packed
+        // on devices, for they need no slot there each.
         batch.writes.clear();
+        batch.packing.clear();
         batch.refused = false;
+        let packs = self.packs();
         let mut at = 0;
         while at < pages {
-            let in_memory = || match self.config.compressed_max_percent {
+            let on_devices = |want: usize| self.devices.alloc_run(want);
+            let in_memory = |want| match self.config.compressed_max_percent {
                 0 => None,
-                _ => self.devices.alloc_in_memory(pages - at),
+                _ => self.devices.alloc_in_memory(want),
             };
-            let Some(run) = self.devices.alloc_run(pages - at).or_else(in_memory) else { break };
+            let run = match packs {
+                true => in_memory(pages - at).or_else(|| on_devices(pages - at)),
+                false => on_devices(pages - at).or_else(|| in_memory(pages - at)),
+            };
+            let Some(run) = run else { break };
             batch.slots[at..at + run.len].iter_mut().zip(run.slots()).for_each(|(place, slot)| *place = Some(slot));
-            self.store_run(batch, run, at);
+            self.store_run(batch, run, at, packs);
             at += run.len;
         }
         batch.slots[at..pages].fill(None);
-        // 3. What does not compress is written to its slots.
+        // 3. What does not compress is written to its slots; what has none yet may get some.
+        self.write_packed(batch);
+        self.line_up_rest(batch, pages);
         if !batch.writes.is_empty() {
             self.write_lined_up(batch);
         }
@@ -190,61 +243,119 @@ impl Engine {
         self.publish_tiers();
     }
 
-    /// Compresses the pages lined up from `first` on for the slots of `run`, and lines up for writing what does not.
-    fn store_run(&self, batch: &mut Batch, run: SlotRun, first: usize) {
+    /// Compresses the pages lined up from `first` on for the slots of `run`, and lines up for writing what does not stay in
+    /// memory.
+    fn store_run(&self, batch: &mut Batch, run: SlotRun, first: usize, packs: bool) {
         let on_device = run.first.device() != SlotId::IN_MEMORY;
         let mut raw = 0;
         for (i, slot) in run.slots().enumerate() {
             let at = first + i;
-            batch.objects[i] = self.compress(batch, at, slot);
-            if batch.objects[i].is_some() {
+            let outcome = self.compress(batch, at, slot, packs);
+            batch.objects[i] = if let Outcome::Stored(object) = outcome { Some(object) } else { None };
+            if outcome != Outcome::Refused {
                 continue;
             }
             raw += 1;
-            match batch.writes.last_mut() {
-                _ if !on_device => {
-                    batch.slots[at] = None;
-                    self.devices.free(slot);
-                }
-                Some(last) if last.buffer_page + last.run.len == at && last.run.follows(slot) => last.run.len += 1,
-                _ => {
-                    let run = SlotRun { first: slot, len: 1 };
-                    batch.writes.push(RunWrite { run, buffer_page: at, keeps_slots: false, result: Ok(()) });
-                }
+            if on_device {
+                line_up(&mut batch.writes, slot, at, false);
+            } else {
+                batch.slots[at] = None;
+                self.devices.free(slot);
             }
         }
         self.stats.add(Counter::CompressRefused, raw as u64);
-        // Known by slot, and with a copy, before a word says so.
-        let now = self.stamp(run.len - raw);
-        runs_where(run, |i| batch.objects[i].is_some()).for_each(|part| self.index.stored(part, now));
-        let free = |older: Object| self.compressed.free(&self.frames, older.handle);
-        self.zswap.insert(run, &batch.objects[..run.len], self.evictions.load(Relaxed), free);
+        self.insert_objects(&batch.objects[..run.len], run);
     }
 
-    /// The compressed copy of a page of the buffer for a slot; `None` if the tier does not take it.
-    fn compress(&self, batch: &mut Batch, at: usize, slot: SlotId) -> Option<Object> {
-        let on_device = slot.device() != SlotId::IN_MEMORY;
-        if batch.refused || !self.accepts_compressed(on_device) {
-            return None;
+    /// Makes compressed copies of slots known: by slot, and with a copy, before a word says so.
+    fn insert_objects(&self, objects: &[Option<Object>], run: SlotRun) {
+        let now = self.stamp(objects.iter().flatten().count());
+        runs_where(run, |i| objects[i].is_some()).for_each(|part| self.index.stored(part, now));
+        self.zswap.insert(run, objects, self.evictions.load(Relaxed), |older| self.free_object(older));
+    }
+
+    /// Writes what was compressed and is not to stay in memory, several pages to a slot.
+    fn write_packed(&self, batch: &mut Batch) {
+        let Batch { packing, buffer, slots, objects, .. } = batch;
+        if packing.objects.is_empty() {
+            return;
         }
+        self.write_packs(packing, buffer);
+        let mut at = 0;
+        while at < packing.objects.len() {
+            let Packed { item, .. } = packing.objects[at];
+            let slot = slots[item].expect("it was packed for a slot");
+            // Those of neighbouring slots together.
+            let mut run = SlotRun { first: slot, len: 0 };
+            for packed in &packing.objects[at..] {
+                match packing.location(packed).filter(|_| slots[packed.item] == Some(slot.advance(run.len as u64))) {
+                    Some(object) => (objects[run.len], run.len) = (Some(object), run.len + 1),
+                    None => break,
+                }
+            }
+            if run.len > 0 {
+                self.insert_objects(&objects[..run.len], run);
+            } else {
+                slots[item] = None;
+                self.devices.free(slot);
+            }
+            at += run.len.max(1);
+        }
+    }
+
+    /// Lines up for writing, as they are, the first `pages` pages of the buffer that have no slot, as far as devices have some.
+    fn line_up_rest(&self, batch: &mut Batch, pages: usize) {
+        let Batch { slots, packing, writes, .. } = batch;
+        let lone = |slots: &[Option<SlotId>]| (0..pages).filter(|at| slots[*at].is_none() && packing.is_whole(*at)).count();
+        let mut want = lone(slots);
+        let mut at = 0;
+        while want > 0 {
+            let Some(run) = self.devices.alloc_run(want.min(RUN_MAX)) else { return };
+            want -= run.len;
+            for slot in run.slots() {
+                while slots[at].is_some() || !packing.is_whole(at) {
+                    at += 1;
+                }
+                slots[at] = Some(slot);
+                line_up(writes, slot, at, false);
+            }
+        }
+    }
+
+    /// Compresses a page of the buffer for a slot, if the tier takes it, or it is to be packed.
+    fn compress(&self, batch: &mut Batch, at: usize, slot: SlotId, packs: bool) -> Outcome {
+        let on_device = slot.device() != SlotId::IN_MEMORY;
+        let packs = packs && !on_device;
+        let accepts = !batch.refused && self.accepts_compressed(on_device || packs);
         let worth = match self.config.zswap_codec {
+            _ if !accepts && !packs => return Outcome::Refused,
+            _ if !accepts => PACK_BYTES_MAX,
             Codec::None => PAGE_SIZE,
-            _ if on_device => WORTH_BYTES,
+            _ if on_device || packs => WORTH_BYTES,
             _ => WORTH_BYTES_NO_DEVICE,
         };
-        let page = page_mut(&mut batch.buffer, at);
-        let (data, codec) = match batch.compressor.compress(page, &mut batch.packed[..worth]) {
-            Some(len) => (&batch.packed[..len], self.config.zswap_codec.id()),
-            None if self.config.keeps_incompressible => (&page[..], CodecId::None),
-            None => return None,
+        let Batch { buffer, packed, compressor, .. } = batch;
+        let page = page_mut(buffer, at);
+        let (data, codec) = match compressor.compress(page, &mut packed[..worth]) {
+            Some(len) => (&packed[..len], self.config.zswap_codec.id()),
+            None if self.config.keeps_incompressible && accepts => (&page[..], CodecId::None),
+            None => return Outcome::Refused,
         };
-        let Ok(handle) = self.compressed.store(&self.frames, slot.to_bits(), data) else {
+        if accepts {
+            if let Ok(handle) = self.compressed.store(&self.frames, slot.to_bits(), data) {
+                self.stats.add(Counter::ZswpOut, 1);
+                return Outcome::Stored(Object::in_memory(handle, codec));
+            }
             self.compressed_full.store(true, Relaxed);
             batch.refused = true;
-            return None;
-        };
+        }
+        let len = data.len();
+        if !packs || len > PACK_BYTES_MAX {
+            return Outcome::Refused;
+        }
         self.stats.add(Counter::ZswpOut, 1);
-        Some(Object { handle, codec })
+        batch.packing.push(buffer, at, slot, codec, &packed[..len]);
+        Outcome::Packed
     }
 
     /// Whether the compressed tier takes pages: not from when it was full until it is at [`ACCEPT_PERCENT`] of what it may
@@ -281,23 +392,21 @@ impl Engine {
         out: &mut [u8; PAGE_SIZE],
     ) -> Result<bool, LoadError> {
         let Some(object) = self.zswap.begin_load(slot) else { return Ok(false) };
-        let len = self.compressed.load(&self.frames, object.handle, packed);
+        let len = object.handle().map(|handle| self.compressed.load(&self.frames, handle, packed));
         self.zswap.end_load(slot);
+        let Some(len) = len else { return Ok(false) };
         let len = len.map_err(|_| LoadError::Corrupt)?;
         decompressor.decompress(object.codec, &packed[..len], out).map_err(|_| LoadError::Corrupt)?;
         self.stats.add(Counter::ZswpIn, 1);
         Ok(true)
     }
 
-    /// Reads the pages of a run into the first pages of `buffer`. `alone` says that nothing else is read for this reader.
-    pub(crate) fn load_slots(&self, run: SlotRun, buffer: &mut [u8], alone: bool) -> Result<(), LoadError> {
-        self.devices.read(run, buffer).map_err(|error| {
-            // Of several pages another one may be the reader's: it is asked for alone next.
-            if alone {
-                self.report_once(format_args!("a page cannot be read back, the program gets SIGBUS for it: {error}"));
-            }
-            LoadError::Read
-        })
+    /// Reads the pages of a run from devices into the buffer, from page `at` on.
+    pub(crate) fn load_slots(&self, run: SlotRun, context: &mut FaultContext, at: usize) -> Result<(), LoadError> {
+        match run.first.device() {
+            SlotId::IN_MEMORY => self.load_packed(run, context, at),
+            _ => self.devices.read(run, &mut context.buffer[at << PAGE_SHIFT..]).map_err(LoadError::Read),
+        }
     }
 
     /// When `pages` pages leave for devices, which is now.
@@ -331,7 +440,7 @@ impl Engine {
 
     /// Gives back slots that nobody knows any more, what is compressed of them, and a frame of the swap cache.
     pub(crate) fn give_back(&self, run: SlotRun, frame: Option<FrameId>) {
-        self.zswap.invalidate(run, |object| self.compressed.free(&self.frames, object.handle));
+        self.zswap.invalidate(run, |object| self.free_object(object));
         if let Some(frame) = frame {
             self.ages.remove(frame);
             self.frames.give_one(frame);
@@ -349,15 +458,16 @@ impl Engine {
         let mut alone = [false];
         self.index.begin_io(SlotRun { first: slot, len: 1 }, &mut alone);
         let object = if alone[0] { self.zswap.begin_load(slot) } else { None };
-        if let Some(object) = object {
-            self.compressed.damage(&self.frames, object.handle, byte);
+        let handle = object.and_then(Object::handle);
+        handle.into_iter().for_each(|handle| self.compressed.damage(&self.frames, handle, byte));
+        if object.is_some() {
             self.zswap.end_load(slot);
         }
         if alone[0] {
             self.end_io(slot);
         }
         self.words.unlock_as(page, word);
-        object.is_some()
+        handle.is_some()
     }
 
     /// Brings the gauges of the tiers up to date.

@@ -2,19 +2,20 @@
 //!
 //! In the background, from when the tier is full until it is at [`ACCEPT_PERCENT`] of what it may take; else only by a thread
 //! that finds nothing else to reclaim. A page whose slot lies on a device is written to it, without its owner being
-//! asked: until then it can be loaded from the tier, after that from the device. One whose slot is on no device, or on one that
-//! was inherited, gets another slot, if nobody wants the page at that moment.
+//! asked: until then it can be loaded from the tier, after that from the device. One whose slot is on no device is written as it
+//! is compressed, packed with others ([`crate::pack`]). Where that does not pay, or its slot was inherited, it gets another
+//! slot, if nobody wants the page at that moment.
 //!
 //! Locks: those of the index of the tier and of the slot index, for a moment each; the page lock of a page that gets another
 //! slot, tried.
 
 use crate::base::SlotId;
 use crate::compressed::Handle;
-use crate::device::{RUN_MAX, RunWrite};
 use crate::engine::Engine;
+use crate::pack::PACK_BYTES_MAX;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
-use crate::tier::{ACCEPT_PERCENT, Batch, page_mut};
+use crate::tier::{ACCEPT_PERCENT, Batch, line_up, page_mut};
 use crate::word::State;
 use crate::zswap::Object;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,10 +30,12 @@ const COMPACT_OBJECTS: usize = 128;
 pub struct Cold {
     slot: SlotId,
     object: Object,
-    /// Where it is written to: its own slot, or another.
+    handle: Handle,
+    /// Where it is written to as a page: its own slot, or another; and whether it is there now.
     to: SlotId,
-    /// Whether the page is on the device now.
     written: bool,
+    /// Where it is packed on a device now.
+    packed: Option<Object>,
 }
 
 impl Engine {
@@ -76,7 +79,7 @@ impl Engine {
     pub(crate) fn write_back_coldest(&self, batch: &mut Batch) -> usize {
         // 1. Those whose slots stay in use until this is done, and whose objects are still what they were.
         let now = self.evictions.load(Relaxed);
-        let Batch { cold, oldest, buffer, packed, decompressor, writes, .. } = batch;
+        let Batch { cold, oldest, packing, buffer, packed, decompressor, writes, .. } = batch;
         self.zswap.oldest(now, oldest);
         cold.clear();
         for &(slot, object) in &*oldest {
@@ -87,39 +90,32 @@ impl Engine {
                 self.zswap.rotate(slot, now);
             } else if !self.zswap.begin_load_of(slot, object) {
                 self.end_io(slot);
-            } else {
-                cold.push(Cold { slot, object, to: slot, written: false });
+            } else if let Some(handle) = object.handle() {
+                cold.push(Cold { slot, object, handle, to: slot, written: false, packed: None });
             }
         }
-        // 2. As they were before compression, with another slot where their own cannot be written to.
+        // 2. Packed with others, or as they were before compression, with another slot where their own cannot be written to.
         writes.clear();
-        let mut fresh = None;
+        packing.clear();
+        let (packs, mut fresh) = (self.packs(), None);
         for i in 0..cold.len() {
-            let Cold { slot, object, .. } = cold[i];
-            let loaded = self.compressed.load(&self.frames, object.handle, packed);
-            let out = page_mut(buffer, i);
-            if !loaded.is_ok_and(|len| decompressor.decompress(object.codec, &packed[..len], out).is_ok()) {
+            let Cold { slot, object, handle, .. } = cold[i];
+            let Ok(len) = self.compressed.load(&self.frames, handle, packed) else {
                 // Its reader will hear of it.
+                continue;
+            };
+            if packs && slot.device() == SlotId::IN_MEMORY && len <= PACK_BYTES_MAX {
+                packing.push(buffer, i, slot, object.codec, &packed[..len]);
+                continue;
+            }
+            if decompressor.decompress(object.codec, &packed[..len], page_mut(buffer, i)).is_err() {
                 continue;
             }
             let keeps_slots = self.devices.is_writable(slot);
             let to = if keeps_slots { Some(slot) } else { self.next_slot(&mut fresh, cold.len() - i) };
             let Some(to) = to else { continue };
             cold[i].to = to;
-            match writes.last_mut() {
-                Some(last)
-                    if last.buffer_page + last.run.len == i
-                        && last.run.follows(to)
-                        && last.run.len < RUN_MAX
-                        && last.keeps_slots == keeps_slots =>
-                {
-                    last.run.len += 1;
-                }
-                _ => {
-                    let run = SlotRun { first: to, len: 1 };
-                    writes.push(RunWrite { run, buffer_page: i, keeps_slots, result: Ok(()) });
-                }
-            }
+            line_up(writes, to, i, keeps_slots);
         }
         if let Some(rest) = fresh {
             self.devices.free_run(rest);
@@ -128,6 +124,10 @@ impl Engine {
         self.devices.write(buffer, writes);
         for write in writes.iter().filter(|write| write.result.is_ok()) {
             cold[write.buffer_page..write.buffer_page + write.run.len].iter_mut().for_each(|cold| cold.written = true);
+        }
+        if !packing.objects.is_empty() {
+            self.write_packs(packing, buffer);
+            packing.objects.iter().for_each(|object| cold[object.item].packed = packing.location(object));
         }
         // 4. Out of the tier, and to be read from the device.
         let left = cold.iter().filter(|cold| self.finish_writeback(cold, now)).count();
@@ -145,12 +145,14 @@ impl Engine {
 
     /// Takes a page that was written out of the tier, unless somebody reads it there just now; whether it left.
     fn finish_writeback(&self, cold: &Cold, now: u64) -> bool {
-        let Cold { slot, object, to, written } = *cold;
-        let left = if written && to == slot && self.zswap.take_written(slot, object) {
-            self.compressed.free(&self.frames, object.handle);
+        let Cold { slot, object, handle, to, written, packed } = *cold;
+        let is_there = packed.is_some() || written && to == slot;
+        let left = if is_there && self.zswap.finish_load(slot, object, packed, now) {
+            self.compressed.free(&self.frames, handle);
             true
         } else {
             self.zswap.end_load(slot);
+            packed.into_iter().for_each(|packed| self.free_object(packed));
             written && to != slot && self.change_slot(slot, to)
         };
         if !left {

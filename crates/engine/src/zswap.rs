@@ -1,20 +1,21 @@
-//! The index of the compressed tier: which slots have a compressed copy in memory.
+//! The index of the compressed tier: which slots have a compressed copy, and where.
 //!
 //! The tier stands in front of the devices, keyed by swap slot. An entry a slot, a word each ([`Object`]), in tables that
-//! are touched lazily. Look-ups take no lock. What changes the set of entries takes the lock of a range of 64 MiB of swap
+//! are touched lazily. A copy lies in memory, in the compressed pool; that of a slot on no device may also have gone on to
+//! a device, packed into a slot there with others (`pack`). How many lie in a slot is counted here, too. Look-ups take no lock. What changes the set of entries takes the lock of a range of 64 MiB of swap
 //! space, over the entries' list by age and their number. Every slot that is given back asks to forget its entry, and most
 //! have none ([`Zswap::invalidate`]): setting `zswap.invalidate` says how much is looked at before the lock is taken.
 //!
 //! **Who may read an object.** Whoever has announced it in the entry ([`Zswap::begin_load`]), until it says that it is
 //! done. An entry that is being read is neither moved nor taken out for the devices ([`Zswap::replace`],
-//! [`Zswap::take_written`]); it is invalidated by the slot's owner alone, who is its reader or knows that there is none.
+//! [`Zswap::finish_load`]); it is invalidated by the slot's owner alone, who is its reader or knows that there is none.
 //!
 //! 1. *Store*: the entry is published before it is in the list. A store that is refused leaves no older copy
 //!    ([`Zswap::insert`] hands it out, and a slot that is written to a device has been invalidated).
 //! 2. *Load*: announce, read, done. The slot's owner then gives the slot up, or keeps it, and with it the entry.
 //! 3. *Writeback*: what the list has as oldest is a hint. The writer makes sure that the slot stays in use (the slot index of
 //!    the swap cache says that I/O is under way), then announces itself, which compares the entry; only then it looks at the
-//!    object. When the page is on the device it takes the entry out, if nobody else reads it.
+//!    object. When the page is on the device it takes the entry out, or has it say where it is packed, if nobody else reads it.
 //! 4. *Compaction* replaces an object that nobody reads by a copy of it.
 //!
 //! Neighbours: [`crate::compressed`] keeps the bytes, [`crate::tier`] and [`crate::writeback`] use both.
@@ -35,7 +36,8 @@ use list::{List, RANGE_SLOTS};
 use overspill_os::codec::CodecId;
 use overspill_os::vm::SharedCells;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 /// Most locks: enough for 64 GiB of swap space; beyond, ranges share them. 64 KiB of memory.
 const LOCKS_MAX: usize = 1024;
@@ -64,31 +66,70 @@ pub enum Invalidate {
     EmptyLookup,
 }
 
+/// Where the bytes of a compressed page are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Location {
+    /// In the compressed pool.
+    Memory(Handle),
+    /// Packed into a slot of a device, under a number there.
+    Packed(SlotId, u8),
+}
+
 /// A compressed page: where it is, and by which codec it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Object {
     /// Its bytes.
-    pub handle: Handle,
+    pub location: Location,
     /// What packed it.
     pub codec: CodecId,
 }
 
-const CODEC_SHIFT: u32 = Handle::BITS;
+/// A handle, or a slot, has the low bits.
+const LOCATION_BITS: u32 = 48;
+const _: () = assert!(Handle::BITS <= LOCATION_BITS && SlotId::BITS <= LOCATION_BITS);
+const CODEC_SHIFT: u32 = LOCATION_BITS;
+const NUMBER_SHIFT: u32 = CODEC_SHIFT + CodecId::BITS;
+/// Objects that a slot can hold: the number of one has 6 bits.
+pub const PACKED_MAX: usize = 1 << 6;
 /// One reader; two bits, as there are at most the owner of the page and a writer.
-const READER: u64 = 1 << (CODEC_SHIFT + CodecId::BITS);
+const READER: u64 = 1 << (NUMBER_SHIFT + PACKED_MAX.ilog2());
 const READERS: u64 = 3 * READER;
+/// It is on a device.
+const PACKED: u64 = 1 << 62;
 /// There is an entry.
 const PRESENT: u64 = 1 << 63;
+const _: () = assert!(READERS < PACKED);
 
 impl Object {
+    /// One in the compressed pool.
+    pub fn in_memory(handle: Handle, codec: CodecId) -> Object {
+        Object { location: Location::Memory(handle), codec }
+    }
+
     fn to_word(self) -> u64 {
-        PRESENT | self.codec.to_bits() << CODEC_SHIFT | self.handle.to_bits()
+        let location = match self.location {
+            Location::Memory(handle) => handle.to_bits(),
+            Location::Packed(slot, number) => PACKED | u64::from(number) << NUMBER_SHIFT | slot.to_bits(),
+        };
+        PRESENT | self.codec.to_bits() << CODEC_SHIFT | location
     }
 
     fn from_word(word: u64) -> Option<Object> {
-        let handle = Handle::from_bits(word & ((1 << Handle::BITS) - 1));
+        let bits = word & ((1 << LOCATION_BITS) - 1);
+        let location = match word & PACKED {
+            0 => Location::Memory(Handle::from_bits(bits)),
+            _ => Location::Packed(SlotId::from_bits(bits), (word >> NUMBER_SHIFT) as u8 & (PACKED_MAX - 1) as u8),
+        };
         let codec = CodecId::from_bits(word >> CODEC_SHIFT & ((1 << CodecId::BITS) - 1)).expect("an entry has a codec");
-        (word & PRESENT != 0).then_some(Object { handle, codec })
+        (word & PRESENT != 0).then_some(Object { location, codec })
+    }
+
+    /// Its place in the compressed pool, if it is there.
+    pub fn handle(self) -> Option<Handle> {
+        match self.location {
+            Location::Memory(handle) => Some(handle),
+            Location::Packed(..) => None,
+        }
     }
 }
 
@@ -128,7 +169,7 @@ impl<A: Atomic> Place<'_, A> {
         }
     }
 
-    /// Puts `new`, or nothing, in the place of `old`, if it is there still and has `readers` readers.
+    /// Puts `new`, or nothing, in the place of `old`, if it is there still and has `readers` readers, who are done with it.
     fn replace(&self, old: Object, readers: u64, new: Option<Object>) -> bool {
         let expected = old.to_word() + readers * READER;
         let new = new.map_or(0, Object::to_word);
@@ -156,8 +197,10 @@ struct Tables {
     links: SharedCells,
     /// By range: the ends of its list.
     ends: SharedCells,
-    /// By range: entries. Changed with its lock.
+    /// By range: entries. Changed with its lock, read without to find a range empty.
     counts: SharedCells,
+    /// By slot of a device: objects that are packed into it.
+    packed: SharedCells,
     /// Ranges from here on never had an entry.
     used: AtomicUsize,
 }
@@ -188,6 +231,7 @@ impl Zswap {
                 links: SharedCells::anonymous(slots).ok()?,
                 ends: SharedCells::anonymous(ranges).ok()?,
                 counts: SharedCells::anonymous(ranges).ok()?,
+                packed: SharedCells::anonymous(slots).ok()?,
                 used: AtomicUsize::new(0),
             })
         };
@@ -218,16 +262,41 @@ impl Zswap {
         let range = slot.offset() as usize / RANGE_SLOTS;
         let first = range * RANGE_SLOTS;
         let links = &tables.links[first..(first + RANGE_SLOTS).min(tables.links.len())];
-        List { links, ends: &tables.ends[range], count: &tables.counts[range] }
+        List { links, ends: &tables.ends[range] }
+    }
+
+    /// Puts another object, or none, in the place of what a slot has; its range's lock is held. What is in memory is in the
+    /// list, from after it can be found. Returns what was.
+    fn set(&self, slot: SlotId, new: Option<Object>, now: u64) -> Option<Object> {
+        let old = self.place(slot).swap(new);
+        self.settle(slot, old, new, now);
+        old
+    }
+
+    /// Brings the list and the count of a range up to date with an entry that has been changed; its lock is held.
+    fn settle(&self, slot: SlotId, old: Option<Object>, new: Option<Object>, now: u64) {
+        let listed = |object: Option<Object>| object.is_some_and(|object| object.handle().is_some());
+        match (listed(old), listed(new)) {
+            (false, true) => self.list(slot).push(Self::in_range(slot), now),
+            (true, false) => self.list(slot).unlink(Self::in_range(slot)),
+            _ => {}
+        }
+        let count = &self.tables(slot).counts[slot.offset() as usize / RANGE_SLOTS];
+        count.store(count.load(Relaxed) + u64::from(new.is_some()) - u64::from(old.is_some()), Release);
     }
 
     fn in_range(slot: SlotId) -> usize {
         slot.offset() as usize % RANGE_SLOTS
     }
 
-    /// Whether a slot has an entry, as far as can be said without a lock.
+    /// The object of a slot, as far as can be said without a lock.
+    pub fn look_up(&self, slot: SlotId) -> Option<Object> {
+        self.place(slot).load()
+    }
+
+    /// Whether a slot has a copy in memory, as far as can be said without a lock.
     pub fn contains(&self, slot: SlotId) -> bool {
-        self.place(slot).load().is_some()
+        self.look_up(slot).is_some_and(|object| object.handle().is_some())
     }
 
     /// Announces a reader of a slot's object, to be followed by [`Zswap::end_load`]: the owner of the slot's page.
@@ -255,17 +324,14 @@ impl Zswap {
                 return;
             }
             let held = self.lock(part.first);
-            let (list, tables) = (self.list(part.first), self.tables(part.first));
             let mut replaced = [None; HOLD_SLOTS];
             for ((slot, object), replaced) in part.slots().zip(objects).zip(&mut replaced) {
-                let Some(object) = object else { continue };
-                // Published first: what is in the list is there.
-                *replaced = self.place(slot).swap(Some(*object));
-                if replaced.is_none() {
-                    list.push(Self::in_range(slot), now);
+                if object.is_some() {
+                    *replaced = self.set(slot, *object, now);
                 }
             }
-            tables.used.fetch_max(part.first.offset() as usize / RANGE_SLOTS + 1, Relaxed);
+            let range = part.first.offset() as usize / RANGE_SLOTS;
+            self.tables(part.first).used.fetch_max(range + 1, Relaxed);
             drop(held);
             replaced.into_iter().flatten().for_each(&mut older);
         });
@@ -283,22 +349,19 @@ impl Zswap {
             let looks_up = self.setting == Invalidate::EmptyLookup;
             if looks_up {
                 self.stats.add(Counter::ZswapLookup, part.len as u64);
-                if !part.slots().any(|slot| self.contains(slot)) {
+                if !part.slots().any(|slot| self.look_up(slot).is_some()) {
                     return;
                 }
             }
             let (mut held, mut erased) = (None, [None; HOLD_SLOTS]);
             for (slot, erased) in part.slots().zip(&mut erased) {
-                if looks_up && !self.contains(slot) {
+                if looks_up && self.look_up(slot).is_none() {
                     continue;
                 }
                 // 3. Out of the list, and out. Several in one hold, except for the baselines.
                 let guard = held.take().unwrap_or_else(|| self.lock(slot));
-                *erased = self.place(slot).swap(None);
-                if erased.is_some() {
-                    self.list(slot).unlink(Self::in_range(slot));
-                    self.stats.add(Counter::ZswapErased, 1);
-                }
+                *erased = self.set(slot, None, 0);
+                self.stats.add(Counter::ZswapErased, erased.is_some().into());
                 held = looks_up.then_some(guard);
             }
             // 4. To give frames back takes system calls.
@@ -314,24 +377,37 @@ impl Zswap {
         let Some(cell) = tables.and_then(|tables| tables.entries.get(slot.offset() as usize)) else { return false };
         let place = Place(cell);
         place.load().is_some_and(|object| {
-            object.handle == old && place.replace(object, 0, Some(Object { handle: new, ..object }))
+            object.handle() == Some(old) && place.replace(object, 0, Some(Object::in_memory(new, object.codec)))
         })
     }
 
-    /// Writeback, whose page is on the device now: takes the entry out of which the caller is the only reader.
-    pub fn take_written(&self, slot: SlotId, object: Object) -> bool {
+    /// Writeback, whose page is packed more densely, or on a device now: puts `new`, or nothing, in the place of the object of
+    /// which the caller is the only reader, and has it read no more.
+    pub fn finish_load(&self, slot: SlotId, old: Object, new: Option<Object>, now: u64) -> bool {
         let _held = self.lock(slot);
-        let taken = self.place(slot).replace(object, 1, None);
-        if taken {
-            self.list(slot).unlink(Self::in_range(slot));
+        let done = self.place(slot).replace(old, 1, new);
+        if done {
+            self.settle(slot, Some(old), new, now);
         }
-        taken
+        done
+    }
+
+    /// Notes how many objects were packed into a slot of a device, before an entry says so.
+    pub fn set_packed(&self, slot: SlotId, objects: usize) {
+        self.tables(slot).packed[slot.offset() as usize].store(objects as u64, Release);
+    }
+
+    /// One object less is packed into a slot of a device: whether none is left, and the slot is to be given back.
+    pub fn take_packed(&self, slot: SlotId) -> bool {
+        let before = self.tables(slot).packed[slot.offset() as usize].fetch_sub(1, AcqRel);
+        debug_assert_ne!(before, 0, "{slot:?} has no more objects");
+        before == 1
     }
 
     /// Makes an entry the newest again, if there is one.
     pub fn rotate(&self, slot: SlotId, now: u64) {
         let _held = self.lock(slot);
-        if self.place(slot).load().is_some() {
+        if self.contains(slot) {
             let list = self.list(slot);
             list.unlink(Self::in_range(slot));
             list.push(Self::in_range(slot), now);
@@ -355,7 +431,7 @@ impl Zswap {
         let held = self.lock(first);
         let list = self.list(first);
         let slots = list.iter().take(out.capacity()).map(|index| first.advance(index as u64));
-        out.extend(slots.map(|slot| (slot, self.place(slot).load().expect("what is in the list has an entry"))));
+        out.extend(slots.map(|slot| (slot, self.look_up(slot).expect("what is in the list has an entry"))));
         drop(held);
         out.sort_unstable_by_key(|(slot, _)| *slot);
     }
@@ -371,29 +447,40 @@ impl Zswap {
         }
     }
 
-    /// Checks that lists and entries agree, and that nobody reads one; while all else stands still. Returns how many entries
-    /// there are.
+    /// Checks that lists and entries agree, and that nobody reads one; while all else stands still. Returns how many objects are
+    /// in memory, and how many slots of devices have objects packed into them.
     ///
     /// # Panics
     /// When they do not.
     #[cfg(any(test, debug_assertions))]
-    pub fn check(&self) -> usize {
-        let mut total = 0;
+    pub fn check(&self) -> (usize, usize) {
+        let mut in_memory = 0;
+        let mut packs = std::collections::BTreeMap::<SlotId, u64>::new();
         for (device, tables) in self.devices.iter().enumerate().filter_map(|(d, t)| Some((d, t.get()?))) {
             for range in 0..tables.used.load(Relaxed) {
                 let first = SlotId::new(device, (range * RANGE_SLOTS) as u64);
                 let mut listed: Vec<usize> = self.list(first).iter().collect();
                 listed.sort_unstable();
                 let len = RANGE_SLOTS.min(tables.entries.len() - first.offset() as usize);
-                let cell = |index: usize| tables.entries[first.offset() as usize + index].load(Relaxed);
-                let present: Vec<usize> = (0..len).filter(|index| cell(*index) != 0).collect();
-                assert_eq!(listed, present, "the list of a range of the compressed tier");
-                assert_eq!(tables.counts[range].load(Relaxed), present.len() as u64, "entries of a range");
-                assert!(present.iter().all(|index| cell(*index) & READERS == 0), "an entry with a reader");
-                total += present.len();
+                let cells = &tables.entries[first.offset() as usize..][..len];
+                assert!(cells.iter().all(|cell| cell.load(Relaxed) & READERS == 0), "an entry with a reader");
+                let objects = || cells.iter().enumerate().filter_map(|(i, cell)| Some((i, Place(cell).load()?)));
+                let has_handle = |(i, object): (usize, Object)| object.handle().map(|_| i);
+                assert!(listed.iter().copied().eq(objects().filter_map(has_handle)), "the list of a range");
+                assert_eq!(tables.counts[range].load(Relaxed), objects().count() as u64, "entries of a range");
+                in_memory += listed.len();
+                for (_, object) in objects() {
+                    if let Location::Packed(slot, _) = object.location {
+                        *packs.entry(slot).or_default() += 1;
+                    }
+                }
             }
         }
-        total
+        for (slot, objects) in &packs {
+            let counted = self.tables(*slot).packed[slot.offset() as usize].load(Relaxed);
+            assert_eq!(counted, *objects, "objects packed into {slot:?}");
+        }
+        (in_memory, packs.len())
     }
 }
 

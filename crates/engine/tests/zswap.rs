@@ -86,6 +86,7 @@ fn cases(all: bool) -> Vec<Case> {
         let (codec, swap) = (["lz4", "zstd", "none"][codec], ["", "ram:1G", "ram:20M"][swap]);
         let (keep, incompressible) = (["off", "on"][keep], ["device", "keep"][incompressible]);
         let invalidate = ["always", "empty", "empty+lookup"][n % 3];
+        let writeback = ["packed", "pages"][at / 2 % 2];
         let others = ["", ",background=off", "", ",out=move", "", ",folio=1,swap.batch=off", ""][at % 7];
         // What finds no place on a device has to find one in memory: less of it, and easier to pack.
         let (percent, pages, mix, low) = match (swap, codec) {
@@ -100,7 +101,7 @@ fn cases(all: bool) -> Vec<Case> {
             delivery: if (at + at / 9).is_multiple_of(9) { Delivery::Signal } else { Delivery::Thread },
             settings: format!(
                 "compressed={percent},zswap.codec={codec},zswap.keep={keep},zswap.incompressible={incompressible},\
-                 zswap.invalidate={invalidate}{others}"
+                 zswap.invalidate={invalidate},zswap.writeback={writeback}{others}"
             ),
             swap: if swap == "ram:1G" && at % 2 == 1 { FAILING } else { swap },
             budgets: [8 * MIB, low * MIB],
@@ -300,6 +301,7 @@ fn each_load_returns_the_last_store() {
             "zswpout",
             "zswpin",
             "zswpwb",
+            "zswap_packed_out",
             "zswap_reject",
             "zswap_erased",
             "pswpout",

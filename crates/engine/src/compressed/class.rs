@@ -31,7 +31,7 @@ pub(super) const ORDER_MIN: u8 = 2;
 pub(super) const ORDER_MAX: u8 = 4;
 
 /// Bytes kept with each object, at the end of its place: who owns it and how long it is (8), a checksum (4).
-pub(super) const TRAILER_BYTES: usize = 12;
+pub(crate) const TRAILER_BYTES: usize = 12;
 
 /// Sizes are multiples of this: the trailers lie aligned, and the table from length to class stays short.
 const ALIGN_BYTES: usize = 4;

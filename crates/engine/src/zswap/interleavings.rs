@@ -121,11 +121,11 @@ struct Machine {
 }
 
 fn object(place: usize) -> Object {
-    Object { handle: Handle::from_bits(place as u64), codec: CodecId::Lz4 }
+    Object::in_memory(Handle::from_bits(place as u64), CodecId::Lz4)
 }
 
 fn place_of(object: Object) -> usize {
-    object.handle.to_bits() as usize
+    object.handle().expect("all are in memory").to_bits() as usize
 }
 
 /// What takes time: copying a page, packing it, reading or writing it.

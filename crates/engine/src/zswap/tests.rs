@@ -17,9 +17,10 @@ enum Step {
     Insert(u64),
     Invalidate,
     Replace,
-    TakeWritten,
+    /// Its page is on a device now: packed, or not.
+    Finish { packed: bool },
     /// The same, and somebody else reads.
-    TakeWhileRead,
+    FinishWhileRead,
     Rotate,
 }
 
@@ -28,21 +29,27 @@ fn step() -> impl Strategy<Value = (Step, usize, u64, usize)> {
         4 => any::<u64>().prop_map(Step::Insert),
         3 => Just(Step::Invalidate),
         1 => Just(Step::Replace),
-        1 => Just(Step::TakeWritten),
-        1 => Just(Step::TakeWhileRead),
+        1 => any::<bool>().prop_map(|packed| Step::Finish { packed }),
+        1 => Just(Step::FinishWhileRead),
         1 => Just(Step::Rotate),
     ];
     (step, 0..DEVICES.len(), FIRST..SLOTS, 1..130usize)
 }
 
 fn object(number: u64) -> Object {
-    Object { handle: Handle::from_bits(number), codec: CodecId::Lz4 }
+    Object::in_memory(Handle::from_bits(number), CodecId::Lz4)
+}
+
+/// One that has a slot of a device for itself.
+fn packed_object(number: u64) -> Object {
+    let location = Location::Packed(SlotId::new(DEVICES[0], number), (number % PACKED_MAX as u64) as u8);
+    Object { location, codec: CodecId::Zstd }
 }
 
 /// The newest last, by device and range.
 fn by_age(model: &BTreeMap<SlotId, (Object, u64)>) -> BTreeMap<(usize, u64), Vec<SlotId>> {
     let mut ages = BTreeMap::<_, Vec<_>>::new();
-    for (slot, (_, time)) in model {
+    for (slot, (_, time)) in model.iter().filter(|(_, (object, _))| object.handle().is_some()) {
         ages.entry((slot.device(), slot.offset() / RANGE_SLOTS as u64)).or_default().push((*time, *slot));
     }
     ages.values_mut().for_each(|slots| slots.sort_unstable());
@@ -70,18 +77,27 @@ proptest! {
             match step {
                 Step::Insert(bits) => {
                     let objects: Vec<_> = (0..run.len)
-                        .map(|i| (bits >> (i % 64) & 1 != 0).then(|| object({ number += 1; number })))
+                        .map(|i| {
+                            number += 1;
+                            let object = if number % 4 == 0 { packed_object(number) } else { object(number) };
+                            (bits >> (i % 64) & 1 != 0).then_some(object)
+                        })
                         .collect();
+                    for object in objects.iter().flatten() {
+                        if let Location::Packed(slot, _) = object.location {
+                            zswap.set_packed(slot, 1);
+                        }
+                    }
                     let (mut older, mut expected) = (Vec::new(), Vec::new());
                     zswap.insert(run, &objects, time, |object| older.push(object));
                     for (slot, object) in run.slots().zip(objects) {
                         let Some(object) = object else { continue };
                         time += 1;
-                        match model.get_mut(&slot) {
-                            // It keeps its place in the list.
-                            Some((old, _)) => expected.push(std::mem::replace(old, object)),
-                            None => { model.insert(slot, (object, time)); }
-                        }
+                        let old = model.get(&slot).copied();
+                        expected.extend(old.map(|(old, _)| old));
+                        // One in memory keeps its place in the list.
+                        let age = old.filter(|(old, _)| old.handle().is_some()).map_or(time, |(_, age)| age);
+                        model.insert(slot, (object, age));
                     }
                     prop_assert_eq!(older, expected);
                 }
@@ -94,42 +110,58 @@ proptest! {
                 }
                 Step::Replace => {
                     number += 1;
-                    let old = model.get(&slot).map(|(object, _)| object.handle);
-                    prop_assert!(!zswap.replace(slot, Handle::from_bits(number), object(number).handle));
-                    let moved = old.is_some_and(|old| zswap.replace(slot, old, object(number).handle));
+                    let new = Handle::from_bits(number);
+                    let old = model.get(&slot).and_then(|(object, _)| object.handle());
+                    prop_assert!(!zswap.replace(slot, new, new));
+                    let moved = old.is_some_and(|old| zswap.replace(slot, old, new));
                     prop_assert_eq!(moved, old.is_some());
-                    model.entry(slot).and_modify(|(old, _)| *old = object(number));
+                    if moved {
+                        model.entry(slot).and_modify(|(old, _)| *old = object(number));
+                    }
                 }
-                Step::TakeWritten | Step::TakeWhileRead => {
+                Step::Finish { .. } | Step::FinishWhileRead => {
                     let Some((wanted, _)) = model.get(&slot).copied() else {
                         prop_assert_eq!(zswap.begin_load(slot), None);
                         continue;
                     };
-                    prop_assert!(!zswap.begin_load_of(slot, object(number + 1)));
+                    prop_assert!(!zswap.begin_load_of(slot, object(1 << 40)));
                     prop_assert!(zswap.begin_load_of(slot, wanted));
-                    let other = matches!(step, Step::TakeWhileRead);
+                    let other = matches!(step, Step::FinishWhileRead);
+                    number += 1;
+                    let new = match step {
+                        Step::Finish { packed: true } => Some(packed_object(number)),
+                        _ => None,
+                    };
+                    if new.is_some() {
+                        zswap.set_packed(SlotId::new(DEVICES[0], number), 1);
+                    }
                     if other {
                         prop_assert_eq!(zswap.begin_load(slot), Some(wanted));
                     }
-                    prop_assert!(!zswap.replace(slot, wanted.handle, object(number + 1).handle), "somebody reads it");
-                    prop_assert_eq!(zswap.take_written(slot, wanted), !other);
+                    let moved = wanted.handle().is_some_and(|old| zswap.replace(slot, old, Handle::from_bits(number)));
+                    prop_assert!(!moved, "somebody reads it");
+                    prop_assert_eq!(zswap.finish_load(slot, wanted, new, time), !other);
                     if other {
                         zswap.end_load(slot);
                         zswap.end_load(slot);
                     } else {
-                        model.remove(&slot);
+                        let age = model.remove(&slot).expect("it was there").1;
+                        new.into_iter().for_each(|new| { model.insert(slot, (new, age)); });
                     }
                 }
                 Step::Rotate => {
                     zswap.rotate(slot, time);
                     time += 1;
-                    model.entry(slot).and_modify(|(_, age)| *age = time);
+                    if let Some((_, age)) = model.get_mut(&slot).filter(|(object, _)| object.handle().is_some()) {
+                        *age = time;
+                    }
                 }
             }
-            prop_assert_eq!(zswap.check(), model.len());
+            let in_memory = model.values().filter(|(object, _)| object.handle().is_some()).count();
+            prop_assert_eq!(zswap.check(), (in_memory, model.len() - in_memory));
             for device in DEVICES {
                 for slot in (FIRST..SLOTS).map(|offset| SlotId::new(device, offset)) {
-                    prop_assert_eq!(zswap.contains(slot), model.contains_key(&slot));
+                    prop_assert_eq!(zswap.look_up(slot), model.get(&slot).map(|(object, _)| *object));
                 }
             }
         }
@@ -137,7 +169,7 @@ proptest! {
         let mut oldest = Vec::with_capacity(5);
         zswap.oldest(time, &mut oldest);
         let ranges = by_age(&model);
-        prop_assert_eq!(oldest.is_empty(), model.is_empty());
+        prop_assert_eq!(oldest.is_empty(), ranges.is_empty());
         if let Some((first, _)) = oldest.first() {
             let range = &ranges[&(first.device(), first.offset() / RANGE_SLOTS as u64)];
             let mut expected: Vec<_> =
