@@ -1,9 +1,9 @@
 //! `overspill-bench`: the engine's experiments, each mechanism beside its own baseline and beside the kernel.
 //!
 //! A bench is a module of [`benches`] with its arguments, the cases that it measures and what it makes of the figures.
-//! What benches share: [`measure`] (cases in turn, rounds, medians), [`child`] (a process for each measurement),
-//! [`contents`] (what pages hold), [`threads`] (threads that start together), [`machine`] (where it ran), [`swap_device`] (where pages
-//! go), [`report`] (JSON, or a table with a
+//! What benches share: [`ladder`] (steps with numbers of threads), [`measure`] (cases in turn, rounds, medians), [`child`]
+//! (a process for each measurement), [`pool`] (what is measured), [`contents`] (what pages hold), [`threads`] (threads that
+//! start together), [`machine`] (where it ran), [`swap_device`] (where pages go), [`report`] (JSON, or a table with a
 //! conclusion), [`plot`] (bars). Nothing of it is linked into the product. There are no locks here.
 //!
 //! To add a bench: a module in [`benches`] with `Args`, `run` and, for [`child`], `measure_one`; then a line in each of
@@ -15,11 +15,15 @@ mod benches;
 mod child;
 mod contents;
 mod failure;
+mod ladder;
 mod machine;
 mod measure;
 mod plot;
+mod pool;
 mod report;
 mod swap_device;
+#[cfg(test)]
+mod testing;
 mod threads;
 
 use benches::{codecs, page_fault, swap_r_rand, swap_w_seq, zswap};

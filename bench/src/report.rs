@@ -48,6 +48,14 @@ impl Row {
     }
 }
 
+/// What a bench ran with: its own settings beside those that every bench tells, unless its own say otherwise.
+pub fn settings(rounds: usize, own: Value) -> Value {
+    let mut all = json!({ "rounds": rounds, "pinned": true, "delivery": "signal" });
+    let (Value::Object(settings), Value::Object(own)) = (&mut all, own) else { unreachable!("settings have names") };
+    settings.extend(own);
+    all
+}
+
 /// Each figure's median by its name, with `_min` and `_max` beside it where it was measured more than once. A name with
 /// dots is a path: `locks.slot_lock.hold_ns` is `hold_ns` of the object `slot_lock` of the object `locks`.
 fn figures<S: serde::Serializer>(figures: &BTreeMap<String, Spread>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -254,6 +262,12 @@ mod tests {
             ],
         });
         assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn the_settings_of_a_bench_count_more_than_those_of_all() {
+        let expected = json!({"rounds": 3, "pinned": false, "delivery": "signal", "size": 1});
+        assert_eq!(settings(3, json!({"size": 1, "pinned": false})), expected);
     }
 
     #[test]

@@ -23,6 +23,11 @@ impl SwapDevice {
         self.place == RAM
     }
 
+    /// What a report says of it, of which the engine was told `spec`.
+    pub fn told(&self, spec: &str) -> String {
+        if self.is_ram() { spec.to_owned() } else { self.to_string() }
+    }
+
     /// What the engine is told, for a device of which `size` is used at most.
     pub fn spec(&self, size: Bytes) -> String {
         let SwapDevice { place, options } = self;
@@ -70,5 +75,7 @@ mod tests {
             assert!(bad.parse::<SwapDevice>().is_err(), "{bad}");
         }
         assert_eq!("ram,latency=1ms".parse::<SwapDevice>().unwrap().to_string(), "ram,latency=1ms");
+        let told = |text: &str| text.parse::<SwapDevice>().unwrap().told("spec");
+        assert_eq!((told("ram").as_str(), told("/a,prio=1").as_str()), ("spec", "/a,prio=1"));
     }
 }

@@ -59,6 +59,19 @@ fn json_tells_how_often_a_lock_was_taken_for_nothing() {
 }
 
 #[test]
+fn several_threads_read_each_page_once() {
+    let Some(outcome) = bench_in_the_engine(NAME, &format!("{SMALL} --cases random --threads 3 --json")) else { return };
+    let value = json(&outcome);
+    assert_eq!(value["settings"]["threads"], 3);
+    for ((_, step), row) in rows(&value, "random") {
+        let locks = ["locks", "single.locks"].map(|name| figure(row, name));
+        assert!(figure(row, "cpu_us") > 0.0 && figure(row, "single.cpu_us") > 0.0, "{row}");
+        // Each page that comes in gives its slot back once, whoever reads it.
+        assert!(step != "always" || locks.iter().all(|n| (900.0..1300.0).contains(n)), "{row}");
+    }
+}
+
+#[test]
 fn accesses_at_random_are_told_by_what_they_cost() {
     let cases = "--cases incompressible,write-mostly,read-mostly";
     let Some(outcome) = bench_in_the_engine(NAME, &format!("--size 64M --rounds 1 {cases} --json")) else { return };

@@ -226,22 +226,15 @@ fn conclusion(cases: &[Case], rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{Parser, ValueEnum};
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::testing;
+    use clap::ValueEnum;
 
     #[test]
     fn every_codec_is_measured_with_each_kind_of_contents_once() {
-        let args = Line::try_parse_from(["x", "--codecs", "zstd,lz4,zstd:3", "--contents", "zero,heap"]);
-        let args = args.unwrap_or_else(|error| panic!("{error}")).args;
+        let args = testing::args("--codecs zstd,lz4,zstd:3 --contents zero,heap");
         let names: Vec<_> = plan(&args).iter().map(Case::to_string).collect();
         assert_eq!(names, ["zstd:3, zero", "lz4, zero", "zstd:3, heap", "lz4, heap"]);
-        let defaults = Line::try_parse_from(["x"]).unwrap_or_else(|error| panic!("{error}")).args;
-        assert_eq!(plan(&defaults).len(), 7 * Contents::value_variants().len());
+        assert_eq!(plan(&testing::args("")).len(), 7 * Contents::value_variants().len());
     }
 
     #[test]
@@ -262,7 +255,7 @@ mod tests {
             case(Codec::Lz4, Contents::Random),
         ];
         let row = |case: &Case, figures: &[(&str, f64)]| {
-            let sample: Sample = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            let sample = testing::sample(figures.iter().copied());
             Row::new(&case.codec.to_string(), &[], None, &vec![sample])
         };
         let rows = [

@@ -16,9 +16,10 @@ pub use work::measure_one;
 use crate::Common;
 use crate::child;
 use crate::failure::Failure;
+use crate::ladder;
 use crate::machine::{self, Machine};
 use crate::measure::{self, Series, compare};
-use crate::report::{Column, Findings, Report, Row, Table, percent, ratio, short, whole};
+use crate::report::{self, Column, Findings, Report, Row, Table, percent, ratio, short, whole};
 use clap::ValueEnum;
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill::config::Config;
@@ -114,7 +115,7 @@ struct Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} thread{}", self.step, self.threads, if self.threads == 1 { "" } else { "s" })
+        ladder::Case { step: self.step, threads: self.threads }.fmt(f)
     }
 }
 
@@ -153,22 +154,18 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
 
 /// The cases in the order of their rows: all steps with as many threads, bottom up, then with the next number.
 fn plan(args: &Args, available: u64) -> Result<Vec<Case>, Failure> {
-    let mut steps = if args.steps.is_empty() { Step::value_variants().to_vec() } else { args.steps.clone() };
-    steps.sort();
-    steps.dedup();
+    let steps = ladder::chosen(&args.steps);
     for step in &steps {
         Config::default()
             .apply_settings(step.settings().unwrap_or_default())
             .map_err(|error| Failure::new(error.to_string()).during(format!("the engine cannot do step {step}")))?;
     }
-    let mut cases: Vec<Case> = Vec::new();
-    for threads in args.threads.iter().map(|threads| *threads as usize) {
-        if cases.iter().all(|case| case.threads != threads) {
-            let bytes_per_thread = bytes_per_thread(args.size, threads, available);
-            cases.extend(steps.iter().map(|step| Case { step: *step, threads, bytes_per_thread }));
-        }
-    }
-    Ok(cases)
+    let case = |ladder::Case { step, threads }| Case {
+        step,
+        threads,
+        bytes_per_thread: bytes_per_thread(args.size, threads, available),
+    };
+    Ok(ladder::plan(&steps, &args.threads).into_iter().map(case).collect())
 }
 
 /// What each of so many threads maps: whole pages, one at least.
@@ -224,51 +221,37 @@ fn settings(args: &Args, cases: &[Case], rounds: usize) -> Value {
         };
         steps.insert(case.step.to_string(), json!(made_of));
     }
-    let mut threads: Vec<usize> = cases.iter().map(|case| case.threads).collect();
-    threads.dedup();
-    json!({
-        "threads": threads,
-        "rounds": rounds,
+    let own = json!({
+        "threads": ladder::threads(cases.iter().map(|case| case.threads)),
         "size_bytes": args.size.map_or(SIZE, |size| size.0),
         "size_bytes_by_threads": sizes,
         "sizes_scaled_down": !smaller(args, cases).is_empty(),
         "measured_ms": work::MEASURED.as_millis() as u64,
         "pinned": !args.unpinned,
-        "delivery": "signal",
         "steps": steps,
-    })
+    });
+    report::settings(rounds, own)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Sample;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn args(line: &str) -> Args {
-        Line::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}")).args
-    }
+    use crate::testing::{args, parse, sample};
 
     const GIB: u64 = 1 << 30;
 
     #[test]
     fn steps_come_in_the_order_of_the_ladder_for_each_number_of_threads() {
-        let cases = plan(&args("x --steps folios,kernel,folios --threads 2,1,2"), GIB).unwrap();
+        let cases = plan(&args("--steps folios,kernel,folios --threads 2,1,2"), GIB).unwrap();
         let order: Vec<_> = cases.iter().map(|case| (case.threads, case.step)).collect();
         assert_eq!(order, [(2, Step::Kernel), (2, Step::Folios), (1, Step::Kernel), (1, Step::Folios)]);
-        assert!(Line::try_parse_from(["x", "--threads", "0"]).is_err());
-        assert!(Line::try_parse_from(["x", "--steps", "none"]).is_err());
+        assert!(parse::<Args>("--threads 0").is_err());
+        assert!(parse::<Args>("--steps none").is_err());
     }
 
     #[test]
     fn sizes_shrink_to_what_fits_and_say_so() {
-        let default = args("x --steps kernel --threads 1,4,32");
+        let default = args::<Args>("--steps kernel --threads 1,4,32");
         let cases = plan(&default, 64 * GIB).unwrap();
         let mib: Vec<_> = cases.iter().map(|case| case.bytes_per_thread >> 20).collect();
         assert_eq!(mib, [128, 64, 8]);
@@ -301,16 +284,15 @@ mod tests {
             case(Step::PickOutside, 1),
             case(Step::PickOutside, 2),
         ];
-        let sample = |rate: f64, locks: f64, hold: f64| {
-            let figures = [(figures::RATE, rate), (figures::LOCKS, locks), (figures::FREE_HOLD, hold)];
-            vec![figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Sample>()]
+        let round = |rate: f64, locks: f64, hold: f64| {
+            vec![sample([(figures::RATE, rate), (figures::LOCKS, locks), (figures::FREE_HOLD, hold)])]
         };
         let mut series = vec![
-            vec![Sample::from([(figures::RATE.to_owned(), 400.0)])],
-            sample(100.0, 2000.0, 90.0),
-            sample(200.0, 50.0, 40.0),
-            sample(210.0, 40.0, 20.0),
-            sample(220.0, 40.0, 20.0),
+            vec![sample([(figures::RATE, 400.0)])],
+            round(100.0, 2000.0, 90.0),
+            round(200.0, 50.0, 40.0),
+            round(210.0, 40.0, 20.0),
+            round(220.0, 40.0, 20.0),
         ];
         compare_steps(&cases, &mut series);
         assert!(!series[0][0].contains_key(figures::KERNEL_RATIO));

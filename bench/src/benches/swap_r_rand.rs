@@ -16,9 +16,10 @@ pub use work::measure_one;
 use crate::Common;
 use crate::child;
 use crate::failure::Failure;
+use crate::ladder;
 use crate::machine::Machine;
 use crate::measure::{self, Series, compare, verdict};
-use crate::report::{Column, Findings, Report, Row, Table, gain, percent, ratio, short, whole};
+use crate::report::{self, Column, Findings, Report, Row, Table, gain, percent, ratio, short, whole};
 use crate::swap_device::{self, SwapDevice};
 use clap::ValueEnum;
 use overspill::base::Bytes;
@@ -89,18 +90,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// One row: a step with a number of threads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Case {
-    step: Step,
-    threads: usize,
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} thread{}", self.step, self.threads, if self.threads == 1 { "" } else { "s" })
-    }
-}
+/// One row.
+type Case = ladder::Case<Step>;
 
 const TABLES: &[Table] = &[
     Table {
@@ -166,15 +157,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion })
 }
 
-/// The cases in the order of their rows.
 fn plan(args: &Args) -> Vec<Case> {
-    let mut cases: Vec<Case> = Vec::new();
-    for threads in args.threads.iter().map(|threads| *threads as usize) {
-        if cases.iter().all(|case| case.threads != threads) {
-            cases.extend(Step::value_variants().iter().map(|step| Case { step: *step, threads }));
-        }
-    }
-    cases
+    ladder::plan(Step::value_variants(), &args.threads)
 }
 
 /// Adds what each step gains over the plain one in the same round.
@@ -226,36 +210,27 @@ fn conclusion(rows: &[Row]) -> String {
 fn settings(args: &Args, rounds: usize, device: &str) -> Value {
     let steps: Map<String, Value> =
         Step::value_variants().iter().map(|step| (step.to_string(), json!(step.settings()))).collect();
-    json!({
+    let own = json!({
         "threads": args.threads,
-        "rounds": rounds,
         "memory_bytes": args.memory.0,
         "size_bytes": OVERCOMMIT * args.memory.0,
         "reads": args.reads,
-        "device": if args.device.is_ram() { device.to_owned() } else { args.device.to_string() },
-        "pinned": true,
-        "delivery": "signal",
+        "device": args.device.told(device),
         "steps": steps,
-    })
+    });
+    report::settings(rounds, own)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Sample;
-    use clap::Parser;
+    use crate::testing;
     use overspill::config::Config;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
 
     #[test]
     fn every_step_is_measured_for_each_number_of_threads_and_the_engine_has_its_settings() {
-        let args = Line::try_parse_from(["x", "--threads", "2,1,2"]).unwrap_or_else(|error| panic!("{error}")).args;
-        let order: Vec<_> = plan(&args).iter().map(|case| (case.threads, case.step.to_string())).collect();
+        let cases = plan(&testing::args("--threads 2,1,2"));
+        let order: Vec<_> = cases.iter().map(|case| (case.threads, case.step.to_string())).collect();
         let steps = ["plain", "readahead", "clean", "readahead-clean"];
         let expected: Vec<_> = [2, 1].into_iter().flat_map(|n| steps.map(|step| (n, step.to_owned()))).collect();
         assert_eq!(order, expected);
@@ -267,7 +242,7 @@ mod tests {
     #[test]
     fn the_conclusion_tells_what_was_measured() {
         let row = |step: Step, figures: &[(&str, f64)]| {
-            let sample: Sample = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            let sample = testing::sample(figures.iter().copied());
             Row::new(&step.to_string(), &[("threads", json!(1))], None, &vec![sample])
         };
         let plain =

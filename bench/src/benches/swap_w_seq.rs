@@ -18,15 +18,14 @@ pub use work::measure_one;
 use crate::Common;
 use crate::child;
 use crate::failure::Failure;
+use crate::ladder;
 use crate::machine::Machine;
 use crate::measure::{self, Series, compare};
-use crate::report::{Column, Findings, Report, Row, Table, gain, percent, short, whole};
+use crate::report::{self, Column, Findings, Report, Row, Table, gain, percent, short, whole};
 use crate::swap_device::{self, SwapDevice};
-use clap::ValueEnum;
 use figures::Phase;
 use overspill::base::Bytes;
 use serde_json::{Map, Value, json};
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 use step::Step;
@@ -68,17 +67,33 @@ pub struct Args {
     plot: Option<PathBuf>,
 }
 
-/// One row: a step with a number of threads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Case {
-    step: Step,
-    threads: usize,
-}
+/// One row.
+type Case = ladder::Case<Step>;
 
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} thread{}", self.step, self.threads, if self.threads == 1 { "" } else { "s" })
-    }
+/// Four columns for each kind of lock; what the names of their figures begin with tells the phase.
+macro_rules! lock_columns {
+    ($phase:literal) => {
+        lock_columns!(
+            $phase,
+            "slots" slot_lock, "cluster" cluster_lock, "index" swap_cache_lock, "ages" swap_ages_lock, "zone" zone_lock
+        )
+    };
+    ($phase:literal, $($title:literal $lock:ident),*) => {
+        &[$(
+            lock_columns!($title, $phase, $lock, "per_1000", short),
+            lock_columns!("", $phase, $lock, "contended_ratio", percent),
+            lock_columns!("waited", $phase, $lock, "wait_ns", whole),
+            lock_columns!("held", $phase, $lock, "short_hold_ns", whole),
+        )*]
+    };
+    ($title:literal, $phase:literal, $lock:ident, $figure:literal, $format:ident) => {
+        Column {
+            title: $title,
+            figure: concat!($phase, "locks.", stringify!($lock), ".", $figure),
+            format: $format,
+            spread: false,
+        }
+    };
 }
 
 const TABLES: &[Table] = &[
@@ -101,54 +116,9 @@ const TABLES: &[Table] = &[
     Table {
         title: "Locks, for 1,000 pages that go out: times taken, share contended, ns waited, ns held (without the holds of \
                 more than 50 us, in which the holder was interrupted).",
-        columns: &[
-            Column { title: "slots", figure: "locks.slot_lock.per_1000", format: short, spread: false },
-            Column { title: "", figure: "locks.slot_lock.contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "locks.slot_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "locks.slot_lock.short_hold_ns", format: whole, spread: false },
-            Column { title: "cluster", figure: "locks.cluster_lock.per_1000", format: short, spread: false },
-            Column { title: "", figure: "locks.cluster_lock.contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "locks.cluster_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "locks.cluster_lock.short_hold_ns", format: whole, spread: false },
-            Column { title: "index", figure: "locks.swap_cache_lock.per_1000", format: short, spread: false },
-            Column { title: "", figure: "locks.swap_cache_lock.contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "locks.swap_cache_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "locks.swap_cache_lock.short_hold_ns", format: whole, spread: false },
-            Column { title: "ages", figure: "locks.swap_ages_lock.per_1000", format: short, spread: false },
-            Column { title: "", figure: "locks.swap_ages_lock.contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "locks.swap_ages_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "locks.swap_ages_lock.short_hold_ns", format: whole, spread: false },
-            Column { title: "zone", figure: "locks.zone_lock.per_1000", format: short, spread: false },
-            Column { title: "", figure: "locks.zone_lock.contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "locks.zone_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "locks.zone_lock.short_hold_ns", format: whole, spread: false },
-        ],
+        columns: lock_columns!(""),
     },
-    Table {
-        title: "The same for 1,000 pages that come in.",
-        columns: &[
-            Column { title: "slots", figure: "in.locks.slot_lock.per_1000", format: short, spread: false },
-            Column { title: "", figure: "in.locks.slot_lock.contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "in.locks.slot_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "in.locks.slot_lock.short_hold_ns", format: whole, spread: false },
-            Column { title: "cluster", figure: "in.locks.cluster_lock.per_1000", format: short, spread: false },
-            Column { title: "", figure: "in.locks.cluster_lock.contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "in.locks.cluster_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "in.locks.cluster_lock.short_hold_ns", format: whole, spread: false },
-            Column { title: "index", figure: "in.locks.swap_cache_lock.per_1000", format: short, spread: false },
-            Column { title: "", figure: "in.locks.swap_cache_lock.contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "in.locks.swap_cache_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "in.locks.swap_cache_lock.short_hold_ns", format: whole, spread: false },
-            Column { title: "ages", figure: "in.locks.swap_ages_lock.per_1000", format: short, spread: false },
-            Column { title: "", figure: "in.locks.swap_ages_lock.contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "in.locks.swap_ages_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "in.locks.swap_ages_lock.short_hold_ns", format: whole, spread: false },
-            Column { title: "zone", figure: "in.locks.zone_lock.per_1000", format: short, spread: false },
-            Column { title: "", figure: "in.locks.zone_lock.contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "in.locks.zone_lock.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "in.locks.zone_lock.short_hold_ns", format: whole, spread: false },
-        ],
-    },
+    Table { title: "The same for 1,000 pages that come in.", columns: lock_columns!("in.") },
 ];
 
 /// Measures and says what was found.
@@ -185,18 +155,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion })
 }
 
-/// The cases in the order of their rows: all steps with as many threads, bottom up, then with the next number.
 fn plan(args: &Args) -> Vec<Case> {
-    let mut steps = if args.steps.is_empty() { Step::value_variants().to_vec() } else { args.steps.clone() };
-    steps.sort();
-    steps.dedup();
-    let mut cases: Vec<Case> = Vec::new();
-    for threads in args.threads.iter().map(|threads| *threads as usize) {
-        if cases.iter().all(|case| case.threads != threads) {
-            cases.extend(steps.iter().map(|step| Case { step: *step, threads }));
-        }
-    }
-    cases
+    ladder::plan(&ladder::chosen(&args.steps), &args.threads)
 }
 
 /// Adds what is told by two steps of the same round and number of threads.
@@ -225,45 +185,30 @@ fn row(case: &Case, series: &Series) -> Row {
 fn settings(args: &Args, cases: &[Case], rounds: usize, device: &str) -> Value {
     let steps: Map<String, Value> =
         cases.iter().map(|case| (case.step.to_string(), json!(case.step.settings()))).collect();
-    let mut threads: Vec<usize> = cases.iter().map(|case| case.threads).collect();
-    threads.dedup();
-    json!({
-        "threads": threads,
-        "rounds": rounds,
+    let own = json!({
+        "threads": ladder::threads(cases.iter().map(|case| case.threads)),
         "memory_bytes": args.memory.0,
         "size_bytes": args.size.0,
-        "device": if args.device.is_ram() { device.to_owned() } else { args.device.to_string() },
-        "pinned": true,
-        "delivery": "signal",
+        "device": args.device.told(device),
         "steps": steps,
-    })
+    });
+    report::settings(rounds, own)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Sample;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn args(line: &str) -> Args {
-        Line::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}")).args
-    }
+    use crate::testing::{args, sample};
 
     #[test]
     fn steps_come_in_the_order_of_the_ladder_for_each_number_of_threads() {
-        let cases = plan(&args("x --steps slot-caches,baseline,slot-caches --threads 2,1,2"));
+        let cases = plan(&args("--steps slot-caches,baseline,slot-caches --threads 2,1,2"));
         let order: Vec<_> = cases.iter().map(|case| (case.threads, case.step)).collect();
         let steps = [Step::Baseline, Step::SlotCaches];
         let expected: Vec<_> = [2, 1].into_iter().flat_map(|threads| steps.map(|step| (threads, step))).collect();
         assert_eq!(order, expected);
-        assert_eq!(plan(&args("x")).len(), 3 * 7);
-        let threads = settings(&args("x"), &plan(&args("x")), 3, "ram:1")["threads"].clone();
+        assert_eq!(plan(&args("")).len(), 3 * 7);
+        let threads = settings(&args(""), &plan(&args("")), 3, "ram:1")["threads"].clone();
         assert_eq!(threads, json!([1, 2, 32]));
     }
 
@@ -271,11 +216,10 @@ mod tests {
     fn steps_are_compared_with_the_same_number_of_threads() {
         let case = |step, threads| Case { step, threads };
         let cases = [case(Step::Baseline, 1), case(Step::ClusterLocks, 1), case(Step::ClusterLocks, 2)];
-        let sample = |rate: f64, serial: f64| {
-            let figures = [(figures::RATE, rate), (figures::SERIAL, serial), (figures::SATURATION, 1e9 / serial)];
-            vec![figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Sample>()]
+        let round = |rate: f64, serial: f64| {
+            vec![sample([(figures::RATE, rate), (figures::SERIAL, serial), (figures::SATURATION, 1e9 / serial)])]
         };
-        let mut series = vec![sample(100.0, 800.0), sample(110.0, 80.0), sample(120.0, 80.0)];
+        let mut series = vec![round(100.0, 800.0), round(110.0, 80.0), round(120.0, 80.0)];
         compare_steps(&cases, &mut series);
         assert!((series[1][0][figures::GAIN] - 0.1).abs() < 1e-9);
         assert_eq!(series[1][0][figures::SERIAL_LESS], 10.0);

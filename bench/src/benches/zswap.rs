@@ -19,12 +19,12 @@ pub use work::measure_one;
 use crate::Common;
 use crate::child;
 use crate::failure::Failure;
+use crate::ladder;
 use crate::machine::{self, Machine};
 use crate::measure::{self, Series, compare};
-use crate::report::{Column, Findings, Report, Row, Table, gain, percent, short, whole};
+use crate::report::{self, Column, Findings, Report, Row, Table, gain, percent, short, whole};
 use crate::swap_device::{self, SwapDevice};
 use case::{Case, Step, Tier, Work};
-use clap::ValueEnum;
 use figures::Phase;
 use overspill::base::Bytes;
 use overspill::config::Config;
@@ -52,6 +52,9 @@ pub struct Args {
     /// What is swapped out, and in in sequence; a quarter more comes in singly
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     size: Bytes,
+    /// Threads among which the pages are divided that come in; accesses at random are those of one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
     /// What to measure [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cases: Vec<Work>,
@@ -64,10 +67,32 @@ pub struct Args {
     plot: Option<PathBuf>,
 }
 
+/// A column without its spread.
+const fn column(title: &'static str, figure: &'static str, format: fn(f64) -> String) -> Column {
+    Column { title, figure, format, spread: false }
+}
+
+/// What is told of the tier's locks, each time under a title and with what the names of the phase's figures begin with;
+/// other columns behind the locks, and behind all.
+macro_rules! lock_columns {
+    ($($title:literal $phase:literal [$($locks:expr),*] [$($all:expr),*]),*) => {
+        &[$(
+            column($title, concat!($phase, "locks"), short),
+            column("", concat!($phase, "contended_ratio"), percent),
+            column("waited", concat!($phase, "wait_ns"), whole),
+            column("held", concat!($phase, "short_hold_ns"), whole),
+            $($locks,)*
+            column("look-ups", concat!($phase, "lookups"), short),
+            column("freed", concat!($phase, "freed"), short),
+            $($all,)*
+        )*]
+    };
+}
+
 const TABLES: &[Table] = &[
     Table {
         title: "Microseconds for all pages, and by how much less a page than the first step in the same round: written, so that they \
-                leave; read in sequence, with the processor time of the thread that reads; a quarter as many read singly \
+                leave; read in sequence, with the processor time of the threads that read; a quarter as many read singly \
                 at random.",
         columns: &[
             Column { title: "out us", figure: figures::OUT_US, format: whole, spread: false },
@@ -84,41 +109,24 @@ const TABLES: &[Table] = &[
     },
     Table {
         title: "Locks of the compressed tier, for 1,000 pages that come in: times taken, share contended, ns waited, ns held \
-                (without the holds of more than 50 us, in which the holder was interrupted), share of the thread's \
+                (without the holds of more than 50 us, in which the holder was interrupted), share of the threads' \
                 processor time, \
                 look-ups, entries freed, pages unpacked (others were read from the device); in sequence, then singly.",
-        columns: &[
-            Column { title: "locks", figure: figures::LOCKS, format: short, spread: false },
-            Column { title: "", figure: "contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "short_hold_ns", format: whole, spread: false },
-            Column { title: "time", figure: figures::SHARE, format: percent, spread: false },
-            Column { title: "look-ups", figure: figures::LOOKUPS, format: short, spread: false },
-            Column { title: "freed", figure: figures::FREED, format: short, spread: false },
-            Column { title: "unpacked", figure: "unpacked", format: short, spread: false },
-            Column { title: "singly: locks", figure: "single.locks", format: short, spread: false },
-            Column { title: "", figure: "single.contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "single.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "single.short_hold_ns", format: whole, spread: false },
-            Column { title: "time", figure: "single.locks_ratio", format: percent, spread: false },
-            Column { title: "look-ups", figure: "single.lookups", format: short, spread: false },
-            Column { title: "freed", figure: "single.freed", format: short, spread: false },
-            Column { title: "unpacked", figure: "single.unpacked", format: short, spread: false },
-        ],
+        columns: lock_columns!(
+            "locks" "" [column("time", figures::SHARE, percent)] [column("unpacked", "unpacked", short)],
+            "singly: locks" "single." [column("time", "single.locks_ratio", percent)]
+                [column("unpacked", "single.unpacked", short)]
+        ),
     },
     Table {
         title: "The same for 1,000 pages that go out; and what share of all pages was out when they began to be read, and \
                 of those compressed.",
-        columns: &[
-            Column { title: "locks", figure: "out.locks", format: short, spread: false },
-            Column { title: "", figure: "out.contended_ratio", format: percent, spread: false },
-            Column { title: "waited", figure: "out.wait_ns", format: whole, spread: false },
-            Column { title: "held", figure: "out.short_hold_ns", format: whole, spread: false },
-            Column { title: "look-ups", figure: "out.lookups", format: short, spread: false },
-            Column { title: "freed", figure: "out.freed", format: short, spread: false },
-            Column { title: "out", figure: figures::OUT, format: percent, spread: false },
-            Column { title: "compressed", figure: figures::COMPRESSED, format: percent, spread: false },
-        ],
+        columns: lock_columns!(
+            "locks" "out." [] [
+                column("out", figures::OUT, percent),
+                column("compressed", figures::COMPRESSED, percent)
+            ]
+        ),
     },
     Table {
         title: "Accesses at random: ns and ns of processor time an access, and by how much less than the first step; for \
@@ -150,7 +158,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let device = args.device.spec(Bytes(DEVICE_SPARE * written(args.size)));
     enough_memory(args, machine::available_bytes())?;
     let mut series = measure::rounds(&cases, args.common.rounds, |case| {
-        let request = request(*case, args.size, &device);
+        let request = request(*case, args, &device);
         let pages = (2 * Bytes(written(args.size)).pages()).min(u32::MAX.into()) as u32;
         child::ask(NAME, &request, LIMIT + LIMIT_PER_PAGE * pages)
     })?;
@@ -166,11 +174,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
 
 /// The cases in the order of their rows: those that are compared one after the other.
 fn plan(args: &Args) -> Vec<Case> {
-    let mut works = if args.cases.is_empty() { Work::value_variants().to_vec() } else { args.cases.clone() };
-    works.sort();
-    works.dedup();
     let steps = |work: Work| work.steps().iter().map(move |&(tier, step)| Case { work, tier, step });
-    works.into_iter().flat_map(steps).collect()
+    ladder::chosen(&args.cases).into_iter().flat_map(steps).collect()
 }
 
 /// What is written in all where pages are swapped out and in as a whole.
@@ -192,7 +197,8 @@ fn enough_memory(args: &Args, available: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn request(case: Case, size: Bytes, device: &str) -> Request {
+fn request(case: Case, args: &Args, device: &str) -> Request {
+    let Args { size, threads, .. } = *args;
     let (all, accessed) = (written(size), size.0 / ACCESSED);
     let (bytes, memory, rest) = match (case.work.writes_of_16(), case.work, case.tier) {
         // So that the tier, of 9/10 of it, is less than half full, and has room for copies of pages in memory.
@@ -202,7 +208,8 @@ fn request(case: Case, size: Bytes, device: &str) -> Request {
         (None, ..) => (size.0, all / 8, all / 32),
     };
     let [memory, rest] = [memory, rest].map(|bytes| bytes.max(Config::MEMORY_MIN.0));
-    Request { work: case.work, settings: case.settings(), memory, rest, bytes, device: device.to_owned() }
+    let (settings, device) = (case.settings(), device.to_owned());
+    Request { work: case.work, settings, threads: threads as usize, memory, rest, bytes, device }
 }
 
 /// Adds what is told by two steps of the same round.
@@ -249,39 +256,26 @@ fn settings(args: &Args, rounds: usize, device: &str) -> Value {
         Step::ALL.iter().map(|step| (step.name().to_owned(), json!(step.settings()))).collect();
     let tier: Map<String, Value> =
         [Tier::On, Tier::Off].iter().map(|tier| (tier.to_string(), json!(tier.settings()))).collect();
-    json!({
-        "rounds": rounds,
+    let own = json!({
         "size_bytes": args.size.0,
         "single_bytes": args.size.0 / work::SINGLE,
         "accessed_bytes": args.size.0 / ACCESSED,
-        "device": if args.device.is_ram() { device.to_owned() } else { args.device.to_string() },
-        "threads": 1,
-        "pinned": true,
-        "delivery": "signal",
+        "device": args.device.told(device),
+        "threads": args.threads,
         "steps": steps,
         "tier": tier,
-    })
+    });
+    report::settings(rounds, own)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Sample;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn args(line: &str) -> Args {
-        Line::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}")).args
-    }
+    use crate::testing::{args, sample};
 
     #[test]
     fn what_is_compared_is_measured_one_after_the_other() {
-        let cases = plan(&args("x --cases read-mostly,zero,read-mostly"));
+        let cases = plan(&args("--cases read-mostly,zero,read-mostly"));
         let order: Vec<String> = cases.iter().map(Case::to_string).collect();
         let of = |work: &str, tier: &str, steps: &[&str]| -> Vec<String> {
             steps.iter().map(|step| format!("{work}, tier {tier}, {step}")).collect()
@@ -291,17 +285,15 @@ mod tests {
         expected.extend(of("zero", "on", &[&three[..], &["same-filled"]].concat()));
         expected.extend(of("read-mostly", "on", &["keep=off", "keep=on"]));
         assert_eq!(order, expected);
-        assert_eq!(plan(&args("x")).len(), 4 * 6 + 1 + 3 * 2);
+        assert_eq!(plan(&args("")).len(), 4 * 6 + 1 + 3 * 2);
     }
 
     #[test]
     fn steps_are_compared_with_those_of_the_same_case_and_tier() {
-        let cases = plan(&args("x --cases zero,random"));
+        let cases = plan(&args("--cases zero,random"));
         let figures = [(figures::PAGE_NS, 1000.0), (figures::LOCKS, 10.0)];
-        let sample = |i: usize| -> Sample {
-            figures.iter().map(|(name, value)| ((*name).to_owned(), value / (i + 1) as f64)).collect()
-        };
-        let mut series: Vec<Series> = (0..cases.len()).map(|i| vec![sample(i)]).collect();
+        let round = |i: usize| sample(figures.map(|(name, value)| (name, value / (i + 1) as f64)));
+        let mut series: Vec<Series> = (0..cases.len()).map(|i| vec![round(i)]).collect();
         compare_steps(&cases, &mut series);
         let at = |i: usize, name: &str| series[i][0].get(name).copied();
         assert_eq!((at(0, figures::IN_FASTER), at(3, figures::IN_FASTER)), (None, None));
@@ -311,9 +303,9 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_the_machine_is_refused_in_a_sentence() {
-        assert!(enough_memory(&args("x --size 1G"), 4 << 30).is_ok());
-        let failure = enough_memory(&args("x --size 1G"), 3 << 30).unwrap_err().to_string();
+        assert!(enough_memory(&args("--size 1G"), 4 << 30).is_ok());
+        let failure = enough_memory(&args("--size 1G"), 3 << 30).unwrap_err().to_string();
         assert!(failure.starts_with("a --size of 1") && failure.ends_with("give a smaller --size"), "{failure}");
-        assert!(enough_memory(&args("x --size 1G --device /d"), 3 << 30).is_ok());
+        assert!(enough_memory(&args("--size 1G --device /d"), 3 << 30).is_ok());
     }
 }

@@ -324,7 +324,9 @@ impl Engine {
             }
             self.unlock_run(at + count, len - count);
             self.frames.give_holes(&own[..count]);
-            frame.run(1 << order).skip(count).for_each(|unused| self.frames.allocator.free(unused, 0));
+            if count < 1 << order {
+                self.frames.allocator.free_run(FrameId(frame.0 + count as u32), (1 << order) - count);
+            }
             self.extents.sub_resident(PageIndex(at), count);
             self.stats.sub(Counter::ResidentPages, count as u64);
             self.stats.add(Counter::OutMoved, count as u64);

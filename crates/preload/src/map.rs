@@ -117,10 +117,8 @@ unsafe fn mmap_in_window(
         return Err(Errno::INVAL);
     }
     if is_private_anonymous(prot, flags) {
-        let map = |part: Range<usize>| unsafe {
-            // SAFETY: the caller's promise, for a part of the range.
-            sys::mmap(part.start, part.len(), prot, flags, -1, 0)
-        };
+        // SAFETY: the caller's promise, for a part of the range.
+        let map = |part: Range<usize>| unsafe { sys::mmap(part.start, part.len(), prot, flags, -1, 0) };
         each(parts, map, |inside| pool::mmap(inside.start, inside.len(), prot, flags).map(drop))?;
         return Ok(address);
     }

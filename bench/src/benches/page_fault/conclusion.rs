@@ -84,18 +84,7 @@ fn picking(rate: Spread) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Sample;
-    use serde_json::json;
-
-    fn row(step: Step, threads: u64, figures: &[(&str, [f64; 3])]) -> Row {
-        let sample =
-            |i: usize| figures.iter().map(|(name, values)| ((*name).to_owned(), values[i])).collect::<Sample>();
-        Row::new(&step.to_string(), &[("threads", json!(threads))], None, &(0..3).map(sample).collect())
-    }
-
-    fn machine() -> Machine {
-        Machine { cpus: 2, kernel: String::new(), ram_bytes: 0 }
-    }
+    use crate::testing::{machine, row};
 
     #[test]
     fn the_whole_ladder_gives_a_sentence_for_each_question() {

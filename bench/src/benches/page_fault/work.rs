@@ -3,11 +3,11 @@
 use super::{Step, figures};
 use crate::failure::Failure;
 use crate::measure::Sample;
+use crate::pool;
 use crate::threads;
 use memmap2::{Advice, MmapMut};
 use overspill::Pool;
 use overspill::base::{Bytes, PAGE_SIZE};
-use overspill::config::{Config, Delivery};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -54,9 +54,7 @@ impl Source for Kernel {
 
 impl Source for Pool {
     fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure> {
-        let region = self.map(len);
-        let mut region = region.map_err(|errno| Failure::new(format!("the pool maps no {}: {errno}", size(len))))?;
-        borrower(region.as_mut_slice());
+        borrower(pool::map(self, len as u64)?.as_mut_slice());
         Ok(())
     }
 }
@@ -74,20 +72,14 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         warm_up(&request, &Kernel)?;
         return Ok(measure(&request, &Kernel)?.sample());
     };
-    let pool = pool(settings, (request.threads * request.bytes) as u64)?;
+    let touched = (request.threads * request.bytes) as u64;
+    let pool = pool::open(BUDGET_FACTOR * touched + BUDGET_SPARE, None, settings)?;
     warm_up(&request, &pool)?;
     let before = pool.stats();
     let measured = measure(&request, &pool)?;
     let mut sample = measured.sample();
     figures::add(&mut sample, measured.pages, &before.counters, &pool.stats().counters)?;
     Ok(sample)
-}
-
-fn pool(settings: &str, touched: u64) -> Result<Pool, Failure> {
-    let memory = Bytes(BUDGET_FACTOR * touched + BUDGET_SPARE);
-    let mut config = Config { memory, delivery: Delivery::Signal, ..Config::default() };
-    config.apply_settings(settings).map_err(|error| Failure::new(error.to_string()))?;
-    Pool::new(config).map_err(|error| Failure::new(error.to_string()))
 }
 
 /// What was done in how much time.

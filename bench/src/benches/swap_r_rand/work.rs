@@ -5,9 +5,9 @@ use super::figures::{self, Source};
 use crate::contents::{Random, WORDS, tag};
 use crate::failure::Failure;
 use crate::measure::Sample;
+use crate::pool;
 use crate::threads;
-use overspill::base::{Bytes, PAGE_SIZE};
-use overspill::config::{Config, Delivery};
+use overspill::base::PAGE_SIZE;
 use overspill::{Pool, Region};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -50,10 +50,9 @@ struct Found {
 /// # Errors
 /// When there is no pool or no memory to be had, or what is read is not what was written.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
-    let pool = pool(&request)?;
+    let pool = pool::open(request.memory, Some(&request.device), &request.settings)?;
     let pages = request.bytes / PAGE_SIZE as u64;
-    let region = pool.map(request.bytes as usize);
-    let mut region = region.map_err(|errno| Failure::new(format!("the pool maps no memory: {errno}")))?;
+    let mut region = pool::map(&pool, request.bytes)?;
     for (page, number) in region.as_mut_slice::<u64>().chunks_exact_mut(WORDS).zip(0..) {
         contents::fill(page, number);
     }
@@ -71,15 +70,6 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     }
     let reads: Vec<(Option<Source>, u64)> = timed.results.into_iter().flat_map(|found| found.ns).collect();
     figures::of(&reads, timed.elapsed, &before.counters, &after.counters)
-}
-
-fn pool(request: &Request) -> Result<Pool, Failure> {
-    let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
-    let device = request.device.parse().map_err(|error| failure(&error))?;
-    let mut config =
-        Config { memory: Bytes(request.memory), swap: vec![device], delivery: Delivery::Signal, ..Config::default() };
-    config.apply_settings(&request.settings).map_err(|error| failure(&error))?;
-    Pool::new(config).map_err(|error| failure(&error))
 }
 
 /// What all threads read from.

@@ -174,17 +174,8 @@ fn plural(n: u64) -> &'static str {
 mod tests {
     use super::*;
     use crate::measure::Sample;
+    use crate::testing::{machine, row};
     use serde_json::json;
-
-    fn row(step: Step, threads: u64, figures: &[(&str, [f64; 3])]) -> Row {
-        let sample =
-            |i: usize| figures.iter().map(|(name, values)| ((*name).to_owned(), values[i])).collect::<Sample>();
-        Row::new(&step.to_string(), &[("threads", json!(threads))], None, &(0..3).map(sample).collect())
-    }
-
-    fn machine() -> Machine {
-        Machine { cpus: 2, kernel: String::new(), ram_bytes: 0 }
-    }
 
     fn ladder(less: f64, change: [f64; 3], share: f64) -> Vec<Row> {
         let serial = |name: &'static str, value: f64| (name, [value; 3]);

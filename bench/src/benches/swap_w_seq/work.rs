@@ -3,9 +3,9 @@
 use super::figures::{self, Phase};
 use crate::failure::Failure;
 use crate::measure::Sample;
+use crate::pool;
 use crate::threads;
-use overspill::base::{Bytes, PAGE_SIZE};
-use overspill::config::{Config, Delivery};
+use overspill::base::PAGE_SIZE;
 use overspill::{Pool, Region};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -42,12 +42,11 @@ struct Share<'a> {
 /// # Errors
 /// When there is no pool or no memory to be had, or what is read is not what was written.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
-    let pool = pool(&request)?;
+    let pool = pool::open(request.memory, Some(&request.device), &request.settings)?;
     let pages = |bytes: u64| (bytes as usize / request.threads / PAGE_SIZE).max(1);
     let (head, tail) = (pages(request.memory), pages(request.beyond));
     let share = |index: usize| {
-        let region = pool.map((head + tail) * PAGE_SIZE);
-        let region = region.map_err(|errno| Failure::new(format!("the pool maps no memory: {errno}")))?;
+        let region = pool::map(&pool, ((head + tail) * PAGE_SIZE) as u64)?;
         Ok(Share { region, first: ((index * (head + tail)) * WORDS) as u64, head })
     };
     let mut shares: Vec<Share<'_>> = (0..request.threads).map(share).collect::<Result<_, Failure>>()?;
@@ -68,15 +67,6 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         return Err(Failure::new(format!("{wrong} pages came back with other content than was written")));
     }
     Ok(sample)
-}
-
-fn pool(request: &Request) -> Result<Pool, Failure> {
-    let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
-    let device = request.device.parse().map_err(|error| failure(&error))?;
-    let mut config =
-        Config { memory: Bytes(request.memory), swap: vec![device], delivery: Delivery::Signal, ..Config::default() };
-    config.apply_settings(&request.settings).map_err(|error| failure(&error))?;
-    Pool::new(config).map_err(|error| failure(&error))
 }
 
 /// Does something that takes the time it returns, and adds what the pool counted meanwhile.

@@ -11,7 +11,7 @@ pub const OUT_US: &str = "swapout_us";
 pub const IN_US: &str = "swapin_us";
 /// Microseconds in which a part of them more came in, singly at random.
 pub const SINGLE_US: &str = "single_us";
-/// Microseconds of processor time of the thread that reads.
+/// Microseconds of processor time of the threads that read, together.
 pub const CPU_US: &str = "cpu_us";
 /// Share of the pages that were out when they began to be read.
 pub const OUT: &str = "out_ratio";
@@ -19,7 +19,7 @@ pub const OUT: &str = "out_ratio";
 pub const COMPRESSED: &str = "compressed_ratio";
 /// Nanoseconds a page of those that came in or went out.
 pub const PAGE_NS: &str = "ns_per_page";
-/// Nanoseconds of processor time of the thread that reads, a page.
+/// Nanoseconds of processor time of the threads that read, a page.
 pub const PAGE_CPU_NS: &str = "cpu_ns_per_page";
 /// By how much less time a page than the step that it is compared with a step takes, round by round.
 pub const IN_FASTER: &str = "swapin_faster";
@@ -37,7 +37,7 @@ pub const LOCKS: &str = "locks";
 pub const LOOKUPS: &str = "lookups";
 /// entries that went because their slot was given back.
 pub const FREED: &str = "freed";
-/// Share of the processor time of the thread, and of its waiting for those locks, that went into waiting for them and
+/// Share of the processor time of these threads, and of their waiting for those locks, that went into waiting for them and
 /// holding them, without the holds of more than 50 us, in which it was interrupted.
 pub const SHARE: &str = "locks_ratio";
 /// [`LOCKS`] in units of those that are taken where only empty ranges are passed over.
@@ -76,8 +76,8 @@ impl Phase {
     }
 }
 
-/// Adds what a pool counted while `pages` pages moved within `elapsed`, and within `cpu` of processor time of the thread that
-/// alone moved them, if one did.
+/// Adds what a pool counted while `pages` pages moved within `elapsed`, and within `cpu` of processor time of the threads
+/// that alone moved them, if they did.
 ///
 /// # Errors
 /// When no page moved, so that there is nothing to measure.

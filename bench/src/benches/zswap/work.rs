@@ -5,9 +5,9 @@ use super::figures::{self, Phase};
 use crate::contents::{Random, WORDS};
 use crate::failure::Failure;
 use crate::measure::Sample;
-use crate::threads;
+use crate::pool;
+use crate::threads::{self, Timed};
 use overspill::base::{Bytes, PAGE_SIZE};
-use overspill::config::{Config, Delivery};
 use overspill::{Pool, Region};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,8 @@ pub struct Request {
     pub work: Work,
     /// Settings of the pool.
     pub settings: String,
+    /// Threads that read.
+    pub threads: usize,
     /// The budget in bytes.
     pub memory: u64,
     /// The budget to which it is taken down before pages are read, so that what is left in memory leaves it too.
@@ -46,27 +48,16 @@ pub struct Request {
 /// # Errors
 /// When there is no pool or no memory to be had, or what is read is not what was written.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
-    let pool = pool(&request)?;
+    let pool = pool::open(request.memory, Some(&request.device), &request.settings)?;
     let pages = Pages::of(request.work);
-    // On a thread that stays on its processor.
-    let mut timed = threads::each(&mut [()], |()| match request.work.writes_of_16() {
+    match request.work.writes_of_16() {
         None => swap(&pool, &pages, &request),
-        Some(writes) => access(&pool, &pages, &request, writes),
-    });
-    timed.results.pop().expect("one thread has one result")
-}
-
-fn pool(request: &Request) -> Result<Pool, Failure> {
-    let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
-    let device = request.device.parse().map_err(|error| failure(&error))?;
-    let mut config =
-        Config { memory: Bytes(request.memory), swap: vec![device], delivery: Delivery::Signal, ..Config::default() };
-    config.apply_settings(&request.settings).map_err(|error| failure(&error))?;
-    Pool::new(config).map_err(|error| failure(&error))
-}
-
-fn map(pool: &Pool, bytes: u64) -> Result<Region<'_>, Failure> {
-    pool.map(bytes as usize).map_err(|errno| Failure::new(format!("the pool maps no memory: {errno}")))
+        Some(writes) => {
+            // On a thread that stays on its processor.
+            let mut timed = threads::each(&mut [()], |()| access(&pool, &pages, &request, writes));
+            timed.results.pop().expect("one thread has one result")
+        }
+    }
 }
 
 fn fill(region: &mut Region<'_>, pages: &Pages, first: u64) {
@@ -79,16 +70,15 @@ fn fill(region: &mut Region<'_>, pages: &Pages, first: u64) {
 fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure> {
     let count = request.bytes / PAGE_SIZE as u64;
     let singles = count / SINGLE;
-    let (mut region, mut single) = (map(pool, request.bytes)?, map(pool, singles * PAGE_SIZE as u64)?);
+    let mut region = pool::map(pool, request.bytes)?;
+    let mut single = pool::map(pool, singles * PAGE_SIZE as u64)?;
     let mut sample = Sample::new();
     // 1. Out: with these the budget is used up,
-    fill(&mut single, pages, count);
+    threads::each(&mut [&mut single], |single| fill(single, pages, count));
     // by these pages leave.
     let out_before = pages_out(pool, singles);
     let before = pool.stats();
-    let began = Instant::now();
-    fill(&mut region, pages, 0);
-    let elapsed = began.elapsed();
+    let elapsed = threads::each(&mut [&mut region], |region| fill(region, pages, 0)).elapsed;
     let out = pages_out(pool, singles + count) - out_before;
     figures::add(&mut sample, Phase::Out, (elapsed, None), out, &before.counters, &pool.stats().counters)?;
     // 2. What is still in memory leaves too.
@@ -100,12 +90,12 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
     // 3. In: with room enough that none leaves meanwhile.
     set_memory(pool, Bytes(written + written / 2 + request.memory))?;
     let mut wrong = 0;
-    let mut read = |phase: Phase, work: &mut dyn FnMut() -> u64| {
+    let mut read = |phase: Phase, read: &mut dyn FnMut() -> Timed<Read>| {
         let out_before = pages_out(pool, singles + count);
         let before = pool.stats();
-        let (began, cpu_began) = (Instant::now(), cpu_time(ClockId::ThreadCPUTime));
-        wrong += work();
-        let (elapsed, cpu) = (began.elapsed(), cpu_time(ClockId::ThreadCPUTime) - cpu_began);
+        let Timed { results, elapsed } = read();
+        wrong += results.iter().map(|read| read.wrong).sum::<u64>();
+        let cpu = results.iter().map(|read| read.cpu).sum();
         let pages_in = out_before - pages_out(pool, singles + count);
         if phase == Phase::Single && pages_in < 1.0 {
             // All of these few were left in memory.
@@ -114,15 +104,11 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
         figures::add(&mut sample, phase, (elapsed, Some(cpu)), pages_in, &before.counters, &pool.stats().counters)
     };
     let words = region.as_slice::<u64>();
-    read(Phase::In, &mut || {
-        words.chunks_exact(WORDS).zip(0..).filter(|(page, number)| !pages.is_right(page, *number)).count() as u64
-    })?;
+    let sequence: Vec<u64> = (0..count).collect();
+    read(Phase::In, &mut || read_all(&sequence, request.threads, words, |page, at| pages.is_right(page, at)))?;
     let words = single.as_slice::<u64>();
     let order = shuffled(singles, &mut Random::new(1));
-    read(Phase::Single, &mut || {
-        let page = |at: u64| &words[at as usize * WORDS..][..WORDS];
-        order.iter().filter(|at| !pages.is_right(page(**at), count + **at)).count() as u64
-    })?;
+    read(Phase::Single, &mut || read_all(&order, request.threads, words, |page, at| pages.is_right(page, count + at)))?;
     if wrong > 0 {
         return Err(Failure::new(format!("{wrong} pages came back with other content than was written")));
     }
@@ -132,7 +118,7 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
 /// Accesses pages at random, of sixteen times so many by a write.
 fn access(pool: &Pool, pages: &Pages, request: &Request, writes_of_16: u64) -> Result<Sample, Failure> {
     let count = request.bytes / PAGE_SIZE as u64;
-    let mut region = map(pool, request.bytes)?;
+    let mut region = pool::map(pool, request.bytes)?;
     fill(&mut region, pages, 0);
     let words = region.as_mut_slice::<u64>();
     let mut wrong = 0;
@@ -167,6 +153,30 @@ fn access(pool: &Pool, pages: &Pages, request: &Request, writes_of_16: u64) -> R
 fn cpu_time(of: ClockId) -> Duration {
     let time = clock_gettime(of);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What one thread read.
+struct Read {
+    /// Pages that did not hold what was written to them.
+    wrong: u64,
+    /// Processor time that it took.
+    cpu: Duration,
+}
+
+/// Reads the pages of `order` on several threads, each a part of it in that order.
+fn read_all(
+    order: &[u64],
+    threads: usize,
+    words: &[u64],
+    is_right: impl Fn(&[u64], u64) -> bool + Sync,
+) -> Timed<Read> {
+    let mut parts: Vec<&[u64]> = order.chunks(order.len().div_ceil(threads).max(1)).collect();
+    threads::each(&mut parts, |part| {
+        let began = cpu_time(ClockId::ThreadCPUTime);
+        let page = |at: u64| &words[at as usize * WORDS..][..WORDS];
+        let wrong = part.iter().filter(|at| !is_right(page(**at), **at)).count() as u64;
+        Read { wrong, cpu: cpu_time(ClockId::ThreadCPUTime) - began }
+    })
 }
 
 /// How many of `written` pages are neither mapped nor in the swap cache.
@@ -211,6 +221,18 @@ fn shuffled(end: u64, random: &mut Random) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_share_the_pages_and_find_each_wrong_one() {
+        let words: Vec<u64> = (0..10 * WORDS as u64).map(|word| word / WORDS as u64).collect();
+        let order = [3, 9, 0, 5, 1, 2, 4, 6, 7, 8];
+        let read = |threads: usize| read_all(&order, threads, &words, |page, at| page == [at; WORDS] && at % 4 != 1);
+        for (threads, parts) in [(1, 1), (3, 3), (10, 10), (64, 10)] {
+            let timed = read(threads);
+            let wrong: u64 = timed.results.iter().map(|read| read.wrong).sum();
+            assert_eq!((timed.results.len(), wrong), (parts, 3), "{threads} threads");
+        }
+    }
 
     #[test]
     fn each_page_is_read_once_in_no_order() {

@@ -1,0 +1,40 @@
+//! What the unit tests of benches share.
+
+use crate::machine::Machine;
+use crate::measure::Sample;
+use crate::report::Row;
+use clap::Parser;
+use serde_json::json;
+
+#[derive(Parser)]
+struct Line<A: clap::Args> {
+    #[command(flatten)]
+    args: A,
+}
+
+/// The options of a bench as a command line gives them, without its name.
+pub fn parse<A: clap::Args>(line: &str) -> Result<A, clap::Error> {
+    let words = ["bench"].into_iter().chain(line.split_whitespace());
+    Line::try_parse_from(words).map(|line| line.args)
+}
+
+/// Those of a command line that is right.
+pub fn args<A: clap::Args>(line: &str) -> A {
+    parse(line).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The figures of one round.
+pub fn sample<'a>(figures: impl IntoIterator<Item = (&'a str, f64)>) -> Sample {
+    figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A row of a step with so many threads; each figure has a value a round.
+pub fn row(step: impl std::fmt::Display, threads: u64, figures: &[(&str, [f64; 3])]) -> Row {
+    let round = |i: usize| sample(figures.iter().map(|(name, values)| (*name, values[i])));
+    Row::new(&step.to_string(), &[("threads", json!(threads))], None, &(0..3).map(round).collect())
+}
+
+/// A machine with two processors.
+pub fn machine() -> Machine {
+    Machine { cpus: 2, kernel: String::new(), ram_bytes: 0 }
+}
