@@ -60,7 +60,9 @@ fn json_tells_how_often_a_lock_was_taken_for_nothing() {
 
 #[test]
 fn several_threads_read_each_page_once() {
-    let Some(outcome) = bench_in_the_engine(NAME, &format!("{SMALL} --cases random --threads 3 --json")) else { return };
+    let Some(outcome) = bench_in_the_engine(NAME, &format!("{SMALL} --cases random --threads 3 --json")) else {
+        return;
+    };
     let value = json(&outcome);
     assert_eq!(value["settings"]["threads"], 3);
     for ((_, step), row) in rows(&value, "random") {

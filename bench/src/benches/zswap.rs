@@ -129,9 +129,9 @@ const TABLES: &[Table] = &[
         ),
     },
     Table {
-        title: "Accesses at random: ns and ns of processor time an access, and by how much less than the first step; for \
+        title: "Accesses: ns and ns of processor time an access, and by how much less than the first step; for \
                 1,000 accesses the pages that were unpacked and packed, read and written, and that left clean or were \
-                written to while they were.",
+                written to while they were; slots of devices in use at the end, as a share of the pages.",
         columns: &[
             Column { title: "ns", figure: figures::NS, format: whole, spread: true },
             Column { title: "less", figure: figures::FASTER, format: gain, spread: true },
@@ -144,6 +144,7 @@ const TABLES: &[Table] = &[
             Column { title: "written", figure: "per_1000.written", format: short, spread: false },
             Column { title: "left clean", figure: "per_1000.left_clean", format: short, spread: false },
             Column { title: "written to", figure: "per_1000.written_clean", format: short, spread: false },
+            Column { title: "slots", figure: figures::SLOTS, format: percent, spread: false },
         ],
     },
 ];
@@ -201,6 +202,7 @@ fn request(case: Case, args: &Args, device: &str) -> Request {
     let Args { size, threads, .. } = *args;
     let (all, accessed) = (written(size), size.0 / ACCESSED);
     let (bytes, memory, rest) = match (case.work.writes_of_16(), case.work, case.tier) {
+        (Some(_), work, _) if work.is_beyond() => (size.0, size.0 / 4, size.0 / 4),
         // So that the tier, of 9/10 of it, is less than half full, and has room for copies of pages in memory.
         (Some(_), ..) => (accessed, accessed / 10 * 9, accessed),
         // So that the tier holds all pages, 2/5 of their size.

@@ -88,11 +88,15 @@ const MEANINGS: &[(&str, &str)] = &[
         "zswap.codec",
         "what packs compressed pages; zstd (level 3, or 1 to 19) is denser and slower, none keeps them as they are",
     ),
+    (
+        "zswap.recompress",
+        "compressed pages that stay cold are packed more densely: when no device has room, or before they go to one",
+    ),
     ("zswap.invalidate", "what is looked at before a lock is taken to forget the compressed copy of a slot given back"),
     ("zswap.incompressible", "pages that do not compress go to a device, or are kept as they are"),
     (
         "zswap.writeback",
-        "compressed pages go to devices as they are, several packed into a slot, or unpacked, a page in each",
+        "compressed pages go to devices unpacked, each to a slot, or as they are, several packed into a slot",
     ),
     (
         "zswap.keep",
@@ -120,6 +124,7 @@ fn default_value(setting: &str, config: &Config) -> String {
         "folio" => config.folio_max.to_string(),
         "compressed" => config.compressed_max_percent.to_string(),
         "zswap.codec" => config.zswap_codec.to_string(),
+        "zswap.recompress" => config.zswap_recompress.to_string(),
         "zswap.invalidate" => match config.invalidate {
             Invalidate::Always => "always".to_owned(),
             Invalidate::Empty => "empty".to_owned(),

@@ -80,7 +80,12 @@ impl Engine {
         let of_slots = named.slots.iter().filter(|slot| self.zswap.contains(SlotId::from_bits(**slot))).count();
         assert_eq!(compressed, of_slots, "compressed pages of slots in use");
         let in_use = self.devices.used_pages() + self.devices.used_in_memory();
-        assert_eq!(in_use, (named.slots.len() + packs) as u64, "slots in use: {} on none", self.devices.used_in_memory());
+        assert_eq!(
+            in_use,
+            (named.slots.len() + packs) as u64,
+            "slots in use: {} on none",
+            self.devices.used_in_memory()
+        );
         let frames = named.frames.len() + self.frames_of_benches() + self.compressed.frames();
         assert_eq!(self.frames.allocator.used(), frames as u64, "frames in use");
     }

@@ -28,7 +28,7 @@ use crate::lockdep::Rank;
 use crate::sync::{RankedGuard, RankedMutex, lock};
 use chunk::{ChunkTable, Lists};
 pub(crate) use class::TRAILER_BYTES;
-use class::{CLASSES, ORDER_MIN, class_of};
+use class::{CLASSES, ORDER_MAX, ORDER_MIN, class_of};
 pub use compact::{Compacted, Moved};
 pub use handle::Handle;
 use kept::Kept;
@@ -125,12 +125,17 @@ impl Place {
     }
 }
 
-/// Whether a place in a fresh chunk will do, or only one that is there already.
+/// Whether a place in a fresh chunk will do, with which the pool may be so many frames over its limit, or only one that is there
+/// already.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Chunks {
-    Fresh,
+    Fresh { beyond: usize },
     AtHand,
 }
+
+/// Frames by which the pool may be over its limit while objects are replaced by smaller ones: the largest chunk of a few
+/// classes.
+const BEYOND_FRAMES: usize = 4 << ORDER_MAX;
 
 /// The pool. Shared by all threads; it allocates nothing from the heap after [`CompressedPool::new`].
 pub struct CompressedPool {
@@ -173,13 +178,31 @@ impl CompressedPool {
     /// # Errors
     /// [`Full`] when there is no room in the chunks of the class, no chunk to be had, and no room in larger classes.
     pub fn store<S: FrameSource + ?Sized>(&self, source: &S, owner: u64, data: &[u8]) -> Result<Handle, Full> {
+        self.store_within(source, owner, data, 0)
+    }
+
+    /// The same for what takes the place of a larger object that is freed next: also when the pool is at its limit.
+    ///
+    /// # Errors
+    /// As of [`CompressedPool::store`].
+    pub fn store_smaller<S: FrameSource + ?Sized>(&self, source: &S, owner: u64, data: &[u8]) -> Result<Handle, Full> {
+        self.store_within(source, owner, data, BEYOND_FRAMES)
+    }
+
+    fn store_within<S: FrameSource + ?Sized>(
+        &self,
+        source: &S,
+        owner: u64,
+        data: &[u8],
+        beyond: usize,
+    ) -> Result<Handle, Full> {
         assert!(
             (1..=OBJECT_BYTES_MAX).contains(&data.len()),
             "objects have 1 to {OBJECT_BYTES_MAX} bytes, not {}",
             data.len()
         );
         // 1. A place. From here on it is ours, so its bytes need no lock.
-        let place = self.take_place(source, class_of(data.len()), data.len(), Chunks::Fresh).ok_or(Full)?;
+        let place = self.take_place(source, class_of(data.len()), data.len(), Chunks::Fresh { beyond }).ok_or(Full)?;
         // 2. Data and trailer.
         source.write(place.first_frame(), place.data(), data);
         source.write(place.first_frame(), place.trailer(), &Trailer::new(owner, data).to_bytes());
@@ -348,11 +371,9 @@ impl CompressedPool {
         if let Some(place) = self.take_at_hand(source, class, len) {
             return Some(place);
         }
-        if chunks == Chunks::AtHand {
-            return None;
-        }
+        let Chunks::Fresh { beyond } = chunks else { return None };
         // Room that others made meanwhile is left to the next store: asking again could not be bounded.
-        if let Some(chunk) = self.take_chunk(source, CLASSES[class].order) {
+        if let Some(chunk) = self.take_chunk(source, CLASSES[class].order, beyond) {
             let mut lists = self.lists(class);
             let object = self.table.adopt(&mut lists, class, chunk);
             self.count(class, &lists, |objects, bytes| (objects + 1, bytes + len));
@@ -373,7 +394,7 @@ impl CompressedPool {
     }
 
     /// An empty chunk in no class: a kept one, or one more of the source.
-    fn take_chunk<S: FrameSource + ?Sized>(&self, source: &S, order: u8) -> Option<u32> {
+    fn take_chunk<S: FrameSource + ?Sized>(&self, source: &S, order: u8, beyond: usize) -> Option<u32> {
         while let Some((chunk, _)) = self.pop_kept(Some(order)) {
             if !source.is_leaving(first_frame(chunk)) {
                 return Some(chunk);
@@ -381,7 +402,8 @@ impl CompressedPool {
             self.give_chunk(source, chunk, order);
         }
         // Counted before it is asked for, so that the limit holds whoever asks at the same time.
-        let room = |frames| Some(frames + (1 << order)).filter(|frames| *frames <= self.limit.load(Relaxed));
+        let limit = self.limit.load(Relaxed) + beyond;
+        let room = |frames| Some(frames + (1 << order)).filter(|frames| *frames <= limit);
         if self.frames.fetch_update(Relaxed, Relaxed, room).is_err() {
             // Kept chunks of another size may be what is in the way.
             let (chunk, of) = lock(&self.kept).pop_oldest()?;

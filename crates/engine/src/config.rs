@@ -61,6 +61,39 @@ pub enum Clean {
     Off,
 }
 
+/// When compressed pages that stay cold are packed more densely.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Recompress {
+    /// When the compressed tier is full and no device has room: by Zstandard of level 1.
+    #[default]
+    LastResort,
+    /// Never.
+    Off,
+    /// Whenever the tier is full, before they go to a device: by Zstandard of this level.
+    Cold(u8),
+}
+
+impl Recompress {
+    /// What packs them.
+    pub fn codec(self) -> Option<Codec> {
+        match self {
+            Recompress::LastResort => Some(Codec::Zstd(1)),
+            Recompress::Off => None,
+            Recompress::Cold(level) => Some(Codec::Zstd(level)),
+        }
+    }
+}
+
+impl fmt::Display for Recompress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Recompress::LastResort => f.write_str("auto"),
+            Recompress::Off => f.write_str("off"),
+            Recompress::Cold(level) => Codec::Zstd(*level).fmt(f),
+        }
+    }
+}
+
 /// How much swap space, or how many frames, share a lock of the swap cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CachePartition {
@@ -103,6 +136,8 @@ pub struct Config {
     pub compressed_max_percent: u8,
     /// Setting `zswap.codec`: what packs the pages of the compressed tier.
     pub zswap_codec: Codec,
+    /// Setting `zswap.recompress`: what packs compressed pages more densely that stay cold, before they go to devices.
+    pub zswap_recompress: Recompress,
     /// Setting `zswap.invalidate`: what is looked at before the lock of the compressed tier is taken for a slot given back.
     pub invalidate: Invalidate,
     /// Setting `zswap.incompressible`: whether pages that do not compress are kept as they are.
@@ -150,10 +185,11 @@ impl Default for Config {
             folio_max: 16,
             compressed_max_percent: 50,
             zswap_codec: Codec::default(),
+            zswap_recompress: Recompress::default(),
             invalidate: Invalidate::default(),
             keeps_incompressible: false,
             keeps_compressed: false,
-            packs: true,
+            packs: false,
             same_filled: true,
             clean: Clean::Auto,
             cache_partition: CachePartition::default(),
@@ -190,10 +226,11 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("folio", "1|2|4|8|16|32|64"),
     ("compressed", "0..90"),
     ("zswap.codec", "lz4|zstd[:LEVEL]|none"),
+    ("zswap.recompress", "auto|off|zstd[:LEVEL]"),
     ("zswap.invalidate", "empty+lookup|empty|always"),
     ("zswap.incompressible", "device|keep"),
     ("zswap.keep", "off|on"),
-    ("zswap.writeback", "packed|pages"),
+    ("zswap.writeback", "pages|packed"),
     ("same_filled", "on|off"),
     ("clean", "auto|on|off"),
     ("cache.partition", "device|64M|2M"),
@@ -295,6 +332,19 @@ impl Config {
                     "device" => false,
                     "keep" => true,
                     _ => return Err(bad()),
+                }
+            }
+            "zswap.recompress" => {
+                self.zswap_recompress = match value {
+                    "auto" => Recompress::LastResort,
+                    "off" => Recompress::Off,
+                    _ => {
+                        let level = value.parse().ok().and_then(|codec| match codec {
+                            Codec::Zstd(level) => Some(level),
+                            _ => None,
+                        });
+                        Recompress::Cold(level.ok_or_else(bad)?)
+                    }
                 }
             }
             "zswap.keep" => switch(&mut self.keeps_compressed)?,

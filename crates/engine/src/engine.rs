@@ -55,6 +55,8 @@ pub(crate) struct Engine {
     /// Which slots have a compressed copy in memory, and whether there was no room for more.
     pub zswap: Arc<Zswap>,
     pub compressed_full: AtomicBool,
+    /// The value of `evictions` when writeback found nothing to do, last.
+    pub written_back: AtomicU64,
     /// Copies that pages in memory still have on devices.
     pub copies: Copies,
     /// Pages that have left for devices.
@@ -72,6 +74,8 @@ pub(crate) struct Engine {
     pub stacks: EngineStacks,
     /// Way out: moving (0) or protecting and dropping (1), for dense runs.
     pub way_out: Choice,
+    /// Way past a compressed tier that is full: whole pages (0) or compressed ones (1).
+    pub past_tier: Choice,
     /// Way in from the swap cache: copying (0) or moving (1), by log2 of the run.
     pub way_in: [Choice; 7],
     /// The first hand of the clock, and one more than the highest extent ever used.
@@ -188,17 +192,18 @@ impl Engine {
         };
         let (direct, contexts) = if signal { (DIRECT, 2 * cpus().clamp(2, 32)) } else { (1, 1) };
         let batches = 1 + workers + direct;
-        let (folio, codec) = (config.folio_max, config.zswap_codec);
-        let batches =
-            Workbenches::new(Rank::Batch, batches, || Batch::new(batch_pages, codec)).map_err(out_of_address_space)?;
+        let (folio, codec, dense) = (config.folio_max, config.zswap_codec, config.zswap_recompress.codec());
+        let codecs: Vec<_> = [codec].into_iter().chain(dense).collect();
+        let batches = Workbenches::new(Rank::Batch, batches, || Batch::new(batch_pages, codec, dense))
+            .map_err(out_of_address_space)?;
         let contexts =
-            Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio, config.readahead_max, codec))
+            Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio, config.readahead_max, &codecs))
                 .map_err(out_of_address_space)?;
         let compressed =
             CompressedPool::new(frame_count, compressed_max(&config, limit)).map_err(out_of_address_space)?;
         stats.set(Counter::BudgetBytes, config.memory.0);
         // The buffers of the benches count too.
-        let bench_frames = batches.len() * batch_pages + contexts.len() * folio;
+        let bench_frames = batches.len() * batch_pages + contexts.len() * 2 * folio;
         for _ in 0..bench_frames {
             allocator.alloc(0, Mobility::Unmovable, Need::Over);
         }
@@ -217,6 +222,7 @@ impl Engine {
             index,
             zswap,
             compressed_full: AtomicBool::new(false),
+            written_back: AtomicU64::new(0),
             copies: Copies::new(frame_count).map_err(out_of_address_space)?,
             evictions: AtomicU64::new(0),
             compressed,
@@ -230,6 +236,7 @@ impl Engine {
             force_reader: ForceReader::new(),
             stacks: EngineStacks::new().map_err(out_of_address_space)?,
             way_out: Choice::default(),
+            past_tier: Choice::default(),
             way_in: std::array::from_fn(|_| Choice::default()),
             clock_hand: AtomicUsize::new(0),
             extents_high: AtomicUsize::new(1),

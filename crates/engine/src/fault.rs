@@ -52,14 +52,14 @@ pub struct FaultContext {
 }
 
 impl FaultContext {
-    /// For folios of up to `folio` pages, and `around` pages read at once around a missing one; compressed by `codec`.
-    pub fn new(folio: usize, around: usize, codec: Codec) -> Result<FaultContext, Errno> {
+    /// For folios of up to `folio` pages, and `around` pages read at once around a missing one; compressed by any of `codecs`.
+    pub fn new(folio: usize, around: usize, codecs: &[Codec]) -> Result<FaultContext, Errno> {
         Ok(FaultContext {
             thread: 0,
             buffer: IoBuffer::new(folio.max(around))?,
             packs: IoBuffer::new(folio.max(around))?,
             packed: Box::new([0; PAGE_SIZE]),
-            decompressor: Decompressor::new(&[codec])?,
+            decompressor: Decompressor::new(codecs)?,
             frames: Vec::with_capacity(folio),
             spent: Vec::with_capacity(SPENT_MAX),
             ranges: Vec::with_capacity(SPENT_MAX),
@@ -219,7 +219,7 @@ impl Engine {
                     self.streams.forget(page);
                     Served::Busy
                 } else {
-                    self.report_once(format_args!("{error}, the program gets SIGBUS for it"));
+                    self.report_once(format_args!("{error}"));
                     Served::Failed
                 }
             }

@@ -235,14 +235,14 @@ impl Engine {
         // The slots that have been read last.
         let mut read: Option<SlotRun> = None;
         for (i, slot) in run.slots().enumerate() {
-            // 2. One in memory came back there meanwhile.
+            // 2. Whoever reads ahead may find one that is being stored just now; its owner does not.
             let object = objects[i].ok_or(LoadError::Corrupt)?;
             let data = match object.location {
                 Location::Memory(handle) => {
                     let len = self.compressed.load(&self.frames, handle, packed).map_err(|_| LoadError::Corrupt)?;
                     &packed[..len]
                 }
-                // 3. Its slot of a device, with those behind it that are wanted next.
+                // 3. One that went on to a device: its slot there, with those behind it that are wanted next.
                 Location::Packed(pack, number) => {
                     let has = |read: &SlotRun| read.slots().position(|slot| slot == pack);
                     let place = match read.as_ref().and_then(has) {

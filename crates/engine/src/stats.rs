@@ -116,6 +116,8 @@ counters! {
     ZswpOut => "zswpout",
     /// Compressed pages written to devices.
     ZswpWb => "zswpwb",
+    /// Compressed pages that stayed cold and were packed more densely.
+    ZswapRecompressed => "zswap_recompressed",
     /// Compressed pages written to devices as they are, several to a slot.
     ZswapPackedOut => "zswap_packed_out",
     /// Those that lie there now; a gauge.

@@ -7,7 +7,7 @@
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::{GivenUp, Stamp};
 use crate::config::FOLIO_MAX;
-use crate::device::{ReadError, RUN_MAX, RunWrite};
+use crate::device::{RUN_MAX, ReadError, RunWrite};
 use crate::engine::Engine;
 use crate::fault::FaultContext;
 use crate::fill;
@@ -25,6 +25,7 @@ use overspill_os::io::IoBuffer;
 use overspill_os::vm::IoVec;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// Compressed size from which a page goes to a device instead, where there is one: 3/4 of a page. Above, the
 /// frame saved is less than a quarter, for 4 us of compression and 2 us of decompression each way.
@@ -34,6 +35,10 @@ const WORTH_BYTES_NO_DEVICE: usize = 3632;
 
 /// Share of what it may take at which the compressed tier takes pages again after it was full.
 pub(crate) const ACCEPT_PERCENT: usize = 90;
+
+/// Ways past the tier when it is full, in [`Engine::past_tier`]: whole pages, or compressed ones, several to a slot.
+const PAST_WHOLE: usize = 0;
+const PAST_PACKED: usize = 1;
 
 /// A page chosen to leave, and where it went.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +77,8 @@ pub struct Batch {
     /// The compressed copy of each page of a run.
     objects: Vec<Option<Object>>,
     pub(crate) packed: Box<[u8; PAGE_SIZE]>,
+    /// Packs what stays cold more densely, and where to.
+    pub(crate) dense: Option<(Compressor, Box<[u8; PAGE_SIZE]>)>,
     pub(crate) writes: Vec<RunWrite>,
     /// Pages of the compressed tier on their way to devices.
     pub(crate) oldest: Vec<(SlotId, Object)>,
@@ -80,14 +87,20 @@ pub struct Batch {
     pub(crate) packing: Packing,
     /// The compressed tier had no room for a page of the batch: it is not tried for the others.
     refused: bool,
+    /// Whether what the tier does not take is compressed for a device, once that has been decided for the batch; of how many
+    /// pages that was tried, and how long it took.
+    packs_refused: Option<bool>,
+    tried: usize,
+    tried_ns: u64,
     compressor: Compressor,
     pub(crate) decompressor: Decompressor,
     pages: usize,
 }
 
 impl Batch {
-    /// For batches of up to `pages` pages, packed by `codec`.
-    pub fn new(pages: usize, codec: Codec) -> Result<Batch, Errno> {
+    /// For batches of up to `pages` pages, packed by `codec`, and by `dense` if they stay cold.
+    pub fn new(pages: usize, codec: Codec, dense: Option<Codec>) -> Result<Batch, Errno> {
+        let dense_one = |codec| Ok((Compressor::new(codec)?, Box::new([0; PAGE_SIZE])));
         Ok(Batch {
             picks: Vec::with_capacity(pages),
             ranges: Vec::with_capacity(pages),
@@ -101,8 +114,12 @@ impl Batch {
             cold: Vec::with_capacity(pages),
             packing: Packing::new(pages),
             refused: false,
+            packs_refused: None,
+            tried: 0,
+            tried_ns: 0,
             compressor: Compressor::new(codec)?,
-            decompressor: Decompressor::new(&[codec])?,
+            dense: dense.map(dense_one).transpose()?,
+            decompressor: Decompressor::new(&[codec, dense.unwrap_or(codec)])?,
             pages,
         })
     }
@@ -145,8 +162,10 @@ pub enum LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoadError::Read(error) => write!(f, "a page cannot be read back: {error}"),
-            LoadError::Corrupt => f.write_str("a compressed page is damaged (broken memory?)"),
+            LoadError::Read(error) => write!(f, "a page cannot be read back, the program gets SIGBUS for it: {error}"),
+            LoadError::Corrupt => {
+                f.write_str("a compressed page is damaged, the program gets SIGBUS for it: broken memory?")
+            }
         }
     }
 }
@@ -207,6 +226,7 @@ impl Engine {
         batch.writes.clear();
         batch.packing.clear();
         batch.refused = false;
+        (batch.packs_refused, batch.tried, batch.tried_ns) = (None, 0, 0);
         let packs = self.packs();
         let mut at = 0;
         while at < pages {
@@ -277,10 +297,14 @@ impl Engine {
     /// Writes what was compressed and is not to stay in memory, several pages to a slot.
     fn write_packed(&self, batch: &mut Batch) {
         let Batch { packing, buffer, slots, objects, .. } = batch;
-        if packing.objects.is_empty() {
-            return;
+        let start = Instant::now();
+        if !packing.objects.is_empty() {
+            self.write_packs(packing, buffer);
         }
-        self.write_packs(packing, buffer);
+        // What did not compress will take its time again.
+        let whole = (batch.tried.saturating_sub(packing.objects.len())) as u64 * self.past_tier.average_ns(PAST_WHOLE);
+        let ns = batch.tried_ns + start.elapsed().as_nanos() as u64 + whole;
+        self.past_tier.record(PAST_PACKED, ns, batch.tried);
         let mut at = 0;
         while at < packing.objects.len() {
             let Packed { item, .. } = packing.objects[at];
@@ -306,7 +330,8 @@ impl Engine {
     /// Lines up for writing, as they are, the first `pages` pages of the buffer that have no slot, as far as devices have some.
     fn line_up_rest(&self, batch: &mut Batch, pages: usize) {
         let Batch { slots, packing, writes, .. } = batch;
-        let lone = |slots: &[Option<SlotId>]| (0..pages).filter(|at| slots[*at].is_none() && packing.is_whole(*at)).count();
+        let lone =
+            |slots: &[Option<SlotId>]| (0..pages).filter(|at| slots[*at].is_none() && packing.is_whole(*at)).count();
         let mut want = lone(slots);
         let mut at = 0;
         while want > 0 {
@@ -327,8 +352,13 @@ impl Engine {
         let on_device = slot.device() != SlotId::IN_MEMORY;
         let packs = packs && !on_device;
         let accepts = !batch.refused && self.accepts_compressed(on_device || packs);
+        // What goes past the tier is compressed for the device if that has been cheaper lately than to write whole pages.
+        let start = (!accepts).then(Instant::now);
+        let packs_refused = || self.past_tier.pick() == PAST_PACKED;
         let worth = match self.config.zswap_codec {
-            _ if !accepts && !packs => return Outcome::Refused,
+            _ if !(accepts || packs && *batch.packs_refused.get_or_insert_with(packs_refused)) => {
+                return Outcome::Refused;
+            }
             _ if !accepts => PACK_BYTES_MAX,
             Codec::None => PAGE_SIZE,
             _ if on_device || packs => WORTH_BYTES,
@@ -336,7 +366,11 @@ impl Engine {
         };
         let Batch { buffer, packed, compressor, .. } = batch;
         let page = page_mut(buffer, at);
-        let (data, codec) = match compressor.compress(page, &mut packed[..worth]) {
+        let len = compressor.compress(page, &mut packed[..worth]);
+        if let Some(start) = start {
+            (batch.tried, batch.tried_ns) = (batch.tried + 1, batch.tried_ns + start.elapsed().as_nanos() as u64);
+        }
+        let (data, codec) = match len {
             Some(len) => (&packed[..len], self.config.zswap_codec.id()),
             None if self.config.keeps_incompressible && accepts => (&page[..], CodecId::None),
             None => return Outcome::Refused,
@@ -372,8 +406,11 @@ impl Engine {
 
     /// Writes what is lined up; pages of runs that fail get no slot.
     fn write_lined_up(&self, batch: &mut Batch) {
+        let start = Instant::now();
         self.devices.write(&batch.buffer, &mut batch.writes);
-        let now = self.stamp(batch.writes.iter().map(|write| write.run.len).sum());
+        let pages = batch.writes.iter().map(|write| write.run.len).sum();
+        self.past_tier.record(PAST_WHOLE, start.elapsed().as_nanos() as u64, pages);
+        let now = self.stamp(pages);
         for write in &batch.writes {
             match write.result {
                 Ok(()) => self.index.stored(write.run, now),

@@ -1,7 +1,8 @@
 //! Writeback: the coldest pages of the compressed tier go on to devices.
 //!
 //! In the background, from when the tier is full until it is at [`ACCEPT_PERCENT`] of what it may take; else only by a thread
-//! that finds nothing else to reclaim. A page whose slot lies on a device is written to it, without its owner being
+//! that finds nothing else to reclaim. Where there is a denser codec (setting `zswap.recompress`), a page is packed by that
+//! first, and has to become the coldest once more. A page whose slot lies on a device is written to it, without its owner being
 //! asked: until then it can be loaded from the tier, after that from the device. One whose slot is on no device is written as it
 //! is compressed, packed with others ([`crate::pack`]). Where that does not pay, or its slot was inherited, it gets another
 //! slot, if nobody wants the page at that moment.
@@ -9,8 +10,9 @@
 //! Locks: those of the index of the tier and of the slot index, for a moment each; the page lock of a page that gets another
 //! slot, tried.
 
-use crate::base::SlotId;
+use crate::base::{PAGE_SHIFT, SlotId};
 use crate::compressed::Handle;
+use crate::config::Recompress;
 use crate::engine::Engine;
 use crate::pack::PACK_BYTES_MAX;
 use crate::slot::SlotRun;
@@ -18,10 +20,13 @@ use crate::stats::Counter;
 use crate::tier::{ACCEPT_PERCENT, Batch, line_up, page_mut};
 use crate::word::State;
 use crate::zswap::Object;
+use overspill_os::codec::CodecId;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Frames that compaction must be able to free to be worth it.
 const COMPACT_FRAMES: usize = 16;
+/// Pages that must have left memory since nothing could be done about a full tier without a device, for another try.
+const FRUITLESS_PAGES: u64 = 128;
 /// Pages moved at a time: 0.1 ms.
 const COMPACT_OBJECTS: usize = 128;
 
@@ -68,18 +73,48 @@ impl Engine {
         |owner, old, new| self.zswap.replace(SlotId::from_bits(owner), old, new)
     }
 
-    /// Whether the tier was full, does not yet accept pages again, and devices may take some.
+    /// Whether the tier was full, does not yet accept pages again, and something can be done about it.
     pub(crate) fn has_to_write_back(&self) -> bool {
         self.compressed_full.load(Relaxed)
             && self.compressed.is_above_percent(ACCEPT_PERCENT)
-            && self.stats.get(Counter::DeviceCapacityBytes) > 0
+            && (self.stats.get(Counter::DeviceCapacityBytes) > 0
+                || self.recompresses()
+                    && self.evictions.load(Relaxed).wrapping_sub(self.written_back.load(Relaxed)) >= FRUITLESS_PAGES)
     }
 
-    /// Writes a batch of the coldest compressed pages; returns how many left the tier.
+    /// Whether pages that stay cold are packed more densely just now.
+    fn recompresses(&self) -> bool {
+        match self.config.zswap_recompress {
+            Recompress::Off => false,
+            Recompress::Cold(_) => true,
+            Recompress::LastResort => {
+                self.stats.get(Counter::DevicePages) << PAGE_SHIFT >= self.stats.get(Counter::DeviceCapacityBytes)
+            }
+        }
+    }
+
+    /// Packs a batch of the coldest compressed pages more densely, or writes those to devices of which that was done before;
+    /// returns how many are smaller now, or gone.
     pub(crate) fn write_back_coldest(&self, batch: &mut Batch) -> usize {
         // 1. Those whose slots stay in use until this is done, and whose objects are still what they were.
         let now = self.evictions.load(Relaxed);
-        let Batch { cold, oldest, packing, buffer, packed, decompressor, writes, .. } = batch;
+        self.hold_coldest(batch, now);
+        // 2. Out, to be read from the device.
+        let denser = if self.recompresses() { self.recompress(batch, now) } else { 0 };
+        self.line_up_cold(batch);
+        self.write_cold(batch);
+        let left = batch.cold.iter().filter(|cold| self.finish_writeback(cold, now)).count();
+        self.stats.add(Counter::ZswpWb, left as u64);
+        self.publish_tiers();
+        if left + denser == 0 {
+            self.written_back.store(now, Relaxed);
+        }
+        left + denser
+    }
+
+    /// Chooses the coldest.
+    fn hold_coldest(&self, batch: &mut Batch, now: u64) {
+        let Batch { cold, oldest, .. } = batch;
         self.zswap.oldest(now, oldest);
         cold.clear();
         for &(slot, object) in &*oldest {
@@ -94,7 +129,45 @@ impl Engine {
                 cold.push(Cold { slot, object, handle, to: slot, written: false, packed: None });
             }
         }
-        // 2. Packed with others, or as they were before compression, with another slot where their own cannot be written to.
+    }
+
+    /// Packs the chosen more densely, where that was not done yet and makes them smaller by an eighth at least; how many. They
+    /// are the newest again, and no more among the chosen.
+    fn recompress(&self, batch: &mut Batch, now: u64) -> usize {
+        let Batch { cold, dense: Some((compressor, dense)), buffer, packed, decompressor, .. } = batch else {
+            return 0;
+        };
+        let before = cold.len();
+        cold.retain(|&Cold { slot, object, handle, .. }| {
+            let id = compressor.codec().id();
+            if object.codec == id || object.codec == CodecId::None {
+                return true;
+            }
+            let page = page_mut(buffer, 0);
+            let loaded = self.compressed.load(&self.frames, handle, packed).ok();
+            let unpacked = loaded.filter(|len| decompressor.decompress(object.codec, &packed[..*len], page).is_ok());
+            let shorter = unpacked.and_then(|len| compressor.compress(page, &mut dense[..len - len / 8]));
+            let stored =
+                shorter.and_then(|len| self.compressed.store_smaller(&self.frames, slot.to_bits(), &dense[..len]).ok());
+            let Some(smaller) = stored else { return true };
+            let done = self.zswap.finish_load(slot, object, Some(Object::in_memory(smaller, id)), now);
+            if !done {
+                self.zswap.end_load(slot);
+            }
+            self.compressed.free(&self.frames, if done { handle } else { smaller });
+            self.zswap.rotate(slot, now);
+            self.end_io(slot);
+            false
+        });
+        let done = before - cold.len();
+        self.stats.add(Counter::ZswapRecompressed, done as u64);
+        done
+    }
+
+    /// Lines the chosen up: packed with others, or as they were before compression, with another slot where their own cannot
+    /// be written to.
+    fn line_up_cold(&self, batch: &mut Batch) {
+        let Batch { cold, packing, buffer, packed, decompressor, writes, .. } = batch;
         writes.clear();
         packing.clear();
         let (packs, mut fresh) = (self.packs(), None);
@@ -120,7 +193,11 @@ impl Engine {
         if let Some(rest) = fresh {
             self.devices.free_run(rest);
         }
-        // 3. Out.
+    }
+
+    /// Writes what is lined up, and notes what is on devices now.
+    fn write_cold(&self, batch: &mut Batch) {
+        let Batch { cold, packing, buffer, writes, .. } = batch;
         self.devices.write(buffer, writes);
         for write in writes.iter().filter(|write| write.result.is_ok()) {
             cold[write.buffer_page..write.buffer_page + write.run.len].iter_mut().for_each(|cold| cold.written = true);
@@ -129,11 +206,6 @@ impl Engine {
             self.write_packs(packing, buffer);
             packing.objects.iter().for_each(|object| cold[object.item].packed = packing.location(object));
         }
-        // 4. Out of the tier, and to be read from the device.
-        let left = cold.iter().filter(|cold| self.finish_writeback(cold, now)).count();
-        self.stats.add(Counter::ZswpWb, left as u64);
-        self.publish_tiers();
-        left
     }
 
     /// The next of slots that are taken from devices up to `want` at a time.

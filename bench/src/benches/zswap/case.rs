@@ -33,6 +33,10 @@ pub enum Work {
     WriteMostly,
     /// A heap with random bytes in one page of eight, accessed at random, most accesses read
     Incompressible,
+    /// A heap of four times the budget, more than the tier may take, accessed in sequence again and again
+    BeyondInSequence,
+    /// The same, accessed at random
+    BeyondAtRandom,
 }
 
 impl Work {
@@ -43,9 +47,7 @@ impl Work {
             Work::Random => Contents::Random,
             Work::Reviewers if number % COMPRESSIBLE_EVERY != COMPRESSIBLE_EVERY - 1 => Contents::Random,
             Work::Incompressible if number.is_multiple_of(RANDOM_EVERY) => Contents::Random,
-            Work::Heap | Work::Reviewers | Work::ReadMostly | Work::WriteMostly | Work::Incompressible => {
-                Contents::Heap
-            }
+            _ => Contents::Heap,
         }
     }
 
@@ -55,12 +57,25 @@ impl Work {
             Work::Zero | Work::Random | Work::Heap | Work::Reviewers => None,
             Work::ReadMostly | Work::Incompressible => Some(WRITES_OF_16),
             Work::WriteMostly => Some(16 - WRITES_OF_16),
+            Work::BeyondInSequence | Work::BeyondAtRandom => Some(8),
         }
+    }
+
+    /// Whether accesses are in sequence.
+    pub fn in_sequence(self) -> bool {
+        self == Work::BeyondInSequence
+    }
+
+    /// Whether pages are more than memory and the tier hold.
+    pub fn is_beyond(self) -> bool {
+        matches!(self, Work::BeyondInSequence | Work::BeyondAtRandom)
     }
 
     /// What is compared, with the tier on and off.
     pub fn steps(self) -> &'static [(Tier, Step)] {
-        use Step::{Always, Empty, EmptyLookup, KeepOff, KeepOn, RawInTier, RawToDevice, SameFilled};
+        use Step::{
+            Always, Denser, Empty, EmptyLookup, KeepOff, KeepOn, Packed, Pages, RawInTier, RawToDevice, SameFilled,
+        };
         use Tier::{Off, On};
         match self {
             Work::Zero => &[
@@ -77,6 +92,7 @@ impl Work {
             }
             Work::ReadMostly | Work::WriteMostly => &[(On, KeepOff), (On, KeepOn)],
             Work::Incompressible => &[(On, RawToDevice), (On, RawInTier)],
+            Work::BeyondInSequence | Work::BeyondAtRandom => &[(On, Pages), (On, Packed), (On, Denser)],
         }
     }
 }
@@ -134,11 +150,17 @@ pub enum Step {
     RawToDevice,
     /// It stays in the tier as it is.
     RawInTier,
+    /// What leaves the tier for the device is unpacked, and has a slot for itself.
+    Pages,
+    /// It is written as it is, several pages to a slot.
+    Packed,
+    /// The same, after it was packed more densely while it was cold.
+    Denser,
 }
 
 impl Step {
     /// All of them.
-    pub const ALL: [Step; 8] = [
+    pub const ALL: [Step; 11] = [
         Step::Always,
         Step::Empty,
         Step::EmptyLookup,
@@ -147,6 +169,9 @@ impl Step {
         Step::KeepOn,
         Step::RawToDevice,
         Step::RawInTier,
+        Step::Pages,
+        Step::Packed,
+        Step::Denser,
     ];
 
     /// Its name in the tables.
@@ -160,6 +185,9 @@ impl Step {
             Step::KeepOn => "keep=on",
             Step::RawToDevice => "incompressible=device",
             Step::RawInTier => "incompressible=keep",
+            Step::Pages => "writeback=pages",
+            Step::Packed => "writeback=packed",
+            Step::Denser => "recompress=zstd:1",
         }
     }
 
@@ -174,16 +202,21 @@ impl Step {
             Step::KeepOn => "clean=off,zswap.keep=on",
             Step::RawToDevice => "clean=off,zswap.incompressible=device",
             Step::RawInTier => "clean=off,zswap.incompressible=keep",
+            Step::Pages => "compressed=20,zswap.recompress=off,zswap.writeback=pages",
+            Step::Packed => "compressed=20,zswap.recompress=off,zswap.writeback=packed",
+            Step::Denser => "compressed=20,zswap.recompress=zstd:1,zswap.writeback=packed",
         }
     }
 
     /// What it is compared with.
     pub fn base(self) -> Option<Step> {
         match self {
-            Step::Always | Step::KeepOff | Step::RawToDevice => None,
+            Step::Always | Step::KeepOff | Step::RawToDevice | Step::Pages => None,
             Step::Empty | Step::EmptyLookup | Step::SameFilled => Some(Step::Always),
             Step::KeepOn => Some(Step::KeepOff),
             Step::RawInTier => Some(Step::RawToDevice),
+            Step::Packed => Some(Step::Pages),
+            Step::Denser => Some(Step::Packed),
         }
     }
 

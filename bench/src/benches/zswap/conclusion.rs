@@ -27,6 +27,10 @@ pub fn of(cases: &[Case], rows: &[Row]) -> String {
         "Keeping those of pages that are mostly written",
     ));
     sentences.extend(accesses(&rows, Work::Incompressible, Step::RawInTier, "Keeping what does not compress"));
+    let packed = [(Work::BeyondInSequence, "in sequence"), (Work::BeyondAtRandom, "at random")];
+    sentences.extend(packed.into_iter().filter_map(|(work, how)| {
+        accesses(&rows, work, Step::Packed, &format!("Packing what goes on to the device, pages accessed {how}"))
+    }));
     if cases.iter().any(|case| case.work == Work::Zero) {
         let us = |step: Step| step.reference_swapin_us().map(whole).unwrap_or_default();
         sentences.push(format!(

@@ -50,6 +50,8 @@ pub const CPU_NS: &str = "cpu_ns_per_access";
 pub const FASTER: &str = "faster";
 /// The same for processor time.
 pub const CPU_LESS: &str = "cpu_less";
+/// Slots of devices in use at the end, as a share of the pages.
+pub const SLOTS: &str = "slots_ratio";
 
 /// Counters by name.
 type Counters = BTreeMap<&'static str, u64>;

@@ -115,7 +115,7 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
     Ok(sample)
 }
 
-/// Accesses pages at random, of sixteen times so many by a write.
+/// Accesses pages at random or in sequence, of sixteen times so many by a write.
 fn access(pool: &Pool, pages: &Pages, request: &Request, writes_of_16: u64) -> Result<Sample, Failure> {
     let count = request.bytes / PAGE_SIZE as u64;
     let mut region = pool::map(pool, request.bytes)?;
@@ -125,7 +125,7 @@ fn access(pool: &Pool, pages: &Pages, request: &Request, writes_of_16: u64) -> R
     let mut run = |accesses: u64, seed: u64| {
         let mut random = Random::new(seed);
         for access in 0..accesses {
-            let number = random.below(count);
+            let number = if request.work.in_sequence() { access % count } else { random.below(count) };
             let page = &mut words[number as usize * WORDS..][..WORDS];
             if random.below(16) < writes_of_16 {
                 // A word that neither tells the page nor makes it compress worse.
@@ -146,7 +146,9 @@ fn access(pool: &Pool, pages: &Pages, request: &Request, writes_of_16: u64) -> R
         return Err(Failure::new(format!("{wrong} pages came back with other content than was written")));
     }
     let accesses = (ACCESSES_PER_PAGE * count) as f64;
-    Ok(figures::of_accesses(accesses, elapsed, cpu, &before.counters, &after.counters))
+    let mut sample = figures::of_accesses(accesses, elapsed, cpu, &before.counters, &after.counters);
+    sample.insert(figures::SLOTS.to_owned(), after.counters["nr_swap_used"] as f64 / count as f64);
+    Ok(sample)
 }
 
 /// Processor time of this thread, or of this process, whose threads in the background store pages.

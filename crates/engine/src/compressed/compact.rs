@@ -114,7 +114,14 @@ impl CompressedPool {
             drop(lists);
             match pinned {
                 true => {
-                    done.add(self.empty_chunk(source, class, chunk, objects_max - done.copied, Chunks::Fresh, moved));
+                    done.add(self.empty_chunk(
+                        source,
+                        class,
+                        chunk,
+                        objects_max - done.copied,
+                        Chunks::Fresh { beyond: 0 },
+                        moved,
+                    ));
                 }
                 false => done.stuck += 1,
             }
@@ -180,7 +187,7 @@ impl CompressedPool {
         // One that is longer than its place was damaged: it stays where its reader will find that.
         let len = trailer.len_bytes().filter(|len| CLASSES[from.class].bytes >= len + TRAILER_BYTES)?;
         let to =
-            self.take_place(source, if chunks == Chunks::Fresh { class_of(len) } else { from.class }, len, chunks)?;
+            self.take_place(source, if chunks != Chunks::AtHand { class_of(len) } else { from.class }, len, chunks)?;
         let mut piece = [0; PIECE_BYTES];
         for at in (0..len).step_by(PIECE_BYTES) {
             let piece = &mut piece[..(len - at).min(PIECE_BYTES)];

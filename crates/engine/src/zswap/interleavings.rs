@@ -1,5 +1,5 @@
-//! A slot that is stored compressed, loaded, kept, given up and stored anew, beside writeback, readahead and compaction, in
-//! interleavings that a checker explores.
+//! A slot that is stored compressed, loaded, kept, given up and stored anew, beside writeback, packed or not, readahead and
+//! compaction, in interleavings that a checker explores.
 //!
 //! The entries and their changes are the engine's own: those of the compressed tier ([`Place`]) and those of the slot index of
 //! the swap cache (`cache::index`). Around them stands a model: two slots, of which one is on a device, frames, a pool whose
@@ -19,8 +19,8 @@
 //! | an entry is published before it is in the list | [`Bug::ListedFirst`] |
 //! | a load that frees the entry leaves a page that must be stored again | [`Bug::CleanWithoutCopy`] |
 
-use super::{Invalidate, Object, Place};
-use crate::base::FrameId;
+use super::{Invalidate, Location, Object, Place};
+use crate::base::{FrameId, SlotId};
 use crate::cache::index::Place as IndexPlace;
 use crate::cache::{Entry, GivenUp, Stamp};
 use crate::compressed::Handle;
@@ -39,6 +39,8 @@ const ON_DEVICE: usize = 1;
 /// Places of the pool: the object of the page, copies of it, and one that is not free again yet.
 const PLACES: usize = 4;
 const FRAMES: usize = 1;
+/// Slots of devices for packs, of one object each.
+const PACKS: usize = 2;
 /// What is on a device while it is written, and after that has failed.
 const TORN: u64 = u64::MAX;
 
@@ -67,9 +69,15 @@ enum Bug {
     FreedWhileWritten,
     /// A page gets the slot that it was written to although it has come back meanwhile.
     SlotChangedUnseen,
+    /// The objects of a pack are counted only when their entries say that they are there.
+    PackCountedLate,
+    /// What was packed for nothing, as its owner was at it, is not given up.
+    PackLost,
+    /// A range counts as empty when what it has is packed.
+    PackedIsEmpty,
 }
 
-const BUGS: [Bug; 11] = [
+const BUGS: [Bug; 14] = [
     Bug::RefusedKeepsOlder,
     Bug::FailedIsTaken,
     Bug::NotCompared,
@@ -81,6 +89,9 @@ const BUGS: [Bug; 11] = [
     Bug::WrittenUnclaimed,
     Bug::FreedWhileWritten,
     Bug::SlotChangedUnseen,
+    Bug::PackCountedLate,
+    Bug::PackLost,
+    Bug::PackedIsEmpty,
 ];
 
 #[derive(Default)]
@@ -93,6 +104,8 @@ struct Slot {
     range: Mutex<()>,
     /// Whether the list has it, changed with `range` locked: this one slot is all of its range.
     listed: Word,
+    /// Whether it has an entry, changed likewise.
+    counted: Word,
     /// What is on the device.
     device: Word,
     in_use: Word,
@@ -107,6 +120,15 @@ struct Books {
     pinned: bool,
 }
 
+/// A slot of a device that holds objects.
+#[derive(Default)]
+struct Pack {
+    in_use: Word,
+    version: Word,
+    /// In the index of the compressed tier.
+    objects: Word,
+}
+
 struct Machine {
     bug: Option<Bug>,
     setting: Invalidate,
@@ -116,6 +138,7 @@ struct Machine {
     objects: [Word; PLACES],
     /// The version in each frame, 0 for one that is free.
     frames: [Word; FRAMES],
+    packs: [Pack; PACKS],
     /// The page under its lock: the slot in which it is stored.
     page: Mutex<Option<usize>>,
 }
@@ -126,6 +149,10 @@ fn object(place: usize) -> Object {
 
 fn place_of(object: Object) -> usize {
     object.handle().expect("all are in memory").to_bits() as usize
+}
+
+fn packed_object(pack: usize) -> Object {
+    Object { location: Location::Packed(SlotId::new(1, pack as u64), 0), codec: CodecId::Lz4 }
 }
 
 /// What takes time: copying a page, packing it, reading or writing it.
@@ -151,6 +178,7 @@ impl Machine {
             books: Mutex::default(),
             objects: Default::default(),
             frames: Default::default(),
+            packs: Default::default(),
             page: Mutex::new(None),
         }
     }
@@ -203,8 +231,15 @@ impl Machine {
         bytes & u64::from(u32::MAX)
     }
 
-    /// `CompressedPool::free`
+    /// `Engine::free_object`
     fn free(&self, object: Object) {
+        if let Location::Packed(pack, _) = object.location {
+            let pack = &self.packs[pack.offset() as usize];
+            let before = pack.objects.fetch_sub(1, SeqCst);
+            assert_eq!(before, 1, "the one object of a pack");
+            assert_eq!(pack.in_use.swap(0, SeqCst), 1, "a pack was given back twice");
+            return;
+        }
         let place = &mut self.books.lock().unwrap()[place_of(object)];
         assert!(place.used, "an object was freed twice");
         *place = Books { pinned: place.pinned, ..Books::default() };
@@ -236,6 +271,44 @@ impl Machine {
                 && self.slots[slot].entry.compare_exchange(word, moved, SeqCst, SeqCst).is_ok();
         }
         self.entry(slot).load().is_some_and(|object| object == old && self.entry(slot).replace(object, 0, Some(new)))
+    }
+
+    // ---- Packs ----
+
+    /// `Engine::write_packs`, of one object; `None` if there is no slot, or the device fails.
+    fn write_pack(&self, version: u64) -> Option<Object> {
+        let take = |pack: &Pack| pack.in_use.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
+        let at = self.packs.iter().position(take)?;
+        let pack = &self.packs[at];
+        pack.version.store(TORN, SeqCst);
+        pause();
+        if chance(4) {
+            pack.in_use.store(0, SeqCst);
+            return None;
+        }
+        pack.version.store(version, SeqCst);
+        if !self.has(Bug::PackCountedLate) {
+            pack.objects.store(1, SeqCst);
+        }
+        Some(packed_object(at))
+    }
+
+    /// `Engine::load_packed`, of one page; `None` if it is being stored just now.
+    fn load_packed(&self, slot: usize) -> Option<u64> {
+        let object = self.entry(slot).begin_load(None)?;
+        let version = match object.location {
+            Location::Memory(_) => self.unpack(object, slot),
+            Location::Packed(pack, _) => {
+                let pack = &self.packs[pack.offset() as usize];
+                let version = pack.version.load(SeqCst);
+                pause();
+                assert_eq!(pack.in_use.load(SeqCst), 1, "a pack was read that is not there");
+                assert_eq!(pack.version.load(SeqCst), version, "a pack changed while it was read");
+                version
+            }
+        };
+        self.entry(slot).end_load();
+        Some(version)
     }
 
     // ---- Slots ----
@@ -272,7 +345,9 @@ impl Machine {
 
     /// `Zswap::invalidate`
     fn invalidate(&self, slot: usize) {
-        if self.setting != Invalidate::Always && self.slots[slot].listed.load(SeqCst) == 0 {
+        let Slot { listed, counted, .. } = &self.slots[slot];
+        let count = if self.has(Bug::PackedIsEmpty) { listed } else { counted };
+        if self.setting != Invalidate::Always && count.load(SeqCst) == 0 {
             return;
         }
         if self.setting == Invalidate::EmptyLookup && self.entry(slot).load().is_none() {
@@ -280,7 +355,8 @@ impl Machine {
         }
         let _held = self.slots[slot].range.lock().unwrap();
         if let Some(object) = self.entry(slot).swap(None) {
-            self.slots[slot].listed.store(0, SeqCst);
+            listed.store(0, SeqCst);
+            counted.store(0, SeqCst);
             self.free(object);
         }
     }
@@ -337,37 +413,54 @@ impl Machine {
         let _held = self.slots[slot].range.lock().unwrap();
         match self.entry(slot).swap(Some(object)) {
             Some(older) => self.free(older),
-            None => listed.store(1, SeqCst),
+            None => {
+                listed.store(1, SeqCst);
+                self.slots[slot].counted.store(1, SeqCst);
+            }
         }
         Some(slot)
     }
 
     /// `Engine::install_run` of the page, whose lock is held; `None` while its slot is busy.
     fn read(&self, slot: usize) -> Option<u64> {
-        if self.entry(slot).load().is_none() {
+        if !self.is_in_memory(slot) {
             match self.look_up(slot) {
                 Entry::Busy(_) => return None,
                 Entry::Frame(..) if let Some(frame) = self.index(slot, |place| place.take_frame()) => {
                     return Some(self.frames[frame.0 as usize].swap(0, SeqCst));
                 }
-                _ => return Some(self.read_device(slot)),
+                _ => return self.load_stored(slot),
             }
         }
         // `Engine::load_compressed`
         if self.has(Bug::ReadUnannounced) {
             return Some(match self.entry(slot).load() {
-                Some(object) => self.unpack(object, slot),
-                None => self.read_device(slot),
+                Some(object) if object.handle().is_some() => self.unpack(object, slot),
+                _ => return self.load_stored(slot),
             });
         }
-        match self.entry(slot).begin_load(None) {
-            Some(object) => {
-                let version = self.unpack(object, slot);
-                self.entry(slot).end_load();
-                Some(version)
+        if let Some(object) = self.entry(slot).begin_load(None) {
+            let version = object.handle().map(|_| self.unpack(object, slot));
+            self.entry(slot).end_load();
+            if version.is_some() {
+                return version;
             }
-            None => Some(self.read_device(slot)),
         }
+        self.load_stored(slot)
+    }
+
+    fn load_stored(&self, slot: usize) -> Option<u64> {
+        Some(self.load_slot(slot).expect("a page of a slot on no device has an object"))
+    }
+
+    /// `Zswap::contains`
+    fn is_in_memory(&self, slot: usize) -> bool {
+        self.entry(slot).load().is_some_and(|object| object.handle().is_some())
+    }
+
+    /// `Engine::load_slots`
+    fn load_slot(&self, slot: usize) -> Option<u64> {
+        if slot == ON_DEVICE { Some(self.read_device(slot)) } else { self.load_packed(slot) }
     }
 
     fn read_device(&self, slot: usize) -> u64 {
@@ -444,13 +537,16 @@ impl Machine {
         if self.entry(slot).begin_load(Some(object)).is_none() {
             return self.end_writeback(slot);
         }
-        // 2. The page as it was, and out.
+        // 2. The page as it was, or packed, and out.
         let version = self.unpack(object, slot);
+        if slot != ON_DEVICE && chance(2) {
+            return self.write_back_packed(slot, object, version);
+        }
         let to = if slot == ON_DEVICE || self.take_slot(ON_DEVICE) { Some(ON_DEVICE) } else { None };
         let written = to.is_some_and(|to| self.write(to, version));
         // 3. `Engine::finish_writeback`
         let takes = to == Some(slot) && (written || self.has(Bug::FailedIsTaken));
-        if takes && self.take_written(slot, object) {
+        if takes && self.finish_load(slot, object, None) {
             self.free(object);
         } else {
             self.entry(slot).end_load();
@@ -461,24 +557,41 @@ impl Machine {
         self.end_writeback(slot);
     }
 
+    fn write_back_packed(&self, slot: usize, object: Object, version: u64) {
+        let packed = self.write_pack(version);
+        if packed.is_some() && self.finish_load(slot, object, packed) {
+            if self.has(Bug::PackCountedLate)
+                && let Some(Location::Packed(pack, _)) = packed.map(|object| object.location)
+            {
+                self.packs[pack.offset() as usize].objects.store(1, SeqCst);
+            }
+            self.free(object);
+        } else {
+            self.entry(slot).end_load();
+            packed.into_iter().filter(|_| !self.has(Bug::PackLost)).for_each(|packed| self.free(packed));
+        }
+        self.end_writeback(slot);
+    }
+
     fn end_writeback(&self, slot: usize) {
         if !self.has(Bug::WrittenUnclaimed) {
             self.end_io(slot, None);
         }
     }
 
-    /// `Zswap::take_written`
-    fn take_written(&self, slot: usize, object: Object) -> bool {
+    /// `Zswap::finish_load`
+    fn finish_load(&self, slot: usize, object: Object, new: Option<Object>) -> bool {
         let _held = self.slots[slot].range.lock().unwrap();
         let taken = match self.bug {
             Some(Bug::TakenWhileRead) => {
-                self.slots[slot].entry.store(0, SeqCst);
+                self.slots[slot].entry.store(new.map_or(0, Object::to_word), SeqCst);
                 true
             }
-            _ => self.entry(slot).replace(object, 1, None),
+            _ => self.entry(slot).replace(object, 1, new),
         };
         if taken {
             self.slots[slot].listed.store(0, SeqCst);
+            self.slots[slot].counted.store(new.is_some().into(), SeqCst);
         }
         taken
     }
@@ -498,11 +611,11 @@ impl Machine {
         if let Some(frame) = self.index(slot, |place| place.take_frame()) {
             self.free_frame(frame);
         }
-        let lone = matches!(self.look_up(slot), Entry::Shadow(_)) && self.entry(slot).load().is_none();
+        let lone = matches!(self.look_up(slot), Entry::Shadow(_)) && !self.is_in_memory(slot);
         if !lone || !self.index(slot, |place| place.begin_io()) {
             return;
         }
-        let version = self.read_device(slot);
+        let Some(version) = self.load_slot(slot) else { return self.end_io(slot, None) };
         // A frame that is not 0, also if there is nothing on the device yet.
         let free = |frame: &usize| self.frames[*frame].compare_exchange(0, version.max(1), SeqCst, SeqCst).is_ok();
         let frame = (0..FRAMES).find(free).map(|frame| FrameId(frame as u32));
@@ -517,7 +630,7 @@ fn scenario(bug: Option<Bug>) {
         |m| (0..6).for_each(|i| m.write_back((i + 1) % SLOTS)),
         |m| (0..4).for_each(|i| m.write_back((i + 1) % SLOTS)),
         |m| (0..6).for_each(|_| m.compact()),
-        |m| (0..6).for_each(|_| m.read_ahead(ON_DEVICE)),
+        |m| (0..6).for_each(|i| m.read_ahead((i + 1) % SLOTS)),
     ];
     let threads = actors.map(|actor| {
         let machine = machine.clone();
@@ -526,9 +639,11 @@ fn scenario(bug: Option<Bug>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     for slot in 0..SLOTS {
         assert_eq!((machine.look_up(slot), machine.entry(slot).load()), (Entry::None, None), "slot {slot}");
-        let Slot { listed, in_use, .. } = &machine.slots[slot];
-        assert_eq!((listed.load(SeqCst), in_use.load(SeqCst)), (0, 0), "slot {slot} is lost");
+        let Slot { listed, counted, in_use, .. } = &machine.slots[slot];
+        let left = [listed, counted, in_use].map(|word| word.load(SeqCst));
+        assert_eq!(left, [0; 3], "slot {slot} is lost");
     }
+    assert!(machine.packs.iter().all(|pack| pack.in_use.load(SeqCst) == 0), "a pack is lost");
     assert_eq!(*machine.books.lock().unwrap(), [Books::default(); PLACES], "an object is lost");
     assert!(machine.frames.iter().all(|frame| frame.load(SeqCst) == 0), "a frame is lost");
 }

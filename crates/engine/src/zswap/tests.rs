@@ -18,7 +18,9 @@ enum Step {
     Invalidate,
     Replace,
     /// Its page is on a device now: packed, or not.
-    Finish { packed: bool },
+    Finish {
+        packed: bool,
+    },
     /// The same, and somebody else reads.
     FinishWhileRead,
     Rotate,
