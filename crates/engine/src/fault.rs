@@ -127,11 +127,9 @@ impl Engine {
         if word.is_locked() {
             return Served::Busy;
         }
-        let range = self.address_range(page.0..page.0 + 1);
         match word.state() {
             State::Resident(_) | State::Evicting(_) if access.protected => self.make_writable(page),
-            State::Evicting(_) => self.wake(range),
-            State::Resident(_) => self.reinstall(page),
+            State::Resident(_) | State::Evicting(_) => self.reinstall(page),
             state => self.load(context, page, state, access),
         }
     }
@@ -164,7 +162,9 @@ impl Engine {
     /// A missing fault on a page that is resident: mostly it was brought in with a folio meanwhile. If it truly is
     /// not there, the program dropped it with a system call of its own making, and it reads as zeros.
     fn reinstall(&self, page: PageIndex) -> Served {
-        let Some(word) = self.words.try_lock_if(page, PageWord::is_resident) else { return Served::Busy };
+        let Some((_, word)) = self.words.try_update(page, PageWord::lock_in_place) else { return Served::Busy };
+        let (State::Resident(frame) | State::Evicting(frame)) = word.state() else { unreachable!("locked in place") };
+        let word = word.with_state(State::Resident(frame)).clean(word.is_clean());
         let range = self.address_range(page.0..page.0 + 1);
         let done = self.frames.backing.install(range.start, zeros(1), false);
         let present = done.stop.is_some();

@@ -8,14 +8,14 @@
 //! Locks: a batch holds one extent lock at a time (tried, never waited for), and page locks in ascending order
 //! within it. Nobody waits for a reclaiming thread's page locks longer than one system call.
 
-use crate::base::{FrameId, PAGE_SHIFT, PageIndex, SlotId};
+use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::Owner;
 use crate::config::WayOut;
 use crate::engine::Engine;
 use crate::extent::{self, EXTENT_PAGES, ExtentGuard};
 use crate::frames::push_range;
 use crate::stats::Counter;
-use crate::tier::{Batch, Pick};
+use crate::tier::{Batch, Pick, page_mut};
 use crate::word::{PageWord, State};
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
@@ -236,7 +236,9 @@ impl Engine {
                 wanted = immovable;
             }
         }
-        // 3. The rest is stored in place and dropped.
+        // 3. The rest is stored where it is and dropped; or, where it would go to a device, from which it is dear to bring back,
+        // copied to the swap cache first.
+        let to = if !only_move && self.is_bound_for_devices() { Leaves::ToSwapCache } else { Leaves::ToTiers };
         let mut at = 0;
         while at < EXTENT_PAGES {
             batch.picks.clear();
@@ -250,9 +252,19 @@ impl Engine {
                 }
                 at += 1;
             }
-            progress.freed += self.evict_in_place(batch, &guard);
+            let left = self.evict_in_place(batch, to, &guard);
+            match to {
+                Leaves::ToSwapCache => progress.deactivated += left,
+                Leaves::ToTiers => progress.freed += left,
+            }
         }
         progress
+    }
+
+    /// Whether what leaves memory just now goes to a device rather than to the compressed tier.
+    fn is_bound_for_devices(&self) -> bool {
+        let tier_takes = self.config.compressed_max_percent > 0 && !self.compressed_full.load(Relaxed);
+        !tier_takes && self.stats.get(Counter::DeviceCapacityBytes) > 0
     }
 
     /// Whether pages may leave by moving only.
@@ -375,8 +387,8 @@ impl Engine {
         }
     }
 
-    /// Protects the picked pages of an extent, stores them from where they are, and drops them. Returns how many.
-    fn evict_in_place(&self, batch: &mut Batch, _extent: &ExtentGuard<'_>) -> usize {
+    /// Protects the picked pages of an extent, stores or copies them from where they are, and drops them. Returns how many.
+    fn evict_in_place(&self, batch: &mut Batch, to: Leaves, _extent: &ExtentGuard<'_>) -> usize {
         let (Some(first), Some(last)) = (batch.picks.first(), batch.picks.last()) else { return 0 };
         // 1. Protect the window with one call: after it every write to a picked page is a fault.
         let started = Instant::now();
@@ -393,20 +405,18 @@ impl Engine {
             });
         }
         let protect_ns = started.elapsed().as_nanos() as u64;
-        // 2. Store from where they are.
-        self.store_batch(batch, |pick, out| {
-            let word = self.words.load(pick.page);
-            if !matches!(word.state(), State::Evicting(_)) {
-                return false;
+        // 2. Store from where they are; for the swap cache, in the frames that they own.
+        match to {
+            Leaves::ToTiers => self.store_batch(batch, |pick, out| self.read_evicting(pick, out)),
+            Leaves::ToSwapCache => {
+                let Batch { picks, buffer, .. } = &mut *batch;
+                for (i, pick) in picks.iter_mut().enumerate() {
+                    let State::Evicting(frame) = pick.from else { unreachable!("picked to be evicted") };
+                    pick.place = Some(i as u32);
+                    pick.stored = self.read_evicting(pick, page_mut(buffer, i)).then_some(State::Cached(frame));
+                }
             }
-            let address = self.address(pick.page);
-            if word.is_accessible() || self.extents.is_accessible(pick.page) {
-                vm::copy_page(address, out);
-                true
-            } else {
-                self.force_reader.copy_page(address, out).is_ok()
-            }
-        });
+        }
         // 3. Commit: who was taken back meanwhile stays, and its stored copy is forgotten.
         batch.ranges.clear();
         batch.picks.retain(|pick| {
@@ -430,6 +440,11 @@ impl Engine {
         if batch.picks.is_empty() {
             return 0;
         }
+        if to == Leaves::ToSwapCache {
+            // Nobody writes to them any more. There is memory twice for a moment, that of a batch.
+            let Batch { picks, buffer, .. } = &mut *batch;
+            picks.iter().for_each(|pick| self.fill_own_frame(pick, buffer));
+        }
         // 4. Drop, with one call and one flush.
         let started = Instant::now();
         self.frames.backing.drop_pages(&batch.ranges).expect("dropping managed pages");
@@ -440,16 +455,60 @@ impl Engine {
         for pick in &batch.picks {
             let word = self.words.load(pick.page);
             let State::Evicting(frame) = word.state() else { unreachable!("committed in step 3") };
+            let stored = pick.stored.expect("kept in step 3");
+            if to == Leaves::ToSwapCache {
+                self.ages.add_run(pick.page, frame, 1);
+                self.words.unlock_as(pick.page, word.with_state(stored).clean(word.is_clean()));
+                continue;
+            }
             batch.frames.push(frame);
             pick.copy.into_iter().for_each(|copy| self.leave_copy(copy));
-            self.words.unlock_as(pick.page, word.with_state(pick.stored.expect("kept in step 3")));
+            self.words.unlock_as(pick.page, word.with_state(stored));
         }
         self.frames.give_holes(&batch.frames);
+        if to == Leaves::ToSwapCache {
+            self.stats.add(Counter::PgDeactivate, count as u64);
+        }
         self.extents.sub_resident(batch.picks[0].page, count);
         self.stats.sub(Counter::ResidentPages, count as u64);
         self.stats.add(Counter::OutDropped, count as u64);
         count
     }
+
+    /// Copies a page that is being evicted, be it accessible or not; `false` if it was taken back, or cannot be read.
+    fn read_evicting(&self, pick: &Pick, out: &mut [u8; PAGE_SIZE]) -> bool {
+        let word = self.words.load(pick.page);
+        if !matches!(word.state(), State::Evicting(_)) {
+            return false;
+        }
+        let address = self.address(pick.page);
+        if word.is_accessible() || self.extents.is_accessible(pick.page) {
+            vm::copy_page(address, out);
+            true
+        } else {
+            self.force_reader.copy_page(address, out).is_ok()
+        }
+    }
+
+    /// Puts a page of the buffer into the frame that its page owns, of which there was no memory in the arena while the page was
+    /// in place.
+    fn fill_own_frame(&self, pick: &Pick, buffer: &mut [u8]) {
+        let (Some(State::Cached(frame)), Some(place)) = (pick.stored, pick.place) else {
+            unreachable!("read for the swap cache")
+        };
+        let hole = self.frames.arena.frame_range(frame.0, 1).start;
+        let done = self.frames.backing.install(hole, page_mut(buffer, place as usize), false);
+        assert_eq!(done.stop, None, "the frame of a resident page is not a hole");
+    }
+}
+
+/// Where pages go that leave from where they are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    /// To where they stay while they are not wanted.
+    ToTiers,
+    /// To where a touch brings them back cheaply, and counts as a reference.
+    ToSwapCache,
 }
 
 #[derive(Default)]

@@ -51,8 +51,8 @@ pub struct Pick {
     pub stored: Option<State>,
     /// Its copy on a device, if that is as good.
     pub copy: Option<State>,
-    /// Its place among the pages that get slots.
-    place: Option<u32>,
+    /// Its page of the batch's buffer, if it has one.
+    pub(crate) place: Option<u32>,
 }
 
 impl Pick {
