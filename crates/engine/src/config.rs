@@ -94,6 +94,34 @@ impl fmt::Display for Recompress {
     }
 }
 
+/// How many threads reclaim for themselves at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReclaimMax {
+    /// Two a NUMA node.
+    #[default]
+    Auto,
+    /// So many.
+    Threads(u16),
+    /// As many as want to, up to [`ReclaimMax::OFF_THREADS`].
+    Off,
+}
+
+impl ReclaimMax {
+    /// Threads that can reclaim at once where that is not bounded: each has buffers and a stack of its own, of which some 8 KiB
+    /// are touched in advance, and some 170 KiB once it reclaims. They are not part of the budget.
+    pub const OFF_THREADS: u16 = 2048;
+}
+
+/// When a thread that waited for its turn to reclaim looks whether there are frames enough by then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Recheck {
+    /// Whenever it wakes up.
+    #[default]
+    Wake,
+    /// After more than a second of waiting, and then for four times the high watermark: the mechanism as it was first proposed.
+    Timed,
+}
+
 /// How much swap space, or how many frames, share a lock of the swap cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CachePartition {
@@ -130,6 +158,10 @@ pub struct Config {
     /// Setting `workers`: threads that store pages ahead of need, the one of `background` included; `None` for one for four
     /// processors, up to four.
     pub workers: Option<u8>,
+    /// Setting `reclaim.max`: most threads that reclaim for themselves at once; the others wait.
+    pub reclaim_max: ReclaimMax,
+    /// Setting `reclaim.recheck`: when those who wait look for frames.
+    pub reclaim_recheck: Recheck,
     /// Setting `folio`: most pages brought in by one fault, a power of two up to 64; 1 turns folios off.
     pub folio_max: usize,
     /// Setting `compressed`: share of the budget, in percent, that compressed pages may take; 0 turns the tier off.
@@ -182,6 +214,8 @@ impl Default for Config {
             way_out: WayOut::Auto,
             background: true,
             workers: None,
+            reclaim_max: ReclaimMax::default(),
+            reclaim_recheck: Recheck::default(),
             folio_max: 16,
             compressed_max_percent: 50,
             zswap_codec: Codec::default(),
@@ -223,6 +257,8 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("out", "auto|move|drop"),
     ("background", "on|off"),
     ("workers", "auto|1..16"),
+    ("reclaim.max", "auto|1..1024|off"),
+    ("reclaim.recheck", "wake|timed"),
     ("folio", "1|2|4|8|16|32|64"),
     ("compressed", "0..90"),
     ("zswap.codec", "lz4|zstd[:LEVEL]|none"),
@@ -295,6 +331,20 @@ impl Config {
                 self.workers = match value {
                     "auto" => None,
                     _ => Some(value.parse().ok().filter(|n| (1..=16).contains(n)).ok_or_else(bad)?),
+                }
+            }
+            "reclaim.max" => {
+                self.reclaim_max = match value {
+                    "auto" => ReclaimMax::Auto,
+                    "off" => ReclaimMax::Off,
+                    _ => ReclaimMax::Threads(value.parse().ok().filter(|n| (1..=1024).contains(n)).ok_or_else(bad)?),
+                }
+            }
+            "reclaim.recheck" => {
+                self.reclaim_recheck = match value {
+                    "wake" => Recheck::Wake,
+                    "timed" => Recheck::Timed,
+                    _ => return Err(bad()),
                 }
             }
             "frame.percpu" => switch(&mut self.frame.percpu)?,

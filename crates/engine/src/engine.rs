@@ -4,7 +4,7 @@ use crate::base::{Bytes, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::cache::{Ages, SlotIndex};
 use crate::clean::Copies;
 use crate::compressed::CompressedPool;
-use crate::config::{Config, Delivery};
+use crate::config::{Config, Delivery, ReclaimMax};
 use crate::costs::Choice;
 use crate::device::{DeviceSettings, SwapDevices};
 use crate::error::Error;
@@ -19,8 +19,10 @@ use crate::lockdep::Rank;
 use crate::readahead::{Streams, Window};
 use crate::regions::RegionMap;
 use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS};
+use crate::stall::DIRECT_PAGES;
 use crate::stats::{Counter, Stats};
-use crate::sync::{Backoff, Gate, RankedGuard, RankedMutex};
+use crate::sync::{Backoff, Gate, RankedGuard, RankedMutex, lock};
+use crate::throttle::Throttle;
 use crate::tier::Batch;
 use crate::word::PageWords;
 use crate::zswap::Zswap;
@@ -36,8 +38,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-/// Threads that may reclaim for themselves at once, where faults are served by the threads that take them.
-const DIRECT: usize = 2;
+/// Threads that may reclaim for themselves at once unless the setting says otherwise, a NUMA node.
+const DIRECT_PER_NODE: usize = 2;
+/// Stacks for threads that are inside the engine at the same time; the next one waits.
+const STACKS: usize = 64;
 /// Smallest budget with more than one thread that stores pages ahead of need, unless they are asked for: each has buffers of
 /// half a megabyte.
 const WORKERS_LEAST: Bytes = Bytes(128 << 20);
@@ -65,7 +69,11 @@ pub(crate) struct Engine {
     pub devices: SwapDevices,
     pub streams: Streams,
     pub window_around: Window,
+    /// Those of engine threads, and one for whoever must not be throttled: the handler thread, a fork, mapping calls.
     pub batches: Workbenches<Batch>,
+    /// Who reclaims for itself, and with which of these.
+    pub throttle: Throttle,
+    pub direct: Workbenches<Batch>,
     pub contexts: Workbenches<FaultContext>,
     /// Frames that stand for the buffers of the benches.
     #[cfg(debug_assertions)]
@@ -146,6 +154,7 @@ impl Engine {
             let arena = Arena::new(allocator.frames_max())?;
             Ok((allocator, arena))
         };
+        let nodes = Topology::of_machine().nodes();
         let (allocator, arena) = room(grown).or_else(|_| room(limit)).map_err(out_of_address_space)?;
         let frame_count = allocator.frames_max();
         allocator.resize(limit, |frames| arena.open(frames)).map_err(out_of_address_space)?;
@@ -190,20 +199,32 @@ impl Engine {
             None if config.memory < WORKERS_LEAST => 0,
             None => (cpus() / 4).clamp(1, 4) - 1,
         };
-        let (direct, contexts) = if signal { (DIRECT, 2 * cpus().clamp(2, 32)) } else { (1, 1) };
-        let batches = 1 + workers + direct;
+        let contexts = if signal { 2 * cpus().clamp(2, 32) } else { 1 };
+        // In thread delivery there is nobody to throttle.
+        let direct = match config.reclaim_max {
+            _ if !signal => 0,
+            ReclaimMax::Auto => DIRECT_PER_NODE * nodes,
+            ReclaimMax::Threads(threads) => threads.into(),
+            ReclaimMax::Off => ReclaimMax::OFF_THREADS.into(),
+        };
         let (folio, codec, dense) = (config.folio_max, config.zswap_codec, config.zswap_recompress.codec());
         let codecs: Vec<_> = [codec].into_iter().chain(dense).collect();
-        let batches = Workbenches::new(Rank::Batch, batches, || Batch::new(batch_pages, codec, dense))
-            .map_err(out_of_address_space)?;
+        let benches = |count, pages| Workbenches::new(Rank::Batch, count, || Batch::new(pages, codec, dense));
+        let batches = benches(1 + workers + 1, batch_pages).map_err(out_of_address_space)?;
+        let direct = benches(direct, DIRECT_PAGES).map_err(out_of_address_space)?;
+        let throttle = Throttle::new(direct.len(), config.reclaim_recheck);
+        // A stack for each of them, beside those for everything else.
+        let stacks = EngineStacks::new(STACKS + direct.len()).map_err(out_of_address_space)?;
         let contexts =
             Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio, config.readahead_max, &codecs))
                 .map_err(out_of_address_space)?;
         let compressed =
             CompressedPool::new(frame_count, compressed_max(&config, limit)).map_err(out_of_address_space)?;
         stats.set(Counter::BudgetBytes, config.memory.0);
-        // The buffers of the benches count too.
-        let bench_frames = batches.len() * batch_pages + contexts.len() * 2 * folio;
+        // The buffers of the benches count too; but not those of more direct reclaimers than there are by default, which
+        // together could be larger than the budget.
+        let direct_counted = direct.len().min(DIRECT_PER_NODE * nodes) * DIRECT_PAGES;
+        let bench_frames = batches.len() * batch_pages + direct_counted + contexts.len() * 2 * folio;
         for _ in 0..bench_frames {
             allocator.alloc(0, Mobility::Unmovable, Need::Over);
         }
@@ -230,11 +251,13 @@ impl Engine {
             streams: Streams::default(),
             window_around: Window::default(),
             batches,
+            throttle,
+            direct,
             contexts,
             #[cfg(debug_assertions)]
             bench_frames,
             force_reader: ForceReader::new(),
-            stacks: EngineStacks::new().map_err(out_of_address_space)?,
+            stacks,
             way_out: Choice::default(),
             past_tier: Choice::default(),
             way_in: std::array::from_fn(|_| Choice::default()),
@@ -405,6 +428,11 @@ impl<T> Workbenches<T> {
     #[cfg(debug_assertions)]
     pub fn iter(&self) -> impl Iterator<Item = RankedGuard<'_, T>> {
         self.benches.iter().map(crate::sync::lock)
+    }
+
+    /// That with a number, which nobody else has.
+    pub fn at(&self, number: usize) -> RankedGuard<'_, T> {
+        lock(&self.benches[number])
     }
 
     /// A free one, if there is one.

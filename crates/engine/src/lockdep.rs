@@ -38,6 +38,8 @@ pub enum Rank {
     Mailbox,
     /// Inside the gate of reclaim, which a fork closes before it needs a process that does not change.
     ReclaimGate,
+    /// The line of those who want to reclaim for themselves.
+    Throttle,
     /// The limit of the budget, and what it aims at.
     Limits,
     /// A workbench for reclaim.
