@@ -5,7 +5,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overspill::base::Bytes;
-use overspill::config::{CachePartition, Config, Invalidate, Recheck, SETTINGS, SwapList};
+use overspill::config::{CachePartition, Config, Invalidate, OutOfRoom, Recheck, SETTINGS, SwapList};
 use overspill::frame::Pick;
 use overspill::slot::{Batching, SlotLock};
 use std::ffi::OsString;
@@ -117,6 +117,14 @@ const MEANINGS: &[(&str, &str)] = &[
         "reclaim.recheck",
         "when those look for frames: whenever they wake, or after a second, for 4 x the high watermark",
     ),
+    (
+        "watermark.min",
+        "what of the budget faults leave free: below it threads reclaim for themselves; auto: 1/64, up to 8M",
+    ),
+    ("watermark.low", "free memory at which reclaim in the background begins; auto: 1/32 of the budget above min"),
+    ("watermark.high", "free memory at which it stops; auto: 1/32 of the budget above low"),
+    ("oom", "when there is no room: the access fails with SIGBUS, or the process is killed with a report"),
+    ("oom.wait", "how long reclaim may be fruitless before there is no room, up to 10s"),
     ("uring", "swap I/O may use io_uring"),
     ("vector_drop", "many pages are dropped with one process_madvise"),
     ("window", "address space reserved for managed memory"),
@@ -161,6 +169,12 @@ fn default_value(setting: &str, config: &Config) -> String {
             Recheck::Timed => "timed",
         }
         .to_owned(),
+        "oom" => match config.oom {
+            OutOfRoom::Sigbus => "sigbus",
+            OutOfRoom::Kill => "kill",
+        }
+        .to_owned(),
+        "oom.wait" => format!("{}s", config.oom_wait.0.as_secs()),
         "uring" => switch(config.uring),
         "vector_drop" => switch(config.vector_drop),
         "window" => config.window.to_string(),

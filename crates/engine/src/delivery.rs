@@ -240,6 +240,7 @@ impl Engine {
     /// limit, and looks after the family. All of it inside the gate of reclaim: a fork finds no lock of it taken.
     fn reclaim_in_background(&self) {
         while !self.stop.load(Acquire) {
+            self.recent.sample(self.evictions.load(Relaxed));
             if !self.has_to_reclaim() && (self.budget().free_pages() >= self.budget().low() || !self.config.background)
             {
                 // While a fork has the gate closed there is nothing to look after.
@@ -264,6 +265,7 @@ impl Engine {
                 if self.stop.load(Acquire) {
                     break;
                 }
+                self.recent.sample(self.evictions.load(Relaxed));
                 let inside = self.reclaim_gate.enter();
                 if self.family.reap.load(Relaxed) {
                     self.reap_children();

@@ -16,7 +16,9 @@ use crate::frames::Frames;
 use crate::job::JobTable;
 use crate::limit::Limits;
 use crate::lockdep::Rank;
+use crate::oom::Hardship;
 use crate::readahead::{Streams, Window};
+use crate::recent::Recent;
 use crate::regions::RegionMap;
 use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS};
 use crate::stall::DIRECT_PAGES;
@@ -33,10 +35,11 @@ use overspill_os::probe;
 use overspill_os::stack::EngineStacks;
 use overspill_os::uffd::{Features, Uffd};
 use overspill_os::vm::{self, ForceReader};
+use rustix::thread::{Timespec, futex};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 /// Threads that may reclaim for themselves at once unless the setting says otherwise, a NUMA node.
 const DIRECT_PER_NODE: usize = 2;
@@ -65,6 +68,10 @@ pub(crate) struct Engine {
     pub copies: Copies,
     /// Pages that have left for devices.
     pub evictions: AtomicU64,
+    pub recent: Recent,
+    /// How far it is from being out of room, and whether the process is being killed for that.
+    pub hardship: Hardship,
+    pub killing: AtomicBool,
     pub compressed: CompressedPool,
     pub devices: SwapDevices,
     pub streams: Streams,
@@ -132,6 +139,10 @@ impl Engine {
         }
         if config.memory < Config::MEMORY_MIN {
             return Err(Error::BudgetTooSmall { memory: config.memory });
+        }
+        let watermarks = config.frame.watermarks;
+        if !watermarks.rise(config.memory.pages()) {
+            return Err(Error::Watermarks { watermarks, memory: config.memory });
         }
         let out_of_address_space = |_| Error::AddressSpace { window: config.window };
         if !config.vector_drop {
@@ -246,6 +257,9 @@ impl Engine {
             written_back: AtomicU64::new(0),
             copies: Copies::new(frame_count).map_err(out_of_address_space)?,
             evictions: AtomicU64::new(0),
+            recent: Recent::default(),
+            hardship: Hardship::default(),
+            killing: AtomicBool::new(false),
             compressed,
             devices,
             streams: Streams::default(),
@@ -406,17 +420,54 @@ impl std::fmt::Debug for Engine {
     }
 }
 
+/// Longest sleep of a thread that waits for a workbench between two looks: nothing is known to need it.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
 /// A fixed set of workbenches, made in advance; a thread takes a free one.
 #[derive(Debug)]
 pub(crate) struct Workbenches<T> {
     benches: Box<[RankedMutex<T>]>,
+    /// Threads that wait for one, and how often one of them was woken.
+    waiting: AtomicU32,
+    woken: AtomicU32,
+}
+
+/// A workbench that a thread has.
+pub(crate) struct Workbench<'a, T> {
+    bench: Option<RankedGuard<'a, T>>,
+    benches: &'a Workbenches<T>,
+}
+
+impl<T> std::ops::Deref for Workbench<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.bench.as_ref().expect("held until dropped")
+    }
+}
+
+impl<T> std::ops::DerefMut for Workbench<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.bench.as_mut().expect("held until dropped")
+    }
+}
+
+impl<T> Drop for Workbench<'_, T> {
+    fn drop(&mut self) {
+        drop(self.bench.take());
+        // The lock is given back before this look, and who waits looks at the lock once more after it said so.
+        fence(SeqCst);
+        if self.benches.waiting.load(Relaxed) > 0 {
+            self.benches.woken.fetch_add(1, Release);
+            let _ = futex::wake(&self.benches.woken, futex::Flags::PRIVATE, 1);
+        }
+    }
 }
 
 impl<T> Workbenches<T> {
     fn new<E>(rank: Rank, count: usize, make: impl Fn() -> Result<T, E>) -> Result<Workbenches<T>, E> {
         let bench = |_| Ok(RankedMutex::new(rank, make()?));
         let benches = (0..count).map(bench).collect::<Result<_, E>>()?;
-        Ok(Workbenches { benches })
+        Ok(Workbenches { benches, waiting: AtomicU32::new(0), woken: AtomicU32::new(0) })
     }
 
     /// How many there are.
@@ -427,29 +478,68 @@ impl<T> Workbenches<T> {
     /// All of them, one after the other.
     #[cfg(debug_assertions)]
     pub fn iter(&self) -> impl Iterator<Item = RankedGuard<'_, T>> {
-        self.benches.iter().map(crate::sync::lock)
+        self.benches.iter().map(lock)
+    }
+
+    fn taken<'a>(&'a self, bench: RankedGuard<'a, T>) -> Workbench<'a, T> {
+        Workbench { bench: Some(bench), benches: self }
     }
 
     /// That with a number, which nobody else has.
-    pub fn at(&self, number: usize) -> RankedGuard<'_, T> {
-        lock(&self.benches[number])
+    pub fn at(&self, number: usize) -> Workbench<'_, T> {
+        self.taken(lock(&self.benches[number]))
     }
 
     /// A free one, if there is one.
-    pub fn try_take(&self) -> Option<RankedGuard<'_, T>> {
+    pub fn try_take(&self) -> Option<Workbench<'_, T>> {
         // Always from the first: under one thread it is the one that is hot in cache.
-        self.benches.iter().find_map(RankedMutex::try_lock)
+        self.benches.iter().find_map(RankedMutex::try_lock).map(|bench| self.taken(bench))
     }
 
-    /// A free one, waiting for it.
-    pub fn take(&self) -> RankedGuard<'_, T> {
+    /// A free one, waiting for it asleep: with many more threads than processors, those that poll keep the others from getting
+    /// done.
+    pub fn take(&self) -> Workbench<'_, T> {
         self.benches[0].class().check();
-        let mut backoff = Backoff::default();
         loop {
             if let Some(bench) = self.try_take() {
                 return bench;
             }
-            backoff.wait();
+            self.waiting.fetch_add(1, SeqCst);
+            let woken = self.woken.load(Acquire);
+            fence(SeqCst);
+            let found = self.try_take();
+            if found.is_none() {
+                let _ = futex::wait(&self.woken, futex::Flags::PRIVATE, woken, Some(&LOOK_EVERY));
+            }
+            self.waiting.fetch_sub(1, SeqCst);
+            if let Some(bench) = found {
+                return bench;
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_threads_than_workbenches_take_turns() {
+        let benches = Workbenches::new(Rank::Batch, 2, || Ok::<u64, ()>(0)).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let mut bench = benches.take();
+                        *bench += 1;
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        });
+        let sum: u64 = (0..2).map(|number| *benches.at(number)).sum();
+        assert_eq!((sum, benches.waiting.load(Relaxed)), (4000, 0));
+        let _both = [benches.try_take(), benches.try_take()].map(Option::unwrap);
+        assert!(benches.try_take().is_none());
     }
 }

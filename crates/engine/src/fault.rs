@@ -521,7 +521,11 @@ impl Engine {
     /// less has left than fits in memory.
     fn refaults_soon(&self, slot: SlotId) -> bool {
         let Entry::Shadow(stamp) = self.index.load(slot) else { return false };
-        let soon = stamp.distance(self.evictions.load(Relaxed)) < self.budget().limit();
+        let evictions = self.evictions.load(Relaxed);
+        let distance = stamp.distance(evictions);
+        let soon = distance < self.budget().limit();
+        let recent = distance <= evictions.saturating_sub(self.recent.a_second_ago(evictions));
+        self.stats.add(Counter::Refaults1s, recent.into());
         self.stats.add(Counter::WorkingsetRefault, 1);
         self.stats.add(Counter::WorkingsetActivate, soon.into());
         soon

@@ -70,6 +70,8 @@ pub enum Rank {
     CpuLists,
     /// A zone of the frame allocator.
     FrameZone,
+    /// What reclaim has cost lately for nothing.
+    Hardship,
 }
 
 impl Rank {
@@ -127,7 +129,7 @@ mod checked {
     use crate::base::PageIndex;
 
     /// Most locks that a thread holds at once, pages apart: one of every rank.
-    const LOCKS_MAX: usize = Rank::FrameZone as usize + 1;
+    const LOCKS_MAX: usize = Rank::Hardship as usize + 1;
 
     /// What the calling thread holds.
     struct Locks {

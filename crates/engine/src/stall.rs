@@ -10,20 +10,19 @@ use crate::reclaim::Reclaimer;
 use crate::stats::Counter;
 use crate::sync::Backoff;
 use crate::throttle::{Free, Ticket, Turn};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Pages that a thread reclaims for itself in one go, as the kernel's SWAP_CLUSTER_MAX: enough to share a flush, few enough that
 /// the thread soon goes on.
 pub(crate) const DIRECT_PAGES: usize = 32;
-/// Longest wait for room when nothing can be reclaimed at the moment: other threads may be freeing, a worker writing.
-const ROOM_WAIT: Duration = Duration::from_secs(2);
 
 /// A fault without a frame.
 #[derive(Default, Debug)]
 pub(crate) struct Stall {
     /// Its place in the line.
     ticket: Option<Ticket>,
-    deadline: Option<Instant>,
+    /// When it last tried to reclaim, or first.
+    tried: Option<Instant>,
     backoff: Backoff,
 }
 
@@ -76,9 +75,10 @@ impl Engine {
         };
         match turn {
             Turn::Mine(turn) => {
+                let since = Instant::now();
                 let freed = self.direct_reclaim(Some(turn));
                 self.throttle.leave(turn);
-                self.after_reclaim(stall, freed)
+                self.after_reclaim(stall, since, freed)
             }
             Turn::Wait(ticket) => {
                 stall.ticket = Some(ticket);
@@ -91,8 +91,9 @@ impl Engine {
 
     /// The next step of a thread that must not be throttled: somebody in the line may wait for it.
     pub(crate) fn stall_at_once(&self, stall: &mut Stall) -> Stalled {
+        let since = Instant::now();
         let freed = self.direct_reclaim(None);
-        self.after_reclaim(stall, freed)
+        self.after_reclaim(stall, since, freed)
     }
 
     /// Reclaims with the workbench of a turn, or one that is free; how many pages were freed. `None` while reclaim stands still
@@ -116,24 +117,21 @@ impl Engine {
         Some(freed)
     }
 
-    fn after_reclaim(&self, stall: &mut Stall, freed: Option<usize>) -> Stalled {
+    fn after_reclaim(&self, stall: &mut Stall, since: Instant, freed: Option<usize>) -> Stalled {
         match freed {
             // The fault finds out what is to be done.
             None => Stalled::Again,
-            Some(0) => {
-                let now = Instant::now();
-                if now <= *stall.deadline.get_or_insert(now + ROOM_WAIT) {
+            Some(freed) => {
+                let since = stall.tried.replace(Instant::now()).unwrap_or(since);
+                let fruitless = self.hardship.note(since, freed);
+                if freed > 0 {
+                    return Stalled::Again;
+                }
+                if fruitless < self.config.oom_wait.0 {
                     return Stalled::Pause;
                 }
-                self.report_once(
-                    "out of room: nothing more can be reclaimed, compressed or written; the program gets SIGBUS. \
-                     Give it a larger --memory, or a larger --swap",
-                );
+                self.out_of_room();
                 Stalled::OutOfRoom
-            }
-            Some(_) => {
-                stall.deadline = None;
-                Stalled::Again
             }
         }
     }

@@ -140,6 +140,8 @@ counters! {
     WorkingsetRefault => "workingset_refault",
     /// Pages of those that came back so soon that they are passed over by the next eviction.
     WorkingsetActivate => "workingset_activate",
+    /// Pages of them that had left within the last second.
+    Refaults1s => "refaults_1s",
     /// Pages that left memory without being written, because their copy on a device was as good.
     CleanDropped => "clean_dropped",
     /// Pages that gave such a copy up for a write.

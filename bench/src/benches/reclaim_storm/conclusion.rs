@@ -16,7 +16,7 @@ pub fn of(steps: &[Step], rows: &[Row]) -> String {
         rows[at].figures.get(name).copied()
     };
     let median = |step: Step, name: &str| figure(step, name).map(|spread| spread.median);
-    let throttled = [Step::Default, Step::Wake, Step::Timed].into_iter().find(|step| steps.contains(step));
+    let throttled = [Step::Wake, Step::Timed, Step::Default].into_iter().find(|step| steps.contains(step));
     let (Some(with), true) = (throttled, steps.contains(&Step::Off)) else {
         return "One way to reclaim shows no difference: add others with --steps.".to_owned();
     };
@@ -44,6 +44,13 @@ pub fn of(steps: &[Step], rows: &[Row]) -> String {
             true => "That is the gain of its origin: 9 times as soon, 89 % fewer major faults.".to_owned(),
             false => collapse(&figure, with),
         });
+    }
+    if let Some(stalls) = median(Step::Default, figures::STALLS).filter(|_| with != Step::Default) {
+        sentences.push(format!(
+            "By default a thread reclaims ahead of need: others had to themselves {} times, not {}.",
+            whole(stalls),
+            whole(median(with, figures::STALLS).unwrap_or_default())
+        ));
     }
     sentences.push(
         "For context, the kernel patch that the mechanism comes from, on its machine with 120 groups: 282.3 s to 30.4 s, \
