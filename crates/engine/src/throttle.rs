@@ -19,6 +19,7 @@
 
 use crate::config::Recheck;
 use crate::lockdep::Rank;
+use crate::stall::DIRECT_PAGES;
 use crate::sync::{RankedMutex, lock};
 use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
@@ -34,6 +35,10 @@ const TURN_PATIENCE: Duration = Duration::from_secs(1);
 const TIMED_AFTER: Duration = Duration::from_secs(1);
 /// and how many times the high watermark must be free then. Both as in the mechanism's origin.
 const TIMED_HIGH: u64 = 4;
+
+/// Frames that must be free, beside the reserve, for who looks at every wake: what one reclaim frees. With fewer, those who
+/// are sent off one after the other find them taken and stand in line again: up to ten for each reclaim, in a storm.
+const SPARE: u64 = DIRECT_PAGES as u64;
 
 /// No place in the line.
 const NONE: u32 = u32::MAX;
@@ -52,7 +57,7 @@ pub(crate) struct Free {
 /// Whether a thread that has waited need not reclaim any more.
 fn is_enough(recheck: Recheck, free: Free, waited: Duration) -> bool {
     match recheck {
-        Recheck::Wake => free.pages > free.min,
+        Recheck::Wake => free.pages >= free.min + SPARE,
         Recheck::Timed => waited > TIMED_AFTER && free.pages > TIMED_HIGH * free.high,
     }
 }

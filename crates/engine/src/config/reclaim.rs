@@ -151,7 +151,7 @@ impl Watermarks {
 
     /// The three in pages of a budget of `limit` pages, as they were asked for.
     fn asked(&self, limit: u64) -> [u64; 3] {
-        let min = self.min.pages(limit, (limit / 64).min(Self::MIN_MOST)).max(Self::MIN_LEAST);
+        let min = self.min.pages(limit, (limit / 64).clamp(Self::MIN_LEAST, Self::MIN_MOST));
         let low = self.low.pages(limit, min + limit / 32);
         [min, low, self.high.pages(limit, low + limit / 32)]
     }
@@ -159,6 +159,7 @@ impl Watermarks {
     /// Min, low and high in pages of a budget of `limit` pages: each above the one before, whatever the budget has become.
     pub fn pages(&self, limit: u64) -> [u64; 3] {
         let [min, low, high] = self.asked(limit);
+        let min = min.max(Self::MIN_LEAST);
         let low = low.max(min + 1);
         [min, low, high.max(low + 1)]
     }
@@ -201,6 +202,9 @@ mod tests {
         // The reserve is what reclaim needs, however little is asked for; sizes are bounded by the budget.
         assert_eq!(Watermarks { min: Mark::Size(Bytes(0)), ..auto }.pages(1 << 16)[0], 96);
         assert_eq!(Watermarks { high: Mark::Size(Bytes(1 << 40)), ..auto }.pages(1 << 16)[2], 1 << 15);
+        // What rises until then does after it.
+        let low = Watermarks { min: Mark::Share(800), low: Mark::Share(900), high: Mark::Share(1000) };
+        assert_eq!((low.rise(1024), low.pages(1024)), (true, [96, 97, 102]));
         // What is upside down is refused when the pool is made, and put right when its budget makes it so.
         let upside_down = Watermarks { low: Mark::Size(Bytes(4096)), ..auto };
         assert!(!upside_down.rise(1 << 16));

@@ -16,10 +16,10 @@ fn ticket(turn: Turn) -> Ticket {
 }
 
 #[test]
-fn who_looks_at_every_wake_needs_a_frame() {
+fn who_looks_at_every_wake_needs_some_frames() {
     let enough = |pages, waited| is_enough(Recheck::Wake, Free { pages, min: 100, high: 400 }, waited);
-    assert!(enough(101, Duration::ZERO) && enough(101, ms(5000)));
-    assert!(!enough(100, Duration::ZERO) && !enough(0, ms(5000)));
+    assert!(enough(132, Duration::ZERO) && enough(132, ms(5000)));
+    assert!(!enough(131, Duration::ZERO) && !enough(0, ms(5000)));
 }
 
 #[test]
