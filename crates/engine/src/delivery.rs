@@ -202,6 +202,9 @@ impl Engine {
                 served => break served,
             }
         };
+        if served == Served::Done {
+            self.end_stall(&stall);
+        }
         if served == Served::Failed {
             self.fail_access(page);
         }
@@ -276,6 +279,7 @@ impl Engine {
                     Some(mut batch) => {
                         let freed = self.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background);
                         self.family.fruitless.fetch_add((freed == 0).into(), Relaxed);
+                        self.hardship.freed(freed);
                         freed
                     }
                     None => 0,
@@ -309,6 +313,7 @@ impl Engine {
                 }
                 _ => 0,
             };
+            self.hardship.freed(stored);
             if stored == 0 {
                 sleep_on(&self.worker_sleeps);
             }
@@ -373,7 +378,10 @@ impl Engine {
             let inside = self.fault_gate.enter();
             let served = if fault.stall.is_throttled() { Served::NoRoom } else { self.serve_once(fault) };
             let stalled = match served {
-                Served::Done => return Step::Ended(Outcome::Served),
+                Served::Done => {
+                    self.end_stall(&fault.stall);
+                    return Step::Ended(Outcome::Served);
+                }
                 Served::Failed => return Step::Ended(Outcome::Failed),
                 Served::Busy => None,
                 Served::NoRoom => Some(self.stall_in_turn(&mut fault.stall)),
@@ -395,7 +403,10 @@ impl Engine {
         loop {
             let inside = self.fault_gate.enter();
             let stalled = match self.serve_once(&fault) {
-                Served::Done => return Outcome::Served,
+                Served::Done => {
+                    self.end_stall(&fault.stall);
+                    return Outcome::Served;
+                }
                 Served::Failed => return Outcome::Failed,
                 Served::Busy => Stalled::Pause,
                 Served::NoRoom => self.stall_at_once(&mut fault.stall),

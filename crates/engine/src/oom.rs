@@ -41,13 +41,17 @@ impl Account {
         // 2. Time counts once, however many try.
         let time = now.saturating_sub(from.max(self.until));
         self.until = self.until.max(now);
-        if freed == 0 {
-            self.fruitless += if writing { time / WRITING_SLOWER } else { time };
-        } else {
-            let worth = PAGE_WORTH.saturating_mul(u32::try_from(freed).unwrap_or(u32::MAX));
-            self.fruitless = self.fruitless.saturating_sub(worth);
+        match freed {
+            0 => self.fruitless += if writing { time / WRITING_SLOWER } else { time },
+            pages => self.take_off(pages),
         }
         self.fruitless
+    }
+
+    /// So many pages were freed, by whomever.
+    fn take_off(&mut self, pages: usize) {
+        let worth = PAGE_WORTH.saturating_mul(u32::try_from(pages).unwrap_or(u32::MAX));
+        self.fruitless = self.fruitless.saturating_sub(worth);
     }
 }
 
@@ -71,6 +75,13 @@ impl Hardship {
     pub fn note(&self, from: Instant, freed: usize) -> Duration {
         let [from, now] = [from, Instant::now()].map(|at| at.saturating_duration_since(self.began));
         lock(&self.account).note(from, now, freed, self.writing.load(Relaxed) > 0)
+    }
+
+    /// Notes that others than those who try have freed pages, or that one who tried has found some.
+    pub fn freed(&self, pages: usize) {
+        if pages > 0 {
+            lock(&self.account).take_off(pages);
+        }
     }
 
     /// Pages are being written to devices, until the value is dropped.
@@ -170,6 +181,18 @@ mod tests {
         // Twenty a second: after a few seconds. A hundred a second: never.
         assert!(until_out_of_room(50).is_some_and(|pages| pages * 50 < 4000));
         assert_eq!(until_out_of_room(10), None);
+    }
+
+    /// Those who try find everything in the hands of the background thread, which frees it for them.
+    #[test]
+    fn what_others_free_is_progress_too() {
+        let mut account = Account::default();
+        for i in 0..10_000 {
+            assert!(step(&mut account, i, i + 1, 0) < 40, "after {i} ms");
+            if i % 20 == 0 {
+                account.take_off(2);
+            }
+        }
     }
 
     #[test]

@@ -136,6 +136,11 @@ impl Engine {
         }
     }
 
+    /// A fault was served, or is served again later.
+    pub(crate) fn end_stall(&self, stall: &Stall) {
+        self.hardship.freed(stall.tried.is_some().into());
+    }
+
     fn free(&self) -> Free {
         let budget = self.budget();
         Free { pages: budget.free_pages(), min: budget.min(), high: budget.high() }
