@@ -18,6 +18,7 @@ pub use work::measure_one;
 use crate::Common;
 use crate::child;
 use crate::failure::Failure;
+use crate::ladder;
 use crate::machine::Machine;
 use crate::measure::{self, Series, compare};
 use crate::report::{Column, Findings, Report, Row, Table, gain, ratio, short, whole};
@@ -176,13 +177,10 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
 
 /// The steps in the order of the ladder.
 fn plan(args: &Args) -> Result<Vec<Step>, Failure> {
-    let mut steps = if args.steps.is_empty() { Step::value_variants().to_vec() } else { args.steps.clone() };
-    steps.sort();
-    steps.dedup();
     if args.size < Config::MEMORY_MIN {
         return Err(Failure::new(format!("a pool has {} at least: measure a larger --size", Config::MEMORY_MIN)));
     }
-    Ok(steps)
+    Ok(ladder::chosen(&args.steps))
 }
 
 /// Adds what is told by two steps of the same round: each against the first.
@@ -217,18 +215,7 @@ fn settings(args: &Args, steps: &[Step], rounds: usize) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Sample;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn args(line: &str) -> Args {
-        Line::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}")).args
-    }
+    use crate::testing::{args, sample};
 
     #[test]
     fn steps_come_in_the_order_of_the_ladder() {
@@ -244,10 +231,9 @@ mod tests {
 
     #[test]
     fn steps_are_compared_with_the_first() {
-        let sample = |time: f64, major: f64| -> Series {
-            vec![Sample::from([(figures::BENCHMARK.to_owned(), time), (figures::MAJOR.to_owned(), major)])]
-        };
-        let mut series = [sample(9.0, 400.0), sample(3.0, 100.0)];
+        let series =
+            |time: f64, major: f64| -> Series { vec![sample([(figures::BENCHMARK, time), (figures::MAJOR, major)])] };
+        let mut series = [series(9.0, 400.0), series(3.0, 100.0)];
         compare_steps(&mut series);
         assert_eq!(series[0][0].len(), 2);
         assert_eq!((series[1][0][figures::SOONER], series[1][0][figures::MAJOR_LESS]), (3.0, -0.75));

@@ -4,9 +4,8 @@ use super::figures::{self, Times};
 use crate::contents::{Random, WORDS, tag};
 use crate::failure::Failure;
 use crate::measure::Sample;
-use overspill::Pool;
-use overspill::base::{Bytes, PAGE_SIZE};
-use overspill::config::{Config, Delivery};
+use crate::pool;
+use overspill::base::PAGE_SIZE;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -119,10 +118,11 @@ fn receive(set: &mut WorkingSet<'_>, mut from: &UnixStream, messages: u32) -> st
 /// When there is no pool, no thread or no socket to be had, or a page came back wrong.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let began = Instant::now();
-    let pool = pool(&request)?;
+    let settings = [SETTINGS, &request.settings].join(",");
+    let pool = pool::open(request.memory, Some(&request.device), &settings)?;
     let threads = request.groups * GROUP_THREADS;
     let used = used_bytes(request.memory, request.groups) as usize;
-    let mut region = pool.map(used).map_err(|errno| Failure::new(format!("the pool maps no {used} bytes: {errno}")))?;
+    let mut region = pool::map(&pool, used as u64)?;
     raise_file_limit();
     let pairs = (0..threads / 2).map(|_| UnixStream::pair()).collect::<Result<Vec<_>, _>>();
     let pairs = pairs.map_err(|error| Failure::new(format!("no sockets: {error}; raise the limit of open files")))?;
@@ -181,17 +181,6 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
 fn give_up(failure: &Failure) -> ! {
     failure.say();
     std::process::exit(1);
-}
-
-fn pool(request: &Request) -> Result<Pool, Failure> {
-    let memory = Bytes(request.memory);
-    let mut config = Config { memory, delivery: Delivery::Signal, ..Config::default() };
-    let device = request.device.parse().map_err(|error: overspill::config::BadSwap| Failure::new(error.to_string()))?;
-    config.swap = vec![device];
-    for settings in [SETTINGS, &request.settings] {
-        config.apply_settings(settings).map_err(|error| Failure::new(error.to_string()))?;
-    }
-    Pool::new(config).map_err(|error| Failure::new(error.to_string()))
 }
 
 /// Two sockets for each pair of threads are more than most users have by default, and fewer than they may have.
