@@ -219,10 +219,10 @@ mod tests {
 
     #[test]
     fn steps_come_in_the_order_of_the_ladder() {
-        assert_eq!(plan(&args("x --steps wake,off,wake")).unwrap(), [Step::Off, Step::Wake]);
-        let names: Vec<String> = plan(&args("x")).unwrap().iter().map(Step::to_string).collect();
+        assert_eq!(plan(&args("--steps wake,off,wake")).unwrap(), [Step::Off, Step::Wake]);
+        let names: Vec<String> = plan(&args("")).unwrap().iter().map(Step::to_string).collect();
         assert_eq!(names, ["off", "timed", "wake", "default"]);
-        assert!(plan(&args("x --size 1M")).unwrap_err().to_string().contains("larger --size"));
+        assert!(plan(&args("--size 1M")).unwrap_err().to_string().contains("larger --size"));
         for step in Step::value_variants() {
             Config::default().apply_settings(step.settings()).unwrap();
         }
