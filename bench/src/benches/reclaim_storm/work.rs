@@ -23,7 +23,7 @@ pub const GROUP_THREADS: usize = 2 * SENDERS;
 /// Bytes of a message, as in hackbench.
 pub const MESSAGE_BYTES: usize = 100;
 /// What is the same in all steps: every page that leaves goes to the device.
-pub const SETTINGS: &str = "compressed=0";
+pub const SETTINGS: &str = "compressed=0,zswap.recompress=off";
 /// By what share of the budget the working sets exceed it: an eighth.
 const EXCESS: u64 = 8;
 /// Where messages lie in a page, in words; its first word tells whether it is the right page.
