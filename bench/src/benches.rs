@@ -3,6 +3,7 @@
 
 pub mod codecs;
 pub mod page_fault;
+pub mod reclaim_storm;
 pub mod swap_r_rand;
 pub mod swap_w_seq;
 pub mod zswap;

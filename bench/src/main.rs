@@ -26,7 +26,7 @@ mod swap_device;
 mod testing;
 mod threads;
 
-use benches::{codecs, page_fault, swap_r_rand, swap_w_seq, zswap};
+use benches::{codecs, page_fault, reclaim_storm, swap_r_rand, swap_w_seq, zswap};
 use clap::{Args, Parser, Subcommand};
 use failure::Failure;
 use report::Findings;
@@ -55,6 +55,8 @@ enum Command {
     SwapRRand(swap_r_rand::Args),
     /// The compressed tier: what it takes to forget a slot that is given back, and which pages are worth keeping
     Zswap(zswap::Args),
+    /// Many threads that fault at once and find no frame (hackbench): who reclaims, step by step
+    ReclaimStorm(reclaim_storm::Args),
     /// One measurement, in the process that a bench starts for it
     #[command(hide = true)]
     MeasureOne(child::Args),
@@ -92,6 +94,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Codecs(args) => (&args.common, codecs::run(args)?),
         Command::SwapRRand(args) => (&args.common, swap_r_rand::run(args)?),
         Command::Zswap(args) => (&args.common, zswap::run(args)?),
+        Command::ReclaimStorm(args) => (&args.common, reclaim_storm::run(args)?),
         Command::MeasureOne(_) => unreachable!("main takes it"),
     };
     report::print(&findings, common.json)
@@ -100,6 +103,7 @@ fn run(command: &Command) -> Result<(), Failure> {
 fn measure_one(args: &child::Args) -> Result<(), Failure> {
     match args.bench.as_str() {
         page_fault::NAME => child::answer(args, page_fault::measure_one),
+        reclaim_storm::NAME => child::answer(args, reclaim_storm::measure_one),
         swap_r_rand::NAME => child::answer(args, swap_r_rand::measure_one),
         swap_w_seq::NAME => child::answer(args, swap_w_seq::measure_one),
         zswap::NAME => child::answer(args, zswap::measure_one),

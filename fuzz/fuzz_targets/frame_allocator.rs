@@ -58,8 +58,11 @@ impl Owned {
 }
 
 fuzz_target!(|input: Input| {
-    let settings =
-        FrameSettings { percpu: input.percpu, pick: if input.outside { Pick::Outside } else { Pick::Inside } };
+    let settings = FrameSettings {
+        percpu: input.percpu,
+        pick: if input.outside { Pick::Outside } else { Pick::Inside },
+        ..FrameSettings::default()
+    };
     let nodes = vec![vec![0]; 1 + usize::from(input.two_nodes)];
     let stats = Stats::anonymous().expect("memory for the counters");
     let allocator = FrameAllocator::new(LIMIT, 2 * LIMIT, settings, Topology::new(1, &nodes), stats)

@@ -273,6 +273,26 @@ fn a_compressed_tier_that_is_full() {
     }
 }
 
+/// With `oom=kill` the process is killed instead, and what was used is said once.
+#[test]
+fn a_program_that_is_killed_for_want_of_room() {
+    if overspill(&SCRATCH).is_none() {
+        return;
+    }
+    let fills = SCRATCH.program("fills.c");
+    for fault in ["thread", "signal"] {
+        let args = ["--memory", "16M", "--no-swap", "--set", "compressed=20,oom=kill,oom.wait=500ms", "--fault", fault];
+        let outcome = overspill_run(&[&args[..], &["--", shown(&fills), "64"]].concat());
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (128 + 9, "begun\n"), "{fault}: {}", outcome.stderr);
+        let said: Vec<&str> = outcome.stderr.lines().collect();
+        assert!(
+            matches!(said[..], [line] if line.contains("is killed (oom=kill). Of its budget of 16 MiB were in use")),
+            "{fault}: {}",
+            outcome.stderr
+        );
+    }
+}
+
 /// The reason is said before the access fails, whatever standard error is: a socket, which cannot be opened by name, or a
 /// file, in which others go on writing where it ends.
 #[test]
@@ -409,6 +429,7 @@ forced! {
     no_folios: "folio=1", zero ["fault_around"], some [];
     large_folios: "folio=64", zero [], some ["fault_around"];
     no_background: "background=off", zero ["pgscan_kswapd", "pgsteal_kswapd"], some ["pgsteal_direct"];
+    high_watermarks: "watermark.min=10%,watermark.low=20%,watermark.high=30%", zero [], some ["pgsteal_kswapd"];
     no_compression: "compressed=0", zero ["zswpout", "zswpin"], some ["pswpout", "pswpin"];
     much_compression: "compressed=90", zero [], some ["zswpout", "zswpin"];
     always_clean: "clean=on,compressed=0", zero [], some ["clean_dropped", "clean_written"];

@@ -5,7 +5,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overspill::base::Bytes;
-use overspill::config::{CachePartition, Config, Invalidate, SETTINGS, SwapList};
+use overspill::config::{CachePartition, Config, Invalidate, OutOfRoom, Recheck, SETTINGS, SwapList};
 use overspill::frame::Pick;
 use overspill::slot::{Batching, SlotLock};
 use std::ffi::OsString;
@@ -112,6 +112,19 @@ const MEANINGS: &[(&str, &str)] = &[
     ("slot.cache", "each processor keeps this many swap slots to hand out, and collects as many that are freed"),
     ("slot.cpu_cluster", "each processor takes swap slots from a cluster of its own"),
     ("swap.batch", "swap slots, and pages of the swap cache, are handled many in one hold of a lock, rather than one"),
+    ("reclaim.max", "most threads that reclaim for themselves at once, the others wait; auto: two a NUMA node"),
+    (
+        "reclaim.recheck",
+        "when those look for frames: whenever they wake, or after a second, for 4 x the high watermark",
+    ),
+    (
+        "watermark.min",
+        "what of the budget faults leave free: below it threads reclaim for themselves; auto: 1/64, up to 8M",
+    ),
+    ("watermark.low", "free memory at which reclaim in the background begins; auto: 1/32 of the budget above min"),
+    ("watermark.high", "free memory at which it stops; auto: 1/32 of the budget above low"),
+    ("oom", "when there is no room: the access fails with SIGBUS, or the process is killed with a report"),
+    ("oom.wait", "how long reclaim may be fruitless before there is no room, up to 10s"),
     ("uring", "swap I/O may use io_uring"),
     ("vector_drop", "many pages are dropped with one process_madvise"),
     ("window", "address space reserved for managed memory"),
@@ -151,6 +164,17 @@ fn default_value(setting: &str, config: &Config) -> String {
         "slot.cache" => if config.slot.cache { "64" } else { "off" }.to_owned(),
         "slot.cpu_cluster" => switch(config.slot.cpu_cluster),
         "swap.batch" => switch(config.slot.batching == Batching::Whole),
+        "reclaim.recheck" => match config.reclaim_recheck {
+            Recheck::Wake => "wake",
+            Recheck::Timed => "timed",
+        }
+        .to_owned(),
+        "oom" => match config.oom {
+            OutOfRoom::Sigbus => "sigbus",
+            OutOfRoom::Kill => "kill",
+        }
+        .to_owned(),
+        "oom.wait" => format!("{}s", config.oom_wait.0.as_secs()),
         "uring" => switch(config.uring),
         "vector_drop" => switch(config.vector_drop),
         "window" => config.window.to_string(),

@@ -54,6 +54,7 @@ impl Engine {
     }
 
     fn check_at_rest(&self) {
+        assert_eq!(self.throttle.reclaiming(), 0, "threads that reclaim, and nobody is there");
         // 1. The parts by themselves. What processors keep for themselves counts as used until it is given back.
         self.frames.allocator.drain();
         self.frames.allocator.check();

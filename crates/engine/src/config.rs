@@ -1,6 +1,7 @@
 //! What a pool is made with, and its textual forms (options, environment, settings).
 
 mod ram;
+mod reclaim;
 mod swap;
 
 use crate::base::Bytes;
@@ -9,6 +10,7 @@ use crate::slot::{Batching, SlotLock, SlotSettings};
 pub use crate::zswap::Invalidate;
 pub use overspill_os::codec::{BadCodec, Codec};
 pub use ram::{FaultKinds, FaultModel, RamModel};
+pub use reclaim::{Mark, OomWait, OutOfRoom, Recheck, ReclaimMax, Watermarks};
 use std::fmt;
 use std::path::PathBuf;
 pub use swap::{BadSwap, Discard, Label, SwapList, SwapSpec};
@@ -130,6 +132,14 @@ pub struct Config {
     /// Setting `workers`: threads that store pages ahead of need, the one of `background` included; `None` for one for four
     /// processors, up to four.
     pub workers: Option<u8>,
+    /// Setting `reclaim.max`: most threads that reclaim for themselves at once; the others wait.
+    pub reclaim_max: ReclaimMax,
+    /// Setting `reclaim.recheck`: when those who wait look for frames.
+    pub reclaim_recheck: Recheck,
+    /// Setting `oom`: what becomes of an access for which there is no room.
+    pub oom: OutOfRoom,
+    /// Setting `oom.wait`: how long reclaim may be fruitless before.
+    pub oom_wait: OomWait,
     /// Setting `folio`: most pages brought in by one fault, a power of two up to 64; 1 turns folios off.
     pub folio_max: usize,
     /// Setting `compressed`: share of the budget, in percent, that compressed pages may take; 0 turns the tier off.
@@ -155,7 +165,7 @@ pub struct Config {
     pub cache_partition: CachePartition,
     /// Setting `readahead`: most pages read around one that is missing, a power of two up to 64; 1 turns it off.
     pub readahead_max: usize,
-    /// Settings `frame.percpu` and `frame.pick`: how page frames are handed out.
+    /// Settings `frame.percpu` and `frame.pick`: how page frames are handed out. Settings `watermark.*`: how many are kept free.
     pub frame: FrameSettings,
     /// Settings `slot.lock`, `slot.cache` and `slot.cpu_cluster`: how swap slots are handed out. Setting `swap.batch`: how much is
     /// done in one hold of a lock of slots or of the swap cache.
@@ -182,6 +192,10 @@ impl Default for Config {
             way_out: WayOut::Auto,
             background: true,
             workers: None,
+            reclaim_max: ReclaimMax::default(),
+            reclaim_recheck: Recheck::default(),
+            oom: OutOfRoom::default(),
+            oom_wait: OomWait::default(),
             folio_max: 16,
             compressed_max_percent: 50,
             zswap_codec: Codec::default(),
@@ -223,6 +237,13 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("out", "auto|move|drop"),
     ("background", "on|off"),
     ("workers", "auto|1..16"),
+    ("reclaim.max", "auto|1..1024|off"),
+    ("reclaim.recheck", "wake|timed"),
+    ("watermark.min", "auto|PERCENT%|SIZE"),
+    ("watermark.low", "auto|PERCENT%|SIZE"),
+    ("watermark.high", "auto|PERCENT%|SIZE"),
+    ("oom", "sigbus|kill"),
+    ("oom.wait", "TIME"),
     ("folio", "1|2|4|8|16|32|64"),
     ("compressed", "0..90"),
     ("zswap.codec", "lz4|zstd[:LEVEL]|none"),
@@ -295,6 +316,25 @@ impl Config {
                 self.workers = match value {
                     "auto" => None,
                     _ => Some(value.parse().ok().filter(|n| (1..=16).contains(n)).ok_or_else(bad)?),
+                }
+            }
+            "reclaim.max" => self.reclaim_max = value.parse().map_err(|()| bad())?,
+            "watermark.min" => self.frame.watermarks.min = value.parse().map_err(|()| bad())?,
+            "watermark.low" => self.frame.watermarks.low = value.parse().map_err(|()| bad())?,
+            "watermark.high" => self.frame.watermarks.high = value.parse().map_err(|()| bad())?,
+            "oom" => {
+                self.oom = match value {
+                    "sigbus" => OutOfRoom::Sigbus,
+                    "kill" => OutOfRoom::Kill,
+                    _ => return Err(bad()),
+                }
+            }
+            "oom.wait" => self.oom_wait = value.parse().map_err(|()| bad())?,
+            "reclaim.recheck" => {
+                self.reclaim_recheck = match value {
+                    "wake" => Recheck::Wake,
+                    "timed" => Recheck::Timed,
+                    _ => return Err(bad()),
                 }
             }
             "frame.percpu" => switch(&mut self.frame.percpu)?,

@@ -15,8 +15,10 @@ use crate::fault::{Access, Served};
 use crate::frames::zeros;
 use crate::lockdep::{self, Rank};
 use crate::reclaim::Reclaimer;
+use crate::stall::{Stall, Stalled};
 use crate::stats::Counter;
 use crate::sync::{Backoff, RankedMutex, lock};
+use crate::throttle::Ticket;
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::signal::{Blocked, Outcome, SignalFaults};
@@ -28,6 +30,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
 
 /// Events set aside because their page was somebody else's. One for each thread that waits; more are woken and fault
 /// again, which costs them time and nothing else.
@@ -187,7 +190,21 @@ impl Engine {
         assert!(window.contains(&event.address), "a fault outside the window, at {:#x}", event.address);
         let page = self.page(event.address);
         context.thread = event.thread as i32;
-        let served = self.serve_fault(context, page, Access { write: event.write, protected: event.write_protected });
+        let access = Access { write: event.write, protected: event.write_protected };
+        let (since, mut stall) = (Instant::now(), Stall::default());
+        let served = loop {
+            match self.serve_fault(context, page, access, since) {
+                Served::NoRoom => match self.stall_at_once(&mut stall) {
+                    Stalled::OutOfRoom => break Served::Failed,
+                    Stalled::Pause => stall.pause(),
+                    Stalled::Again | Stalled::Throttled(_) => {}
+                },
+                served => break served,
+            }
+        };
+        if served == Served::Done {
+            self.end_stall(&stall);
+        }
         if served == Served::Failed {
             self.fail_access(page);
         }
@@ -226,6 +243,7 @@ impl Engine {
     /// limit, and looks after the family. All of it inside the gate of reclaim: a fork finds no lock of it taken.
     fn reclaim_in_background(&self) {
         while !self.stop.load(Acquire) {
+            self.recent.sample(self.evictions.load(Relaxed));
             if !self.has_to_reclaim() && (self.budget().free_pages() >= self.budget().low() || !self.config.background)
             {
                 // While a fork has the gate closed there is nothing to look after.
@@ -250,6 +268,7 @@ impl Engine {
                 if self.stop.load(Acquire) {
                     break;
                 }
+                self.recent.sample(self.evictions.load(Relaxed));
                 let inside = self.reclaim_gate.enter();
                 if self.family.reap.load(Relaxed) {
                     self.reap_children();
@@ -260,6 +279,7 @@ impl Engine {
                     Some(mut batch) => {
                         let freed = self.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background);
                         self.family.fruitless.fetch_add((freed == 0).into(), Relaxed);
+                        self.hardship.freed(freed);
                         freed
                     }
                     None => 0,
@@ -293,6 +313,7 @@ impl Engine {
                 }
                 _ => 0,
             };
+            self.hardship.freed(stored);
             if stored == 0 {
                 sleep_on(&self.worker_sleeps);
             }
@@ -315,32 +336,98 @@ impl Engine {
 impl SignalFaults for Engine {
     fn serve(&self, address: usize, write: bool) -> Outcome {
         lockdep::check_none_held();
-        // The handler may run on the program's alternate stack, which can be as small as 2 KiB.
-        self.stacks.run(|| self.serve_on_this_thread(self.page(address), write))
+        let mut fault = OwnFault::new(self.page(address), write);
+        loop {
+            // The handler may run on the program's alternate stack, which can be as small as 2 KiB.
+            match self.stacks.run(|| self.serve_own(&mut fault)) {
+                Step::Ended(outcome) => return outcome,
+                // Here, and not on a stack of the engine's, of which there are fewer than threads.
+                Step::Throttled(ticket) => self.throttle.wait(&ticket),
+            }
+        }
     }
 }
 
+/// A fault that its thread serves itself.
+struct OwnFault {
+    page: PageIndex,
+    write: bool,
+    since: Instant,
+    stall: Stall,
+    backoff: Backoff,
+}
+
+impl OwnFault {
+    fn new(page: PageIndex, write: bool) -> OwnFault {
+        OwnFault { page, write, since: Instant::now(), stall: Stall::default(), backoff: Backoff::default() }
+    }
+}
+
+/// How far a thread got with its own fault.
+enum Step {
+    Ended(Outcome),
+    /// It is to wait in the line of those who reclaim, and come back.
+    Throttled(Ticket),
+}
+
 impl Engine {
-    /// Serves a fault of the calling thread, which is not on a stack that may be managed memory. For signal delivery,
-    /// where every thread has the engine's descriptors.
-    pub(crate) fn serve_on_this_thread(&self, page: PageIndex, write: bool) -> Outcome {
-        let mut backoff = Backoff::default();
+    /// Serves a fault of the calling thread, which is not on a stack that may be managed memory, until it has to wait for its
+    /// turn to reclaim. For signal delivery, where every thread has the engine's descriptors.
+    fn serve_own(&self, fault: &mut OwnFault) -> Step {
         loop {
-            let served = {
-                let _inside = self.fault_gate.enter();
-                let mut context = self.contexts.take();
-                context.thread = thread::id();
-                // The signal does not say whether protection was the cause: a write to a page in place is.
-                let served = self.serve_fault(&mut context, page, Access { write, protected: write });
-                self.free_spent(&mut context);
-                served
+            let inside = self.fault_gate.enter();
+            let served = if fault.stall.is_throttled() { Served::NoRoom } else { self.serve_once(fault) };
+            let stalled = match served {
+                Served::Done => {
+                    self.end_stall(&fault.stall);
+                    return Step::Ended(Outcome::Served);
+                }
+                Served::Failed => return Step::Ended(Outcome::Failed),
+                Served::Busy => None,
+                Served::NoRoom => Some(self.stall_in_turn(&mut fault.stall)),
             };
-            match served {
-                Served::Done => return Outcome::Served,
-                Served::Failed => return Outcome::Failed,
-                Served::Busy => backoff.wait(),
+            drop(inside);
+            match stalled {
+                None => fault.backoff.wait(),
+                Some(Stalled::Again) => {}
+                Some(Stalled::Pause) => fault.stall.pause(),
+                Some(Stalled::Throttled(ticket)) => return Step::Throttled(ticket),
+                Some(Stalled::OutOfRoom) => return Step::Ended(Outcome::Failed),
             }
         }
+    }
+
+    /// The same for one of the program's mapping calls, which is never throttled: it holds what others may wait for.
+    pub(crate) fn serve_on_this_thread(&self, page: PageIndex, write: bool) -> Outcome {
+        let mut fault = OwnFault::new(page, write);
+        loop {
+            let inside = self.fault_gate.enter();
+            let stalled = match self.serve_once(&fault) {
+                Served::Done => {
+                    self.end_stall(&fault.stall);
+                    return Outcome::Served;
+                }
+                Served::Failed => return Outcome::Failed,
+                Served::Busy => Stalled::Pause,
+                Served::NoRoom => self.stall_at_once(&mut fault.stall),
+            };
+            drop(inside);
+            match stalled {
+                Stalled::OutOfRoom => return Outcome::Failed,
+                Stalled::Pause => fault.backoff.wait(),
+                Stalled::Again | Stalled::Throttled(_) => {}
+            }
+        }
+    }
+
+    fn serve_once(&self, fault: &OwnFault) -> Served {
+        let mut context = self.contexts.take();
+        context.thread = thread::id();
+        // The signal does not say whether protection was the cause: a write to a page in place is.
+        let access = Access { write: fault.write, protected: fault.write };
+        let served = self.serve_fault(&mut context, fault.page, access, fault.since);
+        self.free_spent(&mut context);
+        served
     }
 }
 

@@ -4,7 +4,7 @@ use crate::base::{Bytes, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::cache::{Ages, SlotIndex};
 use crate::clean::Copies;
 use crate::compressed::CompressedPool;
-use crate::config::{Config, Delivery};
+use crate::config::{Config, Delivery, ReclaimMax};
 use crate::costs::Choice;
 use crate::device::{DeviceSettings, SwapDevices};
 use crate::error::Error;
@@ -16,11 +16,15 @@ use crate::frames::Frames;
 use crate::job::JobTable;
 use crate::limit::Limits;
 use crate::lockdep::Rank;
+use crate::oom::Hardship;
 use crate::readahead::{Streams, Window};
+use crate::recent::Recent;
 use crate::regions::RegionMap;
 use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS};
+use crate::stall::DIRECT_PAGES;
 use crate::stats::{Counter, Stats};
-use crate::sync::{Backoff, Gate, RankedGuard, RankedMutex};
+use crate::sync::{Backoff, Gate, RankedGuard, RankedMutex, lock};
+use crate::throttle::Throttle;
 use crate::tier::Batch;
 use crate::word::PageWords;
 use crate::zswap::Zswap;
@@ -31,13 +35,16 @@ use overspill_os::probe;
 use overspill_os::stack::EngineStacks;
 use overspill_os::uffd::{Features, Uffd};
 use overspill_os::vm::{self, ForceReader};
+use rustix::thread::{Timespec, futex};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 
-/// Threads that may reclaim for themselves at once, where faults are served by the threads that take them.
-const DIRECT: usize = 2;
+/// Threads that may reclaim for themselves at once unless the setting says otherwise, a NUMA node.
+const DIRECT_PER_NODE: usize = 2;
+/// Stacks for threads that are inside the engine at the same time; the next one waits.
+const STACKS: usize = 64;
 /// Smallest budget with more than one thread that stores pages ahead of need, unless they are asked for: each has buffers of
 /// half a megabyte.
 const WORKERS_LEAST: Bytes = Bytes(128 << 20);
@@ -61,11 +68,19 @@ pub(crate) struct Engine {
     pub copies: Copies,
     /// Pages that have left for devices.
     pub evictions: AtomicU64,
+    pub recent: Recent,
+    /// How far it is from being out of room, and whether the process is being killed for that.
+    pub hardship: Hardship,
+    pub killing: AtomicBool,
     pub compressed: CompressedPool,
     pub devices: SwapDevices,
     pub streams: Streams,
     pub window_around: Window,
+    /// Those of engine threads, and one for whoever must not be throttled: the handler thread, a fork, mapping calls.
     pub batches: Workbenches<Batch>,
+    /// Who reclaims for itself, and with which of these.
+    pub throttle: Throttle,
+    pub direct: Workbenches<Batch>,
     pub contexts: Workbenches<FaultContext>,
     /// Frames that stand for the buffers of the benches.
     #[cfg(debug_assertions)]
@@ -125,6 +140,10 @@ impl Engine {
         if config.memory < Config::MEMORY_MIN {
             return Err(Error::BudgetTooSmall { memory: config.memory });
         }
+        let watermarks = config.frame.watermarks;
+        if !watermarks.rise(config.memory.pages()) {
+            return Err(Error::Watermarks { watermarks, memory: config.memory });
+        }
         let out_of_address_space = |_| Error::AddressSpace { window: config.window };
         if !config.vector_drop {
             vm::disable_vector_drop();
@@ -146,6 +165,7 @@ impl Engine {
             let arena = Arena::new(allocator.frames_max())?;
             Ok((allocator, arena))
         };
+        let nodes = Topology::of_machine().nodes();
         let (allocator, arena) = room(grown).or_else(|_| room(limit)).map_err(out_of_address_space)?;
         let frame_count = allocator.frames_max();
         allocator.resize(limit, |frames| arena.open(frames)).map_err(out_of_address_space)?;
@@ -190,20 +210,32 @@ impl Engine {
             None if config.memory < WORKERS_LEAST => 0,
             None => (cpus() / 4).clamp(1, 4) - 1,
         };
-        let (direct, contexts) = if signal { (DIRECT, 2 * cpus().clamp(2, 32)) } else { (1, 1) };
-        let batches = 1 + workers + direct;
+        let contexts = if signal { 2 * cpus().clamp(2, 32) } else { 1 };
+        // In thread delivery there is nobody to throttle.
+        let direct = match config.reclaim_max {
+            _ if !signal => 0,
+            ReclaimMax::Auto => DIRECT_PER_NODE * nodes,
+            ReclaimMax::Threads(threads) => threads.into(),
+            ReclaimMax::Off => ReclaimMax::OFF_THREADS.into(),
+        };
         let (folio, codec, dense) = (config.folio_max, config.zswap_codec, config.zswap_recompress.codec());
         let codecs: Vec<_> = [codec].into_iter().chain(dense).collect();
-        let batches = Workbenches::new(Rank::Batch, batches, || Batch::new(batch_pages, codec, dense))
-            .map_err(out_of_address_space)?;
+        let benches = |count, pages| Workbenches::new(Rank::Batch, count, || Batch::new(pages, codec, dense));
+        let batches = benches(1 + workers + 1, batch_pages).map_err(out_of_address_space)?;
+        let direct = benches(direct, DIRECT_PAGES).map_err(out_of_address_space)?;
+        let throttle = Throttle::new(direct.len(), config.reclaim_recheck);
+        // A stack for each of them, beside those for everything else.
+        let stacks = EngineStacks::new(STACKS + direct.len()).map_err(out_of_address_space)?;
         let contexts =
             Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio, config.readahead_max, &codecs))
                 .map_err(out_of_address_space)?;
         let compressed =
             CompressedPool::new(frame_count, compressed_max(&config, limit)).map_err(out_of_address_space)?;
         stats.set(Counter::BudgetBytes, config.memory.0);
-        // The buffers of the benches count too.
-        let bench_frames = batches.len() * batch_pages + contexts.len() * 2 * folio;
+        // The buffers of the benches count too; but not those of more direct reclaimers than there are by default, which
+        // together could be larger than the budget.
+        let direct_counted = direct.len().min(DIRECT_PER_NODE * nodes) * DIRECT_PAGES;
+        let bench_frames = batches.len() * batch_pages + direct_counted + contexts.len() * 2 * folio;
         for _ in 0..bench_frames {
             allocator.alloc(0, Mobility::Unmovable, Need::Over);
         }
@@ -225,16 +257,21 @@ impl Engine {
             written_back: AtomicU64::new(0),
             copies: Copies::new(frame_count).map_err(out_of_address_space)?,
             evictions: AtomicU64::new(0),
+            recent: Recent::default(),
+            hardship: Hardship::default(),
+            killing: AtomicBool::new(false),
             compressed,
             devices,
             streams: Streams::default(),
             window_around: Window::default(),
             batches,
+            throttle,
+            direct,
             contexts,
             #[cfg(debug_assertions)]
             bench_frames,
             force_reader: ForceReader::new(),
-            stacks: EngineStacks::new().map_err(out_of_address_space)?,
+            stacks,
             way_out: Choice::default(),
             past_tier: Choice::default(),
             way_in: std::array::from_fn(|_| Choice::default()),
@@ -383,17 +420,54 @@ impl std::fmt::Debug for Engine {
     }
 }
 
+/// Longest sleep of a thread that waits for a workbench between two looks: nothing is known to need it.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
 /// A fixed set of workbenches, made in advance; a thread takes a free one.
 #[derive(Debug)]
 pub(crate) struct Workbenches<T> {
     benches: Box<[RankedMutex<T>]>,
+    /// Threads that wait for one, and how often one of them was woken.
+    waiting: AtomicU32,
+    woken: AtomicU32,
+}
+
+/// A workbench that a thread has.
+pub(crate) struct Workbench<'a, T> {
+    bench: Option<RankedGuard<'a, T>>,
+    benches: &'a Workbenches<T>,
+}
+
+impl<T> std::ops::Deref for Workbench<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.bench.as_ref().expect("held until dropped")
+    }
+}
+
+impl<T> std::ops::DerefMut for Workbench<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.bench.as_mut().expect("held until dropped")
+    }
+}
+
+impl<T> Drop for Workbench<'_, T> {
+    fn drop(&mut self) {
+        drop(self.bench.take());
+        // The lock is given back before this look, and who waits looks at the lock once more after it said so.
+        fence(SeqCst);
+        if self.benches.waiting.load(Relaxed) > 0 {
+            self.benches.woken.fetch_add(1, Release);
+            let _ = futex::wake(&self.benches.woken, futex::Flags::PRIVATE, 1);
+        }
+    }
 }
 
 impl<T> Workbenches<T> {
     fn new<E>(rank: Rank, count: usize, make: impl Fn() -> Result<T, E>) -> Result<Workbenches<T>, E> {
         let bench = |_| Ok(RankedMutex::new(rank, make()?));
         let benches = (0..count).map(bench).collect::<Result<_, E>>()?;
-        Ok(Workbenches { benches })
+        Ok(Workbenches { benches, waiting: AtomicU32::new(0), woken: AtomicU32::new(0) })
     }
 
     /// How many there are.
@@ -404,24 +478,68 @@ impl<T> Workbenches<T> {
     /// All of them, one after the other.
     #[cfg(debug_assertions)]
     pub fn iter(&self) -> impl Iterator<Item = RankedGuard<'_, T>> {
-        self.benches.iter().map(crate::sync::lock)
+        self.benches.iter().map(lock)
+    }
+
+    fn taken<'a>(&'a self, bench: RankedGuard<'a, T>) -> Workbench<'a, T> {
+        Workbench { bench: Some(bench), benches: self }
+    }
+
+    /// That with a number, which nobody else has.
+    pub fn at(&self, number: usize) -> Workbench<'_, T> {
+        self.taken(lock(&self.benches[number]))
     }
 
     /// A free one, if there is one.
-    pub fn try_take(&self) -> Option<RankedGuard<'_, T>> {
+    pub fn try_take(&self) -> Option<Workbench<'_, T>> {
         // Always from the first: under one thread it is the one that is hot in cache.
-        self.benches.iter().find_map(RankedMutex::try_lock)
+        self.benches.iter().find_map(RankedMutex::try_lock).map(|bench| self.taken(bench))
     }
 
-    /// A free one, waiting for it.
-    pub fn take(&self) -> RankedGuard<'_, T> {
+    /// A free one, waiting for it asleep: with many more threads than processors, those that poll keep the others from getting
+    /// done.
+    pub fn take(&self) -> Workbench<'_, T> {
         self.benches[0].class().check();
-        let mut backoff = Backoff::default();
         loop {
             if let Some(bench) = self.try_take() {
                 return bench;
             }
-            backoff.wait();
+            self.waiting.fetch_add(1, SeqCst);
+            let woken = self.woken.load(Acquire);
+            fence(SeqCst);
+            let found = self.try_take();
+            if found.is_none() {
+                let _ = futex::wait(&self.woken, futex::Flags::PRIVATE, woken, Some(&LOOK_EVERY));
+            }
+            self.waiting.fetch_sub(1, SeqCst);
+            if let Some(bench) = found {
+                return bench;
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_threads_than_workbenches_take_turns() {
+        let benches = Workbenches::new(Rank::Batch, 2, || Ok::<u64, ()>(0)).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let mut bench = benches.take();
+                        *bench += 1;
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        });
+        let sum: u64 = (0..2).map(|number| *benches.at(number)).sum();
+        assert_eq!((sum, benches.waiting.load(Relaxed)), (4000, 0));
+        let _both = [benches.try_take(), benches.try_take()].map(Option::unwrap);
+        assert!(benches.try_take().is_none());
     }
 }

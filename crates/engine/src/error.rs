@@ -1,7 +1,7 @@
 //! Why a pool could not be made: one sentence each, saying what to do.
 
 use crate::base::Bytes;
-use crate::config::Config;
+use crate::config::{Config, Watermarks};
 use crate::device::SwapError;
 use overspill_os::Errno;
 use std::fmt;
@@ -23,6 +23,13 @@ pub enum Error {
     NoUserfaultfd {
         /// What the kernel said.
         errno: Errno,
+    },
+    /// A lower watermark is as high as a higher one.
+    Watermarks {
+        /// As set.
+        watermarks: Watermarks,
+        /// For this budget.
+        memory: Bytes,
     },
     /// Moving was asked for and the kernel cannot.
     NoMove,
@@ -46,6 +53,11 @@ impl fmt::Display for Error {
             Error::NoUserfaultfd { errno } => write!(
                 f,
                 "this kernel gives this user no userfaultfd ({errno}): see `overspill probe` for what to change"
+            ),
+            Error::Watermarks { watermarks: Watermarks { min, low, high }, memory } => write!(
+                f,
+                "watermark.min={min}, watermark.low={low} and watermark.high={high} do not rise for a budget of {memory}: make \
+                 the first the lowest, and the last the highest"
             ),
             Error::NoMove => f.write_str("out=move needs UFFDIO_MOVE, which came with Linux 6.8: use out=auto"),
             Error::Thread => f.write_str("a thread could not be started: raise the limit of processes (ulimit -u)"),

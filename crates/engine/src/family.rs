@@ -365,6 +365,7 @@ impl Engine {
         let prepared = state.prepared.take().expect("a fork was prepared");
         signal::fork_done();
         self.stacks.reset_in_child();
+        self.throttle.reset_in_child();
         self.restart_statistics(&prepared.gauges);
         // 1. What was the parent's: children and tokens.
         let mut parents: Vec<File> = Vec::new();

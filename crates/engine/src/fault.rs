@@ -13,10 +13,8 @@ use crate::extent::EXTENT_PAGES;
 use crate::fill;
 use crate::frame::Need;
 use crate::frames::zeros;
-use crate::reclaim::Reclaimer;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
-use crate::sync::Backoff;
 use crate::tier::{LoadError, page_mut, runs_where};
 use crate::word::{PageWord, State};
 use overspill_os::Errno;
@@ -27,12 +25,10 @@ use overspill_os::io::IoBuffer;
 use overspill_os::uffd::{Stop, Transferred};
 use overspill_os::vm::IoVec;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Frames that were copied from and wait to be dropped together: one flush for so many. Kept well below the reserve.
 const SPENT_MAX: usize = 32;
-/// Longest wait for room when nothing can be reclaimed at the moment: other threads may be freeing, a worker writing.
-const ROOM_WAIT: Duration = Duration::from_secs(2);
 
 /// What a thread that serves faults works with; made with the pool.
 #[derive(Debug)]
@@ -78,8 +74,10 @@ impl FaultContext {
 pub enum Served {
     /// The access can be repeated.
     Done,
-    /// The page is somebody else's just now: serve it again a little later.
+    /// The page is somebody else's just now, or reclaim stands still for a fork: serve it again a little later.
     Busy,
+    /// There is no frame for it: reclaim, and serve it again ([`crate::stall`]).
+    NoRoom,
     /// It cannot be served; the program is to get SIGBUS.
     Failed,
 }
@@ -103,6 +101,8 @@ struct Loaded {
 /// What became of the wish for a page of budget.
 enum Room {
     Taken,
+    /// There is none before something is reclaimed.
+    ToReclaim,
     /// There is none while a fork has stopped reclaim.
     Later,
     /// There is none for good.
@@ -110,14 +110,19 @@ enum Room {
 }
 
 impl Engine {
-    /// Serves a fault on `page` and keeps the books.
-    pub(crate) fn serve_fault(&self, context: &mut FaultContext, page: PageIndex, access: Access) -> Served {
+    /// Serves a fault on `page` and keeps the books; it takes since `since`.
+    pub(crate) fn serve_fault(
+        &self,
+        context: &mut FaultContext,
+        page: PageIndex,
+        access: Access,
+        since: Instant,
+    ) -> Served {
         let _mark = FaultPath::enter();
-        let start = Instant::now();
         let served = self.serve(context, page, access);
-        if served != Served::Busy {
+        if matches!(served, Served::Done | Served::Failed) {
             self.stats.add(Counter::PgFault, 1);
-            self.stats.fault_ns(start.elapsed().as_nanos() as u64);
+            self.stats.fault_ns(since.elapsed().as_nanos() as u64);
         }
         served
     }
@@ -184,6 +189,7 @@ impl Engine {
         if self.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 {
             match self.make_room(context) {
                 Room::Taken => {}
+                Room::ToReclaim => return Served::NoRoom,
                 Room::Later => return Served::Busy,
                 Room::Never => return Served::Failed,
             }
@@ -233,48 +239,22 @@ impl Engine {
         served
     }
 
-    /// Takes one frame, reclaiming for it if need be.
+    /// Takes one frame although there seemed to be none.
     fn make_room(&self, context: &mut FaultContext) -> Room {
         self.free_spent(context);
-        let mut deadline = None;
-        let mut backoff = Backoff::default();
-        loop {
-            if self.frames.allocator.alloc_folio(1, Need::Fault, &mut context.frames) == 1 {
-                return Room::Taken;
-            }
-            let Some(_inside) = self.reclaim_gate.try_enter() else {
-                // Frozen for a fork, or for a moment because DMA was seen.
-                if !self.may_exceed(context.thread) {
-                    return Room::Later;
-                }
-                return match self.frames.allocator.alloc_folio(1, Need::Over, &mut context.frames) {
-                    1 => Room::Taken,
-                    _ => Room::Never,
-                };
-            };
-            self.stats.add(Counter::AllocStall, 1);
-            let freed = match self.batches.try_take() {
-                Some(mut batch) => {
-                    let want = batch.capacity() / 2;
-                    self.reclaim(&mut batch, want, Reclaimer::Direct)
-                }
-                None => 0,
-            };
-            if freed > 0 {
-                deadline = None;
-                continue;
-            }
-            // Nothing to reclaim, but other processors may keep free frames.
-            self.frames.allocator.drain();
-            let now = Instant::now();
-            if now > *deadline.get_or_insert(now + ROOM_WAIT) {
-                self.report_once(
-                    "out of room: nothing more can be reclaimed, compressed or written; the program gets SIGBUS. \
-                     Give it a larger --memory, or a larger --swap",
-                );
-                return Room::Never;
-            }
-            backoff.wait();
+        if self.frames.allocator.alloc_folio(1, Need::Fault, &mut context.frames) == 1 {
+            return Room::Taken;
+        }
+        if self.reclaim_gate.try_enter().is_some() {
+            return Room::ToReclaim;
+        }
+        // Frozen for a fork, or for a moment because DMA was seen.
+        if !self.may_exceed(context.thread) {
+            return Room::Later;
+        }
+        match self.frames.allocator.alloc_folio(1, Need::Over, &mut context.frames) {
+            1 => Room::Taken,
+            _ => Room::Never,
         }
     }
 
@@ -541,7 +521,11 @@ impl Engine {
     /// less has left than fits in memory.
     fn refaults_soon(&self, slot: SlotId) -> bool {
         let Entry::Shadow(stamp) = self.index.load(slot) else { return false };
-        let soon = stamp.distance(self.evictions.load(Relaxed)) < self.budget().limit();
+        let evictions = self.evictions.load(Relaxed);
+        let distance = stamp.distance(evictions);
+        let soon = distance < self.budget().limit();
+        let recent = distance <= evictions.saturating_sub(self.recent.a_second_ago(evictions));
+        self.stats.add(Counter::Refaults1s, recent.into());
         self.stats.add(Counter::WorkingsetRefault, 1);
         self.stats.add(Counter::WorkingsetActivate, soon.into());
         soon

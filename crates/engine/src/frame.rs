@@ -21,6 +21,7 @@ pub mod percpu;
 pub mod zone;
 
 use crate::base::{Bytes, FrameId};
+use crate::config::Watermarks;
 use crate::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
@@ -101,11 +102,13 @@ pub struct FrameSettings {
     pub percpu: bool,
     /// Setting `frame.pick`.
     pub pick: Pick,
+    /// Settings `watermark.*`.
+    pub watermarks: Watermarks,
 }
 
 impl Default for FrameSettings {
     fn default() -> FrameSettings {
-        FrameSettings { percpu: true, pick: Pick::Outside }
+        FrameSettings { percpu: true, pick: Pick::Outside, watermarks: Watermarks::default() }
     }
 }
 
@@ -223,23 +226,23 @@ impl FrameAllocator {
         self.limit().saturating_sub(self.used())
     }
 
-    /// Pages kept back for reclaim: 1/64 of the limit, at least the pages that two batches may need before they free any.
+    /// Pages kept back for reclaim: below them a fault reclaims for itself.
     pub fn min(&self) -> u64 {
-        Self::min_of(self.limit())
-    }
-
-    fn min_of(limit: u64) -> u64 {
-        (limit / 64).clamp(96, 2048)
+        self.watermarks()[0]
     }
 
     /// Free pages below which background reclaim starts.
     pub fn low(&self) -> u64 {
-        self.min() + self.limit() / 32
+        self.watermarks()[1]
     }
 
     /// Free pages at which background reclaim stops.
     pub fn high(&self) -> u64 {
-        self.low() + self.limit() / 32
+        self.watermarks()[2]
+    }
+
+    fn watermarks(&self) -> [u64; 3] {
+        self.settings.watermarks.pages(self.limit())
     }
 
     // ---- Taking ----

@@ -21,7 +21,7 @@ use crate::sync::{RankedMutex, lock};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long pressing goes on without any progress: half of what a fault waits for room.
+/// How long pressing goes on without any progress, and never more than half of what a fault waits for room.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A part of the job's budget. Forks divide it, the end of a child puts it together again, exactly.
@@ -209,7 +209,7 @@ impl Engine {
         }
         if used < state.best {
             (state.best, state.since) = (used, Instant::now());
-        } else if state.since.elapsed() > PATIENCE {
+        } else if state.since.elapsed() > PATIENCE.min(self.config.oom_wait.0 / 2) {
             self.limits.pressed.store(false, Relaxed);
             self.stats.set_stuck(true);
             self.set_limit(room.min(state.ceiling).max(limit));

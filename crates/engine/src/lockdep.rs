@@ -38,6 +38,8 @@ pub enum Rank {
     Mailbox,
     /// Inside the gate of reclaim, which a fork closes before it needs a process that does not change.
     ReclaimGate,
+    /// The line of those who want to reclaim for themselves.
+    Throttle,
     /// The limit of the budget, and what it aims at.
     Limits,
     /// A workbench for reclaim.
@@ -68,6 +70,8 @@ pub enum Rank {
     CpuLists,
     /// A zone of the frame allocator.
     FrameZone,
+    /// What reclaim has cost lately for nothing.
+    Hardship,
 }
 
 impl Rank {
@@ -125,7 +129,7 @@ mod checked {
     use crate::base::PageIndex;
 
     /// Most locks that a thread holds at once, pages apart: one of every rank.
-    const LOCKS_MAX: usize = Rank::FrameZone as usize + 1;
+    const LOCKS_MAX: usize = Rank::Hardship as usize + 1;
 
     /// What the calling thread holds.
     struct Locks {

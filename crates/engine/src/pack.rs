@@ -182,7 +182,9 @@ impl Engine {
             at += run.len;
         }
         // 2. Out.
+        let writing = self.hardship.writing();
         self.devices.write(buffer, writes);
+        drop(writing);
         for write in writes.iter().filter(|write| write.result.is_err()) {
             let lost = |slot: SlotId| write.run.slots().any(|lost| lost == slot);
             packs.iter_mut().filter(|(_, slot)| slot.is_some_and(lost)).for_each(|(_, slot)| *slot = None);

@@ -14,6 +14,7 @@ use crate::config::WayOut;
 use crate::engine::Engine;
 use crate::extent::{self, EXTENT_PAGES, ExtentGuard};
 use crate::frames::push_range;
+use crate::stall::DIRECT_PAGES;
 use crate::stats::Counter;
 use crate::tier::{Batch, Pick, page_mut};
 use crate::word::{PageWord, State};
@@ -85,8 +86,16 @@ impl Engine {
                     }
                 }
             }
-            let index = self.clock_hand.fetch_add(1, Relaxed) % extents.max(1);
-            let progress = self.scan_extent(batch, index);
+            let hand = self.clock_hand.fetch_add(1, Relaxed);
+            let index = hand % extents.max(1);
+            let progress = match who {
+                Reclaimer::Background => self.scan_extent(batch, index, 0, EXTENT_PAGES),
+                // No more than is asked for, and another part of the extent each time.
+                Reclaimer::Direct => {
+                    let from = hand / extents.max(1) * DIRECT_PAGES % EXTENT_PAGES;
+                    self.scan_extent(batch, index, from, want.saturating_sub(freed).max(1))
+                }
+            };
             self.stats.add(scan, progress.scanned as u64);
             self.stats.add(steal, progress.freed as u64);
             freed += progress.freed;
@@ -191,8 +200,9 @@ impl Engine {
         batch.frames.len()
     }
 
-    /// The first hand on one extent.
-    fn scan_extent(&self, batch: &mut Batch, index: usize) -> Progress {
+    /// The first hand on one extent, from page `from` of it on; stops once `most` pages are to be stored. Pages that move out are
+    /// as many as there are: that is cheaper the more they are.
+    fn scan_extent(&self, batch: &mut Batch, index: usize, from: usize, most: usize) -> Progress {
         let mut progress = Progress::default();
         let only_move = self.only_move();
         if self.extents.resident(index) == 0 || only_move && !self.frames.backing.can_move() {
@@ -202,8 +212,10 @@ impl Engine {
         // 1. Isolate: who is resident and was not referenced lately.
         let mut wanted: Bitmap = [0; EXTENT_PAGES / 64];
         let sheds = self.sheds_compressed();
+        let moves = only_move || self.prefers_move();
+        let mut count = 0;
         let first = extent::pages_of(index).start;
-        for i in 0..EXTENT_PAGES {
+        for i in (from..EXTENT_PAGES).chain(0..from) {
             let page = PageIndex(first + i);
             let word = self.words.load(page);
             if word.is_locked() || word.is_pinned() || !word.is_resident() {
@@ -218,9 +230,13 @@ impl Engine {
                 continue;
             }
             wanted[i / 64] |= 1 << (i % 64);
+            count += 1;
+            if count == most && !moves {
+                break;
+            }
         }
         // 2. Dense runs move out; all runs, where a device might be writing to a page that looks idle.
-        if only_move || self.prefers_move() {
+        if moves {
             let shortest = if only_move { 1 } else { RUN_MIN };
             let mut immovable: Bitmap = [0; EXTENT_PAGES / 64];
             let mut at = 0;
@@ -240,7 +256,7 @@ impl Engine {
         // copied to the swap cache first.
         let to = if !only_move && self.is_bound_for_devices() { Leaves::ToSwapCache } else { Leaves::ToTiers };
         let mut at = 0;
-        while at < EXTENT_PAGES {
+        while at < EXTENT_PAGES && progress.freed < most {
             batch.picks.clear();
             while at < EXTENT_PAGES && batch.has_room() {
                 if wanted[at / 64] & 1 << (at % 64) != 0 {

@@ -68,6 +68,8 @@ counters! {
     ArenaFrames => "arena_frames",
     /// Pages in memory that have a copy on a device which is as good (gauge).
     CleanPages => "nr_clean",
+    /// Threads that reclaim for themselves now (gauge).
+    Reclaimers => "nr_reclaimers",
     /// Free blocks of each order, as in /proc/buddyinfo (gauges, brought up to date now and then).
     BuddyFree0 => "buddy_free_order_0",
     /// Order 1.
@@ -138,6 +140,8 @@ counters! {
     WorkingsetRefault => "workingset_refault",
     /// Pages of those that came back so soon that they are passed over by the next eviction.
     WorkingsetActivate => "workingset_activate",
+    /// Pages of them that had left within the last second.
+    Refaults1s => "refaults_1s",
     /// Pages that left memory without being written, because their copy on a device was as good.
     CleanDropped => "clean_dropped",
     /// Pages that gave such a copy up for a write.
@@ -180,6 +184,16 @@ counters! {
     PgStealDirect => "pgsteal_direct",
     /// Times a fault had to reclaim for itself.
     AllocStall => "allocstall",
+    /// Times a thread had to wait for its turn to reclaim for itself.
+    PgScanDirectThrottle => "pgscan_direct_throttle",
+    /// Time that threads waited for that, in nanoseconds.
+    ThrottleWaitNs => "throttle_wait_ns",
+    /// The longest of these waits.
+    ThrottleWaitNsMax => "throttle_wait_ns_max",
+    /// Most threads that reclaimed for themselves at once.
+    ReclaimersMax => "reclaimers_max",
+    /// The longest time that a thread reclaimed for itself in one go, in nanoseconds.
+    DirectReclaimNsMax => "direct_reclaim_ns_max",
     /// Pages moved into the swap cache (first hand of the clock).
     PgDeactivate => "pgdeactivate",
     /// Pages that came back from the swap cache or soon after eviction.
@@ -285,6 +299,9 @@ impl Counter {
         Counter::FrameFallback,
         Counter::FrameSteal,
     ];
+
+    /// Those that are the most of something: of several processes, the highest counts.
+    pub const MAXIMA: [Counter; 3] = [Counter::ThrottleWaitNsMax, Counter::ReclaimersMax, Counter::DirectReclaimNsMax];
 
     /// Free blocks by order.
     pub const BUDDY_FREE: [Counter; 10] = [
@@ -590,7 +607,10 @@ impl Snapshot {
         for (name, value) in &other.counters {
             let sum = self.counters.entry(name).or_default();
             // The file is another process's: whatever is in it, the report is written.
-            *sum = sum.saturating_add(*value);
+            *sum = match Counter::MAXIMA.iter().any(|maximum| maximum.name() == *name) {
+                true => *value.max(sum),
+                false => sum.saturating_add(*value),
+            };
         }
         DeviceSnapshot::merge_all(&mut self.devices, &other.devices);
         self.by_cpu.resize(self.by_cpu.len().max(other.by_cpu.len()), BTreeMap::new());

@@ -407,7 +407,9 @@ impl Engine {
     /// Writes what is lined up; pages of runs that fail get no slot.
     fn write_lined_up(&self, batch: &mut Batch) {
         let start = Instant::now();
+        let writing = self.hardship.writing();
         self.devices.write(&batch.buffer, &mut batch.writes);
+        drop(writing);
         let pages = batch.writes.iter().map(|write| write.run.len).sum();
         self.past_tier.record(PAST_WHOLE, start.elapsed().as_nanos() as u64, pages);
         let now = self.stamp(pages);

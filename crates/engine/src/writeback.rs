@@ -198,7 +198,9 @@ impl Engine {
     /// Writes what is lined up, and notes what is on devices now.
     fn write_cold(&self, batch: &mut Batch) {
         let Batch { cold, packing, buffer, writes, .. } = batch;
+        let writing = self.hardship.writing();
         self.devices.write(buffer, writes);
+        drop(writing);
         for write in writes.iter().filter(|write| write.result.is_ok()) {
             cold[write.buffer_page..write.buffer_page + write.run.len].iter_mut().for_each(|cold| cold.written = true);
         }

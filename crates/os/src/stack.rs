@@ -5,52 +5,89 @@
 //! engine's entry points move to a stack of its own first.
 
 use crate::{Errno, PAGE_SIZE, vm};
-use std::sync::atomic::{AtomicU64, Ordering};
+use rustix::thread::{Timespec, futex};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Bytes of an engine stack: the deepest entry point needs about 8 KiB; the rest is margin for debug builds.
 const STACK_BYTES: usize = 64 << 10;
-/// Stacks, one for each thread that is inside the engine on a managed stack at the same time; the next one waits.
-const STACKS: usize = 64;
+/// Longest sleep without a look for a free stack: nothing is known to need it.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// A fixed set of stacks.
+/// A fixed set of stacks, one for each thread that is inside the engine at the same time; the next one waits.
 #[derive(Debug)]
 pub struct EngineStacks {
     base: usize,
-    free: AtomicU64,
+    count: usize,
+    /// A bit for each that is free, the first in the lowest bit of the first word.
+    free: Box<[AtomicU64]>,
+    /// Threads that wait, and how often one was woken.
+    waiting: AtomicU32,
+    woken: AtomicU32,
 }
 
 impl EngineStacks {
-    /// Reserves them; memory is used only when a stack is.
-    pub fn new() -> Result<EngineStacks, Errno> {
+    /// Reserves so many; memory is used only when a stack is.
+    pub fn new(count: usize) -> Result<EngineStacks, Errno> {
         let slot = STACK_BYTES + PAGE_SIZE;
-        let base = vm::map_metadata(STACKS * slot)?;
-        for i in 0..STACKS {
+        let base = vm::map_metadata(count * slot)?;
+        for i in 0..count {
             // A guard page below each stack: an overflow is a crash, not corruption.
             vm::protect(base + i * slot..base + i * slot + PAGE_SIZE, vm::Prot::NONE)?;
         }
-        Ok(EngineStacks { base, free: AtomicU64::new(u64::MAX) })
+        let free = (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let stacks = EngineStacks { base, count, free, waiting: AtomicU32::new(0), woken: AtomicU32::new(0) };
+        stacks.reset_in_child();
+        Ok(stacks)
     }
 
     /// In the child of a fork, whose only thread is on none of the stacks: frees those that threads of its parent had.
     pub fn reset_in_child(&self) {
-        self.free.store(u64::MAX, Ordering::Release);
+        for (word, first) in self.free.iter().zip((0..self.count).step_by(64)) {
+            let stacks = (self.count - first).min(64);
+            word.store(u64::MAX >> (64 - stacks), SeqCst);
+        }
+        self.waiting.store(0, SeqCst);
+    }
+
+    /// Takes a stack, the first that is free: it is the one that was used lately.
+    fn try_claim(&self) -> Option<usize> {
+        self.free.iter().enumerate().find_map(|(at, word)| {
+            let take = |free: u64| (free != 0).then(|| free & (free - 1));
+            let free = word.fetch_update(SeqCst, Relaxed, take).ok()?;
+            Some(at * 64 + free.trailing_zeros() as usize)
+        })
+    }
+
+    fn claim(&self) -> usize {
+        loop {
+            if let Some(index) = self.try_claim() {
+                return index;
+            }
+            // Counted before another look: who frees a stack looks at the count afterwards.
+            self.waiting.fetch_add(1, SeqCst);
+            let woken = self.woken.load(Acquire);
+            let found = self.try_claim();
+            if found.is_none() {
+                let _ = futex::wait(&self.woken, futex::Flags::PRIVATE, woken, Some(&LOOK_EVERY));
+            }
+            self.waiting.fetch_sub(1, SeqCst);
+            if let Some(index) = found {
+                return index;
+            }
+        }
+    }
+
+    fn release(&self, index: usize) {
+        self.free[index / 64].fetch_or(1 << (index % 64), SeqCst);
+        if self.waiting.load(SeqCst) > 0 {
+            self.woken.fetch_add(1, SeqCst);
+            let _ = futex::wake(&self.woken, futex::Flags::PRIVATE, 1);
+        }
     }
 
     /// Runs `call` on one of the stacks and returns what it returns. All signals are blocked by the caller.
     pub fn run<F: FnOnce() -> R, R>(&self, call: F) -> R {
-        let index = loop {
-            let free = self.free.load(Ordering::Relaxed);
-            let index = free.trailing_zeros() as usize;
-            if index == STACKS {
-                rustix::thread::sched_yield();
-            } else if self
-                .free
-                .compare_exchange(free, free & !(1 << index), Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-            {
-                break index;
-            }
-        };
+        let index = self.claim();
         let top = self.base + (index + 1) * (STACK_BYTES + PAGE_SIZE);
         let mut job = Job { call: Some(call), result: None };
         // The job itself must not lie on the managed stack while it runs: it is moved to the top of the new one.
@@ -63,7 +100,7 @@ impl EngineStacks {
             switch(place, place, trampoline::<F, R> as *const () as usize);
             job = std::ptr::read(place as *mut Job<F, R>);
         }
-        self.free.fetch_or(1 << index, Ordering::Release);
+        self.release(index);
         job.result.expect("the trampoline has run")
     }
 }
@@ -105,12 +142,34 @@ mod tests {
 
     #[test]
     fn a_closure_runs_on_another_stack_and_returns() {
-        let stacks = EngineStacks::new().unwrap();
+        let stacks = EngineStacks::new(65).unwrap();
         let here = vm::stack_address();
         let text = String::from("moved");
         let (there, text) = stacks.run(|| (vm::stack_address(), text + " back"));
         assert!(here.abs_diff(there) > STACK_BYTES);
         assert_eq!(text, "moved back");
-        assert_eq!(stacks.free.load(Ordering::Relaxed), u64::MAX);
+        assert_eq!(stacks.free.iter().map(|word| word.load(Relaxed)).collect::<Vec<_>>(), [u64::MAX, 1]);
+    }
+
+    #[test]
+    fn more_threads_than_stacks_take_turns() {
+        let stacks = EngineStacks::new(2).unwrap();
+        let inside = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let others = stacks.run(|| {
+                            let others = inside.fetch_add(1, SeqCst);
+                            rustix::thread::sched_yield();
+                            inside.fetch_sub(1, SeqCst);
+                            others
+                        });
+                        assert!(others < 2, "{others} others have a stack of two");
+                    }
+                });
+            }
+        });
+        assert_eq!((stacks.free[0].load(Relaxed), stacks.waiting.load(Relaxed)), (3, 0));
     }
 }

@@ -156,7 +156,7 @@ impl fmt::Display for FaultKinds {
 }
 
 /// A number with a unit from ns to s.
-fn parse_time(text: &str) -> Option<Duration> {
+pub(super) fn parse_time(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
     let (number, unit) = text.split_at(unit_at);
     let ns = match unit {

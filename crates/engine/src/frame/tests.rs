@@ -47,6 +47,7 @@ fn settings() -> impl Strategy<Value = FrameSettings> {
     (any::<bool>(), any::<bool>()).prop_map(|(percpu, outside)| FrameSettings {
         percpu,
         pick: if outside { Pick::Outside } else { Pick::Inside },
+        ..FrameSettings::default()
     })
 }
 
@@ -211,7 +212,7 @@ proptest! {
 
     #[test]
     fn where_frames_are_picked_does_not_change_their_order(ops in ops()) {
-        let pick = |pick| drive(ops.clone(), FrameSettings { percpu: true, pick }, 1);
+        let pick = |pick| drive(ops.clone(), FrameSettings { pick, ..FrameSettings::default() }, 1);
         prop_assert_eq!(pick(Pick::Inside), pick(Pick::Outside));
     }
 }

@@ -1,0 +1,68 @@
+//! `overspill-bench reclaim-storm` from the outside: what it prints, and what it refuses.
+
+mod common;
+
+use common::{bench, bench_in_the_engine, json};
+use overspill_tests::Scratch;
+use serde_json::Value;
+
+const NAME: &str = "reclaim-storm";
+/// Forty threads over a small budget: some seconds in a debug build.
+const SMALL: &str = "--groups 1 --size 8M --messages 20 --rounds 1";
+
+fn figure(row: &Value, name: &str) -> f64 {
+    row["figures"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {row}"))
+}
+
+#[test]
+fn json_tells_who_reclaimed() {
+    let Some(outcome) = bench_in_the_engine(NAME, &format!("{SMALL} --json")) else { return };
+    let value = json(&outcome);
+    assert_eq!((&value["bench"], &value["settings"]["threads"]), (&NAME.into(), &40.into()));
+    let used = value["settings"]["used_bytes"].as_u64().unwrap();
+    assert!((9 << 20..10 << 20).contains(&used), "an eighth more than the budget: {used}");
+    let rows = value["rows"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| row["step"].as_str().unwrap()).collect();
+    assert_eq!(names, ["off", "timed", "wake", "default"]);
+    let references: Vec<_> = rows.iter().map(|row| row["reference"]["parallel_reclaimers_max"].as_u64()).collect();
+    assert_eq!(references, [Some(1298), Some(4), None, None]);
+    for row in rows {
+        for name in ["benchmark_s", "elapsed_s", "major_faults", "evicted_pages"] {
+            assert!(figure(row, name) > 0.0, "{name}: {row}");
+        }
+        for name in ["user_s", "sys_s", "refaults_1s"] {
+            figure(row, name);
+        }
+    }
+    // Two a NUMA node, of which there are few.
+    let [off, timed, wake, _] = [0, 1, 2, 3].map(|at| &rows[at]);
+    for row in [timed, wake] {
+        let most = figure(row, "parallel_reclaimers_max");
+        assert!((1.0..=16.0).contains(&most) && figure(row, "reclaim_ms_max") > 0.0, "{row}");
+        assert_eq!(figure(row, "evicted_pages"), figure(row, "evicted_directly_pages"), "{row}");
+    }
+    assert_eq!(figure(off, "throttled"), 0.0, "{off}");
+    assert!(figure(off, "direct_reclaims") > 0.0 && wake["figures"]["times_sooner"].is_number(), "{off} {wake}");
+}
+
+#[test]
+fn without_json_it_prints_tables_a_conclusion_and_a_drawing() {
+    let room = Scratch::new(env!("CARGO_TARGET_TMPDIR")).room("storm");
+    let plot = room.path.join("storm.svg");
+    let args = format!("{SMALL} --steps off,wake --plot {}", plot.display());
+    let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
+    let text = &outcome.stdout;
+    assert!(text.contains("benchmark s") && text.contains("back in 1 s"), "{text}");
+    assert!(text.lines().last().unwrap().starts_with("With the throttle (wake) at most "), "{text}");
+    assert!(std::fs::read_to_string(plot).unwrap().contains("reclaim-storm, 1 groups on "));
+}
+
+#[test]
+fn a_mistake_on_the_command_line_is_refused() {
+    for args in ["--groups 0", "--groups 51", "--messages 0", "--steps never", "--device ram,latency=soon"] {
+        assert_eq!(bench(NAME, args).status, 2, "{args}");
+    }
+    let outcome = bench(NAME, "--size 1M");
+    assert_eq!(outcome.status, 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("measure a larger --size"), "{}", outcome.stderr);
+}

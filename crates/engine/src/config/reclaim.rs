@@ -1,0 +1,216 @@
+//! When reclaim begins, who does it, and what becomes of an access for which there is no room.
+
+use super::ram::parse_time;
+use crate::base::Bytes;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How many threads reclaim for themselves at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReclaimMax {
+    /// Two a NUMA node.
+    #[default]
+    Auto,
+    /// So many.
+    Threads(u16),
+    /// As many as want to, up to [`ReclaimMax::OFF_THREADS`].
+    Off,
+}
+
+impl ReclaimMax {
+    /// Threads that can reclaim at once where that is not bounded: each has buffers and a stack of its own, of which some 8 KiB
+    /// are touched in advance, and some 170 KiB once it reclaims. They are not part of the budget.
+    pub const OFF_THREADS: u16 = 2048;
+    /// Most that can be asked for.
+    const THREADS_MAX: u16 = 1024;
+}
+
+impl FromStr for ReclaimMax {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<ReclaimMax, ()> {
+        match text {
+            "auto" => Ok(ReclaimMax::Auto),
+            "off" => Ok(ReclaimMax::Off),
+            _ => match text.parse() {
+                Ok(threads @ 1..=ReclaimMax::THREADS_MAX) => Ok(ReclaimMax::Threads(threads)),
+                _ => Err(()),
+            },
+        }
+    }
+}
+
+/// When a thread that waited for its turn to reclaim looks whether there are frames enough by then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Recheck {
+    /// Whenever it wakes up.
+    #[default]
+    Wake,
+    /// After more than a second of waiting, and then for four times the high watermark: the mechanism as it was first proposed.
+    Timed,
+}
+
+/// What becomes of an access for which there is no room, and none is to be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OutOfRoom {
+    /// It fails: SIGBUS for the program, EFAULT for a system call.
+    #[default]
+    Sigbus,
+    /// The process is killed, with a report of what was used.
+    Kill,
+}
+
+/// How long reclaim may be fruitless before there is no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OomWait(pub Duration);
+
+impl Default for OomWait {
+    fn default() -> OomWait {
+        OomWait(Duration::from_secs(2))
+    }
+}
+
+impl FromStr for OomWait {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<OomWait, ()> {
+        parse_time(text).map(OomWait).ok_or(())
+    }
+}
+
+/// A watermark: so much of the budget is free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mark {
+    /// By the size of the budget.
+    #[default]
+    Auto,
+    /// A share of it, in units of a hundredth of a percent.
+    Share(u16),
+    /// A size.
+    Size(Bytes),
+}
+
+impl Mark {
+    /// Most that a watermark can be: half of the budget.
+    const SHARE_MAX: u16 = 5_000;
+
+    /// Pages of a budget of `limit` pages, half of it at most.
+    pub fn pages(self, limit: u64, auto: u64) -> u64 {
+        let pages = match self {
+            Mark::Auto => return auto,
+            Mark::Share(share) => limit * u64::from(share) / 10_000,
+            Mark::Size(size) => size.pages(),
+        };
+        pages.min(limit / 2)
+    }
+}
+
+impl FromStr for Mark {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Mark, ()> {
+        if text == "auto" {
+            return Ok(Mark::Auto);
+        }
+        if let Some(percent) = text.strip_suffix('%') {
+            let share = percent.parse::<f64>().map_err(|_| ())? * 100.0;
+            let fits = (0.0..=f64::from(Mark::SHARE_MAX)).contains(&share);
+            return if fits { Ok(Mark::Share(share.round() as u16)) } else { Err(()) };
+        }
+        text.parse().map(Mark::Size).map_err(|_| ())
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mark::Auto => f.write_str("auto"),
+            Mark::Share(share) => write!(f, "{}%", f64::from(*share) / 100.0),
+            Mark::Size(size) => size.fmt(f),
+        }
+    }
+}
+
+/// Settings `watermark.min`, `watermark.low` and `watermark.high`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Watermarks {
+    /// What of the budget a fault does not take: below it threads reclaim for themselves.
+    pub min: Mark,
+    /// Where reclaim in the background begins.
+    pub low: Mark,
+    /// Where it stops.
+    pub high: Mark,
+}
+
+impl Watermarks {
+    /// Least pages kept back: what two batches may need before they free any.
+    const MIN_LEAST: u64 = 96;
+    /// Most of them unless more are asked for: 8 MiB.
+    const MIN_MOST: u64 = 2048;
+
+    /// The three in pages of a budget of `limit` pages, as they were asked for.
+    fn asked(&self, limit: u64) -> [u64; 3] {
+        let min = self.min.pages(limit, (limit / 64).clamp(Self::MIN_LEAST, Self::MIN_MOST));
+        let low = self.low.pages(limit, min + limit / 32);
+        [min, low, self.high.pages(limit, low + limit / 32)]
+    }
+
+    /// Min, low and high in pages of a budget of `limit` pages: each above the one before, whatever the budget has become.
+    pub fn pages(&self, limit: u64) -> [u64; 3] {
+        let [min, low, high] = self.asked(limit);
+        let min = min.max(Self::MIN_LEAST);
+        let low = low.max(min + 1);
+        [min, low, high.max(low + 1)]
+    }
+
+    /// Whether they rise, for a budget of `limit` pages.
+    pub fn rise(&self, limit: u64) -> bool {
+        let [min, low, high] = self.asked(limit);
+        min < low && low < high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_and_refused() {
+        let max = |text: &str| text.parse::<ReclaimMax>();
+        assert_eq!((max("auto"), max("off")), (Ok(ReclaimMax::Auto), Ok(ReclaimMax::Off)));
+        assert_eq!((max("1"), max("1024")), (Ok(ReclaimMax::Threads(1)), Ok(ReclaimMax::Threads(1024))));
+        ["0", "1025", "-1", "", "two"].iter().for_each(|text| assert_eq!(max(text), Err(()), "{text}"));
+        let mark = |text: &str| text.parse::<Mark>();
+        assert_eq!((mark("auto"), mark("1.5%")), (Ok(Mark::Auto), Ok(Mark::Share(150))));
+        assert_eq!((mark("50%"), mark("16M")), (Ok(Mark::Share(5000)), Ok(Mark::Size(Bytes(16 << 20)))));
+        ["51%", "-1%", "%", "nan%", "much", ""].iter().for_each(|text| assert_eq!(mark(text), Err(()), "{text}"));
+        let wait = |text: &str| text.parse::<OomWait>().map(|wait| wait.0);
+        assert_eq!((wait("500ms"), wait("0s")), (Ok(Duration::from_millis(500)), Ok(Duration::ZERO)));
+        ["2", "11s", ""].iter().for_each(|text| assert_eq!(wait(text), Err(()), "{text}"));
+    }
+
+    #[test]
+    fn watermarks_follow_the_budget_and_rise() {
+        let auto = Watermarks::default();
+        assert_eq!(auto.pages(1 << 16), [1024, 1024 + 2048, 1024 + 4096]);
+        assert_eq!(auto.pages(1 << 20)[0], 2048, "a reserve of 8 MiB is enough");
+        assert_eq!(auto.pages(1024), [96, 128, 160]);
+        let shares = Watermarks { min: Mark::Share(200), low: Mark::Share(400), high: Mark::Share(1000) };
+        assert_eq!(shares.pages(10_000), [200, 400, 1000]);
+        assert!(shares.rise(10_000));
+        // The reserve is what reclaim needs, however little is asked for; sizes are bounded by the budget.
+        assert_eq!(Watermarks { min: Mark::Size(Bytes(0)), ..auto }.pages(1 << 16)[0], 96);
+        assert_eq!(Watermarks { high: Mark::Size(Bytes(1 << 40)), ..auto }.pages(1 << 16)[2], 1 << 15);
+        // What rises until then does after it.
+        let low = Watermarks { min: Mark::Share(800), low: Mark::Share(900), high: Mark::Share(1000) };
+        assert_eq!((low.rise(1024), low.pages(1024)), (true, [96, 97, 102]));
+        // What is upside down is refused when the pool is made, and put right when its budget makes it so.
+        let upside_down = Watermarks { low: Mark::Size(Bytes(4096)), ..auto };
+        assert!(!upside_down.rise(1 << 16));
+        assert_eq!(upside_down.pages(1 << 16)[..2], [1024, 1025]);
+        let high = Watermarks { high: Mark::Size(Bytes(8 << 20)), ..auto };
+        assert!(high.rise(1 << 14) && !high.rise(1 << 20));
+        assert!(high.pages(1 << 20).is_sorted_by(|low, high| low < high));
+    }
+}

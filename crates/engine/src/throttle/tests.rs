@@ -1,0 +1,221 @@
+//! Every decision of the line, on a clock that the test turns.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn ticket(turn: Turn) -> Ticket {
+    match turn {
+        Turn::Wait(ticket) => ticket,
+        other => panic!("{other:?} is not a place in the line"),
+    }
+}
+
+#[test]
+fn who_looks_at_every_wake_needs_some_frames() {
+    let enough = |pages, waited| is_enough(Recheck::Wake, Free { pages, min: 100, high: 400 }, waited);
+    assert!(enough(132, Duration::ZERO) && enough(132, ms(5000)));
+    assert!(!enough(131, Duration::ZERO) && !enough(0, ms(5000)));
+}
+
+#[test]
+fn who_looks_after_a_second_needs_four_times_the_high_watermark() {
+    let enough = |pages, waited| is_enough(Recheck::Timed, Free { pages, min: 100, high: 400 }, waited);
+    assert!(enough(1601, ms(1001)));
+    assert!(!enough(1600, ms(1001)) && !enough(1601, ms(1000)) && !enough(u64::MAX, ms(999)));
+}
+
+#[test]
+fn there_are_so_many_turns_and_then_a_line() {
+    let mut line = Line::new(2, 3);
+    assert_eq!((line.enter(ms(0)), line.enter(ms(0))), (Turn::Mine(0), Turn::Mine(1)));
+    let tickets: Vec<_> = (1..4).map(|at| ticket(line.enter(ms(at)))).collect();
+    assert_eq!(line.enter(ms(4)), Turn::Full);
+    assert_eq!(line.active(), 2);
+    // The turn goes to the first, and to nobody else.
+    assert_eq!(line.leave(1, ms(5)), tickets[0].place);
+    assert_eq!(line.look(tickets[1], ms(6), false), (Turn::Wait(tickets[1]), NONE));
+    assert_eq!(line.look(tickets[0], ms(6), false), (Turn::Mine(1), NONE));
+    assert_eq!(line.active(), 2);
+    // Turns come back in any order; nobody who comes overtakes those who wait.
+    assert_eq!(line.leave(0, ms(7)), tickets[1].place);
+    let late = ticket(line.enter(ms(8)));
+    assert_eq!(line.leave(1, ms(9)), tickets[2].place);
+    for (ticket, turn) in [(tickets[1], 0), (tickets[2], 1)] {
+        assert_eq!(line.look(ticket, ms(10), false), (Turn::Mine(turn), NONE));
+    }
+    assert_eq!(line.leave(0, ms(11)), late.place);
+    assert_eq!(line.look(late, ms(12), false), (Turn::Mine(0), NONE));
+    assert_eq!((line.leave(0, ms(13)), line.leave(1, ms(13))), (NONE, NONE));
+    assert_eq!((line.active(), line.waiting), (0, 0));
+}
+
+#[test]
+fn who_finds_frames_goes_without_a_turn_and_passes_it_on() {
+    let mut line = Line::new(1, 4);
+    assert_eq!(line.enter(ms(0)), Turn::Mine(0));
+    let tickets: Vec<_> = (0..4).map(|at| ticket(line.enter(ms(at)))).collect();
+    // From the middle of the line.
+    assert_eq!(line.look(tickets[1], ms(5), true), (Turn::Enough, NONE));
+    assert_eq!(line.leave(0, ms(6)), tickets[0].place);
+    // One who was called calls the next.
+    assert_eq!(line.look(tickets[0], ms(7), true), (Turn::Enough, tickets[2].place));
+    assert_eq!(line.look(tickets[3], ms(8), true), (Turn::Enough, NONE));
+    assert_eq!(line.look(tickets[2], ms(9), true), (Turn::Enough, NONE));
+    assert_eq!((line.active(), line.waiting), (0, 0));
+    assert_eq!(line.enter(ms(10)), Turn::Mine(0));
+}
+
+#[test]
+fn a_turn_that_is_not_taken_up_passes_on() {
+    let mut line = Line::new(1, 4);
+    line.enter(ms(0));
+    let [gone, next, last] = [1, 2, 3].map(|at| ticket(line.enter(ms(at))));
+    line.leave(0, ms(10));
+    assert_eq!(line.look(last, ms(1010), false), (Turn::Wait(last), NONE), "it has been a second, and no more");
+    assert_eq!(line.look(last, ms(1011), false), (Turn::Wait(last), next.place));
+    assert_eq!(line.look(next, ms(1012), false), (Turn::Mine(0), NONE));
+    // If it comes after all, it waits anew: or goes, if there are frames.
+    let again = line.look(gone, ms(1013), false).0;
+    assert_ne!(ticket(again).number, gone.number);
+    assert_eq!(line.look(gone, ms(1014), true).0, Turn::Enough);
+    assert_eq!(line.waiting, 2);
+}
+
+#[test]
+fn a_turn_of_the_last_one_there_passes_to_who_comes_next() {
+    let mut line = Line::new(1, 4);
+    line.enter(ms(0));
+    let _gone = ticket(line.enter(ms(1)));
+    line.leave(0, ms(2));
+    let next = ticket(line.enter(ms(500)));
+    assert_eq!(line.look(next, ms(1003), false), (Turn::Wait(next), next.place));
+    assert_eq!(line.look(next, ms(1004), false), (Turn::Mine(0), NONE));
+}
+
+#[test]
+fn the_line_of_a_child_is_empty() {
+    let throttle = Throttle::new(2, Recheck::Wake);
+    let turns: Vec<_> = (0..5).map(|_| throttle.enter().0).collect();
+    throttle.reset_in_child();
+    let none = Free { pages: 0, min: 1, high: 1 };
+    // A ticket of the parent's is of no use here.
+    let (turn, _) = throttle.look(ticket(turns[2]), none);
+    assert_eq!((turn, throttle.enter()), (Turn::Mine(0), (Turn::Mine(1), 2)));
+}
+
+/// What a thread is at in the model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum At {
+    Outside,
+    Reclaiming(usize),
+    Waiting(Ticket),
+    /// It ended while it waited.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Step { thread: usize, enough: bool },
+    End { thread: usize },
+    Pass(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        12 => (0..8usize, any::<bool>()).prop_map(|(thread, enough)| Op::Step { thread, enough }),
+        1 => (0..8usize).prop_map(|thread| Op::End { thread }),
+        3 => (1..700u64).prop_map(Op::Pass),
+    ]
+}
+
+proptest! {
+    /// Against a queue: turns are never more than there are, go to who has waited longest, and are not lost.
+    #[test]
+    fn any_sequence_keeps_order_and_loses_no_turn(ops in prop::collection::vec(op(), 1..300), turns in 1..4usize) {
+        let mut line = Line::new(turns, 8);
+        let mut threads = [At::Outside; 8];
+        let mut order: VecDeque<usize> = VecDeque::new();
+        let mut now = 0;
+        for op in ops {
+            let (thread, turn) = match op {
+                Op::Pass(time) => {
+                    now += time;
+                    continue;
+                }
+                Op::End { thread } => {
+                    // A thread that has a turn gives it back before it can end.
+                    if matches!(threads[thread], At::Waiting(_)) {
+                        threads[thread] = At::Gone;
+                    }
+                    continue;
+                }
+                Op::Step { thread, enough } => match threads[thread] {
+                    At::Outside => {
+                        order.push_back(thread);
+                        (thread, line.enter(ms(now)))
+                    }
+                    At::Waiting(ticket) => (thread, line.look(ticket, ms(now), enough).0),
+                    At::Reclaiming(turn) => {
+                        line.leave(turn, ms(now));
+                        threads[thread] = At::Outside;
+                        continue;
+                    }
+                    At::Gone => continue,
+                },
+            };
+            match turn {
+                Turn::Mine(turn) => {
+                    prop_assert!(threads.iter().all(|at| *at != At::Reclaiming(turn)), "turn {turn} twice");
+                    // Before it, nobody waits who has not been called.
+                    for other in order.iter().take_while(|other| **other != thread) {
+                        if let At::Waiting(ticket) = threads[*other] {
+                            let waiter = line.waiters[ticket.place as usize];
+                            prop_assert!(
+                                waiter.number != ticket.number || waiter.state != Place::Waiting,
+                                "{thread} overtook {other}"
+                            );
+                        }
+                    }
+                    threads[thread] = At::Reclaiming(turn);
+                }
+                Turn::Wait(ticket) => {
+                    // To the end of the line, if it has lost its turn.
+                    if threads[thread] != At::Waiting(ticket) && threads[thread] != At::Outside {
+                        order.retain(|other| *other != thread);
+                        order.push_back(thread);
+                    }
+                    threads[thread] = At::Waiting(ticket);
+                    continue;
+                }
+                Turn::Enough | Turn::Full => threads[thread] = At::Outside,
+            }
+            order.retain(|other| *other != thread);
+        }
+        let reclaiming = threads.iter().filter(|at| matches!(at, At::Reclaiming(_))).count();
+        prop_assert!(reclaiming <= line.active() && line.active() <= turns);
+        // Everybody goes home; who is gone holds up for so long and no longer.
+        for _ in 0..8 * 4 {
+            now += 1001;
+            for at in &mut threads {
+                *at = match *at {
+                    At::Reclaiming(turn) => {
+                        line.leave(turn, ms(now));
+                        At::Outside
+                    }
+                    At::Waiting(ticket) => match line.look(ticket, ms(now), false).0 {
+                        Turn::Mine(turn) => At::Reclaiming(turn),
+                        Turn::Wait(ticket) => At::Waiting(ticket),
+                        _ => At::Outside,
+                    },
+                    other => other,
+                };
+            }
+        }
+        prop_assert!(threads.iter().all(|at| matches!(at, At::Outside | At::Gone)), "{threads:?} {line:?}");
+    }
+}
