@@ -196,14 +196,14 @@ fn duration(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overspill::stats::Stats;
+    use overspill::stats::{FaultSource, Stats};
 
     fn process(pid: u32, name: &str, counters: &[(Counter, u64)]) -> Snapshot {
         let stats = Stats::anonymous().unwrap();
         stats.set_name(name);
         counters.iter().for_each(|(counter, n)| stats.set(*counter, *n));
-        (0..99).for_each(|_| stats.fault_ns(5_000));
-        stats.fault_ns(1 << 20);
+        (0..99).for_each(|_| stats.fault_ns(FaultSource::Zero, 5_000));
+        stats.fault_ns(FaultSource::Device, 1 << 20);
         let mut snapshot = stats.snapshot();
         snapshot.pid = pid;
         snapshot

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::fault::{Access, Served};
 use crate::frames::zeros;
 use crate::lockdep::{self, Rank};
+use crate::pressure::PUBLISH_EVERY;
 use crate::reclaim::Reclaimer;
 use crate::stats::Counter;
 use crate::sync::{Backoff, RankedMutex, lock};
@@ -135,6 +136,7 @@ impl Engine {
         let mut events = [FaultEvent { address: 0, write: false, write_protected: false, thread: 0 }; 16];
         let mut aside: Vec<FaultEvent> = Vec::with_capacity(ASIDE_MAX);
         let mut backoff = Backoff::default();
+        self.pressures.note_engine_thread();
         let _mark = FaultPath::enter();
         while !self.stop.load(Acquire) {
             let count = match self.frames.backing.uffd().read(&mut events) {
@@ -225,12 +227,14 @@ impl Engine {
     /// The body of the background thread: keeps the free pages between low and high, brings the process down to a lower
     /// limit, and looks after the family. All of it inside the gate of reclaim: a fork finds no lock of it taken.
     fn reclaim_in_background(&self) {
+        self.pressures.note_engine_thread();
         while !self.stop.load(Acquire) {
             if !self.has_to_reclaim() && (self.budget().free_pages() >= self.budget().low() || !self.config.background)
             {
                 // While a fork has the gate closed there is nothing to look after.
                 if let Some(_inside) = self.reclaim_gate.try_enter() {
                     self.publish_metadata();
+                    self.publish_pressure(PUBLISH_EVERY);
                     self.reap_children();
                     self.follow_job();
                     self.press_limit();
@@ -255,6 +259,7 @@ impl Engine {
                     self.reap_children();
                 }
                 self.follow_job();
+                self.publish_pressure(PUBLISH_EVERY);
                 self.press_limit();
                 let freed = match self.batches.try_take() {
                     Some(mut batch) => {
@@ -286,6 +291,7 @@ impl Engine {
     /// The body of a worker: stores the oldest pages of the swap cache while much waits there, so that neither the background
     /// thread nor a fault has to.
     fn store_in_background(&self) {
+        self.pressures.note_engine_thread();
         while !self.stop.load(Acquire) {
             let stored = match self.reclaim_gate.try_enter() {
                 Some(_inside) if self.has_to_store() => {

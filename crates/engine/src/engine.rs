@@ -16,6 +16,7 @@ use crate::frames::Frames;
 use crate::job::JobTable;
 use crate::limit::Limits;
 use crate::lockdep::Rank;
+use crate::pressure::Pressures;
 use crate::readahead::{Streams, Window};
 use crate::regions::RegionMap;
 use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS};
@@ -96,6 +97,8 @@ pub(crate) struct Engine {
     /// Pages of budget that the arena was made to fit.
     pub arena_fits: AtomicU64,
     pub job: Option<JobTable>,
+    /// How much the program waits for memory.
+    pub pressures: Pressures,
     /// Wakes the background thread: 1 while it sleeps.
     pub background: AtomicU32,
     /// Threads that store pages ahead of need beside it, and what wakes them: 1 while one sleeps.
@@ -251,6 +254,7 @@ impl Engine {
             limits,
             arena_fits: AtomicU64::new(limit),
             job,
+            pressures: Pressures::default(),
             background: AtomicU32::new(0),
             workers,
             worker_sleeps: AtomicU32::new(0),

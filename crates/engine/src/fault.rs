@@ -15,7 +15,7 @@ use crate::frame::Need;
 use crate::frames::zeros;
 use crate::reclaim::Reclaimer;
 use crate::slot::SlotRun;
-use crate::stats::Counter;
+use crate::stats::{Counter, FaultSource};
 use crate::sync::Backoff;
 use crate::tier::{LoadError, page_mut, runs_where};
 use crate::word::{PageWord, State};
@@ -39,6 +39,10 @@ const ROOM_WAIT: Duration = Duration::from_secs(2);
 pub struct FaultContext {
     /// The thread whose fault is served.
     pub thread: i32,
+    /// Where its page comes from.
+    source: FaultSource,
+    /// Whether it waits for memory ([`crate::pressure`]).
+    pub(crate) stalled: bool,
     /// Pages as they come from a device, or out of a compressed copy.
     pub buffer: IoBuffer,
     /// Slots that hold several compressed pages each.
@@ -56,6 +60,8 @@ impl FaultContext {
     pub fn new(folio: usize, around: usize, codecs: &[Codec]) -> Result<FaultContext, Errno> {
         Ok(FaultContext {
             thread: 0,
+            source: FaultSource::default(),
+            stalled: false,
             buffer: IoBuffer::new(folio.max(around))?,
             packs: IoBuffer::new(folio.max(around))?,
             packed: Box::new([0; PAGE_SIZE]),
@@ -114,10 +120,12 @@ impl Engine {
     pub(crate) fn serve_fault(&self, context: &mut FaultContext, page: PageIndex, access: Access) -> Served {
         let _mark = FaultPath::enter();
         let start = Instant::now();
+        context.source = FaultSource::Place;
         let served = self.serve(context, page, access);
+        self.end_stall(context);
         if served != Served::Busy {
             self.stats.add(Counter::PgFault, 1);
-            self.stats.fault_ns(start.elapsed().as_nanos() as u64);
+            self.stats.fault_ns(context.source, start.elapsed().as_nanos() as u64);
         }
         served
     }
@@ -182,7 +190,7 @@ impl Engine {
         // 1. Frames: as many as there are without waiting, or one.
         context.frames.clear();
         if self.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 {
-            match self.make_room(context) {
+            match self.stalled_for_room(context, |context| self.make_room(context)) {
                 Room::Taken => {}
                 Room::Later => return Served::Busy,
                 Room::Never => return Served::Failed,
@@ -322,6 +330,11 @@ impl Engine {
         let dst = self.address(page);
         let backing = &self.frames.backing;
         let mut cached = if let State::Cached(frame) = state { Some(frame) } else { None };
+        context.source = match state {
+            State::Empty => FaultSource::Zero,
+            State::Cached(_) => FaultSource::Cache,
+            _ => FaultSource::Compressed,
+        };
         let done = match state {
             State::Empty => {
                 self.stats.add(Counter::ZeroFill, len as u64);
@@ -332,6 +345,7 @@ impl Engine {
                 // Somebody reads it just now: one operation is enough.
                 Entry::Busy(_) => return Ok(Loaded { pages: 0, clean: false }),
                 Entry::Frame(..) if let Some(frame) = self.index.take_frame(slot) => {
+                    context.source = FaultSource::Cache;
                     self.window_around.hit();
                     self.stats.add(Counter::SwapRaHit, 1);
                     let done = self.install_cached(context, dst, frame, 1, protect);
@@ -342,6 +356,7 @@ impl Engine {
                     done
                 }
                 _ => {
+                    self.begin_read(context);
                     let (at, around) = self.read_around(context, slot)?;
                     self.stats.add(Counter::PgMajFault, 1);
                     let done = backing.install(dst, page_mut(&mut context.buffer, at), protect);
@@ -370,6 +385,12 @@ impl Engine {
         }
         // Mappings changing, or gone: what was installed counts, the rest stays as it was.
         Ok(Loaded { pages: done.bytes >> PAGE_SHIFT, clean: protect })
+    }
+
+    /// The fault is a major one.
+    fn begin_read(&self, context: &mut FaultContext) {
+        context.source = FaultSource::Device;
+        self.stall(context);
     }
 
     /// Lines up the content of a locked run of stored pages in the buffer: what is in memory by itself, what is on a device
@@ -401,6 +422,7 @@ impl Engine {
             });
             let pages = 1 + more.count();
             let run = SlotRun { first: slot, len: pages };
+            self.begin_read(context);
             self.load_slots(run, context, i)?;
             self.stats.add(Counter::PgMajFault, 1);
             self.stats.add(Counter::SwapRa, pages as u64 - 1);

@@ -50,6 +50,7 @@ mod limit;
 mod lockdep;
 mod pack;
 mod pool;
+mod pressure;
 mod readahead;
 mod reclaim;
 mod regions;

@@ -68,6 +68,8 @@ pub enum Rank {
     CpuLists,
     /// A zone of the frame allocator.
     FrameZone,
+    /// The figures about waiting for memory.
+    Pressure,
 }
 
 impl Rank {

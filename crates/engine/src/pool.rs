@@ -5,6 +5,7 @@ use crate::config::{Config, Delivery};
 use crate::delivery;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::pressure::SHORTEST;
 pub use crate::space::MapFlags;
 use crate::stats::{Snapshot, Stats};
 use overspill_os::region::{Memory, Plain};
@@ -202,6 +203,7 @@ impl Pool {
         self.enter(|engine| {
             engine.publish_tiers();
             engine.publish_metadata();
+            engine.publish_pressure(SHORTEST);
         });
     }
 
