@@ -212,6 +212,7 @@ impl Engine {
             || self.limits.is_pressed()
             || self.has_to_write_back()
             || self.stop.load(Relaxed)
+            || self.proactive.is_due()
             || self.family.reap.load(Relaxed);
         if due && self.background.load(Relaxed) == 1 && self.background.swap(0, AcqRel) == 1 {
             let _ = futex::wake(&self.background, futex::Flags::PRIVATE, 1);
@@ -245,7 +246,7 @@ impl Engine {
                     self.devices.publish();
                     self.compact();
                 }
-                if !self.has_to_reclaim() && self.write_back_in_background() == 0 {
+                if !self.has_to_reclaim() && self.write_back_in_background() + self.reclaim_on_request() == 0 {
                     self.nap();
                 }
                 continue;
@@ -270,7 +271,7 @@ impl Engine {
                     None => 0,
                 };
                 drop(inside);
-                if freed + self.write_back_in_background() == 0 {
+                if freed + self.write_back_in_background() + self.reclaim_on_request() == 0 {
                     self.nap();
                 }
             }

@@ -41,8 +41,6 @@ pub struct FaultContext {
     pub thread: i32,
     /// Where its page comes from.
     source: FaultSource,
-    /// Whether it waits for memory ([`crate::pressure`]).
-    pub(crate) stalled: bool,
     /// Pages as they come from a device, or out of a compressed copy.
     pub buffer: IoBuffer,
     /// Slots that hold several compressed pages each.
@@ -61,7 +59,6 @@ impl FaultContext {
         Ok(FaultContext {
             thread: 0,
             source: FaultSource::default(),
-            stalled: false,
             buffer: IoBuffer::new(folio.max(around))?,
             packs: IoBuffer::new(folio.max(around))?,
             packed: Box::new([0; PAGE_SIZE]),
@@ -122,7 +119,6 @@ impl Engine {
         let start = Instant::now();
         context.source = FaultSource::Place;
         let served = self.serve(context, page, access);
-        self.end_stall(context);
         if served != Served::Busy {
             self.stats.add(Counter::PgFault, 1);
             self.stats.fault_ns(context.source, start.elapsed().as_nanos() as u64);
@@ -190,7 +186,7 @@ impl Engine {
         // 1. Frames: as many as there are without waiting, or one.
         context.frames.clear();
         if self.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 {
-            match self.stalled_for_room(context, |context| self.make_room(context)) {
+            match self.stalled_for_room(|| self.make_room(context)) {
                 Room::Taken => {}
                 Room::Later => return Served::Busy,
                 Room::Never => return Served::Failed,
@@ -356,8 +352,8 @@ impl Engine {
                     done
                 }
                 _ => {
-                    self.begin_read(context);
-                    let (at, around) = self.read_around(context, slot)?;
+                    context.source = FaultSource::Device;
+                    let (at, around) = self.stalled_for_device(|| self.read_around(context, slot))?;
                     self.stats.add(Counter::PgMajFault, 1);
                     let done = backing.install(dst, page_mut(&mut context.buffer, at), protect);
                     if let Some(around) = around {
@@ -385,12 +381,6 @@ impl Engine {
         }
         // Mappings changing, or gone: what was installed counts, the rest stays as it was.
         Ok(Loaded { pages: done.bytes >> PAGE_SHIFT, clean: protect })
-    }
-
-    /// The fault is a major one.
-    fn begin_read(&self, context: &mut FaultContext) {
-        context.source = FaultSource::Device;
-        self.stall(context);
     }
 
     /// Lines up the content of a locked run of stored pages in the buffer: what is in memory by itself, what is on a device
@@ -422,8 +412,8 @@ impl Engine {
             });
             let pages = 1 + more.count();
             let run = SlotRun { first: slot, len: pages };
-            self.begin_read(context);
-            self.load_slots(run, context, i)?;
+            context.source = FaultSource::Device;
+            self.stalled_for_device(|| self.load_slots(run, context, i))?;
             self.stats.add(Counter::PgMajFault, 1);
             self.stats.add(Counter::SwapRa, pages as u64 - 1);
             i += pages;

@@ -51,6 +51,7 @@ mod lockdep;
 mod pack;
 mod pool;
 mod pressure;
+mod proactive;
 mod readahead;
 mod reclaim;
 mod regions;

@@ -20,7 +20,6 @@
 
 use crate::config::Delivery;
 use crate::engine::Engine;
-use crate::fault::FaultContext;
 use crate::lockdep::Rank;
 use crate::stats::{Pressure, Stall, WINDOWS_S};
 use crate::sync::RankedMutex;
@@ -216,34 +215,24 @@ impl Pressures {
 }
 
 impl Engine {
-    /// The fault that is served waits for memory from here on, until [`Engine::end_stall`].
-    pub(crate) fn stall(&self, context: &mut FaultContext) {
-        if !context.stalled {
-            context.stalled = true;
-            self.pressures.enter();
-        }
+    /// Runs what the calling thread does for a page that is on a device.
+    pub(crate) fn stalled_for_device<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.pressures.enter();
+        let done = work();
+        self.pressures.leave();
+        done
     }
 
-    /// The fault is served.
-    pub(crate) fn end_stall(&self, context: &mut FaultContext) {
-        if std::mem::take(&mut context.stalled) {
-            self.pressures.leave();
-        }
-    }
-
-    /// Runs what a thread does for room, which is work of the engine's whoever does it.
-    pub(crate) fn stalled_for_room<R>(
-        &self,
-        context: &mut FaultContext,
-        work: impl FnOnce(&mut FaultContext) -> R,
-    ) -> R {
-        self.stall(context);
-        if self.config.delivery == Delivery::Thread {
-            return work(context);
-        }
-        let before = thread::cpu_time(context.thread);
-        let done = work(context);
-        let spent = thread::cpu_time(context.thread).saturating_sub(before);
+    /// Runs what the calling thread does for room, which is work of the engine's whoever does it.
+    pub(crate) fn stalled_for_room<R>(&self, work: impl FnOnce() -> R) -> R {
+        let cpu_time = || match self.config.delivery {
+            Delivery::Signal => thread::cpu_time(thread::id()),
+            // That of the handler is none of the program's anyway.
+            Delivery::Thread => Duration::ZERO,
+        };
+        let before = cpu_time();
+        let done = self.stalled_for_device(work);
+        let spent = cpu_time().saturating_sub(before);
         self.pressures.reclaim_ns.fetch_add(spent.as_nanos() as u64, Relaxed);
         done
     }

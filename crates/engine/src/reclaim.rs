@@ -41,6 +41,8 @@ pub enum Reclaimer {
     Background,
     /// A thread that needs a frame for its fault.
     Direct,
+    /// The background thread, because it was asked to ([`crate::proactive`]).
+    Proactive,
 }
 
 impl Reclaimer {
@@ -49,6 +51,7 @@ impl Reclaimer {
         match self {
             Reclaimer::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd),
             Reclaimer::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
+            Reclaimer::Proactive => (Counter::PgScanProactive, Counter::PgStealProactive),
         }
     }
 }

@@ -182,6 +182,10 @@ counters! {
     PgScanDirect => "pgscan_direct",
     /// Pages freed by direct reclaim.
     PgStealDirect => "pgsteal_direct",
+    /// Pages scanned because somebody asked for memory back.
+    PgScanProactive => "pgscan_proactive",
+    /// Pages freed because somebody asked for memory back.
+    PgStealProactive => "pgsteal_proactive",
     /// Times a fault had to reclaim for itself.
     AllocStall => "allocstall",
     /// Pages moved into the swap cache (first hand of the clock).
@@ -330,6 +334,7 @@ const NAME_CELLS: usize = 4;
 const CELL_TARGET: usize = 6;
 const CELL_ANSWERED: usize = 7;
 const CELL_STUCK: usize = 8;
+const CELL_RECLAIM_DONE: usize = 9;
 const CELL_PRESSURE: usize = 10;
 const _: () = assert!(CELL_PRESSURE + Pressure::CELLS <= HEADER);
 
@@ -389,6 +394,11 @@ impl Stats {
     /// Notes which request of the job's table ([`crate::job`]) this process follows.
     pub fn set_answered(&self, number: u32) {
         self.cells[CELL_ANSWERED].store(number.into(), Relaxed);
+    }
+
+    /// Notes with which request for reclaim of the job's table this process is done.
+    pub fn set_reclaim_done(&self, number: u32) {
+        self.cells[CELL_RECLAIM_DONE].store(number.into(), Relaxed);
     }
 
     fn cell(&self, shard: usize, index: usize) -> &AtomicU64 {
@@ -488,6 +498,9 @@ pub struct Snapshot {
     /// Number of the request of the job's table that the process follows.
     #[serde(skip)]
     pub answered: u32,
+    /// Number of the request for reclaim with which the process is done.
+    #[serde(skip)]
+    pub reclaim_done: u32,
     /// Every counter and gauge by name.
     pub counters: BTreeMap<&'static str, u64>,
     /// The swap devices, in the order of their numbers.
@@ -529,6 +542,7 @@ impl Snapshot {
             target: Bytes(cells[CELL_TARGET]),
             stuck: cells[CELL_STUCK] != 0,
             answered: cells[CELL_ANSWERED] as u32,
+            reclaim_done: cells[CELL_RECLAIM_DONE] as u32,
             counters,
             devices: DeviceSnapshot::read(&cells[DEVICES..CELLS]),
             by_cpu: shards().map(of_cpu).collect(),
