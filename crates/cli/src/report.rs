@@ -184,7 +184,7 @@ fn thousands(n: u64) -> String {
 }
 
 /// A time in the unit that leaves one to three digits before the point.
-fn duration(ns: u64) -> String {
+pub fn duration(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),

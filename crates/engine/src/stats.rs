@@ -573,6 +573,16 @@ impl Snapshot {
         Bytes(self.get(counter))
     }
 
+    /// Adds what another process has done, but not what it held: it has ended.
+    pub fn merge_done(&mut self, other: &Snapshot) {
+        for counter in &Counter::ALL[GAUGES..] {
+            let sum = self.counters.entry(counter.name()).or_default();
+            *sum = sum.saturating_add(other.get(*counter));
+        }
+        self.latency.merge(&other.latency);
+        self.summarise();
+    }
+
     /// Adds another process's statistics to these: counters, gauges and times of faults add up; of the pressure, the higher
     /// counts.
     pub fn merge(&mut self, other: &Snapshot) {
@@ -632,6 +642,18 @@ mod tests {
     fn free_frames_in_small_blocks_are_no_use_to_large_ones() {
         assert_eq!(unusable(&[4, 2, 2]), [0.0, 0.25, 0.5]);
         assert_eq!(unusable(&[0, 0]), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn of_a_process_that_ended_what_it_did_remains() {
+        let stats = Stats::anonymous().unwrap();
+        stats.add(Counter::ResidentPages, 5);
+        stats.add(Counter::PgFault, 7);
+        stats.fault_ns(FaultSource::Zero, 5);
+        let mut total = stats.snapshot();
+        total.merge_done(&stats.snapshot());
+        let count = total.latency.all().count();
+        assert_eq!((total.get(Counter::ResidentPages), total.get(Counter::PgFault), count), (5, 14, 2));
     }
 
     #[test]
