@@ -223,7 +223,7 @@ pub fn find(pid: u32) -> Result<Found, Failure> {
         None => format!("there is no process {pid}: give that of `overspill run`, or one of its job"),
         Some(owner) if denied || owner != user && user != 0 => {
             format!(
-                "process {pid} belongs to user {owner}, whose jobs you may not change: run this as that user or as root"
+                "process {pid} belongs to user {owner}, whose jobs you may not reach: run this as that user or as root"
             )
         }
         Some(_) => format!(
@@ -302,7 +302,7 @@ pub fn unexpected(reply: Reply) -> Failure {
 fn cannot_reach(pid: u32, error: &io::Error) -> Failure {
     Failure::failed(match error.kind() {
         ErrorKind::PermissionDenied => {
-            format!("the job of process {pid} is not yours to change: run this as its user or as root")
+            format!("the job of process {pid} is not yours to reach: run this as its user or as root")
         }
         _ => format!("the job of process {pid} does not answer ({error}): it may be stopped, then continue it"),
     })

@@ -65,6 +65,8 @@ impl Stalled {
     /// One thread less; and the time that has passed, once none is left.
     fn leave(self, now_us: u64) -> (Stalled, u64) {
         match self.threads() {
+            // None: it entered in the parent of a fork.
+            0 => (self, 0),
             1 => (Stalled::default(), now_us.saturating_sub(self.since_us())),
             threads => (Stalled::new(threads - 1, self.since_us()), 0),
         }
@@ -277,12 +279,11 @@ mod tests {
                         word = word.enter(now);
                         0
                     }
-                    Step::Leave if word.threads() > 0 => {
+                    Step::Leave => {
                         let (next, passed) = word.leave(now);
                         word = next;
                         passed
                     }
-                    Step::Leave => 0,
                     Step::Flush => {
                         let (next, passed) = word.flush(now);
                         word = next;
