@@ -1,12 +1,15 @@
 //! What the tests from the outside share: the program under test, compiled C programs, runs with a time limit.
 //!
 //! [`overspill`] finds or builds the command, [`Scratch`] is where a test file compiles and runs its programs,
-//! [`process::run`] runs a command and says where it hangs, [`stats::Report`] reads what `--stats-json` wrote.
+//! [`process::run`] runs a command and says where it hangs, [`job::Job`] is a job that runs meanwhile, [`stats::Report`] reads
+//! what `--stats-json` wrote.
 //! The tests themselves are in `tests/`: `semantics.rs` (programs that must not notice overspill) and `failures.rs`
-//! (refusals, exit statuses, settings), `devices.rs` (swap devices). The locks here are of the test process only.
+//! (refusals, exit statuses, settings), `devices.rs` (swap devices), `control.rs` (budgets of running jobs), `observe.rs` (what
+//! is told of them, and proactive reclaim). The locks here are of the test process only.
 
 #![forbid(unsafe_code)]
 
+pub mod job;
 pub mod process;
 pub mod scratch;
 pub mod stats;

@@ -3,17 +3,16 @@
 //! With `OVERSPILL_TEST_FULL` set, budgets are changed ten times instead of twice, and have to be kept within 5 s: for a
 //! machine that has nothing else to do.
 
-use overspill_tests::process::{Outcome, run, wait_until};
+use overspill_tests::job::{Job, refused};
+use overspill_tests::process::{run, wait_until};
 use overspill_tests::{Scratch, TIME_LIMIT, clean, is_root, overspill, skipped};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use serde_json::Value;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -28,132 +27,11 @@ fn full() -> bool {
     std::env::var_os("OVERSPILL_TEST_FULL").is_some()
 }
 
-/// A job that runs, and the directory of its socket; killed when dropped.
-struct Job {
-    child: Child,
-    runtime: PathBuf,
-}
-
-impl Job {
-    /// `overspill run OPTIONS -- COMMAND`, which can be reached when this returns; `None` where nothing can be run here.
-    fn start(name: &str, options: &[&str], command: &[&str]) -> Option<Job> {
-        let overspill = overspill(&SCRATCH)?;
-        // Not in the target directory: the address of a socket is short, and this test makes some itself.
-        let runtime = std::env::temp_dir().join(format!("overspill-control.{}.{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&runtime);
-        let mut run = Command::new(overspill);
-        clean(&mut run).arg("run").args(options).arg("--").args(command).env("OVERSPILL_RUNTIME_DIR", &runtime);
-        run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut job = Job { child: run.spawn().unwrap(), runtime };
-        let ready = wait_until(TIME_LIMIT, || job.socket().exists() || job.child.try_wait().unwrap().is_some());
-        assert!(ready, "there is no socket");
-        Some(job)
-    }
-
-    /// The same with [`churn`](../semantics/churn.c), which has begun when this returns.
-    fn churn(name: &str, options: &[&str], arguments: &[&str]) -> Option<Job> {
-        let program = SCRATCH.program("churn.c");
-        let command: Vec<_> = [program.to_str().unwrap()].into_iter().chain(arguments.iter().copied()).collect();
-        let mut job = Job::start(name, options, &command)?;
-        let mut line = String::new();
-        let stdout = job.child.stdout.as_mut().unwrap();
-        BufReader::with_capacity(1, stdout).read_line(&mut line).unwrap();
-        assert_eq!(line, "begun\n");
-        Some(job)
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.runtime.join(format!("{}.sock", self.pid()))
-    }
-
-    fn set(&self, pid: u32, arguments: &[&str]) -> Outcome {
-        let mut command = Command::new(overspill(&SCRATCH).unwrap());
-        clean(&mut command).args(["set", "--pid", &pid.to_string()]).args(arguments);
-        run(command.env("OVERSPILL_RUNTIME_DIR", &self.runtime), TIME_LIMIT)
-    }
-
-    /// Sends bytes to the socket and reads what comes back.
-    fn say(&self, bytes: &[u8]) -> String {
-        let mut stream = UnixStream::connect(self.socket()).unwrap();
-        let _ = stream.write_all(bytes);
-        let mut answer = String::new();
-        let _ = stream.read_to_string(&mut answer);
-        answer
-    }
-
-    /// What the job says of its budget.
-    fn budget(&self) -> Value {
-        let request = format!("{{\"version\":1,\"pid\":{},\"request\":\"budget\"}}\n", self.pid());
-        let answer = self.say(request.as_bytes());
-        let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error} in {answer}"));
-        answer["reply"]["budget"].clone()
-    }
-
-    /// Process number and share of the budget of each process.
-    fn processes(&self) -> Vec<(u32, String, u64)> {
-        let budget = self.budget();
-        let processes = budget["largest"].as_array().unwrap_or_else(|| panic!("{budget}"));
-        let number = |value: &Value| value.as_u64().unwrap();
-        let name = |value: &Value| value.as_str().unwrap().to_owned();
-        let of = |process: &Value| {
-            (number(&process["pid"]) as u32, name(&process["name"]), number(&process["target_bytes"]))
-        };
-        processes.iter().map(of).collect()
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_raw(self.pid() as i32).unwrap(), signal).unwrap();
-    }
-
-    /// Waits for the end; status, standard output and standard error.
-    fn end(mut self) -> (i32, String, String) {
-        let mut status = None;
-        let ended = wait_until(TIME_LIMIT, || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        });
-        assert!(ended, "the job does not end");
-        let (mut stdout, mut stderr) = (String::new(), String::new());
-        self.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        assert!(!self.socket().exists(), "the socket is removed");
-        (status.unwrap().code().unwrap_or(-1), stdout, stderr)
-    }
-
-    /// Ends churn by a signal that overspill passes on, and checks that it found nothing wrong.
-    fn end_churn(self) {
-        self.signal(Signal::TERM);
-        let (status, stdout, stderr) = self.end();
-        assert!(status == 0 && stdout.ends_with("all ok\n") && stderr.is_empty(), "{status}\n{stdout}\n{stderr}");
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        if let Some(group) = Pid::from_raw(self.pid() as i32) {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-        let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.runtime);
-    }
-}
-
 /// Resident bytes of a process that no file backs; 0 once it has ended.
 fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     line.map_or(0, |line| line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10)
-}
-
-fn refused(outcome: &Outcome, status: i32, parts: &[&str]) {
-    let said = &outcome.stderr;
-    assert_eq!((outcome.status, outcome.stdout.as_str()), (status, ""), "{said}");
-    parts.iter().for_each(|part| assert!(said.contains(part), "'{part}' is not in: {said}"));
-    assert!(status == 2 || said.lines().count() == 1, "not one sentence: {said}");
 }
 
 /// Changes the budget of a job from 256 MiB to 96 MiB and back, again and again; each time every process must come down
@@ -186,7 +64,7 @@ fn up_and_down(job: &Job) {
 fn a_program_goes_on_through_changes_of_its_budget() {
     for fault in ["thread", "signal"] {
         let options = ["--memory", "256M", "--fault", fault];
-        let Some(job) = Job::churn(&format!("churn-{fault}"), &options, &["256"]) else { return };
+        let Some(job) = Job::churn(&SCRATCH, &format!("churn-{fault}"), &options, &["256"]) else { return };
         let program = job.processes()[0].0;
         up_and_down(&job);
         // It uses what it gets, too.
@@ -206,7 +84,7 @@ fn stress_ng_goes_on_through_changes_of_its_budget() {
     let mut command =
         vec!["stress-ng", "--vm", "1", "--vm-bytes", "256M", "--vm-method", "all", "--verify", "-v", "-t"];
     command.extend([seconds, "--temp-path", room.path.to_str().unwrap()]);
-    let Some(job) = Job::start("stress", &["--memory", "256M"], &command) else { return };
+    let Some(job) = Job::start(&SCRATCH, "stress", &["--memory", "256M"], &command) else { return };
     let worker = || job.processes().into_iter().any(|(pid, ..)| resident(pid) > 32 * MIB);
     assert!(wait_until(TIME_LIMIT, worker), "it does not begin");
     up_and_down(&job);
@@ -221,7 +99,7 @@ fn stress_ng_goes_on_through_changes_of_its_budget() {
 
 #[test]
 fn a_budget_eight_times_as_large() {
-    let Some(job) = Job::churn("grow", &["--memory", "16M"], &["100"]) else { return };
+    let Some(job) = Job::churn(&SCRATCH, "grow", &["--memory", "16M"], &["100"]) else { return };
     let (program, ..) = job.processes()[0];
     assert!(resident(program) < 16 * MIB + BESIDE);
     // By the number of the program this time.
@@ -236,7 +114,7 @@ fn a_budget_eight_times_as_large() {
 
 #[test]
 fn a_budget_that_cannot_be_kept_ends_nothing() {
-    let Some(job) = Job::churn("stuck", &["--memory", "48M", "--no-swap"], &["32", "hard"]) else { return };
+    let Some(job) = Job::churn(&SCRATCH, "stuck", &["--memory", "48M", "--no-swap"], &["32", "hard"]) else { return };
     let outcome = job.set(job.pid(), &["--memory", "16M", "--wait", "4"]);
     assert_eq!(outcome.status, 1, "{outcome:?}");
     assert!(outcome.stdout.starts_with("48 MiB -> 16 MiB, 3"), "{outcome:?}");
@@ -249,7 +127,7 @@ fn a_budget_that_cannot_be_kept_ends_nothing() {
 
 #[test]
 fn a_stopped_program_takes_note_when_it_goes_on() {
-    let Some(job) = Job::churn("stopped", &["--memory", "32M"], &["64"]) else { return };
+    let Some(job) = Job::churn(&SCRATCH, "stopped", &["--memory", "32M"], &["64"]) else { return };
     let program = Pid::from_raw(job.processes()[0].0 as i32).unwrap();
     kill_process(program, Signal::STOP).unwrap();
     let outcome = job.set(job.pid(), &["--memory", "16M", "--wait", "1"]);
@@ -264,7 +142,9 @@ fn a_stopped_program_takes_note_when_it_goes_on() {
 #[test]
 fn every_process_of_a_tree() {
     let script = "(while :; do sleep 0.3; done) & while :; do sleep 0.3; done";
-    let Some(job) = Job::start("tree", &["--memory", "64M", "--no-swap"], &["sh", "-c", script]) else { return };
+    let Some(job) = Job::start(&SCRATCH, "tree", &["--memory", "64M", "--no-swap"], &["sh", "-c", script]) else {
+        return;
+    };
     for mib in [64, 32, 128] {
         if mib != 64 {
             let outcome = job.set(job.pid(), &["--memory", &format!("{mib}M"), "--wait", "60"]);
@@ -283,7 +163,7 @@ fn every_process_of_a_tree() {
 
 #[test]
 fn mistakes_are_named() {
-    let Some(job) = Job::churn("mistakes", &["--memory", "16M"], &["8"]) else { return };
+    let Some(job) = Job::churn(&SCRATCH, "mistakes", &["--memory", "16M"], &["8"]) else { return };
     refused(&job.set(job.pid(), &["--memory", "1M"]), 2, &["smallest possible budget is 4 MiB"]);
     refused(&job.set(job.pid(), &["--memory", "some"]), 2, &["'some' is not a size"]);
     refused(&job.set(job.pid(), &["--memory", "900T"]), 2, &["more than the", "of RAM that this machine has"]);
@@ -302,7 +182,7 @@ fn other_users() {
     if !is_root() {
         return skipped("only root can be another user");
     }
-    let Some(job) = Job::churn("users", &["--memory", "16M"], &["8"]) else { return };
+    let Some(job) = Job::churn(&SCRATCH, "users", &["--memory", "16M"], &["8"]) else { return };
     let copy = job.runtime.with_extension("overspill");
     fs::copy(overspill(&SCRATCH).unwrap(), &copy).unwrap();
     let set_as_nobody = || {
@@ -324,7 +204,7 @@ fn other_users() {
 
 #[test]
 fn a_job_that_was_killed_leaves_a_socket_that_is_removed() {
-    let Some(mut job) = Job::churn("killed", &["--memory", "16M"], &["8"]) else { return };
+    let Some(mut job) = Job::churn(&SCRATCH, "killed", &["--memory", "16M"], &["8"]) else { return };
     let program = Pid::from_raw(job.processes()[0].0 as i32).unwrap();
     job.signal(Signal::KILL);
     job.child.wait().unwrap();
@@ -336,7 +216,7 @@ fn a_job_that_was_killed_leaves_a_socket_that_is_removed() {
 
 #[test]
 fn garbage_disturbs_nobody() {
-    let Some(job) = Job::churn("garbage", &["--memory", "16M"], &["32"]) else { return };
+    let Some(job) = Job::churn(&SCRATCH, "garbage", &["--memory", "16M"], &["32"]) else { return };
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&job.runtime), mode(&job.socket())), (0o700, 0o600));
     let mut random = 1u64;

@@ -10,6 +10,7 @@ use overspill::frame::Pick;
 use overspill::slot::{Batching, SlotLock};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Runs programs in less RAM than they need
 ///
@@ -34,6 +35,12 @@ pub enum Command {
     /// Change the budget of a running job
     #[command(long_about = SET_ABOUT, after_long_help = SET_NOTES)]
     Set(SetArgs),
+    /// Show what a running job does: memory, swapping, faults, waiting
+    #[command(long_about = STAT_ABOUT, after_long_help = STAT_NOTES)]
+    Stat(StatArgs),
+    /// Take pages of a running job out of memory
+    #[command(long_about = RECLAIM_ABOUT, after_long_help = RECLAIM_NOTES)]
+    Reclaim(ReclaimArgs),
     /// Say what this kernel and user allow, what is used, and what to change to get more
     ///
     /// Exit status 0 where `overspill run` works, 1 where it does not.
@@ -75,6 +82,68 @@ command line.
 
 Environment: OVERSPILL_RUNTIME_DIR, as it was for `overspill run`: where the control sockets of jobs are (default: \
 overspill in $XDG_RUNTIME_DIR, else /run/overspill for root, /tmp/overspill-UID for others).";
+
+const STAT_ABOUT: &str = "\
+Show what a running job does: memory, swapping, faults, waiting
+
+One line in vmstat's layout for the time since the job began; with INTERVAL then a line for each INTERVAL seconds, COUNT \
+lines in all, or until the job ends. All processes of the job are added up.
+
+  overspill stat
+  overspill stat --pid 384 1
+  overspill stat --latency 2 5
+  overspill stat --json 1 >log.jsonl";
+
+const STAT_NOTES: &str = "\
+Columns; memory in KiB, all from `si` on in a second:
+  p            processes with managed memory
+  swpd         space of swap devices in use
+  free         budget that is not in use
+  res          pages that are mapped
+  cache        pages in the swap cache: in memory, and not mapped
+  stored pool  compressed pages: their size by themselves, and the memory that they take
+  ratio        the one for each of the other
+  zi zo        KiB unpacked and packed
+  si so        KiB read from swap devices and written to them
+  rd wr        operations on swap devices
+  minor major  faults: those of which the page was in memory, or none yet, and those that read a device
+  some full    percent of the time in which a thread waited for memory, and in which none got on
+
+--psi prints two lines as /proc/pressure/memory: the averages over 10, 60 and 300 seconds, and microseconds in all. A \
+thread waits while a fault of its reads a device, reclaims for itself, or waits for room. `full` is told by processor \
+time: it is the part of `some` that is left when what the program worked meanwhile is taken off, which is exact for one \
+thread and an estimate for several. Of several processes the one that waits most is shown.
+
+--latency tells how long faults took to serve, by where their page came from: nowhere (zero), the swap cache, compressed \
+memory, a device, or its place. Times are too long by an eighth at most. Faults served by a thread wait for it, which is \
+not in it.
+
+--json prints an object a line with all of this, every counter by name, and times of faults within the interval.
+
+Exit status: 0 if COUNT lines were printed, the job has ended, or nobody reads the output any more; 1 if there is no such \
+job, or it cannot be reached; 2 for a mistake on the command line.
+
+Environment: OVERSPILL_RUNTIME_DIR, as for `overspill set`.";
+
+const RECLAIM_ABOUT: &str = "\
+Take pages of a running job out of memory
+
+The processes of the job give up SIZE of memory together, as with memory.reclaim of a memory cgroup: pages that were not \
+used lately are compressed, or written to the swap devices, and come back when they are touched. The budget stays as it \
+is.
+
+  $ overspill reclaim --pid 384 64M
+  reclaimed 64.2 MiB of 64 MiB from 2 processes";
+
+const RECLAIM_NOTES: &str = "\
+What is counted are pages that leave. Compressed pages stay in memory as far as they do not get smaller, so that the \
+memory in use falls by less; more of it goes on to the swap devices when little else is left.
+
+Exit status: 0 if SIZE was reclaimed, or more; 1 if it was less, and a sentence says why, or there is no such job; 2 for \
+a mistake on the command line. A request that is not through when the time is over is given up. Only one counts at a \
+time: a new one takes the place of another.
+
+Environment: OVERSPILL_RUNTIME_DIR, as for `overspill set`.";
 
 /// What each setting means; its values are in [`SETTINGS`].
 const MEANINGS: &[(&str, &str)] = &[
@@ -229,7 +298,8 @@ program cannot be executed, 127 if it was not found; 2 for a mistake on the comm
 
 Signals TERM, HUP, INT, QUIT, USR1 and USR2 that are sent to overspill are passed on to the program.
 
-The budget can be changed while the program runs: `overspill set`.
+While the program runs, `overspill stat` shows what it does, `overspill set` changes its budget, and `overspill reclaim` \
+takes pages out of memory.
 
 Environment: each option has a variable, named with it above; the command line wins. OVERSPILL_PRELOAD names the \
 preload library where it is not found by itself, OVERSPILL_RUNTIME_DIR the directory of the control socket. OVERSPILL_SIMULATE, a facility for tests, takes a list of \
@@ -333,6 +403,50 @@ pub struct SetArgs {
     pub wait: u32,
 }
 
+/// `overspill stat`.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// The job: the process of its `overspill run`, or any process that this started [default: the only one of yours]
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Option<u32>,
+
+    /// Print one JSON object a line, with all figures
+    #[arg(long, conflicts_with_all = ["latency", "psi"])]
+    pub json: bool,
+
+    /// Show how long faults took, by where their pages came from
+    #[arg(long, conflicts_with = "psi")]
+    pub latency: bool,
+
+    /// Show how much of the time is spent waiting for memory, as /proc/pressure/memory does
+    #[arg(long)]
+    pub psi: bool,
+
+    /// Seconds between two lines, such as 1 or 0.5
+    #[arg(value_name = "INTERVAL", value_parser = parse_interval)]
+    pub interval: Option<Duration>,
+
+    /// Lines in all [default: until the job ends]
+    #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: Option<u32>,
+}
+
+/// `overspill reclaim`.
+#[derive(Debug, Args)]
+pub struct ReclaimArgs {
+    /// The job: the process of its `overspill run`, or any process that this started
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: u32,
+
+    /// How much, such as 64M
+    #[arg(value_name = "SIZE", value_parser = parse_reclaim)]
+    pub size: Bytes,
+
+    /// How long to wait for it
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub wait: u32,
+}
+
 /// `overspill probe`.
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
@@ -347,6 +461,21 @@ fn parse_memory(text: &str) -> Result<Bytes, String> {
         return Err(format!("the smallest possible budget is {}", Config::MEMORY_MIN));
     }
     Ok(size)
+}
+
+fn parse_reclaim(text: &str) -> Result<Bytes, String> {
+    let size: Bytes = text.parse().map_err(|bad: overspill::base::BadSize| bad.to_string())?;
+    if size.pages() == 0 {
+        return Err(format!("nothing smaller than a page, {}, can be reclaimed", Bytes::from_pages(1)));
+    }
+    Ok(size)
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("give a number of seconds from 0.1 to 86400".to_owned()),
+    }
 }
 
 fn parse_swap(list: &str) -> Result<SwapList, String> {
@@ -451,6 +580,27 @@ mod tests {
         assert!(refused("--pid 0 --memory 8M").contains("'0'"));
         assert!(refused("--pid 7 --memory 8M --wait -1").contains("-1"));
         assert!(refused("--pid 7").contains("--memory"));
+    }
+
+    #[test]
+    fn stat_takes_an_interval_and_a_count_as_vmstat_does() {
+        let stat = |args: &str| try_parse(["overspill", "stat"].into_iter().chain(args.split(' ')).map(OsString::from));
+        let Ok(Cli { command: Command::Stat(args) }) = stat("--psi 0.5 3") else { panic!("it is right") };
+        assert_eq!((args.pid, args.interval, args.count), (None, Some(Duration::from_millis(500)), Some(3)));
+        for refused in ["0", "-1", "x", "1e9", "nan", "1 0", "--json --psi", "--psi --latency", "--pid 0"] {
+            assert!(stat(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn reclaim_takes_a_size() {
+        let args =
+            |args: &str| try_parse(["overspill", "reclaim"].into_iter().chain(args.split(' ')).map(OsString::from));
+        let Ok(Cli { command: Command::Reclaim(reclaim) }) = args("--pid 7 64M") else { panic!("it is right") };
+        assert_eq!((reclaim.pid, reclaim.size, reclaim.wait), (7, Bytes(64 << 20), 60));
+        for refused in ["--pid 7", "64M", "--pid 7 100", "--pid 7 much", "--pid 7 64M --wait 0"] {
+            assert!(args(refused).is_err(), "{refused}");
+        }
     }
 
     #[test]

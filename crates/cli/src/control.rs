@@ -12,6 +12,7 @@ pub mod place;
 pub mod protocol;
 
 use crate::failure::Failure;
+use crate::report::printable;
 use job::Job;
 use place::{Directory, Variables, default_directory};
 use protocol::{Answer, Call, REPLY_MAX, REQUEST_MAX, Reply, Request, VERSION};
@@ -62,6 +63,18 @@ impl Control {
             }
         }
         Err(Failure::own(format!("{refusal}: set OVERSPILL_RUNTIME_DIR to a directory of your own")))
+    }
+}
+
+impl Found {
+    /// The process of its `overspill run`.
+    pub fn launcher(&self) -> u32 {
+        self.launcher
+    }
+
+    /// The whole job, whichever process of it was named.
+    pub fn whole(self) -> Found {
+        Found { pid: self.launcher, ..self }
     }
 }
 
@@ -210,7 +223,7 @@ pub fn find(pid: u32) -> Result<Found, Failure> {
         None => format!("there is no process {pid}: give that of `overspill run`, or one of its job"),
         Some(owner) if denied || owner != user && user != 0 => {
             format!(
-                "process {pid} belongs to user {owner}, whose jobs you may not change: run this as that user or as root"
+                "process {pid} belongs to user {owner}, whose jobs you may not reach: run this as that user or as root"
             )
         }
         Some(_) => format!(
@@ -220,20 +233,76 @@ pub fn find(pid: u32) -> Result<Found, Failure> {
     }))
 }
 
+/// Finds the one job of this user that runs.
+pub fn find_only() -> Result<Found, Failure> {
+    let user = rustix::process::geteuid().as_raw();
+    let ours = Variables::read(|name| std::env::var_os(name));
+    let mut jobs = Vec::new();
+    for path in ours.directories(user) {
+        let Ok(directory) = Directory::open(&path, &[user]) else { continue };
+        // One that was killed leaves a socket at which nobody listens.
+        jobs.extend(directory.sockets().into_iter().filter(|launcher| directory.connect(*launcher).is_ok()));
+    }
+    jobs.sort_unstable();
+    jobs.dedup();
+    match jobs.as_slice() {
+        [] => Err(Failure::failed(
+            "no job of yours runs: start one with `overspill run`, or name another user's with --pid PID",
+        )),
+        [launcher] => find(*launcher),
+        several => {
+            let list: Vec<String> = several.iter().map(|launcher| format!("{launcher}{}", named(*launcher))).collect();
+            Err(Failure::failed(format!("several jobs run: name one of them with --pid: {}", list.join(", "))))
+        }
+    }
+}
+
+/// What a job runs, as far as it is to be seen.
+fn named(launcher: u32) -> String {
+    let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap_or_default();
+    let child = children.split_whitespace().next().unwrap_or("");
+    match fs::read_to_string(format!("/proc/{child}/comm")) {
+        Ok(name) if !child.is_empty() => format!(" ({})", printable(name.trim_end())),
+        _ => String::new(),
+    }
+}
+
 /// Sends a request to a job.
 pub fn ask(found: &Found, request: Request) -> Result<Reply, Failure> {
-    exchange(&found.directory, found.launcher, found.pid, request).map_err(|error| match error.kind() {
-        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-            Failure::failed(format!("the job of process {} has ended meanwhile", found.pid))
-        }
-        _ => cannot_reach(found.launcher, &error),
+    let ended = || Failure::failed(format!("the job of process {} has ended meanwhile", found.pid));
+    ask_while_it_runs(found, request)?.ok_or_else(ended)
+}
+
+/// The same; nothing once the job has ended.
+pub fn ask_while_it_runs(found: &Found, request: Request) -> Result<Option<Reply>, Failure> {
+    match exchange(&found.directory, found.launcher, found.pid, request) {
+        Ok(reply) => Ok(Some(reply)),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => Ok(None),
+            // It ended while it was asked.
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+                if found.directory.connect(found.launcher).is_err() =>
+            {
+                Ok(None)
+            }
+            _ => Err(cannot_reach(found.launcher, &error)),
+        },
+    }
+}
+
+/// What it means that a reply is not the one that was asked for.
+pub fn unexpected(reply: Reply) -> Failure {
+    Failure::failed(match reply {
+        Reply::Refused(sentence) => printable(&sentence),
+        Reply::NotMine => "the process that was named has ended meanwhile".to_owned(),
+        _ => "the job gives another answer than it was asked for: use the same overspill for both".to_owned(),
     })
 }
 
 fn cannot_reach(pid: u32, error: &io::Error) -> Failure {
     Failure::failed(match error.kind() {
         ErrorKind::PermissionDenied => {
-            format!("the job of process {pid} is not yours to change: run this as its user or as root")
+            format!("the job of process {pid} is not yours to reach: run this as its user or as root")
         }
         _ => format!("the job of process {pid} does not answer ({error}): it may be stopped, then continue it"),
     })
@@ -262,14 +331,17 @@ fn variable(environment: &[u8], name: &str) -> Option<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rundir::RunDir;
     use overspill::base::Bytes;
+    use std::sync::Mutex;
 
     /// A job in a directory of its own.
     fn open(name: &str) -> (Control, std::path::PathBuf) {
         let dir = std::env::temp_dir().join(format!("overspill-control-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir(&dir).unwrap();
-        let job = Job::create(&dir, Bytes(64 << 20)).unwrap();
+        let run_dir = Arc::new(Mutex::new(RunDir::create(None).unwrap()));
+        let job = Job::create(&run_dir, Bytes(64 << 20)).unwrap();
         let variables = Variables { own: Some(dir.join("sockets").into()), xdg: None };
         (Control::open(job, &variables).unwrap(), dir)
     }

@@ -1,9 +1,9 @@
 //! The `overspill` command.
 //!
-//! [`args`] reads the command line, [`run`], [`set`] and [`probe`] are its subcommands. `run` in the order of its
+//! [`args`] reads the command line, [`run`], [`stat`], [`set`], [`reclaim`] and [`probe`] are its subcommands. `run` in the order of its
 //! steps: [`probe`] (may it work here), [`memory`] and [`swap`] (budget and devices), [`preload`] (the library),
 //! [`target`] (the program, with [`script`], [`elf`] and [`privileges`]), [`rundir`] (where statistics are kept), [`mod@env`] (what the library is
-//! told), [`control`] (the socket by which `set` reaches it), [`signals`] (waiting), [`report`] (what is said at the end).
+//! told), [`control`] (the socket by which the others reach it), [`signals`] (waiting), [`report`] (what is said at the end).
 //! Every refusal is a [`failure::Failure`].
 
 #![forbid(unsafe_code)]
@@ -17,12 +17,14 @@ mod memory;
 mod preload;
 mod privileges;
 mod probe;
+mod reclaim;
 mod report;
 mod run;
 mod rundir;
 mod script;
 mod set;
 mod signals;
+mod stat;
 mod swap;
 mod target;
 
@@ -34,6 +36,8 @@ fn main() -> ExitCode {
     let result = failure::check_simulation().and_then(|()| match args::parse().command {
         Command::Run(args) => run::run(args),
         Command::Set(args) => set::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Reclaim(args) => reclaim::run(&args),
         Command::Probe(args) => probe::run(&args),
     });
     match result {

@@ -75,6 +75,11 @@ fn rows(total: &Snapshot, budget: u64) -> Vec<Row> {
     let (p50, p99) = (duration(total.fault_ns_p50), duration(total.fault_ns_p99));
     row("time in faults", duration(total.fault_ns_total), format!("half within {p50}, 99 % within {p99}"));
 
+    let [some, full] = [total.pressure.some, total.pressure.full].map(|stall| stall.total_us);
+    if some > 0 {
+        row("waited for memory", duration(some.saturating_mul(1000)), format!("psi: some {some} us, full {full} us"));
+    }
+
     // What is worth a line only when it happened.
     for (label, counter) in [
         ("forks", Forks),
@@ -184,7 +189,7 @@ fn thousands(n: u64) -> String {
 }
 
 /// A time in the unit that leaves one to three digits before the point.
-fn duration(ns: u64) -> String {
+pub fn duration(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
@@ -196,14 +201,16 @@ fn duration(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overspill::stats::Stats;
+    use overspill::stats::{FaultSource, Pressure, Stall, Stats};
 
     fn process(pid: u32, name: &str, counters: &[(Counter, u64)]) -> Snapshot {
         let stats = Stats::anonymous().unwrap();
         stats.set_name(name);
         counters.iter().for_each(|(counter, n)| stats.set(*counter, *n));
-        (0..99).for_each(|_| stats.fault_ns(5_000));
-        stats.fault_ns(1 << 20);
+        (0..99).for_each(|_| stats.fault_ns(FaultSource::Zero, 5_000));
+        stats.fault_ns(FaultSource::Device, 1 << 20);
+        let some = Stall { total_us: 1_500_000, ..Stall::default() };
+        stats.set_pressure(&Pressure { some, full: Stall { total_us: 700, ..some } });
         let mut snapshot = stats.snapshot();
         snapshot.pid = pid;
         snapshot
@@ -245,6 +252,7 @@ mod tests {
         assert!(line(&text, "minor faults").contains("1,230,000   pgfault 1234567"));
         assert!(line(&text, "from device").contains("1 MiB   pswpin 256"));
         assert!(line(&text, "time in faults").contains("half within 5.1 us"), "{text}");
+        assert!(line(&text, "waited for memory").ends_with("1.5 s   psi: some 1500000 us, full 700 us"), "{text}");
         // The figures end in one column.
         let ends: Vec<_> = text.lines().skip(1).map(|l| l.rfind("   ").unwrap()).collect();
         assert!(ends.windows(2).all(|w| w[0] == w[1]), "{text}");

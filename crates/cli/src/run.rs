@@ -19,6 +19,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often the statistics of ended processes are taken in. Rarely: each time wakes a core that may be idle.
@@ -40,13 +41,16 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let json = args.stats_json.as_deref().map(StatsFile::create).transpose()?;
 
     // 2. A directory for the statistics, removed however this ends.
-    let mut run_dir = RunDir::create(var_os("XDG_RUNTIME_DIR"))?;
+    let run_dir = RunDir::create(var_os("XDG_RUNTIME_DIR"))?;
+    let path = run_dir.path().to_owned();
+    let run_dir = Arc::new(Mutex::new(run_dir));
+    let lock = || run_dir.lock().unwrap_or_else(PoisonError::into_inner);
     let settings = Settings {
         memory,
         swap: &swap,
         fault: if args.fault == Fault::Signal { Fault::Signal } else { Fault::Thread },
         set: &set,
-        run_dir: run_dir.path(),
+        run_dir: &path,
         library: &library.path,
     };
     let mut command = Command::new(&program);
@@ -58,20 +62,22 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
         };
     }
 
-    // 3. Another command may change the budget while the program runs.
-    let control = control(run_dir.path(), memory)?;
+    // 3. Other commands may look at it and change its budget while it runs.
+    let control = control(&run_dir, memory)?;
 
     // 4. The program runs; signals are caught first, so that none is lost on the way.
     let mut signals = Signals::catch().map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
     let start = Instant::now();
     let mut child = command.spawn().map_err(|error| cannot_start(&program, &error))?;
     let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
-    let waited = signals.wait(pid, SWEEP_INTERVAL, || run_dir.sweep()).and_then(|()| child.wait());
+    let waited = signals.wait(pid, SWEEP_INTERVAL, || lock().sweep()).and_then(|()| child.wait());
     let status = waited.map_err(|error| Failure::own(format!("cannot wait for the program: {error}")))?;
 
     // 5. What there is to say about it.
     drop(control);
-    let tree = run_dir.finish();
+    let tree = lock().finish();
+    // A connection may hold on to it.
+    lock().remove();
     if tree.is_empty() {
         let (program, library) = (program.display(), library.path.display());
         say(&format!(
@@ -108,15 +114,15 @@ fn budget(asked: Option<Bytes>, limits: Limits) -> Result<Bytes, Failure> {
 }
 
 /// The control socket. A job runs without one, unless the user has said where it is to be.
-fn control(run_dir: &Path, memory: Bytes) -> Result<Option<Control>, Failure> {
+fn control(run_dir: &Arc<Mutex<RunDir>>, memory: Bytes) -> Result<Option<Control>, Failure> {
     let variables = Variables::read(|name| var_os(name));
     let job = Job::create(run_dir, memory)
-        .map_err(|error| Failure::own(format!("cannot make a file in '{}': {error}", run_dir.display())));
+        .map_err(|error| Failure::own(format!("cannot make a file for the job's processes: {error}")));
     match job.and_then(|job| Control::open(job, &variables)) {
         Ok(control) => Ok(Some(control)),
         Err(failure) if variables.own.is_some() => Err(failure),
         Err(failure) => {
-            say(&format!("`overspill set` will not reach this job: {}", failure.sentence));
+            say(&format!("other commands, such as `overspill stat`, will not reach this job: {}", failure.sentence));
             Ok(None)
         }
     }

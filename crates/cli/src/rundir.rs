@@ -24,6 +24,8 @@ pub struct RunDir {
     path: PathBuf,
     /// Processes that have ended and whose files are taken in.
     ended: Vec<Snapshot>,
+    /// What they have done, all together, but not what they held.
+    done: Snapshot,
     /// Processes that are not kept one by one.
     rest: Snapshot,
     rest_count: u64,
@@ -49,7 +51,8 @@ impl RunDir {
         for parent in runtime_dir.into_iter().chain([temp_dir]) {
             match create_in(&parent) {
                 Ok(path) => {
-                    return Ok(RunDir { path, ended: Vec::new(), rest: Snapshot::default(), rest_count: 0 });
+                    let [done, rest] = [Snapshot::default(), Snapshot::default()];
+                    return Ok(RunDir { path, ended: Vec::new(), done, rest, rest_count: 0 });
                 }
                 Err(error) => refusal = Some((parent, error)),
             }
@@ -77,8 +80,23 @@ impl RunDir {
         }
     }
 
+    /// What processes have done by now, and what those that live hold; and how many these are.
+    pub fn now(&self, lives: impl Fn(u32) -> bool) -> (u64, Snapshot) {
+        let (mut total, mut living) = (self.done.clone(), 0);
+        for (path, pid) in self.files() {
+            let Some(process) = read(&path) else { continue };
+            if lives(pid as u32) {
+                living += 1;
+                total.merge(&process);
+            } else {
+                total.merge_done(&process);
+            }
+        }
+        (living, total)
+    }
+
     /// Everything known about the tree, living processes included.
-    pub fn finish(mut self) -> Tree {
+    pub fn finish(&mut self) -> Tree {
         for (path, _) in self.files() {
             self.take_in(&path);
         }
@@ -100,7 +118,8 @@ impl RunDir {
     }
 
     fn take_in(&mut self, path: &Path) {
-        let Some(snapshot) = fs::read(path).ok().and_then(|bytes| Snapshot::from_bytes(&bytes)) else { return };
+        let Some(snapshot) = read(path) else { return };
+        self.done.merge_done(&snapshot);
         self.ended.push(snapshot);
         if self.ended.len() >= 2 * PROCESSES_MAX {
             self.trim(PROCESSES_MAX);
@@ -117,8 +136,9 @@ impl RunDir {
     }
 }
 
-impl Drop for RunDir {
-    fn drop(&mut self) {
+impl RunDir {
+    /// Removes the directory.
+    pub fn remove(&self) {
         // A process that outlives the run may make a file just now: then the directory is not empty at first.
         for _ in 0..3 {
             match fs::remove_dir_all(&self.path) {
@@ -127,6 +147,16 @@ impl Drop for RunDir {
             }
         }
     }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+fn read(path: &Path) -> Option<Snapshot> {
+    Snapshot::from_bytes(&fs::read(path).ok()?)
 }
 
 fn create_in(parent: &Path) -> io::Result<PathBuf> {

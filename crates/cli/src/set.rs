@@ -2,7 +2,7 @@
 
 use crate::args::SetArgs;
 use crate::control::protocol::{Budget, Reply, Request};
-use crate::control::{self, Found, job};
+use crate::control::{self, Found, job, unexpected};
 use crate::failure::{Failure, say};
 use crate::memory::mem_total;
 use crate::report::printable;
@@ -45,8 +45,7 @@ pub fn run(args: &SetArgs) -> Result<u8, Failure> {
 fn budget(found: &Found, request: Request) -> Result<Budget, Failure> {
     match control::ask(found, request)? {
         Reply::Budget(budget) => Ok(budget),
-        Reply::Refused(sentence) => Err(Failure::failed(printable(&sentence))),
-        Reply::NotMine => Err(Failure::failed("the process that was named has ended meanwhile")),
+        other => Err(unexpected(other)),
     }
 }
 

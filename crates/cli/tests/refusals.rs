@@ -50,12 +50,33 @@ fn mistakes_on_the_command_line_are_usage_errors() {
         (&["run", "--swap", "/tmp:4X", "--", "echo", "x"], "not a size"),
         (&["run", "--swap", "/var/tmp", "--no-swap", "--", "echo", "x"], "exclude each other"),
         (&["run", "--nonsense", "--", "echo", "x"], "--nonsense"),
+        (&["stat", "0"], "from 0.1 to 86400"),
+        (&["stat", "--json", "--latency"], "--latency"),
+        (&["reclaim", "--pid", "1", "12"], "nothing smaller than a page"),
         (&["walk"], "walk"),
         (&[], "Usage"),
     ] {
         let mut command = bare();
         command.args(args);
         refused(command, 2, part);
+    }
+}
+
+#[test]
+fn there_is_no_job_to_look_at_or_to_change() {
+    let empty = scratch().join("no-jobs");
+    fs::create_dir_all(&empty).unwrap();
+    fs::set_permissions(&empty, fs::Permissions::from_mode(0o700)).unwrap();
+    let nobody = ((1 << 22) + 1).to_string();
+    for (args, part) in [
+        (&["stat"][..], "no job of yours runs: start one with `overspill run`"),
+        (&["stat", "--pid", &nobody, "--json", "1"], "there is no process"),
+        (&["reclaim", "--pid", &nobody, "1M"], "there is no process"),
+        (&["set", "--pid", &nobody, "--memory", "8M"], "there is no process"),
+    ] {
+        let mut command = bare();
+        command.args(args).env("OVERSPILL_RUNTIME_DIR", &empty);
+        refused(command, 1, part);
     }
 }
 

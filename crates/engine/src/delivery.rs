@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::fault::{Access, Served};
 use crate::frames::zeros;
 use crate::lockdep::{self, Rank};
+use crate::pressure::PUBLISH_EVERY;
 use crate::reclaim::Reclaimer;
 use crate::stall::{Stall, Stalled};
 use crate::stats::Counter;
@@ -138,6 +139,7 @@ impl Engine {
         let mut events = [FaultEvent { address: 0, write: false, write_protected: false, thread: 0 }; 16];
         let mut aside: Vec<FaultEvent> = Vec::with_capacity(ASIDE_MAX);
         let mut backoff = Backoff::default();
+        self.pressures.note_engine_thread();
         let _mark = FaultPath::enter();
         while !self.stop.load(Acquire) {
             let count = match self.frames.backing.uffd().read(&mut events) {
@@ -227,6 +229,7 @@ impl Engine {
             || self.limits.is_pressed()
             || self.has_to_write_back()
             || self.stop.load(Relaxed)
+            || self.proactive.is_due()
             || self.family.reap.load(Relaxed);
         if due && self.background.load(Relaxed) == 1 && self.background.swap(0, AcqRel) == 1 {
             let _ = futex::wake(&self.background, futex::Flags::PRIVATE, 1);
@@ -242,6 +245,7 @@ impl Engine {
     /// The body of the background thread: keeps the free pages between low and high, brings the process down to a lower
     /// limit, and looks after the family. All of it inside the gate of reclaim: a fork finds no lock of it taken.
     fn reclaim_in_background(&self) {
+        self.pressures.note_engine_thread();
         while !self.stop.load(Acquire) {
             self.recent.sample(self.evictions.load(Relaxed));
             if !self.has_to_reclaim() && (self.budget().free_pages() >= self.budget().low() || !self.config.background)
@@ -249,6 +253,7 @@ impl Engine {
                 // While a fork has the gate closed there is nothing to look after.
                 if let Some(_inside) = self.reclaim_gate.try_enter() {
                     self.publish_metadata();
+                    self.publish_pressure(PUBLISH_EVERY);
                     self.reap_children();
                     self.follow_job();
                     self.press_limit();
@@ -259,7 +264,7 @@ impl Engine {
                     self.devices.publish();
                     self.compact();
                 }
-                if !self.has_to_reclaim() && self.write_back_in_background() == 0 {
+                if !self.has_to_reclaim() && self.write_back_in_background() + self.reclaim_on_request() == 0 {
                     self.nap();
                 }
                 continue;
@@ -274,6 +279,7 @@ impl Engine {
                     self.reap_children();
                 }
                 self.follow_job();
+                self.publish_pressure(PUBLISH_EVERY);
                 self.press_limit();
                 let freed = match self.batches.try_take() {
                     Some(mut batch) => {
@@ -285,7 +291,7 @@ impl Engine {
                     None => 0,
                 };
                 drop(inside);
-                if freed + self.write_back_in_background() == 0 {
+                if freed + self.write_back_in_background() + self.reclaim_on_request() == 0 {
                     self.nap();
                 }
             }
@@ -306,6 +312,7 @@ impl Engine {
     /// The body of a worker: stores the oldest pages of the swap cache while much waits there, so that neither the background
     /// thread nor a fault has to.
     fn store_in_background(&self) {
+        self.pressures.note_engine_thread();
         while !self.stop.load(Acquire) {
             let stored = match self.reclaim_gate.try_enter() {
                 Some(_inside) if self.has_to_store() => {
@@ -342,7 +349,7 @@ impl SignalFaults for Engine {
             match self.stacks.run(|| self.serve_own(&mut fault)) {
                 Step::Ended(outcome) => return outcome,
                 // Here, and not on a stack of the engine's, of which there are fewer than threads.
-                Step::Throttled(ticket) => self.throttle.wait(&ticket),
+                Step::Throttled(ticket) => self.stalled_for_room(|| self.throttle.wait(&ticket)),
             }
         }
     }

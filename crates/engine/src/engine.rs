@@ -17,6 +17,8 @@ use crate::job::JobTable;
 use crate::limit::Limits;
 use crate::lockdep::Rank;
 use crate::oom::Hardship;
+use crate::pressure::Pressures;
+use crate::proactive::Proactive;
 use crate::readahead::{Streams, Window};
 use crate::recent::Recent;
 use crate::regions::RegionMap;
@@ -111,6 +113,10 @@ pub(crate) struct Engine {
     /// Pages of budget that the arena was made to fit.
     pub arena_fits: AtomicU64,
     pub job: Option<JobTable>,
+    /// Requests for pages to leave memory ahead of need.
+    pub proactive: Proactive,
+    /// How much the program waits for memory.
+    pub pressures: Pressures,
     /// Wakes the background thread: 1 while it sleeps.
     pub background: AtomicU32,
     /// Threads that store pages ahead of need beside it, and what wakes them: 1 while one sleeps.
@@ -242,6 +248,8 @@ impl Engine {
         let limits = Limits::new(limit, request.map_or(0, |request| request.number));
         stats.set_target(config.memory);
         stats.set_answered(request.map_or(0, |request| request.number));
+        let proactive = Proactive::new(job.as_ref()).map_err(out_of_address_space)?;
+        stats.set_reclaim_done(proactive.job_done());
         let ages = Ages::new(frame_count, config.cache_partition, config.slot.batching, stats);
         let ages = ages.map_err(out_of_address_space)?;
         let frames = Frames { arena, allocator, backing };
@@ -288,6 +296,8 @@ impl Engine {
             limits,
             arena_fits: AtomicU64::new(limit),
             job,
+            proactive,
+            pressures: Pressures::default(),
             background: AtomicU32::new(0),
             workers,
             worker_sleeps: AtomicU32::new(0),

@@ -367,6 +367,8 @@ impl Engine {
         self.stacks.reset_in_child();
         self.throttle.reset_in_child();
         self.restart_statistics(&prepared.gauges);
+        self.pressures.reset_in_child();
+        self.proactive.reset_in_child();
         // 1. What was the parent's: children and tokens.
         let mut parents: Vec<File> = Vec::new();
         for Child { watch, token, .. } in state.children.drain(..) {

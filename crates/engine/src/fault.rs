@@ -14,7 +14,7 @@ use crate::fill;
 use crate::frame::Need;
 use crate::frames::zeros;
 use crate::slot::SlotRun;
-use crate::stats::Counter;
+use crate::stats::{Counter, FaultSource};
 use crate::tier::{LoadError, page_mut, runs_where};
 use crate::word::{PageWord, State};
 use overspill_os::Errno;
@@ -35,6 +35,8 @@ const SPENT_MAX: usize = 32;
 pub struct FaultContext {
     /// The thread whose fault is served.
     pub thread: i32,
+    /// Where its page comes from.
+    source: FaultSource,
     /// Pages as they come from a device, or out of a compressed copy.
     pub buffer: IoBuffer,
     /// Slots that hold several compressed pages each.
@@ -52,6 +54,7 @@ impl FaultContext {
     pub fn new(folio: usize, around: usize, codecs: &[Codec]) -> Result<FaultContext, Errno> {
         Ok(FaultContext {
             thread: 0,
+            source: FaultSource::default(),
             buffer: IoBuffer::new(folio.max(around))?,
             packs: IoBuffer::new(folio.max(around))?,
             packed: Box::new([0; PAGE_SIZE]),
@@ -119,10 +122,11 @@ impl Engine {
         since: Instant,
     ) -> Served {
         let _mark = FaultPath::enter();
+        context.source = FaultSource::Place;
         let served = self.serve(context, page, access);
         if matches!(served, Served::Done | Served::Failed) {
             self.stats.add(Counter::PgFault, 1);
-            self.stats.fault_ns(since.elapsed().as_nanos() as u64);
+            self.stats.fault_ns(context.source, since.elapsed().as_nanos() as u64);
         }
         served
     }
@@ -302,6 +306,11 @@ impl Engine {
         let dst = self.address(page);
         let backing = &self.frames.backing;
         let mut cached = if let State::Cached(frame) = state { Some(frame) } else { None };
+        context.source = match state {
+            State::Empty => FaultSource::Zero,
+            State::Cached(_) => FaultSource::Cache,
+            _ => FaultSource::Compressed,
+        };
         let done = match state {
             State::Empty => {
                 self.stats.add(Counter::ZeroFill, len as u64);
@@ -312,6 +321,7 @@ impl Engine {
                 // Somebody reads it just now: one operation is enough.
                 Entry::Busy(_) => return Ok(Loaded { pages: 0, clean: false }),
                 Entry::Frame(..) if let Some(frame) = self.index.take_frame(slot) => {
+                    context.source = FaultSource::Cache;
                     self.window_around.hit();
                     self.stats.add(Counter::SwapRaHit, 1);
                     let done = self.install_cached(context, dst, frame, 1, protect);
@@ -322,7 +332,8 @@ impl Engine {
                     done
                 }
                 _ => {
-                    let (at, around) = self.read_around(context, slot)?;
+                    context.source = FaultSource::Device;
+                    let (at, around) = self.stalled_for_device(|| self.read_around(context, slot))?;
                     self.stats.add(Counter::PgMajFault, 1);
                     let done = backing.install(dst, page_mut(&mut context.buffer, at), protect);
                     if let Some(around) = around {
@@ -381,7 +392,8 @@ impl Engine {
             });
             let pages = 1 + more.count();
             let run = SlotRun { first: slot, len: pages };
-            self.load_slots(run, context, i)?;
+            context.source = FaultSource::Device;
+            self.stalled_for_device(|| self.load_slots(run, context, i))?;
             self.stats.add(Counter::PgMajFault, 1);
             self.stats.add(Counter::SwapRa, pages as u64 - 1);
             i += pages;

@@ -51,6 +51,8 @@ mod lockdep;
 mod oom;
 mod pack;
 mod pool;
+mod pressure;
+mod proactive;
 mod readahead;
 mod recent;
 mod reclaim;

@@ -72,6 +72,8 @@ pub enum Rank {
     FrameZone,
     /// What reclaim has cost lately for nothing.
     Hardship,
+    /// The figures about waiting for memory.
+    Pressure,
 }
 
 impl Rank {

@@ -5,8 +5,10 @@ use crate::config::{Config, Delivery};
 use crate::delivery;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::pressure::SHORTEST;
 pub use crate::space::MapFlags;
 use crate::stats::{Snapshot, Stats};
+use crate::sync::sleep;
 use overspill_os::region::{Memory, Plain};
 use overspill_os::vm::Prot;
 use overspill_os::{Errno, signal};
@@ -14,6 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::time::Duration;
 
 /// A budget of memory with everything behind it: frames, a compressed tier, swap devices.
 ///
@@ -97,6 +100,27 @@ impl Pool {
         }
         self.enter(|engine| engine.set_job_budget(memory.pages()));
         Ok(())
+    }
+
+    /// Takes pages out of memory ahead of need, as memory.reclaim of a memory cgroup does: they are compressed, which
+    /// leaves a part of their size in use, or written to swap devices. Waits until so much has left, or nothing more can,
+    /// and returns how much has: some pages more than asked for, perhaps, or less. Calls of several threads come one after
+    /// the other.
+    pub fn reclaim(&self, memory: Bytes) -> Bytes {
+        const PAUSE: Duration = Duration::from_millis(1);
+        while !self.engine.proactive.try_begin() {
+            sleep(PAUSE);
+        }
+        let number = self.enter(|engine| engine.ask_reclaim(memory));
+        let reclaimed = loop {
+            // Outside of the gate of mapping calls in between: a fork need not wait for it.
+            if let Some(reclaimed) = self.enter(|engine| engine.reclaimed(number)) {
+                break reclaimed;
+            }
+            sleep(PAUSE);
+        };
+        self.engine.proactive.end();
+        reclaimed
     }
 
     /// What the pool has done and holds now.
@@ -202,6 +226,7 @@ impl Pool {
         self.enter(|engine| {
             engine.publish_tiers();
             engine.publish_metadata();
+            engine.publish_pressure(SHORTEST);
         });
     }
 

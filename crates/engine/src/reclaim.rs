@@ -42,6 +42,8 @@ pub enum Reclaimer {
     Background,
     /// A thread that needs a frame for its fault.
     Direct,
+    /// The background thread, because it was asked to ([`crate::proactive`]).
+    Proactive,
 }
 
 impl Reclaimer {
@@ -50,6 +52,7 @@ impl Reclaimer {
         match self {
             Reclaimer::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd),
             Reclaimer::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
+            Reclaimer::Proactive => (Counter::PgScanProactive, Counter::PgStealProactive),
         }
     }
 }
@@ -89,7 +92,7 @@ impl Engine {
             let hand = self.clock_hand.fetch_add(1, Relaxed);
             let index = hand % extents.max(1);
             let progress = match who {
-                Reclaimer::Background => self.scan_extent(batch, index, 0, EXTENT_PAGES),
+                Reclaimer::Background | Reclaimer::Proactive => self.scan_extent(batch, index, 0, EXTENT_PAGES),
                 // No more than is asked for, and another part of the extent each time.
                 Reclaimer::Direct => {
                     let from = hand / extents.max(1) * DIRECT_PAGES % EXTENT_PAGES;

@@ -76,7 +76,7 @@ impl Engine {
         match turn {
             Turn::Mine(turn) => {
                 let since = Instant::now();
-                let freed = self.direct_reclaim(Some(turn));
+                let freed = self.stalled_for_room(|| self.direct_reclaim(Some(turn)));
                 self.throttle.leave(turn);
                 self.after_reclaim(stall, since, freed)
             }
@@ -92,7 +92,7 @@ impl Engine {
     /// The next step of a thread that must not be throttled: somebody in the line may wait for it.
     pub(crate) fn stall_at_once(&self, stall: &mut Stall) -> Stalled {
         let since = Instant::now();
-        let freed = self.direct_reclaim(None);
+        let freed = self.stalled_for_room(|| self.direct_reclaim(None));
         self.after_reclaim(stall, since, freed)
     }
 

@@ -1,15 +1,19 @@
 //! Counters and histograms of a pool, in memory that other processes may map.
 //!
 //! One table of 64-bit cells a process: a header, then for each of a few shards a cell a counter and the cells of the
-//! fault-latency histogram. Events are counted in the shard of the processor, with relaxed atomic adds that no other
+//! histograms of fault times ([`Latencies`]). Events are counted in the shard of the processor, with relaxed atomic adds that no other
 //! processor is after; gauges that are set lie in the first shard. The figures of swap devices follow. A reader copies the whole, adds the shards up, and gets
 //! a [`Snapshot`]. Counters are named as in /proc/vmstat where it has them.
 
 mod devices;
+mod latency;
+mod pressure;
 
 use crate::base::Bytes;
 pub use devices::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, DeviceSnapshot};
+pub use latency::{FaultSource, Histogram, Latencies};
 use overspill_os::{Errno, cpu, vm::SharedCells};
+pub use pressure::{Pressure, Stall, WINDOWS_S};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -182,6 +186,10 @@ counters! {
     PgScanDirect => "pgscan_direct",
     /// Pages freed by direct reclaim.
     PgStealDirect => "pgsteal_direct",
+    /// Pages scanned because somebody asked for memory back.
+    PgScanProactive => "pgscan_proactive",
+    /// Pages freed because somebody asked for memory back.
+    PgStealProactive => "pgsteal_proactive",
     /// Times a fault had to reclaim for itself.
     AllocStall => "allocstall",
     /// Times a thread had to wait for its turn to reclaim for itself.
@@ -318,16 +326,11 @@ impl Counter {
     ];
 }
 
-/// Sub-buckets a power of two in the latency histogram: an error of at most 1/8.
-const SUB_BUCKETS: usize = 8;
-/// Powers of two covered, from 1 ns.
-const OCTAVES: usize = 40;
-const HISTOGRAM: usize = SUB_BUCKETS * OCTAVES;
-const HEADER: usize = 16;
+const HEADER: usize = 24;
 /// Where the counters begin; room is left so that the layout is stable while counters are added.
 const COUNTERS_MAX: usize = 160;
 /// Cells of a shard: whole cache lines.
-const SHARD: usize = COUNTERS_MAX + HISTOGRAM;
+const SHARD: usize = COUNTERS_MAX + latency::CELLS;
 /// Shards. Processors beyond share them.
 const SHARDS: usize = 16;
 /// Where the section of the devices begins.
@@ -341,13 +344,16 @@ const GAUGES: usize = Counter::PgFault as usize;
 /// Size of a statistics file in bytes.
 pub const FILE_BYTES: usize = CELLS * 8;
 /// First cell of every table: "ovrspil" and the version of the layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x04");
 const CELL_PID: usize = 1;
 const CELL_NAME: usize = 2;
 const NAME_CELLS: usize = 4;
 const CELL_TARGET: usize = 6;
 const CELL_ANSWERED: usize = 7;
 const CELL_STUCK: usize = 8;
+const CELL_RECLAIM_DONE: usize = 9;
+const CELL_PRESSURE: usize = 10;
+const _: () = assert!(CELL_PRESSURE + Pressure::CELLS <= HEADER);
 
 /// The gauges of a pool at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -367,14 +373,14 @@ impl Stats {
 
     /// In a file, which is grown to [`FILE_BYTES`].
     pub fn in_file(file: std::os::fd::BorrowedFd<'_>) -> Result<Stats, Errno> {
+        // It may be that of the program that this process ran before an exec. A new one is all zeros and takes no memory yet.
+        let used = rustix::fs::fstat(file)?.st_size > 0;
         rustix::fs::ftruncate(file, FILE_BYTES as u64)?;
-        Ok(Stats { cells: SharedCells::shared(file, CELLS)? }.cleared().init())
-    }
-
-    /// Everything zero: the file may be that of the program that this process ran before an exec.
-    fn cleared(self) -> Stats {
-        self.cells.iter().for_each(|cell| cell.store(0, Relaxed));
-        self
+        let stats = Stats { cells: SharedCells::shared(file, CELLS)? };
+        if used {
+            stats.cells.iter().for_each(|cell| cell.store(0, Relaxed));
+        }
+        Ok(stats.init())
     }
 
     fn init(self) -> Stats {
@@ -405,6 +411,11 @@ impl Stats {
     /// Notes which request of the job's table ([`crate::job`]) this process follows.
     pub fn set_answered(&self, number: u32) {
         self.cells[CELL_ANSWERED].store(number.into(), Relaxed);
+    }
+
+    /// Notes with which request for reclaim of the job's table this process is done.
+    pub fn set_reclaim_done(&self, number: u32) {
+        self.cells[CELL_RECLAIM_DONE].store(number.into(), Relaxed);
     }
 
     fn cell(&self, shard: usize, index: usize) -> &AtomicU64 {
@@ -445,8 +456,13 @@ impl Stats {
     }
 
     /// Records the time that one fault took to serve.
-    pub fn fault_ns(&self, ns: u64) {
-        self.near(COUNTERS_MAX + bucket(ns)).fetch_add(1, Relaxed);
+    pub fn fault_ns(&self, source: FaultSource, ns: u64) {
+        self.near(COUNTERS_MAX + latency::cell(source, ns)).fetch_add(1, Relaxed);
+    }
+
+    /// Notes how much the process waits for memory.
+    pub fn set_pressure(&self, pressure: &Pressure) {
+        self.cells[CELL_PRESSURE..].iter().zip(pressure.cells()).for_each(|(cell, value)| cell.store(value, Relaxed));
     }
 
     /// The figures of swap device number `index`.
@@ -469,38 +485,18 @@ impl Stats {
     /// were at the fork (the parent goes on changing its own) and begins to count events from zero, without devices.
     pub fn restart(&self, file: Option<std::os::fd::BorrowedFd<'_>>, gauges: &Gauges) -> Result<(), Errno> {
         if let Some(file) = file {
+            // Empty first: a process of the same number may have left it.
+            rustix::fs::ftruncate(file, 0)?;
             rustix::fs::ftruncate(file, FILE_BYTES as u64)?;
         }
-        self.cells.replace_backing(file)?;
-        for shard in 0..SHARDS {
-            (0..SHARD).for_each(|index| self.cell(shard, index).store(0, Relaxed));
-        }
-        self.cells[DEVICES..].iter().for_each(|cell| cell.store(0, Relaxed));
+        // The header stays, all else is zero.
+        self.cells.replace_backing(file, HEADER)?;
+        self.set_pressure(&Pressure::default());
         gauges.0.iter().enumerate().for_each(|(index, value)| self.cell(0, index).store(*value, Relaxed));
         self.set(Counter::ChargedPeakBytes, self.get(Counter::ChargedBytes));
         self.init();
         Ok(())
     }
-}
-
-fn bucket(ns: u64) -> usize {
-    // Values below SUB_BUCKETS have a bucket each; above, the top three bits below the leading one choose.
-    if ns < SUB_BUCKETS as u64 {
-        return ns as usize;
-    }
-    let octave = 63 - ns.leading_zeros() as usize;
-    let sub = (ns >> (octave - 3)) as usize & (SUB_BUCKETS - 1);
-    ((octave - 2) * SUB_BUCKETS + sub).min(HISTOGRAM - 1)
-}
-
-/// Highest value of a bucket.
-fn bucket_top(index: usize) -> u64 {
-    if index < SUB_BUCKETS {
-        return index as u64;
-    }
-    let octave = index / SUB_BUCKETS + 2;
-    let sub = (index % SUB_BUCKETS) as u64;
-    (1 << octave) + ((sub + 1) << (octave - 3)) - 1
 }
 
 /// The statistics of a process at one moment.
@@ -519,6 +515,9 @@ pub struct Snapshot {
     /// Number of the request of the job's table that the process follows.
     #[serde(skip)]
     pub answered: u32,
+    /// Number of the request for reclaim with which the process is done.
+    #[serde(skip)]
+    pub reclaim_done: u32,
     /// Every counter and gauge by name.
     pub counters: BTreeMap<&'static str, u64>,
     /// The swap devices, in the order of their numbers.
@@ -528,14 +527,16 @@ pub struct Snapshot {
     /// Fragmentation: for each order, the share of free frames that lie in smaller blocks (0 to 1, the kernel's
     /// unusable free space index).
     pub frag_unusable: Vec<f64>,
+    /// How much the process waits for memory.
+    pub pressure: Pressure,
+    /// Times of faults, by where their pages came from.
+    pub latency: Latencies,
     /// Time to serve a fault, median, in nanoseconds.
     pub fault_ns_p50: u64,
     /// Time to serve a fault, 99th percentile, in nanoseconds.
     pub fault_ns_p99: u64,
     /// Time spent in faults in total, in nanoseconds (from the histogram, so within an eighth).
     pub fault_ns_total: u64,
-    #[serde(skip)]
-    histogram: Vec<u64>,
 }
 
 impl Snapshot {
@@ -550,7 +551,7 @@ impl Snapshot {
         let shards = || cells[HEADER..DEVICES].chunks_exact(SHARD);
         let sum = |index: usize| shards().fold(0u64, |sum, shard| sum.wrapping_add(shard[index]));
         let counters = Counter::ALL.iter().map(|c| (c.name(), sum(*c as usize))).collect();
-        let histogram = (COUNTERS_MAX..SHARD).map(sum).collect();
+        let latency = Latencies::of_cells(&(COUNTERS_MAX..SHARD).map(sum).collect::<Vec<_>>());
         let of_cpu = |shard: &[u64]| Counter::BY_CPU.iter().map(|c| (c.name(), shard[*c as usize])).collect();
         let mut snapshot = Snapshot {
             pid: cells[CELL_PID] as u32,
@@ -558,10 +559,12 @@ impl Snapshot {
             target: Bytes(cells[CELL_TARGET]),
             stuck: cells[CELL_STUCK] != 0,
             answered: cells[CELL_ANSWERED] as u32,
+            reclaim_done: cells[CELL_RECLAIM_DONE] as u32,
             counters,
             devices: DeviceSnapshot::read(&cells[DEVICES..CELLS]),
             by_cpu: shards().map(of_cpu).collect(),
-            histogram,
+            pressure: Pressure::of_cells(&cells[CELL_PRESSURE..]),
+            latency,
             ..Snapshot::default()
         };
         snapshot.summarise();
@@ -571,12 +574,10 @@ impl Snapshot {
     fn summarise(&mut self) {
         let blocks = (Counter::BuddyFree0 as usize..=Counter::BuddyFree9 as usize).map(|i| self.get(Counter::ALL[i]));
         self.frag_unusable = unusable(&blocks.collect::<Vec<_>>());
-        self.fault_ns_p50 = self.percentile(50);
-        self.fault_ns_p99 = self.percentile(99);
-        self.fault_ns_total = 0;
-        for (i, n) in self.histogram.iter().enumerate() {
-            self.fault_ns_total = self.fault_ns_total.saturating_add(n.saturating_mul(bucket_top(i)));
-        }
+        let all = self.latency.all();
+        self.fault_ns_p50 = all.within_ns(500);
+        self.fault_ns_p99 = all.within_ns(990);
+        self.fault_ns_total = all.total_ns();
     }
 
     /// Reads one counter.
@@ -589,20 +590,18 @@ impl Snapshot {
         Bytes(self.get(counter))
     }
 
-    fn percentile(&self, percent: u64) -> u64 {
-        let total: u128 = self.histogram.iter().map(|n| u128::from(*n)).sum();
-        let rank = (total * u128::from(percent)).div_ceil(100).max(1);
-        let mut seen = 0;
-        for (i, n) in self.histogram.iter().enumerate() {
-            seen += u128::from(*n);
-            if seen >= rank {
-                return bucket_top(i);
-            }
+    /// Adds what another process has done, but not what it held: it has ended.
+    pub fn merge_done(&mut self, other: &Snapshot) {
+        for counter in &Counter::ALL[GAUGES..] {
+            let sum = self.counters.entry(counter.name()).or_default();
+            *sum = sum.saturating_add(other.get(*counter));
         }
-        0
+        self.latency.merge(&other.latency);
+        self.summarise();
     }
 
-    /// Adds another process's statistics to these: counters and gauges add up, the histogram is merged.
+    /// Adds another process's statistics to these: counters, gauges and times of faults add up; of the pressure, the higher
+    /// counts.
     pub fn merge(&mut self, other: &Snapshot) {
         for (name, value) in &other.counters {
             let sum = self.counters.entry(name).or_default();
@@ -620,8 +619,8 @@ impl Snapshot {
                 *sum = sum.saturating_add(*value);
             }
         }
-        self.histogram.resize(HISTOGRAM, 0);
-        self.histogram.iter_mut().zip(&other.histogram).for_each(|(to, from)| *to = to.saturating_add(*from));
+        self.pressure = self.pressure.max(other.pressure);
+        self.latency.merge(&other.latency);
         self.summarise();
     }
 }
@@ -639,23 +638,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_ordered_and_within_an_eighth() {
-        let mut last = 0;
-        for ns in (0..10_000).chain((10_000..1 << 30).step_by(99_991)) {
-            let b = bucket(ns);
-            assert!(b >= last || ns == 10_000, "{ns}");
-            last = b;
-            assert!(bucket_top(b) >= ns && bucket_top(b) - ns <= ns / 8, "{ns} {}", bucket_top(b));
-        }
-    }
-
-    #[test]
     fn a_child_keeps_the_gauges_and_counts_from_zero() {
         let stats = Stats::anonymous().unwrap();
         stats.add(Counter::ResidentPages, 5);
         stats.set(Counter::ChargedBytes, 70);
         stats.set(Counter::ChargedPeakBytes, 90);
         stats.add(Counter::PgFault, 7);
+        stats.fault_ns(FaultSource::Zero, 5);
+        stats.set_pressure(&Pressure { some: Stall { avg: [1; 3], total_us: 9 }, ..Pressure::default() });
         let gauges = stats.gauges();
         // As the parent does, as long as the table is shared.
         stats.add(Counter::ResidentPages, 1000);
@@ -664,6 +654,8 @@ mod tests {
         let get = |counter| stats.get(counter);
         assert_eq!((get(Counter::ResidentPages), get(Counter::ChargedBytes)), (5, 70));
         assert_eq!((get(Counter::ChargedPeakBytes), get(Counter::PgFault)), (70, 0));
+        let now = stats.snapshot();
+        assert_eq!((now.latency.all().count(), now.pressure), (0, Pressure::default()));
     }
 
     #[test]
@@ -673,12 +665,24 @@ mod tests {
     }
 
     #[test]
+    fn of_a_process_that_ended_what_it_did_remains() {
+        let stats = Stats::anonymous().unwrap();
+        stats.add(Counter::ResidentPages, 5);
+        stats.add(Counter::PgFault, 7);
+        stats.fault_ns(FaultSource::Zero, 5);
+        let mut total = stats.snapshot();
+        total.merge_done(&stats.snapshot());
+        let count = total.latency.all().count();
+        assert_eq!((total.get(Counter::ResidentPages), total.get(Counter::PgFault), count), (5, 14, 2));
+    }
+
+    #[test]
     fn a_snapshot_survives_its_file_form() {
         let stats = Stats::anonymous().unwrap();
         stats.set_name("sort");
         stats.add(Counter::PgFault, 7);
-        (0..98).for_each(|_| stats.fault_ns(1000));
-        (0..2).for_each(|_| stats.fault_ns(100_000));
+        (0..98).for_each(|_| stats.fault_ns(FaultSource::Zero, 1000));
+        (0..2).for_each(|_| stats.fault_ns(FaultSource::Device, 100_000));
         let bytes: Vec<u8> = stats.cells.iter().flat_map(|c| c.load(Relaxed).to_le_bytes()).collect();
         let snapshot = Snapshot::from_bytes(&bytes).unwrap();
         assert_eq!((snapshot.name.as_str(), snapshot.get(Counter::PgFault)), ("sort", 7));

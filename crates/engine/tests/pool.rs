@@ -2,6 +2,7 @@
 
 use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
+use overspill::stats::FaultSource;
 use overspill::{Error, Pool};
 
 const MIB: usize = 1 << 20;
@@ -59,6 +60,13 @@ fn write_and_check(delivery: Delivery, settings: &str, size: usize) {
     // Each of the three sequential passes evicts what the budget does not hold.
     assert!(get("out_moved") + get("out_dropped") > 2 * (size as u64 - (16 << 20)) / 4096, "{stats:#?}");
     assert_eq!(get("fault_errors"), 0);
+    // Each fault is of a kind, and who waits for a device or for room is seen to wait.
+    let kinds = FaultSource::ALL.map(|source| stats.latency.of(source).count());
+    assert_eq!(kinds.iter().sum::<u64>(), get("pgfault"), "{stats:#?}");
+    let [zero, .., device, _] = kinds;
+    assert!(zero > 0 && device <= get("pgmajfault") && (device == 0) == (get("pgmajfault") == 0), "{stats:#?}");
+    let [some, full] = [stats.pressure.some.total_us, stats.pressure.full.total_us];
+    assert!(full <= some && (some > 0) == (device + get("allocstall") > 0), "{stats:#?}");
 }
 
 #[test]

@@ -113,6 +113,25 @@ pub fn sleep(time: Duration) {
     let _ = rustix::thread::nanosleep(&spec);
 }
 
+/// Processor time that this process has used.
+pub fn process_cpu_time() -> Duration {
+    cpu_time_of(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Processor time that thread `tid` of this process has used; 0 if there is none.
+pub fn cpu_time(tid: i32) -> Duration {
+    /// In the number of a clock, behind the inverted number of the thread: the time that the scheduler gave to a thread.
+    const THREAD_SCHED: i32 = 0b110;
+    cpu_time_of(!tid << 3 | THREAD_SCHED)
+}
+
+fn cpu_time_of(clock: i32) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec, which lives through the call.
+    let ret = unsafe { syscalls::raw_syscall!(syscalls::Sysno::clock_gettime, clock, &mut time as *mut _) };
+    if ret == 0 { Duration::new(time.tv_sec as u64, time.tv_nsec as u32) } else { Duration::ZERO }
+}
+
 /// Id of the calling thread.
 pub fn id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
@@ -180,6 +199,26 @@ pub fn close(fd: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processor_time_is_told_by_thread() {
+        let (send, receive) = std::sync::mpsc::channel();
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let idle = std::thread::spawn(move || {
+            send.send(id()).unwrap();
+            let _ = wait.recv();
+        });
+        let other = receive.recv().unwrap();
+        let before = (cpu_time(id()), process_cpu_time());
+        while cpu_time(id()) - before.0 < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+        assert!(process_cpu_time() - before.1 >= Duration::from_millis(20));
+        assert!(cpu_time(other) < Duration::from_millis(10), "it does nothing");
+        assert_eq!(cpu_time((1 << 22) + 1), Duration::ZERO, "beyond the kernel's largest number");
+        done.send(()).unwrap();
+        idle.join().unwrap();
+    }
 
     /// A thread gets at a descriptor in another thread's table that has no name.
     #[test]

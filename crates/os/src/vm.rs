@@ -394,12 +394,13 @@ impl Default for ForceReader {
 }
 
 impl SharedCells {
-    /// Puts a file (or, without one, private memory) behind the same cells; their values stay.
+    /// Puts a file (or, without one, private memory) behind the same cells. The values of the first `keep` stay, the others
+    /// are what the file holds, or zero.
     ///
     /// A child of a fork does this, so that it no longer writes into its parent's file.
-    pub fn replace_backing(&self, file: Option<rustix::fd::BorrowedFd<'_>>) -> Result<(), Errno> {
+    pub fn replace_backing(&self, file: Option<rustix::fd::BorrowedFd<'_>>, keep: usize) -> Result<(), Errno> {
         use std::sync::atomic::Ordering::Relaxed;
-        let values: Vec<u64> = self.iter().map(|cell| cell.load(Relaxed)).collect();
+        let values: Vec<u64> = self.iter().take(keep).map(|cell| cell.load(Relaxed)).collect();
         let (base, len) = (self.cells.as_ptr() as usize, self.cells.len() * 8);
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the new mapping covers exactly the old one, page aligned, and holds valid cells (zeros) at every

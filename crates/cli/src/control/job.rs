@@ -1,9 +1,11 @@
 //! A running job as its control socket answers for it: the table that its processes look at, and their statistics.
 //!
-//! Lock: one, over the budget in force, so that two requests at once come one after the other.
+//! Locks: one over the budget in force and the table, so that two requests at once come one after the other; one over the
+//! statistics of processes that have ended ([`RunDir`]). Nobody holds both.
 
-use super::protocol::{Budget, Call, Process, Reply, Request};
+use super::protocol::{Budget, Call, Process, Reclaim, Reply, Request, Stats};
 use crate::memory::{Limits, mem_total};
+use crate::rundir::RunDir;
 use overspill::base::Bytes;
 use overspill::config::Config;
 use overspill::job::JobTable;
@@ -11,8 +13,9 @@ use overspill::stats::{Counter, Snapshot};
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 /// Most processes that a reply names one by one: the use of a tree is mostly that of a few.
 pub const LISTED_MAX: usize = 200;
@@ -21,18 +24,23 @@ pub const LISTED_MAX: usize = 200;
 #[derive(Debug)]
 pub struct Job {
     pid: u32,
-    run_dir: PathBuf,
+    began: Instant,
+    path: PathBuf,
+    /// Gone when the job ends, with its directory.
+    run_dir: Weak<Mutex<RunDir>>,
     table: JobTable,
     memory: Mutex<Bytes>,
 }
 
 impl Job {
     /// The job of this process, whose statistics are in `run_dir`, with a budget of `memory`. Before it is started.
-    pub fn create(run_dir: &Path, memory: Bytes) -> io::Result<Job> {
-        let path = run_dir.join(overspill::job::FILE_NAME);
-        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+    pub fn create(run_dir: &Arc<Mutex<RunDir>>, memory: Bytes) -> io::Result<Job> {
+        let path = run_dir.lock().unwrap_or_else(PoisonError::into_inner).path().to_owned();
+        let file = path.join(overspill::job::FILE_NAME);
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(file)?;
         let table = JobTable::create(file.as_fd())?;
-        Ok(Job { pid: std::process::id(), run_dir: run_dir.into(), table, memory: Mutex::new(memory) })
+        let (run_dir, memory) = (Arc::downgrade(run_dir), Mutex::new(memory));
+        Ok(Job { pid: std::process::id(), began: Instant::now(), path, run_dir, table, memory })
     }
 
     /// Does what is asked for.
@@ -46,7 +54,46 @@ impl Job {
                 Ok(()) => Reply::Budget(self.set(Bytes(memory_bytes))),
                 Err(sentence) => Reply::Refused(sentence),
             },
+            Request::Reclaim { bytes } => Reply::Reclaim(self.reclaim(Bytes(bytes))),
+            Request::Reclaimed { number } => Reply::Reclaim(self.reclaimed(number)),
+            Request::Stats => match self.run_dir.upgrade() {
+                Some(run_dir) => Reply::Stats(Box::new(self.stats(&run_dir))),
+                None => Reply::NotMine,
+            },
         }
+    }
+
+    fn reclaim(&self, bytes: Bytes) -> Reclaim {
+        // Never more than there is: what comes back meanwhile would be asked for again and again.
+        let used =
+            self.processes().fold(0, |sum: u64, (_, process)| sum.saturating_add(process.get(Counter::ChargedBytes)));
+        let request = {
+            let _one_at_a_time = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            self.table.ask_reclaim(bytes.min(Bytes(used)))
+        };
+        self.reclaimed(request.number)
+    }
+
+    fn reclaimed(&self, number: u32) -> Reclaim {
+        let request = self.table.reclaim();
+        let mut now = Reclaim { number, wanted_bytes: request.memory.0, ..Reclaim::default() };
+        match self.table.reclaimed(number) {
+            Some(reclaimed) if request.number == number => now.reclaimed_bytes = reclaimed.0,
+            _ => now.replaced = true,
+        }
+        for (pid, process) in self.processes() {
+            let done = process.reclaim_done == number;
+            if done || self.is_managed(pid) {
+                now.processes += 1;
+                now.done += u64::from(done);
+            }
+        }
+        now
+    }
+
+    fn stats(&self, run_dir: &Mutex<RunDir>) -> Stats {
+        let (processes, total) = run_dir.lock().unwrap_or_else(PoisonError::into_inner).now(lives);
+        Stats::new(self.began.elapsed().as_micros() as u64, processes, &total)
     }
 
     fn set(&self, memory: Bytes) -> Budget {
@@ -92,12 +139,12 @@ impl Job {
     }
 
     fn file(&self, pid: u32) -> PathBuf {
-        self.run_dir.join(format!("stats.{pid}"))
+        self.path.join(format!("stats.{pid}"))
     }
 
     /// The living processes that keep statistics.
     fn processes(&self) -> impl Iterator<Item = (u32, Snapshot)> {
-        let entries = fs::read_dir(&self.run_dir).into_iter().flatten().flatten();
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let pid = |entry: &fs::DirEntry| entry.file_name().to_str()?.strip_prefix("stats.")?.parse().ok();
         let pids = entries.filter_map(move |entry| pid(&entry)).filter(|pid| lives(*pid));
         pids.filter_map(|pid| Some((pid, Snapshot::from_bytes(&fs::read(self.file(pid)).ok()?)?)))
@@ -137,25 +184,21 @@ mod tests {
     use crate::control::protocol::VERSION;
     use overspill::stats::Stats;
 
-    struct Room(PathBuf);
+    struct Room(Arc<Mutex<RunDir>>);
 
     impl Room {
-        fn new(name: &str) -> Room {
-            let dir = std::env::temp_dir().join(format!("overspill-job-{}-{name}", std::process::id()));
-            fs::create_dir_all(&dir).unwrap();
-            Room(dir)
+        fn new() -> Room {
+            Room(Arc::new(Mutex::new(RunDir::create(None).unwrap())))
+        }
+
+        fn job(&self) -> Job {
+            Job::create(&self.0, Bytes(64 << 20)).unwrap()
         }
 
         fn keep(&self, pid: u32) -> Stats {
-            let path = self.0.join(format!("stats.{pid}"));
+            let path = self.0.lock().unwrap().path().join(format!("stats.{pid}"));
             let file = fs::OpenOptions::new().create_new(true).read(true).write(true).open(path).unwrap();
             Stats::in_file(file.as_fd()).unwrap()
-        }
-    }
-
-    impl Drop for Room {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
         }
     }
 
@@ -170,8 +213,8 @@ mod tests {
 
     #[test]
     fn a_job_answers_for_its_own_processes() {
-        let room = Room::new("own");
-        let job = Job::create(&room.0, Bytes(64 << 20)).unwrap();
+        let room = Room::new();
+        let job = room.job();
         // Process 1 lives. Its number is beyond doubt not ours.
         assert_eq!(ask(&job, 1, Request::Budget), Reply::NotMine);
         assert_eq!(budget(ask(&job, std::process::id(), Request::Budget)).processes, 0);
@@ -184,8 +227,8 @@ mod tests {
 
     #[test]
     fn a_budget_is_reached_when_every_process_says_so() {
-        let room = Room::new("reached");
-        let job = Job::create(&room.0, Bytes(64 << 20)).unwrap();
+        let room = Room::new();
+        let job = room.job();
         let stats = room.keep(std::process::id());
         let gauges = |target: u64, limit: u64, used: u64| {
             stats.set_target(Bytes(target << 20));
@@ -211,8 +254,8 @@ mod tests {
 
     #[test]
     fn processes_that_ended_or_run_something_else_do_not_count() {
-        let room = Room::new("gone");
-        let job = Job::create(&room.0, Bytes(64 << 20)).unwrap();
+        let room = Room::new();
+        let job = room.job();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         room.keep(child.id());
         assert_eq!(budget(ask(&job, child.id(), Request::Budget)).processes, 1, "nothing was asked for yet");
@@ -227,14 +270,58 @@ mod tests {
     }
 
     #[test]
+    fn reclaim_is_done_when_every_process_is() {
+        let room = Room::new();
+        let job = room.job();
+        let ask = |request| match ask(&job, std::process::id(), request) {
+            Reply::Reclaim(now) => now,
+            other => panic!("{other:?}"),
+        };
+        let stats = room.keep(std::process::id());
+        stats.set(Counter::ChargedBytes, 10 << 20);
+        let now = ask(Request::Reclaim { bytes: 4 << 20 });
+        let expected = Reclaim { number: 1, wanted_bytes: 4 << 20, processes: 1, ..Reclaim::default() };
+        assert_eq!(now, expected);
+        // Reclaiming is tested with processes that do.
+        stats.set_reclaim_done(1);
+        assert_eq!(ask(Request::Reclaimed { number: 1 }), Reclaim { done: 1, ..expected });
+        // More than there is cannot be had.
+        let now = ask(Request::Reclaim { bytes: 1 << 40 });
+        assert_eq!((now.number, now.wanted_bytes, now.done), (2, 10 << 20, 0));
+        assert!(ask(Request::Reclaimed { number: 1 }).replaced);
+    }
+
+    #[test]
+    fn statistics_are_those_of_all_processes() {
+        let room = Room::new();
+        let job = room.job();
+        let (ours, ended) = (room.keep(std::process::id()), room.keep((1 << 22) + 1));
+        for stats in [&ours, &ended] {
+            stats.add(Counter::PgFault, 5);
+            stats.set(Counter::ChargedBytes, 10);
+        }
+        let stats = || match ask(&job, std::process::id(), Request::Stats) {
+            Reply::Stats(stats) => stats,
+            other => panic!("{other:?}"),
+        };
+        let told = |stats: &super::Stats| (stats.processes, stats.counters["pgfault"], stats.counters["charged_bytes"]);
+        // What ended counts, what it held does not; before and after its file is taken in.
+        assert_eq!(told(&stats()), (1, 10, 10));
+        room.0.lock().unwrap().sweep();
+        ours.add(Counter::PgFault, 1);
+        assert_eq!(told(&stats()), (1, 11, 10));
+        assert!(stats().elapsed_us > 0);
+    }
+
+    #[test]
     fn budgets_that_make_no_sense_are_refused() {
         let total = Some(Bytes(1 << 30));
         assert_eq!(check(Bytes(4 << 20), total), Ok(()));
         assert!(check(Bytes((4 << 20) - 1), total).unwrap_err().contains("smallest possible budget is 4 MiB"));
         assert!(check(Bytes(2 << 30), total).unwrap_err().contains("more than the 1 GiB of RAM"));
         assert_eq!(check(Bytes(1 << 50), None), Ok(()));
-        let room = Room::new("sense");
-        let job = Job::create(&room.0, Bytes(64 << 20)).unwrap();
+        let room = Room::new();
+        let job = room.job();
         for memory_bytes in [0, 4095, u64::MAX] {
             let reply = ask(&job, std::process::id(), Request::Set { memory_bytes });
             assert!(matches!(reply, Reply::Refused(_)), "{reply:?}");

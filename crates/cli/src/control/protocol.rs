@@ -8,7 +8,9 @@
 //! A new command is a variant of [`Request`], with a variant of [`Reply`] where none fits. [`VERSION`] changes when what
 //! is there already changes its meaning. Fields that are not known are passed over, so that fields can be added.
 
+use overspill::stats::{FaultSource, Histogram, Latencies, Pressure, Snapshot, Stall};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Version of the protocol. Both sides say theirs.
 pub const VERSION: u32 = 1;
@@ -39,6 +41,19 @@ pub enum Request {
     },
     /// Tell its budget, and how far each process is with it.
     Budget,
+    /// Take pages of its processes out of memory, so many bytes together; 0 ends what is under way. Answered at once, by
+    /// [`Reply::Reclaim`].
+    Reclaim {
+        /// How much.
+        bytes: u64,
+    },
+    /// Tell how far the request of that number is.
+    Reclaimed {
+        /// What [`Reply::Reclaim`] said.
+        number: u32,
+    },
+    /// Tell what its processes have done and hold. Answered by [`Reply::Stats`].
+    Stats,
 }
 
 /// An answer as it is sent.
@@ -56,6 +71,10 @@ pub struct Answer {
 pub enum Reply {
     /// How the job stands to its budget.
     Budget(Budget),
+    /// How far reclaim on request is.
+    Reclaim(Reclaim),
+    /// What its processes have done and hold.
+    Stats(Box<Stats>),
     /// The process that is meant is not of this job.
     NotMine,
     /// The request makes no sense here; the sentence says why.
@@ -107,6 +126,73 @@ pub struct Process {
     pub used_bytes: u64,
 }
 
+/// How far reclaim on request is.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Reclaim {
+    /// Which request.
+    pub number: u32,
+    /// Whether another has taken its place: then the rest says nothing.
+    pub replaced: bool,
+    /// What is to be reclaimed; no more than is in use.
+    pub wanted_bytes: u64,
+    /// What is.
+    pub reclaimed_bytes: u64,
+    /// Living processes with managed memory.
+    pub processes: u64,
+    /// How many of them have nothing more to do: all is reclaimed, or they found nothing more.
+    pub done: u64,
+}
+
+/// What the processes of a job have done and hold, added up.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Stats {
+    /// Microseconds since the job began.
+    pub elapsed_us: u64,
+    /// Living processes with managed memory.
+    pub processes: u64,
+    /// Counters by name, of processes that have ended too; gauges are those of the living.
+    pub counters: BTreeMap<String, u64>,
+    /// How much the process waits for memory that waits most.
+    pub pressure: [Waited; 2],
+    /// Times of faults, for each [`FaultSource`] in its order: buckets of its histogram that are not empty.
+    pub latency: Vec<Vec<(u16, u64)>>,
+}
+
+/// A [`Stall`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Waited {
+    /// Averages in hundredths of a percent.
+    pub avg: [u64; 3],
+    /// Microseconds in all.
+    pub total_us: u64,
+}
+
+impl Stats {
+    /// From the statistics of all processes together.
+    pub fn new(elapsed_us: u64, processes: u64, total: &Snapshot) -> Stats {
+        let waited = |stall: Stall| Waited { avg: stall.avg, total_us: stall.total_us };
+        Stats {
+            elapsed_us,
+            processes,
+            counters: total.counters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            pressure: [total.pressure.some, total.pressure.full].map(waited),
+            latency: FaultSource::ALL.iter().map(|source| total.latency.of(*source).buckets().collect()).collect(),
+        }
+    }
+
+    /// How much the process waits for memory that waits most.
+    pub fn pressure(&self) -> Pressure {
+        let [some, full] = self.pressure.map(|waited| Stall { avg: waited.avg, total_us: waited.total_us });
+        Pressure { some, full }
+    }
+
+    /// Times of faults.
+    pub fn latency(&self) -> Latencies {
+        let buckets = |source: FaultSource| self.latency.get(source as usize).into_iter().flatten().copied();
+        Latencies::new(|source| Histogram::of_buckets(buckets(source)))
+    }
+}
+
 /// Reads a request; if it makes no sense, a sentence says why.
 pub fn parse(line: &[u8]) -> Result<Call, String> {
     // The version first: what another one means by the rest is not known.
@@ -136,10 +222,17 @@ pub fn line(message: &impl Serialize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use overspill::stats::Counter;
     use proptest::prelude::*;
 
     fn requests() -> impl Strategy<Value = Request> {
-        prop_oneof![Just(Request::Budget), any::<u64>().prop_map(|memory_bytes| Request::Set { memory_bytes })]
+        prop_oneof![
+            Just(Request::Budget),
+            Just(Request::Stats),
+            any::<u64>().prop_map(|memory_bytes| Request::Set { memory_bytes }),
+            any::<u64>().prop_map(|bytes| Request::Reclaim { bytes }),
+            any::<u32>().prop_map(|number| Request::Reclaimed { number }),
+        ]
     }
 
     proptest! {
@@ -213,5 +306,21 @@ mod tests {
         let process = Process { target_bytes: u64::MAX, limit_bytes: u64::MAX, used_bytes: u64::MAX, ..process };
         let budget = Budget { largest: vec![process; super::super::job::LISTED_MAX], ..Budget::default() };
         assert!(line(&Answer { version: VERSION, reply: Reply::Budget(budget) }).len() < REPLY_MAX / 2);
+        let mut stats = Stats::new(u64::MAX, u64::MAX, &Snapshot::default());
+        stats.counters = Counter::ALL.iter().map(|counter| (counter.name().to_owned(), u64::MAX)).collect();
+        stats.latency = vec![vec![(u16::MAX, u64::MAX); 400]; FaultSource::ALL.len()];
+        assert!(line(&Answer { version: VERSION, reply: Reply::Stats(Box::new(stats)) }).len() < REPLY_MAX / 2);
+    }
+
+    #[test]
+    fn statistics_arrive_as_they_were() {
+        let mut total = Snapshot::default();
+        total.counters.insert(Counter::PgFault.name(), 7);
+        total.latency = Latencies::new(|source| Histogram::of_buckets([(20 + source as u16, 3)]));
+        total.pressure.full = Stall { avg: [1, 2, 3], total_us: 4 };
+        let sent = line(&Stats::new(5, 6, &total));
+        let stats: Stats = serde_json::from_slice(&sent).unwrap();
+        assert_eq!((stats.elapsed_us, stats.processes, stats.counters["pgfault"]), (5, 6, 7));
+        assert_eq!((stats.pressure(), stats.latency()), (total.pressure, total.latency));
     }
 }

@@ -1,0 +1,102 @@
+//! `overspill reclaim`: takes pages of a running job out of memory, as memory.reclaim of a memory cgroup does.
+
+use crate::args::ReclaimArgs;
+use crate::control::protocol::{Reclaim, Reply, Request};
+use crate::control::{self, Found, unexpected};
+use crate::failure::{Failure, say};
+use overspill::base::Bytes;
+use std::io::{self, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often it is asked how far the job is: processes look at a request ten times a second.
+const POLL: Duration = Duration::from_millis(20);
+/// Exit status when less was reclaimed than was asked for.
+const LESS: u8 = 1;
+
+/// Runs the subcommand; returns the exit status.
+pub fn run(args: &ReclaimArgs) -> Result<u8, Failure> {
+    // 1. Ask for it.
+    let found = control::find(args.pid)?;
+    let start = Instant::now();
+    let mut now = reclaim(&found, Request::Reclaim { bytes: args.size.0 })?;
+    let number = now.number;
+    // 2. Wait until it is so, or cannot be.
+    let limit = Duration::from_secs(args.wait.into());
+    while !is_over(&now) && start.elapsed() < limit {
+        thread::sleep(POLL);
+        now = reclaim(&found, Request::Reclaimed { number })?;
+    }
+    let late = !is_over(&now);
+    if late {
+        // Nobody waits for the rest any more.
+        reclaim(&found, Request::Reclaim { bytes: 0 })?;
+    }
+    // 3. Say how it went. A closed standard output is no reason to fail.
+    let (reclaimed, processes) = (Bytes(now.reclaimed_bytes), now.processes);
+    let of = if processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") };
+    let _ = writeln!(io::stdout(), "reclaimed {reclaimed} of {} from {of}", args.size);
+    if reclaimed >= args.size {
+        return Ok(0);
+    }
+    say(&shortfall(&now, late, args));
+    Ok(LESS)
+}
+
+fn reclaim(found: &Found, request: Request) -> Result<Reclaim, Failure> {
+    match control::ask(found, request)? {
+        Reply::Reclaim(reclaim) => Ok(reclaim),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Whether nothing more will come.
+fn is_over(now: &Reclaim) -> bool {
+    now.replaced || now.done == now.processes || now.reclaimed_bytes >= now.wanted_bytes
+}
+
+/// Why it is less than was asked for.
+fn shortfall(now: &Reclaim, late: bool, args: &ReclaimArgs) -> String {
+    if now.replaced {
+        return "another `overspill reclaim` has taken its place: one at a time counts".to_owned();
+    }
+    if late {
+        return format!(
+            "{} of {} processes did not get there within {} s: wait longer with --wait; a stopped process gives nothing",
+            now.processes - now.done,
+            now.processes,
+            args.wait
+        );
+    }
+    if now.wanted_bytes < args.size.0 && now.reclaimed_bytes >= now.wanted_bytes {
+        return format!("no more than {} was in use", Bytes(now.wanted_bytes));
+    }
+    "nothing more can be reclaimed: what is left is locked, or nothing takes it, because there is no swap device or it is \
+     full"
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_over_when_enough_is_reclaimed_or_nobody_has_more() {
+        let now = Reclaim { number: 1, wanted_bytes: 100, processes: 2, ..Reclaim::default() };
+        assert!(!is_over(&now) && !is_over(&Reclaim { done: 1, reclaimed_bytes: 99, ..now.clone() }));
+        assert!(is_over(&Reclaim { reclaimed_bytes: 101, ..now.clone() }));
+        assert!(is_over(&Reclaim { done: 2, ..now.clone() }) && is_over(&Reclaim { replaced: true, ..now }));
+        assert!(is_over(&Reclaim::default()), "all processes have ended");
+    }
+
+    #[test]
+    fn each_reason_is_told() {
+        let args = ReclaimArgs { pid: 1, size: Bytes(1 << 20), wait: 5 };
+        let now = Reclaim { wanted_bytes: 1 << 20, processes: 3, done: 1, ..Reclaim::default() };
+        assert!(shortfall(&now, true, &args).starts_with("2 of 3 processes did not get there within 5 s"));
+        assert!(shortfall(&now, false, &args).starts_with("nothing more can be reclaimed"));
+        let all = Reclaim { wanted_bytes: 4096, reclaimed_bytes: 4096, ..now.clone() };
+        assert_eq!(shortfall(&all, false, &args), "no more than 4 KiB was in use");
+        assert!(shortfall(&Reclaim { replaced: true, ..now }, true, &args).contains("taken its place"));
+    }
+}
