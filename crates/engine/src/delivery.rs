@@ -230,6 +230,7 @@ impl Engine {
             || self.has_to_write_back()
             || self.stop.load(Relaxed)
             || self.proactive.is_due()
+            || self.wishes.is_due()
             || self.family.reap.load(Relaxed);
         if due && self.background.load(Relaxed) == 1 && self.background.swap(0, AcqRel) == 1 {
             let _ = futex::wake(&self.background, futex::Flags::PRIVATE, 1);
@@ -264,7 +265,8 @@ impl Engine {
                     self.devices.publish();
                     self.compact();
                 }
-                if !self.has_to_reclaim() && self.write_back_in_background() + self.reclaim_on_request() == 0 {
+                let done = self.write_back_in_background() + self.reclaim_on_request() + self.grant_wish();
+                if !self.has_to_reclaim() && done == 0 {
                     self.nap();
                 }
                 continue;
@@ -291,7 +293,7 @@ impl Engine {
                     None => 0,
                 };
                 drop(inside);
-                if freed + self.write_back_in_background() + self.reclaim_on_request() == 0 {
+                if freed + self.write_back_in_background() + self.reclaim_on_request() + self.grant_wish() == 0 {
                     self.nap();
                 }
             }

@@ -13,6 +13,7 @@ use crate::family::Family;
 use crate::fault::FaultContext;
 use crate::frame::{FrameAllocator, Mobility, Need};
 use crate::frames::Frames;
+use crate::hints::Wishes;
 use crate::job::JobTable;
 use crate::limit::Limits;
 use crate::lockdep::Rank;
@@ -123,6 +124,8 @@ pub(crate) struct Engine {
     pub workers: usize,
     pub worker_sleeps: AtomicU32,
     pub mailbox: crate::delivery::Mailbox,
+    /// What the program wishes of pages.
+    pub wishes: Wishes,
     pub stop: AtomicBool,
     window: Range<usize>,
     /// The line about trouble is being printed, and is printed.
@@ -302,6 +305,7 @@ impl Engine {
             workers,
             worker_sleeps: AtomicU32::new(0),
             mailbox: crate::delivery::Mailbox::default(),
+            wishes: Wishes::default(),
             stop: AtomicBool::new(false),
             window,
             reporting: AtomicBool::new(false),

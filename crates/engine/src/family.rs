@@ -369,6 +369,7 @@ impl Engine {
         self.restart_statistics(&prepared.gauges);
         self.pressures.reset_in_child();
         self.proactive.reset_in_child();
+        self.wishes.reset_in_child();
         // 1. What was the parent's: children and tokens.
         let mut parents: Vec<File> = Vec::new();
         for Child { watch, token, .. } in state.children.drain(..) {

@@ -45,6 +45,7 @@ mod fault;
 pub mod fill;
 pub mod frame;
 mod frames;
+mod hints;
 pub mod job;
 mod limit;
 mod lockdep;
@@ -70,4 +71,4 @@ mod writeback;
 mod zswap;
 
 pub use error::Error;
-pub use pool::{MapFlags, Pool, Region};
+pub use pool::{Advice, MapFlags, Pool, Region};

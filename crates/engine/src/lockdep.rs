@@ -74,6 +74,8 @@ pub enum Rank {
     Hardship,
     /// The figures about waiting for memory.
     Pressure,
+    /// What the program wishes of pages.
+    Wishes,
 }
 
 impl Rank {

@@ -1,6 +1,6 @@
 //! A pool and its regions: the library's face.
 
-use crate::base::Bytes;
+use crate::base::{Bytes, PAGE_SIZE};
 use crate::config::{Config, Delivery};
 use crate::delivery;
 use crate::engine::Engine;
@@ -10,7 +10,7 @@ pub use crate::space::MapFlags;
 use crate::stats::{Snapshot, Stats};
 use crate::sync::sleep;
 use overspill_os::region::{Memory, Plain};
-use overspill_os::vm::Prot;
+use overspill_os::vm::{Prot, advice};
 use overspill_os::{Errno, signal};
 use rustix::fs::{Mode, OFlags};
 use std::ops::Range;
@@ -292,6 +292,65 @@ impl Region<'_> {
     pub fn range(&self) -> Range<usize> {
         self.memory.range()
     }
+
+    /// The addresses of a range of its bytes.
+    fn part(&self, bytes: Range<usize>) -> Result<Range<usize>, Errno> {
+        let all = self.range();
+        let inside = bytes.start <= bytes.end && bytes.end <= all.len();
+        // Whole pages: what lies beside shares their fate.
+        let start = all.start + bytes.start / PAGE_SIZE * PAGE_SIZE;
+        inside.then(|| start..all.start + bytes.end).ok_or(Errno::INVAL)
+    }
+
+    /// Says what is going to happen to the pages of a range of bytes; their content stays.
+    ///
+    /// # Errors
+    /// EINVAL when the range does not lie in the region, or pages of it are pinned that are to go.
+    pub fn advise(&self, bytes: Range<usize>, what: Advice) -> Result<(), Errno> {
+        let what = match what {
+            Advice::Cold => advice::COLD,
+            Advice::PageOut => advice::PAGEOUT,
+            Advice::WillNeed => advice::WILLNEED,
+        };
+        self.pool.madvise(self.part(bytes)?, what)
+    }
+
+    /// Brings stored pages of a range of bytes into memory, as many as there is room for without reclaim:
+    /// [`Advice::WillNeed`].
+    ///
+    /// # Errors
+    /// EINVAL when the range does not lie in the region.
+    pub fn prefetch(&self, bytes: Range<usize>) -> Result<(), Errno> {
+        self.advise(bytes, Advice::WillNeed)
+    }
+
+    /// Brings the pages of a range of bytes into memory and keeps them there, as mlock does.
+    ///
+    /// # Errors
+    /// EINVAL when the range does not lie in the region; ENOMEM when more than half of the budget would be pinned, or more
+    /// than RLIMIT_MEMLOCK allows.
+    pub fn pin(&self, bytes: Range<usize>) -> Result<(), Errno> {
+        self.pool.mlock(self.part(bytes)?, false)
+    }
+
+    /// Lets them go again.
+    ///
+    /// # Errors
+    /// EINVAL when the range does not lie in the region.
+    pub fn unpin(&self, bytes: Range<usize>) -> Result<(), Errno> {
+        self.pool.munlock(self.part(bytes)?)
+    }
+}
+
+/// What is going to happen to pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advice {
+    /// They are not needed soon: they leave first when room is needed (MADV_COLD).
+    Cold,
+    /// They are not needed for long: they leave now (MADV_PAGEOUT).
+    PageOut,
+    /// They are needed soon (MADV_WILLNEED).
+    WillNeed,
 }
 
 impl Drop for Region<'_> {

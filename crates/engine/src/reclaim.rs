@@ -238,8 +238,25 @@ impl Engine {
                 break;
             }
         }
-        // 2. Dense runs move out; all runs, where a device might be writing to a page that looks idle.
-        if moves {
+        // 2. Out.
+        let to = if self.is_bound_for_devices() { Leaves::ToSwapCache } else { Leaves::ToTiers };
+        let sent = self.send_out(batch, index, wanted, Sent { moves, to, most }, &guard);
+        Progress { scanned: progress.scanned, ..sent }
+    }
+
+    /// Sends the wanted pages of an extent out.
+    fn send_out(
+        &self,
+        batch: &mut Batch,
+        index: usize,
+        mut wanted: Bitmap,
+        how: Sent,
+        guard: &ExtentGuard<'_>,
+    ) -> Progress {
+        let mut progress = Progress::default();
+        let (only_move, first) = (self.only_move(), extent::pages_of(index).start);
+        // 1. Dense runs move out; all runs, where a device might be writing to a page that looks idle.
+        if how.moves {
             let shortest = if only_move { 1 } else { RUN_MIN };
             let mut immovable: Bitmap = [0; EXTENT_PAGES / 64];
             let mut at = 0;
@@ -255,11 +272,11 @@ impl Engine {
                 wanted = immovable;
             }
         }
-        // 3. The rest is stored where it is and dropped; or, where it would go to a device, from which it is dear to bring back,
-        // copied to the swap cache first.
-        let to = if !only_move && self.is_bound_for_devices() { Leaves::ToSwapCache } else { Leaves::ToTiers };
+        // 2. The rest is stored where it is and dropped; or, where it would go to a device, from which it is dear to bring back,
+        // copied to the swap cache first. What cannot be moved has no other way.
+        let to = if only_move { Leaves::ToTiers } else { how.to };
         let mut at = 0;
-        while at < EXTENT_PAGES && progress.freed < most {
+        while at < EXTENT_PAGES && progress.freed < how.most {
             batch.picks.clear();
             while at < EXTENT_PAGES && batch.has_room() {
                 if wanted[at / 64] & 1 << (at % 64) != 0 {
@@ -271,13 +288,59 @@ impl Engine {
                 }
                 at += 1;
             }
-            let left = self.evict_in_place(batch, to, &guard);
+            let left = self.evict_in_place(batch, to, guard);
             match to {
                 Leaves::ToSwapCache => progress.deactivated += left,
                 Leaves::ToTiers => progress.freed += left,
             }
         }
         progress
+    }
+
+    /// Sends the pages of a part of an extent out that are in place, whether they were referenced lately or not; how many have
+    /// left it.
+    pub(crate) fn send_away(&self, batch: &mut Batch, pages: Range<usize>, to: Leaves) -> usize {
+        let _mark = FaultPath::enter();
+        let index = pages.start / EXTENT_PAGES;
+        let only_move = self.only_move();
+        if self.extents.resident(index) == 0 || only_move && !self.frames.backing.can_move() {
+            return 0;
+        }
+        let Some(guard) = self.extents.try_lock(index) else { return 0 };
+        let mut wanted: Bitmap = [0; EXTENT_PAGES / 64];
+        let first = extent::pages_of(index).start;
+        for page in pages {
+            let word = self.words.load(PageIndex(page));
+            if word.is_resident() && !word.is_locked() && !word.is_pinned() {
+                wanted[(page - first) / 64] |= 1 << ((page - first) % 64);
+            }
+        }
+        let moves = only_move || to == Leaves::ToSwapCache && self.prefers_move();
+        let Progress { freed, deactivated, .. } =
+            self.send_out(batch, index, wanted, Sent { moves, to, most: EXTENT_PAGES }, &guard);
+        freed + deactivated
+    }
+
+    /// Stores those of some pages that are in the swap cache; how many.
+    pub(crate) fn store_cached_of(&self, batch: &mut Batch, pages: Range<usize>) -> usize {
+        let _mark = FaultPath::enter();
+        let (mut at, mut stored) = (pages.start, 0);
+        while at < pages.end {
+            batch.picks.clear();
+            while at < pages.end && batch.has_room() {
+                let page = PageIndex(at);
+                let goes = |w: PageWord| matches!(w.state(), State::Cached(_)) && !w.is_pinned();
+                if let Some(word) = self.words.try_lock_if(page, goes)
+                    && let State::Cached(frame) = word.state()
+                {
+                    self.ages.remove(frame);
+                    batch.picks.push(self.pick(page, word, frame));
+                }
+                at += 1;
+            }
+            stored += self.store_cached(batch);
+        }
+        stored
     }
 
     /// Whether what leaves memory just now goes to a device rather than to the compressed tier.
@@ -523,11 +586,21 @@ impl Engine {
 
 /// Where pages go that leave from where they are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Leaves {
+pub(crate) enum Leaves {
     /// To where they stay while they are not wanted.
     ToTiers,
     /// To where a touch brings them back cheaply, and counts as a reference.
     ToSwapCache,
+}
+
+/// How pages are sent out.
+#[derive(Clone, Copy)]
+struct Sent {
+    /// Whether runs move out that are long enough, and where the others go.
+    moves: bool,
+    to: Leaves,
+    /// It ends once so many are stored.
+    most: usize,
 }
 
 #[derive(Default)]

@@ -11,6 +11,7 @@ use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::config::Delivery;
 use crate::engine::Engine;
 use crate::extent::{EXTENT_PAGES, split};
+use crate::hints::Wish;
 use crate::regions::{Kind, Region, RegionMap};
 use crate::stats::Counter;
 use crate::sync::{RankedGuard, lock};
@@ -289,6 +290,7 @@ impl Engine {
         }
         let mut regions = self.regions();
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
+        let mut wishes = Vec::new();
         for (part, region) in &parts {
             if region.kind == Kind::Foreign {
                 vm::advise(self.address_range(part.clone()), what)?;
@@ -316,6 +318,10 @@ impl Engine {
                 // Populating is what the accesses will do anyway; it fails where they would.
                 advice::POPULATE_READ if !region.prot.readable() => return Err(Errno::FAULT),
                 advice::POPULATE_WRITE if !region.prot.writable() => return Err(Errno::FAULT),
+                advice::COLD | advice::PAGEOUT if region.pinned => return Err(Errno::INVAL),
+                advice::COLD => wishes.push((Wish::Cold, part.clone())),
+                advice::PAGEOUT => wishes.push((Wish::PageOut, part.clone())),
+                advice::WILLNEED => self.prefetch(part.clone(), region.prot),
                 // Hints about order, huge pages and merging: the engine finds its own way.
                 advice::NORMAL..=advice::WILLNEED
                 | advice::MERGEABLE..=advice::NOHUGEPAGE
@@ -324,6 +330,8 @@ impl Engine {
                 _ => return Err(Errno::INVAL),
             }
         }
+        drop(regions);
+        wishes.into_iter().for_each(|(wish, pages)| self.wish(wish, pages));
         let covered: usize = parts.iter().map(|(part, _)| part.len()).sum();
         if covered == pages.len() { Ok(()) } else { Err(Errno::NOMEM) }
     }
@@ -565,7 +573,7 @@ impl Engine {
         }
     }
 
-    fn bring_in(&self, pages: Range<usize>, prot: Prot) {
+    pub(crate) fn bring_in(&self, pages: Range<usize>, prot: Prot) {
         for page in pages.map(PageIndex).filter(|_| prot.readable()) {
             match self.config.delivery {
                 // All signals are blocked here, so a touch would kill: the fault is served as if it had been taken.

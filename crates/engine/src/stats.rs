@@ -120,6 +120,8 @@ counters! {
     ZswpIn => "zswpin",
     /// Pages compressed.
     ZswpOut => "zswpout",
+    /// Pages that left their place because the program advised it (MADV_COLD, MADV_PAGEOUT).
+    PgAdvisedOut => "pgadvised_out",
     /// Compressed pages written to devices.
     ZswpWb => "zswpwb",
     /// Compressed pages that stayed cold and were packed more densely.

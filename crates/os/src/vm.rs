@@ -28,6 +28,7 @@ pub mod advice {
     pub const WIPEONFORK: i32 = 18;
     pub const KEEPONFORK: i32 = 19;
     pub const COLD: i32 = 20;
+    pub const PAGEOUT: i32 = 21;
     pub const POPULATE_READ: i32 = 22;
     pub const POPULATE_WRITE: i32 = 23;
     pub const DONTNEED_LOCKED: i32 = 24;

@@ -1,0 +1,118 @@
+//! Hints of the program: what is cold, what is to leave, what is needed soon, what is to stay.
+
+use overspill::base::Bytes;
+use overspill::config::{Config, Delivery, SwapList};
+use overspill::{Advice, Error, Pool, Region};
+use overspill_os::Errno;
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+fn pool(delivery: Delivery, settings: &str) -> Option<Pool> {
+    let SwapList(swap) = "ram:64M".parse().unwrap();
+    let mut config = Config { memory: Bytes(16 << 20), swap, delivery, ..Config::default() };
+    config.apply_settings(settings).unwrap();
+    match Pool::new(config) {
+        Ok(pool) => Some(pool),
+        Err(error @ Error::NoUserfaultfd { .. }) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Calls `test` with a region of pages that differ, all in memory, in both deliveries and over different tiers.
+fn each(test: impl Fn(&Pool, &mut Region<'_>)) {
+    for delivery in [Delivery::Signal, Delivery::Thread] {
+        for settings in ["", "compressed=0", "out=move", "out=drop,compressed=0"] {
+            let Some(pool) = pool(delivery, settings) else { return };
+            let mut region = pool.map(4 * MIB).unwrap();
+            let words: &mut [u64] = region.as_mut_slice();
+            words.iter_mut().enumerate().for_each(|(i, word)| *word = content(i));
+            test(&pool, &mut region);
+            assert!(region.as_slice::<u64>().iter().enumerate().all(|(i, word)| *word == content(i)), "{settings}");
+        }
+    }
+}
+
+fn content(i: usize) -> u64 {
+    (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+fn count(pool: &Pool, name: &str) -> u64 {
+    pool.stats().counters[name]
+}
+
+/// Waits until a figure is as it should be: what is not waited for happens in the background.
+fn wait_for(pool: &Pool, name: &str, holds: impl Fn(u64) -> bool) {
+    let began = Instant::now();
+    while !holds(count(pool, name)) {
+        assert!(began.elapsed() < Duration::from_secs(30), "{name} is {}", count(pool, name));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn cold_pages_go_to_the_swap_cache() {
+    each(|pool, region| {
+        let before = count(pool, "nr_resident");
+        region.advise(MIB..2 * MIB, Advice::Cold).unwrap();
+        let pages = (MIB / PAGE) as u64;
+        // A page that is just being served stays.
+        wait_for(pool, "pgadvised_out", |gone| gone >= pages - 8);
+        assert!(count(pool, "nr_swapcached") >= pages - 8, "{:#?}", pool.stats());
+        assert!(count(pool, "nr_resident") <= before - pages + 8);
+    });
+}
+
+#[test]
+fn pages_are_sent_out_and_brought_back() {
+    each(|pool, region| {
+        let (pages, stored) = ((2 * MIB / PAGE) as u64, |pool: &Pool| {
+            pool.stats().counters["zswpout"] + pool.stats().counters["pswpout"]
+        });
+        // In place, and in the swap cache.
+        region.advise(0..MIB, Advice::Cold).unwrap();
+        region.advise(0..2 * MIB, Advice::PageOut).unwrap();
+        assert!(stored(pool) >= pages - 8, "{:#?}", pool.stats());
+        let resident = count(pool, "nr_resident");
+        region.prefetch(0..2 * MIB).unwrap();
+        let back = count(pool, "nr_resident") - resident;
+        assert!(back >= pages - 8, "{back} of {pages} came back");
+        let faults = count(pool, "pgfault");
+        assert!(region.as_slice::<u64>()[..2 * MIB / 8].iter().enumerate().all(|(i, word)| *word == content(i)));
+        assert!(count(pool, "pgfault") - faults <= 8, "pages that were brought in fault");
+    });
+}
+
+#[test]
+fn prefetching_does_not_reclaim() {
+    let Some(pool) = pool(Delivery::Signal, "compressed=0") else { return };
+    let mut region = pool.map(32 * MIB).unwrap();
+    let words: &mut [u64] = region.as_mut_slice();
+    words.iter_mut().enumerate().for_each(|(i, word)| *word = content(i));
+    wait_for(&pool, "pswpout", |out| out > 3000);
+    region.prefetch(0..32 * MIB).unwrap();
+    let direct = count(&pool, "allocstall");
+    region.prefetch(0..32 * MIB).unwrap();
+    assert_eq!(count(&pool, "allocstall"), direct);
+}
+
+#[test]
+fn pinned_pages_stay_and_are_not_advised_away() {
+    each(|pool, region| {
+        region.pin(0..MIB).unwrap();
+        for what in [Advice::Cold, Advice::PageOut] {
+            assert_eq!(region.advise(0..2 * MIB, what), Err(Errno::INVAL));
+        }
+        pool.reclaim(Bytes(8 << 20));
+        let faults = count(pool, "pgfault");
+        assert!(region.as_slice::<u64>()[..MIB / 8].iter().enumerate().all(|(i, word)| *word == content(i)));
+        assert_eq!(count(pool, "pgfault"), faults, "pinned pages fault");
+        region.unpin(0..MIB).unwrap();
+        region.advise(0..MIB, Advice::PageOut).unwrap();
+        assert_eq!(region.pin(0..4 * MIB + 1), Err(Errno::INVAL));
+    });
+}
