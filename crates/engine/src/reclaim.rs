@@ -35,6 +35,9 @@ const RUN_ORDER: u8 = 6;
 /// are touched again soon, small enough to leave the frames to resident and compressed pages.
 const CACHE_SHARE: usize = 8;
 
+/// Rounds of the clock after which reclaim says what it has found: a page is stored in the third at the latest, if anything takes it.
+const ROUNDS_MAX: usize = 8;
+
 /// Who reclaims, for the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reclaimer {
@@ -66,10 +69,14 @@ impl Engine {
         let _mark = FaultPath::enter();
         let (scan, steal) = who.counters();
         let mut freed = 0;
-        // Extents passed in a row without any use; two rounds see every referenced page twice.
-        let mut idle = 0;
+        // Extents passed in a row without any use; two rounds see every referenced page twice. And in all: pages that nothing
+        // takes may go to the swap cache and come back for ever.
+        let (mut idle, mut passed) = (0, 0);
         while freed < want {
             let extents = self.extents_high.load(Relaxed);
+            if passed > ROUNDS_MAX * extents {
+                break;
+            }
             let cache_full = self.ages.len() > self.cached_max();
             if cache_full || idle > 2 * extents {
                 let stored = self.store_oldest(batch, who);
@@ -89,6 +96,7 @@ impl Engine {
                     }
                 }
             }
+            passed += 1;
             let hand = self.clock_hand.fetch_add(1, Relaxed);
             let index = hand % extents.max(1);
             let progress = match who {
