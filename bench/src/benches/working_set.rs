@@ -119,15 +119,18 @@ impl fmt::Display for Case {
 
 const TABLES: &[Table] = &[Table {
     title: "Misses of 1,000 accesses, and as a multiple of those of LRU; the same of accesses to the hot pages during the scan. \
-            Of the engine: misses as a multiple of those of LRU with as many frames as pages were in memory on average, what \
-            share of the budget that was, and faults that found their page in memory for each miss.",
+            Of the engine: both as multiples of those of LRU with as many frames as pages were in memory on average, what \
+            share of the budget that was, what was in use with all buffers, and faults that found their page in memory for each \
+            miss.",
     columns: &[
         Column { title: "misses", figure: figures::MISSES, format: short, spread: true },
-        Column { title: "of LRU", figure: figures::OF_LRU, format: ratio, spread: true },
+        Column { title: "of LRU", figure: figures::OF_LRU, format: ratio, spread: false },
         Column { title: "hot", figure: figures::HOT_MISSES, format: short, spread: true },
         Column { title: "of LRU", figure: figures::HOT_OF_LRU, format: ratio, spread: false },
-        Column { title: "of LRU, resident", figure: figures::OF_LRU_RESIDENT, format: ratio, spread: false },
+        Column { title: "of LRU resident", figure: figures::OF_LRU_RESIDENT, format: ratio, spread: false },
+        Column { title: "hot", figure: figures::HOT_OF_LRU_RESIDENT, format: ratio, spread: false },
         Column { title: "resident", figure: figures::RESIDENT, format: percent, spread: false },
+        Column { title: "in use", figure: figures::CHARGED, format: percent, spread: false },
         Column { title: "minor a miss", figure: figures::MINOR, format: ratio, spread: false },
     ],
 }];

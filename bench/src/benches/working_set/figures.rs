@@ -15,10 +15,14 @@ pub const OF_LRU: &str = "ratio_to_lru";
 pub const HOT_OF_LRU: &str = "hot_ratio_to_lru";
 /// [`MISSES`] as a multiple of those of LRU with as many frames as pages were in memory on average.
 pub const OF_LRU_RESIDENT: &str = "ratio_to_lru_of_resident";
+/// [`HOT_MISSES`] likewise.
+pub const HOT_OF_LRU_RESIDENT: &str = "hot_ratio_to_lru_of_resident";
 /// Faults that found their page in memory, for each miss.
 pub const MINOR: &str = "minor_faults_per_miss";
 /// Pages in memory on average, as a share of the budget.
 pub const RESIDENT: &str = "resident_ratio";
+/// Pages of the budget in use on average, buffers included, as a share of it.
+pub const CHARGED: &str = "charged_ratio";
 
 /// Counters by name.
 pub type Counters = BTreeMap<&'static str, u64>;
@@ -42,7 +46,7 @@ impl Counted {
     }
 
     /// Of what a pool counted since the end of the warm-up: pages that it read from the device, and pages touched for the
-    /// first time. Hot pages had been touched by then, and none of the others leaves and comes back.
+    /// first time. Beside hot pages, all of which had been touched by then, none is touched twice.
     pub fn between(trace: &Trace, before: &Counters, after: &Counters) -> Counted {
         let read = since("pswpin", before, after);
         Counted { all: read + since("pgzerofill", before, after), hot: if trace.hot > 0 { read } else { 0 } }

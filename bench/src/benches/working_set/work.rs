@@ -52,10 +52,12 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let (warm_up, counted) = trace.accesses.split_at(trace.warm_up);
     warm_up.iter().for_each(|page| access(*page));
     let before = pool.stats().counters;
-    let mut present = Vec::new();
+    let (mut resident, mut charged) = (Vec::new(), Vec::new());
     for chunk in counted.chunks(LOOK_EVERY) {
         chunk.iter().for_each(|page| access(*page));
-        present.push(in_memory(&pool.stats().counters));
+        let counters = pool.stats().counters;
+        resident.push(in_memory(&counters));
+        charged.push(Bytes(counters["charged_bytes"]).pages());
     }
     let after = pool.stats().counters;
     if wrong > 0 {
@@ -64,11 +66,16 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     // 3. The figures, with those of LRU in as much memory as there was on average.
     let misses = Counted::between(&trace, &before, &after);
     let mut sample = misses.sample(&trace);
-    let resident = present.iter().sum::<u64>() / present.len().max(1) as u64;
-    sample.insert(figures::RESIDENT.to_owned(), resident as f64 / fits as f64);
-    let lru = Counted::of(&trace, &policies::lru(&trace.accesses, resident.max(1) as usize));
-    if lru.all > 0 {
-        sample.insert(figures::OF_LRU_RESIDENT.to_owned(), misses.all as f64 / lru.all as f64);
+    let [resident, charged] = [resident, charged].map(|looks| looks.iter().sum::<u64>() as f64 / looks.len() as f64);
+    sample.insert(figures::RESIDENT.to_owned(), resident / fits as f64);
+    sample.insert(figures::CHARGED.to_owned(), charged / fits as f64);
+    let lru = Counted::of(&trace, &policies::lru(&trace.accesses, resident.round() as usize));
+    for (figure, ours, lru) in
+        [(figures::OF_LRU_RESIDENT, misses.all, lru.all), (figures::HOT_OF_LRU_RESIDENT, misses.hot, lru.hot)]
+    {
+        if lru > 0 {
+            sample.insert(figure.to_owned(), ours as f64 / lru as f64);
+        }
     }
     if misses.all > 0 {
         let minor = since("pgfault", &before, &after).saturating_sub(misses.all);
