@@ -188,7 +188,7 @@ fn compare_steps(series: &mut [Series]) {
     let (base, others) = series.split_first_mut().expect("there are steps");
     for series in others {
         compare(series, base, figures::BENCHMARK, figures::SOONER, |here, there| there / here);
-        compare(series, base, figures::MAJOR, figures::MAJOR_LESS, |here, there| here / there - 1.0);
+        compare(series, base, figures::MAJOR, figures::MAJOR_LESS, |here, there| 1.0 - here / there);
     }
 }
 
@@ -236,6 +236,6 @@ mod tests {
         let mut series = [series(9.0, 400.0), series(3.0, 100.0)];
         compare_steps(&mut series);
         assert_eq!(series[0][0].len(), 2);
-        assert_eq!((series[1][0][figures::SOONER], series[1][0][figures::MAJOR_LESS]), (3.0, -0.75));
+        assert_eq!((series[1][0][figures::SOONER], series[1][0][figures::MAJOR_LESS]), (3.0, 0.75));
     }
 }

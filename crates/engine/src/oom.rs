@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 /// What a freed page takes off the account: a process that frees less than 50 pages a second of fruitless trying does not get
 /// anywhere.
 const PAGE_WORTH: Duration = Duration::from_millis(20);
+/// Most that one try counts: a process that was stopped meanwhile, or got no processor, is not out of room.
+const TRY_MOST: Duration = Duration::from_millis(100);
 /// By how much slower time counts while pages are being written to devices: they will be free then. A device that never answers
 /// makes a fault wait for so many times `oom.wait`.
 const WRITING_SLOWER: u32 = 8;
@@ -39,7 +41,7 @@ impl Account {
         // 1. Nobody tried for a while: there was room.
         self.fruitless = self.fruitless.saturating_sub(from.saturating_sub(self.until));
         // 2. Time counts once, however many try.
-        let time = now.saturating_sub(from.max(self.until));
+        let time = now.saturating_sub(from.max(self.until)).min(TRY_MOST);
         self.until = self.until.max(now);
         match freed {
             0 => self.fruitless += if writing { time / WRITING_SLOWER } else { time },
@@ -143,9 +145,18 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// Notes a step of a millisecond after `from`.
+    /// Notes a try of so long that freed some pages, or tries that were fruitless.
     fn step(account: &mut Account, from: u64, now: u64, freed: usize) -> u64 {
-        account.note(ms(from), ms(now), freed, false).as_millis() as u64
+        let longest = if freed > 0 { now - from } else { 100 };
+        let tries = (from..now).step_by(longest as usize).map(|at| (at, (at + longest).min(now)));
+        let noted = tries.map(|(from, now)| account.note(ms(from), ms(now), freed, false)).last();
+        noted.expect("a try takes time").as_millis() as u64
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_is_not_out_of_room() {
+        let mut account = Account::default();
+        assert_eq!(account.note(ms(10), ms(3_600_000), 0, false), TRY_MOST);
     }
 
     #[test]
@@ -206,9 +217,9 @@ mod tests {
     #[test]
     fn a_device_that_is_being_written_to_is_waited_for_but_not_for_ever() {
         let mut account = Account::default();
-        for i in 0..16 {
-            assert!(account.note(ms(i * 1000), ms(i * 1000 + 999), 0, true) < ms(2000));
+        for at in (0..15_900).step_by(100) {
+            assert!(account.note(ms(at), ms(at + 100), 0, true) < ms(2000));
         }
-        assert!(account.note(ms(15_999), ms(17_000), 0, true) >= ms(2000));
+        assert!(account.note(ms(15_900), ms(16_000), 0, true) >= ms(2000));
     }
 }

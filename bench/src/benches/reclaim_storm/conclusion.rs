@@ -30,7 +30,7 @@ pub fn of(steps: &[Step], rows: &[Row]) -> String {
     ) {
         sentences.push(format!(
             "With the throttle ({with}) at most {} threads reclaim at once, without it {}; the messages arrive in {} s, not in {} \
-             s: {} times as soon ({} to {} by round), with {} fewer major faults.",
+             s: {} times as soon ({} to {} by round), with {} {} major faults.",
             whole(at_once),
             whole(off_at_once),
             ratio(on),
@@ -38,9 +38,10 @@ pub fn of(steps: &[Step], rows: &[Row]) -> String {
             ratio(sooner.median),
             ratio(sooner.min),
             ratio(sooner.max),
-            percent(-less.median),
+            percent(less.median.abs()),
+            if less.median < 0.0 { "more" } else { "fewer" },
         ));
-        sentences.push(match sooner.median >= SOONER_TARGET && -less.median >= MAJOR_TARGET {
+        sentences.push(match sooner.median >= SOONER_TARGET && less.median >= MAJOR_TARGET {
             true => "That is the gain of its origin: 9 times as soon, 89 % fewer major faults.".to_owned(),
             false => collapse(&figure, with),
         });
@@ -120,7 +121,7 @@ mod tests {
             (figures::BENCHMARK, [20.0 / sooner; 2]),
             (figures::SYS, [sys, sys + 1.0]),
             (figures::SOONER, [sooner; 2]),
-            (figures::MAJOR_LESS, [-less; 2]),
+            (figures::MAJOR_LESS, [less; 2]),
         ];
         [row(Step::Off, &off), row(Step::Default, &on)]
     }

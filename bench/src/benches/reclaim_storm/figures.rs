@@ -32,8 +32,8 @@ pub const STALLS: &str = "direct_reclaims";
 pub const THROTTLED: &str = "throttled";
 /// How many times sooner than the first step of a round a step is done.
 pub const SOONER: &str = "times_sooner";
-/// By what share it has fewer major faults (negative).
-pub const MAJOR_LESS: &str = "major_faults_change";
+/// By what share it has fewer major faults.
+pub const MAJOR_LESS: &str = "major_faults_less";
 
 /// Counters by name.
 type Counters = BTreeMap<&'static str, u64>;
