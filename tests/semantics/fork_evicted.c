@@ -1,7 +1,7 @@
 /* fork(2) with most of the memory evicted: parent, child and grandchild each keep what is theirs. */
 #include "common.h"
 
-#define PAGES ((size_t)20000)
+#define PAGES ((size_t)10000)
 #define WRITER_PAGES ((size_t)1500)
 #define WRITERS 3
 
