@@ -4,9 +4,11 @@
 
 #![cfg(debug_assertions)]
 
+mod common;
+
+use overspill::Pool;
 use overspill::base::Bytes;
 use overspill::config::{Config, Delivery, SwapList};
-use overspill::{Error, Pool};
 use overspill_os::Errno;
 use overspill_os::vm::MADV_DONTNEED;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -28,16 +30,8 @@ const SKIPPED: i32 = 77;
 
 fn pool(delivery: Delivery, swap: &str, settings: &str) -> Pool {
     let SwapList(swap) = swap.parse().unwrap();
-    let mut config = Config { memory: Bytes(8 << 20), swap, delivery, window: Bytes(64 << 20), ..Config::default() };
-    config.apply_settings(settings).unwrap();
-    match Pool::new(config) {
-        Ok(pool) => pool,
-        Err(error @ Error::NoUserfaultfd { .. }) => {
-            eprintln!("SKIPPED: {error}");
-            std::process::exit(SKIPPED);
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let config = Config { memory: Bytes(8 << 20), swap, delivery, window: Bytes(64 << 20), ..Config::default() };
+    common::pool(config, settings).unwrap_or_else(|| std::process::exit(SKIPPED))
 }
 
 /// What a page holds: it compresses to some 600 bytes.

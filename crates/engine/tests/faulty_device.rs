@@ -2,9 +2,11 @@
 //!
 //! Runs for OVERSPILL_FAULT_SECONDS seconds, 5 by default, in all.
 
+mod common;
+
+use overspill::Pool;
 use overspill::base::Bytes;
 use overspill::config::{Config, Delivery, SwapList};
-use overspill::{Error, Pool};
 use overspill_os::Errno;
 use overspill_os::vm::MADV_DONTNEED;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -28,16 +30,8 @@ fn seconds() -> f64 {
 fn pool(delivery: Delivery, settings: &str, faults: &str) -> Option<Pool> {
     let devices = format!("ram:2G,prio=1,latency=10us,faults={faults},seed=1,ram:2G,prio=1,faults={faults},seed=2");
     let SwapList(swap) = devices.parse().unwrap();
-    let mut config = Config { memory: Bytes(16 << 20), swap, delivery, window: Bytes(1 << 30), ..Config::default() };
-    config.apply_settings(settings).unwrap();
-    match Pool::new(config) {
-        Ok(pool) => Some(pool),
-        Err(error @ Error::NoUserfaultfd { .. }) => {
-            eprintln!("SKIPPED: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let config = Config { memory: Bytes(16 << 20), swap, delivery, window: Bytes(1 << 30), ..Config::default() };
+    common::pool(config, settings)
 }
 
 fn mix(seed: u64) -> u64 {

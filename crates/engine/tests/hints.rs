@@ -1,8 +1,10 @@
 //! Hints of the program: what is cold, what is to leave, what is needed soon, what is to stay.
 
+mod common;
+
 use overspill::base::Bytes;
 use overspill::config::{Config, Delivery, SwapList};
-use overspill::{Advice, Error, Pool, Region};
+use overspill::{Advice, Pool, Region};
 use overspill_os::Errno;
 use std::time::{Duration, Instant};
 
@@ -11,16 +13,8 @@ const PAGE: usize = 4096;
 
 fn pool(delivery: Delivery, settings: &str) -> Option<Pool> {
     let SwapList(swap) = "ram:64M".parse().unwrap();
-    let mut config = Config { memory: Bytes(16 << 20), swap, delivery, ..Config::default() };
-    config.apply_settings(settings).unwrap();
-    match Pool::new(config) {
-        Ok(pool) => Some(pool),
-        Err(error @ Error::NoUserfaultfd { .. }) => {
-            eprintln!("SKIPPED: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let config = Config { memory: Bytes(16 << 20), swap, delivery, ..Config::default() };
+    common::pool(config, settings)
 }
 
 /// Calls `test` with a region of pages that differ, all in memory, in both deliveries and over different tiers.

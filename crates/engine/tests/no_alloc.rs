@@ -3,9 +3,11 @@
 //! The allocator of this test ends the process at the first use of it by a thread that serves a fault or reclaims.
 #![cfg(debug_assertions)]
 
+mod common;
+
+use overspill::Pool;
 use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
-use overspill::{Error, Pool};
 use overspill_os::fault_path::{CheckedAllocator, FaultPath};
 use overspill_os::signal::Blocked;
 use std::os::unix::process::ExitStatusExt;
@@ -35,15 +37,7 @@ fn pool(delivery: Delivery, swap: String, settings: &str) -> Option<Pool> {
     let mut config = Config { memory: Bytes(MEMORY as u64), delivery, ..Config::default() };
     config.swap = vec![swap.parse().unwrap()];
     config.window = Bytes(1 << 30);
-    config.apply_settings(settings).unwrap();
-    match Pool::new(config) {
-        Ok(pool) => Some(pool),
-        Err(error @ Error::NoUserfaultfd { .. }) => {
-            eprintln!("SKIPPED: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    common::pool(config, settings)
 }
 
 /// Uses eight times the memory; how many evictions met a write, or `None` where there can be no pool.

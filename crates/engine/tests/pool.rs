@@ -1,9 +1,11 @@
 //! A pool in its own process, in both deliveries, on the real userfaultfd.
 
+mod common;
+
+use overspill::Pool;
 use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
 use overspill::stats::FaultSource;
-use overspill::{Error, Pool};
 
 const MIB: usize = 1 << 20;
 
@@ -12,15 +14,7 @@ fn pool(delivery: Delivery, settings: &str) -> Option<Pool> {
     let mut config = Config { memory: Bytes(16 << 20), delivery, ..Config::default() };
     config.swap = vec![env!("CARGO_TARGET_TMPDIR").parse().unwrap()];
     config.window = Bytes(4 << 30);
-    config.apply_settings(settings).unwrap();
-    match Pool::new(config) {
-        Ok(pool) => Some(pool),
-        Err(error @ Error::NoUserfaultfd { .. }) => {
-            eprintln!("SKIPPED: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    common::pool(config, settings)
 }
 
 fn mix(seed: u64) -> u64 {

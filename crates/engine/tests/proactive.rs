@@ -1,9 +1,11 @@
 //! Pages that leave memory because somebody asks for it.
 
+mod common;
+
+use overspill::Pool;
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill::config::{Config, Delivery};
 use overspill::stats::Counter;
-use overspill::{Error, Pool};
 
 const MIB: u64 = 1 << 20;
 
@@ -11,15 +13,7 @@ const MIB: u64 = 1 << 20;
 fn pool(delivery: Delivery, swap: bool, settings: &str) -> Option<Pool> {
     let mut config = Config { memory: Bytes(32 * MIB), delivery, window: Bytes(4 << 30), ..Config::default() };
     config.swap = swap.then(|| env!("CARGO_TARGET_TMPDIR").parse().unwrap()).into_iter().collect();
-    config.apply_settings(settings).unwrap();
-    match Pool::new(config) {
-        Ok(pool) => Some(pool),
-        Err(error @ Error::NoUserfaultfd { .. }) => {
-            eprintln!("SKIPPED: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    common::pool(config, settings)
 }
 
 /// Does not compress.

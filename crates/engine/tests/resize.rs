@@ -1,5 +1,7 @@
 //! Budgets that change while a pool is in use.
 
+mod common;
+
 use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
 use overspill::stats::{Counter, Snapshot};
@@ -15,15 +17,7 @@ fn pool(mib: usize, swap: bool, delivery: Delivery, settings: &str) -> Option<Po
     let mut config = Config { memory: Bytes((mib * MIB) as u64), delivery, ..Config::default() };
     config.swap = swap.then(|| env!("CARGO_TARGET_TMPDIR").parse().unwrap()).into_iter().collect();
     config.window = Bytes(4 << 30);
-    config.apply_settings(settings).unwrap();
-    match Pool::new(config) {
-        Ok(pool) => Some(pool),
-        Err(error @ Error::NoUserfaultfd { .. }) => {
-            eprintln!("SKIPPED: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    common::pool(config, settings)
 }
 
 fn mix(seed: u64) -> u64 {

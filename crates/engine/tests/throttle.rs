@@ -1,10 +1,12 @@
 //! Many threads that find no frame, in signal delivery: however they come and go, nobody hangs, no page is lost, and nobody
 //! reclaims in the end.
 
+mod common;
+
+use overspill::Pool;
 use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
 use overspill::stats::Snapshot;
-use overspill::{Error, Pool};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -28,15 +30,7 @@ fn pool(settings: &str) -> Option<Pool> {
     let mut config = Config { memory: Bytes(MEMORY), delivery: Delivery::Signal, ..Config::default() };
     config.swap = vec!["ram:256M,latency=20us".parse().unwrap()];
     config.window = Bytes(1 << 30);
-    config.apply_settings(settings).unwrap();
-    match Pool::new(config) {
-        Ok(pool) => Some(pool),
-        Err(error @ Error::NoUserfaultfd { .. }) => {
-            eprintln!("SKIPPED: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    common::pool(config, settings)
 }
 
 /// Ends the process, loudly, when it takes too long: a thread that hangs can be neither joined nor killed.

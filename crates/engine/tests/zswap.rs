@@ -4,10 +4,12 @@
 //! Runs for OVERSPILL_ZSWAP_SECONDS seconds, 20 by default, in all: below a minute with a third of the combinations, among
 //! which every two values of two settings meet. Debug builds check every invariant when memory is given back.
 
+mod common;
+
 use overspill::base::Bytes;
 use overspill::config::{Config, Delivery, SwapList};
 use overspill::stats::Snapshot;
-use overspill::{Error, MapFlags, Pool};
+use overspill::{MapFlags, Pool};
 use overspill_os::Errno;
 use overspill_os::vm::{MADV_DONTNEED, Prot};
 use std::collections::BTreeMap;
@@ -117,16 +119,8 @@ fn cases(all: bool) -> Vec<Case> {
 fn pool(case: &Case) -> Option<Pool> {
     let SwapList(swap) = case.swap.parse().unwrap();
     let memory = Bytes(case.budgets[0]);
-    let mut config = Config { memory, swap, delivery: case.delivery, window: Bytes(64 << 20), ..Config::default() };
-    config.apply_settings(&case.settings).unwrap();
-    match Pool::new(config) {
-        Ok(pool) => Some(pool),
-        Err(error @ Error::NoUserfaultfd { .. }) => {
-            eprintln!("SKIPPED: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let config = Config { memory, swap, delivery: case.delivery, window: Bytes(64 << 20), ..Config::default() };
+    common::pool(config, &case.settings)
 }
 
 /// One thread's pages, and what is in them.
