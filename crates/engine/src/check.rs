@@ -59,7 +59,7 @@ impl Engine {
         self.frames.allocator.drain();
         self.frames.allocator.check();
         self.compressed.check();
-        let (compressed, packs) = self.zswap.check();
+        let [compressed, packed, packs] = self.zswap.check();
         // 2. What the words say, each thing named once.
         let mut named = Named::default();
         for index in (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index)) {
@@ -78,6 +78,7 @@ impl Engine {
         assert_eq!(gauge(Counter::CleanPages), named.clean, "clean pages");
         assert_eq!(gauge(Counter::SameFilledPages), named.filled, "same-filled pages");
         assert_eq!(self.compressed.stored_objects(), compressed, "compressed pages");
+        assert_eq!(gauge(Counter::ZswapPacked), packed as u64, "compressed pages that are packed on devices");
         let of_slots = named.slots.iter().filter(|slot| self.zswap.contains(SlotId::from_bits(**slot))).count();
         assert_eq!(compressed, of_slots, "compressed pages of slots in use");
         let in_use = self.devices.used_pages() + self.devices.used_in_memory();

@@ -66,6 +66,8 @@ counters! {
     SameFilledPages => "zswap_same_filled_pages",
     /// Slots of swap devices in use: pages on them, and compressed pages that have a place there (gauge).
     DevicePages => "nr_swap_used",
+    /// Compressed pages that lie on devices as they are, several to a slot (gauge).
+    ZswapPacked => "zswap_packed_pages",
     /// Bytes that swap devices can hold at most (gauge).
     DeviceCapacityBytes => "swap_total_bytes",
     /// Frames of the arena (gauge).
@@ -128,8 +130,6 @@ counters! {
     ZswapRecompressed => "zswap_recompressed",
     /// Compressed pages written to devices as they are, several to a slot.
     ZswapPackedOut => "zswap_packed_out",
-    /// Those that lie there now; a gauge.
-    ZswapPacked => "zswap_packed_pages",
     /// Pages read from devices.
     PswpIn => "pswpin",
     /// Pages written to devices.

@@ -448,12 +448,12 @@ impl Zswap {
     }
 
     /// Checks that lists and entries agree, and that nobody reads one; while all else stands still. Returns how many objects are
-    /// in memory, and how many slots of devices have objects packed into them.
+    /// in memory, how many are packed into slots of devices, and how many such slots there are.
     ///
     /// # Panics
     /// When they do not.
     #[cfg(any(test, debug_assertions))]
-    pub fn check(&self) -> (usize, usize) {
+    pub fn check(&self) -> [usize; 3] {
         let mut in_memory = 0;
         let mut packs = std::collections::BTreeMap::<SlotId, u64>::new();
         for (device, tables) in self.devices.iter().enumerate().filter_map(|(d, t)| Some((d, t.get()?))) {
@@ -480,7 +480,7 @@ impl Zswap {
             let counted = self.tables(*slot).packed[slot.offset() as usize].load(Relaxed);
             assert_eq!(counted, *objects, "objects packed into {slot:?}");
         }
-        (in_memory, packs.len())
+        [in_memory, packs.values().sum::<u64>() as usize, packs.len()]
     }
 }
 
