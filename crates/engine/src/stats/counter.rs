@@ -1,0 +1,312 @@
+//! What is counted, and how each figure is named. Gauges come first, up to [`Counter::PgFault`]: a child of a fork keeps them, while
+//! what follows is counted from zero in it.
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $name:ident => $text:literal),* $(,)?) => {
+        /// The counters and gauges of a pool.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        #[repr(usize)]
+        pub enum Counter { $($(#[doc = $doc])* $name),* }
+
+        impl Counter {
+            /// All of them, in the order of the table.
+            pub const ALL: &[Counter] = &[$(Counter::$name),*];
+
+            /// The name under which it is printed, as in /proc/vmstat where it has one.
+            pub fn name(self) -> &'static str {
+                match self { $(Counter::$name => $text),* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Budget that this process was granted, in bytes (gauge): a child of a fork is granted a share of its parent's.
+    BudgetBytes => "budget_bytes",
+    /// What of it the process may use now (gauge): less while children hold shares.
+    LimitBytes => "limit_bytes",
+    /// Bytes of budget in use: resident pages and frames (gauge).
+    ChargedBytes => "charged_bytes",
+    /// Highest `ChargedBytes` seen (gauge).
+    ChargedPeakBytes => "charged_peak_bytes",
+    /// Resident application pages (gauge).
+    ResidentPages => "nr_resident",
+    /// Pages in the swap cache, unmapped and uncompressed (gauge).
+    SwapCachePages => "nr_swapcached",
+    /// Bytes of address space under management (gauge).
+    ManagedBytes => "managed_bytes",
+    /// Highest `ManagedBytes` seen (gauge).
+    ManagedPeakBytes => "managed_peak_bytes",
+    /// Bytes of metadata touched so far, estimated from the tables in use (gauge).
+    MetadataBytes => "metadata_bytes",
+    /// Pages held compressed (gauge).
+    CompressedPages => "zswap_stored_pages",
+    /// Bytes of those pages after compression (gauge).
+    CompressedBytes => "zswap_stored_bytes",
+    /// Bytes of frames behind the compressed tier (gauge).
+    CompressedPoolBytes => "zswap_pool_bytes",
+    /// Pages held as a fill value only (gauge).
+    SameFilledPages => "zswap_same_filled_pages",
+    /// Slots of swap devices in use: pages on them, and compressed pages that have a place there (gauge).
+    DevicePages => "nr_swap_used",
+    /// Compressed pages that lie on devices as they are, several to a slot (gauge).
+    ZswapPacked => "zswap_packed_pages",
+    /// Bytes that swap devices can hold at most (gauge).
+    DeviceCapacityBytes => "swap_total_bytes",
+    /// Frames of the arena (gauge).
+    ArenaFrames => "arena_frames",
+    /// Pages in memory that have a copy on a device which is as good (gauge).
+    CleanPages => "nr_clean",
+    /// Threads that reclaim for themselves now (gauge).
+    Reclaimers => "nr_reclaimers",
+    /// Free blocks of each order, as in /proc/buddyinfo (gauges, brought up to date now and then).
+    BuddyFree0 => "buddy_free_order_0",
+    /// Order 1.
+    BuddyFree1 => "buddy_free_order_1",
+    /// Order 2.
+    BuddyFree2 => "buddy_free_order_2",
+    /// Order 3.
+    BuddyFree3 => "buddy_free_order_3",
+    /// Order 4.
+    BuddyFree4 => "buddy_free_order_4",
+    /// Order 5.
+    BuddyFree5 => "buddy_free_order_5",
+    /// Order 6.
+    BuddyFree6 => "buddy_free_order_6",
+    /// Order 7.
+    BuddyFree7 => "buddy_free_order_7",
+    /// Order 8.
+    BuddyFree8 => "buddy_free_order_8",
+    /// Order 9.
+    BuddyFree9 => "buddy_free_order_9",
+    /// Faults served, of any kind.
+    PgFault => "pgfault",
+    /// Faults that had to read a device.
+    PgMajFault => "pgmajfault",
+    /// Pages that were zero-filled.
+    ZeroFill => "pgzerofill",
+    /// Pages brought in from the swap cache (minor faults).
+    CacheIn => "swpcache_in",
+    /// Look-ups in the compressed tier's index, none of which takes a lock.
+    ZswapLookup => "zswap_lookup",
+    /// Compressed pages that were forgotten because their slot was given back.
+    ZswapErased => "zswap_erased",
+    /// Times that a lock of the compressed tier's index was taken.
+    ZswapLock => "zswap_lock",
+    /// Times that one had to be waited for.
+    ZswapLockContended => "zswap_lock_contended",
+    /// Time waited for them, in nanoseconds.
+    ZswapLockWaitNs => "zswap_lock_wait_ns",
+    /// Time that they were held, in nanoseconds.
+    ZswapLockHoldNs => "zswap_lock_hold_ns",
+    /// The part of that in holds of more than 50 us: the holder did not run.
+    ZswapLockLongNs => "zswap_lock_long_ns",
+    /// Pages decompressed.
+    ZswpIn => "zswpin",
+    /// Pages compressed.
+    ZswpOut => "zswpout",
+    /// Pages that left their place because the program advised it (MADV_COLD, MADV_PAGEOUT).
+    PgAdvisedOut => "pgadvised_out",
+    /// Compressed pages written to devices.
+    ZswpWb => "zswpwb",
+    /// Compressed pages that stayed cold and were packed more densely.
+    ZswapRecompressed => "zswap_recompressed",
+    /// Compressed pages written to devices as they are, several to a slot.
+    ZswapPackedOut => "zswap_packed_out",
+    /// Pages read from devices.
+    PswpIn => "pswpin",
+    /// Pages written to devices.
+    PswpOut => "pswpout",
+    /// Read operations on devices.
+    PswpInOps => "pswpin_ops",
+    /// Write operations on devices.
+    PswpOutOps => "pswpout_ops",
+    /// Pages read from devices ahead of need: around a missing one, or with it in a folio.
+    SwapRa => "swap_ra",
+    /// Pages of those that were wanted after all.
+    SwapRaHit => "swap_ra_hit",
+    /// Pages that came back from a device, and what left memory between is known.
+    WorkingsetRefault => "workingset_refault",
+    /// Pages of those that came back so soon that they are passed over by the next eviction.
+    WorkingsetActivate => "workingset_activate",
+    /// Pages of them that had left within the last second.
+    Refaults1s => "refaults_1s",
+    /// Pages that left memory without being written, because their copy on a device was as good.
+    CleanDropped => "clean_dropped",
+    /// Pages that gave such a copy up for a write.
+    CleanWritten => "clean_written",
+    /// Times that a lock of the swap cache's index was taken, by slot.
+    SwapCacheLock => "swap_cache_lock",
+    /// Times that one had to be waited for.
+    SwapCacheLockContended => "swap_cache_lock_contended",
+    /// Time waited for them, in nanoseconds.
+    SwapCacheLockWaitNs => "swap_cache_lock_wait_ns",
+    /// Time that they were held, in nanoseconds.
+    SwapCacheLockHoldNs => "swap_cache_lock_hold_ns",
+    /// What of that was in holds of more than 50 us: their holder was interrupted, or did a system call.
+    SwapCacheLockLongNs => "swap_cache_lock_long_ns",
+    /// Times that a lock of the swap cache's lists by age was taken.
+    SwapAgesLock => "swap_ages_lock",
+    /// Times that one had to be waited for.
+    SwapAgesLockContended => "swap_ages_lock_contended",
+    /// Time waited for them, in nanoseconds.
+    SwapAgesLockWaitNs => "swap_ages_lock_wait_ns",
+    /// Time that they were held, in nanoseconds.
+    SwapAgesLockHoldNs => "swap_ages_lock_hold_ns",
+    /// What of that was in long holds.
+    SwapAgesLockLongNs => "swap_ages_lock_long_ns",
+    /// Pages stored as a fill value.
+    SameFilledOut => "same_filled_out",
+    /// Pages brought in beside the faulting one (folios).
+    FaultAround => "fault_around",
+    /// Writes to pages that were write-protected for eviction: taken back.
+    WpFault => "wp_fault",
+    /// Pages taken back from an eviction by a write.
+    EvictAborted => "pgevict_aborted",
+    /// Pages scanned by background reclaim.
+    PgScanKswapd => "pgscan_kswapd",
+    /// Pages freed by background reclaim.
+    PgStealKswapd => "pgsteal_kswapd",
+    /// Pages scanned by direct reclaim.
+    PgScanDirect => "pgscan_direct",
+    /// Pages freed by direct reclaim.
+    PgStealDirect => "pgsteal_direct",
+    /// Pages scanned because somebody asked for memory back.
+    PgScanProactive => "pgscan_proactive",
+    /// Pages freed because somebody asked for memory back.
+    PgStealProactive => "pgsteal_proactive",
+    /// Times a fault had to reclaim for itself.
+    AllocStall => "allocstall",
+    /// Times a thread had to wait for its turn to reclaim for itself.
+    PgScanDirectThrottle => "pgscan_direct_throttle",
+    /// Time that threads waited for that, in nanoseconds.
+    ThrottleWaitNs => "throttle_wait_ns",
+    /// The longest of these waits.
+    ThrottleWaitNsMax => "throttle_wait_ns_max",
+    /// Most threads that reclaimed for themselves at once.
+    ReclaimersMax => "reclaimers_max",
+    /// The longest time that a thread reclaimed for itself in one go, in nanoseconds.
+    DirectReclaimNsMax => "direct_reclaim_ns_max",
+    /// Pages moved into the swap cache (first hand of the clock).
+    PgDeactivate => "pgdeactivate",
+    /// Pages that came back from the swap cache or soon after eviction.
+    PgActivate => "pgactivate",
+    /// Pages moved out with UFFDIO_MOVE.
+    OutMoved => "out_moved",
+    /// Pages protected, stored and dropped.
+    OutDropped => "out_dropped",
+    /// Pages brought in with UFFDIO_COPY.
+    InCopied => "in_copied",
+    /// Pages brought in with UFFDIO_MOVE.
+    InMoved => "in_moved",
+    /// Pages that would not move (pinned for DMA, or shared after a fork).
+    MoveBusy => "move_busy",
+    /// Pages written to a device because the compressed tier had no room or they did not compress.
+    CompressRefused => "zswap_reject",
+    /// Device writes that failed.
+    WriteErrors => "swap_write_errors",
+    /// Device reads that failed.
+    ReadErrors => "swap_read_errors",
+    /// Pages that came back from a device with a wrong checksum, also those that were right when read again.
+    ChecksumErrors => "swap_checksum_errors",
+    /// Pages that were read a second time, after an error or a wrong checksum.
+    ReadRetries => "swap_read_retries",
+    /// Faults that failed: no room, or unreadable page.
+    FaultErrors => "fault_errors",
+    /// Forks survived.
+    Forks => "forks",
+    /// Times that the budget was changed while the program ran.
+    BudgetChanges => "budget_changes",
+    /// 1 once the program was seen using DMA into its memory (O_DIRECT, io_uring, a device).
+    DmaSeen => "dma_seen",
+    /// Requests that could not be managed and were left to the kernel.
+    Unmanaged => "unmanaged_mappings",
+    /// Frames handed out.
+    FrameAlloc => "frame_alloc",
+    /// Frames given back.
+    FrameFree => "frame_free",
+    /// Times that a processor's lists were filled from a zone.
+    FrameBatchAlloc => "frame_batch_alloc",
+    /// Times that a processor's lists gave frames back to a zone in bulk.
+    FrameBatchFree => "frame_batch_free",
+    /// Acquisitions of a zone's lock.
+    ZoneLock => "zone_lock",
+    /// Those that had to wait.
+    ZoneLockContended => "zone_lock_contended",
+    /// Time waited for the lock, in nanoseconds.
+    ZoneLockWaitNs => "zone_lock_wait_ns",
+    /// Time that it was held, in nanoseconds.
+    ZoneLockHoldNs => "zone_lock_hold_ns",
+    /// What of that was in long holds.
+    ZoneLockLongNs => "zone_lock_long_ns",
+    /// The part of that in which frames were given back.
+    ZoneFreeHoldNs => "zone_free_hold_ns",
+    /// Blocks taken from a pageblock of another mobility.
+    FrameFallback => "frame_fallback",
+    /// Pageblocks taken over by another mobility.
+    FrameSteal => "frame_steal",
+    /// Acquisitions of the lock of a device's slots.
+    SlotLock => "slot_lock",
+    /// Those that had to wait.
+    SlotLockContended => "slot_lock_contended",
+    /// Time waited for it, in nanoseconds.
+    SlotLockWaitNs => "slot_lock_wait_ns",
+    /// Time that it was held, in nanoseconds.
+    SlotLockHoldNs => "slot_lock_hold_ns",
+    /// What of that was in long holds.
+    SlotLockLongNs => "slot_lock_long_ns",
+    /// Acquisitions of a cluster's lock.
+    ClusterLock => "cluster_lock",
+    /// Those that had to wait.
+    ClusterLockContended => "cluster_lock_contended",
+    /// Time waited for it, in nanoseconds.
+    ClusterLockWaitNs => "cluster_lock_wait_ns",
+    /// Time that it was held, in nanoseconds.
+    ClusterLockHoldNs => "cluster_lock_hold_ns",
+    /// What of that was in long holds.
+    ClusterLockLongNs => "cluster_lock_long_ns",
+    /// Slots handed out of the caches of processors.
+    SlotCacheAlloc => "slot_cache_alloc",
+    /// Freed slots that were collected in them and have gone back.
+    SlotCacheFree => "slot_cache_free",
+    /// Times that a cache was filled.
+    SlotCacheRefill => "slot_cache_refill",
+    /// Times that a cache gave back the slots that it had collected.
+    SlotCacheReturn => "slot_cache_return",
+    /// Times that all caches of a device were emptied.
+    SlotCacheDrain => "slot_cache_drain",
+}
+
+impl Counter {
+    /// Those that are also told by processor.
+    pub const BY_CPU: [Counter; 11] = [
+        Counter::FrameAlloc,
+        Counter::FrameFree,
+        Counter::FrameBatchAlloc,
+        Counter::FrameBatchFree,
+        Counter::ZoneLock,
+        Counter::ZoneLockContended,
+        Counter::ZoneLockWaitNs,
+        Counter::ZoneLockHoldNs,
+        Counter::ZoneFreeHoldNs,
+        Counter::FrameFallback,
+        Counter::FrameSteal,
+    ];
+
+    /// Those that are the most of something: of several processes, the highest counts.
+    pub const MAXIMA: [Counter; 3] = [Counter::ThrottleWaitNsMax, Counter::ReclaimersMax, Counter::DirectReclaimNsMax];
+
+    /// Free blocks by order.
+    pub const BUDDY_FREE: [Counter; 10] = [
+        Counter::BuddyFree0,
+        Counter::BuddyFree1,
+        Counter::BuddyFree2,
+        Counter::BuddyFree3,
+        Counter::BuddyFree4,
+        Counter::BuddyFree5,
+        Counter::BuddyFree6,
+        Counter::BuddyFree7,
+        Counter::BuddyFree8,
+        Counter::BuddyFree9,
+    ];
+}
