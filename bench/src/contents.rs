@@ -58,6 +58,15 @@ impl Random {
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
+
+    /// The numbers below `end`, each once, in any order (Fisher and Yates).
+    pub fn shuffled(&mut self, end: u32) -> Vec<u32> {
+        let mut numbers: Vec<u32> = (0..end).collect();
+        for last in (1..numbers.len()).rev() {
+            numbers.swap(last, self.below(last as u64 + 1) as usize);
+        }
+        numbers
+    }
 }
 
 /// What the first word of a page is, to tell it from any other.
@@ -161,6 +170,15 @@ mod tests {
         let mut words = [7; WORDS];
         contents.fill(&mut words, number);
         words
+    }
+
+    #[test]
+    fn numbers_are_shuffled() {
+        let numbers = Random::new(3).shuffled(1000);
+        let mut sorted = numbers.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..1000).collect::<Vec<u32>>());
+        assert!(numbers.windows(2).filter(|pair| pair[1] == pair[0] + 1).count() < 10);
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn zipf(pages: u32, fits: u32, random: &mut Random) -> Trace {
             total
         })
         .collect();
-    let places = shuffled(pages, random);
+    let places = random.shuffled(pages);
     Trace::of(pages, fits, || {
         let at = random.next() as f64 / u64::MAX as f64 * total;
         let rank = up_to.partition_point(|sum| *sum < at).min(places.len() - 1);
@@ -113,15 +113,6 @@ fn hot_scan(fits: u32, random: &mut Random) -> Trace {
         accesses.push(page);
     }
     Trace { accesses, pages: hot + scanned, warm_up, hot }
-}
-
-/// Numbers below `end` in random order (Fisher and Yates).
-fn shuffled(end: u32, random: &mut Random) -> Vec<u32> {
-    let mut numbers: Vec<u32> = (0..end).collect();
-    for i in (1..numbers.len()).rev() {
-        numbers.swap(i, random.below(i as u64 + 1) as usize);
-    }
-    numbers
 }
 
 #[cfg(test)]
