@@ -174,6 +174,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ("same_filled", "pages whose 32-bit words are all the same are kept as that word"),
     ("clean", "pages read from a device leave memory without being written again, until they are written to"),
     ("cache.partition", "how much swap space, or how many frames, share a lock of the swap cache"),
+    ("swapoff.run", "most pages read with one operation from a device that is taken out of use"),
+    ("swapoff.depth", "how many such operations are in flight"),
     ("readahead", "most pages read from a device around one that is missing; 1 turns it off"),
     ("frame.percpu", "each processor keeps a list of free page frames"),
     ("frame.pick", "frames that go back in bulk are chosen before the zone's lock is taken, or under it"),
@@ -220,6 +222,8 @@ fn default_value(setting: &str, config: &Config) -> String {
             CachePartition::Device => "device".to_owned(),
             CachePartition::Bytes(bytes) => format!("{}M", bytes >> 20),
         },
+        "swapoff.run" => config.swapoff_run.to_string(),
+        "swapoff.depth" => config.swapoff_depth.to_string(),
         "readahead" => config.readahead_max.to_string(),
         "frame.percpu" => switch(config.frame.percpu),
         "frame.pick" => match config.frame.pick {

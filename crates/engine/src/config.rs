@@ -5,6 +5,7 @@ mod reclaim;
 mod swap;
 
 use crate::base::Bytes;
+use crate::device::RUN_MAX;
 use crate::frame::{FrameSettings, Pick};
 use crate::slot::{Batching, SlotLock, SlotSettings};
 pub use crate::zswap::Invalidate;
@@ -113,6 +114,8 @@ impl Default for CachePartition {
 
 /// Most pages of a folio, or read at once around a missing page.
 pub const FOLIO_MAX: usize = 64;
+/// Most operations in flight on a device that is taken out of use: each has a thread and a buffer.
+pub const SWAPOFF_DEPTH_MAX: usize = 16;
 
 /// Everything a pool is made with.
 #[derive(Clone, Debug)]
@@ -165,6 +168,10 @@ pub struct Config {
     pub cache_partition: CachePartition,
     /// Setting `readahead`: most pages read around one that is missing, a power of two up to 64; 1 turns it off.
     pub readahead_max: usize,
+    /// Setting `swapoff.run`: most slots that are read with one operation from a device that is taken out of use.
+    pub swapoff_run: usize,
+    /// Setting `swapoff.depth`: how many such operations are in flight.
+    pub swapoff_depth: usize,
     /// Settings `frame.percpu` and `frame.pick`: how page frames are handed out. Settings `watermark.*`: how many are kept free.
     pub frame: FrameSettings,
     /// Settings `slot.lock`, `slot.cache` and `slot.cpu_cluster`: how swap slots are handed out. Setting `swap.batch`: how much is
@@ -208,6 +215,8 @@ impl Default for Config {
             clean: Clean::Auto,
             cache_partition: CachePartition::default(),
             readahead_max: 8,
+            swapoff_run: RUN_MAX,
+            swapoff_depth: 4,
             frame: FrameSettings::default(),
             slot: SlotSettings::default(),
             uring: true,
@@ -256,6 +265,8 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("clean", "auto|on|off"),
     ("cache.partition", "device|64M|2M"),
     ("readahead", "1|2|4|8|16|32|64"),
+    ("swapoff.run", "1..256"),
+    ("swapoff.depth", "1..16"),
     ("frame.percpu", "on|off"),
     ("frame.pick", "outside|inside"),
     ("slot.lock", "cluster|device"),
@@ -293,6 +304,7 @@ impl Config {
             };
             Ok(())
         };
+        let up_to = |most: usize| value.parse().ok().filter(|n| (1..=most).contains(n)).ok_or_else(bad);
         let pages = || value.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n <= FOLIO_MAX);
         match key {
             "in" => {
@@ -337,6 +349,8 @@ impl Config {
                     _ => return Err(bad()),
                 }
             }
+            "swapoff.run" => self.swapoff_run = up_to(RUN_MAX)?,
+            "swapoff.depth" => self.swapoff_depth = up_to(SWAPOFF_DEPTH_MAX)?,
             "frame.percpu" => switch(&mut self.frame.percpu)?,
             "frame.pick" => {
                 self.frame.pick = match value {

@@ -5,8 +5,12 @@
 //! process is forgotten because it was being started just then. What it has taken note of, it says in its own table
 //! ([`crate::stats`]).
 //!
+//! Which swap devices the job has is a list in a file of its own ([`swaps`]), of which the table has the number.
+//!
 //! No locks: a request is one atomic cell. A request to reclaim pages has two more, for how far it is; they bear its number, so
 //! that nobody adds to those of the next by mistake.
+
+pub mod swaps;
 
 use crate::base::Bytes;
 use overspill_os::{Errno, vm::SharedCells};
@@ -24,6 +28,8 @@ const CELL_BUDGET: usize = 1;
 const CELL_RECLAIM: usize = 2;
 const CELL_TAKEN: usize = 3;
 const CELL_RECLAIMED: usize = 4;
+/// The number of the list of swap devices.
+const CELL_SWAPS: usize = 5;
 /// Room for what else a job will be told.
 const CELLS: usize = 64;
 /// A request is its number and a number of pages, of which 40 bits are 4 PiB.
@@ -102,6 +108,16 @@ impl JobTable {
     pub fn budget(&self) -> BudgetRequest {
         let (number, pages) = parts(self.cells[CELL_BUDGET].load(Relaxed));
         BudgetRequest { number, memory: Bytes::from_pages(pages) }
+    }
+
+    /// Says that the list of swap devices of that number is in its file ([`swaps::JobSwaps`]).
+    pub fn set_swaps(&self, number: u32) {
+        self.cells[CELL_SWAPS].store(number.into(), Release);
+    }
+
+    /// Number of the list of swap devices.
+    pub fn swaps(&self) -> u32 {
+        self.cells[CELL_SWAPS].load(Acquire) as u32
     }
 
     /// A table of one process's own.

@@ -10,6 +10,7 @@ mod devices;
 mod latency;
 mod pressure;
 mod snapshot;
+mod swaps;
 
 use crate::base::Bytes;
 pub use counter::Counter;
@@ -18,7 +19,8 @@ pub use latency::{FaultSource, Histogram, Latencies};
 use overspill_os::{Errno, cpu, vm::SharedCells};
 pub use pressure::{Pressure, Stall, WINDOWS_S};
 pub use snapshot::Snapshot;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+pub use swaps::SwapsOutcome;
 
 /// Cells of the header, whole cache lines.
 const HEADER: usize = 24;
@@ -39,7 +41,7 @@ const GAUGES: usize = Counter::PgFault as usize;
 /// Size of a statistics file in bytes.
 pub const FILE_BYTES: usize = CELLS * 8;
 /// First cell of every table: "ovrspil" and the version of the layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"ovrspil\x05");
 const CELL_PID: usize = 1;
 const CELL_NAME: usize = 2;
 const NAME_CELLS: usize = 4;
@@ -48,7 +50,11 @@ const CELL_ANSWERED: usize = 7;
 const CELL_STUCK: usize = 8;
 const CELL_RECLAIM_DONE: usize = 9;
 const CELL_PRESSURE: usize = 10;
-const _: () = assert!(CELL_PRESSURE + Pressure::CELLS <= HEADER);
+/// Number of a list of swap devices, what became of it, and pages that are still to leave their devices.
+const CELL_SWAPS_DONE: usize = CELL_PRESSURE + Pressure::CELLS;
+const CELL_SWAPS_OUTCOME: usize = CELL_SWAPS_DONE + 1;
+const CELL_SWAPS_LEFT: usize = CELL_SWAPS_DONE + 2;
+const _: () = assert!(CELL_SWAPS_LEFT < HEADER);
 
 /// The gauges of a pool at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +117,17 @@ impl Stats {
     /// Notes with which request for reclaim of the job's table this process is done.
     pub fn set_reclaim_done(&self, number: u32) {
         self.cells[CELL_RECLAIM_DONE].store(number.into(), Relaxed);
+    }
+
+    /// Notes with which list of swap devices ([`crate::job::swaps`]) this process is done, and how.
+    pub fn set_swaps_done(&self, number: u32, outcome: SwapsOutcome) {
+        self.cells[CELL_SWAPS_OUTCOME].store(outcome.to_word(), Relaxed);
+        self.cells[CELL_SWAPS_DONE].store(number.into(), Release);
+    }
+
+    /// Notes how many pages are still to leave devices that are being taken out of use.
+    pub fn set_swaps_left(&self, pages: u64) {
+        self.cells[CELL_SWAPS_LEFT].store(pages, Relaxed);
     }
 
     fn cell(&self, shard: usize, index: usize) -> &AtomicU64 {

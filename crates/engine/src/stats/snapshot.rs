@@ -1,8 +1,9 @@
 //! The statistics of a process as they were at one moment, and of several added up.
 
 use super::{
-    CELL_ANSWERED, CELL_NAME, CELL_PID, CELL_PRESSURE, CELL_RECLAIM_DONE, CELL_STUCK, CELL_TARGET, CELLS, COUNTERS_MAX,
-    Counter, DEVICES, DeviceSnapshot, GAUGES, HEADER, Latencies, MAGIC, NAME_CELLS, Pressure, SHARD,
+    CELL_ANSWERED, CELL_NAME, CELL_PID, CELL_PRESSURE, CELL_RECLAIM_DONE, CELL_STUCK, CELL_SWAPS_DONE, CELL_SWAPS_LEFT,
+    CELL_SWAPS_OUTCOME, CELL_TARGET, CELLS, COUNTERS_MAX, Counter, DEVICES, DeviceSnapshot, GAUGES, HEADER, Latencies,
+    MAGIC, NAME_CELLS, Pressure, SHARD, SwapsOutcome,
 };
 use crate::base::Bytes;
 use serde::Serialize;
@@ -27,6 +28,12 @@ pub struct Snapshot {
     /// Number of the request for reclaim with which the process is done.
     #[serde(skip)]
     pub reclaim_done: u32,
+    /// Number of the list of swap devices with which the process is done, and how it went.
+    #[serde(skip)]
+    pub swaps_done: (u32, SwapsOutcome),
+    /// Pages that are still to leave devices that are being taken out of use.
+    #[serde(skip)]
+    pub swaps_left: u64,
     /// Every counter and gauge by name.
     pub counters: BTreeMap<&'static str, u64>,
     /// The swap devices, in the order of their numbers.
@@ -69,6 +76,8 @@ impl Snapshot {
             stuck: cells[CELL_STUCK] != 0,
             answered: cells[CELL_ANSWERED] as u32,
             reclaim_done: cells[CELL_RECLAIM_DONE] as u32,
+            swaps_done: (cells[CELL_SWAPS_DONE] as u32, SwapsOutcome::from_word(cells[CELL_SWAPS_OUTCOME])),
+            swaps_left: cells[CELL_SWAPS_LEFT],
             counters,
             devices: DeviceSnapshot::read(&cells[DEVICES..CELLS]),
             by_cpu: shards().map(of_cpu).collect(),
