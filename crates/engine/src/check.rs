@@ -114,10 +114,12 @@ impl Engine {
             State::Stored(slot) => {
                 assert!(named.slots.insert(slot.to_bits()), "{page:?} has a slot that another page has: {word:?}");
                 assert_eq!(self.index.owner(slot), page, "the owner of a slot");
-                let somewhere = slot.device() != SlotId::IN_MEMORY || self.zswap.look_up(slot).is_some();
+                let somewhere = slot.device() != SlotId::IN_MEMORY
+                    || self.zswap.look_up(slot).is_some()
+                    || self.index.load(slot) == Entry::Lost;
                 assert!(somewhere, "{page:?} is neither on a device nor in memory");
                 match self.index.load(slot) {
-                    Entry::Shadow(_) => {}
+                    Entry::Shadow(_) | Entry::Lost => {}
                     Entry::Frame(frame, _) => {
                         named.cached += 1;
                         assert!(named.frames.insert(frame), "{slot:?} has a frame that another page has");
@@ -141,6 +143,8 @@ impl Engine {
 
     /// Frames that the workbenches hold: their buffers', and those of pages that were copied in lately.
     fn frames_of_benches(&self) -> usize {
-        self.bench_frames + self.contexts.iter().map(|context| context.spent()).sum::<usize>()
+        self.bench_frames
+            + self.swaps.charged.load(Relaxed)
+            + self.contexts.iter().map(|context| context.spent()).sum::<usize>()
     }
 }

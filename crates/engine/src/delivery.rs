@@ -231,6 +231,7 @@ impl Engine {
             || self.stop.load(Relaxed)
             || self.proactive.is_due()
             || self.wishes.is_due()
+            || self.swaps.is_due()
             || self.family.reap.load(Relaxed);
         if due && self.background.load(Relaxed) == 1 && self.background.swap(0, AcqRel) == 1 {
             let _ = futex::wake(&self.background, futex::Flags::PRIVATE, 1);
@@ -245,7 +246,7 @@ impl Engine {
 
     /// The body of the background thread: keeps the free pages between low and high, brings the process down to a lower
     /// limit, and looks after the family. All of it inside the gate of reclaim: a fork finds no lock of it taken.
-    fn reclaim_in_background(&self) {
+    fn reclaim_in_background(&'static self) {
         self.pressures.note_engine_thread();
         while !self.stop.load(Acquire) {
             self.recent.sample(self.evictions.load(Relaxed));
@@ -257,12 +258,14 @@ impl Engine {
                     self.publish_pressure(PUBLISH_EVERY);
                     self.reap_children();
                     self.follow_job();
+                    self.look_after_swaps();
                     self.press_limit();
                     self.fit_arena();
                     self.frames.allocator.decay();
                     self.devices.trim_caches();
                     self.devices.discard_idle();
                     self.devices.publish();
+                    self.devices.close_files();
                     self.compact();
                 }
                 let done = self.write_back_in_background() + self.reclaim_on_request() + self.grant_wish();
@@ -281,6 +284,7 @@ impl Engine {
                     self.reap_children();
                 }
                 self.follow_job();
+                self.look_after_swaps();
                 self.publish_pressure(PUBLISH_EVERY);
                 self.press_limit();
                 let freed = match self.batches.try_take() {

@@ -20,6 +20,7 @@
 
 mod area;
 mod block_io;
+mod change;
 mod discard;
 mod error;
 mod faults;
@@ -34,12 +35,16 @@ mod transfer;
 
 use crate::base::SlotId;
 use crate::cache::SlotIndex;
-use crate::config::{CachePartition, SwapSpec};
+use crate::config::CachePartition;
+use crate::job::swaps::{JobSwaps, ListedSwap};
+use crate::lockdep::Rank;
 use crate::slot::{Disk, SlotMap, SlotRun, SlotSettings};
 use crate::stats::Stats;
+use crate::sync::{RankedMutex, lock};
 use crate::zswap::{Invalidate, Zswap};
 use area::{Area, Place};
 use block_io::{BlockIo, Direct, MakeIo};
+pub(crate) use change::Retired;
 pub use error::{ReadError, ReadFailure, SwapError};
 use overspill_os::Errno;
 use overspill_os::io::{File, IoBuffer};
@@ -48,7 +53,7 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use table::DeviceTable;
 
 /// Operations in flight at most: 32 runs of up to 1 MiB keep a fast disk busy, and a batch fits on the stack.
@@ -71,6 +76,16 @@ pub struct InheritedDevice {
     pub own_locks: bool,
     /// The part of its file that was taken for the child.
     pub part: Option<usize>,
+}
+
+/// A part of the file of a device that was taken for a child of a fork.
+#[derive(Clone, Copy, Debug)]
+pub struct LentPart {
+    /// The number of the device, and which of those that had it.
+    device: usize,
+    serial: u64,
+    /// The part.
+    pub part: usize,
 }
 
 /// One run to be written.
@@ -123,7 +138,10 @@ pub struct SwapDevices {
     priorities: [AtomicI32; SlotId::DEVICES_MAX],
     /// Counts the runs handed out, for the turns of devices of equal priority.
     turn: AtomicUsize,
-    specs: Vec<SwapSpec>,
+    /// Counts the devices that were opened.
+    opened: AtomicU64,
+    /// Devices that are out of use, until somebody closes them who has their descriptors.
+    closed: RankedMutex<Vec<Arc<Area>>>,
     slots: SlotSettings,
     queue: Arc<Queue>,
     make_io: MakeIo,
@@ -134,22 +152,17 @@ pub struct SwapDevices {
 }
 
 impl SwapDevices {
-    /// Opens everything in `specs`.
-    pub fn open(specs: &[SwapSpec], settings: DeviceSettings, stats: Stats) -> Result<SwapDevices, SwapError> {
-        SwapDevices::open_with(specs, settings, stats, Box::new(|file, queue| Box::new(Direct { file, queue })))
+    /// Opens everything in `list`.
+    pub fn open(list: &JobSwaps, settings: DeviceSettings, stats: Stats) -> Result<SwapDevices, SwapError> {
+        SwapDevices::open_with(list, settings, stats, Box::new(|file, queue| Box::new(Direct { file, queue })))
     }
 
     fn open_with(
-        specs: &[SwapSpec],
+        list: &JobSwaps,
         settings: DeviceSettings,
         stats: Stats,
         make_io: MakeIo,
     ) -> Result<SwapDevices, SwapError> {
-        // A child opens them again, wherever its working directory is then.
-        let absolute = |spec: &SwapSpec| match (spec.ram, std::path::absolute(&spec.path)) {
-            (None, Ok(path)) => SwapSpec { path, ..spec.clone() },
-            _ => spec.clone(),
-        };
         let no_memory =
             |errno| SwapError::new(Path::new("memory"), "getting memory for slots of compressed pages", errno);
         let in_memory = (settings.in_memory > 0).then(|| {
@@ -161,9 +174,10 @@ impl SwapDevices {
             table: DeviceTable::new(area::cpus()),
             priorities: [const { AtomicI32::new(CLOSED) }; SlotId::DEVICES_MAX],
             turn: AtomicUsize::new(0),
-            specs: specs.iter().map(absolute).collect(),
+            opened: AtomicU64::new(0),
+            closed: RankedMutex::new(Rank::ClosedDevices, Vec::with_capacity(SlotId::DEVICES_MAX)),
             slots: settings.slots,
-            queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, settings.uring && !specs.is_empty())),
+            queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, settings.uring && !list.devices.is_empty())),
             make_io,
             index: Arc::new(SlotIndex::new(settings.partition, settings.slots.batching, stats)),
             zswap: Arc::new(Zswap::new(settings.invalidate, stats)),
@@ -173,23 +187,19 @@ impl SwapDevices {
         if settings.in_memory > 0 && !devices.open_tables(SlotId::IN_MEMORY, settings.in_memory) {
             return Err(no_memory(Errno::NOMEM));
         }
-        devices.with_priorities().try_for_each(|(spec, priority)| devices.add(spec, priority))?;
+        list.with_priorities().try_for_each(|(listed, priority)| devices.add(listed, priority))?;
         Ok(devices)
     }
 
-    /// The devices that were asked for, with their priorities.
-    fn with_priorities(&self) -> impl Iterator<Item = (&SwapSpec, i32)> {
-        self.specs.iter().zip(SwapSpec::priorities(&self.specs))
-    }
-
-    /// Opens what `spec` names, in the first entry that is not in use.
-    fn add(&self, spec: &SwapSpec, priority: i32) -> Result<(), SwapError> {
-        let slots = self.slots;
-        self.add_area(&spec.path, priority, |place| Area::open(spec, place, self.make_io(), slots, &self.stats))
+    /// Opens what is listed, in the first entry that is not in use.
+    pub fn add(&self, listed: &ListedSwap, priority: i32) -> Result<(), SwapError> {
+        let (ListedSwap { id, spec }, slots) = (listed, self.slots);
+        self.add_area(*id, &spec.path, priority, |place| Area::open(spec, place, self.make_io(), slots, &self.stats))
     }
 
     fn add_area(
         &self,
+        id: u32,
         path: &Path,
         priority: i32,
         open: impl FnOnce(Place) -> Result<Area, SwapError>,
@@ -197,7 +207,8 @@ impl SwapDevices {
         let free = |index: &usize| self.table.get(*index).is_none();
         let too_many = || SwapError::TooMany(path.to_owned());
         let mut index = (0..SlotId::IN_MEMORY).find(free).ok_or_else(too_many)?;
-        let area = open(Place { figures: self.stats.device(index), priority })?;
+        let area =
+            open(Place { figures: self.stats.device(index), priority, id, serial: self.opened.fetch_add(1, Relaxed) })?;
         // With room for what is to be known of its slots.
         if !self.open_tables(index, area.pages()) {
             let roomy = |other: &usize| free(other) && self.open_tables(*other, area.pages());
@@ -287,9 +298,23 @@ impl SwapDevices {
         }
     }
 
+    /// Takes a device on which nothing is left out of the table.
     fn close(&self, device: usize) {
         self.stats.device(device).clear();
+        let closed = self.table.get(device);
         self.table.set(device, None);
+        // Its descriptor may be in another table than that of this thread.
+        lock(&self.closed).extend(closed);
+    }
+
+    /// Closes the files of devices that are out of use, unless somebody still looks at them. For an engine thread, which has the
+    /// descriptors; now and then.
+    pub fn close_files(&self) {
+        let mut closed = lock(&self.closed);
+        let unused = closed.iter().position(|area| Arc::strong_count(area) == 1);
+        let area = unused.map(|at| closed.swap_remove(at));
+        drop(closed);
+        drop(area);
     }
 
     /// Puts back freed slots that processors have collected and not added to lately. To be called now and then.
@@ -371,14 +396,16 @@ impl SwapDevices {
     }
 
     /// Before a fork: takes a part of the file of a device for the child, where there are parts.
-    pub fn take_part(&self, device: usize) -> Option<usize> {
-        self.table.get(device)?.take_part()
+    pub fn take_part(&self, device: usize) -> Option<LentPart> {
+        let area = self.table.get(device)?;
+        Some(LentPart { device, serial: area.serial(), part: area.take_part()? })
     }
 
     /// In the parent, after a child has gone: gives back the part that was taken for it.
-    pub fn give_back_part(&self, device: usize, part: usize) {
-        if let Some(area) = self.table.get(device) {
-            area.give_back_part(part);
+    pub fn give_back_part(&self, lent: LentPart) {
+        // With the device went all its parts.
+        if let Some(area) = self.table.get(lent.device).filter(|area| area.serial() == lent.serial) {
+            area.give_back_part(lent.part);
         }
     }
 
@@ -395,9 +422,9 @@ impl SwapDevices {
     }
 
     /// In the child, after a fork: goes on with `inherited` for what it inherited, which it reads and frees only, and
-    /// opens every device anew for its own pages. The child can go on whatever is
+    /// opens every device of `list` anew for its own pages. The child can go on whatever is
     /// returned: each error is a device that it does not have.
-    pub fn adopt_in_child(&self, mut inherited: Vec<InheritedDevice>) -> Vec<SwapError> {
+    pub fn adopt_in_child(&self, mut inherited: Vec<InheritedDevice>, list: &JobSwaps) -> Vec<SwapError> {
         // 1. The ring is the parent's.
         self.queue.renew_in_child();
         let mut errors = Vec::new();
@@ -414,12 +441,12 @@ impl SwapDevices {
             }
         }
         // 3. Devices of its own; if one cannot be had, a part of the parent's.
-        for (spec, priority) in self.with_priorities() {
-            let Err(error) = self.add(spec, priority) else { continue };
-            let part = parts.iter().position(|(area, _)| area.is_at(&spec.path)).map(|at| parts.swap_remove(at));
+        for (listed, priority) in list.with_priorities() {
+            let Err(error) = self.add(listed, priority) else { continue };
+            let part = parts.iter().position(|(area, _)| area.id() == listed.id).map(|at| parts.swap_remove(at));
             let open = |(area, part): (Arc<Area>, usize)| {
                 let open = |place| area.open_part(part, place, self.make_io(), &self.stats);
-                self.add_area(&spec.path, priority, open)
+                self.add_area(listed.id, &listed.spec.path, priority, open)
             };
             if part.map(open).is_none_or(|opened| opened.is_err()) {
                 errors.push(error);

@@ -15,6 +15,7 @@ use crate::frame::{FrameAllocator, Mobility, Need};
 use crate::frames::Frames;
 use crate::hints::Wishes;
 use crate::job::JobTable;
+use crate::job::swaps::JobSwaps;
 use crate::limit::Limits;
 use crate::lockdep::Rank;
 use crate::oom::Hardship;
@@ -26,6 +27,7 @@ use crate::regions::RegionMap;
 use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS};
 use crate::stall::DIRECT_PAGES;
 use crate::stats::{Counter, Stats};
+use crate::swapoff::Swaps;
 use crate::sync::{Backoff, Gate, RankedGuard, RankedMutex, lock};
 use crate::throttle::Throttle;
 use crate::tier::Batch;
@@ -114,6 +116,8 @@ pub(crate) struct Engine {
     /// Pages of budget that the arena was made to fit.
     pub arena_fits: AtomicU64,
     pub job: Option<JobTable>,
+    /// Which devices there are to be.
+    pub swaps: Swaps,
     /// Requests for pages to leave memory ahead of need.
     pub proactive: Proactive,
     /// How much the program waits for memory.
@@ -210,7 +214,11 @@ impl Engine {
             // No more pages can be compressed than there are.
             in_memory: pages as u64,
         };
-        let devices = SwapDevices::open(&config.swap, settings, stats)?;
+        // The devices of the job may have been changed since it was started, too.
+        let changed = config.job_file.as_deref().filter(|_| job.is_some_and(|job| job.swaps() != 0));
+        let list = changed.and_then(|file| JobSwaps::read(&JobSwaps::path(file)).ok());
+        let list = list.unwrap_or_else(|| JobSwaps::first(&config.swap));
+        let devices = SwapDevices::open(&list, settings, stats)?;
         let (index, zswap) = (devices.index().clone(), devices.zswap().clone());
         let batch_pages = (config.memory.pages() as usize / 64).clamp(32, 128);
         let workers = match config.workers {
@@ -300,6 +308,7 @@ impl Engine {
             arena_fits: AtomicU64::new(limit),
             job,
             proactive,
+            swaps: Swaps::new(list),
             pressures: Pressures::default(),
             background: AtomicU32::new(0),
             workers,

@@ -24,7 +24,7 @@
 
 use crate::config::Delivery;
 use crate::delivery;
-use crate::device::InheritedDevice;
+use crate::device::{InheritedDevice, LentPart};
 use crate::engine::Engine;
 use crate::limit::{Press, Share};
 use crate::lockdep::Rank;
@@ -64,8 +64,8 @@ struct Child {
     watch: Option<Watch>,
     /// This process's own copy of its token, closed at the next look.
     token: Option<Token>,
-    /// What was taken for it of files of this process: device and part.
-    parts: Vec<(usize, usize)>,
+    /// What was taken for it of files of this process.
+    parts: Vec<LentPart>,
 }
 
 /// What a fork in progress has prepared for the child.
@@ -80,8 +80,8 @@ struct Prepared {
     /// What the child takes over: duplicates in the program's table.
     tokens: Vec<Token>,
     devices: Vec<InheritedDevice>,
-    /// What was taken for it of files of this process: device and part.
-    parts: Vec<(usize, usize)>,
+    /// What was taken for it of files of this process.
+    parts: Vec<LentPart>,
     uffd_device: Option<File>,
     /// Whether a token of an ancestor's could not be duplicated: the child must not live.
     incomplete: bool,
@@ -233,8 +233,9 @@ impl Engine {
             let own = File::reopen(tid as u32, fd).ok().filter(|file| self.devices.lock_for_child(index, file));
             let own_locks = own.is_some();
             if let Some(file) = own.or_else(|| thread::duplicate(tid, fd).ok()) {
-                let part = self.devices.take_part(index);
-                parts.extend(part.map(|part| (index, part)));
+                let lent = self.devices.take_part(index);
+                parts.extend(lent);
+                let part = lent.map(|lent| lent.part);
                 devices.push(InheritedDevice { index, file, own_locks, part });
             }
         }
@@ -370,6 +371,7 @@ impl Engine {
         self.pressures.reset_in_child();
         self.proactive.reset_in_child();
         self.wishes.reset_in_child();
+        self.reset_swaps_in_child();
         // 1. What was the parent's: children and tokens.
         let mut parents: Vec<File> = Vec::new();
         for Child { watch, token, .. } in state.children.drain(..) {
@@ -413,7 +415,7 @@ impl Engine {
             self.force_reader.reset_in_child(signal);
             uffd.reopen(signal, uffd_device).map_err(no_uffd)?;
             self.settle_child_mappings().map_err(no_uffd)?;
-            for error in self.devices.adopt_in_child(devices) {
+            for error in self.devices.adopt_in_child(devices, &self.swaps.list()) {
                 thread::report(format_args!("in the child of a fork: {error}"));
             }
             self.drop_copies_in_child();
@@ -479,7 +481,7 @@ impl Engine {
             let gone = child.watch.as_ref().is_some_and(Watch::is_gone);
             if gone {
                 self.take_back(child.share);
-                child.parts.iter().for_each(|(device, part)| self.devices.give_back_part(*device, *part));
+                child.parts.iter().for_each(|lent| self.devices.give_back_part(*lent));
             }
             !gone
         });

@@ -318,6 +318,7 @@ impl Engine {
             }
             State::Cached(frame) => self.install_cached(context, dst, frame, len, false),
             State::Stored(slot) if len == 1 && !self.zswap.contains(slot) => match self.index.load(slot) {
+                Entry::Lost => return Err(LoadError::Lost),
                 // Somebody reads it just now: one operation is enough.
                 Entry::Busy(_) => return Ok(Loaded { pages: 0, clean: false }),
                 Entry::Frame(..) if let Some(frame) = self.index.take_frame(slot) => {

@@ -63,6 +63,7 @@ pub mod slot;
 mod space;
 mod stall;
 pub mod stats;
+pub mod swapoff;
 mod sync;
 mod throttle;
 mod tier;

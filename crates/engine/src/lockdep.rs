@@ -42,6 +42,8 @@ pub enum Rank {
     Throttle,
     /// The limit of the budget, and what it aims at.
     Limits,
+    /// Which devices there are to be, and which are being taken out of use.
+    Swaps,
     /// A workbench for reclaim.
     Batch,
     /// An extent, one at a time.
@@ -56,6 +58,8 @@ pub enum Rank {
     CompressedKept,
     /// The list of the swap cache.
     SwapCache,
+    /// Devices that are out of use, until their files are closed.
+    ClosedDevices,
     /// An entry of the table of devices.
     DeviceTable,
     /// The slots that a processor keeps.

@@ -79,6 +79,13 @@ impl Hardship {
         lock(&self.account).note(from, now, freed, self.writing.load(Relaxed) > 0)
     }
 
+    /// Whether reclaim has lately been fruitless for so long.
+    pub fn is_beyond(&self, limit: Duration) -> bool {
+        let now = self.began.elapsed();
+        let account = lock(&self.account);
+        account.fruitless.saturating_sub(now.saturating_sub(account.until)) > limit
+    }
+
     /// Notes that others than those who try have freed pages, or that one who tried has found some.
     pub fn freed(&self, pages: usize) {
         if pages > 0 {

@@ -81,6 +81,30 @@ fn unpack(page: &[u8; PAGE_SIZE], number: usize, owner: u64) -> Result<&[u8], Da
     Ok(data)
 }
 
+/// Calls `each` for the objects of a slotted page: number, owner, data. Whether all of the page is as it was made.
+pub fn objects(page: &[u8; PAGE_SIZE], mut each: impl FnMut(u8, u64, &[u8])) -> bool {
+    let mut end = PAGE_SIZE;
+    for number in 0..PACKED_MAX {
+        let after = (number + 1) * TRAILER_BYTES;
+        if after > end {
+            break;
+        }
+        let bytes = page[after - TRAILER_BYTES..after].try_into().expect("that many bytes");
+        if bytes == [0; TRAILER_BYTES] {
+            break;
+        }
+        let trailer = Trailer::from_bytes(bytes);
+        let Some(start) = trailer.len_bytes().and_then(|len| end.checked_sub(len)) else { return false };
+        let data = &page[start..end];
+        if !trailer.fits(data) {
+            return false;
+        }
+        each(number as u8, trailer.owner(), data);
+        end = start;
+    }
+    true
+}
+
 /// An object that is lined up to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed {
@@ -297,6 +321,10 @@ mod tests {
                 prop_assert!(packed == PACKED_MAX || used + next.len() + TRAILER_BYTES > PAGE_SIZE);
             }
             packer.take(&mut page);
+            let mut all = Vec::new();
+            prop_assert!(objects(&page, |number, owner, data| all.push((number as usize, owner, data.to_vec()))));
+            let expected: Vec<_> = data[..packed].iter().enumerate().map(|(i, data)| (i, owner(i), data.clone())).collect();
+            prop_assert_eq!(all, expected);
             for (i, data) in data[..packed].iter().enumerate() {
                 prop_assert_eq!(unpack(&page, i, owner(i)).unwrap(), &data[..]);
                 prop_assert!(unpack(&page, i, owner(i) + 1).is_err());

@@ -1,22 +1,29 @@
 //! A pool and its regions: the library's face.
 
 use crate::base::{Bytes, PAGE_SIZE};
-use crate::config::{Config, Delivery};
+use crate::config::{Config, Delivery, SwapSpec};
 use crate::delivery;
+use crate::device::SwapError;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::pressure::SHORTEST;
 pub use crate::space::MapFlags;
 use crate::stats::{Snapshot, Stats};
+use crate::swapoff::{Evacuated, Progress, SwapoffError};
 use crate::sync::sleep;
 use overspill_os::region::{Memory, Plain};
 use overspill_os::vm::{Prot, advice};
 use overspill_os::{Errno, signal};
 use rustix::fs::{Mode, OFlags};
+use std::ops::ControlFlow;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Pauses between two looks at what is under way, and between two reports of it.
+const LOOK_SHORT: Duration = Duration::from_millis(1);
+const LOOK_LONG: Duration = Duration::from_millis(50);
 
 /// A budget of memory with everything behind it: frames, a compressed tier, swap devices.
 ///
@@ -121,6 +128,54 @@ impl Pool {
         };
         self.engine.proactive.end();
         reclaimed
+    }
+
+    /// Adds a swap device while the pool is in use.
+    ///
+    /// # Errors
+    /// See [`SwapError`]: each prints as one sentence that says what to do.
+    pub fn swapon(&self, spec: &SwapSpec) -> Result<(), SwapError> {
+        let id = self.enter(|engine| engine.ask_swapon(spec));
+        loop {
+            // Outside of the gate of mapping calls in between: a fork need not wait for it.
+            if let Some(done) = self.enter(|engine| engine.swapped_on(id)) {
+                return done;
+            }
+            sleep(LOOK_SHORT);
+        }
+    }
+
+    /// Takes a swap device out of use while the pool is: its pages are moved to memory, to the compressed tier or to other
+    /// devices, and it is closed. `device` is its path, label or UUID. `watch` is called some 20 times a second, and may end it.
+    ///
+    /// Pages that cannot be read are lost ([`Evacuated::lost_pages`]): an access to one of them fails as it would have before.
+    ///
+    /// # Errors
+    /// When there is no such device, no room for its pages, or `watch` has ended it; then it is in use as before.
+    pub fn swapoff(
+        &self,
+        device: &str,
+        mut watch: impl FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Evacuated, SwapoffError> {
+        let asked = self.enter(|engine| engine.ask_swapoff(device))?;
+        let mut looked = None;
+        let ended = loop {
+            match self.enter(|engine| engine.swapped_off(&asked)) {
+                Err(ended) => break ended,
+                Ok(progress) if looked.is_none_or(|at: Instant| at.elapsed() >= LOOK_LONG) => {
+                    looked = Some(Instant::now());
+                    if watch(progress).is_break() {
+                        self.enter(|engine| engine.take_swapoff_back(&asked));
+                    }
+                }
+                Ok(_) => {}
+            }
+            sleep(LOOK_SHORT);
+        };
+        if ended.is_err() {
+            self.enter(|engine| engine.take_swapoff_back(&asked));
+        }
+        ended
     }
 
     /// What the pool has done and holds now.

@@ -175,6 +175,12 @@ impl Pressures {
         debug_assert!(found.is_some(), "more threads than there may be");
     }
 
+    /// The calling thread, which was the engine's for all its life, ends.
+    pub fn note_ended_thread(&self) {
+        let ns = thread::cpu_time(thread::id()).as_nanos() as u64;
+        self.reclaim_ns.fetch_add(ns, Relaxed);
+    }
+
     /// In the child of a fork, which has no threads of the engine's yet, and has not waited for anything.
     pub fn reset_in_child(&self) {
         self.threads.iter().for_each(|thread| thread.store(0, Relaxed));

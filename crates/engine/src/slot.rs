@@ -54,8 +54,8 @@ use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
 use crate::sync::{RankedMutex, lock};
 use cache::SlotCache;
-pub use cluster::CLUSTER_SLOTS;
 use cluster::RECORD_WORDS;
+pub use cluster::{Bitmap, CLUSTER_SLOTS};
 pub use counts::Counts;
 use counts::Place;
 use layout::{Layout, pieces};
@@ -170,6 +170,8 @@ pub struct SlotMap {
     /// Whether there is room enough to use them: it is looked at with a cache locked, so that when they are emptied after
     /// it was cleared they stay empty.
     caching: AtomicBool,
+    /// Set while the device is being taken out of use: nothing is handed out.
+    retiring: AtomicBool,
     cpus: usize,
     settings: SlotSettings,
     stats: Stats,
@@ -197,6 +199,7 @@ impl SlotMap {
             growth: RankedMutex::new(Rank::SlotGrowth, ()),
             caches: (0..if settings.cache { cpus } else { 0 }).map(|_| CpuCache::new(SlotCache::new())).collect(),
             caching: AtomicBool::new(false),
+            retiring: AtomicBool::new(false),
             cpus,
             settings,
             stats,
@@ -243,7 +246,7 @@ impl SlotMap {
 
     fn alloc_on(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
         assert!((1..=CLUSTER_SLOTS).contains(&want));
-        if self.table.is_closed() || self.writes_paused.load(Relaxed) && !self.writes_resumed() {
+        if self.table.is_closed() || self.is_retiring() || self.writes_paused.load(Relaxed) && !self.writes_resumed() {
             return None;
         }
         let run = self
@@ -410,6 +413,46 @@ impl SlotMap {
         true
     }
 
+    // ---- Taking out of use ----
+
+    /// Hands out nothing from here on, but for what other threads are just taking: see [`SlotMap::settle_retired`].
+    pub fn begin_retire(&self) {
+        self.retiring.store(true, Relaxed);
+    }
+
+    /// Once nobody takes slots any more: those that are not in use are where they are known to be.
+    pub fn settle_retired(&self, disk: &dyn Disk) {
+        self.caching.store(false, Relaxed);
+        self.drain(disk);
+        let books = &mut *self.lock();
+        self.table.retire_all(books);
+        self.publish(books);
+    }
+
+    /// Hands slots out again.
+    pub fn end_retire(&self, disk: &dyn Disk) {
+        self.retiring.store(false, Relaxed);
+        self.publish(&self.lock());
+        self.review(disk);
+    }
+
+    /// Whether it is being taken out of use.
+    pub fn is_retiring(&self) -> bool {
+        self.retiring.load(Relaxed)
+    }
+
+    /// The clusters that have slots in use.
+    pub fn clusters_in_use(&self) -> Vec<u32> {
+        let books = &*self.lock();
+        let clusters = self.table.extents_in_use(books).flat_map(|extent| self.table.layout.clusters_of(extent));
+        clusters.filter(|cluster| self.table.clusters.used_slots(*cluster) > 0).collect()
+    }
+
+    /// The slots of a cluster that are in use, or were a moment ago, a bit each.
+    pub fn used_in(&self, cluster: u32) -> Bitmap {
+        self.table.clusters.used_bitmap(cluster)
+    }
+
     // ---- Forks ----
 
     /// Seals every cluster with slots in use for the child of fork number `seq` (counted from 1, in order).
@@ -474,6 +517,9 @@ impl SlotMap {
         if self.table.is_closed() {
             return;
         }
+        if self.is_retiring() {
+            return self.set_capacity(0);
+        }
         // What cannot be had: counted so because slots in use and free ones change places without this lock.
         let Counts { free, ungrown, sealed, another, bad, .. } = self.counts();
         let free = if books.no_writes_until.is_some() { free } else { 0 };
@@ -520,6 +566,7 @@ impl SlotMap {
         let cache = |cell: &CpuCache| CpuCache::new(crate::sync::lock(&cell.cache).clone());
         let copy = SlotMap { caches: self.caches.iter().map(cache).collect(), stats, ..copy };
         copy.caching.store(self.caching.load(Relaxed), Relaxed);
+        copy.retiring.store(self.is_retiring(), Relaxed);
         copy.writes_paused.store(self.writes_paused.load(Relaxed), Relaxed);
         copy.disk_full.store(self.disk_full.load(Relaxed), Relaxed);
         copy.capacity.store(self.capacity.load(Relaxed), Relaxed);

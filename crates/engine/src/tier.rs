@@ -155,6 +155,8 @@ pub(crate) fn runs_where(run: SlotRun, wanted: impl Fn(usize) -> bool) -> impl I
 pub enum LoadError {
     /// A device failed to give it back.
     Read(ReadError),
+    /// It could not be read when its device was taken out of use.
+    Lost,
     /// Its compressed copy does not decompress: a bug, or broken memory.
     Corrupt,
 }
@@ -163,6 +165,9 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LoadError::Read(error) => write!(f, "a page cannot be read back, the program gets SIGBUS for it: {error}"),
+            LoadError::Lost => f.write_str(
+                "a page could not be read when its swap device was taken out of use, the program gets SIGBUS for it",
+            ),
             LoadError::Corrupt => {
                 f.write_str("a compressed page is damaged, the program gets SIGBUS for it: broken memory?")
             }
@@ -288,7 +293,7 @@ impl Engine {
     }
 
     /// Makes compressed copies of slots known: by slot, and with a copy, before a word says so.
-    fn insert_objects(&self, objects: &[Option<Object>], run: SlotRun) {
+    pub(crate) fn insert_objects(&self, objects: &[Option<Object>], run: SlotRun) {
         let now = self.stamp(objects.iter().flatten().count());
         runs_where(run, |i| objects[i].is_some()).for_each(|part| self.index.stored(part, now));
         self.zswap.insert(run, objects, self.evictions.load(Relaxed), |older| self.free_object(older));
@@ -394,7 +399,7 @@ impl Engine {
 
     /// Whether the compressed tier takes pages: not from when it was full until it is at [`ACCEPT_PERCENT`] of what it may
     /// take, while devices take them.
-    fn accepts_compressed(&self, on_device: bool) -> bool {
+    pub(crate) fn accepts_compressed(&self, on_device: bool) -> bool {
         if self.config.compressed_max_percent == 0 {
             return false;
         }

@@ -243,6 +243,13 @@ impl Zswap {
         self.devices[device].get().is_some_and(|tables| tables.entries.len() as u64 >= slots)
     }
 
+    /// Gives the memory of a device's entries back, of which there are none.
+    pub fn forget(&self, device: usize) {
+        if let Some(Tables { entries, links, packed, .. }) = self.devices[device].get() {
+            [entries, links, packed].into_iter().for_each(SharedCells::forget);
+        }
+    }
+
     fn tables(&self, slot: SlotId) -> &Tables {
         self.devices[slot.device()].get().expect("the device of a slot is open")
     }
@@ -395,6 +402,25 @@ impl Zswap {
     /// Notes how many objects were packed into a slot of a device, before an entry says so.
     pub fn set_packed(&self, slot: SlotId, objects: usize) {
         self.tables(slot).packed[slot.offset() as usize].store(objects as u64, Release);
+    }
+
+    /// How many objects are packed into a slot of a device.
+    pub fn packed(&self, slot: SlotId) -> u64 {
+        self.tables(slot).packed[slot.offset() as usize].load(Acquire)
+    }
+
+    /// Calls `each` for the slots on no device whose objects are packed into one of a device: by a look at all there are.
+    pub fn for_packed_in(&self, pack: SlotId, mut each: impl FnMut(SlotId, Object)) {
+        let slots = self.devices[SlotId::IN_MEMORY]
+            .get()
+            .map_or(0, |tables| (tables.used.load(Relaxed) * RANGE_SLOTS).min(tables.entries.len()));
+        for slot in (0..slots as u64).map(|offset| SlotId::new(SlotId::IN_MEMORY, offset)) {
+            if let Some(object) = self.look_up(slot)
+                && matches!(object.location, Location::Packed(other, _) if other == pack)
+            {
+                each(slot, object);
+            }
+        }
     }
 
     /// One object less is packed into a slot of a device: whether none is left, and the slot is to be given back.

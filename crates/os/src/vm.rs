@@ -231,6 +231,15 @@ impl SharedCells {
         Ok(SharedCells { cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) } })
     }
 
+    /// Sets all cells of a private table to zero, and gives their memory back.
+    pub fn forget(&self) {
+        let start = self.cells.as_ptr() as usize;
+        // Whole pages of a mapping of this table's own. Where it fails the cells are set one by one.
+        if advise(start..start + (self.cells.len() * 8).next_multiple_of(PAGE_SIZE), MADV_DONTNEED).is_err() {
+            self.cells.iter().for_each(|cell| cell.store(0, std::sync::atomic::Ordering::Relaxed));
+        }
+    }
+
     /// A table of `len` cells that children of a fork share with their parent.
     pub fn inherited(len: usize) -> Result<SharedCells, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;

@@ -48,6 +48,8 @@ pub enum Entry {
     Frame(FrameId, Stamp),
     /// Its page is in memory, and the copy on the device is as good.
     Clean,
+    /// Its page could not be read when its device was taken out of use. The slot is on none.
+    Lost,
 }
 
 /// When a page left memory for a device: how many pages had left before, up to [`Stamp::BITS`] bits of it. Enough to tell
@@ -80,6 +82,7 @@ impl Entry {
             Entry::Busy(stamp) => 2 | (stamp.0 as u64) << STAMP_SHIFT,
             Entry::Abandoned => 3,
             Entry::Clean => 5,
+            Entry::Lost => 6,
             Entry::Frame(frame, stamp) => 4 | (frame.0 as u64) << TAG_BITS | (stamp.0 as u64) << STAMP_SHIFT,
         }
     }
@@ -93,6 +96,7 @@ impl Entry {
             3 => Entry::Abandoned,
             4 => Entry::Frame(FrameId((word >> TAG_BITS) as u32), stamp),
             5 => Entry::Clean,
+            6 => Entry::Lost,
             other => unreachable!("an entry of the slot index with tag {other}"),
         }
     }
@@ -168,9 +172,14 @@ impl<A: Atomic> Place<'_, A> {
         self.set(Entry::Shadow(stamp));
     }
 
+    /// Its page is lost.
+    pub(crate) fn lost(&self) {
+        self.set(Entry::Lost);
+    }
+
     pub(crate) fn give_up(&self) -> GivenUp {
         let (next, done) = match self.load() {
-            Entry::Shadow(_) | Entry::Clean => (Entry::None, GivenUp::Now(None)),
+            Entry::Shadow(_) | Entry::Clean | Entry::Lost => (Entry::None, GivenUp::Now(None)),
             Entry::Frame(frame, _) => (Entry::None, GivenUp::Now(Some(frame))),
             Entry::Busy(_) => (Entry::Abandoned, GivenUp::Later),
             entry => panic!("a slot was given up that is not in use: {entry:?}"),
@@ -229,6 +238,14 @@ impl SlotIndex {
             let _ = self.devices[device].set(Tables { entries, owners });
         }
         self.devices[device].get().is_some_and(|tables| tables.entries.len() as u64 >= slots)
+    }
+
+    /// Gives the memory of a device's entries back, none of which says anything.
+    pub fn forget(&self, device: usize) {
+        if let Some(tables) = self.devices[device].get() {
+            tables.entries.forget();
+            tables.owners.forget();
+        }
     }
 
     /// How many slots of a device have entries: at least as many as it has.
@@ -303,6 +320,12 @@ impl SlotIndex {
     /// still; of the others the caller must give the slots back.
     pub fn end_io(&self, run: SlotRun, frames: &[Option<FrameId>], wanted: &mut [bool]) {
         self.for_each(run, |i, place| wanted[i] = wanted[i] && place.end_io(frames[i]));
+    }
+
+    /// The page of a slot on no device cannot be had any more; the caller holds its lock, or has not published the slot yet.
+    pub fn lost(&self, slot: SlotId) {
+        let _held = self.lock(slot);
+        self.place(slot).lost();
     }
 
     /// Takes the frame with a copy of a slot's page, if there is one, which is the caller's from now on.

@@ -85,15 +85,23 @@ impl SwapSpec {
         SwapSpec { path: path.into(), size: None, prio: None, label: None, discard: Discard::Off, ram: None }
     }
 
+    /// The same, wherever the working directory is later.
+    pub fn to_absolute(&self) -> SwapSpec {
+        match (self.ram, std::path::absolute(&self.path)) {
+            (None, Ok(path)) => SwapSpec { path, ..self.clone() },
+            _ => self.clone(),
+        }
+    }
+
     /// The priorities of devices named in this order: what was given, which is not negative, and for the others -2, -3
     /// and so on, as in Linux.
-    pub fn priorities(specs: &[SwapSpec]) -> Vec<i32> {
+    pub fn priorities<'a>(specs: impl IntoIterator<Item = &'a SwapSpec>) -> Vec<i32> {
         let mut left = -1;
         let mut lower = || {
             left -= 1;
             left
         };
-        specs.iter().map(|spec| spec.prio.map_or_else(&mut lower, i32::from)).collect()
+        specs.into_iter().map(|spec| spec.prio.map_or_else(&mut lower, i32::from)).collect()
     }
 
     /// What the first item of a text says: the path and the size.

@@ -51,11 +51,16 @@ pub struct Place {
     pub figures: DeviceFigures,
     /// Its priority.
     pub priority: i32,
+    /// Which of the listed devices it is, and which of all that were opened.
+    pub id: u32,
+    pub serial: u64,
 }
 
 /// A swap device that is open.
 #[derive(Debug)]
 pub struct Area {
+    id: u32,
+    serial: u64,
     identity: Identity,
     pub(super) figures: DeviceFigures,
     pub(super) io: Box<dyn BlockIo>,
@@ -127,6 +132,8 @@ impl Area {
         slots.exclude(bad_pages.filter(|page| (reserved_pages..identity.pages).contains(page)));
         let checksums = AtomicTable::new(identity.pages as usize).map_err(no_memory)?;
         let area = Area {
+            id: place.id,
+            serial: place.serial,
             identity,
             figures: place.figures,
             io,
@@ -149,15 +156,38 @@ impl Area {
         &self.identity.path
     }
 
+    /// Shows another priority.
+    pub fn set_priority(&self, priority: i32) {
+        self.figures.set_priority(Some(priority));
+    }
+
     /// Begins its figures.
     fn describe(&self, priority: Option<i32>) {
         let Identity { path, kind, label, uuid, pages, discard: _ } = &self.identity;
         self.figures.describe(DeviceIdentity { path, kind: *kind, label, uuid: *uuid, priority, pages: *pages });
     }
 
-    /// Whether it is what was named so.
-    pub fn is_at(&self, path: &Path) -> bool {
-        &*self.identity.path == path
+    /// Which of the listed devices it is; an inherited one that of the parent.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Tells it from all other devices that had its number.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Whether it is named so, by its path, its label or its UUID.
+    pub fn is_named(&self, name: &str) -> bool {
+        let Identity { path, label, uuid, .. } = &self.identity;
+        path.to_str() == Some(name)
+            || !label.is_empty() && **label == *name
+            || uuid.is_some_and(|uuid| uuid.to_string().eq_ignore_ascii_case(name))
+    }
+
+    /// Whether it was inherited in a fork: read and freed, never written.
+    pub fn is_inherited(&self) -> bool {
+        self.inherited.load(Relaxed)
     }
 
     /// The open file.
@@ -250,6 +280,8 @@ impl Area {
         let checksums = AtomicTable::new(self.checksums.len()).unwrap();
         checksums.iter().zip(&*self.checksums).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
         Area {
+            id: self.id,
+            serial: self.serial,
             identity: self.identity.clone(),
             figures,
             io,

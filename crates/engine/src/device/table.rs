@@ -62,6 +62,15 @@ impl DeviceTable {
         self.top.fetch_max(index + 1, Relaxed);
     }
 
+    /// Waits for whoever does something with a device just now: what was changed before, all that come later see.
+    pub fn synchronize(&self, index: usize) {
+        for copy in &self.copies {
+            TABLE.check();
+            let _held = TABLE.hold();
+            drop(copy.0[index].write().unwrap_or_else(|e| e.into_inner()));
+        }
+    }
+
     /// The numbers that may have a device.
     pub fn indices(&self) -> std::ops::Range<usize> {
         0..self.top.load(Relaxed)

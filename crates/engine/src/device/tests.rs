@@ -7,7 +7,7 @@ mod ram;
 use super::block_io::BlockIo;
 use super::*;
 use crate::base::{Bytes, PAGE_SIZE};
-use crate::config::{CachePartition, SwapList};
+use crate::config::{CachePartition, SwapList, SwapSpec};
 use crate::stats::Counter;
 use overspill_os::uring::{Data, Op};
 use std::collections::BTreeSet;
@@ -44,12 +44,17 @@ fn spec(path: &Path, size: impl Into<Option<u64>>) -> SwapSpec {
 }
 
 fn open(path: &Path, size: impl Into<Option<u64>>) -> SwapDevices {
-    SwapDevices::open(&[spec(path, size)], DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap()
+    SwapDevices::open(&JobSwaps::first(&[spec(path, size)]), DeviceSettings::default(), Stats::anonymous().unwrap())
+        .unwrap()
 }
 
 fn refusal(path: &Path, size: impl Into<Option<u64>>) -> SwapError {
-    let error =
-        SwapDevices::open(&[spec(path, size)], DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap_err();
+    let error = SwapDevices::open(
+        &JobSwaps::first(&[spec(path, size)]),
+        DeviceSettings::default(),
+        Stats::anonymous().unwrap(),
+    )
+    .unwrap_err();
     assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     error
 }
@@ -91,7 +96,9 @@ fn batches_round_trip_with_and_without_uring() {
         let stats = Stats::anonymous().unwrap();
         // Two devices, the first so small that the batch goes on to the second.
         let specs = [spec(&dir.0, 4 << 20), spec(&dir.file("swap"), 64 << 20)];
-        let devices = SwapDevices::open(&specs, DeviceSettings { uring, ..DeviceSettings::default() }, stats).unwrap();
+        let devices =
+            SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings { uring, ..DeviceSettings::default() }, stats)
+                .unwrap();
         assert_eq!(devices.capacity_pages(), (4 << 8) + (64 << 8) - 1);
         let runs: Vec<SlotRun> = (0..100).map(|i| devices.alloc_run(1 + i % 40).unwrap()).collect();
         assert_eq!(runs.iter().map(|run| run.first.device()).collect::<BTreeSet<_>>(), BTreeSet::from([0, 1]));
@@ -149,7 +156,8 @@ fn processes_that_share_a_file_never_get_the_same_slots() {
 fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     let dir = Dir::new("fork");
     let specs = [spec(&dir.0, 16 << 20), spec(&dir.file("swap"), 64 << 20)];
-    let parent = SwapDevices::open(&specs, DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap();
+    let parent =
+        SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap();
     // Fills the first device and half of the second, then gives up every third page.
     let mut slots: Vec<SlotId> = (0..40).flat_map(|_| parent.alloc_run(RUN_MAX).unwrap().slots()).collect();
     let one = |first| SlotRun { first, len: 1 };
@@ -157,7 +165,7 @@ fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     slots.iter().skip(2).step_by(3).for_each(|slot| parent.free(*slot));
     slots = slots.chunks(3).flat_map(|three| three[..three.len().min(2)].to_vec()).collect();
 
-    let child = fork(&parent, true).0;
+    let child = fork(&parent, &specs, true).0;
     parent.seal_for_child(1);
     assert_eq!(child.used_pages(), slots.len() as u64);
     // The parent frees half and both write all that they can have.
@@ -176,7 +184,9 @@ fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     // The parent exits. A new process must not get what the child still reads.
     let freed = slots.len() as u64 / 2;
     drop(parent);
-    let other = SwapDevices::open(&specs[1..], DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap();
+    let other =
+        SwapDevices::open(&JobSwaps::first(&specs[1..]), DeviceSettings::default(), Stats::anonymous().unwrap())
+            .unwrap();
     alloc_all(&other).into_iter().for_each(|run| write(&other, run, 3).unwrap());
     assert!(slots.iter().all(|slot| reads_back(&child, one(*slot), 1)));
     // Once the child has given it up, the inherited devices are closed and their extents are free for others.
@@ -209,7 +219,7 @@ fn a_child_without_descriptor_or_lease_gets_errors_and_not_foreign_data() {
     let run = parent.alloc_run(8).unwrap();
     write(&parent, run, 1).unwrap();
     // The parent's leases were not made shareable: the child cannot hold them.
-    let (child, errors) = fork(&parent, false);
+    let (child, errors) = fork(&parent, &[spec(&path, 64 << 20)], false);
     assert_eq!(errors, [SwapError::Lost(path.clone())]);
     assert_eq!(
         child.table.get(run.first.device()).unwrap().slots().capacity_pages(),
@@ -235,7 +245,7 @@ fn a_grandchild_reads_what_its_grandparent_wrote() {
     write(&parent, runs[0], 0).unwrap();
     let mut family = vec![parent];
     for generation in 1..5 {
-        let child = fork(family.last().unwrap(), true).0;
+        let child = fork(family.last().unwrap(), &[spec(&dir.0, None)], true).0;
         let run = child.alloc_run(100).unwrap();
         write(&child, run, generation).unwrap();
         runs.push(run);
@@ -256,7 +266,8 @@ impl SwapDevices {
             table: DeviceTable::new(3),
             priorities: std::array::from_fn(|index| AtomicI32::new(self.priorities[index].load(Relaxed))),
             turn: AtomicUsize::new(self.turn.load(Relaxed)),
-            specs: self.specs.clone(),
+            opened: AtomicU64::new(100),
+            closed: RankedMutex::new(Rank::ClosedDevices, Vec::new()),
             slots: self.slots,
             queue: queue.clone(),
             index: Arc::new(SlotIndex::new(
@@ -295,9 +306,11 @@ fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
         let child = parent.copied_by_fork();
         let inherit = |(index, fd)| {
             let file = overspill_os::thread::duplicate(std::process::id() as i32, fd).unwrap();
-            InheritedDevice { index, file, own_locks: false, part: parent.take_part(index) }
+            let part = parent.take_part(index).map(|lent| lent.part);
+            InheritedDevice { index, file, own_locks: false, part }
         };
-        assert_eq!(child.adopt_in_child(parent.prepare_fork().into_iter().map(inherit).collect()), []);
+        let inherited = parent.prepare_fork().into_iter().map(inherit).collect();
+        assert_eq!(child.adopt_in_child(inherited, &JobSwaps::first(&[spec(&dir.0, None)])), []);
         parent.seal_for_child(1);
         let run = child.alloc_run(100).unwrap();
         write(&child, run, generation).unwrap();
@@ -316,15 +329,18 @@ fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
     // The child of the first is gone, and all of its descendants: their disk space is free.
     let blocks = || family[0].table.get(0).unwrap().file().len_and_allocated_bytes().unwrap().1;
     let before = blocks();
-    family[0].give_back_part(0, 1);
+    let serial = family[0].table.get(0).unwrap().serial();
+    family[0].give_back_part(LentPart { device: 0, serial: serial + 1, part: 1 });
+    assert!(reads_back(&family[1], runs[1], 1), "it was another device's");
+    family[0].give_back_part(LentPart { device: 0, serial, part: 1 });
     assert!(before - blocks() >= 3 * 100 * PAGE_SIZE as u64, "{before} {}", blocks());
     assert!(!reads_back(&family[1], runs[1], 1) && !reads_back(&family[3], runs[3], 3));
     assert!(reads_back(&family[0], runs[0], 0));
-    assert_eq!(family[0].take_part(0), Some(1));
+    assert_eq!(family[0].take_part(0).map(|lent| lent.part), Some(1));
 }
 
 /// The steps of a fork, without one; leases are shared with the child only if `leases`.
-fn fork(parent: &SwapDevices, leases: bool) -> (SwapDevices, Vec<SwapError>) {
+fn fork(parent: &SwapDevices, specs: &[SwapSpec], leases: bool) -> (SwapDevices, Vec<SwapError>) {
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     let fds = if leases { parent.prepare_fork() } else { parent.fds() };
     let reopen = |(device, fd)| {
@@ -334,7 +350,7 @@ fn fork(parent: &SwapDevices, leases: bool) -> (SwapDevices, Vec<SwapError>) {
     };
     let inherited = fds.into_iter().map(reopen).collect();
     let child = parent.copied_by_fork();
-    let errors = child.adopt_in_child(inherited);
+    let errors = child.adopt_in_child(inherited, &JobSwaps::first(specs));
     assert_eq!(child.stats.get(Counter::DevicePages), child.used_pages());
     assert_eq!(child.stats.get(Counter::DeviceCapacityBytes), child.capacity_pages() * PAGE_SIZE as u64);
     (child, errors)
@@ -431,7 +447,9 @@ fn faulty(dir: &Dir, space: u64, errno: Errno) -> (SwapDevices, Arc<Faults>, Sta
     let (ours, stats) = (faults.clone(), Stats::anonymous().unwrap());
     let make_io: MakeIo =
         Box::new(move |file, queue| Box::new(Faulty { disk: Direct { file, queue }, faults: ours.clone() }));
-    let devices = SwapDevices::open_with(&[spec(&dir.0, 64 << 20)], DeviceSettings::default(), stats, make_io).unwrap();
+    let devices =
+        SwapDevices::open_with(&JobSwaps::first(&[spec(&dir.0, 64 << 20)]), DeviceSettings::default(), stats, make_io)
+            .unwrap();
     (devices, faults, stats)
 }
 
@@ -567,5 +585,5 @@ fn a_named_file_is_made_extended_and_used_again_and_keeps_its_header() {
 /// RAM devices, a list of options for each.
 fn ram(list: &str) -> SwapDevices {
     let SwapList(specs) = list.parse().unwrap();
-    SwapDevices::open(&specs, DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap()
+    SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap()
 }

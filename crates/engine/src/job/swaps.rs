@@ -33,8 +33,13 @@ pub struct JobSwaps {
 impl JobSwaps {
     /// That with which a job begins.
     pub fn first(specs: &[SwapSpec]) -> JobSwaps {
-        let listed = |(id, spec): (u32, &SwapSpec)| ListedSwap { id, spec: spec.clone() };
+        let listed = |(id, spec): (u32, &SwapSpec)| ListedSwap { id, spec: spec.to_absolute() };
         JobSwaps { number: 0, devices: (0..).zip(specs).map(listed).collect() }
+    }
+
+    /// The devices, with their priorities.
+    pub fn with_priorities(&self) -> impl Iterator<Item = (&ListedSwap, i32)> {
+        self.devices.iter().zip(SwapSpec::priorities(self.devices.iter().map(|listed| &listed.spec)))
     }
 
     /// The file, beside that of the job's table.

@@ -130,6 +130,12 @@ impl<R: Records> ClusterTable<R> {
         Cluster { index, record, _lock: lock }
     }
 
+    /// The slots that are in use; may be read without a lock, as [`ClusterTable::used_slots`].
+    pub fn used_bitmap(&self, cluster: u32) -> Bitmap {
+        let record = self.record(cluster);
+        std::array::from_fn(|word| record[OCCUPIED + word].load(Relaxed) & !record[BAD + word].load(Relaxed))
+    }
+
     /// Where a cluster stands; read under its lock or the device's.
     pub fn state(&self, cluster: u32) -> State {
         State::from_word(self.record(cluster)[STATE].load(Relaxed))

@@ -110,7 +110,7 @@ impl SlotMap {
                 self.caching.store(false, Relaxed);
                 self.drain(disk);
             }
-        } else if available > CACHE_HIGH * cpus && !self.table.is_closed() {
+        } else if available > CACHE_HIGH * cpus && !self.table.is_closed() && !self.is_retiring() {
             self.caching.store(true, Relaxed);
         }
     }

@@ -125,6 +125,14 @@ counters! {
     SwapRa => "swap_ra",
     /// Pages of those that were wanted after all.
     SwapRaHit => "swap_ra_hit",
+    /// Pages that were moved elsewhere from devices that were taken out of use.
+    SwapoffPages => "swapoff_pages",
+    /// Pages that were read for that.
+    SwapoffRead => "swapoff_read",
+    /// Operations by which they were read.
+    SwapoffReadOps => "swapoff_read_ops",
+    /// Pages that could not be read then: they are lost.
+    SwapoffLost => "swapoff_lost",
     /// Pages that came back from a device, and what left memory between is known.
     WorkingsetRefault => "workingset_refault",
     /// Pages of those that came back so soon that they are passed over by the next eviction.

@@ -128,8 +128,7 @@ impl DeviceFigures {
     /// Begins the entry anew.
     pub fn describe(&self, device: DeviceIdentity<'_>) {
         self.clear();
-        // None is below all priorities.
-        self.cell(PRIORITY).store(device.priority.map_or(0, |priority| priority as u32 as u64 | 1 << 32), Relaxed);
+        self.set_priority(device.priority);
         self.write_bytes(LABEL, LABEL_BYTES / 8, device.label.as_bytes());
         self.write_bytes(UUID, 2, &device.uuid.map_or([0; 16], |uuid| uuid.0));
         let path = device.path.as_os_str().as_encoded_bytes();
@@ -137,6 +136,12 @@ impl DeviceFigures {
         self.set(DeviceFigure::Size, device.pages);
         let kind = DeviceKind::ALL.iter().position(|kind| *kind == device.kind).map_or(0, |at| at as u64 + 1);
         self.cell(KIND).store(kind, Release);
+    }
+
+    /// Notes its priority.
+    pub fn set_priority(&self, priority: Option<i32>) {
+        // None is below all priorities.
+        self.cell(PRIORITY).store(priority.map_or(0, |priority| priority as u32 as u64 | 1 << 32), Relaxed);
     }
 
     /// Empties the entry: there is no such device any more.

@@ -8,7 +8,7 @@ fn a_page_that_is_not_what_was_written_fails_alone() {
     let path = dir.file("swap");
     let specs = [spec(&path, 64 << 20)];
     let stats = Stats::anonymous().unwrap();
-    let devices = SwapDevices::open(&specs, DeviceSettings::default(), stats).unwrap();
+    let devices = SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), stats).unwrap();
     let run = devices.alloc_run(16).unwrap();
     write(&devices, run, 1).unwrap();
     // Somebody changes one bit of the sixth page.
@@ -17,7 +17,7 @@ fn a_page_that_is_not_what_was_written_fails_alone() {
     let mut byte = [0];
     file.read_exact_at(&mut byte, place + 77).unwrap();
     file.write_all_at(&[byte[0] ^ 4], place + 77).unwrap();
-    for devices in [&devices, &fork(&devices, true).0] {
+    for devices in [&devices, &fork(&devices, &specs, true).0] {
         let mut buffer = IoBuffer::new(16).unwrap();
         let error = devices.read(run, &mut buffer).unwrap_err();
         assert_eq!((error.failure, error.offset_bytes), (ReadFailure::Checksum, place));

@@ -16,7 +16,7 @@ fn a_header_keeps_its_uuid_and_its_label_until_another_is_given() {
     let path = dir.file("swap");
     let open = |options: &str| {
         let spec: SwapSpec = format!("{}{options}", path.display()).parse().unwrap();
-        SwapDevices::open(&[spec], DeviceSettings::default(), Stats::anonymous().unwrap())
+        SwapDevices::open(&JobSwaps::first(&[spec]), DeviceSettings::default(), Stats::anonymous().unwrap())
     };
     // Several at once see the same.
     let uuids: BTreeSet<Uuid> = std::thread::scope(|scope| {
@@ -83,7 +83,7 @@ fn every_device_has_figures() {
     let specs = format!("{}:8M,label=one,{}:4M,prio=3,ram:2M", dir.0.display(), dir.file("swap").display());
     let SwapList(specs) = specs.parse().unwrap();
     let stats = Stats::anonymous().unwrap();
-    let devices = SwapDevices::open(&specs, DeviceSettings::default(), stats).unwrap();
+    let devices = SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), stats).unwrap();
     let runs = alloc_all(&devices);
     runs.iter().for_each(|run| write(&devices, *run, 1).unwrap());
     assert!(reads_back(&devices, runs[0], 1));
@@ -106,7 +106,7 @@ fn every_device_has_figures() {
     assert!(stats.snapshot().devices.iter().all(|device| device.used_bytes == 0));
     // A child has what it inherited, and its own; what it has freed is gone.
     let run = devices.alloc_run(8).unwrap();
-    let child = fork(&devices, true).0;
+    let child = fork(&devices, &specs, true).0;
     let inherited = child.stats.snapshot().devices;
     let priorities: Vec<_> = inherited.iter().map(|device| (device.kind, device.priority)).collect();
     assert_eq!(
@@ -135,7 +135,9 @@ fn what_is_not_in_use_any_more_is_discarded() {
         for (discard, gives_back) in [("", false), (",discard=once", false), (",discard=pages", true)] {
             let _ = std::fs::remove_file(&named);
             let specs = [format!("{place}:256M{discard}").parse().unwrap()];
-            let devices = SwapDevices::open(&specs, DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap();
+            let devices =
+                SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), Stats::anonymous().unwrap())
+                    .unwrap();
             // Four extents of 4 MiB.
             let runs: Vec<SlotRun> = (0..15).map(|_| devices.alloc_run(RUN_MAX).unwrap()).collect();
             runs.iter().for_each(|run| write(&devices, *run, 1).unwrap());
@@ -163,7 +165,7 @@ fn a_part_of_a_file_is_discarded_before_it_is_first_used() {
     let path = dir.file("swap");
     let open = |discard: &str| {
         let spec = format!("{}:64M{discard}", path.display()).parse().unwrap();
-        SwapDevices::open(&[spec], DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap()
+        SwapDevices::open(&JobSwaps::first(&[spec]), DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap()
     };
     let first = open("");
     alloc_all(&first).into_iter().for_each(|run| write(&first, run, 1).unwrap());
@@ -188,7 +190,7 @@ fn a_device_that_cannot_discard_goes_on_without() {
         Box::new(move |file, queue| Box::new(Faulty { disk: Direct { file, queue }, faults: ours.clone() }));
     let spec = format!("{}:256M,discard=pages", dir.file("swap").display()).parse().unwrap();
     faults.no_discard.store(true, Relaxed);
-    let devices = SwapDevices::open_with(&[spec], DeviceSettings::default(), stats, make_io).unwrap();
+    let devices = SwapDevices::open_with(&JobSwaps::first(&[spec]), DeviceSettings::default(), stats, make_io).unwrap();
     for generation in 0..3 {
         let runs = alloc_all(&devices);
         assert_eq!(pages(&runs), (256 << 8) - 1);

@@ -53,7 +53,7 @@ fn the_child_of_a_fork_reads_the_parents_ram_device_and_has_its_own() {
     let parent = ram("ram:16M,latency=10us,prio=4");
     let run = parent.alloc_run(100).unwrap();
     write(&parent, run, 1).unwrap();
-    let (child, errors) = fork(&parent, true);
+    let (child, errors) = fork(&parent, &["ram:16M,latency=10us,prio=4".parse().unwrap()], true);
     parent.seal_for_child(1);
     assert_eq!(errors, []);
     let own = child.alloc_run(100).unwrap();

@@ -1,0 +1,231 @@
+//! Devices that are added and taken away while a pool is in use: what the program finds is what it wrote.
+
+mod common;
+
+use common::pool;
+use overspill::Pool;
+use overspill::base::{Bytes, PAGE_SIZE};
+use overspill::config::{Config, Delivery, SwapSpec};
+use overspill::stats::Counter;
+use overspill::swapoff::{Evacuated, Progress, SwapoffError};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+const WORDS: usize = PAGE_SIZE / 8;
+const DELIVERIES: [Delivery; 2] = [Delivery::Signal, Delivery::Thread];
+
+fn config(memory: u64, swap: &[&str], delivery: Delivery) -> Config {
+    let swap = swap.iter().map(|text| text.parse().unwrap()).collect();
+    Config { memory: Bytes(memory << 20), swap, delivery, ..Config::default() }
+}
+
+/// A page of words that follow from its number and a stamp; of three pages one compresses well, one badly.
+fn word(page: usize, stamp: u64, at: usize) -> u64 {
+    let seed = (page as u64) << 32 | stamp;
+    let random = (seed * WORDS as u64 + at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    match page % 3 {
+        0 => random ^ random >> 29,
+        1 => seed + (at as u64 & 7),
+        _ => (seed ^ at as u64 / 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20,
+    }
+}
+
+fn fill(page: &mut [u64], number: usize, stamp: u64) {
+    page.iter_mut().enumerate().for_each(|(at, value)| *value = word(number, stamp, at));
+}
+
+fn check(page: &[u64], number: usize, stamp: u64) {
+    for (at, value) in page.iter().enumerate() {
+        assert_eq!(*value, word(number, stamp, at), "word {at} of page {number}");
+    }
+}
+
+fn swapoff(pool: &Pool, device: &str) -> Result<Evacuated, SwapoffError> {
+    pool.swapoff(device, |_| ControlFlow::Continue(()))
+}
+
+fn used(pool: &Pool, label: &str) -> Option<u64> {
+    pool.stats().devices.iter().find(|device| device.label == label).map(|device| device.used_bytes >> 12)
+}
+
+/// Settings with which pages lie on devices in every way.
+const WAYS: [&str; 5] = [
+    "",
+    "compressed=0",
+    "compressed=0,clean=on,readahead=8",
+    "zswap.writeback=packed,compressed=10",
+    "swapoff.run=1,swapoff.depth=1,uring=off,compressed=10",
+];
+
+#[test]
+fn pages_move_to_another_device_and_to_memory() {
+    for delivery in DELIVERIES {
+        for way in WAYS {
+            let Some(pool) = pool(config(8, &["ram:64M,label=first"], delivery), way) else { return };
+            let pages = (24 << 20) / PAGE_SIZE;
+            let mut region = pool.map(pages * PAGE_SIZE).unwrap();
+            let words = region.as_mut_slice::<u64>();
+            words.chunks_exact_mut(WORDS).enumerate().for_each(|(page, words)| fill(words, page, 0));
+            // Some are read again: clean pages, and pages read ahead.
+            words.chunks_exact(WORDS).enumerate().step_by(3).for_each(|(page, words)| check(words, page, 0));
+            let second: SwapSpec = "ram:64M,label=second".parse().unwrap();
+            pool.swapon(&second).unwrap();
+            let evacuated = swapoff(&pool, "first").unwrap_or_else(|error| {
+                panic!(
+                    "{error} {way} {delivery:?} {:?}",
+                    pool.stats().counters.iter().filter(|c| *c.1 > 0).collect::<Vec<_>>()
+                )
+            });
+            assert_eq!((used(&pool, "first"), evacuated.lost_pages), (None, 0), "{way} {delivery:?}");
+            assert!(evacuated.moved_pages > 0 && evacuated.read_ops <= evacuated.read_pages, "{evacuated:?} {way}");
+            pool.check();
+            words.chunks_exact(WORDS).enumerate().for_each(|(page, words)| check(words, page, 0));
+            // Back into memory, for which there is room now.
+            pool.set_memory(Bytes(64 << 20)).unwrap();
+            swapoff(&pool, "second").unwrap_or_else(|error| {
+                panic!(
+                    "{error} {way} {delivery:?} {:?}",
+                    pool.stats().counters.iter().filter(|c| *c.1 > 0).collect::<Vec<_>>()
+                )
+            });
+            assert_eq!(pool.stats().devices, [], "{way}");
+            words.chunks_exact(WORDS).enumerate().for_each(|(page, words)| check(words, page, 0));
+        }
+    }
+}
+
+#[test]
+fn without_room_nothing_is_lost_and_the_device_stays() {
+    for delivery in DELIVERIES {
+        let Some(pool) = pool(config(8, &["ram:64M,label=only"], delivery), "compressed=0,background=on") else {
+            return;
+        };
+        let pages = (24 << 20) / PAGE_SIZE;
+        let mut region = pool.map(pages * PAGE_SIZE).unwrap();
+        let words = region.as_mut_slice::<u64>();
+        words.chunks_exact_mut(WORDS).enumerate().for_each(|(page, words)| fill(words, page, 7));
+        let error = swapoff(&pool, "only").unwrap_err();
+        assert!(matches!(error, SwapoffError::NoRoom { left_pages } if left_pages > 3000), "{error}");
+        words.chunks_exact_mut(WORDS).enumerate().for_each(|(page, words)| {
+            check(words, page, 7);
+            fill(words, page, 8);
+        });
+        words.chunks_exact(WORDS).enumerate().for_each(|(page, words)| check(words, page, 8));
+        assert!(used(&pool, "only").is_some_and(|used| used > 3000));
+        assert!(matches!(swapoff(&pool, "other"), Err(SwapoffError::Unknown(_))));
+    }
+}
+
+#[test]
+fn it_is_interrupted_and_taken_up_again() {
+    // A device so slow that it takes a while.
+    let way = "compressed=0,swapoff.run=1,swapoff.depth=1";
+    let Some(pool) = pool(config(8, &["ram:64M,label=slow,latency=1ms"], Delivery::Signal), way) else { return };
+    let pages = (16 << 20) / PAGE_SIZE;
+    let mut region = pool.map(pages * PAGE_SIZE).unwrap();
+    let words = region.as_mut_slice::<u64>();
+    words.chunks_exact_mut(WORDS).enumerate().for_each(|(page, words)| fill(words, page, 1));
+    pool.set_memory(Bytes(64 << 20)).unwrap();
+    let mut seen: Option<Progress> = None;
+    let error = pool.swapoff("slow", |progress| match seen.replace(progress) {
+        Some(_) if progress.moved_pages > 20 => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    let Err(SwapoffError::Interrupted { left_pages }) = error else { panic!("{error:?}") };
+    let before = seen.unwrap();
+    assert!(left_pages > 0 && left_pages <= before.left_pages, "{left_pages} {before:?}");
+    // In use as before.
+    pool.set_memory(Bytes(8 << 20)).unwrap();
+    words.chunks_exact_mut(WORDS).enumerate().for_each(|(page, words)| {
+        check(words, page, 1);
+        fill(words, page, 2);
+    });
+    assert!(used(&pool, "slow").is_some_and(|used| used > left_pages / 2));
+    pool.set_memory(Bytes(64 << 20)).unwrap();
+    assert!(swapoff(&pool, "slow").unwrap().moved_pages > 0);
+    words.chunks_exact(WORDS).enumerate().for_each(|(page, words)| check(words, page, 2));
+}
+
+/// Threads write, give up, read and write anew pages with a stamp that they know, while the devices are taken away and
+/// added again, over and over: OVERSPILL_SWAPOFFS of them.
+#[test]
+fn no_page_is_ever_stale() {
+    let swapoffs = std::env::var("OVERSPILL_SWAPOFFS").map_or(150, |count| count.parse().unwrap());
+    for (way, part) in WAYS.iter().zip(1u64..) {
+        let devices = ["ram:32M,label=a,prio=1", "ram:32M,label=b,prio=1"];
+        let delivery = DELIVERIES[part as usize % 2];
+        let Some(pool) = pool(config(8, &devices, delivery), way) else { return };
+        let (over, wrong) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..3u64 {
+                let (pool, over, wrong) = (&pool, &over, &wrong);
+                scope.spawn(move || {
+                    let pages = (6 << 20) / PAGE_SIZE;
+                    let mut region = pool.map(pages * PAGE_SIZE).unwrap();
+                    let range = region.range();
+                    let words = region.as_mut_slice::<u64>();
+                    // What each page is to have: 0 is nothing, which reads as zeros.
+                    let mut stamps = vec![0u64; pages];
+                    let (mut random, mut round) = (thread + 10 * part, 0u64);
+                    let mut next = || {
+                        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                        (random >> 33) as usize
+                    };
+                    while !over.load(Relaxed) {
+                        round += 1;
+                        // A run of pages, in sequence or here and there.
+                        let (from, step) = (next() % pages, [1, 1, 37][next() % 3]);
+                        let action = next() % 8;
+                        for k in 0..64 {
+                            let page = (from + k * step) % pages;
+                            let part = &mut words[page * WORDS..][..WORDS];
+                            let right = match stamps[page] {
+                                0 => part.iter().all(|word| *word == 0),
+                                stamp => part.iter().enumerate().all(|(at, value)| *value == word(page, stamp, at)),
+                            };
+                            wrong.fetch_add((!right).into(), Relaxed);
+                            match action {
+                                0 => {
+                                    let at = range.start + page * PAGE_SIZE;
+                                    pool.madvise(at..at + PAGE_SIZE, 4).unwrap();
+                                    stamps[page] = 0;
+                                }
+                                1..=4 => {
+                                    stamps[page] = round << 8 | thread << 4 | 1;
+                                    fill(part, page, stamps[page]);
+                                }
+                                _ => {}
+                            }
+                        }
+                    }
+                    for (page, part) in words.chunks_exact(WORDS).enumerate() {
+                        let right = match stamps[page] {
+                            0 => part.iter().all(|word| *word == 0),
+                            stamp => part.iter().enumerate().all(|(at, value)| *value == word(page, stamp, at)),
+                        };
+                        wrong.fetch_add((!right).into(), Relaxed);
+                    }
+                });
+            }
+            let mut moved = 0;
+            for number in 0..swapoffs {
+                let label = ["a", "b"][number % 2];
+                match swapoff(&pool, label) {
+                    Ok(evacuated) => {
+                        assert_eq!(evacuated.lost_pages, 0);
+                        moved += evacuated.moved_pages;
+                        let spec = format!("ram:32M,label={label},prio=1");
+                        pool.swapon(&spec.parse().unwrap()).unwrap();
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            over.store(true, Relaxed);
+            assert!(moved > 0);
+        });
+        assert_eq!(wrong.load(Relaxed), 0, "wrong pages with {way}");
+        pool.check();
+        let left: u64 = pool.stats().get(Counter::DevicePages);
+        assert_eq!(left, 0, "slots that nobody has");
+    }
+}
