@@ -26,7 +26,7 @@ fn word(page: usize, stamp: u64, at: usize) -> u64 {
     match page % 3 {
         0 => random ^ random >> 29,
         1 => seed + (at as u64 & 7),
-        _ => (seed ^ at as u64 / 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20,
+        _ => (seed ^ (at as u64 / 4)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20,
     }
 }
 

@@ -164,7 +164,15 @@ impl Area {
     /// Begins its figures.
     fn describe(&self, priority: Option<i32>) {
         let Identity { path, kind, label, uuid, pages, discard: _ } = &self.identity;
-        self.figures.describe(DeviceIdentity { path, kind: *kind, label, uuid: *uuid, priority, pages: *pages });
+        self.figures.describe(DeviceIdentity {
+            path,
+            kind: *kind,
+            label,
+            uuid: *uuid,
+            priority,
+            pages: *pages,
+            id: self.id,
+        });
     }
 
     /// Which of the listed devices it is; an inherited one that of the parent.

@@ -68,6 +68,7 @@ impl SwapDevices {
                 // Whoever was taking slots has them, and whoever comes next takes none.
                 self.table.synchronize(device);
                 area.slots().settle_retired(&*area);
+                area.figures.set_leaving(true);
             }
             Retired { device, area: Arc::downgrade(&area), clusters: area.slots().clusters_in_use() }
         };
@@ -83,6 +84,7 @@ impl SwapDevices {
     pub fn resume(&self, id: u32) {
         for (_, area) in self.of(id).filter(|(_, area)| !area.is_inherited()) {
             area.slots().end_retire(&*area);
+            area.figures.set_leaving(false);
         }
     }
 

@@ -75,7 +75,9 @@ const LABEL: usize = 2;
 const UUID: usize = LABEL + LABEL_BYTES / 8;
 const FIGURE: usize = UUID + 2;
 const PATH: usize = FIGURE + FIGURES;
-const ENTRY: usize = PATH + PATH_BYTES / 8;
+const ID: usize = PATH + PATH_BYTES / 8;
+const LEAVING: usize = ID + 1;
+const ENTRY: usize = LEAVING + 1;
 
 /// Cells of the section.
 pub(super) const CELLS: usize = SlotId::DEVICES_MAX * ENTRY;
@@ -95,6 +97,8 @@ pub struct DeviceIdentity<'a> {
     pub priority: Option<i32>,
     /// Its size in pages.
     pub pages: u64,
+    /// Which of the job's list of devices ([`crate::job::swaps`]) it is.
+    pub id: u32,
 }
 
 /// The entry of one device.
@@ -133,6 +137,7 @@ impl DeviceFigures {
         self.write_bytes(UUID, 2, &device.uuid.map_or([0; 16], |uuid| uuid.0));
         let path = device.path.as_os_str().as_encoded_bytes();
         self.write_bytes(PATH, PATH_BYTES / 8, &path[path.len().saturating_sub(PATH_BYTES)..]);
+        self.cell(ID).store(device.id.into(), Relaxed);
         self.set(DeviceFigure::Size, device.pages);
         let kind = DeviceKind::ALL.iter().position(|kind| *kind == device.kind).map_or(0, |at| at as u64 + 1);
         self.cell(KIND).store(kind, Release);
@@ -142,6 +147,11 @@ impl DeviceFigures {
     pub fn set_priority(&self, priority: Option<i32>) {
         // None is below all priorities.
         self.cell(PRIORITY).store(priority.map_or(0, |priority| priority as u32 as u64 | 1 << 32), Relaxed);
+    }
+
+    /// Notes whether it is being taken out of use.
+    pub fn set_leaving(&self, leaving: bool) {
+        self.cell(LEAVING).store(leaving.into(), Relaxed);
     }
 
     /// Empties the entry: there is no such device any more.
@@ -193,6 +203,12 @@ pub struct DeviceSnapshot {
     pub checksum_errors: u64,
     /// Writes that failed.
     pub write_errors: u64,
+    /// Which of the job's list of devices ([`crate::job::swaps`]) it is.
+    #[serde(skip)]
+    pub id: u32,
+    /// Whether it is being taken out of use.
+    #[serde(skip)]
+    pub leaving: bool,
 }
 
 impl DeviceSnapshot {
@@ -209,7 +225,7 @@ impl DeviceSnapshot {
         let in_bytes = |pages: u64| Bytes::from_pages(pages & (u64::MAX >> crate::base::PAGE_SHIFT)).0;
         let uuid = Uuid(bytes(&entry[UUID..UUID + 2]).try_into().expect("two cells are 16 bytes"));
         Some(DeviceSnapshot {
-            path: text(&entry[PATH..]),
+            path: text(&entry[PATH..ID]),
             kind,
             label: text(&entry[LABEL..UUID]),
             uuid: (uuid.0 != [0; 16]).then_some(uuid),
@@ -224,6 +240,8 @@ impl DeviceSnapshot {
             read_errors: figure(DeviceFigure::ReadErrors),
             checksum_errors: figure(DeviceFigure::ChecksumErrors),
             write_errors: figure(DeviceFigure::WriteErrors),
+            id: entry[ID] as u32,
+            leaving: entry[LEAVING] != 0,
         })
     }
 
@@ -286,7 +304,7 @@ mod tests {
     use crate::stats::{Snapshot, Stats};
 
     fn identity(path: &str, kind: DeviceKind) -> DeviceIdentity<'_> {
-        DeviceIdentity { path: path.as_ref(), kind, label: "", uuid: None, priority: Some(-2), pages: 256 }
+        DeviceIdentity { path: path.as_ref(), kind, label: "", uuid: None, priority: Some(-2), pages: 256, id: 4 }
     }
 
     #[test]
@@ -303,6 +321,7 @@ mod tests {
         stats.device(5).describe(identity("ram", DeviceKind::Ram));
         stats.device(5).clear();
         stats.device(0).set(DeviceFigure::Used, 3);
+        stats.device(0).set_leaving(true);
         stats.device(0).add(DeviceFigure::WriteErrors, 2);
         let devices = stats.snapshot().devices;
         let [block, file] = &devices[..] else { panic!("{devices:?}") };
@@ -310,6 +329,7 @@ mod tests {
             (block.path.as_str(), block.label.as_str(), block.uuid),
             ("/dev/sdb", "sixteen letters.", Some(uuid))
         );
+        assert_eq!((block.id, block.leaving, file.leaving), (4, true, false));
         assert_eq!((block.kind, block.priority, block.size_bytes), (DeviceKind::Block, Some(-2), 1 << 20));
         assert_eq!((block.used_bytes, block.write_errors, block.reads), (3 << 12, 2, 0));
         assert!(long.ends_with(&file.path) && file.path.len() == PATH_BYTES, "{}", file.path);
