@@ -194,6 +194,10 @@ impl SwapDevices {
     /// Opens what is listed, in the first entry that is not in use.
     pub fn add(&self, listed: &ListedSwap, priority: i32) -> Result<(), SwapError> {
         let (ListedSwap { id, spec }, slots) = (listed, self.slots);
+        // A directory is used by each who makes a file there; a file or a block device twice would be two maps of one place.
+        if self.areas().any(|(_, area)| area.is_named_place(&spec.path)) {
+            return Err(SwapError::InUse(spec.path.clone()));
+        }
         self.add_area(*id, &spec.path, priority, |place| Area::open(spec, place, self.make_io(), slots, &self.stats))
     }
 
@@ -311,10 +315,7 @@ impl SwapDevices {
     /// descriptors; now and then.
     pub fn close_files(&self) {
         let mut closed = lock(&self.closed);
-        let unused = closed.iter().position(|area| Arc::strong_count(area) == 1);
-        let area = unused.map(|at| closed.swap_remove(at));
-        drop(closed);
-        drop(area);
+        closed.retain(|area| Arc::strong_count(area) > 1);
     }
 
     /// Puts back freed slots that processors have collected and not added to lately. To be called now and then.

@@ -418,6 +418,7 @@ impl Engine {
             for error in self.devices.adopt_in_child(devices, &self.swaps.list()) {
                 thread::report(format_args!("in the child of a fork: {error}"));
             }
+            self.note_missing_in_child();
             self.drop_copies_in_child();
             parents.into_iter().for_each(thread::close);
             Ok(self)

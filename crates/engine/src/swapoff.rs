@@ -255,7 +255,10 @@ impl Engine {
                 continue;
             }
             if let Err(error) = self.devices.add(listed, priority) {
-                thread::report(format_args!("{error}"));
+                if list.number != 0 {
+                    // Who asks for it by the job's list hears of it here.
+                    thread::report(format_args!("{error}"));
+                }
                 state.outcome.not_opened = true;
                 state.not_opened.push((listed.id, error));
             }
@@ -334,6 +337,7 @@ impl Engine {
         let still = |evacuation: &Arc<Evacuation>| evacuation.working.load(Acquire) > 0;
         let (under_way, over) = std::mem::take(&mut state.under_way).into_iter().partition(still);
         state.under_way = under_way;
+        let concluded = !over.is_empty();
         for evacuation in over {
             let id = evacuation.id;
             self.give_back_benches(&evacuation);
@@ -353,6 +357,9 @@ impl Engine {
                 state.kept.push(id);
                 state.end(id, Err(SwapoffError::NoRoom { left_pages }));
             }
+        }
+        if concluded {
+            self.devices.close_files();
         }
     }
 
@@ -377,6 +384,13 @@ impl Engine {
         state.ended.clear();
         state.outcome = SwapsOutcome::default();
         self.swaps.due.store(true, Release);
+    }
+
+    /// In the child of a fork: a device that it could not open, which was said, is not tried again.
+    pub(crate) fn note_missing_in_child(&self) {
+        let state = &mut *lock(&self.swaps.state);
+        let missing = state.list.devices.iter().filter(|listed| !self.devices.is_open(listed.id));
+        state.not_opened = missing.map(|listed| (listed.id, SwapError::Lost(listed.spec.path.clone()))).collect();
     }
 
     // ---- What a program asks for ----

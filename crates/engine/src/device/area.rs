@@ -193,6 +193,12 @@ impl Area {
             || uuid.is_some_and(|uuid| uuid.to_string().eq_ignore_ascii_case(name))
     }
 
+    /// Whether it is the file or the block device of that path, open to be written to.
+    pub fn is_named_place(&self, path: &Path) -> bool {
+        let named = matches!(self.identity.kind, DeviceKind::File | DeviceKind::Block);
+        named && !self.is_inherited() && (*self.identity.path == *path || same_file(&self.identity.path, path))
+    }
+
     /// Whether it was inherited in a fork: read and freed, never written.
     pub fn is_inherited(&self) -> bool {
         self.inherited.load(Relaxed)
@@ -343,6 +349,11 @@ impl Disk for Area {
             result => result,
         }
     }
+}
+
+/// Whether two paths lead to one file.
+fn same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Processors that the machine may have.

@@ -40,6 +40,8 @@ pub enum SwapError {
     },
     /// It is mounted, or a swap area that the kernel uses.
     Busy(PathBuf),
+    /// This process uses it already.
+    InUse(PathBuf),
     /// It holds something that is not swap.
     HoldsData(PathBuf),
     /// Its header is damaged, or says what cannot be.
@@ -134,6 +136,9 @@ impl fmt::Display for SwapError {
                 "swap device '{}' is in use, mounted or as kernel swap: unmount it, swapoff it, or choose another",
                 path.display()
             ),
+            SwapError::InUse(path) => {
+                write!(f, "swap device '{}' is in use already: choose another", path.display())
+            }
             SwapError::HoldsData(path) => write!(
                 f,
                 "swap device '{}' holds data that swapping would overwrite: choose another, or empty it if the data \
