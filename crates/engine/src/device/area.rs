@@ -188,7 +188,9 @@ impl Area {
     /// Whether it is named so, by its path, its label or its UUID.
     pub fn is_named(&self, name: &str) -> bool {
         let Identity { path, label, uuid, .. } = &self.identity;
-        path.to_str() == Some(name)
+        let is_path = std::path::absolute(name).is_ok_and(|named| *named == **path);
+        is_path
+            || path.to_str() == Some(name)
             || !label.is_empty() && **label == *name
             || uuid.is_some_and(|uuid| uuid.to_string().eq_ignore_ascii_case(name))
     }
