@@ -1,43 +1,61 @@
 #!/usr/bin/env python3
 """Runs make targets one after another and ends with one line that sums them up.
 
-usage: steps.py TARGET...
+usage: steps.py TARGET... [-- TARGET...]
 
-A step that fails does not keep the next from running. The counts that cargo test and the proof
+Those behind -- are run beside the last of the others, as they leave it a processor, and printed after it. A step that fails does not keep the next from running. The counts that cargo test and the proof
 print are added up. Exit status 1 when a step failed.
 """
 
 import re
 import subprocess
 import sys
+import threading
 import time
 
 CARGO = re.compile(r"^test result: \w+\. (?P<passed>\d+) passed; (?P<failed>\d+) failed; (?P<skipped>\d+) ignored")
 PLAIN = re.compile(r"^(?P<passed>\d+) passed, (?P<failed>\d+) failed, (?P<skipped>\d+) skipped$")
 
 
-def run_step(target, counts):
-    """Runs one target, adds up the counts it prints, returns whether it passed."""
-    print(f"==== make {target}", flush=True)
+def run_step(target, show):
+    """Runs one target, shows each line that it prints, returns whether it passed and how long it took."""
+    began = time.monotonic()
+    show(f"==== make {target}\n")
     command = ["make", "--no-print-directory", target]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     for line in process.stdout:
-        print(line, end="", flush=True)
-        if found := CARGO.match(line) or PLAIN.match(line):
-            for name, number in found.groupdict().items():
-                counts[name] += int(number)
-    return process.wait() == 0
+        show(line)
+    return process.wait() == 0, time.monotonic() - began
 
 
 def main():
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    steps, broken = [], []
-    for target in sys.argv[1:]:
-        began = time.monotonic()
-        passed = run_step(target, counts)
-        steps.append(f"{target} {'ok' if passed else 'FAILED'} {time.monotonic() - began:.0f} s")
-        if not passed:
-            broken.append(target)
+
+    def show(line):
+        print(line, end="", flush=True)
+        if found := CARGO.match(line) or PLAIN.match(line):
+            for name, number in found.groupdict().items():
+                counts[name] += int(number)
+
+    first, beside = sys.argv[1:], []
+    if "--" in first:
+        first, beside = first[: first.index("--")], first[first.index("--") + 1 :]
+    results, lines = {}, []
+
+    def run_beside():
+        for target in beside:
+            results[target] = run_step(target, lines.append)
+
+    other = threading.Thread(target=run_beside)
+    for target in first:
+        if target == first[-1]:
+            other.start()
+        results[target] = run_step(target, show)
+    other.join()
+    for line in lines:
+        show(line)
+    broken = [target for target in first + beside if not results[target][0]]
+    steps = [f"{target} {'ok' if passed else 'FAILED'} {seconds:.0f} s" for target, (passed, seconds) in results.items()]
     print(f"steps: {', '.join(steps)}")
     totals = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     verdict = f"FAILED in {', '.join(broken)}" if broken else "all steps passed"
