@@ -4,6 +4,8 @@ mod jobs;
 mod jobs_help;
 mod run;
 mod run_help;
+mod swap;
+mod swap_help;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use jobs::{ReclaimArgs, SetArgs, StatArgs};
@@ -11,6 +13,7 @@ use overspill::base::Bytes;
 use overspill::config::Config;
 pub use run::{Fault, RunArgs};
 use std::ffi::OsString;
+pub use swap::{Columns, SwapoffArgs, SwaponArgs};
 
 /// Runs programs in less RAM than they need
 ///
@@ -41,6 +44,12 @@ pub enum Command {
     /// Take pages of a running job out of memory
     #[command(long_about = jobs_help::RECLAIM_ABOUT, after_long_help = jobs_help::RECLAIM_NOTES)]
     Reclaim(ReclaimArgs),
+    /// Give a running job another swap device, or show those that it has
+    #[command(long_about = swap_help::SWAPON_ABOUT, after_long_help = swap_help::SWAPON_NOTES)]
+    Swapon(SwaponArgs),
+    /// Take swap devices of a running job out of use
+    #[command(long_about = swap_help::SWAPOFF_ABOUT, after_long_help = swap_help::SWAPOFF_NOTES)]
+    Swapoff(SwapoffArgs),
     /// Say what this kernel and user allow, what is used, and what to change to get more
     ///
     /// Exit status 0 where `overspill run` works, 1 where it does not.
@@ -65,7 +74,20 @@ fn parse_memory(text: &str) -> Result<Bytes, String> {
 
 /// Reads the command line; on a mistake, or for help, prints and exits as clap does.
 pub fn parse() -> Cli {
-    try_parse(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    try_parse(std::env::args_os()).unwrap_or_else(|error| {
+        let subcommand = std::env::args().nth(1).unwrap_or_default();
+        // As in clap's own way to exit: an output that is closed is no reason to do otherwise.
+        let _ = error.print();
+        std::process::exit(exit_status(&error, &subcommand))
+    })
+}
+
+/// The exit status of a command line that says nothing to do: a mistake, or a wish for help.
+fn exit_status(error: &clap::Error, subcommand: &str) -> i32 {
+    match subcommand {
+        "swapoff" if error.use_stderr() => crate::swapoff::USAGE.into(),
+        _ => error.exit_code(),
+    }
 }
 
 fn try_parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {

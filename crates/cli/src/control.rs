@@ -10,6 +10,7 @@
 pub mod job;
 pub mod place;
 pub mod protocol;
+mod swaps;
 
 use crate::failure::Failure;
 use crate::report::printable;
@@ -341,7 +342,7 @@ mod tests {
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir(&dir).unwrap();
         let run_dir = Arc::new(Mutex::new(RunDir::create(None).unwrap()));
-        let job = Job::create(&run_dir, Bytes(64 << 20)).unwrap();
+        let job = Job::create(&run_dir, Bytes(64 << 20), &[]).unwrap();
         let variables = Variables { own: Some(dir.join("sockets").into()), xdg: None };
         (Control::open(job, &variables).unwrap(), dir)
     }

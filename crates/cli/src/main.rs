@@ -1,7 +1,7 @@
 //! The `overspill` command.
 //!
-//! [`args`] reads the command line, [`run`], [`stat`], [`set`], [`reclaim`] and [`probe`] are its subcommands. `run` in the order of its
-//! steps: [`probe`] (may it work here), [`memory`] and [`swap`] (budget and devices), [`preload`] (the library),
+//! [`args`] reads the command line, [`run`], [`stat`], [`set`], [`reclaim`], [`swapon`], [`swapoff`] and [`probe`] are its
+//! subcommands. `run` in the order of its steps: [`probe`] (may it work here), [`memory`] and [`swap`] (budget and devices), [`preload`] (the library),
 //! [`target`] (the program, with [`script`], [`elf`] and [`privileges`]), [`rundir`] (where statistics are kept), [`mod@env`] (what the library is
 //! told), [`control`] (the socket by which the others reach it), [`signals`] (waiting), [`report`] (what is said at the end).
 //! Every refusal is a [`failure::Failure`].
@@ -26,6 +26,8 @@ mod set;
 mod signals;
 mod stat;
 mod swap;
+mod swapoff;
+mod swapon;
 mod target;
 
 use args::Command;
@@ -38,6 +40,8 @@ fn main() -> ExitCode {
         Command::Set(args) => set::run(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Reclaim(args) => reclaim::run(&args),
+        Command::Swapon(args) => swapon::run(&args),
+        Command::Swapoff(args) => swapoff::run(&args),
         Command::Probe(args) => probe::run(&args),
     });
     match result {

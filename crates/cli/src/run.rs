@@ -63,7 +63,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     }
 
     // 3. Other commands may look at it and change its budget while it runs.
-    let control = control(&run_dir, memory)?;
+    let control = control(&run_dir, memory, &swap)?;
 
     // 4. The program runs; signals are caught first, so that none is lost on the way.
     let mut signals = Signals::catch().map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
@@ -114,9 +114,9 @@ fn budget(asked: Option<Bytes>, limits: Limits) -> Result<Bytes, Failure> {
 }
 
 /// The control socket. A job runs without one, unless the user has said where it is to be.
-fn control(run_dir: &Arc<Mutex<RunDir>>, memory: Bytes) -> Result<Option<Control>, Failure> {
+fn control(run_dir: &Arc<Mutex<RunDir>>, memory: Bytes, swap: &[SwapSpec]) -> Result<Option<Control>, Failure> {
     let variables = Variables::read(|name| var_os(name));
-    let job = Job::create(run_dir, memory)
+    let job = Job::create(run_dir, memory, swap)
         .map_err(|error| Failure::own(format!("cannot make a file for the job's processes: {error}")));
     match job.and_then(|job| Control::open(job, &variables)) {
         Ok(control) => Ok(Some(control)),

@@ -102,7 +102,7 @@ fn kernel_swaps(text: &str) -> impl Iterator<Item = PathBuf> {
 }
 
 /// The preload library reads the device back from a comma-separated list.
-fn survives_as_text(spec: &SwapSpec) -> Result<(), Failure> {
+pub fn survives_as_text(spec: &SwapSpec) -> Result<(), Failure> {
     if spec.to_string().parse().as_ref() == Ok(spec) {
         return Ok(());
     }

@@ -46,6 +46,7 @@ use area::{Area, Place};
 use block_io::{BlockIo, Direct, MakeIo};
 pub(crate) use change::Retired;
 pub use error::{ReadError, ReadFailure, SwapError};
+pub use open::check;
 use overspill_os::Errno;
 use overspill_os::io::{File, IoBuffer};
 use overspill_os::uring::Queue;

@@ -1,14 +1,16 @@
 //! A running job as its control socket answers for it: the table that its processes look at, and their statistics.
 //!
 //! Locks: one over the budget in force and the table, so that two requests at once come one after the other; one over the
-//! statistics of processes that have ended ([`RunDir`]). Nobody holds both.
+//! swap devices; one over the statistics of processes that have ended ([`RunDir`]). Nobody holds two.
 
 use super::protocol::{Budget, Call, Process, Reclaim, Reply, Request, Stats};
+use super::swaps::{Processes, Swaps};
 use crate::memory::{Limits, mem_total};
 use crate::rundir::RunDir;
 use overspill::base::Bytes;
-use overspill::config::Config;
+use overspill::config::{Config, SwapSpec};
 use overspill::job::JobTable;
+use overspill::job::swaps::JobSwaps;
 use overspill::stats::{Counter, Snapshot};
 use std::fs;
 use std::io;
@@ -30,17 +32,20 @@ pub struct Job {
     run_dir: Weak<Mutex<RunDir>>,
     table: JobTable,
     memory: Mutex<Bytes>,
+    swaps: Mutex<Swaps>,
 }
 
 impl Job {
-    /// The job of this process, whose statistics are in `run_dir`, with a budget of `memory`. Before it is started.
-    pub fn create(run_dir: &Arc<Mutex<RunDir>>, memory: Bytes) -> io::Result<Job> {
+    /// The job of this process, whose statistics are in `run_dir`, with a budget of `memory` and these devices. Before it is
+    /// started.
+    pub fn create(run_dir: &Arc<Mutex<RunDir>>, memory: Bytes, swap: &[SwapSpec]) -> io::Result<Job> {
         let path = run_dir.lock().unwrap_or_else(PoisonError::into_inner).path().to_owned();
-        let file = path.join(overspill::job::FILE_NAME);
-        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(file)?;
+        let table_path = path.join(overspill::job::FILE_NAME);
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&table_path)?;
         let table = JobTable::create(file.as_fd())?;
+        let swaps = Mutex::new(Swaps::new(swap, table, JobSwaps::path(&table_path)));
         let (run_dir, memory) = (Arc::downgrade(run_dir), Mutex::new(memory));
-        Ok(Job { pid: std::process::id(), began: Instant::now(), path, run_dir, table, memory })
+        Ok(Job { pid: std::process::id(), began: Instant::now(), path, run_dir, table, memory, swaps })
     }
 
     /// Does what is asked for.
@@ -48,19 +53,45 @@ impl Job {
         if call.pid != self.pid && !(self.file(call.pid).exists() && lives(call.pid)) {
             return Reply::NotMine;
         }
-        match call.request {
+        match &call.request {
             Request::Budget => Reply::Budget(self.budget(None)),
-            Request::Set { memory_bytes } => match check(Bytes(memory_bytes), mem_total()) {
-                Ok(()) => Reply::Budget(self.set(Bytes(memory_bytes))),
+            Request::Set { memory_bytes } => match check(Bytes(*memory_bytes), mem_total()) {
+                Ok(()) => Reply::Budget(self.set(Bytes(*memory_bytes))),
                 Err(sentence) => Reply::Refused(sentence),
             },
-            Request::Reclaim { bytes } => Reply::Reclaim(self.reclaim(Bytes(bytes))),
-            Request::Reclaimed { number } => Reply::Reclaim(self.reclaimed(number)),
+            Request::Reclaim { bytes } => Reply::Reclaim(self.reclaim(Bytes(*bytes))),
+            Request::Reclaimed { number } => Reply::Reclaim(self.reclaimed(*number)),
             Request::Stats => match self.run_dir.upgrade() {
                 Some(run_dir) => Reply::Stats(Box::new(self.stats(&run_dir))),
                 None => Reply::NotMine,
             },
+            Request::Swaps
+            | Request::Swapon { .. }
+            | Request::Swapoff { .. }
+            | Request::SwapChange { .. }
+            | Request::CancelSwapoff { .. } => self.answer_swaps(&call.request).unwrap_or_else(Reply::Refused),
         }
+    }
+
+    /// Does what is asked for with the swap devices, or says why not.
+    fn answer_swaps(&self, request: &Request) -> Result<Reply, String> {
+        let mut swaps = self.swaps.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshots: Vec<_> = self.processes().collect();
+        let processes = Processes { snapshots: &snapshots, is_managed: &|pid| self.is_managed(pid) };
+        // What processes say of the last list is noted before there is another.
+        swaps.follow(&processes);
+        let change = match request {
+            Request::Swapon { device } => swaps.add(device)?,
+            Request::Swapoff { device } => swaps.remove(device, &processes)?,
+            Request::SwapChange { change } => *change,
+            Request::CancelSwapoff { change } => {
+                swaps.cancel(*change)?;
+                *change
+            }
+            _ => return Ok(Reply::Swaps(swaps.devices(&processes))),
+        };
+        let now = swaps.progress(change, &processes);
+        now.map(Reply::SwapChange).ok_or_else(|| "the job knows nothing of this change of its swap devices".to_owned())
     }
 
     fn reclaim(&self, bytes: Bytes) -> Reclaim {
@@ -192,7 +223,7 @@ mod tests {
         }
 
         fn job(&self) -> Job {
-            Job::create(&self.0, Bytes(64 << 20)).unwrap()
+            Job::create(&self.0, Bytes(64 << 20), &[]).unwrap()
         }
 
         fn keep(&self, pid: u32) -> Stats {

@@ -8,9 +8,12 @@
 //! A new command is a variant of [`Request`], with a variant of [`Reply`] where none fits. [`VERSION`] changes when what
 //! is there already changes its meaning. Fields that are not known are passed over, so that fields can be added.
 
+mod swaps;
+
 use overspill::stats::{FaultSource, Histogram, Latencies, Pressure, Snapshot, Stall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+pub use swaps::{SwapChange, SwapDevice, SwapName, SwapOutcome};
 
 /// Version of the protocol. Both sides say theirs.
 pub const VERSION: u32 = 1;
@@ -54,6 +57,28 @@ pub enum Request {
     },
     /// Tell what its processes have done and hold. Answered by [`Reply::Stats`].
     Stats,
+    /// Tell its swap devices. Answered by [`Reply::Swaps`].
+    Swaps,
+    /// Use one more. Answered at once, by [`Reply::SwapChange`].
+    Swapon {
+        /// What it is, as in `--swap`, with an absolute path.
+        device: String,
+    },
+    /// Take one out of use. Answered at once, by [`Reply::SwapChange`].
+    Swapoff {
+        /// Which.
+        device: SwapName,
+    },
+    /// Tell how far such a change is.
+    SwapChange {
+        /// What [`Reply::SwapChange`] said.
+        change: u32,
+    },
+    /// Use the device as before, which was to be taken out of use. Answered at once, by [`Reply::SwapChange`].
+    CancelSwapoff {
+        /// What [`Reply::SwapChange`] said.
+        change: u32,
+    },
 }
 
 /// An answer as it is sent.
@@ -75,6 +100,10 @@ pub enum Reply {
     Reclaim(Reclaim),
     /// What its processes have done and hold.
     Stats(Box<Stats>),
+    /// Its swap devices, in the order in which they were added.
+    Swaps(Vec<SwapDevice>),
+    /// How far a change of them is.
+    SwapChange(SwapChange),
     /// The process that is meant is not of this job.
     NotMine,
     /// The request makes no sense here; the sentence says why.
@@ -232,6 +261,17 @@ mod tests {
             any::<u64>().prop_map(|memory_bytes| Request::Set { memory_bytes }),
             any::<u64>().prop_map(|bytes| Request::Reclaim { bytes }),
             any::<u32>().prop_map(|number| Request::Reclaimed { number }),
+            Just(Request::Swaps),
+            "/\\PC{0,40}".prop_map(|device| Request::Swapon { device }),
+            prop_oneof![
+                any::<u32>().prop_map(SwapName::Id),
+                "\\PC{0,16}".prop_map(SwapName::Label),
+                "\\PC{0,36}".prop_map(SwapName::Uuid),
+                (prop::option::of("\\PC{0,36}"), "/\\PC{0,40}").prop_map(|(text, path)| SwapName::Any { text, path }),
+            ]
+            .prop_map(|device| Request::Swapoff { device }),
+            any::<u32>().prop_map(|change| Request::SwapChange { change }),
+            any::<u32>().prop_map(|change| Request::CancelSwapoff { change }),
         ]
     }
 
@@ -310,6 +350,10 @@ mod tests {
         stats.counters = Counter::ALL.iter().map(|counter| (counter.name().to_owned(), u64::MAX)).collect();
         stats.latency = vec![vec![(u16::MAX, u64::MAX); 400]; FaultSource::ALL.len()];
         assert!(line(&Answer { version: VERSION, reply: Reply::Stats(Box::new(stats)) }).len() < REPLY_MAX / 2);
+        // A path is 4096 bytes at most, and without control characters where the list of devices can carry it.
+        let device = SwapDevice { path: "\"".repeat(4096), label: Some("\"".repeat(16)), ..SwapDevice::default() };
+        let swaps = Reply::Swaps(vec![device; overspill::base::SlotId::DEVICES_MAX]);
+        assert!(line(&Answer { version: VERSION, reply: swaps }).len() < REPLY_MAX);
     }
 
     #[test]

@@ -73,6 +73,15 @@ pub fn open(spec: &SwapSpec) -> Result<Opened, SwapError> {
     }
 }
 
+/// Tries whether a pool could use what `spec` names; returns the size that it would have. A file or block device has a header
+/// afterwards.
+///
+/// # Errors
+/// Why it could not.
+pub fn check(spec: &SwapSpec) -> Result<Bytes, SwapError> {
+    open(spec).map(|opened| Bytes::from_pages(opened.pages))
+}
+
 /// A file in memory, this process's own.
 fn open_ram(spec: &SwapSpec) -> Result<Opened, SwapError> {
     let asked = spec.size.unwrap_or_default();

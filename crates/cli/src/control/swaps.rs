@@ -1,0 +1,310 @@
+//! The swap devices of a running job, and the changes of them that are under way.
+//!
+//! A change puts another list ([`JobSwaps`]) in the place of the last one and waits until each process is done with that, or
+//! with a later one: of two changes at once each has its own device in mind. A device that some process cannot take out of
+//! use, because nothing takes its pages, is put on the list again under its old number, and those that had closed it open it
+//! once more; so is one whose change is called off. A device that no process can open is taken off again.
+//!
+//! Nothing happens by itself: whoever asks has [`Swaps::follow`] look at the processes first. [`table`] tells the devices,
+//! [`place`] which of them is meant.
+//!
+//! Locks: none. The job keeps it under one.
+
+mod place;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use super::protocol::{SwapChange, SwapDevice, SwapName, SwapOutcome};
+use crate::swap;
+use overspill::base::SlotId;
+use overspill::config::SwapSpec;
+use overspill::job::JobTable;
+use overspill::job::swaps::{JobSwaps, ListedSwap};
+use overspill::stats::{Snapshot, SwapsOutcome};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+
+/// Changes that have ended and are still known: a command asks for the end of its own within a second.
+const CHANGES_KEPT: usize = 64;
+
+/// The living processes of the job, as they are now.
+pub struct Processes<'a> {
+    /// Their statistics.
+    pub snapshots: &'a [(u32, Snapshot)],
+    /// Whether a process is expected to answer: it has not begun to run another, unmanaged program.
+    pub is_managed: &'a dyn Fn(u32) -> bool,
+}
+
+impl Processes<'_> {
+    /// Those that answer, with what they say of the list of that number, or of a later one, once they are done with it.
+    fn of_list(&self, number: u32) -> impl Iterator<Item = (u32, &Snapshot, Option<SwapsOutcome>)> {
+        self.snapshots.iter().filter_map(move |(pid, snapshot)| {
+            let (done, outcome) = snapshot.swaps_done;
+            let outcome = (done >= number).then_some(outcome);
+            (outcome.is_some() || (self.is_managed)(*pid)).then_some((*pid, snapshot, outcome))
+        })
+    }
+}
+
+/// What a change is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    On,
+    Off,
+}
+
+/// Where a change is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// Processes are at it.
+    Doing,
+    /// It is being undone, because of that.
+    Undoing(SwapOutcome),
+    /// It has ended.
+    Over(SwapOutcome),
+}
+
+/// A change of the devices.
+#[derive(Debug)]
+struct Change {
+    id: u32,
+    kind: Kind,
+    device: ListedSwap,
+    /// The device's priority when it was on the list last.
+    priority: i32,
+    /// The list with which processes have to be done for the next step.
+    list: u32,
+    step: Step,
+    /// Pages that processes could not read; also of those that have ended since.
+    lost: BTreeMap<u32, u64>,
+    /// Processes that could not open the device.
+    not_opened: BTreeSet<u32>,
+}
+
+impl Change {
+    fn is_leaving(&self) -> bool {
+        self.kind == Kind::Off && self.step == Step::Doing
+    }
+}
+
+/// The swap devices of a running job.
+#[derive(Debug)]
+pub struct Swaps {
+    file: PathBuf,
+    table: JobTable,
+    list: JobSwaps,
+    /// The number for the next device that is added.
+    next_device: u32,
+    changes: VecDeque<Change>,
+    next_change: u32,
+}
+
+impl Swaps {
+    /// Those with which a job begins. `file` is where their list will be when it changes.
+    pub fn new(specs: &[SwapSpec], table: JobTable, file: PathBuf) -> Swaps {
+        let list = JobSwaps::first(specs);
+        Swaps { file, table, next_device: specs.len() as u32, list, changes: VecDeque::new(), next_change: 1 }
+    }
+
+    /// All devices that are in use, also those that are being taken out of use.
+    pub fn devices(&self, processes: &Processes<'_>) -> Vec<SwapDevice> {
+        table::devices(&self.in_use(), processes)
+    }
+
+    /// Adds a device. Returns the number of the change, or a sentence that says why not.
+    pub fn add(&mut self, text: &str) -> Result<u32, String> {
+        // 1. May it be used?
+        let spec: SwapSpec = text.parse().map_err(|bad: overspill::config::BadSwap| bad.to_string())?;
+        place::check_unused(&spec, self.in_use().iter().map(|used| (&used.device.spec, used.leaving)))?;
+        if self.list.devices.len() >= SlotId::IN_MEMORY {
+            return Err(format!("a job has at most {} swap devices: take one out of use first", SlotId::IN_MEMORY));
+        }
+        let spec = swap::check(&spec).map_err(|failure| failure.sentence)?;
+        overspill::device::check(&spec).map_err(|error| error.to_string())?;
+        // 2. Every process is told.
+        let device = ListedSwap { id: self.next_device, spec };
+        let mut list = self.list.clone();
+        list.devices.push(device.clone());
+        self.publish(list)?;
+        self.next_device += 1;
+        Ok(self.begin(Kind::On, device))
+    }
+
+    /// Takes a device out of use. Returns the number of the change, or a sentence that says why not.
+    pub fn remove(&mut self, name: &SwapName, processes: &Processes<'_>) -> Result<u32, String> {
+        let id = place::find(name, &self.devices(processes))?;
+        // Who asks again waits for the same.
+        let under_way = self.changes.iter().find(|change| change.is_leaving() && change.device.id == id);
+        if let Some(change) = under_way {
+            return Ok(change.id);
+        }
+        let at = self.position(id).map_err(|_| "the device has gone just now")?;
+        let priority = SwapSpec::priorities(&self.specs())[at];
+        let mut list = self.list.clone();
+        let device = list.devices.remove(at);
+        self.publish(list)?;
+        let change = self.begin(Kind::Off, device);
+        self.changes.back_mut().expect("it has just begun").priority = priority;
+        Ok(change)
+    }
+
+    /// Calls a change off: the device stays in use, if it is still.
+    ///
+    /// # Errors
+    /// A sentence that says why that cannot be.
+    pub fn cancel(&mut self, change: u32) -> Result<(), String> {
+        match self.changes.iter().position(|other| other.id == change && other.is_leaving()) {
+            Some(at) => self.undo(at, SwapOutcome::Cancelled),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks how far the processes are, and does what follows from it.
+    pub fn follow(&mut self, processes: &Processes<'_>) {
+        for at in 0..self.changes.len() {
+            if let Step::Over(_) = self.changes[at].step {
+                continue;
+            }
+            if let Some(wrong) = self.look(at, processes) {
+                // If the list cannot be written now, then perhaps the next time.
+                let _ = self.undo(at, wrong);
+            }
+        }
+        while self.changes.len() > CHANGES_KEPT && matches!(self.changes[0].step, Step::Over(_)) {
+            self.changes.pop_front();
+        }
+    }
+
+    /// How far a change is; nothing if it is not known.
+    pub fn progress(&self, change: u32, processes: &Processes<'_>) -> Option<SwapChange> {
+        let change = self.changes.iter().find(|other| other.id == change)?;
+        let mut now = SwapChange {
+            change: change.id,
+            device: change.device.spec.path.display().to_string(),
+            outcome: match change.step {
+                Step::Doing => None,
+                Step::Undoing(outcome) | Step::Over(outcome) => Some(outcome),
+            },
+            over: matches!(change.step, Step::Over(_)),
+            lost_pages: change.lost.values().fold(0, |sum, lost| sum.saturating_add(*lost)),
+            not_opened: change.not_opened.len() as u64,
+            ..SwapChange::default()
+        };
+        for (_, snapshot, outcome) in processes.of_list(change.list) {
+            let done = now.over || outcome.is_some() || self.is_ahead(change, snapshot);
+            now.processes += 1;
+            now.done += u64::from(done);
+            now.silent += u64::from(!done && snapshot.swaps_left == 0);
+            now.left_pages = now.left_pages.saturating_add(snapshot.swaps_left);
+        }
+        Some(now)
+    }
+
+    fn specs(&self) -> Vec<SwapSpec> {
+        self.list.devices.iter().map(|device| device.spec.clone()).collect()
+    }
+
+    /// Where a device is on the list, or would be: numbers go up.
+    fn position(&self, id: u32) -> Result<usize, usize> {
+        self.list.devices.binary_search_by_key(&id, |device| device.id)
+    }
+
+    fn in_use(&self) -> Vec<InUse> {
+        let listed = self.list.devices.iter().zip(SwapSpec::priorities(&self.specs()));
+        let listed = listed.map(|(device, priority)| InUse { device: device.clone(), priority, leaving: false });
+        let leaving = self.changes.iter().filter(|change| change.is_leaving());
+        let leaving =
+            leaving.map(|change| InUse { device: change.device.clone(), priority: change.priority, leaving: true });
+        let mut all: Vec<_> = listed.chain(leaving).collect();
+        all.sort_by_key(|used| used.device.id);
+        all
+    }
+
+    /// Puts another list in the place of the last one.
+    fn publish(&mut self, list: JobSwaps) -> Result<(), String> {
+        let list = JobSwaps { number: self.list.number + 1, ..list };
+        list.write(&self.file).map_err(|error| {
+            format!("the list of the job's swap devices cannot be written ({error}): make room for it")
+        })?;
+        self.table.set_swaps(list.number);
+        self.list = list;
+        Ok(())
+    }
+
+    fn begin(&mut self, kind: Kind, device: ListedSwap) -> u32 {
+        let (id, list) = (self.next_change, self.list.number);
+        self.next_change += 1;
+        let (lost, not_opened) = (BTreeMap::new(), BTreeSet::new());
+        self.changes.push_back(Change { id, kind, device, priority: 0, list, step: Step::Doing, lost, not_opened });
+        id
+    }
+
+    /// Whether a process that is not done with the list of a change has nothing more to do for it, but for another.
+    fn is_ahead(&self, change: &Change, snapshot: &Snapshot) -> bool {
+        let has = || table::has(snapshot, &change.device, &self.list.devices);
+        match (change.step, change.kind) {
+            (Step::Doing, Kind::On) => has(),
+            (Step::Doing, Kind::Off) => self.list.number > change.list && !has(),
+            _ => false,
+        }
+    }
+
+    /// Takes note of what the processes say; returns why the change has to be undone, if it has to.
+    fn look(&mut self, at: usize, processes: &Processes<'_>) -> Option<SwapOutcome> {
+        let list = self.changes[at].list;
+        let (mut all, mut stays, mut count) = (true, false, 0);
+        for (pid, snapshot, outcome) in processes.of_list(list) {
+            count += 1;
+            let Some(outcome) = outcome else {
+                all &= self.is_ahead(&self.changes[at], snapshot);
+                continue;
+            };
+            let change = &mut self.changes[at];
+            let has = || table::has(snapshot, &change.device, &self.list.devices);
+            match (change.kind, change.step) {
+                (Kind::Off, Step::Doing) => {
+                    stays |= outcome.no_room && has();
+                    change.lost.entry(pid).or_insert(outcome.lost_pages);
+                }
+                _ if outcome.not_opened && !has() => drop(change.not_opened.insert(pid)),
+                _ => {}
+            }
+        }
+        let change = &mut self.changes[at];
+        match change.step {
+            Step::Doing if stays => return Some(SwapOutcome::NoRoom),
+            Step::Doing if all && change.kind == Kind::On && count > 0 && change.not_opened.len() == count => {
+                return Some(SwapOutcome::NotOpened);
+            }
+            Step::Doing if all => change.step = Step::Over(SwapOutcome::Done),
+            Step::Undoing(outcome) if all => change.step = Step::Over(outcome),
+            _ => {}
+        }
+        None
+    }
+
+    /// Puts the device back on the list, or takes it off again.
+    fn undo(&mut self, at: usize, outcome: SwapOutcome) -> Result<(), String> {
+        let change = &self.changes[at];
+        let mut list = self.list.clone();
+        match (change.kind, self.position(change.device.id)) {
+            (Kind::Off, Err(place)) => list.devices.insert(place, change.device.clone()),
+            (Kind::On, Ok(place)) => drop(list.devices.remove(place)),
+            // Another change has done it.
+            _ => {}
+        }
+        self.publish(list)?;
+        let change = &mut self.changes[at];
+        (change.step, change.list) = (Step::Undoing(outcome), self.list.number);
+        Ok(())
+    }
+}
+
+/// A device that is in use.
+#[derive(Debug)]
+struct InUse {
+    device: ListedSwap,
+    priority: i32,
+    leaving: bool,
+}
