@@ -2,9 +2,10 @@
  * Reads memory of which some pages cannot be had any more: each access to one of them is SIGBUS, for the thread that makes
  * it alone, and all other pages are whole. It is not one of the programs that are compared.
  *
- * usage: unreadable MIB
+ * usage: unreadable MIB [wait]
  *
- * Prints how many pages could not be read, and how many could be and were wrong.
+ * Prints how many pages could not be read, and how many could be and were wrong. With "wait" it says "begun" when all is
+ * written, and reads after SIGTERM.
  */
 #include "common.h"
 
@@ -51,6 +52,16 @@ int main(int argc, char **argv)
         die("sigaction");
     memory = map_pages(pages);
     fill(memory, pages, 0);
+    if (argc > 2) {
+        sigset_t term;
+        int number;
+        sigemptyset(&term);
+        sigaddset(&term, SIGTERM);
+        sigprocmask(SIG_BLOCK, &term, NULL);
+        printf("begun\n");
+        fflush(stdout);
+        sigwait(&term, &number);
+    }
     for (size_t i = 0; i < THREADS; i++)
         if (pthread_create(&threads[i], NULL, read_all, (void *)i) != 0)
             die("pthread_create");

@@ -45,7 +45,12 @@ impl Job {
 
     /// [`start`](Job::start) with `churn` of `tests/semantics`, which has begun when this returns.
     pub fn churn(scratch: &Scratch, name: &str, options: &[&str], arguments: &[&str]) -> Option<Job> {
-        let program = scratch.program("churn.c");
+        Job::program(scratch, name, options, "churn.c", arguments)
+    }
+
+    /// The same with another program there that says when it has begun.
+    pub fn program(scratch: &Scratch, name: &str, options: &[&str], program: &str, arguments: &[&str]) -> Option<Job> {
+        let program = scratch.program(program);
         let command: Vec<_> = [program.to_str().unwrap()].into_iter().chain(arguments.iter().copied()).collect();
         let mut job = Job::start(scratch, name, options, &command)?;
         let mut line = String::new();

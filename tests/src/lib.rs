@@ -4,8 +4,8 @@
 //! [`process::run`] runs a command and says where it hangs, [`job::Job`] is a job that runs meanwhile, [`stats::Report`] reads
 //! what `--stats-json` wrote.
 //! The tests themselves are in `tests/`: `semantics.rs` (programs that must not notice overspill) and `failures.rs`
-//! (refusals, exit statuses, settings), `devices.rs` (swap devices), `control.rs` (budgets of running jobs), `observe.rs` (what
-//! is told of them, and proactive reclaim). The locks here are of the test process only.
+//! (refusals, exit statuses, settings), `devices.rs` (swap devices), `control.rs` (budgets of running jobs), `swapon.rs` (their
+//! swap devices), `observe.rs` (what is told of them, and proactive reclaim). The locks here are of the test process only.
 
 #![forbid(unsafe_code)]
 

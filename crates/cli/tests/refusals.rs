@@ -53,6 +53,11 @@ fn mistakes_on_the_command_line_are_usage_errors() {
         (&["stat", "0"], "from 0.1 to 86400"),
         (&["stat", "--json", "--latency"], "--latency"),
         (&["reclaim", "--pid", "1", "12"], "nothing smaller than a page"),
+        (&["swapon", "/var/tmp"], "--pid"),
+        (&["swapon", "--pid", "1", "/var/tmp:4X"], "not a size"),
+        (&["swapon", "--pid", "1", "-p", "40000", "/var/tmp"], "40000"),
+        (&["swapon", "--show=COLOUR"], "choose from NAME, TYPE, SIZE, USED, PRIO, UUID, LABEL"),
+        (&["swapon", "--json", "--raw"], "--raw"),
         (&["walk"], "walk"),
         (&[], "Usage"),
     ] {
@@ -60,6 +65,26 @@ fn mistakes_on_the_command_line_are_usage_errors() {
         command.args(args);
         refused(command, 2, part);
     }
+}
+
+#[test]
+fn swapoff_has_the_statuses_of_swapoff() {
+    for (args, part) in [
+        (&["--pid", "1"][..], "PATH"),
+        (&["-a"], "--pid"),
+        (&["--pid", "1", "-a", "/x"], "-a"),
+        (&["--pid", "0", "/x"], "0"),
+    ] {
+        let done = bare().arg("swapoff").args(args).output().unwrap();
+        let text = stderr(&done);
+        assert!(done.status.code() == Some(16) && text.contains(part) && text.contains("error: "), "{text}");
+    }
+    let help = bare().args(["swapoff", "--help"]).output().unwrap();
+    assert!(help.status.success() && stdout(&help).contains("32 if all failed"));
+    let nobody = ((1 << 22) + 1).to_string();
+    let mut command = bare();
+    command.args(["swapoff", "--pid", &nobody, "/x"]);
+    refused(command, 4, "there is no process");
 }
 
 #[test]
@@ -73,6 +98,8 @@ fn there_is_no_job_to_look_at_or_to_change() {
         (&["stat", "--pid", &nobody, "--json", "1"], "there is no process"),
         (&["reclaim", "--pid", &nobody, "1M"], "there is no process"),
         (&["set", "--pid", &nobody, "--memory", "8M"], "there is no process"),
+        (&["swapon", "--show"], "no job of yours runs"),
+        (&["swapon", "--pid", &nobody, "/var/tmp"], "there is no process"),
     ] {
         let mut command = bare();
         command.args(args).env("OVERSPILL_RUNTIME_DIR", &empty);

@@ -58,7 +58,7 @@ pub fn find(name: &SwapName, devices: &[SwapDevice]) -> Result<u32, String> {
         [device] => Ok(device.id),
         [] => Err(format!("'{named}' is no swap device of this job: {}", choices(devices))),
         several => Err(format!(
-            "'{named}' is {} swap devices of this job: name one by its UUID, or all with -a",
+            "'{named}' is {} swap devices of this job: name one by its label or UUID, or all with -a",
             several.len()
         )),
     }
