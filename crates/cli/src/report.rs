@@ -291,7 +291,8 @@ mod tests {
             let (path, label) = if index == 1 { ("/dev/sd\x1bb", "fast") } else { ("/var/tmp", "") };
             let kind = if index == 1 { DeviceKind::Block } else { DeviceKind::Directory };
             let priority = (index != 2).then_some(-2 - index as i32);
-            let device = DeviceIdentity { path: path.as_ref(), kind, label, uuid: None, priority, pages: 1 << 18 };
+            let device =
+                DeviceIdentity { path: path.as_ref(), kind, label, uuid: None, priority, pages: 1 << 18, id: 0 };
             stats.device(index).describe(device);
         }
         let counts = [(DeviceFigure::Used, 256), (DeviceFigure::PagesWritten, 512), (DeviceFigure::Writes, 4000)];

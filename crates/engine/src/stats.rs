@@ -121,8 +121,13 @@ impl Stats {
 
     /// Notes with which list of swap devices ([`crate::job::swaps`]) this process is done, and how.
     pub fn set_swaps_done(&self, number: u32, outcome: SwapsOutcome) {
-        self.cells[CELL_SWAPS_OUTCOME].store(outcome.to_word(), Relaxed);
+        self.set_swaps_outcome(outcome);
         self.cells[CELL_SWAPS_DONE].store(number.into(), Release);
+    }
+
+    /// Notes how it goes while the process is not done with its list.
+    pub fn set_swaps_outcome(&self, outcome: SwapsOutcome) {
+        self.cells[CELL_SWAPS_OUTCOME].store(outcome.to_word(), Relaxed);
     }
 
     /// Notes how many pages are still to leave devices that are being taken out of use.

@@ -343,6 +343,8 @@ impl Engine {
             self.give_back_benches(&evacuation);
             let evacuated = evacuation.evacuated();
             state.outcome.lost_pages += evacuated.lost_pages;
+            // Whoever sees that the device is gone sees this.
+            self.stats.set_swaps_outcome(state.outcome);
             // Nothing is left, whatever else was wished meanwhile.
             if evacuation.left() == 0 && !state.is_listed(id) && self.devices.remove(id) {
                 state.end(id, Ok(evacuated));

@@ -76,8 +76,9 @@ struct Change {
     /// The list with which processes have to be done for the next step.
     list: u32,
     step: Step,
-    /// Pages that processes could not read; also of those that have ended since.
-    lost: BTreeMap<u32, u64>,
+    /// What processes had said of pages that they could not read when it began, and what they say since; also those that have
+    /// ended since.
+    lost: BTreeMap<u32, (u64, u64)>,
     /// Processes that could not open the device.
     not_opened: BTreeSet<u32>,
 }
@@ -140,13 +141,16 @@ impl Swaps {
             return Ok(change.id);
         }
         let at = self.position(id).map_err(|_| "the device has gone just now")?;
-        let priority = SwapSpec::priorities(&self.specs())[at];
+        let priority = self.list.with_priorities().nth(at).map_or(0, |(_, priority)| priority);
         let mut list = self.list.clone();
         let device = list.devices.remove(at);
         self.publish(list)?;
-        let change = self.begin(Kind::Off, device);
-        self.changes.back_mut().expect("it has just begun").priority = priority;
-        Ok(change)
+        let id = self.begin(Kind::Off, device);
+        let change = self.changes.back_mut().expect("it has just begun");
+        change.priority = priority;
+        let lost = |(pid, snapshot): &(u32, Snapshot)| (*pid, snapshot.swaps_done.1.lost_pages);
+        change.lost = processes.snapshots.iter().map(lost).map(|(pid, lost)| (pid, (lost, lost))).collect();
+        Ok(id)
     }
 
     /// Calls a change off: the device stays in use, if it is still.
@@ -187,7 +191,10 @@ impl Swaps {
                 Step::Undoing(outcome) | Step::Over(outcome) => Some(outcome),
             },
             over: matches!(change.step, Step::Over(_)),
-            lost_pages: change.lost.values().fold(0, |sum, lost| sum.saturating_add(*lost)),
+            lost_pages: change
+                .lost
+                .values()
+                .fold(0, |sum, (before, now)| sum.saturating_add(now.saturating_sub(*before))),
             not_opened: change.not_opened.len() as u64,
             ..SwapChange::default()
         };
@@ -196,13 +203,11 @@ impl Swaps {
             now.processes += 1;
             now.done += u64::from(done);
             now.silent += u64::from(!done && snapshot.swaps_left == 0);
-            now.left_pages = now.left_pages.saturating_add(snapshot.swaps_left);
+            if change.is_leaving() {
+                now.left_pages = now.left_pages.saturating_add(table::used_pages(snapshot, change.device.id));
+            }
         }
         Some(now)
-    }
-
-    fn specs(&self) -> Vec<SwapSpec> {
-        self.list.devices.iter().map(|device| device.spec.clone()).collect()
     }
 
     /// Where a device is on the list, or would be: numbers go up.
@@ -211,8 +216,11 @@ impl Swaps {
     }
 
     fn in_use(&self) -> Vec<InUse> {
-        let listed = self.list.devices.iter().zip(SwapSpec::priorities(&self.specs()));
-        let listed = listed.map(|(device, priority)| InUse { device: device.clone(), priority, leaving: false });
+        let listed = self.list.with_priorities().map(|(device, priority)| InUse {
+            device: device.clone(),
+            priority,
+            leaving: false,
+        });
         let leaving = self.changes.iter().filter(|change| change.is_leaving());
         let leaving =
             leaving.map(|change| InUse { device: change.device.clone(), priority: change.priority, leaving: true });
@@ -242,10 +250,10 @@ impl Swaps {
 
     /// Whether a process that is not done with the list of a change has nothing more to do for it, but for another.
     fn is_ahead(&self, change: &Change, snapshot: &Snapshot) -> bool {
-        let has = || table::has(snapshot, &change.device, &self.list.devices);
+        let has = table::has(snapshot, change.device.id);
         match (change.step, change.kind) {
-            (Step::Doing, Kind::On) => has(),
-            (Step::Doing, Kind::Off) => self.list.number > change.list && !has(),
+            (Step::Doing, Kind::On) => has,
+            (Step::Doing, Kind::Off) => self.list.number > change.list && !has,
             _ => false,
         }
     }
@@ -256,18 +264,17 @@ impl Swaps {
         let (mut all, mut stays, mut count) = (true, false, 0);
         for (pid, snapshot, outcome) in processes.of_list(list) {
             count += 1;
-            let Some(outcome) = outcome else {
-                all &= self.is_ahead(&self.changes[at], snapshot);
-                continue;
-            };
+            let ahead = outcome.is_none() && self.is_ahead(&self.changes[at], snapshot);
             let change = &mut self.changes[at];
-            let has = || table::has(snapshot, &change.device, &self.list.devices);
-            match (change.kind, change.step) {
-                (Kind::Off, Step::Doing) => {
-                    stays |= outcome.no_room && has();
-                    change.lost.entry(pid).or_insert(outcome.lost_pages);
-                }
-                _ if outcome.not_opened && !has() => drop(change.not_opened.insert(pid)),
+            let has = table::has(snapshot, change.device.id);
+            if change.is_leaving() {
+                let lost = snapshot.swaps_done.1.lost_pages;
+                change.lost.entry(pid).or_insert((lost, lost)).1 = lost;
+            }
+            match outcome {
+                None => all &= ahead,
+                Some(outcome) if change.is_leaving() => stays |= outcome.no_room && has,
+                Some(outcome) if outcome.not_opened && !has => drop(change.not_opened.insert(pid)),
                 _ => {}
             }
         }

@@ -7,7 +7,7 @@ pub struct SwapsOutcome {
     pub not_opened: bool,
     /// A device that it does not name is still in use: nothing took its pages.
     pub no_room: bool,
-    /// Pages that could not be read from a device that was taken out of use.
+    /// Pages that could not be read from devices that were taken out of use, of all lists so far.
     pub lost_pages: u64,
 }
 

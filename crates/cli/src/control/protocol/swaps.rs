@@ -75,7 +75,7 @@ pub struct SwapChange {
     pub done: u64,
     /// How many of the others show nothing of it: they have not taken note yet, or are stopped.
     pub silent: u64,
-    /// Pages that are still to leave devices that are being taken out of use.
+    /// Pages that are still to leave the device.
     pub left_pages: u64,
     /// Pages of the device that could not be read.
     pub lost_pages: u64,

@@ -3,7 +3,6 @@ use overspill::base::Uuid;
 use overspill::stats::{DeviceFigure, DeviceIdentity, DeviceKind, Stats};
 use std::path::Path;
 
-const EIO_LOST: SwapsOutcome = SwapsOutcome { not_opened: false, no_room: false, lost_pages: 3 };
 const DONE: SwapsOutcome = SwapsOutcome { not_opened: false, no_room: false, lost_pages: 0 };
 const NO_ROOM: SwapsOutcome = SwapsOutcome { no_room: true, ..DONE };
 const NOT_OPENED: SwapsOutcome = SwapsOutcome { not_opened: true, ..DONE };
@@ -37,10 +36,7 @@ impl Job {
     /// Gives a process the devices that are on the list, and no others.
     fn open(&self, stats: &Stats) {
         (0..8).for_each(|index| stats.device(index).clear());
-        let list = &self.swaps.list;
-        for ((index, device), priority) in
-            list.devices.iter().enumerate().zip(SwapSpec::priorities(&self.swaps.specs()))
-        {
+        for (index, (device, priority)) in self.swaps.list.with_priorities().enumerate() {
             stats.device(index).describe(DeviceIdentity {
                 path: &device.spec.path,
                 kind: if device.spec.ram.is_some() { DeviceKind::Ram } else { DeviceKind::Directory },
@@ -48,6 +44,7 @@ impl Job {
                 uuid: None,
                 priority: Some(priority),
                 pages: 256,
+                id: device.id,
             });
         }
     }
@@ -119,17 +116,20 @@ use SwapOutcome::*;
 #[test]
 fn a_device_is_out_of_use_when_every_process_says_so() {
     let mut job = Job::new("off", 2, 2);
+    // It has lost some with another device before.
+    job.done(&[1], SwapsOutcome { lost_pages: 5, ..DONE });
     let change = job.remove("a").unwrap();
     assert_eq!(job.listed(), "b1");
     job.processes[0].1.set_swaps_left(100);
+    job.processes[0].1.device(0).set(DeviceFigure::Used, 100);
     let now = job.progress(change);
     assert_eq!((now.processes, now.done, now.silent, now.left_pages, now.over), (2, 0, 1, 100, false));
     assert_eq!(job.remove("a"), Ok(change), "who asks again waits for the same");
-    job.done(&[0], EIO_LOST);
+    job.done(&[0], SwapsOutcome { lost_pages: 3, ..DONE });
     assert_eq!(job.state(change), (None, false, 1));
     // What it has lost is told, also when it has ended.
     job.processes.remove(0);
-    job.done(&[0], EIO_LOST);
+    job.done(&[0], SwapsOutcome { lost_pages: 8, ..DONE });
     assert_eq!(job.state(change), (Some(Done), true, 1));
     assert_eq!(job.progress(change).lost_pages, 6);
     assert!(job.remove("a").unwrap_err().contains("it has '"));
@@ -202,7 +202,10 @@ fn who_is_done_does_not_wait_for_anothers_device() {
     job.processes[0].1.set_swaps_left(100);
     let b = job.remove("b").unwrap();
     assert_eq!(job.state(a), (None, false, 0), "it is still there");
+    // What it has lost is known before it is gone.
+    job.processes[0].1.set_swaps_outcome(SwapsOutcome { lost_pages: 2, ..DONE });
     job.processes[0].1.device(0).clear();
+    assert_eq!(job.progress(a).lost_pages, 2);
     assert_eq!((job.state(a), job.state(b)), ((Some(Done), true, 1), (None, false, 0)));
     // Nor does who has opened one.
     let c = job.add("@/c").unwrap();
@@ -296,6 +299,7 @@ fn devices_are_found_by_path_label_and_uuid() {
         uuid: Some(uuid),
         priority: Some(-3),
         pages: 256,
+        id: 1,
     });
     let mut find = |name: SwapName| job.with(|swaps, processes| place::find(&name, &swaps.devices(processes)));
     let any = |text: &str, path: &Path| SwapName::Any { text: Some(text.into()), path: path.to_str().unwrap().into() };
@@ -333,6 +337,7 @@ fn figures_are_those_of_all_processes() {
         uuid: None,
         priority: None,
         pages: 256,
+        id: 1,
     });
     job.processes[1].1.device(4).set(DeviceFigure::Used, 100);
     let told = |job: &mut Job| -> Vec<_> {
