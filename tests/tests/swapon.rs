@@ -196,7 +196,7 @@ fn two_devices_leave_at_once() {
 fn slow(name: &str) -> Option<Job> {
     let set = format!("{},swapoff.run=1,swapoff.depth=1", TO_DEVICES[1]);
     let list = "ram:512M,latency=1ms,prio=2,label=slow,ram:512M,label=other";
-    Job::churn(&SCRATCH, name, &["--memory", "32M", "--swap", list, "--set", &set], &["96"])
+    Job::churn(&SCRATCH, name, &["--memory", "16M", "--swap", list, "--set", &set], &["40"])
 }
 
 #[test]
