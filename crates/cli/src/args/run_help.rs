@@ -174,8 +174,8 @@ program cannot be executed, 127 if it was not found; 2 for a mistake on the comm
 
 Signals TERM, HUP, INT, QUIT, USR1 and USR2 that are sent to overspill are passed on to the program.
 
-While the program runs, `overspill stat` shows what it does, `overspill set` changes its budget, and `overspill reclaim` \
-takes pages out of memory.
+While the program runs, `overspill stat` shows what it does, `overspill set` changes its budget, `overspill reclaim` \
+takes pages out of memory, and `overspill swapon` and `overspill swapoff` show and change its swap devices.
 
 Environment: each option has a variable, named with it above; the command line wins. OVERSPILL_PRELOAD names the \
 preload library where it is not found by itself, OVERSPILL_RUNTIME_DIR the directory of the control socket. OVERSPILL_SIMULATE, a facility for tests, takes a list of \
