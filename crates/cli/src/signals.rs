@@ -24,9 +24,7 @@ impl Signals {
     /// Begins to catch signals; done before the program starts, so that none is lost. A signal that is ignored stays
     /// so, for overspill and for the program: nohup(1) and background jobs of shells rely on that.
     pub fn catch() -> io::Result<Signals> {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let ignored = ignored_signals(&status);
-        let caught = FORWARDED.into_iter().filter(|signal| ignored & 1 << (signal - 1) == 0);
+        let caught = not_ignored(FORWARDED);
         let (read, write) = UnixStream::pair()?;
         write.set_nonblocking(true)?;
         Ok(Signals {
@@ -66,6 +64,12 @@ fn is_forwarded(origin: &Origin) -> bool {
     origin.signal != SIGCHLD && !from_terminal
 }
 
+/// Those that are not ignored.
+pub fn not_ignored(signals: impl IntoIterator<Item = i32>) -> impl Iterator<Item = i32> {
+    let ignored = ignored_signals(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+    signals.into_iter().filter(move |signal| ignored & 1 << (signal - 1) == 0)
+}
+
 /// The mask of ignored signals in the text of /proc/self/status.
 fn ignored_signals(status: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -82,5 +86,6 @@ mod tests {
         assert_eq!(ignored_signals(""), 0);
         // The runtime of Rust ignores SIGPIPE, number 13.
         assert_ne!(ignored_signals(&fs::read_to_string("/proc/self/status").unwrap()) & 1 << 12, 0);
+        assert!(not_ignored([13]).next().is_none() && not_ignored([11]).next().is_some());
     }
 }

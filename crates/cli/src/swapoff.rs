@@ -7,6 +7,7 @@ use crate::control::protocol::{Reply, Request, SwapChange, SwapName, SwapOutcome
 use crate::control::{self, Found, unexpected};
 use crate::failure::{Failure, say};
 use crate::report::printable;
+use crate::signals::not_ignored;
 use crate::swapon::{POLL, Silence, silent};
 use progress::Progress;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -181,7 +182,8 @@ impl Signals {
     fn catch() -> io::Result<Signals> {
         let caught = Arc::new(AtomicUsize::new(0));
         let again = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // One that is ignored stays so: nohup(1) relies on that.
+        for signal in not_ignored([SIGINT, SIGTERM, SIGHUP]) {
             flag::register_conditional_shutdown(signal, i32::from(KILLED_BY) + signal, again.clone())?;
             flag::register(signal, again.clone())?;
             flag::register_usize(signal, caught.clone(), signal as usize)?;

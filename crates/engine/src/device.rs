@@ -313,10 +313,11 @@ impl SwapDevices {
     }
 
     /// Closes the files of devices that are out of use, unless somebody still looks at them. For an engine thread, which has the
-    /// descriptors; now and then.
-    pub fn close_files(&self) {
+    /// descriptors; now and then. Whether none is left open.
+    pub fn close_files(&self) -> bool {
         let mut closed = lock(&self.closed);
         closed.retain(|area| Arc::strong_count(area) > 1);
+        closed.is_empty()
     }
 
     /// Puts back freed slots that processors have collected and not added to lately. To be called now and then.

@@ -238,6 +238,8 @@ impl Engine {
             self.read_list(state);
         }
         self.conclude(state);
+        // Whoever waits for it may want to unmount what it is on.
+        let all_closed = self.devices.close_files();
         // What is on the list no more goes; what is on it again stays.
         for id in self.devices.ids() {
             if !state.is_listed(id) && !state.leaves(id) && !state.kept.contains(&id) {
@@ -266,7 +268,7 @@ impl Engine {
         self.devices.set_priorities(&list);
         let left = state.under_way.iter().map(|evacuation| evacuation.left()).sum();
         self.stats.set_swaps_left(left);
-        if state.under_way.is_empty() {
+        if state.under_way.is_empty() && all_closed {
             self.stats.set_swaps_done(state.list.number, state.outcome);
         } else {
             // To be looked at again with the next nap.
