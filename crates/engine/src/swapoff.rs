@@ -339,7 +339,6 @@ impl Engine {
         let still = |evacuation: &Arc<Evacuation>| evacuation.working.load(Acquire) > 0;
         let (under_way, over) = std::mem::take(&mut state.under_way).into_iter().partition(still);
         state.under_way = under_way;
-        let concluded = !over.is_empty();
         for evacuation in over {
             let id = evacuation.id;
             self.give_back_benches(&evacuation);
@@ -361,9 +360,6 @@ impl Engine {
                 state.kept.push(id);
                 state.end(id, Err(SwapoffError::NoRoom { left_pages }));
             }
-        }
-        if concluded {
-            self.devices.close_files();
         }
     }
 
