@@ -198,8 +198,9 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Swaps {
     state: RankedMutex<State>,
-    /// There is something to be done that the job's table does not tell.
+    /// There is something to be done that the job's table does not tell: now, or to look at with each nap.
     due: AtomicBool,
+    under_way: AtomicBool,
     /// Number of the list of the job that this process has read.
     number: AtomicU32,
     /// Frames that buffers of evacuations are charged for.
@@ -211,7 +212,13 @@ impl Swaps {
     pub fn new(list: JobSwaps) -> Swaps {
         let number = AtomicU32::new(list.number);
         let state = RankedMutex::new(Rank::Swaps, State { list, ..State::default() });
-        Swaps { state, due: AtomicBool::new(true), number, charged: AtomicUsize::new(0) }
+        Swaps {
+            state,
+            due: AtomicBool::new(true),
+            under_way: AtomicBool::new(false),
+            number,
+            charged: AtomicUsize::new(0),
+        }
     }
 
     /// The devices that there are to be.
@@ -228,9 +235,9 @@ impl Swaps {
 impl Engine {
     /// Does what there is to be done about devices. For the background thread, inside the gate of reclaim.
     pub(crate) fn look_after_swaps(&'static self) {
-        let Swaps { state, due, number, .. } = &self.swaps;
+        let Swaps { state, due, under_way, number, .. } = &self.swaps;
         let news = self.job.is_some_and(|job| job.swaps() != number.load(Relaxed));
-        if !due.swap(false, Acquire) && !news {
+        if !due.swap(false, Acquire) && !under_way.load(Relaxed) && !news {
             return;
         }
         let state = &mut *lock(state);
@@ -268,11 +275,10 @@ impl Engine {
         self.devices.set_priorities(&list);
         let left = state.under_way.iter().map(|evacuation| evacuation.left()).sum();
         self.stats.set_swaps_left(left);
-        if state.under_way.is_empty() && all_closed {
+        let done = state.under_way.is_empty() && all_closed;
+        under_way.store(!done, Relaxed);
+        if done {
             self.stats.set_swaps_done(state.list.number, state.outcome);
-        } else {
-            // To be looked at again with the next nap.
-            self.swaps.due.store(true, Release);
         }
     }
 
