@@ -2,12 +2,12 @@
 //!
 //! Which devices there are to be is a list ([`JobSwaps`]): the job's, which the background thread reads when it has changed, or
 //! as [`Pool::swapon`](crate::Pool::swapon) and [`Pool::swapoff`](crate::Pool::swapoff) change it. The background thread opens
-//! what is missing, and begins an [`Evacuation`] of each device that is on the list no more: it is retired
+//! what is missing, and begins an `Evacuation` of each device that is on the list no more: it is retired
 //! ([`crate::device`]), so that no page comes to it, and a few threads move those that are there (`evacuate`), until none is
 //! left, none can be moved for want of room, or the device is back on the list. Then the background thread closes it, or takes
 //! it into use again.
 //!
-//! Locks: one over the list and what is under way ([`Rank::Swaps`]); the background thread takes it inside the gate of reclaim,
+//! Locks: one over the list and what is under way (`Rank::Swaps`); the background thread takes it inside the gate of reclaim,
 //! others inside that of mapping calls, so that a fork finds it free.
 
 mod evacuate;
