@@ -439,6 +439,13 @@ impl Engine {
             self.words.unlock_as(page, word);
             return Moved::default();
         };
+        if self.zswap.contains(slot) {
+            // It was read while the page was being stored, which is compressed: on the device there was another.
+            self.ages.remove(frame);
+            self.frames.give_one(frame);
+            self.words.unlock_as(page, word);
+            return Moved::default();
+        }
         self.ages.change_owner(frame, page);
         self.words.unlock_as(page, word.with_state(State::Cached(frame)));
         self.forget(State::Stored(slot));
