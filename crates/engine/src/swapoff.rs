@@ -11,6 +11,8 @@
 //! others inside that of mapping calls, so that a fork finds it free.
 
 mod evacuate;
+#[cfg(test)]
+mod interleavings;
 
 use crate::base::FrameId;
 use crate::device::{Retired, SwapError};

@@ -248,14 +248,14 @@ impl PageWords {
 }
 
 /// The cell of one page, on which the transitions are applied.
-struct PageCell<'a, A>(&'a A);
+pub(crate) struct PageCell<'a, A>(pub(crate) &'a A);
 
 impl<A: Atomic> PageCell<'_, A> {
-    fn load(&self) -> PageWord {
+    pub(crate) fn load(&self) -> PageWord {
         PageWord(self.0.load(Acquire))
     }
 
-    fn try_update(&self, transition: impl Fn(PageWord) -> Option<PageWord>) -> Option<(PageWord, PageWord)> {
+    pub(crate) fn try_update(&self, transition: impl Fn(PageWord) -> Option<PageWord>) -> Option<(PageWord, PageWord)> {
         let mut before = self.0.load(Acquire);
         loop {
             let after = transition(PageWord(before))?.0;
@@ -266,7 +266,7 @@ impl<A: Atomic> PageCell<'_, A> {
         }
     }
 
-    fn lock(&self) -> PageWord {
+    pub(crate) fn lock(&self) -> PageWord {
         let mut backoff = Backoff::default();
         loop {
             if let Some((_, word)) = self.try_update(PageWord::lock) {
@@ -276,7 +276,7 @@ impl<A: Atomic> PageCell<'_, A> {
         }
     }
 
-    fn unlock_as(&self, word: PageWord) {
+    pub(crate) fn unlock_as(&self, word: PageWord) {
         debug_assert!(PageWord(self.0.load(Relaxed)).is_locked(), "{word:?} for a page that is not locked");
         self.0.store(word.0 & !LOCKED, Release);
     }
