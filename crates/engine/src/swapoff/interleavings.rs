@@ -311,7 +311,7 @@ fn explore(scheduler: impl Scheduler + 'static, bug: Option<Bug>) {
     shuttle::Runner::new(scheduler, shuttle::Config::default()).run(move || scenario(bug));
 }
 
-const SCHEDULES: usize = 5_000;
+const SCHEDULES: usize = 3_000;
 
 #[test]
 fn no_interleaving_gives_a_wrong_page_or_loses_a_place() {
