@@ -5,11 +5,14 @@
 //! the list no more. So a process that begins later has the same devices, and one that was stopped gets there when it goes on.
 
 use crate::config::SwapSpec;
+use std::fmt;
 use std::fs;
 use std::io::{self, Error, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-/// First line: what it is, and the version of its form. The number of the list follows.
+/// First item: what it is, and the version of its form. The number of the list follows. An item ends with a zero byte, which is in
+/// no path.
 const HEAD: &str = "overspill-swaps-1";
 
 /// A swap device of a job.
@@ -52,9 +55,8 @@ impl JobSwaps {
     /// # Errors
     /// Those of the file system.
     pub fn write(&self, path: &Path) -> io::Result<()> {
-        let lines: String = self.devices.iter().map(|device| format!("{} {}\n", device.id, device.spec)).collect();
         let next = path.with_extension("next");
-        fs::write(&next, format!("{HEAD} {}\n{lines}", self.number))?;
+        fs::write(&next, self.to_string())?;
         fs::rename(next, path)
     }
 
@@ -64,17 +66,36 @@ impl JobSwaps {
     /// Those of the file system; `InvalidData` for what is no list.
     pub fn read(path: &Path) -> io::Result<JobSwaps> {
         let text = fs::read_to_string(path)?;
-        JobSwaps::parse(&text).ok_or_else(|| Error::new(ErrorKind::InvalidData, "it is no list of swap devices"))
+        text.parse().map_err(|NoList| Error::new(ErrorKind::InvalidData, "it is no list of swap devices"))
     }
 
     fn parse(text: &str) -> Option<JobSwaps> {
-        let mut lines = text.lines();
-        let number = lines.next()?.strip_prefix(HEAD)?.trim_start().parse().ok()?;
-        let device = |line: &str| {
-            let (id, spec) = line.split_once(' ')?;
+        let mut items = text.strip_suffix('\0')?.split('\0');
+        let number = items.next()?.strip_prefix(HEAD)?.strip_prefix(' ')?.parse().ok()?;
+        let device = |item: &str| {
+            let (id, spec) = item.split_once(' ')?;
             Some(ListedSwap { id: id.parse().ok()?, spec: spec.parse().ok()? })
         };
-        Some(JobSwaps { number, devices: lines.map(device).collect::<Option<_>>()? })
+        Some(JobSwaps { number, devices: items.map(device).collect::<Option<_>>()? })
+    }
+}
+
+/// A text is no list of swap devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoList;
+
+impl FromStr for JobSwaps {
+    type Err = NoList;
+
+    fn from_str(text: &str) -> Result<JobSwaps, NoList> {
+        JobSwaps::parse(text).ok_or(NoList)
+    }
+}
+
+impl fmt::Display for JobSwaps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{HEAD} {}\0", self.number)?;
+        self.devices.iter().try_for_each(|device| write!(f, "{} {}\0", device.id, device.spec))
     }
 }
 
@@ -87,7 +108,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("overspill-swaps-{}", std::process::id()));
         assert!(JobSwaps::read(&path).is_err());
         let specs: Vec<SwapSpec> =
-            ["/a b:1G,prio=3,label=x", "ram:4M,seed=7", "/c,discard=once"].map(|text| text.parse().unwrap()).into();
+            ["/a\n b:1G,prio=3,label=x", "ram:4M,seed=7", "/c,discard=once"].map(|text| text.parse().unwrap()).into();
         let mut list = JobSwaps::first(&specs);
         list.devices.remove(1);
         list.number = 7;
@@ -96,9 +117,9 @@ mod tests {
         assert_eq!(list.devices.iter().map(|device| device.id).collect::<Vec<_>>(), [0, 2]);
         JobSwaps::default().write(&path).unwrap();
         assert_eq!(JobSwaps::read(&path).unwrap(), JobSwaps::default());
-        for broken in
-            ["", "overspill-swaps-1", "overspill-swaps-1 x\n", "overspill-swaps-2 1\n", "overspill-swaps-1 1\n0\n"]
-        {
+        let items =
+            ["", "overspill-swaps-1", "overspill-swaps-1 x\0", "overspill-swaps-2 1\0", "overspill-swaps-1 1\0\x30\0"];
+        for broken in items.into_iter().chain(["overspill-swaps-1 1\0000 /a"]) {
             fs::write(&path, broken).unwrap();
             assert!(JobSwaps::read(&path).is_err(), "{broken}");
         }
