@@ -133,8 +133,8 @@ enum Chunks {
     AtHand,
 }
 
-/// Frames by which the pool may be over its limit while objects are replaced by smaller ones: the largest chunk of a few
-/// classes.
+/// Frames by which the pool may be over its limit while objects are replaced by smaller ones, or moved out of frames that leave:
+/// the largest chunk of a few classes.
 const BEYOND_FRAMES: usize = 4 << ORDER_MAX;
 
 /// The pool. Shared by all threads; it allocates nothing from the heap after [`CompressedPool::new`].

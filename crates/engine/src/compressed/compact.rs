@@ -23,7 +23,7 @@
 
 use super::class::{CLASSES, TRAILER_BYTES, class_of};
 use super::trailer::Trailer;
-use super::{Chunks, CompressedPool, FrameSource, Handle, Place, first_frame};
+use super::{BEYOND_FRAMES, Chunks, CompressedPool, FrameSource, Handle, Place, first_frame};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes copied at a time: on the stack, which is short in a signal handler.
@@ -119,7 +119,8 @@ impl CompressedPool {
                         class,
                         chunk,
                         objects_max - done.copied,
-                        Chunks::Fresh { beyond: 0 },
+                        // At its limit, too: what is emptied comes back.
+                        Chunks::Fresh { beyond: BEYOND_FRAMES },
                         moved,
                     ));
                 }
