@@ -274,6 +274,33 @@ proptest! {
     }
 }
 
+/// What leaves the arena must leave it, also where the pool has as much as it may.
+#[test]
+fn a_full_pool_is_evacuated() {
+    let source = FakeSource::new(FRAMES, FRAMES);
+    let pool = source.pool(FRAMES);
+    let (mut model, most) = (Model::default(), source.frames.frames_max());
+    // Objects that fill chunks, so that there is no room in others.
+    while pool.frames() < most / 2 {
+        model.store(&pool, &source, PAGE_SIZE / 2 - TRAILER_BYTES, FRAMES);
+    }
+    // Those that stay lie behind where the arena is to end.
+    let low = |(_, handle, _): &(u64, Handle, Vec<u8>)| (pool.place(*handle).first_frame().0 as usize) < most / 3;
+    while let Some(at) = model.objects.iter().position(low) {
+        model.free(&pool, &source, at);
+    }
+    pool.trim(&source);
+    pool.set_limit(pool.frames());
+    source.frames.resize(most as u64 / 8, |_| Ok::<_, ()>(())).unwrap();
+    let leaving = |model: &Model| {
+        let leaves = |handle: Handle| source.is_leaving(pool.place(handle).first_frame());
+        model.objects.iter().filter(|(_, handle, _)| leaves(*handle)).count()
+    };
+    assert!(leaving(&model) > 100, "{} of {}", leaving(&model), model.objects.len());
+    pool.evacuate(&source, usize::MAX, &mut model.moved(1 << 40));
+    assert_eq!(leaving(&model), 0);
+}
+
 #[test]
 fn handles_keep_their_parts_in_48_bits() {
     for (chunk, object, len) in [(0, 0, 1), (5, 255, 64), ((1 << 28) - 1, 7, PAGE_SIZE)] {
