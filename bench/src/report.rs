@@ -56,6 +56,11 @@ pub fn settings(rounds: usize, own: Value) -> Value {
     all
 }
 
+/// An object of what each step is made of, by its name.
+pub fn by_name<N: ToString, V: Into<Value>>(steps: impl IntoIterator<Item = (N, V)>) -> Value {
+    Value::Object(steps.into_iter().map(|(name, value)| (name.to_string(), value.into())).collect())
+}
+
 /// Each figure's median by its name, with `_min` and `_max` beside it where it was measured more than once. A name with
 /// dots is a path: `locks.slot_lock.hold_ns` is `hold_ns` of the object `slot_lock` of the object `locks`.
 fn figures<S: serde::Serializer>(figures: &BTreeMap<String, Spread>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -24,7 +24,7 @@ use clap::ValueEnum;
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill::config::Config;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
 use work::Request;
@@ -210,25 +210,19 @@ fn smaller(args: &Args, cases: &[Case]) -> Vec<(usize, Bytes)> {
 }
 
 fn settings(args: &Args, cases: &[Case], rounds: usize) -> Value {
-    let mut sizes = Map::new();
-    let mut steps = Map::new();
-    for case in cases {
-        sizes.insert(case.threads.to_string(), json!(case.bytes_per_thread));
-        let made_of = match case.step.settings() {
-            None => "mmap, MADV_NOHUGEPAGE",
-            Some("") => "defaults",
-            Some(list) => list,
-        };
-        steps.insert(case.step.to_string(), json!(made_of));
-    }
+    let made_of = |case: &Case| match case.step.settings() {
+        None => "mmap, MADV_NOHUGEPAGE",
+        Some("") => "defaults",
+        Some(list) => list,
+    };
     let own = json!({
         "threads": ladder::threads(cases.iter().map(|case| case.threads)),
         "size_bytes": args.size.map_or(SIZE, |size| size.0),
-        "size_bytes_by_threads": sizes,
+        "size_bytes_by_threads": report::by_name(cases.iter().map(|case| (case.threads, case.bytes_per_thread))),
         "sizes_scaled_down": !smaller(args, cases).is_empty(),
         "measured_ms": work::MEASURED.as_millis() as u64,
         "pinned": !args.unpinned,
-        "steps": steps,
+        "steps": report::by_name(cases.iter().map(|case| (case.step, made_of(case)))),
     });
     report::settings(rounds, own)
 }

@@ -21,13 +21,13 @@ use crate::failure::Failure;
 use crate::ladder;
 use crate::machine::Machine;
 use crate::measure::{self, Series, compare};
-use crate::report::{Column, Findings, Report, Row, Table, gain, ratio, short, whole};
+use crate::report::{self, Column, Findings, Report, Row, Table, gain, ratio, short, whole};
 use crate::swap_device::{self, SwapDevice};
 use clap::ValueEnum;
 use overspill::base::Bytes;
 use overspill::config::Config;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -193,10 +193,7 @@ fn compare_steps(series: &mut [Series]) {
 }
 
 fn settings(args: &Args, steps: &[Step], rounds: usize) -> Value {
-    let made_of: Map<String, Value> = steps
-        .iter()
-        .map(|step| (step.to_string(), json!(if step.settings().is_empty() { "defaults" } else { step.settings() })))
-        .collect();
+    let made_of = |step: &Step| if step.settings().is_empty() { "defaults" } else { step.settings() };
     json!({
         "groups": args.groups,
         "threads": args.groups as usize * work::GROUP_THREADS,
@@ -208,7 +205,7 @@ fn settings(args: &Args, steps: &[Step], rounds: usize) -> Value {
         "device": args.device.to_string(),
         "delivery": "signal",
         "settings": work::SETTINGS,
-        "steps": made_of,
+        "steps": report::by_name(steps.iter().map(|step| (step, made_of(step)))),
     })
 }
 

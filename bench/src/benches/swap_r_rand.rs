@@ -23,7 +23,7 @@ use crate::report::{self, Column, Findings, Report, Row, Table, gain, percent, r
 use crate::swap_device::{self, SwapDevice};
 use clap::ValueEnum;
 use overspill::base::Bytes;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
 use work::Request;
@@ -208,15 +208,13 @@ fn conclusion(rows: &[Row]) -> String {
 }
 
 fn settings(args: &Args, rounds: usize, device: &str) -> Value {
-    let steps: Map<String, Value> =
-        Step::value_variants().iter().map(|step| (step.to_string(), json!(step.settings()))).collect();
     let own = json!({
         "threads": args.threads,
         "memory_bytes": args.memory.0,
         "size_bytes": OVERCOMMIT * args.memory.0,
         "reads": args.reads,
         "device": args.device.told(device),
-        "steps": steps,
+        "steps": report::by_name(Step::value_variants().iter().map(|step| (step, step.settings()))),
     });
     report::settings(rounds, own)
 }

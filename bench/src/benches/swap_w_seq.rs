@@ -25,7 +25,7 @@ use crate::report::{self, Column, Findings, Report, Row, Table, gain, percent, s
 use crate::swap_device::{self, SwapDevice};
 use figures::Phase;
 use overspill::base::Bytes;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 use step::Step;
@@ -183,14 +183,12 @@ fn row(case: &Case, series: &Series) -> Row {
 }
 
 fn settings(args: &Args, cases: &[Case], rounds: usize, device: &str) -> Value {
-    let steps: Map<String, Value> =
-        cases.iter().map(|case| (case.step.to_string(), json!(case.step.settings()))).collect();
     let own = json!({
         "threads": ladder::threads(cases.iter().map(|case| case.threads)),
         "memory_bytes": args.memory.0,
         "size_bytes": args.size.0,
         "device": args.device.told(device),
-        "steps": steps,
+        "steps": report::by_name(cases.iter().map(|case| (case.step, case.step.settings()))),
     });
     report::settings(rounds, own)
 }

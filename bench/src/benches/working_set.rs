@@ -28,7 +28,7 @@ use clap::ValueEnum;
 use figures::Counted;
 use overspill::base::Bytes;
 use policies::Misses;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -225,7 +225,7 @@ fn compare_with_lru(found: &mut [(Case, Series)]) {
 
 fn settings(args: &Args, rounds: usize, device: &str) -> Value {
     let engine = Step::value_variants().iter().filter(|step| step.policy().is_none());
-    let steps: Map<String, Value> = engine.map(|step| (step.to_string(), json!(step.settings()))).collect();
+    let steps = report::by_name(engine.map(|step| (step, step.settings())));
     let own = json!({ "pinned": false, "size_bytes": args.size.0, "device": device, "steps": steps });
     report::settings(rounds, own)
 }

@@ -28,7 +28,7 @@ use case::{Case, Step, Tier, Work};
 use figures::Phase;
 use overspill::base::Bytes;
 use overspill::config::Config;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 use work::Request;
@@ -254,18 +254,14 @@ fn row(case: &Case, series: &Series) -> Row {
 }
 
 fn settings(args: &Args, rounds: usize, device: &str) -> Value {
-    let steps: Map<String, Value> =
-        Step::ALL.iter().map(|step| (step.name().to_owned(), json!(step.settings()))).collect();
-    let tier: Map<String, Value> =
-        [Tier::On, Tier::Off].iter().map(|tier| (tier.to_string(), json!(tier.settings()))).collect();
     let own = json!({
         "size_bytes": args.size.0,
         "single_bytes": args.size.0 / work::SINGLE,
         "accessed_bytes": args.size.0 / ACCESSED,
         "device": args.device.told(device),
         "threads": args.threads,
-        "steps": steps,
-        "tier": tier,
+        "steps": report::by_name(Step::ALL.iter().map(|step| (step.name(), step.settings()))),
+        "tier": report::by_name([Tier::On, Tier::Off].map(|tier| (tier, tier.settings()))),
     });
     report::settings(rounds, own)
 }
