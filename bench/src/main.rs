@@ -26,7 +26,7 @@ mod swap_device;
 mod testing;
 mod threads;
 
-use benches::{codecs, page_fault, reclaim_storm, swap_r_rand, swap_w_seq, working_set, zswap};
+use benches::{codecs, page_fault, reclaim_storm, swap_r_rand, swap_w_seq, swapoff, working_set, zswap};
 use clap::{Args, Parser, Subcommand};
 use failure::Failure;
 use report::Findings;
@@ -57,11 +57,16 @@ enum Command {
     Zswap(zswap::Args),
     /// Many threads that fault at once and find no frame (hackbench): who reclaims, step by step
     ReclaimStorm(reclaim_storm::Args),
+    /// A swap device taken out of use: a page at a time, in runs, and by the kernel; alone and beside a load
+    Swapoff(swapoff::Args),
     /// Which pages stay in memory: misses beside those of FIFO, LRU and Belady's optimum on the same traces
     WorkingSet(working_set::Args),
     /// One measurement, in the process that a bench starts for it
     #[command(hide = true)]
     MeasureOne(child::Args),
+    /// Waits until a measurement of the kernel has ended, and puts back what it changed
+    #[command(hide = true)]
+    PutBack(swapoff::PutBackArgs),
 }
 
 /// Options of every bench.
@@ -78,6 +83,7 @@ struct Common {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::MeasureOne(args) => measure_one(&args),
+        Command::PutBack(args) => swapoff::put_back(&args),
         command => run(&command),
     };
     match result {
@@ -97,8 +103,9 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::SwapRRand(args) => (&args.common, swap_r_rand::run(args)?),
         Command::Zswap(args) => (&args.common, zswap::run(args)?),
         Command::ReclaimStorm(args) => (&args.common, reclaim_storm::run(args)?),
+        Command::Swapoff(args) => (&args.common, swapoff::run(args)?),
         Command::WorkingSet(args) => (&args.common, working_set::run(args)?),
-        Command::MeasureOne(_) => unreachable!("main takes it"),
+        Command::MeasureOne(_) | Command::PutBack(_) => unreachable!("main takes them"),
     };
     report::print(&findings, common.json)
 }
@@ -109,6 +116,7 @@ fn measure_one(args: &child::Args) -> Result<(), Failure> {
         reclaim_storm::NAME => child::answer(args, reclaim_storm::measure_one),
         swap_r_rand::NAME => child::answer(args, swap_r_rand::measure_one),
         swap_w_seq::NAME => child::answer(args, swap_w_seq::measure_one),
+        swapoff::NAME => child::answer(args, swapoff::measure_one),
         working_set::NAME => child::answer(args, working_set::measure_one),
         zswap::NAME => child::answer(args, zswap::measure_one),
         other => Err(Failure::new(format!("there is no bench '{other}'"))),

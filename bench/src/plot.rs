@@ -34,7 +34,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 #[derive(Debug)]
 pub struct Chart {
     /// What stands above it.
-    pub title: &'static str,
+    pub title: String,
     /// What the vertical axis counts.
     pub axis: &'static str,
     /// Whether that axis is logarithmic.
@@ -54,7 +54,11 @@ pub struct Bars {
 
 impl Bars {
     /// Those of all rows that have the figure; `place` names the group and the series of a row.
-    pub fn of(rows: &[Row], figure: &str, place: impl Fn(&Row) -> (String, String)) -> Bars {
+    pub fn of<'r>(
+        rows: impl IntoIterator<Item = &'r Row>,
+        figure: &str,
+        place: impl Fn(&Row) -> (String, String),
+    ) -> Bars {
         fn index(all: &mut Vec<String>, one: String) -> usize {
             all.iter().position(|other| *other == one).unwrap_or_else(|| {
                 all.push(one);
@@ -112,7 +116,7 @@ fn draw_chart(area: &Area<'_>, chart: &Chart) -> Result<(), Box<dyn std::error::
     let bars = &chart.bars;
     let highest = bars.bars.iter().map(|(_, _, value)| value.max).fold(1.0, f64::max);
     let mut builder = ChartBuilder::on(area);
-    builder.caption(chart.title, (FONT, 18)).margin(16).x_label_area_size(32).y_label_area_size(96);
+    builder.caption(&chart.title, (FONT, 18)).margin(16).x_label_area_size(32).y_label_area_size(96);
     let groups = 0.0..bars.groups.len().max(1) as f64;
     if chart.log {
         // The axis begins at a power of ten below the lowest bar.
@@ -208,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_nothing_was_measured_of_is_an_empty_chart() {
-        let chart = |bars| Chart { title: "above", axis: "beside", log: false, bars };
+        let chart = |bars| Chart { title: "above".to_owned(), axis: "beside", log: false, bars };
         let none = Bars::of(&[], "x", |_| unreachable!("there are no rows"));
         let text = drawn("all", &[chart(bars()), chart(none)]).unwrap();
         assert_eq!((text.matches("above").count(), text.matches("fill=\"#0072B2\"").count()), (2, 2 + 1), "{text}");

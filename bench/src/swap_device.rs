@@ -3,6 +3,7 @@
 use overspill::base::Bytes;
 use overspill::config::SwapSpec;
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 /// What `--device` is by default.
@@ -18,6 +19,11 @@ pub struct SwapDevice {
 }
 
 impl SwapDevice {
+    /// What is at a path.
+    pub fn at(path: &Path) -> SwapDevice {
+        SwapDevice { place: path.display().to_string(), options: String::new() }
+    }
+
     /// Whether it is the engine's RAM device.
     pub fn is_ram(&self) -> bool {
         self.place == RAM
@@ -71,6 +77,7 @@ mod tests {
         assert_eq!(spec("ram"), "ram:4096,latency=10us,bandwidth=4G");
         assert_eq!(spec("ram,latency=1ms"), "ram:4096,latency=1ms");
         assert_eq!(spec("/a:b/c"), "/a:b/c:4096");
+        assert_eq!(SwapDevice::at(Path::new("/a")), "/a".parse().unwrap());
         for bad in ["ram,latency=soon", "/a,nope=1", ""] {
             assert!(bad.parse::<SwapDevice>().is_err(), "{bad}");
         }

@@ -21,13 +21,13 @@ pub fn charts(rows: &[Row]) -> [Chart; 2] {
     };
     [
         Chart {
-            title: "Pages swapped out (bar: median; line: lowest to highest round)",
+            title: "Pages swapped out (bar: median; line: lowest to highest round)".to_owned(),
             axis: "pages a second",
             log: false,
             bars: bars(figures::RATE),
         },
         Chart {
-            title: "Time that each page out holds the lock that would limit it (less is better)",
+            title: "Time that each page out holds the lock that would limit it (less is better)".to_owned(),
             axis: "ns a page, log scale",
             log: true,
             bars: bars(figures::SERIAL),

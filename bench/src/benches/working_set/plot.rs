@@ -21,13 +21,13 @@ pub fn charts(rows: &[Row]) -> [Chart; 2] {
     };
     [
         Chart {
-            title: "Misses by trace (bar: median; line: lowest to highest round)",
+            title: "Misses by trace (bar: median; line: lowest to highest round)".to_owned(),
             axis: "of 1,000 accesses",
             log: false,
             bars: bars(figures::MISSES),
         },
         Chart {
-            title: "Misses of hot pages during one pass over four times the memory",
+            title: "Misses of hot pages during one pass over four times the memory".to_owned(),
             axis: "of 1,000 accesses",
             log: false,
             bars: bars(figures::HOT_MISSES),

@@ -21,23 +21,23 @@ pub fn charts(rows: &[Row]) -> [Chart; 4] {
     };
     [
         Chart {
-            title: "All pages swapped in in sequence, by contents, tier on or off (bar: median; line: lowest to highest round)",
+            title: "All pages swapped in in sequence, by contents, tier on or off (bar: median; line: lowest to highest round)".to_owned(),
             axis: "us",
             log: false,
             bars: bars(figures::IN_US),
         },
         Chart {
-            title: "Locks of the compressed tier that this takes",
+            title: "Locks of the compressed tier that this takes".to_owned(),
             axis: "a 1,000 pages",
             log: false,
             bars: bars(figures::LOCKS),
         },
         Chart {
-            title: "The same where pages come in singly, at random",
+            title: "The same where pages come in singly, at random".to_owned(),
             axis: "a 1,000 pages",
             log: false,
             bars: bars("single.locks"),
         },
-        Chart { title: "Accesses at random", axis: "ns an access", log: false, bars: bars(figures::NS) },
+        Chart { title: "Accesses at random".to_owned(), axis: "ns an access", log: false, bars: bars(figures::NS) },
     ]
 }

@@ -1,0 +1,104 @@
+//! The engine's side: a pool with two devices, of which one is taken out of use.
+
+use super::device_rate;
+use super::figures::Measured;
+use super::load::{self, Memory};
+use super::put_back::Guard;
+use super::usage::{Usage, UsageWho};
+use super::work::{self, Request};
+use crate::failure::Failure;
+use crate::pool;
+use overspill::config::SwapSpec;
+use overspill::{Advice, Region};
+use overspill_os::Errno;
+use std::fmt;
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What is the same in all steps: every page that leaves goes to a device.
+pub const SETTINGS: &str = "compressed=0,zswap.recompress=off";
+/// Under which name the device is known.
+const LABEL: &str = "evacuated";
+
+/// Measures with a pool of `settings`; its device is a file without a name, or `file`.
+///
+/// # Errors
+/// When there is no pool, no memory or no device to be had, or a page came back wrong.
+pub fn measure(
+    request: &Request,
+    settings: &str,
+    file: Option<&Path>,
+    load_device: &str,
+    rate: &device_rate::Sample,
+) -> Result<Measured, Failure> {
+    // A file that is made for this is removed, also when this process is killed.
+    let made = file.filter(|file| !file.exists());
+    let guard = made.map(|file| Guard::start(&[file], None)).transpose()?;
+    let measured = in_pool(request, settings, file, load_device, rate);
+    let put_back = guard.map_or(Ok(()), Guard::finish);
+    let measured = measured?;
+    put_back?;
+    Ok(measured)
+}
+
+fn in_pool(
+    request: &Request,
+    settings: &str,
+    file: Option<&Path>,
+    load_device: &str,
+    rate: &device_rate::Sample,
+) -> Result<Measured, Failure> {
+    // 1. Memory is written, and pushed out by another allocation, which is freed.
+    let (device, name) = match file {
+        Some(file) => (format!("{}:{},prio=1", file.display(), request.device()), file.display().to_string()),
+        None => (format!("{}:{},prio=1,label={LABEL}", request.dir.display(), request.device()), LABEL.to_owned()),
+    };
+    let pool = pool::open(request.memory(), Some(&device), &[SETTINGS, settings].join(","))?;
+    let mut data = pool::map(&pool, request.size)?;
+    work::fill(data.as_mut_slice());
+    work::touch(pool::map(&pool, request.other())?.as_mut_slice());
+    // What the other allocation left in memory goes too, so that both sides have as much to bring back.
+    let out = data.advise(0..request.size as usize, Advice::PageOut);
+    out.map_err(|errno| Failure::new(format!("memory cannot be pushed out: {errno}")))?;
+    let device_mb_per_s = rate.mb_per_s()?;
+    // 2. The device is emptied, beside a load if there is one.
+    let evacuate = || {
+        let used = || Usage::of(UsageWho::RUSAGE_SELF);
+        let (before, began) = (used()?, Instant::now());
+        let evacuated = pool.swapoff(&name, |_| ControlFlow::Continue(()));
+        let elapsed = began.elapsed();
+        let usage = used()? - before;
+        let evacuated = evacuated.map_err(|error| Failure::new(error.to_string()))?;
+        if evacuated.lost_pages > 0 {
+            return Err(Failure::new(format!("{} pages could not be read", evacuated.lost_pages)));
+        }
+        let (page_ins, operations) = (evacuated.read_pages, Some(evacuated.read_ops));
+        Ok(Measured { elapsed, usage, page_ins, operations, device_mb_per_s, first_access: Duration::ZERO, load: None })
+    };
+    let measured = if request.load == 0 {
+        evacuate()?
+    } else {
+        // Its pages go to a device of higher priority, which is there only now: what was pushed out lies on the other.
+        let failure = |error: &dyn fmt::Display| Failure::new(error.to_string());
+        let device: SwapSpec = load_device.parse().map_err(|error| failure(&error))?;
+        let device = SwapSpec { prio: Some(2), ..device };
+        pool.swapon(&device).map_err(|error| failure(&error))?;
+        let (measured, found) = load::beside(pool::map(&pool, request.load)?, evacuate)?;
+        Measured { usage: measured.usage - found.during.usage, load: Some(found), ..measured }
+    };
+    // 3. Every page is what it was.
+    let first_access = work::access(data.as_slice());
+    work::verify(data.as_slice())?;
+    Ok(Measured { first_access, ..measured })
+}
+
+impl Memory for Region<'_> {
+    fn bytes(&mut self) -> &mut [u8] {
+        self.as_mut_slice()
+    }
+
+    fn page_out(&self, bytes: Range<usize>) -> Result<(), Errno> {
+        self.advise(bytes, Advice::PageOut)
+    }
+}

@@ -1,0 +1,210 @@
+//! The kernel's side: a memory cgroup as large as the pool, a swap file, and swapoff(8).
+//!
+//! It needs root. What it changes on the machine is put back by a process of its own ([`super::put_back`]), also when this
+//! one is killed.
+
+mod cgroup;
+
+use super::device_rate;
+use super::figures::Measured;
+use super::load::{self, Memory};
+use super::put_back::Guard;
+use super::usage::{Usage, UsageWho};
+use super::work::{self, Request};
+use crate::failure::Failure;
+use cgroup::{Cgroup, Hierarchy};
+use overspill::base::{Bytes, PAGE_SIZE};
+use overspill_os::Errno;
+use overspill_os::io::IoBuffer;
+use overspill_os::vm::{self, advice};
+use rustix::fs::FallocateFlags;
+use std::fs::{self, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Priorities of the swap files: above all that the machine has, the load's above the other's.
+const PRIORITY: u32 = 32_766;
+const PRIORITY_OF_LOAD: u32 = 32_767;
+/// What the measuring process needs beside the memory that it measures.
+const PROCESS_BYTES: u64 = 16 << 20;
+
+/// What is missing for the kernel to be measured, in a sentence; `None` if nothing is, as far as can be told beforehand.
+pub fn missing() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("it needs root".to_owned());
+    }
+    for name in ["mkswap", "swapon", "swapoff"] {
+        if let Err(failure) = command(name, &["--version"]) {
+            return Some(failure.to_string());
+        }
+    }
+    Hierarchy::find(Path::new("/sys/fs/cgroup")).err()
+}
+
+/// Measures the kernel.
+///
+/// # Errors
+/// When it refuses swap space or a cgroup, or a page came back wrong.
+pub fn measure(request: &Request, rate: &device_rate::Sample) -> Result<Measured, Failure> {
+    // 1. Whatever this changes is put back.
+    let hierarchy = Hierarchy::find(Path::new("/sys/fs/cgroup")).map_err(Failure::new)?;
+    let name = format!("overspill-bench-{}", std::process::id());
+    let [file, load_file] = ["swap", "load.swap"].map(|end| request.dir.join(format!(".{name}.{end}")));
+    let cgroup = hierarchy.group(&name);
+    let guard = Guard::start(&[&file, &load_file], Some(cgroup.path()))?;
+    let measured = in_cgroup(request, rate, &cgroup, &file, &load_file);
+    let left = cgroup.leave();
+    // What went wrong first is told first.
+    let put_back = guard.finish();
+    let measured = measured?;
+    left.and(put_back)?;
+    Ok(measured)
+}
+
+fn in_cgroup(
+    request: &Request,
+    rate: &device_rate::Sample,
+    cgroup: &Cgroup,
+    file: &Path,
+    load_file: &Path,
+) -> Result<Measured, Failure> {
+    // 2. As much memory as the engine had, and a swap file.
+    cgroup.enter(request.memory() + PROCESS_BYTES)?;
+    swap_on(file, request.device(), PRIORITY)?;
+    // 3. Memory is written, and pushed out by another allocation, which is freed.
+    let mut data = memory(request.size)?;
+    work::fill(data.words_mut());
+    work::touch(memory(request.other())?.words_mut());
+    let out = data.page_out(0..request.size as usize);
+    out.map_err(|errno| Failure::new(format!("memory cannot be pushed out: {errno}")))?;
+    let device_mb_per_s = rate.mb_per_s()?;
+    // 4. The swap file is taken out of use, beside a load if there is one.
+    let alone = request.load == 0;
+    let evacuate = || {
+        let children = || Usage::of(UsageWho::RUSAGE_CHILDREN);
+        let page_ins = used_pages(file)?;
+        let operations = disk_reads(&request.dir).filter(|_| alone);
+        let (before, began) = (children()?, Instant::now());
+        command("swapoff", &[path(file)?])?;
+        let elapsed = began.elapsed();
+        let operations = operations.zip(disk_reads(&request.dir)).map(|(before, after)| after - before);
+        let usage = children()? - before;
+        Ok(Measured { elapsed, usage, page_ins, operations, device_mb_per_s, first_access: Duration::ZERO, load: None })
+    };
+    let measured = if alone {
+        evacuate()?
+    } else {
+        swap_on(load_file, work::load_device(request.load), PRIORITY_OF_LOAD)?;
+        let (measured, found) = load::beside(memory(request.load)?, evacuate)?;
+        Measured { load: Some(found), ..measured }
+    };
+    // 5. Every page is what it was.
+    let first_access = work::access(data.words());
+    work::verify(data.words())?;
+    Ok(Measured { first_access, ..measured })
+}
+
+fn memory(bytes: u64) -> Result<IoBuffer, Failure> {
+    let failure = |errno| Failure::new(format!("the kernel maps no {}: {errno}", Bytes(bytes)));
+    IoBuffer::new(bytes as usize / PAGE_SIZE).map_err(failure)
+}
+
+impl Memory for IoBuffer {
+    fn bytes(&mut self) -> &mut [u8] {
+        self
+    }
+
+    fn page_out(&self, bytes: Range<usize>) -> Result<(), Errno> {
+        let start = self[bytes.clone()].as_ptr() as usize;
+        vm::advise(start..start + bytes.len(), advice::PAGEOUT)
+    }
+}
+
+/// Makes a swap file and has the kernel use it.
+fn swap_on(file: &Path, size: u64, priority: u32) -> Result<(), Failure> {
+    let size = size / PAGE_SIZE as u64 * PAGE_SIZE as u64;
+    // Not one that is there already: in a directory that others may write to it could be a link to anything.
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)
+        .and_then(|made| Ok(rustix::fs::fallocate(made, FallocateFlags::empty(), 0, size)?));
+    made.map_err(|error| Failure::new(format!("no swap file of {} can be made: {error}", Bytes(size))))?;
+    command("mkswap", &[path(file)?])?;
+    command("swapon", &["--priority", &priority.to_string(), path(file)?])
+}
+
+/// A path as an argument of a command.
+///
+/// # Errors
+/// When it is not text.
+pub fn path(path: &Path) -> Result<&str, Failure> {
+    path.to_str().ok_or_else(|| Failure::new(format!("'{}' is not UTF-8: name another place", path.display())))
+}
+
+/// Runs a command of util-linux.
+///
+/// # Errors
+/// What it says when it fails.
+pub fn command(name: &str, args: &[&str]) -> Result<(), Failure> {
+    let output = Command::new(name).args(args).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| Failure::new(format!("{name}(8) cannot be started ({error}): install it")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::new(format!("{name}(8) says: {}", said.trim())))
+}
+
+/// Pages of a swap file that are in use.
+fn used_pages(file: &Path) -> Result<u64, Failure> {
+    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let used = swaps(&table).find(|(path, _)| path == file).map(|(_, used)| used);
+    used.ok_or_else(|| Failure::new("the kernel does not list the swap file that it uses"))
+}
+
+/// The files of /proc/swaps, with their pages in use. Spaces and what else divides fields are written there as octal numbers.
+pub fn swaps(table: &str) -> impl Iterator<Item = (PathBuf, u64)> {
+    table.lines().skip(1).filter_map(|line| {
+        // NAME TYPE SIZE USED PRIORITY, in KiB.
+        let mut fields = line.split_whitespace();
+        let path = [" ", "\t", "\n", "\\"].iter().fold(fields.next()?.to_owned(), |path, special| {
+            path.replace(&format!("\\{:03o}", special.as_bytes()[0]), special)
+        });
+        let used_kib: u64 = fields.nth(2)?.parse().ok()?;
+        Some((PathBuf::from(path), used_kib * 1024 / PAGE_SIZE as u64))
+    })
+}
+
+/// Read operations of the disk that a directory is on, by anybody.
+fn disk_reads(dir: &Path) -> Option<u64> {
+    let dev = fs::metadata(dir).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let stat = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    stat.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn swap_files_are_listed_with_their_use() {
+        let table = "Filename Type Size Used Priority\n/dev/zram0 partition 4096 8 -2\n/var/my\\040tmp/.x.swap file 1024 512 5\n";
+        let expected =
+            [("/dev/zram0", 2), ("/var/my tmp/.x.swap", 128)].map(|(path, used)| (PathBuf::from(path), used));
+        assert_eq!(swaps(table).collect::<Vec<_>>(), expected);
+        assert_eq!(swaps("").count(), 0);
+    }
+
+    #[test]
+    fn a_command_that_fails_is_quoted() {
+        assert!(command("no-such-command", &[]).unwrap_err().to_string().contains("install it"));
+        let failure = command("ls", &["/no/such/directory"]).unwrap_err().to_string();
+        assert!(failure.starts_with("ls(8) says: ls") && failure.contains("/no/such/directory"), "{failure}");
+    }
+}

@@ -1,0 +1,125 @@
+//! A process that puts back what a measurement changes on the machine: swap files, a cgroup.
+//!
+//! It is told beforehand what that will be, and waits until nobody holds the other end of its standard input any more: then
+//! the measurement is done, has failed, or was killed. It is in a process group of its own, which the interrupt key of a
+//! terminal does not reach. Its standard error is that of who started it, so that who reads that to its end waits for both.
+
+use super::kernel::{command, path, swaps};
+use crate::failure::Failure;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Name of the hidden subcommand.
+const SUBCOMMAND: &str = "put-back";
+/// How long the kernel may take to let a cgroup go whose last process has been killed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is to be put back.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The cgroup that is removed
+    #[arg(long)]
+    cgroup: Option<PathBuf>,
+    /// Files that are taken out of use as swap, and removed
+    files: Vec<PathBuf>,
+}
+
+/// The process, for as long as there may be something to put back.
+#[derive(Debug)]
+pub struct Guard(Child);
+
+impl Guard {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When there is no process to be had.
+    pub fn start(files: &[&Path], cgroup: Option<&Path>) -> Result<Guard, Failure> {
+        let myself = std::env::current_exe();
+        let child = myself.and_then(|myself| {
+            let mut command = Command::new(myself);
+            command.arg(SUBCOMMAND).args(files);
+            cgroup.map(|cgroup| command.arg("--cgroup").arg(cgroup));
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0).spawn()
+        });
+        child.map(Guard).map_err(|error| Failure::new(format!("no process can be started: {error}")))
+    }
+
+    /// Has everything put back, and waits for it.
+    ///
+    /// # Errors
+    /// When something could not be, which was said on standard error.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        drop(self.0.stdin.take());
+        match self.0.wait() {
+            Ok(status) if status.success() => Ok(()),
+            _ => Err(Failure::new("not everything could be put back as it was")),
+        }
+    }
+}
+
+/// Waits for the end of standard input, and puts everything back.
+///
+/// # Errors
+/// When something could not be.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    // Who cannot be listened to is gone too.
+    let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+    let files = args.files.iter().map(|file| remove_swap(file));
+    let cgroup = args.cgroup.iter().map(|cgroup| remove_cgroup(cgroup));
+    // All of it, whatever goes wrong with one.
+    files.chain(cgroup).collect::<Vec<_>>().into_iter().collect()
+}
+
+/// Takes a file out of use, if it is in use, and removes it, if it is there.
+fn remove_swap(file: &Path) -> Result<(), Failure> {
+    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if swaps(&table).any(|(used, _)| used == file) {
+        command("swapoff", &[path(file)?])?;
+    }
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Failure::new(format!("'{}' cannot be removed: {error}", file.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn remove_cgroup(cgroup: &Path) -> Result<(), Failure> {
+    let began = Instant::now();
+    loop {
+        match fs::remove_dir(cgroup) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if began.elapsed() > PATIENCE => {
+                return Err(Failure::new(format!("cgroup '{}' cannot be removed: {error}", cgroup.display())));
+            }
+            Err(_) => sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_removed_and_what_is_not_is_no_failure() {
+        let dir = std::env::temp_dir().join(format!("overspill-put-back-{}", std::process::id()));
+        let file = dir.join("swap");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(&file, "").unwrap();
+        for _ in 0..2 {
+            remove_swap(&file).unwrap();
+            assert!(!file.exists());
+        }
+        for _ in 0..2 {
+            remove_cgroup(&dir).unwrap();
+            assert!(!dir.exists());
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `overspill-bench swapoff` from the outside: what it prints, what it refuses, and what it puts back.
+
+mod common;
+
+use common::{bench, bench_in_the_engine, json};
+use overspill_tests::scratch::Room;
+use overspill_tests::{Scratch, clean, skipped};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const NAME: &str = "swapoff";
+const PAGES: f64 = (16 << 20) as f64 / 4096.0;
+/// Longest that anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn room(name: &str) -> Room {
+    Scratch::new(env!("CARGO_TARGET_TMPDIR")).room(name)
+}
+
+fn figure(row: &Value, name: &str) -> f64 {
+    row["figures"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {row}"))
+}
+
+#[test]
+fn json_tells_what_each_step_takes_and_nothing_is_left_behind() {
+    let room = room("swapoff-json");
+    let dir = room.path.canonicalize().unwrap();
+    let args = format!("--size 16M --rounds 1 --json --device {}", dir.display());
+    let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
+    let value = json(&outcome);
+    assert_eq!((&value["bench"], &value["settings"]["size_bytes"]), (&NAME.into(), &(16 << 20).into()));
+    let rows = value["rows"].as_array().unwrap();
+    let names: Vec<_> =
+        rows.iter().map(|row| (row["workload"].as_str().unwrap(), row["step"].as_str().unwrap())).collect();
+    let engine = ["run-1", "run-8", "run-32", "run-256", "in-flight"];
+    let kernel = value["settings"]["without_kernel"].is_null().then_some("kernel");
+    if kernel.is_none() {
+        skipped(&format!("the kernel's part: {}", value["settings"]["without_kernel"]));
+    }
+    let steps = || engine.into_iter().chain(kernel);
+    let expected: Vec<_> =
+        ["alone", "load"].into_iter().flat_map(|with| steps().map(move |step| (with, step))).collect();
+    assert_eq!(names, expected);
+    for row in rows {
+        assert!(figure(row, "elapsed_s") > 0.0 && figure(row, "device_mb_per_s") > 0.0, "{row}");
+        assert!(figure(row, "page_ins") >= 0.9 * PAGES, "all that was written comes back: {row}");
+        let loaded = row["workload"] == "load";
+        assert_eq!(row["figures"]["load_slowdown"].is_number(), loaded, "{row}");
+        for name in ["user_s", "sys_s", "mb_per_s", "device_ratio"] {
+            figure(row, name);
+        }
+    }
+    // A run is as long as it may be where nothing was freed in between.
+    for (row, most) in rows.iter().zip([1.0, 8.0, 32.0, 256.0, 256.0]) {
+        let pages = figure(row, "pages_per_operation");
+        assert!(pages <= most && pages > most / 4.0, "{row}");
+    }
+    assert!(figure(&rows[4], "times_fewer_operations") > 18.0 && figure(&rows[4], "times_sooner") > 1.0, "{}", rows[4]);
+    let references: Vec<_> = rows.iter().map(|row| row["reference"]["elapsed_s"].as_f64()).collect();
+    assert_eq!(references[..5], [Some(47.5), None, None, Some(7.93), None]);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "swap files are gone");
+}
+
+#[test]
+fn without_json_it_prints_tables_a_conclusion_and_a_drawing() {
+    let room = room("swapoff-table");
+    let dir = room.path.canonicalize().unwrap();
+    let (file, plot) = (dir.join("device"), dir.join("swapoff.svg"));
+    let args = format!(
+        "--size 16M --rounds 1 --steps in-flight,run-1 --load-device ram --device {} --plot {}",
+        file.display(),
+        plot.display()
+    );
+    let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
+    let text = &outcome.stdout;
+    assert!(text.contains("pages each") && text.contains("disk MB/s") && text.contains("x slower"), "{text}");
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with("in-flight empties the device in ") && last.contains("; 7 times: "), "{last}");
+    assert!(last.contains("Beside it a load is ") && !last.contains("The kernel"), "{last}");
+    assert!(fs::read_to_string(plot).unwrap().contains("swapoff of 16 MiB on "));
+    assert!(!file.exists(), "a file that was made is removed");
+}
+
+#[test]
+fn a_mistake_on_the_command_line_is_refused() {
+    for args in ["--steps never", "--size much", "--rounds 0", "--load-device ram,latency=soon"] {
+        assert_eq!(bench(NAME, args).status, 2, "{args}");
+    }
+    for (args, said) in [
+        ("--size 1M", "give --size 16 MiB or more"),
+        ("--size 1000T", "give a smaller --size"),
+        ("--device /dev/null", "name one, or a directory"),
+        ("--device /no/such/directory/file", "name another place with --device"),
+    ] {
+        let outcome = bench(NAME, args);
+        assert!(outcome.status == 1 && outcome.stderr.contains(said), "{args}: {}", outcome.stderr);
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn what_a_killed_measurement_of_the_kernel_changed_is_put_back() {
+    let room = room("swapoff-killed");
+    let dir = room.path.canonicalize().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_overspill-bench"));
+    command.args([NAME, "--steps", "kernel", "--size", "64M", "--rounds", "100", "--device"]).arg(&dir);
+    let mut child = Killed(clean(&mut command).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let began = Instant::now();
+    let file = loop {
+        if let Some(file) = swap_file_in(&dir) {
+            break file;
+        }
+        if child.0.try_wait().unwrap().is_some() {
+            return skipped("this needs root, and a kernel that takes a swap file");
+        }
+        assert!(began.elapsed() < PATIENCE, "there is a swap file at last");
+    };
+    drop(child);
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let group = name.strip_prefix('.').unwrap().split_once(".").unwrap().0;
+    let groups = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(|root| Path::new(root).join(group));
+    while swap_file_in(&dir).is_some() || file.exists() || groups.iter().any(|group| group.exists()) {
+        assert!(began.elapsed() < PATIENCE, "the swap file and the cgroup are gone: {file:?}, {groups:?}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// A process that is killed when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// The kernel's swap file in a directory.
+fn swap_file_in(dir: &Path) -> Option<PathBuf> {
+    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let files = table.lines().skip(1).filter_map(|line| Some(PathBuf::from(line.split_whitespace().next()?)));
+    { files }.find(|file| file.parent() == Some(dir))
+}
