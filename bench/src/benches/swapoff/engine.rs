@@ -3,7 +3,7 @@
 use super::device_rate;
 use super::figures::Measured;
 use super::load::{self, Memory};
-use super::put_back::Guard;
+use super::put_back::{self, Guard};
 use super::usage::{Usage, UsageWho};
 use super::work::{self, Request};
 use crate::failure::Failure;
@@ -18,10 +18,8 @@ use std::time::{Duration, Instant};
 
 /// What is the same in all steps: every page that leaves goes to a device.
 pub const SETTINGS: &str = "compressed=0,zswap.recompress=off";
-/// Under which name the device is known.
-const LABEL: &str = "evacuated";
 
-/// Measures with a pool of `settings`; its device is a file without a name, or `file`.
+/// Measures with a pool of `settings`; its device is `file`, or one that is made for this.
 ///
 /// # Errors
 /// When there is no pool, no memory or no device to be had, or a page came back wrong.
@@ -32,9 +30,17 @@ pub fn measure(
     load_device: &str,
     rate: &device_rate::Sample,
 ) -> Result<Measured, Failure> {
-    // A file that is made for this is removed, also when this process is killed.
-    let made = file.filter(|file| !file.exists());
-    let guard = made.map(|file| Guard::start(&[file], None)).transpose()?;
+    // One with a name, that is removed afterwards, also when this process is killed: to remove a large file takes hundreds of
+    // milliseconds, and of one without a name that is a part of its closing.
+    let own = request.dir.join(format!(".overspill-bench-{}.device", std::process::id()));
+    let file = file.unwrap_or(&own);
+    let guard = if file.exists() {
+        None
+    } else {
+        let guard = Guard::start(&[file], None)?;
+        put_back::make(file)?;
+        Some(guard)
+    };
     let measured = in_pool(request, settings, file, load_device, rate);
     let put_back = guard.map_or(Ok(()), Guard::finish);
     let measured = measured?;
@@ -45,15 +51,13 @@ pub fn measure(
 fn in_pool(
     request: &Request,
     settings: &str,
-    file: Option<&Path>,
+    file: &Path,
     load_device: &str,
     rate: &device_rate::Sample,
 ) -> Result<Measured, Failure> {
     // 1. Memory is written, and pushed out by another allocation, which is freed.
-    let (device, name) = match file {
-        Some(file) => (format!("{}:{},prio=1", file.display(), request.device()), file.display().to_string()),
-        None => (format!("{}:{},prio=1,label={LABEL}", request.dir.display(), request.device()), LABEL.to_owned()),
-    };
+    let name = file.display().to_string();
+    let device = format!("{name}:{},prio=1", request.device());
     let pool = pool::open(request.memory(), Some(&device), &[SETTINGS, settings].join(","))?;
     let mut data = pool::map(&pool, request.size)?;
     work::fill(data.as_mut_slice());

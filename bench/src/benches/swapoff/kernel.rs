@@ -8,7 +8,7 @@ mod cgroup;
 use super::device_rate;
 use super::figures::Measured;
 use super::load::{self, Memory};
-use super::put_back::Guard;
+use super::put_back::{self, Guard};
 use super::usage::{Usage, UsageWho};
 use super::work::{self, Request};
 use crate::failure::Failure;
@@ -18,9 +18,9 @@ use overspill_os::Errno;
 use overspill_os::io::IoBuffer;
 use overspill_os::vm::{self, advice};
 use rustix::fs::FallocateFlags;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::ops::Range;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -126,14 +126,8 @@ impl Memory for IoBuffer {
 /// Makes a swap file and has the kernel use it.
 fn swap_on(file: &Path, size: u64, priority: u32) -> Result<(), Failure> {
     let size = size / PAGE_SIZE as u64 * PAGE_SIZE as u64;
-    // Not one that is there already: in a directory that others may write to it could be a link to anything.
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(file)
-        .and_then(|made| Ok(rustix::fs::fallocate(made, FallocateFlags::empty(), 0, size)?));
-    made.map_err(|error| Failure::new(format!("no swap file of {} can be made: {error}", Bytes(size))))?;
+    let allocated = rustix::fs::fallocate(put_back::make(file)?, FallocateFlags::empty(), 0, size);
+    allocated.map_err(|errno| Failure::new(format!("no swap file of {} can be made: {errno}", Bytes(size))))?;
     command("mkswap", &[path(file)?])?;
     command("swapon", &["--priority", &priority.to_string(), path(file)?])
 }

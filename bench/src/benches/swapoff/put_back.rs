@@ -6,8 +6,9 @@
 
 use super::kernel::{command, path, swaps};
 use crate::failure::Failure;
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -62,6 +63,16 @@ impl Guard {
     }
 }
 
+/// Makes a file, for this user only, that is to be removed: not one that is there already, which could be a link to anything
+/// in a directory that others may write to.
+///
+/// # Errors
+/// When it is there, or there can be none.
+pub fn make(file: &Path) -> Result<File, Failure> {
+    let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(file);
+    made.map_err(|error| Failure::new(format!("'{}' cannot be made: {error}", file.display())))
+}
+
 /// Waits for the end of standard input, and puts everything back.
 ///
 /// # Errors
@@ -112,7 +123,8 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("overspill-put-back-{}", std::process::id()));
         let file = dir.join("swap");
         fs::create_dir_all(&dir).unwrap();
-        fs::write(&file, "").unwrap();
+        make(&file).unwrap();
+        assert!(make(&file).is_err());
         for _ in 0..2 {
             remove_swap(&file).unwrap();
             assert!(!file.exists());
