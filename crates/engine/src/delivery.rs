@@ -265,7 +265,7 @@ impl Engine {
                     self.devices.trim_caches();
                     self.devices.discard_idle();
                     self.devices.publish();
-                    self.devices.close_files();
+                    self.close_devices();
                     self.compact();
                 }
                 let done = self.write_back_in_background() + self.reclaim_on_request() + self.grant_wish();

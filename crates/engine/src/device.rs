@@ -312,12 +312,26 @@ impl SwapDevices {
         lock(&self.closed).extend(closed);
     }
 
+    /// Devices that are out of use and whose files are open; and how many of those nobody looks at any more.
+    pub fn to_close(&self) -> (usize, usize) {
+        let closed = lock(&self.closed);
+        (closed.len(), closed.iter().filter(|area| Arc::strong_count(area) == 1).count())
+    }
+
     /// Closes the files of devices that are out of use, unless somebody still looks at them. For an engine thread, which has the
-    /// descriptors; now and then. Whether none is left open.
-    pub fn close_files(&self) -> bool {
-        let mut closed = lock(&self.closed);
-        closed.retain(|area| Arc::strong_count(area) > 1);
-        closed.is_empty()
+    /// descriptors. It may take long: a file without a name is removed.
+    pub fn close_files(&self) {
+        let unused: Vec<_> = lock(&self.closed).extract_if(.., |area| Arc::strong_count(area) == 1).collect();
+        drop(unused);
+    }
+
+    /// In the child of a fork: so they are the parent's. Where the child has them in its own table (`inherited`) it closes them.
+    fn close_files_in_child(&self, inherited: bool) {
+        for area in lock(&self.closed).drain(..) {
+            if !inherited {
+                area.file().adopt(None);
+            }
+        }
     }
 
     /// Puts back freed slots that processors have collected and not added to lately. To be called now and then.
@@ -425,11 +439,17 @@ impl SwapDevices {
     }
 
     /// In the child, after a fork: goes on with `inherited` for what it inherited, which it reads and frees only, and
-    /// opens every device of `list` anew for its own pages. The child can go on whatever is
+    /// opens every device of `list` anew for its own pages. `same_table` is whether the descriptors of its parent are its own too. The child can go on whatever is
     /// returned: each error is a device that it does not have.
-    pub fn adopt_in_child(&self, mut inherited: Vec<InheritedDevice>, list: &JobSwaps) -> Vec<SwapError> {
+    pub fn adopt_in_child(
+        &self,
+        mut inherited: Vec<InheritedDevice>,
+        list: &JobSwaps,
+        same_table: bool,
+    ) -> Vec<SwapError> {
         // 1. The ring is the parent's.
         self.queue.renew_in_child();
+        self.close_files_in_child(same_table);
         let mut errors = Vec::new();
         // 2. Inherited devices; those with nothing on them are closed.
         let mut parts = Vec::new();

@@ -415,7 +415,7 @@ impl Engine {
             self.force_reader.reset_in_child(signal);
             uffd.reopen(signal, uffd_device).map_err(no_uffd)?;
             self.settle_child_mappings().map_err(no_uffd)?;
-            for error in self.devices.adopt_in_child(devices, &self.swaps.list()) {
+            for error in self.devices.adopt_in_child(devices, &self.swaps.list(), signal) {
                 thread::report(format_args!("in the child of a fork: {error}"));
             }
             self.note_missing_in_child();

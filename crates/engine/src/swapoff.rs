@@ -203,6 +203,8 @@ pub(crate) struct Swaps {
     /// There is something to be done that the job's table does not tell: now, or to look at with each nap.
     due: AtomicBool,
     under_way: AtomicBool,
+    /// A thread closes files just now, or is about to.
+    closing: AtomicBool,
     /// Number of the list of the job that this process has read.
     number: AtomicU32,
     /// Frames that buffers of evacuations are charged for.
@@ -218,6 +220,7 @@ impl Swaps {
             state,
             due: AtomicBool::new(true),
             under_way: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             number,
             charged: AtomicUsize::new(0),
         }
@@ -248,7 +251,7 @@ impl Engine {
         }
         self.conclude(state);
         // Whoever waits for it may want to unmount what it is on.
-        let all_closed = self.devices.close_files();
+        let all_closed = self.close_devices();
         // What is on the list no more goes; what is on it again stays.
         for id in self.devices.ids() {
             if !state.is_listed(id) && !state.leaves(id) && !state.kept.contains(&id) {
@@ -380,6 +383,30 @@ impl Engine {
         self.frames.allocator.free_many(&evacuation.frames);
     }
 
+    /// Has the files of devices that are out of use closed, by a thread of its own: to remove one without a name takes long, and
+    /// nobody waits for the background thread meanwhile. Whether all are closed.
+    pub(crate) fn close_devices(&'static self) -> bool {
+        let (open, unused) = self.devices.to_close();
+        let closing = &self.swaps.closing;
+        if unused > 0 && !closing.swap(true, Acquire) {
+            let close = move || {
+                // A fork finds them open or closed.
+                let inside = self.reclaim_gate.enter();
+                self.devices.close_files();
+                drop(inside);
+                self.pressures.note_ended_thread();
+                self.swaps.closing.store(false, Release);
+                self.swaps.due.store(true, Release);
+                self.kick_background();
+            };
+            if thread::spawn(c"overspill-so", close).is_err() {
+                self.devices.close_files();
+                closing.store(false, Release);
+            }
+        }
+        open == 0 && !closing.load(Acquire)
+    }
+
     /// In the child of a fork: the threads that move pages are the parent's. What it inherited of a device that is not on the list
     /// it moves itself.
     pub(crate) fn reset_swaps_in_child(&self) {
@@ -391,6 +418,7 @@ impl Engine {
         state.kept.clear();
         state.ended.clear();
         state.outcome = SwapsOutcome::default();
+        self.swaps.closing.store(false, Release);
         self.swaps.due.store(true, Release);
     }
 
@@ -440,7 +468,10 @@ impl Engine {
     pub(crate) fn swapped_off(&self, asked: &Asked) -> Result<Progress, Ended> {
         let state = &mut *lock(&self.swaps.state);
         let id = asked.listed.id;
-        if let Some(at) = state.ended.iter().position(|(ended, _)| *ended == id) {
+        let all_closed = self.devices.to_close().0 == 0 && !self.swaps.closing.load(Acquire);
+        if let Some(at) = state.ended.iter().position(|(ended, _)| *ended == id)
+            && all_closed
+        {
             return Err(state.ended.swap_remove(at).1);
         }
         let moved_pages = state.under_way.iter().find(|other| other.id == id).map_or(0, |e| e.evacuated().moved_pages);

@@ -310,7 +310,7 @@ fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
             InheritedDevice { index, file, own_locks: false, part }
         };
         let inherited = parent.prepare_fork().into_iter().map(inherit).collect();
-        assert_eq!(child.adopt_in_child(inherited, &JobSwaps::first(&[spec(&dir.0, None)])), []);
+        assert_eq!(child.adopt_in_child(inherited, &JobSwaps::first(&[spec(&dir.0, None)]), false), []);
         parent.seal_for_child(1);
         let run = child.alloc_run(100).unwrap();
         write(&child, run, generation).unwrap();
@@ -350,7 +350,7 @@ fn fork(parent: &SwapDevices, specs: &[SwapSpec], leases: bool) -> (SwapDevices,
     };
     let inherited = fds.into_iter().map(reopen).collect();
     let child = parent.copied_by_fork();
-    let errors = child.adopt_in_child(inherited, &JobSwaps::first(specs));
+    let errors = child.adopt_in_child(inherited, &JobSwaps::first(specs), false);
     assert_eq!(child.stats.get(Counter::DevicePages), child.used_pages());
     assert_eq!(child.stats.get(Counter::DeviceCapacityBytes), child.capacity_pages() * PAGE_SIZE as u64);
     (child, errors)
