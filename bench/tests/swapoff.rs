@@ -36,7 +36,7 @@ fn json_tells_what_each_step_takes_and_nothing_is_left_behind() {
     let rows = value["rows"].as_array().unwrap();
     let names: Vec<_> =
         rows.iter().map(|row| (row["workload"].as_str().unwrap(), row["step"].as_str().unwrap())).collect();
-    let engine = ["run-1", "run-8", "run-32", "run-256", "in-flight"];
+    let engine = ["run-1", "run-8", "run-32", "run-256", "in-flight", "in-flight-4"];
     let kernel = value["settings"]["without_kernel"].is_null().then_some("kernel");
     if kernel.is_none() {
         skipped(&format!("the kernel's part: {}", value["settings"]["without_kernel"]));

@@ -270,7 +270,7 @@ mod tests {
         let cases: Vec<String> = plan(&ladder::chosen(&chosen.steps)).iter().map(Case::to_string).collect();
         assert_eq!(cases, ["run-1, alone", "kernel, alone", "run-1, load", "kernel, load"]);
         let names: Vec<String> = Step::value_variants().iter().map(Step::to_string).collect();
-        assert_eq!(names, ["run-1", "run-8", "run-32", "run-256", "in-flight", "kernel"]);
+        assert_eq!(names, ["run-1", "run-8", "run-32", "run-256", "in-flight", "in-flight-4", "kernel"]);
         let mut config = Config::default();
         for settings in Step::value_variants().iter().filter_map(|step| step.settings()) {
             config.apply_settings(settings).unwrap();

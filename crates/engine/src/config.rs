@@ -216,7 +216,7 @@ impl Default for Config {
             cache_partition: CachePartition::default(),
             readahead_max: 8,
             swapoff_run: RUN_MAX,
-            swapoff_depth: 4,
+            swapoff_depth: 2,
             frame: FrameSettings::default(),
             slot: SlotSettings::default(),
             uring: true,

@@ -19,8 +19,11 @@ pub enum Step {
     /// Up to 256: 1 MiB
     #[value(name = "run-256")]
     Run256,
-    /// The same with four operations in flight: the defaults
+    /// The same with two operations in flight: the defaults
     InFlight,
+    /// With four
+    #[value(name = "in-flight-4")]
+    InFlight4,
     /// The kernel's swapoff of a swap file on the same disk
     Kernel,
 }
@@ -33,7 +36,8 @@ impl Step {
             Step::Run8 => Some("swapoff.run=8,swapoff.depth=1"),
             Step::Run32 => Some("swapoff.run=32,swapoff.depth=1"),
             Step::Run256 => Some("swapoff.run=256,swapoff.depth=1"),
-            Step::InFlight => Some("swapoff.run=256,swapoff.depth=4"),
+            Step::InFlight => Some("swapoff.run=256,swapoff.depth=2"),
+            Step::InFlight4 => Some("swapoff.run=256,swapoff.depth=4"),
             Step::Kernel => None,
         }
     }
