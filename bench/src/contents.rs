@@ -1,11 +1,10 @@
 //! What pages hold: zeros, random bytes, and what the heaps of programs hold; made anew from a page's number at any time.
 
 use clap::ValueEnum;
-use overspill::base::PAGE_SIZE;
 use std::fmt;
 
-/// Words of a page.
-pub const WORDS: usize = PAGE_SIZE / size_of::<u64>();
+/// Words of a page of 4 KiB.
+pub const WORDS: usize = 4096 / size_of::<u64>();
 
 /// A kind of contents.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
@@ -164,6 +163,7 @@ fn table(words: &mut [u64], random: &mut Random) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use overspill::base::PAGE_SIZE;
     use overspill_os::codec::{Codec, Compressor};
 
     fn page(contents: Contents, number: u64) -> [u64; WORDS] {

@@ -30,6 +30,11 @@ pub fn available_bytes() -> u64 {
     meminfo("MemAvailable")
 }
 
+/// RAM that zswap's pool takes, in bytes.
+pub fn zswap_bytes() -> u64 {
+    meminfo("Zswap")
+}
+
 fn meminfo(key: &str) -> u64 {
     fs::read_to_string("/proc/meminfo").ok().and_then(|text| entry_bytes(&text, key)).unwrap_or(0)
 }

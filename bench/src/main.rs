@@ -3,7 +3,8 @@
 //! A bench is a module of [`benches`] with its arguments, the cases that it measures and what it makes of the figures.
 //! What benches share: [`ladder`] (steps with numbers of threads), [`measure`] (cases in turn, rounds, medians), [`child`]
 //! (a process for each measurement), [`pool`] (what is measured), [`contents`] (what pages hold), [`threads`] (threads that
-//! start together), [`machine`] (where it ran), [`swap_device`] (where pages go), [`report`] (JSON, or a table with a
+//! start together), [`machine`] (where it ran), [`swap_device`] and [`place`] (where pages go), [`kernel_swap`] and [`put_back`] (the kernel's
+//! own swap, and that nothing of it stays), [`report`] (JSON, or a table with a
 //! conclusion), [`plot`] (bars). Nothing of it is linked into the product. There are no locks here.
 //!
 //! To add a bench: a module in [`benches`] with `Args`, `run` and, for [`child`], `measure_one`; then a line in each of
@@ -13,22 +14,25 @@
 
 mod benches;
 mod child;
-mod contents;
 mod failure;
+mod kernel_swap;
 mod ladder;
 mod machine;
 mod measure;
+mod place;
 mod plot;
 mod pool;
+mod put_back;
 mod report;
 mod swap_device;
 #[cfg(test)]
 mod testing;
 mod threads;
 
-use benches::{codecs, page_fault, reclaim_storm, swap_r_rand, swap_w_seq, swapoff, working_set, zswap};
+use benches::{codecs, page_fault, reclaim_storm, swap_r_rand, swap_w_seq, swapoff, vs_kernel, working_set, zswap};
 use clap::{Args, Parser, Subcommand};
 use failure::Failure;
+use overspill_bench::contents;
 use report::Findings;
 use std::process::ExitCode;
 
@@ -61,12 +65,14 @@ enum Command {
     Swapoff(swapoff::Args),
     /// Which pages stay in memory: misses beside those of FIFO, LRU and Belady's optimum on the same traces
     WorkingSet(working_set::Args),
+    /// The same program on the same RAM: the kernel's zram, zswap and swap file beside overspill
+    VsKernel(vs_kernel::Args),
     /// One measurement, in the process that a bench starts for it
     #[command(hide = true)]
     MeasureOne(child::Args),
     /// Waits until a measurement of the kernel has ended, and puts back what it changed
     #[command(hide = true)]
-    PutBack(swapoff::PutBackArgs),
+    PutBack(put_back::PutBack),
 }
 
 /// Options of every bench.
@@ -83,7 +89,7 @@ struct Common {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::MeasureOne(args) => measure_one(&args),
-        Command::PutBack(args) => swapoff::put_back(&args),
+        Command::PutBack(args) => put_back::run(&args),
         command => run(&command),
     };
     match result {
@@ -105,6 +111,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::ReclaimStorm(args) => (&args.common, reclaim_storm::run(args)?),
         Command::Swapoff(args) => (&args.common, swapoff::run(args)?),
         Command::WorkingSet(args) => (&args.common, working_set::run(args)?),
+        Command::VsKernel(args) => (&args.common, vs_kernel::run(args)?),
         Command::MeasureOne(_) | Command::PutBack(_) => unreachable!("main takes them"),
     };
     report::print(&findings, common.json)
@@ -117,6 +124,7 @@ fn measure_one(args: &child::Args) -> Result<(), Failure> {
         swap_r_rand::NAME => child::answer(args, swap_r_rand::measure_one),
         swap_w_seq::NAME => child::answer(args, swap_w_seq::measure_one),
         swapoff::NAME => child::answer(args, swapoff::measure_one),
+        vs_kernel::NAME => child::answer(args, vs_kernel::measure_one),
         working_set::NAME => child::answer(args, working_set::measure_one),
         zswap::NAME => child::answer(args, zswap::measure_one),
         other => Err(Failure::new(format!("there is no bench '{other}'"))),

@@ -5,7 +5,7 @@
 //! the disk can do is measured at the same time.
 //!
 //! [`run`] plans the cases and reads the results; [`work`] is one measurement, by the [`engine`] or the [`kernel`], [`load`]
-//! what goes on meanwhile, [`device_rate`] what the disk can do, [`step`] the ladder, [`figures`] what is told. [`put_back`]
+//! what goes on meanwhile, [`device_rate`] what the disk can do, [`step`] the ladder, [`figures`] what is told. [`crate::put_back`]
 //! sees to it that nothing is left behind.
 
 mod conclusion;
@@ -14,26 +14,24 @@ mod engine;
 mod figures;
 mod kernel;
 mod load;
-mod place;
 mod plot;
-mod put_back;
 mod step;
 mod usage;
 mod work;
 
-pub use put_back::{Args as PutBackArgs, run as put_back};
 pub use work::measure_one;
 
 use crate::Common;
 use crate::child;
 use crate::failure::Failure;
+use crate::kernel_swap;
 use crate::ladder;
 use crate::machine::{self, Machine};
 use crate::measure::{self, Sample, Series, compare};
+use crate::place::Place;
 use crate::report::{self, Column, Findings, Report, Row, Table, percent, ratio, short, whole};
 use crate::swap_device::SwapDevice;
 use overspill::base::Bytes;
-use place::Place;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -128,7 +126,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(&steps);
     let place = Place::find(args.device.as_deref())?;
     enough_room(args, &place)?;
-    let mut without_kernel = kernel::missing().filter(|_| steps.contains(&Step::Kernel));
+    let mut without_kernel = kernel_swap::missing().filter(|_| steps.contains(&Step::Kernel));
     let mut series = measure::rounds(&cases, args.common.rounds, |case| {
         let limit = LIMIT + LIMIT_PER_PAGE * args.size.pages().min(u32::MAX.into()) as u32;
         let request = request(case, args, &place);

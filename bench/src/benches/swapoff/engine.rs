@@ -3,11 +3,11 @@
 use super::device_rate;
 use super::figures::Measured;
 use super::load::{self, Memory};
-use super::put_back::{self, Guard};
 use super::usage::{Usage, UsageWho};
 use super::work::{self, Request};
 use crate::failure::Failure;
 use crate::pool;
+use crate::put_back::{self, Guard, PutBack};
 use overspill::config::SwapSpec;
 use overspill::{Advice, Region};
 use overspill_os::Errno;
@@ -37,7 +37,7 @@ pub fn measure(
     let guard = if file.exists() {
         None
     } else {
-        let guard = Guard::start(&[file], None)?;
+        let guard = Guard::start(&PutBack { file: vec![file.to_owned()], ..PutBack::default() })?;
         put_back::make(file)?;
         Some(guard)
     };

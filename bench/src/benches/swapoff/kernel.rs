@@ -1,48 +1,29 @@
 //! The kernel's side: a memory cgroup as large as the pool, a swap file, and swapoff(8).
 //!
-//! It needs root. What it changes on the machine is put back by a process of its own ([`super::put_back`]), also when this
+//! It needs root. What it changes on the machine is put back by a process of its own ([`crate::put_back`]), also when this
 //! one is killed.
-
-mod cgroup;
 
 use super::device_rate;
 use super::figures::Measured;
 use super::load::{self, Memory};
-use super::put_back::{self, Guard};
 use super::usage::{Usage, UsageWho};
 use super::work::{self, Request};
 use crate::failure::Failure;
-use cgroup::{Cgroup, Hierarchy};
+use crate::kernel_swap::{Cgroup, Hierarchy, PROCESS_BYTES, command, path, swap_on, swaps};
+use crate::put_back::{Guard, PutBack};
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill_os::Errno;
 use overspill_os::io::IoBuffer;
 use overspill_os::vm::{self, advice};
-use rustix::fs::FallocateFlags;
 use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Priorities of the swap files: above all that the machine has, the load's above the other's.
 const PRIORITY: u32 = 32_766;
 const PRIORITY_OF_LOAD: u32 = 32_767;
-/// What the measuring process needs beside the memory that it measures.
-const PROCESS_BYTES: u64 = 16 << 20;
-
-/// What is missing for the kernel to be measured, in a sentence; `None` if nothing is, as far as can be told beforehand.
-pub fn missing() -> Option<String> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("it needs root".to_owned());
-    }
-    for name in ["mkswap", "swapon", "swapoff"] {
-        if let Err(failure) = command(name, &["--version"]) {
-            return Some(failure.to_string());
-        }
-    }
-    Hierarchy::find(Path::new("/sys/fs/cgroup")).err()
-}
 
 /// Measures the kernel.
 ///
@@ -54,7 +35,12 @@ pub fn measure(request: &Request, rate: &device_rate::Sample) -> Result<Measured
     let name = format!("overspill-bench-{}", std::process::id());
     let [file, load_file] = ["swap", "load.swap"].map(|end| request.dir.join(format!(".{name}.{end}")));
     let cgroup = hierarchy.group(&name);
-    let guard = Guard::start(&[&file, &load_file], Some(cgroup.path()))?;
+    let what = PutBack {
+        file: vec![file.clone(), load_file.clone()],
+        cgroup: Some(cgroup.path().to_owned()),
+        ..PutBack::default()
+    };
+    let guard = Guard::start(&what)?;
     let measured = in_cgroup(request, rate, &cgroup, &file, &load_file);
     let left = cgroup.leave();
     // What went wrong first is told first.
@@ -123,55 +109,11 @@ impl Memory for IoBuffer {
     }
 }
 
-/// Makes a swap file and has the kernel use it.
-fn swap_on(file: &Path, size: u64, priority: u32) -> Result<(), Failure> {
-    let size = size / PAGE_SIZE as u64 * PAGE_SIZE as u64;
-    let allocated = rustix::fs::fallocate(put_back::make(file)?, FallocateFlags::empty(), 0, size);
-    allocated.map_err(|errno| Failure::new(format!("no swap file of {} can be made: {errno}", Bytes(size))))?;
-    command("mkswap", &[path(file)?])?;
-    command("swapon", &["--priority", &priority.to_string(), path(file)?])
-}
-
-/// A path as an argument of a command.
-///
-/// # Errors
-/// When it is not text.
-pub fn path(path: &Path) -> Result<&str, Failure> {
-    path.to_str().ok_or_else(|| Failure::new(format!("'{}' is not UTF-8: name another place", path.display())))
-}
-
-/// Runs a command of util-linux.
-///
-/// # Errors
-/// What it says when it fails.
-pub fn command(name: &str, args: &[&str]) -> Result<(), Failure> {
-    let output = Command::new(name).args(args).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| Failure::new(format!("{name}(8) cannot be started ({error}): install it")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Failure::new(format!("{name}(8) says: {}", said.trim())))
-}
-
 /// Pages of a swap file that are in use.
 fn used_pages(file: &Path) -> Result<u64, Failure> {
     let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
     let used = swaps(&table).find(|(path, _)| path == file).map(|(_, used)| used);
     used.ok_or_else(|| Failure::new("the kernel does not list the swap file that it uses"))
-}
-
-/// The files of /proc/swaps, with their pages in use. Spaces and what else divides fields are written there as octal numbers.
-pub fn swaps(table: &str) -> impl Iterator<Item = (PathBuf, u64)> {
-    table.lines().skip(1).filter_map(|line| {
-        // NAME TYPE SIZE USED PRIORITY, in KiB.
-        let mut fields = line.split_whitespace();
-        let path = [" ", "\t", "\n", "\\"].iter().fold(fields.next()?.to_owned(), |path, special| {
-            path.replace(&format!("\\{:03o}", special.as_bytes()[0]), special)
-        });
-        let used_kib: u64 = fields.nth(2)?.parse().ok()?;
-        Some((PathBuf::from(path), used_kib * 1024 / PAGE_SIZE as u64))
-    })
 }
 
 /// Read operations of the disk that a directory is on, by anybody.
@@ -180,25 +122,4 @@ fn disk_reads(dir: &Path) -> Option<u64> {
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     let stat = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
     stat.split_whitespace().next()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn swap_files_are_listed_with_their_use() {
-        let table = "Filename Type Size Used Priority\n/dev/zram0 partition 4096 8 -2\n/var/my\\040tmp/.x.swap file 1024 512 5\n";
-        let expected =
-            [("/dev/zram0", 2), ("/var/my tmp/.x.swap", 128)].map(|(path, used)| (PathBuf::from(path), used));
-        assert_eq!(swaps(table).collect::<Vec<_>>(), expected);
-        assert_eq!(swaps("").count(), 0);
-    }
-
-    #[test]
-    fn a_command_that_fails_is_quoted() {
-        assert!(command("no-such-command", &[]).unwrap_err().to_string().contains("install it"));
-        let failure = command("ls", &["/no/such/directory"]).unwrap_err().to_string();
-        assert!(failure.starts_with("ls(8) says: ls") && failure.contains("/no/such/directory"), "{failure}");
-    }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 pub struct Hierarchy {
     root: PathBuf,
     limit: &'static str,
+    peak: &'static str,
 }
 
 impl Hierarchy {
@@ -20,11 +21,11 @@ impl Hierarchy {
         const V1_LIMIT: &str = "memory.limit_in_bytes";
         let v1 = mounts.join("memory");
         if v1.join(V1_LIMIT).exists() {
-            return Ok(Hierarchy { root: v1, limit: V1_LIMIT });
+            return Ok(Hierarchy { root: v1, limit: V1_LIMIT, peak: "memory.max_usage_in_bytes" });
         }
         let handed_down = fs::read_to_string(mounts.join("cgroup.subtree_control")).unwrap_or_default();
         if handed_down.split_whitespace().any(|controller| controller == "memory") {
-            return Ok(Hierarchy { root: mounts.to_owned(), limit: "memory.max" });
+            return Ok(Hierarchy { root: mounts.to_owned(), limit: "memory.max", peak: "memory.peak" });
         }
         Err(format!("it needs memory cgroups, and '{}' has none", mounts.display()))
     }
@@ -60,6 +61,11 @@ impl Cgroup {
         join(&self.path).map_err(failure)
     }
 
+    /// The most memory that it has had, in bytes; not all kernels say.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        fs::read_to_string(self.path.join(self.hierarchy.peak)).ok()?.trim().parse().ok()
+    }
+
     /// Puts this process back to the root of the hierarchy, so that the group can be removed.
     ///
     /// # Errors
@@ -84,7 +90,10 @@ mod tests {
         fs::create_dir_all(&memory).unwrap();
         assert!(Hierarchy::find(&mounts).unwrap_err().contains("has none"));
         fs::write(mounts.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
-        assert_eq!(Hierarchy::find(&mounts), Ok(Hierarchy { root: mounts.clone(), limit: "memory.max" }));
+        assert_eq!(
+            Hierarchy::find(&mounts),
+            Ok(Hierarchy { root: mounts.clone(), limit: "memory.max", peak: "memory.peak" })
+        );
         fs::write(memory.join("memory.limit_in_bytes"), "1").unwrap();
         assert_eq!(Hierarchy::find(&mounts).unwrap().root, memory);
         let group = Hierarchy::find(&mounts).unwrap().group("one");

@@ -1,11 +1,12 @@
-//! A process that puts back what a measurement changes on the machine: swap files, a cgroup.
+//! A process that puts back what a measurement changes on the machine: swap space, a cgroup, settings of the kernel.
 //!
 //! It is told beforehand what that will be, and waits until nobody holds the other end of its standard input any more: then
 //! the measurement is done, has failed, or was killed. It is in a process group of its own, which the interrupt key of a
 //! terminal does not reach. Its standard error is that of who started it, so that who reads that to its end waits for both.
 
-use super::kernel::{command, path, swaps};
 use crate::failure::Failure;
+use crate::kernel_swap::{command, path, swaps};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,13 +22,46 @@ const SUBCOMMAND: &str = "put-back";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is to be put back.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+#[derive(Clone, Default, Debug, clap::Args)]
+pub struct PutBack {
+    /// Block devices that are taken out of use as swap
+    #[arg(long)]
+    pub device: Vec<PathBuf>,
+    /// Files that are taken out of use as swap, and removed
+    #[arg(long)]
+    pub file: Vec<PathBuf>,
     /// The cgroup that is removed
     #[arg(long)]
-    cgroup: Option<PathBuf>,
-    /// Files that are taken out of use as swap, and removed
-    files: Vec<PathBuf>,
+    pub cgroup: Option<PathBuf>,
+    /// What is written last to files of the kernel, in this order
+    #[arg(long, value_name = "FILE=VALUE")]
+    pub write: Vec<String>,
+}
+
+impl PutBack {
+    /// Has a file of the kernel get back what it holds now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn keep(&mut self, file: &Path) -> Result<(), Failure> {
+        let value = fs::read_to_string(file);
+        let value = value.map_err(|error| Failure::new(format!("'{}' cannot be read: {error}", file.display())))?;
+        self.write.push(format!("{}={}", path(file)?, value.trim()));
+        Ok(())
+    }
+
+    fn options(&self) -> Vec<OsString> {
+        let option = |name: &str, value: &OsStr| [OsString::from(name), value.to_owned()];
+        let of = |name: &'static str, paths: &[PathBuf]| -> Vec<OsString> {
+            paths.iter().flat_map(|path| option(name, path.as_os_str())).collect()
+        };
+        let writes = self.write.iter().flat_map(|write| option("--write", write.as_ref()));
+        [of("--device", &self.device), of("--file", &self.file), of("--cgroup", self.cgroup.as_slice())]
+            .concat()
+            .into_iter()
+            .chain(writes)
+            .collect()
+    }
 }
 
 /// The process, for as long as there may be something to put back.
@@ -39,12 +73,11 @@ impl Guard {
     ///
     /// # Errors
     /// When there is no process to be had.
-    pub fn start(files: &[&Path], cgroup: Option<&Path>) -> Result<Guard, Failure> {
+    pub fn start(what: &PutBack) -> Result<Guard, Failure> {
         let myself = std::env::current_exe();
         let child = myself.and_then(|myself| {
             let mut command = Command::new(myself);
-            command.arg(SUBCOMMAND).args(files);
-            cgroup.map(|cgroup| command.arg("--cgroup").arg(cgroup));
+            command.arg(SUBCOMMAND).args(what.options());
             command.stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0).spawn()
         });
         child.map(Guard).map_err(|error| Failure::new(format!("no process can be started: {error}")))
@@ -77,21 +110,26 @@ pub fn make(file: &Path) -> Result<File, Failure> {
 ///
 /// # Errors
 /// When something could not be.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(what: &PutBack) -> Result<(), Failure> {
     // Who cannot be listened to is gone too.
     let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-    let files = args.files.iter().map(|file| remove_swap(file));
-    let cgroup = args.cgroup.iter().map(|cgroup| remove_cgroup(cgroup));
+    let devices = what.device.iter().map(|device| swap_off(device));
+    let files = what.file.iter().map(|file| remove_swap(file));
+    let cgroup = what.cgroup.iter().map(|cgroup| remove_cgroup(cgroup));
+    let writes = what.write.iter().map(|write| write_back(write));
     // All of it, whatever goes wrong with one.
-    files.chain(cgroup).collect::<Vec<_>>().into_iter().collect()
+    devices.chain(files).chain(cgroup).chain(writes).collect::<Vec<_>>().into_iter().collect()
+}
+
+/// Takes a file or device out of use, if it is in use.
+fn swap_off(file: &Path) -> Result<(), Failure> {
+    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if swaps(&table).any(|(used, _)| used == file) { command("swapoff", &[path(file)?]) } else { Ok(()) }
 }
 
 /// Takes a file out of use, if it is in use, and removes it, if it is there.
 fn remove_swap(file: &Path) -> Result<(), Failure> {
-    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    if swaps(&table).any(|(used, _)| used == file) {
-        command("swapoff", &[path(file)?])?;
-    }
+    swap_off(file)?;
     match fs::remove_file(file) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(Failure::new(format!("'{}' cannot be removed: {error}", file.display())))
@@ -108,6 +146,21 @@ fn remove_cgroup(cgroup: &Path) -> Result<(), Failure> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) if began.elapsed() > PATIENCE => {
                 return Err(Failure::new(format!("cgroup '{}' cannot be removed: {error}", cgroup.display())));
+            }
+            Err(_) => sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Writes a value to a file of the kernel, where the two are separated by "=". The kernel may have a use for it a moment longer.
+fn write_back(write: &str) -> Result<(), Failure> {
+    let (file, value) = write.split_once('=').ok_or_else(|| Failure::new(format!("'{write}' has no value")))?;
+    let began = Instant::now();
+    loop {
+        match fs::write(file, value) {
+            Ok(()) => return Ok(()),
+            Err(error) if began.elapsed() > PATIENCE => {
+                return Err(Failure::new(format!("'{value}' cannot be written to '{file}': {error}")));
             }
             Err(_) => sleep(Duration::from_millis(10)),
         }
@@ -133,5 +186,18 @@ mod tests {
             remove_cgroup(&dir).unwrap();
             assert!(!dir.exists());
         }
+    }
+
+    #[test]
+    fn what_a_file_held_is_written_back() {
+        let file = std::env::temp_dir().join(format!("overspill-put-back-setting-{}", std::process::id()));
+        fs::write(&file, "lzo\n").unwrap();
+        let mut what = PutBack::default();
+        what.keep(&file).unwrap();
+        fs::write(&file, "lz4").unwrap();
+        assert_eq!(what.options()[0], "--write");
+        what.write.iter().for_each(|write| write_back(write).unwrap());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "lzo");
+        fs::remove_file(&file).unwrap();
     }
 }

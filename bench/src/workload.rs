@@ -1,0 +1,305 @@
+//! Accesses to memory that is larger than what fits, timed: in sequence, at random, and at random with favourites.
+//!
+//! A [`Plan`] says what is done, [`run`] does it to any memory, and [`Outcome`] is what it took. The same code runs in a
+//! program of its own and on memory of the library. Threads have equal parts of the memory for themselves.
+
+mod zipf;
+
+use crate::contents::{Contents, Random, WORDS, tag};
+use clap::ValueEnum;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Instant;
+use zipf::Zipf;
+
+/// Of so many accesses one is timed. Not a power of two: folios and clusters are, and would be hit at the same place each time.
+const SAMPLE_EVERY: u64 = 7;
+/// Of so many accesses of [`Workload::ZipfRead`] one writes.
+const WRITE_EVERY: u64 = 20;
+/// Pages of a kind that are made; all others are copies of these but for their first word, so that making pages costs a copy.
+const TEMPLATES: u64 = 256;
+/// Words of a page that hold something where the rest is zeros.
+const SPARSE_WORDS: usize = 116;
+
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// Fresh memory is written, page after page
+    SeqWrite,
+    /// What was written is read, page after page
+    SeqRead,
+    /// Pages are read at random
+    RandRead,
+    /// Pages are written to at random
+    RandWrite,
+    /// Pages are accessed at random, some far more often than others (Zipf, 0.99); one access in twenty writes
+    ZipfRead,
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.to_possible_value().expect("no workload is skipped").get_name())
+    }
+}
+
+/// How far LZ4 packs what pages hold.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
+pub enum Packing {
+    /// Random bytes: not at all
+    #[value(name = "1")]
+    #[serde(rename = "1")]
+    None,
+    /// What heaps of programs hold: 2.5:1
+    #[value(name = "2.5")]
+    #[serde(rename = "2.5")]
+    Heap,
+    /// Pages that are mostly zeros: 10:1
+    #[value(name = "10")]
+    #[serde(rename = "10")]
+    Sparse,
+}
+
+impl Packing {
+    /// Fills page `number`, all but its first word.
+    pub fn fill(self, page: &mut [u64], number: u64) {
+        match self {
+            Packing::None => Contents::Random.fill(page, number),
+            Packing::Heap => Contents::Heap.fill(page, number),
+            Packing::Sparse => {
+                Contents::Heap.fill(&mut page[..SPARSE_WORDS], number);
+                page[SPARSE_WORDS..].fill(0);
+            }
+        }
+    }
+}
+
+impl fmt::Display for Packing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:1", self.to_possible_value().expect("no packing is skipped").get_name())
+    }
+}
+
+/// What is done, and how much of it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// What is done.
+    pub workload: Workload,
+    /// What pages hold.
+    pub packing: Packing,
+    /// How many threads do it.
+    pub threads: usize,
+}
+
+/// What it took.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Seconds that the accesses took, of all threads together. What was written beforehand is no part of it.
+    pub elapsed_s: f64,
+    /// Processor time of this process meanwhile, in user mode and in the kernel, in seconds.
+    pub user_s: f64,
+    /// See `user_s`.
+    pub sys_s: f64,
+    /// Accesses.
+    pub accesses: u64,
+    /// Nanoseconds of an access: the median, and what all but one in a hundred and one in a thousand took at most.
+    pub p50_ns: u64,
+    /// See `p50_ns`.
+    pub p99_ns: u64,
+    /// See `p50_ns`.
+    pub p999_ns: u64,
+    /// Faults of this process so far as the kernel counts them, without I/O and with it.
+    pub minor_faults: u64,
+    /// See `minor_faults`.
+    pub major_faults: u64,
+    /// Pages that held something else than was written to them.
+    pub wrong: u64,
+}
+
+/// Does it to `memory`, which holds zeros.
+pub fn run(plan: Plan, memory: &mut [u64]) -> Outcome {
+    let mut templates = vec![0; TEMPLATES as usize * WORDS];
+    for (page, number) in templates.chunks_exact_mut(WORDS).zip(0..) {
+        plan.packing.fill(page, number);
+    }
+    let pages = memory.len() / WORDS;
+    let part = pages.div_ceil(plan.threads.max(1)).max(1) * WORDS;
+    let mut workers: Vec<Worker<'_>> =
+        memory.chunks_mut(part).zip(0..).map(|(memory, seed)| Worker::new(memory, &templates, plan, seed)).collect();
+    // 1. What is read later is written, and what a worker needs is made.
+    if plan.workload != Workload::SeqWrite {
+        each(&mut workers, |worker| worker.fill());
+    }
+    // 2. The accesses.
+    let (before, began) = (Usage::now(), Instant::now());
+    each(&mut workers, |worker| worker.work(plan.workload));
+    let (elapsed, after) = (began.elapsed(), Usage::now());
+    // 3. What it took.
+    let mut ns: Vec<u64> = workers.iter().flat_map(|worker| worker.ns.iter().copied()).collect();
+    ns.sort_unstable();
+    let within = |share: f64| ns.get((ns.len() as f64 * share) as usize).or(ns.last()).copied().unwrap_or(0);
+    Outcome {
+        elapsed_s: elapsed.as_secs_f64(),
+        user_s: after.user_s - before.user_s,
+        sys_s: after.sys_s - before.sys_s,
+        accesses: workers.iter().map(|worker| worker.pages()).sum(),
+        p50_ns: within(0.5),
+        p99_ns: within(0.99),
+        p999_ns: within(0.999),
+        minor_faults: after.minor_faults,
+        major_faults: after.major_faults,
+        wrong: workers.iter().map(|worker| worker.wrong).sum(),
+    }
+}
+
+/// Has each worker work in a thread, the first in this one.
+fn each<'a>(workers: &mut [Worker<'a>], work: impl Fn(&mut Worker<'a>) + Sync) {
+    let Some((mine, others)) = workers.split_first_mut() else { return };
+    std::thread::scope(|scope| {
+        let work = &work;
+        others.iter_mut().for_each(|worker| _ = scope.spawn(move || work(worker)));
+        work(mine);
+    });
+}
+
+/// A thread's part of the memory.
+struct Worker<'a> {
+    memory: &'a mut [u64],
+    templates: &'a [u64],
+    random: Random,
+    zipf: Option<Zipf>,
+    ns: Vec<u64>,
+    wrong: u64,
+}
+
+impl<'a> Worker<'a> {
+    fn new(memory: &'a mut [u64], templates: &'a [u64], plan: Plan, seed: u64) -> Worker<'a> {
+        let pages = (memory.len() / WORDS) as u64;
+        let zipf = (plan.workload == Workload::ZipfRead).then(|| Zipf::new(pages));
+        let ns = Vec::with_capacity((pages / SAMPLE_EVERY) as usize + 1);
+        Worker { memory, templates, random: Random::new(seed), zipf, ns, wrong: 0 }
+    }
+
+    fn pages(&self) -> u64 {
+        (self.memory.len() / WORDS) as u64
+    }
+
+    fn fill(&mut self) {
+        (0..self.pages()).for_each(|number| self.write(number));
+    }
+
+    fn write(&mut self, number: u64) {
+        let from = (number % TEMPLATES) as usize * WORDS;
+        let page = &mut self.memory[number as usize * WORDS..][..WORDS];
+        page.copy_from_slice(&self.templates[from..from + WORDS]);
+        page[0] = tag(number);
+    }
+
+    fn read(&mut self, number: u64) {
+        self.wrong += u64::from(self.memory[number as usize * WORDS] != tag(number));
+    }
+
+    /// Writes a word and nothing else.
+    fn change(&mut self, number: u64, value: u64) {
+        self.memory[number as usize * WORDS + 1] = value;
+    }
+
+    /// As many accesses as there are pages.
+    fn work(&mut self, workload: Workload) {
+        let pages = self.pages();
+        for access in 0..pages {
+            let page = match (&mut self.zipf, workload) {
+                (Some(zipf), _) => zipf.next(&mut self.random),
+                (None, Workload::RandRead | Workload::RandWrite) => self.random.below(pages),
+                _ => access,
+            };
+            let began = access.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
+            match workload {
+                Workload::SeqWrite => self.write(page),
+                Workload::RandWrite => self.change(page, access),
+                Workload::ZipfRead if access.is_multiple_of(WRITE_EVERY) => self.change(page, access),
+                Workload::SeqRead | Workload::RandRead | Workload::ZipfRead => self.read(page),
+            }
+            if let Some(began) = began {
+                self.ns.push(began.elapsed().as_nanos() as u64);
+            }
+        }
+    }
+}
+
+/// What this process has used so far.
+struct Usage {
+    user_s: f64,
+    sys_s: f64,
+    minor_faults: u64,
+    major_faults: u64,
+}
+
+impl Usage {
+    fn now() -> Usage {
+        let usage = getrusage(UsageWho::RUSAGE_SELF).expect("the kernel knows what this process used");
+        let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+        Usage {
+            user_s: seconds(usage.user_time()),
+            sys_s: seconds(usage.system_time()),
+            minor_faults: usage.minor_page_faults().max(0) as u64,
+            major_faults: usage.major_page_faults().max(0) as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overspill_os::codec::{Codec, Compressor};
+
+    #[test]
+    fn every_workload_accesses_as_often_as_there_are_pages_and_finds_what_it_wrote() {
+        for &workload in Workload::value_variants() {
+            for threads in [1, 2, 3] {
+                let mut memory = vec![0; 100 * WORDS];
+                let outcome = run(Plan { workload, packing: Packing::Heap, threads }, &mut memory);
+                assert_eq!((outcome.accesses, outcome.wrong), (100, 0), "{workload}, {threads} threads");
+                assert!(outcome.elapsed_s > 0.0 && outcome.p50_ns <= outcome.p99_ns, "{outcome:?}");
+                // Each thread numbers the pages of its own part.
+                assert_eq!(memory[0], tag(0), "all pages are written, whatever is done");
+                assert_eq!(memory[100_usize.div_ceil(threads) * WORDS % memory.len()], tag(0));
+                assert_ne!(memory[99 * WORDS], 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_that_changed_is_noticed() {
+        let templates = vec![7; TEMPLATES as usize * WORDS];
+        let mut memory = vec![0; 10 * WORDS];
+        let plan = Plan { workload: Workload::SeqRead, packing: Packing::Heap, threads: 1 };
+        let mut worker = Worker::new(&mut memory, &templates, plan, 0);
+        worker.fill();
+        worker.work(plan.workload);
+        assert_eq!(worker.wrong, 0);
+        worker.memory[3 * WORDS] ^= 1;
+        worker.work(plan.workload);
+        assert_eq!(worker.wrong, 1);
+    }
+
+    #[test]
+    fn pages_pack_as_far_as_their_names_say() {
+        let mut compressor = Compressor::new(Codec::Lz4).unwrap();
+        for (packing, expected) in [(Packing::None, 0.9..1.1), (Packing::Heap, 2.3..2.7), (Packing::Sparse, 9.0..11.0)]
+        {
+            let mut packed = |number| {
+                let mut words = [7; WORDS];
+                packing.fill(&mut words, number);
+                let mut bytes = [0; 4096];
+                bytes.chunks_mut(8).zip(words).for_each(|(b, w)| b.copy_from_slice(&w.to_le_bytes()));
+                compressor.compress(&bytes, &mut [0; 8192]).unwrap()
+            };
+            let total: usize = (0..TEMPLATES).map(&mut packed).sum();
+            let ratio = (TEMPLATES * 4096) as f64 / total as f64;
+            assert!(expected.contains(&ratio), "{packing}: {ratio:.2}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! `overspill-bench vs-kernel` and `overspill-load` from the outside: what they print, what is refused, what is put back.
+
+mod common;
+
+use common::{bench, json};
+use overspill_tests::scratch::Room;
+use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, process, skipped};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const NAME: &str = "vs-kernel";
+/// Longest that anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn room(name: &str) -> Room {
+    Scratch::new(env!("CARGO_TARGET_TMPDIR")).room(name)
+}
+
+fn command(args: &str, dir: &Path) -> Option<Command> {
+    let binary = overspill(&Scratch::new(env!("CARGO_TARGET_TMPDIR")))?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_overspill-bench"));
+    clean(command.arg(NAME).args(args.split_whitespace()).arg("--dir").arg(dir)).env("OVERSPILL_BIN", binary);
+    Some(command)
+}
+
+fn figure(row: &Value, name: &str) -> f64 {
+    row["figures"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {row}"))
+}
+
+/// The kernel's settings that a run may change.
+fn settings() -> Vec<Option<String>> {
+    let zswap = ["enabled", "compressor"].map(|name| format!("/sys/module/zswap/parameters/{name}"));
+    zswap.iter().map(|file| fs::read_to_string(file).ok()).collect()
+}
+
+#[test]
+fn every_step_is_told_beside_its_peer_and_everything_is_put_back() {
+    let room = room("vs-kernel-json");
+    let dir = room.path.canonicalize().unwrap();
+    let before = settings();
+    let Some(mut command) = command("--size 32M --rounds 1 --workload seq-read --json", &dir) else { return };
+    let outcome = process::run(&mut command, TIME_LIMIT);
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
+    let value = json(&outcome);
+    assert_eq!((&value["bench"], &value["settings"]["size_bytes"]), (&NAME.into(), &(32 << 20).into()));
+    let rows = value["rows"].as_array().unwrap();
+    assert!(rows[0]["step"] == "floor" && figure(&rows[0], "bare_copy_fault_ns") > 100.0, "{}", rows[0]);
+    for peer in ["zram", "zswap", "file"] {
+        let of = |step: &str| rows[1..].iter().find(|row| row["peer"] == peer && row["step"] == step);
+        let left_out = &value["settings"]["left_out"][peer];
+        if left_out.is_null() {
+            let row = of("peer").unwrap();
+            assert!(figure(row, "major_faults") > 0.0 && figure(row, "ram_bytes_peak") > 4e6, "{row}");
+            assert_eq!(figure(row, "device_bytes") > 0.0, peer == "file", "{row}");
+            assert_eq!(figure(row, "pool_bytes_peak") > 0.0, peer != "file", "{row}");
+        } else {
+            skipped(&format!("{peer}: {left_out}"));
+        }
+        for step in ["overspill-thread", "overspill-signal", "library"] {
+            let row = of(step).unwrap();
+            assert!(figure(row, "major_faults") > 0.0 && figure(row, "ns_per_access") > 100.0, "{row}");
+            assert_eq!(row["figures"]["ratio"].is_number(), left_out.is_null(), "{row}");
+        }
+    }
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(settings(), before);
+}
+
+#[test]
+fn without_json_it_prints_tables_and_what_is_to_be_reached() {
+    let room = room("vs-kernel-table");
+    let dir = room.path.canonicalize().unwrap();
+    let args = "--size 32M --rounds 1 --workload rand-read --peer file --steps library";
+    let Some(mut command) = command(args, &dir) else { return };
+    let outcome = process::run(&mut command, TIME_LIMIT);
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
+    let text = &outcome.stdout;
+    assert!(text.contains("p99.9") && text.contains("device MiB") && text.contains("bare copy"), "{text}");
+    assert!(text.contains("A minor fault takes "), "{text}");
+    assert!(text.contains("to reach 0.60: ") || text.contains("The kernel's file was left out: "), "{text}");
+}
+
+#[test]
+fn a_mistake_on_the_command_line_is_refused() {
+    for args in ["--workload never", "--peer nothing", "--overcommit 0", "--contents 7", "--threads 0", "--size much"] {
+        assert_eq!(bench(NAME, args).status, 2, "{args}");
+    }
+    assert!(bench(NAME, "--workload never").stderr.contains("give all, or of these: seq-write, "));
+    for (args, said) in [
+        ("--size 1M", "give --size 32 MiB or more"),
+        ("--size 1000T", "give a smaller --size"),
+        ("--dir /no/such/directory/at/all", "name another place"),
+    ] {
+        let outcome = bench(NAME, args);
+        assert!(outcome.status == 1 && outcome.stderr.contains(said), "{args}: {}", outcome.stderr);
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn what_a_killed_run_changed_is_put_back() {
+    let room = room("vs-kernel-killed");
+    let dir = room.path.canonicalize().unwrap();
+    let before = settings();
+    let args = "--size 256M --workload rand-write --peer zram,zswap --steps library --rounds 100";
+    let Some(mut command) = command(args, &dir) else { return };
+    let mut child = Killed(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let began = Instant::now();
+    let zswap_is_changed = || settings() != before;
+    while !zswap_is_changed() {
+        if child.0.try_wait().unwrap().is_some() || began.elapsed() > PATIENCE / 2 {
+            return skipped("this needs root, and a kernel that has zswap and takes a swap file");
+        }
+        sleep(Duration::from_millis(1));
+    }
+    drop(child);
+    while zswap_is_changed() || fs::read_dir(&dir).unwrap().count() > 0 {
+        assert!(began.elapsed() < PATIENCE, "zswap is as before, and the swap file is gone");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn the_program_prints_what_its_accesses_took() {
+    let load = |args: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_overspill-load"));
+        process::run(clean(command.args(args.split_whitespace())), TIME_LIMIT)
+    };
+    for workload in ["seq-write", "seq-read", "rand-read", "rand-write", "zipf-read"] {
+        let value = json(&load(&format!("{workload} 1000 --contents 10 --threads 2")));
+        assert_eq!((value["accesses"].as_u64(), value["wrong"].as_u64()), (Some(1000), Some(0)), "{value}");
+        assert!(value["elapsed_s"].as_f64().unwrap() > 0.0, "{value}");
+    }
+    assert_eq!(load("seq-write").status, 2);
+}
+
+/// A process that is killed when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
