@@ -35,6 +35,12 @@ pub fn zswap_bytes() -> u64 {
     meminfo("Zswap")
 }
 
+/// Processes that run, or wait for a processor or a disk, averaged over the last minute.
+pub fn load_average() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|field| field.parse().ok()).unwrap_or(0.0)
+}
+
 fn meminfo(key: &str) -> u64 {
     fs::read_to_string("/proc/meminfo").ok().and_then(|text| entry_bytes(&text, key)).unwrap_or(0)
 }

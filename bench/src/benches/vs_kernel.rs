@@ -3,14 +3,16 @@
 //! The program is `overspill-load`, run by itself in a memory cgroup with zram, zswap or a swap file ([`peer`]), then by
 //! `overspill run`, and then the same accesses are done in a process of the library ([`ours`]). The [`floor`] says what the
 //! mechanisms cost alone. [`run`] plans and compares, [`work`] is one measurement, [`case`] what is compared, [`figures`] what
-//! is told, [`ram`] how much RAM each gets.
+//! is told, [`ram`] how much RAM each gets, [`plot`] and [`html`] draw it.
 
 mod case;
 mod conclusion;
 mod figures;
 mod floor;
+mod html;
 mod ours;
 mod peer;
+mod plot;
 mod ram;
 mod work;
 
@@ -44,6 +46,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(2);
 /// The least that tells anything: at four times overcommit the budget is 8 MiB.
 const SIZE_MIN: Bytes = Bytes(32 << 20);
+
+/// How busy the machine was: processes that run or wait for a processor or a disk, averaged over a minute.
+#[derive(Clone, Copy, Debug)]
+pub struct Busy {
+    /// Before this began: the work of others.
+    pub began: f64,
+    /// When it ended.
+    pub ended: f64,
+}
 
 /// One of a kind, or all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +110,12 @@ pub struct Args {
     /// Settings of overspill, as for `overspill run --set`
     #[arg(long, value_name = "KEY=VALUE[,...]", default_value = "")]
     set: String,
+    /// Draw the time of an access into a file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Write a page with the drawings and all figures, as HTML
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 fn mib(bytes: f64) -> String {
@@ -165,6 +182,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let place = Place::find(args.dir.as_deref())?;
     enough_room(args, &place)?;
     let command = command()?;
+    let busy_before = machine::load_average();
     let cases = plan(args);
     let mut left_out: BTreeMap<Peer, String> = BTreeMap::new();
     for peer in chosen(&args.peer) {
@@ -204,17 +222,20 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         // Those of a peer that is left out.
         .filter(|row| !row.figures.is_empty())
         .collect();
-    let conclusion = conclusion::of(&cases, &rows, &left_out);
-    let settings = settings(args, series[0].len(), &place, &left_out);
+    let busy = Busy { began: busy_before, ended: machine::load_average() };
+    let machine = Machine::this();
+    let conclusion = conclusion::of(&cases, &rows, &left_out, &busy, machine.cpus);
+    if let Some(path) = &args.plot {
+        crate::plot::draw(path, &plot::title(&machine, args.size), &plot::charts(&rows))?;
+    }
+    if let Some(path) = &args.html {
+        html::write(path, &machine, args.size, &rows, &conclusion)?;
+    }
+    let settings = settings(args, series[0].len(), &place, &left_out, &busy);
     let many = args.overcommit.len() * args.contents.len() * args.threads.len() > 1;
     let groups: &[&str] =
         if many { &["overcommit", "contents", "threads", "workload", "peer"] } else { &["workload", "peer"] };
-    Ok(Findings {
-        report: Report { bench: NAME, machine: Machine::this(), settings, rows },
-        groups,
-        tables: TABLES,
-        conclusion,
-    })
+    Ok(Findings { report: Report { bench: NAME, machine, settings, rows }, groups, tables: TABLES, conclusion })
 }
 
 /// The `overspill` that programs run under: what `OVERSPILL_BIN` names, or the one beside this program.
@@ -312,13 +333,14 @@ fn enough_room(args: &Args, place: &Place) -> Result<(), Failure> {
     Ok(())
 }
 
-fn settings(args: &Args, rounds: usize, place: &Place, left_out: &BTreeMap<Peer, String>) -> Value {
+fn settings(args: &Args, rounds: usize, place: &Place, left_out: &BTreeMap<Peer, String>, busy: &Busy) -> Value {
     let own = json!({
         "size_bytes": args.size.0,
         "dir": place.to_string(),
         "pinned": false,
         "delivery": "thread and signal, by step",
         "settings": args.set,
+        "load_average": [busy.began, busy.ended],
         "left_out": report::by_name(left_out.iter().map(|(peer, reason)| (peer, reason.as_str()))),
     });
     report::settings(rounds, own)

@@ -1,9 +1,9 @@
 //! What the figures show: each ratio beside what is to be reached, and how RAM was made equal.
 
 use super::case::{Case, Peer, Setting, Step, target};
-use super::figures;
+use super::{Busy, figures};
 use crate::measure::Spread;
-use crate::report::{Row, ratio, whole};
+use crate::report::{Row, ratio, short, whole};
 use overspill_bench::workload::Packing;
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const OVERCOMMIT: u32 = 4;
 const MINOR_TARGET: f64 = 1.25;
 
 /// The text, of several lines; `left_out` says why a peer was not measured.
-pub fn of(cases: &[Case], rows: &[Row], left_out: &BTreeMap<Peer, String>) -> String {
+pub fn of(cases: &[Case], rows: &[Row], left_out: &BTreeMap<Peer, String>, busy: &Busy, cpus: usize) -> String {
     let mut lines = Vec::new();
     for case in cases {
         let Case::Work(setting, step) = case else { continue };
@@ -35,6 +35,14 @@ pub fn of(cases: &[Case], rows: &[Row], left_out: &BTreeMap<Peer, String>) -> St
         ));
     }
     lines.extend(ram(cases, rows));
+    if busy.began > cpus as f64 / 2.0 {
+        lines.push(format!(
+            "Others were at work here: the load average was {} before this began and {} at the end, on {cpus} processors. Elapsed \
+             times are those of a busy machine; processor times suffer less.",
+            short(busy.began),
+            short(busy.ended)
+        ));
+    }
     for (peer, reason) in left_out {
         lines.push(format!("The kernel's {peer} was left out: {reason}."));
     }
@@ -64,11 +72,13 @@ fn reach(setting: &Setting, step: Step) -> Option<f64> {
 
 fn line(setting: &Setting, step: Step, elapsed: Spread, to_reach: f64, cpu: Option<Spread>) -> String {
     let Setting { workload, peer, threads, .. } = setting;
-    // More processor time than the peer's is a miss where the library is concerned.
-    let dear = cpu.filter(|cpu| step == Step::Library && cpu.median > 1.0);
-    let dear = dear.map_or(String::new(), |cpu| format!(", and processor time {} times the peer's", ratio(cpu.median)));
+    let processor = cpu.map_or(String::new(), |cpu| {
+        // More processor time than the peer's is a miss where the library is concerned.
+        let missed = if step == Step::Library && cpu.median > 1.0 { ": missed" } else { "" };
+        format!("; processor time {}{missed}", ratio(cpu.median))
+    });
     format!(
-        "  {:<10} {threads} thread{} against {:<6} {:<17} {} ({} to {}), to reach {}: {}{dear}",
+        "  {:<10} {threads} thread{} against {:<6} {:<17} {} ({} to {}), to reach {}: {}{processor}",
         workload.to_string(),
         if *threads == 1 { " " } else { "s" },
         peer.to_string() + ",",
@@ -109,4 +119,64 @@ fn ram(cases: &[Case], rows: &[Row]) -> Option<String> {
             told.join("; ")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::sample;
+    use overspill_bench::workload::Workload;
+    use serde_json::json;
+
+    const QUIET: Busy = Busy { began: 0.1, ended: 1.0 };
+
+    fn setting(packing: Packing) -> Setting {
+        Setting { workload: Workload::SeqRead, peer: Peer::Zram, overcommit: 4, packing, threads: 1 }
+    }
+
+    fn row(packing: Packing, step: Step, figures: &[(&str, f64)]) -> Row {
+        let labels = [
+            ("workload", json!("seq-read")),
+            ("peer", json!("zram")),
+            ("overcommit", json!(4)),
+            ("contents", json!(packing.to_string())),
+            ("threads", json!(1)),
+        ];
+        let round = |scale: f64| sample(figures.iter().map(|(name, value)| (*name, value * scale)));
+        Row::new(&step.to_string(), &labels, None, &vec![round(0.9), round(1.0), round(1.1)])
+    }
+
+    #[test]
+    fn each_target_is_met_or_missed_with_its_figure() {
+        let steps = [Step::Peer, Step::OverspillThread, Step::Library];
+        let cases: Vec<Case> = [Packing::Heap, Packing::None]
+            .into_iter()
+            .flat_map(|packing| steps.map(|step| Case::Work(setting(packing), step)))
+            .collect();
+        let pool = [(figures::POOL, 100.0 * 1048576.0), (figures::RAM, 200.0 * 1048576.0)];
+        let rows = [
+            row(Packing::Heap, Step::Peer, &pool),
+            row(Packing::Heap, Step::OverspillThread, &[(figures::RATIO, 0.7), (figures::CPU_RATIO, 1.5)]),
+            row(Packing::Heap, Step::Library, &[(figures::RATIO, 0.5), (figures::CPU_RATIO, 1.2)]),
+            row(Packing::None, Step::Library, &[(figures::RATIO, 0.5)]),
+        ];
+        let text = of(&cases, &rows, &BTreeMap::new(), &QUIET, 2);
+        for said in [
+            "overspill-thread: 0.70 (0.63 to 0.77), to reach 0.80: met; processor time 1.50\n",
+            "library:          0.50 (0.45 to 0.55), to reach 0.35: missed; processor time 1.20: missed\n",
+            "zram's took up to 110 MiB, 220 MiB all in all",
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        assert_eq!(text.matches("to reach").count(), 2, "nothing was said of other contents: {text}");
+        assert!(!text.contains("left out") && !text.contains("Others"), "{text}");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_told_and_why_is() {
+        let left_out = BTreeMap::from([(Peer::Zram, "it needs root".to_owned())]);
+        let text = of(&[Case::Floor], &[], &left_out, &Busy { began: 3.0, ended: 4.0 }, 2);
+        assert!(text.starts_with("Others were at work here: the load average was 3.0 before"), "{text}");
+        assert!(text.ends_with("The kernel's zram was left out: it needs root."), "{text}");
+    }
 }

@@ -13,12 +13,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Above all swap space that the machine has.
 const PRIORITY: u32 = 32_767;
 /// How often the pool of compressed pages is looked at while the program runs.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long the kernel may take to accept a setting.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Where zram devices are made and removed.
 const ZRAM_CONTROL: &str = "/sys/class/zram-control";
 /// The settings of zswap.
@@ -28,6 +30,11 @@ const COMPRESSOR: &str = "lz4";
 
 /// What this machine lacks for a peer, in a sentence.
 pub fn missing(peer: Peer) -> Option<String> {
+    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let priority = |line: &str| line.split_whitespace().last().and_then(|field| field.parse().ok());
+    if table.lines().skip(1).filter_map(priority).any(|other: i32| other >= PRIORITY as i32) {
+        return Some(format!("swap space is in use at the highest priority, {PRIORITY}, which this needs for its own"));
+    }
     let (needed, what) = match peer {
         Peer::Zram => (Path::new(ZRAM_CONTROL), "zram"),
         Peer::Zswap => (Path::new(ZSWAP), "zswap"),
@@ -57,7 +64,7 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
         Peer::Zswap | Peer::File => {
             let file = request.dir.join(format!(".{name}.swap"));
             what.file.push(file.clone());
-            if missing(Peer::Zswap).is_none() {
+            if Path::new(ZSWAP).exists() {
                 what.keep(&Path::new(ZSWAP).join("enabled"))?;
                 what.keep(&Path::new(ZSWAP).join("compressor"))?;
             }
@@ -91,7 +98,7 @@ fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
             swap_on(swap, size, PRIORITY)
         }
         Peer::File => {
-            if missing(Peer::Zswap).is_none() {
+            if Path::new(ZSWAP).exists() {
                 zswap("enabled", "N")?;
             }
             swap_on(swap, size, PRIORITY)
@@ -174,7 +181,16 @@ fn read(file: &str) -> Result<String, Failure> {
     text.map(|text| text.trim().to_owned()).map_err(|error| Failure::new(format!("'{file}' cannot be read: {error}")))
 }
 
+/// Writes a setting. A compressor that the kernel has just let go of is not found for a moment.
 fn write(file: &Path, value: &str) -> Result<(), Failure> {
-    fs::write(file, value)
-        .map_err(|error| Failure::new(format!("'{value}' cannot be written to '{}': {error}", file.display())))
+    let began = Instant::now();
+    loop {
+        match fs::write(file, value) {
+            Ok(()) => return Ok(()),
+            Err(_) if began.elapsed() < PATIENCE => sleep(LOOK_EVERY),
+            Err(error) => {
+                return Err(Failure::new(format!("'{value}' cannot be written to '{}': {error}", file.display())));
+            }
+        }
+    }
 }
