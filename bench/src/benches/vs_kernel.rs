@@ -190,6 +190,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
             left_out.insert(peer, reason);
         }
     }
+    let missing: Vec<Peer> = left_out.keys().copied().collect();
     let mut ram = Ram::default();
     let mut series = measure::rounds(&cases, args.common.rounds, |case| {
         let ask = |who, setting: Option<Setting>, memory| {
@@ -200,9 +201,10 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         let Case::Work(setting, step) = case else { return ask(Who::Floor, None, 0) };
         let memory = ram.of(args.size, setting, *step);
         let sample = match step {
-            Step::Peer if left_out.contains_key(&setting.peer) => Sample::new(),
+            Step::Peer if missing.contains(&setting.peer) => Sample::new(),
             Step::Peer => ask(Who::Peer(setting.peer), Some(*setting), memory).unwrap_or_else(|failure| {
-                left_out.insert(setting.peer, failure.to_string());
+                // One that the kernel ends for want of memory in one round may run in the next.
+                left_out.insert(setting.peer, format!("{case}: {failure}"));
                 Sample::new()
             }),
             Step::OverspillThread | Step::OverspillSignal => {

@@ -31,6 +31,8 @@ pub const WRITTEN: &str = "device_bytes_written";
 pub const RAM: &str = "ram_bytes_peak";
 /// The part of it that is a compressed pool outside of the cgroup.
 pub const POOL: &str = "pool_bytes_peak";
+/// 1 where the peer compresses with LZ4 as overspill does, or not at all; 0 where the kernel has none for it.
+pub const SAME_CODEC: &str = "same_codec";
 /// What fits: limit of the cgroup, or budget.
 pub const LIMIT: &str = "limit_bytes";
 /// Elapsed time as a ratio to that of the peer in the same round; lower is better.

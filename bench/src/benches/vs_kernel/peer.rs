@@ -13,14 +13,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Above all swap space that the machine has.
 const PRIORITY: u32 = 32_767;
 /// How often the pool of compressed pages is looked at while the program runs.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long the kernel may take to accept a setting.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Where zram devices are made and removed.
 const ZRAM_CONTROL: &str = "/sys/class/zram-control";
 /// The settings of zswap.
@@ -93,8 +91,9 @@ fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
             command("swapon", &["--priority", &PRIORITY.to_string(), path(swap)?])
         }
         Peer::Zswap => {
-            zswap("compressor", COMPRESSOR)?;
+            // Enabled first: only then it says which compressors it has. Without this one it keeps its own, which is told.
             zswap("enabled", "Y")?;
+            let _ = zswap("compressor", COMPRESSOR);
             swap_on(swap, size, PRIORITY)
         }
         Peer::File => {
@@ -112,6 +111,7 @@ fn run(request: &Request, peer: Peer, swap: &Path, cgroup: &Cgroup) -> Result<Sa
     let mut program = Command::new(&words[0]);
     program.args(&words[1..]);
     let before = DeviceIo::now(peer);
+    let same_codec = peer != Peer::Zswap || read(&format!("{ZSWAP}/compressor"))? == COMPRESSOR;
     cgroup.enter(request.memory)?;
     let mut pool = 0;
     let output = work::start(&mut program).and_then(|mut child| {
@@ -134,6 +134,7 @@ fn run(request: &Request, peer: Peer, swap: &Path, cgroup: &Cgroup) -> Result<Sa
             (figures::DEVICE, written + after.read - before.read),
             (figures::WRITTEN, written),
             (figures::POOL, pool),
+            (figures::SAME_CODEC, same_codec.into()),
             (figures::LIMIT, request.memory),
             (figures::RAM, cgroup.peak_bytes().unwrap_or(request.memory) + pool),
         ],
@@ -181,16 +182,7 @@ fn read(file: &str) -> Result<String, Failure> {
     text.map(|text| text.trim().to_owned()).map_err(|error| Failure::new(format!("'{file}' cannot be read: {error}")))
 }
 
-/// Writes a setting. A compressor that the kernel has just let go of is not found for a moment.
 fn write(file: &Path, value: &str) -> Result<(), Failure> {
-    let began = Instant::now();
-    loop {
-        match fs::write(file, value) {
-            Ok(()) => return Ok(()),
-            Err(_) if began.elapsed() < PATIENCE => sleep(LOOK_EVERY),
-            Err(error) => {
-                return Err(Failure::new(format!("'{value}' cannot be written to '{}': {error}", file.display())));
-            }
-        }
-    }
+    fs::write(file, value)
+        .map_err(|error| Failure::new(format!("'{value}' cannot be written to '{}': {error}", file.display())))
 }
