@@ -75,7 +75,13 @@ pub fn push_range(ranges: &mut Vec<IoVec>, range: Range<usize>) {
 
 impl FrameSource for Frames {
     fn take_chunk(&self, order: u8) -> Option<FrameId> {
-        let first = self.allocator.alloc(order, Mobility::Unmovable, Need::Reclaim)?;
+        let take = || self.allocator.alloc(order, Mobility::Unmovable, Need::Reclaim);
+        // At the limit the last free frames may be those that processors keep: without them pages would go to devices that fit
+        // compressed.
+        let first = take().or_else(|| {
+            self.allocator.drain();
+            take()
+        })?;
         let range = self.arena.frame_range(first.0, 1 << order);
         let mut done = 0;
         while done < range.len() {

@@ -118,8 +118,8 @@ mod tests {
         JobSwaps::default().write(&path).unwrap();
         assert_eq!(JobSwaps::read(&path).unwrap(), JobSwaps::default());
         let items =
-            ["", "overspill-swaps-1", "overspill-swaps-1 x\0", "overspill-swaps-2 1\0", "overspill-swaps-1 1\0\x30\0"];
-        for broken in items.into_iter().chain(["overspill-swaps-1 1\0000 /a"]) {
+            ["", "overspill-swaps-1", "overspill-swaps-1 x\0", "overspill-swaps-2 1\0", "overspill-swaps-1 1\x000\0"];
+        for broken in items.into_iter().chain(["overspill-swaps-1 1\x000 /a"]) {
             fs::write(&path, broken).unwrap();
             assert!(JobSwaps::read(&path).is_err(), "{broken}");
         }
