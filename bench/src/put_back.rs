@@ -1,7 +1,7 @@
 //! A process that puts back what a measurement changes on the machine: swap space, a cgroup, settings of the kernel.
 //!
 //! It is told beforehand what that will be, and waits until nobody holds the other end of its standard input any more: then
-//! the measurement is done, has failed, or was killed. It is in a process group of its own, which the interrupt key of a
+//! the measurement is done or has failed, which is said there first, or was killed. It is in a process group of its own, which the interrupt key of a
 //! terminal does not reach. Its standard error is that of who started it, so that who reads that to its end waits for both.
 
 use crate::failure::Failure;
@@ -9,6 +9,7 @@ use crate::kernel_swap::{command, path, swaps};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ use std::time::{Duration, Instant};
 const SUBCOMMAND: &str = "put-back";
 /// How long the kernel may take to let a cgroup go whose last process has been killed.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a swapon may go on of a measurement that was killed.
+const LAST_STEP: Duration = Duration::from_secs(1);
 
 /// What is to be put back.
 #[derive(Clone, Default, Debug, clap::Args)]
@@ -88,7 +92,8 @@ impl Guard {
     /// # Errors
     /// When something could not be, which was said on standard error.
     pub fn finish(mut self) -> Result<(), Failure> {
-        drop(self.0.stdin.take());
+        // If it cannot be told that this is the end it takes a little longer.
+        let _ = self.0.stdin.take().map(|mut stdin| stdin.write_all(b"end"));
         match self.0.wait() {
             Ok(status) if status.success() => Ok(()),
             _ => Err(Failure::new("not everything could be put back as it was")),
@@ -112,11 +117,15 @@ pub fn make(file: &Path) -> Result<File, Failure> {
 /// When something could not be.
 pub fn run(what: &PutBack) -> Result<(), Failure> {
     // Who cannot be listened to is gone too.
-    let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+    let mut said = Vec::new();
+    let _ = std::io::stdin().lock().read_to_end(&mut said);
+    if said.is_empty() {
+        sleep(LAST_STEP);
+    }
     let devices = what.device.iter().map(|device| swap_off(device));
     let files = what.file.iter().map(|file| remove_swap(file));
     let cgroup = what.cgroup.iter().map(|cgroup| remove_cgroup(cgroup));
-    let writes = what.write.iter().map(|write| write_back(write));
+    let writes = what.write.iter().map(|write| write_back(write, &what.device));
     // All of it, whatever goes wrong with one.
     devices.chain(files).chain(cgroup).chain(writes).collect::<Vec<_>>().into_iter().collect()
 }
@@ -152,8 +161,9 @@ fn remove_cgroup(cgroup: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Writes a value to a file of the kernel, where the two are separated by "=". The kernel may have a use for it a moment longer.
-fn write_back(write: &str) -> Result<(), Failure> {
+/// Writes a value to a file of the kernel, where the two are separated by "=". The kernel may have a use for it a moment longer,
+/// and a device may have come into use as swap only now.
+fn write_back(write: &str, devices: &[PathBuf]) -> Result<(), Failure> {
     let (file, value) = write.split_once('=').ok_or_else(|| Failure::new(format!("'{write}' has no value")))?;
     let began = Instant::now();
     loop {
@@ -162,7 +172,10 @@ fn write_back(write: &str) -> Result<(), Failure> {
             Err(error) if began.elapsed() > PATIENCE => {
                 return Err(Failure::new(format!("'{value}' cannot be written to '{file}': {error}")));
             }
-            Err(_) => sleep(Duration::from_millis(10)),
+            Err(_) => {
+                devices.iter().for_each(|device| drop(swap_off(device)));
+                sleep(Duration::from_millis(10));
+            }
         }
     }
 }
@@ -196,7 +209,7 @@ mod tests {
         what.keep(&file).unwrap();
         fs::write(&file, "lz4").unwrap();
         assert_eq!(what.options()[0], "--write");
-        what.write.iter().for_each(|write| write_back(write).unwrap());
+        what.write.iter().for_each(|write| write_back(write, &[]).unwrap());
         assert_eq!(fs::read_to_string(&file).unwrap(), "lzo");
         fs::remove_file(&file).unwrap();
     }
