@@ -3,11 +3,12 @@
 //! Invariant: a free frame is a hole; so is one whose page is mapped, whose memory is in the page tables of the program.
 //! Every other allocated frame is present, but for the moment in which its owner moves pages into or out of it.
 
-use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE};
+use crate::base::{FrameId, PAGE_SHIFT};
 use crate::compressed::FrameSource;
 use crate::frame::{FrameAllocator, Mobility, Need};
 use overspill_os::arena::Arena;
 use overspill_os::backing::{AnonPrivate, Backing};
+use overspill_os::uffd::Stop;
 use overspill_os::vm::IoVec;
 use std::ops::Range;
 
@@ -36,6 +37,20 @@ impl Frames {
     /// Takes `1 << order` contiguous frames that are holes, for pages to be moved into.
     pub fn take_holes(&self, order: u8) -> Option<FrameId> {
         self.allocator.alloc(order, Mobility::Reclaimable, Need::Reclaim)
+    }
+
+    /// Puts pages into neighbouring frames, which are holes.
+    pub fn fill(&self, first: FrameId, pages: &[u8]) {
+        let start = self.arena.frame_range(first.0, pages.len() >> PAGE_SHIFT).start;
+        let mut done = 0;
+        while done < pages.len() {
+            let step = self.backing.install(start + done, &pages[done..], false);
+            done += step.bytes;
+            match step.stop {
+                None | Some(Stop::Again) => {}
+                Some(stop) => panic!("a free frame at {:#x} is not a hole: {stop:?}", start + done),
+            }
+        }
     }
 
     /// Gives back frames that are holes: those of pages that were mapped, or whose pages were moved away.
@@ -82,16 +97,7 @@ impl FrameSource for Frames {
             self.allocator.drain();
             take()
         })?;
-        let range = self.arena.frame_range(first.0, 1 << order);
-        let mut done = 0;
-        while done < range.len() {
-            let step = self.backing.install(range.start + done, zeros((range.len() - done) / PAGE_SIZE), false);
-            done += step.bytes;
-            match step.stop {
-                None | Some(overspill_os::uffd::Stop::Again) => {}
-                Some(stop) => panic!("a free frame at {:#x} is not a hole: {stop:?}", range.start + done),
-            }
-        }
+        self.fill(first, zeros(1 << order));
         Some(first)
     }
 

@@ -15,6 +15,7 @@ mod evacuate;
 mod interleavings;
 
 use crate::base::FrameId;
+use crate::config::SwapSpec;
 use crate::device::{Retired, SwapError};
 use crate::engine::Engine;
 use crate::frame::{Mobility, Need};
@@ -432,7 +433,7 @@ impl Engine {
     // ---- What a program asks for ----
 
     /// Puts a device on the list; its number there.
-    pub(crate) fn ask_swapon(&self, spec: &crate::config::SwapSpec) -> u32 {
+    pub(crate) fn ask_swapon(&self, spec: &SwapSpec) -> u32 {
         let state = &mut *lock(&self.swaps.state);
         let listed = state.list.devices.iter().map(|listed| listed.id);
         let id = listed.chain(self.devices.ids()).max().map_or(0, |id| id + 1);

@@ -499,15 +499,14 @@ impl Engine {
         let Some(word) = self.words.try_lock_if(page, stored) else { return false };
         let State::Stored(slot) = word.state() else { unreachable!("locked as stored") };
         // Nobody is writing it to a device just now: that would be from before the damage.
-        let mut alone = [false];
-        self.index.begin_io(SlotRun { first: slot, len: 1 }, &mut alone);
-        let object = if alone[0] { self.zswap.begin_load(slot) } else { None };
+        let alone = self.begin_io(slot);
+        let object = if alone { self.zswap.begin_load(slot) } else { None };
         let handle = object.and_then(Object::handle);
         handle.into_iter().for_each(|handle| self.compressed.damage(&self.frames, handle, byte));
         if object.is_some() {
             self.zswap.end_load(slot);
         }
-        if alone[0] {
+        if alone {
             self.end_io(slot);
         }
         self.words.unlock_as(page, word);

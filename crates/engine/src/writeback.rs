@@ -118,9 +118,7 @@ impl Engine {
         self.zswap.oldest(now, oldest);
         cold.clear();
         for &(slot, object) in &*oldest {
-            let mut held = [false];
-            self.index.begin_io(SlotRun { first: slot, len: 1 }, &mut held);
-            if !held[0] {
+            if !self.begin_io(slot) {
                 // Its owner is at it just now, or keeps it for a page in memory.
                 self.zswap.rotate(slot, now);
             } else if !self.zswap.begin_load_of(slot, object) {
@@ -249,6 +247,14 @@ impl Engine {
         self.words.unlock_as(page, word.with_state(State::Stored(to)));
         self.forget_run(SlotRun { first: from, len: 1 });
         true
+    }
+
+    /// Begins I/O on a slot, so that it stays in use until [`Engine::end_io`]; `false` when its page is not there alone, or somebody
+    /// is at it.
+    pub(crate) fn begin_io(&self, slot: SlotId) -> bool {
+        let mut begun = [false];
+        self.index.begin_io(SlotRun { first: slot, len: 1 }, &mut begun);
+        begun[0]
     }
 
     /// I/O on a slot ends; it is given back if its page was given up meanwhile.

@@ -5,7 +5,6 @@
 
 use super::area::Area;
 use super::{CLOSED, SwapDevices};
-use crate::base::SlotId;
 use crate::job::swaps::JobSwaps;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -98,10 +97,5 @@ impl SwapDevices {
             }
         }
         self.of(id).next().is_none()
-    }
-
-    /// Hands out a slot on no device for a page that is lost.
-    pub fn alloc_lost(&self) -> Option<SlotId> {
-        self.alloc_in_memory(1).map(|run| run.first)
     }
 }

@@ -31,11 +31,9 @@ use crate::tier::{Batch, Pick, page_mut, runs_where};
 use crate::word::{PageWord, State};
 use crate::zswap::{Location, Object};
 use overspill_os::Errno;
-use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::io::IoBuffer;
 use overspill_os::thread;
-use overspill_os::uffd::Stop;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
@@ -346,7 +344,7 @@ impl Engine {
                 continue;
             }
             let Some(block) = self.take_block(together) else { return };
-            self.fill_frames(block.clone(), &buffer[at << PAGE_SHIFT..]);
+            self.frames.fill(FrameId(block.start), &buffer[at << PAGE_SHIFT..][..block.len() << PAGE_SHIFT]);
             // Those that follow one another are as one in the lists of the swap cache.
             let ours = at..at + block.len();
             let mut next = at;
@@ -378,37 +376,26 @@ impl Engine {
         (0..=largest).rev().find_map(take)
     }
 
-    /// Puts pages into free frames, which are holes.
-    fn fill_frames(&self, frames: Range<u32>, pages: &[u8]) {
-        let range = self.frames.arena.frame_range(frames.start, frames.len());
-        let mut done = 0;
-        while done < range.len() {
-            let step = self.frames.backing.install(range.start + done, &pages[done..range.len()], false);
-            done += step.bytes;
-            match step.stop {
-                None | Some(Stop::Again) => {}
-                Some(stop) => panic!("a free frame at {:#x} is not a hole: {stop:?}", range.start + done),
-            }
-        }
-    }
-
     /// A page cannot be read: it has no place any more but one that says so. Whether it still was there.
     fn lose(&self, evacuation: &Evacuation, slot: SlotId) -> bool {
         // What is being stored just now is not on the device yet.
         let is_still = |slot| self.zswap.look_up(slot).is_none();
         let Some(page) = self.lock_owner(slot, is_still) else { return false };
-        let to = self.devices.alloc_lost();
+        let to = self.lost_slot(page);
         let word = self.words.load(page);
-        match to {
-            Some(to) => {
-                self.index.set_owner(to, page);
-                self.index.lost(to);
-                self.words.unlock_as(page, word.with_state(State::Stored(to)));
-                self.note_lost(evacuation);
-            }
-            None => self.words.unlock_as(page, word),
+        self.words.unlock_as(page, to.map_or(word, |to| word.with_state(State::Stored(to))));
+        if to.is_some() {
+            self.note_lost(evacuation);
         }
         to.is_some()
+    }
+
+    /// A slot on no device that says that the page, whose lock the caller holds, is lost.
+    fn lost_slot(&self, page: PageIndex) -> Option<SlotId> {
+        let SlotRun { first: slot, .. } = self.devices.alloc_in_memory(1)?;
+        self.index.set_owner(slot, page);
+        self.index.lost(slot);
+        Some(slot)
     }
 
     fn note_lost(&self, evacuation: &Evacuation) {
@@ -469,9 +456,7 @@ impl Engine {
     /// A page that is compressed in memory gets a slot on no device.
     fn move_compressed(&self, bench: &mut Bench, slot: SlotId) -> Moved {
         let run = SlotRun { first: slot, len: 1 };
-        let mut claimed = [false];
-        self.index.begin_io(run, &mut claimed);
-        if !claimed[0] {
+        if !self.begin_io(slot) {
             return Moved::default();
         }
         let (mut gone, mut full) = ([false; RUN_MAX], false);
@@ -491,15 +476,12 @@ impl Engine {
         Moved { pages: gone[0].into(), full }
     }
 
-    /// Copies the object of a locked page for a slot on no device; which one. A damaged one is copied as it is: its reader will
+    /// Copies the object of a locked page for a slot on no device; which one. The page of a damaged one is lost: its reader will
     /// hear of it.
     fn copy_object(&self, bench: &mut Bench, object: Object, page: PageIndex) -> Option<SlotId> {
         let Bench { batch, fresh, .. } = bench;
         let Ok(len) = self.compressed.load(&self.frames, object.handle()?, &mut batch.packed) else {
-            let to = self.devices.alloc_lost()?;
-            self.index.set_owner(to, page);
-            self.index.lost(to);
-            return Some(to);
+            return self.lost_slot(page);
         };
         let next = fresh.take().or_else(|| self.devices.alloc_in_memory(FRESH_SLOTS))?;
         let to = next.first;
@@ -576,9 +558,7 @@ impl Engine {
             _ => {}
         }
         let run = SlotRun { first: slot, len: 1 };
-        let mut claimed = [false];
-        self.index.begin_io(run, &mut claimed);
-        if !claimed[0] {
+        if !self.begin_io(slot) {
             return Moved::default();
         }
         let (mut gone, mut moved) = ([false; RUN_MAX], Moved::default());
@@ -615,9 +595,7 @@ impl Engine {
     /// A page whose pack cannot be read is lost; whether it still was there.
     fn lose_packed(&self, evacuation: &Evacuation, slot: SlotId, object: Object) -> bool {
         let run = SlotRun { first: slot, len: 1 };
-        let mut claimed = [false];
-        self.index.begin_io(run, &mut claimed);
-        if !claimed[0] {
+        if !self.begin_io(slot) {
             return false;
         }
         let Some(page) = self.lock_owner(slot, |slot| self.zswap.look_up(slot) == Some(object)) else {
