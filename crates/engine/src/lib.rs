@@ -39,6 +39,8 @@ mod delivery;
 pub mod device;
 mod engine;
 mod error;
+#[cfg(test)]
+mod explore;
 mod extent;
 mod family;
 mod fault;

@@ -9,8 +9,8 @@
 
 use super::chunk::{Cells, ChunkTable, Lists};
 use super::class::{CLASSES, OBJECTS_MAX};
+use crate::explore::{finds_each, finds_nothing};
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -215,25 +215,14 @@ fn scenario(bug: Option<Bug>) {
     assert!(free.into_iter().eq(0..CHUNKS), "chunks are lost");
 }
 
-fn explore(scheduler: impl Scheduler + 'static, bug: Option<Bug>) {
-    shuttle::Runner::new(scheduler, shuttle::Config::default()).run(move || scenario(bug));
-}
-
 const SCHEDULES: usize = 1_000;
 
 #[test]
 fn no_interleaving_moves_an_object_that_is_not_the_owners() {
-    explore(RandomScheduler::new(SCHEDULES), None);
-    [2, 3, 5].into_iter().for_each(|depth| explore(PctScheduler::new(depth, SCHEDULES), None));
+    finds_nothing(SCHEDULES, scenario);
 }
 
 #[test]
 fn the_model_finds_every_seeded_bug() {
-    for bug in [Bug::NotPinned, Bug::WrittenMeanwhile, Bug::FreedTooEarly] {
-        let found = std::panic::catch_unwind(|| {
-            explore(RandomScheduler::new_from_seed(1, SCHEDULES), Some(bug));
-            explore(PctScheduler::new_from_seed(1, 3, SCHEDULES), Some(bug));
-        });
-        assert!(found.is_err(), "{bug:?} was not found");
-    }
+    finds_each(&[Bug::NotPinned, Bug::WrittenMeanwhile, Bug::FreedTooEarly], SCHEDULES, scenario);
 }

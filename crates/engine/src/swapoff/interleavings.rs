@@ -19,9 +19,9 @@ mod program;
 use crate::base::{FrameId, SlotId};
 use crate::cache::index::Place;
 use crate::cache::{Entry, GivenUp};
+use crate::explore::{finds_each, finds_nothing};
 use crate::word::{PageCell, State};
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::{Mutex, MutexGuard, RwLock};
 use std::ops::Range;
 use std::sync::Arc;
@@ -307,25 +307,14 @@ fn scenario(bug: Option<Bug>) {
     assert!(machine.frames.iter().all(|frame| frame.load(SeqCst) == 0), "a frame is lost");
 }
 
-fn explore(scheduler: impl Scheduler + 'static, bug: Option<Bug>) {
-    shuttle::Runner::new(scheduler, shuttle::Config::default()).run(move || scenario(bug));
-}
-
 const SCHEDULES: usize = 3_000;
 
 #[test]
 fn no_interleaving_gives_a_wrong_page_or_loses_a_place() {
-    explore(RandomScheduler::new(SCHEDULES), None);
-    [2, 3, 5].into_iter().for_each(|depth| explore(PctScheduler::new(depth, SCHEDULES), None));
+    finds_nothing(SCHEDULES, scenario);
 }
 
 #[test]
 fn the_model_finds_every_seeded_bug() {
-    for bug in BUGS {
-        let found = std::panic::catch_unwind(|| {
-            explore(RandomScheduler::new_from_seed(1, SCHEDULES), Some(bug));
-            explore(PctScheduler::new_from_seed(1, 3, SCHEDULES), Some(bug));
-        });
-        assert!(found.is_err(), "{bug:?} was not found");
-    }
+    finds_each(&BUGS, SCHEDULES, scenario);
 }

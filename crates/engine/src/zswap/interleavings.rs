@@ -24,9 +24,9 @@ use crate::base::{FrameId, SlotId};
 use crate::cache::index::Place as IndexPlace;
 use crate::cache::{Entry, GivenUp, Stamp};
 use crate::compressed::Handle;
+use crate::explore::{finds_each, finds_nothing};
 use overspill_os::codec::CodecId;
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -648,25 +648,14 @@ fn scenario(bug: Option<Bug>) {
     assert!(machine.frames.iter().all(|frame| frame.load(SeqCst) == 0), "a frame is lost");
 }
 
-fn explore(scheduler: impl Scheduler + 'static, bug: Option<Bug>) {
-    shuttle::Runner::new(scheduler, shuttle::Config::default()).run(move || scenario(bug));
-}
-
 const SCHEDULES: usize = 5_000;
 
 #[test]
 fn no_interleaving_gives_a_wrong_page_or_loses_an_object() {
-    explore(RandomScheduler::new(SCHEDULES), None);
-    [2, 3, 5].into_iter().for_each(|depth| explore(PctScheduler::new(depth, SCHEDULES), None));
+    finds_nothing(SCHEDULES, scenario);
 }
 
 #[test]
 fn the_model_finds_every_seeded_bug() {
-    for bug in BUGS {
-        let found = std::panic::catch_unwind(|| {
-            explore(RandomScheduler::new_from_seed(1, SCHEDULES), Some(bug));
-            explore(PctScheduler::new_from_seed(1, 3, SCHEDULES), Some(bug));
-        });
-        assert!(found.is_err(), "{bug:?} was not found");
-    }
+    finds_each(&BUGS, SCHEDULES, scenario);
 }
