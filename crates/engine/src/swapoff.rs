@@ -10,9 +10,11 @@
 //! Locks: one over the list and what is under way (`Rank::Swaps`); the background thread takes it inside the gate of reclaim,
 //! others inside that of mapping calls, so that a fork finds it free.
 
+mod compressed;
 mod evacuate;
 #[cfg(test)]
 mod interleavings;
+mod place;
 
 use crate::base::FrameId;
 use crate::config::SwapSpec;

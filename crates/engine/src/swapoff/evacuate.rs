@@ -13,48 +13,42 @@
 //!    leave memory, by which it may be compressed, or written to another device.
 //! 6. End the claim, and give the slots back as a range.
 //!
+//! Steps 4 to 6 are in `place`; what is compressed is in `compressed`.
+//!
 //! The owner of a slot is in the reverse map of the slot index: a hint, which the page's word confirms.
 
 use super::{Ending, Evacuation, LONG_PATIENCE, PATIENCE};
-use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
-use crate::cache::{Entry, GivenUp};
+use crate::base::{PAGE_SHIFT, SlotId};
+use crate::cache::Entry;
 use crate::config::Config;
 use crate::device::RUN_MAX;
 use crate::engine::Engine;
-use crate::frame::{Mobility, Need};
-use crate::pack;
 use crate::reclaim::Reclaimer;
 use crate::slot::{Bitmap, CLUSTER_SLOTS, SlotRun};
 use crate::stats::Counter;
 use crate::sync::lock;
-use crate::tier::{Batch, Pick, page_mut, runs_where};
+use crate::tier::{Batch, runs_where};
 use crate::word::{PageWord, State};
-use crate::zswap::{Location, Object};
 use overspill_os::Errno;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::io::IoBuffer;
 use overspill_os::thread;
-use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
 /// Pause between two passes over what is left: pages in other hands are there for a moment.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Slots on no device that are taken at a time for compressed pages.
-const FRESH_SLOTS: usize = 64;
-/// Largest block of frames that a run is put into.
-const BLOCK_ORDER: u32 = 8;
 
 /// What a thread of an evacuation works with.
 #[derive(Debug)]
 pub struct Bench {
     /// A run as it was read.
-    buffer: IoBuffer,
+    pub buffer: IoBuffer,
     run_max: usize,
     /// For what does not fit in memory.
-    batch: Batch,
+    pub batch: Batch,
     /// Slots on no device.
-    fresh: Option<SlotRun>,
+    pub fresh: Option<SlotRun>,
 }
 
 impl Bench {
@@ -88,14 +82,15 @@ enum Holds {
 }
 
 /// Which of the slots of a run something is so of.
-type Which = [bool; RUN_MAX];
+pub type Which = [bool; RUN_MAX];
 
 /// What became of a run.
 #[derive(Default)]
-struct Moved {
-    pages: usize,
+pub struct Moved {
+    /// How many are elsewhere.
+    pub pages: usize,
     /// There was no room for some of them.
-    full: bool,
+    pub full: bool,
 }
 
 impl Evacuation {
@@ -240,7 +235,7 @@ impl Engine {
     }
 
     /// Reads a run of slots that are in use: which are in the buffer now, each at its place in the run, and which cannot be had.
-    fn read_run(
+    pub(super) fn read_run(
         &self,
         evacuation: &Evacuation,
         run: SlotRun,
@@ -268,158 +263,10 @@ impl Engine {
         }
     }
 
-    /// Puts pages of a claimed run, whose contents are in the buffer, elsewhere: those that still are what `is_still` says.
-    /// Notes which are gone from their slots; whether there was no room for some.
-    fn put_elsewhere(
-        &self,
-        bench: &mut Bench,
-        run: SlotRun,
-        has: &Which,
-        gone: &mut Which,
-        is_still: impl Fn(SlotId) -> bool,
-    ) -> bool {
-        // 1. Lock those that are still there. It has been so since the claim.
-        let mut pages = [None; RUN_MAX];
-        for (i, slot) in run.slots().enumerate().filter(|(i, _)| has[*i]) {
-            pages[i] = self.lock_owner(slot, &is_still);
-        }
-        // 2. To memory.
-        let Bench { buffer, batch, .. } = bench;
-        self.place_in_memory(buffer, run, &mut pages, gone);
-        // 3. To the tiers.
-        let mut full = false;
-        let mut at = 0;
-        while at < run.len {
-            batch.picks.clear();
-            while at < run.len && batch.has_room() {
-                if let Some(page) = pages[at] {
-                    batch.picks.push(Pick::new(page, State::Stored(run.first.advance(at as u64)), None));
-                }
-                at += 1;
-            }
-            let place = |from: State| match from {
-                State::Stored(slot) => (slot.offset() - run.first.offset()) as usize,
-                other => unreachable!("{other:?} is not on a device"),
-            };
-            if !full && !batch.picks.is_empty() {
-                self.store_batch(batch, |pick, out| {
-                    out.copy_from_slice(&buffer[place(pick.from) << PAGE_SHIFT..][..PAGE_SIZE]);
-                    true
-                });
-            }
-            for pick in &batch.picks {
-                let word = self.words.load(pick.page);
-                gone[place(pick.from)] = pick.stored.is_some();
-                full |= pick.stored.is_none();
-                self.words.unlock_as(pick.page, pick.stored.map_or(word, |stored| word.with_state(stored)));
-            }
-        }
-        full
-    }
-
-    /// Locks the page of a slot, if its word says that it is there.
-    fn lock_owner(&self, slot: SlotId, is_still: impl Fn(SlotId) -> bool) -> Option<PageIndex> {
-        let page = self.index.owner(slot);
-        let word = self.words.try_lock_if(page, |w| w.state() == State::Stored(slot))?;
-        if is_still(slot) {
-            return Some(page);
-        }
-        self.words.unlock_as(page, word);
-        None
-    }
-
-    /// Puts locked pages into the swap cache, as far as there are frames above the low watermark, and takes them out of `pages`.
-    fn place_in_memory(
-        &self,
-        buffer: &IoBuffer,
-        run: SlotRun,
-        pages: &mut [Option<PageIndex>; RUN_MAX],
-        gone: &mut Which,
-    ) {
-        let mut at = 0;
-        while at < run.len {
-            let together = pages[at..run.len].iter().take_while(|page| page.is_some()).count();
-            if together == 0 {
-                at += 1;
-                continue;
-            }
-            let Some(block) = self.take_block(together) else { return };
-            self.frames.fill(FrameId(block.start), &buffer[at << PAGE_SHIFT..][..block.len() << PAGE_SHIFT]);
-            // Those that follow one another are as one in the lists of the swap cache.
-            let ours = at..at + block.len();
-            let mut next = at;
-            while next < ours.end {
-                let first = pages[next].expect("it is one of those together");
-                let more = (next + 1..ours.end).take_while(|i| pages[*i] == Some(PageIndex(first.0 + i - next)));
-                let count = 1 + more.count();
-                self.ages.add_run(first, FrameId(block.start + (next - at) as u32), count);
-                next += count;
-            }
-            for (i, frame) in ours.clone().zip(block) {
-                let page = pages[i].take().expect("it is one of those together");
-                let word = self.words.load(page).with_state(State::Cached(FrameId(frame)));
-                self.words.unlock_as(page, word);
-                gone[i] = true;
-            }
-            at = ours.end;
-        }
-    }
-
-    /// Frames for up to so many pages: a block of them.
-    fn take_block(&self, pages: usize) -> Option<Range<u32>> {
-        let spare = self.budget().free_pages().saturating_sub(self.budget().low()) as usize;
-        let largest = pages.min(spare).checked_ilog2()?.min(BLOCK_ORDER);
-        let take = |order: u32| {
-            let first = self.frames.allocator.alloc(order as u8, Mobility::Reclaimable, Need::Fault)?;
-            Some(first.0..first.0 + (1 << order))
-        };
-        (0..=largest).rev().find_map(take)
-    }
-
-    /// A page cannot be read: it has no place any more but one that says so. Whether it still was there.
-    fn lose(&self, evacuation: &Evacuation, slot: SlotId) -> bool {
-        // What is being stored just now is not on the device yet.
-        let is_still = |slot| self.zswap.look_up(slot).is_none();
-        let Some(page) = self.lock_owner(slot, is_still) else { return false };
-        let to = self.lost_slot(page);
-        let word = self.words.load(page);
-        self.words.unlock_as(page, to.map_or(word, |to| word.with_state(State::Stored(to))));
-        if to.is_some() {
-            self.note_lost(evacuation);
-        }
-        to.is_some()
-    }
-
-    /// A slot on no device that says that the page, whose lock the caller holds, is lost.
-    fn lost_slot(&self, page: PageIndex) -> Option<SlotId> {
-        let SlotRun { first: slot, .. } = self.devices.alloc_in_memory(1)?;
-        self.index.set_owner(slot, page);
-        self.index.lost(slot);
-        Some(slot)
-    }
-
-    fn note_lost(&self, evacuation: &Evacuation) {
-        evacuation.lost.fetch_add(1, Relaxed);
-        self.stats.add(Counter::SwapoffLost, 1);
-    }
-
-    /// Ends the claim on a run, of which some pages are `gone`: their slots are given back, and those that were given up meanwhile.
-    fn end_claim(&self, run: SlotRun, gone: &Which) {
-        let mut done = [GivenUp::Later; RUN_MAX];
-        for part in runs_where(run, |i| gone[i]) {
-            self.index.give_up(part, &mut done);
-        }
-        let mut still = [true; RUN_MAX];
-        self.index.end_io(run, &[None; RUN_MAX], &mut still);
-        for part in runs_where(run, |i| !still[i]) {
-            self.give_back(part, None);
-        }
-    }
-
     // ---- What is in memory as well ----
 
     /// A page that was read ahead is in the swap cache without its slot.
-    fn keep_read_ahead(&self, slot: SlotId) -> Moved {
+    pub(super) fn keep_read_ahead(&self, slot: SlotId) -> Moved {
         let Some(page) = self.lock_owner(slot, |_| true) else { return Moved::default() };
         let word = self.words.load(page);
         let Some(frame) = self.index.take_frame(slot) else {
@@ -441,7 +288,7 @@ impl Engine {
 
     /// A page in memory that is as it is on the device has no copy there any more: the next write to it finds out that it is
     /// protected for nothing.
-    fn leave_clean(&self, slot: SlotId) -> Moved {
+    pub(super) fn leave_clean(&self, slot: SlotId) -> Moved {
         let page = self.index.owner(slot);
         let has_copy = |w: PageWord| match w.state() {
             State::Resident(frame) | State::Cached(frame) => w.is_clean() && self.copy_of(frame) == State::Stored(slot),
@@ -451,161 +298,5 @@ impl Engine {
         self.drop_copy(word);
         self.words.unlock_as(page, word.clean(false));
         Moved { pages: 1, full: false }
-    }
-
-    /// A page that is compressed in memory gets a slot on no device.
-    fn move_compressed(&self, bench: &mut Bench, slot: SlotId) -> Moved {
-        let run = SlotRun { first: slot, len: 1 };
-        if !self.begin_io(slot) {
-            return Moved::default();
-        }
-        let (mut gone, mut full) = ([false; RUN_MAX], false);
-        if let Some(object) = self.zswap.look_up(slot)
-            && let Some(page) = self.lock_owner(slot, |slot| self.zswap.begin_load_of(slot, object))
-        {
-            let stored = self.copy_object(bench, object, page);
-            self.zswap.end_load(slot);
-            let word = self.words.load(page);
-            gone[0] = stored.is_some();
-            self.words.unlock_as(page, stored.map_or(word, |to| word.with_state(State::Stored(to))));
-            if !gone[0] {
-                full = !self.unpack(bench, run, object, &mut gone);
-            }
-        }
-        self.end_claim(run, &gone);
-        Moved { pages: gone[0].into(), full }
-    }
-
-    /// Copies the object of a locked page for a slot on no device; which one. The page of a damaged one is lost: its reader will
-    /// hear of it.
-    fn copy_object(&self, bench: &mut Bench, object: Object, page: PageIndex) -> Option<SlotId> {
-        let Bench { batch, fresh, .. } = bench;
-        let Ok(len) = self.compressed.load(&self.frames, object.handle()?, &mut batch.packed) else {
-            return self.lost_slot(page);
-        };
-        let next = fresh.take().or_else(|| self.devices.alloc_in_memory(FRESH_SLOTS))?;
-        let to = next.first;
-        match self.compressed.store_smaller(&self.frames, to.to_bits(), &batch.packed[..len]) {
-            Ok(handle) => {
-                *fresh = (next.len > 1).then(|| SlotRun { first: to.advance(1), len: next.len - 1 });
-                self.index.set_owner(to, page);
-                self.insert_objects(&[Some(Object::in_memory(handle, object.codec))], SlotRun { first: to, len: 1 });
-                Some(to)
-            }
-            Err(_) => {
-                *fresh = Some(next);
-                None
-            }
-        }
-    }
-
-    /// Unpacks the page of a claimed slot, whose object is in memory, and puts it elsewhere; whether there was room.
-    fn unpack(&self, bench: &mut Bench, run: SlotRun, object: Object, gone: &mut Which) -> bool {
-        let slot = run.first;
-        if !self.zswap.begin_load_of(slot, object) {
-            return true;
-        }
-        let Bench { buffer, batch, .. } = bench;
-        let Batch { packed, decompressor, .. } = batch;
-        let unpacked = object.handle().is_some_and(|handle| {
-            let len = self.compressed.load(&self.frames, handle, packed);
-            len.is_ok_and(|len| decompressor.decompress(object.codec, &packed[..len], page_mut(buffer, 0)).is_ok())
-        });
-        self.zswap.end_load(slot);
-        let mut has = [false; RUN_MAX];
-        has[0] = unpacked;
-        unpacked && !self.put_elsewhere(bench, run, &has, gone, |slot| self.zswap.look_up(slot) == Some(object))
-    }
-
-    // ---- Packs ----
-
-    /// Moves the compressed pages that are packed into slots of the device back into the tier, or where it has no room, unpacked,
-    /// elsewhere.
-    fn move_packs(&self, evacuation: &Evacuation, bench: &mut Bench, run: SlotRun) -> Moved {
-        let (mut has, mut lost) = ([false; RUN_MAX], [false; RUN_MAX]);
-        // A slot whose last object goes meanwhile is not handed out again while its device is retired.
-        self.read_run(evacuation, run, &mut bench.buffer, &mut has, &mut lost);
-        let mut moved = Moved::default();
-        for (i, pack) in run.slots().enumerate() {
-            // A copy: the first page of the buffer is where pages are unpacked to.
-            let mut page = [0; PAGE_SIZE];
-            page.copy_from_slice(&bench.buffer[i << PAGE_SHIFT..][..PAGE_SIZE]);
-            let whole = has[i]
-                && pack::objects(&page, |number, owner, data| {
-                    let slot = SlotId::from_bits(owner);
-                    let here = |object: &Object| object.location == Location::Packed(pack, number);
-                    if let Some(object) = self.zswap.look_up(slot).filter(here) {
-                        let one = self.move_packed(bench, slot, object, data);
-                        moved.pages += one.pages;
-                        moved.full |= one.full;
-                    }
-                });
-            if !whole {
-                self.zswap.for_packed_in(pack, |slot, object| {
-                    moved.pages += usize::from(self.lose_packed(evacuation, slot, object));
-                });
-            }
-        }
-        moved
-    }
-
-    /// Moves one object of a pack.
-    fn move_packed(&self, bench: &mut Bench, slot: SlotId, object: Object, data: &[u8]) -> Moved {
-        // Its slot is on no device, and otherwise as any other.
-        match self.index.load(slot) {
-            Entry::Frame(..) => return self.keep_read_ahead(slot),
-            Entry::Clean => return self.leave_clean(slot),
-            _ => {}
-        }
-        let run = SlotRun { first: slot, len: 1 };
-        if !self.begin_io(slot) {
-            return Moved::default();
-        }
-        let (mut gone, mut moved) = ([false; RUN_MAX], Moved::default());
-        if self.accepts_compressed(true) && self.zswap.begin_load_of(slot, object) {
-            match self.compressed.store(&self.frames, slot.to_bits(), data) {
-                Ok(handle) => {
-                    let new = Object::in_memory(handle, object.codec);
-                    if self.zswap.finish_load(slot, object, Some(new), self.evictions.load(Relaxed)) {
-                        self.free_object(object);
-                        moved.pages = 1;
-                    } else {
-                        self.zswap.end_load(slot);
-                        self.compressed.free(&self.frames, handle);
-                    }
-                }
-                Err(_) => {
-                    self.zswap.end_load(slot);
-                    self.compressed_full.store(true, Relaxed);
-                }
-            }
-        }
-        if moved.pages == 0 {
-            let Bench { buffer, batch, .. } = bench;
-            let mut has = [false; RUN_MAX];
-            has[0] = batch.decompressor.decompress(object.codec, data, page_mut(buffer, 0)).is_ok();
-            let is_still = |slot| self.zswap.look_up(slot) == Some(object);
-            moved.full = self.put_elsewhere(bench, run, &has, &mut gone, is_still);
-            moved.pages = gone[0].into();
-        }
-        self.end_claim(run, &gone);
-        moved
-    }
-
-    /// A page whose pack cannot be read is lost; whether it still was there.
-    fn lose_packed(&self, evacuation: &Evacuation, slot: SlotId, object: Object) -> bool {
-        let run = SlotRun { first: slot, len: 1 };
-        if !self.begin_io(slot) {
-            return false;
-        }
-        let Some(page) = self.lock_owner(slot, |slot| self.zswap.look_up(slot) == Some(object)) else {
-            self.end_claim(run, &[false; RUN_MAX]);
-            return false;
-        };
-        self.zswap.invalidate(run, |object| self.free_object(object));
-        self.index.lost(slot);
-        self.words.unlock_as(page, self.words.load(page));
-        self.note_lost(evacuation);
-        true
     }
 }
