@@ -280,8 +280,12 @@ impl FrameAllocator {
         if !self.settings.percpu || order > LIST_ORDER_MAX || need == Need::Over {
             return None;
         }
-        // 1. What this processor keeps.
         let mut lists = self.lists[cpu % self.lists.len()].0.try_lock()?;
+        // 1. What this processor keeps. Not for a fault while the reserve is half gone: what is freed comes back to the lists, so that
+        // the zone would never see again what reclaim took of it.
+        if need == Need::Fault && self.is_reserve_short(cpu) {
+            self.give(&mut lists, u32::MAX, self.settings.pick);
+        }
         if let Some(block) = lists.pop(mobility, order) {
             return Some(block);
         }
@@ -335,6 +339,13 @@ impl FrameAllocator {
     /// Whether a request may take a block from a zone, as far as can be seen without its lock: near the limit many ask in vain.
     fn has_room(&self, cell: &LockedZone, order: u8, need: Need) -> bool {
         self.room(cell, cell.used.load(Relaxed), need) >= 1 << order
+    }
+
+    /// Whether less than half of the reserve is left in the zone of a processor.
+    fn is_reserve_short(&self, cpu: usize) -> bool {
+        let cell = &self.zones[self.topology.node(cpu)];
+        let left = self.room(cell, cell.used.load(Relaxed), Need::Reclaim);
+        left < self.min() / self.zones.len() as u64 / 2
     }
 
     fn take(&self, zone: &mut Zone, order: u8, mobility: Mobility) -> Option<u32> {

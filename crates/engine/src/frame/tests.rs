@@ -229,6 +229,23 @@ fn faults_leave_the_reserve_to_reclaim() {
     assert!(min < allocator.low() && allocator.low() < allocator.high() && allocator.high() < LIMIT);
 }
 
+/// What reclaim frees comes back to the lists of processors, from which faults take. Where it needs frames itself meanwhile, for
+/// compressed pages, the reserve must not go to faults by and by.
+#[test]
+fn faults_do_not_take_the_reserve_by_way_of_lists() {
+    let allocator = allocator_of(80_000, FrameSettings::default(), 1);
+    let fault = || allocator.alloc(0, Mobility::Movable, Need::Fault);
+    let mut resident: Vec<_> = std::iter::from_fn(fault).collect();
+    for round in 0..200 {
+        // A batch: half as many frames for what it stores as it frees.
+        let chunks: Vec<_> = (0..3).map_while(|_| allocator.alloc(4, Mobility::Unmovable, Need::Reclaim)).collect();
+        assert_eq!(chunks.len(), 3, "reclaim finds no frames in round {round}");
+        assert!(resident.len() > 96, "the load must stay larger than a batch");
+        allocator.free_many(&resident.split_off(resident.len() - 96));
+        resident.extend(std::iter::from_fn(fault));
+    }
+}
+
 #[test]
 fn kinds_that_stay_do_not_break_up_the_runs_of_others() {
     let allocator = allocator(FrameSettings::default(), 1);
