@@ -1,7 +1,9 @@
 //! A mutex that counts: how often it is taken, how often someone waits for it and how long, how long it is held.
 //!
 //! For the locks on the paths of every fault and every eviction: from the time that one is held a page follows the
-//! throughput at which it is the limit. It costs two readings of the clock a lock, 40 ns.
+//! throughput at which it is the limit. Taking and waiting are counted each time; how long it is held is measured for one in
+//! [`SAMPLE`] and counted so many times, since two readings of the clock cost as much as the lock does (80 to 150 ns on a virtual
+//! machine, and a fault takes four).
 //!
 //! Locks: it is a [`RankedMutex`], of the rank that it is made with.
 
@@ -20,7 +22,7 @@ pub struct LockCounters {
     pub contended: Counter,
     /// Time waited, in nanoseconds.
     pub wait_ns: Counter,
-    /// Time held, in nanoseconds.
+    /// Time held, in nanoseconds, by the sample.
     pub hold_ns: Counter,
     /// What of that was in holds longer than [`LONG`].
     pub long_ns: Counter,
@@ -30,22 +32,27 @@ pub struct LockCounters {
 /// more than all others together. Some ten times what is done under any lock otherwise.
 pub const LONG: Duration = Duration::from_micros(50);
 
+/// One hold in so many is measured, by each processor.
+pub const SAMPLE: u64 = 16;
+
 impl LockCounters {
-    /// Notes that one was taken, after waiting since `waited_since` if that was needed; the time from which it is held.
-    pub fn taken(&self, waited_since: Option<Instant>, stats: &Stats) -> Instant {
-        let since = Instant::now();
-        if let Some(waited_since) = waited_since {
+    /// Notes that one was taken, after waiting since `waited_since` if that was needed; the time from which it is held, if that is
+    /// to be measured.
+    pub fn taken(&self, waited_since: Option<Instant>, stats: &Stats) -> Option<Instant> {
+        let measured = stats.count(self.taken).is_multiple_of(SAMPLE);
+        let since = (measured || waited_since.is_some()).then(Instant::now);
+        if let (Some(waited_since), Some(since)) = (waited_since, since) {
             stats.add(self.contended, 1);
             stats.add(self.wait_ns, (since - waited_since).as_nanos() as u64);
         }
-        since
+        since.filter(|_| measured)
     }
 
-    /// Notes that one was given back; the time that it was held, in nanoseconds.
-    pub fn released(&self, since: Instant, stats: &Stats) -> u64 {
+    /// Notes that one was given back; the time that it and those that were not measured were held, in nanoseconds.
+    pub fn released(&self, since: Option<Instant>, stats: &Stats) -> u64 {
+        let Some(since) = since else { return 0 };
         let held = since.elapsed();
-        let ns = held.as_nanos() as u64;
-        stats.add(self.taken, 1);
+        let ns = held.as_nanos() as u64 * SAMPLE;
         stats.add(self.hold_ns, ns);
         if held > LONG {
             stats.add(self.long_ns, ns);
@@ -87,17 +94,17 @@ impl<T> CountedMutex<T> {
     }
 }
 
-/// A [`CountedMutex`], locked; the time is measured.
+/// A [`CountedMutex`], locked; the time may be measured.
 #[derive(Debug)]
 pub struct CountedGuard<'a, T> {
     guard: Option<RankedGuard<'a, T>>,
     counters: &'static LockCounters,
     stats: &'a Stats,
-    since: Instant,
+    since: Option<Instant>,
 }
 
 impl<T> CountedGuard<'_, T> {
-    /// Gives the lock back; the time that it was held, in nanoseconds.
+    /// Gives the lock back; the time that it was held, in nanoseconds, by the sample.
     pub fn release(mut self) -> u64 {
         self.end()
     }

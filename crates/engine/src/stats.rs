@@ -149,6 +149,11 @@ impl Stats {
         self.near(counter as usize).fetch_add(n, Relaxed);
     }
 
+    /// Adds one to a counter; what the caller's processor had counted before.
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.near(counter as usize).fetch_add(1, Relaxed)
+    }
+
     /// Subtracts from a gauge that is added to.
     pub fn sub(&self, counter: Counter, n: u64) {
         self.near(counter as usize).fetch_sub(n, Relaxed);

@@ -183,7 +183,7 @@ fn used_of<A: Atomic>(record: &[A; RECORD_WORDS]) -> u64 {
 struct Lock<'a, A: Atomic> {
     word: &'a A,
     stats: &'a Stats,
-    since: Instant,
+    since: Option<Instant>,
     _held: Option<Held>,
 }
 
