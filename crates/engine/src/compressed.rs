@@ -31,7 +31,7 @@ pub(crate) use class::TRAILER_BYTES;
 use class::{CLASSES, ORDER_MAX, ORDER_MIN, class_of};
 pub use compact::{Compacted, Moved};
 pub use handle::Handle;
-use kept::Kept;
+use kept::{Kept, kept_max};
 use overspill_os::{Errno, vm::SharedCells};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -424,10 +424,11 @@ impl CompressedPool {
         if self.is_over_limit() || source.is_leaving(first_frame(chunk)) {
             return self.give_chunk(source, chunk, order);
         }
+        let most = kept_max(self.limit.load(Relaxed));
         // What was kept longest makes room.
         while let Some((oldest, order)) = {
             let mut kept = lock(&self.kept);
-            if kept.push(chunk, order) { None } else { kept.pop_oldest() }
+            if kept.push(chunk, order, most) { None } else { kept.pop_oldest() }
         } {
             self.give_chunk(source, oldest, order);
         }

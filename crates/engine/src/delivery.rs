@@ -149,10 +149,7 @@ impl Engine {
             // 1. Nothing new: serve what was set aside, or sleep.
             if count == 0 {
                 if aside.is_empty() {
-                    {
-                        let _inside = self.fault_gate.enter();
-                        self.free_spent(&mut self.contexts.take());
-                    }
+                    self.free_idle_spent();
                     let _ = self.frames.backing.uffd().wait(1000);
                     continue;
                 }
@@ -252,6 +249,7 @@ impl Engine {
             self.recent.sample(self.evictions.load(Relaxed));
             if !self.has_to_reclaim() && (self.budget().free_pages() >= self.budget().low() || !self.config.background)
             {
+                self.free_idle_spent();
                 // While a fork has the gate closed there is nothing to look after.
                 if let Some(_inside) = self.reclaim_gate.try_enter() {
                     self.publish_metadata();
@@ -438,9 +436,7 @@ impl Engine {
         context.thread = thread::id();
         // The signal does not say whether protection was the cause: a write to a page in place is.
         let access = Access { write: fault.write, protected: fault.write };
-        let served = self.serve_fault(&mut context, fault.page, access, fault.since);
-        self.free_spent(&mut context);
-        served
+        self.serve_fault(&mut context, fault.page, access, fault.since)
     }
 }
 

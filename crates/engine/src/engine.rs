@@ -519,6 +519,11 @@ impl<T> Workbenches<T> {
         self.benches.iter().find_map(RankedMutex::try_lock).map(|bench| self.taken(bench))
     }
 
+    /// Those that are free, one after the other.
+    pub fn idle(&self) -> impl Iterator<Item = Workbench<'_, T>> {
+        self.benches.iter().filter_map(RankedMutex::try_lock).map(|bench| self.taken(bench))
+    }
+
     /// A free one, waiting for it asleep: with many more threads than processors, those that poll keep the others from getting
     /// done.
     pub fn take(&self) -> Workbench<'_, T> {

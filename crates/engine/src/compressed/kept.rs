@@ -3,9 +3,15 @@
 use super::class::ORDER_MAX;
 
 /// Frames in empty chunks that are kept for the next store of a class with chunks of that size, so that one object that comes
-/// and goes does not fill and empty frames each time (20 us and more: emptying frames flushes). Cost: up to 128 KiB of
-/// budget, taken from the pool's limit.
-pub(super) const KEPT_FRAMES_MAX: usize = 32;
+/// and goes does not fill and empty frames each time (20 us and more: emptying frames flushes). Cost: up to 1 MiB of budget,
+/// taken from the pool's limit; a 256th of that at most, but 128 KiB.
+pub(super) const KEPT_FRAMES_MAX: usize = 256;
+const KEPT_FRAMES_LEAST: usize = 32;
+
+/// How many a pool with a limit of `frames` keeps.
+pub(super) fn kept_max(frames: usize) -> usize {
+    (frames / 256).clamp(KEPT_FRAMES_LEAST, KEPT_FRAMES_MAX)
+}
 
 /// Most chunks that so many frames can be.
 const KEPT_MAX: usize = KEPT_FRAMES_MAX >> super::class::ORDER_MIN;
@@ -18,7 +24,7 @@ pub(super) struct Kept {
 
 impl Kept {
     pub const fn new() -> Kept {
-        const { assert!(KEPT_FRAMES_MAX >= 1 << ORDER_MAX) }
+        const { assert!(KEPT_FRAMES_LEAST >= 1 << ORDER_MAX) }
         Kept { chunks: [(0, 0); KEPT_MAX], len: 0 }
     }
 
@@ -31,9 +37,9 @@ impl Kept {
         self.chunks().iter().map(|(_, order)| 1 << order).sum()
     }
 
-    /// Keeps a chunk if there is room.
-    pub fn push(&mut self, chunk: u32, order: u8) -> bool {
-        let room = self.frames() + (1 << order) <= KEPT_FRAMES_MAX;
+    /// Keeps a chunk if there is room among `most` frames.
+    pub fn push(&mut self, chunk: u32, order: u8, most: usize) -> bool {
+        let room = self.frames() + (1 << order) <= most;
         if room {
             self.chunks[self.len] = (chunk, order);
             self.len += 1;
@@ -67,8 +73,9 @@ mod tests {
     #[test]
     fn chunks_are_kept_up_to_so_many_frames_and_found_by_order() {
         let mut kept = Kept::new();
-        assert!(kept.push(1, 2) && kept.push(2, 4) && kept.push(3, 2));
-        assert!(!kept.push(4, 4) && kept.push(4, 3) && !kept.push(5, 2));
+        let most = kept_max(1000);
+        assert!(kept.push(1, 2, most) && kept.push(2, 4, most) && kept.push(3, 2, most));
+        assert!(!kept.push(4, 4, most) && kept.push(4, 3, most) && !kept.push(5, 2, most));
         assert_eq!(
             (kept.frames(), kept.pop(Some(2)), kept.pop(Some(2)), kept.pop(Some(2))),
             (32, Some((3, 2)), Some((1, 2)), None)
@@ -77,5 +84,6 @@ mod tests {
             (kept.pop_oldest(), kept.pop(None), kept.pop(None), kept.pop_oldest()),
             (Some((2, 4)), Some((4, 3)), None, None)
         );
+        assert_eq!((kept_max(32000), kept_max(1 << 20)), (125, KEPT_FRAMES_MAX));
     }
 }
