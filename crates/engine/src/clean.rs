@@ -1,14 +1,15 @@
-//! Clean pages: loaded from a device, not written since, and so leaving memory again without being written.
+//! Clean pages: loaded from a device or the compressed tier, not written since, and so leaving memory again without being written.
 //!
-//! A page that a read brings in from a device may keep its slot. It is installed write-protected, and marked clean in its
-//! word; the first write is a fault that gives the slot up. Evicted before that, it needs neither compression nor I/O. This is
-//! a gain for pages that are mostly read and a loss for those that are written after all, a fault each: setting `clean=auto`
-//! keeps slots while more of them were of use than not.
+//! A page that a read brings in from a device, or unpacks, may keep its slot and what is there. It is installed write-protected,
+//! and marked clean in its word; the first write is a fault that gives the slot up. Evicted before that, it needs neither
+//! compression nor I/O. This is a gain for pages that are mostly read and a loss for those that are written after all, a fault
+//! each: the settings `clean` and `zswap.keep` keep copies while more of them were of use than not, devices and the compressed tier
+//! each by their own account.
 //!
 //! The copy of a page belongs to its frame: who owns the page, by its lock, owns the cell. No locks.
 
 use crate::base::{FrameId, PageIndex, SlotId};
-use crate::config::{Clean, Delivery};
+use crate::config::Clean;
 use crate::engine::Engine;
 use crate::extent::pages_of;
 use crate::stats::Counter;
@@ -29,9 +30,36 @@ const SAMPLE: u32 = 64;
 pub struct Copies {
     /// By frame: the slot.
     slots: SharedCells,
+    /// Of pages that came from devices.
+    stored: Balance,
+    /// Of pages that came from the compressed tier.
+    compressed: Balance,
+}
+
+/// Whether it has paid lately to keep copies.
+#[derive(Debug, Default)]
+struct Balance {
     /// Pages that left without a write, less those that were written, times their cost.
-    balance: AtomicI32,
+    gains: AtomicI32,
     loads: AtomicU32,
+}
+
+impl Balance {
+    fn count(&self, gain: i32) {
+        let gains = (self.gains.load(Relaxed) + gain).clamp(-BALANCE_MAX, BALANCE_MAX);
+        self.gains.store(gains, Relaxed);
+    }
+
+    /// Whether the copy of a page that comes in now is to be kept.
+    fn pays(&self, setting: Clean) -> bool {
+        match setting {
+            Clean::On => true,
+            Clean::Off => false,
+            Clean::Auto => {
+                self.gains.load(Relaxed) >= 0 || self.loads.fetch_add(1, Relaxed).is_multiple_of(SAMPLE)
+            }
+        }
+    }
 }
 
 impl Copies {
@@ -41,32 +69,25 @@ impl Copies {
     /// ENOMEM when there is no address space for the table.
     pub fn new(frames: usize) -> Result<Copies, Errno> {
         let slots = SharedCells::anonymous(frames)?;
-        Ok(Copies { slots, balance: AtomicI32::new(0), loads: AtomicU32::new(0) })
-    }
-
-    fn count(&self, gain: i32) {
-        let balance = (self.balance.load(Relaxed) + gain).clamp(-BALANCE_MAX, BALANCE_MAX);
-        self.balance.store(balance, Relaxed);
+        Ok(Copies { slots, stored: Balance::default(), compressed: Balance::default() })
     }
 }
 
 impl Engine {
-    /// Whether a page that a read brings in from a slot keeps it just now. Not while devices are more than half full, or, if
-    /// it is compressed, the compressed tier is.
-    pub(crate) fn keeps_copies(&self, slot: SlotId) -> bool {
+    /// Whether a page that a read brings in from a slot keeps it just now. Not while devices are more than half full; or, if it is
+    /// compressed, while the compressed tier is full, and not a single page that is back `soon`: it is to stay for a while.
+    pub(crate) fn keeps_copies(&self, slot: SlotId, soon: bool) -> bool {
         if self.zswap.contains(slot) {
-            return self.config.keeps_compressed && !self.compressed.is_above_percent(50);
+            return !soon
+                && !self.compressed.is_above_percent(ACCEPT_PERCENT)
+                && self.copies.compressed.pays(self.config.keeps_compressed);
         }
-        let pays = || match self.config.clean {
-            Clean::On => true,
-            Clean::Off => false,
-            // A system call that is handed a protected page fails there: protect no more than must be.
-            Clean::Auto if self.config.delivery == Delivery::Signal => false,
-            Clean::Auto => {
-                self.copies.balance.load(Relaxed) >= 0 || self.copies.loads.fetch_add(1, Relaxed).is_multiple_of(SAMPLE)
-            }
-        };
-        pays() && 2 * self.stats.get(Counter::DevicePages) < self.stats.get(Counter::DeviceCapacityBytes) >> 12
+        self.copies.stored.pays(self.config.clean)
+            && 2 * self.stats.get(Counter::DevicePages) < self.stats.get(Counter::DeviceCapacityBytes) >> 12
+    }
+
+    fn balance_of(&self, slot: SlotId) -> &Balance {
+        if self.zswap.contains(slot) { &self.copies.compressed } else { &self.copies.stored }
     }
 
     /// Notes that a page, now in `frame`, still has its slot. The caller holds the page's lock and marks its word.
@@ -89,7 +110,7 @@ impl Engine {
     pub(crate) fn leave_copy(&self, copy: State) {
         let State::Stored(slot) = copy else { unreachable!("the copy of a clean page is in a slot: {copy:?}") };
         self.index.left(slot, self.stamp(1));
-        self.copies.count(1);
+        self.balance_of(slot).count(1);
         self.stats.sub(Counter::CleanPages, 1);
         self.stats.add(Counter::CleanDropped, 1);
     }
@@ -106,7 +127,7 @@ impl Engine {
 
     /// Whether compressed copies of pages in memory are in the way of others.
     pub(crate) fn sheds_compressed(&self) -> bool {
-        self.config.keeps_compressed && self.compressed.is_above_percent(ACCEPT_PERCENT)
+        self.config.keeps_compressed != Clean::Off && self.compressed.is_above_percent(ACCEPT_PERCENT)
     }
 
     /// Gives up the compressed copy of a clean page in memory, if nobody is at it: a write then finds out that it is
@@ -126,7 +147,11 @@ impl Engine {
     /// The same because of a write.
     pub(crate) fn drop_written_copy(&self, word: PageWord) {
         if word.is_clean() {
-            self.copies.count(-WRITE_COST);
+            if let State::Resident(frame) | State::Evicting(frame) = word.state()
+                && let State::Stored(slot) = self.copy_of(frame)
+            {
+                self.balance_of(slot).count(-WRITE_COST);
+            }
             self.stats.add(Counter::CleanWritten, 1);
             self.drop_copy(word);
         }

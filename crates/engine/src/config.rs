@@ -52,16 +52,28 @@ pub enum WayOut {
     Drop,
 }
 
-/// Whether pages that are read from a device keep their slots while they are not written.
+/// Whether pages that are read from a device, or from the compressed tier, keep their copies there while they are not written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Clean {
-    /// While that pays by what was measured while running; not in signal delivery.
+    /// While that pays by what was measured while running.
     #[default]
     Auto,
     /// Always.
     On,
     /// Never.
     Off,
+}
+
+impl Clean {
+    /// As it is set.
+    fn of(value: &str) -> Option<Clean> {
+        match value {
+            "auto" => Some(Clean::Auto),
+            "on" => Some(Clean::On),
+            "off" => Some(Clean::Off),
+            _ => None,
+        }
+    }
 }
 
 /// When compressed pages that stay cold are packed more densely.
@@ -155,9 +167,9 @@ pub struct Config {
     pub invalidate: Invalidate,
     /// Setting `zswap.incompressible`: whether pages that do not compress are kept as they are.
     pub keeps_incompressible: bool,
-    /// Setting `zswap.keep`: whether pages that are read from the compressed tier keep their copy there while they are not
+    /// Setting `zswap.keep`: whether pages that are read from the compressed tier keep their copies there while they are not
     /// written and it has room.
-    pub keeps_compressed: bool,
+    pub keeps_compressed: Clean,
     /// Setting `zswap.writeback`: whether compressed pages go to devices as they are, several to a slot.
     pub packs: bool,
     /// Setting `same_filled`: whether pages whose words are all the same are kept as that word.
@@ -204,12 +216,12 @@ impl Default for Config {
             oom: OutOfRoom::default(),
             oom_wait: OomWait::default(),
             folio_max: 16,
-            compressed_max_percent: 50,
+            compressed_max_percent: 80,
             zswap_codec: Codec::default(),
             zswap_recompress: Recompress::default(),
             invalidate: Invalidate::default(),
             keeps_incompressible: false,
-            keeps_compressed: false,
+            keeps_compressed: Clean::Auto,
             packs: false,
             same_filled: true,
             clean: Clean::Auto,
@@ -259,7 +271,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("zswap.recompress", "auto|off|zstd[:LEVEL]"),
     ("zswap.invalidate", "empty+lookup|empty|always"),
     ("zswap.incompressible", "device|keep"),
-    ("zswap.keep", "off|on"),
+    ("zswap.keep", "auto|on|off"),
     ("zswap.writeback", "pages|packed"),
     ("same_filled", "on|off"),
     ("clean", "auto|on|off"),
@@ -401,7 +413,7 @@ impl Config {
                     }
                 }
             }
-            "zswap.keep" => switch(&mut self.keeps_compressed)?,
+            "zswap.keep" => self.keeps_compressed = Clean::of(value).ok_or_else(bad)?,
             "zswap.writeback" => {
                 self.packs = match value {
                     "packed" => true,
@@ -422,14 +434,7 @@ impl Config {
                 self.zswap_codec =
                     value.parse().map_err(|bad: BadCodec| BadSetting(format!("setting {key}: {bad}")))?;
             }
-            "clean" => {
-                self.clean = match value {
-                    "auto" => Clean::Auto,
-                    "on" => Clean::On,
-                    "off" => Clean::Off,
-                    _ => return Err(bad()),
-                }
-            }
+            "clean" => self.clean = Clean::of(value).ok_or_else(bad)?,
             "cache.partition" => {
                 self.cache_partition = match value {
                     "device" => CachePartition::Device,

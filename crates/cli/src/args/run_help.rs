@@ -40,7 +40,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "zswap.keep",
-        "pages read from compressed memory keep their copy there until they are written to, while it has room",
+        "pages read from compressed memory keep their copies there until they are written to, while it has room",
     ),
     ("same_filled", "pages whose 32-bit words are all the same are kept as that word"),
     ("clean", "pages read from a device leave memory without being written again, until they are written to"),
@@ -86,7 +86,6 @@ fn default_value(setting: &str, config: &Config) -> String {
             Invalidate::EmptyLookup => "empty+lookup".to_owned(),
         },
         "zswap.incompressible" => if config.keeps_incompressible { "keep" } else { "device" }.to_owned(),
-        "zswap.keep" => switch(config.keeps_compressed),
         "zswap.writeback" => if config.packs { "packed" } else { "pages" }.to_owned(),
         "same_filled" => switch(config.same_filled),
         "cache.partition" => match config.cache_partition {
