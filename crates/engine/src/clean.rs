@@ -55,9 +55,7 @@ impl Balance {
         match setting {
             Clean::On => true,
             Clean::Off => false,
-            Clean::Auto => {
-                self.gains.load(Relaxed) >= 0 || self.loads.fetch_add(1, Relaxed).is_multiple_of(SAMPLE)
-            }
+            Clean::Auto => self.gains.load(Relaxed) >= 0 || self.loads.fetch_add(1, Relaxed).is_multiple_of(SAMPLE),
         }
     }
 }
