@@ -13,7 +13,6 @@ use crate::config::Clean;
 use crate::engine::Engine;
 use crate::extent::pages_of;
 use crate::stats::Counter;
-use crate::tier::ACCEPT_PERCENT;
 use crate::word::{PageWord, State};
 use overspill_os::{Errno, vm::SharedCells};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
@@ -22,6 +21,9 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 const WRITE_COST: i32 = 3;
 /// How far the balance of gains and losses goes to either side: what happened longer ago than so many pages is forgotten.
 const BALANCE_MAX: i32 = 1024;
+/// How full the compressed tier is, in percent of what it may take, when copies of pages in memory have to go: what is left is for
+/// the pages that leave until the clock has come upon such copies.
+const KEEP_PERCENT: usize = 95;
 /// One load in so many keeps its slot while that does not pay, to find out when it does again.
 const SAMPLE: u32 = 64;
 
@@ -77,7 +79,7 @@ impl Engine {
     pub(crate) fn keeps_copies(&self, slot: SlotId, soon: bool) -> bool {
         if self.zswap.contains(slot) {
             return !soon
-                && !self.compressed.is_above_percent(ACCEPT_PERCENT)
+                && !self.compressed.is_above_percent(KEEP_PERCENT)
                 && self.copies.compressed.pays(self.config.keeps_compressed);
         }
         self.copies.stored.pays(self.config.clean)
@@ -125,7 +127,7 @@ impl Engine {
 
     /// Whether compressed copies of pages in memory are in the way of others.
     pub(crate) fn sheds_compressed(&self) -> bool {
-        self.config.keeps_compressed != Clean::Off && self.compressed.is_above_percent(ACCEPT_PERCENT)
+        self.config.keeps_compressed != Clean::Off && self.compressed.is_above_percent(KEEP_PERCENT)
     }
 
     /// Gives up the compressed copy of a clean page in memory, if nobody is at it: a write then finds out that it is
