@@ -80,13 +80,13 @@ fn accesses_at_random_are_told_by_what_they_cost() {
     let value = json(&outcome);
     let read = rows(&value, "read-mostly");
     let names: Vec<_> = read.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, [("on", "keep=off"), ("on", "keep=on")]);
+    assert_eq!(names, [("on", "keep=off"), ("on", "keep=on"), ("on", "keep=auto")]);
     for (_, row) in &read {
         assert!(figure(row, "ns_per_access") > 0.0 && figure(row, "per_1000.unpacked") > 100.0, "{row}");
     }
     assert_eq!(figure(read[0].1, "per_1000.left_clean"), 0.0, "a page that is read gives its copy up: {}", read[0].1);
     assert!(figure(read[1].1, "per_1000.left_clean") > 0.0, "copies are kept and used: {}", read[1].1);
-    assert_eq!(rows(&value, "write-mostly").len(), 2);
+    assert_eq!(rows(&value, "write-mostly").len(), 3);
     let raw = rows(&value, "incompressible");
     // What does not compress comes from the device; what is kept hardly ever, where the tier was full for a moment.
     let [device, kept] = [raw[0].1, raw[1].1].map(|row| figure(row, "per_1000.read"));

@@ -15,7 +15,7 @@ use crate::extent::pages_of;
 use crate::stats::Counter;
 use crate::word::{PageWord, State};
 use overspill_os::{Errno, vm::SharedCells};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 
 /// What a write to a clean page takes, as a multiple of what leaving clean saves: a fault against a page stored among others.
 const WRITE_COST: i32 = 3;
@@ -24,6 +24,10 @@ const BALANCE_MAX: i32 = 1024;
 /// How full the compressed tier is, in percent of what it may take, when copies of pages in memory have to go: what is left is for
 /// the pages that leave until the clock has come upon such copies.
 const KEEP_PERCENT: usize = 95;
+/// How many compressed pages there must be for each in memory that copies of those are kept. A copy takes the room of two fifths of
+/// a page: where there are few in memory, and most accesses miss anyway, that costs an eighth more misses and saves the packing of
+/// all; where most are in memory it costs half as many misses again, more than is saved.
+const OUTNUMBERED: u64 = 2;
 /// One load in so many keeps its slot while that does not pay, to find out when it does again.
 const SAMPLE: u32 = 64;
 
@@ -36,6 +40,8 @@ pub struct Copies {
     stored: Balance,
     /// Of pages that came from the compressed tier.
     compressed: Balance,
+    /// Whether compressed pages outnumber those in memory by [`OUTNUMBERED`].
+    outnumbered: AtomicBool,
 }
 
 /// Whether it has paid lately to keep copies.
@@ -69,21 +75,26 @@ impl Copies {
     /// ENOMEM when there is no address space for the table.
     pub fn new(frames: usize) -> Result<Copies, Errno> {
         let slots = SharedCells::anonymous(frames)?;
-        Ok(Copies { slots, stored: Balance::default(), compressed: Balance::default() })
+        let (stored, compressed) = (Balance::default(), Balance::default());
+        Ok(Copies { slots, stored, compressed, outnumbered: AtomicBool::new(false) })
     }
 }
 
 impl Engine {
     /// Whether a page that a read brings in from a slot keeps it just now. Not while devices are more than half full; or, if it is
-    /// compressed, while the compressed tier is full, and not a single page that is back `soon`: it is to stay for a while.
+    /// compressed, while such copies are in the way of others, and not a single page that is back `soon`: it is to stay for a while.
     pub(crate) fn keeps_copies(&self, slot: SlotId, soon: bool) -> bool {
         if self.zswap.contains(slot) {
-            return !soon
-                && !self.compressed.is_above_percent(KEEP_PERCENT)
-                && self.copies.compressed.pays(self.config.keeps_compressed);
+            return !soon && !self.sheds_compressed() && self.copies.compressed.pays(self.config.keeps_compressed);
         }
         self.copies.stored.pays(self.config.clean)
             && 2 * self.stats.get(Counter::DevicePages) < self.stats.get(Counter::DeviceCapacityBytes) >> 12
+    }
+
+    /// Notes how many compressed pages there are, copies of pages in memory included.
+    pub(crate) fn note_compressed(&self, pages: u64) {
+        let (clean, resident) = (self.stats.get(Counter::CleanPages), self.stats.get(Counter::ResidentPages));
+        self.copies.outnumbered.store(pages.saturating_sub(clean) >= OUTNUMBERED * resident, Relaxed);
     }
 
     fn balance_of(&self, slot: SlotId) -> &Balance {
@@ -127,7 +138,11 @@ impl Engine {
 
     /// Whether compressed copies of pages in memory are in the way of others.
     pub(crate) fn sheds_compressed(&self) -> bool {
-        self.config.keeps_compressed != Clean::Off && self.compressed.is_above_percent(KEEP_PERCENT)
+        match self.config.keeps_compressed {
+            Clean::Off => false,
+            Clean::On => self.compressed.is_above_percent(KEEP_PERCENT),
+            Clean::Auto => !self.copies.outnumbered.load(Relaxed) || self.compressed.is_above_percent(KEEP_PERCENT),
+        }
     }
 
     /// Gives up the compressed copy of a clean page in memory, if nobody is at it: a write then finds out that it is

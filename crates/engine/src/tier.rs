@@ -515,7 +515,9 @@ impl Engine {
 
     /// Brings the gauges of the tiers up to date.
     pub(crate) fn publish_tiers(&self) {
-        self.stats.set(Counter::CompressedPages, self.compressed.stored_objects() as u64);
+        let pages = self.compressed.stored_objects() as u64;
+        self.note_compressed(pages);
+        self.stats.set(Counter::CompressedPages, pages);
         self.stats.set(Counter::CompressedBytes, self.compressed.stored_bytes() as u64);
         self.stats.set(Counter::CompressedPoolBytes, self.compressed.pool_bytes() as u64);
     }

@@ -74,7 +74,8 @@ impl Work {
     /// What is compared, with the tier on and off.
     pub fn steps(self) -> &'static [(Tier, Step)] {
         use Step::{
-            Always, Denser, Empty, EmptyLookup, KeepOff, KeepOn, Packed, Pages, RawInTier, RawToDevice, SameFilled,
+            Always, Denser, Empty, EmptyLookup, KeepAuto, KeepOff, KeepOn, Packed, Pages, RawInTier, RawToDevice,
+            SameFilled,
         };
         use Tier::{Off, On};
         match self {
@@ -90,7 +91,7 @@ impl Work {
             Work::Random | Work::Heap | Work::Reviewers => {
                 &[(Off, Always), (Off, Empty), (Off, EmptyLookup), (On, Always), (On, Empty), (On, EmptyLookup)]
             }
-            Work::ReadMostly | Work::WriteMostly => &[(On, KeepOff), (On, KeepOn)],
+            Work::ReadMostly | Work::WriteMostly => &[(On, KeepOff), (On, KeepOn), (On, KeepAuto)],
             Work::Incompressible => &[(On, RawToDevice), (On, RawInTier)],
             Work::BeyondInSequence | Work::BeyondAtRandom => &[(On, Pages), (On, Packed), (On, Denser)],
         }
@@ -146,6 +147,8 @@ pub enum Step {
     KeepOff,
     /// It keeps it until it is written to.
     KeepOn,
+    /// It does while there are many compressed pages for each in memory.
+    KeepAuto,
     /// What does not compress goes to the device.
     RawToDevice,
     /// It stays in the tier as it is.
@@ -160,13 +163,14 @@ pub enum Step {
 
 impl Step {
     /// All of them.
-    pub const ALL: [Step; 11] = [
+    pub const ALL: [Step; 12] = [
         Step::Always,
         Step::Empty,
         Step::EmptyLookup,
         Step::SameFilled,
         Step::KeepOff,
         Step::KeepOn,
+        Step::KeepAuto,
         Step::RawToDevice,
         Step::RawInTier,
         Step::Pages,
@@ -183,6 +187,7 @@ impl Step {
             Step::SameFilled => "same-filled",
             Step::KeepOff => "keep=off",
             Step::KeepOn => "keep=on",
+            Step::KeepAuto => "keep=auto",
             Step::RawToDevice => "incompressible=device",
             Step::RawInTier => "incompressible=keep",
             Step::Pages => "writeback=pages",
@@ -191,17 +196,19 @@ impl Step {
         }
     }
 
-    /// The settings of its pool, [`Tier::settings`] aside.
+    /// The settings of its pool, [`Tier::settings`] aside. Copies are not kept where it is not that which is measured: a page that
+    /// keeps its slot does not give it back.
     pub fn settings(self) -> &'static str {
         match self {
-            Step::Always => "clean=off,same_filled=off,zswap.invalidate=always",
-            Step::Empty => "clean=off,same_filled=off,zswap.invalidate=empty",
-            Step::EmptyLookup => "clean=off,same_filled=off,zswap.invalidate=empty+lookup",
-            Step::SameFilled => "clean=off,same_filled=on,zswap.invalidate=empty+lookup",
+            Step::Always => "clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=always",
+            Step::Empty => "clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=empty",
+            Step::EmptyLookup => "clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=empty+lookup",
+            Step::SameFilled => "clean=off,zswap.keep=off,same_filled=on,zswap.invalidate=empty+lookup",
             Step::KeepOff => "clean=off,zswap.keep=off",
             Step::KeepOn => "clean=off,zswap.keep=on",
-            Step::RawToDevice => "clean=off,zswap.incompressible=device",
-            Step::RawInTier => "clean=off,zswap.incompressible=keep",
+            Step::KeepAuto => "clean=off,zswap.keep=auto",
+            Step::RawToDevice => "clean=off,zswap.keep=off,zswap.incompressible=device",
+            Step::RawInTier => "clean=off,zswap.keep=off,zswap.incompressible=keep",
             Step::Pages => "compressed=20,zswap.recompress=off,zswap.writeback=pages",
             Step::Packed => "compressed=20,zswap.recompress=off,zswap.writeback=packed",
             Step::Denser => "compressed=20,zswap.recompress=zstd:1,zswap.writeback=packed",
@@ -213,7 +220,7 @@ impl Step {
         match self {
             Step::Always | Step::KeepOff | Step::RawToDevice | Step::Pages => None,
             Step::Empty | Step::EmptyLookup | Step::SameFilled => Some(Step::Always),
-            Step::KeepOn => Some(Step::KeepOff),
+            Step::KeepOn | Step::KeepAuto => Some(Step::KeepOff),
             Step::RawInTier => Some(Step::RawToDevice),
             Step::Packed => Some(Step::Pages),
             Step::Denser => Some(Step::Packed),

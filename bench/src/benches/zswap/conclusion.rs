@@ -20,6 +20,7 @@ pub fn of(cases: &[Case], rows: &[Row]) -> String {
     sentences.extend(same_filled(&rows));
     sentences.extend(reviewers(&rows));
     sentences.extend(accesses(&rows, Work::ReadMostly, Step::KeepOn, "Keeping copies of pages that are mostly read"));
+    sentences.extend(accesses(&rows, Work::ReadMostly, Step::KeepAuto, "Keeping them while compressed pages are many"));
     sentences.extend(accesses(
         &rows,
         Work::WriteMostly,
