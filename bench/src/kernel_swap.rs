@@ -6,7 +6,7 @@ mod cgroup;
 
 use crate::failure::Failure;
 use crate::put_back;
-pub use cgroup::{Cgroup, Hierarchy};
+pub use cgroup::{Cgroup, Hierarchy, join};
 use overspill::base::{Bytes, PAGE_SIZE};
 use rustix::fs::FallocateFlags;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,22 @@ use std::process::{Command, Stdio};
 
 /// What a process needs beside the memory that is measured.
 pub const PROCESS_BYTES: u64 = 16 << 20;
+
+/// Where hierarchies of cgroups are mounted.
+pub const MOUNTS: &str = "/sys/fs/cgroup";
+/// A limit of a cgroup that nothing reaches: it only counts.
+pub const NO_LIMIT: u64 = 1 << 50;
+
+/// What this process calls what it makes: no other does.
+pub fn name() -> String {
+    format!("overspill-bench-{}", std::process::id())
+}
+
+/// A cgroup that can be made to know how much memory something takes, where this user may.
+pub fn counting() -> Option<Cgroup> {
+    let hierarchy = Hierarchy::find(Path::new(MOUNTS)).ok().filter(|_| rustix::process::geteuid().is_root());
+    hierarchy.map(|hierarchy| hierarchy.group(&name()))
+}
 
 /// What is missing for the kernel to be measured, in a sentence; `None` if nothing is, as far as can be told beforehand.
 pub fn missing() -> Option<String> {
@@ -25,7 +41,7 @@ pub fn missing() -> Option<String> {
             return Some(failure.to_string());
         }
     }
-    Hierarchy::find(Path::new("/sys/fs/cgroup")).err()
+    Hierarchy::find(Path::new(MOUNTS)).err()
 }
 
 /// Makes a swap file and has the kernel use it.

@@ -4,7 +4,7 @@
 //! What benches share: [`ladder`] (steps with numbers of threads), [`measure`] (cases in turn, rounds, medians), [`child`]
 //! (a process for each measurement), [`pool`] (what is measured), [`contents`] (what pages hold), [`threads`] (threads that
 //! start together), [`machine`] (where it ran), [`swap_device`] and [`place`] (where pages go), [`kernel_swap`] and [`put_back`] (the kernel's
-//! own swap, and that nothing of it stays), [`report`] (JSON, or a table with a
+//! own swap, and that nothing of it stays), [`start`] (programs that are measured), [`report`] (JSON, or a table with a
 //! conclusion), [`plot`] (bars). Nothing of it is linked into the product. There are no locks here.
 //!
 //! To add a bench: a module in [`benches`] with `Args`, `run` and, for [`child`], `measure_one`; then a line in each of
@@ -24,6 +24,7 @@ mod plot;
 mod pool;
 mod put_back;
 mod report;
+mod start;
 mod swap_device;
 #[cfg(test)]
 mod testing;
@@ -73,6 +74,9 @@ enum Command {
     /// Waits until a measurement of the kernel has ended, and puts back what it changed
     #[command(hide = true)]
     PutBack(put_back::PutBack),
+    /// Enters a cgroup and becomes the program that is measured
+    #[command(hide = true)]
+    Start(start::Args),
 }
 
 /// Options of every bench.
@@ -90,6 +94,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::MeasureOne(args) => measure_one(&args),
         Command::PutBack(args) => put_back::run(&args),
+        Command::Start(args) => start::run(&args),
         command => run(&command),
     };
     match result {
@@ -112,7 +117,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Swapoff(args) => (&args.common, swapoff::run(args)?),
         Command::WorkingSet(args) => (&args.common, working_set::run(args)?),
         Command::VsKernel(args) => (&args.common, vs_kernel::run(args)?),
-        Command::MeasureOne(_) | Command::PutBack(_) => unreachable!("main takes them"),
+        Command::MeasureOne(_) | Command::PutBack(_) | Command::Start(_) => unreachable!("main takes them"),
     };
     report::print(&findings, common.json)
 }

@@ -3,13 +3,18 @@
 //! It is told beforehand what that will be, and waits until nobody holds the other end of its standard input any more: then
 //! the measurement is done or has failed, which is said there first, or was killed. It is in a process group of its own, which the interrupt key of a
 //! terminal does not reach. Its standard error is that of who started it, so that who reads that to its end waits for both.
+//!
+//! Swap belongs to the whole machine: who changes it ([`PutBack::alone`]) holds a lock on the kernel's table of it until it is
+//! as it was, so that a second bench waits.
 
 use crate::failure::Failure;
 use crate::kernel_swap::{command, path, swaps};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -24,6 +29,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a swapon may go on of a measurement that was killed.
 const LAST_STEP: Duration = Duration::from_secs(1);
+
+/// What is locked while swap is changed.
+const SWAPS: &str = "/proc/swaps";
+/// How long another bench may have that lock.
+const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(120);
+/// What the process says when it has begun, and when another bench took too long.
+const BEGUN: &str = "begun\n";
+const BUSY: &str = "busy\n";
+/// What it is told at the end.
+const END: &str = "end";
 
 /// What is to be put back.
 #[derive(Clone, Default, Debug, clap::Args)]
@@ -40,6 +55,9 @@ pub struct PutBack {
     /// What is written last to files of the kernel, in this order
     #[arg(long, value_name = "FILE=VALUE")]
     pub write: Vec<String>,
+    /// Waits until no other bench changes the machine's swap, and has others wait meanwhile
+    #[arg(long)]
+    pub alone: bool,
 }
 
 impl PutBack {
@@ -60,10 +78,12 @@ impl PutBack {
             paths.iter().flat_map(|path| option(name, path.as_os_str())).collect()
         };
         let writes = self.write.iter().flat_map(|write| option("--write", write.as_ref()));
+        let alone = self.alone.then(|| OsString::from("--alone"));
         [of("--device", &self.device), of("--file", &self.file), of("--cgroup", self.cgroup.as_slice())]
             .concat()
             .into_iter()
             .chain(writes)
+            .chain(alone)
             .collect()
     }
 }
@@ -73,18 +93,36 @@ impl PutBack {
 pub struct Guard(Child);
 
 impl Guard {
-    /// Starts it.
+    /// Starts it, and waits until it has begun.
     ///
     /// # Errors
-    /// When there is no process to be had.
+    /// When there is no process to be had, or another bench changes the machine's swap all the time.
     pub fn start(what: &PutBack) -> Result<Guard, Failure> {
         let myself = std::env::current_exe();
         let child = myself.and_then(|myself| {
             let mut command = Command::new(myself);
             command.arg(SUBCOMMAND).args(what.options());
-            command.stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0).spawn()
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()
         });
-        child.map(Guard).map_err(|error| Failure::new(format!("no process can be started: {error}")))
+        let failure = |error| Failure::new(format!("no process can be started: {error}"));
+        let mut guard = Guard(child.map_err(failure)?);
+        let mut said = String::new();
+        let stdout = guard.0.stdout.take().expect("it is a pipe");
+        BufReader::new(stdout).read_line(&mut said).map_err(failure)?;
+        match said.as_str() {
+            BEGUN => Ok(guard),
+            BUSY => Err(Failure::new(format!(
+                "another overspill-bench changes the kernel's swap, for more than {} s now: run them one after the other",
+                PATIENCE_WITH_OTHERS.as_secs()
+            ))),
+            _ => Err(Failure::new("the process that puts everything back did not begin")),
+        }
+    }
+
+    /// Has a group of processes killed, should this process be killed before [`Guard::finish`].
+    pub fn watch(&mut self, group: Pid) {
+        // A guard that does not listen has failed, which `finish` tells.
+        let _ = self.0.stdin.as_mut().map(|stdin| writeln!(stdin, "{}", group.as_raw_nonzero()));
     }
 
     /// Has everything put back, and waits for it.
@@ -93,7 +131,7 @@ impl Guard {
     /// When something could not be, which was said on standard error.
     pub fn finish(mut self) -> Result<(), Failure> {
         // If it cannot be told that this is the end it takes a little longer.
-        let _ = self.0.stdin.take().map(|mut stdin| stdin.write_all(b"end"));
+        let _ = self.0.stdin.take().map(|mut stdin| stdin.write_all(END.as_bytes()));
         match self.0.wait() {
             Ok(status) if status.success() => Ok(()),
             _ => Err(Failure::new("not everything could be put back as it was")),
@@ -116,18 +154,45 @@ pub fn make(file: &Path) -> Result<File, Failure> {
 /// # Errors
 /// When something could not be.
 pub fn run(what: &PutBack) -> Result<(), Failure> {
-    // Who cannot be listened to is gone too.
-    let mut said = Vec::new();
-    let _ = std::io::stdin().lock().read_to_end(&mut said);
-    if said.is_empty() {
+    // 1. Others wait, or this does.
+    let lock = if what.alone { lock()? } else { None };
+    let busy = what.alone && lock.is_none();
+    // Who does not listen any more is gone, as is seen next.
+    let _ = std::io::stdout().write_all(if busy { BUSY } else { BEGUN }.as_bytes());
+    if busy {
+        return Ok(());
+    }
+    // 2. The end of the measurement. Who cannot be listened to is gone too.
+    let mut said = String::new();
+    let _ = std::io::stdin().lock().read_to_string(&mut said);
+    if !said.ends_with(END) {
+        // Those that have ended already are not there any more.
+        let groups = said.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?));
+        groups.for_each(|group| _ = kill_process_group(group, Signal::KILL));
         sleep(LAST_STEP);
     }
+    // 3. Everything.
     let devices = what.device.iter().map(|device| swap_off(device));
     let files = what.file.iter().map(|file| remove_swap(file));
     let cgroup = what.cgroup.iter().map(|cgroup| remove_cgroup(cgroup));
     let writes = what.write.iter().map(|write| write_back(write, &what.device));
     // All of it, whatever goes wrong with one.
     devices.chain(files).chain(cgroup).chain(writes).collect::<Vec<_>>().into_iter().collect()
+}
+
+/// A lock that is held until this process ends; `None` if another has it for too long.
+fn lock() -> Result<Option<File>, Failure> {
+    let failure = |error: &dyn std::fmt::Display| Failure::new(format!("'{SWAPS}' cannot be locked: {error}"));
+    let file = File::open(SWAPS).map_err(|error| failure(&error))?;
+    let began = Instant::now();
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() > PATIENCE_WITH_OTHERS => return Ok(None),
+            Err(rustix::io::Errno::WOULDBLOCK) => sleep(Duration::from_millis(20)),
+            Err(errno) => return Err(failure(&errno)),
+        }
+    }
 }
 
 /// Takes a file or device out of use, if it is in use.

@@ -120,19 +120,23 @@ pub struct Findings {
     pub tables: &'static [Table],
     /// and what it all shows, in sentences.
     pub conclusion: String,
+    /// What could not be measured that should have been, told last.
+    pub failed: Option<Failure>,
 }
 
 /// Prints findings on standard output.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// When standard output cannot be written, and what could not be measured.
 pub fn print(findings: &Findings, json: bool) -> Result<(), Failure> {
-    if json {
-        let text = serde_json::to_string(&findings.report).map_err(|error| Failure::new(error.to_string()))?;
-        return write_line(&text);
-    }
-    let tables: Vec<String> = findings.tables.iter().map(|one| table(findings, one) + "\n").collect();
-    write_line(&(tables.concat() + &findings.conclusion))
+    let text = if json {
+        serde_json::to_string(&findings.report).map_err(|error| Failure::new(error.to_string()))?
+    } else {
+        let tables: Vec<String> = findings.tables.iter().map(|one| table(findings, one) + "\n").collect();
+        tables.concat() + &findings.conclusion
+    };
+    write_line(&text)?;
+    findings.failed.clone().map_or(Ok(()), Err)
 }
 
 /// Writes a line to standard output.
@@ -250,7 +254,7 @@ mod tests {
         ];
         const TABLES: &[Table] =
             &[Table { title: "", columns: COLUMNS }, Table { title: "The same", columns: COLUMNS }];
-        Findings { report, groups: &["threads"], tables: TABLES, conclusion: String::new() }
+        Findings { report, groups: &["threads"], tables: TABLES, conclusion: String::new(), failed: None }
     }
 
     #[test]

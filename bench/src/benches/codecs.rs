@@ -98,6 +98,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         groups: &["contents"],
         tables: TABLES,
         conclusion,
+        failed: None,
     })
 }
 

@@ -149,7 +149,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let machine = Machine::this();
     let conclusion = conclusion::of(&rows, &machine, &smaller(args, &cases));
     let report = Report { bench: NAME, machine, settings: settings(args, &cases, series[0].len()), rows };
-    Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion })
+    Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion, failed: None })
 }
 
 /// The cases in the order of their rows: all steps with as many threads, bottom up, then with the next number.

@@ -172,7 +172,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     }
     let conclusion = conclusion::of(&steps, &rows);
     let report = Report { bench: NAME, machine, settings: settings(args, &steps, series[0].len()), rows };
-    Ok(Findings { report, groups: &[], tables: TABLES, conclusion })
+    Ok(Findings { report, groups: &[], tables: TABLES, conclusion, failed: None })
 }
 
 /// The steps in the order of the ladder.

@@ -154,7 +154,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let conclusion = conclusion(&rows);
     let report =
         Report { bench: NAME, machine: Machine::this(), settings: settings(args, series[0].len(), &device), rows };
-    Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion })
+    Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion, failed: None })
 }
 
 fn plan(args: &Args) -> Vec<Case> {

@@ -152,7 +152,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     }
     let conclusion = conclusion::of(&rows, &machine);
     let report = Report { bench: NAME, machine, settings: settings(args, &cases, series[0].len(), &device), rows };
-    Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion })
+    Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion, failed: None })
 }
 
 fn plan(args: &Args) -> Vec<Case> {

@@ -157,7 +157,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let conclusion = conclusion::of(&rows, without_kernel.as_deref());
     let settings = settings(args, &steps, series[0].len(), &place, without_kernel.as_deref());
     let report = Report { bench: NAME, machine, settings, rows };
-    Ok(Findings { report, groups: &["workload"], tables: TABLES, conclusion })
+    Ok(Findings { report, groups: &["workload"], tables: TABLES, conclusion, failed: None })
 }
 
 fn plan(steps: &[Step]) -> Vec<Case> {

@@ -1,18 +1,21 @@
 //! `vs-kernel`: the same program on the same RAM, with the kernel's swap and with overspill, in turn.
 //!
-//! The program is `overspill-load`, run by itself in a memory cgroup with zram, zswap or a swap file ([`peer`]), then by
-//! `overspill run`, and then the same accesses are done in a process of the library ([`ours`]). The [`floor`] says what the
-//! mechanisms cost alone. [`run`] plans and compares, [`work`] is one measurement, [`case`] what is compared, [`figures`] what
-//! is told, [`ram`] how much RAM each gets, [`plot`] and [`html`] draw it.
+//! The program is `overspill-load`, which accesses memory, or a real one ([`program`]). It is run by itself in a memory cgroup with
+//! zram, zswap or a swap file ([`peer`]), then by `overspill run`, and accesses are done in a process of the library, too
+//! ([`ours`]). The [`floor`] says what the mechanisms cost alone. [`run`] plans and compares, [`work`] is one measurement, [`launch`]
+//! starts programs and waits for them, [`case`] is what is compared, [`figures`] what is told, [`ram`] how much RAM each gets, [`plot`] and
+//! [`html`] draw it.
 
 mod case;
 mod conclusion;
 mod figures;
 mod floor;
 mod html;
+mod launch;
 mod ours;
 mod peer;
 mod plot;
+mod program;
 mod ram;
 mod work;
 
@@ -27,23 +30,30 @@ use crate::machine::{self, Machine};
 use crate::measure::{self, Sample, Series, compare};
 use crate::place::Place;
 use crate::report::{self, Column, Findings, Report, Row, Table, ratio, short, whole};
-use case::{Case, Peer, Setting, Step};
+use case::{Case, Peer, Program, Setting, Step, Task, Tasks};
 use clap::ValueEnum;
 use overspill::base::Bytes;
 use overspill_bench::workload::{Packing, Plan, Workload};
+use program::Inputs;
 use ram::Ram;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use work::{Request, Who};
+use work::{Job, Request, Who};
 
 /// Name of the bench.
 pub const NAME: &str = "vs-kernel";
 
-/// Longest that a measurement may take: this, and what an access may take at the very worst.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Longest that a measurement may take: this, and what an access may take at the very worst, with a swap file on a slow disk.
+const LIMIT: Duration = Duration::from_secs(30);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(2);
+/// How many times as long as with all the RAM that it takes a program may take besides.
+const LIMIT_OF_PROGRAMS: u32 = 100;
+/// How often the kernel may end a program for want of memory; each time it gets more.
+const TRIES: u32 = 4;
+/// How long a measurement may wait for another to end, set everything up and put it back.
+const LIMIT_AROUND: Duration = Duration::from_secs(180);
 /// The least that tells anything: at four times overcommit the budget is 8 MiB.
 const SIZE_MIN: Bytes = Bytes(32 << 20);
 
@@ -83,25 +93,26 @@ fn chosen<T: ValueEnum + Ord>(choices: &[Choice<T>]) -> Vec<T> {
 pub struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// What is done: all, or of seq-write, seq-read, rand-read, rand-write, zipf-read
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all", value_parser = choice::<Workload>)]
-    workload: Vec<Choice<Workload>>,
+    /// What is done: accesses to memory (seq-write, seq-read, rand-read, rand-write, zipf-read), or real programs (sort,
+    /// numpy-sort, numpy-product, redis, cxx) that are installed; `accesses`, `programs` or `all` of them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "accesses")]
+    workload: Vec<Tasks>,
     /// With which swap of the kernel it is compared: all, or of zram, zswap, file
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all", value_parser = choice::<Peer>)]
     peer: Vec<Choice<Peer>>,
     /// Who does it besides the peer [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     steps: Vec<Step>,
-    /// The memory that is accessed; published figures are of 512M and more
+    /// The memory that is accessed, and about what programs take; published figures are of 512M and more
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     size: Bytes,
     /// How many times the RAM that is
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "4", value_parser = clap::value_parser!(u32).range(1..=16))]
     overcommit: Vec<u32>,
-    /// How far LZ4 packs what pages hold, as 2.5 for 2.5:1
+    /// How far LZ4 packs what pages hold, as 2.5 for 2.5:1; programs hold what they hold
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2.5")]
     contents: Vec<Packing>,
-    /// Numbers of threads, each with a part of the memory
+    /// Numbers of threads, each with a part of the memory; programs have one
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Vec<u32>,
     /// Where swap files are made: a directory on a disk [default: $TMPDIR, or /var/tmp]
@@ -142,13 +153,15 @@ const TABLES: &[Table] = &[
         ],
     },
     Table {
-        title: "RAM at most in MiB, all in all; the part of it that is a compressed pool outside of the cgroup; limit of the \
-                cgroup, or budget; faults that something was brought in for, and MiB written to and read from a device, of the \
+        title: "RAM at most in MiB, all in all; the part of it that is a compressed pool outside of the cgroup, and how far that \
+                packed; limit of the cgroup, or budget; pages brought in, faults that waited for a device (zram is one), and MiB written to and read from a device, of the \
                 whole run with what is written beforehand.",
         columns: &[
             Column { title: "RAM", figure: figures::RAM, format: mib, spread: true },
             Column { title: "pool", figure: figures::POOL, format: mib, spread: false },
+            Column { title: "packed", figure: figures::PACKED, format: short, spread: false },
             Column { title: "limit", figure: figures::LIMIT, format: mib, spread: true },
+            Column { title: "pages in", figure: figures::PAGES_IN, format: whole, spread: false },
             Column { title: "major faults", figure: figures::MAJOR, format: whole, spread: false },
             Column { title: "device MiB", figure: figures::DEVICE, format: mib, spread: false },
             Column { title: "written", figure: figures::WRITTEN, format: mib, spread: false },
@@ -183,39 +196,60 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     enough_room(args, &place)?;
     let command = command()?;
     let busy_before = machine::load_average();
-    let cases = plan(args);
-    let mut left_out: BTreeMap<Peer, String> = BTreeMap::new();
+    // 1. What can be measured here.
+    let mut left_out = BTreeMap::new();
     for peer in chosen(&args.peer) {
         if let Some(reason) = kernel_swap::missing().or_else(|| peer::missing(peer)) {
-            left_out.insert(peer, reason);
+            left_out.insert(peer.to_string(), reason);
         }
     }
-    let missing: Vec<Peer> = left_out.keys().copied().collect();
-    let mut ram = Ram::default();
+    for program in tasks(args).into_iter().filter_map(Task::program) {
+        if let Some(reason) = program::missing(program) {
+            left_out.insert(program.to_string(), reason);
+        }
+    }
+    let missing: Vec<String> = left_out.keys().cloned().collect();
+    let cases: Vec<Case> = plan(args).into_iter().filter(|case| !missing.iter().any(|name| case.needs(name))).collect();
+    let programs: Vec<Program> = cases.iter().filter_map(Case::program).collect();
+    let inputs = Inputs::make(&programs, &place.dir, args.size.0)?;
+    // 2. All of it, in turn.
+    let mut checksums = BTreeMap::new();
+    let mut failed: Vec<String> = Vec::new();
+    let mut ram = Ram::new(args.size);
     let mut series = measure::rounds(&cases, args.common.rounds, |case| {
-        let ask = |who, setting: Option<Setting>, memory| {
-            let request = request(args, &place, who, setting, memory);
-            let limit = LIMIT + LIMIT_PER_PAGE * args.size.pages().min(u32::MAX.into()) as u32;
-            child::ask(NAME, &request, limit)
-        };
-        let Case::Work(setting, step) = case else { return ask(Who::Floor, None, 0) };
-        let memory = ram.of(args.size, setting, *step);
-        let sample = match step {
-            Step::Peer if missing.contains(&setting.peer) => Sample::new(),
-            Step::Peer => ask(Who::Peer(setting.peer), Some(*setting), memory).unwrap_or_else(|failure| {
-                // One that the kernel ends for want of memory in one round may run in the next.
-                left_out.insert(setting.peer, format!("{case}: {failure}"));
-                Sample::new()
-            }),
-            Step::OverspillThread | Step::OverspillSignal => {
-                let fault = if *step == Step::OverspillThread { "thread" } else { "signal" };
-                ask(Who::Overspill { command: command.clone(), fault: fault.to_owned() }, Some(*setting), memory)?
+        let ours = case.by_signal();
+        if ours.as_ref().is_some_and(|name| left_out.contains_key(name)) {
+            return Ok(Sample::new());
+        }
+        let sample = match attempt(case, &mut ram, |ram| request(args, &place, &command, &inputs, ram, case)) {
+            Ok(mut sample) => {
+                let sum = sample.remove(figures::CHECKSUM).zip(case.program());
+                if sum.is_some_and(|(sum, program)| *checksums.entry(program).or_insert(sum) != sum) {
+                    failed.push(format!("{case}: what it put out is not what it put out before"));
+                }
+                sample
             }
-            Step::Library => ask(Who::Library, Some(*setting), memory)?,
+            Err(failure) => {
+                let sentence = format!("{case}: {failure}");
+                match (case, ours) {
+                    // One that the kernel ends for want of memory in one round may run in the next.
+                    (Case::Work(setting, Step::Peer), _) => _ = left_out.insert(setting.peer.to_string(), sentence),
+                    // As far as system calls bear it.
+                    (_, Some(name)) => _ = left_out.insert(name, sentence),
+                    _ => failed.push(sentence),
+                }
+                Sample::new()
+            }
         };
-        ram.saw(setting, *step, &sample);
+        match case {
+            Case::Floor => (),
+            Case::Alone(program) => ram.saw_alone(*program, &sample),
+            Case::Work(setting, step) => ram.saw(setting, *step, &sample),
+        }
         Ok(sample)
     })?;
+    drop(inputs);
+    // 3. What was found.
     compare_steps(&cases, &mut series);
     let rows: Vec<Row> = cases
         .iter()
@@ -226,7 +260,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         .collect();
     let busy = Busy { began: busy_before, ended: machine::load_average() };
     let machine = Machine::this();
-    let conclusion = conclusion::of(&cases, &rows, &left_out, &busy, machine.cpus);
+    let conclusion = conclusion::of(&cases, &rows, &ram, &left_out, &busy, machine.cpus);
     if let Some(path) = &args.plot {
         crate::plot::draw(path, &plot::title(&machine, args.size), &plot::charts(&rows))?;
     }
@@ -237,7 +271,21 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let many = args.overcommit.len() * args.contents.len() * args.threads.len() > 1;
     let groups: &[&str] =
         if many { &["overcommit", "contents", "threads", "workload", "peer"] } else { &["workload", "peer"] };
-    Ok(Findings { report: Report { bench: NAME, machine, settings, rows }, groups, tables: TABLES, conclusion })
+    let failed = (!failed.is_empty()).then(|| Failure::new(failed.join("; ")));
+    Ok(Findings { report: Report { bench: NAME, machine, settings, rows }, groups, tables: TABLES, conclusion, failed })
+}
+
+/// Measures a case, with more RAM where the kernel ends a program for want of it.
+fn attempt(case: &Case, ram: &mut Ram, request: impl Fn(&Ram) -> Result<Request, Failure>) -> Result<Sample, Failure> {
+    for _ in 1..TRIES {
+        let request = request(ram)?;
+        match (child::ask(NAME, &request, request.limit + LIMIT_AROUND), case) {
+            (Err(failure), Case::Work(setting, Step::Peer)) if launch::was_killed(&failure) => ram.raise(setting),
+            (result, _) => return result,
+        }
+    }
+    let request = request(ram)?;
+    child::ask(NAME, &request, request.limit + LIMIT_AROUND)
 }
 
 /// The `overspill` that programs run under: what `OVERSPILL_BIN` names, or the one beside this program.
@@ -248,21 +296,33 @@ fn command() -> Result<PathBuf, Failure> {
     }
 }
 
+/// What is to be done, each once and in the order of all.
+fn tasks(args: &Args) -> Vec<Task> {
+    Task::all().into_iter().filter(|task| args.workload.iter().any(|tasks| tasks.0.contains(task))).collect()
+}
+
 /// All cases in the order in which they are measured: the peer, and then those that are compared with it.
 fn plan(args: &Args) -> Vec<Case> {
     let steps = ladder::chosen(&args.steps);
+    let (accesses, programs): (Vec<Task>, Vec<Task>) =
+        tasks(args).into_iter().partition(|task| task.program().is_none());
+    let mut settings: Vec<(Option<Packing>, u32, Vec<Task>)> = Vec::new();
+    for &packing in &args.contents {
+        settings.extend(args.threads.iter().map(|threads| (Some(packing), *threads, accesses.clone())));
+    }
+    settings.push((None, 1, programs.clone()));
     let mut cases = vec![Case::Floor];
+    cases.extend(programs.into_iter().filter_map(Task::program).map(Case::Alone));
     for &overcommit in &args.overcommit {
-        for &packing in &args.contents {
-            for &threads in &args.threads {
-                for workload in chosen(&args.workload) {
-                    for peer in chosen(&args.peer) {
-                        let setting = Setting { workload, peer, overcommit, packing, threads };
-                        cases.push(Case::Work(setting, Step::Peer));
-                        cases.extend(
-                            steps.iter().filter(|step| **step != Step::Peer).map(|step| Case::Work(setting, *step)),
-                        );
-                    }
+        for (packing, threads, tasks) in &settings {
+            for &task in tasks {
+                for peer in chosen(&args.peer) {
+                    let setting = Setting { task, peer, overcommit, packing: *packing, threads: *threads };
+                    // Those with which the others are compared are measured in any case.
+                    let steps =
+                        [Step::Peer].into_iter().chain(steps.iter().copied().filter(|step| *step != Step::Peer));
+                    let fit = steps.filter(|step| task.program().is_none() || *step != Step::Library);
+                    cases.extend(fit.map(|step| Case::Work(setting, step)));
                 }
             }
         }
@@ -270,24 +330,60 @@ fn plan(args: &Args) -> Vec<Case> {
     cases
 }
 
-fn request(args: &Args, place: &Place, who: Who, setting: Option<Setting>, memory: u64) -> Request {
-    let (workload, packing, threads) = setting.map_or((Workload::SeqWrite, Packing::Heap, 1), |setting| {
-        (setting.workload, setting.packing, setting.threads as usize)
-    });
-    let plan = Plan { workload, packing, threads };
-    Request { who, plan, pages: args.size.pages(), memory, dir: place.dir.clone(), settings: args.set.clone() }
+/// What the process of a measurement is told.
+fn request(
+    args: &Args,
+    place: &Place,
+    command: &Path,
+    inputs: &Inputs,
+    ram: &Ram,
+    case: &Case,
+) -> Result<Request, Failure> {
+    let program = |program| inputs.job(program, args.size.0).map(Job::Program);
+    let accesses = |workload, packing, threads: u32| Job::Accesses {
+        plan: Plan { workload, packing, threads: threads as usize },
+        pages: args.size.pages(),
+    };
+    let (who, job, memory) = match case {
+        Case::Floor => (Who::Floor, accesses(Workload::SeqWrite, Packing::Heap, 1), 0),
+        Case::Alone(one) => (Who::Alone, program(*one)?, 0),
+        Case::Work(setting, step) => {
+            let overspill = |fault: &str| Who::Overspill { command: command.to_owned(), fault: fault.to_owned() };
+            let who = match step {
+                Step::Peer => Who::Peer(setting.peer),
+                Step::OverspillThread => overspill("thread"),
+                Step::OverspillSignal => overspill("signal"),
+                Step::Library => Who::Library,
+            };
+            let job = match setting.task {
+                Task::Accesses(workload) => {
+                    accesses(workload, setting.packing.unwrap_or(Packing::Heap), setting.threads)
+                }
+                Task::Program(one) => program(one)?,
+            };
+            (who, job, ram.of(setting, *step))
+        }
+    };
+    let needs = match case {
+        Case::Work(setting, _) => ram.needs(setting.task),
+        Case::Floor | Case::Alone(_) => args.size.0,
+    };
+    let alone = case.program().map_or(Duration::ZERO, |program| ram.elapsed(program));
+    let limit = LIMIT + LIMIT_PER_PAGE * args.size.pages().min(1 << 24) as u32 + LIMIT_OF_PROGRAMS * alone;
+    Ok(Request { who, job, needs, memory, limit, dir: place.dir.clone(), settings: args.set.clone() })
 }
 
 fn row(case: &Case, series: &Series) -> Row {
     match case {
         Case::Floor => Row::new("floor", &[], None, series),
+        Case::Alone(program) => Row::new("alone", &[("workload", json!(program.to_string()))], None, series),
         Case::Work(setting, step) => {
-            let Setting { workload, peer, overcommit, packing, threads } = setting;
+            let Setting { task, peer, overcommit, threads, .. } = setting;
             let labels = [
-                ("workload", json!(workload.to_string())),
+                ("workload", json!(task.to_string())),
                 ("peer", json!(peer.to_string())),
                 ("overcommit", json!(overcommit)),
-                ("contents", json!(packing.to_string())),
+                ("contents", json!(setting.contents())),
                 ("threads", json!(threads)),
             ];
             Row::new(&step.to_string(), &labels, None, series)
@@ -335,7 +431,7 @@ fn enough_room(args: &Args, place: &Place) -> Result<(), Failure> {
     Ok(())
 }
 
-fn settings(args: &Args, rounds: usize, place: &Place, left_out: &BTreeMap<Peer, String>, busy: &Busy) -> Value {
+fn settings(args: &Args, rounds: usize, place: &Place, left_out: &BTreeMap<String, String>, busy: &Busy) -> Value {
     let own = json!({
         "size_bytes": args.size.0,
         "dir": place.to_string(),

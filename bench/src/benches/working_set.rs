@@ -171,7 +171,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     }
     let conclusion = conclusion::of(&rows);
     let report = Report { bench: NAME, machine, settings: settings(args, rounds, &device), rows };
-    Ok(Findings { report, groups: &["trace"], tables: TABLES, conclusion })
+    Ok(Findings { report, groups: &["trace"], tables: TABLES, conclusion, failed: None })
 }
 
 /// What is measured: the engine with each pattern.

@@ -170,7 +170,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     }
     let conclusion = conclusion::of(&cases, &rows);
     let report = Report { bench: NAME, machine, settings: settings(args, series[0].len(), &device), rows };
-    Ok(Findings { report, groups: &["case", "tier"], tables: TABLES, conclusion })
+    Ok(Findings { report, groups: &["case", "tier"], tables: TABLES, conclusion, failed: None })
 }
 
 /// The cases in the order of their rows: those that are compared one after the other.

@@ -1,4 +1,4 @@
-//! A memory cgroup that bounds the measuring process, in either version of the hierarchy.
+//! A memory cgroup that bounds a process, in either version of the hierarchy.
 
 use crate::failure::Failure;
 use std::fs;
@@ -10,6 +10,10 @@ pub struct Hierarchy {
     root: PathBuf,
     limit: &'static str,
     peak: &'static str,
+    used: &'static str,
+    /// Entries of its statistics: pages of files with those of memory that is shared, and these.
+    files: &'static str,
+    shmem: &'static str,
 }
 
 impl Hierarchy {
@@ -21,11 +25,25 @@ impl Hierarchy {
         const V1_LIMIT: &str = "memory.limit_in_bytes";
         let v1 = mounts.join("memory");
         if v1.join(V1_LIMIT).exists() {
-            return Ok(Hierarchy { root: v1, limit: V1_LIMIT, peak: "memory.max_usage_in_bytes" });
+            return Ok(Hierarchy {
+                root: v1,
+                limit: V1_LIMIT,
+                peak: "memory.max_usage_in_bytes",
+                used: "memory.usage_in_bytes",
+                files: "total_cache ",
+                shmem: "total_shmem ",
+            });
         }
         let handed_down = fs::read_to_string(mounts.join("cgroup.subtree_control")).unwrap_or_default();
         if handed_down.split_whitespace().any(|controller| controller == "memory") {
-            return Ok(Hierarchy { root: mounts.to_owned(), limit: "memory.max", peak: "memory.peak" });
+            return Ok(Hierarchy {
+                root: mounts.to_owned(),
+                limit: "memory.max",
+                peak: "memory.peak",
+                used: "memory.current",
+                files: "file ",
+                shmem: "shmem ",
+            });
         }
         Err(format!("it needs memory cgroups, and '{}' has none", mounts.display()))
     }
@@ -49,16 +67,37 @@ impl Cgroup {
         &self.path
     }
 
+    /// Makes it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn make(&self, limit: u64) -> Result<(), Failure> {
+        fs::create_dir(&self.path)
+            .and_then(|()| fs::write(self.path.join(self.hierarchy.limit), limit.to_string()))
+            .map_err(|error| self.failure(error))
+    }
+
     /// Makes it, and puts this process into it.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn enter(&self, limit: u64) -> Result<(), Failure> {
-        let failure =
-            |error| Failure::new(format!("no memory cgroup can be made at '{}': {error}", self.path.display()));
-        fs::create_dir(&self.path).map_err(failure)?;
-        fs::write(self.path.join(self.hierarchy.limit), limit.to_string()).map_err(failure)?;
-        join(&self.path).map_err(failure)
+        self.make(limit)?;
+        join(&self.path).map_err(|error| self.failure(error))
+    }
+
+    fn failure(&self, error: std::io::Error) -> Failure {
+        Failure::new(format!("no memory cgroup can be made at '{}': {error}", self.path.display()))
+    }
+
+    /// The memory that it has now, in bytes, less the pages of files, which the kernel takes back when it needs memory.
+    pub fn used_bytes(&self) -> Option<u64> {
+        let read = |name: &str| fs::read_to_string(self.path.join(name)).ok();
+        let used: u64 = read(self.hierarchy.used)?.trim().parse().ok()?;
+        let stat = read("memory.stat")?;
+        let of = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let files = of(self.hierarchy.files)?.saturating_sub(of(self.hierarchy.shmem)?);
+        Some(used.saturating_sub(files))
     }
 
     /// The most memory that it has had, in bytes; not all kernels say.
@@ -75,7 +114,11 @@ impl Cgroup {
     }
 }
 
-fn join(group: &Path) -> std::io::Result<()> {
+/// Puts this process into a group.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn join(group: &Path) -> std::io::Result<()> {
     fs::write(group.join("cgroup.procs"), std::process::id().to_string())
 }
 
@@ -90,10 +133,14 @@ mod tests {
         fs::create_dir_all(&memory).unwrap();
         assert!(Hierarchy::find(&mounts).unwrap_err().contains("has none"));
         fs::write(mounts.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
-        assert_eq!(
-            Hierarchy::find(&mounts),
-            Ok(Hierarchy { root: mounts.clone(), limit: "memory.max", peak: "memory.peak" })
-        );
+        let v2 = Hierarchy::find(&mounts).unwrap();
+        assert_eq!((&v2.root, v2.limit, v2.peak), (&mounts, "memory.max", "memory.peak"));
+        let group = v2.group("two");
+        fs::create_dir(group.path()).unwrap();
+        fs::write(group.path().join("memory.current"), "1000\n").unwrap();
+        assert_eq!(group.used_bytes(), None, "without statistics it is not known");
+        fs::write(group.path().join("memory.stat"), "anon 500\nfile 300\nfile_mapped 7\nshmem 100\n").unwrap();
+        assert_eq!(group.used_bytes(), Some(800));
         fs::write(memory.join("memory.limit_in_bytes"), "1").unwrap();
         assert_eq!(Hierarchy::find(&mounts).unwrap().root, memory);
         let group = Hierarchy::find(&mounts).unwrap().group("one");

@@ -1,9 +1,12 @@
 //! What the figures show: each ratio beside what is to be reached, and how RAM was made equal.
 
-use super::case::{Case, Peer, Setting, Step, target};
+use super::case::{Case, PROGRAMS_TARGET, Peer, RUN_TARGET, Setting, Step, target};
+use super::ram::Ram;
 use super::{Busy, figures};
+use crate::ladder;
 use crate::measure::Spread;
 use crate::report::{Row, ratio, short, whole};
+use clap::ValueEnum;
 use overspill_bench::workload::Packing;
 use std::collections::BTreeMap;
 
@@ -13,7 +16,14 @@ const OVERCOMMIT: u32 = 4;
 const MINOR_TARGET: f64 = 1.25;
 
 /// The text, of several lines; `left_out` says why a peer was not measured.
-pub fn of(cases: &[Case], rows: &[Row], left_out: &BTreeMap<Peer, String>, busy: &Busy, cpus: usize) -> String {
+pub fn of(
+    cases: &[Case],
+    rows: &[Row],
+    ram: &Ram,
+    left_out: &BTreeMap<String, String>,
+    busy: &Busy,
+    cpus: usize,
+) -> String {
     let mut lines = Vec::new();
     for case in cases {
         let Case::Work(setting, step) = case else { continue };
@@ -26,6 +36,7 @@ pub fn of(cases: &[Case], rows: &[Row], left_out: &BTreeMap<Peer, String>, busy:
         lines.insert(0, "Elapsed time as a ratio to the peer's, and what is to be reached (library: processor time no higher, too):".to_owned());
         lines.push(String::new());
     }
+    lines.extend(programs(cases, rows));
     let floor = rows.iter().find(|row| row.step == "floor");
     if let Some(minor) = floor.and_then(|row| row.figures.get(figures::MINOR_RATIO)) {
         let met = met(*minor, MINOR_TARGET);
@@ -34,7 +45,8 @@ pub fn of(cases: &[Case], rows: &[Row], left_out: &BTreeMap<Peer, String>, busy:
             ratio(minor.median)
         ));
     }
-    lines.extend(ram(cases, rows));
+    lines.extend(same_ram(cases, rows));
+    lines.extend(raised(cases, ram));
     if rows.iter().any(|row| row.figures.get(figures::SAME_CODEC).is_some_and(|same| same.min < 1.0)) {
         lines.push(
             "This kernel has no lz4 for zswap, which compressed with what it has by default (mostly lzo) instead."
@@ -49,10 +61,60 @@ pub fn of(cases: &[Case], rows: &[Row], left_out: &BTreeMap<Peer, String>, busy:
             short(busy.ended)
         ));
     }
-    for (peer, reason) in left_out {
-        lines.push(format!("The kernel's {peer} was left out, or in some rounds: {}.", reason.trim_end_matches('.')));
+    for (name, reason) in left_out {
+        let whose =
+            if Peer::value_variants().iter().any(|peer| peer.to_string() == *name) { "The kernel's " } else { "" };
+        lines.push(format!("{whose}{name} was left out, or in some rounds: {}.", reason.trim_end_matches('.')));
     }
     lines.join("\n")
+}
+
+/// The median over the real programs of the ratio to each peer.
+fn programs(cases: &[Case], rows: &[Row]) -> Vec<String> {
+    let settings = |peer: Peer, step: Step| {
+        let of = move |case: &Case| match case {
+            Case::Work(setting, this) if setting.peer == peer && *this == step => {
+                setting.task.program().map(|_| *setting)
+            }
+            _ => None,
+        };
+        cases.iter().filter_map(of).filter(|setting| setting.overcommit == OVERCOMMIT)
+    };
+    let mut lines = Vec::new();
+    for peer in ladder::chosen::<Peer>(&[]) {
+        for step in [Step::OverspillThread, Step::OverspillSignal] {
+            let ratios: Vec<(String, f64)> = settings(peer, step)
+                .filter_map(|setting| {
+                    let ratio = row(rows, &setting, step)?.figures.get(figures::RATIO)?.median;
+                    Some((setting.task.to_string(), ratio))
+                })
+                .collect();
+            if ratios.is_empty() {
+                continue;
+            }
+            let told: Vec<String> = ratios.iter().map(|(name, value)| format!("{name} {}", ratio(*value))).collect();
+            let median = Spread::of(ratios.into_iter().map(|(_, ratio)| ratio).collect());
+            let to_reach = PROGRAMS_TARGET[peer as usize];
+            let run = match peer {
+                Peer::Zram => format!("; {} in overspill run: {}", ratio(RUN_TARGET), met(median, RUN_TARGET)),
+                Peer::Zswap | Peer::File => String::new(),
+            };
+            lines.push(format!(
+                "  {:<6} {:<17} {} ({}), to reach {}: {}{run}",
+                peer.to_string() + ",",
+                step.to_string() + ":",
+                ratio(median.median),
+                told.join(", "),
+                ratio(to_reach),
+                met(median, to_reach),
+            ));
+        }
+    }
+    if !lines.is_empty() {
+        lines.insert(0, "Real programs, elapsed time from start to end as a ratio to the peer's (redis: of the reads): the median of them against".to_owned());
+        lines.push(String::new());
+    }
+    lines
 }
 
 fn row<'r>(rows: &'r [Row], setting: &Setting, step: Step) -> Option<&'r Row> {
@@ -62,9 +124,9 @@ fn row<'r>(rows: &'r [Row], setting: &Setting, step: Step) -> Option<&'r Row> {
         |row: &Row, name: &str, n: u32| row.labels.get(name).is_some_and(|label| label.as_u64() == Some(n.into()));
     rows.iter().find(|row| {
         row.step == step.to_string()
-            && label(row, "workload", setting.workload.to_string())
+            && label(row, "workload", setting.task.to_string())
             && label(row, "peer", setting.peer.to_string())
-            && label(row, "contents", setting.packing.to_string())
+            && label(row, "contents", setting.contents())
             && number(row, "overcommit", setting.overcommit)
             && number(row, "threads", setting.threads)
     })
@@ -72,12 +134,12 @@ fn row<'r>(rows: &'r [Row], setting: &Setting, step: Step) -> Option<&'r Row> {
 
 /// What is to be reached, where that was said.
 fn reach(setting: &Setting, step: Step) -> Option<f64> {
-    let of = setting.overcommit == OVERCOMMIT && setting.packing == Packing::Heap;
-    target(setting.workload, setting.peer, step).filter(|_| of)
+    let of = setting.overcommit == OVERCOMMIT && setting.packing == Some(Packing::Heap);
+    target(setting.task, setting.peer, step).filter(|_| of)
 }
 
 fn line(setting: &Setting, step: Step, elapsed: Spread, to_reach: f64, cpu: Option<Spread>) -> String {
-    let Setting { workload, peer, threads, .. } = setting;
+    let Setting { task, peer, threads, .. } = setting;
     let processor = cpu.map_or(String::new(), |cpu| {
         // More processor time than the peer's is a miss where the library is concerned.
         let missed = if step == Step::Library && cpu.median > 1.0 { ": missed" } else { "" };
@@ -85,7 +147,7 @@ fn line(setting: &Setting, step: Step, elapsed: Spread, to_reach: f64, cpu: Opti
     });
     format!(
         "  {:<10} {threads} thread{} against {:<6} {:<17} {} ({} to {}), to reach {}: {}{processor}",
-        workload.to_string(),
+        task.to_string(),
         if *threads == 1 { " " } else { "s" },
         peer.to_string() + ",",
         step.to_string() + ":",
@@ -101,8 +163,27 @@ fn met(figure: Spread, most: f64) -> &'static str {
     if figure.median <= most { "met" } else { "missed" }
 }
 
+/// Who got more than was asked for, because the kernel could not do with that.
+fn raised(cases: &[Case], ram: &Ram) -> Option<String> {
+    let more = |case: &Case| match case {
+        Case::Work(setting, Step::Peer) if ram.raised_by(setting) > 0 => {
+            let Setting { task, peer, overcommit, .. } = setting;
+            let bytes = whole(ram.raised_by(setting) as f64 / f64::from(1 << 20));
+            Some(format!("{task} with {peer} at {overcommit}x got {bytes} MiB more"))
+        }
+        _ => None,
+    };
+    let told: Vec<String> = cases.iter().filter_map(more).collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "The kernel ended programs for want of memory, which then got more, and overspill as much: {}.",
+            told.join("; ")
+        )
+    })
+}
+
 /// What the peers took in RAM.
-fn ram(cases: &[Case], rows: &[Row]) -> Option<String> {
+fn same_ram(cases: &[Case], rows: &[Row]) -> Option<String> {
     let mib = |bytes: f64| whole(bytes / f64::from(1 << 20));
     let mut pools: BTreeMap<Peer, (f64, f64)> = BTreeMap::new();
     for case in cases {
@@ -129,15 +210,23 @@ fn ram(cases: &[Case], rows: &[Row]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::case::Task;
     use super::*;
     use crate::testing::sample;
+    use overspill::base::Bytes;
     use overspill_bench::workload::Workload;
     use serde_json::json;
 
     const QUIET: Busy = Busy { began: 0.1, ended: 1.0 };
 
     fn setting(packing: Packing) -> Setting {
-        Setting { workload: Workload::SeqRead, peer: Peer::Zram, overcommit: 4, packing, threads: 1 }
+        Setting {
+            task: Task::Accesses(Workload::SeqRead),
+            peer: Peer::Zram,
+            overcommit: 4,
+            packing: Some(packing),
+            threads: 1,
+        }
     }
 
     fn row(packing: Packing, step: Step, figures: &[(&str, f64)]) -> Row {
@@ -166,7 +255,7 @@ mod tests {
             row(Packing::Heap, Step::Library, &[(figures::RATIO, 0.5), (figures::CPU_RATIO, 1.2)]),
             row(Packing::None, Step::Library, &[(figures::RATIO, 0.5)]),
         ];
-        let text = of(&cases, &rows, &BTreeMap::new(), &QUIET, 2);
+        let text = of(&cases, &rows, &Ram::new(Bytes(1 << 28)), &BTreeMap::new(), &QUIET, 2);
         for said in [
             "overspill-thread: 0.70 (0.63 to 0.77), to reach 0.80: met; processor time 1.50\n",
             "library:          0.50 (0.45 to 0.55), to reach 0.35: missed; processor time 1.20: missed\n",
@@ -180,8 +269,8 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_not_told_and_why_is() {
-        let left_out = BTreeMap::from([(Peer::Zram, "it needs root".to_owned())]);
-        let text = of(&[Case::Floor], &[], &left_out, &Busy { began: 3.0, ended: 4.0 }, 2);
+        let left_out = BTreeMap::from([("zram".to_owned(), "it needs root".to_owned())]);
+        let text = of(&[Case::Floor], &[], &Ram::new(Bytes(1 << 28)), &left_out, &Busy { began: 3.0, ended: 4.0 }, 2);
         assert!(text.starts_with("Others were at work here: the load average was 3.0 before"), "{text}");
         assert!(text.ends_with("The kernel's zram was left out, or in some rounds: it needs root."), "{text}");
     }

@@ -19,7 +19,9 @@ pub const P50: &str = "p50_ns";
 pub const P99: &str = "p99_ns";
 /// See [`P50`].
 pub const P999: &str = "p999_ns";
-/// Faults of the whole run that something had to be brought in for, as the kernel counts them or overspill.
+/// Pages of the whole run that were brought in: unpacked, or read from a device.
+pub const PAGES_IN: &str = "pages_in";
+/// Faults of the whole run that waited for a device; zram is one to the kernel, and what is in zswap counts, too.
 pub const MAJOR: &str = "major_faults";
 /// Other faults of the whole run.
 pub const MINOR: &str = "minor_faults";
@@ -31,6 +33,10 @@ pub const WRITTEN: &str = "device_bytes_written";
 pub const RAM: &str = "ram_bytes_peak";
 /// The part of it that is a compressed pool outside of the cgroup.
 pub const POOL: &str = "pool_bytes_peak";
+/// How far the peer packed what was in that pool, where the kernel says.
+pub const PACKED: &str = "packed";
+/// What a program put out, to tell whether it was the same each time.
+pub const CHECKSUM: &str = "checksum";
 /// 1 where the peer compresses with LZ4 as overspill does, or not at all; 0 where the kernel has none for it.
 pub const SAME_CODEC: &str = "same_codec";
 /// What fits: limit of the cgroup, or budget.

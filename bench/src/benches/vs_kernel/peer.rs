@@ -1,24 +1,19 @@
 //! The program by itself in a memory cgroup, with the kernel's swap: set up, measured, and put back.
 
 use super::case::Peer;
-use super::figures;
-use super::work::{self, Request};
+use super::work::Request;
+use super::{figures, launch};
 use crate::failure::Failure;
-use crate::kernel_swap::{Cgroup, Hierarchy, command, path, swap_on};
+use crate::kernel_swap::{self, Cgroup, Hierarchy, MOUNTS, NO_LIMIT, command, counting, path, swap_on};
 use crate::machine;
 use crate::measure::Sample;
 use crate::put_back::{Guard, PutBack};
 use overspill::base::PAGE_SIZE;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::thread::sleep;
-use std::time::Duration;
 
 /// Above all swap space that the machine has.
 const PRIORITY: u32 = 32_767;
-/// How often the pool of compressed pages is looked at while the program runs.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Where zram devices are made and removed.
 const ZRAM_CONTROL: &str = "/sys/class/zram-control";
 /// The settings of zswap.
@@ -28,11 +23,6 @@ const COMPRESSOR: &str = "lz4";
 
 /// What this machine lacks for a peer, in a sentence.
 pub fn missing(peer: Peer) -> Option<String> {
-    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let priority = |line: &str| line.split_whitespace().last().and_then(|field| field.parse().ok());
-    if table.lines().skip(1).filter_map(priority).any(|other: i32| other >= PRIORITY as i32) {
-        return Some(format!("swap space is in use at the highest priority, {PRIORITY}, which this needs for its own"));
-    }
     let (needed, what) = match peer {
         Peer::Zram => (Path::new(ZRAM_CONTROL), "zram"),
         Peer::Zswap => (Path::new(ZSWAP), "zswap"),
@@ -41,16 +31,48 @@ pub fn missing(peer: Peer) -> Option<String> {
     (!needed.exists()).then(|| format!("this kernel has no {what} ('{}' is not there)", needed.display()))
 }
 
+/// Whether other swap space would be used as well, in a sentence.
+fn in_the_way() -> Result<(), Failure> {
+    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let priority = |line: &str| line.split_whitespace().last().and_then(|field| field.parse().ok());
+    if table.lines().skip(1).filter_map(priority).any(|other: i32| other >= PRIORITY as i32) {
+        return Err(Failure::new(format!(
+            "swap space is in use at the highest priority, {PRIORITY}, which this needs for its own"
+        )));
+    }
+    Ok(())
+}
+
+/// Measures the program with all the RAM that it takes.
+///
+/// # Errors
+/// When it fails.
+pub fn alone(request: &Request) -> Result<Sample, Failure> {
+    let cgroup = counting();
+    let what = PutBack { cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()), ..PutBack::default() };
+    let mut guard = Guard::start(&what)?;
+    let mut peak = None;
+    let measured = cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.make(NO_LIMIT)).and_then(|()| {
+        let look = || peak = peak.max(cgroup.as_ref().and_then(Cgroup::used_bytes));
+        launch::run(request, &[], cgroup.as_ref(), &mut guard, look)
+    });
+    guard.finish()?;
+    let mut sample = measured?;
+    if let Some(peak) = peak {
+        figures::add(&mut sample, [(figures::RAM, peak)]);
+    }
+    Ok(sample)
+}
+
 /// Measures.
 ///
 /// # Errors
 /// When the kernel refuses something, or the program fails.
 pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
-    let name = format!("overspill-bench-{}", std::process::id());
-    let hierarchy = Hierarchy::find(Path::new("/sys/fs/cgroup")).map_err(Failure::new)?;
-    let cgroup = hierarchy.group(&name);
+    let name = kernel_swap::name();
+    let cgroup = Hierarchy::find(Path::new(MOUNTS)).map_err(Failure::new)?.group(&name);
     // 1. Whatever this changes is put back.
-    let mut what = PutBack { cgroup: Some(cgroup.path().to_owned()), ..PutBack::default() };
+    let mut what = PutBack { cgroup: Some(cgroup.path().to_owned()), alone: true, ..PutBack::default() };
     let swap = match peer {
         Peer::Zram => {
             let number = read("/sys/class/zram-control/hot_add")?;
@@ -69,8 +91,10 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
             file
         }
     };
-    let guard = Guard::start(&what)?;
-    let measured = set_up(request, peer, &swap).and_then(|()| run(request, peer, &swap, &cgroup));
+    let mut guard = Guard::start(&what)?;
+    let measured = in_the_way()
+        .and_then(|()| set_up(request, peer, &swap))
+        .and_then(|()| run(request, peer, &swap, &cgroup, &mut guard));
     let put_back = guard.finish();
     // What went wrong first is told first.
     let sample = measured?;
@@ -80,7 +104,7 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
 
 /// 2. Swap space, all of it that is needed.
 fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
-    let size = (request.pages + request.pages / 4) * PAGE_SIZE as u64;
+    let size = (request.pages() + request.pages() / 4) * PAGE_SIZE as u64;
     let zswap = |parameter: &str, value: &str| write(&Path::new(ZSWAP).join(parameter), value);
     match peer {
         Peer::Zram => {
@@ -106,74 +130,81 @@ fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
 }
 
 /// 3. The program, in the cgroup.
-fn run(request: &Request, peer: Peer, swap: &Path, cgroup: &Cgroup) -> Result<Sample, Failure> {
-    let words = request.load()?;
-    let mut program = Command::new(&words[0]);
-    program.args(&words[1..]);
-    let before = DeviceIo::now(peer);
+fn run(request: &Request, peer: Peer, swap: &Path, cgroup: &Cgroup, guard: &mut Guard) -> Result<Sample, Failure> {
+    let before = Swapped::so_far(peer);
     let same_codec = peer != Peer::Zswap || read(&format!("{ZSWAP}/compressor"))? == COMPRESSOR;
-    cgroup.enter(request.memory)?;
-    let mut pool = 0;
-    let output = work::start(&mut program).and_then(|mut child| {
-        let failure = |error| Failure::new(format!("the program cannot be waited for: {error}"));
-        while child.try_wait().map_err(failure)?.is_none() {
-            pool = pool.max(pool_bytes(peer, swap));
-            sleep(LOOK_EVERY);
-        }
-        child.wait_with_output().map_err(failure)
-    });
-    let left = cgroup.leave();
-    let outcome = work::outcome(&output?)?;
-    left?;
-    let after = DeviceIo::now(peer);
-    let mut sample = figures::of(&outcome);
+    cgroup.make(request.memory)?;
+    let mut pool = Pool::default();
+    let mut sample = launch::run(request, &[], Some(cgroup), guard, || pool.look(peer, swap))?;
+    let after = Swapped::so_far(peer);
     let written = after.written - before.written;
     figures::add(
         &mut sample,
         [
             (figures::DEVICE, written + after.read - before.read),
             (figures::WRITTEN, written),
-            (figures::POOL, pool),
+            (figures::PAGES_IN, after.pages_in - before.pages_in),
+            (figures::POOL, pool.bytes),
             (figures::SAME_CODEC, same_codec.into()),
             (figures::LIMIT, request.memory),
-            (figures::RAM, cgroup.peak_bytes().unwrap_or(request.memory) + pool),
+            (figures::RAM, cgroup.peak_bytes().unwrap_or(request.memory) + pool.bytes),
         ],
     );
+    if pool.packed > 0.0 {
+        sample.insert(figures::PACKED.to_owned(), pool.packed);
+    }
     Ok(sample)
 }
 
-/// RAM that compressed pages take outside of the cgroup, now or at most.
-fn pool_bytes(peer: Peer, swap: &Path) -> u64 {
-    match peer {
-        // original, compressed, memory used, limit, most memory used, ...
-        Peer::Zram => {
-            let stat = Path::new("/sys/block").join(swap.file_name().unwrap_or_default()).join("mm_stat");
-            let text = fs::read_to_string(stat).unwrap_or_default();
-            text.split_whitespace().nth(4).and_then(|field| field.parse().ok()).unwrap_or(0)
+/// RAM that compressed pages take outside of the cgroup.
+#[derive(Default)]
+struct Pool {
+    /// At most, so far.
+    bytes: u64,
+    /// How far they were packed then, where the kernel says; else 0.
+    packed: f64,
+}
+
+impl Pool {
+    fn look(&mut self, peer: Peer, swap: &Path) {
+        match peer {
+            // original, compressed, memory used, limit, most memory used, ...
+            Peer::Zram => {
+                let stat = Path::new("/sys/block").join(swap.file_name().unwrap_or_default()).join("mm_stat");
+                let text = fs::read_to_string(stat).unwrap_or_default();
+                let fields: Vec<u64> = text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+                let &[original, compressed, _, _, most, ..] = fields.as_slice() else { return };
+                if most > self.bytes {
+                    *self = Pool { bytes: most, packed: original as f64 / compressed.max(1) as f64 };
+                }
+            }
+            Peer::Zswap => self.bytes = self.bytes.max(machine::zswap_bytes()),
+            Peer::File => (),
         }
-        Peer::Zswap => machine::zswap_bytes(),
-        Peer::File => 0,
     }
 }
 
-/// What the machine has swapped to and from disks; memory is no disk.
-#[derive(Clone, Copy, Default)]
-struct DeviceIo {
+/// What the machine has swapped so far.
+#[derive(Clone, Copy)]
+struct Swapped {
+    /// To and from disks, in bytes; memory is no disk.
     written: u64,
     read: u64,
+    /// Pages brought in, from wherever they were.
+    pages_in: u64,
 }
 
-impl DeviceIo {
-    fn now(peer: Peer) -> DeviceIo {
-        if peer == Peer::Zram {
-            return DeviceIo::default();
-        }
+impl Swapped {
+    fn so_far(peer: Peer) -> Swapped {
         let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
-        let bytes = |name: &str| {
+        let pages = |name: &str| {
             let pages = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-            pages.unwrap_or(0) * PAGE_SIZE as u64
+            pages.unwrap_or(0)
         };
-        DeviceIo { written: bytes("pswpout "), read: bytes("pswpin ") }
+        let disk = |name: &str| if peer == Peer::Zram { 0 } else { pages(name) * PAGE_SIZE as u64 };
+        // The kernel counts pages of its zswap apart from those of devices, and zram is a device.
+        let pages_in = pages("pswpin ") + pages("zswpin ");
+        Swapped { written: disk("pswpout "), read: disk("pswpin "), pages_in }
     }
 }
 

@@ -1,13 +1,15 @@
 //! One measurement, in a process of its own.
 
 use super::case::Peer;
-use super::{floor, ours, peer};
+use super::program::Client;
+use super::{floor, ours, peer, program};
 use crate::failure::Failure;
 use crate::measure::Sample;
-use overspill_bench::workload::{Outcome, Plan};
+use overspill::base::PAGE_SIZE;
+use overspill_bench::workload::{Packing, Plan};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// Who is to do it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,8 +25,24 @@ pub enum Who {
     },
     /// A process of the library.
     Library,
+    /// The program by itself, with all the RAM that it takes.
+    Alone,
     /// The mechanisms alone.
     Floor,
+}
+
+/// What is done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Job {
+    /// Accesses to so many pages.
+    Accesses {
+        /// Which.
+        plan: Plan,
+        /// How many pages.
+        pages: u64,
+    },
+    /// A program's work.
+    Program(program::Job),
 }
 
 /// What to measure.
@@ -33,11 +51,13 @@ pub struct Request {
     /// Who is to do it.
     pub who: Who,
     /// What is done.
-    pub plan: Plan,
-    /// Pages of memory.
-    pub pages: u64,
+    pub job: Job,
+    /// Memory that the job takes, in bytes.
+    pub needs: u64,
     /// What fits: the limit of the cgroup, or the budget, in bytes.
     pub memory: u64,
+    /// Longest that it may take.
+    pub limit: Duration,
     /// Where swap files are made.
     pub dir: PathBuf,
     /// Settings of the engine.
@@ -53,28 +73,46 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         Who::Peer(peer) => peer::measure(&request, *peer),
         Who::Overspill { command, fault } => ours::run(&request, command, fault),
         Who::Library => ours::library(&request),
-        Who::Floor => floor::measure(request.plan.packing),
+        Who::Alone => peer::alone(&request),
+        Who::Floor => floor::measure(Packing::Heap),
     }
 }
 
 impl Request {
-    /// The program with its arguments. It lies beside this one.
+    /// The program with its arguments. That of accesses lies beside this one.
     ///
     /// # Errors
-    /// When this program is not found.
-    pub fn load(&self) -> Result<Vec<String>, Failure> {
+    /// When it is not found.
+    pub fn words(&self) -> Result<Vec<String>, Failure> {
+        let (plan, pages) = match &self.job {
+            Job::Accesses { plan, pages } => (plan, pages),
+            Job::Program(job) => return Ok(job.words.clone()),
+        };
         let program = beside("overspill-load")?;
-        let packing = self.plan.packing.to_string();
+        let packing = plan.packing.to_string();
         let words = [
             program.to_string_lossy().into_owned(),
-            self.plan.workload.to_string(),
-            self.pages.to_string(),
+            plan.workload.to_string(),
+            pages.to_string(),
             "--contents".to_owned(),
             packing.trim_end_matches(":1").to_owned(),
             "--threads".to_owned(),
-            self.plan.threads.to_string(),
+            plan.threads.to_string(),
         ];
         Ok(words.into())
+    }
+
+    /// Who works with the program from outside.
+    pub fn client(&self) -> Option<&Client> {
+        match &self.job {
+            Job::Accesses { .. } => None,
+            Job::Program(job) => job.client.as_ref(),
+        }
+    }
+
+    /// Pages that the job takes.
+    pub fn pages(&self) -> u64 {
+        self.needs.div_ceil(PAGE_SIZE as u64)
     }
 }
 
@@ -85,26 +123,4 @@ impl Request {
 pub fn beside(name: &str) -> Result<PathBuf, Failure> {
     let path = std::env::current_exe().unwrap_or_default().with_file_name(name);
     if path.exists() { Ok(path) } else { Err(Failure::new(format!("there is no '{}': build it", path.display()))) }
-}
-
-/// Starts a command whose output is the program's.
-///
-/// # Errors
-/// When it cannot be started.
-pub fn start(command: &mut Command) -> Result<std::process::Child, Failure> {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    child.map_err(|error| Failure::new(format!("{command:?} cannot be started: {error}")))
-}
-
-/// What the program printed.
-///
-/// # Errors
-/// When it failed.
-pub fn outcome(output: &Output) -> Result<Outcome, Failure> {
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Failure::new(format!("the program failed ({}): {}", output.status, said.trim())));
-    }
-    serde_json::from_slice(&output.stdout)
-        .map_err(|error| Failure::new(format!("the program printed no figures: {error}")))
 }
