@@ -37,9 +37,9 @@ use overspill_bench::workload::{Packing, Plan, Workload};
 use program::Inputs;
 use ram::Ram;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use work::{Job, Request, Who};
 
 /// Name of the bench.
@@ -47,9 +47,13 @@ pub const NAME: &str = "vs-kernel";
 
 /// Longest that a measurement may take: this, and what an access may take at the very worst, with a swap file on a slow disk.
 const LIMIT: Duration = Duration::from_secs(30);
-const LIMIT_PER_PAGE: Duration = Duration::from_millis(2);
+const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
 /// How many times as long as with all the RAM that it takes a program may take besides.
-const LIMIT_OF_PROGRAMS: u32 = 100;
+const LIMIT_OF_PROGRAMS: u32 = 40;
+/// A run without `--rounds` promises to end within 50 s. What has not begun by then is not begun, and what runs is ended.
+const TIME_BY_DEFAULT: Duration = Duration::from_secs(42);
+/// The least that what is begun in such a run gets.
+const LIMIT_LEAST: Duration = Duration::from_secs(4);
 /// How often the kernel may end a program for want of memory; each time it gets more.
 const TRIES: u32 = 4;
 /// How long a measurement may wait for another to end, set everything up and put it back.
@@ -192,6 +196,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
             args.size
         )));
     }
+    let began = Instant::now();
     let place = Place::find(args.dir.as_deref())?;
     enough_room(args, &place)?;
     let command = command()?;
@@ -215,13 +220,27 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     // 2. All of it, in turn.
     let mut checksums = BTreeMap::new();
     let mut failed: Vec<String> = Vec::new();
+    let mut late = BTreeSet::new();
     let mut ram = Ram::new(args.size);
     let mut series = measure::rounds(&cases, args.common.rounds, |case| {
         let ours = case.by_signal();
+        let time_left = match args.common.rounds {
+            Some(_) => Duration::MAX,
+            None => TIME_BY_DEFAULT.saturating_sub(began.elapsed()),
+        };
+        if time_left.is_zero() {
+            late.insert(case.to_string());
+            return Ok(Sample::new());
+        }
         if ours.as_ref().is_some_and(|name| left_out.contains_key(name)) {
             return Ok(Sample::new());
         }
-        let sample = match attempt(case, &mut ram, |ram| request(args, &place, &command, &inputs, ram, case)) {
+        let request = |ram: &Ram| -> Result<Request, Failure> {
+            let request = request(args, &place, &command, &inputs, ram, case)?;
+            let limit = request.limit.min(time_left.max(LIMIT_LEAST));
+            Ok(Request { limit, ..request })
+        };
+        let sample = match attempt(case, &mut ram, request) {
             Ok(mut sample) => {
                 let sum = sample.remove(figures::CHECKSUM).zip(case.program());
                 if sum.is_some_and(|(sum, program)| *checksums.entry(program).or_insert(sum) != sum) {
@@ -234,6 +253,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
                 match (case, ours) {
                     // One that the kernel ends for want of memory in one round may run in the next.
                     (Case::Work(setting, Step::Peer), _) => _ = left_out.insert(setting.peer.to_string(), sentence),
+                    _ if time_left < LIMIT => _ = late.insert(case.to_string()),
                     // As far as system calls bear it.
                     (_, Some(name)) => _ = left_out.insert(name, sentence),
                     _ => failed.push(sentence),
@@ -260,12 +280,22 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         .collect();
     let busy = Busy { began: busy_before, ended: machine::load_average() };
     let machine = Machine::this();
-    let conclusion = conclusion::of(&cases, &rows, &ram, &left_out, &busy, machine.cpus);
+    let mut conclusion = conclusion::of(&cases, &rows, &ram, &left_out, &busy, machine.cpus);
+    if !late.is_empty() {
+        conclusion += &format!(
+            "\n{} of {} were left out, as this would have taken more than {} s on this machine: --rounds 1 measures all.",
+            late.len(),
+            cases.len(),
+            TIME_BY_DEFAULT.as_secs()
+        );
+    }
     if let Some(path) = &args.plot {
         crate::plot::draw(path, &plot::title(&machine, args.size), &plot::charts(&rows))?;
     }
     if let Some(path) = &args.html {
-        html::write(path, &machine, args.size, &rows, &conclusion)?;
+        let (rounds, command) = (series[0].len(), command_line());
+        let about = html::About { machine: &machine, size: args.size, rounds, command, conclusion: &conclusion };
+        html::write(path, &about, &rows)?;
     }
     let settings = settings(args, series[0].len(), &place, &left_out, &busy);
     let many = args.overcommit.len() * args.contents.len() * args.threads.len() > 1;
@@ -273,6 +303,15 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         if many { &["overcommit", "contents", "threads", "workload", "peer"] } else { &["workload", "peer"] };
     let failed = (!failed.is_empty()).then(|| Failure::new(failed.join("; ")));
     Ok(Findings { report: Report { bench: NAME, machine, settings, rows }, groups, tables: TABLES, conclusion, failed })
+}
+
+/// What the user typed, as a line that a shell reads the same way.
+fn command_line() -> String {
+    let plain =
+        |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c));
+    let quoted = |word: String| if plain(&word) { word } else { format!("'{}'", word.replace('\'', "'\\''")) };
+    let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
+    ["sudo".to_owned(), "overspill-bench".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// Measures a case, with more RAM where the kernel ends a program for want of it.

@@ -7,6 +7,8 @@ use overspill_bench::workload::Outcome;
 pub const ELAPSED: &str = "elapsed_s";
 /// Nanoseconds an access: elapsed time over all of them.
 pub const PER_ACCESS: &str = "ns_per_access";
+/// The same in microseconds, where it is drawn.
+pub const MICROSECONDS: &str = "us_per_access";
 /// Processor time of the process meanwhile, in seconds; that of overspill's threads is part of it.
 pub const CPU: &str = "cpu_s";
 /// The part of it in user mode.

@@ -11,7 +11,11 @@ use crate::put_back::{Guard, PutBack};
 use overspill::base::PAGE_SIZE;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+/// How long swap space of others may be in the way.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Above all swap space that the machine has.
 const PRIORITY: u32 = 32_767;
 /// Where zram devices are made and removed.
@@ -31,16 +35,23 @@ pub fn missing(peer: Peer) -> Option<String> {
     (!needed.exists()).then(|| format!("this kernel has no {what} ('{}' is not there)", needed.display()))
 }
 
-/// Whether other swap space would be used as well, in a sentence.
-fn in_the_way() -> Result<(), Failure> {
-    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let priority = |line: &str| line.split_whitespace().last().and_then(|field| field.parse().ok());
-    if table.lines().skip(1).filter_map(priority).any(|other: i32| other >= PRIORITY as i32) {
-        return Err(Failure::new(format!(
-            "swap space is in use at the highest priority, {PRIORITY}, which this needs for its own"
-        )));
+/// Whether other swap space would be used as well, in a sentence. Another measurement may be about to end.
+pub fn in_the_way() -> Option<String> {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        if highest_priority() < PRIORITY.into() {
+            return None;
+        }
+        sleep(Duration::from_millis(100));
     }
-    Ok(())
+    Some(format!("swap space is in use at the highest priority, {PRIORITY}, which this needs for its own"))
+}
+
+/// Of the swap space that the machine has now.
+fn highest_priority() -> i64 {
+    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let priority = |line: &str| line.split_whitespace().last()?.parse().ok();
+    table.lines().skip(1).filter_map(priority).max().unwrap_or(i64::MIN)
 }
 
 /// Measures the program with all the RAM that it takes.
@@ -93,6 +104,7 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
     };
     let mut guard = Guard::start(&what)?;
     let measured = in_the_way()
+        .map_or(Ok(()), |reason| Err(Failure::new(reason)))
         .and_then(|()| set_up(request, peer, &swap))
         .and_then(|()| run(request, peer, &swap, &cgroup, &mut guard));
     let put_back = guard.finish();

@@ -13,54 +13,104 @@ pub fn title(machine: &Machine, size: Bytes) -> String {
     format!("overspill beside the kernel's swap: {size} of memory, {cpus} CPUs, Linux {kernel}")
 }
 
-/// The charts: microseconds an access, one for each peer and setting.
+/// The charts: how long it took, one for each peer and setting.
 pub fn charts(rows: &[Row]) -> Vec<Chart> {
+    let chart = |(title, rows): (String, Vec<&Row>)| {
+        let is_access = rows.iter().any(|row| row.figures.contains_key(figures::PER_ACCESS));
+        let (figure, axis) = if is_access {
+            (figures::PER_ACCESS, "nanoseconds an access, lower is better")
+        } else {
+            (figures::ELAPSED, "seconds, lower is better")
+        };
+        let place =
+            |row: &Row| (label(row, "workload"), Who::of(row).map_or(String::new(), |who| who.name().to_owned()));
+        Chart { title, axis, log: false, bars: Bars::of(rows, figure, place) }
+    };
+    groups(rows).into_iter().map(chart).collect()
+}
+
+/// Rows that belong together, and what they are about: those of a peer and setting, with programs by themselves.
+pub fn groups(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     let mut of: Vec<(String, Vec<&Row>)> = Vec::new();
-    for row in rows.iter().filter(|row| row.figures.contains_key(figures::PER_ACCESS)) {
-        let title = chart_of(row);
+    for row in rows.iter().filter(|row| row.labels.contains_key("peer")) {
+        let title = title_of(row);
         match of.iter_mut().find(|(other, _)| *other == title) {
             Some((_, rows)) => rows.push(row),
             None => of.push((title, vec![row])),
         }
     }
-    of.into_iter()
-        .map(|(title, rows)| {
-            let bars = Bars::of(rows, figures::PER_ACCESS, |row| (label(row, "workload"), series(row)));
-            Chart { title, axis: "ns an access, lower is better", log: false, bars }
-        })
-        .collect()
+    of
 }
 
 /// What a row is compared within.
-fn chart_of(row: &Row) -> String {
-    let threads = label(row, "threads");
+fn title_of(row: &Row) -> String {
+    let (peer, overcommit, threads) = (peer(row), label(row, "overcommit"), label(row, "threads"));
+    if !row.figures.contains_key(figures::PER_ACCESS) {
+        return format!("Real programs, against the kernel's {peer}: {overcommit} times the RAM");
+    }
+    let s = if threads == "1" { "" } else { "s" };
+    let contents = label(row, "contents");
     format!(
-        "Against the kernel's {}: {} times the RAM, contents {}, {threads} thread{}",
-        peer(row),
-        label(row, "overcommit"),
-        label(row, "contents"),
-        if threads == "1" { "" } else { "s" }
+        "Accesses, against the kernel's {peer}: {overcommit} times the RAM, contents {contents}, {threads} thread{s}"
     )
 }
 
 /// A peer as people call it.
 pub fn peer(row: &Row) -> String {
     match label(row, "peer").as_str() {
-        "zram" => "zram (lz4)".to_owned(),
-        "zswap" => "zswap (lz4)".to_owned(),
         "file" => "swap file".to_owned(),
         other => other.to_owned(),
     }
 }
 
 /// Who did the work, as people call it.
-pub fn series(row: &Row) -> String {
-    match row.step.as_str() {
-        "peer" => "the kernel".to_owned(),
-        "overspill-thread" => "overspill run".to_owned(),
-        "overspill-signal" => "overspill run --fault signal".to_owned(),
-        "library" => "overspill as a library".to_owned(),
-        other => other.to_owned(),
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    /// The program by itself.
+    Kernel,
+    /// Under `overspill run`.
+    Run,
+    /// The same with faults by signal.
+    Signal,
+    /// A process of the library.
+    Library,
+}
+
+impl Who {
+    /// All of them.
+    pub const ALL: [Who; 4] = [Who::Kernel, Who::Run, Who::Signal, Who::Library];
+    /// Those with overspill.
+    pub const OURS: [Who; 3] = [Who::Run, Who::Signal, Who::Library];
+
+    /// That of a row.
+    pub fn of(row: &Row) -> Option<Who> {
+        match row.step.as_str() {
+            "peer" => Some(Who::Kernel),
+            "overspill-thread" => Some(Who::Run),
+            "overspill-signal" => Some(Who::Signal),
+            "library" => Some(Who::Library),
+            _ => None,
+        }
+    }
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Who::Kernel => "the kernel",
+            Who::Run => "overspill run",
+            Who::Signal => "overspill run --fault signal",
+            Who::Library => "overspill as a library",
+        }
+    }
+
+    /// For styles.
+    pub fn class(self) -> &'static str {
+        match self {
+            Who::Kernel => "kernel",
+            Who::Run => "run",
+            Who::Signal => "signal",
+            Who::Library => "library",
+        }
     }
 }
 
@@ -99,8 +149,8 @@ mod tests {
         assert_eq!(
             titles,
             [
-                "Against the kernel's zram (lz4): 4 times the RAM, contents 2.5:1, 1 thread",
-                "Against the kernel's swap file: 4 times the RAM, contents 2.5:1, 2 threads",
+                "Accesses, against the kernel's zram: 4 times the RAM, contents 2.5:1, 1 thread",
+                "Accesses, against the kernel's swap file: 4 times the RAM, contents 2.5:1, 2 threads",
             ]
         );
         let text = crate::plot::drawn("all", &charts(&rows)).unwrap();
