@@ -155,7 +155,7 @@ pub fn make(file: &Path) -> Result<File, Failure> {
 /// When something could not be.
 pub fn run(what: &PutBack) -> Result<(), Failure> {
     // 1. Others wait, or this does.
-    let lock = if what.alone { lock()? } else { None };
+    let lock = if what.alone { lock(Path::new(SWAPS), PATIENCE_WITH_OTHERS)? } else { None };
     let busy = what.alone && lock.is_none();
     // Who does not listen any more is gone, as is seen next.
     let _ = std::io::stdout().write_all(if busy { BUSY } else { BEGUN }.as_bytes());
@@ -180,15 +180,16 @@ pub fn run(what: &PutBack) -> Result<(), Failure> {
     devices.chain(files).chain(cgroup).chain(writes).collect::<Vec<_>>().into_iter().collect()
 }
 
-/// A lock that is held until this process ends; `None` if another has it for too long.
-fn lock() -> Result<Option<File>, Failure> {
-    let failure = |error: &dyn std::fmt::Display| Failure::new(format!("'{SWAPS}' cannot be locked: {error}"));
-    let file = File::open(SWAPS).map_err(|error| failure(&error))?;
+/// A lock that is held for as long as the file is open; `None` if another has it for too long.
+fn lock(file: &Path, patience: Duration) -> Result<Option<File>, Failure> {
+    let failure =
+        |error: &dyn std::fmt::Display| Failure::new(format!("'{}' cannot be locked: {error}", file.display()));
+    let open = File::open(file).map_err(|error| failure(&error))?;
     let began = Instant::now();
     loop {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Some(file)),
-            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() > PATIENCE_WITH_OTHERS => return Ok(None),
+        match flock(&open, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(open)),
+            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() >= patience => return Ok(None),
             Err(rustix::io::Errno::WOULDBLOCK) => sleep(Duration::from_millis(20)),
             Err(errno) => return Err(failure(&errno)),
         }
@@ -264,6 +265,19 @@ mod tests {
             remove_cgroup(&dir).unwrap();
             assert!(!dir.exists());
         }
+    }
+
+    #[test]
+    fn one_has_the_lock_until_it_is_done() {
+        let file = std::env::temp_dir().join(format!("overspill-put-back-lock-{}", std::process::id()));
+        fs::write(&file, "").unwrap();
+        let attempt = || lock(&file, Duration::ZERO).unwrap();
+        let first = attempt();
+        assert!(first.is_some() && attempt().is_none());
+        drop(first);
+        assert!(attempt().is_some());
+        fs::remove_file(&file).unwrap();
+        assert!(lock(&file, Duration::ZERO).unwrap_err().to_string().contains("cannot be locked"));
     }
 
     #[test]

@@ -7,6 +7,8 @@ use overspill_tests::scratch::Room;
 use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, process, skipped};
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -89,7 +91,7 @@ fn a_mistake_on_the_command_line_is_refused() {
     for args in ["--workload never", "--peer nothing", "--overcommit 0", "--contents 7", "--threads 0", "--size much"] {
         assert_eq!(bench(NAME, args).status, 2, "{args}");
     }
-    assert!(bench(NAME, "--workload never").stderr.contains("give all, or of these: seq-write, "));
+    assert!(bench(NAME, "--workload never").stderr.contains("give all, accesses, programs, or of these: seq-write, "));
     for (args, said) in [
         ("--size 1M", "give --size 32 MiB or more"),
         ("--size 1000T", "give a smaller --size"),
@@ -99,6 +101,76 @@ fn a_mistake_on_the_command_line_is_refused() {
         assert!(outcome.status == 1 && outcome.stderr.contains(said), "{args}: {}", outcome.stderr);
         assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
     }
+}
+
+#[test]
+fn a_program_is_told_beside_its_peer_and_on_a_page_that_needs_nothing_else() {
+    let room = room("vs-kernel-program");
+    let dir = room.path.canonicalize().unwrap();
+    let page = dir.with_extension("html");
+    let args = "--size 32M --overcommit 2 --rounds 1 --workload sort --peer file --steps overspill-thread --json";
+    let Some(mut command) = command(args, &dir) else { return };
+    let outcome = process::run(command.arg("--html").arg(&page), TIME_LIMIT);
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
+    let value = json(&outcome);
+    let text = fs::read_to_string(&page).unwrap();
+    fs::remove_file(&page).unwrap();
+    assert!(text.contains("How to repeat it") && !text.contains("http"), "{text}");
+    if let Some(why) = value["settings"]["left_out"].as_object().unwrap().values().next() {
+        return skipped(&why.to_string());
+    }
+    let rows = value["rows"].as_array().unwrap();
+    let of = |step: &str| rows.iter().find(|row| row["step"] == step).unwrap();
+    // What it took alone says how much RAM is half of it.
+    let half = figure(of("alone"), "ram_bytes_peak") / 2.0;
+    assert!(half > 16e6 && (figure(of("peer"), "limit_bytes") - half).abs() < 1e6, "{value}");
+    let row = of("overspill-thread");
+    assert!(figure(row, "elapsed_s") > 0.1 && figure(row, "ratio") > 0.0, "{row}");
+    assert!(figure(row, "pages_in") > 0.0 && row["figures"]["checksum"].is_null(), "{row}");
+    assert!(
+        text.contains("Real programs, against the kernel&#39;s")
+            || text.contains("Real programs, against the kernel's"),
+        "{text}"
+    );
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn two_benches_at_once_do_not_disturb_each_other() {
+    let rooms = ["vs-kernel-one", "vs-kernel-two"].map(room);
+    let before = settings();
+    let args = "--size 32M --rounds 2 --workload seq-write --steps peer --json";
+    let outcomes = std::thread::scope(|scope| {
+        let run = |room: &Room| {
+            let dir = room.path.canonicalize().unwrap();
+            command(args, &dir).map(|mut command| process::run(&mut command, TIME_LIMIT))
+        };
+        let threads = rooms.each_ref().map(|room| scope.spawn(move || run(room)));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    for outcome in outcomes.iter().flatten() {
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
+        let left_out = json(outcome)["settings"]["left_out"].to_string();
+        assert!(!left_out.contains("highest priority") && !left_out.contains("another"), "{left_out}");
+    }
+    assert_eq!(settings(), before);
+}
+
+#[test]
+fn a_program_ends_with_who_measures_it() {
+    let put_back = |said: &str| {
+        let mut program = Killed(Command::new("sleep").arg("1000").process_group(0).spawn().unwrap());
+        let mut guard = Command::new(env!("CARGO_BIN_EXE_overspill-bench"));
+        let mut guard = clean(guard.arg("put-back")).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut stdin = guard.stdin.take().unwrap();
+        write!(stdin, "{}\n{said}", program.0.id()).unwrap();
+        drop(stdin);
+        assert!(guard.wait().unwrap().success());
+        sleep(Duration::from_millis(100));
+        program.0.try_wait().unwrap().is_some()
+    };
+    assert!(put_back(""), "the measurement was killed");
+    assert!(!put_back("end"), "it has ended, and the program is another's by now");
 }
 
 #[test]
@@ -143,7 +215,8 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        self.0.kill().unwrap();
+        // One that has ended already is waited for all the same.
+        let _ = self.0.kill();
         self.0.wait().unwrap();
     }
 }

@@ -482,3 +482,53 @@ fn settings(args: &Args, rounds: usize, place: &Place, left_out: &BTreeMap<Strin
     });
     report::settings(rounds, own)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{args, parse};
+
+    fn names(line: &str) -> Vec<String> {
+        plan(&args(line)).iter().map(Case::to_string).collect()
+    }
+
+    #[test]
+    fn by_default_all_accesses_are_compared_with_every_peer() {
+        let names = names("");
+        assert_eq!(names.len(), 1 + 5 * 3 * 4);
+        assert_eq!(names[..2], ["floor", "seq-write, zram, 4x, 2.5:1, 1 threads, peer"]);
+        assert!(names.iter().all(|name| !name.contains("sort")));
+    }
+
+    #[test]
+    fn programs_have_no_library_and_neither_contents_nor_threads() {
+        let names = names("--workload sort,cxx --peer zram --contents 1,10 --threads 1,2 --overcommit 2,4");
+        let expected = [
+            "floor",
+            "sort, alone",
+            "cxx, alone",
+            "sort, zram, 2x, its own, 1 threads, peer",
+            "sort, zram, 2x, its own, 1 threads, overspill-thread",
+            "sort, zram, 2x, its own, 1 threads, overspill-signal",
+        ];
+        assert_eq!((names.len(), &names[..6]), (3 + 2 * 2 * 3, expected.map(String::from).as_slice()));
+    }
+
+    #[test]
+    fn who_the_others_are_compared_with_is_measured_whatever_steps_are_asked_for() {
+        let of = |line: &str| plan(&args(line)).len() - 1;
+        assert_eq!(of("--workload seq-read --peer file --steps library"), 2);
+        assert_eq!(of("--workload seq-read,rand-read --peer file --contents 1,10 --threads 1,2 --steps peer"), 8);
+        assert_eq!(of("--workload all --peer file --steps peer"), 5 + 5 + 5);
+        assert!(parse::<Args>("--workload sort,never").is_err() && parse::<Args>("--peer all,zram").is_ok());
+    }
+
+    #[test]
+    fn what_is_missing_takes_what_needs_it_along() {
+        let cases = plan(&args("--workload seq-read,redis --peer zram,file"));
+        let left = |name: &str| cases.iter().filter(|case| !case.needs(name)).count();
+        assert_eq!((cases.len(), left("redis"), left("zram"), left("sort")), (1 + 8 + 1 + 6, 9, 14, 16));
+        let by_signal: Vec<String> = cases.iter().filter_map(Case::by_signal).collect();
+        assert_eq!(by_signal, ["redis in overspill-signal", "redis in overspill-signal"]);
+    }
+}

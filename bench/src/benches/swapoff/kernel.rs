@@ -38,6 +38,7 @@ pub fn measure(request: &Request, rate: &device_rate::Sample) -> Result<Measured
     let what = PutBack {
         file: vec![file.clone(), load_file.clone()],
         cgroup: Some(cgroup.path().to_owned()),
+        alone: true,
         ..PutBack::default()
     };
     let guard = Guard::start(&what)?;

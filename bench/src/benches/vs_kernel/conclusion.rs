@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// What was to be reached is about this overcommit.
 const OVERCOMMIT: u32 = 4;
+/// What of the memory in use a peer takes in RAM where swapping gains nothing.
+const AS_MUCH: f64 = 0.9;
 /// A minor fault, as a ratio to a bare one.
 const MINOR_TARGET: f64 = 1.25;
 
@@ -46,6 +48,7 @@ pub fn of(
         ));
     }
     lines.extend(same_ram(cases, rows));
+    lines.extend(not_packed(cases, rows, ram));
     lines.extend(raised(cases, ram));
     if rows.iter().any(|row| row.figures.get(figures::SAME_CODEC).is_some_and(|same| same.min < 1.0)) {
         lines.push(
@@ -182,6 +185,22 @@ fn raised(cases: &[Case], ram: &Ram) -> Option<String> {
     })
 }
 
+/// Where a peer took as much RAM as there was memory to swap.
+fn not_packed(cases: &[Case], rows: &[Row], ram: &Ram) -> Option<String> {
+    let as_much = |case: &&Case| {
+        let Case::Work(setting, Step::Peer) = case else { return false };
+        let took = row(rows, setting, Step::Peer).and_then(|row| row.figures.get(figures::RAM));
+        took.is_some_and(|took| took.median >= AS_MUCH * ram.needs(setting.task) as f64)
+    };
+    let n = cases.iter().filter(as_much).count();
+    (n > 0).then(|| {
+        format!(
+            "In {n} of the comparisons the peer took nearly as much RAM as there was memory in use, or more, for what it keeps does not \
+             pack: swapping gains nothing there, and overspill, with as much, has little to swap."
+        )
+    })
+}
+
 /// What the peers took in RAM.
 fn same_ram(cases: &[Case], rows: &[Row]) -> Option<String> {
     let mib = |bytes: f64| whole(bytes / f64::from(1 << 20));
@@ -210,7 +229,7 @@ fn same_ram(cases: &[Case], rows: &[Row]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::Task;
+    use super::super::case::{Program, Task};
     use super::*;
     use crate::testing::sample;
     use overspill::base::Bytes;
@@ -273,5 +292,39 @@ mod tests {
         let text = of(&[Case::Floor], &[], &Ram::new(Bytes(1 << 28)), &left_out, &Busy { began: 3.0, ended: 4.0 }, 2);
         assert!(text.starts_with("Others were at work here: the load average was 3.0 before"), "{text}");
         assert!(text.ends_with("The kernel's zram was left out, or in some rounds: it needs root."), "{text}");
+    }
+
+    #[test]
+    fn programs_have_a_median_and_peers_that_pack_nothing_are_told() {
+        let setting = |program| Setting { task: Task::Program(program), packing: None, ..setting(Packing::Heap) };
+        let programs = [(Program::Sort, 0.5), (Program::Redis, 0.75), (Program::Cxx, 2.0)];
+        let cases: Vec<Case> = programs
+            .iter()
+            .flat_map(|(program, _)| {
+                [Step::Peer, Step::OverspillThread].map(|step| Case::Work(setting(*program), step))
+            })
+            .collect();
+        let rows: Vec<Row> = programs
+            .iter()
+            .flat_map(|(program, ratio)| {
+                let figures = |step| if step == Step::Peer { (figures::RAM, 1e9) } else { (figures::RATIO, *ratio) };
+                [Step::Peer, Step::OverspillThread].map(|step| {
+                    let mut row = row(Packing::Heap, step, &[figures(step)]);
+                    row.labels.insert("workload".to_owned(), json!(program.to_string()));
+                    row.labels.insert("contents".to_owned(), json!("its own"));
+                    row
+                })
+            })
+            .collect();
+        let mut ram = Ram::new(Bytes(1 << 28));
+        ram.raise(&setting(Program::Redis));
+        let text = of(&cases, &rows, &ram, &BTreeMap::new(), &QUIET, 2);
+        for said in [
+            "zram,  overspill-thread: 0.75 (sort 0.50, redis 0.75, cxx 2.00), to reach 0.70: missed; 0.80 in overspill run: met\n",
+            "In 3 of the comparisons the peer took nearly as much RAM",
+            "redis with zram at 4x got 16 MiB more.",
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
     }
 }

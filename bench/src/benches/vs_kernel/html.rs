@@ -6,7 +6,7 @@ use super::figures;
 use super::plot::{self, Who, label, peer};
 use crate::failure::Failure;
 use crate::machine::Machine;
-use crate::measure::Spread;
+use crate::measure::{ROUNDS_BY_DEFAULT, Spread};
 use crate::report::{Row, ratio, short, whole};
 use chart::{Chart, Group, microseconds, seconds};
 use overspill::base::Bytes;
@@ -14,6 +14,10 @@ use std::path::Path;
 
 const STYLE: &str = include_str!("html/style.css");
 const MIB: f64 = (1 << 20) as f64;
+
+/// What is said of few rounds.
+const QUICK: &str =
+    "<p class=\"note\">This is a quick look: so few rounds do not tell a small difference from noise.</p>\n";
 
 /// What the page tells besides the rows.
 #[derive(Debug)]
@@ -71,7 +75,7 @@ fn page(about: &About<'_>, rows: &[Row]) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{title}</title>\
          <style>\n{STYLE}</style></head><body>\n<h1>{title}</h1>\n\
-         <p class=\"sub\">overspill {version}; {cpus} processors{processor}, {ram} of RAM, Linux {kernel}; medians of {rounds} round{s}</p>\n\
+         <p class=\"sub\">overspill {version}; {cpus} processors{processor}, {ram} of RAM, Linux {kernel}; medians of {rounds} round{s}</p>\n{quick}\
          <p>A program that needs more memory than it may use either swaps or dies. Swap is a thing of the kernel: one for the whole \
          machine, set up by its administrator. <b>overspill</b> does the same for one program, without a change to it and without the \
          kernel's swap: what does not fit into a budget of RAM is compressed, and what does not fit then goes to a file.</p>\n\
@@ -109,6 +113,7 @@ fn page(about: &About<'_>, rows: &[Row]) -> String {
         kernel = escaped(&machine.kernel),
         ram = Bytes(machine.ram_bytes),
         s = if *rounds == 1 { "" } else { "s" },
+        quick = if *rounds < ROUNDS_BY_DEFAULT as usize { QUICK } else { "" },
         cards = cards(rows),
         conclusion = escaped(conclusion),
         command = escaped(command),

@@ -173,7 +173,8 @@ fn run(request: &Request, peer: Peer, swap: &Path, cgroup: &Cgroup, guard: &mut 
 struct Pool {
     /// At most, so far.
     bytes: u64,
-    /// How far they were packed then, where the kernel says; else 0.
+    /// The most that was in it, unpacked, where the kernel says, and how far it was packed then.
+    original: u64,
     packed: f64,
 }
 
@@ -186,8 +187,9 @@ impl Pool {
                 let text = fs::read_to_string(stat).unwrap_or_default();
                 let fields: Vec<u64> = text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
                 let &[original, compressed, _, _, most, ..] = fields.as_slice() else { return };
-                if most > self.bytes {
-                    *self = Pool { bytes: most, packed: original as f64 / compressed.max(1) as f64 };
+                self.bytes = self.bytes.max(most);
+                if original > self.original {
+                    (self.original, self.packed) = (original, original as f64 / compressed.max(1) as f64);
                 }
             }
             Peer::Zswap => self.bytes = self.bytes.max(machine::zswap_bytes()),
