@@ -39,10 +39,10 @@ type Cell = (&'static str, fn(&Row) -> String);
 
 const CELLS: &[Cell] = &[
     ("time", time),
-    ("ratio to the kernel", |row| figure(row, figures::RATIO).map_or(String::new(), spread)),
+    ("time: ratio to the kernel", |row| figure(row, figures::RATIO).map_or(String::new(), spread)),
     ("99.9 % of accesses within", |row| figure(row, figures::P999).map_or(String::new(), |f| microseconds(f.median))),
     ("processor time", |row| figure(row, figures::CPU).map_or(String::new(), |f| seconds(f.median))),
-    ("ratio to the kernel", |row| figure(row, figures::CPU_RATIO).map_or(String::new(), spread)),
+    ("processor: ratio to the kernel", |row| figure(row, figures::CPU_RATIO).map_or(String::new(), spread)),
     ("RAM, MiB", |row| mib(row, figures::RAM)),
     ("pages brought in", |row| figure(row, figures::PAGES_IN).map_or(String::new(), |f| whole(f.median))),
     ("to and from disk, MiB", |row| mib(row, figures::DEVICE)),
@@ -122,15 +122,10 @@ fn page(about: &About<'_>, rows: &[Row]) -> String {
 
 /// The result at a glance: for each peer the median of all ratios, of each way to use overspill.
 fn cards(rows: &[Row]) -> String {
-    let mut peers: Vec<String> = Vec::new();
-    for row in rows.iter().filter(|row| figure(row, figures::RATIO).is_some()) {
-        if !peers.contains(&peer(row)) {
-            peers.push(peer(row));
-        }
-    }
-    let card = |name: &String| {
+    let compared = |name: &&str| rows.iter().any(|row| peer(row) == **name && figure(row, figures::RATIO).is_some());
+    let card = |name: &str| {
         let of = |who: Who| -> Vec<f64> {
-            let mine = rows.iter().filter(|row| peer(row) == *name && Who::of(row) == Some(who));
+            let mine = rows.iter().filter(|row| peer(row) == name && Who::of(row) == Some(who));
             mine.filter_map(|row| Some(figure(row, figures::RATIO)?.median)).collect()
         };
         let all: Vec<f64> = Who::OURS.into_iter().flat_map(of).collect();
@@ -147,7 +142,7 @@ fn cards(rows: &[Row]) -> String {
             all.len()
         )
     };
-    let cards: String = peers.iter().map(card).collect();
+    let cards: String = plot::PEERS.into_iter().filter(compared).map(card).collect();
     if cards.is_empty() { cards } else { format!("<div class=\"cards\">{cards}</div>\n") }
 }
 

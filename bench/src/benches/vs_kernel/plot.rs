@@ -55,6 +55,9 @@ fn title_of(row: &Row) -> String {
     )
 }
 
+/// All peers as people call them.
+pub const PEERS: [&str; 3] = ["zram", "zswap", "swap file"];
+
 /// A peer as people call it.
 pub fn peer(row: &Row) -> String {
     match label(row, "peer").as_str() {
