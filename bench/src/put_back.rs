@@ -170,6 +170,7 @@ pub fn run(what: &PutBack) -> Result<(), Failure> {
         let groups = said.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?));
         groups.for_each(|group| _ = kill_process_group(group, Signal::KILL));
         sleep(LAST_STEP);
+        wait_for_commands(&[what.device.as_slice(), &what.file].concat());
     }
     // 3. Everything.
     let devices = what.device.iter().map(|device| swap_off(device));
@@ -196,10 +197,44 @@ fn lock(file: &Path, patience: Duration) -> Result<Option<File>, Failure> {
     }
 }
 
-/// Takes a file or device out of use, if it is in use.
+/// Waits until no command is at work on one of these any more: a mkswap(8) or swapon(8) outlives who started it.
+fn wait_for_commands(files: &[PathBuf]) {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE && files.iter().any(|file| is_an_argument(file)) {
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a process of another kind than this has a file on its command line.
+fn is_an_argument(file: &Path) -> bool {
+    let lines = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let names = |line: &Vec<u8>| {
+        let mut words = line.split(|byte| *byte == 0);
+        let is_this = words.clone().nth(1) == Some(SUBCOMMAND.as_bytes());
+        !is_this && words.any(|word| word == file.as_os_str().as_encoded_bytes())
+    };
+    lines.into_iter().any(|line| names(&line))
+}
+
+/// Takes a file or device out of use, if it is in use. The kernel refuses that while it is still about to come into use.
 fn swap_off(file: &Path) -> Result<(), Failure> {
-    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    if swaps(&table).any(|(used, _)| used == file) { command("swapoff", &[path(file)?]) } else { Ok(()) }
+    let is_used = || {
+        let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
+        swaps(&table).any(|(used, _)| used == file)
+    };
+    let began = Instant::now();
+    while is_used() {
+        match command("swapoff", &[path(file)?]) {
+            Ok(()) => return Ok(()),
+            Err(failure) if began.elapsed() > PATIENCE => return Err(failure),
+            Err(_) => sleep(Duration::from_millis(100)),
+        }
+    }
+    Ok(())
 }
 
 /// Takes a file out of use, if it is in use, and removes it, if it is there.
@@ -265,6 +300,21 @@ mod tests {
             remove_cgroup(&dir).unwrap();
             assert!(!dir.exists());
         }
+    }
+
+    #[test]
+    fn a_command_at_work_is_seen_by_its_arguments() {
+        let file = Path::new("/no/such/directory/987654321");
+        assert!(!is_an_argument(file));
+        let mut shell = Command::new("sh").args(["-c", "sleep 1000", "sh"]).arg(file).process_group(0).spawn().unwrap();
+        let began = Instant::now();
+        while !is_an_argument(file) {
+            assert!(began.elapsed() < PATIENCE);
+        }
+        let group = Pid::from_raw(shell.id() as i32).unwrap();
+        kill_process_group(group, Signal::KILL).unwrap();
+        shell.wait().unwrap();
+        assert!(!is_an_argument(file));
     }
 
     #[test]
