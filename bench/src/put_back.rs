@@ -55,23 +55,15 @@ pub struct PutBack {
     /// What is written last to files of the kernel, in this order
     #[arg(long, value_name = "FILE=VALUE")]
     pub write: Vec<String>,
+    /// Files of the kernel that get back what they hold when this begins, before the others
+    #[arg(long)]
+    pub keep: Vec<PathBuf>,
     /// Waits until no other bench changes the machine's swap, and has others wait meanwhile
     #[arg(long)]
     pub alone: bool,
 }
 
 impl PutBack {
-    /// Has a file of the kernel get back what it holds now.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn keep(&mut self, file: &Path) -> Result<(), Failure> {
-        let value = fs::read_to_string(file);
-        let value = value.map_err(|error| Failure::new(format!("'{}' cannot be read: {error}", file.display())))?;
-        self.write.push(format!("{}={}", path(file)?, value.trim()));
-        Ok(())
-    }
-
     fn options(&self) -> Vec<OsString> {
         let option = |name: &str, value: &OsStr| [OsString::from(name), value.to_owned()];
         let of = |name: &'static str, paths: &[PathBuf]| -> Vec<OsString> {
@@ -79,7 +71,8 @@ impl PutBack {
         };
         let writes = self.write.iter().flat_map(|write| option("--write", write.as_ref()));
         let alone = self.alone.then(|| OsString::from("--alone"));
-        [of("--device", &self.device), of("--file", &self.file), of("--cgroup", self.cgroup.as_slice())]
+        let cgroup = of("--cgroup", self.cgroup.as_slice());
+        [of("--device", &self.device), of("--file", &self.file), of("--keep", &self.keep), cgroup]
             .concat()
             .into_iter()
             .chain(writes)
@@ -157,6 +150,8 @@ pub fn run(what: &PutBack) -> Result<(), Failure> {
     // 1. Others wait, or this does.
     let lock = if what.alone { lock(Path::new(SWAPS), PATIENCE_WITH_OTHERS)? } else { None };
     let busy = what.alone && lock.is_none();
+    // Only now: another may have changed these.
+    let kept = what.keep.iter().map(|file| kept(file)).collect::<Result<Vec<_>, _>>()?;
     // Who does not listen any more is gone, as is seen next.
     let _ = std::io::stdout().write_all(if busy { BUSY } else { BEGUN }.as_bytes());
     if busy {
@@ -176,7 +171,7 @@ pub fn run(what: &PutBack) -> Result<(), Failure> {
     let devices = what.device.iter().map(|device| swap_off(device));
     let files = what.file.iter().map(|file| remove_swap(file));
     let cgroup = what.cgroup.iter().map(|cgroup| remove_cgroup(cgroup));
-    let writes = what.write.iter().map(|write| write_back(write, &what.device));
+    let writes = kept.iter().chain(&what.write).map(|write| write_back(write, &what.device));
     // All of it, whatever goes wrong with one.
     devices.chain(files).chain(cgroup).chain(writes).collect::<Vec<_>>().into_iter().collect()
 }
@@ -195,6 +190,13 @@ fn lock(file: &Path, patience: Duration) -> Result<Option<File>, Failure> {
             Err(errno) => return Err(failure(&errno)),
         }
     }
+}
+
+/// What has a file of the kernel get back what it holds now.
+fn kept(file: &Path) -> Result<String, Failure> {
+    let value = fs::read_to_string(file);
+    let value = value.map_err(|error| Failure::new(format!("'{}' cannot be read: {error}", file.display())))?;
+    Ok(format!("{}={}", path(file)?, value.trim()))
 }
 
 /// Waits until no command is at work on one of these any more: a mkswap(8) or swapon(8) outlives who started it.
@@ -334,11 +336,11 @@ mod tests {
     fn what_a_file_held_is_written_back() {
         let file = std::env::temp_dir().join(format!("overspill-put-back-setting-{}", std::process::id()));
         fs::write(&file, "lzo\n").unwrap();
-        let mut what = PutBack::default();
-        what.keep(&file).unwrap();
+        let what = PutBack { keep: vec![file.clone()], ..PutBack::default() };
+        assert_eq!(what.options(), [OsStr::new("--keep"), file.as_os_str()]);
+        let kept = kept(&file).unwrap();
         fs::write(&file, "lz4").unwrap();
-        assert_eq!(what.options()[0], "--write");
-        what.write.iter().for_each(|write| write_back(write, &[]).unwrap());
+        write_back(&kept, &[]).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "lzo");
         fs::remove_file(&file).unwrap();
     }

@@ -51,7 +51,7 @@ const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
 /// How many times as long as with all the RAM that it takes a program may take besides.
 const LIMIT_OF_PROGRAMS: u32 = 40;
 /// A run without `--rounds` promises to end within 50 s. What has not begun by then is not begun, and what runs is ended.
-const TIME_BY_DEFAULT: Duration = Duration::from_secs(42);
+const TIME_BY_DEFAULT: Duration = Duration::from_secs(36);
 /// The least that what is begun in such a run gets.
 const LIMIT_LEAST: Duration = Duration::from_secs(4);
 /// How often a program is tried that the kernel ends for want of memory. It does so by chance where memory is accessed at random,

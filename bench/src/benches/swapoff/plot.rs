@@ -38,19 +38,19 @@ pub fn charts(rows: &[Row]) -> [Chart; 3] {
     [
         Chart {
             title: "Until the device is empty (bar: median; line: lowest to highest round)".to_owned(),
-            axis: "s, log scale",
+            axis: "seconds, log scale, lower is better",
             log: true,
             bars: bars(figures::ELAPSED, &all),
         },
         Chart {
             title: format!("Pages that come in{of_disk}"),
-            axis: "MB/s",
+            axis: "MB/s, higher is better",
             log: false,
             bars: bars(figures::MB_PER_S, &all),
         },
         Chart {
             title: "How many times slower the load is meanwhile".to_owned(),
-            axis: "times",
+            axis: "times, lower is better",
             log: false,
             bars: bars(figures::LOAD_SLOWDOWN, &all),
         },

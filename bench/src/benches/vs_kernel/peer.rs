@@ -95,13 +95,12 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
         Peer::Zswap | Peer::File => {
             let file = request.dir.join(format!(".{name}.swap"));
             what.file.push(file.clone());
-            if Path::new(ZSWAP).exists() {
-                what.keep(&Path::new(ZSWAP).join("enabled"))?;
-                what.keep(&Path::new(ZSWAP).join("compressor"))?;
-            }
             file
         }
     };
+    if Path::new(ZSWAP).exists() {
+        what.keep = ["enabled", "compressor"].map(|name| Path::new(ZSWAP).join(name)).into();
+    }
     let mut guard = Guard::start(&what)?;
     let measured = in_the_way()
         .map_or(Ok(()), |reason| Err(Failure::new(reason)))
@@ -118,6 +117,10 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
 fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
     let size = (request.pages() + request.pages() / 4) * PAGE_SIZE as u64;
     let zswap = |parameter: &str, value: &str| write(&Path::new(ZSWAP).join(parameter), value);
+    // Where it is on it stands in front of all swap.
+    if peer != Peer::Zswap && Path::new(ZSWAP).exists() {
+        zswap("enabled", "N")?;
+    }
     match peer {
         Peer::Zram => {
             let device = Path::new("/sys/block").join(swap.file_name().unwrap_or_default());
@@ -132,12 +135,7 @@ fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
             let _ = zswap("compressor", COMPRESSOR);
             swap_on(swap, size, PRIORITY)
         }
-        Peer::File => {
-            if Path::new(ZSWAP).exists() {
-                zswap("enabled", "N")?;
-            }
-            swap_on(swap, size, PRIORITY)
-        }
+        Peer::File => swap_on(swap, size, PRIORITY),
     }
 }
 
