@@ -316,7 +316,10 @@ mod tests {
         let group = Pid::from_raw(shell.id() as i32).unwrap();
         kill_process_group(group, Signal::KILL).unwrap();
         shell.wait().unwrap();
-        assert!(!is_an_argument(file));
+        // A copy of the shell that was to become the other program may end a moment later.
+        while is_an_argument(file) {
+            assert!(began.elapsed() < PATIENCE);
+        }
     }
 
     #[test]
