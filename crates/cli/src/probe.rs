@@ -37,6 +37,10 @@ pub fn requirement(probe: &Probe, fault: Fault) -> Result<(), String> {
         Fault::Signal if !probe.features.has(Features::SIGBUS) => {
             Err("this kernel cannot turn faults into signals: use --fault thread".to_owned())
         }
+        Fault::Signal if probe.seccomp.is_err() => Err(format!(
+            "system calls cannot be filtered here (seccomp: {}): use --fault thread",
+            reason(probe.seccomp)
+        )),
         Fault::Auto | Fault::Thread if !probe.kernel_faults() => Err(format!(
             "only faults in user mode may be served here, so system calls would fail with EFAULT on pages that are out: {}",
             permit_kernel_faults(probe)
@@ -100,7 +104,7 @@ impl Findings {
             Err(sentence) => {
                 lines.push(format!("overspill run does not work here: {sentence}."));
                 if requirement(probe, Fault::Signal).is_ok() {
-                    lines.push("overspill run --fault signal works, for programs that bear EFAULT.".to_owned());
+                    lines.push("overspill run --fault signal works.".to_owned());
                 } else {
                     return lines;
                 }
@@ -170,6 +174,7 @@ impl Findings {
         }
         row("dropping pages at once", &yes_or_reason(probe.vector_drop));
         row("io_uring", &yes_or_reason(probe.io_uring));
+        row("filters of system calls", &yes_or_reason(probe.seccomp));
         row("transparent huge pages", probe.huge_pages.as_deref().unwrap_or("none"));
         row("memory cgroup limit", &size(self.limits.cgroup));
         row("memory available", &size(self.limits.available));
@@ -207,6 +212,7 @@ impl Findings {
             },
             "process_madvise": access(probe.vector_drop),
             "io_uring": access(probe.io_uring),
+            "seccomp": access(probe.seccomp),
             "transparent_huge_pages": probe.huge_pages,
             "memory_cgroup_limit_bytes": self.limits.cgroup.map(|size| size.0),
             "memory_available_bytes": self.limits.available.map(|size| size.0),
@@ -243,6 +249,7 @@ mod tests {
             unprivileged_userfaultfd: Some(0),
             features: Features(0x1ffff),
             io_uring: Ok(()),
+            seccomp: Ok(()),
             vector_drop: Ok(()),
             huge_pages: Some("madvise".to_owned()),
         }
@@ -282,6 +289,8 @@ mod tests {
             }
         }
         assert_eq!(requirement(&probe, Fault::Signal), Ok(()));
+        let unfiltered = Probe { seccomp: Err(Errno::INVAL), ..probe.clone() };
+        assert!(requirement(&unfiltered, Fault::Signal).unwrap_err().contains("--fault thread"));
         let json = findings(probe.clone()).to_json();
         assert_eq!((&json["run"]["works"], &json["run"]["fault"]), (&json!(false), &json!("signal")));
         let without_node = Probe { uffd_device: Err(Errno::NOENT), ..probe };

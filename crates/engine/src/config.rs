@@ -13,6 +13,7 @@ pub use overspill_os::codec::{BadCodec, Codec};
 pub use ram::{FaultKinds, FaultModel, RamModel};
 pub use reclaim::{Mark, OomWait, OutOfRoom, Recheck, ReclaimMax, Watermarks};
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 pub use swap::{BadSwap, Discard, Label, SwapList, SwapSpec};
 
@@ -195,6 +196,8 @@ pub struct Config {
     pub vector_drop: bool,
     /// Setting `window`: address space reserved for managed memory.
     pub window: Bytes,
+    /// Where it must lie; anywhere if there is nothing here.
+    pub window_at: Option<Range<usize>>,
     /// File of [`crate::stats::FILE_BYTES`] bytes that the statistics are kept in, for others to read.
     pub stats_file: Option<PathBuf>,
     /// File of the [`crate::job::JobTable`] that tells the processes of a job about changes, if there is one.
@@ -234,6 +237,7 @@ impl Default for Config {
             uring: true,
             vector_drop: true,
             window: Bytes(1 << 40),
+            window_at: None,
             stats_file: None,
             job_file: None,
         }

@@ -33,6 +33,7 @@ use crate::throttle::Throttle;
 use crate::tier::Batch;
 use crate::word::PageWords;
 use crate::zswap::Zswap;
+use overspill_os::Errno;
 use overspill_os::arena::Arena;
 use overspill_os::backing::{AnonPrivate, Backing};
 use overspill_os::cpu::Topology;
@@ -163,7 +164,12 @@ impl Engine {
         }
         // 1. The window, and the tables over it.
         let len = config.window.0 as usize + RESERVED_PAGES * PAGE_SIZE;
-        let base = vm::reserve(len, (16 * EXTENT_PAGES) << PAGE_SHIFT).map_err(out_of_address_space)?;
+        let base = match &config.window_at {
+            None => vm::reserve(len, (16 * EXTENT_PAGES) << PAGE_SHIFT),
+            Some(range) if len > range.len() => Err(Errno::NOMEM),
+            Some(range) => vm::reserve_at(range.start, len),
+        }
+        .map_err(out_of_address_space)?;
         let window = base..base + len;
         vm::advise(window.clone(), vm::MADV_NOHUGEPAGE).map_err(out_of_address_space)?;
         let pages = len >> PAGE_SHIFT;

@@ -229,6 +229,16 @@ impl Pool {
         self.enter(|engine| engine.is_mapped(range))
     }
 
+    /// How many bytes of a range in the window, from its start on, may be read, or written, as it is mapped.
+    pub fn accessible(&self, range: Range<usize>, write: bool) -> usize {
+        self.enter(|engine| engine.accessible(range, write))
+    }
+
+    /// Whether all of a range in the window is locked by mlock(2).
+    pub fn is_locked(&self, range: Range<usize>) -> bool {
+        self.enter(|engine| engine.is_locked(range))
+    }
+
     /// munlock(2).
     pub fn munlock(&self, range: Range<usize>) -> Result<(), Errno> {
         self.enter(|engine| engine.unpin(range))

@@ -255,6 +255,23 @@ impl Engine {
         self.pages(range).is_ok_and(|pages| self.regions().covers(pages))
     }
 
+    /// How many bytes of a range, from its start on, the program may read, or write.
+    pub(crate) fn accessible(&self, range: Range<usize>, write: bool) -> usize {
+        let window = self.window();
+        let range = range.start.clamp(window.start, window.end)..range.end.clamp(window.start, window.end);
+        let page = |address: usize| (address - window.start) >> PAGE_SHIFT;
+        let mut end = page(range.start);
+        for (part, region) in self.regions().overlapping(end..page(range.end.next_multiple_of(PAGE_SIZE))) {
+            let allowed = if write { region.prot.writable() } else { region.prot.readable() };
+            // What is not managed inside the window is the kernel's: it says itself what it may access.
+            if part.start != end || !(allowed || region.kind == Kind::Foreign) {
+                break;
+            }
+            end = part.end;
+        }
+        (window.start + (end << PAGE_SHIFT)).clamp(range.start, range.end) - range.start
+    }
+
     /// mprotect. Where the range has a hole, what lies before it is changed all the same, as the kernel does it.
     pub(crate) fn protect(&self, range: Range<usize>, prot: Prot) -> Result<(), Errno> {
         if range.is_empty() {
@@ -506,6 +523,13 @@ impl Engine {
         if complete { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
+    /// Whether all of a range is locked.
+    pub(crate) fn is_locked(&self, range: Range<usize>) -> bool {
+        let Ok(pages) = self.pages(range) else { return false };
+        let regions = self.regions();
+        regions.covers(pages.clone()) && regions.overlapping(pages).all(|(_, region)| region.pinned)
+    }
+
     /// munlock.
     pub(crate) fn unpin(&self, range: Range<usize>) -> Result<(), Errno> {
         let end = range.end.next_multiple_of(PAGE_SIZE);
@@ -577,9 +601,10 @@ impl Engine {
         for page in pages.map(PageIndex).filter(|_| prot.readable()) {
             match self.config.delivery {
                 // All signals are blocked here, so a touch would kill: the fault is served as if it had been taken.
-                Delivery::Signal if self.words.load(page).is_resident() => {}
+                Delivery::Signal if self.words.load(page).is_resident() && !prot.writable() => {}
+                // Writable: a system call that writes there must not meet a protected page.
                 Delivery::Signal => {
-                    let _ = self.serve_on_this_thread(page, false);
+                    let _ = self.serve_on_this_thread(page, prot.writable());
                 }
                 Delivery::Thread => vm::touch(self.address(page)),
             }

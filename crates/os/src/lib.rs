@@ -6,7 +6,8 @@
 //!
 //! Bottom up: [`vm`] (mappings), [`uffd`] (userfaultfd), [`arena`] (the memory behind page frames),
 //! [`backing`] (the seam by which pages come and go), [`io`] and [`uring`] (direct I/O), [`codec`] (LZ4, Zstandard),
-//! [`lock`] (held over forks), [`thread`], [`signal`], [`stack`], [`token`], [`tls`], [`fault_path`] (its rules), [`probe`]; [`region`] for users of the library.
+//! [`lock`] (held over forks), [`thread`], [`signal`], [`stack`], [`token`], [`tls`], [`fault_path`] (its rules), [`seccomp`] (stopping
+//! system calls), [`probe`]; [`region`] for users of the library.
 
 pub mod arena;
 pub mod backing;
@@ -17,6 +18,7 @@ pub mod io;
 pub mod lock;
 pub mod probe;
 pub mod region;
+pub mod seccomp;
 pub mod signal;
 pub mod stack;
 pub mod table;

@@ -35,6 +35,8 @@ pub struct Probe {
     pub features: Features,
     /// Setting up an io_uring.
     pub io_uring: Access,
+    /// Seccomp filters that stop system calls by SIGSYS: what signal delivery needs.
+    pub seccomp: Access,
     /// process_madvise(MADV_DONTNEED) on the own process: many ranges dropped with one TLB flush (Linux 6.14).
     pub vector_drop: Access,
     /// Transparent huge pages: `always`, `madvise` or `never`.
@@ -184,6 +186,7 @@ fn probe_with(simulated: Simulated) -> Probe {
             .and_then(|text| text.trim().parse().ok()),
         features,
         io_uring: withhold(simulated.no_uring, Errno::PERM).and_then(|()| try_io_uring()),
+        seccomp: crate::seccomp::probe(),
         vector_drop: try_vector_drop(),
         huge_pages: fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
             .ok()

@@ -2,10 +2,12 @@
 //!
 //! In signal delivery the kernel sends SIGBUS to the thread that touches an absent page. One handler serves all
 //! pools of the process: `WINDOW_TABLE` tells whose address it is. What is nobody's goes to the program's own
-//! SIGBUS action, kept here while ours is installed.
+//! SIGBUS action, kept here while ours is installed. So is that for SIGSYS, where somebody has a handler for it
+//! ([`install`]).
 
 use crate::Errno;
 use crate::lock::RawLock;
+use crate::{seccomp, tls};
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -18,6 +20,21 @@ const SIGSET_BYTES: usize = 8;
 /// The two signals that glibc keeps for itself (thread cancellation, setuid of all threads) stay open, or setuid()
 /// would wait for ever for an engine thread.
 const RESERVED: u64 = 1 << 31 | 1 << 32;
+/// Changes the calling thread's mask; returns the one before. The sets may lie on a stack in managed memory: the filter of
+/// system calls lets the call through, and it is repeated should their page leave in this very moment.
+pub fn change_mask(how: i32, set: u64) -> u64 {
+    loop {
+        let mut before = 0u64;
+        // SAFETY: both sets are 8 bytes, alive during the call.
+        let ret = unsafe {
+            let (set, old) = (&raw const set as usize, &raw mut before as usize);
+            seccomp::let_through(Sysno::rt_sigprocmask as usize, [how as usize, set, old, SIGSET_BYTES, 0, 0])
+        };
+        if ret == 0 {
+            return before;
+        }
+    }
+}
 
 /// All signals are blocked on this thread while it lives.
 #[derive(Debug)]
@@ -26,16 +43,12 @@ pub struct Blocked {
 }
 
 impl Blocked {
-    /// Blocks all signals.
+    /// Blocks all signals, on the engine's threads all but those that glibc keeps for itself. A thread of the program's gets
+    /// done with what it does; and there glibc's handlers would run on the thread's signal stack, which may hold the frame
+    /// that the engine is to return to.
     pub fn all() -> Blocked {
-        let set = !RESERVED;
-        let mut before = 0u64;
-        // SAFETY: both sets are 8 bytes, alive during the call.
-        unsafe {
-            let (set, old) = (&set as *const u64, &mut before as *mut u64);
-            raw_syscall!(Sysno::rt_sigprocmask, libc::SIG_SETMASK, set, old, SIGSET_BYTES);
-        }
-        Blocked { before }
+        let open = if tls::is_engine_thread() { RESERVED } else { 0 };
+        Blocked { before: change_mask(libc::SIG_SETMASK, !open) }
     }
 }
 
@@ -55,24 +68,14 @@ impl Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: as in `all`.
-        unsafe {
-            let (set, old) = (&self.before as *const u64, std::ptr::null_mut::<u64>());
-            raw_syscall!(Sysno::rt_sigprocmask, libc::SIG_SETMASK, set, old, SIGSET_BYTES);
-        }
+        change_mask(libc::SIG_SETMASK, self.before);
     }
 }
 
 /// Whether all signals that can be are blocked on the calling thread.
 pub fn all_blocked() -> bool {
     const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
-    let mut blocked = 0u64;
-    // SAFETY: no new set is given; the old one is 8 bytes, alive during the call.
-    unsafe {
-        let (set, old) = (std::ptr::null::<u64>(), &mut blocked as *mut u64);
-        raw_syscall!(Sysno::rt_sigprocmask, libc::SIG_SETMASK, set, old, SIGSET_BYTES);
-    }
-    blocked | RESERVED | UNBLOCKABLE == !0
+    change_mask(libc::SIG_BLOCK, 0) | RESERVED | UNBLOCKABLE == !0
 }
 
 /// What became of a fault that was delivered by signal.
@@ -102,8 +105,13 @@ struct Window {
 static WINDOW_TABLE: [Window; WINDOWS] =
     [const { Window { start: AtomicUsize::new(0), end: AtomicUsize::new(0), server: OnceLock::new() } }; WINDOWS];
 static INSTALLED: Mutex<bool> = Mutex::new(false);
-/// The program's own action for SIGBUS: handler, flags and mask, as the kernel's struct.
-static PROGRAM_ACTION: Action = Action { lock: RawLock::new(), action: UnsafeCell::new(KernelAction::DEFAULT) };
+/// The program's own actions for SIGBUS and SIGSYS: handler, flags and mask, as the kernel's struct.
+static PROGRAM_ACTIONS: [Action; 2] =
+    [const { Action { lock: RawLock::new(), action: UnsafeCell::new(KernelAction::DEFAULT) } }; 2];
+
+fn program_action(signal: i32) -> &'static Action {
+    &PROGRAM_ACTIONS[usize::from(signal == libc::SIGSYS)]
+}
 
 /// An action behind a lock that is taken with all signals blocked, and held over a fork.
 struct Action {
@@ -127,14 +135,14 @@ impl Action {
     }
 }
 
-/// Before a fork, all signals blocked: whoever is about the program's SIGBUS action gets done with it first.
+/// Before a fork, all signals blocked: whoever is about the program's own actions gets done with it first.
 pub fn fork_prepare() {
-    PROGRAM_ACTION.lock.lock();
+    PROGRAM_ACTIONS.iter().for_each(|action| action.lock.lock());
 }
 
 /// After a fork, in parent and child.
 pub fn fork_done() {
-    PROGRAM_ACTION.lock.unlock();
+    PROGRAM_ACTIONS.iter().for_each(|action| action.lock.unlock());
 }
 
 /// struct sigaction as the kernel has it (not as the C library has it).
@@ -165,17 +173,7 @@ pub fn serve_window(range: Range<usize>, server: &'static dyn SignalFaults) -> R
     free.start.store(range.start, Ordering::Relaxed);
     free.end.store(range.end, Ordering::Release);
     if !*installed {
-        // SAFETY: the handler is a function of the right type for SA_SIGINFO and lives for ever.
-        let before = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = on_sigbus as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            libc::sigfillset(&mut action.sa_mask);
-            let mut before: libc::sigaction = std::mem::zeroed();
-            real_sigaction(&action, &mut before)?;
-            before
-        };
-        program_sigaction(Some(before));
+        install(libc::SIGBUS, on_sigbus, !0)?;
         *installed = true;
     }
     Ok(())
@@ -190,10 +188,31 @@ pub fn release_window(range: Range<usize>) {
     }
 }
 
-/// Sets the program's own action for SIGBUS and returns the one before.
-pub fn program_sigaction(new: Option<libc::sigaction>) -> libc::sigaction {
+/// A handler with SA_SIGINFO.
+pub type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// Handles SIGBUS or SIGSYS, on the thread's signal stack if it has one, with these signals blocked. The action before is the
+/// program's own from now on.
+pub fn install(signal: i32, handler: Handler, mask: u64) -> Result<(), Errno> {
+    // SAFETY: the handler is a function of the right type for SA_SIGINFO and lives for ever; a sigset_t begins with the
+    // kernel's 8 bytes.
+    let before = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+        (&raw mut action.sa_mask).cast::<u64>().write(mask);
+        let mut before: libc::sigaction = std::mem::zeroed();
+        real_sigaction(signal, &action, &mut before)?;
+        before
+    };
+    program_sigaction(signal, Some(before));
+    Ok(())
+}
+
+/// Sets the program's own action for SIGBUS or SIGSYS, and returns the one before.
+pub fn program_sigaction(signal: i32, new: Option<libc::sigaction>) -> libc::sigaction {
     let _blocked = Blocked::all();
-    let before = PROGRAM_ACTION.replace(new.map(|new| {
+    let before = program_action(signal).replace(new.map(|new| {
         let mut mask = [0u8; 8];
         // SAFETY: a sigset_t begins with the kernel's 8 bytes.
         unsafe { std::ptr::copy_nonoverlapping((&new.sa_mask as *const libc::sigset_t).cast(), mask.as_mut_ptr(), 8) };
@@ -218,15 +237,15 @@ pub fn program_sigaction(new: Option<libc::sigaction>) -> libc::sigaction {
     }
 }
 
-/// sigaction(SIGBUS) past the preload library, which interposes the libc symbol: through the next definition.
-unsafe fn real_sigaction(action: &libc::sigaction, before: &mut libc::sigaction) -> Result<(), Errno> {
+/// sigaction past the preload library, which interposes the libc symbol: through the next definition.
+unsafe fn real_sigaction(signal: i32, action: &libc::sigaction, before: &mut libc::sigaction) -> Result<(), Errno> {
     type Sigaction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
     // SAFETY: dlsym finds the C library's own function, whose type this is; the C library adds its own restorer.
     let ret = unsafe {
         let found = libc::dlsym(libc::RTLD_NEXT, c"sigaction".as_ptr());
         let call: Sigaction =
             if found.is_null() { libc::sigaction } else { std::mem::transmute::<*mut libc::c_void, Sigaction>(found) };
-        call(libc::SIGBUS, action, before)
+        call(signal, action, before)
     };
     if ret == 0 { Ok(()) } else { Err(Errno::INVAL) }
 }
@@ -262,30 +281,35 @@ fn is_write(context: *mut libc::c_void) -> bool {
     context.uc_mcontext.gregs[libc::REG_ERR as usize] & ERROR_WRITE != 0
 }
 
-/// Does what the program asked for: its handler, or the default, which kills when the access is repeated.
-fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let action = PROGRAM_ACTION.replace(None);
+/// Does what the program asked for: its handler, or the default, which kills. Called by the handler of [`install`].
+pub fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let action = program_action(signal).replace(None);
+    // SAFETY: the kernel passes a valid siginfo.
+    let is_sent = unsafe { (*info).si_code } <= 0;
     match action.handler {
+        libc::SIG_IGN if is_sent => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // A fault cannot be ignored: with the default action installed the repeated access ends the process,
-            // as it does without us.
-            // SAFETY: plain data on our stack; no handler is installed.
+            // as it does without us. What is not repeated is sent again, and arrives when this handler returns.
+            // SAFETY: plain data on our stack; no handler is installed; the call takes numbers.
             unsafe {
                 let mut default: libc::sigaction = std::mem::zeroed();
                 let mut before: libc::sigaction = std::mem::zeroed();
                 default.sa_sigaction = libc::SIG_DFL;
-                let _ = real_sigaction(&default, &mut before);
+                let _ = real_sigaction(signal, &default, &mut before);
+                if is_sent || signal == libc::SIGSYS {
+                    let pid = rustix::process::getpid().as_raw_nonzero().get();
+                    raw_syscall!(Sysno::tgkill, pid, crate::thread::id(), signal);
+                }
             }
         }
         handler => {
             // The program's mask, not ours, is in force during its handler.
             let mask = action.mask;
-            // SAFETY: 1. the mask is 8 bytes; 2. the handler is the program's own, called as the kernel would.
+            change_mask(libc::SIG_SETMASK, mask);
+            // SAFETY: the handler is the program's own, called as the kernel would.
             unsafe {
-                let (set, old) = (&mask as *const u64, std::ptr::null_mut::<u64>());
-                raw_syscall!(Sysno::rt_sigprocmask, libc::SIG_SETMASK, set, old, SIGSET_BYTES);
                 if action.flags & libc::SA_SIGINFO as u64 != 0 {
-                    type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
                     std::mem::transmute::<usize, Handler>(handler)(signal, info, context);
                 } else {
                     std::mem::transmute::<usize, extern "C" fn(i32)>(handler)(signal);

@@ -49,11 +49,14 @@ pub fn spawn(name: &'static std::ffi::CStr, body: impl FnOnce() + Send + 'static
         }
         failed
     };
+    // In a process in which the C library never blocks some of them they are open now, here and in the new thread.
+    let _ = Blocked::all().suspend();
     if failed == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(failed)) }
 }
 
 extern "C" fn run(start: *mut libc::c_void) -> *mut libc::c_void {
     tls::mark_engine_thread();
+    let _ = Blocked::all().suspend();
     // SAFETY: `spawn` gives this thread the box, and nobody else.
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
     let _ = rustix::thread::set_name(start.name);

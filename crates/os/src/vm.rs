@@ -63,7 +63,7 @@ impl Prot {
     }
 }
 
-fn check(ret: usize) -> Result<usize, Errno> {
+pub(crate) fn check(ret: usize) -> Result<usize, Errno> {
     if ret > -4096isize as usize { Err(Errno::from_raw_os_error(-(ret as isize) as i32)) } else { Ok(ret) }
 }
 
@@ -89,6 +89,19 @@ pub fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
         unmap(aligned + len..base + span)?;
     }
     Ok(aligned)
+}
+
+/// The same at a given address, where nothing may be.
+pub fn reserve_at(base: usize, len: usize) -> Result<usize, Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: a mapping that replaces nothing.
+    let at = unsafe { mm::mmap_anonymous(base as *mut _, len, ProtFlags::empty(), flags)? } as usize;
+    if at != base {
+        // Before Linux 4.17 the address is a wish.
+        unmap(at..at + len)?;
+        return Err(Errno::EXIST);
+    }
+    Ok(base)
 }
 
 /// Maps `len` bytes of private zero memory for the engine's own use (page tables of the engine, not frames):

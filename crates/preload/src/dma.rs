@@ -206,6 +206,9 @@ macro_rules! asynchronous_io {
                         syscalls::raw_syscall!(syscalls::Sysno::$call, a, b, c, d, e, f)
                     }));
                 )?
+                if result == Err(Errno::NOSYS) && $name.to_bytes().starts_with(b"io_uring") {
+                    say_no_uring();
+                }
                 // These libraries return the error, negative.
                 result.map_or_else(|errno| -(errno.raw_os_error() as isize), |value| value as isize)
             }
@@ -228,6 +231,17 @@ asynchronous_io! {
     c"io_uring_queue_init_mem" io_uring_queue_init_mem;
 }
 
+/// Says, once, why there is no io_uring: in signal delivery the filter of system calls refuses it.
+#[cold]
+fn say_no_uring() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if pool::signal_delivery() && tls::is_program() && !SAID.swap(true, Ordering::Relaxed) {
+        overspill_os::thread::report(
+            "io_uring is not to be had with --fault signal: use --fault thread if it is needed",
+        );
+    }
+}
+
 /// A system call made through syscall(2) that opens the door to DMA is made, and seen.
 ///
 /// # Safety
@@ -235,6 +249,9 @@ asynchronous_io! {
 /// As for that system call.
 pub unsafe fn raw_call(number: libc::c_long, arguments: [usize; 6], call: impl FnOnce() -> isize) -> isize {
     let result = call();
+    if number == libc::SYS_io_uring_setup && result < 0 {
+        say_no_uring();
+    }
     if looking() && result >= 0 {
         match number {
             libc::SYS_io_setup | libc::SYS_io_uring_setup | libc::SYS_io_uring_register => seen(),

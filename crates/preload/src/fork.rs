@@ -22,9 +22,9 @@
 
 use crate::route::split;
 use crate::sys::{Uncancelled, real};
-use crate::{gate, heap, last, pool, signals, stdio};
+use crate::{gate, heap, last, pool, signals, stdio, trap};
 use overspill_os::lock::RawLock;
-use overspill_os::{PAGE_SIZE, vm};
+use overspill_os::{PAGE_SIZE, thread, vm};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -32,6 +32,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 static FORKING: RawLock = RawLock::new();
 /// Whether the thread that forks could be cancelled before.
 static CANCELLATION: AtomicI32 = AtomicI32::new(0);
+/// The thread that forks.
+static FORKER: AtomicI32 = AtomicI32::new(0);
 
 /// How a process is about to be copied.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,6 +63,7 @@ pub fn register() {
 fn prepare(kind: Kind, child_stack: usize) {
     let uncancelled = Uncancelled::begin().suspend();
     FORKING.lock();
+    FORKER.store(thread::id(), Ordering::Relaxed);
     CANCELLATION.store(uncancelled, Ordering::Relaxed);
     if kind == Kind::Full {
         stdio::lock_list();
@@ -92,6 +95,7 @@ fn done_in_parent(kind: Kind) {
 }
 
 fn done_in_child(kind: Kind) {
+    trap::reset_in_child(FORKER.load(Ordering::Relaxed));
     heap::fork_done();
     pool::fork_child();
     gate::open_in_child();

@@ -7,7 +7,7 @@
 //! A program must not run without its budget unnoticed: if the pool cannot be made, the process ends with one sentence
 //! and status 125.
 
-use crate::{alloc, config, dma, fork, gate, last, pool, sys};
+use crate::{alloc, config, dma, fork, gate, last, pool, signals, sys};
 use overspill_os::{thread, tls};
 use std::ffi::{CStr, c_char, c_int};
 
@@ -38,6 +38,7 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
     match config::from_variables(variables, pid) {
         Ok(None) => {}
         Ok(Some(config)) => {
+            signals::start();
             if let Err(error) = pool::create(config) {
                 fail(&error);
             }

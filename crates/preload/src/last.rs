@@ -7,7 +7,7 @@
 //! A thread ends when its thread-specific data are destroyed. The destructor asks for another round until the last
 //! that there is, so that other destructors, which may run code of the program, come first.
 
-use crate::{pool, sys};
+use crate::{altstack, pool, sys};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
@@ -60,8 +60,10 @@ fn mark(round: usize) {
 unsafe extern "C" fn ended(round: *mut c_void) {
     let round = round as usize;
     if round < ROUNDS {
-        mark(round + 1);
-    } else if THREADS.fetch_sub(1, Ordering::AcqRel) == 1 && pool::exists() {
+        return mark(round + 1);
+    }
+    altstack::take_back();
+    if THREADS.fetch_sub(1, Ordering::AcqRel) == 1 && pool::exists() {
         unsafe extern "C" {
             fn exit(status: c_int) -> !;
         }

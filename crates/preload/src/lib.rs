@@ -12,7 +12,8 @@
 //! - [`map`], [`map_symbols`], [`syscall`]: mappings.
 //! - [`gate`], [`large`], [`alloc`]: the program's heap.
 //! - [`fork`], [`stdio`], [`thread`], [`last`]: processes and threads.
-//! - [`dma`], [`fds`], [`signals`], [`io`]: what else must be seen or guarded.
+//! - [`dma`], [`fds`], [`signals`]: what else must be seen or guarded.
+//! - [`trap`], [`vectors`], [`exec`], [`altstack`]: system calls on managed memory, in signal delivery.
 //! - [`config`], [`init`]: the beginning.
 //!
 //! Context: [`overspill_os::tls`] says for each thread whether it runs the program's own code. Only then is anything
@@ -28,14 +29,15 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod alloc;
+mod altstack;
 mod config;
 mod dma;
+mod exec;
 mod fds;
 mod fork;
 mod gate;
 mod heap;
 mod init;
-mod io;
 mod large;
 mod last;
 mod map;
@@ -47,6 +49,8 @@ mod stdio;
 mod sys;
 mod syscall;
 mod thread;
+mod trap;
+mod vectors;
 
 #[cfg(not(test))]
 #[global_allocator]

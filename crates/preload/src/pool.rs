@@ -4,10 +4,11 @@
 //! program's thread then never becomes managed memory, and errno stays as it was. No locks of its own.
 
 use crate::sys::keeping_errno;
-use overspill::config::Config;
+use crate::trap::Access;
+use overspill::config::{Config, Delivery};
 use overspill::{MapFlags, Pool};
 use overspill_os::vm::Prot;
-use overspill_os::{Errno, tls};
+use overspill_os::{Errno, seccomp, tls};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,9 +20,14 @@ static WINDOW_END: AtomicUsize = AtomicUsize::new(0);
 static SIGNAL_DELIVERY: AtomicBool = AtomicBool::new(false);
 
 /// Makes the pool. Called once, by the constructor.
-pub fn create(config: Config) -> Result<(), String> {
+pub fn create(mut config: Config) -> Result<(), String> {
     let _internal = tls::Internal::enter();
-    let signal = config.delivery == overspill::config::Delivery::Signal;
+    let signal = config.delivery == Delivery::Signal;
+    if signal {
+        config.window_at = Some(seccomp::WINDOW);
+        crate::altstack::give();
+        crate::trap::start()?;
+    }
     let pool = Pool::new(config).map_err(|error| error.to_string())?;
     let window = pool.window();
     let _ = POOL.set(pool);
@@ -110,6 +116,16 @@ pub fn mlock(range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
 /// ENOMEM unless all of a range inside the window is mapped.
 pub fn check_mapped(range: Range<usize>) -> Result<(), Errno> {
     managed(|pool| if pool.is_mapped(range) { Ok(()) } else { Err(Errno::NOMEM) })
+}
+
+/// How many bytes of a range in the window, from its start on, may be accessed in this way, as it is mapped.
+pub fn accessible(range: Range<usize>, access: Access) -> usize {
+    with(|pool| pool.accessible(range, access == Access::Write)).unwrap_or(0)
+}
+
+/// Whether all of a range inside the window is locked.
+pub fn is_locked(range: Range<usize>) -> bool {
+    with(|pool| pool.is_locked(range)).unwrap_or(false)
 }
 
 /// munlock(2) inside the window.

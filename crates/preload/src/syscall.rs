@@ -1,7 +1,8 @@
 //! syscall(2): the same calls as everywhere else, by number.
 
-use crate::sys::{real, to_c};
-use crate::{dma, fork, map};
+use crate::sys::{check, real, to_c};
+use crate::{dma, fork, map, pool, vectors};
+use overspill_os::{seccomp, tls};
 use std::ffi::{c_int, c_long};
 
 /// syscall(2). Variadic in C: all six arguments are passed on, and the call reads those that it has.
@@ -12,8 +13,20 @@ use std::ffi::{c_int, c_long};
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
     type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
-    // SAFETY: the caller's promise.
-    let kernel = || unsafe { real!(c"syscall" as Syscall)(number, a, b, c, d, e, f) } as isize;
+    if number == libc::SYS_futex && pool::signal_delivery() && !tls::is_program() {
+        // The engine's locks wait so, and leave whatever was in the registers that the call does not read.
+        // SAFETY: the caller's promise.
+        return to_c(check(unsafe { seccomp::let_through(number as usize, [a, b, c, d, e, f]) })) as c_long;
+    }
+    let kernel = || {
+        let mut arguments = [a, b, c, d, e, f];
+        // SAFETY: the caller's promise.
+        unsafe {
+            vectors::look_at_call(number, &mut arguments);
+            let [a, b, c, d, e, f] = arguments;
+            real!(c"syscall" as Syscall)(number, a, b, c, d, e, f) as isize
+        }
+    };
     // SAFETY: the caller's promise, for each of them.
     let result = unsafe {
         match number {

@@ -8,16 +8,18 @@
 //!
 //! A stack that the program gives a thread may be managed memory. The end at which glibc keeps the thread's control
 //! block is locked in memory, because the child of a fork walks the control blocks of all threads before its engine
-//! is up, and the kernel writes there when a thread ends; in signal delivery the whole stack and every alternate
-//! signal stack is, because a signal frame cannot be pushed onto an absent page.
+//! is up, and the kernel writes there when a thread ends. In signal delivery the kernel can do neither that nor push a signal
+//! frame onto an absent page, so the whole stack is made unmanaged where it is, and every thread gets a signal stack
+//! ([`crate::altstack`]).
 
 use crate::route::{pages_touched, split};
 use crate::sys::real;
-use crate::{heap, last, pool, sys};
-use overspill_os::tls;
+use crate::{altstack, heap, last, pool, sys};
+use overspill_os::{PAGE_SIZE, tls};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
+use syscalls::{Sysno, raw_syscall};
 
 /// What is locked at the top of a thread's stack in thread delivery: the control block (2.3 KiB in glibc 2.36) and the
 /// static thread-local data below it (glibc reserves some 4 KiB beyond what the program's libraries need).
@@ -109,6 +111,9 @@ extern "C" fn begin(started: *mut c_void) -> Next {
         copy
     };
     last::begin();
+    if pool::signal_delivery() {
+        altstack::give();
+    }
     Next { start, argument }
 }
 
@@ -136,26 +141,32 @@ pub unsafe extern "C" fn pthread_attr_setstack(
     // SAFETY: the caller's promise.
     let result = unsafe { real!(c"pthread_attr_setstack" as SetStack)(attributes, start, len) };
     if result == 0 && pool::contains(start as usize) {
-        let locked = if pool::signal_delivery() { len } else { len.min(CONTROL_BYTES) };
-        lock_in_memory(pages_touched(start as usize + (len - locked), locked));
+        let (start, end) = (start as usize, start as usize + len);
+        if pool::signal_delivery() && tls::is_program() {
+            give_up(start.next_multiple_of(PAGE_SIZE)..end & !(PAGE_SIZE - 1));
+        }
+        let control = len.min(CONTROL_BYTES);
+        lock_in_memory(pages_touched(end - control, control));
     }
     result
 }
 
-/// sigaltstack(2).
-///
-/// # Safety
-///
-/// As for sigaltstack(2).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
-    if pool::signal_delivery() && !new.is_null() {
-        // SAFETY: the caller's promise.
-        let stack = unsafe { new.read() };
-        if stack.ss_flags & libc::SS_DISABLE == 0 {
-            lock_in_memory(pages_touched(stack.ss_sp as usize, stack.ss_size));
+/// Makes managed memory, which nobody uses just now, unmanaged where it is, with its content.
+fn give_up(range: Range<usize>) {
+    if range.is_empty() {
+        return;
+    }
+    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: 1. the copy is as long; 2. the range is the program's, for a stack that is not in use; 3. it stays the same.
+    unsafe {
+        let Ok(copy) = sys::mmap(0, range.len(), prot, flags, -1, 0) else { return };
+        std::ptr::copy_nonoverlapping(range.start as *const u8, copy as *mut u8, range.len());
+        if pool::surrender(range.clone(), false).is_ok() {
+            let moved = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            let at = sys::check(raw_syscall!(Sysno::mremap, copy, range.len(), range.len(), moved, range.start));
+            assert!(at == Ok(range.start), "a range that was given up can be mapped");
+        } else {
+            let _ = sys::on_range(Sysno::munmap, copy, range.len(), 0);
         }
     }
-    // SAFETY: as above; the C library's function does no more than this.
-    sys::to_c_int(sys::check(unsafe { syscalls::raw_syscall!(syscalls::Sysno::sigaltstack, new, old) }))
 }

@@ -18,8 +18,8 @@ pub enum Fault {
     Auto,
     /// A handler thread serves faults: system calls see managed memory as any other
     Thread,
-    /// The faulting thread serves itself: faster, and needs fewer rights, but a system call that is handed a
-    /// page that is out fails with EFAULT, so only for programs known to bear that
+    /// The faulting thread serves itself: faster, and needs fewer rights; system calls that are handed managed memory are
+    /// stopped by a filter and made with memory that is safe (there is no io_uring then)
     Signal,
 }
 

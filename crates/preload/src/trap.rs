@@ -1,0 +1,321 @@
+//! System calls on managed memory, in signal delivery: made safe instead of failing with EFAULT.
+//!
+//! The filter ([`overspill_os::seccomp`]) turns every call that is handed an address of the window into SIGSYS, with the
+//! registers as the program left them. [`on_sigsys`] prepares the call and goes back not to the program but to
+//! [`overspill_reissue`], which makes it: on the program's own stack, with the program's own signal mask. So a call
+//! that blocks is interrupted, restarted, cancelled and left by siglongjmp as it would be without us.
+//!
+//! 1. SIGSYS. [`calls::way`] says how the call treats its memory:
+//!    - data ([`data`]): through a buffer of ours ([`bounce`]), so that nothing is lost that the kernel has taken
+//!      from a socket or a queue;
+//!    - structures ([`structures`]): through a copy of each, for the same reason;
+//!    - requests of asynchronous I/O ([`submit`]): with their buffers locked in memory;
+//!    - anything else ([`present`]): its pages are made present, and the call is repeated after EFAULT.
+//! 2. A [`Record`] of the registers is put on the program's stack below the red zone, and the registers of the context are
+//!    changed to make the call.
+//! 3. The call. Most come straight back to the program; some go through SIGSYS once more ([`finish`]): to copy out, or to be
+//!    repeated.
+//!
+//! The engine's own calls are never stopped: it hands no managed memory to the kernel, and what it calls through the C library
+//! is let through ([`seccomp::let_through`]). They could not be, since the engine runs with all signals blocked, and not on the signal
+//! stack.
+//!
+//! The handler runs on the thread's own signal stack ([`crate::altstack`]), with all signals blocked but those that a
+//! faulty access raises: it reads and writes managed memory as the program does. It allocates nothing and takes no lock of
+//! the program's.
+
+use crate::pool;
+use overspill_os::seccomp;
+use overspill_os::signal::chain;
+use std::arch::global_asm;
+use std::mem::offset_of;
+
+mod bounce;
+mod calls;
+mod data;
+mod masks;
+mod present;
+mod structures;
+mod submit;
+
+pub use present::{Access, strings};
+
+/// Bytes below the stack pointer that belong to the function that runs.
+const RED_ZONE: usize = 128;
+
+/// What the registers were, on the program's stack.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Record {
+    /// Where the program goes on.
+    rip: usize,
+    /// The arguments as the program passed them.
+    arguments: [usize; 6],
+    flags: usize,
+    /// When the call comes back to [`finish`]: one of [`NEVER`], [`ON_FAULT`], [`ALWAYS`].
+    finish: usize,
+    result: usize,
+    number: usize,
+    /// The buffer that goes with the call, or 0.
+    job: usize,
+    /// How often it was made.
+    tries: usize,
+    /// That of the buffer, to tell that this record is still alive.
+    id: usize,
+}
+
+/// A call that needs nothing afterwards.
+const NEVER: usize = 0;
+/// One that is looked at again when it fails with EFAULT.
+const ON_FAULT: usize = 1;
+/// One that is looked at in any case.
+const ALWAYS: usize = 2;
+
+// The call itself. The stack pointer is at the record. The frame is described as that of a function that was called by the
+// program's, so that a cancellation unwinds through it.
+global_asm!(
+    ".pushsection .text.overspill_reissue,\"ax\",@progbits",
+    ".hidden overspill_reissue",
+    ".globl overspill_reissue",
+    ".type overspill_reissue, @function",
+    "overspill_reissue:",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, {frame}",
+    ".cfi_offset rip, {rip} - {frame}",
+    "nop",
+    "syscall",
+    "mov ecx, dword ptr [rsp + {finish}]",
+    "cmp ecx, {ALWAYS}",
+    "je 2f",
+    "test ecx, ecx",
+    "je 1f",
+    "cmp rax, {EFAULT}",
+    "je 2f",
+    "1:",
+    "push qword ptr [rsp + {flags}]",
+    ".cfi_adjust_cfa_offset 8",
+    "popfq",
+    ".cfi_adjust_cfa_offset -8",
+    "mov rdi, [rsp + {arguments}]",
+    "mov rsi, [rsp + {arguments} + 8]",
+    "mov rdx, [rsp + {arguments} + 16]",
+    "mov r10, [rsp + {arguments} + 24]",
+    "mov r8, [rsp + {arguments} + 32]",
+    "mov r9, [rsp + {arguments} + 40]",
+    "mov rcx, [rsp + {rip}]",
+    ".cfi_register rip, rcx",
+    "lea rsp, [rsp + {frame}]",
+    ".cfi_def_cfa rsp, 0",
+    "jmp rcx",
+    "2:",
+    ".cfi_def_cfa rsp, {frame}",
+    ".cfi_offset rip, {rip} - {frame}",
+    "mov [rsp + {result}], rax",
+    "mov eax, {RETURN}",
+    "syscall",
+    ".hidden overspill_reissue_end",
+    ".globl overspill_reissue_end",
+    "overspill_reissue_end:",
+    "ud2",
+    ".cfi_endproc",
+    ".popsection",
+    frame = const RED_ZONE + size_of::<Record>(),
+    rip = const offset_of!(Record, rip),
+    arguments = const offset_of!(Record, arguments),
+    flags = const offset_of!(Record, flags),
+    finish = const offset_of!(Record, finish),
+    result = const offset_of!(Record, result),
+    ALWAYS = const ALWAYS,
+    EFAULT = const -libc::EFAULT,
+    RETURN = const seccomp::RETURN,
+);
+
+unsafe extern "C" {
+    fn overspill_reissue();
+    fn overspill_reissue_end();
+}
+
+/// The registers of the interrupted program that matter here.
+struct Registers<'a>(&'a mut [i64; 23]);
+
+const ARGUMENTS: [i32; 6] = [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
+
+impl Registers<'_> {
+    fn get(&self, register: i32) -> usize {
+        self.0[register as usize] as usize
+    }
+
+    fn set(&mut self, register: i32, value: usize) {
+        self.0[register as usize] = value as i64;
+    }
+
+    fn arguments(&self) -> [usize; 6] {
+        ARGUMENTS.map(|register| self.get(register))
+    }
+
+    fn set_arguments(&mut self, arguments: [usize; 6]) {
+        ARGUMENTS.iter().zip(arguments).for_each(|(register, value)| self.set(*register, value));
+    }
+
+    /// Goes back to the program.
+    fn resume(&mut self, record: &Record, result: usize) {
+        let stack = record as *const Record as usize + size_of::<Record>() + RED_ZONE;
+        self.set_arguments(record.arguments);
+        self.set(libc::REG_RAX, result);
+        self.set(libc::REG_RCX, record.rip);
+        self.set(libc::REG_EFL, record.flags);
+        self.set(libc::REG_RSP, stack);
+        self.set(libc::REG_RIP, record.rip);
+    }
+
+    /// Goes on to make the call of a record, with these arguments.
+    fn reissue(&mut self, record: &Record, arguments: [usize; 6]) {
+        self.set_arguments(arguments);
+        self.set(libc::REG_RAX, record.number);
+        self.set(libc::REG_RSP, record as *const Record as usize);
+        self.set(libc::REG_RIP, overspill_reissue as *const () as usize);
+    }
+}
+
+/// What is to become of a call.
+pub enum Next {
+    /// It is made with these arguments.
+    Call([usize; 6]),
+    /// It is not made: the program gets this.
+    Result(usize),
+}
+
+/// Makes a result of an error number.
+pub const fn failure(errno: i32) -> usize {
+    -errno as isize as usize
+}
+
+/// Whether a result is an error number.
+fn is_failure(result: usize) -> bool {
+    result > -4096isize as usize
+}
+
+/// Makes SIGSYS ours, and puts the filter in force unless the process has inherited it.
+pub fn start() -> Result<(), String> {
+    bounce::start().map_err(|errno| format!("no memory for the buffers of system calls: {errno}"))?;
+    masks::start().map_err(|errno| {
+        format!("the C library's code cannot be changed here ({errno}), so signals would be lost: use --fault thread")
+    })?;
+    overspill_os::signal::install(libc::SIGSYS, on_sigsys, HANDLER_MASK)
+        .map_err(|errno| format!("SIGSYS cannot be handled: {errno}"))?;
+    if !seccomp::is_in_force() {
+        seccomp::install()
+            .map_err(|errno| format!("system calls cannot be filtered here (seccomp: {errno}): use --fault thread"))?;
+    }
+    Ok(())
+}
+
+/// All signals but those that an access or a call raises.
+const HANDLER_MASK: u64 = {
+    let open = [libc::SIGBUS, libc::SIGSEGV, libc::SIGSYS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
+    let mut mask = !0u64;
+    let mut at = 0;
+    while at < open.len() {
+        mask &= !(1 << (open[at] - 1));
+        at += 1;
+    }
+    mask
+};
+
+/// What the kernel says of a call that a filter has stopped (siginfo_t for SIGSYS).
+#[repr(C)]
+struct Stopped {
+    signal: i32,
+    mark: i32,
+    code: i32,
+    address: usize,
+    number: i32,
+    architecture: u32,
+}
+
+extern "C" fn on_sigsys(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    const SYS_SECCOMP: i32 = 1;
+    // SAFETY: the kernel passes a siginfo, for SIGSYS of this layout.
+    let stopped = unsafe { &*info.cast::<Stopped>() };
+    if stopped.code != SYS_SECCOMP || stopped.mark != seccomp::MARK as i32 {
+        return chain(signal, info, context);
+    }
+    // SAFETY: the kernel passes a ucontext, which is ours until we return.
+    let mut registers = Registers(unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs });
+    if stopped.number as usize == seccomp::MASK {
+        let [how, set, old, ..] = registers.arguments();
+        // SAFETY: 1. as above; a sigset_t begins with the kernel's 8 bytes; 2. a call of the C library's.
+        let result = unsafe {
+            let mask = &raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask;
+            masks::change(&mut *mask.cast::<u64>(), how, set, old)
+        };
+        registers.set(libc::REG_RAX, result);
+    } else if stopped.number as usize != seccomp::RETURN {
+        begin(&mut registers, stopped.number as usize);
+    } else if registers.get(libc::REG_RIP) == overspill_reissue_end as *const () as usize {
+        // SAFETY: at that address the stack pointer is at the record, which nobody else uses.
+        let record = unsafe { &mut *(registers.get(libc::REG_RSP) as *mut Record) };
+        finish(&mut registers, record);
+    } else {
+        registers.set(libc::REG_RAX, 1);
+    }
+}
+
+/// Prepares a call that was stopped.
+fn begin(registers: &mut Registers<'_>, number: usize) {
+    let mut arguments = registers.arguments();
+    untag(&mut arguments);
+    let place = registers.get(libc::REG_RSP) - RED_ZONE - size_of::<Record>();
+    let record = Record {
+        rip: registers.get(libc::REG_RIP),
+        arguments: registers.arguments(),
+        flags: registers.get(libc::REG_EFL),
+        finish: NEVER,
+        result: 0,
+        number,
+        job: 0,
+        tries: 0,
+        id: 0,
+    };
+    // SAFETY: the stack below the red zone is free, and aligned to 8 as stack pointers are. An access there is the program's
+    // own: if it faults, it is served.
+    let record = unsafe {
+        let place = place as *mut Record;
+        place.write(record);
+        &mut *place
+    };
+    match calls::begin(record, arguments) {
+        Next::Call(arguments) => registers.reissue(record, arguments),
+        Next::Result(result) => registers.resume(record, result),
+    }
+}
+
+/// Takes off the mark of a pointer.
+fn untag(arguments: &mut [usize; 6]) {
+    for argument in &mut arguments[1..3] {
+        if *argument & 0xffff << 48 == seccomp::TAG {
+            *argument ^= seccomp::TAG;
+        }
+    }
+}
+
+/// Looks at a call that was made.
+fn finish(registers: &mut Registers<'_>, record: &mut Record) {
+    match calls::finish(record) {
+        Next::Call(arguments) => registers.reissue(record, arguments),
+        Next::Result(result) => {
+            bounce::release(record);
+            registers.resume(record, result);
+        }
+    }
+}
+
+/// In the child of a fork.
+pub fn reset_in_child(parent: i32) {
+    bounce::reset_in_child(parent);
+}
+
+/// Marks a pointer, so that the call it is passed to is stopped for what lies behind it.
+pub fn tag<T>(pointer: *const T) -> *const T {
+    if pool::contains(pointer as usize) { pointer } else { (pointer as usize | seccomp::TAG) as *const T }
+}

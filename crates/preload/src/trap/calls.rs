@@ -1,0 +1,51 @@
+//! Which way a call goes.
+
+use super::{ALWAYS, Next, Record, bounce, data, present, structures, submit};
+
+/// The ways.
+enum Way {
+    Data(data::Shape),
+    Structures(&'static [structures::Argument]),
+    Submit,
+    Present,
+}
+
+fn way(number: usize) -> Way {
+    if let Some(shape) = data::shape(number as i64) {
+        Way::Data(shape)
+    } else if let Some(list) = structures::list(number as i64) {
+        Way::Structures(list)
+    } else if number as i64 == libc::SYS_io_submit {
+        Way::Submit
+    } else {
+        Way::Present
+    }
+}
+
+/// Prepares a call.
+pub fn begin(record: &mut Record, arguments: [usize; 6]) -> Next {
+    let prepared = match way(record.number) {
+        Way::Data(shape) => data::begin(record, shape, arguments),
+        Way::Structures(list) => structures::begin(record, list, arguments),
+        Way::Submit => submit::begin(record, arguments),
+        Way::Present => None,
+    };
+    if prepared.is_none() {
+        // It cannot be done with a buffer: the program's mistake, or something that nobody does.
+        bounce::release(record);
+    }
+    prepared.unwrap_or_else(|| present::call(record, arguments))
+}
+
+/// Looks at a call that was made.
+pub fn finish(record: &mut Record) -> Next {
+    if record.finish != ALWAYS {
+        return present::again(record);
+    }
+    match way(record.number) {
+        Way::Data(shape) => data::finish(record, shape),
+        Way::Structures(list) => structures::finish(record, list),
+        Way::Submit => submit::finish(record),
+        Way::Present => Next::Result(record.result),
+    }
+}

@@ -1,0 +1,275 @@
+//! Calls whose pages are made present: paths, structures that are only read, everything that is not known.
+//!
+//! Made again after EFAULT, with more pages around each address, since a page may have left meanwhile and since it is not
+//! known how far the kernel reads. EFAULT says that the call has done nothing; calls for which that is not so are
+//! elsewhere ([`super::structures`], [`super::data`]).
+
+use super::{NEVER, Next, ON_FAULT, Record, failure};
+use crate::pool;
+use crate::route::{pages_touched, split};
+use overspill_os::{PAGE_SIZE, seccomp};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Tries before the program gets its EFAULT. The last one has made 256 pages around each address present.
+pub const TRIES: usize = 8;
+
+/// Whether the kernel reads or writes memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    Read,
+    Write,
+}
+
+/// Makes the managed pages of a range present as far as the program may access them: for writing where it may write.
+pub fn touch(start: usize, len: usize) {
+    let Some(range) = pages_touched(start, len.max(1)) else { return };
+    let inside = split(range, pool::window()).inside;
+    if inside.is_empty() {
+        return;
+    }
+    let end = inside.start + pool::accessible(inside.clone(), Access::Read);
+    let writable = inside.start + pool::accessible(inside.clone(), Access::Write);
+    for page in (inside.start..end).step_by(PAGE_SIZE) {
+        // SAFETY: the page may be accessed in this way.
+        unsafe { touch_byte(page, if page < writable { Access::Write } else { Access::Read }) };
+    }
+}
+
+/// Makes one page present, and for [`Access::Write`] writable without another fault.
+///
+/// # Safety
+///
+/// The byte is the program's, and valid for the access.
+unsafe fn touch_byte(byte: usize, access: Access) {
+    // SAFETY: the caller's promise. A write that changes nothing is atomic, so that no other thread's is lost.
+    unsafe {
+        match access {
+            Access::Read => drop((byte as *const u8).read_volatile()),
+            Access::Write => {
+                let byte = AtomicU8::from_ptr(byte as *mut u8);
+                let mut value = byte.load(Ordering::Relaxed);
+                // Not fetch_or(0), of which the compiler makes a load.
+                while let Err(now) =
+                    byte.compare_exchange_weak(value, black_box(value), Ordering::Relaxed, Ordering::Relaxed)
+                {
+                    value = now;
+                }
+            }
+        }
+    }
+}
+
+/// Whether a call reads all of its sixth argument: such a call cannot be let through.
+fn has_sixth(number: usize) -> bool {
+    matches!(
+        number as i64,
+        libc::SYS_recvfrom
+            | libc::SYS_pselect6
+            | libc::SYS_epoll_pwait
+            | libc::SYS_epoll_pwait2
+            | libc::SYS_process_vm_readv
+            | libc::SYS_process_vm_writev
+            | SYS_IO_PGETEVENTS
+    )
+}
+
+/// io_pgetevents(2), for which libc has no name.
+pub const SYS_IO_PGETEVENTS: i64 = 333;
+
+/// The call with its pages present.
+pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
+    if has_sixth(record.number) {
+        return Next::Result(failure(libc::EFAULT));
+    }
+    let pages = 2usize << record.tries;
+    for argument in arguments.iter().filter(|argument| pool::contains(**argument)) {
+        touch(*argument, ((pages - 1) * PAGE_SIZE).min(pool::window().end - argument));
+    }
+    nested(record.number as i64, &arguments);
+    record.tries += 1;
+    record.finish = if record.tries < TRIES { ON_FAULT } else { NEVER };
+    arguments[5] = seccomp::exempt(arguments[5]);
+    Next::Call(arguments)
+}
+
+/// After EFAULT.
+pub fn again(record: &mut Record) -> Next {
+    let mut arguments = record.arguments;
+    super::untag(&mut arguments);
+    call(record, arguments)
+}
+
+/// Makes present what lies behind the arguments.
+fn nested(number: i64, arguments: &[usize; 6]) {
+    let [_, second, third, fourth, ..] = *arguments;
+    // SAFETY: each of these arguments is an array of so many elements, or null: the program's promise to the kernel.
+    unsafe {
+        match number {
+            libc::SYS_execve => {
+                strings(second);
+                strings(third);
+            }
+            libc::SYS_execveat => {
+                strings(third);
+                strings(fourth);
+            }
+            libc::SYS_vmsplice
+            | libc::SYS_process_vm_readv
+            | libc::SYS_process_vm_writev
+            | libc::SYS_process_madvise => vector(second, third),
+            libc::SYS_sendmsg | libc::SYS_recvmsg => message(second),
+            libc::SYS_readv
+            | libc::SYS_writev
+            | libc::SYS_preadv
+            | libc::SYS_pwritev
+            | libc::SYS_preadv2
+            | libc::SYS_pwritev2 => vector(second, third),
+            libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_sendto => {
+                touch(second, third)
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether `count` elements of type `T` can be read at an address.
+pub fn readable<T>(at: usize, count: usize) -> bool {
+    let Some(len) = count.checked_mul(size_of::<T>()) else { return false };
+    at != 0 && (!pool::contains(at) || pool::accessible(at..at.saturating_add(len), Access::Read) >= len)
+}
+
+/// Makes an array of strings present, which ends with a null.
+///
+/// # Safety
+///
+/// It is one, or null.
+pub unsafe fn strings(array: usize) {
+    let mut at = array;
+    while readable::<usize>(at, 1) {
+        // SAFETY: the caller's promise, up to the null.
+        let string = unsafe { (at as *const usize).read_unaligned() };
+        if string == 0 {
+            break;
+        }
+        if pool::contains(string) {
+            let end = string + pool::accessible(string..pool::window().end, Access::Read);
+            // SAFETY: as far as it may be read.
+            let mut byte = string;
+            while byte < end && unsafe { (byte as *const u8).read_volatile() } != 0 {
+                byte += 1;
+            }
+        }
+        at += size_of::<usize>();
+    }
+}
+
+/// Makes what a vector names present, if it can be read.
+pub fn vector(at: usize, count: usize) {
+    if !readable::<libc::iovec>(at, count) {
+        return;
+    }
+    for i in 0..count {
+        // SAFETY: it can be read.
+        let libc::iovec { iov_base, iov_len } = unsafe { (at as *const libc::iovec).add(i).read_unaligned() };
+        if iov_len != 0 {
+            touch(iov_base as usize, iov_len);
+        }
+    }
+}
+
+/// # Safety
+///
+/// `at` is a message header, or null.
+unsafe fn message(at: usize) {
+    if !readable::<libc::msghdr>(at, 1) {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let header = (at as *const libc::msghdr).read_unaligned();
+        touch(header.msg_name as usize, header.msg_namelen as usize);
+        touch(header.msg_control as usize, header.msg_controllen);
+        vector(header.msg_iov as usize, header.msg_iovlen);
+    }
+}
+
+/// The head of the kernel's struct iocb.
+#[repr(C)]
+struct ControlBlock {
+    before: [u32; 4],
+    opcode: u16,
+    priority: u16,
+    fd: u32,
+    buffer: u64,
+    bytes: u64,
+}
+
+/// Calls `each` with every piece of memory that an array of `count` control blocks names, and the blocks themselves.
+pub fn control_blocks(at: usize, count: usize, mut each: impl FnMut(usize, usize)) {
+    if !readable::<usize>(at, count) {
+        return;
+    }
+    for i in 0..count {
+        // SAFETY: the array can be read, and so can the blocks and vectors that are looked at.
+        unsafe {
+            let block = (at as *const usize).add(i).read_unaligned();
+            if !readable::<ControlBlock>(block, 1) {
+                continue;
+            }
+            each(block, 64);
+            let ControlBlock { opcode, buffer, bytes, .. } = (block as *const ControlBlock).read_unaligned();
+            let (buffer, bytes) = (buffer as usize, bytes as usize);
+            // IOCB_CMD_PREAD, PWRITE; PREADV, PWRITEV.
+            match opcode {
+                0 | 1 => each(buffer, bytes),
+                7 | 8 if readable::<libc::iovec>(buffer, bytes) => {
+                    each(buffer, bytes * size_of::<libc::iovec>());
+                    for i in 0..bytes {
+                        let piece = (buffer as *const libc::iovec).add(i).read_unaligned();
+                        each(piece.iov_base as usize, piece.iov_len);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::c_void;
+
+    /// Page faults of this thread so far.
+    fn faults() -> i64 {
+        // SAFETY: a zeroed rusage is valid, and the call fills it.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+            usage.ru_minflt
+        }
+    }
+
+    #[test]
+    fn a_write_touch_writes_and_changes_nothing() {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, used within its page and unmapped at the end.
+        unsafe {
+            let page = libc::mmap(std::ptr::null_mut(), PAGE_SIZE, prot, flags, -1, 0) as usize;
+            // Touching for a read maps the shared zero page; only a write then faults again, once.
+            let count = |access| {
+                let before = faults();
+                touch_byte(page + 5, access);
+                faults() - before
+            };
+            let counts = (count(Access::Read), count(Access::Read), count(Access::Write), count(Access::Write));
+            assert_eq!(counts, (1, 0, 1, 0));
+            *(page as *mut u8).add(5) = 77;
+            touch_byte(page + 5, Access::Write);
+            assert_eq!(*(page as *const u8).add(5), 77);
+            libc::munmap(page as *mut c_void, PAGE_SIZE);
+        }
+    }
+}

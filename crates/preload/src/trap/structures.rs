@@ -1,0 +1,239 @@
+//! Calls that are handed structures: each is made with copies of them.
+//!
+//! These are the calls that would lose something if the kernel found a page absent at their end (a child that was reaped, a
+//! message, an accepted connection, what is left of a time), and those that wait, while pages leave. Structures that the
+//! kernel may write are copied back whatever the result: it has written what it wanted.
+
+use super::bounce::{self, Buffer};
+use super::present::{self, Access};
+use super::{ALWAYS, Next, Record, failure, untag};
+use crate::pool;
+
+/// How large a structure is.
+#[derive(Clone, Copy)]
+enum Size {
+    Bytes(usize),
+    /// So many bytes for each of the elements that another argument counts.
+    Each(usize, usize),
+    /// Bytes that another argument counts, after some more.
+    Counted(usize, usize),
+    /// A set of descriptors below the number in another argument.
+    Set(usize),
+    /// As many bytes as the integer says that another argument points to.
+    Pointed(usize),
+}
+use Size::{Bytes, Counted, Each, Pointed, Set};
+
+/// An argument that is a structure.
+#[derive(Clone, Copy)]
+pub struct Argument {
+    at: usize,
+    size: Size,
+    /// Whether the kernel writes it.
+    out: bool,
+}
+
+const fn read(at: usize, size: Size) -> Argument {
+    Argument { at, size, out: false }
+}
+
+const fn written(at: usize, size: Size) -> Argument {
+    Argument { at, size, out: true }
+}
+
+const SIGSET: Size = Bytes(8);
+const TIMESPEC: Size = Bytes(size_of::<libc::timespec>());
+const TIMER: Size = Bytes(size_of::<libc::itimerspec>());
+const RUSAGE: Size = Bytes(size_of::<libc::rusage>());
+const SIGINFO: Size = Bytes(size_of::<libc::siginfo_t>());
+const OFFSET: Size = Bytes(8);
+const INT: Size = Bytes(4);
+const VECTOR: usize = size_of::<libc::iovec>();
+
+/// The structures of a call; the integers that others are measured by come first.
+pub fn list(number: i64) -> Option<&'static [Argument]> {
+    Some(match number {
+        libc::SYS_poll => const { &[written(0, Each(8, 1))] },
+        libc::SYS_ppoll => const { &[written(0, Each(8, 1)), written(2, TIMESPEC), read(3, SIGSET)] },
+        libc::SYS_select => {
+            const { &[written(1, Set(0)), written(2, Set(0)), written(3, Set(0)), written(4, TIMESPEC)] }
+        }
+        libc::SYS_pselect6 => {
+            const {
+                &[
+                    written(1, Set(0)),
+                    written(2, Set(0)),
+                    written(3, Set(0)),
+                    written(4, TIMESPEC),
+                    read(5, Bytes(2 * size_of::<usize>())),
+                ]
+            }
+        }
+        libc::SYS_epoll_wait => const { &[written(1, Each(12, 2))] },
+        libc::SYS_epoll_pwait => const { &[written(1, Each(12, 2)), read(4, SIGSET)] },
+        libc::SYS_epoll_pwait2 => const { &[written(1, Each(12, 2)), read(3, TIMESPEC), read(4, SIGSET)] },
+        libc::SYS_nanosleep => const { &[read(0, TIMESPEC), written(1, TIMESPEC)] },
+        libc::SYS_clock_nanosleep => const { &[read(2, TIMESPEC), written(3, TIMESPEC)] },
+        libc::SYS_wait4 => const { &[written(1, INT), written(3, RUSAGE)] },
+        libc::SYS_waitid => const { &[written(2, SIGINFO), written(4, RUSAGE)] },
+        libc::SYS_accept | libc::SYS_accept4 | libc::SYS_getsockname | libc::SYS_getpeername => {
+            const { &[written(2, INT), written(1, Pointed(2))] }
+        }
+        libc::SYS_getsockopt => const { &[written(4, INT), written(3, Pointed(4))] },
+        libc::SYS_connect | libc::SYS_bind => const { &[read(1, Counted(2, 0))] },
+        libc::SYS_rt_sigtimedwait => const { &[read(0, SIGSET), written(1, SIGINFO), read(2, TIMESPEC)] },
+        libc::SYS_rt_sigsuspend => const { &[read(0, SIGSET)] },
+        libc::SYS_rt_sigprocmask => const { &[read(1, SIGSET), written(2, SIGSET)] },
+        libc::SYS_rt_sigaction => const { &[read(1, Bytes(32)), written(2, Bytes(32))] },
+        libc::SYS_setitimer => const { &[read(1, TIMER), written(2, TIMER)] },
+        libc::SYS_timer_settime | libc::SYS_timerfd_settime => const { &[read(2, TIMER), written(3, TIMER)] },
+        libc::SYS_prlimit64 => const { &[read(2, Bytes(16)), written(3, Bytes(16))] },
+        libc::SYS_sendfile => const { &[written(2, OFFSET)] },
+        libc::SYS_copy_file_range | libc::SYS_splice => const { &[written(1, OFFSET), written(3, OFFSET)] },
+        libc::SYS_msgsnd => const { &[read(1, Counted(2, 8))] },
+        libc::SYS_msgrcv => const { &[written(1, Counted(2, 8))] },
+        libc::SYS_mq_timedsend => const { &[read(1, Counted(2, 0)), read(4, TIMESPEC)] },
+        libc::SYS_mq_timedreceive => const { &[written(1, Counted(2, 0)), written(3, INT), read(4, TIMESPEC)] },
+        libc::SYS_semop => const { &[read(1, Each(6, 2))] },
+        libc::SYS_semtimedop => const { &[read(1, Each(6, 2)), read(3, TIMESPEC)] },
+        libc::SYS_io_getevents => const { &[written(3, Each(32, 2)), written(4, TIMESPEC)] },
+        present::SYS_IO_PGETEVENTS => {
+            const { &[written(3, Each(32, 2)), written(4, TIMESPEC), read(5, Bytes(2 * size_of::<usize>()))] }
+        }
+        libc::SYS_getrandom => const { &[written(0, Counted(1, 0))] },
+        libc::SYS_getdents64 | libc::SYS_getdents => const { &[written(1, Counted(2, 0))] },
+        libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
+            const { &[read(1, Each(VECTOR, 2)), read(3, Each(VECTOR, 4))] }
+        }
+        _ => return None,
+    })
+}
+
+/// Most structures of a call.
+const MOST: usize = 5;
+
+/// What was copied where.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Copied {
+    original: usize,
+    copy: usize,
+    len: usize,
+}
+
+fn len(size: Size, arguments: &[usize; 6]) -> Option<usize> {
+    let integer = |at: usize| arguments[at] as u32 as usize;
+    match size {
+        Bytes(len) => Some(len),
+        Each(len, at) => integer(at).checked_mul(len),
+        Counted(at, more) => arguments[at].checked_add(more),
+        Set(at) => Some(integer(at).min(1 << 20).div_ceil(64) * 8),
+        Pointed(at) if arguments[at] == 0 => Some(0),
+        // SAFETY: the caller has copied the integer, or the program promises that it is one.
+        Pointed(at) => Some(unsafe { (arguments[at] as *const u32).read_unaligned() as usize }),
+    }
+}
+
+/// Prepares a call; None where its memory is not as it should be, or where there is too much of it.
+pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) -> Option<Next> {
+    let copies = |arguments: &[usize; 6]| {
+        list.iter().filter(|argument| pool::contains(arguments[argument.at])).copied().collect::<Copies>()
+    };
+    let wanted = copies(&arguments);
+    // An integer that says how long another is may itself be in managed memory: read as the program would.
+    let mut total = size_of::<[Copied; MOST]>() + 16;
+    for argument in wanted.iter() {
+        let len = len(argument.size, &arguments)?;
+        let range = arguments[argument.at]..arguments[argument.at].checked_add(len)?;
+        let access = if argument.out { Access::Write } else { Access::Read };
+        if pool::accessible(range, access) < len {
+            return None;
+        }
+        total = total.checked_add(len.next_multiple_of(16) + 16)?;
+    }
+    if total > bounce::CHUNK {
+        return None;
+    }
+    let mut buffer = bounce::claim(record, total)?;
+    let table = buffer.array::<Copied>(MOST)?;
+    for (n, slot) in (0..MOST).map(|n| (n, wanted.get(n))) {
+        let mut copied = Copied { original: 0, copy: 0, len: 0 };
+        if let Some(argument) = slot {
+            let original = arguments[argument.at];
+            let len = len(argument.size, &arguments)?;
+            let copy = buffer.array::<u8>(len)?;
+            // SAFETY: the program may read these bytes, and the copy is as long.
+            unsafe { std::ptr::copy_nonoverlapping(original as *const u8, copy, len) };
+            if argument.out {
+                copied = Copied { original, copy: copy as usize, len };
+            }
+            arguments[argument.at] = copy as usize;
+        }
+        // SAFETY: the table has so many entries.
+        unsafe { table.add(n).write(copied) };
+    }
+    touch_remote(record, &arguments);
+    record.finish = ALWAYS;
+    Some(Next::Call(arguments))
+}
+
+/// A list of a call's arguments.
+#[derive(Default)]
+struct Copies {
+    list: [Option<Argument>; MOST],
+    len: usize,
+}
+
+impl Copies {
+    fn iter(&self) -> impl Iterator<Item = &Argument> {
+        self.list.iter().flatten()
+    }
+
+    fn get(&self, n: usize) -> Option<Argument> {
+        self.list[n]
+    }
+}
+
+impl FromIterator<Argument> for Copies {
+    fn from_iter<I: IntoIterator<Item = Argument>>(arguments: I) -> Copies {
+        let mut copies = Copies::default();
+        for argument in arguments {
+            copies.list[copies.len] = Some(argument);
+            copies.len += 1;
+        }
+        copies
+    }
+}
+
+/// The local buffers of a copy between processes.
+fn touch_remote(record: &Record, arguments: &[usize; 6]) {
+    if matches!(record.number as i64, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev) {
+        present::vector(arguments[1], arguments[2]);
+    }
+}
+
+/// After the call.
+pub fn finish(record: &mut Record, list: &[Argument]) -> Next {
+    let remote = matches!(record.number as i64, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev);
+    if remote && record.result == failure(libc::EFAULT) && record.tries < present::TRIES {
+        record.tries += 1;
+        let tries = record.tries;
+        bounce::release(record);
+        let mut arguments = record.arguments;
+        untag(&mut arguments);
+        if let Some(next) = begin(record, list, arguments) {
+            record.tries = tries;
+            return next;
+        }
+        return Next::Result(failure(libc::EFAULT));
+    }
+    let table = Buffer::of(record).first::<Copied>();
+    for n in 0..MOST {
+        // SAFETY: `begin` has made the table; the program may write to what was copied, as was checked.
+        unsafe {
+            let Copied { original, copy, len } = table.add(n).read();
+            std::ptr::copy_nonoverlapping(copy as *const u8, original as *mut u8, len);
+        }
+    }
+    Next::Result(record.result)
+}
