@@ -192,7 +192,10 @@ fn replace(
         skip -= skip.min(piece.iov_len);
         let mut len = left.min(most - bytes);
         let mut base = start;
-        if pool::contains(start) && len > 0 {
+        if pool::contains(start) && len == 0 {
+            // Nothing is moved there, but the call would be stopped for the address.
+            base = parts as usize;
+        } else if pool::contains(start) {
             let align = if aligned && len >= DIRECT_MIN { PAGE_SIZE } else { 1 };
             // Whole pages of a piece that does not fit, so that what follows is aligned as well.
             let room = buffer.rest().saturating_sub(PAGE_SIZE);
