@@ -271,7 +271,8 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
-    chain(signal, info, context);
+    // SAFETY: what the kernel has passed.
+    unsafe { chain(signal, info, context) }
 }
 
 fn is_write(context: *mut libc::c_void) -> bool {
@@ -282,9 +283,13 @@ fn is_write(context: *mut libc::c_void) -> bool {
 }
 
 /// Does what the program asked for: its handler, or the default, which kills. Called by the handler of [`install`].
-pub fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+///
+/// # Safety
+///
+/// The arguments are those that the kernel has passed to that handler.
+pub unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let action = program_action(signal).replace(None);
-    // SAFETY: the kernel passes a valid siginfo.
+    // SAFETY: the caller's promise.
     let is_sent = unsafe { (*info).si_code } <= 0;
     match action.handler {
         libc::SIG_IGN if is_sent => {}

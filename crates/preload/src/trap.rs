@@ -238,7 +238,8 @@ extern "C" fn on_sigsys(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     // SAFETY: the kernel passes a siginfo, for SIGSYS of this layout.
     let stopped = unsafe { &*info.cast::<Stopped>() };
     if stopped.code != SYS_SECCOMP || stopped.mark != seccomp::MARK as i32 {
-        return chain(signal, info, context);
+        // SAFETY: what the kernel has passed.
+        return unsafe { chain(signal, info, context) };
     }
     // SAFETY: the kernel passes a ucontext, which is ours until we return.
     let mut registers = Registers(unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs });

@@ -154,9 +154,10 @@ pub unsafe fn strings(array: usize) {
         }
         if pool::contains(string) {
             let end = string + pool::accessible(string..pool::window().end, Access::Read);
-            // SAFETY: as far as it may be read.
             let mut byte = string;
-            while byte < end && unsafe { (byte as *const u8).read_volatile() } != 0 {
+            // SAFETY: as far as it may be read.
+            let read = |byte: usize| unsafe { (byte as *const u8).read_volatile() };
+            while byte < end && read(byte) != 0 {
                 byte += 1;
             }
         }
