@@ -480,7 +480,8 @@ fn a_kernel_without_userfaultfd() {
     let mut command = Command::new(binary(&SCRATCH));
     clean(&mut command).args(["run", "--", "true"]).env("OVERSPILL_SIMULATE", "no-uffd");
     refused(&run(&mut command, TIME_LIMIT), 125, &["userfaultfd", "CONFIG_USERFAULTFD"]);
-    command.env("OVERSPILL_SIMULATE", "no-kernel-faults");
+    let mut command = Command::new(binary(&SCRATCH));
+    clean(&mut command).args(["run", "--fault", "thread", "--", "true"]).env("OVERSPILL_SIMULATE", "no-kernel-faults");
     refused(&run(&mut command, TIME_LIMIT), 125, &["vm.unprivileged_userfaultfd=1", "CAP_SYS_PTRACE"]);
     command.env("OVERSPILL_SIMULATE", "no-kernel-fault");
     refused(&run(&mut command, TIME_LIMIT), 2, &["no-kernel-fault"]);
@@ -507,7 +508,8 @@ fn a_user_without_rights() {
         return;
     }
     let room = public_copy();
-    for fault in ["thread", "signal"] {
+    let mut any_worked = false;
+    for fault in ["thread", "signal", "auto"] {
         let mut command = if is_root() {
             let mut command = Command::new("setpriv");
             command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(room.path.join("overspill"));
@@ -525,8 +527,10 @@ fn a_user_without_rights() {
         let outcome = run(&mut command, TIME_LIMIT);
         if outcome.status == 0 {
             assert!(outcome.stdout.ends_with("all ok\n") && outcome.stderr.is_empty(), "{outcome:?}");
+            any_worked = true;
             continue;
         }
+        assert!(fault != "auto" || !any_worked, "auto takes what is allowed: {outcome:?}");
         refused(&outcome, 125, &[]);
         let remedies =
             ["/dev/userfaultfd", "vm.unprivileged_userfaultfd", "CAP_SYS_PTRACE", "seccomp", "CONFIG_USERFAULTFD"];

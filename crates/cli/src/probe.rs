@@ -21,11 +21,21 @@ pub fn run(args: &ProbeArgs) -> Result<u8, Failure> {
     let text = if args.json { format!("{:#}\n", findings.to_json()) } else { findings.to_text() };
     // Whoever reads this may have read enough.
     let _ = std::io::stdout().write_all(text.as_bytes());
-    Ok(if requirement(&findings.probe, Fault::Auto).is_ok() { 0 } else { UNUSABLE })
+    Ok(if way(&findings.probe, Fault::Auto).is_ok() { 0 } else { UNUSABLE })
+}
+
+/// How faults will be served where `fault` is asked for: by a thread, or by signal where it is left to us and a thread cannot. The
+/// error says what to change.
+pub fn way(probe: &Probe, fault: Fault) -> Result<Fault, String> {
+    if fault != Fault::Auto {
+        return requirement(probe, fault).map(|()| fault);
+    }
+    let by_thread = requirement(probe, Fault::Thread).map(|()| Fault::Thread);
+    by_thread.or_else(|sentence| requirement(probe, Fault::Signal).map(|()| Fault::Signal).map_err(|_| sentence))
 }
 
 /// Whether faults can be served in this way; the error says what to change.
-pub fn requirement(probe: &Probe, fault: Fault) -> Result<(), String> {
+fn requirement(probe: &Probe, fault: Fault) -> Result<(), String> {
     if !probe.user_faults() {
         return Err(no_userfaultfd(probe));
     }
@@ -42,7 +52,8 @@ pub fn requirement(probe: &Probe, fault: Fault) -> Result<(), String> {
             reason(probe.seccomp)
         )),
         Fault::Auto | Fault::Thread if !probe.kernel_faults() => Err(format!(
-            "only faults in user mode may be served here, so system calls would fail with EFAULT on pages that are out: {}",
+            "only faults in user mode may be served here, so system calls would fail with EFAULT on pages that are out: use --fault \
+             signal; or, {}",
             permit_kernel_faults(probe)
         )),
         _ => Ok(()),
@@ -94,8 +105,13 @@ impl Findings {
     fn in_use(&self) -> Vec<String> {
         let probe = &self.probe;
         let mut lines = Vec::new();
-        match requirement(probe, Fault::Auto) {
-            Ok(()) => {
+        match way(probe, Fault::Auto) {
+            Ok(Fault::Signal) => lines.push(
+                "overspill run works here: threads serve their own faults, by signal, and a filter stops system calls on pages \
+                 that are out."
+                    .to_owned(),
+            ),
+            Ok(_) => {
                 let way = if probe.uffd_syscall.is_ok() { "the userfaultfd system call" } else { "/dev/userfaultfd" };
                 lines.push(format!(
                     "overspill run works here: a thread serves faults, those inside system calls too, through {way}."
@@ -103,11 +119,7 @@ impl Findings {
             }
             Err(sentence) => {
                 lines.push(format!("overspill run does not work here: {sentence}."));
-                if requirement(probe, Fault::Signal).is_ok() {
-                    lines.push("overspill run --fault signal works.".to_owned());
-                } else {
-                    return lines;
-                }
+                return lines;
             }
         }
         lines.push(match self.limits.default_budget() {
@@ -127,6 +139,12 @@ impl Findings {
         let mut lines = Vec::new();
         if !probe.user_faults() {
             return lines;
+        }
+        if way(probe, Fault::Auto) == Ok(Fault::Signal) {
+            lines.push(format!(
+                "A thread can serve faults, as programs need that use io_uring or seccomp filters of their own: {}.",
+                permit_kernel_faults(probe)
+            ));
         }
         if !probe.features.has(Features::MOVE) {
             lines.push(
@@ -198,7 +216,7 @@ impl Findings {
     fn to_json(&self) -> Value {
         let probe = &self.probe;
         let access = |access: Access| json!({"ok": access.is_ok(), "error": access.err().map(|e| e.to_string())});
-        let fault = [Fault::Thread, Fault::Signal].into_iter().find(|fault| requirement(probe, *fault).is_ok());
+        let fault = way(probe, Fault::Auto).ok();
         json!({
             "kernel": probe.kernel,
             "userfaultfd": {
@@ -218,7 +236,7 @@ impl Findings {
             "memory_available_bytes": self.limits.available.map(|size| size.0),
             "simulated_missing": missing_by_simulation(),
             "run": {
-                "works": requirement(probe, Fault::Auto).is_ok(),
+                "works": fault.is_some(),
                 "fault": fault.map(|fault| if fault == Fault::Thread { "thread" } else { "signal" }),
                 "memory_bytes": self.limits.default_budget().map(|size| size.0),
                 "swap": self.swap,
@@ -273,28 +291,32 @@ mod tests {
     #[test]
     fn the_device_alone_is_enough() {
         let probe = Probe { uffd_syscall: Err(Errno::PERM), uffd_user_mode: Err(Errno::PERM), ..whole() };
-        assert_eq!(requirement(&probe, Fault::Auto), Ok(()));
+        assert_eq!(way(&probe, Fault::Auto), Ok(Fault::Thread));
         assert!(findings(probe).to_text().contains("through /dev/userfaultfd"));
     }
 
     #[test]
     fn user_mode_only_refuses_threads_and_allows_signals() {
         let probe = Probe { uffd_syscall: Err(Errno::PERM), uffd_device: Err(Errno::ACCESS), ..whole() };
-        for fault in [Fault::Auto, Fault::Thread] {
-            let sentence = requirement(&probe, fault).unwrap_err();
+        let unfiltered = Probe { seccomp: Err(Errno::INVAL), ..probe.clone() };
+        for sentence in [way(&probe, Fault::Thread), way(&unfiltered, Fault::Auto)].map(Result::unwrap_err) {
             for part in
                 ["EFAULT", "sysctl vm.unprivileged_userfaultfd=1", "chmod 0666 /dev/userfaultfd", "CAP_SYS_PTRACE"]
             {
                 assert!(sentence.contains(part), "{sentence}");
             }
         }
-        assert_eq!(requirement(&probe, Fault::Signal), Ok(()));
-        let unfiltered = Probe { seccomp: Err(Errno::INVAL), ..probe.clone() };
-        assert!(requirement(&unfiltered, Fault::Signal).unwrap_err().contains("--fault thread"));
+        assert_eq!(
+            [Fault::Auto, Fault::Signal].map(|fault| way(&probe, fault)),
+            [Ok(Fault::Signal), Ok(Fault::Signal)]
+        );
+        assert!(way(&unfiltered, Fault::Signal).unwrap_err().contains("--fault thread"));
         let json = findings(probe.clone()).to_json();
-        assert_eq!((&json["run"]["works"], &json["run"]["fault"]), (&json!(false), &json!("signal")));
+        assert_eq!((&json["run"]["works"], &json["run"]["fault"]), (&json!(true), &json!("signal")));
+        let text = findings(probe.clone()).to_text();
+        assert!(text.contains("by signal") && text.contains("sysctl vm.unprivileged_userfaultfd=1"), "{text}");
         let without_node = Probe { uffd_device: Err(Errno::NOENT), ..probe };
-        assert!(!requirement(&without_node, Fault::Auto).unwrap_err().contains("chmod"));
+        assert!(!way(&without_node, Fault::Thread).unwrap_err().contains("chmod"));
     }
 
     #[test]
@@ -307,14 +329,14 @@ mod tests {
             ..whole()
         };
         for fault in [Fault::Auto, Fault::Signal] {
-            let refusal = |probe: &Probe| requirement(probe, fault).unwrap_err();
+            let refusal = |probe: &Probe| way(probe, fault).unwrap_err();
             assert!(refusal(&none(Errno::NOSYS, Errno::NOENT)).contains("CONFIG_USERFAULTFD=y"));
             assert!(refusal(&none(Errno::PERM, Errno::NOENT)).contains("--device /dev/userfaultfd"));
             assert!(refusal(&none(Errno::PERM, Errno::ACCESS)).contains("chmod 0666"));
             assert!(refusal(&none(Errno::MFILE, Errno::MFILE)).contains(&Errno::MFILE.to_string()));
         }
         let old = Probe { features: Features::SIGBUS, ..whole() };
-        assert!(requirement(&old, Fault::Auto).unwrap_err().contains("Linux 5.7"));
+        assert!(way(&old, Fault::Auto).unwrap_err().contains("Linux 5.7"));
         assert!(findings(none(Errno::NOSYS, Errno::NOENT)).to_json()["run"]["fault"].is_null());
     }
 

@@ -1,6 +1,6 @@
 //! `overspill run`: everything checked, the program started, waited for, and reported on.
 
-use crate::args::{Fault, RunArgs};
+use crate::args::RunArgs;
 use crate::control::Control;
 use crate::control::job::Job;
 use crate::control::place::Variables;
@@ -30,7 +30,7 @@ const KILLED_BY: i32 = 128;
 /// Runs the subcommand; returns the exit status.
 pub fn run(args: RunArgs) -> Result<u8, Failure> {
     // 1. Everything that can be refused is refused before the program starts.
-    probe::requirement(&overspill_os::probe::probe(), args.fault).map_err(Failure::own)?;
+    let fault = probe::way(&overspill_os::probe::probe(), args.fault).map_err(Failure::own)?;
     let memory = budget(args.memory, Limits::read())?;
     let swap = devices(&args)?;
     let set = args.set.join(",");
@@ -45,14 +45,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let path = run_dir.path().to_owned();
     let run_dir = Arc::new(Mutex::new(run_dir));
     let lock = || run_dir.lock().unwrap_or_else(PoisonError::into_inner);
-    let settings = Settings {
-        memory,
-        swap: &swap,
-        fault: if args.fault == Fault::Signal { Fault::Signal } else { Fault::Thread },
-        set: &set,
-        run_dir: &path,
-        library: &library.path,
-    };
+    let settings = Settings { memory, swap: &swap, fault, set: &set, run_dir: &path, library: &library.path };
     let mut command = Command::new(&program);
     command.arg0(&args.command[0]).args(&args.command[1..]);
     for (name, value) in settings.changes(var_os("LD_PRELOAD").as_deref()) {

@@ -32,7 +32,8 @@ fn simulations_are_reported_as_missing() {
     assert_eq!((status, &object["userfaultfd"]["syscall"]["ok"]), (Some(1), &Value::Bool(false)));
     assert!(object["run"]["fault"].is_null());
     let (status, object) = json("no-kernel-faults");
-    assert_eq!((status, &object["userfaultfd"]["kernel_faults"]), (Some(1), &Value::Bool(false)));
+    assert_eq!((status, &object["userfaultfd"]["kernel_faults"]), (Some(0), &Value::Bool(false)));
+    assert_eq!(object["run"]["fault"], "signal");
     let (_, object) = json("no-move,no-uring");
     assert_eq!(object["simulated_missing"], serde_json::json!(["no-move", "no-uring"]));
     assert_eq!(object["io_uring"]["ok"], false);

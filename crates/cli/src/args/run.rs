@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// How faults reach the engine, as the user asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub enum Fault {
-    /// The way that runs every program: thread
+    /// A thread where that is allowed, as it runs every program, else by signal
     #[default]
     Auto,
     /// A handler thread serves faults: system calls see managed memory as any other
