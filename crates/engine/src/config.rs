@@ -219,7 +219,7 @@ impl Default for Config {
             oom: OutOfRoom::default(),
             oom_wait: OomWait::default(),
             folio_max: 16,
-            compressed_max_percent: 80,
+            compressed_max_percent: 65,
             zswap_codec: Codec::default(),
             zswap_recompress: Recompress::default(),
             invalidate: Invalidate::default(),
