@@ -39,7 +39,7 @@ const REFERENCED: u64 = 1 << 6;
 /// The page is mapped with access: readable in place, may be brought in beside a fault. Where the whole extent is,
 /// [`crate::extent::Extents`] says so instead.
 const ACCESSIBLE: u64 = 1 << 7;
-/// In memory, with a copy on a device that is as good ([`crate::clean`]). Goes with any change of the state but an eviction
+/// In memory, with a copy on a device or in the compressed tier that is as good ([`crate::clean`]). Goes with any change of the state but an eviction
 /// that begins or is taken back.
 const CLEAN: u64 = 1 << 8;
 const FLAGS: u64 = PINNED | REFERENCED | ACCESSIBLE;
@@ -104,7 +104,7 @@ impl PageWord {
         self.0 & ACCESSIBLE != 0
     }
 
-    /// Whether the page has a copy on a device that is as good.
+    /// Whether the page has a copy on a device or in the compressed tier that is as good.
     pub fn is_clean(self) -> bool {
         self.0 & CLEAN != 0
     }

@@ -309,11 +309,18 @@ fn hand_over(record: &mut Record, shape: Shape) -> Next {
     Next::Call(arguments)
 }
 
+impl Job {
+    /// A part failed: the call tells what was transferred before it, else the failure.
+    fn end_early(&self, failure: usize) -> Next {
+        Next::Result(if self.done > 0 { self.done } else { failure })
+    }
+}
+
 fn finish_vector(record: &mut Record, shape: Shape) -> Next {
     let job = job(record);
     let result = record.result;
     if is_failure(result) {
-        return Next::Result(if job.done > 0 { job.done } else { result });
+        return job.end_early(result);
     }
     if shape.input {
         copy_out(job.whole, job.count, job.parts, job.done, result.min(job.handed));
@@ -418,7 +425,7 @@ fn finish_address(record: &mut Record, shape: Shape) -> Next {
     let job = job(record);
     let result = record.result;
     if is_failure(result) {
-        return Next::Result(if job.done > 0 { job.done } else { result });
+        return job.end_early(result);
     }
     if shape.input {
         copy_out(job.whole, 1, job.parts, job.done, result.min(job.handed));
@@ -562,7 +569,7 @@ fn finish_messages(record: &mut Record, shape: Shape) -> Next {
         };
     }
     if is_failure(result) {
-        return Next::Result(if job.done > 0 { job.done } else { result });
+        return job.end_early(result);
     }
     for i in 0..if many { result.min(job.count) } else { 1 } {
         // SAFETY: made by `begin_messages`; the program may write to all of it, as was checked.
