@@ -487,6 +487,27 @@ fn a_kernel_without_userfaultfd() {
     refused(&run(&mut command, TIME_LIMIT), 2, &["no-kernel-fault"]);
 }
 
+/// A thread takes over where faults cannot be served by signal, unless signals were asked for.
+#[test]
+fn a_c_library_that_cannot_be_changed() {
+    if overspill(&SCRATCH).is_none() {
+        return;
+    }
+    let under = |fault: &str| {
+        let mut command = Command::new(binary(&SCRATCH));
+        clean(&mut command).args(["run", "--memory", "16M", "--no-swap", "--fault", fault, "--"]);
+        command.arg(SCRATCH.program("mixed.c")).arg("20").env("OVERSPILL_SIMULATE", "no-patch");
+        run(&mut command, TIME_LIMIT)
+    };
+    refused(&under("signal"), 125, &["--fault thread"]);
+    let by_thread = under("thread");
+    if by_thread.status != 0 {
+        return skipped("a thread may not serve faults here");
+    }
+    let outcome = under("auto");
+    assert!(outcome.status == 0 && outcome.stdout == by_thread.stdout && outcome.stderr.is_empty(), "{outcome:?}");
+}
+
 /// A copy of the command and of a program where any user can reach them.
 fn public_copy() -> Room {
     let path = std::env::temp_dir().join(format!("overspill-public.{}", std::process::id()));

@@ -1,8 +1,7 @@
 //! Programs must not notice overspill: each runs natively and under it, and everything to be seen is compared.
 //!
 //! The programs are in `tests/semantics/`. To add one, write it and add its line to `programs!` and `signal_programs!` below.
-//! Not among the latter are those that see what signal delivery cannot hide: the engine's descriptors (descriptors.c), signals
-//! that are never blocked and signal stacks that are not used (signals.c), and io_uring, which it does without (uring.c).
+//! Not among the latter is the one that uses io_uring, which signal delivery does without (uring.c).
 
 use overspill_tests::stats::Report;
 use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, process, skipped};
@@ -69,7 +68,9 @@ macro_rules! signal_programs {
 programs! {
     advise => "advise.c",
     aio => "aio.c",
+    asynchronous => "asynchronous.c",
     blocking => "blocking.c",
+    calls => "calls.c",
     coroutines => "coroutines.c",
     daemon => "daemon.c",
     descriptors => "descriptors.c",
@@ -78,17 +79,21 @@ programs! {
     dumps => "dumps.c",
     fork_evicted => "fork_evicted.c",
     forkstorm => "forkstorm.c",
+    futex => "futex.c",
     heap => "heap.c",
     heap_cpp => "heap_cpp.cc",
     io => "io.c",
     lock => "lock.c",
     many_maps => "many_maps.c",
+    masks => "masks.c",
     mixed => "mixed.c",
     mremap => "mremap.c",
     mremap_beside => "mremap_beside.c",
+    no_uring => "no_uring.c",
     privileges => "privileges.c",
     protect => "protect.c",
     random_maps => "random_maps.c",
+    sandbox => "sandbox.c",
     signals => "signals.c",
     spawn => "spawn.c",
     stdio => "stdio.c",
@@ -102,25 +107,33 @@ programs! {
 signal_programs! {
     advise => "advise.c",
     aio => "aio.c",
+    asynchronous => "asynchronous.c",
     blocking => "blocking.c",
+    calls => "calls.c",
     coroutines => "coroutines.c",
     daemon => "daemon.c",
+    descriptors => "descriptors.c",
     direct => "direct.c",
     dlopen => "dlopen.c",
     dumps => "dumps.c",
     fork_evicted => "fork_evicted.c",
     forkstorm => "forkstorm.c",
+    futex => "futex.c",
     heap => "heap.c",
     heap_cpp => "heap_cpp.cc",
     io => "io.c",
     lock => "lock.c",
     many_maps => "many_maps.c",
+    masks => "masks.c",
     mixed => "mixed.c",
     mremap => "mremap.c",
     mremap_beside => "mremap_beside.c",
+    no_uring => "no_uring.c",
     privileges => "privileges.c",
     protect => "protect.c",
     random_maps => "random_maps.c",
+    sandbox => "sandbox.c",
+    signals => "signals.c",
     spawn => "spawn.c",
     stdio => "stdio.c",
     syscalls => "syscalls.c",

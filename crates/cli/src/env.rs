@@ -14,7 +14,7 @@ pub struct Settings<'a> {
     pub memory: Bytes,
     /// Devices with absolute paths.
     pub swap: &'a [SwapSpec],
-    /// How faults are served; [`Fault::Auto`] is settled before.
+    /// How faults are served. [`Fault::Auto`] is by signal, or by a thread where a process finds that it cannot be by signal.
     pub fault: Fault,
     /// Settings of the engine, comma separated.
     pub set: &'a str,
@@ -30,7 +30,8 @@ impl Settings<'_> {
     pub fn changes(&self, ld_preload: Option<&OsStr>) -> Vec<(&'static str, Option<OsString>)> {
         let none = self.swap.is_empty();
         let fault = match self.fault {
-            Fault::Auto | Fault::Thread => "thread",
+            Fault::Auto => "auto",
+            Fault::Thread => "thread",
             Fault::Signal => "signal",
         };
         vec![
@@ -87,7 +88,7 @@ mod tests {
         let changes = settings(&[]).changes(None);
         assert_eq!(value(&changes, "OVERSPILL_SWAP"), None);
         assert_eq!(value(&changes, "OVERSPILL_NO_SWAP").unwrap(), "1");
-        assert_eq!(value(&changes, "OVERSPILL_FAULT").unwrap(), "thread");
+        assert_eq!(value(&changes, "OVERSPILL_FAULT").unwrap(), "auto");
         assert_eq!(value(&changes, "OVERSPILL_SET"), None);
         assert_eq!(value(&changes, "OVERSPILL_STATS"), None);
     }

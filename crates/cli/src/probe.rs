@@ -24,14 +24,22 @@ pub fn run(args: &ProbeArgs) -> Result<u8, Failure> {
     Ok(if way(&findings.probe, Fault::Auto).is_ok() { 0 } else { UNUSABLE })
 }
 
-/// How faults will be served where `fault` is asked for: by a thread, or by signal where it is left to us and a thread cannot. The
+/// How faults will be served where `fault` is asked for: by signal, or by a thread where it is left to us and signals cannot. The
 /// error says what to change.
 pub fn way(probe: &Probe, fault: Fault) -> Result<Fault, String> {
     if fault != Fault::Auto {
         return requirement(probe, fault).map(|()| fault);
     }
-    let by_thread = requirement(probe, Fault::Thread).map(|()| Fault::Thread);
-    by_thread.or_else(|sentence| requirement(probe, Fault::Signal).map(|()| Fault::Signal).map_err(|_| sentence))
+    let by_signal = requirement(probe, Fault::Signal).map(|()| Fault::Signal);
+    by_signal.or_else(|_| requirement(probe, Fault::Thread).map(|()| Fault::Thread))
+}
+
+/// What the program is told: [`way`], but `auto` if a thread may take over where a process finds that signals cannot be had
+/// in it (a policy against changes of code, another C library).
+pub fn settled(probe: &Probe, fault: Fault) -> Result<Fault, String> {
+    let way = way(probe, fault)?;
+    let both = fault == Fault::Auto && way == Fault::Signal && requirement(probe, Fault::Thread).is_ok();
+    Ok(if both { Fault::Auto } else { way })
 }
 
 /// Whether faults can be served in this way; the error says what to change.
@@ -140,9 +148,9 @@ impl Findings {
         if !probe.user_faults() {
             return lines;
         }
-        if way(probe, Fault::Auto) == Ok(Fault::Signal) {
+        if way(probe, Fault::Auto) == Ok(Fault::Signal) && requirement(probe, Fault::Thread).is_err() {
             lines.push(format!(
-                "A thread can serve faults, as programs need that use io_uring or seccomp filters of their own: {}.",
+                "A thread can serve faults (--fault thread), as programs need that use io_uring: {}.",
                 permit_kernel_faults(probe)
             ));
         }
@@ -249,7 +257,7 @@ impl Findings {
 
 fn missing_by_simulation() -> Vec<&'static str> {
     let s = simulated();
-    let flags = [s.no_uffd, s.no_move, s.no_kernel_faults, s.no_uring];
+    let flags = [s.no_uffd, s.no_move, s.no_kernel_faults, s.no_uring, s.no_patch];
     let names = overspill_os::probe::Simulated::NAMES;
     names.into_iter().zip(flags).filter(|(_, missing)| *missing).map(|(name, _)| name).collect()
 }
@@ -285,14 +293,21 @@ mod tests {
         let text = findings.to_text();
         assert!(text.contains("overspill run works here") && !text.contains("To get more"), "{text}");
         assert!(text.contains("A program gets 3 GiB of RAM") && text.contains("a file in /var/tmp"), "{text}");
-        assert_eq!(findings.to_json()["run"]["fault"], "thread");
+        assert_eq!(findings.to_json()["run"]["fault"], "signal");
+        assert_eq!(settled(&findings.probe, Fault::Auto), Ok(Fault::Auto));
+        let unfiltered = Probe { seccomp: Err(Errno::INVAL), ..findings.probe };
+        assert_eq!(
+            [way, settled].map(|decide| decide(&unfiltered, Fault::Auto)),
+            [Ok(Fault::Thread), Ok(Fault::Thread)]
+        );
     }
 
     #[test]
     fn the_device_alone_is_enough() {
         let probe = Probe { uffd_syscall: Err(Errno::PERM), uffd_user_mode: Err(Errno::PERM), ..whole() };
-        assert_eq!(way(&probe, Fault::Auto), Ok(Fault::Thread));
-        assert!(findings(probe).to_text().contains("through /dev/userfaultfd"));
+        assert_eq!(way(&probe, Fault::Thread), Ok(Fault::Thread));
+        let unfiltered = Probe { seccomp: Err(Errno::INVAL), ..probe };
+        assert!(findings(unfiltered).to_text().contains("through /dev/userfaultfd"));
     }
 
     #[test]
@@ -307,7 +322,7 @@ mod tests {
             }
         }
         assert_eq!(
-            [Fault::Auto, Fault::Signal].map(|fault| way(&probe, fault)),
+            [Fault::Auto, Fault::Signal].map(|fault| settled(&probe, fault)),
             [Ok(Fault::Signal), Ok(Fault::Signal)]
         );
         assert!(way(&unfiltered, Fault::Signal).unwrap_err().contains("--fault thread"));

@@ -30,7 +30,7 @@ const KILLED_BY: i32 = 128;
 /// Runs the subcommand; returns the exit status.
 pub fn run(args: RunArgs) -> Result<u8, Failure> {
     // 1. Everything that can be refused is refused before the program starts.
-    let fault = probe::way(&overspill_os::probe::probe(), args.fault).map_err(Failure::own)?;
+    let fault = probe::settled(&overspill_os::probe::probe(), args.fault).map_err(Failure::own)?;
     let memory = budget(args.memory, Limits::read())?;
     let swap = devices(&args)?;
     let set = args.set.join(",");
@@ -71,7 +71,9 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let tree = lock().finish();
     // A connection may hold on to it.
     lock().remove();
-    if tree.is_empty() {
+    // A library that could not begin has said why.
+    const COULD_NOT_BEGIN: i32 = 125;
+    if tree.is_empty() && status.code() != Some(COULD_NOT_BEGIN) {
         let (program, library) = (program.display(), library.path.display());
         say(&format!(
             "'{program}' ran without overspill, its memory unmanaged: the dynamic loader did not start {library}"

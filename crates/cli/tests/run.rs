@@ -62,7 +62,9 @@ fn settings_reach_the_program_in_canonical_form() {
     let options = ["--no-swap", "--memory", "64M"];
     let done = run_with(&options, &["env"], &[("OVERSPILL_SWAP", "/var/tmp"), ("OVERSPILL_STATS", "1")]).unwrap();
     let env = stdout(&done);
-    assert!(env.contains("OVERSPILL_NO_SWAP=1\n") && env.contains("OVERSPILL_FAULT=thread\n"), "{env}");
+    assert!(env.contains("OVERSPILL_NO_SWAP=1\n"), "{env}");
+    // By a thread only where signals cannot; with a thread to fall back on where that is allowed.
+    assert!(["auto", "signal", "thread"].iter().any(|way| env.contains(&format!("OVERSPILL_FAULT={way}\n"))), "{env}");
     assert!(
         !env.contains("OVERSPILL_SWAP=") && !env.contains("OVERSPILL_STATS=") && !env.contains("OVERSPILL_SET="),
         "{env}"

@@ -15,7 +15,7 @@ use crate::extent::pages_of;
 use crate::stats::Counter;
 use crate::word::{PageWord, State};
 use overspill_os::{Errno, vm::SharedCells};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What a write to a clean page takes, as a multiple of what leaving clean saves: a fault against a page stored among others.
 const WRITE_COST: i32 = 3;
@@ -42,6 +42,8 @@ pub struct Copies {
     compressed: Balance,
     /// Whether compressed pages outnumber those in memory by [`OUTNUMBERED`].
     outnumbered: AtomicBool,
+    /// See [`Copies::reach`].
+    reach: AtomicU64,
 }
 
 /// Whether it has paid lately to keep copies.
@@ -76,18 +78,27 @@ impl Copies {
     pub fn new(frames: usize) -> Result<Copies, Errno> {
         let slots = SharedCells::anonymous(frames)?;
         let (stored, compressed) = (Balance::default(), Balance::default());
-        Ok(Copies { slots, stored, compressed, outnumbered: AtomicBool::new(false) })
+        let (outnumbered, reach) = (AtomicBool::new(false), AtomicU64::new(0));
+        Ok(Copies { slots, stored, compressed, outnumbered, reach })
+    }
+
+    /// How many pages memory and the compressed tier hold together, of late; 0 without the tier.
+    pub fn reach(&self) -> u64 {
+        self.reach.load(Relaxed)
     }
 }
 
 impl Engine {
     /// Whether a page that a read brings in from a slot keeps it just now. Not while devices are more than half full; or, if it is
-    /// compressed, while such copies are in the way of others, and not a single page that is back `soon`: it is to stay for a while.
+    /// compressed, while such copies are in the way of others. Nor a single page that is back `soon`: it is to stay for a while; or,
+    /// from a device, to leave for the compressed tier the next time, which would hold for ever what was there first if all that
+    /// is read left clean.
     pub(crate) fn keeps_copies(&self, slot: SlotId, soon: bool) -> bool {
         if self.zswap.contains(slot) {
             return !soon && !self.sheds_compressed() && self.copies.compressed.pays(self.config.keeps_compressed);
         }
-        self.copies.stored.pays(self.config.clean)
+        !(soon && self.config.clean == Clean::Auto)
+            && self.copies.stored.pays(self.config.clean)
             && 2 * self.stats.get(Counter::DevicePages) < self.stats.get(Counter::DeviceCapacityBytes) >> 12
     }
 
@@ -95,6 +106,8 @@ impl Engine {
     pub(crate) fn note_compressed(&self, pages: u64) {
         let (clean, resident) = (self.stats.get(Counter::CleanPages), self.stats.get(Counter::ResidentPages));
         self.copies.outnumbered.store(pages.saturating_sub(clean) >= OUTNUMBERED * resident, Relaxed);
+        let others = self.budget().limit().saturating_sub(self.compressed.frames() as u64);
+        self.copies.reach.store(if pages > 0 { others + pages } else { 0 }, Relaxed);
     }
 
     fn balance_of(&self, slot: SlotId) -> &Balance {
@@ -133,6 +146,13 @@ impl Engine {
         {
             self.stats.sub(Counter::CleanPages, 1);
             self.forget(self.copy_of(frame));
+        }
+    }
+
+    /// Gives up the copy of a page of the swap cache, whose lock the caller holds: it comes in writable.
+    pub(crate) fn drop_cached_copy(&self, page: PageIndex) {
+        if let Some((word, _)) = self.words.try_update(page, |word| word.is_clean().then(|| word.clean(false))) {
+            self.drop_copy(word);
         }
     }
 

@@ -284,6 +284,11 @@ impl CompressedPool {
         self.frames() * PAGE_SIZE
     }
 
+    /// Bytes of the most frames that it takes.
+    pub fn limit_bytes(&self) -> usize {
+        self.limit.load(Relaxed) * PAGE_SIZE
+    }
+
     /// Bytes of data stored, as they were given to `store`.
     pub fn stored_bytes(&self) -> usize {
         self.classes.iter().map(|class| class.bytes.load(Relaxed)).sum()

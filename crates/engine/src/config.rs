@@ -3,6 +3,7 @@
 mod ram;
 mod reclaim;
 mod swap;
+mod tier;
 
 use crate::base::Bytes;
 use crate::device::RUN_MAX;
@@ -16,6 +17,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 pub use swap::{BadSwap, Discard, Label, SwapList, SwapSpec};
+pub use tier::{CompressedMax, Recompress};
 
 /// How faults reach the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -77,39 +79,6 @@ impl Clean {
     }
 }
 
-/// When compressed pages that stay cold are packed more densely.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Recompress {
-    /// When the compressed tier is full and no device has room: by Zstandard of level 1.
-    #[default]
-    LastResort,
-    /// Never.
-    Off,
-    /// Whenever the tier is full, before they go to a device: by Zstandard of this level.
-    Cold(u8),
-}
-
-impl Recompress {
-    /// What packs them.
-    pub fn codec(self) -> Option<Codec> {
-        match self {
-            Recompress::LastResort => Some(Codec::Zstd(1)),
-            Recompress::Off => None,
-            Recompress::Cold(level) => Some(Codec::Zstd(level)),
-        }
-    }
-}
-
-impl fmt::Display for Recompress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Recompress::LastResort => f.write_str("auto"),
-            Recompress::Off => f.write_str("off"),
-            Recompress::Cold(level) => Codec::Zstd(*level).fmt(f),
-        }
-    }
-}
-
 /// How much swap space, or how many frames, share a lock of the swap cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CachePartition {
@@ -158,8 +127,8 @@ pub struct Config {
     pub oom_wait: OomWait,
     /// Setting `folio`: most pages brought in by one fault, a power of two up to 64; 1 turns folios off.
     pub folio_max: usize,
-    /// Setting `compressed`: share of the budget, in percent, that compressed pages may take; 0 turns the tier off.
-    pub compressed_max_percent: u8,
+    /// Setting `compressed`: share of the budget that compressed pages may take.
+    pub compressed_max: CompressedMax,
     /// Setting `zswap.codec`: what packs the pages of the compressed tier.
     pub zswap_codec: Codec,
     /// Setting `zswap.recompress`: what packs compressed pages more densely that stay cold, before they go to devices.
@@ -219,7 +188,7 @@ impl Default for Config {
             oom: OutOfRoom::default(),
             oom_wait: OomWait::default(),
             folio_max: 16,
-            compressed_max_percent: 65,
+            compressed_max: CompressedMax::default(),
             zswap_codec: Codec::default(),
             zswap_recompress: Recompress::default(),
             invalidate: Invalidate::default(),
@@ -270,7 +239,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("oom", "sigbus|kill"),
     ("oom.wait", "TIME"),
     ("folio", "1|2|4|8|16|32|64"),
-    ("compressed", "0..90"),
+    ("compressed", "auto|0..90"),
     ("zswap.codec", "lz4|zstd[:LEVEL]|none"),
     ("zswap.recompress", "auto|off|zstd[:LEVEL]"),
     ("zswap.invalidate", "empty+lookup|empty|always"),
@@ -449,9 +418,7 @@ impl Config {
             }
             "folio" => self.folio_max = pages().ok_or_else(bad)?,
             "readahead" => self.readahead_max = pages().ok_or_else(bad)?,
-            "compressed" => {
-                self.compressed_max_percent = value.parse().ok().filter(|n: &u8| *n <= 90).ok_or_else(bad)?;
-            }
+            "compressed" => self.compressed_max = value.parse().map_err(|()| bad())?,
             "window" => {
                 let size: Bytes = value.parse().map_err(|_| bad())?;
                 if size.0 < 1 << 21 || size.0 > 1 << 46 {
@@ -474,7 +441,7 @@ mod tests {
         let mut config = Config::default();
         config.apply_settings("out=move,in=copy,folio=1,background=off,compressed=0,window=3M").unwrap();
         assert_eq!((config.way_out, config.way_in), (WayOut::Move, WayIn::Copy));
-        assert_eq!((config.folio_max, config.background, config.compressed_max_percent), (1, false, 0));
+        assert_eq!((config.folio_max, config.background, config.compressed_max), (1, false, CompressedMax::OFF));
         assert_eq!(config.window, Bytes(4 << 20));
         config.apply_settings("zswap.codec=zstd:9").unwrap();
         assert_eq!(config.zswap_codec, Codec::Zstd(9));

@@ -254,6 +254,7 @@ impl Engine {
                 if let Some(_inside) = self.reclaim_gate.try_enter() {
                     self.publish_metadata();
                     self.publish_pressure(PUBLISH_EVERY);
+                    self.follow_refaults();
                     self.reap_children();
                     self.follow_job();
                     self.look_after_swaps();
@@ -284,6 +285,7 @@ impl Engine {
                 self.follow_job();
                 self.look_after_swaps();
                 self.publish_pressure(PUBLISH_EVERY);
+                self.follow_refaults();
                 self.press_limit();
                 let freed = match self.batches.try_take() {
                     Some(mut batch) => {

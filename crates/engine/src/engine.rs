@@ -1,5 +1,6 @@
 //! The engine: every room of a pool in one place, and how they are built.
 
+use crate::access::Accesses;
 use crate::base::{Bytes, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::cache::{Ages, SlotIndex};
 use crate::clean::Copies;
@@ -24,6 +25,7 @@ use crate::proactive::Proactive;
 use crate::readahead::{Streams, Window};
 use crate::recent::Recent;
 use crate::regions::RegionMap;
+use crate::share::Share;
 use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS};
 use crate::stall::DIRECT_PAGES;
 use crate::stats::{Counter, Stats};
@@ -79,6 +81,7 @@ pub(crate) struct Engine {
     pub hardship: Hardship,
     pub killing: AtomicBool,
     pub compressed: CompressedPool,
+    pub share: Share,
     pub devices: SwapDevices,
     pub streams: Streams,
     pub window_around: Window,
@@ -108,6 +111,8 @@ pub(crate) struct Engine {
     pub reclaim_gate: Gate,
     pub fault_gate: Gate,
     pub regions: RankedMutex<RegionMap>,
+    /// What of it is known without its lock.
+    pub accesses: Accesses,
     /// Pages under mlock, and whether new mappings are (MCL_FUTURE).
     pub pinned_pages: AtomicUsize,
     pub pin_future: AtomicBool,
@@ -252,8 +257,8 @@ impl Engine {
         let contexts =
             Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio, config.readahead_max, &codecs))
                 .map_err(out_of_address_space)?;
-        let compressed =
-            CompressedPool::new(frame_count, compressed_max(&config, limit)).map_err(out_of_address_space)?;
+        let share = Share::new(config.compressed_max);
+        let compressed = CompressedPool::new(frame_count, share.frames(limit)).map_err(out_of_address_space)?;
         stats.set(Counter::BudgetBytes, config.memory.0);
         // The buffers of the benches count too; but not those of more direct reclaimers than there are by default, which
         // together could be larger than the budget.
@@ -286,6 +291,7 @@ impl Engine {
             hardship: Hardship::default(),
             killing: AtomicBool::new(false),
             compressed,
+            share,
             devices,
             streams: Streams::default(),
             window_around: Window::default(),
@@ -307,6 +313,7 @@ impl Engine {
             reclaim_gate: Gate::new(Rank::ReclaimGate),
             fault_gate: Gate::new(Rank::FaultGate),
             regions: RankedMutex::new(Rank::Regions, RegionMap::new(RESERVED_PAGES..pages)),
+            accesses: Accesses::default(),
             pinned_pages: AtomicUsize::new(0),
             pin_future: AtomicBool::new(false),
             family: Family::default(),
@@ -358,7 +365,7 @@ impl Engine {
     /// Changes the limit of the budget, and of the compressed tier with it.
     pub fn set_limit(&self, pages: u64) {
         self.budget().set_limit(pages);
-        self.compressed.set_limit(compressed_max(&self.config, pages));
+        self.compressed.set_limit(self.share.frames(pages));
     }
 
     /// Notes that the extent of `page` is in use, for the clock and for the metadata figure.
@@ -404,13 +411,6 @@ impl Engine {
         }
     }
 
-    /// Whether a descriptor is the engine's.
-    pub fn owns_fd(&self, fd: i32) -> bool {
-        self.frames.backing.uffd().raw_fd() == fd
-            || self.family.owns_fd(fd)
-            || self.devices.fds().iter().any(|(_, device)| *device == fd)
-    }
-
     /// Prints one line about trouble, once: the first reason is the one that matters. When this returns it is printed, also
     /// if another thread does that: the caller fails an access next, which may end the process.
     pub fn report_once(&self, line: impl std::fmt::Display) {
@@ -431,11 +431,6 @@ impl Engine {
         self.reporting.store(false, Relaxed);
         self.reported.store(false, Relaxed);
     }
-}
-
-/// Frames that the compressed tier may take of a budget.
-fn compressed_max(config: &Config, pages: u64) -> usize {
-    pages as usize * config.compressed_max_percent as usize / 100
 }
 
 /// Processors this process may use.

@@ -34,7 +34,7 @@ use crate::sync::{RankedMutex, lock, sleep};
 use overspill_os::io::File;
 use overspill_os::signal::{self, Blocked};
 use overspill_os::token::{self, Token, Watch};
-use overspill_os::{Errno, thread, vm};
+use overspill_os::{Errno, descriptors, thread, vm};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::RawFd;
@@ -172,15 +172,6 @@ impl Family {
     /// Notes which thread has the engine's descriptors.
     pub fn set_handler(&self, tid: i32) {
         self.handler.store(tid, Relaxed);
-    }
-
-    /// Whether a descriptor is a token, or tells of one's end.
-    pub fn owns_fd(&self, fd: i32) -> bool {
-        let state = lock(&self.state);
-        let children = state.children.iter();
-        let watches = children.clone().filter_map(|child| child.watch.as_ref().map(|watch| &watch.0));
-        let tokens = children.filter_map(|child| child.token.as_ref()).chain(&state.held).map(|token| &token.0);
-        watches.chain(tokens).any(|file| file.raw_fd() == Ok(fd))
     }
 
     fn handler_tid(&self) -> i32 {
@@ -366,6 +357,7 @@ impl Engine {
         let prepared = state.prepared.take().expect("a fork was prepared");
         signal::fork_done();
         self.stacks.reset_in_child();
+        thread::reset_in_child();
         self.throttle.reset_in_child();
         self.restart_statistics(&prepared.gauges);
         self.pressures.reset_in_child();
@@ -420,7 +412,7 @@ impl Engine {
             }
             self.note_missing_in_child();
             self.drop_copies_in_child();
-            parents.into_iter().for_each(thread::close);
+            parents.into_iter().for_each(descriptors::close);
             Ok(self)
         };
         let started = match self.config.delivery {
@@ -428,7 +420,7 @@ impl Engine {
                 let copies = keep.clone();
                 let started = delivery::start_handler(keep, adopt);
                 // The handler has them in a table of its own.
-                copies.into_iter().for_each(thread::close);
+                copies.into_iter().for_each(descriptors::close);
                 started
             }
             Delivery::Signal => adopt().and_then(delivery::start_background),

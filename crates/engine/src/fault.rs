@@ -44,6 +44,8 @@ pub struct FaultContext {
     pub thread: i32,
     /// Where its page comes from.
     source: FaultSource,
+    /// How many pages it brought in.
+    installed: usize,
     /// Pages as they come from a device, or out of a compressed copy.
     pub buffer: IoBuffer,
     /// Slots that hold several compressed pages each.
@@ -62,6 +64,7 @@ impl FaultContext {
         Ok(FaultContext {
             thread: 0,
             source: FaultSource::default(),
+            installed: 0,
             buffer: IoBuffer::new(folio.max(around))?,
             packs: IoBuffer::new(folio.max(around))?,
             packed: Box::new([0; PAGE_SIZE]),
@@ -130,10 +133,13 @@ impl Engine {
     ) -> Served {
         let _mark = FaultPath::enter();
         context.source = FaultSource::Place;
+        context.installed = 0;
         let served = self.serve(context, page, access);
         if matches!(served, Served::Done | Served::Failed) {
+            let ns = since.elapsed().as_nanos() as u64;
             self.stats.add(Counter::PgFault, 1);
-            self.stats.fault_ns(context.source, since.elapsed().as_nanos() as u64);
+            self.stats.fault_ns(context.source, ns);
+            self.share.note_fault(context.source, ns, context.installed);
         }
         served
     }
@@ -217,6 +223,7 @@ impl Engine {
             && matches!(state, State::Stored(slot) if self.keeps_copies(slot, len == 1 && self.is_back_soon(slot)));
         let loaded = self.install_run(context, page, state, len, protect);
         let installed = loaded.as_ref().map_or(0, |loaded| loaded.pages);
+        context.installed = installed;
         self.frames.give_holes(&context.frames[installed..]);
         // 4. Publish.
         let served = match loaded {
@@ -324,7 +331,11 @@ impl Engine {
                 self.stats.add(Counter::ZeroFill, len as u64);
                 backing.install(dst, zeros(len), false)
             }
-            State::Cached(frame) => self.install_cached(context, dst, frame, len, false),
+            State::Cached(frame) => {
+                // Before its frame is another's, with a copy of its own.
+                (page.0..page.0 + len).for_each(|page| self.drop_cached_copy(PageIndex(page)));
+                self.install_cached(context, dst, frame, len, false)
+            }
             State::Stored(slot) if len == 1 && !self.zswap.contains(slot) => match self.index.load(slot) {
                 Entry::Lost => return Err(LoadError::Lost),
                 // Somebody reads it just now: one operation is enough.
@@ -335,6 +346,7 @@ impl Engine {
                     self.stats.add(Counter::SwapRaHit, 1);
                     let done = self.install_cached(context, dst, frame, 1, protect);
                     if done.bytes == 0 && done.stop != Some(Stop::Exists) {
+                        self.ages.remove(frame);
                         self.spend(context, frame);
                     }
                     cached = Some(frame);
@@ -513,9 +525,9 @@ impl Engine {
         let word = self.words.load(page);
         let old = word.state();
         let referenced = matches!(old, State::Cached(_));
+        debug_assert!(!word.is_clean(), "the copy of {page:?} is known by a frame that is no longer its own");
         self.words.unlock_as(page, word.with_state(State::Resident(frame)).referenced(referenced));
         // What it had of its own is given up last.
-        self.drop_copy(word);
         self.forget(old);
     }
 
@@ -543,6 +555,7 @@ impl Engine {
     fn refaults_soon(&self, slot: SlotId) -> bool {
         let evictions = self.evictions.load(Relaxed);
         let Some(distance) = self.refault_distance(slot, evictions) else { return false };
+        self.share.note_refault(distance);
         let soon = distance < self.budget().limit();
         let recent = distance <= evictions.saturating_sub(self.recent.a_second_ago(evictions));
         self.stats.add(Counter::Refaults1s, recent.into());
@@ -559,11 +572,12 @@ impl Engine {
         }
     }
 
-    /// Whether a page comes back to memory so soon that it will stay for a while: what it would save by leaving clean is less
-    /// than its copy takes up meanwhile.
+    /// Whether a page comes back to memory so soon that it is not to leave for where it came from: from the compressed tier, it
+    /// will stay for a while, and what it would save by leaving clean is less than its copy takes up meanwhile; from a device, it
+    /// would still be in memory or in the tier, had those that left before it not been there in its place.
     fn is_back_soon(&self, slot: SlotId) -> bool {
-        self.refault_distance(slot, self.evictions.load(Relaxed))
-            .is_some_and(|distance| distance * HOT_SHARE < self.budget().limit())
+        let soon = if self.zswap.contains(slot) { self.budget().limit() / HOT_SHARE } else { self.copies.reach() };
+        self.refault_distance(slot, self.evictions.load(Relaxed)).is_some_and(|distance| distance < soon)
     }
 
     fn unlock_unchanged(&self, page: PageIndex) {

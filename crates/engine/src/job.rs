@@ -162,6 +162,15 @@ impl JobTable {
         old.map_or(0, |old| takes(parts(old).1))
     }
 
+    /// Takes nothing for granted that was taken on and not reclaimed yet: whoever took it has ended.
+    pub(crate) fn forget_taken(&self, number: u32) {
+        let reclaimed = self.reclaimed(number).unwrap_or_default().pages();
+        let _ = self.cells[CELL_TAKEN].fetch_update(Relaxed, Relaxed, |old| {
+            let (of, taken) = parts(old);
+            (of == number).then(|| cell(of, taken.min(reclaimed)))
+        });
+    }
+
     /// Says that of `taken` pages so many, or more, were reclaimed: what is missing is left to others.
     pub(crate) fn settle_reclaim(&self, number: u32, taken: u64, reclaimed: u64) {
         let change = |at: usize, less: u64, more: u64| {

@@ -26,6 +26,7 @@
 //! step by step.
 #![forbid(unsafe_code)]
 
+mod access;
 pub mod base;
 mod cache;
 #[cfg(debug_assertions)]
@@ -61,6 +62,7 @@ mod recent;
 mod reclaim;
 mod regions;
 mod resize;
+mod share;
 pub mod slot;
 mod space;
 mod stall;

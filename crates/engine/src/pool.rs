@@ -234,6 +234,12 @@ impl Pool {
         self.enter(|engine| engine.accessible(range, write))
     }
 
+    /// Whether it is known without a lock that all of a range in the window may be read, or written. What was asked of
+    /// [`Pool::accessible`] is known until the mappings change.
+    pub fn is_accessible(&self, range: Range<usize>, write: bool) -> bool {
+        self.engine.is_accessible(range, write)
+    }
+
     /// Whether all of a range in the window is locked by mlock(2).
     pub fn is_locked(&self, range: Range<usize>) -> bool {
         self.enter(|engine| engine.is_locked(range))
@@ -310,11 +316,6 @@ impl Pool {
     #[cfg(debug_assertions)]
     pub fn damage_compressed(&self, address: usize, byte: usize) -> bool {
         self.enter(|engine| engine.damage_compressed(engine.page(address), byte))
-    }
-
-    /// Whether a descriptor of the program's table is the engine's. In thread delivery none is.
-    pub fn owns_fd(&self, fd: i32) -> bool {
-        self.engine.config.delivery == Delivery::Signal && self.enter(|engine| engine.owns_fd(fd))
     }
 }
 

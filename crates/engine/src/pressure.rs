@@ -191,6 +191,11 @@ impl Pressures {
         }
     }
 
+    /// How long the pool has been there.
+    pub fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
     fn now_us(&self) -> u64 {
         self.began.elapsed().as_micros() as u64
     }

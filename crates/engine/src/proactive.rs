@@ -15,12 +15,19 @@ use crate::reclaim::Reclaimer;
 use overspill_os::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::time::Duration;
 
 /// Pages that a process takes of a request at once: a millisecond or two of work, between two looks at the gate of reclaim.
 const BATCH_PAGES: u64 = 256;
-/// Batches of a request that may find too little before a process is done with it, as it has nothing more: others may hold
+/// Batches of a request in a row that may find too little before a process is done with it, as it has nothing more: others may hold
 /// what there is for the moment. The kernel makes 16 attempts in a row; here there is mostly a nap between two.
 const SHORT_MAX: u64 = 4;
+/// What is too little: less than this part of what was wanted. A program that is busy takes pages back as they leave.
+const SHORT_PART: usize = 8;
+
+/// How long nothing may come of what others have taken on before it is forgotten: a process that ends in the middle of a batch says
+/// no more. A batch takes a thousandth of that.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
 
 /// Where a process stands with the requests.
 #[derive(Debug)]
@@ -38,8 +45,11 @@ pub(crate) struct Proactive {
 struct Progress {
     /// Number of the last one with which it is done.
     done: AtomicU32,
-    /// A number, and above it how many batches of that request have found too little.
+    /// A number, and above it how many batches of that request have found too little, one after the other.
     short: AtomicU64,
+    /// How much was reclaimed when this process found nothing to take, and since when that is so.
+    seen: AtomicU64,
+    seen_ms: AtomicU64,
 }
 
 impl Progress {
@@ -53,6 +63,19 @@ impl Progress {
         let count = 1 + if old as u32 == number { old >> 32 } else { 0 };
         self.short.store(count << 32 | u64::from(number), Relaxed);
         count
+    }
+
+    fn found_enough(&self, number: u32) {
+        self.short.store(u64::from(number), Relaxed);
+    }
+
+    /// Whether others have taken all that is left of a request and nothing has come of it for long: `reclaimed` pages so far.
+    fn is_forgotten(&self, number: u32, reclaimed: u64, now: Duration) -> bool {
+        let (seen, now_ms) = (reclaimed << 32 | u64::from(number), now.as_millis() as u64);
+        if self.seen.swap(seen, Relaxed) != seen {
+            self.seen_ms.store(now_ms, Relaxed);
+        }
+        now_ms - self.seen_ms.load(Relaxed).min(now_ms) >= FORGOTTEN_AFTER.as_millis() as u64
     }
 
     fn finish(&self, number: u32) {
@@ -133,12 +156,18 @@ impl Engine {
         let Some(mut batch) = self.batches.try_take() else { return 0 };
         let taken = table.take_reclaim(request.number, BATCH_PAGES);
         if taken == 0 {
+            let reclaimed = table.reclaimed(request.number).unwrap_or_default().pages();
+            if progress.is_forgotten(request.number, reclaimed, self.pressures.now()) {
+                table.forget_taken(request.number);
+            }
             return 0;
         }
         let freed = self.reclaim(&mut batch, taken as usize, Reclaimer::Proactive);
         table.settle_reclaim(request.number, taken, freed as u64);
         // All of it was looked at, twice, and there is no more to be had, but for a few pages that come and go.
-        if freed < taken as usize && progress.fell_short(request.number) >= SHORT_MAX {
+        if freed * SHORT_PART >= taken as usize {
+            progress.found_enough(request.number);
+        } else if progress.fell_short(request.number) >= SHORT_MAX {
             progress.finish(request.number);
         }
         freed
@@ -150,10 +179,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_an_ended_process_has_taken_is_left_to_others() {
+        let (progress, seconds) = (Progress::default(), Duration::from_secs);
+        let table = JobTable::anonymous().unwrap();
+        let number = table.ask_reclaim(Bytes::from_pages(300)).number;
+        assert_eq!((table.take_reclaim(number, 256), table.take_reclaim(number, 256)), (256, 44));
+        table.settle_reclaim(number, 44, 44);
+        assert_eq!(table.take_reclaim(number, 256), 0);
+        assert!(!progress.is_forgotten(number, 44, seconds(5)), "it has just been seen");
+        assert!(!progress.is_forgotten(number, 50, seconds(6)), "something came of it");
+        assert!(!progress.is_forgotten(number + 1, 50, seconds(7)), "another request");
+        assert!(progress.is_forgotten(number + 1, 50, seconds(8)));
+        table.forget_taken(number);
+        assert_eq!(table.take_reclaim(number, 512), 256);
+    }
+
+    #[test]
     fn short_batches_count_for_their_own_request() {
         let progress = Progress::default();
         assert!(progress.is_done(0), "nothing was asked for");
         assert_eq!([1, 1, 2, 1].map(|number| progress.fell_short(number)), [1, 2, 1, 1]);
+        progress.found_enough(1);
+        assert_eq!(progress.fell_short(1), 1);
         progress.finish(7);
         assert!(progress.is_done(7) && !progress.is_done(8));
     }

@@ -10,7 +10,7 @@
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::Owner;
-use crate::config::WayOut;
+use crate::config::{CompressedMax, WayOut};
 use crate::engine::Engine;
 use crate::extent::{self, EXTENT_PAGES, ExtentGuard};
 use crate::frames::push_range;
@@ -353,7 +353,7 @@ impl Engine {
 
     /// Whether what leaves memory just now goes to a device rather than to the compressed tier.
     fn is_bound_for_devices(&self) -> bool {
-        let tier_takes = self.config.compressed_max_percent > 0 && !self.compressed_full.load(Relaxed);
+        let tier_takes = self.config.compressed_max != CompressedMax::OFF && !self.compressed_full.load(Relaxed);
         !tier_takes && self.stats.get(Counter::DeviceCapacityBytes) > 0
     }
 

@@ -95,6 +95,12 @@ impl RegionMap {
         })
     }
 
+    /// The region of a page, and all of its pages.
+    pub fn around(&self, page: usize) -> Option<(Range<usize>, Region)> {
+        let (&start, &(end, region)) = self.regions.range(..=page).next_back()?;
+        (page < end).then_some((start..end, region))
+    }
+
     /// The pages of `pages` up to the first that is not mapped.
     pub fn mapped_start(&self, pages: Range<usize>) -> Range<usize> {
         let mut end = pages.start;

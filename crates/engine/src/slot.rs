@@ -347,10 +347,14 @@ impl SlotMap {
             match self.table.put(cluster, runs) {
                 After::Nothing => {}
                 After::Publish => publish = true,
-                After::Settle => self.with_books(&mut held, |books| {
-                    self.table.settle(books, cluster);
-                    self.table.release_idle(books, cluster, disk);
-                }),
+                After::Settle => {
+                    self.with_books(&mut held, |books| {
+                        self.table.settle(books, cluster);
+                        self.table.release_idle(books, cluster, disk);
+                    });
+                    // What is released cannot be had while the disk is full.
+                    publish = true;
+                }
             }
         }
         if publish {

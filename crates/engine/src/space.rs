@@ -55,8 +55,11 @@ impl Engine {
         Ok(first..first + range.len().div_ceil(PAGE_SIZE))
     }
 
+    /// The map of regions, which the caller may change.
     fn regions(&self) -> RankedGuard<'_, RegionMap> {
-        lock(&self.regions)
+        let regions = lock(&self.regions);
+        self.accesses.change();
+        regions
     }
 
     /// Where a new mapping of `count` pages goes: to the page of the hint, if there is room. Large ones begin on an extent,
@@ -257,11 +260,10 @@ impl Engine {
 
     /// How many bytes of a range, from its start on, the program may read, or write.
     pub(crate) fn accessible(&self, range: Range<usize>, write: bool) -> usize {
-        let window = self.window();
-        let range = range.start.clamp(window.start, window.end)..range.end.clamp(window.start, window.end);
-        let page = |address: usize| (address - window.start) >> PAGE_SHIFT;
-        let mut end = page(range.start);
-        for (part, region) in self.regions().overlapping(end..page(range.end.next_multiple_of(PAGE_SIZE))) {
+        let (range, pages) = self.inside(range);
+        let mut end = pages.start;
+        let regions = lock(&self.regions);
+        for (part, region) in regions.overlapping(pages.clone()) {
             let allowed = if write { region.prot.writable() } else { region.prot.readable() };
             // What is not managed inside the window is the kernel's: it says itself what it may access.
             if part.start != end || !(allowed || region.kind == Kind::Foreign) {
@@ -269,7 +271,28 @@ impl Engine {
             }
             end = part.end;
         }
-        (window.start + (end << PAGE_SHIFT)).clamp(range.start, range.end) - range.start
+        if end >= pages.end
+            && let Some((whole, region)) = regions.around(pages.start)
+            && region.kind == Kind::Managed
+        {
+            self.accesses.note(pages.start, whole, region.prot.readable(), region.prot.writable());
+        }
+        (self.address(PageIndex(end))).clamp(range.start, range.end) - range.start
+    }
+
+    /// Whether the program may read, or write, all of a range, as far as that is known without a lock.
+    pub(crate) fn is_accessible(&self, range: Range<usize>, write: bool) -> bool {
+        let (inside, pages) = self.inside(range.clone());
+        inside == range && self.accesses.allowed(pages, write)
+    }
+
+    /// What of a range lies in the window, and its pages.
+    fn inside(&self, range: Range<usize>) -> (Range<usize>, Range<usize>) {
+        let window = self.window();
+        let range = range.start.clamp(window.start, window.end)..range.end.clamp(window.start, window.end);
+        let page = |address: usize| (address - window.start) >> PAGE_SHIFT;
+        let pages = page(range.start)..page(range.end.next_multiple_of(PAGE_SIZE));
+        (range, pages)
     }
 
     /// mprotect. Where the range has a hole, what lies before it is changed all the same, as the kernel does it.
@@ -305,7 +328,8 @@ impl Engine {
         if pages.is_empty() {
             return Ok(());
         }
-        let mut regions = self.regions();
+        // What is mapped and its protection stay, so what is known of them does.
+        let mut regions = lock(&self.regions);
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
         let mut wishes = Vec::new();
         for (part, region) in &parts {

@@ -6,7 +6,7 @@
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::{GivenUp, Stamp};
-use crate::config::FOLIO_MAX;
+use crate::config::{CompressedMax, FOLIO_MAX};
 use crate::device::{RUN_MAX, ReadError, RunWrite};
 use crate::engine::Engine;
 use crate::fault::FaultContext;
@@ -236,8 +236,8 @@ impl Engine {
         let mut at = 0;
         while at < pages {
             let on_devices = |want: usize| self.devices.alloc_run(want);
-            let in_memory = |want| match self.config.compressed_max_percent {
-                0 => None,
+            let in_memory = |want| match self.config.compressed_max {
+                CompressedMax::OFF => None,
                 _ => self.devices.alloc_in_memory(want),
             };
             let run = match packs {
@@ -400,7 +400,7 @@ impl Engine {
     /// Whether the compressed tier takes pages: not from when it was full until it is at [`ACCEPT_PERCENT`] of what it may
     /// take, while devices take them.
     pub(crate) fn accepts_compressed(&self, on_device: bool) -> bool {
-        if self.config.compressed_max_percent == 0 {
+        if self.config.compressed_max == CompressedMax::OFF {
             return false;
         }
         if self.compressed_full.load(Relaxed) && !self.compressed.is_above_percent(ACCEPT_PERCENT) {
@@ -520,5 +520,6 @@ impl Engine {
         self.stats.set(Counter::CompressedPages, pages);
         self.stats.set(Counter::CompressedBytes, self.compressed.stored_bytes() as u64);
         self.stats.set(Counter::CompressedPoolBytes, self.compressed.pool_bytes() as u64);
+        self.stats.set(Counter::CompressedLimitBytes, self.compressed.limit_bytes() as u64);
     }
 }

@@ -11,6 +11,7 @@
 //! slot, tried.
 
 use crate::base::{PAGE_SHIFT, SlotId};
+use crate::cache::Entry;
 use crate::compressed::Handle;
 use crate::config::Recompress;
 use crate::engine::Engine;
@@ -243,7 +244,12 @@ impl Engine {
             return false;
         };
         self.index.set_owner(to, page);
-        self.index.stored(run, self.stamp(0));
+        // The page left memory when it left for the old one.
+        let left = match self.index.load(from) {
+            Entry::Busy(stamp) => stamp,
+            _ => self.stamp(0),
+        };
+        self.index.stored(run, left);
         self.words.unlock_as(page, word.with_state(State::Stored(to)));
         self.forget_run(SlotRun { first: from, len: 1 });
         true

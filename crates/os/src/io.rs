@@ -8,7 +8,7 @@
 //! No locks here. OFD locks ([`File::try_lock`]) are the kernel's: they belong to the open file, not to the process,
 //! and die with its last descriptor.
 
-use crate::{Errno, PAGE_SIZE};
+use crate::{Errno, PAGE_SIZE, descriptors};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
@@ -203,9 +203,9 @@ impl File {
         open_direct(Path::new(&format!("/proc/self/task/{tid}/fd/{fd}")), OFlags::empty())
     }
 
-    /// Takes over a descriptor.
+    /// Takes over a descriptor; its number may change ([`descriptors::take`]).
     pub fn from_fd(fd: OwnedFd) -> File {
-        File { fd: AtomicI32::new(fd.into_raw_fd()) }
+        File { fd: AtomicI32::new(descriptors::take(fd)) }
     }
 
     /// Gives the descriptor up to the caller; `None` if this file has none.
@@ -364,9 +364,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         if let Ok(fd) = self.raw_fd() {
-            // SAFETY: the descriptor is this value's own. Not through OwnedFd: that calls the symbol `close`, which
-            // the preload library replaces.
-            unsafe { rustix::io::close(fd) }
+            descriptors::close(fd);
         }
     }
 }

@@ -6,13 +6,14 @@
 //!
 //! Bottom up: [`vm`] (mappings), [`uffd`] (userfaultfd), [`arena`] (the memory behind page frames),
 //! [`backing`] (the seam by which pages come and go), [`io`] and [`uring`] (direct I/O), [`codec`] (LZ4, Zstandard),
-//! [`lock`] (held over forks), [`thread`], [`signal`], [`stack`], [`token`], [`tls`], [`fault_path`] (its rules), [`seccomp`] (stopping
+//! [`lock`] (held over forks), [`descriptors`], [`thread`], [`signal`], [`stack`], [`token`], [`tls`], [`fault_path`] (its rules), [`seccomp`] (stopping
 //! system calls), [`probe`]; [`region`] for users of the library.
 
 pub mod arena;
 pub mod backing;
 pub mod codec;
 pub mod cpu;
+pub mod descriptors;
 pub mod fault_path;
 pub mod io;
 pub mod lock;

@@ -118,11 +118,13 @@ pub struct Simulated {
     pub no_kernel_faults: bool,
     /// `no-uring`: io_uring is forbidden, as under common container seccomp profiles.
     pub no_uring: bool,
+    /// `no-patch`: the C library's code cannot be changed, as under policies against memory that is written and executed.
+    pub no_patch: bool,
 }
 
 impl Simulated {
     /// The words of the list.
-    pub const NAMES: [&'static str; 4] = ["no-uffd", "no-move", "no-kernel-faults", "no-uring"];
+    pub const NAMES: [&'static str; 5] = ["no-uffd", "no-move", "no-kernel-faults", "no-uring", "no-patch"];
 
     /// Reads a comma-separated list of [`Simulated::NAMES`]; the error is the word that is none of them.
     pub fn parse(list: &str) -> Result<Simulated, String> {
@@ -133,6 +135,7 @@ impl Simulated {
                 "no-move" => simulated.no_move = true,
                 "no-kernel-faults" => simulated.no_kernel_faults = true,
                 "no-uring" => simulated.no_uring = true,
+                "no-patch" => simulated.no_patch = true,
                 _ => return Err(word.to_owned()),
             }
         }
@@ -320,7 +323,7 @@ mod tests {
     #[test]
     fn simulation_lists_parse() {
         assert_eq!(Simulated::parse(""), Ok(Simulated::default()));
-        let all = Simulated { no_uffd: true, no_move: true, no_kernel_faults: true, no_uring: true };
+        let all = Simulated { no_uffd: true, no_move: true, no_kernel_faults: true, no_uring: true, no_patch: true };
         assert_eq!(Simulated::parse(&Simulated::NAMES.join(",")), Ok(all));
         assert_eq!(Simulated::parse("no-move, no-such"), Err("no-such".to_owned()));
     }

@@ -14,13 +14,15 @@
 //! - io_uring does not work here: the kernel's own threads would meet absent pages. It is answered as by a kernel without
 //!   it.
 //!
-//! Neighbour: [`arguments`] says which arguments of a call are addresses. No locks.
+//! Neighbours: [`arguments`] says which arguments of a call are addresses, [`exceptions`] lets the engine through filters of the
+//! program's. No locks.
 
 use crate::Errno;
 use std::ops::Range;
 use syscalls::{Sysno, raw_syscall};
 
 pub mod arguments;
+pub mod exceptions;
 
 /// Where windows lie in signal delivery: 16 TiB at 32 TiB. Nothing else is put there: programs and their heaps begin in the
 /// first GiB or at 85 TiB, libraries and stacks end at 128 TiB and grow downwards, sanitizers and other allocators keep
@@ -49,6 +51,9 @@ pub const RETURN: usize = 0x0f56_0000;
 /// Another one: a change of the signal mask by the C library, whose number was replaced.
 pub const MASK: usize = RETURN + 1;
 
+/// A third one: signals that the program has just unblocked have come before.
+pub const PENDING: usize = RETURN + 2;
+
 /// What the filter hands to the signal, to tell its own from those of other filters (si_errno).
 pub const MARK: u16 = 0x4f56;
 
@@ -56,6 +61,8 @@ pub const MARK: u16 = 0x4f56;
 mod data {
     pub const NUMBER: u32 = 0;
     pub const ARCHITECTURE: u32 = 4;
+    /// Of the instruction behind the call.
+    pub const ADDRESS: u32 = 8;
     /// The lower half of argument `n`.
     pub const fn lower(n: usize) -> u32 {
         16 + 8 * n as u32
@@ -135,7 +142,7 @@ pub fn program() -> Vec<Instruction> {
         branch(op::IF_EQUAL, Sysno::io_uring_setup as u32, 0, 1),
         plain(op::RETURN, RET_ERRNO | libc::ENOSYS as u32),
         branch(op::IF_AT_LEAST, RETURN as u32, 0, 3),
-        branch(op::IF_AT_LEAST, MASK as u32 + 1, 1, 0),
+        branch(op::IF_AT_LEAST, PENDING as u32 + 1, 1, 0),
         plain(op::RETURN, RET_TRAP | MARK as u32),
         plain(op::LOAD, data::NUMBER),
     ];
@@ -160,11 +167,16 @@ pub fn program() -> Vec<Instruction> {
         program.push(plain(op::OR, 1 << n));
         program.push(plain(op::STORE, 0));
     }
-    // 4. futex(2): most of its calls have no time, and leave whatever was in the register.
+    // 4. futex(2): a private one that only wakes touches no memory, its key is the address. Most of the others have no time, and
+    // leave whatever was in the register.
     let with_time = [libc::FUTEX_WAIT, libc::FUTEX_LOCK_PI, libc::FUTEX_WAIT_BITSET, libc::FUTEX_WAIT_REQUEUE_PI, 13];
     program.push(plain(op::LOAD, data::NUMBER));
-    program.push(branch(op::IF_EQUAL, Sysno::futex as u32, 0, with_time.len() as u8 + 6));
+    let wake = [libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG];
+    program.push(branch(op::IF_EQUAL, Sysno::futex as u32, 0, with_time.len() as u8 + 9));
     program.push(plain(op::LOAD, data::lower(1)));
+    program.push(branch(op::IF_EQUAL, wake[0] as u32, 1, 0));
+    program.push(branch(op::IF_EQUAL, wake[1] as u32, 0, 1));
+    program.push(plain(op::RETURN, RET_ALLOW));
     program.push(plain(op::AND, !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as u32));
     for (n, operation) in with_time.into_iter().enumerate() {
         program.push(branch(op::IF_EQUAL, operation as u32, (with_time.len() - n - 1) as u8 + 4, 0));
@@ -295,14 +307,24 @@ mod tests {
 
     const TRAP: u32 = RET_TRAP | MARK as u32;
 
+    /// What the kernel tells a filter.
+    pub struct Call {
+        pub number: u32,
+        pub arguments: [u64; 6],
+        pub architecture: u32,
+        pub address: u64,
+    }
+
     /// Runs the filter as the kernel does, and counts its steps.
-    fn run(program: &[Instruction], number: u32, arguments: [u64; 6], architecture: u32) -> (u32, usize) {
+    pub fn run(program: &[Instruction], call: &Call) -> (u32, usize) {
         let load = |at: u32| match at {
-            data::NUMBER => number,
-            data::ARCHITECTURE => architecture,
+            data::NUMBER => call.number,
+            data::ARCHITECTURE => call.architecture,
+            data::ADDRESS => call.address as u32,
+            12 => (call.address >> 32) as u32,
             at => {
                 let (word, upper) = ((at - 16) / 8, (at - 16) % 8 == 4);
-                (arguments[word as usize] >> if upper { 32 } else { 0 }) as u32
+                (call.arguments[word as usize] >> if upper { 32 } else { 0 }) as u32
             }
         };
         let (mut a, mut cell, mut at, mut steps) = (0u32, 0u32, 0, 0);
@@ -329,7 +351,7 @@ mod tests {
     }
 
     fn answer(number: u32, arguments: [u64; 6]) -> u32 {
-        run(&program(), number, arguments, ARCHITECTURE).0
+        run(&program(), &Call { number, arguments, architecture: ARCHITECTURE, address: 0 }).0
     }
 
     const INSIDE: u64 = WINDOW.start as u64 + 12345;
@@ -350,11 +372,14 @@ mod tests {
         let futex = |operation| answer(libc::SYS_futex as u32, [0, operation, 1, INSIDE, INSIDE, 0]);
         assert_eq!([0, 128, 9 | 128 | 256, 6, 13, 11].map(futex), [TRAP; 6]);
         assert_eq!([1, 129, 3, 4, 5, 7 | 128, 10, 12].map(futex), [RET_ALLOW; 8]);
-        assert_eq!(answer(libc::SYS_futex as u32, [INSIDE, 129, 1, 0, 0, 0]), TRAP);
+        let word = |operation| answer(libc::SYS_futex as u32, [INSIDE, operation, 1, 0, 0, 0]);
+        assert_eq!([0, 128, 1, 10, 3 | 128, 4 | 128, 5 | 128].map(word), [TRAP; 7]);
+        assert_eq!([1 | 128, 10 | 128].map(word), [RET_ALLOW; 2], "a private key is the address");
         // Unknown ones.
         assert_eq!(answer(999, [0, 0, 0, 0, 0, INSIDE]), TRAP);
         // Other architectures have other numbers.
-        assert_eq!(run(&program(), read, [INSIDE; 6], 0x4000_0003).0, RET_ALLOW);
+        let other = Call { number: read, arguments: [INSIDE; 6], architecture: 0x4000_0003, address: 0 };
+        assert_eq!(run(&program(), &other).0, RET_ALLOW);
     }
 
     #[test]
@@ -365,8 +390,8 @@ mod tests {
         assert_eq!(answer(writev, [1, u64::MAX, 2, 0, 0, 0]), RET_ALLOW);
         assert_eq!(answer(writev, [1, INSIDE, 2, 0, 0, (EXEMPT as u64) << 32 | 7]), RET_ALLOW);
         assert_eq!(
-            [RETURN - 1, RETURN, MASK, MASK + 1].map(|n| answer(n as u32, [0; 6])),
-            [RET_ALLOW, TRAP, TRAP, RET_ALLOW]
+            [RETURN - 1, RETURN, MASK, PENDING, PENDING + 1].map(|n| answer(n as u32, [0; 6])),
+            [RET_ALLOW, TRAP, TRAP, TRAP, RET_ALLOW]
         );
         assert_eq!(answer(libc::SYS_io_uring_setup as u32, [1, 2, 0, 0, 0, 0]), RET_ERRNO | libc::ENOSYS as u32);
     }
@@ -375,7 +400,8 @@ mod tests {
     fn it_fits_and_common_calls_take_few_steps() {
         let program = program();
         assert!(program.len() < 4096, "{}", program.len());
-        let (result, steps) = run(&program, libc::SYS_getppid as u32, [1; 6], ARCHITECTURE);
+        let call = Call { number: libc::SYS_getppid as u32, arguments: [1; 6], architecture: ARCHITECTURE, address: 0 };
+        let (result, steps) = run(&program, &call);
         assert!(result == RET_ALLOW && steps <= 30, "{steps}");
     }
 

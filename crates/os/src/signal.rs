@@ -12,7 +12,7 @@ use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use syscalls::{Sysno, raw_syscall};
 
 /// Bytes of the kernel's signal set.
@@ -20,6 +20,78 @@ const SIGSET_BYTES: usize = 8;
 /// The two signals that glibc keeps for itself (thread cancellation, setuid of all threads) stay open, or setuid()
 /// would wait for ever for an engine thread.
 const RESERVED: u64 = 1 << 31 | 1 << 32;
+/// The two signals that may be taken for the engine, as the kernel's set.
+pub const OURS: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
+/// Whether [`OURS`] are never blocked, and [`tls::blocked`] says which the program believes to be.
+static SHADOWED: AtomicBool = AtomicBool::new(false);
+
+/// From now on [`OURS`] are open on every thread of the program, and somebody else keeps [`tls::blocked`]. What the calling
+/// thread has blocked it goes on to believe blocked.
+pub fn shadow() {
+    SHADOWED.store(true, Ordering::Relaxed);
+    tls::set_blocked(change_mask(libc::SIG_UNBLOCK, OURS) & OURS);
+}
+
+/// Undoes [`shadow`]: what the calling thread believes blocked is.
+pub fn unshadow() {
+    SHADOWED.store(false, Ordering::Relaxed);
+    change_mask(libc::SIG_BLOCK, tls::blocked());
+    tls::set_blocked(0);
+}
+
+/// Sends the calling thread the signals that have come while the program believed them blocked, and no longer does.
+pub fn raise_pending() {
+    let due = tls::pending() & !tls::blocked();
+    tls::set_pending(tls::pending() & !due);
+    for signal in (1..=64).filter(|signal| due & 1 << (signal - 1) != 0) {
+        send_to_self(signal);
+    }
+}
+
+fn send_to_self(signal: i32) {
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: the call takes numbers.
+    unsafe { raw_syscall!(Sysno::tgkill, pid, crate::thread::id(), signal) };
+}
+
+/// Before the program's handler: what it believes blocked is in the context's mask, where it may look or change it, and during
+/// the handler more is. `more` are signals that the handler is to have blocked.
+///
+/// # Safety
+///
+/// `context` is what the kernel has passed to the handler.
+pub unsafe fn begin_handler(context: *mut libc::c_void, more: u64) {
+    let blocked = tls::blocked();
+    // SAFETY: the caller's promise.
+    unsafe { *context_mask(context) |= blocked };
+    tls::set_blocked(blocked | more & OURS);
+}
+
+/// After the program's handler.
+///
+/// # Safety
+///
+/// As for [`begin_handler`].
+pub unsafe fn end_handler(context: *mut libc::c_void) {
+    // SAFETY: the caller's promise.
+    let mask = unsafe { &mut *context_mask(context) };
+    tls::set_blocked(*mask & OURS);
+    *mask &= !OURS;
+    if tls::pending() != 0 {
+        raise_pending();
+    }
+}
+
+/// The mask that is in force when the handler of a context returns; a sigset_t begins with the kernel's 8 bytes.
+///
+/// # Safety
+///
+/// As for [`begin_handler`].
+unsafe fn context_mask(context: *mut libc::c_void) -> *mut u64 {
+    // SAFETY: the caller's promise.
+    unsafe { (&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast() }
+}
+
 /// Changes the calling thread's mask; returns the one before. The sets may lie on a stack in managed memory: the filter of
 /// system calls lets the call through, and it is repeated should their page leave in this very moment.
 pub fn change_mask(how: i32, set: u64) -> u64 {
@@ -45,9 +117,14 @@ pub struct Blocked {
 impl Blocked {
     /// Blocks all signals, on the engine's threads all but those that glibc keeps for itself. A thread of the program's gets
     /// done with what it does; and there glibc's handlers would run on the thread's signal stack, which may hold the frame
-    /// that the engine is to return to.
+    /// that the engine is to return to. [`OURS`] stay open there once they are for ever: the thread's own stack, on which this
+    /// begins and ends, may be managed memory.
     pub fn all() -> Blocked {
-        let open = if tls::is_engine_thread() { RESERVED } else { 0 };
+        let open = match tls::is_engine_thread() {
+            true => RESERVED,
+            false if SHADOWED.load(Ordering::Relaxed) => OURS,
+            false => 0,
+        };
         Blocked { before: change_mask(libc::SIG_SETMASK, !open) }
     }
 }
@@ -72,10 +149,16 @@ impl Drop for Blocked {
     }
 }
 
+/// Whether a mask is one of [`Blocked::all`].
+fn are_all(mask: u64) -> bool {
+    const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+    let open = if SHADOWED.load(Ordering::Relaxed) { OURS } else { 0 };
+    mask | open | RESERVED | UNBLOCKABLE == !0
+}
+
 /// Whether all signals that can be are blocked on the calling thread.
 pub fn all_blocked() -> bool {
-    const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
-    change_mask(libc::SIG_BLOCK, 0) | RESERVED | UNBLOCKABLE == !0
+    are_all(change_mask(libc::SIG_BLOCK, 0))
 }
 
 /// What became of a fault that was delivered by signal.
@@ -288,9 +371,26 @@ fn is_write(context: *mut libc::c_void) -> bool {
 ///
 /// The arguments are those that the kernel has passed to that handler.
 pub unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let action = program_action(signal).replace(None);
+    let mut action = program_action(signal).replace(None);
     // SAFETY: the caller's promise.
     let is_sent = unsafe { (*info).si_code } <= 0;
+    let bit = 1 << (signal - 1);
+    // SAFETY: the caller's promise.
+    let mask = unsafe { &mut *context_mask(context) };
+    if is_sent && SHADOWED.load(Ordering::Relaxed) && !tls::is_program() && are_all(*mask) {
+        // The engine is at work, all other signals blocked: it comes when that is done.
+        *mask |= bit;
+        change_mask(libc::SIG_BLOCK, OURS);
+        return send_to_self(signal);
+    }
+    if tls::blocked() & bit != 0 {
+        if is_sent {
+            // It stays pending until the program unblocks it.
+            return tls::set_pending(tls::pending() | bit);
+        }
+        // A fault while its signal is blocked ends the process, whatever the action.
+        action = KernelAction::DEFAULT;
+    }
     match action.handler {
         libc::SIG_IGN if is_sent => {}
         libc::SIG_DFL | libc::SIG_IGN => {
@@ -303,21 +403,31 @@ pub unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc:
                 default.sa_sigaction = libc::SIG_DFL;
                 let _ = real_sigaction(signal, &default, &mut before);
                 if is_sent || signal == libc::SIGSYS {
-                    let pid = rustix::process::getpid().as_raw_nonzero().get();
-                    raw_syscall!(Sysno::tgkill, pid, crate::thread::id(), signal);
+                    send_to_self(signal);
                 }
             }
         }
         handler => {
-            // The program's mask, not ours, is in force during its handler.
-            let mask = action.mask;
-            change_mask(libc::SIG_SETMASK, mask);
-            // SAFETY: the handler is the program's own, called as the kernel would.
+            if action.flags & libc::SA_RESETHAND as u64 != 0 {
+                program_action(signal).replace(Some(KernelAction::DEFAULT));
+            }
+            let shadowed = SHADOWED.load(Ordering::Relaxed);
+            let own = if action.flags & libc::SA_NODEFER as u64 != 0 { 0 } else { bit };
+            // SAFETY: 1. the caller's promise; 2. the handler is the program's own, called as the kernel would.
             unsafe {
+                // The program's mask, not ours, is in force during its handler.
+                let mask = *context_mask(context) | action.mask;
+                if shadowed {
+                    begin_handler(context, action.mask | own);
+                }
+                change_mask(libc::SIG_SETMASK, if shadowed { mask & !OURS } else { mask });
                 if action.flags & libc::SA_SIGINFO as u64 != 0 {
                     std::mem::transmute::<usize, Handler>(handler)(signal, info, context);
                 } else {
                     std::mem::transmute::<usize, extern "C" fn(i32)>(handler)(signal);
+                }
+                if shadowed {
+                    end_handler(context);
                 }
             }
         }

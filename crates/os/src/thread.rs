@@ -8,6 +8,7 @@ use rustix::fd::RawFd;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use rustix::thread::UnshareFlags;
 use std::fmt::{Display, Write};
+use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use std::time::Duration;
 
 /// Bytes of an engine thread's stack: deep enough for debug builds; touched lazily.
@@ -15,6 +16,26 @@ const STACK_BYTES: usize = 256 << 10;
 /// The C library puts the program's thread-local variables on the stack as well, and refuses a stack that is too small
 /// for them. How large they are it does not say, so larger stacks are tried, up to this: 4 GiB of addresses.
 const STACK_BYTES_MAX: usize = 4 << 30;
+
+/// Threads that have been made and do not run their body yet.
+static STARTING: AtomicU32 = AtomicU32::new(0);
+
+/// Waits until the threads that have been made run their bodies, but not for long: until then the C library makes calls for
+/// them that a filter for all threads may forbid.
+pub fn settle() {
+    const LOOKS: usize = 1000;
+    for _ in 0..LOOKS {
+        if STARTING.load(Acquire) == 0 {
+            break;
+        }
+        sleep(Duration::from_micros(100));
+    }
+}
+
+/// In the child of a fork, which has one thread.
+pub fn reset_in_child() {
+    STARTING.store(0, Release);
+}
 
 /// What a new thread runs.
 struct Start {
@@ -26,6 +47,7 @@ struct Start {
 /// and is the engine's from its first instruction: not through std, which allocates on a new thread before its body runs.
 pub fn spawn(name: &'static std::ffi::CStr, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
     let _blocked = Blocked::all();
+    STARTING.fetch_add(1, AcqRel);
     let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
     // SAFETY: 1. the attributes live through the call; 2. `run` takes the box over, once, unless no thread was made;
     // 3. the thread is detached: nobody joins it.
@@ -46,6 +68,7 @@ pub fn spawn(name: &'static std::ffi::CStr, body: impl FnOnce() + Send + 'static
         libc::pthread_attr_destroy(&mut attributes);
         if failed != 0 {
             drop(Box::from_raw(start));
+            STARTING.fetch_sub(1, AcqRel);
         }
         failed
     };
@@ -60,6 +83,7 @@ extern "C" fn run(start: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: `spawn` gives this thread the box, and nobody else.
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
     let _ = rustix::thread::set_name(start.name);
+    STARTING.fetch_sub(1, AcqRel);
     (start.body)();
     std::ptr::null_mut()
 }
@@ -191,12 +215,6 @@ pub fn report(line: impl Display) {
             let _ = rustix::io::write(fd, text.as_bytes());
         }
     }
-}
-
-/// Closes a descriptor of the calling thread's table by its number, which nothing uses any more.
-pub fn close(fd: i32) {
-    // SAFETY: the caller owns the number.
-    unsafe { rustix::io::close(fd) };
 }
 
 #[cfg(test)]

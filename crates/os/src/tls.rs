@@ -1,4 +1,4 @@
-//! Two thread-local words that can be read anywhere: inside malloc, in a signal handler, on an engine thread.
+//! A few thread-local words that can be read anywhere: inside malloc, in a signal handler, on an engine thread.
 //!
 //! A `thread_local!` in a shared library is reached through `__tls_get_addr`, which may allocate memory at a
 //! thread's first access; an interposed malloc that asks "which thread am I?" that way would call itself. The
@@ -8,6 +8,10 @@
 //! 1. The *context* word says whose work the thread does: the mark of an engine thread, and how deep it is in
 //!    sections whose memory must not be managed memory ([`Internal`]). Zero is the program's own code.
 //! 2. The *record* word belongs to the preload library (its per-thread record).
+//! 3. The *blocked* word has the signals that the program believes blocked while the kernel does not block them, as bits
+//!    of a signal set; the *pending* word those of them that have come.
+//! 4. The *signal stack* word is the address of the thread's signal stack, 0 if it has none of ours.
+//! 5. The *number* word is the thread's number, once somebody has asked for it.
 //!
 //! Neighbours: [`crate::thread`] marks engine threads; the preload library routes by the context word. No locks.
 
@@ -19,15 +23,15 @@ const ENGINE: usize = 1;
 /// One level of [`Internal`]; the levels are counted in the bits above [`ENGINE`].
 const INTERNAL_ONE: usize = 2;
 
-// Two zero words in the thread-local zero section, known to the linker but never exported from the library.
+// Zero words in the thread-local zero section, known to the linker but never exported from the library.
 global_asm!(
     ".pushsection .tbss.overspill_tls,\"awT\",@nobits",
     ".balign 8",
     ".hidden overspill_tls",
     ".globl overspill_tls",
     ".type overspill_tls, @object",
-    ".size overspill_tls, 16",
-    "overspill_tls: .zero 16",
+    ".size overspill_tls, 48",
+    "overspill_tls: .zero 48",
     ".popsection",
 );
 
@@ -35,7 +39,7 @@ global_asm!(
 #[inline(always)]
 fn load<const N: usize>() -> usize {
     let value;
-    // SAFETY: 1. the symbol is a thread-local object of two words and N is 0 or 1, so the access stays inside;
+    // SAFETY: 1. the symbol is a thread-local object of six words and N is less, so the access stays inside;
     // 2. only the calling thread accesses it; 3. nothing but the output register changes.
     unsafe {
         asm!(
@@ -115,6 +119,70 @@ pub fn set_record(value: usize) {
     store::<1>(value);
 }
 
+/// The signals that the program believes blocked on the calling thread while they are open.
+#[inline(always)]
+pub fn blocked() -> u64 {
+    load::<2>() as u64
+}
+
+/// Sets what [`blocked`] returns.
+#[inline(always)]
+pub fn set_blocked(signals: u64) {
+    store::<2>(signals as usize);
+}
+
+/// Where the words of [`blocked`] and [`pending`] lie, one behind the other: bytes from every thread's thread pointer.
+pub fn blocked_offset() -> isize {
+    let offset: isize;
+    // SAFETY: as in `load`, without an access to the word.
+    unsafe {
+        asm!("mov {offset}, qword ptr [rip + overspill_tls@GOTTPOFF]", offset = out(reg) offset, options(nostack, preserves_flags));
+    }
+    offset + 16
+}
+
+/// Those of them that have come meanwhile.
+#[inline(always)]
+pub fn pending() -> u64 {
+    load::<3>() as u64
+}
+
+/// Sets what [`pending`] returns.
+#[inline(always)]
+pub fn set_pending(signals: u64) {
+    store::<3>(signals as usize);
+}
+
+/// The calling thread's signal stack; zero at first.
+#[inline(always)]
+pub fn signal_stack() -> usize {
+    load::<4>()
+}
+
+/// Sets what [`signal_stack`] returns.
+#[inline(always)]
+pub fn set_signal_stack(address: usize) {
+    store::<4>(address);
+}
+
+/// The calling thread's number, as [`crate::thread::id`], without a system call after the first.
+#[inline(always)]
+pub fn number() -> i32 {
+    match load::<5>() {
+        0 => {
+            let id = crate::thread::id();
+            store::<5>(id as usize);
+            id
+        }
+        number => number as i32,
+    }
+}
+
+/// In the child of a fork: its thread has another number than the one that it is a copy of.
+pub fn reset_number() {
+    store::<5>(0);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +200,16 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!((record(), is_engine_thread()), (7, false));
+    }
+
+    #[test]
+    fn the_number_is_that_of_the_thread() {
+        assert_eq!(number(), crate::thread::id());
+        assert_eq!(number(), crate::thread::id());
+        let other = std::thread::spawn(|| (number(), crate::thread::id())).join().unwrap();
+        assert!(other.0 == other.1 && other.0 != number());
+        reset_number();
+        assert_eq!(number(), crate::thread::id());
     }
 
     #[test]

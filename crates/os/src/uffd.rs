@@ -4,7 +4,7 @@
 //! and numbers are those of the kernel's stable user interface (`linux/userfaultfd.h`).
 
 use crate::io::File;
-use crate::{Errno, PAGE_SIZE};
+use crate::{Errno, PAGE_SIZE, descriptors};
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ops::Range;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -240,7 +240,7 @@ impl Uffd {
         let features = Features(has.0 & wanted.0 & !without.0);
         let (fd, by) = open_descriptor(user_mode_only)?;
         handshake(&fd, features)?;
-        let fd = std::os::fd::IntoRawFd::into_raw_fd(fd);
+        let fd = descriptors::take(fd);
         // User-mode faults need no right.
         let device = if user_mode_only { None } else { open_device().ok() };
         Ok((Uffd { fd: AtomicI32::new(fd), features, device }, by))
@@ -259,7 +259,7 @@ impl Uffd {
             own.adopt(device.and_then(File::into_fd));
         }
         handshake(&fd, self.features)?;
-        self.fd.store(std::os::fd::IntoRawFd::into_raw_fd(fd), Ordering::Release);
+        self.fd.store(descriptors::take(fd), Ordering::Release);
         Ok(())
     }
 
@@ -399,8 +399,7 @@ impl Uffd {
 
 impl Drop for Uffd {
     fn drop(&mut self) {
-        // SAFETY: this value owns the descriptor and is gone after this.
-        drop(unsafe { OwnedFd::from_raw_fd(self.raw_fd()) });
+        descriptors::close(self.raw_fd());
     }
 }
 

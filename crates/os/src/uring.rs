@@ -275,7 +275,7 @@ impl Ring {
             return Err(Errno::NOSYS);
         }
         // SAFETY: `file` holds the descriptor open until this function's end at least.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        let borrowed = unsafe { BorrowedFd::borrow_raw(file.raw_fd()?) };
         let sq_len = params.sq_off.array as usize + params.sq_entries as usize * size_of::<u32>();
         let cq_len = params.cq_off.cqes as usize + params.cq_entries as usize * size_of::<abi::Cqe>();
         let rings = Mapping::new(borrowed, abi::OFFSET_RINGS, sq_len.max(cq_len))?;

@@ -5,7 +5,7 @@
 //! and [`SharedCells`] for the two typed views that hand out references).
 
 use crate::{Errno, PAGE_SIZE};
-use rustix::fd::{BorrowedFd, IntoRawFd};
+use rustix::fd::BorrowedFd;
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire};
@@ -388,12 +388,13 @@ impl ForceReader {
 
     fn open(&self) -> Result<i32, Errno> {
         use rustix::fs::{Mode, OFlags};
-        let opened = rustix::fs::open("/proc/self/mem", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?.into_raw_fd();
+        let opened = rustix::fs::open("/proc/self/mem", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let opened = crate::descriptors::take(opened);
         // Of two threads that open it the first is right.
         let raced = self.0.compare_exchange(ForceReader::NONE, opened, AcqRel, Acquire);
         Ok(raced.map_or_else(
             |fd| {
-                crate::thread::close(opened);
+                crate::descriptors::close(opened);
                 fd
             },
             |_| opened,
@@ -405,7 +406,7 @@ impl ForceReader {
     pub fn reset_in_child(&self, close: bool) {
         let parents = self.0.swap(ForceReader::NONE, AcqRel);
         if close && parents != ForceReader::NONE {
-            crate::thread::close(parents);
+            crate::descriptors::close(parents);
         }
     }
 }

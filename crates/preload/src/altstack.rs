@@ -2,30 +2,35 @@
 //!
 //! A signal frame cannot be pushed onto an absent page, and a program may run on stacks in managed memory (coroutines). So
 //! SIGBUS and SIGSYS are always handled on a stack that is not managed. It takes the place of the one that the program may set
-//! by sigaltstack(2): that is only noted. Handlers of the program's with SA_ONSTACK run on ours, which is as large and some.
+//! by sigaltstack(2): that is only noted, and used by hand for the program's handlers ([`crate::handlers`]). Those for SIGBUS and
+//! SIGSYS run on ours.
 //!
 //! A stack comes with the thread and goes with it; some are kept for the next thread. No locks.
 
-use crate::{pool, sys};
+use crate::sys;
 use overspill_os::{Errno, PAGE_SIZE, seccomp, tls};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use syscalls::Sysno;
 
-/// Bytes of a stack: nested frames of both signals, a debug build's handler, and handlers of the program's that are content
-/// with SIGSTKSZ. Memory is used only as far as it is touched, mostly two pages.
+/// Bytes of a stack: nested frames of both signals, a debug build's handlers, and those frames over which handlers run on the
+/// program's stack. Memory is used only as far as it is touched, mostly two pages.
 const BYTES: usize = 256 << 10;
+/// The least that is left for the kernel while a handler runs on the program's stack.
+const LEFT: usize = 64 << 10;
+/// Bytes below the stack pointer that belong to the function that runs.
+const RED_ZONE: usize = 128;
+/// With the guard and the page of the foot.
+const MAPPED: usize = BYTES + 2 * PAGE_SIZE;
 /// Stacks that are kept.
 const KEPT: usize = 32;
 
 static FREE: [AtomicUsize; KEPT] = [const { AtomicUsize::new(0) }; KEPT];
 
 /// What stands at the lowest bytes of a stack, above its guard page.
-#[repr(C)]
 struct Foot {
-    /// Bytes of the whole mapping.
-    mapped: usize,
     /// What the program has set.
-    programs: libc::stack_t,
+    programs: Cell<libc::stack_t>,
 }
 
 const NONE: libc::stack_t = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
@@ -43,57 +48,93 @@ fn current() -> libc::stack_t {
     stack
 }
 
-fn map(bytes: usize) -> Option<usize> {
+fn map() -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let mapped = bytes + 2 * PAGE_SIZE;
     // SAFETY: a new mapping replaces nothing; its first page is made a guard.
     unsafe {
-        let base = sys::mmap(0, mapped, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0).ok()?;
+        let base = sys::mmap(0, MAPPED, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0).ok()?;
         let _ = sys::on_range(Sysno::mprotect, base, PAGE_SIZE, libc::PROT_NONE);
-        ((base + PAGE_SIZE) as *mut Foot).write(Foot { mapped, programs: NONE });
+        ((base + PAGE_SIZE) as *mut Foot).write(Foot { programs: Cell::new(NONE) });
         Some(base)
     }
 }
 
 /// Makes the stack at `base` the calling thread's.
 fn set(base: usize) {
-    // SAFETY: made by `map`.
-    let mapped = unsafe { (*((base + PAGE_SIZE) as *const Foot)).mapped };
-    let low = base + 2 * PAGE_SIZE;
-    let stack = libc::stack_t { ss_sp: low as *mut _, ss_flags: 0, ss_size: base + mapped - low };
-    let _ = call(&stack, std::ptr::null_mut());
+    let (low, high) = room(base);
+    let _ = call(&libc::stack_t { ss_sp: low as *mut _, ss_flags: 0, ss_size: high - low }, std::ptr::null_mut());
+    tls::set_signal_stack(base);
 }
 
-/// Where the mapping of a stack that the kernel uses begins.
-fn base(stack: &libc::stack_t) -> usize {
-    stack.ss_sp as usize - 2 * PAGE_SIZE
+/// The first address of the stack at `base` that is used, and the one behind its last.
+fn room(base: usize) -> (usize, usize) {
+    (base + 2 * PAGE_SIZE, base + BYTES + 2 * PAGE_SIZE)
+}
+
+/// What the calling thread's stack has noted; none for a thread without one.
+fn foot() -> Option<&'static Foot> {
+    let base = tls::signal_stack();
+    // SAFETY: made by `map`, and the calling thread's own.
+    (base != 0).then(|| unsafe { &*((base + PAGE_SIZE) as *const Foot) })
+}
+
+/// Whether an address is on the stack that the program has set.
+fn is_on_programs(programs: &libc::stack_t, address: usize) -> bool {
+    programs.ss_flags & libc::SS_DISABLE == 0 && address.wrapping_sub(programs.ss_sp as usize) <= programs.ss_size
+}
+
+/// Where a handler of the program's runs that has come to a thread with the stack pointer `sp`, on the program's own signal stack: the
+/// stack pointer, and which part of ours the kernel may use meanwhile. `kernels` is what it had when it pushed the frame, `used` the
+/// lowest address that is in use. None where the handler stays on ours: the program has no stack, or ours is in use below
+/// this handler, or has little left.
+pub fn programs_place(sp: usize, kernels: &libc::stack_t, used: usize) -> Option<(usize, libc::stack_t)> {
+    let programs = foot()?.programs.get();
+    let (low, high) = room(tls::signal_stack());
+    let on_ours = |address: usize| (low..high).contains(&address);
+    if programs.ss_flags & libc::SS_DISABLE != 0 || on_ours(sp) || !on_ours(used) {
+        return None;
+    }
+    let kernels = kernels.ss_sp as usize..kernels.ss_sp as usize + kernels.ss_size;
+    if !kernels.contains(&used) || !on_ours(kernels.start) || kernels.end > high {
+        return None;
+    }
+    // The function that decides this has its own frame below.
+    const SLACK: usize = 256;
+    let used = (used - SLACK) & !15;
+    let (stack, free) = if is_on_programs(&programs, sp) {
+        // It has interrupted another handler there, whose frames are outside of the kernel's part.
+        (sp - RED_ZONE, kernels.start..used)
+    } else if used - low >= high - kernels.end {
+        (programs.ss_sp as usize + programs.ss_size, low..used)
+    } else {
+        (programs.ss_sp as usize + programs.ss_size, kernels.end..high)
+    };
+    let free_stack = libc::stack_t { ss_sp: free.start as *mut _, ss_flags: 0, ss_size: free.len() };
+    (free.len() >= LEFT).then_some((stack & !15, free_stack))
 }
 
 /// Gives the calling thread a stack. Without memory for one it does without.
 pub fn give() {
     let kept = FREE.iter().map(|place| place.swap(0, AcqRel)).find(|base| *base != 0);
-    if let Some(base) = kept.or_else(|| map(BYTES)) {
+    if let Some(base) = kept.or_else(map) {
         set(base);
     }
 }
 
 /// The calling thread ends.
 pub fn take_back() {
-    let stack = current();
-    if !pool::signal_delivery() || stack.ss_flags != 0 {
+    let Some(foot) = foot() else { return };
+    let base = tls::signal_stack();
+    if current().ss_flags & libc::SS_ONSTACK != 0 {
         return;
     }
     let _ = call(&NONE, std::ptr::null_mut());
-    let base = base(&stack);
-    // SAFETY: the thread's own stack, which is no longer used.
-    unsafe {
-        let foot = (base + PAGE_SIZE) as *mut Foot;
-        (*foot).programs = NONE;
-        let mapped = (*foot).mapped;
-        let keep = |place: &AtomicUsize| place.compare_exchange(0, base, AcqRel, Relaxed).is_ok();
-        if mapped != BYTES + 2 * PAGE_SIZE || !FREE.iter().any(keep) {
-            let _ = sys::on_range(Sysno::munmap, base, mapped, 0);
-        }
+    tls::set_signal_stack(0);
+    foot.programs.set(NONE);
+    let keep = |place: &AtomicUsize| place.compare_exchange(0, base, AcqRel, Relaxed).is_ok();
+    if !FREE.iter().any(keep) {
+        // SAFETY: the thread's own stack, which is no longer used.
+        let _ = unsafe { sys::on_range(Sysno::munmap, base, MAPPED, 0) };
     }
 }
 
@@ -108,51 +149,68 @@ pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::
 }
 
 fn set_programs(new: *const libc::stack_t, old: *mut libc::stack_t) -> Result<usize, Errno> {
-    let ours = current();
-    if !pool::signal_delivery() || !tls::is_program() || ours.ss_flags & libc::SS_DISABLE != 0 {
-        return call(new, old);
-    }
-    let foot = (base(&ours) + PAGE_SIZE) as *mut Foot;
-    let is_on = ours.ss_flags & libc::SS_ONSTACK != 0;
-    // SAFETY: 1. the foot is the thread's own; 2. the caller's promise for both pointers.
+    let Some(foot) = foot().filter(|_| tls::is_program()) else { return call(new, old) };
+    let before = foot.programs.get();
+    let here = overspill_os::vm::stack_address();
+    // A handler that had to stay on our stack believes to be on its own.
+    let is_on = before.ss_flags & libc::SS_DISABLE == 0
+        && (is_on_programs(&before, here) || current().ss_flags & libc::SS_ONSTACK != 0);
+    const AUTODISARM: i32 = 1 << 31;
+    const SMALLEST: usize = 2048;
+    // SAFETY: the caller's promise for both pointers.
     unsafe {
-        let before = (*foot).programs;
         let wanted = (!new.is_null()).then(|| new.read());
         if !old.is_null() {
-            let on = if is_on && before.ss_flags & libc::SS_DISABLE == 0 { libc::SS_ONSTACK } else { 0 };
+            let on = if is_on { libc::SS_ONSTACK } else { 0 };
             old.write(libc::stack_t { ss_flags: before.ss_flags | on, ..before });
         }
         let Some(wanted) = wanted else { return Ok(0) };
-        const AUTODISARM: i32 = 1 << 31;
-        const SMALLEST: usize = 2048;
-        if is_on && before.ss_flags & libc::SS_DISABLE == 0 {
+        if is_on {
             return Err(Errno::PERM);
         }
-        match wanted.ss_flags & !AUTODISARM {
-            libc::SS_DISABLE => (*foot).programs = NONE,
+        foot.programs.set(match wanted.ss_flags & !AUTODISARM {
+            libc::SS_DISABLE => NONE,
             0 | libc::SS_ONSTACK if wanted.ss_size < SMALLEST => return Err(Errno::NOMEM),
-            0 | libc::SS_ONSTACK => {
-                (*foot).programs = libc::stack_t { ss_flags: 0, ..wanted };
-                if !is_on && wanted.ss_size > BYTES / 2 && ours.ss_size < wanted.ss_size + BYTES / 2 {
-                    grow(&ours, wanted.ss_size + BYTES / 2);
-                }
-            }
+            0 | libc::SS_ONSTACK => libc::stack_t { ss_flags: 0, ..wanted },
             _ => return Err(Errno::INVAL),
-        }
+        });
     }
     Ok(0)
 }
 
-/// Gives the thread, which is not on it, a larger stack in the place of its own.
-fn grow(ours: &libc::stack_t, bytes: usize) {
-    let Some(larger) = map(bytes.next_multiple_of(PAGE_SIZE)) else { return };
-    let old = base(ours);
-    // SAFETY: both are the thread's own; once the larger is set nobody uses the other.
-    unsafe {
-        let (from, to) = ((old + PAGE_SIZE) as *const Foot, (larger + PAGE_SIZE) as *mut Foot);
-        (*to).programs = (*from).programs;
-        let mapped = (*from).mapped;
-        set(larger);
-        let _ = sys::on_range(Sysno::munmap, old, mapped, 0);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handlers_run_on_the_programs_stack_and_the_kernel_on_what_is_left_of_ours() {
+        give();
+        let (low, high) = room(tls::signal_stack());
+        let all = libc::stack_t { ss_sp: low as *mut _, ss_flags: 0, ss_size: high - low };
+        let used = high - 4096;
+        assert!(programs_place(4096, &all, used).is_none(), "the program has none");
+        let size = 1 << 16;
+        let programs = libc::stack_t { ss_sp: (1 << 20) as *mut _, ss_flags: 0, ss_size: size };
+        set_programs(&programs, std::ptr::null_mut()).unwrap();
+        let mut found = NONE;
+        set_programs(std::ptr::null(), &mut found).unwrap();
+        assert_eq!((found.ss_sp, found.ss_flags), (programs.ss_sp, 0));
+        // The first handler: the kernel keeps what is below its frame.
+        let (stack, first) = programs_place(4096, &all, used).unwrap();
+        assert_eq!(stack, (1 << 20) + size);
+        assert!(first.ss_sp as usize == low && first.ss_sp as usize + first.ss_size < used);
+        // One that interrupts it: below both.
+        let (nested, second) = programs_place(stack - 1000, &first, used - 8192).unwrap();
+        assert!(nested < stack - 1000 - RED_ZONE && nested > stack - 1200);
+        assert!(second.ss_sp as usize == low && second.ss_size < first.ss_size - 4096);
+        // One that comes after that was left by siglongjmp: nobody is on the stack, and the other side has more room.
+        let left = libc::stack_t { ss_size: 100 << 10, ..all };
+        let (stack, third) = programs_place(4096, &left, low + (96 << 10)).unwrap();
+        assert_eq!((stack, third.ss_sp as usize + third.ss_size), ((1 << 20) + size, high));
+        // On ours, or with little left.
+        assert!(programs_place(used - 100, &all, used - 4096).is_none());
+        assert!(programs_place(stack - 8, &second, low + 4096).is_none());
+        take_back();
+        assert_eq!(tls::signal_stack(), 0);
     }
 }

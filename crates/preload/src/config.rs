@@ -7,7 +7,7 @@
 //! | OVERSPILL_MEMORY | the budget; without it this library changes nothing but the allocator |
 //! | OVERSPILL_SWAP | swap devices as in `--swap`, separated by commas ([`SwapList`]) |
 //! | OVERSPILL_NO_SWAP | present: no swap devices, whatever OVERSPILL_SWAP says |
-//! | OVERSPILL_FAULT | `thread` or `signal` |
+//! | OVERSPILL_FAULT | `thread`, `signal`, or `auto`: by signal, or by a thread where that cannot be had |
 //! | OVERSPILL_SET | settings, `KEY=VALUE` separated by commas |
 //! | OVERSPILL_SIMULATE | features to do without, for tests |
 //! | OVERSPILL_RUN_DIR | directory of the statistics file, `stats.PID`, and of the table `job` of the whole job |
@@ -18,13 +18,22 @@ use overspill_os::probe::{self, Simulated};
 use std::fmt::Display;
 use std::path::Path;
 
+/// What the variables ask for.
+#[derive(Debug)]
+pub struct Asked {
+    /// The pool's configuration.
+    pub config: Config,
+    /// Whether a thread may serve faults where that cannot be done by signal.
+    pub or_thread: bool,
+}
+
 /// Reads the configuration; None when no budget is given.
 pub fn from_variables<'a>(
     variables: impl Iterator<Item = (&'a str, &'a str)>,
     pid: i32,
-) -> Result<Option<Config>, String> {
+) -> Result<Option<Asked>, String> {
     let mut config = Config::default();
-    let (mut budget, mut no_swap) = (false, false);
+    let (mut budget, mut no_swap, mut or_thread) = (false, false, false);
     for (key, value) in variables {
         let bad = |error: &dyn Display| format!("{key}: {error}");
         match key {
@@ -38,12 +47,13 @@ pub fn from_variables<'a>(
             }
             "OVERSPILL_NO_SWAP" => no_swap = true,
             "OVERSPILL_FAULT" => {
-                config.delivery = match value {
-                    "thread" => Delivery::Thread,
-                    "signal" => Delivery::Signal,
+                (config.delivery, or_thread) = match value {
+                    "thread" => (Delivery::Thread, false),
+                    "signal" => (Delivery::Signal, false),
+                    "auto" => (Delivery::Signal, true),
                     _ => {
                         return Err(bad(&format_args!(
-                            "'{value}' is not a way to deliver faults: use thread or signal"
+                            "'{value}' is not a way to deliver faults: use auto, thread or signal"
                         )));
                     }
                 }
@@ -60,7 +70,7 @@ pub fn from_variables<'a>(
     if no_swap {
         config.swap.clear();
     }
-    Ok(budget.then_some(config))
+    Ok(budget.then_some(Asked { config, or_thread }))
 }
 
 #[cfg(test)]
@@ -69,7 +79,7 @@ mod tests {
     use overspill::base::Bytes;
 
     fn parse(variables: &[(&str, &str)]) -> Result<Option<Config>, String> {
-        from_variables(variables.iter().copied(), 42)
+        from_variables(variables.iter().copied(), 42).map(|asked| asked.map(|asked| asked.config))
     }
 
     #[test]
@@ -94,6 +104,18 @@ mod tests {
         assert_eq!(config.job_file.unwrap().to_str(), Some("/run/x/job"));
         let none = parse(&[("OVERSPILL_NO_SWAP", "1"), ("OVERSPILL_MEMORY", "1G"), ("OVERSPILL_SWAP", "/a")]);
         assert!(none.unwrap().unwrap().swap.is_empty());
+    }
+
+    #[test]
+    fn a_thread_may_take_over_only_where_nothing_was_chosen() {
+        let asked = |way| {
+            let variables = [("OVERSPILL_MEMORY", "1G"), ("OVERSPILL_FAULT", way)];
+            let asked = from_variables(variables.into_iter(), 1).unwrap().unwrap();
+            (asked.config.delivery, asked.or_thread)
+        };
+        assert_eq!(asked("auto"), (Delivery::Signal, true));
+        assert_eq!(asked("signal"), (Delivery::Signal, false));
+        assert_eq!(asked("thread"), (Delivery::Thread, false));
     }
 
     #[test]

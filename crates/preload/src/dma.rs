@@ -12,8 +12,8 @@
 //! liburing linked statically (their system calls do not pass through the C library). The setting `out=move` is for
 //! those.
 
-use crate::pool;
 use crate::sys::real;
+use crate::{calls, pool};
 use overspill_os::{Errno, tls};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,10 +46,14 @@ fn scan_inherited() {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
     for entry in entries.flatten() {
         let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        if overspill_os::descriptors::is_engines(fd) {
+            continue;
+        }
         // SAFETY: asking for the flags of any number is harmless.
         let flags = unsafe { syscalls::raw_syscall!(syscalls::Sysno::fcntl, fd, libc::F_GETFL) };
         if crate::sys::check(flags).is_ok_and(|flags| flags as i32 & libc::O_DIRECT != 0) {
-            return seen();
+            DONE.store(true, Ordering::Relaxed);
+            return pool::dma_seen();
         }
     }
 }
@@ -95,7 +99,8 @@ pub fn look_at_open(fd: c_int, path: *const c_char, flags: c_int) {
     }
 }
 
-fn look_closer(fd: c_int, path: *const c_char, flags: c_int) {
+/// A function of C's, so that those that call it need nothing for the case that it panics: a cancellation in open(2) unwinds them.
+extern "C" fn look_closer(fd: c_int, path: *const c_char, flags: c_int) {
     // SAFETY: the kernel has just read a path there.
     let path = unsafe { CStr::from_ptr(path) };
     if flags & libc::O_DIRECT != 0 || (path.to_bytes().starts_with(b"/dev/") && is_dma_device(fd)) {
@@ -103,9 +108,9 @@ fn look_closer(fd: c_int, path: *const c_char, flags: c_int) {
     }
 }
 
-/// The open family: the C library's function (a cancellation point), then a look.
+/// The open family: the C library's function (a cancellation point), by [`crate::calls`], then a look.
 macro_rules! open_family {
-    ($($(#[$doc:meta])* $name:literal $symbol:ident $(in $dir:ident: $dir_type:ty,)? ($flags:expr; $($argument:ident: $type:ty),*);)*) => {
+    ($($(#[$doc:meta])* $symbol:ident $(in $dir:ident: $dir_type:ty,)? ($flags:expr; $($argument:ident: $type:ty),*);)*) => {
         $(
             $(#[$doc])*
             ///
@@ -115,8 +120,11 @@ macro_rules! open_family {
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $symbol($($dir: $dir_type,)? path: *const c_char, $($argument: $type),*) -> c_int {
                 type Open = unsafe extern "C" fn($($dir_type,)? *const c_char, $($type),*) -> c_int;
-                // SAFETY: the caller's promise.
-                let fd = unsafe { real!($name as Open)($($dir,)? path, $($argument),*) };
+                // SAFETY: 1. a function by that name has this type; 2. the caller's promise.
+                let fd = unsafe {
+                    let open = std::mem::transmute::<unsafe extern "C" fn(), Open>(calls::$symbol);
+                    open($($dir,)? path, $($argument),*)
+                };
                 look_at_open(fd, path, $flags);
                 fd
             }
@@ -126,25 +134,25 @@ macro_rules! open_family {
 
 open_family! {
     /// open(2).
-    c"open" open(flags; flags: c_int, mode: c_uint);
+    open(flags; flags: c_int, mode: c_uint);
     /// open64(3).
-    c"open64" open64(flags; flags: c_int, mode: c_uint);
+    open64(flags; flags: c_int, mode: c_uint);
     /// openat(2).
-    c"openat" openat in dir: c_int, (flags; flags: c_int, mode: c_uint);
+    openat in dir: c_int, (flags; flags: c_int, mode: c_uint);
     /// openat64(3).
-    c"openat64" openat64 in dir: c_int, (flags; flags: c_int, mode: c_uint);
+    openat64 in dir: c_int, (flags; flags: c_int, mode: c_uint);
     /// creat(2).
-    c"creat" creat(0; mode: c_uint);
+    creat(0; mode: c_uint);
     /// creat64(3).
-    c"creat64" creat64(0; mode: c_uint);
+    creat64(0; mode: c_uint);
     /// open(2) in programs built with _FORTIFY_SOURCE.
-    c"__open_2" __open_2(flags; flags: c_int);
+    __open_2(flags; flags: c_int);
     /// open64(3) in programs built with _FORTIFY_SOURCE.
-    c"__open64_2" __open64_2(flags; flags: c_int);
+    __open64_2(flags; flags: c_int);
     /// openat(2) in programs built with _FORTIFY_SOURCE.
-    c"__openat_2" __openat_2 in dir: c_int, (flags; flags: c_int);
+    __openat_2 in dir: c_int, (flags; flags: c_int);
     /// openat64(3) in programs built with _FORTIFY_SOURCE.
-    c"__openat64_2" __openat64_2 in dir: c_int, (flags; flags: c_int);
+    __openat64_2 in dir: c_int, (flags; flags: c_int);
 }
 
 macro_rules! fcntl_family {
@@ -158,6 +166,10 @@ macro_rules! fcntl_family {
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $symbol(fd: c_int, command: c_int, argument: usize) -> c_int {
                 type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
+                if crate::fds::is_hidden(fd) {
+                    crate::sys::set_errno(Errno::BADF);
+                    return -1;
+                }
                 // SAFETY: the caller's promise.
                 let result = unsafe { real!($name as Fcntl)(fd, command, argument) };
                 if command == libc::F_SETFL && argument as c_int & libc::O_DIRECT != 0 && result == 0 && looking() {
@@ -206,9 +218,6 @@ macro_rules! asynchronous_io {
                         syscalls::raw_syscall!(syscalls::Sysno::$call, a, b, c, d, e, f)
                     }));
                 )?
-                if result == Err(Errno::NOSYS) && $name.to_bytes().starts_with(b"io_uring") {
-                    say_no_uring();
-                }
                 // These libraries return the error, negative.
                 result.map_or_else(|errno| -(errno.raw_os_error() as isize), |value| value as isize)
             }
@@ -231,17 +240,6 @@ asynchronous_io! {
     c"io_uring_queue_init_mem" io_uring_queue_init_mem;
 }
 
-/// Says, once, why there is no io_uring: in signal delivery the filter of system calls refuses it.
-#[cold]
-fn say_no_uring() {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if pool::signal_delivery() && tls::is_program() && !SAID.swap(true, Ordering::Relaxed) {
-        overspill_os::thread::report(
-            "io_uring is not to be had with --fault signal: use --fault thread if it is needed",
-        );
-    }
-}
-
 /// A system call made through syscall(2) that opens the door to DMA is made, and seen.
 ///
 /// # Safety
@@ -249,9 +247,6 @@ fn say_no_uring() {
 /// As for that system call.
 pub unsafe fn raw_call(number: libc::c_long, arguments: [usize; 6], call: impl FnOnce() -> isize) -> isize {
     let result = call();
-    if number == libc::SYS_io_uring_setup && result < 0 {
-        say_no_uring();
-    }
     if looking() && result >= 0 {
         match number {
             libc::SYS_io_setup | libc::SYS_io_uring_setup | libc::SYS_io_uring_register => seen(),

@@ -1,25 +1,27 @@
-//! Starting programs, in signal delivery: what they are started with may be managed.
+//! The functions that execute a program, in signal delivery: what it is started with may be managed.
 //!
 //! execve reads arguments and environment through arrays, which the filter does not see ([`crate::vectors`] says more); its
 //! call is marked. The functions that do more than one call, or look into the arrays themselves, find all of it present, and
 //! are called again after EFAULT.
 //!
-//! posix_spawn, system and popen make a child that shares the memory and sets handled signals back to the default before it
-//! reads what it was given. So all of that is copied to unmanaged memory first, the environment included; lists of file
-//! actions are made there from the start.
+//! An executed program starts with the signals blocked that the program has blocked, SIGBUS and SIGSYS among them ([`with_mask`]); not
+//! so what is executed by posix_spawn or by a function that takes a list of arguments.
 
 use crate::pool;
-use crate::sys::{self, errno, real};
+use crate::spawn::{Copies, with_plain_environment};
+use crate::sys::{errno, real};
 use crate::trap::{self, strings};
 use crate::vectors::looking;
-use overspill_os::{PAGE_SIZE, tls};
-use std::ffi::{CStr, c_char, c_int, c_void};
-use syscalls::Sysno;
+use overspill_os::signal::change_mask;
+use overspill_os::tls;
+use std::ffi::{c_char, c_int};
 
-type Strings = *const *const c_char;
+/// An array of strings that ends with a null, or null.
+pub type Strings = *const *const c_char;
 
 unsafe extern "C" {
-    static mut environ: Strings;
+    /// The program's environment.
+    pub static mut environ: Strings;
 }
 
 /// Tries before the program gets its EFAULT.
@@ -30,7 +32,7 @@ const TRIES: usize = 8;
 /// # Safety
 ///
 /// `array` is one that ends with a null, or null.
-unsafe fn each(array: Strings) -> impl Iterator<Item = *const c_char> {
+pub unsafe fn each(array: Strings) -> impl Iterator<Item = *const c_char> {
     let mut next = array;
     std::iter::from_fn(move || {
         // SAFETY: the caller's promise; nothing is read behind the null.
@@ -50,7 +52,7 @@ unsafe fn each(array: Strings) -> impl Iterator<Item = *const c_char> {
 /// # Safety
 ///
 /// As for [`each`].
-unsafe fn is_managed(array: Strings) -> bool {
+pub unsafe fn is_managed(array: Strings) -> bool {
     // SAFETY: the caller's promise.
     pool::contains(array as usize) || unsafe { each(array) }.any(|string| pool::contains(string as usize))
 }
@@ -74,8 +76,12 @@ unsafe fn marked(arguments: Strings, environment: Strings) -> Strings {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
     type Execve = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
+    let real = real!(c"execve" as Execve);
     // SAFETY: the caller's promise.
-    unsafe { real!(c"execve" as Execve)(path, marked(arguments, environment), environment) }
+    unsafe {
+        with_mask(path, arguments, environment, |path, arguments, environment| real(path, arguments, environment))
+            .unwrap_or_else(|| real(path, marked(arguments, environment), environment))
+    }
 }
 
 /// execv(3).
@@ -87,7 +93,12 @@ pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environ
 pub unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
     type Execv = unsafe extern "C" fn(*const c_char, Strings) -> c_int;
     // SAFETY: the caller's promise.
-    unsafe { real!(c"execv" as Execv)(path, marked(arguments, environ)) }
+    unsafe {
+        if tls::blocked() != 0 {
+            return execve(path, arguments, environ);
+        }
+        real!(c"execv" as Execv)(path, marked(arguments, environ))
+    }
 }
 
 /// fexecve(3).
@@ -129,7 +140,12 @@ pub unsafe extern "C" fn execveat(
 pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     type Execvp = unsafe extern "C" fn(*const c_char, Strings) -> c_int;
     // SAFETY: the caller's promise.
-    unsafe { with_present(arguments, environ, || real!(c"execvp" as Execvp)(file, arguments)) }
+    unsafe {
+        if tls::blocked() != 0 {
+            return execvpe(file, arguments, environ);
+        }
+        with_present(arguments, environ, || real!(c"execvp" as Execvp)(file, arguments))
+    }
 }
 
 /// execvpe(3).
@@ -140,8 +156,12 @@ pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_in
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
     type Execvpe = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
+    let real = real!(c"execvpe" as Execvpe);
     // SAFETY: the caller's promise.
-    unsafe { with_present(arguments, environment, || real!(c"execvpe" as Execvpe)(file, arguments, environment)) }
+    unsafe {
+        with_mask(file, arguments, environment, |file, arguments, environment| real(file, arguments, environment))
+            .unwrap_or_else(|| with_present(arguments, environment, || real(file, arguments, environment)))
+    }
 }
 
 /// Makes a call with arrays of strings present, and again as long as it finds a page absent.
@@ -246,250 +266,29 @@ unsafe extern "C" fn touch_list(first: *const usize, rest: *const usize) {
     unsafe { strings(environ as usize) };
 }
 
-/// A block of unmanaged memory that things are copied to.
-struct Copies {
-    base: usize,
-    len: usize,
-    used: usize,
-}
-
-impl Copies {
-    fn new(len: usize) -> Option<Copies> {
-        let len = len.max(1).next_multiple_of(PAGE_SIZE);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping replaces nothing.
-        let base = unsafe { sys::mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }.ok()?;
-        Some(Copies { base, len, used: 0 })
-    }
-
-    /// Copies bytes; the block was made large enough.
-    fn bytes(&mut self, from: *const u8, len: usize) -> *const u8 {
-        let place = self.base + self.used;
-        self.used += len.next_multiple_of(16);
-        assert!(self.used <= self.len, "the block was measured");
-        // SAFETY: 1. the place has so many bytes; 2. who calls this has measured as many.
-        unsafe { std::ptr::copy_nonoverlapping(from, place as *mut u8, len) };
-        place as *const u8
-    }
-
-    fn string(&mut self, string: *const c_char) -> *const c_char {
-        if string.is_null() {
-            return string;
-        }
-        // SAFETY: a string of the program's.
-        let len = unsafe { CStr::from_ptr(string) }.to_bytes_with_nul().len();
-        self.bytes(string.cast(), len).cast()
-    }
-
-    fn strings(&mut self, array: Strings) -> Strings {
-        if array.is_null() {
-            return array;
-        }
-        // SAFETY: an array of the program's.
-        let count = unsafe { each(array) }.count();
-        let copy = self.bytes(array.cast(), (count + 1) * size_of::<usize>()).cast::<*const c_char>().cast_mut();
-        for n in 0..count {
-            // SAFETY: the copy has so many elements.
-            unsafe { copy.add(n).write(self.string(*array.add(n))) };
-        }
-        // SAFETY: the last one is the null.
-        unsafe { copy.add(count).write(std::ptr::null()) };
-        copy
-    }
-
-    /// Bytes that copies of these take.
-    fn measure(string: *const c_char) -> usize {
-        // SAFETY: a string of the program's, or null.
-        if string.is_null() { 0 } else { unsafe { CStr::from_ptr(string) }.to_bytes_with_nul().len() + 16 }
-    }
-
-    fn measure_all(array: Strings) -> usize {
-        // SAFETY: an array of the program's, or null.
-        let strings = unsafe { each(array) };
-        strings.fold(32, |sum, string| sum + Copies::measure(string) + size_of::<usize>())
-    }
-}
-
-impl Drop for Copies {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made here, and the calls that used it are over.
-        let _ = unsafe { sys::on_range(Sysno::munmap, self.base, self.len, 0) };
-    }
-}
-
-/// Runs `call` while the environment is not managed memory.
-fn with_plain_environment<R>(call: impl FnOnce() -> R) -> R {
-    // SAFETY: the program's environment, which nobody may change now (system(3) is not safe beside setenv(3)).
-    unsafe {
-        let before = environ;
-        if !is_managed(before) {
-            return call();
-        }
-        let Some(mut copies) = Copies::new(Copies::measure_all(before)) else { return call() };
-        let copy = copies.strings(before);
-        environ = copy;
-        let result = call();
-        if std::ptr::eq(environ, copy) {
-            environ = before;
-        }
-        result
-    }
-}
-
-type Actions = libc::posix_spawn_file_actions_t;
-type Attributes = libc::posix_spawnattr_t;
-type Spawn =
-    unsafe extern "C" fn(*mut libc::pid_t, *const c_char, *const Actions, *const Attributes, Strings, Strings) -> c_int;
-
-/// posix_spawn and posix_spawnp with copies.
+/// Makes a call that executes a program, with copies of what it gets and with those signals blocked that the program believes
+/// blocked: no managed memory may be touched meanwhile. None, and no call, if it believes none of ours blocked.
 ///
 /// # Safety
 ///
-/// As for posix_spawn(3).
-unsafe fn spawn(
-    real: Spawn,
-    pid: *mut libc::pid_t,
+/// A string, and as for [`each`].
+unsafe fn with_mask(
     path: *const c_char,
-    actions: *const Actions,
-    attributes: *const Attributes,
     arguments: Strings,
     environment: Strings,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if !looking() {
-            return real(pid, path, actions, attributes, arguments, environment);
-        }
-        let len = Copies::measure(path)
-            + size_of::<Actions>()
-            + size_of::<Attributes>()
-            + Copies::measure_all(arguments)
-            + Copies::measure_all(environment)
-            + PAGE_SIZE;
-        let Some(mut copies) = Copies::new(len) else { return libc::ENOMEM };
-        let path = copies.string(path);
-        let arguments = copies.strings(arguments);
-        let environment = copies.strings(environment);
-        let mut plain = |from: *const u8, len| if from.is_null() { from } else { copies.bytes(from, len) };
-        let actions = plain(actions.cast(), size_of::<Actions>()).cast();
-        let attributes = plain(attributes.cast(), size_of::<Attributes>()).cast();
-        let mut child = 0;
-        let result = with_plain_environment(|| real(&mut child, path, actions, attributes, arguments, environment));
-        if result == 0 && !pid.is_null() {
-            pid.write(child);
-        }
+    call: impl FnOnce(*const c_char, Strings, Strings) -> c_int,
+) -> Option<c_int> {
+    let blocked = tls::blocked();
+    if !looking() || blocked == 0 {
+        return None;
+    }
+    let len = Copies::measure(path) + Copies::measure_all(arguments) + Copies::measure_all(environment);
+    let mut copies = Copies::new(len)?;
+    let (path, arguments, environment) = (copies.string(path), copies.strings(arguments), copies.strings(environment));
+    Some(with_plain_environment(|| {
+        let before = change_mask(libc::SIG_BLOCK, blocked);
+        let result = call(path, arguments, environment);
+        change_mask(libc::SIG_SETMASK, before);
         result
-    }
-}
-
-/// posix_spawn(3).
-///
-/// # Safety
-///
-/// As for posix_spawn(3).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn posix_spawn(
-    pid: *mut libc::pid_t,
-    path: *const c_char,
-    actions: *const Actions,
-    attributes: *const Attributes,
-    arguments: Strings,
-    environment: Strings,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { spawn(real!(c"posix_spawn" as Spawn), pid, path, actions, attributes, arguments, environment) }
-}
-
-/// posix_spawnp(3).
-///
-/// # Safety
-///
-/// As for posix_spawnp(3).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn posix_spawnp(
-    pid: *mut libc::pid_t,
-    file: *const c_char,
-    actions: *const Actions,
-    attributes: *const Attributes,
-    arguments: Strings,
-    environment: Strings,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { spawn(real!(c"posix_spawnp" as Spawn), pid, file, actions, attributes, arguments, environment) }
-}
-
-/// Lists of file actions are made in unmanaged memory.
-macro_rules! action_family {
-    ($($(#[$doc:meta])* $name:literal $symbol:ident($($argument:ident: $type:ty),*);)*) => {
-        $(
-            $(#[$doc])*
-            ///
-            /// # Safety
-            ///
-            /// As for the C library's function.
-            #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C" fn $symbol(actions: *mut Actions, $($argument: $type),*) -> c_int {
-                type Add = unsafe extern "C" fn(*mut Actions, $($type),*) -> c_int;
-                let real = real!($name as Add);
-                let _internal = looking().then(tls::Internal::enter);
-                // SAFETY: the caller's promise.
-                unsafe { real(actions, $($argument),*) }
-            }
-        )*
-    };
-}
-
-action_family! {
-    /// posix_spawn_file_actions_addopen(3).
-    c"posix_spawn_file_actions_addopen" posix_spawn_file_actions_addopen(fd: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t);
-    /// posix_spawn_file_actions_addclose(3).
-    c"posix_spawn_file_actions_addclose" posix_spawn_file_actions_addclose(fd: c_int);
-    /// posix_spawn_file_actions_adddup2(3).
-    c"posix_spawn_file_actions_adddup2" posix_spawn_file_actions_adddup2(fd: c_int, new: c_int);
-    /// posix_spawn_file_actions_addchdir_np(3).
-    c"posix_spawn_file_actions_addchdir_np" posix_spawn_file_actions_addchdir_np(path: *const c_char);
-    /// posix_spawn_file_actions_addfchdir_np(3).
-    c"posix_spawn_file_actions_addfchdir_np" posix_spawn_file_actions_addfchdir_np(fd: c_int);
-    /// posix_spawn_file_actions_addclosefrom_np(3).
-    c"posix_spawn_file_actions_addclosefrom_np" posix_spawn_file_actions_addclosefrom_np(fd: c_int);
-    /// posix_spawn_file_actions_addtcsetpgrp_np(3).
-    c"posix_spawn_file_actions_addtcsetpgrp_np" posix_spawn_file_actions_addtcsetpgrp_np(fd: c_int);
-}
-
-/// Runs `call` with a copy of a command that is not managed memory, and such an environment.
-///
-/// # Safety
-///
-/// `command` is a string, or null.
-unsafe fn with_command<R>(command: *const c_char, call: impl FnOnce(*const c_char) -> R) -> R {
-    if !looking() {
-        return call(command);
-    }
-    let Some(mut copies) = Copies::new(Copies::measure(command)) else { return call(command) };
-    let copy = copies.string(command);
-    with_plain_environment(|| call(copy))
-}
-
-/// system(3).
-///
-/// # Safety
-///
-/// As for system(3).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
-    type System = unsafe extern "C" fn(*const c_char) -> c_int;
-    // SAFETY: the caller's promise.
-    unsafe { with_command(command, |command| real!(c"system" as System)(command)) }
-}
-
-/// popen(3).
-///
-/// # Safety
-///
-/// As for popen(3).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
-    type Popen = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut c_void;
-    // SAFETY: the caller's promise.
-    unsafe { with_command(command, |command| real!(c"popen" as Popen)(command, mode)) }
+    }))
 }

@@ -1,21 +1,37 @@
 //! Descriptors: the engine's survive a program that closes what it did not open.
 //!
 //! In thread delivery the engine's descriptors are in a table of their own, and these functions only pass on. In
-//! signal delivery some are in the program's table: to the program they look closed.
+//! signal delivery they are in the program's table, at numbers out of its way ([`overspill_os::descriptors`]): to the program
+//! they look closed, and directories that list its descriptors do not show them.
 //!
-//! Calls made by number through syscall(2) are not guarded.
+//! Calls made by number through syscall(2) are not guarded, nor are listings by scandir(3) or the like.
 
 use crate::pool;
 use crate::sys::{check, real, to_c_int};
+use overspill_os::descriptors::{self, is_engines};
 use overspill_os::{Errno, tls};
-use std::ffi::{c_int, c_uint};
+use std::ffi::{CStr, c_int, c_uint};
 use std::ops::RangeInclusive;
 use syscalls::{Sysno, raw_syscall};
 
 /// Whether the program names a descriptor of the engine.
 #[inline(always)]
-fn is_engines(fd: c_int) -> bool {
-    pool::signal_delivery() && tls::is_program() && pool::owns_fd(fd)
+pub fn is_hidden(fd: c_int) -> bool {
+    is_engines(fd) && tls::is_program()
+}
+
+/// Whether a number is above the program's limit of descriptors, where the kernel says EBADF.
+fn is_above_limit(fd: c_int) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is written during the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    fd as u64 >= limit.rlim_cur
+}
+
+/// What dup2(2) over a descriptor of the engine fails with: below the limit, where its numbers are only if that is high or cannot
+/// be raised, as if the number were about to be opened by another thread.
+fn refused(to: c_int) -> Errno {
+    if is_above_limit(to) { Errno::BADF } else { Errno::BUSY }
 }
 
 /// close(2).
@@ -25,7 +41,7 @@ fn is_engines(fd: c_int) -> bool {
 /// As for close(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    if is_engines(fd) {
+    if is_hidden(fd) {
         return to_c_int(Err(Errno::BADF));
     }
     // SAFETY: the caller's promise.
@@ -39,11 +55,11 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// As for dup2(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
-    if is_engines(from) {
+    if is_hidden(from) {
         return to_c_int(Err(Errno::BADF));
     }
-    if is_engines(to) {
-        return to_c_int(Err(Errno::BUSY));
+    if is_hidden(to) {
+        return to_c_int(Err(refused(to)));
     }
     // SAFETY: the caller's promise.
     unsafe { real!(c"dup2" as unsafe extern "C" fn(c_int, c_int) -> c_int)(from, to) }
@@ -56,11 +72,11 @@ pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
 /// As for dup3(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    if is_engines(from) {
+    if is_hidden(from) {
         return to_c_int(Err(Errno::BADF));
     }
-    if is_engines(to) {
-        return to_c_int(Err(Errno::BUSY));
+    if is_hidden(to) {
+        return to_c_int(Err(refused(to)));
     }
     // SAFETY: the caller's promise.
     unsafe { real!(c"dup3" as unsafe extern "C" fn(c_int, c_int, c_int) -> c_int)(from, to, flags) }
@@ -86,24 +102,14 @@ fn around(
     if start <= last { part(start, last) } else { Ok(()) }
 }
 
-/// One above the highest descriptor that the process may have.
-fn table_end() -> u32 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is written during the call.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    // The engine's descriptors were opened at the start, under a limit of at most this.
-    const MOST: u64 = 1 << 20;
-    limit.rlim_max.min(MOST) as u32
-}
-
 fn close_range_kept(first: u32, last: u32, flags: c_uint) -> Result<(), Errno> {
     if first > last {
         return Err(Errno::INVAL);
     }
     around(
         first..=last,
-        table_end(),
-        |fd| pool::owns_fd(fd as i32),
+        descriptors::NUMBERS.end,
+        |fd| is_engines(fd as i32),
         |first, last| {
             // SAFETY: the program gives these descriptors up.
             check(unsafe { raw_syscall!(Sysno::close_range, first, last, flags) }).map(drop)
@@ -139,11 +145,122 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     }
     if close_range_kept(first as u32, u32::MAX, 0).is_err() {
         // Before Linux 5.9: one by one.
-        for fd in (first..table_end() as i32).filter(|fd| !pool::owns_fd(*fd)) {
+        for fd in (first..descriptors::NUMBERS.end as i32).filter(|fd| !is_engines(*fd)) {
             // SAFETY: the program gives these descriptors up.
             unsafe { raw_syscall!(Sysno::close, fd) };
         }
     }
+}
+
+/// Whether an entry of a directory stands for a descriptor of the engine's, in `/proc/self/fd` or one like it. A look at the name
+/// decides for nearly all.
+fn is_hidden_entry(dir: *mut libc::DIR, entry: &libc::dirent64) -> bool {
+    // In fd they are links, in fdinfo files; processes are directories.
+    if !pool::signal_delivery() || !matches!(entry.d_type, libc::DT_LNK | libc::DT_REG) {
+        return false;
+    }
+    // SAFETY: the name ends with a null.
+    let name = unsafe { CStr::from_ptr(entry.d_name.as_ptr()) }.to_bytes();
+    let Some(fd) = number(name) else { return false };
+    is_hidden(fd) && lists_own_descriptors(dir)
+}
+
+fn number(name: &[u8]) -> Option<i32> {
+    std::str::from_utf8(name).ok()?.parse().ok()
+}
+
+/// Whether a directory is one of the process's own descriptors: `/proc/PID/fd`, also of one of its threads, or `fdinfo`.
+fn lists_own_descriptors(dir: *mut libc::DIR) -> bool {
+    let mut path = [0u8; 64];
+    // SAFETY: 1. the program's open directory; 2. the path is written during the call, and is long enough for those that count.
+    let len = unsafe {
+        let link = format!("/proc/self/fd/{}\0", libc::dirfd(dir));
+        check(raw_syscall!(Sysno::readlink, link.as_ptr(), path.as_mut_ptr(), path.len()))
+    };
+    let Ok(len) = len else { return false };
+    is_own_list(&path[..len], std::process::id())
+}
+
+fn is_own_list(path: &[u8], pid: u32) -> bool {
+    let mut parts = path.split(|byte| *byte == b'/').skip(1);
+    let own = parts.next() == Some(b"proc") && parts.next().and_then(number) == Some(pid as i32);
+    let mut last = parts.next();
+    if last == Some(b"task") {
+        parts.next();
+        last = parts.next();
+    }
+    own && matches!(last, Some(b"fd" | b"fdinfo")) && parts.next().is_none()
+}
+
+/// The functions that return an entry.
+macro_rules! readdir_family {
+    ($($(#[$doc:meta])* $name:literal $symbol:ident;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// As for readdir(3).
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $symbol(dir: *mut libc::DIR) -> *mut libc::dirent64 {
+                type Readdir = unsafe extern "C" fn(*mut libc::DIR) -> *mut libc::dirent64;
+                loop {
+                    // SAFETY: the caller's promise; an entry is valid until the next call.
+                    unsafe {
+                        let entry = real!($name as Readdir)(dir);
+                        if entry.is_null() || !is_hidden_entry(dir, &*entry) {
+                            return entry;
+                        }
+                    }
+                }
+            }
+        )*
+    };
+}
+
+readdir_family! {
+    /// readdir(3).
+    c"readdir" readdir;
+    /// readdir64(3), which is the same on x86-64.
+    c"readdir64" readdir64;
+}
+
+/// The functions that fill an entry in.
+macro_rules! readdir_r_family {
+    ($($(#[$doc:meta])* $name:literal $symbol:ident;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// As for readdir_r(3).
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $symbol(
+                dir: *mut libc::DIR,
+                entry: *mut libc::dirent64,
+                result: *mut *mut libc::dirent64,
+            ) -> c_int {
+                type Readdir =
+                    unsafe extern "C" fn(*mut libc::DIR, *mut libc::dirent64, *mut *mut libc::dirent64) -> c_int;
+                loop {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        let error = real!($name as Readdir)(dir, entry, result);
+                        if error != 0 || (*result).is_null() || !is_hidden_entry(dir, &**result) {
+                            return error;
+                        }
+                    }
+                }
+            }
+        )*
+    };
+}
+
+readdir_r_family! {
+    /// readdir_r(3).
+    c"readdir_r" readdir_r;
+    /// readdir64_r(3), which is the same on x86-64.
+    c"readdir64_r" readdir64_r;
 }
 
 #[cfg(test)]
@@ -165,5 +282,17 @@ mod tests {
         assert_eq!(parts(3..=u32::MAX, &[3, 4, 9]), [(5, 8), (10, u32::MAX)]);
         assert_eq!(parts(3..=9, &[2, 9, 10]), [(3, 8)]);
         assert_eq!(parts(9..=9, &[9]), []);
+    }
+
+    #[test]
+    fn lists_of_own_descriptors_are_told_by_their_path() {
+        for path in ["/proc/17/fd", "/proc/17/fdinfo", "/proc/17/task/19/fd", "/proc/17/task/17/fdinfo"] {
+            assert!(is_own_list(path.as_bytes(), 17), "{path}");
+        }
+        for path in
+            ["/proc/18/fd", "/proc/17", "/proc/17/task", "/proc/17/fd/3", "/tmp/17/fd", "/proc/self/fd", "", "/"]
+        {
+            assert!(!is_own_list(path.as_bytes(), 17), "{path}");
+        }
     }
 }

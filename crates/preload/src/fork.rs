@@ -13,7 +13,7 @@
 //! 4. The pool stops evicting.
 //! 5. What the child touches before its engine is up is made present.
 //! 6. The pool freezes.
-//! 7. The internal heap's lock.
+//! 7. The table of handlers, and the internal heap's lock.
 //!
 //! Parent and child go back in the opposite order. A fault of another thread between 6 and the end waits.
 //!
@@ -22,7 +22,7 @@
 
 use crate::route::split;
 use crate::sys::{Uncancelled, real};
-use crate::{gate, heap, last, pool, signals, stdio, trap};
+use crate::{gate, handlers, heap, last, pool, signals, stdio, trap};
 use overspill_os::lock::RawLock;
 use overspill_os::{PAGE_SIZE, thread, vm};
 use std::ffi::{c_int, c_void};
@@ -81,11 +81,13 @@ fn prepare(kind: Kind, child_stack: usize) {
         });
     }
     pool::fork_prepare_freeze();
+    handlers::fork_prepare();
     heap::fork_prepare();
 }
 
 fn done_in_parent(kind: Kind) {
     heap::fork_done();
+    handlers::fork_done();
     pool::fork_parent();
     gate::open();
     if kind == Kind::Full {
@@ -97,6 +99,8 @@ fn done_in_parent(kind: Kind) {
 fn done_in_child(kind: Kind) {
     trap::reset_in_child(FORKER.load(Ordering::Relaxed));
     heap::fork_done();
+    handlers::fork_done();
+    handlers::begin_process();
     pool::fork_child();
     gate::open_in_child();
     last::reset_in_child();

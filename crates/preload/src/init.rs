@@ -7,7 +7,7 @@
 //! A program must not run without its budget unnoticed: if the pool cannot be made, the process ends with one sentence
 //! and status 125.
 
-use crate::{alloc, config, dma, fork, gate, last, pool, signals, sys};
+use crate::{alloc, calls, config, dma, fork, gate, last, pool, sys};
 use overspill_os::{thread, tls};
 use std::ffi::{CStr, c_char, c_int};
 
@@ -32,14 +32,14 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
     fork::register();
     gate::init();
     last::start();
+    calls::find();
     // SAFETY: the loader passes the environment.
     let variables = unsafe { environment(variables) };
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     match config::from_variables(variables, pid) {
         Ok(None) => {}
-        Ok(Some(config)) => {
-            signals::start();
-            if let Err(error) = pool::create(config) {
+        Ok(Some(asked)) => {
+            if let Err(error) = pool::create(asked) {
                 fail(&error);
             }
             let _internal = tls::Internal::enter();

@@ -12,8 +12,8 @@
 //! - [`map`], [`map_symbols`], [`syscall`]: mappings.
 //! - [`gate`], [`large`], [`alloc`]: the program's heap.
 //! - [`fork`], [`stdio`], [`thread`], [`last`]: processes and threads.
-//! - [`dma`], [`fds`], [`signals`]: what else must be seen or guarded.
-//! - [`trap`], [`vectors`], [`exec`], [`altstack`]: system calls on managed memory, in signal delivery.
+//! - [`dma`], [`fds`], [`signals`], [`handlers`], [`sandbox`]: what else must be seen or guarded.
+//! - [`trap`], [`calls`], [`vectors`], [`exec`], [`spawn`], [`altstack`]: system calls on managed memory, in signal delivery.
 //! - [`config`], [`init`]: the beginning.
 //!
 //! Context: [`overspill_os::tls`] says for each thread whether it runs the program's own code. Only then is anything
@@ -30,12 +30,14 @@
 
 mod alloc;
 mod altstack;
+mod calls;
 mod config;
 mod dma;
 mod exec;
 mod fds;
 mod fork;
 mod gate;
+mod handlers;
 mod heap;
 mod init;
 mod large;
@@ -44,7 +46,9 @@ mod map;
 mod map_symbols;
 mod pool;
 mod route;
+mod sandbox;
 mod signals;
+mod spawn;
 mod stdio;
 mod sys;
 mod syscall;

@@ -191,8 +191,8 @@ pub extern "C" fn munlockall() -> c_int {
     to_c_int(map::munlockall())
 }
 
-/// prctl(2), for one thing: names given to managed memory are dropped, since a name cuts the window's mapping in
-/// pieces, of which a process may have only so many. mimalloc names all that it maps.
+/// prctl(2), for two things: names given to managed memory are dropped, since a name cuts the window's mapping in
+/// pieces, of which a process may have only so many (mimalloc names all that it maps); and sandboxes ([`crate::sandbox`]).
 ///
 /// # Safety
 ///
@@ -203,5 +203,10 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
         return 0;
     }
     // SAFETY: the caller's promise; the C library's function does no more than this.
-    to_c_int(crate::sys::check(unsafe { syscalls::raw_syscall!(syscalls::Sysno::prctl, option, a, b, c, d) }))
+    let call = |b: usize| unsafe { syscalls::raw_syscall!(syscalls::Sysno::prctl, option, a, b, c, d) };
+    if option == libc::PR_SET_SECCOMP {
+        // SAFETY: the caller's promise.
+        return to_c_int(unsafe { crate::sandbox::enter(a, b, call) });
+    }
+    to_c_int(crate::sys::check(call(b)))
 }

@@ -3,12 +3,13 @@
 //! Each wrapper runs the engine inside an [`tls::Internal`] section: what the engine allocates or maps on the
 //! program's thread then never becomes managed memory, and errno stays as it was. No locks of its own.
 
+use crate::config::Asked;
 use crate::sys::keeping_errno;
 use crate::trap::Access;
-use overspill::config::{Config, Delivery};
+use overspill::config::Delivery;
 use overspill::{MapFlags, Pool};
 use overspill_os::vm::Prot;
-use overspill_os::{Errno, seccomp, tls};
+use overspill_os::{Errno, descriptors, seccomp, tls};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,13 +21,19 @@ static WINDOW_END: AtomicUsize = AtomicUsize::new(0);
 static SIGNAL_DELIVERY: AtomicBool = AtomicBool::new(false);
 
 /// Makes the pool. Called once, by the constructor.
-pub fn create(mut config: Config) -> Result<(), String> {
+pub fn create(asked: Asked) -> Result<(), String> {
     let _internal = tls::Internal::enter();
+    let Asked { mut config, or_thread } = asked;
+    if config.delivery == Delivery::Signal {
+        match start_signals() {
+            Ok(()) => config.window_at = Some(seccomp::WINDOW),
+            Err(_) if or_thread => config.delivery = Delivery::Thread,
+            Err(error) => return Err(error),
+        }
+    }
     let signal = config.delivery == Delivery::Signal;
     if signal {
-        config.window_at = Some(seccomp::WINDOW);
-        crate::altstack::give();
-        crate::trap::start()?;
+        descriptors::set_apart();
     }
     let pool = Pool::new(config).map_err(|error| error.to_string())?;
     let window = pool.window();
@@ -35,6 +42,16 @@ pub fn create(mut config: Config) -> Result<(), String> {
     WINDOW_START.store(window.start, Ordering::Relaxed);
     WINDOW_END.store(window.end, Ordering::Relaxed);
     Ok(())
+}
+
+/// Prepares the process for faults by signal, or leaves it as it was.
+fn start_signals() -> Result<(), String> {
+    crate::signals::start();
+    crate::altstack::give();
+    crate::trap::start().inspect_err(|_| {
+        crate::altstack::take_back();
+        crate::signals::stop();
+    })
 }
 
 /// Whether an address is managed.
@@ -120,7 +137,12 @@ pub fn check_mapped(range: Range<usize>) -> Result<(), Errno> {
 
 /// How many bytes of a range in the window, from its start on, may be accessed in this way, as it is mapped.
 pub fn accessible(range: Range<usize>, access: Access) -> usize {
-    with(|pool| pool.accessible(range, access == Access::Write)).unwrap_or(0)
+    let write = access == Access::Write;
+    // Mostly that is known: then nothing is allocated, and errno stays.
+    if POOL.get().is_some_and(|pool| pool.is_accessible(range.clone(), write)) {
+        return range.len();
+    }
+    with(|pool| pool.accessible(range, write)).unwrap_or(0)
 }
 
 /// Whether all of a range inside the window is locked.
@@ -151,11 +173,6 @@ pub fn dma_seen() {
 /// A request was left to the kernel although it was of the kind that is managed.
 pub fn count_unmanaged() {
     with(Pool::count_unmanaged);
-}
-
-/// Whether a descriptor in the program's table is the engine's. Signal delivery only.
-pub fn owns_fd(fd: i32) -> bool {
-    with(|pool| pool.owns_fd(fd)).unwrap_or(false)
 }
 
 /// Before a fork, first half: nothing is evicted any more.

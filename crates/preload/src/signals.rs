@@ -2,15 +2,17 @@
 //! blocked.
 //!
 //! What the program wants for them is kept ([`overspill_os::signal::program_sigaction`]) and done for those that are not
-//! ours. Both are taken out of every mask that the program sets, for threads, for its handlers, and for calls that wait
-//! with a mask of their own: one that comes while it is blocked would end the process. In thread delivery all of this
-//! passes straight through.
+//! ours; other handlers are called by one of ours ([`crate::handlers`]). Both are taken out of every mask that reaches the kernel
+//! ([`crate::trap::masks`] for those of threads, here those of handlers and of calls that wait with a mask of their own), since one that
+//! comes while it is blocked would end the process. That the program believes them blocked is kept for each thread: it
+//! reads back what it has set, one that is sent to it waits until it is unblocked, and a fault of its own ends it. In thread delivery
+//! all of this passes straight through.
 //!
 //! Not covered: inline system calls, and signalfd(2) and sigwait(3) for these two, which never see one.
 
-use crate::pool;
 use crate::sys::real;
-use overspill_os::signal::{change_mask, program_sigaction};
+use crate::{handlers, pool};
+use overspill_os::signal::{self, OURS, change_mask, program_sigaction};
 use overspill_os::tls;
 use std::ffi::{c_int, c_void};
 
@@ -30,9 +32,6 @@ pub fn with_sigbus_open(call: impl FnOnce()) {
     change_mask(libc::SIG_SETMASK, before);
 }
 
-/// The two signals, as the kernel's set.
-pub const OURS: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
-
 fn is_ours(signal: c_int) -> bool {
     signal == libc::SIGBUS || signal == libc::SIGSYS
 }
@@ -49,7 +48,13 @@ fn open(mut set: libc::sigset_t) -> libc::sigset_t {
 
 /// Opens both on the first thread, whatever the process has inherited.
 pub fn start() {
-    change_mask(libc::SIG_UNBLOCK, OURS);
+    handlers::begin_process();
+    signal::shadow();
+}
+
+/// Undoes [`start`] where signals cannot be used.
+pub fn stop() {
+    signal::unshadow();
 }
 
 /// sigaction(2).
@@ -66,29 +71,31 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
         if !guarded() {
             return real(signal, new, old);
         }
-        let wanted = (!new.is_null()).then(|| {
-            let mut wanted = new.read();
-            wanted.sa_mask = open(wanted.sa_mask);
-            wanted
-        });
+        let wanted = (!new.is_null()).then(|| new.read());
         if is_ours(signal) {
-            let before = program_sigaction(signal, wanted);
+            let before = set_ours(signal, wanted);
             if !old.is_null() {
                 old.write(before);
             }
             return 0;
         }
-        real(signal, wanted.as_ref().map_or(std::ptr::null(), |wanted| wanted), old)
+        handlers::set(real, signal, wanted, old.as_mut())
     }
 }
 
+/// Sets the program's own action for a signal of ours, and returns the one before. The child of a vfork has its parent's memory,
+/// but its actions end with it.
+fn set_ours(signal: c_int, wanted: Option<libc::sigaction>) -> libc::sigaction {
+    program_sigaction(signal, wanted.filter(|_| !handlers::is_borrowed()))
+}
+
 /// signal(2) for a signal of ours with the flags of one of its dialects.
-fn set_ours(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> libc::sighandler_t {
+fn set_ours_to(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> libc::sighandler_t {
     // SAFETY: a zeroed action is valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler;
     action.sa_flags = flags;
-    program_sigaction(signal, Some(action)).sa_sigaction
+    set_ours(signal, Some(action)).sa_sigaction
 }
 
 /// The dialects of signal(2).
@@ -103,11 +110,12 @@ macro_rules! signal_family {
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $symbol(number: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
                 if is_ours(number) && guarded() {
-                    return set_ours(number, handler, $flags);
+                    return set_ours_to(number, handler, $flags);
                 }
                 type Signal = unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t;
+                let before = handlers::handler_of(number);
                 // SAFETY: the caller's promise.
-                unsafe { real!($name as Signal)(number, handler) }
+                handlers::reported(unsafe { real!($name as Signal)(number, handler) }, before)
             }
         )*
     };
@@ -118,40 +126,29 @@ signal_family! {
     c"signal" signal = libc::SA_RESTART;
     /// bsd_signal(3).
     c"bsd_signal" bsd_signal = libc::SA_RESTART;
+    /// ssignal(3).
+    c"ssignal" ssignal = libc::SA_RESTART;
     /// sysv_signal(3).
     c"sysv_signal" sysv_signal = libc::SA_RESETHAND | libc::SA_NODEFER;
+    /// sysv_signal(3), by the name that signal(2) has without _DEFAULT_SOURCE.
+    c"__sysv_signal" __sysv_signal = libc::SA_RESETHAND | libc::SA_NODEFER;
 }
 
-/// The functions that set a thread's mask.
-macro_rules! mask_family {
-    ($($(#[$doc:meta])* $name:literal $symbol:ident;)*) => {
-        $(
-            $(#[$doc])*
-            ///
-            /// # Safety
-            ///
-            /// As for sigprocmask(2).
-            #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C" fn $symbol(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int {
-                type Mask = unsafe extern "C" fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int;
-                let real = real!($name as Mask);
-                // SAFETY: the caller's promise: each pointer is null or valid.
-                unsafe {
-                    if !guarded() || set.is_null() {
-                        return real(how, set, old);
-                    }
-                    real(how, &open(set.read()), old)
-                }
-            }
-        )*
-    };
-}
-
-mask_family! {
-    /// sigprocmask(2).
-    c"sigprocmask" sigprocmask;
-    /// pthread_sigmask(3).
-    c"pthread_sigmask" pthread_sigmask;
+/// sigpending(2).
+///
+/// # Safety
+///
+/// As for sigpending(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sigpending(set: *mut libc::sigset_t) -> c_int {
+    // SAFETY: the caller's promise; the kernel's 8 bytes are the first of a set.
+    unsafe {
+        let result = real!(c"sigpending" as unsafe extern "C" fn(*mut libc::sigset_t) -> c_int)(set);
+        if result == 0 && guarded() {
+            *set.cast::<u64>() |= tls::pending();
+        }
+        result
+    }
 }
 
 type Set = *const libc::sigset_t;
@@ -198,8 +195,6 @@ wait_family! {
     c"epoll_pwait" epoll_pwait(fd: c_int, events: *mut c_void, count: c_int, timeout: c_int);
     /// epoll_pwait2(2).
     c"epoll_pwait2" epoll_pwait2(fd: c_int, events: *mut c_void, count: c_int, timeout: *const libc::timespec);
-    /// pthread_attr_setsigmask_np(3).
-    c"pthread_attr_setsigmask_np" pthread_attr_setsigmask_np(attributes: *mut libc::pthread_attr_t);
 }
 
 /// ppoll(2) in programs built with _FORTIFY_SOURCE.

@@ -1,7 +1,7 @@
 //! syscall(2): the same calls as everywhere else, by number.
 
 use crate::sys::{check, real, to_c};
-use crate::{dma, fork, map, pool, vectors};
+use crate::{dma, fork, map, pool, sandbox, trap, vectors};
 use overspill_os::{seccomp, tls};
 use std::ffi::{c_int, c_long};
 
@@ -41,6 +41,13 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
             libc::SYS_munlock => to_c(map::munlock(a, b)),
             libc::SYS_mlockall => to_c(map::mlockall(a as c_int)),
             libc::SYS_munlockall => to_c(map::munlockall()),
+            libc::SYS_rt_sigprocmask if pool::signal_delivery() && tls::is_program() => {
+                to_c(trap::masks::by_number(a, b, c))
+            }
+            // Of mimalloc's, for a new thread: made from code of ours, which a sandbox lets through.
+            libc::SYS_getrandom => to_c(check(syscalls::raw_syscall!(syscalls::Sysno::getrandom, a, b, c))),
+            libc::SYS_prctl => crate::map_symbols::prctl(a as c_int, b, c, d, e) as isize,
+            libc::SYS_seccomp => sandbox::by_number([a, b, c], kernel),
             libc::SYS_fork => fork::bare_fork(kernel),
             // With a stack of its own the child does not return from here, and with CLONE_VM it is not a copy.
             libc::SYS_clone if a as c_int & libc::CLONE_VM == 0 && b == 0 => fork::bare_fork(kernel),

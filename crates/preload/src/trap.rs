@@ -16,6 +16,9 @@
 //! 3. The call. Most come straight back to the program; some go through SIGSYS once more ([`finish`]): to copy out, or to be
 //!    repeated.
 //!
+//! Calls by functions of the C library's that programs use much are not stopped: the functions do the same ([`around`],
+//! [`streams`]), and spare the signals.
+//!
 //! The engine's own calls are never stopped: it hands no managed memory to the kernel, and what it calls through the C library
 //! is let through ([`seccomp::let_through`]). They could not be, since the engine runs with all signals blocked, and not on the signal
 //! stack.
@@ -30,11 +33,13 @@ use overspill_os::signal::chain;
 use std::arch::global_asm;
 use std::mem::offset_of;
 
+pub mod around;
 mod bounce;
 mod calls;
 mod data;
-mod masks;
+pub mod masks;
 mod present;
+pub mod streams;
 mod structures;
 mod submit;
 
@@ -64,6 +69,13 @@ pub struct Record {
     id: usize,
 }
 
+impl Record {
+    /// That of a call of the C library's, which does not come by a signal.
+    fn new(number: usize, arguments: [usize; 6]) -> Record {
+        Record { rip: 0, arguments, flags: 0, finish: NEVER, result: 0, number, job: 0, tries: 0, id: 0 }
+    }
+}
+
 /// A call that needs nothing afterwards.
 const NEVER: usize = 0;
 /// One that is looked at again when it fails with EFAULT.
@@ -84,6 +96,9 @@ global_asm!(
     ".cfi_offset rip, {rip} - {frame}",
     "nop",
     "syscall",
+    ".hidden overspill_reissued",
+    ".globl overspill_reissued",
+    "overspill_reissued:",
     "mov ecx, dword ptr [rsp + {finish}]",
     "cmp ecx, {ALWAYS}",
     "je 2f",
@@ -132,6 +147,7 @@ global_asm!(
 
 unsafe extern "C" {
     fn overspill_reissue();
+    fn overspill_reissued();
     fn overspill_reissue_end();
 }
 
@@ -201,6 +217,7 @@ pub fn start() -> Result<(), String> {
     masks::start().map_err(|errno| {
         format!("the C library's code cannot be changed here ({errno}), so signals would be lost: use --fault thread")
     })?;
+    streams::start().map_err(|errno| format!("the C library's data cannot be changed here: {errno}"))?;
     overspill_os::signal::install(libc::SIGSYS, on_sigsys, HANDLER_MASK)
         .map_err(|errno| format!("SIGSYS cannot be handled: {errno}"))?;
     if !seccomp::is_in_force() {
@@ -251,6 +268,11 @@ extern "C" fn on_sigsys(signal: i32, info: *mut libc::siginfo_t, context: *mut l
             masks::change(&mut *mask.cast::<u64>(), how, set, old)
         };
         registers.set(libc::REG_RAX, result);
+    } else if stopped.number as usize == seccomp::PENDING {
+        // They come when this handler returns.
+        overspill_os::signal::change_mask(libc::SIG_BLOCK, overspill_os::signal::OURS);
+        overspill_os::signal::raise_pending();
+        registers.set(libc::REG_RAX, 0);
     } else if stopped.number as usize != seccomp::RETURN {
         begin(&mut registers, stopped.number as usize);
     } else if registers.get(libc::REG_RIP) == overspill_reissue_end as *const () as usize {
@@ -269,14 +291,8 @@ fn begin(registers: &mut Registers<'_>, number: usize) {
     let place = registers.get(libc::REG_RSP) - RED_ZONE - size_of::<Record>();
     let record = Record {
         rip: registers.get(libc::REG_RIP),
-        arguments: registers.arguments(),
         flags: registers.get(libc::REG_EFL),
-        finish: NEVER,
-        result: 0,
-        number,
-        job: 0,
-        tries: 0,
-        id: 0,
+        ..Record::new(number, registers.arguments())
     };
     // SAFETY: the stack below the red zone is free, and aligned to 8 as stack pointers are. An access there is the program's
     // own: if it faults, it is served.
@@ -309,6 +325,11 @@ fn finish(registers: &mut Registers<'_>, record: &mut Record) {
             registers.resume(record, result);
         }
     }
+}
+
+/// Where a call of the program's returns to that is made with memory that is safe.
+pub fn passed_on() -> usize {
+    overspill_reissued as *const () as usize
 }
 
 /// In the child of a fork.

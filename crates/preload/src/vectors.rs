@@ -1,16 +1,14 @@
 //! Calls whose arguments point to vectors, in signal delivery: what they name may be managed where they themselves are not.
 //!
-//! The filter sees arguments only. So the functions here look at what is behind them, and mark the pointer
-//! ([`crate::trap::tag`]): the C library's function, a cancellation point as ever, passes it on, and the call is stopped.
-//! A vector that lies in managed memory is seen without that.
+//! The filter sees arguments only. So whoever makes such a call for the program ([`crate::calls`], [`crate::syscall`]) has a
+//! look here at what is behind them, and the pointer is marked ([`crate::trap::tag`]): it is passed on with that, and the call
+//! is stopped. A vector that lies in managed memory is seen without that.
 //!
 //! Not covered: vectors outside of managed memory in calls that do not come by one of these functions: inline system calls,
 //! and those of the C library's own, whose vectors name memory of its own.
 
-use crate::sys::real;
 use crate::{pool, trap};
 use overspill_os::tls;
-use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
 /// Whether vectors must be looked at.
 #[inline(always)]
@@ -71,105 +69,6 @@ unsafe fn messages(messages: *const libc::mmsghdr, count: usize) -> *const libc:
     // SAFETY: the caller's promise.
     let managed = |i: usize| unsafe { names_managed(&(*messages.add(i)).msg_hdr) };
     if (0..count.min(1024)).any(managed) { trap::tag(messages) } else { messages }
-}
-
-/// A family of functions: passed on, with one argument looked at.
-macro_rules! vector_family {
-    ($($(#[$doc:meta])* $name:literal $symbol:ident($($argument:ident: $type:ty),*) { $looked:ident = $look:expr };)*) => {
-        $(
-            $(#[$doc])*
-            ///
-            /// # Safety
-            ///
-            /// As for the C library's function.
-            #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> isize {
-                type Call = unsafe extern "C" fn($($type),*) -> isize;
-                // SAFETY: the caller's promise.
-                unsafe {
-                    let $looked = $look;
-                    real!($name as Call)($($argument),*)
-                }
-            }
-        )*
-    };
-}
-
-vector_family! {
-    /// readv(2).
-    c"readv" readv(fd: c_int, iov: *const libc::iovec, count: c_int) { iov = vector(iov, count.max(0) as usize) };
-    /// writev(2).
-    c"writev" writev(fd: c_int, iov: *const libc::iovec, count: c_int) { iov = vector(iov, count.max(0) as usize) };
-    /// preadv(2).
-    c"preadv" preadv(fd: c_int, iov: *const libc::iovec, count: c_int, at: i64) {
-        iov = vector(iov, count.max(0) as usize)
-    };
-    /// preadv64(3).
-    c"preadv64" preadv64(fd: c_int, iov: *const libc::iovec, count: c_int, at: i64) {
-        iov = vector(iov, count.max(0) as usize)
-    };
-    /// pwritev(2).
-    c"pwritev" pwritev(fd: c_int, iov: *const libc::iovec, count: c_int, at: i64) {
-        iov = vector(iov, count.max(0) as usize)
-    };
-    /// pwritev64(3).
-    c"pwritev64" pwritev64(fd: c_int, iov: *const libc::iovec, count: c_int, at: i64) {
-        iov = vector(iov, count.max(0) as usize)
-    };
-    /// preadv2(2).
-    c"preadv2" preadv2(fd: c_int, iov: *const libc::iovec, count: c_int, at: i64, flags: c_int) {
-        iov = vector(iov, count.max(0) as usize)
-    };
-    /// preadv64v2(3).
-    c"preadv64v2" preadv64v2(fd: c_int, iov: *const libc::iovec, count: c_int, at: i64, flags: c_int) {
-        iov = vector(iov, count.max(0) as usize)
-    };
-    /// pwritev2(2).
-    c"pwritev2" pwritev2(fd: c_int, iov: *const libc::iovec, count: c_int, at: i64, flags: c_int) {
-        iov = vector(iov, count.max(0) as usize)
-    };
-    /// pwritev64v2(3).
-    c"pwritev64v2" pwritev64v2(fd: c_int, iov: *const libc::iovec, count: c_int, at: i64, flags: c_int) {
-        iov = vector(iov, count.max(0) as usize)
-    };
-    /// vmsplice(2).
-    c"vmsplice" vmsplice(fd: c_int, iov: *const libc::iovec, count: usize, flags: c_uint) {
-        iov = vector(iov, count)
-    };
-    /// process_vm_readv(2).
-    c"process_vm_readv" process_vm_readv(
-        pid: c_int,
-        iov: *const libc::iovec,
-        count: c_ulong,
-        remote: *const libc::iovec,
-        remote_count: c_ulong,
-        flags: c_ulong
-    ) { iov = vector(iov, count as usize) };
-    /// process_vm_writev(2).
-    c"process_vm_writev" process_vm_writev(
-        pid: c_int,
-        iov: *const libc::iovec,
-        count: c_ulong,
-        remote: *const libc::iovec,
-        remote_count: c_ulong,
-        flags: c_ulong
-    ) { iov = vector(iov, count as usize) };
-    /// sendmsg(2).
-    c"sendmsg" sendmsg(fd: c_int, header: *const libc::msghdr, flags: c_int) { header = message(header) };
-    /// recvmsg(2).
-    c"recvmsg" recvmsg(fd: c_int, header: *const libc::msghdr, flags: c_int) { header = message(header) };
-    /// sendmmsg(2).
-    c"sendmmsg" sendmmsg(fd: c_int, list: *const libc::mmsghdr, count: c_uint, flags: c_int) {
-        list = messages(list, count as usize)
-    };
-    /// recvmmsg(2).
-    c"recvmmsg" recvmmsg(
-        fd: c_int,
-        list: *const libc::mmsghdr,
-        count: c_uint,
-        flags: c_int,
-        timeout: *mut c_void
-    ) { list = messages(list, count as usize) };
 }
 
 /// The arguments of a system call that is made by number: the second or third is marked if what it names is managed.

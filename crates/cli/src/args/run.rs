@@ -13,10 +13,10 @@ use std::path::PathBuf;
 /// How faults reach the engine, as the user asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub enum Fault {
-    /// A thread where that is allowed, as it runs every program, else by signal
+    /// By signal where that works, else by a thread
     #[default]
     Auto,
-    /// A handler thread serves faults: system calls see managed memory as any other
+    /// A handler thread serves faults: system calls see managed memory as any other; needs rights (see `overspill probe`)
     Thread,
     /// The faulting thread serves itself: faster, and needs fewer rights; system calls that are handed managed memory are
     /// stopped by a filter and made with memory that is safe (there is no io_uring then)

@@ -23,7 +23,10 @@ const MEANINGS: &[(&str, &str)] = &[
     ("background", "a thread reclaims ahead of need"),
     ("workers", "threads that store pages ahead of need; auto is one for four processors, up to four"),
     ("folio", "most pages that one fault brings in; 1 turns folios off"),
-    ("compressed", "percent of the budget that compressed pages may take; 0 turns the tier off"),
+    (
+        "compressed",
+        "percent of the budget that compressed pages may take; auto follows what pays, 0 turns the tier off",
+    ),
     (
         "zswap.codec",
         "what packs compressed pages; zstd (level 3, or 1 to 19) is denser and slower, none keeps them as they are",
@@ -77,7 +80,7 @@ fn default_value(setting: &str, config: &Config) -> String {
     match setting {
         "background" => switch(config.background),
         "folio" => config.folio_max.to_string(),
-        "compressed" => config.compressed_max_percent.to_string(),
+        "compressed" => config.compressed_max.to_string(),
         "zswap.codec" => config.zswap_codec.to_string(),
         "zswap.recompress" => config.zswap_recompress.to_string(),
         "zswap.invalidate" => match config.invalidate {

@@ -45,6 +45,8 @@ counters! {
     CompressedBytes => "zswap_stored_bytes",
     /// Bytes of frames behind the compressed tier (gauge).
     CompressedPoolBytes => "zswap_pool_bytes",
+    /// What these may come to (gauge).
+    CompressedLimitBytes => "zswap_pool_limit_bytes",
     /// Pages held as a fill value only (gauge).
     SameFilledPages => "zswap_same_filled_pages",
     /// Slots of swap devices in use: pages on them, and compressed pages that have a place there (gauge).

@@ -5,22 +5,31 @@
 //! other: the thread is gone, or the call's record on the stack was overwritten.
 //!
 //! Memory is used only where a buffer was used, and those with low numbers first. Beyond the fixed number a call gets a mapping
-//! of its own. No locks: a word a class says which are free.
+//! of its own. No locks: words of each class say which are free. A thread begins to look at a word by its number, so that
+//! threads do not contend for one.
 
 use super::Record;
 use crate::{pool, sys};
-use overspill_os::{Errno, PAGE_SIZE};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use overspill_os::{Errno, PAGE_SIZE, tls};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 use syscalls::{Sysno, raw_syscall};
 
 /// Sizes of buffers: for structures and small data, for most reads and writes, and for large ones, which are made in
 /// parts of a MiB.
 const SIZES: [usize; 3] = [16 << 10, 128 << 10, LARGE];
 const LARGE: usize = (1 << 20) + (64 << 10);
-/// Buffers of a size: more calls at once get mappings of their own.
-const COUNT: usize = 64;
-/// What is left resident of a buffer that is free.
+/// Buffers of each size: more calls at once get mappings of their own. Of small ones a server with a thread for each client
+/// has one for each that waits.
+const COUNTS: [usize; 3] = [1024, 256, 64];
+/// A word says which of so many are free.
+const GROUP: usize = 64;
+/// Buffers that are looked at, when there is no other, whether their calls have been left: some two system calls each.
+const LOOKS: usize = 8;
+/// What is left resident of a buffer that is free, but for so many of the large ones: to have 1 MiB made anew takes five times as long
+/// as to copy it.
 const KEEP: usize = 128 << 10;
+const KEPT_WHOLE: usize = 2;
 
 /// Most bytes of data that go through one buffer at once.
 pub const CHUNK: usize = 1 << 20;
@@ -28,8 +37,16 @@ pub const CHUNK: usize = 1 << 20;
 /// One size.
 struct Class {
     base: AtomicUsize,
+    groups: &'static [Group],
+    /// Where to look next for calls that have been left.
+    hand: AtomicUsize,
+}
+
+/// Some buffers of a size.
+#[repr(align(64))]
+struct Group {
     free: AtomicU64,
-    owners: [Owner; COUNT],
+    owners: [Owner; GROUP],
 }
 
 /// Whose a buffer is.
@@ -45,10 +62,19 @@ impl Owner {
     }
 }
 
-static CLASSES: [Class; 3] = [const {
-    Class { base: AtomicUsize::new(0), free: AtomicU64::new(0), owners: [const { Owner::nobody() }; COUNT] }
-}; 3];
+impl Group {
+    const fn new() -> Group {
+        Group { free: AtomicU64::new(0), owners: [const { Owner::nobody() }; GROUP] }
+    }
+}
+
+static SMALL: [Group; COUNTS[0] / GROUP] = [const { Group::new() }; COUNTS[0] / GROUP];
+static MIDDLE: [Group; COUNTS[1] / GROUP] = [const { Group::new() }; COUNTS[1] / GROUP];
+static BIG: [Group; COUNTS[2] / GROUP] = [const { Group::new() }; COUNTS[2] / GROUP];
+static CLASSES: [Class; 3] = [Class::new(&SMALL), Class::new(&MIDDLE), Class::new(&BIG)];
 static IDS: AtomicUsize = AtomicUsize::new(1);
+/// The process: a child that shares its memory (vfork) looks for threads there too.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// What stands at the beginning of a buffer.
 #[repr(C)]
@@ -127,43 +153,42 @@ fn map(len: usize) -> Result<usize, Errno> {
 /// Reserves the addresses.
 pub fn start() -> Result<(), Errno> {
     for (class, size) in CLASSES.iter().zip(SIZES) {
-        class.base.store(map(size * COUNT)?, Relaxed);
-        class.free.store(u64::MAX, Relaxed);
+        class.base.store(map(size * class.groups.len() * GROUP)?, Relaxed);
+        class.groups.iter().for_each(|group| group.free.store(u64::MAX, Relaxed));
     }
+    PROCESS.store(rustix::process::getpid().as_raw_nonzero().get(), Relaxed);
     Ok(())
 }
 
 /// Gives a call a buffer with room for `bytes`; None when there is no memory.
 pub fn claim(record: &mut Record, bytes: usize) -> Option<Buffer> {
     let len = bytes + size_of::<Header>() + 16;
-    let id = IDS.fetch_add(1, Relaxed);
-    for (index, (class, size)) in CLASSES.iter().zip(SIZES).enumerate() {
-        if len > size {
-            continue;
-        }
-        if let Some(number) = class.take().or_else(|| {
+    let thread = tls::number() as u32;
+    let found = CLASSES.iter().zip(SIZES).enumerate().find(|(_, (_, size))| len <= *size);
+    if let Some((index, (class, size))) = found
+        && let Some(number) = class.take(thread).or_else(|| {
             class.collect();
-            class.take()
-        }) {
-            let owner = &class.owners[number];
-            owner.record.store(record as *const Record as usize, Relaxed);
-            owner.id.store(id, Relaxed);
-            owner.thread.store(overspill_os::thread::id() as u32, Relaxed);
-            let header = Header { class: index, number, len: size, used: size_of::<Header>() };
-            return Some(begin(record, class.base.load(Relaxed) + number * size, header, id));
-        }
-        break;
+            class.take(thread)
+        })
+    {
+        let owner = class.owner(number);
+        record.id = IDS.fetch_add(1, Relaxed);
+        owner.record.store(record as *const Record as usize, Relaxed);
+        owner.id.store(record.id, Relaxed);
+        owner.thread.store(thread, Release);
+        let header = Header { class: index, number, len: size, used: size_of::<Header>() };
+        return Some(begin(record, class.base.load(Relaxed) + number * size, header));
     }
     let len = len.next_multiple_of(PAGE_SIZE);
     let header = Header { class: MAPPED, number: 0, len, used: size_of::<Header>() };
-    Some(begin(record, map(len).ok()?, header, id))
+    Some(begin(record, map(len).ok()?, header))
 }
 
-fn begin(record: &mut Record, base: usize, header: Header, id: usize) -> Buffer {
+fn begin(record: &mut Record, base: usize, header: Header) -> Buffer {
     let place = base as *mut Header;
     // SAFETY: the buffer is the calling thread's.
     unsafe { place.write(header) };
-    (record.job, record.id) = (base, id);
+    record.job = base;
     Buffer(place)
 }
 
@@ -181,38 +206,62 @@ pub fn release(record: &mut Record) {
         let _ = unsafe { sys::on_range(Sysno::munmap, base, len, 0) };
         return;
     }
-    if used > KEEP {
+    if used > KEEP && number >= KEPT_WHOLE {
         // SAFETY: as above; what is dropped are bytes of a buffer that is free.
         let _ = unsafe { sys::on_range(Sysno::madvise, base + KEEP, len - KEEP, libc::MADV_DONTNEED) };
     }
     let class = &CLASSES[class];
-    class.owners[number].thread.store(0, Relaxed);
-    class.free.fetch_or(1 << number, AcqRel);
+    class.owner(number).thread.store(0, Relaxed);
+    class.give(number);
 }
 
 impl Class {
-    fn take(&self) -> Option<usize> {
-        let free = self.free.fetch_update(AcqRel, Acquire, |free| (free != 0).then(|| free & (free - 1))).ok()?;
-        Some(free.trailing_zeros() as usize)
+    const fn new(groups: &'static [Group]) -> Class {
+        Class { base: AtomicUsize::new(0), groups, hand: AtomicUsize::new(0) }
     }
 
-    /// Finds the buffers of calls that were left and never ended.
+    fn owner(&self, number: usize) -> &Owner {
+        &self.groups[number / GROUP].owners[number % GROUP]
+    }
+
+    /// Takes a free one, by preference from the group of the thread.
+    fn take(&self, thread: u32) -> Option<usize> {
+        let groups = self.groups.len();
+        (0..groups).map(|n| (thread as usize + n) % groups).find_map(|at| {
+            let take = |free: u64| (free != 0).then(|| free & (free - 1));
+            let free = self.groups[at].free.fetch_update(AcqRel, Acquire, take).ok()?;
+            Some(at * GROUP + free.trailing_zeros() as usize)
+        })
+    }
+
+    fn give(&self, number: usize) {
+        self.groups[number / GROUP].free.fetch_or(1 << (number % GROUP), AcqRel);
+    }
+
+    fn is_free(&self, number: usize) -> bool {
+        self.groups[number / GROUP].free.load(Acquire) & 1 << (number % GROUP) != 0
+    }
+
+    /// Looks at some buffers, whether they are of calls that were left and never ended.
     fn collect(&self) {
-        for (number, owner) in self.owners.iter().enumerate() {
+        let count = self.groups.len() * GROUP;
+        let first = self.hand.fetch_add(LOOKS, Relaxed);
+        for number in (first..first + LOOKS).map(|n| n % count) {
+            let owner = self.owner(number);
             let thread = owner.thread.load(Acquire);
-            if thread == 0 || self.free.load(Acquire) & 1 << number != 0 || !is_left(thread, owner) {
+            if thread == 0 || self.is_free(number) || !is_left(thread, owner) {
                 continue;
             }
             // One collector gets it.
             if owner.thread.compare_exchange(thread, 0, AcqRel, Relaxed).is_ok() {
-                self.free.fetch_or(1 << number, AcqRel);
+                self.give(number);
             }
         }
     }
 }
 
 fn is_left(thread: u32, owner: &Owner) -> bool {
-    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    let pid = PROCESS.load(Relaxed);
     // SAFETY: signal 0 only asks.
     if sys::check(unsafe { raw_syscall!(Sysno::tgkill, pid, thread, 0) }) == Err(Errno::SRCH) {
         return true;
@@ -235,13 +284,12 @@ fn is_left(thread: u32, owner: &Owner) -> bool {
 
 /// In the child of a fork, whose thread was `parent`: the buffers of other threads are free.
 pub fn reset_in_child(parent: i32) {
-    let own = overspill_os::thread::id() as u32;
-    for class in &CLASSES {
-        if class.base.load(Relaxed) == 0 {
-            continue;
-        }
+    tls::reset_number();
+    PROCESS.store(rustix::process::getpid().as_raw_nonzero().get(), Relaxed);
+    let own = tls::number() as u32;
+    for group in CLASSES.iter().filter(|class| class.base.load(Relaxed) != 0).flat_map(|class| class.groups) {
         let mut free = 0;
-        for (number, owner) in class.owners.iter().enumerate() {
+        for (number, owner) in group.owners.iter().enumerate() {
             if owner.thread.load(Relaxed) == parent as u32 {
                 owner.thread.store(own, Relaxed);
             } else {
@@ -249,7 +297,7 @@ pub fn reset_in_child(parent: i32) {
                 free |= 1 << number;
             }
         }
-        class.free.store(free, Relaxed);
+        group.free.store(free, Relaxed);
     }
 }
 
@@ -275,18 +323,18 @@ mod tests {
         release(&mut record);
         // Calls that never end, whose records are gone, keep no buffer from others for long.
         let mut seen = std::collections::HashSet::new();
-        for _ in 0..3 * COUNT {
+        for _ in 0..3 * COUNTS[1] {
             let mut left = self::record();
             claim(&mut left, 64 << 10).unwrap();
             seen.insert(left.job);
             left.id = 0;
         }
-        assert!(seen.len() <= COUNT, "{}", seen.len());
+        assert!(seen.len() <= COUNTS[1], "{}", seen.len());
         // Those of calls that are under way are not touched.
-        let mut alive: Vec<_> = (0..COUNT + 2).map(|_| self::record()).collect();
+        let mut alive: Vec<_> = (0..COUNTS[2] + 2).map(|_| self::record()).collect();
         assert!(alive.iter_mut().all(|record| claim(record, 1 << 20).is_some()));
         let places: std::collections::HashSet<_> = alive.iter().map(|record| record.job).collect();
-        assert_eq!(places.len(), COUNT + 2);
+        assert_eq!(places.len(), COUNTS[2] + 2);
         alive.iter_mut().for_each(release);
     }
 }

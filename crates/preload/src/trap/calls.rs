@@ -22,13 +22,20 @@ fn way(number: usize) -> Way {
     }
 }
 
+/// Prepares a call that is made with buffers or copies; None where it is not of that kind, or its memory not as it should be.
+pub fn copy(record: &mut Record, arguments: [usize; 6]) -> Option<Next> {
+    match way(record.number) {
+        Way::Data(shape) => data::begin(record, shape, arguments),
+        Way::Structures(list) => structures::begin(record, list, arguments),
+        Way::Submit | Way::Present => None,
+    }
+}
+
 /// Prepares a call.
 pub fn begin(record: &mut Record, arguments: [usize; 6]) -> Next {
     let prepared = match way(record.number) {
-        Way::Data(shape) => data::begin(record, shape, arguments),
-        Way::Structures(list) => structures::begin(record, list, arguments),
         Way::Submit => submit::begin(record, arguments),
-        Way::Present => None,
+        _ => copy(record, arguments),
     };
     if prepared.is_none() {
         // It cannot be done with a buffer: the program's mistake, or something that nobody does.

@@ -21,8 +21,10 @@ enum Size {
     Set(usize),
     /// As many bytes as the integer says that another argument points to.
     Pointed(usize),
+    /// A path, with its end.
+    Path,
 }
-use Size::{Bytes, Counted, Each, Pointed, Set};
+use Size::{Bytes, Counted, Each, Path, Pointed, Set};
 
 /// An argument that is a structure.
 #[derive(Clone, Copy)]
@@ -109,6 +111,26 @@ pub fn list(number: i64) -> Option<&'static [Argument]> {
     })
 }
 
+/// The paths of a call about files, and what goes with them. Only where it does not cost a signal to have the copy given back: a call
+/// that is stopped is made with the path itself, present.
+pub fn paths(number: i64) -> Option<&'static [Argument]> {
+    const STAT: Size = Bytes(size_of::<libc::stat>());
+    const STATX: Size = Bytes(size_of::<libc::statx>());
+    Some(match number {
+        libc::SYS_open | libc::SYS_creat | libc::SYS_access | libc::SYS_unlink | libc::SYS_mkdir => {
+            const { &[read(0, Path)] }
+        }
+        libc::SYS_openat | libc::SYS_unlinkat => const { &[read(1, Path)] },
+        libc::SYS_stat | libc::SYS_lstat => const { &[read(0, Path), written(1, STAT)] },
+        libc::SYS_fstat => const { &[written(1, STAT)] },
+        libc::SYS_newfstatat => const { &[read(1, Path), written(2, STAT)] },
+        libc::SYS_statx => const { &[read(1, Path), written(4, STATX)] },
+        libc::SYS_readlink => const { &[read(0, Path), written(1, Counted(2, 0))] },
+        libc::SYS_rename => const { &[read(0, Path), read(1, Path)] },
+        _ => return None,
+    })
+}
+
 /// Most structures of a call.
 const MOST: usize = 5;
 
@@ -121,9 +143,18 @@ struct Copied {
     len: usize,
 }
 
-fn len(size: Size, arguments: &[usize; 6]) -> Option<usize> {
+/// Bytes of a path with its end; None where it has none, or a longer one than can be (PATH_MAX).
+fn path_len(start: usize) -> Option<usize> {
+    let most = pool::accessible(start..start.checked_add(libc::PATH_MAX as usize)?, Access::Read);
+    // SAFETY: the program may read so many bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, most) };
+    bytes.iter().position(|byte| *byte == 0).map(|end| end + 1)
+}
+
+fn len(argument: Argument, arguments: &[usize; 6]) -> Option<usize> {
     let integer = |at: usize| arguments[at] as u32 as usize;
-    match size {
+    match argument.size {
+        Path => path_len(arguments[argument.at]),
         Bytes(len) => Some(len),
         Each(len, at) => integer(at).checked_mul(len),
         Counted(at, more) => arguments[at].checked_add(more),
@@ -143,7 +174,7 @@ pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) 
     // An integer that says how long another is may itself be in managed memory: read as the program would.
     let mut total = size_of::<[Copied; MOST]>() + 16;
     for argument in wanted.iter() {
-        let len = len(argument.size, &arguments)?;
+        let len = len(*argument, &arguments)?;
         let range = arguments[argument.at]..arguments[argument.at].checked_add(len)?;
         let access = if argument.out { Access::Write } else { Access::Read };
         if pool::accessible(range, access) < len {
@@ -160,7 +191,7 @@ pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) 
         let mut copied = Copied { original: 0, copy: 0, len: 0 };
         if let Some(argument) = slot {
             let original = arguments[argument.at];
-            let len = len(argument.size, &arguments)?;
+            let len = len(argument, &arguments)?;
             let copy = buffer.array::<u8>(len)?;
             // SAFETY: the program may read these bytes, and the copy is as long.
             unsafe { std::ptr::copy_nonoverlapping(original as *const u8, copy, len) };

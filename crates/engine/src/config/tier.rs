@@ -1,0 +1,78 @@
+//! What the compressed tier may take, and how densely it packs.
+
+use overspill_os::codec::Codec;
+use std::fmt;
+use std::str::FromStr;
+
+/// Share of the budget that compressed pages may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CompressedMax {
+    /// As refaults tell that it pays.
+    #[default]
+    Auto,
+    /// So many percent, up to [`CompressedMax::PERCENT_MAX`].
+    Percent(u8),
+}
+
+impl CompressedMax {
+    /// No tier.
+    pub const OFF: CompressedMax = CompressedMax::Percent(0);
+    /// Most that can be asked for: pages that are used need frames.
+    pub const PERCENT_MAX: u8 = 90;
+}
+
+impl FromStr for CompressedMax {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<CompressedMax, ()> {
+        match text {
+            "auto" => Ok(CompressedMax::Auto),
+            _ => match text.parse() {
+                Ok(percent @ 0..=CompressedMax::PERCENT_MAX) => Ok(CompressedMax::Percent(percent)),
+                _ => Err(()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for CompressedMax {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CompressedMax::Auto => f.write_str("auto"),
+            CompressedMax::Percent(percent) => percent.fmt(f),
+        }
+    }
+}
+
+/// When compressed pages that stay cold are packed more densely.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Recompress {
+    /// When the compressed tier is full and no device has room: by Zstandard of level 1.
+    #[default]
+    LastResort,
+    /// Never.
+    Off,
+    /// Whenever the tier is full, before they go to a device: by Zstandard of this level.
+    Cold(u8),
+}
+
+impl Recompress {
+    /// What packs them.
+    pub fn codec(self) -> Option<Codec> {
+        match self {
+            Recompress::LastResort => Some(Codec::Zstd(1)),
+            Recompress::Off => None,
+            Recompress::Cold(level) => Some(Codec::Zstd(level)),
+        }
+    }
+}
+
+impl fmt::Display for Recompress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Recompress::LastResort => f.write_str("auto"),
+            Recompress::Off => f.write_str("off"),
+            Recompress::Cold(level) => Codec::Zstd(*level).fmt(f),
+        }
+    }
+}

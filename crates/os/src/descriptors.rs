@@ -1,0 +1,158 @@
+//! The engine's descriptors in a table that is the program's as well: out of the way, and known by their numbers.
+//!
+//! Where threads serve their own faults, they have to share the engine's descriptors. A program expects the lowest numbers
+//! for its own, and closes numbers that it does not know. So, once [`set_apart`] was called:
+//!
+//! - The engine's are moved to numbers above the limit that the program has (RLIMIT_NOFILE), which it can neither get
+//!   nor name in dup2(2); where the limit is high, to numbers below 4096: the kernel's table is as long as its highest
+//!   number, and every fork copies it.
+//! - A bit for each number says whether it is the engine's ([`is_engines`]), for whoever stands between the program and the kernel.
+//!
+//! The limit is raised for the moment in which that is necessary. No locks.
+
+use crate::Errno;
+use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+
+/// Numbers from the first that the engine takes: more than it needs in a tree of forks.
+const ROOM: u64 = 128;
+/// Where the limit is higher, the engine stays below this: a table of so many takes 32 KiB.
+const HIGHEST: u64 = 4096;
+/// Attempts to raise the limit, which another thread may restore too soon.
+const TRIES: usize = 3;
+/// Bits that are kept.
+const BITS: usize = 1 << 14;
+
+/// The first number for the engine's, or 0 for any.
+static FIRST: AtomicI32 = AtomicI32::new(0);
+static ENGINES: [AtomicU64; BITS / 64] = [const { AtomicU64::new(0) }; BITS / 64];
+
+/// Numbers that `ENGINES` has bits for.
+pub const NUMBERS: std::ops::Range<u32> = 0..BITS as u32;
+
+/// The first number, with these limits.
+fn first(soft: Option<u64>, hard: Option<u64>) -> u64 {
+    let soft = soft.unwrap_or(u64::MAX);
+    let above = soft.saturating_add(ROOM) <= hard.unwrap_or(u64::MAX).min(HIGHEST);
+    if above { soft } else { soft.min(HIGHEST).saturating_sub(ROOM.min(soft / 4)) }
+}
+
+/// From now on the engine's descriptors are set apart, in this process and its children.
+pub fn set_apart() {
+    let limit = getrlimit(Resource::Nofile);
+    FIRST.store(first(limit.current, limit.maximum).max(1) as i32, Relaxed);
+}
+
+/// Takes a descriptor over for the engine: moves it out of the way, and takes note of it.
+pub fn take(fd: OwnedFd) -> RawFd {
+    let first = FIRST.load(Relaxed);
+    if first == 0 {
+        return fd.into_raw_fd();
+    }
+    let raw = fd.as_raw_fd();
+    if raw >= first {
+        note(raw, true);
+        return fd.into_raw_fd();
+    }
+    // What cannot be moved (a hard limit below) stays where it is.
+    let mut moved = rustix::io::fcntl_dupfd_cloexec(&fd, first);
+    for _ in 0..TRIES {
+        if moved.is_err() {
+            moved = duplicate_above_limit(&fd, first);
+        }
+    }
+    let raw = match moved {
+        Ok(moved) => {
+            // Not through OwnedFd: that calls the symbol `close`, which the preload library replaces.
+            let raw = fd.into_raw_fd();
+            // SAFETY: the number was the descriptor's own.
+            unsafe { rustix::io::close(raw) };
+            moved.into_raw_fd()
+        }
+        Err(_) => fd.into_raw_fd(),
+    };
+    note(raw, true);
+    raw
+}
+
+/// A duplicate with a number that the limit does not allow. Several threads may do this at once, and the program may change
+/// its limit meanwhile: whoever restores it looks whether it is as they have left it. So the limit ends as the program's, though a
+/// thread may find that another has restored it too soon.
+fn duplicate_above_limit(fd: &OwnedFd, first: RawFd) -> Result<OwnedFd, Errno> {
+    let before = getrlimit(Resource::Nofile);
+    let wanted = first as u64 + ROOM;
+    let raised =
+        Rlimit { current: Some(before.maximum.map_or(wanted, |hard| hard.min(wanted))), maximum: before.maximum };
+    setrlimit(Resource::Nofile, raised)?;
+    let moved = rustix::io::fcntl_dupfd_cloexec(fd, first);
+    if getrlimit(Resource::Nofile) == raised {
+        let _ = setrlimit(Resource::Nofile, before);
+    }
+    moved
+}
+
+fn note(fd: RawFd, engines: bool) {
+    if let Some(word) = usize::try_from(fd).ok().and_then(|fd| ENGINES.get(fd / 64)) {
+        let bit = 1 << (fd % 64);
+        if engines {
+            word.fetch_or(bit, Relaxed)
+        } else {
+            word.fetch_and(!bit, Relaxed)
+        };
+    }
+}
+
+/// Whether a number is a descriptor of the engine's that was set apart. A look at one word.
+#[inline(always)]
+pub fn is_engines(fd: RawFd) -> bool {
+    let word = usize::try_from(fd).ok().and_then(|fd| ENGINES.get(fd / 64));
+    word.is_some_and(|word| word.load(Relaxed) & 1 << (fd % 64) != 0)
+}
+
+/// Closes a descriptor of the engine's in the calling thread's table, by its number, which nothing uses any more.
+pub fn close(fd: RawFd) {
+    // SAFETY: the caller owns the number.
+    unsafe { rustix::io::close(fd) };
+    note(fd, false);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_lie_above_the_limit_or_at_its_end() {
+        assert_eq!(first(Some(1024), Some(524_288)), 1024);
+        assert_eq!(first(Some(1024), None), 1024);
+        assert_eq!(first(Some(1024), Some(1100)), 1024 - ROOM);
+        assert_eq!(first(Some(1024), Some(1024)), 1024 - ROOM);
+        assert_eq!(first(Some(40), Some(40)), 30);
+        assert_eq!(first(Some(20_000), Some(20_000)), HIGHEST - ROOM);
+        assert_eq!(first(None, None), HIGHEST - ROOM);
+        assert_eq!(first(Some(HIGHEST - ROOM), Some(1 << 20)), HIGHEST - ROOM);
+        assert_eq!(first(Some(0), Some(0)), 0);
+    }
+
+    #[test]
+    fn numbers_are_noted_and_forgotten() {
+        // Nothing opens so many here.
+        let fd = BITS as i32 - 3;
+        note(fd, true);
+        assert!(is_engines(fd) && !is_engines(fd + 1) && !is_engines(-1) && !is_engines(i32::MAX));
+        note(fd, false);
+        assert!(!is_engines(fd));
+        note(i32::MAX, true);
+        note(-1, true);
+        assert!(!is_engines(i32::MAX) && !is_engines(-1));
+    }
+
+    #[test]
+    fn what_is_not_set_apart_keeps_its_number() {
+        let (end, _other) = rustix::pipe::pipe().unwrap();
+        let before = end.as_raw_fd();
+        assert_eq!(take(end), before);
+        assert!(!is_engines(before));
+        close(before);
+    }
+}

@@ -1,0 +1,342 @@
+//! The program's handlers, in signal delivery: each is called by one of ours.
+//!
+//! The kernel knows [`overspill_handler`], and a table has what the program has set for each signal. So a handler
+//!
+//! - finds in its context a mask that says of SIGBUS and SIGSYS what the program has set, and may change it there;
+//! - runs on the stack that the program has set by sigaltstack(2), if it has asked for that (SA_ONSTACK), also where that is managed
+//!   memory: the kernel pushes its frame onto our stack ([`crate::altstack`]), and we go on to the program's.
+//!
+//! While a handler runs on the program's stack ours still holds the kernel's frame. The kernel, which sees that nobody is
+//! on it, would put the next one over that; so it is told of the free part only, until it restores what it had found when the
+//! handler returns. Who leaves a handler by siglongjmp leaves it so, and the next handler finds all of the stack free.
+//!
+//! The table is written under a lock with all signals blocked, held over a fork, and read by handlers without one.
+
+use crate::altstack;
+use overspill_os::lock::RawLock;
+use overspill_os::signal::{Blocked, begin_handler, change_mask, end_handler};
+use std::arch::global_asm;
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicU32, fence};
+
+/// Signals and one more: they begin at 1.
+const SIGNALS: usize = 65;
+
+/// What the program has set for a signal. The count is odd while it is written.
+struct Entry {
+    count: AtomicU32,
+    handler: AtomicUsize,
+    flags: AtomicI32,
+    mask: AtomicU64,
+}
+
+static ENTRIES: [Entry; SIGNALS] = [const {
+    Entry { count: AtomicU32::new(0), handler: AtomicUsize::new(0), flags: AtomicI32::new(0), mask: AtomicU64::new(0) }
+}; SIGNALS];
+static WRITING: RawLock = RawLock::new();
+/// The process whose table this is. The child of a vfork shares it with its parent, but not the parent's actions.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// A copy of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    handler: usize,
+    flags: i32,
+    mask: u64,
+}
+
+impl Entry {
+    fn write(&self, wanted: Wanted) {
+        let _blocked = Blocked::all();
+        WRITING.with(|| {
+            self.count.fetch_add(1, Relaxed);
+            fence(Release);
+            self.handler.store(wanted.handler, Relaxed);
+            self.flags.store(wanted.flags, Relaxed);
+            self.mask.store(wanted.mask, Relaxed);
+            self.count.fetch_add(1, Release);
+        });
+    }
+
+    fn read(&self) -> Wanted {
+        loop {
+            let before = self.count.load(Acquire);
+            let wanted = Wanted {
+                handler: self.handler.load(Relaxed),
+                flags: self.flags.load(Relaxed),
+                mask: self.mask.load(Relaxed),
+            };
+            fence(Acquire);
+            if before.is_multiple_of(2) && self.count.load(Relaxed) == before {
+                return wanted;
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// The process is this one: at the start, and in the child of a fork.
+pub fn begin_process() {
+    OWNER.store(rustix::process::getpid().as_raw_nonzero().get(), Relaxed);
+}
+
+/// Whether the caller is a child that shares its parent's memory.
+pub fn is_borrowed() -> bool {
+    OWNER.load(Relaxed) != rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// Before a fork, all signals blocked: nobody is writing the table.
+pub fn fork_prepare() {
+    WRITING.lock();
+}
+
+/// After a fork, in parent and child.
+pub fn fork_done() {
+    WRITING.unlock();
+}
+
+/// What a handler was called with, and where it is to run. On our signal stack, where the assembler below knows its layout.
+#[repr(C)]
+struct Call {
+    /// The stack pointer for the handler, or 0 to stay where we are.
+    stack: usize,
+    /// The part of our stack that the kernel may use meanwhile, and the mask that is in force then.
+    free: libc::stack_t,
+    mask: u64,
+    handler: usize,
+    signal: usize,
+    info: usize,
+    context: *mut c_void,
+    _aligned: usize,
+}
+
+const _: () = assert!(size_of::<Call>().is_multiple_of(16));
+
+// Between the change of stacks and that of the mask nothing touches memory on the program's stack, which may be absent: a fault
+// would come while its signal is blocked. No frame of Rust's is on the stack while the handler runs, since a cancellation may
+// unwind it.
+global_asm!(
+    ".pushsection .text.overspill_handler,\"ax\",@progbits",
+    ".hidden overspill_handler",
+    ".globl overspill_handler",
+    ".type overspill_handler, @function",
+    "overspill_handler:",
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "sub rsp, {frame}",
+    "movsxd rdi, edi",
+    "mov [rsp + {signal}], rdi",
+    "mov [rsp + {info}], rsi",
+    "mov [rsp + {context}], rdx",
+    "mov rdi, rsp",
+    "call {begin}",
+    "mov rbx, rsp",
+    "cmp qword ptr [rbx + {stack}], 0",
+    "je 1f",
+    "mov rsp, [rbx + {stack}]",
+    "lea rdi, [rbx + {free}]",
+    "xor esi, esi",
+    "mov eax, {SIGALTSTACK}",
+    "syscall",
+    "mov edi, {SETMASK}",
+    "lea rsi, [rbx + {mask}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "mov eax, {SIGPROCMASK}",
+    "syscall",
+    "1:",
+    "mov rdi, [rbx + {signal}]",
+    "mov rsi, [rbx + {info}]",
+    "mov rdx, [rbx + {context}]",
+    "xor eax, eax",
+    "call [rbx + {handler}]",
+    "lea rdi, [rbp - {frame}]",
+    "call {end}",
+    "leave",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".popsection",
+    frame = const size_of::<Call>(),
+    stack = const offset_of!(Call, stack),
+    free = const offset_of!(Call, free),
+    mask = const offset_of!(Call, mask),
+    handler = const offset_of!(Call, handler),
+    signal = const offset_of!(Call, signal),
+    info = const offset_of!(Call, info),
+    context = const offset_of!(Call, context),
+    SIGALTSTACK = const libc::SYS_sigaltstack,
+    SIGPROCMASK = const libc::SYS_rt_sigprocmask,
+    SETMASK = const libc::SIG_SETMASK,
+    begin = sym begin,
+    end = sym end,
+);
+
+unsafe extern "C" {
+    fn overspill_handler();
+}
+
+fn ours() -> usize {
+    overspill_handler as *const () as usize
+}
+
+extern "C" fn begin(call: &mut Call) {
+    let wanted = ENTRIES[call.signal].read();
+    call.handler = wanted.handler;
+    // SAFETY: the kernel has passed the context.
+    unsafe { begin_handler(call.context, wanted.mask) };
+    call.stack = 0;
+    if wanted.flags & libc::SA_ONSTACK != 0 {
+        // SAFETY: as above.
+        let (sp, kernels) = unsafe {
+            let context = &*call.context.cast::<libc::ucontext_t>();
+            (context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize, context.uc_stack)
+        };
+        if let Some((stack, free)) = altstack::programs_place(sp, &kernels, &raw const *call as usize) {
+            call.mask = change_mask(libc::SIG_SETMASK, !0);
+            (call.stack, call.free) = (stack, free);
+        }
+    }
+}
+
+extern "C" fn end(call: &mut Call) {
+    // SAFETY: the kernel has passed the context.
+    unsafe { end_handler(call.context) };
+}
+
+type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+
+/// A mask as the kernel has it: its 8 bytes are the first of a sigset_t.
+fn kernels(set: &libc::sigset_t) -> u64 {
+    // SAFETY: a sigset_t is larger, and aligned as a word.
+    unsafe { (&raw const *set).cast::<u64>().read() }
+}
+
+/// sigaction(2) for a signal that is not one of ours.
+///
+/// # Safety
+///
+/// As for sigaction(2).
+pub unsafe fn set(
+    real: Sigaction,
+    signal: c_int,
+    new: Option<libc::sigaction>,
+    old: Option<&mut libc::sigaction>,
+) -> c_int {
+    let entry = usize::try_from(signal).ok().and_then(|signal| ENTRIES.get(signal));
+    let before = entry.map(Entry::read);
+    let mut found = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    let wanted = new.map(|new| {
+        let mut wanted = new;
+        // SAFETY: a valid set and valid signals.
+        unsafe {
+            libc::sigdelset(&mut wanted.sa_mask, libc::SIGBUS);
+            libc::sigdelset(&mut wanted.sa_mask, libc::SIGSYS);
+        }
+        if let (Some(entry), false) =
+            (entry, matches!(new.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) || is_borrowed())
+        {
+            entry.write(Wanted { handler: new.sa_sigaction, flags: new.sa_flags, mask: kernels(&new.sa_mask) });
+            wanted.sa_sigaction = ours();
+            wanted.sa_flags |= libc::SA_SIGINFO;
+        }
+        wanted
+    });
+    // SAFETY: both are null or valid.
+    let result = unsafe { real(signal, wanted.as_ref().map_or(std::ptr::null(), |wanted| wanted), found.as_mut_ptr()) };
+    if result != 0 {
+        if let (Some(entry), Some(before), true) = (entry, before, new.is_some()) {
+            entry.write(before);
+        }
+    } else if let Some(old) = old {
+        // SAFETY: filled in, or zeros, which are valid.
+        *old = unsafe { found.assume_init() };
+        if let (true, Some(before)) = (old.sa_sigaction == ours(), before) {
+            old.sa_sigaction = before.handler;
+            // As the C library has it: a flag for its own trampoline.
+            const SA_RESTORER: c_int = 0x0400_0000;
+            old.sa_flags = before.flags | old.sa_flags & SA_RESTORER;
+            // SAFETY: the first 8 bytes of a set.
+            unsafe { (&raw mut old.sa_mask).cast::<u64>().write(before.mask) };
+        }
+    }
+    result
+}
+
+/// What the program is told of the handler before, where the C library has reported it: `handler` was in the table then.
+pub fn reported(found: usize, handler: Option<usize>) -> usize {
+    if found == ours() { handler.unwrap_or(found) } else { found }
+}
+
+/// The handler that the table has for a signal.
+pub fn handler_of(signal: c_int) -> Option<usize> {
+    Some(ENTRIES.get(usize::try_from(signal).ok()?)?.read().handler)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    static CALLED: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn handler(signal: c_int) {
+        CALLED.fetch_add(signal as usize, Relaxed);
+    }
+
+    fn action(handler: usize, flags: c_int) -> libc::sigaction {
+        // SAFETY: a zeroed action is valid.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        (action.sa_sigaction, action.sa_flags) = (handler, flags);
+        action
+    }
+
+    #[test]
+    fn handlers_are_called_and_reported_as_they_were_set() {
+        begin_process();
+        let flags = libc::SA_RESTART;
+        let mut old = action(0, 0);
+        // SAFETY: actions that live through the calls; the handler only counts.
+        unsafe {
+            let set_to = |new, old: &mut libc::sigaction| set(libc::sigaction, libc::SIGUSR2, new, Some(old));
+            assert_eq!(set_to(Some(action(handler as *const () as usize, flags)), &mut old), 0);
+            assert_eq!(old.sa_sigaction, libc::SIG_DFL);
+            libc::raise(libc::SIGUSR2);
+            assert_eq!(CALLED.load(Relaxed), libc::SIGUSR2 as usize);
+            assert_eq!(set_to(Some(action(libc::SIG_IGN, 0)), &mut old), 0);
+            assert_eq!((old.sa_sigaction, old.sa_flags & flags), (handler as *const () as usize, flags));
+            assert_eq!(set_to(Some(action(libc::SIG_DFL, 0)), &mut old), 0);
+            assert_eq!(old.sa_sigaction, libc::SIG_IGN);
+            assert_eq!(set(libc::sigaction, 1000, None, Some(&mut old)), -1);
+        }
+    }
+
+    #[test]
+    fn readers_see_whole_entries() {
+        static ENTRY: Entry = Entry {
+            count: AtomicU32::new(0),
+            handler: AtomicUsize::new(0),
+            flags: AtomicI32::new(0),
+            mask: AtomicU64::new(0),
+        };
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0..20_000 {
+                    ENTRY.write(Wanted { handler: n, flags: n as i32, mask: n as u64 });
+                }
+                stop.store(true, Relaxed);
+            });
+            while !stop.load(Relaxed) {
+                let Wanted { handler, flags, mask } = ENTRY.read();
+                assert!(handler == flags as usize && handler == mask as usize);
+            }
+        });
+    }
+}

@@ -1,0 +1,264 @@
+//! The functions that make a child which executes a program, in signal delivery.
+//!
+//! posix_spawn, system and popen make a child that shares the memory and sets handled signals back to the default before it
+//! reads what it was given. So all of that is copied to unmanaged memory first, the environment included; lists of file
+//! actions are made there from the start.
+
+use crate::exec::{Strings, each, environ, is_managed};
+use crate::sys::{self, real};
+use crate::vectors::looking;
+use overspill_os::{PAGE_SIZE, tls};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use syscalls::Sysno;
+
+/// A block of unmanaged memory that things are copied to.
+pub struct Copies {
+    base: usize,
+    len: usize,
+    used: usize,
+}
+
+impl Copies {
+    /// One for so many bytes; None where there is no memory for it.
+    pub fn new(len: usize) -> Option<Copies> {
+        let len = len.max(1).next_multiple_of(PAGE_SIZE);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping replaces nothing.
+        let base = unsafe { sys::mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }.ok()?;
+        Some(Copies { base, len, used: 0 })
+    }
+
+    /// Copies bytes; the block was made large enough.
+    fn bytes(&mut self, from: *const u8, len: usize) -> *const u8 {
+        let place = self.base + self.used;
+        self.used += len.next_multiple_of(16);
+        assert!(self.used <= self.len, "the block was measured");
+        // SAFETY: 1. the place has so many bytes; 2. who calls this has measured as many.
+        unsafe { std::ptr::copy_nonoverlapping(from, place as *mut u8, len) };
+        place as *const u8
+    }
+
+    /// A copy of a string, or null.
+    pub fn string(&mut self, string: *const c_char) -> *const c_char {
+        if string.is_null() {
+            return string;
+        }
+        // SAFETY: a string of the program's.
+        let len = unsafe { CStr::from_ptr(string) }.to_bytes_with_nul().len();
+        self.bytes(string.cast(), len).cast()
+    }
+
+    /// A copy of an array of strings and all of them, or null.
+    pub fn strings(&mut self, array: Strings) -> Strings {
+        if array.is_null() {
+            return array;
+        }
+        // SAFETY: an array of the program's.
+        let count = unsafe { each(array) }.count();
+        let copy = self.bytes(array.cast(), (count + 1) * size_of::<usize>()).cast::<*const c_char>().cast_mut();
+        for n in 0..count {
+            // SAFETY: the copy has so many elements.
+            unsafe { copy.add(n).write(self.string(*array.add(n))) };
+        }
+        // SAFETY: the last one is the null.
+        unsafe { copy.add(count).write(std::ptr::null()) };
+        copy
+    }
+
+    /// Bytes that copies of these take.
+    pub fn measure(string: *const c_char) -> usize {
+        // SAFETY: a string of the program's, or null.
+        if string.is_null() { 0 } else { unsafe { CStr::from_ptr(string) }.to_bytes_with_nul().len() + 16 }
+    }
+
+    /// The same for an array of strings.
+    pub fn measure_all(array: Strings) -> usize {
+        // SAFETY: an array of the program's, or null.
+        let strings = unsafe { each(array) };
+        strings.fold(32, |sum, string| sum + Copies::measure(string) + size_of::<usize>())
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made here, and the calls that used it are over.
+        let _ = unsafe { sys::on_range(Sysno::munmap, self.base, self.len, 0) };
+    }
+}
+
+/// Runs `call` while the environment is not managed memory.
+pub fn with_plain_environment<R>(call: impl FnOnce() -> R) -> R {
+    // SAFETY: the program's environment, which nobody may change now (system(3) is not safe beside setenv(3)).
+    unsafe {
+        let before = environ;
+        if !is_managed(before) {
+            return call();
+        }
+        let Some(mut copies) = Copies::new(Copies::measure_all(before)) else { return call() };
+        let copy = copies.strings(before);
+        environ = copy;
+        let result = call();
+        if std::ptr::eq(environ, copy) {
+            environ = before;
+        }
+        result
+    }
+}
+
+type Actions = libc::posix_spawn_file_actions_t;
+type Attributes = libc::posix_spawnattr_t;
+type Spawn =
+    unsafe extern "C" fn(*mut libc::pid_t, *const c_char, *const Actions, *const Attributes, Strings, Strings) -> c_int;
+
+/// posix_spawn and posix_spawnp with copies.
+///
+/// # Safety
+///
+/// As for posix_spawn(3).
+unsafe fn spawn(
+    real: Spawn,
+    pid: *mut libc::pid_t,
+    path: *const c_char,
+    actions: *const Actions,
+    attributes: *const Attributes,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !looking() {
+            return real(pid, path, actions, attributes, arguments, environment);
+        }
+        let len = Copies::measure(path)
+            + size_of::<Actions>()
+            + size_of::<Attributes>()
+            + Copies::measure_all(arguments)
+            + Copies::measure_all(environment)
+            + PAGE_SIZE;
+        let Some(mut copies) = Copies::new(len) else { return libc::ENOMEM };
+        let path = copies.string(path);
+        let arguments = copies.strings(arguments);
+        let environment = copies.strings(environment);
+        let mut plain = |from: *const u8, len| if from.is_null() { from } else { copies.bytes(from, len) };
+        let actions = plain(actions.cast(), size_of::<Actions>()).cast();
+        let attributes = plain(attributes.cast(), size_of::<Attributes>()).cast();
+        let mut child = 0;
+        let result = with_plain_environment(|| real(&mut child, path, actions, attributes, arguments, environment));
+        if result == 0 && !pid.is_null() {
+            pid.write(child);
+        }
+        result
+    }
+}
+
+/// posix_spawn(3).
+///
+/// # Safety
+///
+/// As for posix_spawn(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn posix_spawn(
+    pid: *mut libc::pid_t,
+    path: *const c_char,
+    actions: *const Actions,
+    attributes: *const Attributes,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { spawn(real!(c"posix_spawn" as Spawn), pid, path, actions, attributes, arguments, environment) }
+}
+
+/// posix_spawnp(3).
+///
+/// # Safety
+///
+/// As for posix_spawnp(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn posix_spawnp(
+    pid: *mut libc::pid_t,
+    file: *const c_char,
+    actions: *const Actions,
+    attributes: *const Attributes,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { spawn(real!(c"posix_spawnp" as Spawn), pid, file, actions, attributes, arguments, environment) }
+}
+
+/// Lists of file actions are made in unmanaged memory.
+macro_rules! action_family {
+    ($($(#[$doc:meta])* $name:literal $symbol:ident($($argument:ident: $type:ty),*);)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// As for the C library's function.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $symbol(actions: *mut Actions, $($argument: $type),*) -> c_int {
+                type Add = unsafe extern "C" fn(*mut Actions, $($type),*) -> c_int;
+                let real = real!($name as Add);
+                let _internal = looking().then(tls::Internal::enter);
+                // SAFETY: the caller's promise.
+                unsafe { real(actions, $($argument),*) }
+            }
+        )*
+    };
+}
+
+action_family! {
+    /// posix_spawn_file_actions_addopen(3).
+    c"posix_spawn_file_actions_addopen" posix_spawn_file_actions_addopen(fd: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t);
+    /// posix_spawn_file_actions_addclose(3).
+    c"posix_spawn_file_actions_addclose" posix_spawn_file_actions_addclose(fd: c_int);
+    /// posix_spawn_file_actions_adddup2(3).
+    c"posix_spawn_file_actions_adddup2" posix_spawn_file_actions_adddup2(fd: c_int, new: c_int);
+    /// posix_spawn_file_actions_addchdir_np(3).
+    c"posix_spawn_file_actions_addchdir_np" posix_spawn_file_actions_addchdir_np(path: *const c_char);
+    /// posix_spawn_file_actions_addfchdir_np(3).
+    c"posix_spawn_file_actions_addfchdir_np" posix_spawn_file_actions_addfchdir_np(fd: c_int);
+    /// posix_spawn_file_actions_addclosefrom_np(3).
+    c"posix_spawn_file_actions_addclosefrom_np" posix_spawn_file_actions_addclosefrom_np(fd: c_int);
+    /// posix_spawn_file_actions_addtcsetpgrp_np(3).
+    c"posix_spawn_file_actions_addtcsetpgrp_np" posix_spawn_file_actions_addtcsetpgrp_np(fd: c_int);
+}
+
+/// Runs `call` with a copy of a command that is not managed memory, and such an environment.
+///
+/// # Safety
+///
+/// `command` is a string, or null.
+unsafe fn with_command<R>(command: *const c_char, call: impl FnOnce(*const c_char) -> R) -> R {
+    if !looking() {
+        return call(command);
+    }
+    let Some(mut copies) = Copies::new(Copies::measure(command)) else { return call(command) };
+    let copy = copies.string(command);
+    with_plain_environment(|| call(copy))
+}
+
+/// system(3).
+///
+/// # Safety
+///
+/// As for system(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
+    type System = unsafe extern "C" fn(*const c_char) -> c_int;
+    // SAFETY: the caller's promise.
+    unsafe { with_command(command, |command| real!(c"system" as System)(command)) }
+}
+
+/// popen(3).
+///
+/// # Safety
+///
+/// As for popen(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
+    type Popen = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut c_void;
+    // SAFETY: the caller's promise.
+    unsafe { with_command(command, |command| real!(c"popen" as Popen)(command, mode)) }
+}

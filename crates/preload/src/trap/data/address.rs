@@ -1,0 +1,104 @@
+//! sendto and recvfrom.
+
+use super::{ADDRESS_MAX, CHUNK, Shape, copy_out, is_stream, is_usable, job, new_job, overhead, replace, usable};
+use crate::pool;
+use crate::trap::bounce::{self, Buffer};
+use crate::trap::{ALWAYS, Next, Record, failure, is_failure};
+use libc::iovec;
+use overspill_os::PAGE_SIZE;
+
+/// Prepares a call.
+pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option<Next> {
+    let [fd, start, len, flags, address, address_len] = arguments;
+    if !shape.input && flags & libc::MSG_ZEROCOPY as usize != 0 {
+        return None;
+    }
+    let single = iovec { iov_base: start as *mut _, iov_len: len };
+    is_usable(&single, shape.input).then_some(())?;
+    let parts = len > CHUNK && is_stream(fd);
+    let room = if parts { CHUNK } else { len };
+    let mut buffer = bounce::claim(record, overhead(1) + room + ADDRESS_MAX + 2 * PAGE_SIZE)?;
+    let job = new_job(&mut buffer, arguments)?;
+    job.whole = buffer.array::<iovec>(1)?;
+    job.parts = buffer.array::<iovec>(1)?;
+    // SAFETY: room for one.
+    unsafe { job.whole.write(single) };
+    (job.count, job.total) = (1, len);
+    job.goes_on = parts && (!shape.input || flags & libc::MSG_WAITALL as usize != 0);
+    // The address and its length: as they are where they are not managed.
+    job.timeout = [address, address_len];
+    if shape.input {
+        if pool::contains(address_len) {
+            usable(address_len, size_of::<u32>(), true)?;
+            let copy = buffer.array::<u32>(1)?;
+            // SAFETY: the program may read it.
+            unsafe { copy.write((address_len as *const u32).read_unaligned()) };
+            job.timeout[1] = copy as usize;
+        }
+        if pool::contains(address) && job.timeout[1] != 0 {
+            // SAFETY: the program's length, or the copy of it.
+            let len = unsafe { (job.timeout[1] as *const u32).read_unaligned() } as usize;
+            usable(address, len.min(ADDRESS_MAX), true)?;
+            job.timeout[0] = buffer.array::<u8>(ADDRESS_MAX)? as usize;
+        }
+    } else if pool::contains(address) {
+        let len = address_len as u32 as usize;
+        if len > ADDRESS_MAX {
+            return Some(Next::Result(failure(libc::EINVAL)));
+        }
+        usable(address, len, false)?;
+        let copy = buffer.array::<u8>(ADDRESS_MAX)?;
+        // SAFETY: the program may read so many bytes.
+        unsafe { std::ptr::copy_nonoverlapping(address as *const u8, copy, len) };
+        job.timeout[0] = copy as usize;
+    }
+    job.used = buffer.used();
+    Some(hand_over(record, shape))
+}
+
+fn hand_over(record: &mut Record, shape: Shape) -> Next {
+    let mut buffer = Buffer::of(record);
+    let job = job(record);
+    buffer.cut(job.used);
+    let most = if job.goes_on { (job.total - job.done).min(CHUNK) } else { job.total.min(buffer.rest()) };
+    let (_, bytes) = replace(&mut buffer, job.whole, 1, job.parts, job.done, most, shape);
+    job.handed = bytes;
+    record.finish = ALWAYS;
+    // SAFETY: one part.
+    let part = unsafe { *job.parts };
+    let [fd, _, _, flags, _, _] = job.arguments;
+    Next::Call([fd, part.iov_base as usize, part.iov_len, flags, job.timeout[0], job.timeout[1]])
+}
+
+/// After the call.
+pub fn finish(record: &mut Record, shape: Shape) -> Next {
+    let job = job(record);
+    let result = record.result;
+    if is_failure(result) {
+        return job.end_early(result);
+    }
+    if shape.input {
+        copy_out(job.whole, 1, job.parts, job.done, result.min(job.handed));
+        let [_, _, _, _, address, address_len] = job.arguments;
+        if job.timeout[1] != 0 {
+            // SAFETY: the kernel has written the length; the program may write to both, as was checked.
+            unsafe {
+                let len = (job.timeout[1] as *const u32).read_unaligned();
+                if job.timeout[0] != address {
+                    let before =
+                        if job.timeout[1] == address_len { len } else { (address_len as *const u32).read_unaligned() };
+                    let bytes = (len.min(before) as usize).min(ADDRESS_MAX);
+                    std::ptr::copy_nonoverlapping(job.timeout[0] as *const u8, address as *mut u8, bytes);
+                }
+                if job.timeout[1] != address_len {
+                    (address_len as *mut u32).write_unaligned(len);
+                }
+            }
+        }
+    }
+    job.done += result;
+    if job.goes_on && result == job.handed && result > 0 && job.done < job.total {
+        return hand_over(record, shape);
+    }
+    Next::Result(job.done)
+}

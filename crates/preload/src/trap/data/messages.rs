@@ -1,0 +1,184 @@
+//! sendmsg, recvmsg, sendmmsg and recvmmsg: each message in copies of its header and of all that it names.
+
+use super::{
+    ADDRESS_MAX, CHUNK, CONTROL_MAX, Form, Job, Message, Shape, VECTOR_MAX, copy_out, copy_vector, is_stream, job,
+    new_job, replace, total, usable,
+};
+use crate::pool;
+use crate::trap::bounce::{self, Buffer};
+use crate::trap::{ALWAYS, Next, Record, is_failure, present};
+use libc::{iovec, mmsghdr, msghdr};
+use overspill_os::PAGE_SIZE;
+
+/// Prepares a call.
+pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Option<Next> {
+    let many = shape.form == Form::Messages;
+    let flags = arguments[if many { 3 } else { 2 }];
+    if !shape.input && flags & libc::MSG_ZEROCOPY as usize != 0 {
+        return None;
+    }
+    let wanted = if many { (arguments[2] as u32 as usize).min(VECTOR_MAX) } else { 1 };
+    let (list, each) = (arguments[1], if many { size_of::<mmsghdr>() } else { size_of::<msghdr>() });
+    let header = |i: usize| {
+        let at = list + i * each;
+        // SAFETY: it can be read.
+        usable_or_foreign(at, each, true).map(|()| unsafe { (at as *const msghdr).read_unaligned() })
+    };
+    // 1. How much room do they take? As many as fit, and one in any case.
+    let (mut room, mut count) = (size_of::<Job>() + 256, 0);
+    for i in 0..wanted {
+        let header = header(i)?;
+        let vectors = header.msg_iovlen;
+        if vectors > VECTOR_MAX
+            || header.msg_controllen > CONTROL_MAX
+            || !present::readable::<iovec>(header.msg_iov as usize, vectors) && vectors > 0
+        {
+            return None;
+        }
+        let bytes = total(header.msg_iov, vectors)?;
+        let bytes = if many || bytes <= CHUNK || !is_stream(arguments[0]) { bytes } else { CHUNK };
+        let more = bytes
+            + 2 * vectors * size_of::<iovec>()
+            + header.msg_controllen
+            + ADDRESS_MAX
+            + size_of::<Message>()
+            + size_of::<mmsghdr>()
+            + 256;
+        if count > 0 && room + more > CHUNK {
+            break;
+        }
+        room += more;
+        count += 1;
+    }
+    let mut buffer = bounce::claim(record, room + PAGE_SIZE)?;
+    let job = new_job(&mut buffer, arguments)?;
+    job.count = count;
+    job.messages = buffer.array::<Message>(count)?;
+    job.headers = buffer.array::<mmsghdr>(count)?;
+    // 2. A copy of each.
+    for i in 0..count {
+        let before = header(i)?;
+        let vectors = before.msg_iovlen;
+        let whole = copy_vector(&mut buffer, before.msg_iov as usize, vectors, shape.input)?;
+        let parts = buffer.array::<iovec>(vectors)?;
+        let mut copy = before;
+        if pool::contains(before.msg_name as usize) {
+            let len = (before.msg_namelen as usize).min(ADDRESS_MAX);
+            copy.msg_name = copy_block(&mut buffer, before.msg_name as usize, len, ADDRESS_MAX, shape.input)? as *mut _;
+        }
+        if pool::contains(before.msg_control as usize) {
+            let len = before.msg_controllen;
+            copy.msg_control = copy_block(&mut buffer, before.msg_control as usize, len, len, shape.input)? as *mut _;
+        }
+        let bytes = total(whole, vectors)?;
+        let most = if many || bytes <= CHUNK || !is_stream(arguments[0]) { bytes } else { CHUNK };
+        let (parts_count, handed) = replace(&mut buffer, whole, vectors, parts, 0, most, shape);
+        (copy.msg_iov, copy.msg_iovlen) = (parts, parts_count);
+        (job.total, job.handed) = (bytes, handed);
+        // SAFETY: room for so many.
+        unsafe {
+            job.messages.add(i).write(Message { original: list + i * each, before, whole, parts_count: vectors });
+            let place = job.headers.add(i);
+            place.write(std::mem::zeroed());
+            (*place).msg_hdr = copy;
+        }
+    }
+    job.goes_on = !many && !shape.input && job.handed < job.total;
+    // 3. The call.
+    arguments[1] = job.headers as usize;
+    if many {
+        arguments[2] = count;
+        if pool::contains(arguments[4]) && shape.input {
+            usable(arguments[4], size_of::<libc::timespec>(), true)?;
+            let copy = buffer.array::<libc::timespec>(1)?;
+            // SAFETY: the program may read it.
+            unsafe { copy.write((arguments[4] as *const libc::timespec).read_unaligned()) };
+            job.timeout = [arguments[4], copy as usize];
+            arguments[4] = copy as usize;
+        }
+    }
+    record.finish = ALWAYS;
+    Some(Next::Call(arguments))
+}
+
+fn usable_or_foreign(start: usize, len: usize, write: bool) -> Option<()> {
+    if pool::contains(start) { usable(start, len, write) } else { (start != 0).then_some(()) }
+}
+
+/// A copy of `len` bytes in a block of `room`.
+fn copy_block(buffer: &mut Buffer, start: usize, len: usize, room: usize, write: bool) -> Option<*mut u8> {
+    usable(start, len, write)?;
+    let copy = buffer.array::<u8>(room)?;
+    // SAFETY: the program may read so many bytes, and the block has room for them.
+    unsafe { std::ptr::copy_nonoverlapping(start as *const u8, copy, len) };
+    Some(copy)
+}
+
+/// After the call.
+pub fn finish(record: &mut Record, shape: Shape) -> Next {
+    let many = shape.form == Form::Messages;
+    let job = job(record);
+    let result = record.result;
+    if job.timeout[0] != 0 {
+        // SAFETY: the program may write there, as was checked.
+        unsafe {
+            (job.timeout[0] as *mut libc::timespec).write_unaligned((job.timeout[1] as *const libc::timespec).read())
+        };
+    }
+    if is_failure(result) {
+        return job.end_early(result);
+    }
+    for i in 0..if many { result.min(job.count) } else { 1 } {
+        // SAFETY: made by [`begin`]; the program may write to all of it, as was checked.
+        unsafe {
+            let Message { original, before, whole, parts_count } = *job.messages.add(i);
+            let mmsghdr { msg_hdr: after, msg_len } = *job.headers.add(i);
+            if many {
+                (*(original as *mut mmsghdr)).msg_len = msg_len;
+            }
+            if !shape.input {
+                continue;
+            }
+            let len = if many { msg_len as usize } else { result };
+            let handed = total(after.msg_iov, after.msg_iovlen).unwrap_or(0);
+            copy_out(whole, parts_count, after.msg_iov, 0, len.min(handed));
+            let copy = |from: usize, to: usize, len: usize| {
+                if from != to {
+                    std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len);
+                }
+            };
+            let name = (after.msg_namelen as usize).min(before.msg_namelen as usize).min(ADDRESS_MAX);
+            copy(after.msg_name as usize, before.msg_name as usize, name);
+            let control = after.msg_controllen.min(before.msg_controllen);
+            copy(after.msg_control as usize, before.msg_control as usize, control);
+            let header = &mut *(original as *mut msghdr);
+            (header.msg_namelen, header.msg_controllen) = (after.msg_namelen, after.msg_controllen);
+            header.msg_flags = after.msg_flags;
+        }
+    }
+    job.done += result;
+    if job.goes_on && result == job.handed && job.done < job.total {
+        return send_more(record, shape);
+    }
+    Next::Result(if many { result } else { job.done })
+}
+
+/// The rest of a message on a stream: bytes without control data, which went with the first of them.
+fn send_more(record: &mut Record, shape: Shape) -> Next {
+    let mut buffer = Buffer::of(record);
+    let job = job(record);
+    // SAFETY: made by [`begin`], one of each.
+    unsafe {
+        let Message { whole, parts_count, .. } = *job.messages;
+        let header = &mut (*job.headers).msg_hdr;
+        // The data are the last block of the buffer.
+        let used = buffer.used() - job.handed;
+        buffer.cut(used);
+        let most = (job.total - job.done).min(job.handed);
+        let (count, bytes) = replace(&mut buffer, whole, parts_count, header.msg_iov, job.done, most, shape);
+        (header.msg_iovlen, job.handed) = (count, bytes);
+        (header.msg_control, header.msg_controllen) = (std::ptr::null_mut(), 0);
+        let [fd, _, flags, ..] = job.arguments;
+        Next::Call([fd, job.headers as usize, flags, 0, 0, 0])
+    }
+}

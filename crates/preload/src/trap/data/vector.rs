@@ -1,0 +1,90 @@
+//! read and write, and the same with vectors and offsets.
+
+use super::{
+    CHUNK, Form, Shape, VECTOR_MAX, copy_out, copy_vector, is_file, is_usable, job, new_job, overhead, replace, total,
+};
+use crate::trap::bounce::{self, Buffer};
+use crate::trap::{ALWAYS, Next, Record, is_failure, present};
+use libc::iovec;
+use overspill_os::PAGE_SIZE;
+
+/// Prepares a call.
+pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option<Next> {
+    let plain = matches!(shape.form, Form::Plain(_));
+    let count = if plain { 1 } else { arguments[2] };
+    if count > VECTOR_MAX {
+        return None;
+    }
+    let single = iovec { iov_base: arguments[1] as *mut _, iov_len: arguments[2] };
+    let bytes = if plain {
+        is_usable(&single, shape.input).then_some(arguments[2])?
+    } else {
+        present::readable::<iovec>(arguments[1], count).then_some(())?;
+        total(arguments[1] as *const iovec, count)?
+    };
+    // Each piece may need a page more to begin where it should.
+    let room = bytes.min(CHUNK) + (count * PAGE_SIZE).min(CHUNK / 2) + PAGE_SIZE;
+    let mut buffer = bounce::claim(record, overhead(count) + room)?;
+    let job = new_job(&mut buffer, arguments)?;
+    job.whole = if plain {
+        let whole = buffer.array::<iovec>(1)?;
+        // SAFETY: room for one.
+        unsafe { whole.write(single) };
+        whole
+    } else {
+        copy_vector(&mut buffer, arguments[1], count, shape.input)?
+    };
+    job.count = count;
+    job.parts = buffer.array::<iovec>(count)?;
+    job.total = total(job.whole, count)?;
+    job.used = buffer.used();
+    job.goes_on = !shape.input || job.total > CHUNK && is_file(arguments[0]);
+    Some(hand_over(record, shape))
+}
+
+/// Makes the call for what has not been moved yet.
+fn hand_over(record: &mut Record, shape: Shape) -> Next {
+    let mut buffer = Buffer::of(record);
+    let job = job(record);
+    buffer.cut(job.used);
+    let most = (job.total - job.done).min(CHUNK);
+    let (count, bytes) = replace(&mut buffer, job.whole, job.count, job.parts, job.done, most, shape);
+    (job.parts_count, job.handed) = (count, bytes);
+    record.finish = ALWAYS;
+    let mut arguments = job.arguments;
+    let offset = match shape.form {
+        Form::Plain(offset) => {
+            // SAFETY: a plain call has one part.
+            let part = unsafe { *job.parts };
+            (arguments[1], arguments[2]) = (part.iov_base as usize, part.iov_len);
+            offset
+        }
+        Form::Vector(offset) => {
+            (arguments[1], arguments[2]) = (job.parts as usize, count);
+            offset
+        }
+        _ => false,
+    };
+    // -1 is the file's own position (preadv2).
+    if offset && arguments[3] != usize::MAX {
+        arguments[3] += job.done;
+    }
+    Next::Call(arguments)
+}
+
+/// After the call.
+pub fn finish(record: &mut Record, shape: Shape) -> Next {
+    let job = job(record);
+    let result = record.result;
+    if is_failure(result) {
+        return job.end_early(result);
+    }
+    if shape.input {
+        copy_out(job.whole, job.count, job.parts, job.done, result.min(job.handed));
+    }
+    job.done += result;
+    if job.goes_on && result == job.handed && result > 0 && job.done < job.total {
+        return hand_over(record, shape);
+    }
+    Next::Result(job.done)
+}
