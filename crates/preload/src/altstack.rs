@@ -5,9 +5,10 @@
 //! by sigaltstack(2): that is only noted, and used by hand for the program's handlers ([`crate::handlers`]). Those for SIGBUS and
 //! SIGSYS run on ours.
 //!
-//! A stack comes with the thread and goes with it; some are kept for the next thread. No locks.
+//! A stack comes with the thread and goes with it, for threads that the C library makes for itself with their first call that is
+//! stopped; some are kept for the next thread. No locks.
 
-use crate::sys;
+use crate::{last, sys};
 use overspill_os::{Errno, PAGE_SIZE, seccomp, tls};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
@@ -118,6 +119,17 @@ pub fn give() {
     let kept = FREE.iter().map(|place| place.swap(0, AcqRel)).find(|base| *base != 0);
     if let Some(base) = kept.or_else(map) {
         set(base);
+    }
+}
+
+/// Gives a stack to a thread that the C library has made for itself, when it is in a handler for the first time: its own stack
+/// has little more than room for one.
+pub fn give_late(context: &mut libc::ucontext_t) {
+    if tls::signal_stack() == 0 && tls::is_program() {
+        give();
+        last::begin_uncounted();
+        // What is in force when the handler returns.
+        context.uc_stack = current();
     }
 }
 

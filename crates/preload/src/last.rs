@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 /// Rounds of destructors that POSIX and the C library promise.
 const ROUNDS: usize = 4;
+/// Beside the round, for a thread that is not counted.
+const UNCOUNTED: usize = 1 << 8;
 
 static KEY: AtomicI32 = AtomicI32::new(-1);
 /// Threads of the program that have not ended; the first thread is one.
@@ -43,6 +45,11 @@ pub fn begin() {
     mark(1);
 }
 
+/// Called on a thread that the C library has made for itself: its end is noticed, and not counted.
+pub fn begin_uncounted() {
+    mark(1 | UNCOUNTED);
+}
+
 /// In the child of a fork there is one thread.
 pub fn reset_in_child() {
     THREADS.store(1, Ordering::Relaxed);
@@ -59,10 +66,13 @@ fn mark(round: usize) {
 
 unsafe extern "C" fn ended(round: *mut c_void) {
     let round = round as usize;
-    if round < ROUNDS {
+    if round & !UNCOUNTED < ROUNDS {
         return mark(round + 1);
     }
     altstack::take_back();
+    if round & UNCOUNTED != 0 {
+        return;
+    }
     if THREADS.fetch_sub(1, Ordering::AcqRel) == 1 && pool::exists() {
         unsafe extern "C" {
             fn exit(status: c_int) -> !;

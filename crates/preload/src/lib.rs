@@ -8,6 +8,7 @@
 //!
 //! - [`sys`], [`route`]: system calls and the C library's own functions, ranges.
 //! - [`heap`]: the internal heap, never managed.
+//! - [`image`], [`loader`]: loaded libraries, and the loader's own memory.
 //! - [`pool`]: the one pool of the process.
 //! - [`map`], [`map_symbols`], [`syscall`]: mappings.
 //! - [`gate`], [`large`], [`alloc`]: the program's heap.
@@ -39,9 +40,11 @@ mod fork;
 mod gate;
 mod handlers;
 mod heap;
+mod image;
 mod init;
 mod large;
 mod last;
+mod loader;
 mod map;
 mod map_symbols;
 mod pool;

@@ -5,7 +5,7 @@
 //! syscall(2). Strict mode, which knows no filters, is refused in signal delivery: its first fault would end the program.
 
 use crate::sys::check;
-use crate::{pool, trap};
+use crate::{image, pool, trap};
 use overspill_os::seccomp::Instruction;
 use overspill_os::seccomp::exceptions::{LONGEST, beginning};
 use overspill_os::{Errno, tls};
@@ -80,8 +80,8 @@ unsafe fn with_exceptions<R>(program: usize, call: impl FnOnce(usize) -> R) -> R
         }
         std::slice::from_raw_parts(filter, len.into())
     };
-    let code = trap::masks::code_of(is_refused as *const () as usize);
-    let Some(mut filter) = code.and_then(|code| beginning(code, trap::passed_on())) else { return call(program) };
+    let own_code = image::of(is_refused as *const () as usize).map(|library| library.code);
+    let Some(mut filter) = own_code.and_then(|code| beginning(code, trap::passed_on())) else { return call(program) };
     filter.extend_from_slice(own);
     if filter.len() > LONGEST {
         return call(program);

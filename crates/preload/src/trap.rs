@@ -27,8 +27,8 @@
 //! faulty access raises: it reads and writes managed memory as the program does. It allocates nothing and takes no lock of
 //! the program's.
 
-use crate::pool;
-use overspill_os::seccomp;
+use crate::{altstack, loader, pool};
+use overspill_os::{Errno, seccomp};
 use overspill_os::signal::chain;
 use std::arch::global_asm;
 use std::mem::offset_of;
@@ -217,7 +217,9 @@ pub fn start() -> Result<(), String> {
     masks::start().map_err(|errno| {
         format!("the C library's code cannot be changed here ({errno}), so signals would be lost: use --fault thread")
     })?;
-    streams::start().map_err(|errno| format!("the C library's data cannot be changed here: {errno}"))?;
+    let kept = |errno: Errno| format!("the C library's data cannot be changed here ({errno}): use --fault thread");
+    streams::start().map_err(kept)?;
+    loader::start().map_err(kept)?;
     overspill_os::signal::install(libc::SIGSYS, on_sigsys, HANDLER_MASK)
         .map_err(|errno| format!("SIGSYS cannot be handled: {errno}"))?;
     if !seccomp::is_in_force() {
@@ -259,7 +261,9 @@ extern "C" fn on_sigsys(signal: i32, info: *mut libc::siginfo_t, context: *mut l
         return unsafe { chain(signal, info, context) };
     }
     // SAFETY: the kernel passes a ucontext, which is ours until we return.
-    let mut registers = Registers(unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs });
+    let whole = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    altstack::give_late(whole);
+    let mut registers = Registers(&mut whole.uc_mcontext.gregs);
     if stopped.number as usize == seccomp::MASK {
         let [how, set, old, ..] = registers.arguments();
         // SAFETY: 1. as above; a sigset_t begins with the kernel's 8 bytes; 2. a call of the C library's.

@@ -16,11 +16,11 @@
 //!
 //! Where code may not be changed (a policy against memory that is written and executed) signal delivery is refused.
 
-use crate::sys;
+use crate::{image, sys};
 use overspill_os::signal::{OURS, change_mask, raise_pending};
 use overspill_os::{Errno, PAGE_SIZE, seccomp, tls};
 use std::arch::global_asm;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ops::Range;
 use syscalls::Sysno;
 
@@ -149,37 +149,6 @@ fn stub() -> &'static [u8] {
         let len = &raw const overspill_mask_stub_end as usize - &raw const overspill_mask_stub as usize;
         std::slice::from_raw_parts(&raw const overspill_mask_stub, len)
     }
-}
-
-/// The executable part of the library that contains an address.
-struct Code {
-    contains: usize,
-    found: Option<Range<usize>>,
-}
-
-unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, code: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid entry, and `code_of` its Code.
-    unsafe {
-        let (info, code) = (&*info, &mut *code.cast::<Code>());
-        for n in 0..info.dlpi_phnum as usize {
-            let header = &*info.dlpi_phdr.add(n);
-            let start = (info.dlpi_addr + header.p_vaddr) as usize;
-            let range = start..start + header.p_memsz as usize;
-            if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0 && range.contains(&code.contains) {
-                code.found = Some(range);
-                return 1;
-            }
-        }
-    }
-    0
-}
-
-/// The executable part of the library that contains an address.
-pub fn code_of(address: usize) -> Option<Range<usize>> {
-    let mut code = Code { contains: address, found: None };
-    // SAFETY: the function is called with the Code, during the call.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut code).cast()) };
-    code.found
 }
 
 /// A jump from one address to another.
@@ -362,7 +331,7 @@ pub fn start() -> Result<(), Errno> {
     if overspill_os::probe::simulated().no_patch {
         return Err(Errno::ACCESS);
     }
-    let code = code_of(sys::next_definition(c"pthread_sigmask")).ok_or(Errno::NOENT)?;
+    let code = image::of(sys::next_definition(c"pthread_sigmask")).ok_or(Errno::NOENT)?.code;
     let size = (BETWEEN_MAX + IS_MASK.len() + SYSCALL.len() + stub().len() + 3 * JUMP_BYTES).next_multiple_of(16);
     let page = &raw const overspill_mask_stubs as usize;
     // SAFETY: the library's code, which stays where it is.
@@ -487,7 +456,7 @@ mod tests {
 
     #[test]
     fn the_c_library_has_places_to_replace() {
-        let code = code_of(sys::next_definition(c"pthread_sigmask")).unwrap();
+        let code = image::of(sys::next_definition(c"pthread_sigmask")).unwrap().code;
         // SAFETY: as in `start`.
         let places = places(unsafe { std::slice::from_raw_parts(code.start as *const u8, code.len()) });
         assert!((5..60).contains(&places.len()), "{}", places.len());

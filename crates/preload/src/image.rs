@@ -1,0 +1,99 @@
+//! Loaded libraries: where their code and their data lie, and words of these that are replaced.
+//!
+//! Some of what must be interposed no symbol leads to: the C library reaches it by addresses that it keeps in data, which is read-only
+//! once it is loaded. Nothing here takes a lock but the loader's list of libraries does; so it is called by the constructor only.
+
+use crate::sys;
+use overspill_os::{Errno, PAGE_SIZE};
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use syscalls::Sysno;
+
+/// Addresses of a library's parts.
+#[derive(Debug, Default)]
+pub struct Image {
+    /// Executable code.
+    pub code: Range<usize>,
+    /// Whole pages of data that are read-only once the library is loaded; empty if it has none.
+    pub constants: Range<usize>,
+}
+
+struct Search {
+    /// An address in the library.
+    contains: usize,
+    found: Option<Image>,
+}
+
+unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
+    // SAFETY: the loader passes a valid entry, and `of` its Search.
+    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
+    // SAFETY: as the entry says.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
+    let (mut contains, mut image) = (false, Image::default());
+    for header in headers {
+        let start = (info.dlpi_addr + header.p_vaddr) as usize;
+        let range = start..start + header.p_memsz as usize;
+        match header.p_type {
+            libc::PT_LOAD => {
+                contains |= range.contains(&search.contains);
+                if header.p_flags & libc::PF_X != 0 && (image.code.is_empty() || range.contains(&search.contains)) {
+                    image.code = range;
+                }
+            }
+            libc::PT_GNU_RELRO => image.constants = range.start & !(PAGE_SIZE - 1)..range.end & !(PAGE_SIZE - 1),
+            _ => {}
+        }
+    }
+    if contains {
+        search.found = Some(image);
+    }
+    c_int::from(contains)
+}
+
+/// The library that contains an address.
+pub fn of(address: usize) -> Option<Image> {
+    let mut search = Search { contains: address, found: None };
+    // SAFETY: the function is called with the Search, during the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    search.found
+}
+
+impl Image {
+    /// Replaces each word of the constants that is the first of a pair by the second. Called while the process has one
+    /// thread.
+    ///
+    /// # Errors
+    /// When the data cannot be changed.
+    pub fn replace(&self, pairs: &[(usize, usize)]) -> Result<(), Errno> {
+        if self.constants.is_empty() {
+            return Ok(());
+        }
+        let protect = |prot| {
+            // SAFETY: data of a library's keep their protection, or get more.
+            unsafe { sys::on_range(Sysno::mprotect, self.constants.start, self.constants.len(), prot) }
+        };
+        protect(libc::PROT_READ | libc::PROT_WRITE)?;
+        for at in self.constants.clone().step_by(size_of::<usize>()) {
+            let word = at as *mut usize;
+            // SAFETY: a word of these pages; the process has one thread.
+            unsafe {
+                if let Some((_, ours)) = pairs.iter().find(|(theirs, _)| *theirs != 0 && *theirs == *word) {
+                    word.write(*ours);
+                }
+            }
+        }
+        protect(libc::PROT_READ)?;
+        Ok(())
+    }
+
+    /// How often a word is among the constants.
+    #[cfg(test)]
+    pub fn count(&self, word: usize) -> usize {
+        // SAFETY: data of a library's, which can be read.
+        let words = unsafe {
+            let len = self.constants.len() / size_of::<usize>();
+            std::slice::from_raw_parts(self.constants.start as *const usize, len)
+        };
+        words.iter().filter(|found| **found == word).count()
+    }
+}
