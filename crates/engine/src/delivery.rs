@@ -471,7 +471,7 @@ pub(crate) fn start_handler(
     thread::spawn(c"overspill", move || {
         let prepared = thread::private_descriptors(&keep)
             .map_err(|_| Error::Thread)
-            .and_then(|()| prepare())
+            .and_then(|()| lockdep::starting(prepare))
             .and_then(|engine| start_background(engine).map(|()| engine));
         match prepared {
             Err(error) => answer(&reporter, Err(error)),

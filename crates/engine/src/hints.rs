@@ -39,55 +39,51 @@ pub(crate) enum Wish {
     PageOut,
 }
 
-#[derive(Debug)]
-struct Queue {
-    wishes: VecDeque<(u32, Wish, Range<usize>)>,
-    /// Wishes ever made.
-    made: u32,
-}
+type Queue = VecDeque<(u32, Wish, Range<usize>)>;
 
 /// What the program wishes, and how much of it has been granted.
 #[derive(Debug)]
 pub(crate) struct Wishes {
     queue: RankedMutex<Queue>,
+    /// Wishes ever made; changed under the lock.
+    made: AtomicU32,
     /// Number of the last wish that was granted; whoever waits for one sleeps on it.
     granted: AtomicU32,
 }
 
 impl Default for Wishes {
     fn default() -> Wishes {
-        let queue = Queue { wishes: VecDeque::with_capacity(WISHES_MAX), made: 0 };
-        Wishes { queue: RankedMutex::new(Rank::Wishes, queue), granted: AtomicU32::new(0) }
+        let queue = RankedMutex::new(Rank::Wishes, VecDeque::with_capacity(WISHES_MAX));
+        Wishes { queue, made: AtomicU32::new(0), granted: AtomicU32::new(0) }
     }
 }
 
 impl Wishes {
     /// Whether there are any.
     pub fn is_due(&self) -> bool {
-        self.granted.load(Acquire) != lock(&self.queue).made
+        self.granted.load(Acquire) != self.made.load(Acquire)
     }
 
     /// In the child of a fork: those of the parent are granted there.
     pub fn reset_in_child(&self) {
-        let mut queue = lock(&self.queue);
-        queue.wishes.clear();
-        self.granted.store(queue.made, Release);
+        lock(&self.queue).clear();
+        self.granted.store(self.made.load(Acquire), Release);
     }
 
     /// Adds one; its number, or `None` when there is no room.
     fn push(&self, wish: Wish, pages: Range<usize>) -> Option<u32> {
         let mut queue = lock(&self.queue);
-        if queue.wishes.len() == WISHES_MAX {
+        if queue.len() == WISHES_MAX {
             return None;
         }
-        queue.made = queue.made.wrapping_add(1);
-        let number = queue.made;
-        queue.wishes.push_back((number, wish, pages));
+        let number = self.made.load(Acquire).wrapping_add(1);
+        queue.push_back((number, wish, pages));
+        self.made.store(number, Release);
         Some(number)
     }
 
     fn pop(&self) -> Option<(u32, Wish, Range<usize>)> {
-        lock(&self.queue).wishes.pop_front()
+        lock(&self.queue).pop_front()
     }
 
     /// The wish of this number, and all before it, are granted.
@@ -123,7 +119,14 @@ impl Engine {
 
     /// Grants a wish, if there is one; returns how many pages have left. For the background thread.
     pub(crate) fn grant_wish(&self) -> usize {
-        let Some((number, wish, pages)) = self.wishes.pop() else { return 0 };
+        if !self.wishes.is_due() {
+            return 0;
+        }
+        let next = {
+            let _inside = self.reclaim_gate.enter();
+            self.wishes.pop()
+        };
+        let Some((number, wish, pages)) = next else { return 0 };
         let mut gone = 0;
         let mut at = pages.start;
         while at < pages.end {

@@ -8,6 +8,9 @@
 //! On the fault path ([`FaultPath`]) a second rule holds: nothing is waited for that a thread of the program may hold
 //! while it faults ([`Rank::may_wait_for_faults`]). Such locks are tried there.
 //!
+//! An engine thread, and a fault, holds a lock only inside of a gate ([`Rank::is_gate`]), but for who makes an engine ([`starting`]): a
+//! fork, which closes all gates, then finds no lock held that its child could wait for, for ever.
+//!
 //! A gate that is closed is not counted as held: a fork closes gates in one call and opens them in another, or in
 //! another process. In a release build everything here is empty.
 //!
@@ -83,6 +86,12 @@ pub enum Rank {
 }
 
 impl Rank {
+    /// Whether a fork closes it.
+    #[cfg(debug_assertions)]
+    fn is_gate(self) -> bool {
+        matches!(self, Rank::OpsGate | Rank::FaultGate | Rank::ReclaimGate)
+    }
+
     /// Whether a thread of the program may hold it while it faults, or while it waits for one who does: then whoever
     /// serves faults may only try it.
     #[cfg(debug_assertions)]
@@ -125,16 +134,21 @@ mod unchecked {
     pub fn release_page(_: PageIndex) {}
     #[inline(always)]
     pub fn check_none_held() {}
+    #[inline(always)]
+    pub fn starting<R>(call: impl FnOnce() -> R) -> R {
+        call()
+    }
 }
 #[cfg(not(debug_assertions))]
-pub use unchecked::{check_none_held, check_page, hold_page, release_page};
+pub use unchecked::{check_none_held, check_page, hold_page, release_page, starting};
 
 #[cfg(debug_assertions)]
-pub use checked::{check_none_held, check_page, hold_page, release_page};
+pub use checked::{check_none_held, check_page, hold_page, release_page, starting};
 #[cfg(debug_assertions)]
 mod checked {
     use super::{Class, FaultPath, Held, Rank, RefCell};
     use crate::base::PageIndex;
+    use overspill_os::tls;
 
     /// Most locks that a thread holds at once, pages apart: one of every rank.
     const LOCKS_MAX: usize = Rank::Hardship as usize + 1;
@@ -142,6 +156,8 @@ mod checked {
     /// What the calling thread holds.
     struct Locks {
         ranks: [Option<Rank>; LOCKS_MAX],
+        /// Nobody forks while this thread makes an engine.
+        starting: bool,
         pages: usize,
         /// The highest page taken since none was held.
         highest_page: PageIndex,
@@ -150,7 +166,7 @@ mod checked {
     // Constant at first and without a destructor, so that nothing is registered or allocated for a thread.
     thread_local! {
         static LOCKS: RefCell<Locks> =
-            const { RefCell::new(Locks { ranks: [None; LOCKS_MAX], pages: 0, highest_page: PageIndex(0) }) };
+            const { RefCell::new(Locks { ranks: [None; LOCKS_MAX], starting: false, pages: 0, highest_page: PageIndex(0) }) };
     }
 
     impl Locks {
@@ -159,7 +175,17 @@ mod checked {
             self.ranks.iter().copied().flatten().chain(page).max()
         }
 
+        fn check_gated(&self, wanted: Rank) {
+            let is_engines = tls::is_engine_thread() || FaultPath::is_marked();
+            let inside = || self.ranks.iter().flatten().any(|rank| rank.is_gate());
+            assert!(
+                wanted.is_gate() || self.starting || !is_engines || inside(),
+                "{wanted:?} is taken outside of a gate: a fork would leave it held"
+            );
+        }
+
         fn check(&self, wanted: Rank) {
+            self.check_gated(wanted);
             assert!(
                 !(FaultPath::is_marked() && wanted.may_wait_for_faults()),
                 "{wanted:?} is waited for on the fault path"
@@ -184,6 +210,7 @@ mod checked {
         /// After a lock was taken.
         pub fn hold(self) -> Held {
             LOCKS.with_borrow_mut(|locks| {
+                locks.check_gated(self.0);
                 let free = locks.ranks.iter_mut().find(|rank| rank.is_none());
                 *free.expect("a thread holds no more locks than there are ranks") = Some(self.0);
             });
@@ -198,6 +225,14 @@ mod checked {
                 *held.expect("a lock is given back on the thread that took it") = None;
             });
         }
+    }
+
+    /// Runs what makes an engine.
+    pub fn starting<R>(call: impl FnOnce() -> R) -> R {
+        LOCKS.with_borrow_mut(|locks| locks.starting = true);
+        let result = call();
+        LOCKS.with_borrow_mut(|locks| locks.starting = false);
+        result
     }
 
     /// Before the lock of a page is waited for.
@@ -332,6 +367,7 @@ mod tests {
     fn the_fault_path_does_not_wait_for_the_program() {
         let _blocked = Blocked::all();
         let _path = FaultPath::enter();
+        let _inside = take(Rank::FaultGate);
         drop(take(Rank::FaultContext));
         // Trying is allowed.
         drop(Class::new(Rank::Extent).hold());
@@ -343,7 +379,24 @@ mod tests {
     fn the_fault_path_does_not_wait_for_a_page() {
         let _blocked = Blocked::all();
         let _path = FaultPath::enter();
+        let _inside = take(Rank::FaultGate);
         hold_page(PageIndex(1));
         check_page(PageIndex(2));
+    }
+
+    #[test]
+    #[should_panic(expected = "Wishes is taken outside of a gate")]
+    fn an_engine_thread_that_a_fork_would_not_wait_for_is_found() {
+        std::thread::scope(|scope| {
+            let engines = scope.spawn(|| {
+                overspill_os::tls::mark_engine_thread();
+                starting(|| drop(take(Rank::Wishes)));
+                let inside = take(Rank::ReclaimGate);
+                drop(take(Rank::Wishes));
+                drop(inside);
+                take(Rank::Wishes);
+            });
+            std::panic::resume_unwind(engines.join().unwrap_err());
+        });
     }
 }
