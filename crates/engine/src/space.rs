@@ -5,7 +5,12 @@
 //! part of the kernel's mmap_lock; engine threads never take it. Where a call changes what is behind addresses, it
 //! holds the extent's lock, which keeps reclaim out, and the locks of the pages, which keep faults out.
 //!
+//! mremap is in [`remap`], mlock and its family in [`pin`].
+//!
 //! Lock order: regions -> extent -> pages -> compressed pool, swap cache, slots ([`crate::lockdep`]).
+
+mod pin;
+mod remap;
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::config::Delivery;
@@ -16,8 +21,8 @@ use crate::regions::{Kind, Region, RegionMap};
 use crate::stats::Counter;
 use crate::sync::{RankedGuard, lock};
 use crate::word::State;
+use overspill_os::Errno;
 use overspill_os::vm::{self, Prot, advice};
-use overspill_os::{Errno, Rlimit};
 use std::ops::Range;
 
 /// Flags of [`crate::Pool::mmap`].
@@ -30,18 +35,6 @@ pub struct MapFlags {
     /// MAP_LOCKED.
     pub locked: bool,
 }
-
-/// mremap's flags.
-mod remap {
-    pub const MAYMOVE: u32 = 1;
-    pub const FIXED: u32 = 2;
-    pub const DONTUNMAP: u32 = 4;
-}
-
-/// mlockall's flags.
-const MCL_CURRENT: u32 = 1;
-const MCL_FUTURE: u32 = 2;
-const MCL_ONFAULT: u32 = 4;
 
 impl Engine {
     /// The pages of a range of bytes that begins on a page and lies in the window; its end is rounded up.
@@ -377,250 +370,6 @@ impl Engine {
         if covered == pages.len() { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
-    /// mremap; returns the new address.
-    pub(crate) fn remap(&self, old: Range<usize>, new_len: usize, flags: u32, new_at: usize) -> Result<usize, Errno> {
-        let known = flags & !(remap::MAYMOVE | remap::FIXED | remap::DONTUNMAP) == 0;
-        let moves = flags & remap::MAYMOVE != 0;
-        if !known || new_len == 0 || old.is_empty() || flags & (remap::FIXED | remap::DONTUNMAP) != 0 && !moves {
-            return Err(Errno::INVAL);
-        }
-        let old = self.pages(old)?;
-        let keep_old = flags & remap::DONTUNMAP != 0;
-        let count = new_len.div_ceil(PAGE_SIZE);
-        if keep_old && count != old.len() {
-            return Err(Errno::INVAL);
-        }
-        let mut regions = self.regions();
-        let fixed = flags & remap::FIXED != 0;
-        // 1. Something is there. What stays where it is and does not grow may be many mappings, with holes between them.
-        let (part, region) = regions.overlapping(old.clone()).next().ok_or(Errno::FAULT)?;
-        if part.start != old.start {
-            return Err(Errno::FAULT);
-        }
-        if !fixed && !keep_old && count <= old.len() {
-            self.clear_out(&mut regions, old.start + count..old.end)?;
-            self.settle_managed(&mut regions);
-            return Ok(self.address(PageIndex(old.start)));
-        }
-        // 2. Otherwise one region, as the kernel wants one mapping. Where to?
-        if part != old || region.kind != Kind::Managed {
-            return Err(Errno::FAULT);
-        }
-        let new = if fixed {
-            let new = self.pages(new_at..new_at.checked_add(new_len).ok_or(Errno::INVAL)?)?;
-            if new.start < old.end && old.start < new.end {
-                return Err(Errno::INVAL);
-            }
-            self.clear_out(&mut regions, new.clone())?;
-            new
-        } else {
-            let tail = old.end..old.start + count;
-            if !keep_old && tail.end <= self.words.len() && regions.is_free(tail.clone()) {
-                self.map_part(&mut regions, tail, region)?;
-                return Ok(self.address(PageIndex(old.start)));
-            }
-            if !moves {
-                return Err(Errno::NOMEM);
-            }
-            // With MREMAP_DONTUNMAP the address is a hint.
-            self.place(&regions, count, Some(new_at)).ok_or(Errno::NOMEM)?
-        };
-        // 3. Move the pages while no fault beside them can bring in either place, where content would be in the way or
-        //    lost; then map there, unmap here.
-        let common = old.start..old.start + old.len().min(count);
-        self.set_access(old.clone(), false);
-        let moved = self.move_content(common, new.start);
-        self.set_access(old.clone(), region.prot.readable());
-        self.map_part(&mut regions, new.clone(), region)?;
-        if let Err(errno) = moved {
-            self.clear_out(&mut regions, new)?;
-            self.settle_managed(&mut regions);
-            return Err(errno);
-        }
-        if region.pinned {
-            self.set_pinned(new.clone(), true);
-        }
-        if !keep_old {
-            self.clear_out(&mut regions, old)?;
-        }
-        self.settle_managed(&mut regions);
-        Ok(self.address(PageIndex(new.start)))
-    }
-
-    fn map_part(&self, regions: &mut RegionMap, pages: Range<usize>, region: Region) -> Result<(), Errno> {
-        vm::protect(self.address_range(pages.clone()), region.prot)?;
-        self.set_access(pages.clone(), region.prot.readable());
-        regions.insert(pages, region);
-        self.settle_managed(regions);
-        Ok(())
-    }
-
-    /// Moves the content of pages to `new..`, where nothing is. If that fails, everything is where it was.
-    fn move_content(&self, old: Range<usize>, new: usize) -> Result<(), Errno> {
-        let there = new..new + old.len();
-        let moved = self.move_pages(old.clone(), new);
-        if moved.is_err() {
-            // What came along lies between holes, and so do the places that it goes back to.
-            self.move_pages(there.clone(), old.start)?;
-            self.settle_moved(old)?;
-        }
-        self.settle_moved(there)?;
-        moved
-    }
-
-    /// Makes managed memory like any other of a range to which [`Engine::move_pages`] has moved pages.
-    fn settle_moved(&self, pages: Range<usize>) -> Result<(), Errno> {
-        let addresses = self.address_range(pages);
-        self.register_range(addresses.clone())?;
-        vm::advise(addresses, advice::NORMAL)
-    }
-
-    /// Moves the content of pages to `new..`, where nothing is; stored copies change owner, resident pages move in
-    /// the page tables. Ends at an error. The caller settles the new range afterwards.
-    fn move_pages(&self, old: Range<usize>, new: usize) -> Result<(), Errno> {
-        let shift = |page: usize| PageIndex(page - old.start + new);
-        for (index, part) in split(old.clone()) {
-            if !self.extents.is_touched(index) {
-                continue;
-            }
-            let _extent = self.extents.lock(index);
-            let mut resident = false;
-            for page in part.clone() {
-                resident |= self.words.lock(PageIndex(page)).is_resident();
-            }
-            let mut result = Ok(());
-            if resident {
-                result = remap_resident(self.address_range(part.clone()), self.address(shift(part.start)));
-            }
-            for page in part {
-                let word = self.words.load(PageIndex(page));
-                let state = word.state();
-                if result.is_err() || state == State::Empty {
-                    self.words.unlock_as(PageIndex(page), word);
-                    continue;
-                }
-                // Protection does not come along.
-                self.drop_copy(word);
-                let target = shift(page);
-                self.extents.touch(target);
-                self.note_extent(target);
-                match state {
-                    State::Cached(frame) => self.ages.change_owner(frame, target),
-                    State::Stored(slot) => self.index.set_owner(slot, target),
-                    State::Resident(_) => {
-                        self.extents.sub_resident(PageIndex(page), 1);
-                        self.extents.add_resident(target, 1);
-                    }
-                    _ => {}
-                }
-                let there = self.words.lock(target);
-                self.words.unlock_as(target, there.with_state(state));
-                self.words.unlock_as(PageIndex(page), word.with_state(State::Empty));
-            }
-            result?;
-        }
-        Ok(())
-    }
-
-    /// mlock and mlock2. Locks up to the first hole, as the kernel does; what may not be read is locked and cannot be
-    /// brought in.
-    pub(crate) fn pin(&self, range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
-        let end = range.end.next_multiple_of(PAGE_SIZE);
-        let wanted = self.pages(range.start & !(PAGE_SIZE - 1)..end)?;
-        let mut regions = self.regions();
-        let pages = regions.mapped_start(wanted.clone());
-        let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
-        let (managed, foreign): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, r)| r.kind == Kind::Managed);
-        let fresh = || managed.iter().filter(|(_, region)| !region.pinned).map(|(part, _)| part.clone());
-        self.charge_pinned(fresh().map(|part| part.len()).sum())?;
-        regions.update(pages.clone(), |region| region.pinned = true);
-        fresh().for_each(|part| self.set_pinned(part, true));
-        drop(regions);
-        let mut complete = pages == wanted;
-        for (part, _) in foreign {
-            complete &= vm::lock(self.address_range(part), on_fault).is_ok();
-        }
-        if pages == wanted && !on_fault {
-            complete &= managed.iter().all(|(_, region)| region.prot.readable());
-            managed.into_iter().for_each(|(part, region)| self.bring_in(part, region.prot));
-        }
-        if complete { Ok(()) } else { Err(Errno::NOMEM) }
-    }
-
-    /// Whether all of a range is locked.
-    pub(crate) fn is_locked(&self, range: Range<usize>) -> bool {
-        let Ok(pages) = self.pages(range) else { return false };
-        let regions = self.regions();
-        regions.covers(pages.clone()) && regions.overlapping(pages).all(|(_, region)| region.pinned)
-    }
-
-    /// munlock.
-    pub(crate) fn unpin(&self, range: Range<usize>) -> Result<(), Errno> {
-        let end = range.end.next_multiple_of(PAGE_SIZE);
-        let wanted = self.pages(range.start & !(PAGE_SIZE - 1)..end)?;
-        let mut regions = self.regions();
-        let pages = regions.mapped_start(wanted.clone());
-        let result = if pages == wanted { Ok(()) } else { Err(Errno::NOMEM) };
-        let pinned: Vec<_> = regions.overlapping(pages.clone()).filter(|(_, r)| r.pinned).collect();
-        for (part, region) in pinned {
-            match region.kind {
-                Kind::Managed => self.set_pinned(part, false),
-                Kind::Foreign => vm::unlock(self.address_range(part))?,
-            }
-        }
-        regions.update(pages, |region| region.pinned = false);
-        result
-    }
-
-    /// mlockall.
-    pub(crate) fn pin_all(&self, flags: u32) -> Result<(), Errno> {
-        if flags == 0 || flags & !(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0 || flags == MCL_ONFAULT {
-            return Err(Errno::INVAL);
-        }
-        self.lock_future(flags & MCL_FUTURE != 0);
-        if flags & MCL_CURRENT == 0 {
-            return Ok(());
-        }
-        let all: Vec<_> =
-            self.regions().iter().filter(|(_, r)| r.kind == Kind::Managed).map(|(pages, _)| pages).collect();
-        all.into_iter().try_for_each(|pages| self.pin(self.address_range(pages), flags & MCL_ONFAULT != 0))
-    }
-
-    /// munlockall.
-    pub(crate) fn unpin_all(&self) -> Result<(), Errno> {
-        self.lock_future(false);
-        let all: Vec<_> = self.regions().iter().filter(|(_, r)| r.pinned).map(|(pages, _)| pages).collect();
-        all.into_iter().try_for_each(|pages| self.unpin(self.address_range(pages)))
-    }
-
-    /// Room for more pinned pages: half of the budget at most, so that the rest can still turn over.
-    fn charge_pinned(&self, pages: usize) -> Result<(), Errno> {
-        let after = self.pinned_pages.load(std::sync::atomic::Ordering::Relaxed) + pages;
-        let allowed = match Rlimit::memlock() {
-            Some(0) if pages > 0 => return Err(Errno::PERM),
-            Some(bytes) => (bytes as usize) >> PAGE_SHIFT,
-            None => usize::MAX,
-        };
-        if after > allowed.min(self.budget().limit() as usize / 2) { Err(Errno::NOMEM) } else { Ok(()) }
-    }
-
-    fn set_pinned(&self, pages: Range<usize>, on: bool) {
-        use std::sync::atomic::Ordering::Relaxed;
-        for page in pages {
-            let page = PageIndex(page);
-            self.extents.touch(page);
-            let word = self.words.lock(page);
-            if word.is_pinned() != on {
-                if on {
-                    self.pinned_pages.fetch_add(1, Relaxed)
-                } else {
-                    self.pinned_pages.fetch_sub(1, Relaxed)
-                };
-            }
-            self.words.unlock_as(page, word.pinned(on));
-        }
-    }
-
     pub(crate) fn bring_in(&self, pages: Range<usize>, prot: Prot) {
         for page in pages.map(PageIndex).filter(|_| prot.readable()) {
             match self.config.delivery {
@@ -675,29 +424,5 @@ impl Engine {
             at = hole.end;
         }
         self.frames.backing.register(self.frames.arena.range())
-    }
-
-    fn locks_future(&self) -> bool {
-        self.pin_future.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    fn lock_future(&self, on: bool) {
-        self.pin_future.store(on, std::sync::atomic::Ordering::Relaxed);
-    }
-}
-
-/// Moves what is resident of a range in the page tables. The kernel moves parts of one mapping of its own only, and
-/// may keep two of them where the map of regions has one (their pages have different histories): then by halves.
-fn remap_resident(old: Range<usize>, new: usize) -> Result<(), Errno> {
-    match vm::remap_pages(old.clone(), new) {
-        Err(Errno::FAULT) if old.len() > PAGE_SIZE => {
-            let half = (old.len() / 2).next_multiple_of(PAGE_SIZE);
-            remap_resident(old.start..old.start + half, new)?;
-            remap_resident(old.start + half..old.end, new + half).inspect_err(|_| {
-                // All or nothing. The way back needs no mapping that is not there.
-                let _ = remap_resident(new..new + half, old.start);
-            })
-        }
-        result => result,
     }
 }

@@ -28,8 +28,8 @@
 //! the program's.
 
 use crate::{altstack, loader, pool};
-use overspill_os::{Errno, seccomp};
 use overspill_os::signal::chain;
+use overspill_os::{Errno, seccomp};
 use std::arch::global_asm;
 use std::mem::offset_of;
 

@@ -71,6 +71,10 @@ unsafe fn messages(messages: *const libc::mmsghdr, count: usize) -> *const libc:
     if (0..count.min(1024)).any(managed) { trap::tag(messages) } else { messages }
 }
 
+/// Calls that move a vector of buffers to or from a file: the vector is the second argument, its length the third.
+pub const FILE_VECTORS: [i64; 6] =
+    [libc::SYS_readv, libc::SYS_writev, libc::SYS_preadv, libc::SYS_pwritev, libc::SYS_preadv2, libc::SYS_pwritev2];
+
 /// The arguments of a system call that is made by number: the second or third is marked if what it names is managed.
 ///
 /// # Safety
@@ -84,15 +88,10 @@ pub unsafe fn look_at_call(number: i64, arguments: &mut [usize; 6]) {
     // SAFETY: the caller's promise.
     unsafe {
         match number {
-            libc::SYS_readv
-            | libc::SYS_writev
-            | libc::SYS_preadv
-            | libc::SYS_pwritev
-            | libc::SYS_preadv2
-            | libc::SYS_pwritev2
-            | libc::SYS_vmsplice
-            | libc::SYS_process_vm_readv
-            | libc::SYS_process_vm_writev => arguments[1] = vector(b as *const libc::iovec, c) as usize,
+            libc::SYS_vmsplice | libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
+                arguments[1] = vector(b as *const libc::iovec, c) as usize;
+            }
+            _ if FILE_VECTORS.contains(&number) => arguments[1] = vector(b as *const libc::iovec, c) as usize,
             libc::SYS_sendmsg | libc::SYS_recvmsg => arguments[1] = message(b as *const libc::msghdr) as usize,
             libc::SYS_sendmmsg | libc::SYS_recvmmsg => arguments[1] = messages(b as *const libc::mmsghdr, c) as usize,
             // What blocks of asynchronous I/O and arguments of programs name is not worth a look first.

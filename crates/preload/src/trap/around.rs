@@ -17,7 +17,7 @@
 //! are some 200 bytes of it during the call. No locks.
 
 use super::{Next, Record, bounce, calls, failure, structures};
-use crate::vectors::{look_at_call, looking};
+use crate::vectors::{FILE_VECTORS, look_at_call, looking};
 use crate::{pool, sys};
 use std::arch::global_asm;
 use std::ffi::{CStr, c_int, c_void};
@@ -229,17 +229,12 @@ extern "C" fn begin(frame: &mut Frame) -> u32 {
     let mut arguments = [0; 6];
     arguments[..count].copy_from_slice(&frame.arguments[..count]);
     match number {
+        libc::SYS_recvmmsg | libc::SYS_sendmmsg => arguments[2] = arguments[2] as u32 as usize,
         // The number of elements is an int, and less than none the kernel's affair.
-        libc::SYS_readv
-        | libc::SYS_writev
-        | libc::SYS_preadv
-        | libc::SYS_pwritev
-        | libc::SYS_preadv2
-        | libc::SYS_pwritev2 => match arguments[2] as i32 {
+        _ if FILE_VECTORS.contains(&number) => match arguments[2] as i32 {
             elements @ 0.. => arguments[2] = elements as usize,
             _ => return DIRECT,
         },
-        libc::SYS_recvmmsg | libc::SYS_sendmmsg => arguments[2] = arguments[2] as u32 as usize,
         _ => {}
     }
     // What the pointers point to may name managed memory where they are not managed themselves.

@@ -251,6 +251,12 @@ fn copy_out(whole: *const iovec, count: usize, parts: *const iovec, skip: usize,
 }
 
 impl Job {
+    /// Notes that so many bytes of what was handed over were moved; whether the call is made again for the rest.
+    fn moved(&mut self, bytes: usize) -> bool {
+        self.done += bytes;
+        self.goes_on && bytes == self.handed && bytes > 0 && self.done < self.total
+    }
+
     /// A part failed: the call tells what was transferred before it, else the failure.
     fn end_early(&self, failure: usize) -> Next {
         Next::Result(if self.done > 0 { self.done } else { failure })

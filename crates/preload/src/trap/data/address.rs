@@ -96,9 +96,5 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
             }
         }
     }
-    job.done += result;
-    if job.goes_on && result == job.handed && result > 0 && job.done < job.total {
-        return hand_over(record, shape);
-    }
-    Next::Result(job.done)
+    if job.moved(result) { hand_over(record, shape) } else { Next::Result(job.done) }
 }

@@ -156,8 +156,7 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
             header.msg_flags = after.msg_flags;
         }
     }
-    job.done += result;
-    if job.goes_on && result == job.handed && job.done < job.total {
+    if job.moved(result) {
         return send_more(record, shape);
     }
     Next::Result(if many { result } else { job.done })

@@ -82,9 +82,5 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
     if shape.input {
         copy_out(job.whole, job.count, job.parts, job.done, result.min(job.handed));
     }
-    job.done += result;
-    if job.goes_on && result == job.handed && result > 0 && job.done < job.total {
-        return hand_over(record, shape);
-    }
-    Next::Result(job.done)
+    if job.moved(result) { hand_over(record, shape) } else { Next::Result(job.done) }
 }

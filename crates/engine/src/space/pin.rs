@@ -1,0 +1,122 @@
+//! mlock and its family: pages that stay in memory.
+
+use crate::base::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use crate::engine::Engine;
+use crate::regions::Kind;
+use overspill_os::vm;
+use overspill_os::{Errno, Rlimit};
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// mlockall's flags.
+const MCL_CURRENT: u32 = 1;
+const MCL_FUTURE: u32 = 2;
+const MCL_ONFAULT: u32 = 4;
+
+impl Engine {
+    /// mlock and mlock2. Locks up to the first hole, as the kernel does; what may not be read is locked and cannot be
+    /// brought in.
+    pub(crate) fn pin(&self, range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
+        let end = range.end.next_multiple_of(PAGE_SIZE);
+        let wanted = self.pages(range.start & !(PAGE_SIZE - 1)..end)?;
+        let mut regions = self.regions();
+        let pages = regions.mapped_start(wanted.clone());
+        let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
+        let (managed, foreign): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, r)| r.kind == Kind::Managed);
+        let fresh = || managed.iter().filter(|(_, region)| !region.pinned).map(|(part, _)| part.clone());
+        self.charge_pinned(fresh().map(|part| part.len()).sum())?;
+        regions.update(pages.clone(), |region| region.pinned = true);
+        fresh().for_each(|part| self.set_pinned(part, true));
+        drop(regions);
+        let mut complete = pages == wanted;
+        for (part, _) in foreign {
+            complete &= vm::lock(self.address_range(part), on_fault).is_ok();
+        }
+        if pages == wanted && !on_fault {
+            complete &= managed.iter().all(|(_, region)| region.prot.readable());
+            managed.into_iter().for_each(|(part, region)| self.bring_in(part, region.prot));
+        }
+        if complete { Ok(()) } else { Err(Errno::NOMEM) }
+    }
+
+    /// Whether all of a range is locked.
+    pub(crate) fn is_locked(&self, range: Range<usize>) -> bool {
+        let Ok(pages) = self.pages(range) else { return false };
+        let regions = self.regions();
+        regions.covers(pages.clone()) && regions.overlapping(pages).all(|(_, region)| region.pinned)
+    }
+
+    /// munlock.
+    pub(crate) fn unpin(&self, range: Range<usize>) -> Result<(), Errno> {
+        let end = range.end.next_multiple_of(PAGE_SIZE);
+        let wanted = self.pages(range.start & !(PAGE_SIZE - 1)..end)?;
+        let mut regions = self.regions();
+        let pages = regions.mapped_start(wanted.clone());
+        let result = if pages == wanted { Ok(()) } else { Err(Errno::NOMEM) };
+        let pinned: Vec<_> = regions.overlapping(pages.clone()).filter(|(_, r)| r.pinned).collect();
+        for (part, region) in pinned {
+            match region.kind {
+                Kind::Managed => self.set_pinned(part, false),
+                Kind::Foreign => vm::unlock(self.address_range(part))?,
+            }
+        }
+        regions.update(pages, |region| region.pinned = false);
+        result
+    }
+
+    /// mlockall.
+    pub(crate) fn pin_all(&self, flags: u32) -> Result<(), Errno> {
+        if flags == 0 || flags & !(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0 || flags == MCL_ONFAULT {
+            return Err(Errno::INVAL);
+        }
+        self.lock_future(flags & MCL_FUTURE != 0);
+        if flags & MCL_CURRENT == 0 {
+            return Ok(());
+        }
+        let all: Vec<_> =
+            self.regions().iter().filter(|(_, r)| r.kind == Kind::Managed).map(|(pages, _)| pages).collect();
+        all.into_iter().try_for_each(|pages| self.pin(self.address_range(pages), flags & MCL_ONFAULT != 0))
+    }
+
+    /// munlockall.
+    pub(crate) fn unpin_all(&self) -> Result<(), Errno> {
+        self.lock_future(false);
+        let all: Vec<_> = self.regions().iter().filter(|(_, r)| r.pinned).map(|(pages, _)| pages).collect();
+        all.into_iter().try_for_each(|pages| self.unpin(self.address_range(pages)))
+    }
+
+    /// Room for more pinned pages: half of the budget at most, so that the rest can still turn over.
+    pub(super) fn charge_pinned(&self, pages: usize) -> Result<(), Errno> {
+        let after = self.pinned_pages.load(Relaxed) + pages;
+        let allowed = match Rlimit::memlock() {
+            Some(0) if pages > 0 => return Err(Errno::PERM),
+            Some(bytes) => (bytes as usize) >> PAGE_SHIFT,
+            None => usize::MAX,
+        };
+        if after > allowed.min(self.budget().limit() as usize / 2) { Err(Errno::NOMEM) } else { Ok(()) }
+    }
+
+    pub(super) fn set_pinned(&self, pages: Range<usize>, on: bool) {
+        for page in pages {
+            let page = PageIndex(page);
+            self.extents.touch(page);
+            let word = self.words.lock(page);
+            if word.is_pinned() != on {
+                if on {
+                    self.pinned_pages.fetch_add(1, Relaxed)
+                } else {
+                    self.pinned_pages.fetch_sub(1, Relaxed)
+                };
+            }
+            self.words.unlock_as(page, word.pinned(on));
+        }
+    }
+
+    pub(super) fn locks_future(&self) -> bool {
+        self.pin_future.load(Relaxed)
+    }
+
+    pub(super) fn lock_future(&self, on: bool) {
+        self.pin_future.store(on, Relaxed);
+    }
+}
