@@ -92,10 +92,17 @@ impl Engine {
     /// Whether a page that a read brings in from a slot keeps it just now. Not while devices are more than half full; or, if it is
     /// compressed, while such copies are in the way of others. Nor a single page that is back `soon`: it is to stay for a while; or,
     /// from a device, to leave for the compressed tier the next time, which would hold for ever what was there first if all that
-    /// is read left clean.
-    pub(crate) fn keeps_copies(&self, slot: SlotId, soon: bool) -> bool {
+    /// is read left clean. With how many `pages` come in by what is said of the first.
+    pub(crate) fn keeps_copies(&self, slot: SlotId, soon: bool, pages: usize) -> bool {
         if self.zswap.contains(slot) {
-            return !soon && !self.sheds_compressed() && self.copies.compressed.pays(self.config.keeps_compressed);
+            if soon || !self.copies.compressed.pays(self.config.keeps_compressed) {
+                return false;
+            }
+            let sheds = self.sheds_compressed();
+            if sheds {
+                self.note_no_room(pages);
+            }
+            return !sheds;
         }
         !(soon && self.config.clean == Clean::Auto)
             && self.copies.stored.pays(self.config.clean)
@@ -135,6 +142,9 @@ impl Engine {
         let State::Stored(slot) = copy else { unreachable!("the copy of a clean page is in a slot: {copy:?}") };
         self.index.left(slot, self.stamp(1));
         self.balance_of(slot).count(1);
+        if self.zswap.contains(slot) {
+            self.share.note_kept();
+        }
         self.stats.sub(Counter::CleanPages, 1);
         self.stats.add(Counter::CleanDropped, 1);
     }
@@ -165,6 +175,13 @@ impl Engine {
         }
     }
 
+    /// Copies of pages in memory are not kept, or no longer: has the tier's share something to do with it?
+    fn note_no_room(&self, pages: usize) {
+        if self.copies.outnumbered.load(Relaxed) {
+            self.share.note_unkept(pages);
+        }
+    }
+
     /// Gives up the compressed copy of a clean page in memory, if nobody is at it: a write then finds out that it is
     /// protected for nothing.
     pub(crate) fn shed_compressed(&self, page: PageIndex) {
@@ -174,6 +191,7 @@ impl Engine {
             let sheds = matches!(self.copy_of(frame), State::Stored(slot) if self.zswap.contains(slot));
             if sheds {
                 self.drop_copy(word);
+                self.note_no_room(1);
             }
             self.words.unlock_as(page, word.clean(!sheds));
         }

@@ -8,6 +8,7 @@ mod tier;
 use crate::base::Bytes;
 use crate::device::RUN_MAX;
 use crate::frame::{FrameSettings, Pick};
+use crate::share::DENSE;
 use crate::slot::{Batching, SlotLock, SlotSettings};
 pub use crate::zswap::Invalidate;
 pub use overspill_os::codec::{BadCodec, Codec};
@@ -17,7 +18,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 pub use swap::{BadSwap, Discard, Label, SwapList, SwapSpec};
-pub use tier::{CompressedMax, Recompress};
+pub use tier::{CompressedMax, Recompress, TierCodec};
 
 /// How faults reach the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -130,7 +131,7 @@ pub struct Config {
     /// Setting `compressed`: share of the budget that compressed pages may take.
     pub compressed_max: CompressedMax,
     /// Setting `zswap.codec`: what packs the pages of the compressed tier.
-    pub zswap_codec: Codec,
+    pub zswap_codec: TierCodec,
     /// Setting `zswap.recompress`: what packs compressed pages more densely that stay cold, before they go to devices.
     pub zswap_recompress: Recompress,
     /// Setting `zswap.invalidate`: what is looked at before the lock of the compressed tier is taken for a slot given back.
@@ -189,7 +190,7 @@ impl Default for Config {
             oom_wait: OomWait::default(),
             folio_max: 16,
             compressed_max: CompressedMax::default(),
-            zswap_codec: Codec::default(),
+            zswap_codec: TierCodec::default(),
             zswap_recompress: Recompress::default(),
             invalidate: Invalidate::default(),
             keeps_incompressible: false,
@@ -240,7 +241,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("oom.wait", "TIME"),
     ("folio", "1|2|4|8|16|32|64"),
     ("compressed", "auto|0..90"),
-    ("zswap.codec", "lz4|zstd[:LEVEL]|none"),
+    ("zswap.codec", "auto|lz4|zstd[:LEVEL]|none"),
     ("zswap.recompress", "auto|off|zstd[:LEVEL]"),
     ("zswap.invalidate", "empty+lookup|empty|always"),
     ("zswap.incompressible", "device|keep"),
@@ -266,6 +267,15 @@ pub const SETTINGS: &[(&str, &str)] = &[
 impl Config {
     /// Smallest budget a pool runs in: its reserves and one batch of pages out and in.
     pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
+
+    /// What packs pages at first, and what packs them more densely where that is done at all.
+    pub fn codecs(&self) -> (Codec, Option<Codec>) {
+        let dense = match self.zswap_codec {
+            TierCodec::Auto => Some(DENSE),
+            TierCodec::Always(_) => None,
+        };
+        (self.zswap_codec.first(), self.zswap_recompress.codec().or(dense))
+    }
 
     /// Applies a list such as `out=move,folio=1`.
     pub fn apply_settings(&mut self, list: &str) -> Result<(), BadSetting> {
@@ -405,7 +415,7 @@ impl Config {
             "vector_drop" => switch(&mut self.vector_drop)?,
             "zswap.codec" => {
                 self.zswap_codec =
-                    value.parse().map_err(|bad: BadCodec| BadSetting(format!("setting {key}: {bad}")))?;
+                    value.parse().map_err(|bad: BadCodec| BadSetting(format!("setting {key}: {bad}; or auto")))?;
             }
             "clean" => self.clean = Clean::of(value).ok_or_else(bad)?,
             "cache.partition" => {
@@ -444,7 +454,7 @@ mod tests {
         assert_eq!((config.folio_max, config.background, config.compressed_max), (1, false, CompressedMax::OFF));
         assert_eq!(config.window, Bytes(4 << 20));
         config.apply_settings("zswap.codec=zstd:9").unwrap();
-        assert_eq!(config.zswap_codec, Codec::Zstd(9));
+        assert_eq!(config.zswap_codec, TierCodec::Always(Codec::Zstd(9)));
         let error = config.apply_settings("zswap.codec=lzo").unwrap_err().to_string();
         assert!(error.starts_with("setting zswap.codec: 'lzo' is no codec: write lz4, "), "{error}");
         for bad in ["out", "out=x", "nope=1", "folio=3", "folio=128", "compressed=91", "background=1", "window=1"] {

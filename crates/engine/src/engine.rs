@@ -25,7 +25,7 @@ use crate::proactive::Proactive;
 use crate::readahead::{Streams, Window};
 use crate::recent::Recent;
 use crate::regions::RegionMap;
-use crate::share::Share;
+use crate::share::{Density, Share};
 use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS};
 use crate::stall::DIRECT_PAGES;
 use crate::stats::{Counter, Stats};
@@ -82,6 +82,8 @@ pub(crate) struct Engine {
     pub killing: AtomicBool,
     pub compressed: CompressedPool,
     pub share: Share,
+    /// How densely it packs.
+    pub density: Density,
     pub devices: SwapDevices,
     pub streams: Streams,
     pub window_around: Window,
@@ -246,7 +248,7 @@ impl Engine {
             ReclaimMax::Threads(threads) => threads.into(),
             ReclaimMax::Off => ReclaimMax::OFF_THREADS.into(),
         };
-        let (folio, codec, dense) = (config.folio_max, config.zswap_codec, config.zswap_recompress.codec());
+        let (folio, (codec, dense)) = (config.folio_max, config.codecs());
         let codecs: Vec<_> = [codec].into_iter().chain(dense).collect();
         let benches = |count, pages| Workbenches::new(Rank::Batch, count, || Batch::new(pages, codec, dense));
         let batches = benches(1 + workers + 1, batch_pages).map_err(out_of_address_space)?;
@@ -292,6 +294,7 @@ impl Engine {
             killing: AtomicBool::new(false),
             compressed,
             share,
+            density: Density::default(),
             devices,
             streams: Streams::default(),
             window_around: Window::default(),

@@ -220,7 +220,7 @@ impl Engine {
         }
         // 3. Load and install.
         let protect = !access.write
-            && matches!(state, State::Stored(slot) if self.keeps_copies(slot, len == 1 && self.is_back_soon(slot)));
+            && matches!(state, State::Stored(slot) if self.keeps_copies(slot, len == 1 && self.is_back_soon(slot), len));
         let loaded = self.install_run(context, page, state, len, protect);
         let installed = loaded.as_ref().map_or(0, |loaded| loaded.pages);
         context.installed = installed;

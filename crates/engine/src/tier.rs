@@ -6,7 +6,7 @@
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::{GivenUp, Stamp};
-use crate::config::{CompressedMax, FOLIO_MAX};
+use crate::config::{CompressedMax, FOLIO_MAX, TierCodec};
 use crate::device::{RUN_MAX, ReadError, RunWrite};
 use crate::engine::Engine;
 use crate::fault::FaultContext;
@@ -360,7 +360,7 @@ impl Engine {
         // What goes past the tier is compressed for the device if that has been cheaper lately than to write whole pages.
         let start = (!accepts).then(Instant::now);
         let packs_refused = || self.past_tier.pick() == PAST_PACKED;
-        let worth = match self.config.zswap_codec {
+        let worth = match self.config.zswap_codec.first() {
             _ if !(accepts || packs && *batch.packs_refused.get_or_insert_with(packs_refused)) => {
                 return Outcome::Refused;
             }
@@ -369,14 +369,23 @@ impl Engine {
             _ if on_device || packs => WORTH_BYTES,
             _ => WORTH_BYTES_NO_DEVICE,
         };
-        let Batch { buffer, packed, compressor, .. } = batch;
+        let Batch { buffer, packed, compressor, dense, .. } = batch;
         let page = page_mut(buffer, at);
+        let compressor = match dense {
+            Some((dense, room)) if self.config.zswap_codec == TierCodec::Auto => {
+                self.density.try_both([compressor, dense], page, &mut room[..worth]);
+                let is_dense = self.density.is_dense();
+                self.stats.add(Counter::ZswpOutDense, is_dense.into());
+                if is_dense { dense } else { compressor }
+            }
+            _ => compressor,
+        };
         let len = compressor.compress(page, &mut packed[..worth]);
         if let Some(start) = start {
             (batch.tried, batch.tried_ns) = (batch.tried + 1, batch.tried_ns + start.elapsed().as_nanos() as u64);
         }
         let (data, codec) = match len {
-            Some(len) => (&packed[..len], self.config.zswap_codec.id()),
+            Some(len) => (&packed[..len], compressor.codec().id()),
             None if self.config.keeps_incompressible && accepts => (&page[..], CodecId::None),
             None => return Outcome::Refused,
         };

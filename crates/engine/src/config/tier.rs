@@ -1,6 +1,6 @@
 //! What the compressed tier may take, and how densely it packs.
 
-use overspill_os::codec::Codec;
+use overspill_os::codec::{BadCodec, Codec};
 use std::fmt;
 use std::str::FromStr;
 
@@ -40,6 +40,46 @@ impl fmt::Display for CompressedMax {
         match self {
             CompressedMax::Auto => f.write_str("auto"),
             CompressedMax::Percent(percent) => percent.fmt(f),
+        }
+    }
+}
+
+/// What packs the pages of the compressed tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TierCodec {
+    /// LZ4; or what packs more densely, while refaults tell that it saves reads of devices.
+    #[default]
+    Auto,
+    /// Always the same.
+    Always(Codec),
+}
+
+impl TierCodec {
+    /// What packs them at first.
+    pub fn first(self) -> Codec {
+        match self {
+            TierCodec::Auto => Codec::Lz4,
+            TierCodec::Always(codec) => codec,
+        }
+    }
+}
+
+impl FromStr for TierCodec {
+    type Err = BadCodec;
+
+    fn from_str(text: &str) -> Result<TierCodec, BadCodec> {
+        match text {
+            "auto" => Ok(TierCodec::Auto),
+            _ => text.parse().map(TierCodec::Always),
+        }
+    }
+}
+
+impl fmt::Display for TierCodec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TierCodec::Auto => f.write_str("auto"),
+            TierCodec::Always(codec) => codec.fmt(f),
         }
     }
 }

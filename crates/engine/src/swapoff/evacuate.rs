@@ -54,7 +54,8 @@ pub struct Bench {
 impl Bench {
     /// For runs of up to `run` pages, of which those that do not fit in memory are stored `batch` at a time.
     pub fn new(run: usize, batch: usize, config: &Config) -> Result<Bench, Errno> {
-        let batch = Batch::new(batch, config.zswap_codec, config.zswap_recompress.codec())?;
+        let (codec, dense) = config.codecs();
+        let batch = Batch::new(batch, codec, dense)?;
         Ok(Bench { buffer: IoBuffer::new(run)?, run_max: run, batch, fresh: None })
     }
 
