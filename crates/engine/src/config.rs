@@ -1,5 +1,6 @@
 //! What a pool is made with, and its textual forms (options, environment, settings).
 
+mod folio;
 mod ram;
 mod reclaim;
 mod swap;
@@ -11,6 +12,7 @@ use crate::frame::{FrameSettings, Pick};
 use crate::share::DENSE;
 use crate::slot::{Batching, SlotLock, SlotSettings};
 pub use crate::zswap::Invalidate;
+pub use folio::{FolioMax, Folios};
 pub use overspill_os::codec::{BadCodec, Codec};
 pub use ram::{FaultKinds, FaultModel, RamModel};
 pub use reclaim::{Mark, OomWait, OutOfRoom, Recheck, ReclaimMax, Watermarks};
@@ -126,8 +128,8 @@ pub struct Config {
     pub oom: OutOfRoom,
     /// Setting `oom.wait`: how long reclaim may be fruitless before.
     pub oom_wait: OomWait,
-    /// Setting `folio`: most pages brought in by one fault, a power of two up to 64; 1 turns folios off.
-    pub folio_max: usize,
+    /// Setting `folio`: most pages brought in by one fault; 1 turns folios off.
+    pub folio: FolioMax,
     /// Setting `compressed`: share of the budget that compressed pages may take.
     pub compressed_max: CompressedMax,
     /// Setting `zswap.codec`: what packs the pages of the compressed tier.
@@ -188,7 +190,7 @@ impl Default for Config {
             reclaim_recheck: Recheck::default(),
             oom: OutOfRoom::default(),
             oom_wait: OomWait::default(),
-            folio_max: 16,
+            folio: FolioMax::default(),
             compressed_max: CompressedMax::default(),
             zswap_codec: TierCodec::default(),
             zswap_recompress: Recompress::default(),
@@ -239,7 +241,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("watermark.high", "auto|PERCENT%|SIZE"),
     ("oom", "sigbus|kill"),
     ("oom.wait", "TIME"),
-    ("folio", "1|2|4|8|16|32|64"),
+    ("folio", "auto|1|2|4|8|16|32|64"),
     ("compressed", "auto|0..90"),
     ("zswap.codec", "auto|lz4|zstd[:LEVEL]|none"),
     ("zswap.recompress", "auto|off|zstd[:LEVEL]"),
@@ -426,7 +428,8 @@ impl Config {
                     _ => return Err(bad()),
                 }
             }
-            "folio" => self.folio_max = pages().ok_or_else(bad)?,
+            "folio" if value == "auto" => self.folio = FolioMax::Auto,
+            "folio" => self.folio = FolioMax::Pages(pages().ok_or_else(bad)?),
             "readahead" => self.readahead_max = pages().ok_or_else(bad)?,
             "compressed" => self.compressed_max = value.parse().map_err(|()| bad())?,
             "window" => {
@@ -451,7 +454,10 @@ mod tests {
         let mut config = Config::default();
         config.apply_settings("out=move,in=copy,folio=1,background=off,compressed=0,window=3M").unwrap();
         assert_eq!((config.way_out, config.way_in), (WayOut::Move, WayIn::Copy));
-        assert_eq!((config.folio_max, config.background, config.compressed_max), (1, false, CompressedMax::OFF));
+        assert_eq!(
+            (config.folio, config.background, config.compressed_max),
+            (FolioMax::Pages(1), false, CompressedMax::OFF)
+        );
         assert_eq!(config.window, Bytes(4 << 20));
         config.apply_settings("zswap.codec=zstd:9").unwrap();
         assert_eq!(config.zswap_codec, TierCodec::Always(Codec::Zstd(9)));

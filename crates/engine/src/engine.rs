@@ -5,7 +5,7 @@ use crate::base::{Bytes, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::cache::{Ages, SlotIndex};
 use crate::clean::Copies;
 use crate::compressed::CompressedPool;
-use crate::config::{Config, Delivery, ReclaimMax};
+use crate::config::{Config, Delivery, Folios, ReclaimMax};
 use crate::costs::Choice;
 use crate::device::{DeviceSettings, SwapDevices};
 use crate::error::Error;
@@ -248,7 +248,9 @@ impl Engine {
             ReclaimMax::Threads(threads) => threads.into(),
             ReclaimMax::Off => ReclaimMax::OFF_THREADS.into(),
         };
-        let (folio, (codec, dense)) = (config.folio_max, config.codecs());
+        // Two buffers a context.
+        let folios = Folios::new(config.folio, config.memory.pages() as usize, 2 * contexts);
+        let (folio, (codec, dense)) = (folios.memory.max(folios.device), config.codecs());
         let codecs: Vec<_> = [codec].into_iter().chain(dense).collect();
         let benches = |count, pages| Workbenches::new(Rank::Batch, count, || Batch::new(pages, codec, dense));
         let batches = benches(1 + workers + 1, batch_pages).map_err(out_of_address_space)?;
@@ -296,7 +298,7 @@ impl Engine {
             share,
             density: Density::default(),
             devices,
-            streams: Streams::default(),
+            streams: Streams::new(folios),
             window_around: Window::default(),
             batches,
             throttle,

@@ -199,7 +199,7 @@ impl Engine {
 
     /// Brings in a page that is not resident, and its neighbours while the access is sequential.
     fn load(&self, context: &mut FaultContext, page: PageIndex, state: State, access: Access) -> Served {
-        let (wanted, read_ahead) = self.streams.folio(page, self.config.folio_max);
+        let (wanted, read_ahead) = self.streams.folio(page);
         self.stats.add(Counter::SwapRaHit, read_ahead as u64);
         // 1. Frames: as many as there are without waiting, or one.
         context.frames.clear();
@@ -250,7 +250,7 @@ impl Engine {
             }
         };
         if served == Served::Done {
-            self.streams.advance(page, len, matches!(state, State::Stored(_)));
+            self.streams.advance(page, len, context.source == FaultSource::Device);
             if context.spent.len() >= (SPENT_IN_ALL / self.contexts.len()).clamp(1, SPENT_MAX) {
                 self.free_spent(context);
             }

@@ -10,7 +10,7 @@
 
 use crate::base::{PAGE_SHIFT, PageIndex, SlotId};
 use crate::cache::Entry;
-use crate::config::FOLIO_MAX;
+use crate::config::{FOLIO_MAX, Folios};
 use crate::engine::Engine;
 use crate::fault::FaultContext;
 use crate::frame::{Mobility, Need};
@@ -130,24 +130,24 @@ impl Window {
 
 /// Recent streams of sequential faults: where each would go on, and how long its last folio was.
 ///
-/// A fault at the very page where a stream would go on doubles its folio; any other begins a stream of one page.
-/// So random access never brings in a neighbour, and sequential access soon brings in the most. Entries are
+/// A fault at the very page where a stream would go on doubles its folio, further while the pages come from a device; any other begins
+/// a stream of one page. So random access never brings in a neighbour, and sequential access soon brings in the most. Entries are
 /// chosen by the page, and races between threads cost a small folio.
 #[derive(Debug)]
 pub struct Streams {
+    max: Folios,
     entries: [AtomicU64; STREAMS],
 }
 
 /// Streams remembered: some for each of a few dozen threads.
 const STREAMS: usize = 64;
 
-impl Default for Streams {
-    fn default() -> Streams {
-        Streams { entries: [const { AtomicU64::new(0) }; STREAMS] }
-    }
-}
-
 impl Streams {
+    /// With the longest folios that come in.
+    pub fn new(max: Folios) -> Streams {
+        Streams { max, entries: [const { AtomicU64::new(0) }; STREAMS] }
+    }
+
     /// Bits for the length, the last of which says that the folio was read from a device.
     const LEN_BITS: u32 = 8;
     const FROM_DEVICE: u64 = 1 << 7;
@@ -159,13 +159,14 @@ impl Streams {
 
     /// Pages to bring in for a fault on `page`, and how many of the stream's last folio were read from a device ahead of
     /// need: they were wanted.
-    pub fn folio(&self, page: PageIndex, max: usize) -> (usize, usize) {
+    pub fn folio(&self, page: PageIndex) -> (usize, usize) {
         let entry = self.entry(page.0).load(Relaxed);
         if entry >> Self::LEN_BITS != page.0 as u64 || entry == 0 {
             return (1, 0);
         }
         let len = (entry & (Self::FROM_DEVICE - 1)) as usize;
-        let read_ahead = if entry & Self::FROM_DEVICE != 0 { len - 1 } else { 0 };
+        let (max, read_ahead) =
+            if entry & Self::FROM_DEVICE != 0 { (self.max.device, len - 1) } else { (self.max.memory, 0) };
         ((2 * len).clamp(1, max), read_ahead)
     }
 
@@ -188,23 +189,23 @@ mod tests {
 
     #[test]
     fn folios_grow_with_sequence_only() {
-        let streams = Streams::default();
+        let streams = Streams::new(Folios { memory: 16, device: 64 });
         let mut page = 1000;
         let mut lens = Vec::new();
-        for _ in 0..7 {
-            let (len, read_ahead) = streams.folio(PageIndex(page), 16);
-            assert_eq!(read_ahead + 1, *lens.last().unwrap_or(&1));
-            streams.advance(PageIndex(page), len, true);
+        for from_device in [true, false].map(|from_device| [from_device; 8]).as_flattened() {
+            let (len, read_ahead) = streams.folio(PageIndex(page));
+            assert_eq!(read_ahead, if lens.len() > 8 { 0 } else { lens.last().map_or(0, |len| len - 1) });
+            streams.advance(PageIndex(page), len, *from_device);
             lens.push(len);
             page += len;
         }
-        assert_eq!(lens, [1, 2, 4, 8, 16, 16, 16]);
+        assert_eq!(lens, [1, 2, 4, 8, 16, 32, 64, 64, 64, 16, 16, 16, 16, 16, 16, 16]);
         let mut rng = 12345u64;
         let random: usize = (0..1000)
             .map(|_| {
                 rng = rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let page = PageIndex((rng >> 40) as usize);
-                let (len, read_ahead) = streams.folio(page, 16);
+                let (len, read_ahead) = streams.folio(page);
                 assert_eq!(read_ahead, 0);
                 streams.advance(page, len, false);
                 len

@@ -97,7 +97,10 @@ mod tests {
             ("OVERSPILL_RUN_DIR", "/run/x"),
         ]);
         let config = config.unwrap().unwrap();
-        assert_eq!((config.memory, config.folio_max, config.delivery), (Bytes(256 << 20), 1, Delivery::Signal));
+        assert_eq!(
+            (config.memory, config.folio, config.delivery),
+            (Bytes(256 << 20), overspill::config::FolioMax::Pages(1), Delivery::Signal)
+        );
         let swap: Vec<_> = config.swap.iter().map(ToString::to_string).collect();
         assert_eq!(swap, ["/a:1073741824", "/b,prio=3"]);
         assert_eq!(config.stats_file.unwrap().to_str(), Some("/run/x/stats.42"));

@@ -22,7 +22,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("out", "how pages are taken out; move refuses pages pinned for DMA"),
     ("background", "a thread reclaims ahead of need"),
     ("workers", "threads that store pages ahead of need; auto is one for four processors, up to four"),
-    ("folio", "most pages that one fault brings in; 1 turns folios off"),
+    ("folio", "most pages that one fault brings in; auto: 16, from devices up to 64; 1 turns folios off"),
     (
         "compressed",
         "percent of the budget that compressed pages may take; auto follows what pays, 0 turns the tier off",
@@ -79,7 +79,7 @@ fn default_value(setting: &str, config: &Config) -> String {
     let switch = |on| if on { "on" } else { "off" }.to_owned();
     match setting {
         "background" => switch(config.background),
-        "folio" => config.folio_max.to_string(),
+        "folio" => config.folio.to_string(),
         "compressed" => config.compressed_max.to_string(),
         "zswap.codec" => config.zswap_codec.to_string(),
         "zswap.recompress" => config.zswap_recompress.to_string(),
