@@ -42,6 +42,9 @@ const STEP: u32 = WHOLE / 32;
 /// Where it begins: what LZ4 packs 2.5:1 does not go to a device while it is up to twice the budget. Where a few pages are hot, that is too
 /// much, and is found out soon.
 const FIRST: u32 = WHOLE * 75 / 100;
+/// It stays at least here while devices are not read and a smaller one would make them be: a program that fills its memory does not tell
+/// yet what it will come back to.
+const UNREAD: u32 = WHOLE * 65 / 100;
 /// Between these: pages that are used need frames, and so does what waits to be written.
 const LEAST: u32 = WHOLE * 10 / 100;
 const MOST: u32 = WHOLE * 85 / 100;
@@ -206,7 +209,7 @@ impl Share {
     /// A step up or down, if it is worth it; whether there was one.
     fn follow(&self, past: &Past, tiers: Tiers) -> bool {
         let now = self.now.load(Relaxed);
-        let next = match verdict(past, tiers) {
+        let next = match verdict(past, tiers, now) {
             _ if !tiers.has_devices => MOST_ALONE,
             Verdict::Grow(steps) => (now + steps * STEP).min(MOST),
             Verdict::Shrink(steps) => now.saturating_sub(steps * STEP).clamp(LEAST, MOST),
@@ -316,7 +319,7 @@ impl Curve {
     }
 }
 
-fn verdict(past: &Past, tiers: Tiers) -> Verdict {
+fn verdict(past: &Past, tiers: Tiers, share: u32) -> Verdict {
     let Past { curve, copies, costs, .. } = past;
     let step = tiers.step();
     let (pages, frames) = (tiers.pages as f64, tiers.frames as f64);
@@ -338,7 +341,8 @@ fn verdict(past: &Past, tiers: Tiers) -> Verdict {
     let (read_ns, reads) = past.read_ns(step);
     let [before, edge, behind] = [pages - more, pages, pages + more].map(|pages| curve.within(pages));
     let farther = behind.zip(edge).map(|(behind, edge)| behind - edge);
-    let nearer = if leave <= copies.kept { Some(0.0) } else { edge.zip(before).map(|(edge, before)| edge - before) };
+    let drops_copies = leave <= copies.kept;
+    let nearer = if drops_copies { Some(0.0) } else { edge.zip(before).map(|(edge, before)| edge - before) };
     // 3. What a larger one would save.
     let read_less = farther.filter(|farther| reads && *farther >= READS_LEAST * step).unwrap_or(0.0);
     let larger_ns = read_less * read_ns + spared * packing_ns;
@@ -348,10 +352,12 @@ fn verdict(past: &Past, tiers: Tiers) -> Verdict {
     }
     // 4. What a smaller one would: while devices are not read all is well, so it takes more to have them be.
     let Some(nearer) = nearer else { return Verdict::Stay };
-    let margin = if reads || nearer == 0.0 { MARGIN } else { CLEARLY };
-    let smaller_ns = nearer.max(farther.unwrap_or(0.0)) * read_ns + repacked * packing_ns;
-    if near >= NEAR_LEAST * step && as_they_are_ns > margin * smaller_ns {
-        return Verdict::Shrink(steps(as_they_are_ns, smaller_ns));
+    let (margin, least) = if reads || drops_copies { (MARGIN, 0) } else { (CLEARLY, UNREAD) };
+    let smaller_ns =
+        if drops_copies { 0.0 } else { nearer.max(farther.unwrap_or(0.0)) * read_ns } + repacked * packing_ns;
+    let steps = steps(as_they_are_ns, smaller_ns).min(share.saturating_sub(least) / STEP);
+    if steps > 0 && near >= NEAR_LEAST * step && as_they_are_ns > margin * smaller_ns {
+        return Verdict::Shrink(steps);
     }
     Verdict::Stay
 }
@@ -432,7 +438,7 @@ mod tests {
 
     #[test]
     fn the_share_goes_to_where_more_is_saved() {
-        let verdict_of = |curve: Curve, tiers: Tiers, costs: Costs| verdict(&past(curve, costs), tiers);
+        let verdict_of = |curve: Curve, tiers: Tiers, costs: Costs| verdict(&past(curve, costs), tiers, FIRST);
         // Evenly spread over distances beyond the tier's: a larger one saves reads of devices.
         let even = || (0..9_000u64).map(|i| i * 5);
         assert!(matches!(verdict_of(curve(10_000, even()), TIERS, COSTS), Verdict::Grow(_)));
@@ -451,6 +457,7 @@ mod tests {
         assert!(matches!(verdict_of(curve(200_000, both(700)), TIERS, COSTS), Verdict::Shrink(_)));
         assert_eq!(verdict_of(curve(200_000, both(700)), TIERS, none), Verdict::Stay);
         assert!(matches!(verdict_of(curve(200_000, both(5_000)), TIERS, none), Verdict::Shrink(_)));
+        assert_eq!(verdict(&past(curve(200_000, both(5_000)), none), TIERS, UNREAD), Verdict::Stay);
         // Pages that hardly compress gain no room.
         let dense = Tiers { pages: 6_600, ..TIERS };
         assert_eq!(verdict_of(curve(10_000, even()), dense, COSTS), Verdict::Stay);
@@ -460,7 +467,7 @@ mod tests {
     fn room_for_copies_is_worth_what_they_save() {
         let verdict_of = |soon: u64, copies: Copies| {
             let curve = curve(10_000, (0..soon).map(|i| i % 300).chain((0..5_000).map(|_| 60_000)));
-            verdict(&Past { copies, ..past(curve, Costs { device_reads: 0.0, ..COSTS }) }, TIERS)
+            verdict(&Past { copies, ..past(curve, Costs { device_reads: 0.0, ..COSTS }) }, TIERS, FIRST)
         };
         // Pages that come back and leave again as they were, and are packed each time, although no device is read.
         assert!(matches!(verdict_of(0, Copies { kept: 0.0, unkept: 8_000.0 }), Verdict::Grow(_)));
