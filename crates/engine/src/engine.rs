@@ -248,8 +248,8 @@ impl Engine {
             ReclaimMax::Threads(threads) => threads.into(),
             ReclaimMax::Off => ReclaimMax::OFF_THREADS.into(),
         };
-        // Two buffers a context.
-        let folios = Folios::new(config.folio, config.memory.pages() as usize, 2 * contexts);
+        let buffers = if config.packs { 2 * contexts } else { contexts };
+        let folios = Folios::new(config.folio, config.memory.pages() as usize, buffers);
         let (folio, (codec, dense)) = (folios.memory.max(folios.device), config.codecs());
         let codecs: Vec<_> = [codec].into_iter().chain(dense).collect();
         let benches = |count, pages| Workbenches::new(Rank::Batch, count, || Batch::new(pages, codec, dense));
@@ -258,16 +258,17 @@ impl Engine {
         let throttle = Throttle::new(direct.len(), config.reclaim_recheck);
         // A stack for each of them, beside those for everything else.
         let stacks = EngineStacks::new(STACKS + direct.len()).map_err(out_of_address_space)?;
-        let contexts =
-            Workbenches::new(Rank::FaultContext, contexts, || FaultContext::new(folio, config.readahead_max, &codecs))
-                .map_err(out_of_address_space)?;
+        let contexts = Workbenches::new(Rank::FaultContext, contexts, || {
+            FaultContext::new(folio, config.readahead_max, &codecs, config.packs)
+        })
+        .map_err(out_of_address_space)?;
         let share = Share::new(config.compressed_max);
         let compressed = CompressedPool::new(frame_count, share.frames(limit)).map_err(out_of_address_space)?;
         stats.set(Counter::BudgetBytes, config.memory.0);
         // The buffers of the benches count too; but not those of more direct reclaimers than there are by default, which
         // together could be larger than the budget.
         let direct_counted = direct.len().min(DIRECT_PER_NODE * nodes) * DIRECT_PAGES;
-        let bench_frames = batches.len() * batch_pages + direct_counted + contexts.len() * 2 * folio;
+        let bench_frames = batches.len() * batch_pages + direct_counted + buffers * folio;
         for _ in 0..bench_frames {
             allocator.alloc(0, Mobility::Unmovable, Need::Over);
         }

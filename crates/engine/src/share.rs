@@ -62,7 +62,7 @@ const READS_LEAST: f64 = 1.0 / 8.0;
 const NEAR_LEAST: f64 = 1.0 / 2.0;
 /// How full the tier must be for it to take more, in percent of what it may: below that it has room as it is.
 const FULL_PERCENT: usize = 85;
-/// How much more must be saved than lost, so that chance does not move the share to and fro.
+/// How much more must be saved than lost, so that chance does not move the share, or change the codec, to and fro.
 const MARGIN: f64 = 1.25;
 /// How much more must be saved than lost for three steps at once.
 const CLEARLY: f64 = 4.0;

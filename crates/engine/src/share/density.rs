@@ -8,7 +8,7 @@
 //!
 //! Looked at where the share is, and as often. No locks.
 
-use super::{Past, Tiers};
+use super::{MARGIN, PACKING, Past, Tiers};
 use crate::base::PAGE_SIZE;
 use overspill_os::codec::{Codec, Compressor};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -18,11 +18,6 @@ use std::time::Instant;
 pub(crate) const DENSE: Codec = Codec::Zstd(1);
 /// One page in so many is packed by both codecs.
 const TRIAL: u32 = 512;
-/// What a page costs more that is packed more densely, as a part of what packing it takes longer: that is mostly done by another
-/// thread. And to unpack it takes longer by about half of that.
-const COST: f64 = 0.5;
-/// How much more must be saved than lost, so that chance does not change the codec to and fro.
-const MARGIN: f64 = 1.25;
 /// Trials that are remembered: older ones are forgotten by halves.
 const TRIALS_MAX: u64 = 64;
 
@@ -109,7 +104,8 @@ impl Density {
         let saved_ns = (within_dense - within_quick) * read_ns;
         let longer_ns = (self.dense.ns() - self.quick.ns()).max(0.0) / trials;
         let (unpacked, packed) = past.packing();
-        let lost_ns = (unpacked + packed) * longer_ns * COST;
+        // Unpacking takes longer by half of what packing does.
+        let lost_ns = (unpacked / 2.0 + packed * PACKING) * longer_ns;
         let next = match now {
             _ if !tiers.has_devices => false,
             false => reads && saved_ns > MARGIN * lost_ns,
