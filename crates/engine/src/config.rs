@@ -9,10 +9,10 @@ mod tier;
 use crate::base::Bytes;
 use crate::device::RUN_MAX;
 use crate::frame::{FrameSettings, Pick};
-use crate::share::DENSE;
 use crate::slot::{Batching, SlotLock, SlotSettings};
 pub use crate::zswap::Invalidate;
-pub use folio::{FolioMax, Folios};
+pub use folio::FolioMax;
+pub(crate) use folio::Folios;
 pub use overspill_os::codec::{BadCodec, Codec};
 pub use ram::{FaultKinds, FaultModel, RamModel};
 pub use reclaim::{Mark, OomWait, OutOfRoom, Recheck, ReclaimMax, Watermarks};
@@ -272,11 +272,7 @@ impl Config {
 
     /// What packs pages at first, and what packs them more densely where that is done at all.
     pub fn codecs(&self) -> (Codec, Option<Codec>) {
-        let dense = match self.zswap_codec {
-            TierCodec::Auto => Some(DENSE),
-            TierCodec::Always(_) => None,
-        };
-        (self.zswap_codec.first(), self.zswap_recompress.codec().or(dense))
+        (self.zswap_codec.first(), self.zswap_recompress.codec().or(self.zswap_codec.dense()))
     }
 
     /// Applies a list such as `out=move,folio=1`.

@@ -32,7 +32,7 @@ use crate::base::PAGE_SHIFT;
 use crate::config::CompressedMax;
 use crate::engine::Engine;
 use crate::stats::{Counter, FaultSource};
-pub(crate) use density::{DENSE, Density};
+pub(crate) use density::Density;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What shares are counted in: parts of the budget.

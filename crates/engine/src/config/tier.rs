@@ -44,6 +44,9 @@ impl fmt::Display for CompressedMax {
     }
 }
 
+/// What packs more densely where nothing else was asked for.
+const DENSE: Codec = Codec::Zstd(1);
+
 /// What packs the pages of the compressed tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TierCodec {
@@ -61,6 +64,11 @@ impl TierCodec {
             TierCodec::Auto => Codec::Lz4,
             TierCodec::Always(codec) => codec,
         }
+    }
+
+    /// What packs them more densely, while that pays.
+    pub fn dense(self) -> Option<Codec> {
+        (self == TierCodec::Auto).then_some(DENSE)
     }
 }
 
@@ -100,7 +108,7 @@ impl Recompress {
     /// What packs them.
     pub fn codec(self) -> Option<Codec> {
         match self {
-            Recompress::LastResort => Some(Codec::Zstd(1)),
+            Recompress::LastResort => Some(DENSE),
             Recompress::Off => None,
             Recompress::Cold(level) => Some(Codec::Zstd(level)),
         }

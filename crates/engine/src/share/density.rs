@@ -10,12 +10,10 @@
 
 use super::{MARGIN, PACKING, Past, Tiers};
 use crate::base::PAGE_SIZE;
-use overspill_os::codec::{Codec, Compressor};
+use overspill_os::codec::Compressor;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// What packs more densely where nothing else was asked for.
-pub(crate) const DENSE: Codec = Codec::Zstd(1);
 /// One page in so many is packed by both codecs.
 const TRIAL: u32 = 512;
 /// Trials that are remembered: older ones are forgotten by halves.
@@ -120,6 +118,7 @@ mod tests {
     use super::*;
     use crate::share::Costs;
     use crate::share::tests::{COSTS, TIERS, curve, past};
+    use overspill_os::codec::Codec;
 
     /// After some trials in which the denser codec made half as many pages more fit, and took 8 us longer for a page.
     fn tried() -> Density {
@@ -157,16 +156,20 @@ mod tests {
     #[test]
     fn one_page_in_many_is_packed_by_both() {
         let density = Density::default();
-        let mut both = [Codec::Lz4, DENSE].map(|codec| Compressor::new(codec).unwrap());
-        // Bytes of four bits each: matches are rare, so LZ4 makes nothing of them.
-        let page: [u8; PAGE_SIZE] =
-            std::array::from_fn(|i| (i as u8).wrapping_mul(197).rotate_left(i as u32 / 256) & 15);
+        let mut both = [Codec::Lz4, Codec::Zstd(1)].map(|codec| Compressor::new(codec).unwrap());
+        // Bytes of four random bits each: LZ4 finds no matches, Zstandard needs half of the bits.
+        let mut random = 1u32;
+        let page: [u8; PAGE_SIZE] = std::array::from_fn(|_| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 28) as u8
+        });
         for _ in 0..3 * TRIAL {
             let [quick, dense] = &mut both;
             density.try_both([quick, dense], &page, &mut [0; 3072]);
         }
         assert_eq!(density.trials.load(Relaxed), 3);
         assert!(density.quick.ns() > 0.0 && density.dense.ns() > 0.0);
-        assert!(density.dense.bytes() > 0.0 && density.quick.bytes() >= density.dense.bytes());
+        assert_eq!(density.quick.bytes(), (3 * PAGE_SIZE) as f64);
+        assert!((3 * 1500..3 * 2500).contains(&(density.dense.bytes() as usize)), "{density:?}");
     }
 }
