@@ -371,14 +371,12 @@ impl Engine {
         };
         let Batch { buffer, packed, compressor, dense, .. } = batch;
         let page = page_mut(buffer, at);
-        let compressor = match dense {
+        let (compressor, is_dense) = match dense {
             Some((dense, room)) if self.config.zswap_codec == TierCodec::Auto => {
                 self.density.try_both([compressor, dense], page, &mut room[..worth]);
-                let is_dense = self.density.is_dense();
-                self.stats.add(Counter::ZswpOutDense, is_dense.into());
-                if is_dense { dense } else { compressor }
+                if self.density.is_dense() { (dense, true) } else { (compressor, false) }
             }
-            _ => compressor,
+            _ => (compressor, false),
         };
         let len = compressor.compress(page, &mut packed[..worth]);
         if let Some(start) = start {
@@ -389,9 +387,13 @@ impl Engine {
             None if self.config.keeps_incompressible && accepts => (&page[..], CodecId::None),
             None => return Outcome::Refused,
         };
+        let count = || {
+            self.stats.add(Counter::ZswpOut, 1);
+            self.stats.add(Counter::ZswpOutDense, is_dense.into());
+        };
         if accepts {
             if let Ok(handle) = self.compressed.store(&self.frames, slot.to_bits(), data) {
-                self.stats.add(Counter::ZswpOut, 1);
+                count();
                 return Outcome::Stored(Object::in_memory(handle, codec));
             }
             self.compressed_full.store(true, Relaxed);
@@ -401,7 +403,7 @@ impl Engine {
         if !packs || len > PACK_BYTES_MAX {
             return Outcome::Refused;
         }
-        self.stats.add(Counter::ZswpOut, 1);
+        count();
         batch.packing.push(buffer, at, slot, codec, &packed[..len]);
         Outcome::Packed
     }
