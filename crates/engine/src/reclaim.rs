@@ -34,6 +34,8 @@ const RUN_ORDER: u8 = 6;
 /// Share of the budget that the swap cache fills before its oldest pages are stored: 1/8. Enough for pages that
 /// are touched again soon, small enough to leave the frames to resident and compressed pages.
 const CACHE_SHARE: usize = 8;
+/// Extents of which pages leave together at most: with fewer than a batch's pages in each, flushes are what costs most.
+const TOGETHER_EXTENTS: usize = 16;
 
 /// Rounds of the clock after which reclaim says what it has found: a page is stored in the third at the latest, if anything takes it.
 const ROUNDS_MAX: usize = 8;
@@ -96,24 +98,15 @@ impl Engine {
                     }
                 }
             }
-            passed += 1;
-            let hand = self.clock_hand.fetch_add(1, Relaxed);
-            let index = hand % extents.max(1);
-            let progress = match who {
-                Reclaimer::Background | Reclaimer::Proactive => self.scan_extent(batch, index, 0, EXTENT_PAGES),
-                // No more than is asked for, and another part of the extent each time.
-                Reclaimer::Direct => {
-                    let from = hand / extents.max(1) * DIRECT_PAGES % EXTENT_PAGES;
-                    self.scan_extent(batch, index, from, want.saturating_sub(freed).max(1))
-                }
-            };
+            let progress = self.scan(batch, who, want.saturating_sub(freed));
+            passed += progress.passed;
             self.stats.add(scan, progress.scanned as u64);
             self.stats.add(steal, progress.freed as u64);
             freed += progress.freed;
             if progress.deactivated > 0 {
                 self.kick_workers();
             }
-            idle = if progress.freed + progress.deactivated > 0 { 0 } else { idle + 1 };
+            idle = if progress.freed + progress.deactivated > 0 { 0 } else { idle + progress.passed };
         }
         freed
     }
@@ -211,19 +204,62 @@ impl Engine {
         batch.frames.len()
     }
 
-    /// The first hand on one extent, from page `from` of it on; stops once `most` pages are to be stored. Pages that move out are
-    /// as many as there are: that is cheaper the more they are.
-    fn scan_extent(&self, batch: &mut Batch, index: usize, from: usize, most: usize) -> Progress {
+    /// The first hand, over one extent or, while few pages of each are to leave, over several: they leave together, with one flush.
+    fn scan(&self, batch: &mut Batch, who: Reclaimer, want: usize) -> Progress {
         let mut progress = Progress::default();
-        let only_move = self.only_move();
-        if self.extents.resident(index) == 0 || only_move && !self.frames.backing.can_move() {
-            return progress;
+        let to = if self.is_bound_for_devices() { Leaves::ToSwapCache } else { Leaves::ToTiers };
+        let sent = self.way_to(to, true);
+        let extents = self.extents_high.load(Relaxed).max(1);
+        let mut guards = [const { None }; TOGETHER_EXTENTS];
+        batch.picks.clear();
+        for guard in guards.iter_mut().take(extents) {
+            progress.passed += 1;
+            let hand = self.clock_hand.fetch_add(1, Relaxed);
+            let (from, most) = match who {
+                Reclaimer::Background | Reclaimer::Proactive => (0, EXTENT_PAGES),
+                // No more than is asked for, and another part of the extent each time.
+                Reclaimer::Direct => {
+                    let left = want.saturating_sub(progress.freed + batch.picks.len()).max(1);
+                    (hand / extents * DIRECT_PAGES % EXTENT_PAGES, left)
+                }
+            };
+            *guard = self.scan_extent(batch, hand % extents, (from, most), sent, &mut progress);
+            if !batch.has_room() || progress.freed + batch.picks.len() >= want {
+                break;
+            }
         }
-        let Some(guard) = self.extents.try_lock(index) else { return progress };
+        self.evict_picked(batch, sent.to, &mut progress);
+        progress
+    }
+
+    /// How pages leave that are to go there; runs may move out.
+    fn way_to(&self, to: Leaves, runs_move: bool) -> Sent {
+        let only_move = self.only_move();
+        Sent {
+            only_move,
+            moves: only_move || runs_move && self.prefers_move(),
+            // What cannot be moved has no other way.
+            to: if only_move { Leaves::ToTiers } else { to },
+        }
+    }
+
+    /// The first hand on one extent, from page `from` of it on; stops once `most` pages more are to be stored. Pages that move out are
+    /// as many as there are: that is cheaper the more they are. The lock, under which the picked pages are to leave.
+    fn scan_extent(
+        &self,
+        batch: &mut Batch,
+        index: usize,
+        (from, most): (usize, usize),
+        sent: Sent,
+        progress: &mut Progress,
+    ) -> Option<ExtentGuard<'_>> {
+        if self.extents.resident(index) == 0 || sent.only_move && !self.frames.backing.can_move() {
+            return None;
+        }
+        let guard = self.extents.try_lock(index)?;
         // 1. Isolate: who is resident and was not referenced lately.
         let mut wanted: Bitmap = [0; EXTENT_PAGES / 64];
         let sheds = self.sheds_compressed();
-        let moves = only_move || self.prefers_move();
         let mut count = 0;
         let first = extent::pages_of(index).start;
         for i in (from..EXTENT_PAGES).chain(0..from) {
@@ -242,79 +278,70 @@ impl Engine {
             }
             wanted[i / 64] |= 1 << (i % 64);
             count += 1;
-            if count == most && !moves {
+            if count == most && !sent.moves {
                 break;
             }
         }
         // 2. Out.
-        let to = if self.is_bound_for_devices() { Leaves::ToSwapCache } else { Leaves::ToTiers };
-        let sent = self.send_out(batch, index, wanted, Sent { moves, to, most }, &guard);
-        Progress { scanned: progress.scanned, ..sent }
+        self.send_out(batch, index, (wanted, most), sent, progress);
+        Some(guard)
     }
 
-    /// Sends the wanted pages of an extent out.
+    /// Sends the wanted pages of an extent out whose lock is held, or picks them for that.
     fn send_out(
         &self,
         batch: &mut Batch,
         index: usize,
-        mut wanted: Bitmap,
-        how: Sent,
-        guard: &ExtentGuard<'_>,
-    ) -> Progress {
-        let mut progress = Progress::default();
-        let (only_move, first) = (self.only_move(), extent::pages_of(index).start);
+        (mut wanted, most): (Bitmap, usize),
+        sent: Sent,
+        progress: &mut Progress,
+    ) {
+        let first = extent::pages_of(index).start;
         // 1. Dense runs move out; all runs, where a device might be writing to a page that looks idle.
-        if how.moves {
-            let shortest = if only_move { 1 } else { RUN_MIN };
+        if sent.moves {
+            let shortest = if sent.only_move { 1 } else { RUN_MIN };
             let mut immovable: Bitmap = [0; EXTENT_PAGES / 64];
             let mut at = 0;
             while let Some(run) = next_run(&wanted, at) {
                 at = run.end;
                 if run.len() >= shortest {
                     let pages = first + run.start..first + run.end;
-                    progress.deactivated += self.move_out(pages, only_move, first, &mut wanted, &mut immovable);
+                    progress.deactivated += self.move_out(pages, sent.only_move, first, &mut wanted, &mut immovable);
                 }
             }
-            if only_move {
+            if sent.only_move {
                 // A page that cannot be moved because it is not writable is not a device's target either.
                 wanted = immovable;
             }
         }
         // 2. The rest is stored where it is and dropped; or, where it would go to a device, from which it is dear to bring back,
-        // copied to the swap cache first. What cannot be moved has no other way.
-        let to = if only_move { Leaves::ToTiers } else { how.to };
-        let mut at = 0;
-        while at < EXTENT_PAGES && progress.freed < how.most {
-            batch.picks.clear();
-            while at < EXTENT_PAGES && batch.has_room() {
-                if wanted[at / 64] & 1 << (at % 64) != 0 {
-                    let page = PageIndex(first + at);
-                    if let Some((_, word)) = self.words.try_update(page, PageWord::begin_evict) {
-                        let State::Evicting(frame) = word.state() else { unreachable!("it begins to be evicted") };
-                        batch.picks.push(self.pick(page, word, frame));
-                    }
-                }
-                at += 1;
+        // copied to the swap cache first.
+        let mut picked = 0;
+        for at in (0..EXTENT_PAGES).filter(|at| wanted[at / 64] & 1 << (at % 64) != 0) {
+            if picked == most {
+                break;
             }
-            let left = self.evict_in_place(batch, to, guard);
-            match to {
-                Leaves::ToSwapCache => progress.deactivated += left,
-                Leaves::ToTiers => progress.freed += left,
+            if !batch.has_room() {
+                self.evict_picked(batch, sent.to, progress);
+            }
+            let page = PageIndex(first + at);
+            if let Some((_, word)) = self.words.try_update(page, PageWord::begin_evict) {
+                let State::Evicting(frame) = word.state() else { unreachable!("it begins to be evicted") };
+                batch.picks.push(self.pick(page, word, frame));
+                picked += 1;
             }
         }
-        progress
     }
 
     /// Sends the pages of a part of an extent out that are in place, whether they were referenced lately or not; how many have
     /// left it.
     pub(crate) fn send_away(&self, batch: &mut Batch, pages: Range<usize>, to: Leaves) -> usize {
         let _mark = FaultPath::enter();
-        let index = pages.start / EXTENT_PAGES;
-        let only_move = self.only_move();
-        if self.extents.resident(index) == 0 || only_move && !self.frames.backing.can_move() {
+        let (index, sent) = (pages.start / EXTENT_PAGES, self.way_to(to, to == Leaves::ToSwapCache));
+        if self.extents.resident(index) == 0 || sent.only_move && !self.frames.backing.can_move() {
             return 0;
         }
-        let Some(guard) = self.extents.try_lock(index) else { return 0 };
+        let Some(_guard) = self.extents.try_lock(index) else { return 0 };
         let mut wanted: Bitmap = [0; EXTENT_PAGES / 64];
         let first = extent::pages_of(index).start;
         for page in pages {
@@ -323,10 +350,11 @@ impl Engine {
                 wanted[(page - first) / 64] |= 1 << ((page - first) % 64);
             }
         }
-        let moves = only_move || to == Leaves::ToSwapCache && self.prefers_move();
-        let Progress { freed, deactivated, .. } =
-            self.send_out(batch, index, wanted, Sent { moves, to, most: EXTENT_PAGES }, &guard);
-        freed + deactivated
+        let mut progress = Progress::default();
+        batch.picks.clear();
+        self.send_out(batch, index, (wanted, EXTENT_PAGES), sent, &mut progress);
+        self.evict_picked(batch, sent.to, &mut progress);
+        progress.freed + progress.deactivated
     }
 
     /// Stores those of some pages that are in the swap cache; how many.
@@ -477,23 +505,48 @@ impl Engine {
         }
     }
 
-    /// Protects the picked pages of an extent, stores or copies them from where they are, and drops them. Returns how many.
-    fn evict_in_place(&self, batch: &mut Batch, to: Leaves, _extent: &ExtentGuard<'_>) -> usize {
-        let (Some(first), Some(last)) = (batch.picks.first(), batch.picks.last()) else { return 0 };
-        // 1. Protect the window with one call: after it every write to a picked page is a fault.
-        let started = Instant::now();
-        let window = first.page.0..last.page.0 + 1;
-        if self.frames.backing.protect(self.address_range(window)).is_err() {
-            // A mapping of the kernel's lies between: page by page.
-            batch.picks.retain(|pick| {
-                let range = self.address_range(pick.page.0..pick.page.0 + 1);
-                let protected = self.frames.backing.protect(range).is_ok();
-                if !protected {
-                    self.words.try_update(pick.page, PageWord::take_back);
-                }
-                protected
-            });
+    /// Sends out what was picked.
+    fn evict_picked(&self, batch: &mut Batch, to: Leaves, progress: &mut Progress) {
+        let left = self.evict_in_place(batch, to);
+        match to {
+            Leaves::ToSwapCache => progress.deactivated += left,
+            Leaves::ToTiers => progress.freed += left,
         }
+        batch.picks.clear();
+    }
+
+    /// Protects the picked pages, so that from then on every write to one of them is a fault.
+    fn protect_picked(&self, batch: &mut Batch) {
+        // With one call for extents that are next to one another.
+        let together = |a: &Pick, b: &Pick| {
+            let [a, b] = [a, b].map(|pick| pick.page.0 / EXTENT_PAGES);
+            b == a || b == a + 1
+        };
+        let protect = |picks: &[Pick]| {
+            let (Some(first), Some(last)) = (picks.first(), picks.last()) else { return Ok(()) };
+            self.frames.backing.protect(self.address_range(first.page.0..last.page.0 + 1))
+        };
+        if batch.picks.chunk_by(together).all(|picks| protect(picks).is_ok()) {
+            return;
+        }
+        // A mapping of the kernel's lies between: page by page.
+        batch.picks.retain(|pick| {
+            let protected = protect(std::slice::from_ref(pick)).is_ok();
+            if !protected {
+                self.words.try_update(pick.page, PageWord::take_back);
+            }
+            protected
+        });
+    }
+
+    /// Stores or copies the picked pages from where they are, and drops them; returns how many. The locks of their extents are held.
+    fn evict_in_place(&self, batch: &mut Batch, to: Leaves) -> usize {
+        if batch.picks.is_empty() {
+            return 0;
+        }
+        // 1. Protect.
+        let started = Instant::now();
+        self.protect_picked(batch);
         let protect_ns = started.elapsed().as_nanos() as u64;
         // 2. Store from where they are; for the swap cache, in the frames that they own.
         match to {
@@ -559,7 +612,9 @@ impl Engine {
         if to == Leaves::ToSwapCache {
             self.stats.add(Counter::PgDeactivate, count as u64);
         }
-        self.extents.sub_resident(batch.picks[0].page, count);
+        for picks in batch.picks.chunk_by(|a, b| a.page.0 / EXTENT_PAGES == b.page.0 / EXTENT_PAGES) {
+            self.extents.sub_resident(picks[0].page, picks.len());
+        }
         self.stats.sub(Counter::ResidentPages, count as u64);
         self.stats.add(Counter::OutDropped, count as u64);
         count
@@ -604,15 +659,18 @@ pub(crate) enum Leaves {
 /// How pages are sent out.
 #[derive(Clone, Copy)]
 struct Sent {
-    /// Whether runs move out that are long enough, and where the others go.
+    /// Whether runs move out that are long enough; whether nothing else is done to any.
     moves: bool,
+    only_move: bool,
+    /// Where the others go.
     to: Leaves,
-    /// It ends once so many are stored.
-    most: usize,
 }
 
 #[derive(Default)]
 struct Progress {
+    /// Extents.
+    passed: usize,
+    /// Pages.
     scanned: usize,
     deactivated: usize,
     freed: usize,
