@@ -20,6 +20,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 pub use swap::{BadSwap, Discard, Label, SwapList, SwapSpec};
+pub(crate) use tier::CODECS_MAX;
 pub use tier::{CompressedMax, Recompress, TierCodec};
 
 /// How faults reach the engine.
@@ -270,9 +271,9 @@ impl Config {
     /// Smallest budget a pool runs in: its reserves and one batch of pages out and in.
     pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
 
-    /// What packs pages at first, and what packs them more densely where that is done at all.
-    pub fn codecs(&self) -> (Codec, Option<Codec>) {
-        (self.zswap_codec.first(), self.zswap_recompress.codec().or(self.zswap_codec.dense()))
+    /// What may have packed a page.
+    pub fn codecs(&self) -> Vec<Codec> {
+        self.zswap_codec.codecs().into_iter().chain(self.zswap_recompress.codec()).collect()
     }
 
     /// Applies a list such as `out=move,folio=1`.

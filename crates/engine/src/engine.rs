@@ -250,16 +250,15 @@ impl Engine {
         };
         let buffers = if config.packs { 2 * contexts } else { contexts };
         let folios = Folios::new(config.folio, config.memory.pages() as usize, buffers);
-        let (folio, (codec, dense)) = (folios.memory.max(folios.device), config.codecs());
-        let codecs: Vec<_> = [codec].into_iter().chain(dense).collect();
-        let benches = |count, pages| Workbenches::new(Rank::Batch, count, || Batch::new(pages, codec, dense));
+        let folio = folios.memory.max(folios.device);
+        let benches = |count, pages| Workbenches::new(Rank::Batch, count, || Batch::new(pages, &config));
         let batches = benches(1 + workers + 1, batch_pages).map_err(out_of_address_space)?;
         let direct = benches(direct, DIRECT_PAGES).map_err(out_of_address_space)?;
         let throttle = Throttle::new(direct.len(), config.reclaim_recheck);
         // A stack for each of them, beside those for everything else.
         let stacks = EngineStacks::new(STACKS + direct.len()).map_err(out_of_address_space)?;
         let contexts = Workbenches::new(Rank::FaultContext, contexts, || {
-            FaultContext::new(folio, config.readahead_max, &codecs, config.packs)
+            FaultContext::new(folio, config.readahead_max, &config.codecs(), config.packs)
         })
         .map_err(out_of_address_space)?;
         let share = Share::new(config.compressed_max);

@@ -200,6 +200,7 @@ impl Share {
                 device_reads: self.device.pages.load(Relaxed) as f64,
             },
             unpacked: self.compressed.pages.load(Relaxed) as f64,
+            left,
         };
         self.refaults.iter().chain([&self.kept, &self.unkept]).for_each(|sum| fade(sum, 0));
         [&self.compressed, &self.device].into_iter().for_each(Took::fade);
@@ -228,6 +229,8 @@ struct Past {
     costs: Costs,
     /// Pages that came back from the tier.
     unpacked: f64,
+    /// Pages that have left memory, in all.
+    left: u64,
 }
 
 impl Past {
@@ -371,6 +374,9 @@ impl Engine {
     /// Lets the compressed tier's share of the budget, and how densely it packs, follow what refaults tell.
     pub(crate) fn follow_refaults(&self) {
         let left = self.evictions.load(Relaxed);
+        if self.compressed_full.load(Relaxed) && self.density.now() == 0 {
+            self.density.overflows(left, self.stats.get(Counter::CompressedPages));
+        }
         if !self.share.is_due(left, self.budget().limit()) {
             return;
         }
@@ -429,7 +435,7 @@ mod tests {
     }
 
     pub fn past(curve: Curve, costs: Costs) -> Past {
-        Past { curve, copies: Copies { kept: 0.0, unkept: 0.0 }, costs, unpacked: 0.0 }
+        Past { curve, copies: Copies { kept: 0.0, unkept: 0.0 }, costs, unpacked: 0.0, left: 1_000_000 }
     }
 
     /// 10,000 frames, of which 6,500 hold 16,250 compressed pages.

@@ -6,7 +6,7 @@
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::{GivenUp, Stamp};
-use crate::config::{CompressedMax, FOLIO_MAX, TierCodec};
+use crate::config::{CompressedMax, Config, FOLIO_MAX, TierCodec};
 use crate::device::{RUN_MAX, ReadError, RunWrite};
 use crate::engine::Engine;
 use crate::fault::FaultContext;
@@ -77,8 +77,10 @@ pub struct Batch {
     /// The compressed copy of each page of a run.
     objects: Vec<Option<Object>>,
     pub(crate) packed: Box<[u8; PAGE_SIZE]>,
-    /// Packs what stays cold more densely, and where to.
-    pub(crate) dense: Option<(Compressor, Box<[u8; PAGE_SIZE]>)>,
+    /// Packs what stays cold more densely.
+    pub(crate) recompressor: Option<Compressor>,
+    /// Where pages are packed to that may not be worth it.
+    pub(crate) trial: Box<[u8; PAGE_SIZE]>,
     pub(crate) writes: Vec<RunWrite>,
     /// Pages of the compressed tier on their way to devices.
     pub(crate) oldest: Vec<(SlotId, Object)>,
@@ -92,15 +94,15 @@ pub struct Batch {
     packs_refused: Option<bool>,
     tried: usize,
     tried_ns: u64,
-    compressor: Compressor,
+    /// By density ([`crate::share::Density`]).
+    compressors: Vec<Compressor>,
     pub(crate) decompressor: Decompressor,
     pages: usize,
 }
 
 impl Batch {
-    /// For batches of up to `pages` pages, packed by `codec`, and by `dense` if they stay cold.
-    pub fn new(pages: usize, codec: Codec, dense: Option<Codec>) -> Result<Batch, Errno> {
-        let dense_one = |codec| Ok((Compressor::new(codec)?, Box::new([0; PAGE_SIZE])));
+    /// For batches of up to `pages` pages.
+    pub fn new(pages: usize, config: &Config) -> Result<Batch, Errno> {
         Ok(Batch {
             picks: Vec::with_capacity(pages),
             ranges: Vec::with_capacity(pages),
@@ -117,9 +119,10 @@ impl Batch {
             packs_refused: None,
             tried: 0,
             tried_ns: 0,
-            compressor: Compressor::new(codec)?,
-            dense: dense.map(dense_one).transpose()?,
-            decompressor: Decompressor::new(&[codec, dense.unwrap_or(codec)])?,
+            compressors: config.zswap_codec.codecs().into_iter().map(Compressor::new).collect::<Result<_, _>>()?,
+            recompressor: config.zswap_recompress.codec().map(Compressor::new).transpose()?,
+            trial: Box::new([0; PAGE_SIZE]),
+            decompressor: Decompressor::new(&config.codecs())?,
             pages,
         })
     }
@@ -360,24 +363,25 @@ impl Engine {
         // What goes past the tier is compressed for the device if that has been cheaper lately than to write whole pages.
         let start = (!accepts).then(Instant::now);
         let packs_refused = || self.past_tier.pick() == PAST_PACKED;
-        let worth = match self.config.zswap_codec.first() {
+        let worth = match self.config.zswap_codec {
             _ if !(accepts || packs && *batch.packs_refused.get_or_insert_with(packs_refused)) => {
                 return Outcome::Refused;
             }
             _ if !accepts => PACK_BYTES_MAX,
-            Codec::None => PAGE_SIZE,
+            TierCodec::Always(Codec::None) => PAGE_SIZE,
             _ if on_device || packs => WORTH_BYTES,
             _ => WORTH_BYTES_NO_DEVICE,
         };
-        let Batch { buffer, packed, compressor, dense, .. } = batch;
+        let Batch { buffer, packed, compressors, trial, .. } = batch;
         let page = page_mut(buffer, at);
-        let (compressor, is_dense) = match dense {
-            Some((dense, room)) if self.config.zswap_codec == TierCodec::Auto => {
-                self.density.try_both([compressor, dense], page, &mut room[..worth]);
-                if self.density.is_dense() { (dense, true) } else { (compressor, false) }
+        let density = match compressors.len() {
+            1 => 0,
+            _ => {
+                self.density.try_all(compressors, page, &mut trial[..worth]);
+                self.density.now()
             }
-            _ => (compressor, false),
         };
+        let compressor = &mut compressors[density];
         let len = compressor.compress(page, &mut packed[..worth]);
         if let Some(start) = start {
             (batch.tried, batch.tried_ns) = (batch.tried + 1, batch.tried_ns + start.elapsed().as_nanos() as u64);
@@ -389,7 +393,7 @@ impl Engine {
         };
         let count = || {
             self.stats.add(Counter::ZswpOut, 1);
-            self.stats.add(Counter::ZswpOutDense, is_dense.into());
+            self.stats.add(Counter::ZswpOutDense, (density > 0).into());
         };
         if accepts {
             if let Ok(handle) = self.compressed.store(&self.frames, slot.to_bits(), data) {

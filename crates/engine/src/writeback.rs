@@ -133,7 +133,7 @@ impl Engine {
     /// Packs the chosen more densely, where that was not done yet and makes them smaller by an eighth at least; how many. They
     /// are the newest again, and no more among the chosen.
     fn recompress(&self, batch: &mut Batch, now: u64) -> usize {
-        let Batch { cold, dense: Some((compressor, dense)), buffer, packed, decompressor, .. } = batch else {
+        let Batch { cold, recompressor: Some(compressor), trial, buffer, packed, decompressor, .. } = batch else {
             return 0;
         };
         let before = cold.len();
@@ -145,9 +145,9 @@ impl Engine {
             let page = page_mut(buffer, 0);
             let loaded = self.compressed.load(&self.frames, handle, packed).ok();
             let unpacked = loaded.filter(|len| decompressor.decompress(object.codec, &packed[..*len], page).is_ok());
-            let shorter = unpacked.and_then(|len| compressor.compress(page, &mut dense[..len - len / 8]));
+            let shorter = unpacked.and_then(|len| compressor.compress(page, &mut trial[..len - len / 8]));
             let stored =
-                shorter.and_then(|len| self.compressed.store_smaller(&self.frames, slot.to_bits(), &dense[..len]).ok());
+                shorter.and_then(|len| self.compressed.store_smaller(&self.frames, slot.to_bits(), &trial[..len]).ok());
             let Some(smaller) = stored else { return true };
             let done = self.zswap.finish_load(slot, object, Some(Object::in_memory(smaller, id)), now);
             if !done {

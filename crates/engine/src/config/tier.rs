@@ -44,13 +44,16 @@ impl fmt::Display for CompressedMax {
     }
 }
 
-/// What packs more densely where nothing else was asked for.
-const DENSE: Codec = Codec::Zstd(1);
+/// What the tier may pack pages with where nothing else was asked for, the quickest first. Level -1 of Zstandard leaves out what takes
+/// most of the time for a page, and saves most for records and pointers, little for text.
+const BY_DENSITY: [Codec; CODECS_MAX] = [Codec::Lz4, Codec::Zstd(-1), Codec::Zstd(1)];
+/// How many codecs the tier chooses from at most.
+pub const CODECS_MAX: usize = 3;
 
 /// What packs the pages of the compressed tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TierCodec {
-    /// LZ4; or what packs more densely, while refaults tell that it saves reads of devices.
+    /// LZ4; or what packs more densely, while that saves reads of devices.
     #[default]
     Auto,
     /// Always the same.
@@ -58,17 +61,12 @@ pub enum TierCodec {
 }
 
 impl TierCodec {
-    /// What packs them at first.
-    pub fn first(self) -> Codec {
+    /// What packs them at first, and what else may, the quickest first.
+    pub fn codecs(self) -> Vec<Codec> {
         match self {
-            TierCodec::Auto => Codec::Lz4,
-            TierCodec::Always(codec) => codec,
+            TierCodec::Auto => BY_DENSITY.to_vec(),
+            TierCodec::Always(codec) => vec![codec],
         }
-    }
-
-    /// What packs them more densely, while that pays.
-    pub fn dense(self) -> Option<Codec> {
-        (self == TierCodec::Auto).then_some(DENSE)
     }
 }
 
@@ -101,14 +99,14 @@ pub enum Recompress {
     /// Never.
     Off,
     /// Whenever the tier is full, before they go to a device: by Zstandard of this level.
-    Cold(u8),
+    Cold(i8),
 }
 
 impl Recompress {
     /// What packs them.
     pub fn codec(self) -> Option<Codec> {
         match self {
-            Recompress::LastResort => Some(DENSE),
+            Recompress::LastResort => BY_DENSITY.last().copied(),
             Recompress::Off => None,
             Recompress::Cold(level) => Some(Codec::Zstd(level)),
         }

@@ -54,8 +54,7 @@ pub struct Bench {
 impl Bench {
     /// For runs of up to `run` pages, of which those that do not fit in memory are stored `batch` at a time.
     pub fn new(run: usize, batch: usize, config: &Config) -> Result<Bench, Errno> {
-        let (codec, dense) = config.codecs();
-        let batch = Batch::new(batch, codec, dense)?;
+        let batch = Batch::new(batch, config)?;
         Ok(Bench { buffer: IoBuffer::new(run)?, run_max: run, batch, fresh: None })
     }
 

@@ -35,7 +35,7 @@ fn page(random: &mut Random, random_percent: usize) -> [u8; PAGE_SIZE] {
 }
 
 fn all() -> Vec<Codec> {
-    [Codec::None, Codec::Lz4].into_iter().chain(Codec::ZSTD_LEVELS.map(Codec::Zstd)).collect()
+    [Codec::None, Codec::Lz4].into_iter().chain(Codec::zstd_levels().map(Codec::Zstd)).collect()
 }
 
 fn compressor(codec: Codec) -> Compressor {
@@ -203,9 +203,10 @@ fn codecs_have_names() {
     }
     assert_eq!(("zstd".parse(), CodecId::from_bits(3)), (Ok(Codec::Zstd(3)), None));
     assert_eq!(Codec::default().to_string(), "lz4");
-    for bad in ["", "lz", "LZ4", "lz4:1", "zstd:", "zstd:0", "zstd:20", "zstd:-1", "zstd:3:4", "none:1"] {
+    for bad in ["", "lz", "LZ4", "lz4:1", "zstd:", "zstd:0", "zstd:20", "zstd:-8", "zstd:3:4", "none:1"] {
         let error = bad.parse::<Codec>().unwrap_err().to_string();
-        let expected = format!("'{bad}' is no codec: write lz4, zstd, zstd:LEVEL with a level of 1 to 19, or none");
+        let levels = "1 to 19, or -7 to -1";
+        let expected = format!("'{bad}' is no codec: write lz4, zstd, zstd:LEVEL with a level of {levels}, or none");
         assert_eq!(error, expected);
     }
 }

@@ -39,7 +39,7 @@ impl ZstdCompressor {
     ///
     /// # Errors
     /// ENOMEM when there is no memory for the workspace.
-    pub fn new(level: u8) -> Result<ZstdCompressor, Errno> {
+    pub fn new(level: i8) -> Result<ZstdCompressor, Errno> {
         let level = c_int::from(level);
         // SAFETY: functions of numbers, which return numbers.
         let bytes = unsafe { ZSTD_estimateCCtxSize_usingCParams(ZSTD_getCParams(level, PAGE_SIZE as u64, 0)) };
