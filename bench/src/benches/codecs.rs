@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const NAME: &str = "codecs";
 
 /// Codecs that are measured unless others are named.
-const CODECS: &str = "none,lz4,zstd:1,zstd:3,zstd:6,zstd:12,zstd:19";
+const CODECS: &str = "none,lz4,zstd:-1,zstd:1,zstd:3,zstd:6,zstd:12,zstd:19";
 
 /// Options of `overspill-bench codecs`.
 #[derive(Clone, Debug, clap::Args)]

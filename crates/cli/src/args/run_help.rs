@@ -29,7 +29,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "zswap.codec",
-        "what packs compressed pages; zstd (level 3, or 1 to 19) is denser and slower, auto takes it while that pays, none keeps them as they are",
+        "what packs compressed pages; zstd (level 3, or 1 to 19, or -7 to -1) is denser and slower, auto takes it while that pays, none keeps them as they are",
     ),
     (
         "zswap.recompress",

@@ -107,7 +107,7 @@ counters! {
     ZswpIn => "zswpin",
     /// Pages compressed.
     ZswpOut => "zswpout",
-    /// Of these, those packed by the denser codec as refaults told that it pays (zswap.codec=auto).
+    /// Of these, those packed by a denser codec as that pays (zswap.codec=auto).
     ZswpOutDense => "zswpout_dense",
     /// Pages that left their place because the program advised it (MADV_COLD, MADV_PAGEOUT).
     PgAdvisedOut => "pgadvised_out",
