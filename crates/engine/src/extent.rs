@@ -4,7 +4,7 @@
 //! resident pages (so that the clock passes empty ones quickly), and whether it is accessible as a whole (so that
 //! mapping a large range touches no page words).
 //!
-//! Lock order: one extent lock at a time, before page locks. Engine threads only try them: a thread of the program may
+//! Lock order: before page locks, waited for one at a time. Engine threads, who may hold several, only try them: a thread of the program may
 //! hold one.
 
 use crate::base::PageIndex;

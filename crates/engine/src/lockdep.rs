@@ -49,7 +49,7 @@ pub enum Rank {
     Swaps,
     /// A workbench for reclaim.
     Batch,
-    /// An extent, one at a time.
+    /// An extent: waited for one at a time; reclaim tries several.
     Extent,
     /// Pages, in ascending order.
     Page,

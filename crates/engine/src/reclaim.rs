@@ -5,8 +5,8 @@
 //! Scattered pages, which would cost a flush each to move, it protects, stores where they are, and drops with
 //! one call. The second hand takes the oldest pages of the swap cache and stores them.
 //!
-//! Locks: a batch holds one extent lock at a time (tried, never waited for), and page locks in ascending order
-//! within it. Nobody waits for a reclaiming thread's page locks longer than one system call.
+//! Locks: a batch holds the locks of the extents that its pages leave, and then of the pages; all are tried, never waited for.
+//! Nobody waits for a reclaiming thread's page locks longer than one system call.
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::Owner;
@@ -617,6 +617,7 @@ impl Engine {
         }
         self.stats.sub(Counter::ResidentPages, count as u64);
         self.stats.add(Counter::OutDropped, count as u64);
+        self.stats.add(Counter::OutDroppedBatches, 1);
         count
     }
 

@@ -63,6 +63,28 @@ fn write_and_check(delivery: Delivery, settings: &str, size: usize) {
     assert!(full <= some && (some > 0) == (device + get("allocstall") > 0), "{stats:#?}");
 }
 
+/// Where few pages of each extent are in memory, those of several leave with one flush.
+#[test]
+fn scattered_pages_leave_together() {
+    let swap = vec![env!("CARGO_TARGET_TMPDIR").parse().unwrap()];
+    let config = Config { memory: Bytes(4 << 20), swap, delivery: Delivery::Signal, ..Config::default() };
+    let Some(pool) = common::pool(config, "compressed=85,zswap.keep=off") else { return };
+    let mut region = pool.map(32 * MIB).unwrap();
+    // A page takes some 250 bytes.
+    let content = |page: usize, i: usize| if i < 25 { mix((page << 10 | i) as u64) } else { page as u64 };
+    let values: &mut [u64] = region.as_mut_slice();
+    values.iter_mut().enumerate().for_each(|(i, v)| *v = content(i / 512, i % 512));
+    let counts = || ["out_dropped", "out_dropped_batches"].map(|name| pool.stats().counters[name]);
+    let before = counts();
+    for n in 0..20_000 {
+        let page = mix(n) as usize % 8192;
+        values[page * 512 + 511] = page as u64;
+        assert_eq!(values[page * 512 + 7], content(page, 7), "page {page}");
+    }
+    let [dropped, batches] = [0, 1].map(|i| counts()[i] - before[i]);
+    assert!(dropped > 10_000 && dropped > 12 * batches, "{dropped} pages in {batches} batches");
+}
+
 #[test]
 fn signal_delivery() {
     write_and_check(Delivery::Signal, "", 96 * MIB);

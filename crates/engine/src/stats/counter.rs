@@ -207,6 +207,8 @@ counters! {
     OutMoved => "out_moved",
     /// Pages protected, stored and dropped.
     OutDropped => "out_dropped",
+    /// Batches of those: each is protected and dropped by one call, unless its extents lie apart.
+    OutDroppedBatches => "out_dropped_batches",
     /// Pages brought in with UFFDIO_COPY.
     InCopied => "in_copied",
     /// Pages brought in with UFFDIO_MOVE.
