@@ -375,25 +375,30 @@ impl Engine {
     pub(crate) fn follow_refaults(&self) {
         let left = self.evictions.load(Relaxed);
         if self.compressed_full.load(Relaxed) && self.density.now() == 0 {
-            self.density.overflows(left, self.stats.get(Counter::CompressedPages));
+            self.density.overflows(left, self.tiers());
         }
         if !self.share.is_due(left, self.budget().limit()) {
             return;
         }
-        let (used, capacity) =
-            (self.stats.get(Counter::DevicePages) << PAGE_SHIFT, self.stats.get(Counter::DeviceCapacityBytes));
-        let tiers = Tiers {
-            budget: self.budget().limit(),
-            frames: self.compressed.frames() as u64,
-            pages: self.stats.get(Counter::CompressedPages),
-            is_full: self.compressed.is_above_percent(FULL_PERCENT),
-            has_devices: used < capacity,
-        };
+        let tiers = self.tiers();
         let past = self.share.look(left);
         self.density.follow(&past, tiers);
         if self.config.compressed_max == CompressedMax::Auto && self.share.follow(&past, tiers) {
             self.compressed.set_limit(self.share.frames(tiers.budget));
             self.publish_tiers();
+        }
+    }
+
+    /// How things stand now.
+    fn tiers(&self) -> Tiers {
+        let (used, capacity) =
+            (self.stats.get(Counter::DevicePages) << PAGE_SHIFT, self.stats.get(Counter::DeviceCapacityBytes));
+        Tiers {
+            budget: self.budget().limit(),
+            frames: self.compressed.frames() as u64,
+            pages: self.stats.get(Counter::CompressedPages),
+            is_full: self.compressed.is_above_percent(FULL_PERCENT),
+            has_devices: used < capacity,
         }
     }
 }

@@ -103,10 +103,11 @@ impl Density {
         (trials > 0.0).then(|| std::array::from_fn(|i| choice(&self.made[i])))
     }
 
-    /// The tier, of `pages`, is full, and `left` have left memory: while that does not tell what comes back, takes the codec that is best if
-    /// it is each page once in two times.
-    pub(super) fn overflows(&self, left: u64, pages: u64) {
-        let Some(choices) = self.choices(pages).filter(|choices| is_open(choices, left)) else { return };
+    /// The tier is full, and `left` pages have left memory: while that does not tell what comes back, takes the codec that is best if it
+    /// is each page once in two times.
+    pub(super) fn overflows(&self, left: u64, tiers: Tiers) {
+        let choices = self.choices(tiers.pages).filter(|choices| tiers.has_devices && is_open(choices, left));
+        let Some(choices) = choices else { return };
         // Whoever fills memory waits for the packing of it.
         let gain = |choice: &Choice| {
             let [read_less, longer] = [1.0 - choices[0].pages / choice.pages, choice.ns - choices[0].ns];
@@ -200,9 +201,10 @@ mod tests {
     fn a_full_tier_is_enough_while_nothing_can_have_come_back() {
         let density = tried();
         let (few, many) = (TIERS.pages, 10 * TIERS.pages);
-        density.overflows(many, TIERS.pages);
+        density.overflows(many, TIERS);
+        density.overflows(few, Tiers { has_devices: false, ..TIERS });
         assert_eq!(density.now(), 0);
-        density.overflows(few, TIERS.pages);
+        density.overflows(few, TIERS);
         assert_eq!(density.now(), 1);
         // Nor is it changed for a curve that cannot tell.
         let nothing = |left| Past { left, ..past(curve(10_000, []), COSTS) };
@@ -215,7 +217,7 @@ mod tests {
         for (made, (bytes, ns)) in slow.made.iter().zip([(15_000, 60_000), (14_500, 140_000), (14_000, 240_000)]) {
             made.add(bytes, ns);
         }
-        slow.overflows(few, TIERS.pages);
+        slow.overflows(few, TIERS);
         assert_eq!(slow.now(), 0);
     }
 
