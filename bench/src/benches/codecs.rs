@@ -235,7 +235,7 @@ mod tests {
         let args = testing::args("--codecs zstd,lz4,zstd:3 --contents zero,heap");
         let names: Vec<_> = plan(&args).iter().map(Case::to_string).collect();
         assert_eq!(names, ["zstd:3, zero", "lz4, zero", "zstd:3, heap", "lz4, heap"]);
-        assert_eq!(plan(&testing::args("")).len(), 7 * Contents::value_variants().len());
+        assert_eq!(plan(&testing::args("")).len(), 8 * Contents::value_variants().len());
     }
 
     #[test]

@@ -85,6 +85,31 @@ fn scattered_pages_leave_together() {
     assert!(dropped > 10_000 && dropped > 12 * batches, "{dropped} pages in {batches} batches");
 }
 
+/// A system call that writes to a pinned page must not meet a protected one, whatever leaves around it.
+#[test]
+fn pinned_pages_stay_writable() {
+    let swap = vec![env!("CARGO_TARGET_TMPDIR").parse().unwrap()];
+    let config = Config { memory: Bytes(4 << 20), swap, delivery: Delivery::Signal, ..Config::default() };
+    let Some(pool) = common::pool(config, "") else { return };
+    let mut region = pool.map(32 * MIB).unwrap();
+    let values: &mut [u64] = region.as_mut_slice();
+    values.chunks_exact_mut(512).enumerate().for_each(|(page, words)| words.fill(mix(page as u64)));
+    let start = values.as_ptr().addr();
+    let pinned = || (5..8192).step_by(128);
+    pinned().for_each(|page| pool.mlock(start + page * 4096..start + (page + 1) * 4096, false).unwrap());
+    let faults = || pool.stats().counters["pgfault"];
+    for n in 0..20_000 {
+        let page = mix(n) as usize % 8192;
+        values[page * 512] = mix(page as u64);
+        if n % 64 == 0 {
+            let before = faults();
+            pinned().for_each(|page| values[page * 512 + 1] = mix(page as u64));
+            assert_eq!(faults(), before, "a pinned page was protected");
+        }
+    }
+    values.chunks_exact(512).enumerate().for_each(|(page, words)| assert_eq!(words[..2], [mix(page as u64); 2]));
+}
+
 #[test]
 fn signal_delivery() {
     write_and_check(Delivery::Signal, "", 96 * MIB);

@@ -2,6 +2,7 @@
 
 use crate::base::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::engine::Engine;
+use crate::extent;
 use crate::regions::Kind;
 use overspill_os::vm;
 use overspill_os::{Errno, Rlimit};
@@ -27,6 +28,8 @@ impl Engine {
         self.charge_pinned(fresh().map(|part| part.len()).sum())?;
         regions.update(pages.clone(), |region| region.pinned = true);
         fresh().for_each(|part| self.set_pinned(part, true));
+        // Reclaim that began before may still protect them.
+        fresh().flat_map(extent::split).for_each(|(index, _)| drop(self.extents.lock(index)));
         drop(regions);
         let mut complete = pages == wanted;
         for (part, _) in foreign {
