@@ -8,7 +8,7 @@ use rustix::fd::RawFd;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use rustix::thread::UnshareFlags;
 use std::fmt::{Display, Write};
-use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 /// Bytes of an engine thread's stack: deep enough for debug builds; touched lazily.
@@ -19,22 +19,31 @@ const STACK_BYTES_MAX: usize = 4 << 30;
 
 /// Threads that have been made and do not run their body yet.
 static STARTING: AtomicU32 = AtomicU32::new(0);
+/// Whether no more are made.
+static SEALED: AtomicBool = AtomicBool::new(false);
 
-/// Waits until the threads that have been made run their bodies, but not for long: until then the C library makes calls for
-/// them that a filter for all threads may forbid.
-pub fn settle() {
+/// Makes no more threads, from now on: a filter of system calls for all threads is to come, and the C library makes calls for new
+/// ones that it may forbid. Waits until those that have been made run their bodies, but not for long.
+pub fn seal() {
     const LOOKS: usize = 1000;
+    SEALED.store(true, SeqCst);
     for _ in 0..LOOKS {
-        if STARTING.load(Acquire) == 0 {
+        if STARTING.load(SeqCst) == 0 {
             break;
         }
         sleep(Duration::from_micros(100));
     }
 }
 
-/// In the child of a fork, which has one thread.
+/// Makes threads again: there is no filter.
+pub fn unseal() {
+    SEALED.store(false, SeqCst);
+}
+
+/// In the child of a fork, which has one thread, and needs others whatever its filter says of them.
 pub fn reset_in_child() {
-    STARTING.store(0, Release);
+    STARTING.store(0, SeqCst);
+    unseal();
 }
 
 /// What a new thread runs.
@@ -45,9 +54,17 @@ struct Start {
 
 /// Starts an engine thread. It is born with all signals blocked, so that none of the program's handlers ever runs on it,
 /// and is the engine's from its first instruction: not through std, which allocates on a new thread before its body runs.
+///
+/// # Errors
+/// EPERM after [`seal`]; what pthread_create(3) says.
 pub fn spawn(name: &'static std::ffi::CStr, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
     let _blocked = Blocked::all();
-    STARTING.fetch_add(1, AcqRel);
+    // Whoever seals sees it, or is seen here.
+    STARTING.fetch_add(1, SeqCst);
+    if SEALED.load(SeqCst) {
+        STARTING.fetch_sub(1, SeqCst);
+        return Err(Errno::PERM);
+    }
     let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
     // SAFETY: 1. the attributes live through the call; 2. `run` takes the box over, once, unless no thread was made;
     // 3. the thread is detached: nobody joins it.
@@ -68,7 +85,7 @@ pub fn spawn(name: &'static std::ffi::CStr, body: impl FnOnce() + Send + 'static
         libc::pthread_attr_destroy(&mut attributes);
         if failed != 0 {
             drop(Box::from_raw(start));
-            STARTING.fetch_sub(1, AcqRel);
+            STARTING.fetch_sub(1, SeqCst);
         }
         failed
     };
@@ -83,7 +100,7 @@ extern "C" fn run(start: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: `spawn` gives this thread the box, and nobody else.
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
     let _ = rustix::thread::set_name(start.name);
-    STARTING.fetch_sub(1, AcqRel);
+    STARTING.fetch_sub(1, SeqCst);
     (start.body)();
     std::ptr::null_mut()
 }

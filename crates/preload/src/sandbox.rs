@@ -2,13 +2,14 @@
 //!
 //! Its filter gets a beginning that lets the engine's own calls through
 //! ([`overspill_os::seccomp::exceptions`]). Filters come by prctl(2), or by seccomp(2), which the C library has no function for: through
-//! syscall(2). Strict mode, which knows no filters, is refused in signal delivery: its first fault would end the program.
+//! syscall(2). Where one is for all threads, the engine makes no more of its own from then on
+//! ([`overspill_os::thread::seal`]). Strict mode, which knows no filters, is refused in signal delivery: its first fault would end the program.
 
 use crate::sys::check;
 use crate::{image, pool, trap};
 use overspill_os::seccomp::Instruction;
 use overspill_os::seccomp::exceptions::{LONGEST, beginning};
-use overspill_os::{Errno, tls};
+use overspill_os::{Errno, thread, tls};
 
 /// The kernel's struct sock_fprog.
 #[repr(C)]
@@ -20,6 +21,8 @@ struct Program {
 /// Operations of seccomp(2).
 const SET_MODE_STRICT: usize = 0;
 const SET_MODE_FILTER: usize = 1;
+/// Flag of it: the filter is for all threads.
+const TSYNC: usize = 1;
 
 /// prctl(PR_SET_SECCOMP): `call` is the call with another program.
 ///
@@ -49,7 +52,15 @@ pub unsafe fn by_number(arguments: [usize; 3], kernel: impl FnOnce() -> isize) -
         // SAFETY: the caller's promise.
         SET_MODE_FILTER => unsafe {
             with_exceptions(program, |program| {
-                check(syscalls::raw_syscall!(syscalls::Sysno::seccomp, operation, flags, program))
+                let is_for_all = flags & TSYNC != 0;
+                if is_for_all {
+                    thread::seal();
+                }
+                let done = check(syscalls::raw_syscall!(syscalls::Sysno::seccomp, operation, flags, program));
+                if is_for_all && done.is_err() {
+                    thread::unseal();
+                }
+                done
             })
         },
         _ => return kernel(),
@@ -86,7 +97,6 @@ unsafe fn with_exceptions<R>(program: usize, call: impl FnOnce(usize) -> R) -> R
     if filter.len() > LONGEST {
         return call(program);
     }
-    overspill_os::thread::settle();
     let longer = Program { len: filter.len() as u16, filter: filter.as_ptr() };
     call(&raw const longer as usize)
 }
