@@ -8,35 +8,28 @@
 //! Locks: a batch holds the locks of the extents that its pages leave, and then of the pages; all are tried, never waited for.
 //! Nobody waits for a reclaiming thread's page locks longer than one system call.
 
-use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
+mod way_out;
+
+use crate::base::{FrameId, PageIndex, SlotId};
 use crate::cache::Owner;
-use crate::config::{CompressedMax, WayOut};
+use crate::config::CompressedMax;
 use crate::engine::Engine;
 use crate::extent::{self, EXTENT_PAGES, ExtentGuard};
-use crate::frames::push_range;
 use crate::stall::DIRECT_PAGES;
 use crate::stats::Counter;
-use crate::tier::{Batch, Pick, page_mut};
+use crate::tier::{Batch, Pick};
 use crate::word::{PageWord, State};
-use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
-use overspill_os::uffd::Stop;
-use overspill_os::vm;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+pub(crate) use way_out::Leaves;
+use way_out::{Bitmap, Sent};
 
-/// Shortest run that is moved: at 64 pages a flush for each run costs a page 0.4 us when another core is busy, the
-/// same as protecting and dropping; below that moving is dearer.
-pub const RUN_MIN: usize = 64;
-/// Pages moved by one call; the order of the frames that take them.
-const RUN_ORDER: u8 = 6;
 /// Share of the budget that the swap cache fills before its oldest pages are stored: 1/8. Enough for pages that
 /// are touched again soon, small enough to leave the frames to resident and compressed pages.
 const CACHE_SHARE: usize = 8;
 /// Extents of which pages leave together at most: with fewer than a batch's pages in each, flushes are what costs most.
 const TOGETHER_EXTENTS: usize = 16;
-
 /// Rounds of the clock after which reclaim says what it has found: a page is stored in the third at the latest, if anything takes it.
 const ROUNDS_MAX: usize = 8;
 
@@ -61,9 +54,6 @@ impl Reclaimer {
         }
     }
 }
-
-/// Pages of an extent, a bit each.
-type Bitmap = [u64; EXTENT_PAGES / 64];
 
 impl Engine {
     /// Frees `want` pages or as many as can be had; returns how many.
@@ -232,17 +222,6 @@ impl Engine {
         progress
     }
 
-    /// How pages leave that are to go there; runs may move out.
-    fn way_to(&self, to: Leaves, runs_move: bool) -> Sent {
-        let only_move = self.only_move();
-        Sent {
-            only_move,
-            moves: only_move || runs_move && self.prefers_move(),
-            // What cannot be moved has no other way.
-            to: if only_move { Leaves::ToTiers } else { to },
-        }
-    }
-
     /// The first hand on one extent, from page `from` of it on; stops once `most` pages more are to be stored. Pages that move out are
     /// as many as there are: that is cheaper the more they are. The lock, under which the picked pages are to leave.
     fn scan_extent(
@@ -253,7 +232,7 @@ impl Engine {
         sent: Sent,
         progress: &mut Progress,
     ) -> Option<ExtentGuard<'_>> {
-        if self.extents.resident(index) == 0 || sent.only_move && !self.frames.backing.can_move() {
+        if !self.may_leave(index, sent) {
             return None;
         }
         let guard = self.extents.try_lock(index)?;
@@ -287,76 +266,6 @@ impl Engine {
         Some(guard)
     }
 
-    /// Sends the wanted pages of an extent out whose lock is held, or picks them for that.
-    fn send_out(
-        &self,
-        batch: &mut Batch,
-        index: usize,
-        (mut wanted, most): (Bitmap, usize),
-        sent: Sent,
-        progress: &mut Progress,
-    ) {
-        let first = extent::pages_of(index).start;
-        // 1. Dense runs move out; all runs, where a device might be writing to a page that looks idle.
-        if sent.moves {
-            let shortest = if sent.only_move { 1 } else { RUN_MIN };
-            let mut immovable: Bitmap = [0; EXTENT_PAGES / 64];
-            let mut at = 0;
-            while let Some(run) = next_run(&wanted, at) {
-                at = run.end;
-                if run.len() >= shortest {
-                    let pages = first + run.start..first + run.end;
-                    progress.deactivated += self.move_out(pages, sent.only_move, first, &mut wanted, &mut immovable);
-                }
-            }
-            if sent.only_move {
-                // A page that cannot be moved because it is not writable is not a device's target either.
-                wanted = immovable;
-            }
-        }
-        // 2. The rest is stored where it is and dropped; or, where it would go to a device, from which it is dear to bring back,
-        // copied to the swap cache first.
-        let mut picked = 0;
-        for at in (0..EXTENT_PAGES).filter(|at| wanted[at / 64] & 1 << (at % 64) != 0) {
-            if picked == most {
-                break;
-            }
-            if !batch.has_room() {
-                self.evict_picked(batch, sent.to, progress);
-            }
-            let page = PageIndex(first + at);
-            if let Some((_, word)) = self.words.try_update(page, PageWord::begin_evict) {
-                let State::Evicting(frame) = word.state() else { unreachable!("it begins to be evicted") };
-                batch.picks.push(self.pick(page, word, frame));
-                picked += 1;
-            }
-        }
-    }
-
-    /// Sends the pages of a part of an extent out that are in place, whether they were referenced lately or not; how many have
-    /// left it.
-    pub(crate) fn send_away(&self, batch: &mut Batch, pages: Range<usize>, to: Leaves) -> usize {
-        let _mark = FaultPath::enter();
-        let (index, sent) = (pages.start / EXTENT_PAGES, self.way_to(to, to == Leaves::ToSwapCache));
-        if self.extents.resident(index) == 0 || sent.only_move && !self.frames.backing.can_move() {
-            return 0;
-        }
-        let Some(_guard) = self.extents.try_lock(index) else { return 0 };
-        let mut wanted: Bitmap = [0; EXTENT_PAGES / 64];
-        let first = extent::pages_of(index).start;
-        for page in pages {
-            let word = self.words.load(PageIndex(page));
-            if word.is_resident() && !word.is_locked() && !word.is_pinned() {
-                wanted[(page - first) / 64] |= 1 << ((page - first) % 64);
-            }
-        }
-        let mut progress = Progress::default();
-        batch.picks.clear();
-        self.send_out(batch, index, (wanted, EXTENT_PAGES), sent, &mut progress);
-        self.evict_picked(batch, sent.to, &mut progress);
-        progress.freed + progress.deactivated
-    }
-
     /// Stores those of some pages that are in the swap cache; how many.
     pub(crate) fn store_cached_of(&self, batch: &mut Batch, pages: Range<usize>) -> usize {
         let _mark = FaultPath::enter();
@@ -384,293 +293,9 @@ impl Engine {
         let tier_takes = self.config.compressed_max != CompressedMax::OFF && !self.compressed_full.load(Relaxed);
         !tier_takes && self.stats.get(Counter::DeviceCapacityBytes) > 0
     }
-
-    /// Whether pages may leave by moving only.
-    fn only_move(&self) -> bool {
-        self.config.way_out == WayOut::Move || self.dma_seen.load(Relaxed)
-    }
-
-    /// Whether dense runs are moved just now.
-    fn prefers_move(&self) -> bool {
-        self.config.way_out == WayOut::Auto && self.frames.backing.can_move() && self.way_out.pick() == 0
-    }
-
-    /// Moves a run of resident pages out to frames of the arena; returns how many moved. Bit 0 of the bitmaps is page
-    /// `base`: what moved leaves `wanted`, what the kernel will not move for its kind of mapping enters `immovable`.
-    fn move_out(
-        &self,
-        pages: Range<usize>,
-        exclusive: bool,
-        base: usize,
-        wanted: &mut Bitmap,
-        immovable: &mut Bitmap,
-    ) -> usize {
-        let mut moved = 0;
-        let mut at = pages.start;
-        let mut largest = RUN_ORDER;
-        while at < pages.end {
-            // 1. Lock as many as one block of frames takes.
-            let order = ((pages.end - at).ilog2() as u8).min(largest);
-            let mut len = 0;
-            let goes = |w: PageWord| w.is_resident() && !w.is_pinned();
-            while len < 1 << order && self.words.try_lock_if(PageIndex(at + len), goes).is_some() {
-                len += 1;
-            }
-            if len == 0 {
-                at += 1;
-                continue;
-            }
-            // 2. Move.
-            let Some(frame) = self.frames.take_holes(order) else {
-                self.unlock_run(at, len);
-                break;
-            };
-            let start = Instant::now();
-            let dst = self.frames.arena.frame_range(frame.0, len).start;
-            let mut done = self.frames.backing.move_out(dst, self.address_range(at..at + len));
-            let count = done.bytes >> PAGE_SHIFT;
-            if count == 0 && done.stop == Some(Stop::Busy) && exclusive {
-                // Shared since a fork? Make it the process's own, and try once more; if it is pinned, it stays.
-                let own = vm::make_exclusive(self.address_range(at..at + 1));
-                if own.is_ok() {
-                    done = self.frames.backing.move_out(dst, self.address_range(at..at + 1));
-                }
-            }
-            let count = count.max(done.bytes >> PAGE_SHIFT);
-            self.way_out.record(0, start.elapsed().as_nanos() as u64, count);
-            // 3. Publish: the moved are in the swap cache, the others as they were.
-            self.ages.add_run(PageIndex(at), frame, count);
-            let mut own = [FrameId(0); 1 << RUN_ORDER];
-            for (i, frame) in frame.run(count).enumerate() {
-                let page = PageIndex(at + i);
-                let word = self.words.load(page);
-                let State::Resident(hole) = word.state() else { unreachable!("locked as resident") };
-                own[i] = hole;
-                if word.is_clean() {
-                    self.move_copy(hole, frame);
-                }
-                self.words.unlock_as(page, word.with_state(State::Cached(frame)).clean(word.is_clean()));
-                wanted[(page.0 - base) / 64] &= !(1 << ((page.0 - base) % 64));
-            }
-            self.unlock_run(at + count, len - count);
-            self.frames.give_holes(&own[..count]);
-            if count < 1 << order {
-                self.frames.allocator.free_run(FrameId(frame.0 + count as u32), (1 << order) - count);
-            }
-            self.extents.sub_resident(PageIndex(at), count);
-            self.stats.sub(Counter::ResidentPages, count as u64);
-            self.stats.add(Counter::OutMoved, count as u64);
-            self.stats.add(Counter::PgDeactivate, count as u64);
-            moved += count;
-            at += count;
-            // 4. Who stopped it?
-            match done.stop {
-                None | Some(Stop::Again) => largest = RUN_ORDER,
-                // The run may reach over two mappings: a shorter one may not.
-                Some(Stop::Unsuitable) if order > 0 && count == 0 => largest = order - 1,
-                Some(Stop::Busy) => {
-                    self.stats.add(Counter::MoveBusy, 1);
-                    at += 1;
-                }
-                // Dropped behind our back by a raw system call: to the kernel it reads as zeros now.
-                Some(Stop::Absent) => {
-                    self.note_zapped(PageIndex(at));
-                    at += 1;
-                }
-                Some(_) => {
-                    immovable[(at - base) / 64] |= 1 << ((at - base) % 64);
-                    at += 1;
-                }
-            }
-        }
-        moved
-    }
-
-    fn unlock_run(&self, first: usize, len: usize) {
-        for page in (first..first + len).map(PageIndex) {
-            self.words.unlock_as(page, self.words.load(page));
-        }
-    }
-
-    /// A resident page turned out not to be in the page tables.
-    fn note_zapped(&self, page: PageIndex) {
-        if let Some(word) = self.words.try_lock_if(page, PageWord::is_resident)
-            && let State::Resident(frame) = word.state()
-        {
-            self.extents.sub_resident(page, 1);
-            self.stats.sub(Counter::ResidentPages, 1);
-            self.drop_copy(word);
-            self.words.unlock_as(page, word.with_state(State::Empty));
-            self.frames.give_holes(&[frame]);
-        }
-    }
-
-    /// Sends out what was picked.
-    fn evict_picked(&self, batch: &mut Batch, to: Leaves, progress: &mut Progress) {
-        let left = self.evict_in_place(batch, to);
-        match to {
-            Leaves::ToSwapCache => progress.deactivated += left,
-            Leaves::ToTiers => progress.freed += left,
-        }
-        batch.picks.clear();
-    }
-
-    /// Protects the picked pages, so that from then on every write to one of them is a fault.
-    fn protect_picked(&self, batch: &mut Batch) {
-        // With one call for extents that are next to one another; but a pinned page stays writable, since the kernel may be about to
-        // write there. Whoever pins one waits for the lock of its extent, and so for who did not see that.
-        let may_be_pinned = self.pinned_pages.load(Relaxed) > 0;
-        let is_pinned = |page: usize| self.words.load(PageIndex(page)).is_pinned();
-        let together = |a: &Pick, b: &Pick| {
-            let [a, b] = [a, b].map(|pick| pick.page.0);
-            (0..=1).contains(&(b / EXTENT_PAGES).wrapping_sub(a / EXTENT_PAGES))
-                && !(may_be_pinned && (a + 1..b).any(is_pinned))
-        };
-        let protect = |picks: &[Pick]| {
-            let (Some(first), Some(last)) = (picks.first(), picks.last()) else { return Ok(()) };
-            self.frames.backing.protect(self.address_range(first.page.0..last.page.0 + 1))
-        };
-        if batch.picks.chunk_by(together).all(|picks| protect(picks).is_ok()) {
-            return;
-        }
-        // A mapping of the kernel's lies between: page by page.
-        batch.picks.retain(|pick| {
-            let protected = protect(std::slice::from_ref(pick)).is_ok();
-            if !protected {
-                self.words.try_update(pick.page, PageWord::take_back);
-            }
-            protected
-        });
-    }
-
-    /// Stores or copies the picked pages from where they are, and drops them; returns how many. The locks of their extents are held.
-    fn evict_in_place(&self, batch: &mut Batch, to: Leaves) -> usize {
-        if batch.picks.is_empty() {
-            return 0;
-        }
-        // 1. Protect.
-        let started = Instant::now();
-        self.protect_picked(batch);
-        let protect_ns = started.elapsed().as_nanos() as u64;
-        // 2. Store from where they are; for the swap cache, in the frames that they own.
-        match to {
-            Leaves::ToTiers => self.store_batch(batch, |pick, out| self.read_evicting(pick, out)),
-            Leaves::ToSwapCache => {
-                let Batch { picks, buffer, .. } = &mut *batch;
-                for (i, pick) in picks.iter_mut().enumerate() {
-                    let State::Evicting(frame) = pick.from else { unreachable!("picked to be evicted") };
-                    pick.place = Some(i as u32);
-                    pick.stored = self.read_evicting(pick, page_mut(buffer, i)).then_some(State::Cached(frame));
-                }
-            }
-        }
-        // 3. Commit: who was taken back meanwhile stays, and its stored copy is forgotten.
-        batch.ranges.clear();
-        batch.picks.retain(|pick| {
-            let Some(stored) = pick.stored else {
-                if self.words.try_update(pick.page, PageWord::take_back).is_none() {
-                    self.stats.add(Counter::EvictAborted, 1);
-                }
-                return false;
-            };
-            if self.words.try_update(pick.page, PageWord::commit_evict).is_none() {
-                self.stats.add(Counter::EvictAborted, 1);
-                // The copy of a page that was clean is its writer's business.
-                if pick.copy.is_none() {
-                    self.forget(stored);
-                }
-                return false;
-            }
-            push_range(&mut batch.ranges, self.address_range(pick.page.0..pick.page.0 + 1));
-            true
-        });
-        if batch.picks.is_empty() {
-            return 0;
-        }
-        if to == Leaves::ToSwapCache {
-            // Nobody writes to them any more. There is memory twice for a moment, that of a batch.
-            let Batch { picks, buffer, .. } = &mut *batch;
-            picks.iter().for_each(|pick| self.fill_own_frame(pick, buffer));
-        }
-        // 4. Drop, with one call and one flush.
-        let started = Instant::now();
-        self.frames.backing.drop_pages(&batch.ranges).expect("dropping managed pages");
-        let count = batch.picks.len();
-        self.way_out.record(1, protect_ns + started.elapsed().as_nanos() as u64, count);
-        // 5. Publish where they are now.
-        batch.frames.clear();
-        for pick in &batch.picks {
-            let word = self.words.load(pick.page);
-            let State::Evicting(frame) = word.state() else { unreachable!("committed in step 3") };
-            let stored = pick.stored.expect("kept in step 3");
-            if to == Leaves::ToSwapCache {
-                self.ages.add_run(pick.page, frame, 1);
-                self.words.unlock_as(pick.page, word.with_state(stored).clean(word.is_clean()));
-                continue;
-            }
-            batch.frames.push(frame);
-            pick.copy.into_iter().for_each(|copy| self.leave_copy(copy));
-            self.words.unlock_as(pick.page, word.with_state(stored));
-        }
-        self.frames.give_holes(&batch.frames);
-        if to == Leaves::ToSwapCache {
-            self.stats.add(Counter::PgDeactivate, count as u64);
-        }
-        for picks in batch.picks.chunk_by(|a, b| a.page.0 / EXTENT_PAGES == b.page.0 / EXTENT_PAGES) {
-            self.extents.sub_resident(picks[0].page, picks.len());
-        }
-        self.stats.sub(Counter::ResidentPages, count as u64);
-        self.stats.add(Counter::OutDropped, count as u64);
-        self.stats.add(Counter::OutDroppedBatches, 1);
-        count
-    }
-
-    /// Copies a page that is being evicted, be it accessible or not; `false` if it was taken back, or cannot be read.
-    fn read_evicting(&self, pick: &Pick, out: &mut [u8; PAGE_SIZE]) -> bool {
-        let word = self.words.load(pick.page);
-        if !matches!(word.state(), State::Evicting(_)) {
-            return false;
-        }
-        let address = self.address(pick.page);
-        if word.is_accessible() || self.extents.is_accessible(pick.page) {
-            vm::copy_page(address, out);
-            true
-        } else {
-            self.force_reader.copy_page(address, out).is_ok()
-        }
-    }
-
-    /// Puts a page of the buffer into the frame that its page owns, of which there was no memory in the arena while the page was
-    /// in place.
-    fn fill_own_frame(&self, pick: &Pick, buffer: &mut [u8]) {
-        let (Some(State::Cached(frame)), Some(place)) = (pick.stored, pick.place) else {
-            unreachable!("read for the swap cache")
-        };
-        let hole = self.frames.arena.frame_range(frame.0, 1).start;
-        let done = self.frames.backing.install(hole, page_mut(buffer, place as usize), false);
-        assert_eq!(done.stop, None, "the frame of a resident page is not a hole");
-    }
 }
 
-/// Where pages go that leave from where they are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leaves {
-    /// To where they stay while they are not wanted.
-    ToTiers,
-    /// To where a touch brings them back cheaply, and counts as a reference.
-    ToSwapCache,
-}
-
-/// How pages are sent out.
-#[derive(Clone, Copy)]
-struct Sent {
-    /// Whether runs move out that are long enough; whether nothing else is done to any.
-    moves: bool,
-    only_move: bool,
-    /// Where the others go.
-    to: Leaves,
-}
-
+/// What a pass of the first hand has come to.
 #[derive(Default)]
 struct Progress {
     /// Extents.
@@ -679,26 +304,4 @@ struct Progress {
     scanned: usize,
     deactivated: usize,
     freed: usize,
-}
-
-/// The first run of set bits from bit `from` on.
-fn next_run(bits: &Bitmap, from: usize) -> Option<Range<usize>> {
-    let start = (from..EXTENT_PAGES).find(|i| bits[i / 64] & 1 << (i % 64) != 0)?;
-    let end = (start..EXTENT_PAGES).find(|i| bits[i / 64] & 1 << (i % 64) == 0).unwrap_or(EXTENT_PAGES);
-    Some(start..end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_of_a_bitmap() {
-        let mut bits: Bitmap = [0; EXTENT_PAGES / 64];
-        assert_eq!(next_run(&bits, 0), None);
-        (60..130).chain(500..512).for_each(|i: usize| bits[i / 64] |= 1 << (i % 64));
-        assert_eq!(next_run(&bits, 0), Some(60..130));
-        assert_eq!(next_run(&bits, 130), Some(500..512));
-        assert_eq!(next_run(&bits, 505), Some(505..512));
-    }
 }

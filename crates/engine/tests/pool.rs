@@ -11,7 +11,11 @@ const MIB: usize = 1 << 20;
 
 /// A pool of 16 MiB; `None`, loudly, where the kernel gives this user no userfaultfd.
 fn pool(delivery: Delivery, settings: &str) -> Option<Pool> {
-    let mut config = Config { memory: Bytes(16 << 20), delivery, ..Config::default() };
+    pool_of(16 * MIB, delivery, settings)
+}
+
+fn pool_of(memory: usize, delivery: Delivery, settings: &str) -> Option<Pool> {
+    let mut config = Config { memory: Bytes(memory as u64), delivery, ..Config::default() };
     config.swap = vec![env!("CARGO_TARGET_TMPDIR").parse().unwrap()];
     config.window = Bytes(4 << 30);
     common::pool(config, settings)
@@ -66,9 +70,7 @@ fn write_and_check(delivery: Delivery, settings: &str, size: usize) {
 /// Where few pages of each extent are in memory, those of several leave with one flush.
 #[test]
 fn scattered_pages_leave_together() {
-    let swap = vec![env!("CARGO_TARGET_TMPDIR").parse().unwrap()];
-    let config = Config { memory: Bytes(4 << 20), swap, delivery: Delivery::Signal, ..Config::default() };
-    let Some(pool) = common::pool(config, "compressed=85,zswap.keep=off") else { return };
+    let Some(pool) = pool_of(4 * MIB, Delivery::Signal, "compressed=85,zswap.keep=off") else { return };
     let mut region = pool.map(32 * MIB).unwrap();
     // A page takes some 250 bytes.
     let content = |page: usize, i: usize| if i < 25 { mix((page << 10 | i) as u64) } else { page as u64 };
@@ -88,9 +90,7 @@ fn scattered_pages_leave_together() {
 /// A system call that writes to a pinned page must not meet a protected one, whatever leaves around it.
 #[test]
 fn pinned_pages_stay_writable() {
-    let swap = vec![env!("CARGO_TARGET_TMPDIR").parse().unwrap()];
-    let config = Config { memory: Bytes(4 << 20), swap, delivery: Delivery::Signal, ..Config::default() };
-    let Some(pool) = common::pool(config, "") else { return };
+    let Some(pool) = pool_of(4 * MIB, Delivery::Signal, "") else { return };
     let mut region = pool.map(32 * MIB).unwrap();
     let values: &mut [u64] = region.as_mut_slice();
     values.chunks_exact_mut(512).enumerate().for_each(|(page, words)| words.fill(mix(page as u64)));
