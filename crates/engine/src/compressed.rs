@@ -39,18 +39,21 @@ pub(crate) use trailer::Trailer;
 
 /// The longest object.
 pub const OBJECT_BYTES_MAX: usize = PAGE_SIZE;
+/// Chunks that are given back at once, at most: to empty frames costs a flush, however many they are.
+pub const GIVEN_MAX: usize = 16;
 
 /// Where chunks come from, and how their bytes are reached.
 ///
-/// A chunk given by one thread may be taken by another: what the first did before [`FrameSource::give_chunk`] must
+/// A chunk given by one thread may be taken by another: what the first did before [`FrameSource::give_chunks`] must
 /// happen before what the second does after [`FrameSource::take_chunk`], as it does when one lock guards both.
 pub trait FrameSource {
     /// `2^order` contiguous frames, the first at a multiple of their number, memory behind them and charged to
     /// the budget. `None` when there is no room. Called without a lock of the compressed pool.
     fn take_chunk(&self, order: u8) -> Option<FrameId>;
 
-    /// Takes a chunk of `2^order` frames back, its content no longer needed. Called without a lock of the compressed pool.
-    fn give_chunk(&self, first: FrameId, order: u8);
+    /// Takes up to [`GIVEN_MAX`] chunks of `2^order` frames back, their content no longer needed. Called without a lock of the
+    /// compressed pool.
+    fn give_chunks(&self, chunks: &[(FrameId, u8)]);
 
     /// Whether the chunk's frames are to leave the arena: it is to take no more objects. Called with a lock of the
     /// compressed pool held, so that it must take none.
@@ -259,8 +262,8 @@ impl CompressedPool {
 
     /// Gives back the empty chunks that are kept, for when the budget is short or the limit was lowered.
     pub fn trim<S: FrameSource + ?Sized>(&self, source: &S) {
-        while let Some((chunk, order)) = self.pop_kept(None) {
-            self.give_chunk(source, chunk, order);
+        while let Some(chunk) = self.pop_kept(None) {
+            self.give_chunks(source, &[chunk]);
         }
     }
 
@@ -404,15 +407,15 @@ impl CompressedPool {
             if !source.is_leaving(first_frame(chunk)) {
                 return Some(chunk);
             }
-            self.give_chunk(source, chunk, order);
+            self.give_chunks(source, &[(chunk, order)]);
         }
         // Counted before it is asked for, so that the limit holds whoever asks at the same time.
         let limit = self.limit.load(Relaxed) + beyond;
         let room = |frames| Some(frames + (1 << order)).filter(|frames| *frames <= limit);
         if self.frames.fetch_update(Relaxed, Relaxed, room).is_err() {
             // Kept chunks of another size may be what is in the way.
-            let (chunk, of) = lock(&self.kept).pop_oldest()?;
-            self.give_chunk(source, chunk, of);
+            let oldest = lock(&self.kept).pop_oldest()?;
+            self.give_chunks(source, &[oldest]);
             self.frames.fetch_update(Relaxed, Relaxed, room).ok()?;
         }
         let Some(first) = source.take_chunk(order) else {
@@ -427,15 +430,19 @@ impl CompressedPool {
     fn put_chunk<S: FrameSource + ?Sized>(&self, source: &S, class: usize, chunk: u32) {
         let order = CLASSES[class].order;
         if self.is_over_limit() || source.is_leaving(first_frame(chunk)) {
-            return self.give_chunk(source, chunk, order);
+            return self.give_chunks(source, &[(chunk, order)]);
         }
         let most = kept_max(self.limit.load(Relaxed));
-        // What was kept longest makes room.
-        while let Some((oldest, order)) = {
+        // What was kept longest makes room, several at a time.
+        let mut oldest = [(0, 0); GIVEN_MAX];
+        loop {
             let mut kept = lock(&self.kept);
-            if kept.push(chunk, order, most) { None } else { kept.pop_oldest() }
-        } {
-            self.give_chunk(source, oldest, order);
+            if kept.push(chunk, order, most) {
+                return;
+            }
+            let count = kept.take_older_half(&mut oldest);
+            drop(kept);
+            self.give_chunks(source, &oldest[..count]);
         }
     }
 
@@ -443,9 +450,13 @@ impl CompressedPool {
         lock(&self.kept).pop(order)
     }
 
-    fn give_chunk<S: FrameSource + ?Sized>(&self, source: &S, chunk: u32, order: u8) {
-        source.give_chunk(first_frame(chunk), order);
-        self.frames.fetch_sub(1 << order, Relaxed);
+    fn give_chunks<S: FrameSource + ?Sized>(&self, source: &S, chunks: &[(u32, u8)]) {
+        let mut given = [(FrameId(0), 0); GIVEN_MAX];
+        for (given, (chunk, order)) in given.iter_mut().zip(chunks) {
+            *given = (first_frame(*chunk), *order);
+        }
+        source.give_chunks(&given[..chunks.len()]);
+        self.frames.fetch_sub(chunks.iter().map(|(_, order)| 1 << order).sum(), Relaxed);
     }
 }
 

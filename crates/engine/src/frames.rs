@@ -4,7 +4,7 @@
 //! Every other allocated frame is present, but for the moment in which its owner moves pages into or out of it.
 
 use crate::base::{FrameId, PAGE_SHIFT};
-use crate::compressed::FrameSource;
+use crate::compressed::{FrameSource, GIVEN_MAX};
 use crate::frame::{FrameAllocator, Mobility, Need};
 use overspill_os::arena::Arena;
 use overspill_os::backing::{AnonPrivate, Backing};
@@ -101,11 +101,14 @@ impl FrameSource for Frames {
         Some(first)
     }
 
-    fn give_chunk(&self, first: FrameId, order: u8) {
-        let range = self.arena.frame_range(first.0, 1 << order);
-        let whole = [IoVec { base: range.start, len: range.len() }];
-        self.backing.drop_pages(&whole).expect("dropping a chunk of the arena");
-        self.allocator.free(first, order);
+    fn give_chunks(&self, chunks: &[(FrameId, u8)]) {
+        let mut ranges = [IoVec { base: 0, len: 0 }; GIVEN_MAX];
+        for (range, (first, order)) in ranges.iter_mut().zip(chunks) {
+            let bytes = self.arena.frame_range(first.0, 1 << order);
+            *range = IoVec { base: bytes.start, len: bytes.len() };
+        }
+        self.backing.drop_pages(&ranges[..chunks.len()]).expect("dropping chunks of the arena");
+        chunks.iter().for_each(|(first, order)| self.allocator.free(*first, *order));
     }
 
     fn is_leaving(&self, first: FrameId) -> bool {

@@ -58,6 +58,15 @@ impl Kept {
         (self.len > 0).then(|| self.remove(0)).flatten()
     }
 
+    /// Takes the older half out, or as many of it as `out` has room for; how many.
+    pub fn take_older_half(&mut self, out: &mut [(u32, u8)]) -> usize {
+        let count = self.len.div_ceil(2).min(out.len());
+        out[..count].copy_from_slice(&self.chunks[..count]);
+        self.chunks.copy_within(count..self.len, 0);
+        self.len -= count;
+        count
+    }
+
     fn remove(&mut self, at: usize) -> Option<(u32, u8)> {
         let chunk = self.chunks[at];
         self.chunks.copy_within(at + 1..self.len, at);
@@ -84,6 +93,10 @@ mod tests {
             (kept.pop_oldest(), kept.pop(None), kept.pop(None), kept.pop_oldest()),
             (Some((2, 4)), Some((4, 3)), None, None)
         );
+        (1..=5).for_each(|chunk| assert!(kept.push(chunk, 2, most)));
+        let mut out = [(0, 0); 4];
+        assert_eq!((kept.take_older_half(&mut out), out), (3, [(1, 2), (2, 2), (3, 2), (0, 0)]));
+        assert_eq!((kept.take_older_half(&mut out[..1]), kept.chunks()), (1, &[(5, 2)][..]));
         assert_eq!((kept_max(32000), kept_max(1 << 20)), (125, KEPT_FRAMES_MAX));
     }
 }

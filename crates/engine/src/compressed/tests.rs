@@ -83,12 +83,14 @@ impl FrameSource for FakeSource {
         Some(first)
     }
 
-    fn give_chunk(&self, first: FrameId, order: u8) {
-        for granule in FakeSource::granules(first, order) {
-            assert!(!std::mem::take(&mut *self.memory[granule].lock().unwrap()).is_empty());
+    fn give_chunks(&self, chunks: &[(FrameId, u8)]) {
+        for &(first, order) in chunks {
+            for granule in FakeSource::granules(first, order) {
+                assert!(!std::mem::take(&mut *self.memory[granule].lock().unwrap()).is_empty());
+            }
+            self.given.fetch_sub(1 << order, Relaxed);
+            self.frames.free(first, order);
         }
-        self.given.fetch_sub(1 << order, Relaxed);
-        self.frames.free(first, order);
     }
 
     fn is_leaving(&self, first: FrameId) -> bool {
