@@ -10,10 +10,10 @@ pub struct Hierarchy {
     root: PathBuf,
     limit: &'static str,
     peak: &'static str,
-    used: &'static str,
-    /// Entries of its statistics: pages of files with those of memory that is shared, and these.
-    files: &'static str,
-    shmem: &'static str,
+    /// Entries of its statistics that are memory which the kernel cannot take back; and the file of the kernel's own, where that is
+    /// none of them.
+    used: &'static [&'static str],
+    kernel: Option<&'static str>,
 }
 
 impl Hierarchy {
@@ -29,9 +29,8 @@ impl Hierarchy {
                 root: v1,
                 limit: V1_LIMIT,
                 peak: "memory.max_usage_in_bytes",
-                used: "memory.usage_in_bytes",
-                files: "total_cache ",
-                shmem: "total_shmem ",
+                used: &["total_rss ", "total_shmem "],
+                kernel: Some("memory.kmem.usage_in_bytes"),
             });
         }
         let handed_down = fs::read_to_string(mounts.join("cgroup.subtree_control")).unwrap_or_default();
@@ -40,9 +39,8 @@ impl Hierarchy {
                 root: mounts.to_owned(),
                 limit: "memory.max",
                 peak: "memory.peak",
-                used: "memory.current",
-                files: "file ",
-                shmem: "shmem ",
+                used: &["anon ", "shmem ", "kernel "],
+                kernel: None,
             });
         }
         Err(format!("it needs memory cgroups, and '{}' has none", mounts.display()))
@@ -90,14 +88,15 @@ impl Cgroup {
         Failure::new(format!("no memory cgroup can be made at '{}': {error}", self.path.display()))
     }
 
-    /// The memory that it has now, in bytes, less the pages of files, which the kernel takes back when it needs memory.
+    /// The memory that it has now, in bytes, but for the pages of files, which the kernel takes back when it needs memory. Not what is
+    /// charged less these: the statistics lag behind that, by tens of megabytes while a file is read.
     pub fn used_bytes(&self) -> Option<u64> {
         let read = |name: &str| fs::read_to_string(self.path.join(name)).ok();
-        let used: u64 = read(self.hierarchy.used)?.trim().parse().ok()?;
         let stat = read("memory.stat")?;
-        let of = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        let files = of(self.hierarchy.files)?.saturating_sub(of(self.hierarchy.shmem)?);
-        Some(used.saturating_sub(files))
+        let of = |name: &&str| stat.lines().find_map(|line| line.strip_prefix(*name)?.trim().parse::<u64>().ok());
+        let entries: u64 = self.hierarchy.used.iter().map(of).sum::<Option<u64>>()?;
+        let kernel = self.hierarchy.kernel.map_or(Some(0), |file| read(file)?.trim().parse().ok())?;
+        Some(entries + kernel)
     }
 
     /// The most memory that it has had, in bytes; not all kernels say.
@@ -137,16 +136,24 @@ mod tests {
         assert_eq!((&v2.root, v2.limit, v2.peak), (&mounts, "memory.max", "memory.peak"));
         let group = v2.group("two");
         fs::create_dir(group.path()).unwrap();
-        fs::write(group.path().join("memory.current"), "1000\n").unwrap();
         assert_eq!(group.used_bytes(), None, "without statistics it is not known");
-        fs::write(group.path().join("memory.stat"), "anon 500\nfile 300\nfile_mapped 7\nshmem 100\n").unwrap();
-        assert_eq!(group.used_bytes(), Some(800));
+        fs::write(group.path().join("memory.stat"), "anon 500\nfile 300\nkernel 40\nkernel_stack 7\nshmem 100\n")
+            .unwrap();
+        assert_eq!(group.used_bytes(), Some(640));
         fs::write(memory.join("memory.limit_in_bytes"), "1").unwrap();
         assert_eq!(Hierarchy::find(&mounts).unwrap().root, memory);
         let group = Hierarchy::find(&mounts).unwrap().group("one");
         group.enter(5 << 20).unwrap();
         assert_eq!(fs::read_to_string(memory.join("one/memory.limit_in_bytes")).unwrap(), (5 << 20).to_string());
         assert!(group.enter(5).unwrap_err().to_string().contains("no memory cgroup can be made"));
+        fs::write(
+            group.path().join("memory.stat"),
+            "rss 1\ncache 2\ntotal_cache 300\ntotal_rss 500\ntotal_shmem 100\n",
+        )
+        .unwrap();
+        assert_eq!(group.used_bytes(), None, "without the kernel's own it is not known");
+        fs::write(group.path().join("memory.kmem.usage_in_bytes"), "40\n").unwrap();
+        assert_eq!(group.used_bytes(), Some(640));
         group.leave().unwrap();
         assert_eq!(fs::read_to_string(memory.join("cgroup.procs")).unwrap(), std::process::id().to_string());
         fs::remove_dir_all(mounts).unwrap();

@@ -338,12 +338,22 @@ impl Engine {
             read_ops: AtomicU64::new(0),
             lost: AtomicU64::new(0),
         });
+        let (mut started, mut refused) = (0, None);
         for number in 0..evacuation.benches.len() {
             let theirs = evacuation.clone();
             evacuation.working.fetch_add(1, Relaxed);
-            if thread::spawn(c"overspill-so", move || self.evacuate(&theirs, number)).is_err() {
-                evacuation.working.fetch_sub(1, Relaxed);
+            match thread::spawn(c"overspill-so", move || self.evacuate(&theirs, number)) {
+                Ok(()) => started += 1,
+                Err(errno) => {
+                    evacuation.working.fetch_sub(1, Relaxed);
+                    refused = Some(errno);
+                }
             }
+        }
+        if let (0, Some(errno)) = (started, refused) {
+            thread::report(format_args!(
+                "a swap device stays in use: no thread can be made to move its pages ({errno})"
+            ));
         }
         state.under_way.push(evacuation);
     }
