@@ -167,7 +167,7 @@ pub struct Config {
     pub uring: bool,
     /// Setting `vector_drop`: whether scattered pages are dropped with one process_madvise.
     pub vector_drop: bool,
-    /// Setting `window`: address space reserved for managed memory.
+    /// Setting `window`: address space reserved for managed memory, [`Config::WINDOW_MAX`] at most.
     pub window: Bytes,
     /// Where it must lie; anywhere if there is nothing here.
     pub window_at: Option<Range<usize>>,
@@ -270,6 +270,8 @@ pub const SETTINGS: &[(&str, &str)] = &[
 impl Config {
     /// Smallest budget a pool runs in: its reserves and one batch of pages out and in.
     pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
+    /// The largest window: a page of it is told by 32 bits where there is an entry a slot.
+    pub const WINDOW_MAX: Bytes = Bytes(8 << 40);
 
     /// What may have packed a page.
     pub fn codecs(&self) -> Vec<Codec> {
@@ -431,7 +433,7 @@ impl Config {
             "compressed" => self.compressed_max = value.parse().map_err(|()| bad())?,
             "window" => {
                 let size: Bytes = value.parse().map_err(|_| bad())?;
-                if size.0 < 1 << 21 || size.0 > 1 << 46 {
+                if size.0 < 1 << 21 || size > Config::WINDOW_MAX {
                     return Err(bad());
                 }
                 self.window = Bytes(size.0.next_multiple_of(1 << 21));
@@ -460,7 +462,9 @@ mod tests {
         assert_eq!(config.zswap_codec, TierCodec::Always(Codec::Zstd(9)));
         let error = config.apply_settings("zswap.codec=lzo").unwrap_err().to_string();
         assert!(error.starts_with("setting zswap.codec: 'lzo' is no codec: write lz4, "), "{error}");
-        for bad in ["out", "out=x", "nope=1", "folio=3", "folio=128", "compressed=91", "background=1", "window=1"] {
+        for bad in
+            ["out", "out=x", "nope=1", "folio=3", "folio=128", "compressed=91", "background=1", "window=1", "window=9T"]
+        {
             assert!(config.apply_settings(bad).is_err(), "{bad}");
         }
     }

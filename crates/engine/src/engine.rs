@@ -169,6 +169,9 @@ impl Engine {
         if !config.vector_drop {
             vm::disable_vector_drop();
         }
+        if config.window > Config::WINDOW_MAX {
+            return Err(out_of_address_space(Errno::NOMEM));
+        }
         // 1. The window, and the tables over it.
         let len = config.window.0 as usize + RESERVED_PAGES * PAGE_SIZE;
         let base = match &config.window_at {
@@ -389,7 +392,7 @@ impl Engine {
         let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (10 + 16 + 8 + 10);
         // The records of clusters, and the checksums, entries, owners and places in the compressed tier of their slots, kept
         // touched for what is in use.
-        let slot_bytes = CLUSTER_BYTES as u64 + CLUSTER_SLOTS as u64 * (4 + 8 + 8 + 16);
+        let slot_bytes = CLUSTER_BYTES as u64 + CLUSTER_SLOTS as u64 * (4 + 8 + 4 + 16);
         let used = self.devices.used_pages() + self.devices.used_in_memory();
         let slots = (used / CLUSTER_SLOTS as u64 + 1) * slot_bytes;
         self.stats.set(Counter::MetadataBytes, words + frames + slots);

@@ -1,9 +1,9 @@
 //! Tables of zeros that cost memory only where they are used.
 
-use crate::{Errno, vm};
+use crate::{Errno, PAGE_SIZE, vm};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Types of which all bytes zero are a value, and every byte pattern is one.
 ///
@@ -78,6 +78,19 @@ impl AtomicTable {
     pub fn new(len: usize) -> Result<AtomicTable, Errno> {
         ZeroTable::new(len).map(AtomicTable)
     }
+
+    /// Sets all words to zero, and gives their memory back.
+    pub fn forget(&self) {
+        // Where it fails the words are set one by one.
+        if vm::advise(self.0.base..self.0.base + self.bytes(), vm::MADV_DONTNEED).is_err() {
+            self.iter().for_each(|word| word.store(0, Relaxed));
+        }
+    }
+
+    /// Size of its pages.
+    fn bytes(&self) -> usize {
+        ZeroTable::<u32>::bytes(self.0.len).next_multiple_of(PAGE_SIZE)
+    }
 }
 
 impl Deref for AtomicTable {
@@ -104,7 +117,6 @@ mod tests {
 
     #[test]
     fn threads_share_an_atomic_table() {
-        use std::sync::atomic::Ordering::Relaxed;
         let table = AtomicTable::new(10_000).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -112,6 +124,8 @@ mod tests {
             }
         });
         assert!(table.iter().all(|word| word.load(Relaxed) == 4));
+        table.forget();
+        assert!(table.iter().all(|word| word.load(Relaxed) == 0));
     }
 
     #[test]

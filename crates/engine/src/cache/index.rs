@@ -17,6 +17,7 @@ use crate::lockdep::Rank;
 use crate::slot::{Batching, SlotRun};
 use crate::stats::{Counter, Stats};
 use crate::sync::Atomic;
+use overspill_os::table::AtomicTable;
 use overspill_os::vm::SharedCells;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -193,7 +194,7 @@ impl<A: Atomic> Place<'_, A> {
 struct Tables {
     entries: SharedCells,
     /// Whose page a slot has: a hint, good while the page's lock is held and its word names the slot.
-    owners: SharedCells,
+    owners: AtomicTable,
 }
 
 /// A lock, on a cache line of its own.
@@ -233,7 +234,7 @@ impl SlotIndex {
     pub fn open(&self, device: usize, slots: u64) -> bool {
         if self.devices[device].get().is_none()
             && let (Ok(entries), Ok(owners)) =
-                (SharedCells::anonymous(slots as usize), SharedCells::anonymous(slots as usize))
+                (SharedCells::anonymous(slots as usize), AtomicTable::new(slots as usize))
         {
             let _ = self.devices[device].set(Tables { entries, owners });
         }
@@ -263,7 +264,7 @@ impl SlotIndex {
 
     /// Notes whose page a slot has; before the page's word names the slot, under its lock.
     pub fn set_owner(&self, slot: SlotId, page: PageIndex) {
-        self.tables(slot).owners[slot.offset() as usize].store(page.0 as u64, Relaxed);
+        self.tables(slot).owners[slot.offset() as usize].store(page.0 as u32, Relaxed);
     }
 
     /// The page whose content a slot has, if its word says so too.
