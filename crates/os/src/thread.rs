@@ -23,19 +23,20 @@ static STARTING: AtomicU32 = AtomicU32::new(0);
 static SEALED: AtomicBool = AtomicBool::new(false);
 
 /// Makes no more threads, from now on: a filter of system calls for all threads is to come, and the C library makes calls for new
-/// ones that it may forbid. Waits until those that have been made run their bodies, but not for long.
-pub fn seal() {
+/// ones that it may forbid. Waits until those that have been made run their bodies, but not for long. False where that was so before.
+pub fn seal() -> bool {
     const LOOKS: usize = 1000;
-    SEALED.store(true, SeqCst);
+    let is_first = !SEALED.swap(true, SeqCst);
     for _ in 0..LOOKS {
         if STARTING.load(SeqCst) == 0 {
             break;
         }
         sleep(Duration::from_micros(100));
     }
+    is_first
 }
 
-/// Makes threads again: there is no filter.
+/// Makes threads again: no filter came, and there was none at [`seal`].
 pub fn unseal() {
     SEALED.store(false, SeqCst);
 }

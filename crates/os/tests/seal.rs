@@ -12,15 +12,17 @@ fn a_sealed_process_makes_no_threads() {
         thread::spawn(c"other", move || send.send(()).unwrap())
     };
     start().unwrap();
-    thread::seal();
+    assert!(thread::seal());
     assert_eq!(start(), Err(Errno::PERM));
     assert_eq!(ran.iter().take(1).count(), 1, "what was made before runs");
     assert!(ran.try_recv().is_err());
     thread::unseal();
     start().unwrap();
     ran.recv().unwrap();
+    // Whoever seals second is not the one to unseal.
+    assert!(thread::seal() && !thread::seal());
+    assert_eq!(start(), Err(Errno::PERM));
     // The child of a fork needs threads of its own.
-    thread::seal();
     thread::reset_in_child();
     start().unwrap();
     ran.recv().unwrap();
