@@ -262,9 +262,7 @@ impl CompressedPool {
 
     /// Gives back the empty chunks that are kept, for when the budget is short or the limit was lowered.
     pub fn trim<S: FrameSource + ?Sized>(&self, source: &S) {
-        while let Some(chunk) = self.pop_kept(None) {
-            self.give_chunks(source, &[chunk]);
-        }
+        while self.give_older_half(source) > 0 {}
     }
 
     /// Whether the pool holds more frames than its limit, which has been lowered.
@@ -403,19 +401,20 @@ impl CompressedPool {
 
     /// An empty chunk in no class: a kept one, or one more of the source.
     fn take_chunk<S: FrameSource + ?Sized>(&self, source: &S, order: u8, beyond: usize) -> Option<u32> {
-        while let Some((chunk, _)) = self.pop_kept(Some(order)) {
-            if !source.is_leaving(first_frame(chunk)) {
-                return Some(chunk);
+        loop {
+            let kept = lock(&self.kept).pop(order);
+            match kept {
+                Some(chunk) if source.is_leaving(first_frame(chunk)) => self.give_chunks(source, &[(chunk, order)]),
+                Some(chunk) => return Some(chunk),
+                None => break,
             }
-            self.give_chunks(source, &[(chunk, order)]);
         }
         // Counted before it is asked for, so that the limit holds whoever asks at the same time.
         let limit = self.limit.load(Relaxed) + beyond;
         let room = |frames| Some(frames + (1 << order)).filter(|frames| *frames <= limit);
         if self.frames.fetch_update(Relaxed, Relaxed, room).is_err() {
             // Kept chunks of another size may be what is in the way.
-            let oldest = lock(&self.kept).pop_oldest()?;
-            self.give_chunks(source, &[oldest]);
+            self.give_older_half(source);
             self.frames.fetch_update(Relaxed, Relaxed, room).ok()?;
         }
         let Some(first) = source.take_chunk(order) else {
@@ -433,21 +432,18 @@ impl CompressedPool {
             return self.give_chunks(source, &[(chunk, order)]);
         }
         let most = kept_max(self.limit.load(Relaxed));
-        // What was kept longest makes room, several at a time.
-        let mut oldest = [(0, 0); GIVEN_MAX];
-        loop {
-            let mut kept = lock(&self.kept);
-            if kept.push(chunk, order, most) {
-                return;
-            }
-            let count = kept.take_older_half(&mut oldest);
-            drop(kept);
-            self.give_chunks(source, &oldest[..count]);
+        // What was kept longest makes room.
+        while !lock(&self.kept).push(chunk, order, most) {
+            self.give_older_half(source);
         }
     }
 
-    fn pop_kept(&self, order: Option<u8>) -> Option<(u32, u8)> {
-        lock(&self.kept).pop(order)
+    /// Gives the older half of what is kept back, with one call; of how many chunks.
+    fn give_older_half<S: FrameSource + ?Sized>(&self, source: &S) -> usize {
+        let mut oldest = [(0, 0); GIVEN_MAX];
+        let count = lock(&self.kept).take_older_half(&mut oldest);
+        self.give_chunks(source, &oldest[..count]);
+        count
     }
 
     fn give_chunks<S: FrameSource + ?Sized>(&self, source: &S, chunks: &[(u32, u8)]) {

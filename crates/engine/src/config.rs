@@ -264,7 +264,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("swap.batch", "on|off"),
     ("uring", "on|off"),
     ("vector_drop", "on|off"),
-    ("window", "SIZE"),
+    ("window", "2M..8T"),
 ];
 
 impl Config {

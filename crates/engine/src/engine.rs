@@ -165,12 +165,12 @@ impl Engine {
         if !watermarks.rise(config.memory.pages()) {
             return Err(Error::Watermarks { watermarks, memory: config.memory });
         }
+        if config.window > Config::WINDOW_MAX {
+            return Err(Error::WindowTooLarge { window: config.window });
+        }
         let out_of_address_space = |_| Error::AddressSpace { window: config.window };
         if !config.vector_drop {
             vm::disable_vector_drop();
-        }
-        if config.window > Config::WINDOW_MAX {
-            return Err(out_of_address_space(Errno::NOMEM));
         }
         // 1. The window, and the tables over it.
         let len = config.window.0 as usize + RESERVED_PAGES * PAGE_SIZE;

@@ -14,6 +14,11 @@ pub enum Error {
         /// What was asked for.
         memory: Bytes,
     },
+    /// The window is above [`Config::WINDOW_MAX`].
+    WindowTooLarge {
+        /// What was asked for.
+        window: Bytes,
+    },
     /// No room for the window of managed addresses or the tables over it.
     AddressSpace {
         /// Size of the window asked for.
@@ -44,6 +49,9 @@ impl fmt::Display for Error {
         match self {
             Error::BudgetTooSmall { memory } => {
                 write!(f, "a budget of {memory} is too small: the smallest possible is {}", Config::MEMORY_MIN)
+            }
+            Error::WindowTooLarge { window } => {
+                write!(f, "a window of {window} is too large: the largest possible is {}", Config::WINDOW_MAX)
             }
             Error::AddressSpace { window } => write!(
                 f,

@@ -239,3 +239,11 @@ fn many_threads_share_a_region() {
         values.iter().enumerate().for_each(|(i, v)| assert_eq!(*v, mix(i as u64), "at {i}"));
     }
 }
+
+#[test]
+fn a_window_that_is_too_large_says_so() {
+    let window = Bytes(Config::WINDOW_MAX.0 + (2 << 20));
+    let config = Config { memory: Config::MEMORY_MIN, window, ..Config::default() };
+    let error = Pool::new(config).expect_err("a window above the largest");
+    assert!(error.to_string().contains("the largest possible is 8 TiB"), "{error}");
+}

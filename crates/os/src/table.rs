@@ -1,6 +1,6 @@
 //! Tables of zeros that cost memory only where they are used.
 
-use crate::{Errno, PAGE_SIZE, vm};
+use crate::{Errno, vm};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -81,15 +81,9 @@ impl AtomicTable {
 
     /// Sets all words to zero, and gives their memory back.
     pub fn forget(&self) {
-        // Where it fails the words are set one by one.
-        if vm::advise(self.0.base..self.0.base + self.bytes(), vm::MADV_DONTNEED).is_err() {
-            self.iter().for_each(|word| word.store(0, Relaxed));
-        }
-    }
-
-    /// Size of its pages.
-    fn bytes(&self) -> usize {
-        ZeroTable::<u32>::bytes(self.0.len).next_multiple_of(PAGE_SIZE)
+        vm::forget(self.0.base, ZeroTable::<u32>::bytes(self.0.len), || {
+            self.iter().for_each(|word| word.store(0, Relaxed))
+        });
     }
 }
 

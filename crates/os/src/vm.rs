@@ -227,6 +227,13 @@ pub struct IoVec {
     pub len: usize,
 }
 
+/// Gives the memory of a table back that has a private mapping of its own: it is zero again. Where that fails, `clear` is to do it.
+pub(crate) fn forget(base: usize, bytes: usize, clear: impl FnOnce()) {
+    if advise(base..base + bytes.next_multiple_of(PAGE_SIZE), MADV_DONTNEED).is_err() {
+        clear();
+    }
+}
+
 /// Memory of atomic cells that lives as long as the process: page words, extent tables, statistics.
 ///
 /// Anonymous or a shared mapping of a file; zero at first; touched lazily, so a table over a large window costs
@@ -246,11 +253,8 @@ impl SharedCells {
 
     /// Sets all cells of a private table to zero, and gives their memory back.
     pub fn forget(&self) {
-        let start = self.cells.as_ptr() as usize;
-        // Whole pages of a mapping of this table's own. Where it fails the cells are set one by one.
-        if advise(start..start + (self.cells.len() * 8).next_multiple_of(PAGE_SIZE), MADV_DONTNEED).is_err() {
-            self.cells.iter().for_each(|cell| cell.store(0, std::sync::atomic::Ordering::Relaxed));
-        }
+        let clear = || self.cells.iter().for_each(|cell| cell.store(0, std::sync::atomic::Ordering::Relaxed));
+        forget(self.cells.as_ptr() as usize, self.cells.len() * 8, clear);
     }
 
     /// A table of `len` cells that children of a fork share with their parent.

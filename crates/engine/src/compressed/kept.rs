@@ -47,15 +47,13 @@ impl Kept {
         room
     }
 
-    /// The chunk that came last, of one order or of any.
-    pub fn pop(&mut self, order: Option<u8>) -> Option<(u32, u8)> {
-        let at = self.chunks().iter().rposition(|(_, of)| order.is_none_or(|order| *of == order))?;
-        self.remove(at)
-    }
-
-    /// The chunk that lay here longest.
-    pub fn pop_oldest(&mut self) -> Option<(u32, u8)> {
-        (self.len > 0).then(|| self.remove(0)).flatten()
+    /// The chunk of an order that came last.
+    pub fn pop(&mut self, order: u8) -> Option<u32> {
+        let at = self.chunks().iter().rposition(|(_, of)| *of == order)?;
+        let (chunk, _) = self.chunks[at];
+        self.chunks.copy_within(at + 1..self.len, at);
+        self.len -= 1;
+        Some(chunk)
     }
 
     /// Takes the older half out, or as many of it as `out` has room for; how many.
@@ -65,13 +63,6 @@ impl Kept {
         self.chunks.copy_within(count..self.len, 0);
         self.len -= count;
         count
-    }
-
-    fn remove(&mut self, at: usize) -> Option<(u32, u8)> {
-        let chunk = self.chunks[at];
-        self.chunks.copy_within(at + 1..self.len, at);
-        self.len -= 1;
-        Some(chunk)
     }
 }
 
@@ -85,16 +76,11 @@ mod tests {
         let most = kept_max(1000);
         assert!(kept.push(1, 2, most) && kept.push(2, 4, most) && kept.push(3, 2, most));
         assert!(!kept.push(4, 4, most) && kept.push(4, 3, most) && !kept.push(5, 2, most));
-        assert_eq!(
-            (kept.frames(), kept.pop(Some(2)), kept.pop(Some(2)), kept.pop(Some(2))),
-            (32, Some((3, 2)), Some((1, 2)), None)
-        );
-        assert_eq!(
-            (kept.pop_oldest(), kept.pop(None), kept.pop(None), kept.pop_oldest()),
-            (Some((2, 4)), Some((4, 3)), None, None)
-        );
-        (1..=5).for_each(|chunk| assert!(kept.push(chunk, 2, most)));
+        assert_eq!((kept.frames(), kept.pop(2), kept.pop(2), kept.pop(2)), (32, Some(3), Some(1), None));
         let mut out = [(0, 0); 4];
+        assert_eq!((kept.take_older_half(&mut out), kept.take_older_half(&mut out[1..])), (1, 1));
+        assert_eq!((out, kept.take_older_half(&mut [])), ([(2, 4), (4, 3), (0, 0), (0, 0)], 0));
+        (1..=5).for_each(|chunk| assert!(kept.push(chunk, 2, most)));
         assert_eq!((kept.take_older_half(&mut out), out), (3, [(1, 2), (2, 2), (3, 2), (0, 0)]));
         assert_eq!((kept.take_older_half(&mut out[..1]), kept.chunks()), (1, &[(5, 2)][..]));
         assert_eq!((kept_max(32000), kept_max(1 << 20)), (125, KEPT_FRAMES_MAX));
