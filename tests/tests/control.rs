@@ -164,7 +164,7 @@ fn every_process_of_a_tree() {
 #[test]
 fn mistakes_are_named() {
     let Some(job) = Job::churn(&SCRATCH, "mistakes", &["--memory", "16M"], &["8"]) else { return };
-    refused(&job.set(job.pid(), &["--memory", "1M"]), 2, &["smallest possible budget is 4 MiB"]);
+    refused(&job.set(job.pid(), &["--memory", "1M"]), 2, &["the smallest possible is 4 MiB"]);
     refused(&job.set(job.pid(), &["--memory", "some"]), 2, &["'some' is not a size"]);
     refused(&job.set(job.pid(), &["--memory", "900T"]), 2, &["more than the", "of RAM that this machine has"]);
     refused(&job.set(job.pid(), &[]), 2, &["--memory"]);
@@ -172,7 +172,7 @@ fn mistakes_are_named() {
     refused(&job.set(std::process::id(), &["--memory", "16M"]), 1, &["not of a job", "OVERSPILL_RUNTIME_DIR"]);
     // The sentence about a machine's memory comes from the job too, whoever asks.
     let request = format!("{{\"version\":1,\"pid\":{},\"request\":{{\"set\":{{\"memory_bytes\":5}}}}}}\n", job.pid());
-    assert!(job.say(request.as_bytes()).contains("smallest possible budget"));
+    assert!(job.say(request.as_bytes()).contains("the smallest possible is"));
     assert_eq!(job.budget()["memory_bytes"], 16 * MIB);
     job.end_churn();
 }

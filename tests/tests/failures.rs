@@ -51,7 +51,7 @@ fn mistakes_on_the_command_line() {
     refused(&overspill_run(&[]), 2, &["CMD"]);
     refused(&overspill_run(&["--no-such-option", "--", "true"]), 2, &["--no-such-option"]);
     refused(&overspill_run(&["--memory", "many", "--", "true"]), 2, &["'many' is not a size"]);
-    refused(&overspill_run(&["--memory", "1M", "--", "true"]), 2, &["smallest possible budget", "4 MiB"]);
+    refused(&overspill_run(&["--memory", "1M", "--", "true"]), 2, &["smallest possible", "4 MiB"]);
     refused(&overspill_run(&["--set", "folio=3", "--", "true"]), 2, &["folio", "1|2|4|8|16|32|64"]);
     refused(&overspill_run(&["--set", "colour=red", "--", "true"]), 2, &["colour"]);
     refused(&overspill_run(&["--fault", "luck", "--", "true"]), 2, &["luck"]);

@@ -66,9 +66,7 @@ pub struct ProbeArgs {
 
 fn parse_memory(text: &str) -> Result<Bytes, String> {
     let size: Bytes = text.parse().map_err(|bad: overspill::base::BadSize| bad.to_string())?;
-    if size < Config::MEMORY_MIN {
-        return Err(format!("the smallest possible budget is {}", Config::MEMORY_MIN));
-    }
+    Config::check_memory(size).map_err(|error| error.to_string())?;
     Ok(size)
 }
 

@@ -97,7 +97,7 @@ fn budget(asked: Option<Bytes>, limits: Limits) -> Result<Bytes, Failure> {
             "the budget of {asked} is above the memory cgroup's limit of {cgroup}, which may kill the program"
         ));
     }
-    match asked.or_else(|| limits.default_budget()) {
+    match asked.or_else(|| Some(limits.default_budget()?.min(Config::MEMORY_MAX))) {
         Some(memory) if memory >= Config::MEMORY_MIN => Ok(memory),
         Some(memory) => Err(Failure::own(format!(
             "three quarters of the memory available to this job are {memory}, and the smallest possible budget is {}: \

@@ -42,7 +42,14 @@ fn program(name: &str, mode: u32) -> PathBuf {
 fn mistakes_on_the_command_line_are_usage_errors() {
     for (args, part) in [
         (&["run"][..], "CMD"),
-        (&["run", "--memory", "1M", "--", "echo", "x"], "smallest possible budget is 4 MiB"),
+        (
+            &["run", "--memory", "1M", "--", "echo", "x"],
+            "a budget of 1 MiB is too small: the smallest possible is 4 MiB",
+        ),
+        (
+            &["run", "--memory", "3T", "--", "echo", "x"],
+            "a budget of 3 TiB is too large: the largest possible is 2 TiB",
+        ),
         (&["run", "--memory", "much", "--", "echo", "x"], "not a size"),
         (&["run", "--set", "colour=red", "--", "echo", "x"], "no setting 'colour'"),
         (&["run", "--set", "folio", "--", "echo", "x"], "KEY=VALUE"),

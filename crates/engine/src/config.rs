@@ -6,6 +6,7 @@ mod reclaim;
 mod swap;
 mod tier;
 
+use crate::Error;
 use crate::base::Bytes;
 use crate::device::RUN_MAX;
 use crate::frame::{FrameSettings, Pick};
@@ -270,8 +271,22 @@ pub const SETTINGS: &[(&str, &str)] = &[
 impl Config {
     /// Smallest budget a pool runs in: its reserves and one batch of pages out and in.
     pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
+    /// Largest budget: the compressed tier tells places in an arena apart that has twice as much.
+    pub const MEMORY_MAX: Bytes = Bytes(2 << 40);
     /// The largest window: a page of it is told by 32 bits where there is an entry a slot.
     pub const WINDOW_MAX: Bytes = Bytes(8 << 40);
+
+    /// Whether a pool can have such a budget.
+    ///
+    /// # Errors
+    /// [`Error::BudgetTooSmall`], [`Error::BudgetTooLarge`].
+    pub fn check_memory(memory: Bytes) -> Result<(), Error> {
+        match memory {
+            _ if memory < Config::MEMORY_MIN => Err(Error::BudgetTooSmall { memory }),
+            _ if memory > Config::MEMORY_MAX => Err(Error::BudgetTooLarge { memory }),
+            _ => Ok(()),
+        }
+    }
 
     /// What may have packed a page.
     pub fn codecs(&self) -> Vec<Codec> {

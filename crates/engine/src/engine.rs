@@ -158,9 +158,7 @@ impl Engine {
         if let Some(request) = request {
             config.memory = request.memory;
         }
-        if config.memory < Config::MEMORY_MIN {
-            return Err(Error::BudgetTooSmall { memory: config.memory });
-        }
+        Config::check_memory(config.memory)?;
         let watermarks = config.frame.watermarks;
         if !watermarks.rise(config.memory.pages()) {
             return Err(Error::Watermarks { watermarks, memory: config.memory });
@@ -188,7 +186,7 @@ impl Engine {
         // 2. The userfaultfd over the window and the arena.
         let limit = config.memory.pages();
         // Room to grow to the whole memory of the machine, which costs addresses only; without it where they are short.
-        let grown = vm::machine_memory() >> PAGE_SHIFT;
+        let grown = vm::machine_memory().min(Config::MEMORY_MAX.0) >> PAGE_SHIFT;
         let room = |limit_max| {
             let allocator = FrameAllocator::new(limit, limit_max, config.frame, Topology::of_machine(), stats)?;
             let arena = Arena::new(allocator.frames_max())?;

@@ -14,6 +14,11 @@ pub enum Error {
         /// What was asked for.
         memory: Bytes,
     },
+    /// The budget is above [`Config::MEMORY_MAX`].
+    BudgetTooLarge {
+        /// What was asked for.
+        memory: Bytes,
+    },
     /// The window is above [`Config::WINDOW_MAX`].
     WindowTooLarge {
         /// What was asked for.
@@ -49,6 +54,9 @@ impl fmt::Display for Error {
         match self {
             Error::BudgetTooSmall { memory } => {
                 write!(f, "a budget of {memory} is too small: the smallest possible is {}", Config::MEMORY_MIN)
+            }
+            Error::BudgetTooLarge { memory } => {
+                write!(f, "a budget of {memory} is too large: the largest possible is {}", Config::MEMORY_MAX)
             }
             Error::WindowTooLarge { window } => {
                 write!(f, "a window of {window} is too large: the largest possible is {}", Config::WINDOW_MAX)

@@ -100,11 +100,9 @@ impl Pool {
     /// the statistics tell how far it is. What cannot be brought down to it stays, and the program goes on.
     ///
     /// # Errors
-    /// [`Error::BudgetTooSmall`] below [`Config::MEMORY_MIN`].
+    /// Those of [`Config::check_memory`].
     pub fn set_memory(&self, memory: Bytes) -> Result<(), Error> {
-        if memory < Config::MEMORY_MIN {
-            return Err(Error::BudgetTooSmall { memory });
-        }
+        Config::check_memory(memory)?;
         self.enter(|engine| engine.set_job_budget(memory.pages()));
         Ok(())
     }

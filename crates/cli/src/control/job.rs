@@ -190,9 +190,7 @@ impl Job {
 
 /// Whether a budget makes sense on a machine with so much memory.
 pub fn check(memory: Bytes, total: Option<Bytes>) -> Result<(), String> {
-    if memory < Config::MEMORY_MIN {
-        return Err(format!("the smallest possible budget is {}", Config::MEMORY_MIN));
-    }
+    Config::check_memory(memory).map_err(|error| error.to_string())?;
     match total {
         Some(total) if memory > total => {
             Err(format!("a budget of {memory} is more than the {total} of RAM that this machine has: give less"))
