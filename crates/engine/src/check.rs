@@ -120,7 +120,7 @@ impl Engine {
                 assert!(somewhere, "{page:?} is neither on a device nor in memory");
                 match self.index.load(slot) {
                     Entry::Shadow(_) | Entry::Lost => {}
-                    Entry::Frame(frame, _) => {
+                    Entry::Frame(frame) => {
                         named.cached += 1;
                         assert!(named.frames.insert(frame), "{slot:?} has a frame that another page has");
                         assert_eq!(self.ages.owner(frame), Some(Owner::Slot(slot)), "the owner of what was read ahead");

@@ -271,8 +271,10 @@ pub const SETTINGS: &[(&str, &str)] = &[
 impl Config {
     /// Smallest budget a pool runs in: its reserves and one batch of pages out and in.
     pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
-    /// Largest budget: the compressed tier tells places in an arena apart that has twice as much.
-    pub const MEMORY_MAX: Bytes = Bytes(2 << 40);
+    /// Largest budget: half of the largest arena.
+    pub const MEMORY_MAX: Bytes = Bytes(Config::ARENA_MAX.0 / 2);
+    /// The largest arena: what entries of slots and of the compressed tier tell the frames of apart.
+    pub(crate) const ARENA_MAX: Bytes = Bytes(4 << 40);
     /// The largest window: a page of it is told by 32 bits where there is an entry a slot.
     pub const WINDOW_MAX: Bytes = Bytes(8 << 40);
 

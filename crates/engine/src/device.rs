@@ -115,6 +115,8 @@ pub struct DeviceSettings {
     pub invalidate: Invalidate,
     /// Slots on no device, for pages that are only ever in memory.
     pub in_memory: u64,
+    /// Frames that copies of pages can be in.
+    pub frames: usize,
 }
 
 impl Default for DeviceSettings {
@@ -125,6 +127,7 @@ impl Default for DeviceSettings {
             partition: CachePartition::default(),
             invalidate: Invalidate::default(),
             in_memory: 0,
+            frames: 0,
         }
     }
 }
@@ -171,6 +174,7 @@ impl SwapDevices {
             let stats = Stats::anonymous()?;
             SlotMap::new(settings.in_memory, 0, settings.slots, area::cpus(), stats)
         });
+        let index = SlotIndex::new(settings.partition, settings.slots.batching, settings.frames, stats);
         let devices = SwapDevices {
             table: DeviceTable::new(area::cpus()),
             priorities: [const { AtomicI32::new(CLOSED) }; SlotId::DEVICES_MAX],
@@ -180,7 +184,7 @@ impl SwapDevices {
             slots: settings.slots,
             queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, settings.uring && !list.devices.is_empty())),
             make_io,
-            index: Arc::new(SlotIndex::new(settings.partition, settings.slots.batching, stats)),
+            index: Arc::new(index.map_err(no_memory)?),
             zswap: Arc::new(Zswap::new(settings.invalidate, stats)),
             in_memory: in_memory.transpose().map_err(no_memory)?,
             stats,

@@ -227,6 +227,7 @@ impl Engine {
             invalidate: config.invalidate,
             // No more pages can be compressed than there are.
             in_memory: pages as u64,
+            frames: frame_count,
         };
         // The devices of the job may have been changed since it was started, too.
         let changed = config.job_file.as_deref().filter(|_| job.is_some_and(|job| job.swaps() != 0));

@@ -5,7 +5,7 @@
 
 use crate::lockdep::{Class, Held, Rank};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::SeqCst};
 use std::time::Duration;
 
 /// A mutex with a place in the order of locks. Poison means nothing here, since a panic ends the process.
@@ -97,7 +97,7 @@ pub fn sleep(time: Duration) {
     let _ = rustix::thread::nanosleep(&spec);
 }
 
-/// An atomic word: the processor's, or in tests one of a checker of interleavings.
+/// An atomic word: the processor's, or in tests one of a checker of interleavings. One of 32 bits has no higher values.
 pub trait Atomic: Default {
     /// Whether the threads that meet here are those of the machine: then the order of locks is checked
     /// ([`crate::lockdep`]), which knows no others.
@@ -118,34 +118,41 @@ pub trait Atomic: Default {
     fn wait(backoff: &mut Backoff);
 }
 
+/// A value as a word that has room for it.
+#[inline(always)]
+fn low<W: TryFrom<u64, Error: std::fmt::Debug>>(value: u64) -> W {
+    value.try_into().expect("a value fits its word")
+}
+
 /// [`Atomic`] for a type with the methods of [`AtomicU64`].
 macro_rules! impl_atomic {
-    ($type:ty, $machine:literal, $wait:expr) => {
+    ($type:ty, $word:ty, $machine:literal, $wait:expr) => {
         impl Atomic for $type {
             const MACHINE: bool = $machine;
             #[inline(always)]
             fn load(&self, order: Ordering) -> u64 {
-                <$type>::load(self, order)
+                <$type>::load(self, order) as u64
             }
             #[inline(always)]
             fn store(&self, value: u64, order: Ordering) {
-                <$type>::store(self, value, order);
+                <$type>::store(self, low::<$word>(value), order);
             }
             #[inline(always)]
             fn swap(&self, value: u64, order: Ordering) -> u64 {
-                <$type>::swap(self, value, order)
+                <$type>::swap(self, low(value), order) as u64
             }
             #[inline(always)]
             fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-                <$type>::fetch_add(self, value, order)
+                <$type>::fetch_add(self, low(value), order) as u64
             }
             #[inline(always)]
             fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
-                <$type>::fetch_sub(self, value, order)
+                <$type>::fetch_sub(self, low(value), order) as u64
             }
             #[inline(always)]
             fn compare_exchange_weak(&self, now: u64, new: u64, done: Ordering, failed: Ordering) -> Result<u64, u64> {
-                <$type>::compare_exchange_weak(self, now, new, done, failed)
+                let result = <$type>::compare_exchange_weak(self, low(now), low(new), done, failed);
+                result.map(|value| value as u64).map_err(|value| value as u64)
             }
             fn wait(backoff: &mut Backoff) {
                 #[allow(clippy::redundant_closure_call)]
@@ -154,9 +161,10 @@ macro_rules! impl_atomic {
         }
     };
 }
-impl_atomic!(AtomicU64, true, Backoff::wait);
+impl_atomic!(AtomicU64, u64, true, Backoff::wait);
+impl_atomic!(AtomicU32, u32, true, Backoff::wait);
 #[cfg(test)]
-impl_atomic!(shuttle::sync::atomic::AtomicU64, false, |_| shuttle::thread::yield_now());
+impl_atomic!(shuttle::sync::atomic::AtomicU64, u64, false, |_| shuttle::thread::yield_now());
 
 /// A gate that many pass at once and one can close: it waits until everybody is through.
 ///

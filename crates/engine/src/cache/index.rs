@@ -1,7 +1,6 @@
 //! The slot index of the swap cache: what of a swap slot is in memory, or when it left.
 //!
-//! An entry a slot, a word each, in tables that are touched lazily (8 bytes a page of swap space in use). Looked up without
-//! a lock. Changed under the lock of a partition of the swap space, one partition or many by setting, as it takes a lock to
+//! An entry a slot, a word of 32 bits each, in tables that are touched lazily. Looked up without a lock. Changed under the lock of a partition of the swap space, one partition or many by setting, as it takes a lock to
 //! change several entries at once. A look-up says what was: who acts on it does so by a change that looks again.
 //!
 //! A slot is handed out and given back by [`crate::slot`]; between, its entry is not [`Entry::None`]. A slot that is given up
@@ -10,17 +9,17 @@
 //! Locks: a partition's ([`Rank::SwapCache`]), one at a time; nothing is taken under it.
 
 use crate::base::{FrameId, PAGE_SIZE, PageIndex, SlotId};
-use crate::config::CachePartition;
+use crate::config::{CachePartition, Config};
 use crate::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::device::RUN_MAX;
 use crate::lockdep::Rank;
 use crate::slot::{Batching, SlotRun};
 use crate::stats::{Counter, Stats};
 use crate::sync::Atomic;
+use overspill_os::Errno;
 use overspill_os::table::AtomicTable;
-use overspill_os::vm::SharedCells;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Most locks: enough for 64 GiB in partitions of 64 MiB; beyond, partitions share them. 64 KiB of memory.
 const LOCKS_MAX: u64 = 1024;
@@ -46,24 +45,22 @@ pub enum Entry {
     /// The same, and its page was given up meanwhile.
     Abandoned,
     /// A copy of its page is in a frame of the swap cache.
-    Frame(FrameId, Stamp),
+    Frame(FrameId),
     /// Its page is in memory, and the copy on the device is as good.
     Clean,
     /// Its page could not be read when its device was taken out of use. The slot is on none.
     Lost,
 }
 
-/// When a page left memory for a device: how many pages had left before, up to [`Stamp::BITS`] bits of it. Enough to tell
-/// that 2 TiB have left since.
+/// When a page left memory for a device: how many pages had left before, up to [`PAYLOAD_BITS`] bits of it. Enough to tell
+/// that 4 TiB have left since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp(u32);
 
 impl Stamp {
-    const BITS: u32 = 29;
-
     /// After `pages` pages.
     pub fn new(pages: u64) -> Stamp {
-        Stamp((pages & ((1 << Self::BITS) - 1)) as u32)
+        Stamp(pages as u32 & PAYLOAD_MASK)
     }
 
     /// Pages that have left since, `now` that so many have.
@@ -72,33 +69,36 @@ impl Stamp {
     }
 }
 
-const TAG_BITS: u32 = 3;
-const STAMP_SHIFT: u32 = u64::BITS - Stamp::BITS;
+/// A word has a tag in its highest bits, and a stamp or a frame below; or, with the first tag, which of the others it is.
+const PAYLOAD_BITS: u32 = 30;
+const PAYLOAD_MASK: u32 = (1 << PAYLOAD_BITS) - 1;
+const _: () = assert!(Config::ARENA_MAX.pages() <= 1 << PAYLOAD_BITS);
 
 impl Entry {
     fn to_word(self) -> u64 {
-        match self {
-            Entry::None => 0,
-            Entry::Shadow(stamp) => 1 | (stamp.0 as u64) << STAMP_SHIFT,
-            Entry::Busy(stamp) => 2 | (stamp.0 as u64) << STAMP_SHIFT,
-            Entry::Abandoned => 3,
-            Entry::Clean => 5,
-            Entry::Lost => 6,
-            Entry::Frame(frame, stamp) => 4 | (frame.0 as u64) << TAG_BITS | (stamp.0 as u64) << STAMP_SHIFT,
-        }
+        let (tag, payload) = match self {
+            Entry::None => (0, 0),
+            Entry::Abandoned => (0, 1),
+            Entry::Clean => (0, 2),
+            Entry::Lost => (0, 3),
+            Entry::Shadow(stamp) => (1, stamp.0),
+            Entry::Busy(stamp) => (2, stamp.0),
+            Entry::Frame(frame) => (3, frame.0),
+        };
+        u64::from(tag << PAYLOAD_BITS | payload)
     }
 
     fn from_word(word: u64) -> Entry {
-        let stamp = Stamp((word >> STAMP_SHIFT) as u32);
-        match word & ((1 << TAG_BITS) - 1) {
-            0 => Entry::None,
-            1 => Entry::Shadow(stamp),
-            2 => Entry::Busy(stamp),
-            3 => Entry::Abandoned,
-            4 => Entry::Frame(FrameId((word >> TAG_BITS) as u32), stamp),
-            5 => Entry::Clean,
-            6 => Entry::Lost,
-            other => unreachable!("an entry of the slot index with tag {other}"),
+        let payload = word as u32 & PAYLOAD_MASK;
+        match (word >> PAYLOAD_BITS, payload) {
+            (0, 0) => Entry::None,
+            (0, 1) => Entry::Abandoned,
+            (0, 2) => Entry::Clean,
+            (0, 3) => Entry::Lost,
+            (1, _) => Entry::Shadow(Stamp(payload)),
+            (2, _) => Entry::Busy(Stamp(payload)),
+            (3, _) => Entry::Frame(FrameId(payload)),
+            _ => unreachable!("an entry of the slot index: {word:#x}"),
         }
     }
 }
@@ -113,15 +113,19 @@ pub enum GivenUp {
 }
 
 /// One entry. All but [`Place::load`] are for the holder of the partition's lock.
-pub(crate) struct Place<'a, A>(pub(crate) &'a A);
+pub(crate) struct Place<'a, A> {
+    pub(crate) entry: &'a A,
+    /// By frame: when the page left that is read ahead into it.
+    pub(crate) stamps: &'a [A],
+}
 
 impl<A: Atomic> Place<'_, A> {
     pub(crate) fn load(&self) -> Entry {
-        Entry::from_word(self.0.load(Acquire))
+        Entry::from_word(self.entry.load(Acquire))
     }
 
     fn set(&self, entry: Entry) {
-        self.0.store(entry.to_word(), Release);
+        self.entry.store(entry.to_word(), Release);
     }
 
     /// A page was written to the slot.
@@ -140,7 +144,10 @@ impl<A: Atomic> Place<'_, A> {
     /// Ends it, with the frame that has a copy now, or without one; `false` when the slot was given up meanwhile.
     pub(crate) fn end_io(&self, frame: Option<FrameId>) -> bool {
         match (self.load(), frame) {
-            (Entry::Busy(stamp), Some(frame)) => self.set(Entry::Frame(frame, stamp)),
+            (Entry::Busy(stamp), Some(frame)) => {
+                self.stamps[frame.0 as usize].store(stamp.0.into(), Relaxed);
+                self.set(Entry::Frame(frame));
+            }
             (Entry::Busy(stamp), None) => self.set(Entry::Shadow(stamp)),
             (Entry::Abandoned, _) => {
                 self.set(Entry::None);
@@ -153,8 +160,8 @@ impl<A: Atomic> Place<'_, A> {
 
     /// Takes the frame out of the swap cache.
     pub(crate) fn take_frame(&self) -> Option<FrameId> {
-        let Entry::Frame(frame, stamp) = self.load() else { return None };
-        self.set(Entry::Shadow(stamp));
+        let Entry::Frame(frame) = self.load() else { return None };
+        self.set(Entry::Shadow(Stamp::new(self.stamps[frame.0 as usize].load(Relaxed))));
         Some(frame)
     }
 
@@ -181,7 +188,7 @@ impl<A: Atomic> Place<'_, A> {
     pub(crate) fn give_up(&self) -> GivenUp {
         let (next, done) = match self.load() {
             Entry::Shadow(_) | Entry::Clean | Entry::Lost => (Entry::None, GivenUp::Now(None)),
-            Entry::Frame(frame, _) => (Entry::None, GivenUp::Now(Some(frame))),
+            Entry::Frame(frame) => (Entry::None, GivenUp::Now(Some(frame))),
             Entry::Busy(_) => (Entry::Abandoned, GivenUp::Later),
             entry => panic!("a slot was given up that is not in use: {entry:?}"),
         };
@@ -192,7 +199,7 @@ impl<A: Atomic> Place<'_, A> {
 
 /// What is known of the slots of a device.
 struct Tables {
-    entries: SharedCells,
+    entries: AtomicTable,
     /// Whose page a slot has: a hint, good while the page's lock is held and its word names the slot.
     owners: AtomicTable,
 }
@@ -204,6 +211,8 @@ struct Partition(CountedMutex<()>);
 /// The entries of all slots of all devices.
 pub struct SlotIndex {
     devices: [OnceLock<Tables>; SlotId::DEVICES_MAX],
+    /// By frame, as [`Place::stamps`].
+    stamps: AtomicTable,
     partitions: Box<[Partition]>,
     /// Most entries that are changed in one hold of a lock.
     hold_slots: usize,
@@ -213,28 +222,31 @@ pub struct SlotIndex {
 }
 
 impl SlotIndex {
-    /// An index for no device yet.
-    pub fn new(partition: CachePartition, batching: Batching, stats: Stats) -> SlotIndex {
+    /// An index for no device yet, and for copies of pages in `frames` frames.
+    ///
+    /// # Errors
+    /// ENOMEM when there is no address space.
+    pub fn new(partition: CachePartition, batching: Batching, frames: usize, stats: Stats) -> Result<SlotIndex, Errno> {
         let (shift, locks) = match partition {
             CachePartition::Device => (u64::BITS - 1, SlotId::DEVICES_MAX as u64),
             CachePartition::Bytes(bytes) => ((bytes / PAGE_SIZE as u64).ilog2(), LOCKS_MAX),
         };
         let lock = |_| Partition(CountedMutex::new(Rank::SwapCache, &SWAP_CACHE_LOCK, ()));
-        SlotIndex {
+        Ok(SlotIndex {
             devices: [const { OnceLock::new() }; _],
+            stamps: AtomicTable::new(frames)?,
             partitions: (0..locks).map(lock).collect(),
             hold_slots: batching.most(),
             shift,
             stats,
-        }
+        })
     }
 
     /// Makes entries for a device of `slots` slots; `false` when that number had a smaller one, or there is no address
     /// space for more.
     pub fn open(&self, device: usize, slots: u64) -> bool {
         if self.devices[device].get().is_none()
-            && let (Ok(entries), Ok(owners)) =
-                (SharedCells::anonymous(slots as usize), AtomicTable::new(slots as usize))
+            && let (Ok(entries), Ok(owners)) = (AtomicTable::new(slots as usize), AtomicTable::new(slots as usize))
         {
             let _ = self.devices[device].set(Tables { entries, owners });
         }
@@ -258,8 +270,8 @@ impl SlotIndex {
         self.devices[slot.device()].get().expect("the device of a slot is open")
     }
 
-    fn place(&self, slot: SlotId) -> Place<'_, AtomicU64> {
-        Place(&self.tables(slot).entries[slot.offset() as usize])
+    fn place(&self, slot: SlotId) -> Place<'_, AtomicU32> {
+        Place { entry: &self.tables(slot).entries[slot.offset() as usize], stamps: &self.stamps }
     }
 
     /// Notes whose page a slot has; before the page's word names the slot, under its lock.
@@ -284,7 +296,7 @@ impl SlotIndex {
     }
 
     /// Calls `change` for each slot of a run, with the lock of its partition.
-    fn for_each(&self, run: SlotRun, mut change: impl FnMut(usize, Place<'_, AtomicU64>)) {
+    fn for_each(&self, run: SlotRun, mut change: impl FnMut(usize, Place<'_, AtomicU32>)) {
         let mut at = 0;
         while at < run.len {
             let first = run.first.advance(at as u64);
@@ -299,10 +311,10 @@ impl SlotIndex {
     /// Makes sure that there is memory behind the entries of a run of slots not used before: to get it takes longer than all
     /// that is done under a lock here.
     fn prefault(&self, run: SlotRun) {
-        const { assert!(RUN_MAX <= PAGE_SIZE / size_of::<u64>()) };
+        const { assert!(RUN_MAX <= PAGE_SIZE / size_of::<u32>()) };
         for slot in [run.first, run.first.advance(run.len as u64 - 1)] {
             // What changes nothing, but needs the memory as what changes it does. (To add 0 would be compiled to a load.)
-            let _ = self.place(slot).0.compare_exchange(0, 0, Relaxed, Relaxed);
+            let _ = self.place(slot).entry.compare_exchange(0, 0, Relaxed, Relaxed);
         }
     }
 
@@ -355,3 +367,35 @@ impl SlotIndex {
 
 #[cfg(test)]
 mod interleavings;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_told_apart_and_keep_what_they_say() {
+        let stamp = Stamp::new(u64::MAX);
+        let frame = FrameId(Config::ARENA_MAX.pages() as u32 - 1);
+        let entries = [Entry::None, Entry::Abandoned, Entry::Clean, Entry::Lost]
+            .into_iter()
+            .chain([Entry::Shadow(stamp), Entry::Busy(stamp), Entry::Frame(frame)])
+            .chain([Entry::Shadow(Stamp(0)), Entry::Busy(Stamp(0)), Entry::Frame(FrameId(0))]);
+        entries.for_each(|entry| assert_eq!(Entry::from_word(u32::try_from(entry.to_word()).unwrap().into()), entry));
+        assert_eq!(Stamp::new(5).distance((7 << PAYLOAD_BITS) + 4), (1 << PAYLOAD_BITS) - 1);
+    }
+
+    #[test]
+    fn a_page_that_was_read_ahead_in_vain_left_when_it_left() {
+        let index = SlotIndex::new(CachePartition::default(), Batching::default(), 8, Stats::anonymous().unwrap());
+        let index = index.unwrap();
+        assert!(index.open(0, 64));
+        let run = SlotRun { first: SlotId::new(0, 3), len: 1 };
+        index.stored(run, Stamp::new(77));
+        let mut wanted = [false];
+        index.begin_io(run, &mut wanted);
+        index.end_io(run, &[Some(FrameId(7))], &mut wanted);
+        assert_eq!((wanted, index.load(run.first)), ([true], Entry::Frame(FrameId(7))));
+        assert_eq!(index.take_frame(run.first), Some(FrameId(7)));
+        assert_eq!(index.load(run.first), Entry::Shadow(Stamp::new(77)));
+    }
+}

@@ -270,11 +270,15 @@ impl SwapDevices {
             closed: RankedMutex::new(Rank::ClosedDevices, Vec::new()),
             slots: self.slots,
             queue: queue.clone(),
-            index: Arc::new(SlotIndex::new(
-                CachePartition::default(),
-                crate::slot::Batching::default(),
-                Stats::anonymous().unwrap(),
-            )),
+            index: Arc::new(
+                SlotIndex::new(
+                    CachePartition::default(),
+                    crate::slot::Batching::default(),
+                    0,
+                    Stats::anonymous().unwrap(),
+                )
+                .unwrap(),
+            ),
             zswap: Arc::new(Zswap::new(Invalidate::default(), Stats::anonymous().unwrap())),
             in_memory: None,
             make_io: Box::new(|file, queue| Box::new(Direct { file, queue })),

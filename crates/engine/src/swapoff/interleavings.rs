@@ -122,6 +122,7 @@ struct Machine {
     slots: [Slot; SLOTS],
     /// The version in each frame, 0 for one that is free.
     frames: [Word; FRAMES],
+    stamps: [Word; FRAMES],
     words: [Word; PAGES],
     tables: [Mutex<Mapped>; PAGES],
     /// The slot that a clean page keeps.
@@ -175,13 +176,17 @@ impl Machine {
         self.tables[page].lock().unwrap()
     }
 
+    fn place(&self, slot: usize) -> Place<'_, Word> {
+        Place { entry: &self.slots[slot].entry, stamps: &self.stamps }
+    }
+
     fn look_up(&self, slot: usize) -> Entry {
-        Place(&self.slots[slot].entry).load()
+        self.place(slot).load()
     }
 
     fn index<T>(&self, slot: usize, change: impl FnOnce(Place<'_, Word>) -> T) -> T {
         let _held = self.slots[slot].partition.lock().unwrap();
-        change(Place(&self.slots[slot].entry))
+        change(self.place(slot))
     }
 
     fn compressed(&self, slot: usize) -> u64 {

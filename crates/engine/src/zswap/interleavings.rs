@@ -138,6 +138,7 @@ struct Machine {
     objects: [Word; PLACES],
     /// The version in each frame, 0 for one that is free.
     frames: [Word; FRAMES],
+    stamps: [Word; FRAMES],
     packs: [Pack; PACKS],
     /// The page under its lock: the slot in which it is stored.
     page: Mutex<Option<usize>>,
@@ -178,6 +179,7 @@ impl Machine {
             books: Mutex::default(),
             objects: Default::default(),
             frames: Default::default(),
+            stamps: Default::default(),
             packs: Default::default(),
             page: Mutex::new(None),
         }
@@ -194,11 +196,15 @@ impl Machine {
     /// Changes what the index knows of a slot.
     fn index<T>(&self, slot: usize, change: impl FnOnce(IndexPlace<'_, Word>) -> T) -> T {
         let _held = self.slots[slot].partition.lock().unwrap();
-        change(IndexPlace(&self.slots[slot].index))
+        change(self.index_place(slot))
+    }
+
+    fn index_place(&self, slot: usize) -> IndexPlace<'_, Word> {
+        IndexPlace { entry: &self.slots[slot].index, stamps: &self.stamps }
     }
 
     fn look_up(&self, slot: usize) -> Entry {
-        IndexPlace(&self.slots[slot].index).load()
+        self.index_place(slot).load()
     }
 
     // ---- The pool ----

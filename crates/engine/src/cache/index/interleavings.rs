@@ -37,18 +37,19 @@ struct Model {
     slot_free: Word,
     /// The version in each frame, 0 for one that is free.
     frames: [Word; FRAMES],
+    stamps: [Word; FRAMES],
 }
 
 impl Model {
     fn new(bug: Option<Bug>) -> Model {
         let word = || Word::new(0);
-        let frames = [word(), word()];
+        let (frames, stamps) = ([word(), word()], [word(), word()]);
         let (entry, device, slot_free) = (word(), word(), Word::new(1));
-        Model { bug, entry, partition: Mutex::new(()), device, slot_free, frames }
+        Model { bug, entry, partition: Mutex::new(()), device, slot_free, frames, stamps }
     }
 
     fn place(&self) -> Place<'_, Word> {
-        Place(&self.entry)
+        Place { entry: &self.entry, stamps: &self.stamps }
     }
 
     fn change<T>(&self, change: impl FnOnce(Place<'_, Word>) -> T) -> T {
@@ -97,7 +98,7 @@ impl Model {
                     shuttle::thread::yield_now();
                     continue;
                 }
-                Entry::Frame(frame, _) if self.bug == Some(Bug::TrustLookUp) => Some(self.free_frame(frame)),
+                Entry::Frame(frame) if self.bug == Some(Bug::TrustLookUp) => Some(self.free_frame(frame)),
                 Entry::Frame(..) => self.change(|place| place.take_frame()).map(|frame| self.free_frame(frame)),
                 _ => None,
             };
@@ -128,8 +129,8 @@ impl Model {
         let frame = self.take_frame(self.device.load(SeqCst));
         let wanted = match self.bug {
             Some(Bug::ReadUnclaimed) => self.change(|place| {
-                if let (Entry::Shadow(stamp), Some(frame)) = (place.load(), frame) {
-                    place.set(Entry::Frame(frame, stamp));
+                if let (Entry::Shadow(_), Some(frame)) = (place.load(), frame) {
+                    place.set(Entry::Frame(frame));
                     return true;
                 }
                 self.free_frames(frame);
