@@ -32,8 +32,9 @@ use crate::lockdep::Rank;
 use crate::slot::SlotRun;
 use crate::stats::{Counter, Stats};
 use crate::sync::Atomic;
-use list::{List, RANGE_SLOTS};
+use list::{HEAD_CELLS, List, RANGE_SLOTS};
 use overspill_os::codec::CodecId;
+use overspill_os::table::AtomicTable;
 use overspill_os::vm::SharedCells;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -194,13 +195,13 @@ impl<A: Atomic> Place<'_, A> {
 struct Tables {
     entries: SharedCells,
     /// By slot: its place in the list of its range.
-    links: SharedCells,
-    /// By range: the ends of its list.
-    ends: SharedCells,
+    links: AtomicTable,
+    /// By range: the head of its list, [`HEAD_CELLS`].
+    heads: SharedCells,
     /// By range: entries. Changed with its lock, read without to find a range empty.
     counts: SharedCells,
     /// By slot of a device: objects that are packed into it.
-    packed: SharedCells,
+    packed: AtomicTable,
     /// Ranges from here on never had an entry.
     used: AtomicUsize,
 }
@@ -214,6 +215,9 @@ pub struct Zswap {
 }
 
 impl Zswap {
+    /// What a slot takes up here, but for what few have: objects that are packed into it.
+    pub const SLOT_BYTES: u64 = 12;
+
     /// An index for no device yet.
     pub fn new(setting: Invalidate, stats: Stats) -> Zswap {
         let lock = |_| CountedMutex::new(Rank::Zswap, &ZSWAP_LOCK, ());
@@ -228,10 +232,10 @@ impl Zswap {
             let (slots, ranges) = (slots as usize, (slots as usize).div_ceil(RANGE_SLOTS));
             Some(Tables {
                 entries: SharedCells::anonymous(slots).ok()?,
-                links: SharedCells::anonymous(slots).ok()?,
-                ends: SharedCells::anonymous(ranges).ok()?,
+                links: AtomicTable::new(slots).ok()?,
+                heads: SharedCells::anonymous(ranges * HEAD_CELLS).ok()?,
                 counts: SharedCells::anonymous(ranges).ok()?,
-                packed: SharedCells::anonymous(slots).ok()?,
+                packed: AtomicTable::new(slots).ok()?,
                 used: AtomicUsize::new(0),
             })
         };
@@ -246,7 +250,9 @@ impl Zswap {
     /// Gives the memory of a device's entries back, of which there are none.
     pub fn forget(&self, device: usize) {
         if let Some(Tables { entries, links, packed, .. }) = self.devices[device].get() {
-            [entries, links, packed].into_iter().for_each(SharedCells::forget);
+            entries.forget();
+            links.forget();
+            packed.forget();
         }
     }
 
@@ -269,7 +275,7 @@ impl Zswap {
         let range = slot.offset() as usize / RANGE_SLOTS;
         let first = range * RANGE_SLOTS;
         let links = &tables.links[first..(first + RANGE_SLOTS).min(tables.links.len())];
-        List { links, ends: &tables.ends[range] }
+        List { links, head: &tables.heads[range * HEAD_CELLS..][..HEAD_CELLS] }
     }
 
     /// Puts another object, or none, in the place of what a slot has; its range's lock is held. What is in memory is in the
@@ -401,12 +407,12 @@ impl Zswap {
 
     /// Notes how many objects were packed into a slot of a device, before an entry says so.
     pub fn set_packed(&self, slot: SlotId, objects: usize) {
-        self.tables(slot).packed[slot.offset() as usize].store(objects as u64, Release);
+        self.tables(slot).packed[slot.offset() as usize].store(objects as u32, Release);
     }
 
     /// How many objects are packed into a slot of a device.
     pub fn packed(&self, slot: SlotId) -> u64 {
-        self.tables(slot).packed[slot.offset() as usize].load(Acquire)
+        self.tables(slot).packed[slot.offset() as usize].load(Acquire).into()
     }
 
     /// Calls `each` for the slots on no device whose objects are packed into one of a device: by a look at all there are.
@@ -504,7 +510,7 @@ impl Zswap {
         }
         for (slot, objects) in &packs {
             let counted = self.tables(*slot).packed[slot.offset() as usize].load(Relaxed);
-            assert_eq!(counted, *objects, "objects packed into {slot:?}");
+            assert_eq!(u64::from(counted), *objects, "objects packed into {slot:?}");
         }
         [in_memory, packs.values().sum::<u64>() as usize, packs.len()]
     }
