@@ -38,7 +38,7 @@ use crate::cache::SlotIndex;
 use crate::config::CachePartition;
 use crate::job::swaps::{JobSwaps, ListedSwap};
 use crate::lockdep::Rank;
-use crate::slot::{Disk, SlotMap, SlotRun, SlotSettings};
+use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS, Disk, SlotMap, SlotRun, SlotSettings};
 use crate::stats::Stats;
 use crate::sync::{RankedMutex, lock};
 use crate::zswap::{Invalidate, Zswap};
@@ -374,6 +374,16 @@ impl SwapDevices {
     /// Slots in use on no device.
     pub fn used_in_memory(&self) -> u64 {
         self.in_memory.as_ref().map_or(0, |slots| slots.counts().used)
+    }
+
+    /// Bytes of what is kept by slot and by cluster, of all clusters of which slots were ever in use.
+    pub fn table_bytes(&self) -> u64 {
+        let bytes = |slots: &SlotMap, more: u64| {
+            let cluster = SlotIndex::SLOT_BYTES + Zswap::SLOT_BYTES + more;
+            slots.touched_clusters() * (cluster * CLUSTER_SLOTS as u64 + CLUSTER_BYTES as u64)
+        };
+        let on_devices: u64 = self.areas().map(|(_, area)| bytes(area.slots(), Area::SLOT_BYTES)).sum();
+        on_devices + self.in_memory.as_ref().map_or(0, |slots| bytes(slots, 0))
     }
 
     /// Slots in use on all devices.

@@ -26,7 +26,6 @@ use crate::readahead::{Streams, Window};
 use crate::recent::Recent;
 use crate::regions::RegionMap;
 use crate::share::{Density, Share};
-use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS};
 use crate::stall::DIRECT_PAGES;
 use crate::stats::{Counter, Stats};
 use crate::swapoff::Swaps;
@@ -383,18 +382,15 @@ impl Engine {
         }
     }
 
-    /// Brings the metadata figure up to date: tables in proportion to what was ever managed, and fixed parts.
+    /// Brings the metadata figure up to date: what the tables take up that have an entry a page, a frame or a slot, of all that were
+    /// ever in use.
     pub fn publish_metadata(&self) {
         let extents = self.extents_high.load(Relaxed) as u64;
-        // A page word and the extent's cells; for frames that were ever used: buddy links, swap-cache links, chunk table.
+        // A page word, and the extent's cells.
         let words = extents * (EXTENT_PAGES as u64 * 8 + 16);
-        let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (10 + 16 + 8 + 10);
-        // The records of clusters, and the checksums, entries, owners and places in the compressed tier of their slots, kept
-        // touched for what is in use.
-        let slot_bytes = CLUSTER_BYTES as u64 + CLUSTER_SLOTS as u64 * (4 + 8 + 4 + 16);
-        let used = self.devices.used_pages() + self.devices.used_in_memory();
-        let slots = (used / CLUSTER_SLOTS as u64 + 1) * slot_bytes;
-        self.stats.set(Counter::MetadataBytes, words + frames + slots);
+        // The buddy allocator's links and tag, the list of the swap cache and its owner, a kept copy, a part of the table of chunks.
+        let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (9 + 16 + 8 + 12);
+        self.stats.set(Counter::MetadataBytes, words + frames + self.devices.table_bytes());
     }
 
     /// Notes that the program uses DMA into its memory: pages leave by being moved only, from now on.

@@ -542,6 +542,11 @@ impl SlotMap {
         }
     }
 
+    /// Clusters of which slots were ever handed out: tables by slot have memory for that many.
+    pub fn touched_clusters(&self) -> u64 {
+        self.table.touched_clusters()
+    }
+
     /// Checks every invariant from the bitmaps up, in time proportional to what is leased; for tests and debugging, when no
     /// operation is under way.
     ///

@@ -222,6 +222,9 @@ pub struct SlotIndex {
 }
 
 impl SlotIndex {
+    /// What a slot takes up here.
+    pub const SLOT_BYTES: u64 = 8;
+
     /// An index for no device yet, and for copies of pages in `frames` frames.
     ///
     /// # Errors

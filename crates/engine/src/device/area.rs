@@ -81,6 +81,9 @@ pub struct Area {
 }
 
 impl Area {
+    /// What a slot takes up here: its checksum.
+    pub const SLOT_BYTES: u64 = 4;
+
     /// Opens what `spec` names.
     pub fn open(
         spec: &SwapSpec,

@@ -35,7 +35,9 @@ const COUNTS: usize = STATE + 1;
 const SEAL: usize = COUNTS + 1;
 /// Of the lists of clusters: only under the device's lock.
 const LINKS: usize = SEAL + 1;
-const _: () = assert!(LINKS < RECORD_WORDS && LOCK.is_multiple_of(8));
+/// 1 once slots have been handed out.
+const TOUCHED: usize = LINKS + 1;
+const _: () = assert!(TOUCHED < RECORD_WORDS && LOCK.is_multiple_of(8));
 
 /// Lists of clusters: one of free ones, and one a quarter of occupancy, so that the emptiest, which have the longest
 /// runs, are found at once.
@@ -258,6 +260,13 @@ impl<A: Atomic> Cluster<'_, A> {
     /// Sets where the cluster stands; also under the device's lock.
     pub fn set_state(&mut self, state: State) {
         self.set(STATE, state.to_word());
+    }
+
+    /// Notes that slots are handed out; whether that is for the first time.
+    pub fn touch(&mut self) -> bool {
+        let first = self.get(TOUCHED) == 0;
+        self.set(TOUCHED, 1);
+        first
     }
 
     /// Records a fork that shares the cluster; also under the device's lock.

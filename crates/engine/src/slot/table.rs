@@ -98,6 +98,8 @@ pub struct SlotTable<R: Records> {
     pub tally: Tally<R::Word>,
     /// One more than the current cluster of each owner, or 0: changed under the device's lock, elsewhere a hint.
     currents: Box<[Current<R::Word>]>,
+    /// Clusters of which slots were ever handed out.
+    touched: R::Word,
     /// Nothing is handed out any more.
     closed: AtomicBool,
 }
@@ -111,6 +113,7 @@ impl<R: Records> SlotTable<R> {
             clusters: ClusterTable::new(records, settings.lock == super::SlotLock::Cluster, stats),
             tally: Tally::default(),
             currents: (0..owners).map(|_| Current::default()).collect(),
+            touched: R::Word::default(),
             closed: AtomicBool::new(false),
         };
         table.tally.begin(Place::Ungrown, layout.pages - layout.reserved);
@@ -226,6 +229,7 @@ impl<R: Records> SlotTable<R> {
         let Some(next) = lists.find_map(|list| books.lists.first(list)) else { return false };
         self.retire(books, owner);
         let mut cluster = self.clusters.lock(next);
+        self.touched.fetch_add(cluster.touch().into(), Relaxed);
         self.set_state(books, &mut cluster, State::Current);
         self.set_current(books, owner, Some(next));
         self.take(&mut cluster, want, 1, runs)
@@ -416,9 +420,15 @@ impl<R: Records> SlotTable<R> {
         self.layout.clusters_of(extent).any(|cluster| self.clusters.used_slots(cluster) > 0)
     }
 
+    /// Clusters of which slots were ever handed out.
+    pub fn touched_clusters(&self) -> u64 {
+        self.touched.load(Relaxed)
+    }
+
     /// What a fork copies.
     #[cfg(test)]
     pub fn copy_to(&self, other: &SlotTable<R>) {
+        other.touched.store(self.touched.load(Relaxed), Relaxed);
         self.clusters.copy_to(&other.clusters);
         self.tally.copy_to(&other.tally);
         self.currents.iter().zip(&other.currents).for_each(|(from, to)| to.0.store(from.0.load(Relaxed), Relaxed));

@@ -273,6 +273,23 @@ fn a_fresh_cluster_is_begun_rather_than_a_run_cut_into_crumbs() {
 }
 
 #[test]
+fn clusters_of_which_slots_were_in_use_are_counted_once() {
+    let (map, disk) = (map_of_clusters(4), TestDisk::default());
+    assert_eq!(map.touched_clusters(), 0);
+    for _ in 0..3 {
+        assert_eq!(map.alloc_all(0, &disk).len(), 4 * CLUSTER_SLOTS);
+        assert_eq!(map.touched_clusters(), 4);
+        (0..4 * CLUSTER_SLOTS as u64).for_each(|slot| {
+            map.free_on(0, slot, 1, &disk);
+        });
+    }
+    let map = map_of_clusters(4);
+    let (offset, len) = map.alloc_on(0, 300, &disk).unwrap();
+    map.free_on(0, offset, len, &disk);
+    assert_eq!((map.touched_clusters(), map.counts().used), (1, 0));
+}
+
+#[test]
 fn a_lease_given_back_is_asked_for_again() {
     let (map, disk) = (map_of_clusters(4), TestDisk::default());
     let runs: Vec<_> = (0..4).map(|_| map.alloc_on(0, 512, &disk).unwrap()).collect();
