@@ -13,6 +13,7 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
 
 /// Runs the program under the command.
 ///
@@ -70,6 +71,38 @@ pub fn run(request: &Request, command: &Path, fault: &str) -> Result<Sample, Fai
 /// # Errors
 /// When there is no pool to be had, or a page came back wrong.
 pub fn library(request: &Request) -> Result<Sample, Failure> {
+    let cgroup = counting();
+    let what = PutBack { cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()), ..PutBack::default() };
+    let guard = Guard::start(&what)?;
+    let measured = cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.enter(NO_LIMIT)).and_then(|()| {
+        let (ended, watch) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let cgroup = cgroup.as_ref();
+            let looker = scope.spawn(move || {
+                let mut peak = None;
+                while watch.recv_timeout(launch::LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                    peak = peak.max(cgroup.and_then(Cgroup::used_bytes));
+                }
+                peak
+            });
+            let sample = accesses(request);
+            drop(ended);
+            let peak = looker.join().expect("who looks at a cgroup does not panic");
+            let mut sample = sample?;
+            if let Some(peak) = peak {
+                figures::add(&mut sample, [(figures::RAM, peak)]);
+            }
+            Ok(sample)
+        })
+    });
+    let left = cgroup.map_or(Ok(()), |cgroup| cgroup.leave());
+    let put_back = guard.finish();
+    let sample = measured?;
+    left.and(put_back)?;
+    Ok(sample)
+}
+
+fn accesses(request: &Request) -> Result<Sample, Failure> {
     let Job::Accesses { plan, pages } = &request.job else {
         return Err(Failure::new("a program is not in this process"));
     };
