@@ -68,6 +68,7 @@ fn every_step_is_told_beside_its_peer_and_everything_is_put_back() {
         for step in ["overspill-thread", "overspill-signal", "library"] {
             let row = of(step).unwrap();
             assert!(figure(row, "pages_in") > 0.0 && figure(row, "ns_per_access") > 100.0, "{row}");
+            assert!(figure(row, "metadata_bytes") > 1e4, "{row}");
             assert_eq!(row["figures"]["ratio"].is_number(), left_out.is_null(), "{row}");
         }
     }

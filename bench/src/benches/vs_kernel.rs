@@ -159,13 +159,19 @@ const TABLES: &[Table] = &[
     },
     Table {
         title: "RAM at most in MiB, all in all; the part of it that is a compressed pool outside of the cgroup, and how far that \
-                packed; limit of the cgroup, or budget; pages brought in, faults that waited for a device (zram is one), and MiB written to and read from a device, of the \
+                packed; limit of the cgroup, or budget; overspill's tables; pages brought in, faults that waited for a device (zram is one), and MiB written to and read from a device, of the \
                 whole run with what is written beforehand.",
         columns: &[
             Column { title: "RAM", figure: figures::RAM, format: mib, spread: true },
             Column { title: "pool", figure: figures::POOL, format: mib, spread: false },
             Column { title: "packed", figure: figures::PACKED, format: short, spread: false },
             Column { title: "limit", figure: figures::LIMIT, format: mib, spread: true },
+            Column {
+                title: "metadata",
+                figure: figures::METADATA,
+                format: |bytes| short(bytes / f64::from(1 << 20)),
+                spread: false,
+            },
             Column { title: "pages in", figure: figures::PAGES_IN, format: whole, spread: false },
             Column { title: "major faults", figure: figures::MAJOR, format: whole, spread: false },
             Column { title: "device MiB", figure: figures::DEVICE, format: mib, spread: false },

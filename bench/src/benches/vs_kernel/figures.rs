@@ -35,6 +35,8 @@ pub const WRITTEN: &str = "device_bytes_written";
 pub const RAM: &str = "ram_bytes_peak";
 /// The part of it that is a compressed pool outside of the cgroup.
 pub const POOL: &str = "pool_bytes_peak";
+/// Bytes of overspill's tables ([`overspill::stats::Counter::MetadataBytes`]).
+pub const METADATA: &str = "metadata_bytes";
 /// How far the peer packed what was in that pool, where the kernel says.
 pub const PACKED: &str = "packed";
 /// What a program put out, to tell whether it was the same each time.

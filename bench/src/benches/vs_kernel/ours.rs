@@ -132,6 +132,7 @@ fn counted(sample: &mut Sample, request: &Request, count: impl Fn(&str) -> u64) 
             (figures::WRITTEN, written),
             (figures::PAGES_IN, count("zswpin") + count("pswpin")),
             (figures::LIMIT, request.memory),
+            (figures::METADATA, count("metadata_bytes")),
             (figures::RAM, count("charged_peak_bytes") + count("metadata_bytes")),
         ],
     );
