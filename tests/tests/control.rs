@@ -166,7 +166,7 @@ fn mistakes_are_named() {
     let Some(job) = Job::churn(&SCRATCH, "mistakes", &["--memory", "16M"], &["8"]) else { return };
     refused(&job.set(job.pid(), &["--memory", "1M"]), 2, &["the smallest possible is 4 MiB"]);
     refused(&job.set(job.pid(), &["--memory", "some"]), 2, &["'some' is not a size"]);
-    refused(&job.set(job.pid(), &["--memory", "900T"]), 2, &["more than the", "of RAM that this machine has"]);
+    refused(&job.set(job.pid(), &["--memory", "2T"]), 2, &["more than the", "of RAM that this machine has"]);
     refused(&job.set(job.pid(), &[]), 2, &["--memory"]);
     refused(&job.set((1 << 22) + 1, &["--memory", "16M"]), 1, &["there is no process"]);
     refused(&job.set(std::process::id(), &["--memory", "16M"]), 1, &["not of a job", "OVERSPILL_RUNTIME_DIR"]);

@@ -92,7 +92,7 @@ mod tests {
         let Ok(Cli { command: Command::Set(args) }) = set("--pid 7 --memory 1.5G") else { panic!("it is right") };
         assert_eq!((args.pid, args.memory, args.wait), (7, Bytes(3 << 29), 5));
         let refused = |args: &str| set(args).unwrap_err().to_string();
-        assert!(refused("--pid 7 --memory 3M").contains("smallest possible budget is 4 MiB"));
+        assert!(refused("--pid 7 --memory 3M").contains("the smallest possible is 4 MiB"));
         assert!(refused("--pid 7 --memory lots").contains("'lots' is not a size"));
         assert!(refused("--pid 0 --memory 8M").contains("'0'"));
         assert!(refused("--pid 7 --memory 8M --wait -1").contains("-1"));

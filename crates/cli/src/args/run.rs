@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn values_are_checked_where_they_are_read() {
         let refused = |args: &[&str]| run(args).unwrap_err().to_string();
-        assert!(refused(&["--memory", "3M", "--", "x"]).contains("smallest possible budget is 4 MiB"));
+        assert!(refused(&["--memory", "3M", "--", "x"]).contains("the smallest possible is 4 MiB"));
         assert!(refused(&["--memory", "lots", "--", "x"]).contains("'lots' is not a size"));
         assert!(refused(&["--set", "folio=3", "--", "x"]).contains("folio cannot be '3'"));
         assert!(refused(&["--swap", "/tmp:9Q", "--", "x"]).contains("not a size"));

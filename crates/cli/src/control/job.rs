@@ -346,9 +346,10 @@ mod tests {
     fn budgets_that_make_no_sense_are_refused() {
         let total = Some(Bytes(1 << 30));
         assert_eq!(check(Bytes(4 << 20), total), Ok(()));
-        assert!(check(Bytes((4 << 20) - 1), total).unwrap_err().contains("smallest possible budget is 4 MiB"));
+        assert!(check(Bytes((4 << 20) - 1), total).unwrap_err().contains("the smallest possible is 4 MiB"));
         assert!(check(Bytes(2 << 30), total).unwrap_err().contains("more than the 1 GiB of RAM"));
-        assert_eq!(check(Bytes(1 << 50), None), Ok(()));
+        assert_eq!(check(Config::MEMORY_MAX, None), Ok(()));
+        assert!(check(Bytes(1 << 50), None).unwrap_err().contains("the largest possible is 2 TiB"));
         let room = Room::new();
         let job = room.job();
         for memory_bytes in [0, 4095, u64::MAX] {

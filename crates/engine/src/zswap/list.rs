@@ -103,7 +103,9 @@ impl List<'_> {
             self.set_link(newer, Link { older: if index == oldest { newer } else { older }, ..self.link(newer) });
         }
         let ends = (if index == oldest { newer } else { oldest }, if index == newest { older } else { newest });
-        self.set_ends(ends.0, ends.1, made);
+        // Where none of the newest's epoch is left, the one before has ended.
+        let has_ended = self.link(ends.1).epoch != self.link(newest).epoch;
+        self.set_ends(ends.0, ends.1, if has_ended { EPOCH_ENTRIES } else { made });
     }
 
     /// The entries, oldest first.
@@ -184,22 +186,36 @@ mod tests {
     }
 
     #[test]
+    fn an_epoch_does_not_go_on_after_the_next_one() {
+        let (links, head) = cells();
+        let list = List { links: &links, head: &head };
+        (0..EPOCH_ENTRIES as usize).for_each(|slot| list.push(slot, 10));
+        // The second, of which one is left, and then none.
+        (0..2).for_each(|more| list.push(EPOCH_ENTRIES as usize + more, 20));
+        (0..2).for_each(|more| list.unlink(EPOCH_ENTRIES as usize + more));
+        list.push(RANGE_SLOTS - 1, 30);
+        (0..EPOCH_ENTRIES as usize).for_each(|slot| list.unlink(slot));
+        assert_eq!(list.age(100), Some(70));
+    }
+
+    #[test]
     fn while_an_old_entry_stays_newer_ones_share_the_last_epoch() {
         let (links, head) = cells();
         let list = List { links: &links, head: &head };
         list.push(0, 1);
-        (0..10 * RANGE_SLOTS as u64).for_each(|time| {
-            list.push(1, time + 2);
-            assert_eq!(list.age(time + 2), Some(time + 1));
-            list.unlink(1);
+        list.push(2, 2);
+        let last = 10 * RANGE_SLOTS as u64;
+        (3..=last).for_each(|time| {
+            let (new, old) = if time % 2 == 1 { (1, 2) } else { (2, 1) };
+            list.push(new, time);
+            list.unlink(old);
+            assert_eq!(list.age(time), Some(time - 1));
         });
-        list.push(1, 20 * RANGE_SLOTS as u64);
         list.unlink(0);
-        assert!(list.age(20 * RANGE_SLOTS as u64).is_some_and(|age| age > 4 * RANGE_SLOTS as u64));
+        assert!(list.age(last).is_some_and(|age| (8 * RANGE_SLOTS as u64..last).contains(&age)));
         // Then epochs begin again.
-        (2..2 + EPOCH_ENTRIES as usize).for_each(|slot| list.push(slot, 21 * RANGE_SLOTS as u64));
-        list.unlink(1);
-        (2..1 + EPOCH_ENTRIES as usize).for_each(|slot| list.unlink(slot));
-        assert_eq!(list.age(21 * RANGE_SLOTS as u64), Some(0));
+        list.push(3, last);
+        list.unlink(2);
+        assert_eq!(list.age(last), Some(0));
     }
 }
