@@ -159,8 +159,8 @@ const TABLES: &[Table] = &[
     },
     Table {
         title: "RAM at most in MiB, all in all; the part of it that is a compressed pool outside of the cgroup, and how far that \
-                packed; limit of the cgroup, or budget; overspill's tables; pages brought in, faults that waited for a device (zram is one), and MiB written to and read from a device, of the \
-                whole run with what is written beforehand.",
+                packed; limit of the cgroup, or budget; overspill's tables; pages brought in, faults that waited for a device (zram is \
+                one), and MiB written to and read from a device, of the whole run with what is written beforehand.",
         columns: &[
             Column { title: "RAM", figure: figures::RAM, format: mib, spread: true },
             Column { title: "pool", figure: figures::POOL, format: mib, spread: false },

@@ -438,7 +438,7 @@ impl CompressedPool {
         }
     }
 
-    /// Gives the older half of what is kept back, with one call; of how many chunks.
+    /// Gives the older half of what is kept back, or as much of it as goes with one call; how many chunks.
     fn give_older_half<S: FrameSource + ?Sized>(&self, source: &S) -> usize {
         let mut oldest = [(0, 0); GIVEN_MAX];
         let count = lock(&self.kept).take_older_half(&mut oldest);

@@ -382,8 +382,8 @@ impl Engine {
         }
     }
 
-    /// Brings the metadata figure up to date: what the tables take up that have an entry a page, a frame or a slot, of all that were
-    /// ever in use.
+    /// Brings the metadata figure up to date: what the tables take up that have an entry a page, a frame or a slot, of all that
+    /// were ever in use. Not what few have: 4 bytes a frame that was read ahead into, and 4 a slot that was packed into.
     pub fn publish_metadata(&self) {
         let extents = self.extents_high.load(Relaxed) as u64;
         // A page word, and the extent's cells.

@@ -215,7 +215,7 @@ pub struct Zswap {
 }
 
 impl Zswap {
-    /// What a slot takes up here, but for what few have: objects that are packed into it.
+    /// What a slot takes up here: its entry and its links. Not what few have: objects that are packed into it.
     pub const SLOT_BYTES: u64 = 12;
 
     /// An index for no device yet.

@@ -16,11 +16,11 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// How often RAM is looked at while the program runs.
-pub const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The most that is kept of what a program prints.
 const KEPT_BYTES: usize = 1 << 16;
 
@@ -61,12 +61,12 @@ pub fn run(
         let printed = scope.spawn(|| Printed::of(stdout));
         let said = scope.spawn(|| Printed::of(stderr));
         scope.spawn(move || {
-            while watch.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            now_and_then(&watch, || {
                 look();
                 if began.elapsed() > request.limit && !late.swap(true, Ordering::Relaxed) {
                     end();
                 }
-            }
+            });
         });
         let client = request.client().map(|client| {
             scope.spawn(move || {
@@ -93,6 +93,13 @@ pub fn run(
         return Err(Failure::new(if said.is_empty() { how(status) } else { format!("{}: {said}", how(status)) }));
     }
     sample(request, elapsed, usage, &printed, served)
+}
+
+/// Calls `look` now and then, until the other side of `ended` is dropped.
+pub fn now_and_then(ended: &Receiver<()>, mut look: impl FnMut()) {
+    while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+        look();
+    }
 }
 
 /// The figures.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 
 /// Runs the program under the command.
 ///
@@ -66,7 +66,7 @@ pub fn run(request: &Request, command: &Path, fault: &str) -> Result<Sample, Fai
     Ok(sample)
 }
 
-/// Does the accesses in this process.
+/// Does the accesses in this process, with a cgroup around it to see what it takes.
 ///
 /// # Errors
 /// When there is no pool to be had, or a page came back wrong.
@@ -80,9 +80,7 @@ pub fn library(request: &Request) -> Result<Sample, Failure> {
             let cgroup = cgroup.as_ref();
             let looker = scope.spawn(move || {
                 let mut peak = None;
-                while watch.recv_timeout(launch::LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                    peak = peak.max(cgroup.and_then(Cgroup::used_bytes));
-                }
+                launch::now_and_then(&watch, || peak = peak.max(cgroup.and_then(Cgroup::used_bytes)));
                 peak
             });
             let sample = accesses(request);
@@ -102,6 +100,7 @@ pub fn library(request: &Request) -> Result<Sample, Failure> {
     Ok(sample)
 }
 
+/// The accesses, and what overspill counted.
 fn accesses(request: &Request) -> Result<Sample, Failure> {
     let Job::Accesses { plan, pages } = &request.job else {
         return Err(Failure::new("a program is not in this process"));

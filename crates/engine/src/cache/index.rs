@@ -1,7 +1,8 @@
 //! The slot index of the swap cache: what of a swap slot is in memory, or when it left.
 //!
-//! An entry a slot, a word of 32 bits each, in tables that are touched lazily. Looked up without a lock. Changed under the lock of a partition of the swap space, one partition or many by setting, as it takes a lock to
-//! change several entries at once. A look-up says what was: who acts on it does so by a change that looks again.
+//! An entry a slot, a word of 32 bits each, in tables that are touched lazily. Looked up without a lock. Changed under the
+//! lock of a partition of the swap space, one partition or many by setting, as it takes a lock to change several entries at
+//! once. A look-up says what was: who acts on it does so by a change that looks again.
 //!
 //! A slot is handed out and given back by [`crate::slot`]; between, its entry is not [`Entry::None`]. A slot that is given up
 //! while it is read ahead, or written from the compressed tier, is given back by whoever does that.
@@ -222,7 +223,7 @@ pub struct SlotIndex {
 }
 
 impl SlotIndex {
-    /// What a slot takes up here.
+    /// What a slot takes up here: its entry and its owner.
     pub const SLOT_BYTES: u64 = 8;
 
     /// An index for no device yet, and for copies of pages in `frames` frames.

@@ -122,6 +122,7 @@ struct Machine {
     slots: [Slot; SLOTS],
     /// The version in each frame, 0 for one that is free.
     frames: [Word; FRAMES],
+    /// When the page left that is read ahead into each.
     stamps: [Word; FRAMES],
     words: [Word; PAGES],
     tables: [Mutex<Mapped>; PAGES],

@@ -138,6 +138,7 @@ struct Machine {
     objects: [Word; PLACES],
     /// The version in each frame, 0 for one that is free.
     frames: [Word; FRAMES],
+    /// When the page left that is read ahead into each.
     stamps: [Word; FRAMES],
     packs: [Pack; PACKS],
     /// The page under its lock: the slot in which it is stored.

@@ -84,7 +84,7 @@ impl List<'_> {
             (epoch, made) = (next, 0);
         }
         self.set_link(index, Link { older: newest, newer: index, epoch });
-        self.set_link(newest, Link { newer: index, ..self.link(newest) });
+        self.set_link(newest, Link { newer: index, ..last });
         self.set_ends(oldest, index, (made + 1).min(EPOCH_ENTRIES));
     }
 
@@ -95,17 +95,18 @@ impl List<'_> {
         if oldest == newest {
             return self.head[0].store(0, Relaxed);
         }
+        let (is_oldest, is_newest) = (index == oldest, index == newest);
         // An end is its own neighbour, and so is what becomes one.
-        if index != oldest {
-            self.set_link(older, Link { newer: if index == newest { older } else { newer }, ..self.link(older) });
+        if !is_oldest {
+            self.set_link(older, Link { newer: if is_newest { older } else { newer }, ..self.link(older) });
         }
-        if index != newest {
-            self.set_link(newer, Link { older: if index == oldest { newer } else { older }, ..self.link(newer) });
+        if !is_newest {
+            self.set_link(newer, Link { older: if is_oldest { newer } else { older }, ..self.link(newer) });
         }
-        let ends = (if index == oldest { newer } else { oldest }, if index == newest { older } else { newest });
+        let last = if is_newest { older } else { newest };
         // Where none of the newest's epoch is left, the one before has ended.
-        let has_ended = self.link(ends.1).epoch != self.link(newest).epoch;
-        self.set_ends(ends.0, ends.1, if has_ended { EPOCH_ENTRIES } else { made });
+        let has_ended = self.link(last).epoch != self.link(newest).epoch;
+        self.set_ends(if is_oldest { newer } else { oldest }, last, if has_ended { EPOCH_ENTRIES } else { made });
     }
 
     /// The entries, oldest first.

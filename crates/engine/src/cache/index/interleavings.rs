@@ -37,6 +37,7 @@ struct Model {
     slot_free: Word,
     /// The version in each frame, 0 for one that is free.
     frames: [Word; FRAMES],
+    /// When the page left that is read ahead into each.
     stamps: [Word; FRAMES],
 }
 
