@@ -52,10 +52,12 @@ fn json_tells_how_often_a_lock_was_taken_for_nothing() {
     }
     // Ranges that have an entry here and there: only the look-up tells.
     let reviewers = rows(&value, "reviewers");
-    let [_, empty, lookup] = &reviewers[3..] else { panic!("{reviewers:?}") };
-    assert_eq!((empty.0, lookup.0), (("on", "empty"), ("on", "empty+lookup")));
+    let [_, empty, lookup, own] = &reviewers[3..] else { panic!("{reviewers:?}") };
+    assert_eq!((empty.0, lookup.0, own.0), (("on", "empty"), ("on", "empty+lookup"), ("on", "slots=own")));
     assert!(figure(empty.1, "locks") > 300.0, "{}", empty.1);
     assert!(figure(lookup.1, "locks") < 10.0 && figure(lookup.1, "lookups") > 300.0, "{}", lookup.1);
+    // Not where they have slots of their own: no slot of the device has an entry.
+    assert!(figure(own.1, "locks") < 10.0 && figure(own.1, "lookups") < figure(lookup.1, "lookups") / 2.0, "{}", own.1);
 }
 
 #[test]

@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 pub use swap::{BadSwap, Discard, Label, SwapList, SwapSpec};
 pub(crate) use tier::CODECS_MAX;
-pub use tier::{CompressedMax, Recompress, TierCodec};
+pub use tier::{CompressedMax, Recompress, TierCodec, TierSlots};
 
 /// How faults reach the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -138,6 +138,8 @@ pub struct Config {
     pub zswap_codec: TierCodec,
     /// Setting `zswap.recompress`: what packs compressed pages more densely that stay cold, before they go to devices.
     pub zswap_recompress: Recompress,
+    /// Setting `zswap.slots`: which slots compressed pages have.
+    pub zswap_slots: TierSlots,
     /// Setting `zswap.invalidate`: what is looked at before the lock of the compressed tier is taken for a slot given back.
     pub invalidate: Invalidate,
     /// Setting `zswap.incompressible`: whether pages that do not compress are kept as they are.
@@ -196,6 +198,7 @@ impl Default for Config {
             compressed_max: CompressedMax::default(),
             zswap_codec: TierCodec::default(),
             zswap_recompress: Recompress::default(),
+            zswap_slots: TierSlots::default(),
             invalidate: Invalidate::default(),
             keeps_incompressible: false,
             keeps_compressed: Clean::Auto,
@@ -247,6 +250,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("compressed", "auto|0..90"),
     ("zswap.codec", "auto|lz4|zstd[:LEVEL]|none"),
     ("zswap.recompress", "auto|off|zstd[:LEVEL]"),
+    ("zswap.slots", "own|device"),
     ("zswap.invalidate", "empty+lookup|empty|always"),
     ("zswap.incompressible", "device|keep"),
     ("zswap.keep", "auto|on|off"),
@@ -412,6 +416,13 @@ impl Config {
                         });
                         Recompress::Cold(level.ok_or_else(bad)?)
                     }
+                }
+            }
+            "zswap.slots" => {
+                self.zswap_slots = match value {
+                    "own" => TierSlots::Own,
+                    "device" => TierSlots::Device,
+                    _ => return Err(bad()),
                 }
             }
             "zswap.keep" => self.keeps_compressed = Clean::of(value).ok_or_else(bad)?,

@@ -222,15 +222,17 @@ impl Engine {
 
     /// Wakes the background thread if the low watermark is passed, or something else is due.
     pub(crate) fn kick_background(&self) {
-        let due = self.budget().free_pages() < self.budget().low()
-            || self.limits.is_pressed()
-            || self.has_to_write_back()
-            || self.stop.load(Relaxed)
-            || self.proactive.is_due()
-            || self.wishes.is_due()
-            || self.swaps.is_due()
-            || self.family.reap.load(Relaxed);
-        if due && self.background.load(Relaxed) == 1 && self.background.swap(0, AcqRel) == 1 {
+        let is_due = || {
+            self.budget().free_pages() < self.budget().low()
+                || self.limits.is_pressed()
+                || self.has_to_write_back()
+                || self.stop.load(Relaxed)
+                || self.proactive.is_due()
+                || self.wishes.is_due()
+                || self.swaps.is_due()
+                || self.family.reap.load(Relaxed)
+        };
+        if self.background.load(Relaxed) == 1 && is_due() && self.background.swap(0, AcqRel) == 1 {
             let _ = futex::wake(&self.background, futex::Flags::PRIVATE, 1);
         }
     }

@@ -172,7 +172,8 @@ impl SwapDevices {
         let in_memory = (settings.in_memory > 0).then(|| {
             // They are on no device: no figure of devices counts them.
             let stats = Stats::anonymous()?;
-            SlotMap::new(settings.in_memory, 0, settings.slots, area::cpus(), stats)
+            let slots = SlotSettings { long_runs: false, ..settings.slots };
+            SlotMap::new(settings.in_memory, 0, slots, area::cpus(), stats)
         });
         let index = SlotIndex::new(settings.partition, settings.slots.batching, settings.frames, stats);
         let devices = SwapDevices {
@@ -378,12 +379,13 @@ impl SwapDevices {
 
     /// Bytes of what is kept by slot and by cluster, of all clusters of which slots were ever in use.
     pub fn table_bytes(&self) -> u64 {
-        let bytes = |slots: &SlotMap, more: u64| {
-            let cluster = SlotIndex::SLOT_BYTES + Zswap::SLOT_BYTES + more;
+        let bytes = |index: usize, slots: &SlotMap, more: u64| {
+            let zswap = if self.zswap.had_entries(index) { Zswap::SLOT_BYTES } else { 0 };
+            let cluster = SlotIndex::SLOT_BYTES + zswap + more;
             slots.touched_clusters() * (cluster * CLUSTER_SLOTS as u64 + CLUSTER_BYTES as u64)
         };
-        let on_devices: u64 = self.areas().map(|(_, area)| bytes(area.slots(), Area::SLOT_BYTES)).sum();
-        on_devices + self.in_memory.as_ref().map_or(0, |slots| bytes(slots, 0))
+        let on_devices: u64 = self.areas().map(|(index, area)| bytes(index, area.slots(), Area::SLOT_BYTES)).sum();
+        on_devices + self.in_memory.as_ref().map_or(0, |slots| bytes(SlotId::IN_MEMORY, slots, 0))
     }
 
     /// Slots in use on all devices.

@@ -28,7 +28,6 @@
 
 mod density;
 
-use crate::base::PAGE_SHIFT;
 use crate::config::CompressedMax;
 use crate::engine::Engine;
 use crate::stats::{Counter, FaultSource};
@@ -391,14 +390,12 @@ impl Engine {
 
     /// How things stand now.
     fn tiers(&self) -> Tiers {
-        let (used, capacity) =
-            (self.stats.get(Counter::DevicePages) << PAGE_SHIFT, self.stats.get(Counter::DeviceCapacityBytes));
         Tiers {
             budget: self.budget().limit(),
             frames: self.compressed.frames() as u64,
             pages: self.stats.get(Counter::CompressedPages),
             is_full: self.compressed.is_above_percent(FULL_PERCENT),
-            has_devices: used < capacity,
+            has_devices: self.devices_have_room(),
         }
     }
 }

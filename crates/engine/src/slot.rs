@@ -139,11 +139,20 @@ pub struct SlotSettings {
     pub cpu_cluster: bool,
     /// Setting `swap.batch`.
     pub batching: Batching,
+    /// Whether more of the disk is taken into use while half of what there is is free, so that runs stay long; where there is no disk,
+    /// that would only be more memory for tables.
+    pub long_runs: bool,
 }
 
 impl Default for SlotSettings {
     fn default() -> SlotSettings {
-        SlotSettings { lock: SlotLock::Cluster, cache: true, cpu_cluster: true, batching: Batching::Whole }
+        SlotSettings {
+            lock: SlotLock::Cluster,
+            cache: true,
+            cpu_cluster: true,
+            batching: Batching::Whole,
+            long_runs: true,
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::{GivenUp, Stamp};
-use crate::config::{CompressedMax, Config, FOLIO_MAX, TierCodec};
+use crate::config::{CompressedMax, Config, FOLIO_MAX, TierCodec, TierSlots};
 use crate::device::{RUN_MAX, ReadError, RunWrite};
 use crate::engine::Engine;
 use crate::fault::FaultContext;
@@ -89,6 +89,8 @@ pub struct Batch {
     pub(crate) packing: Packing,
     /// The compressed tier had no room for a page of the batch: it is not tried for the others.
     refused: bool,
+    /// Devices have room for what the tier does not take, although it has slots of its own.
+    backed: bool,
     /// Whether what the tier does not take is compressed for a device, once that has been decided for the batch; of how many
     /// pages that was tried, and how long it took.
     packs_refused: Option<bool>,
@@ -116,6 +118,7 @@ impl Batch {
             cold: Vec::with_capacity(pages),
             packing: Packing::new(pages),
             refused: false,
+            backed: false,
             packs_refused: None,
             tried: 0,
             tried_ns: 0,
@@ -229,13 +232,15 @@ impl Engine {
                 }
             }
         }
-        // 2. It gets slots next to one another: of devices, or else of none; of none at once where compressed pages are packed
-        // on devices, for they need no slot there each.
+        // 2. It gets slots next to one another: on no device what the compressed tier takes, if it has slots of its own, or what is
+        // packed on devices, where it needs no slot each; else of devices, as far as they have some.
         batch.writes.clear();
         batch.packing.clear();
         batch.refused = false;
         (batch.packs_refused, batch.tried, batch.tried_ns) = (None, 0, 0);
         let packs = self.packs();
+        let own = self.config.zswap_slots == TierSlots::Own;
+        batch.backed = own && self.devices_have_room();
         let mut at = 0;
         while at < pages {
             let on_devices = |want: usize| self.devices.alloc_run(want);
@@ -243,10 +248,14 @@ impl Engine {
                 CompressedMax::OFF => None,
                 _ => self.devices.alloc_in_memory(want),
             };
-            let run = match packs {
+            let first = match packs || own && !batch.refused && self.accepts_compressed(batch.backed) {
                 true => in_memory(pages - at).or_else(|| on_devices(pages - at)),
-                false => on_devices(pages - at).or_else(|| in_memory(pages - at)),
+                false => on_devices(pages - at),
             };
+            let run = first.or_else(|| {
+                batch.backed = false;
+                in_memory(pages - at)
+            });
             let Some(run) = run else { break };
             batch.slots[at..at + run.len].iter_mut().zip(run.slots()).for_each(|(place, slot)| *place = Some(slot));
             self.store_run(batch, run, at, packs);
@@ -359,7 +368,8 @@ impl Engine {
     fn compress(&self, batch: &mut Batch, at: usize, slot: SlotId, packs: bool) -> Outcome {
         let on_device = slot.device() != SlotId::IN_MEMORY;
         let packs = packs && !on_device;
-        let accepts = !batch.refused && self.accepts_compressed(on_device || packs);
+        let passes_on = on_device || packs || batch.backed;
+        let accepts = !batch.refused && self.accepts_compressed(passes_on);
         // What goes past the tier is compressed for the device if that has been cheaper lately than to write whole pages.
         let start = (!accepts).then(Instant::now);
         let packs_refused = || self.past_tier.pick() == PAST_PACKED;
@@ -369,7 +379,7 @@ impl Engine {
             }
             _ if !accepts => PACK_BYTES_MAX,
             TierCodec::Always(Codec::None) => PAGE_SIZE,
-            _ if on_device || packs => WORTH_BYTES,
+            _ if passes_on => WORTH_BYTES,
             _ => WORTH_BYTES_NO_DEVICE,
         };
         let Batch { buffer, packed, compressors, trial, .. } = batch;
@@ -414,14 +424,19 @@ impl Engine {
 
     /// Whether the compressed tier takes pages: not from when it was full until it is at [`ACCEPT_PERCENT`] of what it may
     /// take, while devices take them.
-    pub(crate) fn accepts_compressed(&self, on_device: bool) -> bool {
+    pub(crate) fn accepts_compressed(&self, passes_on: bool) -> bool {
         if self.config.compressed_max == CompressedMax::OFF {
             return false;
         }
         if self.compressed_full.load(Relaxed) && !self.compressed.is_above_percent(ACCEPT_PERCENT) {
             self.compressed_full.store(false, Relaxed);
         }
-        !on_device || !self.compressed_full.load(Relaxed)
+        !passes_on || !self.compressed_full.load(Relaxed)
+    }
+
+    /// Whether devices have room for more.
+    pub(crate) fn devices_have_room(&self) -> bool {
+        self.stats.get(Counter::DevicePages) << PAGE_SHIFT < self.stats.get(Counter::DeviceCapacityBytes)
     }
 
     /// Writes what is lined up; pages of runs that fail get no slot.

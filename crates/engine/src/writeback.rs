@@ -2,18 +2,18 @@
 //!
 //! In the background, from when the tier is full until it is at [`ACCEPT_PERCENT`] of what it may take; else only by a thread
 //! that finds nothing else to reclaim. Where there is a denser codec (setting `zswap.recompress`), a page is packed by that
-//! first, and has to become the coldest once more. A page whose slot lies on a device is written to it, without its owner being
-//! asked: until then it can be loaded from the tier, after that from the device. One whose slot is on no device is written as it
-//! is compressed, packed with others ([`crate::pack`]). Where that does not pay, or its slot was inherited, it gets another
-//! slot, if nobody wants the page at that moment.
+//! first, and has to become the coldest once more. A page whose slot is on no device (setting `zswap.slots`), or was inherited,
+//! is written to another slot, which it gets if nobody wants the page at that moment; those of a batch lie side by side there, in the
+//! order of their addresses. Or it is written as it is compressed, packed with others ([`crate::pack`]). One whose slot lies on a
+//! device is written to it, without its owner being asked: until then it can be loaded from the tier, after that from the device.
 //!
 //! Locks: those of the index of the tier and of the slot index, for a moment each; the page lock of a page that gets another
 //! slot, tried.
 
-use crate::base::{PAGE_SHIFT, SlotId};
+use crate::base::SlotId;
 use crate::cache::Entry;
 use crate::compressed::Handle;
-use crate::config::Recompress;
+use crate::config::{Recompress, TierSlots};
 use crate::engine::Engine;
 use crate::pack::PACK_BYTES_MAX;
 use crate::slot::SlotRun;
@@ -50,7 +50,7 @@ impl Engine {
         let before = self.compressed.frames();
         // Each batch takes other pages: what cannot be written becomes the newest.
         for _ in 0..=self.compressed.stored_objects() / batch.capacity() {
-            if self.write_back_coldest(batch) == 0 && self.devices.capacity_pages() == 0 {
+            if self.write_back_coldest(batch) == 0 && !self.goes_on() {
                 break;
             }
             self.compact();
@@ -78,9 +78,17 @@ impl Engine {
     pub(crate) fn has_to_write_back(&self) -> bool {
         self.compressed_full.load(Relaxed)
             && self.compressed.is_above_percent(ACCEPT_PERCENT)
-            && (self.stats.get(Counter::DeviceCapacityBytes) > 0
+            && (self.goes_on()
                 || self.recompresses()
                     && self.evictions.load(Relaxed).wrapping_sub(self.written_back.load(Relaxed)) >= FRUITLESS_PAGES)
+    }
+
+    /// Whether compressed pages can go on to devices: there is room, or they have slots there.
+    fn goes_on(&self) -> bool {
+        match self.config.zswap_slots {
+            TierSlots::Own => self.devices_have_room(),
+            TierSlots::Device => self.stats.get(Counter::DeviceCapacityBytes) > 0,
+        }
     }
 
     /// Whether pages that stay cold are packed more densely just now.
@@ -88,9 +96,7 @@ impl Engine {
         match self.config.zswap_recompress {
             Recompress::Off => false,
             Recompress::Cold(_) => true,
-            Recompress::LastResort => {
-                self.stats.get(Counter::DevicePages) << PAGE_SHIFT >= self.stats.get(Counter::DeviceCapacityBytes)
-            }
+            Recompress::LastResort => !self.devices_have_room(),
         }
     }
 
@@ -169,6 +175,8 @@ impl Engine {
         let Batch { cold, packing, buffer, packed, decompressor, writes, .. } = batch;
         writes.clear();
         packing.clear();
+        // Neighbours in the address space are to be neighbours on the device, too.
+        cold.sort_unstable_by_key(|cold| self.index.owner(cold.slot));
         let (packs, mut fresh) = (self.packs(), None);
         for i in 0..cold.len() {
             let Cold { slot, object, handle, .. } = cold[i];
@@ -180,12 +188,16 @@ impl Engine {
                 packing.push(buffer, i, slot, object.codec, &packed[..len]);
                 continue;
             }
-            if decompressor.decompress(object.codec, &packed[..len], page_mut(buffer, i)).is_err() {
+            let keeps_slots = self.devices.is_writable(slot);
+            if !keeps_slots && fresh.is_none() {
+                fresh = self.devices.alloc_run(cold.len() - i);
+            }
+            if !keeps_slots && fresh.is_none()
+                || decompressor.decompress(object.codec, &packed[..len], page_mut(buffer, i)).is_err()
+            {
                 continue;
             }
-            let keeps_slots = self.devices.is_writable(slot);
-            let to = if keeps_slots { Some(slot) } else { self.next_slot(&mut fresh, cold.len() - i) };
-            let Some(to) = to else { continue };
+            let to = if keeps_slots { slot } else { next_slot(&mut fresh) };
             cold[i].to = to;
             line_up(writes, to, i, keeps_slots);
         }
@@ -207,13 +219,6 @@ impl Engine {
             self.write_packs(packing, buffer);
             packing.objects.iter().for_each(|object| cold[object.item].packed = packing.location(object));
         }
-    }
-
-    /// The next of slots that are taken from devices up to `want` at a time.
-    fn next_slot(&self, fresh: &mut Option<SlotRun>, want: usize) -> Option<SlotId> {
-        let run = fresh.take().or_else(|| self.devices.alloc_run(want))?;
-        *fresh = (run.len > 1).then(|| SlotRun { first: run.first.advance(1), len: run.len - 1 });
-        Some(run.first)
     }
 
     /// Takes a page that was written out of the tier, unless somebody reads it there just now; whether it left.
@@ -271,4 +276,11 @@ impl Engine {
             self.give_back(run, None);
         }
     }
+}
+
+/// Takes the first of some slots.
+fn next_slot(fresh: &mut Option<SlotRun>) -> SlotId {
+    let run = fresh.take().expect("there are some");
+    *fresh = (run.len > 1).then(|| SlotRun { first: run.first.advance(1), len: run.len - 1 });
+    run.first
 }

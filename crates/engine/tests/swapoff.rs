@@ -54,8 +54,9 @@ fn used(pool: &Pool, label: &str) -> Option<u64> {
 }
 
 /// Settings with which pages lie on devices in every way.
-const WAYS: [&str; 5] = [
+const WAYS: [&str; 6] = [
     "",
+    "zswap.slots=device",
     "compressed=0",
     "compressed=0,clean=on,readahead=8",
     "zswap.writeback=packed,compressed=10",

@@ -74,8 +74,8 @@ impl Work {
     /// What is compared, with the tier on and off.
     pub fn steps(self) -> &'static [(Tier, Step)] {
         use Step::{
-            Always, Denser, Empty, EmptyLookup, KeepAuto, KeepOff, KeepOn, Packed, Pages, RawInTier, RawToDevice,
-            SameFilled,
+            Always, Denser, Empty, EmptyLookup, KeepAuto, KeepOff, KeepOn, OwnSlots, Packed, Pages, RawInTier,
+            RawToDevice, SameFilled,
         };
         use Tier::{Off, On};
         match self {
@@ -88,9 +88,15 @@ impl Work {
                 (On, EmptyLookup),
                 (On, SameFilled),
             ],
-            Work::Random | Work::Heap | Work::Reviewers => {
-                &[(Off, Always), (Off, Empty), (Off, EmptyLookup), (On, Always), (On, Empty), (On, EmptyLookup)]
-            }
+            Work::Random | Work::Heap | Work::Reviewers => &[
+                (Off, Always),
+                (Off, Empty),
+                (Off, EmptyLookup),
+                (On, Always),
+                (On, Empty),
+                (On, EmptyLookup),
+                (On, OwnSlots),
+            ],
             Work::ReadMostly | Work::WriteMostly => &[(On, KeepOff), (On, KeepOn), (On, KeepAuto)],
             Work::Incompressible => &[(On, RawToDevice), (On, RawInTier)],
             Work::BeyondInSequence | Work::BeyondAtRandom => &[(On, Pages), (On, Packed), (On, Denser)],
@@ -141,6 +147,8 @@ pub enum Step {
     Empty,
     /// Nor if it has no entry.
     EmptyLookup,
+    /// Only pages that go to the device have slots of it: so none of those has an entry.
+    OwnSlots,
     /// Zeros get no slot.
     SameFilled,
     /// A page that is read gives its compressed copy up.
@@ -163,10 +171,11 @@ pub enum Step {
 
 impl Step {
     /// All of them.
-    pub const ALL: [Step; 12] = [
+    pub const ALL: [Step; 13] = [
         Step::Always,
         Step::Empty,
         Step::EmptyLookup,
+        Step::OwnSlots,
         Step::SameFilled,
         Step::KeepOff,
         Step::KeepOn,
@@ -184,6 +193,7 @@ impl Step {
             Step::Always => "always",
             Step::Empty => "empty",
             Step::EmptyLookup => "empty+lookup",
+            Step::OwnSlots => "slots=own",
             Step::SameFilled => "same-filled",
             Step::KeepOff => "keep=off",
             Step::KeepOn => "keep=on",
@@ -200,10 +210,15 @@ impl Step {
     /// keeps its slot does not give it back.
     pub fn settings(self) -> &'static str {
         match self {
-            Step::Always => "clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=always",
-            Step::Empty => "clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=empty",
-            Step::EmptyLookup => "clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=empty+lookup",
-            Step::SameFilled => "clean=off,zswap.keep=off,same_filled=on,zswap.invalidate=empty+lookup",
+            Step::Always => "zswap.slots=device,clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=always",
+            Step::Empty => "zswap.slots=device,clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=empty",
+            Step::EmptyLookup => {
+                "zswap.slots=device,clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=empty+lookup"
+            }
+            Step::OwnSlots => "zswap.slots=own,clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=empty+lookup",
+            Step::SameFilled => {
+                "zswap.slots=device,clean=off,zswap.keep=off,same_filled=on,zswap.invalidate=empty+lookup"
+            }
             Step::KeepOff => "clean=off,zswap.keep=off",
             Step::KeepOn => "clean=off,zswap.keep=on",
             Step::KeepAuto => "clean=off,zswap.keep=auto",
@@ -219,7 +234,7 @@ impl Step {
     pub fn base(self) -> Option<Step> {
         match self {
             Step::Always | Step::KeepOff | Step::RawToDevice | Step::Pages => None,
-            Step::Empty | Step::EmptyLookup | Step::SameFilled => Some(Step::Always),
+            Step::Empty | Step::EmptyLookup | Step::OwnSlots | Step::SameFilled => Some(Step::Always),
             Step::KeepOn | Step::KeepAuto => Some(Step::KeepOff),
             Step::RawInTier => Some(Step::RawToDevice),
             Step::Packed => Some(Step::Pages),
@@ -340,7 +355,8 @@ mod tests {
                     here != base
                 };
                 let changed = step.settings().split(',').zip(base.settings().split(',')).filter(|pair| differ(*pair));
-                assert_eq!(changed.count(), if step == Step::SameFilled { 2 } else { 1 }, "{step} and {base}");
+                let expected = if matches!(step, Step::OwnSlots | Step::SameFilled) { 2 } else { 1 };
+                assert_eq!(changed.count(), expected, "{step} and {base}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What `overspill run --help` tells beside the options.
 
-use overspill::config::{CachePartition, Config, Invalidate, OutOfRoom, Recheck, SETTINGS};
+use overspill::config::{CachePartition, Config, Invalidate, OutOfRoom, Recheck, SETTINGS, TierSlots};
 use overspill::frame::Pick;
 use overspill::slot::{Batching, SlotLock};
 
@@ -34,6 +34,10 @@ const MEANINGS: &[(&str, &str)] = &[
     (
         "zswap.recompress",
         "compressed pages that stay cold are packed more densely: when no device has room, or before they go to one",
+    ),
+    (
+        "zswap.slots",
+        "compressed pages have swap slots of their own and get one on a device when they are written to it, or have that from the beginning",
     ),
     ("zswap.invalidate", "what is looked at before a lock is taken to forget the compressed copy of a slot given back"),
     ("zswap.incompressible", "pages that do not compress go to a device, or are kept as they are"),
@@ -83,6 +87,10 @@ fn default_value(setting: &str, config: &Config) -> String {
         "compressed" => config.compressed_max.to_string(),
         "zswap.codec" => config.zswap_codec.to_string(),
         "zswap.recompress" => config.zswap_recompress.to_string(),
+        "zswap.slots" => match config.zswap_slots {
+            TierSlots::Own => "own".to_owned(),
+            TierSlots::Device => "device".to_owned(),
+        },
         "zswap.invalidate" => match config.invalidate {
             Invalidate::Always => "always".to_owned(),
             Invalidate::Empty => "empty".to_owned(),

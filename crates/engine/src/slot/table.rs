@@ -102,6 +102,7 @@ pub struct SlotTable<R: Records> {
     touched: R::Word,
     /// Nothing is handed out any more.
     closed: AtomicBool,
+    long_runs: bool,
 }
 
 impl<R: Records> SlotTable<R> {
@@ -115,6 +116,7 @@ impl<R: Records> SlotTable<R> {
             currents: (0..owners).map(|_| Current::default()).collect(),
             touched: R::Word::default(),
             closed: AtomicBool::new(false),
+            long_runs: settings.long_runs,
         };
         table.tally.begin(Place::Ungrown, layout.pages - layout.reserved);
         let tail = (layout.pages % CLUSTER_SLOTS as u64) as usize;
@@ -212,9 +214,9 @@ impl<R: Records> SlotTable<R> {
     }
 
     /// Whether more disk space should be taken into use before partly used clusters are: while half of what is there
-    /// is in use. At half, runs are still long; the price is disk space of at most twice what is stored.
+    /// is in use, if long runs are wanted. At half they still are; the price is disk space of at most twice what is stored.
     fn wants_growth(&self) -> bool {
-        self.tally.get(Place::Free) < self.tally.get(Place::Taken)
+        self.long_runs && self.tally.get(Place::Free) < self.tally.get(Place::Taken)
     }
 
     /// Takes slots out of the first cluster of `lists`, and makes that the owner's current one.

@@ -64,11 +64,12 @@ impl SlotMap {
 /// Every combination of the settings.
 fn all_settings() -> impl Iterator<Item = SlotSettings> {
     let switch = |n: usize, bit: usize| n >> bit & 1 == 1;
-    (0..16).map(move |n| SlotSettings {
+    (0..32).map(move |n| SlotSettings {
         lock: if switch(n, 0) { SlotLock::Device } else { SlotLock::Cluster },
         cache: switch(n, 1),
         cpu_cluster: switch(n, 2),
         batching: if switch(n, 3) { Batching::Single } else { Batching::Whole },
+        long_runs: switch(n, 4),
     })
 }
 
@@ -426,8 +427,13 @@ fn the_baseline_takes_and_puts_back_slots_one_by_one_and_still_in_runs() {
         assert_eq!(map.counts().used, 128);
         (taken, put)
     };
-    let baseline =
-        SlotSettings { lock: SlotLock::Device, cache: false, cpu_cluster: false, batching: Batching::Single };
+    let baseline = SlotSettings {
+        lock: SlotLock::Device,
+        cache: false,
+        cpu_cluster: false,
+        batching: Batching::Single,
+        ..SlotSettings::default()
+    };
     assert_eq!(locks(baseline), (64, 64));
     assert_eq!(locks(SlotSettings { lock: SlotLock::Cluster, ..baseline }), (64, 64));
     assert_eq!(locks(SlotSettings { cache: true, ..baseline }), (1, 1), "caches take and give back many at once");
