@@ -3,10 +3,14 @@
 //! A request that meets an absent page ends early, and the program would get a short result long after. Once submitted,
 //! buffers of direct I/O are pinned, and pages that are pinned are not evicted ([`crate::dma`]); the rest is done within the
 //! call.
+//!
+//! The kernel says how many requests it has taken, and not why it has not taken the next: perhaps what describes that was absent,
+//! since another thread's call lies in the same page and has unlocked it. So the others are submitted by themselves, and what becomes
+//! of those tells.
 
 use super::bounce::{self, Buffer};
 use super::present::{self, control_blocks};
-use super::{ALWAYS, Next, Record, failure, untag};
+use super::{ALWAYS, Next, Record, failure, is_failure, untag};
 use crate::pool;
 use crate::route::pages_touched;
 use overspill_os::seccomp;
@@ -19,21 +23,30 @@ const MOST: usize = 256;
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Locked {
+    /// Requests that the kernel has taken before.
+    done: usize,
     count: usize,
     ranges: [(usize, usize); MOST],
 }
 
 /// Prepares the call; None without memory.
-pub fn begin(record: &mut Record, mut arguments: [usize; 6]) -> Option<Next> {
+pub fn begin(record: &mut Record, arguments: [usize; 6]) -> Option<Next> {
+    submit(record, arguments, 0)
+}
+
+/// Prepares the call for all requests but the first `done`.
+fn submit(record: &mut Record, mut arguments: [usize; 6], done: usize) -> Option<Next> {
     let place = bounce::claim(record, size_of::<Locked>())?.array::<Locked>(1)?;
     // SAFETY: room for one; all of it is numbers.
     let locked = unsafe {
         place.write_bytes(0, 1);
         &mut *place
     };
+    locked.done = done;
+    arguments[1] -= done;
+    arguments[2] += done * size_of::<usize>();
     let [_, count, blocks, ..] = arguments;
-    present::touch(blocks, count.min(1 << 16) * size_of::<usize>());
-    control_blocks(blocks, count, |start, len| {
+    let mut lock = |start: usize, len: usize| {
         present::touch(start, len);
         let Some(range) = pages_touched(start, len).filter(|range| pool::contains(range.start)) else { return };
         let is_new = locked.count < MOST && !pool::is_locked(range.clone());
@@ -41,7 +54,9 @@ pub fn begin(record: &mut Record, mut arguments: [usize; 6]) -> Option<Next> {
             locked.ranges[locked.count] = (range.start, range.end);
             locked.count += 1;
         }
-    });
+    };
+    lock(blocks, count.min(1 << 16) * size_of::<usize>());
+    control_blocks(blocks, count, lock);
     record.tries += 1;
     record.finish = ALWAYS;
     arguments[5] = seccomp::exempt(arguments[5]);
@@ -55,13 +70,19 @@ pub fn finish(record: &mut Record) -> Next {
     for (start, end) in &locked.ranges[..locked.count] {
         let _ = pool::munlock(Range { start: *start, end: *end });
     }
-    if record.result == failure(libc::EFAULT) && record.tries < present::TRIES {
+    let mut arguments = record.arguments;
+    untag(&mut arguments);
+    let (before, left) = (locked.done, arguments[1] - locked.done);
+    let taken = if is_failure(record.result) { 0 } else { record.result };
+    if taken > 0 {
+        record.tries = 0;
+    }
+    let absent = record.result == failure(libc::EFAULT) || (1..left).contains(&taken);
+    if absent && record.tries < present::TRIES {
         bounce::release(record);
-        let mut arguments = record.arguments;
-        untag(&mut arguments);
-        if let Some(next) = begin(record, arguments) {
+        if let Some(next) = submit(record, arguments, before + taken) {
             return next;
         }
     }
-    Next::Result(record.result)
+    Next::Result(if before + taken > 0 { before + taken } else { record.result })
 }
