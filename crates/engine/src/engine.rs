@@ -277,7 +277,7 @@ impl Engine {
         stats.set_answered(request.map_or(0, |request| request.number));
         let proactive = Proactive::new(job.as_ref()).map_err(out_of_address_space)?;
         stats.set_reclaim_done(proactive.job_done());
-        let ages = Ages::new(frame_count, config.cache_partition, config.slot.batching, stats);
+        let ages = Ages::new(allocator.links().clone(), config.cache_partition, config.slot.batching, stats);
         let ages = ages.map_err(out_of_address_space)?;
         let frames = Frames { arena, allocator, backing };
         Ok(Engine {
@@ -388,8 +388,8 @@ impl Engine {
         let extents = self.extents_high.load(Relaxed) as u64;
         // A page word, and the extent's cells.
         let words = extents * (EXTENT_PAGES as u64 * 8 + 16);
-        // The buddy allocator's links and tag, the list of the swap cache and its owner, a kept copy, a part of the table of chunks.
-        let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (9 + 16 + 8 + 12);
+        // Links and tag, an owner in the swap cache, a kept copy, a part of the table of chunks.
+        let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (9 + 8 + 8 + 12);
         self.stats.set(Counter::MetadataBytes, words + frames + self.devices.table_bytes());
     }
 

@@ -11,6 +11,7 @@
 use crate::base::{FrameId, PAGE_SIZE, PageIndex, SlotId};
 use crate::config::CachePartition;
 use crate::counted::{CountedGuard, CountedMutex, LockCounters};
+use crate::frame::FrameLinks;
 use crate::lockdep::Rank;
 use crate::slot::Batching;
 use crate::stats::{Counter, Stats};
@@ -83,8 +84,8 @@ struct LockedList<'a> {
 
 /// Frames by age. The cells of a frame are changed with the lock of its partition.
 pub struct Ages {
-    /// Next older frame in the high half, next newer one in the low.
-    links: SharedCells,
+    /// The next older frame comes before one, the next newer after it.
+    links: FrameLinks,
     owners: SharedCells,
     lists: Box<[Partition]>,
     shift: u32,
@@ -99,11 +100,12 @@ pub struct Ages {
 }
 
 impl Ages {
-    /// For an arena of `frames` frames (16 bytes each).
+    /// For an arena whose frames have these links (8 bytes more each).
     ///
     /// # Errors
-    /// ENOMEM when there is no address space for the tables.
-    pub fn new(frames: usize, partition: CachePartition, batching: Batching, stats: Stats) -> Result<Ages, Errno> {
+    /// ENOMEM when there is no address space for the table.
+    pub fn new(links: FrameLinks, partition: CachePartition, batching: Batching, stats: Stats) -> Result<Ages, Errno> {
+        let frames = links.frames();
         let (shift, count) = match partition {
             CachePartition::Device => (u32::BITS, 1),
             CachePartition::Bytes(bytes) => {
@@ -115,10 +117,9 @@ impl Ages {
             let list = CountedMutex::new(Rank::SwapCache, &AGES_LOCK, List { oldest: NONE, newest: NONE });
             Partition { list, any: AtomicBool::new(false) }
         };
-        let (links, owners) = (SharedCells::anonymous(frames)?, SharedCells::anonymous(frames)?);
         Ok(Ages {
             links,
-            owners,
+            owners: SharedCells::anonymous(frames)?,
             lists: (0..count).map(list).collect(),
             shift,
             hold_frames: batching.most(),
@@ -215,7 +216,7 @@ impl Ages {
                 let Some(owner) = self.owner(FrameId(at)) else { break };
                 out[count] = (owner, FrameId(at));
                 count += 1;
-                at = self.links(at).1;
+                at = self.links.get(at).1;
             }
             if count == out.len() {
                 self.turn.store((partition + 1) % lists, Relaxed);
@@ -230,7 +231,7 @@ impl Ages {
         let mut list = self.lock(self.partition(frame.0));
         if self.owner(frame) == Some(owner) {
             self.unlink_chain(&mut list, frame.0, frame.0);
-            self.link(frame.0, NONE, NONE);
+            self.links.set(frame.0, NONE, NONE);
             self.push_chain(&mut list, frame.0, frame.0);
         }
     }
@@ -238,24 +239,6 @@ impl Ages {
     /// Whose copy is in a frame.
     pub fn owner(&self, frame: FrameId) -> Option<Owner> {
         Owner::from_word(self.owners[frame.0 as usize].load(Relaxed))
-    }
-
-    /// Older and newer neighbour.
-    fn links(&self, frame: u32) -> (u32, u32) {
-        let word = self.links[frame as usize].load(Relaxed);
-        ((word >> 32) as u32, word as u32)
-    }
-
-    fn link(&self, frame: u32, older: u32, newer: u32) {
-        self.links[frame as usize].store((older as u64) << 32 | newer as u64, Relaxed);
-    }
-
-    fn set_older(&self, frame: u32, older: u32) {
-        self.link(frame, older, self.links(frame).1);
-    }
-
-    fn set_newer(&self, frame: u32, newer: u32) {
-        self.link(frame, self.links(frame).0, newer);
     }
 
     /// Adds frames of one partition, which are in no list, as the newest.
@@ -268,7 +251,7 @@ impl Ages {
         let (first, last) = (part.start, part.end - 1);
         for frame in part.clone() {
             let (older, newer) = (frame.wrapping_sub(1), frame + 1);
-            self.link(frame, if frame == first { NONE } else { older }, if frame == last { NONE } else { newer });
+            self.links.set(frame, if frame == first { NONE } else { older }, if frame == last { NONE } else { newer });
         }
         // Memory for the owner, where there was none yet; to get it takes longer than all that is done under the lock.
         let _ = self.owners[last as usize].compare_exchange(0, 0, Relaxed, Relaxed);
@@ -290,8 +273,8 @@ impl Ages {
                 list.any.store(true, Relaxed);
             }
             newest => {
-                self.set_older(first, newest);
-                self.set_newer(newest, first);
+                self.links.set_previous(first, newest);
+                self.links.set_next(newest, first);
             }
         }
         list.list.newest = last;
@@ -308,7 +291,7 @@ impl Ages {
         let Some(mut first) = frames.next().map(disown) else { return };
         let mut last = first;
         for frame in frames.map(disown) {
-            if self.links(last).1 != frame {
+            if self.links.get(last).1 != frame {
                 self.unlink_chain(list, first, last);
                 first = frame;
             }
@@ -319,14 +302,14 @@ impl Ages {
 
     /// Cuts a chain out of a list.
     fn unlink_chain(&self, list: &mut LockedList<'_>, first: u32, last: u32) {
-        let (older, newer) = (self.links(first).0, self.links(last).1);
+        let (older, newer) = (self.links.get(first).0, self.links.get(last).1);
         match older {
             NONE => list.list.oldest = newer,
-            older => self.set_newer(older, newer),
+            older => self.links.set_next(older, newer),
         }
         match newer {
             NONE => list.list.newest = older,
-            newer => self.set_older(newer, older),
+            newer => self.links.set_previous(newer, older),
         }
         if list.list.oldest == NONE {
             list.any.store(false, Relaxed);
@@ -364,7 +347,7 @@ mod tests {
             let size = if partitioned { 16 } else { 64 };
             let partition =
                 if partitioned { CachePartition::Bytes((size * PAGE_SIZE) as u64) } else { CachePartition::Device };
-            let ages = Ages::new(64, partition, batching, Stats::anonymous().unwrap()).unwrap();
+            let ages = Ages::new(FrameLinks::new(64).unwrap(), partition, batching, Stats::anonymous().unwrap()).unwrap();
             let mut model: Vec<VecDeque<u32>> = vec![VecDeque::new(); 64 / size];
             // Which frames were added in a run, whose pages have numbers one higher.
             let mut as_page = [false; 64];
@@ -436,7 +419,7 @@ mod tests {
         #[test]
         fn runs_end_where_partitions_do(first in 0..60u32, count in 1..30usize) {
             let partition = CachePartition::Bytes(16 * PAGE_SIZE as u64);
-            let ages = Ages::new(128, partition, Batching::Whole, Stats::anonymous().unwrap()).unwrap();
+            let ages = Ages::new(FrameLinks::new(128).unwrap(), partition, Batching::Whole, Stats::anonymous().unwrap()).unwrap();
             ages.add_run(PageIndex(1000), FrameId(first), count);
             let mut out = [(Owner::Page(PageIndex(0)), FrameId(0)); 128];
             prop_assert_eq!(ages.oldest(&mut out), count);
@@ -452,7 +435,7 @@ mod tests {
     fn only_partitions_with_frames_are_asked_and_a_batch_is_filled() {
         let stats = Stats::anonymous().unwrap();
         let size = CachePartition::Bytes(16 * PAGE_SIZE as u64);
-        let ages = Ages::new(16 * 1000, size, Batching::Whole, stats).unwrap();
+        let ages = Ages::new(FrameLinks::new(16 * 1000).unwrap(), size, Batching::Whole, stats).unwrap();
         ages.add_run(PageIndex(1000), FrameId(20), 4);
         ages.add_run(PageIndex(2000), FrameId(160), 16);
         let locks = |ages: &Ages, room: usize| {
@@ -473,7 +456,7 @@ mod tests {
     #[test]
     fn the_baseline_locks_for_each_frame() {
         let stats = Stats::anonymous().unwrap();
-        let ages = Ages::new(64, CachePartition::Device, Batching::Single, stats).unwrap();
+        let ages = Ages::new(FrameLinks::new(64).unwrap(), CachePartition::Device, Batching::Single, stats).unwrap();
         ages.add_run(PageIndex(1000), FrameId(0), 10);
         ages.remove_many(&FrameId(0).run(6).collect::<Vec<_>>());
         ages.remove_run(FrameId(6), 4);

@@ -20,6 +20,7 @@
 //!
 //! Locks: [`super::FrameAllocator`] holds `Rank::FrameZone` around every call to a [`Zone`]; those to [`Pageblocks`] need none.
 
+use super::links::FrameLinks;
 use super::{FALLBACKS, MAX_ORDER, Mobility, ORDERS, PAGEBLOCK};
 use overspill_os::{Errno, table::ZeroTable};
 use std::ops::Range;
@@ -136,7 +137,7 @@ pub struct Zone {
     target: u32,
     pageblocks: Pageblocks,
     /// Previous and next block in the list, for frames that begin a free block.
-    links: ZeroTable<[u32; 2]>,
+    links: FrameLinks,
     /// One more than the order, for frames that begin a free block; else 0.
     tags: ZeroTable<u8>,
     /// Parked blocks by mobility and order, the last one on top.
@@ -155,7 +156,7 @@ impl Zone {
     ///
     /// # Errors
     /// ENOMEM when there is no address space for the tables.
-    pub fn new(range: Range<u32>, pageblocks: Pageblocks) -> Result<Zone, Errno> {
+    pub fn new(range: Range<u32>, pageblocks: Pageblocks, links: FrameLinks) -> Result<Zone, Errno> {
         let frames = range.len();
         assert!(frames.is_multiple_of(PAGEBLOCK) && range.start.is_multiple_of(PAGEBLOCK as u32));
         Ok(Zone {
@@ -168,7 +169,7 @@ impl Zone {
             parked_count: [[0; PARKED_ORDERS.len()]; Mobility::LISTED],
             parked: [[[0; _]; PARKED_ORDERS.len()]; Mobility::LISTED],
             blocks: [[0; ORDERS]; Mobility::COUNT],
-            links: ZeroTable::new(frames)?,
+            links,
             tags: ZeroTable::new(frames)?,
             used_frames: 0,
         })
@@ -413,29 +414,24 @@ impl Zone {
     fn push_to(&mut self, mobility: Mobility, block: u32, order: u8) {
         let next = std::mem::replace(&mut self.heads[mobility as usize][order as usize], block);
         if next != NONE {
-            let next = self.at(next);
-            self.links[next][0] = block;
+            self.links.set_previous(next, block);
         }
+        self.links.set(block, NONE, next);
         let at = self.at(block);
-        self.links[at] = [NONE, next];
         self.tags[at] = order + 1;
         self.blocks[mobility as usize][order as usize] += 1;
     }
 
     fn unlink_from(&mut self, mobility: Mobility, block: u32, order: u8) {
-        let at = self.at(block);
-        let [previous, next] = self.links[at];
+        let (previous, next) = self.links.get(block);
         match previous {
             NONE => self.heads[mobility as usize][order as usize] = next,
-            _ => {
-                let previous = self.at(previous);
-                self.links[previous][1] = next;
-            }
+            previous => self.links.set_next(previous, next),
         }
         if next != NONE {
-            let next = self.at(next);
-            self.links[next][0] = previous;
+            self.links.set_previous(next, previous);
         }
+        let at = self.at(block);
         self.tags[at] = 0;
         self.blocks[mobility as usize][order as usize] -= 1;
     }
@@ -456,7 +452,7 @@ impl Zone {
                     let (at, size) = (self.at(block), 1 << order);
                     assert!(at % size == 0 && at + size <= frames, "block {block} cannot have order {order}");
                     assert_eq!(self.tags[at], order + 1, "tag of block {block}");
-                    assert_eq!(self.links[at][0], previous, "links of block {block}");
+                    assert_eq!(self.links.get(block).0, previous, "links of block {block}");
                     assert_eq!(self.pageblocks.mobility(block), mobility, "block {block} is in a list of another kind");
                     for frame in &mut in_free_block[at..at + size] {
                         assert!(!std::mem::replace(frame, true), "block {block}, order {order}: in two free blocks");
@@ -464,7 +460,7 @@ impl Zone {
                     let buddy = self.tags.get(at ^ size);
                     assert!(order == MAX_ORDER || buddy != Some(&(order + 1)), "block {block} and its buddy are free");
                     blocks += 1;
-                    (previous, block) = (block, self.links[at][1]);
+                    (previous, block) = (block, self.links.get(block).1);
                 }
                 assert_eq!(self.blocks[mobility as usize][order as usize], blocks, "blocks of order {order}");
                 tagged += blocks;
