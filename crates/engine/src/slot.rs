@@ -269,7 +269,8 @@ impl SlotMap {
 
     fn alloc_run(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
         let (slots, mut run) = (want.min(self.settings.batching.most()), Runs::<1>::new());
-        if !self.draw(cpu, Want { slots, run_min: slots.min(RUN_MIN) }, disk, &mut run) {
+        let run_min = if self.settings.long_runs { slots.min(RUN_MIN) } else { 1 };
+        if !self.draw(cpu, Want { slots, run_min }, disk, &mut run) {
             return None;
         }
         let (first, mut len) = *run.as_slice().first()?;

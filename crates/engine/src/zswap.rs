@@ -351,7 +351,7 @@ impl Zswap {
             let range = part.first.offset() as usize / RANGE_SLOTS;
             self.tables(part.first).used.fetch_max(range + 1, Relaxed);
             drop(held);
-            replaced.into_iter().flatten().for_each(&mut older);
+            replaced[..part.len].iter().flatten().copied().for_each(&mut older);
         });
     }
 
@@ -384,7 +384,7 @@ impl Zswap {
             }
             // 4. To give frames back takes system calls.
             drop(held);
-            erased.into_iter().flatten().for_each(&mut freed);
+            erased[..part.len].iter().flatten().copied().for_each(&mut freed);
         });
     }
 
