@@ -371,3 +371,36 @@ fn the_tier_follows_the_budget() {
         assert!(stats.counters["charged_peak_bytes"] <= 24 * MIB, "{name}: {stats:#?}");
     }
 }
+
+/// What is compressed takes no room on a device while it has slots of its own. What goes on is written in runs, in whatever order it left
+/// memory, and is all that the device holds.
+#[test]
+fn a_device_holds_what_is_written_to_it() {
+    for slots in ["own", "device"] {
+        let settings = format!("compressed=80,zswap.codec=lz4,zswap.keep=off,clean=off,zswap.slots={slots}");
+        let (pages, budgets) = (4001, [16 * MIB, 8 * MIB]);
+        let case = Case { delivery: Delivery::Signal, settings, swap: "ram:1G", budgets, pages, mix: [0, 0, 100, 0] };
+        let Some(pool) = pool(&case) else { return };
+        let mut region = pool.map(pages * PAGE).unwrap();
+        let bytes: &mut [u8] = region.as_mut_slice();
+        let mut share = Share { pool: &pool, case: &case, bytes, seeds: vec![0; pages], rng: 1, remapped: 0 };
+        // In an order in which neighbours are far from one another.
+        (0..pages).for_each(|n| share.renew(n * 1009 % pages));
+        let before = pool.stats().counters;
+        assert!(before["zswpout"] > 0 && before["pswpout"] == 0, "{slots}: {before:#?}");
+        assert_eq!(before["nr_swap_used"] > 0, slots == "device", "{before:#?}");
+        pool.set_memory(Bytes(budgets[1])).unwrap();
+        let after = wait_for(&pool, slots, |stats| {
+            let get = |name: &str| stats.counters[name];
+            get("charged_bytes") <= budgets[1] && get("limit_bytes") == budgets[1]
+        });
+        let [written, writes, used] = ["pswpout", "pswpout_ops", "nr_swap_used"].map(|name| after.counters[name]);
+        assert!(written > 500, "{slots}: {after:#?}");
+        if slots == "own" {
+            assert!(used == written && writes * 8 <= written, "{after:#?}");
+        }
+        (0..pages).for_each(|page| share.verify(page));
+        drop(region);
+        nothing_left(&pool, slots);
+    }
+}
