@@ -92,7 +92,7 @@ impl SlotRun {
     }
 
     /// The slots one by one.
-    pub fn slots(self) -> impl Iterator<Item = SlotId> {
+    pub fn slots(self) -> impl Iterator<Item = SlotId> + Clone {
         (0..self.len as u64).map(move |i| self.first.advance(i))
     }
 }

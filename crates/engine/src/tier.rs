@@ -11,7 +11,7 @@ use crate::device::{RUN_MAX, ReadError, RunWrite};
 use crate::engine::Engine;
 use crate::fault::FaultContext;
 use crate::fill;
-use crate::pack::{PACK_BYTES_MAX, Packed, Packing};
+use crate::pack::{PACK_BYTES_MAX, Packing};
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 #[cfg(debug_assertions)]
@@ -74,7 +74,7 @@ pub struct Batch {
     pub(crate) buffer: IoBuffer,
     /// The slot of each page of the buffer.
     slots: Vec<Option<SlotId>>,
-    /// The compressed copy of each page of a run.
+    /// The compressed copy of each page of the buffer.
     objects: Vec<Option<Object>>,
     pub(crate) packed: Box<[u8; PAGE_SIZE]>,
     /// Packs what stays cold more densely.
@@ -248,7 +248,7 @@ impl Engine {
                 CompressedMax::OFF => None,
                 _ => self.devices.alloc_in_memory(want),
             };
-            let first = match packs || own && !batch.refused && self.accepts_compressed(batch.backed) {
+            let first = match packs || own && self.accepts_compressed(batch.backed) {
                 true => in_memory(pages - at).or_else(|| on_devices(pages - at)),
                 false => on_devices(pages - at),
             };
@@ -258,10 +258,10 @@ impl Engine {
             });
             let Some(run) = run else { break };
             batch.slots[at..at + run.len].iter_mut().zip(run.slots()).for_each(|(place, slot)| *place = Some(slot));
-            self.store_run(batch, run, at, packs);
             at += run.len;
         }
         batch.slots[at..pages].fill(None);
+        self.store_for_slots(batch, at, packs);
         // 3. What does not compress is written to its slots; what has none yet may get some.
         self.write_packed(batch);
         self.line_up_rest(batch, pages);
@@ -280,40 +280,39 @@ impl Engine {
         self.publish_tiers();
     }
 
-    /// Compresses the pages lined up from `first` on for the slots of `run`, and lines up for writing what does not stay in
-    /// memory.
-    fn store_run(&self, batch: &mut Batch, run: SlotRun, first: usize, packs: bool) {
-        let on_device = run.first.device() != SlotId::IN_MEMORY;
+    /// Compresses the first `pages` pages of the buffer, each for its slot, and lines up for writing what does not stay in memory.
+    fn store_for_slots(&self, batch: &mut Batch, pages: usize, packs: bool) {
         let mut raw = 0;
-        for (i, slot) in run.slots().enumerate() {
-            let at = first + i;
+        for at in 0..pages {
+            let slot = batch.slots[at].expect("it was given one");
             let outcome = self.compress(batch, at, slot, packs);
-            batch.objects[i] = if let Outcome::Stored(object) = outcome { Some(object) } else { None };
+            batch.objects[at] = if let Outcome::Stored(object) = outcome { Some(object) } else { None };
             if outcome != Outcome::Refused {
                 continue;
             }
             raw += 1;
-            if on_device {
+            if slot.device() != SlotId::IN_MEMORY {
                 line_up(&mut batch.writes, slot, at, false);
             } else {
                 batch.slots[at] = None;
                 self.devices.free(slot);
             }
         }
-        self.stats.add(Counter::CompressRefused, raw as u64);
-        self.insert_objects(&batch.objects[..run.len], run);
+        self.stats.add(Counter::CompressRefused, raw);
+        let stored = batch.slots[..pages].iter().zip(&batch.objects);
+        self.insert_objects(stored.filter_map(|(slot, object)| Some(((*slot)?, (*object)?))));
     }
 
     /// Makes compressed copies of slots known: by slot, and with a copy, before a word says so.
-    pub(crate) fn insert_objects(&self, objects: &[Option<Object>], run: SlotRun) {
-        let now = self.stamp(objects.iter().flatten().count());
-        runs_where(run, |i| objects[i].is_some()).for_each(|part| self.index.stored(part, now));
-        self.zswap.insert(run, objects, self.evictions.load(Relaxed), |older| self.free_object(older));
+    pub(crate) fn insert_objects(&self, objects: impl Iterator<Item = (SlotId, Object)> + Clone) {
+        let now = self.stamp(objects.clone().count());
+        self.index.stored(objects.clone().map(|(slot, _)| slot), now);
+        self.zswap.insert(objects, self.evictions.load(Relaxed), |older| self.free_object(older));
     }
 
     /// Writes what was compressed and is not to stay in memory, several pages to a slot.
     fn write_packed(&self, batch: &mut Batch) {
-        let Batch { packing, buffer, slots, objects, .. } = batch;
+        let Batch { packing, buffer, slots, .. } = batch;
         let start = Instant::now();
         if !packing.objects.is_empty() {
             self.write_packs(packing, buffer);
@@ -322,25 +321,10 @@ impl Engine {
         let whole = (batch.tried.saturating_sub(packing.objects.len())) as u64 * self.past_tier.average_ns(PAST_WHOLE);
         let ns = batch.tried_ns + start.elapsed().as_nanos() as u64 + whole;
         self.past_tier.record(PAST_PACKED, ns, batch.tried);
-        let mut at = 0;
-        while at < packing.objects.len() {
-            let Packed { item, .. } = packing.objects[at];
-            let slot = slots[item].expect("it was packed for a slot");
-            // Those of neighbouring slots together.
-            let mut run = SlotRun { first: slot, len: 0 };
-            for packed in &packing.objects[at..] {
-                match packing.location(packed).filter(|_| slots[packed.item] == Some(slot.advance(run.len as u64))) {
-                    Some(object) => (objects[run.len], run.len) = (Some(object), run.len + 1),
-                    None => break,
-                }
-            }
-            if run.len > 0 {
-                self.insert_objects(&objects[..run.len], run);
-            } else {
-                slots[item] = None;
-                self.devices.free(slot);
-            }
-            at += run.len.max(1);
+        let packed = packing.objects.iter();
+        self.insert_objects(packed.clone().filter_map(|packed| Some((slots[packed.item]?, packing.location(packed)?))));
+        for packed in packed.filter(|packed| packing.location(packed).is_none()) {
+            slots[packed.item].take().into_iter().for_each(|slot| self.devices.free(slot));
         }
     }
 
@@ -450,7 +434,7 @@ impl Engine {
         let now = self.stamp(pages);
         for write in &batch.writes {
             match write.result {
-                Ok(()) => self.index.stored(write.run, now),
+                Ok(()) => self.index.stored(write.run.slots(), now),
                 Err(_) => batch.slots[write.buffer_page..write.buffer_page + write.run.len].fill(None),
             }
         }

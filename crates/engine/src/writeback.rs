@@ -254,7 +254,7 @@ impl Engine {
             Entry::Busy(stamp) => stamp,
             _ => self.stamp(0),
         };
-        self.index.stored(run, left);
+        self.index.stored(run.slots(), left);
         self.words.unlock_as(page, word.with_state(State::Stored(to)));
         self.forget_run(SlotRun { first: from, len: 1 });
         true

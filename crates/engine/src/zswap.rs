@@ -333,26 +333,24 @@ impl Zswap {
         self.place(slot).end_load();
     }
 
-    /// Makes entries for slots of a run, those that have an object, as the newest, `now` pages having left memory; an older
-    /// copy of one is handed to `older`.
-    pub fn insert(&self, run: SlotRun, objects: &[Option<Object>], now: u64, mut older: impl FnMut(Object)) {
-        self.for_each_range(run, |part, at| {
-            let objects = &objects[at..at + part.len];
-            if objects.iter().all(Option::is_none) {
-                return;
+    /// Makes entries for slots, as the newest, `now` pages having left memory; an older copy of one is handed to `older`. Best with
+    /// those of a range together.
+    pub fn insert(&self, entries: impl Iterator<Item = (SlotId, Object)>, now: u64, mut older: impl FnMut(Object)) {
+        let range = |slot: SlotId| (slot.device(), slot.offset() as usize / RANGE_SLOTS);
+        let mut entries = entries.peekable();
+        while let Some(&(first, _)) = entries.peek() {
+            let held = self.lock(first);
+            let (mut replaced, mut count) = ([None; HOLD_SLOTS], 0);
+            while let Some((slot, object)) =
+                entries.next_if(|(slot, _)| range(*slot) == range(first) && count < HOLD_SLOTS)
+            {
+                replaced[count] = self.set(slot, Some(object), now);
+                count += 1;
             }
-            let held = self.lock(part.first);
-            let mut replaced = [None; HOLD_SLOTS];
-            for ((slot, object), replaced) in part.slots().zip(objects).zip(&mut replaced) {
-                if object.is_some() {
-                    *replaced = self.set(slot, *object, now);
-                }
-            }
-            let range = part.first.offset() as usize / RANGE_SLOTS;
-            self.tables(part.first).used.fetch_max(range + 1, Relaxed);
+            self.tables(first).used.fetch_max(range(first).1 + 1, Relaxed);
             drop(held);
-            replaced[..part.len].iter().flatten().copied().for_each(&mut older);
-        });
+            replaced[..count].iter().flatten().copied().for_each(&mut older);
+        }
     }
 
     /// Forgets the entries of slots that are being given back; hands out their objects.

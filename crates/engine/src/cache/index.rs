@@ -12,7 +12,6 @@
 use crate::base::{FrameId, PAGE_SIZE, PageIndex, SlotId};
 use crate::config::{CachePartition, Config};
 use crate::counted::{CountedGuard, CountedMutex, LockCounters};
-use crate::device::RUN_MAX;
 use crate::lockdep::Rank;
 use crate::slot::{Batching, SlotRun};
 use crate::stats::{Counter, Stats};
@@ -312,20 +311,24 @@ impl SlotIndex {
         }
     }
 
-    /// Makes sure that there is memory behind the entries of a run of slots not used before: to get it takes longer than all
-    /// that is done under a lock here.
-    fn prefault(&self, run: SlotRun) {
-        const { assert!(RUN_MAX <= PAGE_SIZE / size_of::<u32>()) };
-        for slot in [run.first, run.first.advance(run.len as u64 - 1)] {
-            // What changes nothing, but needs the memory as what changes it does. (To add 0 would be compiled to a load.)
-            let _ = self.place(slot).entry.compare_exchange(0, 0, Relaxed, Relaxed);
-        }
+    /// Makes sure that there is memory behind the entry of a slot not used before: to get it takes longer than all that is done under
+    /// a lock here.
+    fn prefault(&self, slot: SlotId) {
+        // What changes nothing, but needs the memory as what changes it does. (To add 0 would be compiled to a load.)
+        let _ = self.place(slot).entry.compare_exchange(0, 0, Relaxed, Relaxed);
     }
 
-    /// Pages were written to a run of up to [`RUN_MAX`], at `stamp`.
-    pub fn stored(&self, run: SlotRun, stamp: Stamp) {
-        self.prefault(run);
-        self.for_each(run, |_, place| place.stored(stamp));
+    /// Pages were stored for slots, at `stamp`. Best with those of a partition together.
+    pub fn stored(&self, slots: impl Iterator<Item = SlotId> + Clone, stamp: Stamp) {
+        slots.clone().for_each(|slot| self.prefault(slot));
+        let partition = |slot: SlotId| (slot.device(), slot.offset() >> self.shift);
+        let mut slots = slots.peekable();
+        while let Some(first) = slots.next() {
+            let _held = self.lock(first);
+            self.place(first).stored(stamp);
+            let others = std::iter::from_fn(|| slots.next_if(|slot| partition(*slot) == partition(first)));
+            others.take(self.hold_slots - 1).for_each(|slot| self.place(slot).stored(stamp));
+        }
     }
 
     /// Begins I/O on what of a run is not in memory, or only compressed; `wanted` receives which slots.
@@ -394,7 +397,7 @@ mod tests {
         let index = index.unwrap();
         assert!(index.open(0, 64));
         let run = SlotRun { first: SlotId::new(0, 3), len: 1 };
-        index.stored(run, Stamp::new(77));
+        index.stored(run.slots(), Stamp::new(77));
         let mut wanted = [false];
         index.begin_io(run, &mut wanted);
         index.end_io(run, &[Some(FrameId(7))], &mut wanted);

@@ -53,7 +53,7 @@ impl Engine {
             Ok(handle) => {
                 *fresh = (next.len > 1).then(|| SlotRun { first: to.advance(1), len: next.len - 1 });
                 self.index.set_owner(to, page);
-                self.insert_objects(&[Some(Object::in_memory(handle, object.codec))], SlotRun { first: to, len: 1 });
+                self.insert_objects(std::iter::once((to, Object::in_memory(handle, object.codec))));
                 Some(to)
             }
             Err(_) => {

@@ -91,7 +91,8 @@ proptest! {
                         }
                     }
                     let (mut older, mut expected) = (Vec::new(), Vec::new());
-                    zswap.insert(run, &objects, time, |object| older.push(object));
+                    let entries = run.slots().zip(&objects).filter_map(|(slot, object)| Some((slot, (*object)?)));
+                    zswap.insert(entries, time, |object| older.push(object));
                     for (slot, object) in run.slots().zip(objects) {
                         let Some(object) = object else { continue };
                         time += 1;
@@ -194,7 +195,7 @@ fn the_oldest_range_comes_first() {
     assert!(oldest.is_empty());
     for (slot, time) in slots.into_iter().zip([20, 10, 30]) {
         let none = |older| panic!("{older:?} was there");
-        zswap.insert(SlotRun { first: slot, len: 1 }, &[Some(object(time))], time, none);
+        zswap.insert(std::iter::once((slot, object(time))), time, none);
     }
     for (expected, number) in [(1, 10), (0, 20), (2, 30)] {
         zswap.oldest(40, &mut oldest);
