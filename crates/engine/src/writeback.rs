@@ -175,8 +175,10 @@ impl Engine {
         let Batch { cold, packing, buffer, packed, decompressor, writes, .. } = batch;
         writes.clear();
         packing.clear();
-        // Neighbours in the address space are to be neighbours on the device, too.
-        cold.sort_unstable_by_key(|cold| self.index.owner(cold.slot));
+        if self.config.zswap_slots == TierSlots::Own {
+            // Neighbours in the address space are to be neighbours on the device, too.
+            cold.sort_unstable_by_key(|cold| self.index.owner(cold.slot));
+        }
         let (packs, mut fresh) = (self.packs(), None);
         for i in 0..cold.len() {
             let Cold { slot, object, handle, .. } = cold[i];
