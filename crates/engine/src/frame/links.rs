@@ -4,8 +4,8 @@ use overspill_os::{Errno, table::ZeroTable};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Two neighbours of each frame, 8 bytes: in a list of free blocks ([`super::zone`]), or in one of the swap cache
-/// ([`crate::cache::Ages`]), whose frames are not free. A frame's are changed with the lock of the list that it is in.
+/// Two neighbours of each frame, 8 bytes: in a list of free blocks, or in one of the swap cache, whose frames are not free. A frame's
+/// are changed with the lock of the list that it is in.
 #[derive(Clone)]
 pub struct FrameLinks(Arc<ZeroTable<AtomicU64>>);
 
