@@ -1,8 +1,9 @@
 //! The tiers behind memory: storing a batch of pages, loading one back, forgetting one.
 //!
-//! A page that leaves memory becomes a fill value, or gets a swap slot: of a device, while there is room on one. For the slot
-//! it is compressed ([`crate::zswap`]), or written to the device if it does not compress, or there is no room. Until
-//! its batch is committed by the caller it is also still where it was.
+//! A page that leaves memory becomes a fill value, or gets a swap slot: on no device while the compressed tier takes it
+//! ([`crate::zswap`]), else of a device, to which it is written, since it does not compress, or the tier has no room. With
+//! `zswap.slots=device` what is compressed has slots of devices, too, while there is room on one. Until its batch is committed
+//! by the caller a page is also still where it was.
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::{GivenUp, Stamp};
@@ -248,14 +249,13 @@ impl Engine {
                 CompressedMax::OFF => None,
                 _ => self.devices.alloc_in_memory(want),
             };
-            let first = match packs || own && self.accepts_compressed(batch.backed) {
+            let run = match packs || own && self.accepts_compressed(batch.backed) {
                 true => in_memory(pages - at).or_else(|| on_devices(pages - at)),
-                false => on_devices(pages - at),
+                false => on_devices(pages - at).or_else(|| {
+                    batch.backed = false;
+                    in_memory(pages - at)
+                }),
             };
-            let run = first.or_else(|| {
-                batch.backed = false;
-                in_memory(pages - at)
-            });
             let Some(run) = run else { break };
             batch.slots[at..at + run.len].iter_mut().zip(run.slots()).for_each(|(place, slot)| *place = Some(slot));
             at += run.len;

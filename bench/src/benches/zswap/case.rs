@@ -73,35 +73,23 @@ impl Work {
 
     /// What is compared, with the tier on and off.
     pub fn steps(self) -> &'static [(Tier, Step)] {
-        use Step::{
-            Always, Denser, Empty, EmptyLookup, KeepAuto, KeepOff, KeepOn, OwnSlots, Packed, Pages, RawInTier,
-            RawToDevice, SameFilled,
-        };
-        use Tier::{Off, On};
+        use Step::{Denser, KeepAuto, KeepOff, KeepOn, OwnSlots, Packed, Pages, RawInTier, RawToDevice, SameFilled};
+        use Tier::On;
         match self {
-            Work::Zero => &[
-                (Off, Always),
-                (Off, Empty),
-                (Off, EmptyLookup),
-                (On, Always),
-                (On, Empty),
-                (On, EmptyLookup),
-                (On, SameFilled),
-            ],
-            Work::Random | Work::Heap | Work::Reviewers => &[
-                (Off, Always),
-                (Off, Empty),
-                (Off, EmptyLookup),
-                (On, Always),
-                (On, Empty),
-                (On, EmptyLookup),
-                (On, OwnSlots),
-            ],
+            Work::Zero => const { &after_invalidation(SameFilled) },
+            Work::Random | Work::Heap | Work::Reviewers => const { &after_invalidation(OwnSlots) },
             Work::ReadMostly | Work::WriteMostly => &[(On, KeepOff), (On, KeepOn), (On, KeepAuto)],
             Work::Incompressible => &[(On, RawToDevice), (On, RawInTier)],
             Work::BeyondInSequence | Work::BeyondAtRandom => &[(On, Pages), (On, Packed), (On, Denser)],
         }
     }
+}
+
+/// Every setting of `zswap.invalidate`, without the tier and with it, and then one more step with it.
+const fn after_invalidation(last: Step) -> [(Tier, Step); 7] {
+    use Step::{Always, Empty, EmptyLookup};
+    use Tier::{Off, On};
+    [(Off, Always), (Off, Empty), (Off, EmptyLookup), (On, Always), (On, Empty), (On, EmptyLookup), (On, last)]
 }
 
 impl fmt::Display for Work {

@@ -14,16 +14,6 @@ pub enum CompressedMax {
     Percent(u8),
 }
 
-/// Which slots compressed pages have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum TierSlots {
-    /// Some on no device; a page gets one of a device when it is written to it.
-    #[default]
-    Own,
-    /// Some of a device from the beginning, while one has any, as with the kernel's zswap.
-    Device,
-}
-
 impl CompressedMax {
     /// No tier.
     pub const OFF: CompressedMax = CompressedMax::Percent(0);
@@ -131,4 +121,14 @@ impl fmt::Display for Recompress {
             Recompress::Cold(level) => Codec::Zstd(*level).fmt(f),
         }
     }
+}
+
+/// Which slots compressed pages have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TierSlots {
+    /// Some on no device; a page gets one of a device when it is written to it.
+    #[default]
+    Own,
+    /// Some of a device from the beginning, while one has any, as with the kernel's zswap.
+    Device,
 }
