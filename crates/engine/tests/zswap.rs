@@ -392,13 +392,13 @@ fn a_device_holds_what_is_written_to_it() {
         pool.set_memory(Bytes(budgets[1])).unwrap();
         let after = wait_for(&pool, slots, |stats| {
             let get = |name: &str| stats.counters[name];
-            get("charged_bytes") <= budgets[1] && get("limit_bytes") == budgets[1]
+            // A batch on its way has its slots and is not counted yet.
+            let holds_what_was_written = slots == "device" || get("nr_swap_used") == get("pswpout");
+            get("charged_bytes") <= budgets[1] && get("limit_bytes") == budgets[1] && holds_what_was_written
         });
-        let [written, writes, used] = ["pswpout", "pswpout_ops", "nr_swap_used"].map(|name| after.counters[name]);
+        let [written, writes] = ["pswpout", "pswpout_ops"].map(|name| after.counters[name]);
         assert!(written > 500, "{slots}: {after:#?}");
-        if slots == "own" {
-            assert!(used == written && writes * 8 <= written, "{after:#?}");
-        }
+        assert!(slots == "device" || writes * 8 <= written, "{after:#?}");
         (0..pages).for_each(|page| share.verify(page));
         drop(region);
         nothing_left(&pool, slots);
