@@ -9,5 +9,5 @@
 pub mod ages;
 pub mod index;
 
-pub use ages::{Ages, Owner};
+pub use ages::Ages;
 pub use index::{Entry, GivenUp, SlotIndex, Stamp};

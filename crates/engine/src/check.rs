@@ -4,9 +4,10 @@
 //! ends. The engine stands still meanwhile, by the gates that a fork closes.
 
 use crate::base::{FrameId, PageIndex, SlotId};
-use crate::cache::{Entry, Owner};
+use crate::cache::Entry;
 use crate::engine::Engine;
 use crate::extent::pages_of;
+use crate::frame::cells::Owner;
 use crate::stats::Counter;
 use crate::word::{PageWord, State};
 use std::collections::HashSet;
@@ -100,15 +101,17 @@ impl Engine {
             State::Empty => {}
             State::Resident(frame) => {
                 named.resident += 1;
-                self.name_copy(word, frame, named);
+                self.name_copy(page, word, named);
                 assert!(named.frames.insert(frame), "{page:?} has a frame that another page has: {word:?}");
+                assert_eq!(self.ages.owner(frame), None, "{page:?} is mapped");
             }
             State::Evicting(_) => panic!("{page:?} is being evicted, and nobody is there"),
             State::Cached(frame) => {
                 named.cached += 1;
-                self.name_copy(word, frame, named);
+                let copy = self.name_copy(page, word, named);
                 assert!(named.frames.insert(frame), "{page:?} has a frame that another page has: {word:?}");
-                assert_eq!(self.ages.owner(frame), Some(Owner::Page(page)), "the owner of a frame of the swap cache");
+                let owner = copy.map_or(Owner::Page(page), Owner::Copy);
+                assert_eq!(self.ages.owner(frame), Some(owner), "the owner of a frame of the swap cache");
             }
             State::Filled(_) => named.filled += 1,
             State::Stored(slot) => {
@@ -132,13 +135,16 @@ impl Engine {
     }
 
     /// Notes the copy of a clean page.
-    fn name_copy(&self, word: PageWord, frame: FrameId, named: &mut Named) {
-        if word.is_clean() {
+    fn name_copy(&self, page: PageIndex, word: PageWord, named: &mut Named) -> Option<SlotId> {
+        let copy = self.copy_of(word);
+        assert_eq!(copy.is_some(), word.is_clean(), "the copy of {page:?}");
+        if let Some(slot) = copy {
             named.clean += 1;
-            let State::Stored(slot) = self.copy_of(frame) else { unreachable!("a copy is on a device") };
             assert!(named.slots.insert(slot.to_bits()), "a clean page has a slot that another page has: {word:?}");
             assert_eq!(self.index.load(slot), Entry::Clean, "what is known of the slot of a clean page");
+            assert_eq!(self.index.owner(slot), page, "the owner of the slot of a clean page");
         }
+        copy
     }
 
     /// Frames that the workbenches hold: their buffers', and those of pages that were copied in lately.

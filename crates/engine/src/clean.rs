@@ -6,15 +6,16 @@
 //! each: the settings `clean` and `zswap.keep` keep copies while more of them were of use than not, devices and the compressed tier
 //! each by their own account.
 //!
-//! The copy of a page belongs to its frame: who owns the page, by its lock, owns the cell. No locks.
+//! Which slot the copy is in is kept with the page's frame, in its [cells](crate::frame::cells): who owns the page, by its lock,
+//! owns them. No locks.
 
 use crate::base::{FrameId, PageIndex, SlotId};
 use crate::config::Clean;
 use crate::engine::Engine;
 use crate::extent::pages_of;
+use crate::frame::cells::Owner;
 use crate::stats::Counter;
 use crate::word::{PageWord, State};
-use overspill_os::{Errno, vm::SharedCells};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What a write to a clean page takes, as a multiple of what leaving clean saves: a fault against a page stored among others.
@@ -31,11 +32,9 @@ const OUTNUMBERED: u64 = 2;
 /// One load in so many keeps its slot while that does not pay, to find out when it does again.
 const SAMPLE: u32 = 64;
 
-/// The copies that resident pages still have, and whether it pays to keep them.
-#[derive(Debug)]
+/// Whether it pays to keep the copies that pages in memory still have.
+#[derive(Debug, Default)]
 pub struct Copies {
-    /// By frame: the slot.
-    slots: SharedCells,
     /// Of pages that came from devices.
     stored: Balance,
     /// Of pages that came from the compressed tier.
@@ -71,17 +70,6 @@ impl Balance {
 }
 
 impl Copies {
-    /// For an arena of `frames` frames (8 bytes each).
-    ///
-    /// # Errors
-    /// ENOMEM when there is no address space for the table.
-    pub fn new(frames: usize) -> Result<Copies, Errno> {
-        let slots = SharedCells::anonymous(frames)?;
-        let (stored, compressed) = (Balance::default(), Balance::default());
-        let (outnumbered, reach) = (AtomicBool::new(false), AtomicU64::new(0));
-        Ok(Copies { slots, stored, compressed, outnumbered, reach })
-    }
-
     /// How many pages memory and the compressed tier hold together, of late; 0 without the tier.
     pub fn reach(&self) -> u64 {
         self.reach.load(Relaxed)
@@ -123,23 +111,25 @@ impl Engine {
 
     /// Notes that a page, now in `frame`, still has its slot. The caller holds the page's lock and marks its word.
     pub(crate) fn keep_copy(&self, frame: FrameId, slot: SlotId) {
-        self.copies.slots[frame.0 as usize].store(slot.to_bits(), Relaxed);
+        self.cells().set_copy(frame, slot);
         self.stats.add(Counter::CleanPages, 1);
     }
 
-    /// The copy of a clean page in `frame`.
-    pub(crate) fn copy_of(&self, frame: FrameId) -> State {
-        State::Stored(SlotId::from_bits(self.copies.slots[frame.0 as usize].load(Relaxed)))
-    }
-
-    /// A clean page has another frame.
-    pub(crate) fn move_copy(&self, from: FrameId, to: FrameId) {
-        self.copies.slots[to.0 as usize].store(self.copies.slots[from.0 as usize].load(Relaxed), Relaxed);
+    /// Where the copy of a page is that is clean, by its word. Without the page's lock, only a guess.
+    pub(crate) fn copy_of(&self, word: PageWord) -> Option<SlotId> {
+        match word.state() {
+            _ if !word.is_clean() => None,
+            State::Resident(frame) | State::Evicting(frame) => Some(self.cells().copy(frame)),
+            State::Cached(frame) => match self.cells().owner(frame) {
+                Some(Owner::Copy(slot)) => Some(slot),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// A clean page leaves memory: its copy is all that there is of it from now on.
-    pub(crate) fn leave_copy(&self, copy: State) {
-        let State::Stored(slot) = copy else { unreachable!("the copy of a clean page is in a slot: {copy:?}") };
+    pub(crate) fn leave_copy(&self, slot: SlotId) {
         self.index.left(slot, self.stamp(1));
         self.balance_of(slot).count(1);
         if self.zswap.contains(slot) {
@@ -150,19 +140,19 @@ impl Engine {
     }
 
     /// Gives up the copy of a page that is not clean any more, if its word, which the caller has locked, says that it has one.
-    pub(crate) fn drop_copy(&self, word: PageWord) {
-        if let State::Resident(frame) | State::Evicting(frame) | State::Cached(frame) = word.state()
-            && word.is_clean()
-        {
-            self.stats.sub(Counter::CleanPages, 1);
-            self.forget(self.copy_of(frame));
+    pub(crate) fn drop_copy(&self, page: PageIndex, word: PageWord) {
+        let Some(slot) = self.copy_of(word) else { return };
+        if let State::Cached(frame) = word.state() {
+            self.ages.change_owner(frame, page);
         }
+        self.stats.sub(Counter::CleanPages, 1);
+        self.forget(State::Stored(slot));
     }
 
     /// Gives up the copy of a page of the swap cache, whose lock the caller holds: it comes in writable.
     pub(crate) fn drop_cached_copy(&self, page: PageIndex) {
         if let Some((word, _)) = self.words.try_update(page, |word| word.is_clean().then(|| word.clean(false))) {
-            self.drop_copy(word);
+            self.drop_copy(page, word);
         }
     }
 
@@ -185,12 +175,10 @@ impl Engine {
     /// Gives up the compressed copy of a clean page in memory, if nobody is at it: a write then finds out that it is
     /// protected for nothing.
     pub(crate) fn shed_compressed(&self, page: PageIndex) {
-        if let Some(word) = self.words.try_lock_if(page, |w| w.is_resident() && w.is_clean())
-            && let State::Resident(frame) = word.state()
-        {
-            let sheds = matches!(self.copy_of(frame), State::Stored(slot) if self.zswap.contains(slot));
+        if let Some(word) = self.words.try_lock_if(page, |w| w.is_resident() && w.is_clean()) {
+            let sheds = self.copy_of(word).is_some_and(|slot| self.zswap.contains(slot));
             if sheds {
-                self.drop_copy(word);
+                self.drop_copy(page, word);
                 self.note_no_room(1);
             }
             self.words.unlock_as(page, word.clean(!sheds));
@@ -198,15 +186,11 @@ impl Engine {
     }
 
     /// The same because of a write.
-    pub(crate) fn drop_written_copy(&self, word: PageWord) {
-        if word.is_clean() {
-            if let State::Resident(frame) | State::Evicting(frame) = word.state()
-                && let State::Stored(slot) = self.copy_of(frame)
-            {
-                self.balance_of(slot).count(-WRITE_COST);
-            }
+    pub(crate) fn drop_written_copy(&self, page: PageIndex, word: PageWord) {
+        if let Some(slot) = self.copy_of(word) {
+            self.balance_of(slot).count(-WRITE_COST);
             self.stats.add(Counter::CleanWritten, 1);
-            self.drop_copy(word);
+            self.drop_copy(page, word);
         }
     }
 
@@ -218,7 +202,7 @@ impl Engine {
         for index in (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index)) {
             for page in pages_of(index).map(PageIndex) {
                 if let Some(word) = self.words.try_lock_if(page, PageWord::is_clean) {
-                    self.drop_copy(word);
+                    self.drop_copy(page, word);
                     self.words.unlock_as(page, word.with_state(word.state()));
                 }
             }

@@ -1,8 +1,8 @@
 //! The compressed pool: objects of 1 to 4096 bytes, several to a chunk of contiguous frames. The idea is zsmalloc's.
 //!
 //! Objects lie in places of some 55 size classes (`class`); a chunk holds places of one class only, so that its offsets follow
-//! from a number. Which objects of a chunk are used, and which chunks of a class have room, is in a table beside the
-//! arena (`chunk`, at most 0.3 % of the memory it describes). A [`Handle`] names an object and its length in 48 bits. At
+//! from a number. Which objects of a chunk are used, and which chunks of a class have room, is kept with its frames
+//! (`chunk`). A [`Handle`] names an object and its length in 48 bits. At
 //! the end of a place is the object's trailer (`trailer`, 12 bytes): its owner's name, its length, and a checksum, so that
 //! damage is found before the bytes are used. New objects go to the fullest chunks that have room, so that others become
 //! empty and go back; what chance leaves half empty, compaction moves together (`compact`, which tells its protocol).
@@ -24,6 +24,7 @@ mod kept;
 mod trailer;
 
 use crate::base::{FrameId, PAGE_SIZE};
+use crate::frame::cells::FrameCells;
 use crate::lockdep::Rank;
 use crate::sync::{RankedGuard, RankedMutex, lock};
 use chunk::{ChunkTable, Lists};
@@ -32,7 +33,6 @@ use class::{CLASSES, ORDER_MAX, ORDER_MIN, class_of};
 pub use compact::{Compacted, Moved};
 pub use handle::Handle;
 use kept::{Kept, kept_max};
-use overspill_os::{Errno, vm::SharedCells};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(crate) use trailer::Trailer;
@@ -142,7 +142,7 @@ const BEYOND_FRAMES: usize = 4 << ORDER_MAX;
 
 /// The pool. Shared by all threads; it allocates nothing from the heap after [`CompressedPool::new`].
 pub struct CompressedPool {
-    table: ChunkTable<SharedCells>,
+    table: ChunkTable<FrameCells>,
     classes: Box<[Class]>,
     kept: RankedMutex<Kept>,
     /// Frames that the source has given, those of kept chunks included, and those being asked for just now.
@@ -153,12 +153,9 @@ pub struct CompressedPool {
 }
 
 impl CompressedPool {
-    /// An empty pool over an arena of `frames_in_arena` frames, which takes at most `frames_max` of them.
-    ///
-    /// # Errors
-    /// ENOMEM when there is no address space for the table.
-    pub fn new(frames_in_arena: usize, frames_max: usize) -> Result<CompressedPool, Errno> {
-        let chunks = frames_in_arena >> ORDER_MIN;
+    /// An empty pool over an arena whose frames have these cells, which takes at most `frames_max` of them.
+    pub fn new(cells: FrameCells, frames_max: usize) -> CompressedPool {
+        let chunks = cells.frames() >> ORDER_MIN;
         assert!(chunks <= Handle::CHUNKS_MAX, "handles can name {} chunks, not {chunks}", Handle::CHUNKS_MAX);
         let class = || Class {
             lists: RankedMutex::new(Rank::CompressedClass, Lists::new()),
@@ -166,14 +163,14 @@ impl CompressedPool {
             bytes: AtomicUsize::new(0),
             room: AtomicUsize::new(0),
         };
-        Ok(CompressedPool {
-            table: ChunkTable::anonymous(chunks)?,
+        CompressedPool {
+            table: ChunkTable::over(cells),
             classes: CLASSES.iter().map(|_| class()).collect(),
             kept: RankedMutex::new(Rank::CompressedKept, Kept::new()),
             frames: AtomicUsize::new(0),
             limit: AtomicUsize::new(frames_max),
             compacted: AtomicUsize::new(0),
-        })
+        }
     }
 
     /// Stores `data`, of 1 to 4096 bytes, for `owner`: a name of 48 bits, by which compaction finds whoever has the handle.

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::extent::{EXTENT_PAGES, Extents};
 use crate::family::Family;
 use crate::fault::FaultContext;
+use crate::frame::cells::FrameCells;
 use crate::frame::{FrameAllocator, Mobility, Need};
 use crate::frames::Frames;
 use crate::hints::Wishes;
@@ -263,7 +264,7 @@ impl Engine {
         })
         .map_err(out_of_address_space)?;
         let share = Share::new(config.compressed_max);
-        let compressed = CompressedPool::new(frame_count, share.frames(limit)).map_err(out_of_address_space)?;
+        let compressed = CompressedPool::new(allocator.cells().clone(), share.frames(limit));
         stats.set(Counter::BudgetBytes, config.memory.0);
         // The buffers of the benches count too; but not those of more direct reclaimers than there are by default, which
         // together could be larger than the budget.
@@ -277,8 +278,7 @@ impl Engine {
         stats.set_answered(request.map_or(0, |request| request.number));
         let proactive = Proactive::new(job.as_ref()).map_err(out_of_address_space)?;
         stats.set_reclaim_done(proactive.job_done());
-        let ages = Ages::new(allocator.links().clone(), config.cache_partition, config.slot.batching, stats);
-        let ages = ages.map_err(out_of_address_space)?;
+        let ages = Ages::new(allocator.cells().clone(), config.cache_partition, config.slot.batching, stats);
         let frames = Frames { arena, allocator, backing };
         Ok(Engine {
             stats,
@@ -290,7 +290,7 @@ impl Engine {
             zswap,
             compressed_full: AtomicBool::new(false),
             written_back: AtomicU64::new(0),
-            copies: Copies::new(frame_count).map_err(out_of_address_space)?,
+            copies: Copies::default(),
             evictions: AtomicU64::new(0),
             recent: Recent::default(),
             hardship: Hardship::default(),
@@ -368,6 +368,11 @@ impl Engine {
         &self.frames.allocator
     }
 
+    /// What is kept of each frame.
+    pub fn cells(&self) -> &FrameCells {
+        self.budget().cells()
+    }
+
     /// Changes the limit of the budget, and of the compressed tier with it.
     pub fn set_limit(&self, pages: u64) {
         self.budget().set_limit(pages);
@@ -388,8 +393,8 @@ impl Engine {
         let extents = self.extents_high.load(Relaxed) as u64;
         // A page word, and the extent's cells.
         let words = extents * (EXTENT_PAGES as u64 * 8 + 16);
-        // Links and tag, an owner in the swap cache, a kept copy, a part of the table of chunks.
-        let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (9 + 8 + 8 + 12);
+        // Its cells, and its tag.
+        let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (16 + 1);
         self.stats.set(Counter::MetadataBytes, words + frames + self.devices.table_bytes());
     }
 

@@ -170,7 +170,7 @@ impl Engine {
             && self.frames.backing.install(range.start, zeros(1), false).stop.is_none();
         let unprotected = if absent { Ok(()) } else { self.frames.backing.unprotect(range.clone()) };
         let (State::Resident(frame) | State::Evicting(frame)) = word.state() else { unreachable!("locked in place") };
-        self.drop_written_copy(word);
+        self.drop_written_copy(page, word);
         self.words.unlock_as(page, word.with_state(State::Resident(frame)));
         self.stats.add(Counter::WpFault, 1);
         // On an error the mapping has changed under the fault: the repeated access finds out.
@@ -192,7 +192,7 @@ impl Engine {
         let done = self.frames.backing.install(range.start, zeros(1), false);
         let present = done.stop.is_some();
         if !present {
-            self.drop_copy(word);
+            self.drop_copy(page, word);
         }
         self.words.unlock_as(page, word.clean(word.is_clean() && present));
         if done.stop.is_some() { self.wake(range) } else { Served::Done }

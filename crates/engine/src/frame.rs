@@ -17,7 +17,7 @@
 //! Locks: a processor's lists (`Rank::CpuLists`) -> a zone (`Rank::FrameZone`, a leaf). Lists are tried, and the zone is
 //! asked directly when they are somebody else's just now. A hold of a zone's lock is bounded by [`percpu::HOLD_BLOCKS`] blocks.
 
-mod links;
+pub mod cells;
 pub mod percpu;
 pub mod zone;
 
@@ -27,7 +27,7 @@ use crate::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
 use crate::sync::{RankedMutex, lock};
-pub use links::FrameLinks;
+use cells::FrameCells;
 use overspill_os::Errno;
 use overspill_os::cpu::{self, Topology};
 use percpu::{CpuLists, LIST_ORDER_MAX, Marks, Picked};
@@ -135,7 +135,7 @@ pub struct FrameAllocator {
     /// Frames that each zone may ever have.
     zone_frames: u32,
     pageblocks: Pageblocks,
-    links: FrameLinks,
+    cells: FrameCells,
     topology: Topology,
     limit: AtomicU64,
     settings: FrameSettings,
@@ -160,9 +160,9 @@ impl FrameAllocator {
         let share = Self::share(Self::span(limit.max(limit_max)), topology.nodes()) as u32;
         let frames = share as usize * topology.nodes();
         assert!(frames < u32::MAX as usize, "an arena has fewer than 2^32 - 1 frames, not {frames}");
-        let (pageblocks, links) = (Pageblocks::new(frames)?, FrameLinks::new(frames)?);
+        let (pageblocks, cells) = (Pageblocks::new(frames)?, FrameCells::new(frames)?);
         let zone = |node: usize| {
-            let zone = Zone::new(node as u32 * share..(node as u32 + 1) * share, pageblocks.clone(), links.clone())?;
+            let zone = Zone::new(node as u32 * share..(node as u32 + 1) * share, pageblocks.clone(), cells.clone())?;
             let zone = CountedMutex::new(Rank::FrameZone, &ZONE_LOCK, zone);
             Ok(LockedZone { zone, used: AtomicU32::new(0), limit: AtomicU64::new(0) })
         };
@@ -172,7 +172,7 @@ impl FrameAllocator {
             lists: (0..topology.cpus()).map(|_| lists()).collect(),
             zone_frames: share,
             pageblocks,
-            links,
+            cells,
             limit: AtomicU64::new(0),
             topology,
             settings,
@@ -197,9 +197,9 @@ impl FrameAllocator {
         self.zone_frames as usize * self.zones.len()
     }
 
-    /// The links of frames, for lists of those that are handed out.
-    pub fn links(&self) -> &FrameLinks {
-        &self.links
+    /// What is kept of each frame; of one that is handed out it is for whoever has it.
+    pub fn cells(&self) -> &FrameCells {
+        &self.cells
     }
 
     // ---- The budget ----

@@ -13,6 +13,7 @@ use crate::cache::Entry;
 use crate::config::{FOLIO_MAX, Folios};
 use crate::engine::Engine;
 use crate::fault::FaultContext;
+use crate::frame::cells::Owner;
 use crate::frame::{Mobility, Need};
 use crate::slot::SlotRun;
 use crate::stats::Counter;
@@ -82,7 +83,7 @@ impl Engine {
             let page = &context.buffer[i << PAGE_SHIFT..][..range.len()];
             let done = self.frames.backing.install(range.start, page, false);
             assert_eq!(done.stop, None, "a free frame is not a hole");
-            self.ages.add_slot(slot, frame);
+            self.ages.add(Owner::Slot(slot), frame);
             self.stats.add(Counter::SwapRa, 1);
             frames[i] = Some(frame);
         }

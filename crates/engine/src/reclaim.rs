@@ -11,10 +11,10 @@
 mod way_out;
 
 use crate::base::{FrameId, PageIndex, SlotId};
-use crate::cache::Owner;
 use crate::config::CompressedMax;
 use crate::engine::Engine;
 use crate::extent::{self, EXTENT_PAGES, ExtentGuard};
+use crate::frame::cells::Owner;
 use crate::stall::DIRECT_PAGES;
 use crate::stats::Counter;
 use crate::tier::{Batch, Pick};
@@ -131,17 +131,20 @@ impl Engine {
         let room = batch.capacity().min(oldest.len());
         let count = self.ages.oldest(&mut oldest[..room]);
         for &(owner, frame) in &oldest[..count] {
-            match owner {
-                Owner::Slot(slot) => self.drop_read_ahead(batch, slot),
-                Owner::Page(page) => {
-                    let from = State::Cached(frame);
-                    if let Some(word) = self.words.try_lock_if(page, |w| w.state() == from && !w.is_pinned()) {
-                        (taken[locked], locked) = (frame, locked + 1);
-                        batch.picks.push(self.pick(page, word, frame));
-                    } else if self.words.load(page).is_pinned() {
-                        self.ages.rotate(owner, frame);
-                    }
+            let page = match owner {
+                Owner::Page(page) => page,
+                Owner::Copy(slot) => self.index.owner(slot),
+                Owner::Slot(slot) => {
+                    self.drop_read_ahead(batch, slot);
+                    continue;
                 }
+            };
+            let from = State::Cached(frame);
+            if let Some(word) = self.words.try_lock_if(page, |w| w.state() == from && !w.is_pinned()) {
+                (taken[locked], locked) = (frame, locked + 1);
+                batch.picks.push(self.pick(page, word));
+            } else if self.words.load(page).is_pinned() {
+                self.ages.rotate(owner, frame);
             }
         }
         self.ages.remove_many(&taken[..locked]);
@@ -150,9 +153,8 @@ impl Engine {
     }
 
     /// A page of memory to be stored, or only dropped if it is clean.
-    pub(crate) fn pick(&self, page: PageIndex, word: PageWord, frame: FrameId) -> Pick {
-        let copy = word.is_clean().then(|| self.copy_of(frame));
-        Pick::new(page, word.state(), copy)
+    pub(crate) fn pick(&self, page: PageIndex, word: PageWord) -> Pick {
+        Pick::new(page, word.state(), self.copy_of(word))
     }
 
     /// Takes the copy of a slot's page out of the swap cache, if it is still there, and adds its frame to those to be freed.
@@ -184,7 +186,7 @@ impl Engine {
                     batch.frames.push(frame);
                 }
                 None => {
-                    self.ages.add_run(pick.page, frame, 1);
+                    self.ages.add(pick.owner(), frame);
                     self.words.unlock_as(pick.page, word);
                 }
             }
@@ -278,8 +280,8 @@ impl Engine {
                 if let Some(word) = self.words.try_lock_if(page, goes)
                     && let State::Cached(frame) = word.state()
                 {
+                    batch.picks.push(self.pick(page, word));
                     self.ages.remove(frame);
-                    batch.picks.push(self.pick(page, word, frame));
                 }
                 at += 1;
             }

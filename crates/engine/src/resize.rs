@@ -11,9 +11,9 @@
 //! and the locks of the pages that it works on, as reclaim does.
 
 use crate::base::{FrameId, PageIndex};
-use crate::cache::Owner;
 use crate::engine::Engine;
 use crate::extent::pages_of;
+use crate::frame::cells::Owner;
 use crate::frame::{Mobility, Need, PAGEBLOCK};
 use crate::tier::Batch;
 use crate::word::State;
@@ -85,7 +85,7 @@ impl Engine {
                 let Some(new) = allocator.alloc(0, Mobility::Movable, Need::Over) else { return };
                 let word = self.words.try_lock_if(page, |w| w.state() == State::Resident(old));
                 if let Some(word) = word {
-                    self.move_copy(old, new);
+                    self.copy_of(word).into_iter().for_each(|slot| self.cells().set_copy(new, slot));
                     self.words.unlock_as(page, word.with_state(State::Resident(new)).clean(word.is_clean()));
                 }
                 allocator.free(if word.is_some() { old } else { new }, 0);
@@ -93,8 +93,8 @@ impl Engine {
             State::Cached(frame) if allocator.is_isolated(frame) => {
                 let from = State::Cached(frame);
                 if let Some(word) = self.words.try_lock_if(page, |w| w.state() == from) {
+                    batch.picks.push(self.pick(page, word));
                     self.ages.remove(frame);
-                    batch.picks.push(self.pick(page, word, frame));
                 }
             }
             _ => {}

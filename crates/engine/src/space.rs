@@ -199,7 +199,7 @@ impl Engine {
             let (mut holes, mut present): (Vec<FrameId>, Vec<FrameId>) = (Vec::new(), Vec::new());
             for page in part.clone().map(PageIndex) {
                 let word = self.words.load(page);
-                self.drop_copy(word);
+                self.drop_copy(page, word);
                 match word.state() {
                     State::Resident(frame) | State::Evicting(frame) => holes.push(frame),
                     State::Cached(frame) => {

@@ -12,6 +12,7 @@ use crate::device::{RUN_MAX, ReadError, RunWrite};
 use crate::engine::Engine;
 use crate::fault::FaultContext;
 use crate::fill;
+use crate::frame::cells::Owner;
 use crate::pack::{PACK_BYTES_MAX, Packing};
 use crate::slot::SlotRun;
 use crate::stats::Counter;
@@ -50,16 +51,21 @@ pub struct Pick {
     pub from: State,
     /// Where it was stored; `None` if nothing took it.
     pub stored: Option<State>,
-    /// Its copy on a device, if that is as good.
-    pub copy: Option<State>,
+    /// Where a copy is that is as good.
+    pub copy: Option<SlotId>,
     /// Its page of the batch's buffer, if it has one.
     pub(crate) place: Option<u32>,
 }
 
 impl Pick {
     /// A page to be stored.
-    pub fn new(page: PageIndex, from: State, copy: Option<State>) -> Pick {
+    pub fn new(page: PageIndex, from: State, copy: Option<SlotId>) -> Pick {
         Pick { page, from, stored: None, copy, place: None }
+    }
+
+    /// As whose its frame is in the swap cache.
+    pub fn owner(&self) -> Owner {
+        self.copy.map_or(Owner::Page(self.page), Owner::Copy)
     }
 }
 
@@ -216,7 +222,7 @@ impl Engine {
         // 1. What is the same all over needs no place; the rest is lined up in the buffer.
         let mut pages = 0;
         for pick in &mut batch.picks {
-            (pick.stored, pick.place) = (pick.copy, None);
+            (pick.stored, pick.place) = (pick.copy.map(State::Stored), None);
             let page = page_mut(&mut batch.buffer, pages);
             if pick.copy.is_some() || !read(pick, page) {
                 continue;

@@ -8,51 +8,18 @@
 //!
 //! Lock: a partition's ([`Rank::SwapCache`]); nothing is taken under it.
 
-use crate::base::{FrameId, PAGE_SIZE, PageIndex, SlotId};
+use crate::base::{FrameId, PAGE_SIZE, PageIndex};
 use crate::config::CachePartition;
 use crate::counted::{CountedGuard, CountedMutex, LockCounters};
-use crate::frame::FrameLinks;
+use crate::frame::cells::{FrameCells, NO_FRAME, Owner};
 use crate::lockdep::Rank;
 use crate::slot::Batching;
 use crate::stats::{Counter, Stats};
-use overspill_os::{Errno, vm::SharedCells};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// Most partitions; beyond, they share lists. 64 KiB of memory.
 const LISTS_MAX: usize = 1024;
-/// No frame: the end of a list.
-const NONE: u32 = u32::MAX;
-/// Set in the owner of a frame whose page is found by its slot.
-const BY_SLOT: u64 = 1 << 63;
-
-/// Whose copy a frame has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Owner {
-    /// A page that was moved out: its word names the frame.
-    Page(PageIndex),
-    /// A page that was read ahead: the index names the frame.
-    Slot(SlotId),
-}
-
-impl Owner {
-    /// Never 0, which is no owner: page 0 is no program's.
-    fn to_word(self) -> u64 {
-        match self {
-            Owner::Page(page) => page.0 as u64,
-            Owner::Slot(slot) => BY_SLOT | slot.to_bits(),
-        }
-    }
-
-    fn from_word(word: u64) -> Option<Owner> {
-        match word {
-            0 => None,
-            word if word & BY_SLOT != 0 => Some(Owner::Slot(SlotId::from_bits(word & !BY_SLOT))),
-            page => Some(Owner::Page(PageIndex(page as usize))),
-        }
-    }
-}
-
 /// The counters of the locks of lists.
 static AGES_LOCK: LockCounters = LockCounters {
     taken: Counter::SwapAgesLock,
@@ -82,11 +49,10 @@ struct LockedList<'a> {
     any: &'a AtomicBool,
 }
 
-/// Frames by age. The cells of a frame are changed with the lock of its partition.
+/// Frames by age. The links of a frame are changed with the lock of its partition.
 pub struct Ages {
     /// The next older frame comes before one, the next newer after it.
-    links: FrameLinks,
-    owners: SharedCells,
+    cells: FrameCells,
     lists: Box<[Partition]>,
     shift: u32,
     /// Most frames that are added or taken out in one hold of a lock.
@@ -100,12 +66,9 @@ pub struct Ages {
 }
 
 impl Ages {
-    /// For an arena whose frames have these links (8 bytes more each).
-    ///
-    /// # Errors
-    /// ENOMEM when there is no address space for the table.
-    pub fn new(links: FrameLinks, partition: CachePartition, batching: Batching, stats: Stats) -> Result<Ages, Errno> {
-        let frames = links.frames();
+    /// For an arena whose frames have these cells.
+    pub fn new(cells: FrameCells, partition: CachePartition, batching: Batching, stats: Stats) -> Ages {
+        let frames = cells.frames();
         let (shift, count) = match partition {
             CachePartition::Device => (u32::BITS, 1),
             CachePartition::Bytes(bytes) => {
@@ -114,19 +77,18 @@ impl Ages {
             }
         };
         let list = |_| {
-            let list = CountedMutex::new(Rank::SwapCache, &AGES_LOCK, List { oldest: NONE, newest: NONE });
+            let list = CountedMutex::new(Rank::SwapCache, &AGES_LOCK, List { oldest: NO_FRAME, newest: NO_FRAME });
             Partition { list, any: AtomicBool::new(false) }
         };
-        Ok(Ages {
-            links,
-            owners: SharedCells::anonymous(frames)?,
+        Ages {
+            cells,
             lists: (0..count).map(list).collect(),
             shift,
             hold_frames: batching.most(),
             used: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
             stats,
-        })
+        }
     }
 
     /// Number of frames.
@@ -162,9 +124,9 @@ impl Ages {
         })
     }
 
-    /// Adds a page that was read ahead as the newest.
-    pub fn add_slot(&self, slot: SlotId, frame: FrameId) {
-        self.push_part(frame.0..frame.0 + 1, |_| Owner::Slot(slot));
+    /// Adds one frame as the newest.
+    pub fn add(&self, owner: Owner, frame: FrameId) {
+        self.push_part(frame.0..frame.0 + 1, |_| owner);
         self.stats.add(Counter::SwapCachePages, 1);
     }
 
@@ -193,10 +155,10 @@ impl Ages {
         self.remove_run(frame, 1);
     }
 
-    /// The page of a frame has moved to another address.
+    /// The page of a frame has moved to another address, or has no copy any more.
     pub fn change_owner(&self, frame: FrameId, page: PageIndex) {
         let _list = self.lock(self.partition(frame.0));
-        self.owners[frame.0 as usize].store(Owner::Page(page).to_word(), Relaxed);
+        self.cells.set_owner(frame, Owner::Page(page));
     }
 
     /// Copies out some of the oldest, oldest first in each partition, without taking them out: the caller finds out whether
@@ -210,13 +172,13 @@ impl Ages {
                 continue;
             }
             // The lock is for the end of the list only. The way from there may lead astray while others change links: to frames
-            // that are gone or in the list twice, of which the caller finds out.
+            // that are gone or in the list twice, of which the caller finds out; or that there are none.
             let mut at = self.lock(partition).list.oldest;
-            while at != NONE && count < out.len() {
+            while (at as usize) < self.cells.frames() && count < out.len() {
                 let Some(owner) = self.owner(FrameId(at)) else { break };
                 out[count] = (owner, FrameId(at));
                 count += 1;
-                at = self.links.get(at).1;
+                at = self.cells.links(at).1;
             }
             if count == out.len() {
                 self.turn.store((partition + 1) % lists, Relaxed);
@@ -231,14 +193,14 @@ impl Ages {
         let mut list = self.lock(self.partition(frame.0));
         if self.owner(frame) == Some(owner) {
             self.unlink_chain(&mut list, frame.0, frame.0);
-            self.links.set(frame.0, NONE, NONE);
+            self.cells.set_links(frame.0, NO_FRAME, NO_FRAME);
             self.push_chain(&mut list, frame.0, frame.0);
         }
     }
 
     /// Whose copy is in a frame.
     pub fn owner(&self, frame: FrameId) -> Option<Owner> {
-        Owner::from_word(self.owners[frame.0 as usize].load(Relaxed))
+        self.cells.owner(frame)
     }
 
     /// Adds frames of one partition, which are in no list, as the newest.
@@ -251,16 +213,17 @@ impl Ages {
         let (first, last) = (part.start, part.end - 1);
         for frame in part.clone() {
             let (older, newer) = (frame.wrapping_sub(1), frame + 1);
-            self.links.set(frame, if frame == first { NONE } else { older }, if frame == last { NONE } else { newer });
+            self.cells.set_links(
+                frame,
+                if frame == first { NO_FRAME } else { older },
+                if frame == last { NO_FRAME } else { newer },
+            );
         }
-        // Memory for the owner, where there was none yet; to get it takes longer than all that is done under the lock.
-        let _ = self.owners[last as usize].compare_exchange(0, 0, Relaxed, Relaxed);
         // 2. Tied to the list.
         let mut list = self.lock(self.partition(first));
         for frame in part {
-            let word = owner(frame).to_word();
-            debug_assert!(word != 0 && self.owner(FrameId(frame)).is_none(), "frame {frame} is in the swap cache");
-            self.owners[frame as usize].store(word, Relaxed);
+            debug_assert_eq!(self.owner(FrameId(frame)), None, "frame {frame} has an owner already");
+            self.cells.set_owner(FrameId(frame), owner(frame));
         }
         self.push_chain(&mut list, first, last);
     }
@@ -268,13 +231,13 @@ impl Ages {
     /// Ties a chain to the newer end of a list.
     fn push_chain(&self, list: &mut LockedList<'_>, first: u32, last: u32) {
         match list.list.newest {
-            NONE => {
+            NO_FRAME => {
                 list.list.oldest = first;
                 list.any.store(true, Relaxed);
             }
             newest => {
-                self.links.set_previous(first, newest);
-                self.links.set_next(newest, first);
+                self.cells.set_previous(first, newest);
+                self.cells.set_next(newest, first);
             }
         }
         list.list.newest = last;
@@ -283,15 +246,13 @@ impl Ages {
     /// Takes frames out of their list. Those that follow one another there are cut out at once.
     fn unlink_all(&self, list: &mut LockedList<'_>, mut frames: impl Iterator<Item = u32>) {
         let disown = |frame: u32| {
-            let owner = &self.owners[frame as usize];
-            assert_ne!(owner.load(Relaxed), 0, "frame {frame} is not in the swap cache");
-            owner.store(0, Relaxed);
+            assert!(self.cells.disown(FrameId(frame)).is_some(), "frame {frame} is not in the swap cache");
             frame
         };
         let Some(mut first) = frames.next().map(disown) else { return };
         let mut last = first;
         for frame in frames.map(disown) {
-            if self.links.get(last).1 != frame {
+            if self.cells.links(last).1 != frame {
                 self.unlink_chain(list, first, last);
                 first = frame;
             }
@@ -302,16 +263,16 @@ impl Ages {
 
     /// Cuts a chain out of a list.
     fn unlink_chain(&self, list: &mut LockedList<'_>, first: u32, last: u32) {
-        let (older, newer) = (self.links.get(first).0, self.links.get(last).1);
+        let (older, newer) = (self.cells.links(first).0, self.cells.links(last).1);
         match older {
-            NONE => list.list.oldest = newer,
-            older => self.links.set_next(older, newer),
+            NO_FRAME => list.list.oldest = newer,
+            older => self.cells.set_next(older, newer),
         }
         match newer {
-            NONE => list.list.newest = older,
-            newer => self.links.set_previous(newer, older),
+            NO_FRAME => list.list.newest = older,
+            newer => self.cells.set_previous(newer, older),
         }
-        if list.list.oldest == NONE {
+        if list.list.oldest == NO_FRAME {
             list.any.store(false, Relaxed);
         }
     }
@@ -326,6 +287,7 @@ impl std::fmt::Debug for Ages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::SlotId;
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
@@ -347,7 +309,7 @@ mod tests {
             let size = if partitioned { 16 } else { 64 };
             let partition =
                 if partitioned { CachePartition::Bytes((size * PAGE_SIZE) as u64) } else { CachePartition::Device };
-            let ages = Ages::new(FrameLinks::new(64).unwrap(), partition, batching, Stats::anonymous().unwrap()).unwrap();
+            let ages = Ages::new(FrameCells::new(64).unwrap(), partition, batching, Stats::anonymous().unwrap());
             let mut model: Vec<VecDeque<u32>> = vec![VecDeque::new(); 64 / size];
             // Which frames were added in a run, whose pages have numbers one higher.
             let mut as_page = [false; 64];
@@ -363,7 +325,7 @@ mod tests {
                         as_page[frame as usize] = false;
                         match owner_of(frame, &as_page) {
                             Owner::Page(page) => ages.add_run(page, FrameId(frame), 1),
-                            Owner::Slot(slot) => ages.add_slot(slot, FrameId(frame)),
+                            owner => ages.add(owner, FrameId(frame)),
                         }
                         queue.push_back(frame);
                     }
@@ -419,7 +381,7 @@ mod tests {
         #[test]
         fn runs_end_where_partitions_do(first in 0..60u32, count in 1..30usize) {
             let partition = CachePartition::Bytes(16 * PAGE_SIZE as u64);
-            let ages = Ages::new(FrameLinks::new(128).unwrap(), partition, Batching::Whole, Stats::anonymous().unwrap()).unwrap();
+            let ages = Ages::new(FrameCells::new(128).unwrap(), partition, Batching::Whole, Stats::anonymous().unwrap());
             ages.add_run(PageIndex(1000), FrameId(first), count);
             let mut out = [(Owner::Page(PageIndex(0)), FrameId(0)); 128];
             prop_assert_eq!(ages.oldest(&mut out), count);
@@ -435,7 +397,7 @@ mod tests {
     fn only_partitions_with_frames_are_asked_and_a_batch_is_filled() {
         let stats = Stats::anonymous().unwrap();
         let size = CachePartition::Bytes(16 * PAGE_SIZE as u64);
-        let ages = Ages::new(FrameLinks::new(16 * 1000).unwrap(), size, Batching::Whole, stats).unwrap();
+        let ages = Ages::new(FrameCells::new(16 * 1000).unwrap(), size, Batching::Whole, stats);
         ages.add_run(PageIndex(1000), FrameId(20), 4);
         ages.add_run(PageIndex(2000), FrameId(160), 16);
         let locks = |ages: &Ages, room: usize| {
@@ -456,7 +418,7 @@ mod tests {
     #[test]
     fn the_baseline_locks_for_each_frame() {
         let stats = Stats::anonymous().unwrap();
-        let ages = Ages::new(FrameLinks::new(64).unwrap(), CachePartition::Device, Batching::Single, stats).unwrap();
+        let ages = Ages::new(FrameCells::new(64).unwrap(), CachePartition::Device, Batching::Single, stats);
         ages.add_run(PageIndex(1000), FrameId(0), 10);
         ages.remove_many(&FrameId(0).run(6).collect::<Vec<_>>());
         ages.remove_run(FrameId(6), 4);

@@ -1,5 +1,8 @@
 //! The table of chunks: which objects of each are used, and which chunks of a class have room.
 //!
+//! Nothing is kept for chunks beside what is kept of frames: an entry is the [cells](crate::frame::cells) of the first four frames of
+//! a chunk, which those of the other users of frames can be told from.
+//!
 //! An entry belongs to the lock of the class that the chunk is of: every change takes that class's [`Lists`] as proof
 //! that its lock is held, but for one ([`ChunkTable::written`]). The entry of a chunk of no class belongs to whoever holds
 //! the chunk.
@@ -12,9 +15,9 @@
 //!   object are pinned. So while a chunk is pinned, what lies in its places stays, also where an object is freed,
 //!   and no handle of it is given out anew.
 
-use super::class::{CLASSES, OBJECTS_MAX};
+use super::class::{CLASSES, OBJECTS_MAX, ORDER_MIN};
+use crate::frame::cells::{CHUNK_STATE, FRAME_WORDS, FrameCells, OBJECTS};
 use crate::sync::Atomic;
-use overspill_os::vm::SharedCells;
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -22,10 +25,19 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// Lists by fullness, for each eighth one. Chunks that are full are in none.
 const GROUPS: usize = 8;
 
-/// Words of a chunk's bitmap.
-const BITMAP_WORDS: usize = OBJECTS_MAX / 64;
-/// Cells of an entry: state, links, bitmap. 48 bytes for each smallest chunk that fits the arena.
-pub(super) const CELLS: usize = 2 + BITMAP_WORDS;
+/// Frames of the smallest chunk.
+const FRAMES: usize = 1 << ORDER_MIN;
+/// Cells of an entry. The state, and the place in a list, lie where the links of the first frames are; which objects are used
+/// where the owners of all four are.
+pub(super) const CELLS: usize = FRAMES * FRAME_WORDS;
+const STATE: usize = 0;
+const LINKS: usize = FRAME_WORDS;
+const BITMAP: usize = 1;
+/// The objects of a chunk that a word of its bitmap has bits for.
+const WORD_OBJECTS: usize = OBJECTS_MAX / FRAMES;
+/// All of them.
+const ALL: u64 = (1 << WORD_OBJECTS) - 1;
+const _: () = assert!(OBJECTS_MAX.is_multiple_of(FRAMES) && ALL < OBJECTS);
 
 /// Chunks of a list that are looked at for the one with the fewest objects.
 const LOOKED_AT_MAX: usize = 16;
@@ -33,17 +45,17 @@ const LOOKED_AT_MAX: usize = 16;
 /// The end of a list. Not a chunk: handles name fewer.
 const NONE: u32 = u32::MAX;
 
-/// Where the cells lie: a mapping, or words that a checker of interleavings watches.
+/// Where the cells lie: those of frames, or words that a checker of interleavings watches.
 pub(super) trait Cells: Deref<Target = [Self::Word]> {
     type Word: Atomic;
 }
 
-impl Cells for SharedCells {
+impl Cells for FrameCells {
     type Word = AtomicU64;
 }
 
-/// The first cell of an entry, 0 for a chunk of no class: used objects in bits 0 to 15, objects that are being written
-/// in bits 16 to 31, class + 1 in bits 32 to 47, flags above.
+/// The first cell of an entry: used objects in bits 0 to 15, objects that are being written in bits 16 to 31, class in bits 32 to 47,
+/// flags above. Without the highest it is no chunk's, and says nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State(u64);
 
@@ -52,10 +64,10 @@ impl State {
     const WRITING: u64 = 1 << 16;
     const CLASS: u64 = 1 << 32;
     const FIELD: u64 = 0xFFFF;
-    const RETIRED: u64 = 1 << 63;
-    const PINNED: u64 = 1 << 62;
+    const RETIRED: u64 = 1 << 62;
+    const PINNED: u64 = 1 << 61;
     /// A compactor could not empty it: the next one is to try another first.
-    const SKIP: u64 = 1 << 61;
+    const SKIP: u64 = 1 << 60;
 
     fn used(self) -> usize {
         (self.0 & State::FIELD) as usize
@@ -66,7 +78,7 @@ impl State {
     }
 
     fn class(self) -> Option<usize> {
-        (((self.0 / State::CLASS) & State::FIELD) as usize).checked_sub(1)
+        self.has(CHUNK_STATE).then_some(((self.0 / State::CLASS) & State::FIELD) as usize)
     }
 
     fn has(self, flag: u64) -> bool {
@@ -75,10 +87,10 @@ impl State {
 
     /// The list that it belongs in.
     fn group(self) -> Option<usize> {
+        let objects = CLASSES[self.class()?].objects;
         if self.has(State::RETIRED | State::PINNED) {
             return None;
         }
-        let objects = CLASSES[self.class()?].objects;
         (1..objects).contains(&self.used()).then(|| self.used() * GROUPS / objects)
     }
 }
@@ -107,25 +119,13 @@ pub(super) struct Held {
     pub objects: usize,
 }
 
-/// An entry for each place of a smallest chunk in the arena, all zero while no chunk of a class begins there. Memory is
-/// touched only for chunks that were ever used.
+/// An entry for each place of a smallest chunk in the arena.
 pub(super) struct ChunkTable<C> {
     cells: C,
 }
 
-impl ChunkTable<SharedCells> {
-    pub fn anonymous(chunks: usize) -> Result<Self, overspill_os::Errno> {
-        // The kernel refuses an empty mapping.
-        Ok(ChunkTable { cells: SharedCells::anonymous(chunks.max(1) * CELLS)? })
-    }
-}
-
 #[cfg(test)]
 impl<C: Cells> ChunkTable<C> {
-    pub fn over(cells: C) -> Self {
-        ChunkTable { cells }
-    }
-
     /// [`ChunkTable::pin`] without the look at who is writing: a mistake.
     pub fn pin_any(&self, lists: &mut Lists, chunk: u32) -> bool {
         let free = !self.state(chunk).has(State::PINNED);
@@ -137,6 +137,10 @@ impl<C: Cells> ChunkTable<C> {
 }
 
 impl<C: Cells> ChunkTable<C> {
+    pub fn over(cells: C) -> Self {
+        ChunkTable { cells }
+    }
+
     /// Chunks that can be told apart.
     pub fn len(&self) -> usize {
         self.cells.len() / CELLS
@@ -149,14 +153,16 @@ impl<C: Cells> ChunkTable<C> {
 
     /// Whether the object is stored. Exact under the class's lock, and for the owner of the object.
     pub fn holds(&self, chunk: u32, class: usize, object: usize) -> bool {
-        self.class(chunk) == Some(class)
-            && object < CLASSES[class].objects
-            && self.bitmap(chunk)[object / 64].load(Relaxed) >> (object % 64) & 1 == 1
+        self.class(chunk) == Some(class) && object < CLASSES[class].objects && self.is_used(chunk, object)
     }
 
-    /// Whether the chunk is of no class.
+    fn is_used(&self, chunk: u32, object: usize) -> bool {
+        self.bitmap(chunk, object / WORD_OBJECTS).load(Relaxed) >> (object % WORD_OBJECTS) & 1 == 1
+    }
+
+    /// Whether the chunk is of no class, and nothing is left of what it was.
     pub fn is_unused(&self, chunk: u32) -> bool {
-        self.entry(chunk).iter().all(|cell| cell.load(Relaxed) == 0)
+        self.class(chunk).is_none() && (0..FRAMES).all(|word| self.bitmap(chunk, word).load(Relaxed) == 0)
     }
 
     /// Takes an object of the fullest chunks with room, to be written next. `None` when the class has none. Chunks that are
@@ -169,11 +175,12 @@ impl<C: Cells> ChunkTable<C> {
             }
             self.change(lists, chunk, |state| state | State::RETIRED);
         };
-        let words = self.bitmap(chunk).iter();
-        let (word, bits) = words.map(|word| word.load(Relaxed)).enumerate().find(|(_, bits)| *bits != !0)?;
-        let object = word * 64 + bits.trailing_ones() as usize;
+        let words = (0..FRAMES).map(|word| (word, self.bitmap(chunk, word).load(Relaxed)));
+        let (word, bits) = words.into_iter().find(|(_, bits)| bits & ALL != ALL)?;
+        let free = bits.trailing_ones();
+        let object = word * WORD_OBJECTS + free as usize;
         debug_assert!(object < CLASSES[class].objects, "chunk {chunk} is full but listed");
-        self.bitmap(chunk)[word].store(bits | 1 << (object % 64), Relaxed);
+        self.bitmap(chunk, word).store(bits | 1 << free, Relaxed);
         self.change(lists, chunk, |state| state + State::USED + State::WRITING);
         Some((chunk, object))
     }
@@ -182,22 +189,26 @@ impl<C: Cells> ChunkTable<C> {
     pub fn adopt(&self, lists: &mut Lists, class: usize, chunk: u32) -> usize {
         assert!((chunk as usize) < self.len(), "chunk {chunk} is outside the arena");
         assert_eq!(self.class(chunk), None, "chunk {chunk} was handed out while it is in use");
-        self.bitmap(chunk)[0].store(1, Relaxed);
-        self.change(lists, chunk, |_| (class as u64 + 1) * State::CLASS + State::USED + State::WRITING);
+        for word in 0..FRAMES {
+            let cell = self.bitmap(chunk, word);
+            debug_assert_eq!(cell.load(Relaxed), 0, "the frames of chunk {chunk} have an owner");
+            cell.store(OBJECTS | u64::from(word == 0), Relaxed);
+        }
+        self.change(lists, chunk, |_| CHUNK_STATE | (class as u64 * State::CLASS + State::USED + State::WRITING));
         0
     }
 
     /// The object that was taken last is written: from now on its chunk may be pinned, by who then sees what was written.
     /// Needs no lock.
     pub fn written(&self, chunk: u32) {
-        self.entry(chunk)[0].fetch_sub(State::WRITING, Release);
+        self.entry(chunk)[STATE].fetch_sub(State::WRITING, Release);
     }
 
     /// Gives up a stored object, and the chunk with it when no other is left: true then. A chunk that was retired and is not
     /// `leaving` any more takes objects again.
     pub fn put_object(&self, lists: &mut Lists, chunk: u32, object: usize, leaving: impl Fn(u32) -> bool) -> bool {
-        let word = &self.bitmap(chunk)[object / 64];
-        word.store(word.load(Relaxed) & !(1 << (object % 64)), Relaxed);
+        let word = self.bitmap(chunk, object / WORD_OBJECTS);
+        word.store(word.load(Relaxed) & !(1 << (object % WORD_OBJECTS)), Relaxed);
         let stays = self.state(chunk).has(State::RETIRED) && !leaving(chunk);
         self.change(lists, chunk, |state| (if stays { state & !State::RETIRED } else { state }) - State::USED);
         self.disband(lists, chunk)
@@ -255,7 +266,7 @@ impl<C: Cells> ChunkTable<C> {
 
     /// The places of a pinned chunk that hold objects; some may be freed meanwhile.
     pub fn objects(&self, chunk: u32) -> impl Iterator<Item = usize> {
-        (0..OBJECTS_MAX).filter(move |object| self.bitmap(chunk)[object / 64].load(Relaxed) >> (object % 64) & 1 == 1)
+        (0..OBJECTS_MAX).filter(move |object| self.is_used(chunk, *object))
     }
 
     /// Makes the chunk one of no class if it has no objects and nobody is at work on it.
@@ -264,6 +275,7 @@ impl<C: Cells> ChunkTable<C> {
         let empty = state.used() == 0 && !state.has(State::PINNED);
         if empty {
             self.change(lists, chunk, |_| 0);
+            (0..FRAMES).for_each(|word| self.bitmap(chunk, word).store(0, Relaxed));
         }
         empty
     }
@@ -280,12 +292,12 @@ impl<C: Cells> ChunkTable<C> {
         let (mut with_room, mut room) = (0, 0);
         for chunk in in_use.iter().copied().filter(|chunk| self.class(*chunk) == Some(class)) {
             let state = self.state(chunk);
-            let used: u32 = self.bitmap(chunk).iter().map(|word| word.load(Relaxed).count_ones()).sum();
-            assert_eq!(state.used(), used as usize, "count of chunk {chunk}");
+            let used = self.objects(chunk).count();
+            assert_eq!(state.used(), used, "count of chunk {chunk}");
             assert!((1..=objects).contains(&state.used()), "chunk {chunk} has {used} objects");
             assert!(!state.is_being_written() && !state.has(State::PINNED), "somebody is at work on chunk {chunk}");
             held.chunks += 1;
-            held.objects += used as usize;
+            held.objects += used;
             if state.group().is_some() {
                 with_room += 1;
                 room += objects - state.used();
@@ -311,18 +323,18 @@ impl<C: Cells> ChunkTable<C> {
         &self.cells[chunk as usize * CELLS..][..CELLS]
     }
 
-    fn bitmap(&self, chunk: u32) -> &[C::Word] {
-        &self.entry(chunk)[2..]
+    fn bitmap(&self, chunk: u32, word: usize) -> &C::Word {
+        &self.entry(chunk)[BITMAP + word * FRAME_WORDS]
     }
 
     fn state(&self, chunk: u32) -> State {
         // Whoever finds that nothing is being written sees what was written.
-        State(self.entry(chunk)[0].load(Acquire))
+        State(self.entry(chunk)[STATE].load(Acquire))
     }
 
     /// Changes a chunk's state, and its place in the lists with it.
     fn change(&self, lists: &mut Lists, chunk: u32, change: impl Fn(u64) -> u64) {
-        let cell = &self.entry(chunk)[0];
+        let cell = &self.entry(chunk)[STATE];
         let mut old = cell.load(Relaxed);
         // Against others that have written an object, who hold no lock.
         while let Err(now) = cell.compare_exchange_weak(old, change(old), Relaxed, Relaxed) {
@@ -346,12 +358,12 @@ impl<C: Cells> ChunkTable<C> {
 
     /// Previous and next chunk of the list.
     fn links(&self, chunk: u32) -> [u32; 2] {
-        let cell = self.entry(chunk)[1].load(Relaxed);
+        let cell = self.entry(chunk)[LINKS].load(Relaxed);
         [(cell >> 32) as u32, cell as u32]
     }
 
     fn set_links(&self, chunk: u32, [previous, next]: [u32; 2]) {
-        self.entry(chunk)[1].store((previous as u64) << 32 | next as u64, Relaxed);
+        self.entry(chunk)[LINKS].store((previous as u64) << 32 | next as u64, Relaxed);
     }
 
     fn push(&self, head: &mut u32, chunk: u32) {
@@ -372,6 +384,5 @@ impl<C: Cells> ChunkTable<C> {
         if next != NONE {
             self.set_links(next, [previous, self.links(next)[1]]);
         }
-        self.entry(chunk)[1].store(0, Relaxed);
     }
 }

@@ -43,11 +43,11 @@ const STEP_MILLI: usize = 35;
 /// Least difference between two classes in bytes: small objects are not worth many classes.
 const STEP_BYTES: usize = 32;
 
-/// The smallest class: its objects to a chunk give the length of the chunk's bitmap.
-const SMALLEST_BYTES: usize = 64;
+/// The smallest class: with its trailer, an object of 60 bytes.
+const SMALLEST_BYTES: usize = 72;
 
-/// Most objects in a chunk.
-pub(super) const OBJECTS_MAX: usize = chunk_bytes(ORDER_MIN) / SMALLEST_BYTES;
+/// Most objects in a chunk: its bitmap has 60 bits with each frame of the smallest.
+pub(super) const OBJECTS_MAX: usize = 60 << ORDER_MIN;
 
 /// The longest place.
 const LARGEST_BYTES: usize = OBJECT_BYTES_MAX + TRAILER_BYTES;

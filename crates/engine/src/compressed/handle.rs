@@ -13,7 +13,7 @@ impl Handle {
     /// How many low bits of [`Handle::to_bits`] are used.
     pub const BITS: u32 = 48;
     const LEN_BITS: u32 = OBJECT_BYTES_MAX.ilog2();
-    const OBJECT_BITS: u32 = OBJECTS_MAX.ilog2();
+    const OBJECT_BITS: u32 = OBJECTS_MAX.next_power_of_two().ilog2();
     const CHUNK_BITS: u32 = Handle::BITS - Handle::OBJECT_BITS - Handle::LEN_BITS;
     /// Places of chunks that a handle can name: 2^28 of 16 KiB, an arena of 4 TiB.
     pub(super) const CHUNKS_MAX: usize = 1 << Handle::CHUNK_BITS;

@@ -3,6 +3,7 @@
 mod compaction;
 mod waste;
 
+use super::class::OBJECTS_MAX;
 use super::class::ORDER_MAX;
 use super::kept::KEPT_FRAMES_MAX;
 use super::*;
@@ -45,7 +46,7 @@ impl FakeSource {
 
     /// A pool over it.
     fn pool(&self, limit: usize) -> CompressedPool {
-        CompressedPool::new(self.frames.frames_max(), limit).unwrap()
+        CompressedPool::new(self.frames.cells().clone(), limit)
     }
 
     fn granules(first: FrameId, order: u8) -> Range<usize> {
@@ -305,7 +306,7 @@ fn a_full_pool_is_evacuated() {
 
 #[test]
 fn handles_keep_their_parts_in_48_bits() {
-    for (chunk, object, len) in [(0, 0, 1), (5, 255, 64), ((1 << 28) - 1, 7, PAGE_SIZE)] {
+    for (chunk, object, len) in [(0, 0, 1), (5, OBJECTS_MAX - 1, 64), ((1 << 28) - 1, 7, PAGE_SIZE)] {
         let handle = Handle::new(chunk, object, len);
         assert!(handle.to_bits() < 1 << Handle::BITS);
         let handle = Handle::from_bits(handle.to_bits());

@@ -3,7 +3,7 @@
 //! Lists and zone are the allocator's own; the locks around them are the checker's. The steps of an actor are those
 //! of the method of [`super::FrameAllocator`] named with it, in the same order; who changes one changes the other.
 
-use super::links::FrameLinks;
+use super::cells::FrameCells;
 use super::percpu::{CpuLists, Marks, Picked};
 use super::zone::{Pageblocks, Zone};
 use super::{Mobility, PAGEBLOCK};
@@ -25,7 +25,7 @@ struct Machine {
 impl Machine {
     fn new() -> Machine {
         let pageblocks = Pageblocks::new(FRAMES as usize).unwrap();
-        let mut zone = Zone::new(0..FRAMES, pageblocks.clone(), FrameLinks::new(FRAMES as usize).unwrap()).unwrap();
+        let mut zone = Zone::new(0..FRAMES, pageblocks.clone(), FrameCells::new(FRAMES as usize).unwrap()).unwrap();
         zone.resize(FRAMES);
         let lists = || Mutex::new(CpuLists::new(Marks { batch: 2, high_max: 8 }));
         Machine { lists: [lists(), lists()], zone: Mutex::new(zone), pageblocks, owned: Mutex::default() }

@@ -15,12 +15,12 @@
 //! were freed last are **parked**: they are free, but not merged, so that to free one and hand it out again touches no other
 //! block. When something is not found, and before pageblocks change hands, they are merged.
 //!
-//! Metadata: 9 1/8 bytes a frame, 0.22 % of the memory it stands for, in tables that are zero at first and so cost
-//! memory only for the part of the arena that was ever used.
+//! Metadata: 9 1/8 bytes a frame, 0.22 % of the memory it stands for, of which 8 are the links in its [cells](super::cells), which are others'
+//! while it is handed out. Tables are zero at first, and so cost memory only for the part of the arena that was ever used.
 //!
 //! Locks: [`super::FrameAllocator`] holds `Rank::FrameZone` around every call to a [`Zone`]; those to [`Pageblocks`] need none.
 
-use super::links::FrameLinks;
+use super::cells::{FrameCells, NO_FRAME};
 use super::{FALLBACKS, MAX_ORDER, Mobility, ORDERS, PAGEBLOCK};
 use overspill_os::{Errno, table::ZeroTable};
 use std::ops::Range;
@@ -31,9 +31,6 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 const PARKED_ORDERS: [u8; 4] = [4, 5, 6, 7];
 /// Frames that are parked, at most, for each mobility and order: 2 MiB.
 const PARKED_FRAMES: usize = 512;
-
-/// The end of a list. Not a frame: the arena has fewer.
-const NONE: u32 = u32::MAX;
 
 /// What is known of frames and pageblocks without a zone's lock: which frames are handed out, and of each pageblock its mobility.
 #[derive(Clone)]
@@ -137,7 +134,7 @@ pub struct Zone {
     target: u32,
     pageblocks: Pageblocks,
     /// Previous and next block in the list, for frames that begin a free block.
-    links: FrameLinks,
+    cells: FrameCells,
     /// One more than the order, for frames that begin a free block; else 0.
     tags: ZeroTable<u8>,
     /// Parked blocks by mobility and order, the last one on top.
@@ -156,7 +153,7 @@ impl Zone {
     ///
     /// # Errors
     /// ENOMEM when there is no address space for the tables.
-    pub fn new(range: Range<u32>, pageblocks: Pageblocks, links: FrameLinks) -> Result<Zone, Errno> {
+    pub fn new(range: Range<u32>, pageblocks: Pageblocks, cells: FrameCells) -> Result<Zone, Errno> {
         let frames = range.len();
         assert!(frames.is_multiple_of(PAGEBLOCK) && range.start.is_multiple_of(PAGEBLOCK as u32));
         Ok(Zone {
@@ -165,11 +162,11 @@ impl Zone {
             size: 0,
             target: 0,
             pageblocks,
-            heads: [[NONE; ORDERS]; Mobility::COUNT],
+            heads: [[NO_FRAME; ORDERS]; Mobility::COUNT],
             parked_count: [[0; PARKED_ORDERS.len()]; Mobility::LISTED],
             parked: [[[0; _]; PARKED_ORDERS.len()]; Mobility::LISTED],
             blocks: [[0; ORDERS]; Mobility::COUNT],
-            links,
+            cells,
             tags: ZeroTable::new(frames)?,
             used_frames: 0,
         })
@@ -260,7 +257,7 @@ impl Zone {
         // 2. Another's, the largest first: taking one piece of it leaves the most to its owner in one piece.
         for other in FALLBACKS[mobility as usize] {
             let lists = &self.heads[other as usize];
-            let Some(found) = (order..=MAX_ORDER).rev().find(|o| lists[*o as usize] != NONE) else { continue };
+            let Some(found) = (order..=MAX_ORDER).rev().find(|o| lists[*o as usize] != NO_FRAME) else { continue };
             let block = lists[found as usize];
             if self.pageblocks.free_in(block) >= PAGEBLOCK / 2 {
                 self.set_mobility(block, mobility);
@@ -363,7 +360,7 @@ impl Zone {
     }
 
     fn take(&mut self, order: u8, from: Mobility, orders: std::ops::RangeInclusive<u8>) -> Option<u32> {
-        let found = orders.into_iter().find(|o| self.heads[from as usize][*o as usize] != NONE)?;
+        let found = orders.into_iter().find(|o| self.heads[from as usize][*o as usize] != NO_FRAME)?;
         let block = self.heads[from as usize][found as usize];
         self.unlink(block, found);
         self.halve(block, found, order);
@@ -413,23 +410,23 @@ impl Zone {
 
     fn push_to(&mut self, mobility: Mobility, block: u32, order: u8) {
         let next = std::mem::replace(&mut self.heads[mobility as usize][order as usize], block);
-        if next != NONE {
-            self.links.set_previous(next, block);
+        if next != NO_FRAME {
+            self.cells.set_previous(next, block);
         }
-        self.links.set(block, NONE, next);
+        self.cells.set_links(block, NO_FRAME, next);
         let at = self.at(block);
         self.tags[at] = order + 1;
         self.blocks[mobility as usize][order as usize] += 1;
     }
 
     fn unlink_from(&mut self, mobility: Mobility, block: u32, order: u8) {
-        let (previous, next) = self.links.get(block);
+        let (previous, next) = self.cells.links(block);
         match previous {
-            NONE => self.heads[mobility as usize][order as usize] = next,
-            previous => self.links.set_next(previous, next),
+            NO_FRAME => self.heads[mobility as usize][order as usize] = next,
+            previous => self.cells.set_next(previous, next),
         }
-        if next != NONE {
-            self.links.set_previous(next, previous);
+        if next != NO_FRAME {
+            self.cells.set_previous(next, previous);
         }
         let at = self.at(block);
         self.tags[at] = 0;
@@ -446,13 +443,13 @@ impl Zone {
         let mut tagged = 0;
         for mobility in Mobility::ALL {
             for order in 0..=MAX_ORDER {
-                let (mut block, mut previous) = (self.heads[mobility as usize][order as usize], NONE);
+                let (mut block, mut previous) = (self.heads[mobility as usize][order as usize], NO_FRAME);
                 let mut blocks = 0;
-                while block != NONE {
+                while block != NO_FRAME {
                     let (at, size) = (self.at(block), 1 << order);
                     assert!(at % size == 0 && at + size <= frames, "block {block} cannot have order {order}");
                     assert_eq!(self.tags[at], order + 1, "tag of block {block}");
-                    assert_eq!(self.links.get(block).0, previous, "links of block {block}");
+                    assert_eq!(self.cells.links(block).0, previous, "links of block {block}");
                     assert_eq!(self.pageblocks.mobility(block), mobility, "block {block} is in a list of another kind");
                     for frame in &mut in_free_block[at..at + size] {
                         assert!(!std::mem::replace(frame, true), "block {block}, order {order}: in two free blocks");
@@ -460,7 +457,7 @@ impl Zone {
                     let buddy = self.tags.get(at ^ size);
                     assert!(order == MAX_ORDER || buddy != Some(&(order + 1)), "block {block} and its buddy are free");
                     blocks += 1;
-                    (previous, block) = (block, self.links.get(block).1);
+                    (previous, block) = (block, self.cells.links(block).1);
                 }
                 assert_eq!(self.blocks[mobility as usize][order as usize], blocks, "blocks of order {order}");
                 tagged += blocks;

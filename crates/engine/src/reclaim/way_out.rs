@@ -6,6 +6,7 @@ use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::config::WayOut;
 use crate::engine::Engine;
 use crate::extent::{self, EXTENT_PAGES};
+use crate::frame::cells::Owner;
 use crate::frames::push_range;
 use crate::stats::Counter;
 use crate::tier::{Batch, Pick, page_mut};
@@ -112,8 +113,7 @@ impl Engine {
             }
             let page = PageIndex(first + at);
             if let Some((_, word)) = self.words.try_update(page, PageWord::begin_evict) {
-                let State::Evicting(frame) = word.state() else { unreachable!("it begins to be evicted") };
-                batch.picks.push(self.pick(page, word, frame));
+                batch.picks.push(self.pick(page, word));
                 picked += 1;
             }
         }
@@ -194,8 +194,8 @@ impl Engine {
                 let word = self.words.load(page);
                 let State::Resident(hole) = word.state() else { unreachable!("locked as resident") };
                 own[i] = hole;
-                if word.is_clean() {
-                    self.move_copy(hole, frame);
+                if let Some(slot) = self.copy_of(word) {
+                    self.cells().set_owner(frame, Owner::Copy(slot));
                 }
                 self.words.unlock_as(page, word.with_state(State::Cached(frame)).clean(word.is_clean()));
                 wanted[(page.0 - base) / 64] &= !(1 << ((page.0 - base) % 64));
@@ -247,7 +247,7 @@ impl Engine {
         {
             self.extents.sub_resident(page, 1);
             self.stats.sub(Counter::ResidentPages, 1);
-            self.drop_copy(word);
+            self.drop_copy(page, word);
             self.words.unlock_as(page, word.with_state(State::Empty));
             self.frames.give_holes(&[frame]);
         }
@@ -352,7 +352,7 @@ impl Engine {
             let State::Evicting(frame) = word.state() else { unreachable!("committed in step 3") };
             let stored = pick.stored.expect("kept in step 3");
             if to == Leaves::ToSwapCache {
-                self.ages.add_run(pick.page, frame, 1);
+                self.ages.add(pick.owner(), frame);
                 self.words.unlock_as(pick.page, word.with_state(stored).clean(word.is_clean()));
                 continue;
             }

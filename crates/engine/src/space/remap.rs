@@ -138,7 +138,7 @@ impl Engine {
                     continue;
                 }
                 // Protection does not come along.
-                self.drop_copy(word);
+                self.drop_copy(PageIndex(page), word);
                 let target = shift(page);
                 self.extents.touch(target);
                 self.note_extent(target);

@@ -290,12 +290,9 @@ impl Engine {
     /// protected for nothing.
     pub(super) fn leave_clean(&self, slot: SlotId) -> Moved {
         let page = self.index.owner(slot);
-        let has_copy = |w: PageWord| match w.state() {
-            State::Resident(frame) | State::Cached(frame) => w.is_clean() && self.copy_of(frame) == State::Stored(slot),
-            _ => false,
-        };
+        let has_copy = |w: PageWord| !matches!(w.state(), State::Evicting(_)) && self.copy_of(w) == Some(slot);
         let Some(word) = self.words.try_lock_if(page, has_copy) else { return Moved::default() };
-        self.drop_copy(word);
+        self.drop_copy(page, word);
         self.words.unlock_as(page, word.clean(false));
         Moved { pages: 1, full: false }
     }
