@@ -65,6 +65,49 @@ static void *read_batches(void *argument)
     return NULL;
 }
 
+/* What a thread needs for a read, and where it goes: those of all threads lie in one page. */
+struct small {
+    struct iocb control;
+    struct iocb *pointer;
+    struct io_event event;
+    char data[512];
+};
+
+static struct small *smalls;
+static atomic_int small_wrong;
+
+static void *read_small(void *argument)
+{
+    struct small *s = argument;
+    aio_context_t context = 0;
+    uint64_t state = (uint64_t)(s - smalls) + 1000;
+    char expected[512];
+    if (syscall(SYS_io_setup, 1, &context) != 0)
+        die("io_setup");
+    for (int n = 0; n < 300; n++) {
+        state = mix(state);
+        off_t from = (off_t)(state % (FILE_PAGES * PAGE / 512) * 512);
+        s->control = (struct iocb){
+            .aio_lio_opcode = IOCB_CMD_PREAD,
+            .aio_fildes = (uint32_t)buffered,
+            .aio_buf = (uint64_t)(uintptr_t)s->data,
+            .aio_nbytes = 512,
+            .aio_offset = from,
+        };
+        s->pointer = &s->control;
+        madvise(smalls, PAGE, MADV_PAGEOUT);
+        if (syscall(SYS_io_submit, context, 1, &s->pointer) != 1)
+            die("io_submit");
+        if (syscall(SYS_io_getevents, context, 1, 1, &s->event, NULL) != 1)
+            die("io_getevents");
+        if (pread(buffered, expected, 512, from) != 512)
+            die("pread");
+        small_wrong += s->event.res != 512 || memcmp(s->data, expected, 512) != 0;
+    }
+    syscall(SYS_io_destroy, context);
+    return NULL;
+}
+
 int main(void)
 {
     pthread_t readers[BUFFERS], evictor;
@@ -85,5 +128,11 @@ int main(void)
     disk_stop = 1;
     pthread_join(evictor, NULL);
     check_buffers("asynchronous reads");
+    smalls = (struct small *)map_pages(1);
+    for (int i = 0; i < BUFFERS; i++)
+        pthread_create(&readers[i], NULL, read_small, &smalls[i]);
+    for (int i = 0; i < BUFFERS; i++)
+        pthread_join(readers[i], NULL);
+    check(small_wrong == 0, "%d reads into a page that others read into were short or wrong", (int)small_wrong);
     return finish();
 }

@@ -238,9 +238,19 @@ impl Pool {
         self.engine.is_accessible(range, write)
     }
 
-    /// Whether all of a range in the window is locked by mlock(2).
-    pub fn is_locked(&self, range: Range<usize>) -> bool {
-        self.enter(|engine| engine.is_locked(range))
+    /// Brings the pages of a range in the window into memory and keeps them there, for the kernel, which is to read or
+    /// write them: until [`Pool::release`] of the same range, as often as it was held. Beside what mlock(2) does, and not to be
+    /// seen by the program.
+    ///
+    /// # Errors
+    /// ENOMEM when more than half of the budget would be held or locked.
+    pub fn hold(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.enter(|engine| engine.hold(range))
+    }
+
+    /// Ends what [`Pool::hold`] began.
+    pub fn release(&self, range: Range<usize>) {
+        self.enter(|engine| engine.release(range));
     }
 
     /// munlock(2).

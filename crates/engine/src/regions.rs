@@ -49,6 +49,8 @@ pub struct RegionMap {
     window: Range<usize>,
     /// Pages from here on are left out of core dumps.
     dump_end: usize,
+    /// What is held in memory for a while, as often as it is held.
+    held: Vec<Range<usize>>,
 }
 
 /// Part of the window that has to enter or leave what a core dump holds.
@@ -68,7 +70,7 @@ impl RegionMap {
     /// All of `pages` free.
     pub fn new(pages: Range<usize>) -> RegionMap {
         let gaps = Gaps::new(pages.clone());
-        RegionMap { regions: BTreeMap::new(), gaps, mapped: 0, dump_end: pages.end, window: pages }
+        RegionMap { regions: BTreeMap::new(), gaps, mapped: 0, dump_end: pages.end, window: pages, held: Vec::new() }
     }
 
     /// Number of mapped pages.
@@ -183,6 +185,31 @@ impl RegionMap {
         }
     }
 
+    /// Notes that pages are held once more.
+    pub fn hold(&mut self, pages: Range<usize>) {
+        self.held.push(pages);
+    }
+
+    /// Notes that they are held once less; `false` if they were not.
+    pub fn release(&mut self, pages: &Range<usize>) -> bool {
+        let at = self.held.iter().position(|held| held == pages);
+        at.map(|at| self.held.swap_remove(at)).is_some()
+    }
+
+    /// All that is held, which is not held any more.
+    pub fn release_all(&mut self) -> Vec<Range<usize>> {
+        std::mem::take(&mut self.held)
+    }
+
+    /// The parts of `pages` that are not held.
+    pub fn not_held(&self, pages: Range<usize>) -> Vec<Range<usize>> {
+        self.held.iter().fold(vec![pages], |parts, held| {
+            let around =
+                |part: Range<usize>| [part.start..part.end.min(held.start), part.start.max(held.end)..part.end];
+            parts.into_iter().flat_map(around).filter(|part| !part.is_empty()).collect()
+        })
+    }
+
     /// What is to be changed so that core dumps end not far behind the last region; noted as done.
     ///
     /// The kernel dumps all of a mapping in which there ever was a page, as a hole where there is none: it would go
@@ -251,9 +278,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_map_agrees_with_an_array(ops in proptest::collection::vec((0..4u8, 16..96usize, 1..30usize, 0..4u32), 1..60)) {
+        fn the_map_agrees_with_an_array(ops in proptest::collection::vec((0..6u8, 16..96usize, 1..30usize, 0..4u32), 1..60)) {
             let mut map = RegionMap::new(WINDOW);
             let mut model: Vec<Option<Region>> = vec![None; 96];
+            let mut held: Vec<Range<usize>> = Vec::new();
             for (op, start, len, prot) in ops {
                 let pages = start..(start + len).min(96);
                 let region = Region::managed(Prot(prot));
@@ -270,6 +298,17 @@ mod tests {
                         map.update(pages.clone(), |r| r.prot = Prot(prot));
                         model[pages.clone()].iter_mut().flatten().for_each(|r| r.prot = Prot(prot));
                     }
+                    3 => {
+                        map.hold(pages.clone());
+                        held.push(pages.clone());
+                    }
+                    // One of those that are held, or one that may be.
+                    4 => {
+                        let pages = held.get(start % (held.len() + 1)).cloned().unwrap_or(pages.clone());
+                        let at = held.iter().position(|held| *held == pages);
+                        prop_assert_eq!(map.release(&pages), at.is_some());
+                        at.map(|at| held.remove(at));
+                    }
                     _ => {
                         let expect = (16..96usize).find(|&s| s % 4 == 0 && s + len <= 96
                             && model[s..s + len].iter().all(Option::is_none));
@@ -282,6 +321,9 @@ mod tests {
                 prop_assert_eq!(map.mapped_start(pages.clone()), pages.start..pages.start + mapped);
                 prop_assert_eq!(map.covers(pages.clone()), model[pages.clone()].iter().all(Option::is_some));
                 prop_assert_eq!(map.is_free(pages.clone()), model[pages.clone()].iter().all(Option::is_none));
+                let mut is_held = [true; 96];
+                map.not_held(WINDOW).into_iter().for_each(|part| is_held[part].fill(false));
+                WINDOW.for_each(|page| assert_eq!(is_held[page], held.iter().any(|held| held.contains(&page)), "page {page}"));
                 let mut seen: Vec<Option<Region>> = vec![None; 96];
                 map.overlapping(pages.clone()).for_each(|(part, r)| seen[part].fill(Some(r)));
                 prop_assert_eq!(&seen[pages.clone()], &model[pages.clone()]);

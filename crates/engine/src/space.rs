@@ -169,7 +169,7 @@ impl Engine {
                         let _ = vm::advise(addresses.clone(), undo);
                     }
                 }
-                if region.pinned {
+                if region.pinned || regions.not_held(part.clone()) != [part.clone()] {
                     self.set_pinned(part.clone(), false);
                 }
                 self.clear(part.clone())?;
@@ -388,6 +388,7 @@ impl Engine {
     /// that is under management.
     pub(crate) fn settle_child_mappings(&self) -> Result<(), Errno> {
         let mut regions = self.regions();
+        regions.release_all().into_iter().for_each(|pages| self.set_pinned(pages, false));
         let all: Vec<_> = regions.iter().collect();
         let mut foreign = Vec::new();
         self.lock_future(false);

@@ -110,6 +110,52 @@ fn pinned_pages_stay_writable() {
     values.chunks_exact(512).enumerate().for_each(|(page, words)| assert_eq!(words[..2], [mix(page as u64); 2]));
 }
 
+/// What the kernel is at stays, whoever else holds it or has locked it, until all have let go.
+#[test]
+fn what_is_held_stays_until_it_is_released_as_often() {
+    for delivery in [Delivery::Signal, Delivery::Thread] {
+        let Some(pool) = pool_of(4 * MIB, delivery, "folio=1") else { return };
+        let mut region = pool.map(32 * MIB).unwrap();
+        let values: &mut [u64] = region.as_mut_slice();
+        values.chunks_exact_mut(512).enumerate().for_each(|(page, words)| words.fill(mix(page as u64)));
+        let start = values.as_ptr().addr();
+        let pages = |pages: std::ops::Range<usize>| start + pages.start * 4096..start + pages.end * 4096;
+        let faults = || pool.stats().counters["pgfault"];
+        // Whether each of the first four pages faults after all others were used.
+        let fault = || {
+            values.chunks_exact(512).skip(4).for_each(|words| _ = std::hint::black_box(words[0]));
+            [0, 1, 2, 3].map(|page| {
+                let before = faults();
+                assert_eq!(values[page * 512], mix(page as u64));
+                faults() > before
+            })
+        };
+        pool.hold(pages(0..2)).unwrap();
+        pool.hold(pages(1..3)).unwrap();
+        pool.hold(pages(1..3)).unwrap();
+        assert_eq!(fault(), [false, false, false, true], "{delivery:?}: held");
+        pool.mlock(pages(0..3), false).unwrap();
+        pool.munlock(pages(0..3)).unwrap();
+        pool.madvise(pages(0..3), overspill_os::vm::advice::PAGEOUT).unwrap();
+        pool.release(pages(1..3));
+        assert_eq!(fault(), [false, false, false, true], "{delivery:?}: released once, and locked meanwhile");
+        pool.release(pages(0..2));
+        assert!(fault()[0] && !fault()[1], "{delivery:?}: one of two has released");
+        pool.mlock(pages(2..3), false).unwrap();
+        pool.release(pages(1..3));
+        let [_, second, third, _] = fault();
+        assert!(second && !third, "{delivery:?}: released, and locked");
+        pool.munlock(pages(2..3)).unwrap();
+        assert!(fault()[2], "{delivery:?}: unlocked");
+        assert!(pool.hold(pages(0..1000)).is_err(), "more than half of the budget");
+        // What was unmapped is nobody's.
+        pool.hold(pages(0..1)).unwrap();
+        drop(region);
+        pool.release(pages(0..1));
+        pool.check();
+    }
+}
+
 #[test]
 fn signal_delivery() {
     write_and_check(Delivery::Signal, "", 96 * MIB);

@@ -145,9 +145,14 @@ pub fn accessible(range: Range<usize>, access: Access) -> usize {
     with(|pool| pool.accessible(range, write)).unwrap_or(0)
 }
 
-/// Whether all of a range inside the window is locked.
-pub fn is_locked(range: Range<usize>) -> bool {
-    with(|pool| pool.is_locked(range)).unwrap_or(false)
+/// Keeps a range inside the window in memory while the kernel is at it; `false` if it cannot be kept.
+pub fn hold(range: Range<usize>) -> bool {
+    managed(|pool| pool.hold(range)).is_ok()
+}
+
+/// Ends what [`hold`] began.
+pub fn release(range: Range<usize>) {
+    let _ = with(|pool| pool.release(range));
 }
 
 /// munlock(2) inside the window.

@@ -42,11 +42,32 @@ impl Engine {
         if complete { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
-    /// Whether all of a range is locked.
-    pub(crate) fn is_locked(&self, range: Range<usize>) -> bool {
-        let Ok(pages) = self.pages(range) else { return false };
-        let regions = self.regions();
-        regions.covers(pages.clone()) && regions.overlapping(pages).all(|(_, region)| region.pinned)
+    /// Brings a range in that is mapped, and keeps it in memory until it is released as often as it is held, whatever mlock and
+    /// munlock do meanwhile.
+    pub(crate) fn hold(&self, range: Range<usize>) -> Result<(), Errno> {
+        let pages = self.pages(range)?;
+        let mut regions = self.regions();
+        if self.pinned_pages.load(Relaxed) + pages.len() > self.pinned_max() {
+            return Err(Errno::NOMEM);
+        }
+        let managed: Vec<_> = regions.overlapping(pages.clone()).filter(|(_, r)| r.kind == Kind::Managed).collect();
+        regions.hold(pages.clone());
+        managed.iter().for_each(|(part, _)| self.set_pinned(part.clone(), true));
+        // Reclaim that began before may still protect them.
+        extent::split(pages).for_each(|(index, _)| drop(self.extents.lock(index)));
+        drop(regions);
+        managed.into_iter().for_each(|(part, region)| self.bring_in(part, region.prot));
+        Ok(())
+    }
+
+    /// Ends what [`Engine::hold`] began.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        let Ok(pages) = self.pages(range) else { return };
+        let mut regions = self.regions();
+        if regions.release(&pages) {
+            let free = regions.overlapping(pages).filter(|(_, r)| r.kind == Kind::Managed && !r.pinned);
+            free.flat_map(|(part, _)| regions.not_held(part)).for_each(|part| self.set_pinned(part, false));
+        }
     }
 
     /// munlock.
@@ -59,7 +80,7 @@ impl Engine {
         let pinned: Vec<_> = regions.overlapping(pages.clone()).filter(|(_, r)| r.pinned).collect();
         for (part, region) in pinned {
             match region.kind {
-                Kind::Managed => self.set_pinned(part, false),
+                Kind::Managed => regions.not_held(part).into_iter().for_each(|part| self.set_pinned(part, false)),
                 Kind::Foreign => vm::unlock(self.address_range(part))?,
             }
         }
@@ -96,7 +117,11 @@ impl Engine {
             Some(bytes) => (bytes as usize) >> PAGE_SHIFT,
             None => usize::MAX,
         };
-        if after > allowed.min(self.budget().limit() as usize / 2) { Err(Errno::NOMEM) } else { Ok(()) }
+        if after > allowed.min(self.pinned_max()) { Err(Errno::NOMEM) } else { Ok(()) }
+    }
+
+    fn pinned_max(&self) -> usize {
+        self.budget().limit() as usize / 2
     }
 
     pub(super) fn set_pinned(&self, pages: Range<usize>, on: bool) {

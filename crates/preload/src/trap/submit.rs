@@ -1,12 +1,11 @@
-//! io_submit(2): the buffers are locked in memory until the kernel has them.
+//! io_submit(2): the buffers are held in memory until the kernel has them.
 //!
 //! A request that meets an absent page ends early, and the program would get a short result long after. Once submitted,
 //! buffers of direct I/O are pinned, and pages that are pinned are not evicted ([`crate::dma`]); the rest is done within the
 //! call.
 //!
-//! The kernel says how many requests it has taken, and not why it has not taken the next: perhaps what describes that was absent,
-//! since another thread's call lies in the same page and has unlocked it. So the others are submitted by themselves, and what becomes
-//! of those tells.
+//! The kernel says how many requests it has taken, and not why it has not taken the next: perhaps what describes that was absent, as
+//! there were too many to hold. So the others are submitted by themselves, and what becomes of those tells.
 
 use super::bounce::{self, Buffer};
 use super::present::{self, control_blocks};
@@ -16,13 +15,13 @@ use crate::route::pages_touched;
 use overspill_os::seccomp;
 use std::ops::Range;
 
-/// Most buffers that are locked for one call; more are made present only.
+/// Most buffers that are held for one call; more are made present only.
 const MOST: usize = 256;
 
 /// What is kept of a call in its buffer.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Locked {
+struct Held {
     /// Requests that the kernel has taken before.
     done: usize,
     count: usize,
@@ -36,27 +35,27 @@ pub fn begin(record: &mut Record, arguments: [usize; 6]) -> Option<Next> {
 
 /// Prepares the call for all requests but the first `done`.
 fn submit(record: &mut Record, mut arguments: [usize; 6], done: usize) -> Option<Next> {
-    let place = bounce::claim(record, size_of::<Locked>())?.array::<Locked>(1)?;
+    let place = bounce::claim(record, size_of::<Held>())?.array::<Held>(1)?;
     // SAFETY: room for one; all of it is numbers.
-    let locked = unsafe {
+    let held = unsafe {
         place.write_bytes(0, 1);
         &mut *place
     };
-    locked.done = done;
+    held.done = done;
     arguments[1] -= done;
     arguments[2] += done * size_of::<usize>();
     let [_, count, blocks, ..] = arguments;
-    let mut lock = |start: usize, len: usize| {
+    let mut hold = |start: usize, len: usize| {
         present::touch(start, len);
         let Some(range) = pages_touched(start, len).filter(|range| pool::contains(range.start)) else { return };
-        let is_new = locked.count < MOST && !pool::is_locked(range.clone());
-        if is_new && pool::mlock(range.clone(), false).is_ok() {
-            locked.ranges[locked.count] = (range.start, range.end);
-            locked.count += 1;
+        let known = held.ranges[..held.count].iter().any(|(start, end)| *start <= range.start && range.end <= *end);
+        if !known && held.count < MOST && pool::hold(range.clone()) {
+            held.ranges[held.count] = (range.start, range.end);
+            held.count += 1;
         }
     };
-    lock(blocks, count.min(1 << 16) * size_of::<usize>());
-    control_blocks(blocks, count, lock);
+    hold(blocks, count.min(1 << 16) * size_of::<usize>());
+    control_blocks(blocks, count, hold);
     record.tries += 1;
     record.finish = ALWAYS;
     arguments[5] = seccomp::exempt(arguments[5]);
@@ -66,13 +65,13 @@ fn submit(record: &mut Record, mut arguments: [usize; 6], done: usize) -> Option
 /// After the call.
 pub fn finish(record: &mut Record) -> Next {
     // SAFETY: made by `begin`.
-    let locked = unsafe { &*Buffer::of(record).first::<Locked>() };
-    for (start, end) in &locked.ranges[..locked.count] {
-        let _ = pool::munlock(Range { start: *start, end: *end });
+    let held = unsafe { &*Buffer::of(record).first::<Held>() };
+    for (start, end) in &held.ranges[..held.count] {
+        pool::release(Range { start: *start, end: *end });
     }
     let mut arguments = record.arguments;
     untag(&mut arguments);
-    let (before, left) = (locked.done, arguments[1] - locked.done);
+    let (before, left) = (held.done, arguments[1] - held.done);
     let taken = if is_failure(record.result) { 0 } else { record.result };
     if taken > 0 {
         record.tries = 0;
