@@ -247,14 +247,15 @@ impl Zswap {
         self.devices[device].get().is_some_and(|tables| tables.entries.len() as u64 >= slots)
     }
 
-    /// Whether there ever was an entry for a slot of a device: then its tables have memory.
+    /// Whether there was an entry for a slot of a device since it was forgotten: then its tables have memory.
     pub fn had_entries(&self, device: usize) -> bool {
         self.devices[device].get().is_some_and(|tables| tables.used.load(Relaxed) > 0)
     }
 
     /// Gives the memory of a device's entries back, of which there are none.
     pub fn forget(&self, device: usize) {
-        if let Some(Tables { entries, links, packed, .. }) = self.devices[device].get() {
+        if let Some(Tables { entries, links, packed, used, .. }) = self.devices[device].get() {
+            used.store(0, Relaxed);
             entries.forget();
             links.forget();
             packed.forget();

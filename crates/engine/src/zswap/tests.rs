@@ -202,4 +202,11 @@ fn the_oldest_range_comes_first() {
         assert_eq!(oldest, [(slots[expected], object(number))]);
         zswap.invalidate(SlotRun { first: slots[expected], len: 1 }, |freed| assert_eq!(freed, object(number)));
     }
+    // A device that is forgotten is as new.
+    assert_eq!([DEVICES[0], DEVICES[1], 7].map(|device| zswap.had_entries(device)), [true, true, false]);
+    zswap.forget(DEVICES[0]);
+    assert_eq!(DEVICES.map(|device| zswap.had_entries(device)), [false, true]);
+    zswap.insert(std::iter::once((slots[2], object(50))), 50, |older| panic!("{older:?} was there"));
+    zswap.oldest(60, &mut oldest);
+    assert_eq!((oldest.as_slice(), zswap.had_entries(DEVICES[0])), ([(slots[2], object(50))].as_slice(), true));
 }
