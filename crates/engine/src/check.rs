@@ -76,6 +76,9 @@ impl Engine {
         let gauge = |counter| self.stats.get(counter);
         assert_eq!(gauge(Counter::ResidentPages), named.resident, "resident pages");
         assert_eq!(self.ages.len(), named.cached, "pages in the swap cache");
+        let frames = (0..self.cells().frames() as u32).map(FrameId);
+        let owned = frames.filter(|frame| self.ages.owner(*frame).is_some()).count();
+        assert_eq!(owned, named.cached, "frames with an owner");
         assert_eq!(gauge(Counter::CleanPages), named.clean, "clean pages");
         assert_eq!(gauge(Counter::SameFilledPages), named.filled, "same-filled pages");
         assert_eq!(self.compressed.stored_objects(), compressed, "compressed pages");

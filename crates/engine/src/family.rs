@@ -46,9 +46,10 @@ const SHRINK_STALL: Duration = Duration::from_secs(5);
 /// How long faults of other threads wait for room while a fork has stopped reclaim. A fork does that for some milliseconds,
 /// on a busy machine for some hundred; if it waits for a thread that waits for room, it takes so much longer.
 const FREEZE_PATIENCE: Duration = Duration::from_secs(1);
-/// Rounds of reclaim without any page before it is plain that there is nothing to take: a round or two may find pages and
-/// batches in other hands.
+/// Rounds of reclaim without any page before it is plain that there is nothing to take, and how long: a round or two may find pages and
+/// batches in other hands, and more of them where a thread that has them does not get a processor.
 const FRUITLESS_ROUNDS: u64 = 4;
+const FRUITLESS_TIME: Duration = Duration::from_millis(50);
 
 /// Longest wait for a look at which children are gone: the background thread may be in the middle of a batch.
 const REAP_WAIT: Duration = Duration::from_millis(50);
@@ -286,9 +287,10 @@ impl Engine {
                 break;
             }
             let (used, rounds) = (self.budget().used(), self.family.fruitless.load(Relaxed));
+            let is_plain = || rounds - fruitless > FRUITLESS_ROUNDS && since.elapsed() > FRUITLESS_TIME;
             if used < best {
                 (best, since, fruitless) = (used, Instant::now(), rounds);
-            } else if rounds - fruitless > FRUITLESS_ROUNDS || since.elapsed() > SHRINK_STALL {
+            } else if is_plain() || since.elapsed() > SHRINK_STALL {
                 if !reached && !self.family.exceeded.swap(true, Relaxed) {
                     thread::report(
                         "a process forks and there is no room to share its budget: parent and child may exceed it",
@@ -302,10 +304,10 @@ impl Engine {
                 let _inside = self.reclaim_gate.enter();
                 if let Some(mut batch) = self.batches.try_take() {
                     let want = batch.capacity();
-                    if self.reclaim(&mut batch, want, Reclaimer::Direct) == 0 {
-                        self.family.fruitless.fetch_add(1, Relaxed);
+                    if self.reclaim(&mut batch, want, Reclaimer::Direct) > 0 {
+                        continue;
                     }
-                    continue;
+                    self.family.fruitless.fetch_add(1, Relaxed);
                 }
             }
             self.kick_background();
