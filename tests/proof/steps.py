@@ -4,7 +4,7 @@
 usage: steps.py TARGET... [-- TARGET...]
 
 Those behind -- are run beside the last of the others, as they leave it a processor, and printed after it. A step that fails does not keep the next from running. The counts that cargo test and the proof
-print are added up. Exit status 1 when a step failed.
+print are added up; how each failing test begins to say why is repeated at the end, where it is found. Exit status 1 when a step failed.
 """
 
 import re
@@ -14,6 +14,10 @@ import threading
 import time
 
 CARGO = re.compile(r"^test result: \w+\. (?P<passed>\d+) passed; (?P<failed>\d+) failed; (?P<skipped>\d+) ignored")
+# What a failing test said follows the first, up to the second.
+FAILURE = re.compile(r"^---- \S+.* stdout ----$")
+FAILURES_END = re.compile(r"^(failures:|test result:)")
+FAILURE_LINES, LINE_LENGTH = 16, 400
 PLAIN = re.compile(r"^(?P<passed>\d+) passed, (?P<failed>\d+) failed, (?P<skipped>\d+) skipped$")
 
 
@@ -30,9 +34,18 @@ def run_step(target, show):
 
 def main():
     counts = {"passed": 0, "failed": 0, "skipped": 0}
+    failures, in_failure = [], False
 
     def show(line):
+        nonlocal in_failure
         print(line, end="", flush=True)
+        if FAILURE.match(line):
+            in_failure = True
+            failures.append([])
+        elif FAILURES_END.match(line):
+            in_failure = False
+        if in_failure and len(failures[-1]) < FAILURE_LINES:
+            failures[-1].append(line.rstrip("\n")[:LINE_LENGTH])
         if found := CARGO.match(line) or PLAIN.match(line):
             for name, number in found.groupdict().items():
                 counts[name] += int(number)
@@ -56,6 +69,8 @@ def main():
         show(line)
     broken = [target for target in first + beside if not results[target][0]]
     steps = [f"{target} {'ok' if passed else 'FAILED'} {seconds:.0f} s" for target, (passed, seconds) in results.items()]
+    if failures:
+        print("==== what failed", *("\n".join(failure).rstrip() for failure in failures), sep="\n\n")
     print(f"steps: {', '.join(steps)}")
     totals = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     verdict = f"FAILED in {', '.join(broken)}" if broken else "all steps passed"
