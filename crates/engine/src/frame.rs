@@ -27,7 +27,7 @@ use crate::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
 use crate::sync::{RankedMutex, lock};
-use cells::FrameCells;
+use cells::{FrameCells, NO_FRAME};
 use overspill_os::Errno;
 use overspill_os::cpu::{self, Topology};
 use percpu::{CpuLists, LIST_ORDER_MAX, Marks, Picked};
@@ -159,7 +159,7 @@ impl FrameAllocator {
     ) -> Result<FrameAllocator, Errno> {
         let share = Self::share(Self::span(limit.max(limit_max)), topology.nodes()) as u32;
         let frames = share as usize * topology.nodes();
-        assert!(frames < u32::MAX as usize, "an arena has fewer than 2^32 - 1 frames, not {frames}");
+        assert!(frames < NO_FRAME as usize, "an arena has fewer than {NO_FRAME} frames, not {frames}");
         let (pageblocks, cells) = (Pageblocks::new(frames)?, FrameCells::new(frames)?);
         let zone = |node: usize| {
             let zone = Zone::new(node as u32 * share..(node as u32 + 1) * share, pageblocks.clone(), cells.clone())?;

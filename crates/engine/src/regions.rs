@@ -201,6 +201,11 @@ impl RegionMap {
         std::mem::take(&mut self.held)
     }
 
+    /// Whether any of `pages` is held.
+    pub fn is_held(&self, pages: &Range<usize>) -> bool {
+        self.held.iter().any(|held| held.start < pages.end && pages.start < held.end)
+    }
+
     /// The parts of `pages` that are not held.
     pub fn not_held(&self, pages: Range<usize>) -> Vec<Range<usize>> {
         self.held.iter().fold(vec![pages], |parts, held| {
@@ -324,6 +329,7 @@ mod tests {
                 let mut is_held = [true; 96];
                 map.not_held(WINDOW).into_iter().for_each(|part| is_held[part].fill(false));
                 WINDOW.for_each(|page| assert_eq!(is_held[page], held.iter().any(|held| held.contains(&page)), "page {page}"));
+                prop_assert_eq!(map.is_held(&pages), pages.clone().any(|page| is_held[page]));
                 let mut seen: Vec<Option<Region>> = vec![None; 96];
                 map.overlapping(pages.clone()).for_each(|(part, r)| seen[part].fill(Some(r)));
                 prop_assert_eq!(&seen[pages.clone()], &model[pages.clone()]);

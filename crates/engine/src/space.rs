@@ -169,7 +169,7 @@ impl Engine {
                         let _ = vm::advise(addresses.clone(), undo);
                     }
                 }
-                if region.pinned || regions.not_held(part.clone()) != [part.clone()] {
+                if region.pinned || regions.is_held(&part) {
                     self.set_pinned(part.clone(), false);
                 }
                 self.clear(part.clone())?;

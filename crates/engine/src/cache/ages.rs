@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// Most partitions; beyond, they share lists. 64 KiB of memory.
 const LISTS_MAX: usize = 1024;
+
 /// The counters of the locks of lists.
 static AGES_LOCK: LockCounters = LockCounters {
     taken: Counter::SwapAgesLock,

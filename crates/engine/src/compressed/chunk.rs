@@ -175,8 +175,8 @@ impl<C: Cells> ChunkTable<C> {
             }
             self.change(lists, chunk, |state| state | State::RETIRED);
         };
-        let words = (0..FRAMES).map(|word| (word, self.bitmap(chunk, word).load(Relaxed)));
-        let (word, bits) = words.into_iter().find(|(_, bits)| bits & ALL != ALL)?;
+        let mut words = (0..FRAMES).map(|word| (word, self.bitmap(chunk, word).load(Relaxed)));
+        let (word, bits) = words.find(|(_, bits)| bits & ALL != ALL)?;
         let free = bits.trailing_ones();
         let object = word * WORD_OBJECTS + free as usize;
         debug_assert!(object < CLASSES[class].objects, "chunk {chunk} is full but listed");

@@ -36,10 +36,10 @@ const COPY: u64 = 3 << 62;
 pub enum Owner {
     /// A page that was moved out: its word names the frame.
     Page(PageIndex),
+    /// A page that was moved out clean: its word names the frame, and the index the page of the slot in which its copy is.
+    Copy(SlotId),
     /// A page that was read ahead: the index names the frame.
     Slot(SlotId),
-    /// The same, with a copy in a slot that is as good: the index knows the page of the slot.
-    Copy(SlotId),
 }
 
 impl Owner {
