@@ -1,8 +1,9 @@
 //! Waiting for the program, with the signals that are sent to overspill passed on to it.
 
+use overspill_os::beside;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper, waitid};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -23,7 +24,11 @@ pub struct Signals {
 impl Signals {
     /// Begins to catch signals; done before the program starts, so that none is lost. A signal that is ignored stays
     /// so, for overspill and for the program: nohup(1) and background jobs of shells rely on that.
+    ///
+    /// Orphans of the job come to this process from now on, and are reaped here: each process of it leaves the process that
+    /// the engine had beside it, and the init of a container may reap nobody.
     pub fn catch() -> io::Result<Signals> {
+        let _ = set_child_subreaper(Some(getpid()));
         let caught = not_ignored(FORWARDED);
         let (read, write) = UnixStream::pair()?;
         write.set_nonblocking(true)?;
@@ -49,6 +54,7 @@ impl Signals {
             if waitid(WaitId::Pid(child), options)?.is_some() {
                 return Ok(());
             }
+            beside::reap_orphans(child);
             match poll(&mut [PollFd::new(self.delivery.get_read(), PollFlags::IN)], Some(&timeout)) {
                 Ok(0) => tick(),
                 Ok(_) | Err(Errno::INTR) => {}

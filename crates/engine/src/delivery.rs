@@ -1,9 +1,7 @@
 //! How faults and background work reach the engine: the handler thread, the SIGBUS handler, the background thread.
 //!
 //! Thread delivery: one handler thread reads the userfaultfd. It never waits for a page that somebody else owns,
-//! because that owner may itself wait for a fault: such events are set aside and served again. A thread of the
-//! program that needs the userfaultfd (to register a range) puts a request into the mailbox and touches the
-//! doorbell page; the fault is the call, its end the return.
+//! because that owner may itself wait for a fault: such events are set aside and served again.
 //!
 //! Signal delivery: the faulting thread serves itself, with all signals blocked.
 
@@ -12,25 +10,22 @@ use crate::config::Delivery;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fault::{Access, Served};
-use crate::frames::zeros;
-use crate::lockdep::{self, Rank};
+use crate::lockdep;
 use crate::pressure::PUBLISH_EVERY;
 use crate::reclaim::Reclaimer;
 use crate::stall::{Stall, Stalled};
 use crate::stats::Counter;
-use crate::sync::{Backoff, RankedMutex, lock};
+use crate::sync::Backoff;
 use crate::throttle::Ticket;
 use overspill_os::backing::Backing;
+use overspill_os::beside::{self, Job};
 use overspill_os::fault_path::FaultPath;
 use overspill_os::signal::{Blocked, Outcome, SignalFaults};
-use overspill_os::token::{self, Token, Watch};
 use overspill_os::uffd::FaultEvent;
-use overspill_os::{Errno, PAGE_SIZE, thread, vm};
+use overspill_os::{PAGE_SIZE, descriptors, thread};
 use rustix::thread::futex;
-use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
 /// Events set aside because their page was somebody else's. One for each thread that waits; more are woken and fault
@@ -41,97 +36,12 @@ const NAP_MS: u64 = 100;
 /// Pages freed by one round of background reclaim, between two looks at the gate and the watermarks.
 const ROUND_PAGES: usize = 256;
 
-/// A request to the handler thread.
-#[derive(Clone, Copy, Debug)]
-enum Request {
-    /// Register a range, given by its first address and its length.
-    Register(usize, usize),
-    /// Make a token for the child of a fork.
-    Token,
-    /// End.
-    Stop,
-}
-
-/// What comes of a request.
-#[derive(Debug)]
-enum Answer {
-    Done,
-    Token(Watch, Token),
-}
-
-/// One request at a time, and its answer.
-#[derive(Debug)]
-pub(crate) struct Mailbox {
-    caller: RankedMutex<()>,
-    request: RankedMutex<Option<Request>>,
-    answer: RankedMutex<Option<Result<Answer, Errno>>>,
-}
-
-impl Default for Mailbox {
-    fn default() -> Mailbox {
-        Mailbox {
-            caller: RankedMutex::new(Rank::MailboxCaller, ()),
-            request: RankedMutex::new(Rank::Mailbox, None),
-            answer: RankedMutex::new(Rank::Mailbox, None),
-        }
-    }
-}
-
 impl Engine {
-    /// Registers a range with the userfaultfd, from a thread of the program.
-    pub(crate) fn register_range(&self, range: Range<usize>) -> Result<(), Errno> {
-        match self.config.delivery {
-            Delivery::Signal => self.frames.backing.register(range),
-            Delivery::Thread => self.call_handler(Request::Register(range.start, range.len())).map(drop),
-        }
-    }
-
-    /// A new token in the handler's table of descriptors.
-    pub(crate) fn call_for_token(&self) -> Result<(Watch, Token), Errno> {
-        match self.call_handler(Request::Token)? {
-            Answer::Token(watch, token) => Ok((watch, token)),
-            Answer::Done => Err(Errno::AGAIN),
-        }
-    }
-
-    fn call_handler(&self, request: Request) -> Result<Answer, Errno> {
-        let _caller = lock(&self.mailbox.caller);
-        *lock(&self.mailbox.request) = Some(request);
-        let bell = self.window().start;
-        vm::touch(bell);
-        // The doorbell page is there now; take it away for the next caller.
-        vm::advise(bell..bell + PAGE_SIZE, vm::MADV_DONTNEED)?;
-        lock(&self.mailbox.answer).take().unwrap_or(Ok(Answer::Done))
-    }
-
-    fn answer_doorbell(&self) {
-        let request = lock(&self.mailbox.request).take();
-        if let Some(request) = request {
-            let answer = match request {
-                Request::Register(start, len) => {
-                    self.frames.backing.register(start..start + len).map(|()| Answer::Done)
-                }
-                Request::Token => token::pair().map(|(watch, token)| Answer::Token(watch, token)),
-                Request::Stop => {
-                    self.stop.store(true, Release);
-                    Ok(Answer::Done)
-                }
-            };
-            *lock(&self.mailbox.answer) = Some(answer);
-        }
-        let bell = self.window().start;
-        self.frames.backing.install(bell, zeros(1), false);
-        let _ = self.frames.backing.wake(bell..bell + PAGE_SIZE);
-    }
-
-    /// Ends the handler thread of a pool that is given up.
+    /// Ends the threads of a pool that is given up.
     pub(crate) fn stop_threads(&self) {
         self.stop.store(true, Release);
         self.kick_background();
         self.kick_workers();
-        if self.config.delivery == Delivery::Thread {
-            let _ = self.call_handler(Request::Stop);
-        }
     }
 
     /// The body of the handler thread.
@@ -181,10 +91,6 @@ impl Engine {
 
     fn handle(&self, context: &mut crate::fault::FaultContext, event: FaultEvent) -> Served {
         let window = self.window();
-        if event.address == window.start {
-            self.answer_doorbell();
-            return Served::Done;
-        }
         // A hole of the arena is never touched: this would be a bug of the engine, and going on would hang a thread.
         assert!(window.contains(&event.address), "a fault outside the window, at {:#x}", event.address);
         let page = self.page(event.address);
@@ -247,6 +153,7 @@ impl Engine {
     /// limit, and looks after the family. All of it inside the gate of reclaim: a fork finds no lock of it taken.
     fn reclaim_in_background(&'static self) {
         self.pressures.note_engine_thread();
+        self.family.hold_token();
         while !self.stop.load(Acquire) {
             self.recent.sample(self.evictions.load(Relaxed));
             if !self.has_to_reclaim() && (self.budget().free_pages() >= self.budget().low() || !self.config.background)
@@ -351,6 +258,7 @@ impl Engine {
 impl SignalFaults for Engine {
     fn serve(&self, address: usize, write: bool) -> Outcome {
         lockdep::check_none_held();
+        descriptors::close_left();
         let mut fault = OwnFault::new(self.page(address), write);
         loop {
             // The handler may run on the program's alternate stack, which can be as small as 2 KiB.
@@ -444,51 +352,6 @@ impl Engine {
     }
 }
 
-/// What a new engine thread starts from, and reports when it has.
-type Report = Arc<(Mutex<Option<Result<(), Error>>>, Condvar)>;
-
-fn answer(report: &Report, result: Result<(), Error>) {
-    *report.0.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
-    report.1.notify_all();
-}
-
-fn wait_for(report: &Report) -> Result<(), Error> {
-    let mut result = report.0.lock().unwrap_or_else(|e| e.into_inner());
-    loop {
-        if let Some(result) = result.take() {
-            return result;
-        }
-        result = report.1.wait(result).unwrap_or_else(|e| e.into_inner());
-    }
-}
-
-/// Runs `prepare` on a new handler thread with a descriptor table of its own that holds `keep`, then serves
-/// faults on it for ever. Returns what `prepare` returned, once it has.
-pub(crate) fn start_handler(
-    keep: Vec<i32>,
-    prepare: impl FnOnce() -> Result<&'static Engine, Error> + Send + 'static,
-) -> Result<(), Error> {
-    let report = Report::default();
-    let reporter = report.clone();
-    thread::spawn(c"overspill", move || {
-        let prepared = thread::private_descriptors(&keep)
-            .map_err(|_| Error::Thread)
-            .and_then(|()| lockdep::starting(prepare))
-            .and_then(|engine| start_background(engine).map(|()| engine));
-        match prepared {
-            Err(error) => answer(&reporter, Err(error)),
-            Ok(engine) => {
-                engine.family.set_handler(thread::id());
-                answer(&reporter, Ok(()));
-                drop(reporter);
-                engine.handle_faults();
-            }
-        }
-    })
-    .map_err(|_| Error::Thread)?;
-    wait_for(&report)
-}
-
 /// Sleeps until somebody who finds 1 there wakes this thread, or for [`NAP_MS`].
 fn sleep_on(cell: &AtomicU32) {
     cell.store(1, Release);
@@ -497,11 +360,14 @@ fn sleep_on(cell: &AtomicU32) {
     cell.store(0, Release);
 }
 
-/// Starts the background thread and the workers; they share the descriptor table of their starter.
-pub(crate) fn start_background(engine: &'static Engine) -> Result<(), Error> {
-    thread::spawn(c"overspill-bg", || engine.reclaim_in_background()).map_err(|_| Error::Thread)?;
-    (0..engine.workers)
-        .try_for_each(|_| thread::spawn(c"overspill-wk", || engine.store_in_background()).map_err(|_| Error::Thread))
+/// Starts the engine's threads: that which serves faults in thread delivery, that of the background, and the workers.
+pub(crate) fn start_threads(engine: &'static Engine) -> Result<(), Error> {
+    let handler =
+        (engine.config.delivery == Delivery::Thread).then(|| Job::new(c"overspill", || engine.handle_faults()));
+    let background = Job::new(c"overspill-bg", || engine.reclaim_in_background());
+    let workers = (0..engine.workers).map(|_| Job::new(c"overspill-wk", || engine.store_in_background()));
+    let jobs = handler.into_iter().chain([background]).chain(workers).collect();
+    beside::start(jobs).map_err(|_| Error::Thread)
 }
 
 /// Blocks signals, moves to an engine stack, and passes the gate of mapping calls. The thread's own stack may be managed, or
@@ -509,6 +375,7 @@ pub(crate) fn start_background(engine: &'static Engine) -> Result<(), Error> {
 pub(crate) fn enter<R>(engine: &Engine, call: impl FnOnce() -> R) -> R {
     let _blocked = Blocked::all();
     debug_assert!(overspill_os::signal::all_blocked());
+    descriptors::close_left();
     let inside = || {
         let _inside = engine.ops_gate.enter();
         call()

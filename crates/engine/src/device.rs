@@ -330,13 +330,9 @@ impl SwapDevices {
         drop(unused);
     }
 
-    /// In the child of a fork: so they are the parent's. Where the child has them in its own table (`inherited`) it closes them.
-    fn close_files_in_child(&self, inherited: bool) {
-        for area in lock(&self.closed).drain(..) {
-            if !inherited {
-                area.file().adopt(None);
-            }
-        }
+    /// In the child of a fork, which has its parent's descriptors: closes them, whoever of its parent's threads looked at them.
+    fn close_files_in_child(&self) {
+        lock(&self.closed).clear();
     }
 
     /// Puts back freed slots that processors have collected and not added to lately. To be called now and then.
@@ -408,30 +404,27 @@ impl SwapDevices {
         self.in_memory.iter().for_each(SlotMap::check);
     }
 
-    /// The descriptor of each device, by its number: numbers of the table that the opening thread has.
-    pub fn fds(&self) -> Vec<(usize, RawFd)> {
-        self.areas().filter_map(|(index, area)| Some((index, area.file().raw_fd().ok()?))).collect()
+    /// The descriptors of all devices that are open in the table of the calling thread.
+    pub fn fds(&self) -> Vec<RawFd> {
+        self.areas().filter_map(|(_, area)| area.file().raw_fd().ok()).collect()
     }
 
-    /// Before a fork: lets leases be shared with the child, and returns [`SwapDevices::fds`].
-    pub fn prepare_fork(&self) -> Vec<(usize, RawFd)> {
-        for (_, area) in self.areas() {
+    /// Before a fork: lets leases be shared with the child, and returns each device as the child takes it over, with the part
+    /// of its file that is the child's. The child must not use a device that is missing: its leases could not be held.
+    pub fn prepare_fork(&self) -> (Vec<InheritedDevice>, Vec<LentPart>) {
+        let (mut devices, mut parts) = (Vec::new(), Vec::new());
+        for (index, area) in self.areas() {
             area.slots().drain(&*area);
             area.share_leases();
+            // With locks of its own if it can be opened once more, which outlive this process; else it shares those of this one.
+            let own = area.file().reopen().ok().filter(|file| area.hold_leases(file));
+            let own_locks = own.is_some();
+            let Some(file) = own.or_else(|| area.file().duplicate().ok()) else { continue };
+            let part = area.take_part();
+            parts.extend(part.map(|part| LentPart { device: index, serial: area.serial(), part }));
+            devices.push(InheritedDevice { index, file, own_locks, part });
         }
-        self.fds()
-    }
-
-    /// Before a fork, for each device: has `file`, its descriptor opened once more for the child, hold the leases too,
-    /// so that they outlive this process. `false` if they cannot be held: then the child must not use the device.
-    pub fn lock_for_child(&self, device: usize, file: &File) -> bool {
-        self.table.get(device).is_some_and(|area| area.hold_leases(file))
-    }
-
-    /// Before a fork: takes a part of the file of a device for the child, where there are parts.
-    pub fn take_part(&self, device: usize) -> Option<LentPart> {
-        let area = self.table.get(device)?;
-        Some(LentPart { device, serial: area.serial(), part: area.take_part()? })
+        (devices, parts)
     }
 
     /// In the parent, after a child has gone: gives back the part that was taken for it.
@@ -455,17 +448,11 @@ impl SwapDevices {
     }
 
     /// In the child, after a fork: goes on with `inherited` for what it inherited, which it reads and frees only, and
-    /// opens every device of `list` anew for its own pages. `same_table` is whether the descriptors of its parent are its own too. The child can go on whatever is
-    /// returned: each error is a device that it does not have.
-    pub fn adopt_in_child(
-        &self,
-        mut inherited: Vec<InheritedDevice>,
-        list: &JobSwaps,
-        same_table: bool,
-    ) -> Vec<SwapError> {
+    /// opens every device of `list` anew for its own pages. The child can go on whatever is returned: each error is a device that it does not have.
+    pub fn adopt_in_child(&self, mut inherited: Vec<InheritedDevice>, list: &JobSwaps) -> Vec<SwapError> {
         // 1. The ring is the parent's.
         self.queue.renew_in_child();
-        self.close_files_in_child(same_table);
+        self.close_files_in_child();
         let mut errors = Vec::new();
         // 2. Inherited devices; those with nothing on them are closed.
         let mut parts = Vec::new();

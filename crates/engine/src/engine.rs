@@ -135,7 +135,6 @@ pub(crate) struct Engine {
     /// Threads that store pages ahead of need beside it, and what wakes them: 1 while one sleeps.
     pub workers: usize,
     pub worker_sleeps: AtomicU32,
-    pub mailbox: crate::delivery::Mailbox,
     /// What the program wishes of pages.
     pub wishes: Wishes,
     pub stop: AtomicBool,
@@ -145,12 +144,11 @@ pub(crate) struct Engine {
     reported: AtomicBool,
 }
 
-/// Pages at the start of the window that no program gets: the first is the doorbell of the handler thread.
+/// Pages at the start of the window that no program gets.
 pub(crate) const RESERVED_PAGES: usize = EXTENT_PAGES;
 
 impl Engine {
-    /// Builds a pool's engine. In thread delivery this runs on the thread whose descriptor table the engine's
-    /// descriptors are to live in.
+    /// Builds a pool's engine, without its threads.
     pub fn build(mut config: Config, stats: Stats) -> Result<Engine, Error> {
         // The job's budget may have been changed since it was started.
         let job = config.job_file.as_deref().and_then(JobTable::open);
@@ -218,7 +216,6 @@ impl Engine {
         let register = |range| backing.register(range).map_err(|errno| Error::NoUserfaultfd { errno });
         register(window.clone())?;
         register(arena.range())?;
-        vm::protect(base..base + PAGE_SIZE, vm::Prot::READ_WRITE).map_err(out_of_address_space)?;
         // 3. The tiers and the benches, charged to the budget.
         let settings = DeviceSettings {
             slots: config.slot,
@@ -322,7 +319,7 @@ impl Engine {
             accesses: Accesses::default(),
             pinned_pages: AtomicUsize::new(0),
             pin_future: AtomicBool::new(false),
-            family: Family::default(),
+            family: Family::new().map_err(out_of_address_space)?,
             limits,
             arena_fits: AtomicU64::new(limit),
             job,
@@ -332,7 +329,6 @@ impl Engine {
             background: AtomicU32::new(0),
             workers,
             worker_sleeps: AtomicU32::new(0),
-            mailbox: crate::delivery::Mailbox::default(),
             wishes: Wishes::default(),
             stop: AtomicBool::new(false),
             window,

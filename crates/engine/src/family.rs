@@ -5,20 +5,17 @@
 //! parent's swap devices to read what was stored there, devices of its own to write to, and a share of the budget.
 //!
 //! 1. Before: mapping calls stop, the parent shrinks to half of its share of the budget (parent and child together then
-//!    never hold more than the whole, whatever they come to share or not), reclaim stops, descriptors for the child are
-//!    opened.
+//!    never hold more than the whole, whatever they come to share or not), reclaim stops, the swap devices are opened once
+//!    more for the child.
 //! 2. The program's own preparations run, with faults still served. Then faults stop too.
 //! 3. Parent: what is stored stays stored for the child ([`SwapDevices::seal_for_child`]); everything goes on.
 //! 4. Child: see [`Engine::fork_child`].
 //!
-//! A child is *gone* when the last process that inherited its [`Token`] is: it is passed on through every further fork,
-//! closed by exec and exit. Then the parent takes its [`Share`] of the budget back, and slots that only the child still
-//! needed.
+//! A child is *gone* when it and all that descend from it have ended or execute another program ([`Tokens`]). Then the parent
+//! takes its [`Share`] of the budget back, and slots that only the child still needed.
 //!
-//! **Descriptors.** In thread delivery the engine's lie in a table of its threads' own, and a fork copies the table of the
-//! thread that forks. So that thread takes duplicates of what the child needs ([`thread::duplicate`]), the child's
-//! handler keeps them for itself, and both close them in the program's table. Nothing is opened by path that was open
-//! before: a process may have given up the right to it.
+//! **Descriptors.** The engine's lie in the program's table, which a fork copies, so the child has its parent's; what it does not
+//! go on with it closes. Nothing is opened by path that was open before: a process may have given up the right to it.
 //!
 //! [`SwapDevices::seal_for_child`]: crate::device::SwapDevices::seal_for_child
 
@@ -26,18 +23,17 @@ use crate::config::Delivery;
 use crate::delivery;
 use crate::device::{InheritedDevice, LentPart};
 use crate::engine::Engine;
+use crate::error::Error;
 use crate::limit::{Press, Share};
 use crate::lockdep::Rank;
 use crate::reclaim::Reclaimer;
 use crate::stats::{Counter, Gauges};
 use crate::sync::{RankedMutex, lock, sleep};
-use overspill_os::io::File;
 use overspill_os::signal::{self, Blocked};
-use overspill_os::token::{self, Token, Watch};
-use overspill_os::{Errno, descriptors, thread, vm};
+use overspill_os::token::{Token, Tokens};
+use overspill_os::{Errno, beside, descriptors, thread, vm};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -61,9 +57,7 @@ struct Child {
     seq: u64,
     /// Its share of the budget.
     share: Share,
-    /// Tells when it is gone; without it (no more descriptors) it is taken to live for ever, which costs room.
-    watch: Option<Watch>,
-    /// This process's own copy of its token, closed at the next look.
+    /// Tells when it is gone; without it (no more places) it is taken to live for ever, which costs room.
     token: Option<Token>,
     /// What was taken for it of files of this process.
     parts: Vec<LentPart>,
@@ -75,17 +69,12 @@ struct Prepared {
     signals: u64,
     seq: u64,
     share: Share,
-    /// The child's token, and what tells of its end: in the engine's table.
-    watch: Option<Watch>,
+    /// The child's token.
     token: Option<Token>,
-    /// What the child takes over: duplicates in the program's table.
-    tokens: Vec<Token>,
+    /// What the child takes over.
     devices: Vec<InheritedDevice>,
     /// What was taken for it of files of this process.
     parts: Vec<LentPart>,
-    uffd_device: Option<File>,
-    /// Whether a token of an ancestor's could not be duplicated: the child must not live.
-    incomplete: bool,
     gauges: Gauges,
     _files: FileLimit,
 }
@@ -96,7 +85,7 @@ struct Prepared {
 struct FileLimit(Option<Rlimit>);
 
 impl FileLimit {
-    /// More than a process has tokens and devices, inherited ones included.
+    /// More than a process has devices, inherited ones included.
     const EXTRA: u64 = 256;
 
     fn raise() -> FileLimit {
@@ -121,8 +110,8 @@ impl Drop for FileLimit {
 /// Relations to parent and children.
 #[derive(Debug)]
 pub(crate) struct Family {
-    /// The engine thread in whose descriptor table the engine's descriptors are; 0 when that is the program's own.
-    handler: AtomicI32,
+    /// The processes that share memory since a fork.
+    tokens: Tokens,
     /// A look for ended children is asked for; how many there were.
     pub reap: AtomicBool,
     reaped: AtomicU64,
@@ -139,10 +128,11 @@ pub(crate) struct Family {
     state: RankedMutex<State>,
 }
 
-impl Default for Family {
-    fn default() -> Family {
-        Family {
-            handler: AtomicI32::new(0),
+impl Family {
+    /// Of a process without children.
+    pub fn new() -> Result<Family, Errno> {
+        Ok(Family {
+            tokens: Tokens::new()?,
             reap: AtomicBool::new(false),
             reaped: AtomicU64::new(0),
             fruitless: AtomicU64::new(0),
@@ -152,40 +142,22 @@ impl Default for Family {
             frozen_at_ns: AtomicU64::new(0),
             began: Instant::now(),
             state: RankedMutex::new(Rank::Family, State::default()),
-        }
+        })
+    }
+
+    /// Has the calling thread, which lives as long as its process, hold the token of that.
+    pub fn hold_token(&self) {
+        self.tokens.hold();
     }
 }
 
 #[derive(Default, Debug)]
 struct State {
-    /// Tokens of this process itself: those that its parent and its ancestors watch.
-    held: Vec<Token>,
     children: Vec<Child>,
-    /// Files in the engine's table that are to be closed there.
-    litter: Vec<File>,
     forks: u64,
     /// A fork is under way: children are not looked for.
     forking: bool,
     prepared: Option<Prepared>,
-}
-
-impl Family {
-    /// Notes which thread has the engine's descriptors.
-    pub fn set_handler(&self, tid: i32) {
-        self.handler.store(tid, Relaxed);
-    }
-
-    fn handler_tid(&self) -> i32 {
-        match self.handler.load(Relaxed) {
-            0 => thread::id(),
-            tid => tid,
-        }
-    }
-}
-
-/// A duplicate in the calling thread's table of a descriptor in that of thread `tid`, by path where it must be.
-fn duplicate(tid: i32, fd: RawFd) -> Result<File, Errno> {
-    thread::duplicate(tid, fd).or_else(|_| File::reopen(tid as u32, fd))
 }
 
 impl Engine {
@@ -202,64 +174,24 @@ impl Engine {
         self.family.forker.store(thread::id(), Relaxed);
         self.family.frozen_at_ns.store(self.family.began.elapsed().as_nanos() as u64, Relaxed);
         self.reclaim_gate.close();
-        // 2. Descriptors for the child.
+        // 2. What the child goes on with.
         let files = FileLimit::raise();
-        let made = self.make_token();
+        let (devices, parts) = self.devices.prepare_fork();
         let mut state = lock(&self.family.state);
         state.forks += 1;
-        let seq = state.forks;
-        let tid = self.family.handler_tid();
-        let copy = |token: &Token| token.0.raw_fd().and_then(|fd| duplicate(tid, fd)).map(Token);
-        let mut tokens = Vec::with_capacity(state.held.len() + 1);
-        tokens.extend(state.held.iter().map_while(|token| copy(token).ok()));
-        let incomplete = tokens.len() < state.held.len();
-        let (mut watch, token) = made.unzip();
-        match token.as_ref().map(copy) {
-            Some(Ok(copy)) => tokens.push(copy),
-            // A child without one would seem to be gone at once.
-            _ => state.litter.extend(watch.take().map(|watch| watch.0)),
-        }
-        let (mut devices, mut parts) = (Vec::new(), Vec::new());
-        for (index, fd) in self.devices.prepare_fork() {
-            // With locks of its own if it can be opened once more; else it shares those of this process.
-            let own = File::reopen(tid as u32, fd).ok().filter(|file| self.devices.lock_for_child(index, file));
-            let own_locks = own.is_some();
-            if let Some(file) = own.or_else(|| thread::duplicate(tid, fd).ok()) {
-                let lent = self.devices.take_part(index);
-                parts.extend(lent);
-                let part = lent.map(|lent| lent.part);
-                devices.push(InheritedDevice { index, file, own_locks, part });
-            }
-        }
-        let uffd_device = self.frames.backing.uffd().device_fd().and_then(|fd| thread::duplicate(tid, fd).ok());
-        let (gauges, _files) = (self.stats.gauges(), files);
-        let prepared = Prepared {
+        state.prepared = Some(Prepared {
             signals,
-            seq,
+            seq: state.forks,
             share,
-            watch,
-            token,
-            tokens,
+            token: self.family.tokens.child(),
             devices,
             parts,
-            uffd_device,
-            incomplete,
-            gauges,
-            _files,
-        };
-        state.prepared = Some(prepared);
+            gauges: self.stats.gauges(),
+            _files: files,
+        });
     }
 
-    /// A new token in the engine's table of descriptors.
-    fn make_token(&self) -> Option<(Watch, Token)> {
-        match self.config.delivery {
-            Delivery::Thread => self.call_for_token(),
-            Delivery::Signal => token::pair(),
-        }
-        .ok()
-    }
-
-    /// Has the background thread, which has the descriptors, look for children that are gone, and waits for it.
+    /// Has the background thread look for children that are gone, and waits for it.
     fn reap_now(&self) {
         if lock(&self.family.state).children.is_empty() {
             return;
@@ -274,10 +206,8 @@ impl Engine {
     }
 
     /// Reclaims until no more is in use than the limit is to be, and the reserve is free, which faults of this thread take
-    /// while reclaim stands still: here where this thread has the userfaultfd, else by the background thread, whether it
-    /// reclaims ahead of need or not.
+    /// while reclaim stands still: here, and by the background thread, whether it reclaims ahead of need or not.
     fn shrink(&self) {
-        let here = self.config.delivery == Delivery::Signal;
         self.family.room_wanted.store(true, Relaxed);
         let (mut best, mut since) = (u64::MAX, Instant::now());
         let mut fruitless = 0;
@@ -300,16 +230,15 @@ impl Engine {
             } else if !reached && !self.limits.is_pressed() {
                 self.limits.press_again();
             }
-            if here {
-                let _inside = self.reclaim_gate.enter();
-                if let Some(mut batch) = self.batches.try_take() {
-                    let want = batch.capacity();
-                    if self.reclaim(&mut batch, want, Reclaimer::Direct) > 0 {
-                        continue;
-                    }
-                    self.family.fruitless.fetch_add(1, Relaxed);
+            let inside = self.reclaim_gate.enter();
+            if let Some(mut batch) = self.batches.try_take() {
+                let want = batch.capacity();
+                if self.reclaim(&mut batch, want, Reclaimer::Direct) > 0 {
+                    continue;
                 }
+                self.family.fruitless.fetch_add(1, Relaxed);
             }
+            drop(inside);
             self.kick_background();
             sleep(Duration::from_micros(200));
         }
@@ -329,118 +258,87 @@ impl Engine {
         vm::touch_own_stack();
         self.fault_gate.close();
         signal::fork_prepare();
+        beside::fork_prepare();
         let mut state = lock(&self.family.state);
         state.prepared.as_mut().expect("a fork was prepared").gauges = self.stats.gauges();
     }
 
-    /// After a fork, in the parent.
-    pub(crate) fn fork_parent(&self) {
+    /// After a fork, in the parent. `made` is whether there is a child.
+    pub(crate) fn fork_parent(&self, made: bool) {
         let mut state = lock(&self.family.state);
-        let prepared = state.prepared.take().expect("a fork was prepared");
-        // Before anything can be freed: what the child must be able to read stays.
-        self.devices.seal_for_child(prepared.seq);
-        let Prepared { seq, share, watch, token, parts, .. } = prepared;
-        // In signal delivery it lies in the program's table, where other children would inherit it.
-        let token = token.filter(|_| self.config.delivery == Delivery::Thread);
+        let Prepared { signals, seq, share, token, devices, parts, .. } =
+            state.prepared.take().expect("a fork was prepared");
         state.forking = false;
-        state.children.push(Child { seq, share, watch, token, parts });
-        self.stats.add(Counter::Forks, 1);
-        drop(state);
+        if made {
+            // Before anything can be freed: what the child must be able to read stays.
+            self.devices.seal_for_child(seq);
+            state.children.push(Child { seq, share, token, parts });
+            self.stats.add(Counter::Forks, 1);
+        } else {
+            self.take_back(share);
+            parts.into_iter().for_each(|lent| self.devices.give_back_part(lent));
+            token.into_iter().for_each(|token| self.family.tokens.not_made(token));
+        }
+        drop((state, devices));
+        beside::fork_done();
         signal::fork_done();
         self.fault_gate.open();
         self.reclaim_gate.open();
         self.ops_gate.open();
-        drop(Blocked::resume(prepared.signals));
+        drop(Blocked::resume(signals));
     }
 
     /// After a fork, in the child: its only thread is the caller.
     pub(crate) fn fork_child(&'static self) {
         let mut state = lock(&self.family.state);
-        let prepared = state.prepared.take().expect("a fork was prepared");
+        let Prepared { signals, share, token, devices, gauges, _files, .. } =
+            state.prepared.take().expect("a fork was prepared");
+        beside::fork_done();
         signal::fork_done();
+        beside::reset_in_child();
         self.stacks.reset_in_child();
-        thread::reset_in_child();
         self.throttle.reset_in_child();
-        self.restart_statistics(&prepared.gauges);
+        self.restart_statistics(&gauges);
         self.pressures.reset_in_child();
         self.proactive.reset_in_child();
         self.wishes.reset_in_child();
         self.reset_swaps_in_child();
-        // 1. What was the parent's: children and tokens.
-        let mut parents: Vec<File> = Vec::new();
-        for Child { watch, token, .. } in state.children.drain(..) {
-            parents.extend(watch.map(|watch| watch.0));
-            parents.extend(token.map(|token| token.0));
-        }
-        parents.append(&mut state.litter);
-        parents.extend(prepared.watch.map(|watch| watch.0));
-        parents.extend(prepared.token.into_iter().chain(state.held.drain(..)).map(|token| token.0));
-        self.forget_parents(parents);
+        // 1. What was the parent's.
+        state.children.clear();
         (state.forks, state.forking) = (0, false);
-        state.held = prepared.tokens;
-        let files = (state.held.iter().map(|token| &token.0))
-            .chain(prepared.devices.iter().map(|device| &device.file))
-            .chain(&prepared.uffd_device);
-        let keep: Vec<RawFd> = files.filter_map(|file| file.raw_fd().ok()).collect();
         drop(state);
+        self.family.tokens.adopt(token);
         self.reset_reported();
         // 2. Its share of the budget: as much as the parent kept.
-        self.begin_with(prepared.share);
+        self.begin_with(share);
         self.background.store(0, Relaxed);
         self.reclaim_gate.open_in_child();
         self.fault_gate.open_in_child();
         // 3. A userfaultfd, registrations, devices and threads of its own.
-        let Prepared { devices, uffd_device, .. } = prepared;
-        if prepared.incomplete {
-            // An ancestor would take it for gone, and hand out slots that it needs.
-            thread::report("the child of a fork cannot go on: it has no descriptors left");
-            std::process::abort();
-        }
-        let adopt = move || -> Result<&'static Engine, crate::error::Error> {
-            let signal = self.config.delivery == Delivery::Signal;
-            let uffd = self.frames.backing.uffd();
-            let no_uffd = |errno| crate::error::Error::NoUserfaultfd { errno };
-            // In signal delivery the child has its parent's descriptors, under the same numbers.
-            let mut parents = Vec::new();
-            if signal {
-                parents.push(uffd.raw_fd());
-                parents.extend(self.devices.fds().into_iter().map(|(_, fd)| fd));
-            }
-            self.force_reader.reset_in_child(signal);
-            uffd.reopen(signal, uffd_device).map_err(no_uffd)?;
-            self.settle_child_mappings().map_err(no_uffd)?;
-            for error in self.devices.adopt_in_child(devices, &self.swaps.list(), signal) {
-                thread::report(format_args!("in the child of a fork: {error}"));
-            }
-            self.note_missing_in_child();
-            self.drop_copies_in_child();
-            parents.into_iter().for_each(descriptors::close);
-            Ok(self)
-        };
-        let started = match self.config.delivery {
-            Delivery::Thread => {
-                let copies = keep.clone();
-                let started = delivery::start_handler(keep, adopt);
-                // The handler has them in a table of its own.
-                copies.into_iter().for_each(descriptors::close);
-                started
-            }
-            Delivery::Signal => adopt().and_then(delivery::start_background),
-        };
-        if let Err(error) = started {
+        if let Err(error) = self.begin_in_child(devices) {
             thread::report(format_args!("the child of a fork cannot go on: {error}"));
             std::process::abort();
         }
         self.ops_gate.open_in_child();
-        drop(Blocked::resume(prepared.signals));
+        drop(Blocked::resume(signals));
     }
 
-    /// In the child: gives up descriptors that it has from its parent. In thread delivery their numbers are those of the
-    /// parent's table, and may be other files in this one's.
-    fn forget_parents(&self, files: Vec<File>) {
-        if self.config.delivery == Delivery::Thread {
-            files.iter().for_each(|file| file.adopt(None));
+    /// What makes an engine of the child's copy of its parent's. The child has its parent's descriptors, under the same numbers.
+    fn begin_in_child(&'static self, devices: Vec<InheritedDevice>) -> Result<(), Error> {
+        let uffd = self.frames.backing.uffd();
+        let no_uffd = |errno| Error::NoUserfaultfd { errno };
+        let mut parents: Vec<_> = self.devices.fds();
+        parents.push(uffd.raw_fd());
+        self.force_reader.reset_in_child();
+        uffd.reopen(self.config.delivery == Delivery::Signal).map_err(no_uffd)?;
+        self.settle_child_mappings().map_err(no_uffd)?;
+        for error in self.devices.adopt_in_child(devices, &self.swaps.list()) {
+            thread::report(format_args!("in the child of a fork: {error}"));
         }
+        self.note_missing_in_child();
+        self.drop_copies_in_child();
+        parents.into_iter().for_each(descriptors::close);
+        delivery::start_threads(self)
     }
 
     /// The child's statistics go to a file of its own, beside the parent's.
@@ -456,7 +354,7 @@ impl Engine {
         }
     }
 
-    /// Takes back what children held who are gone. Called by the background thread, which has the descriptors.
+    /// Takes back what children held who are gone. Called by the background thread.
     pub(crate) fn reap_children(&self) {
         self.family.reap.store(false, Relaxed);
         self.reap_gone();
@@ -465,24 +363,18 @@ impl Engine {
 
     fn reap_gone(&self) {
         let Some(mut state) = self.family.state.try_lock() else { return };
-        state.litter.clear();
         if state.children.is_empty() || state.forking {
             return;
         }
-        let children = &mut state.children;
-        let before = children.len();
-        children.retain_mut(|child| {
-            child.token = None;
-            let gone = child.watch.as_ref().is_some_and(Watch::is_gone);
-            if gone {
-                self.take_back(child.share);
-                child.parts.iter().for_each(|lent| self.devices.give_back_part(*lent));
-            }
-            !gone
-        });
-        if children.len() == before {
+        let gone = self.family.tokens.take_gone(&mut state.children.iter().filter_map(|child| child.token));
+        if gone.is_empty() {
             return;
         }
-        self.devices.unseal(children.iter().map(|child| child.seq).min());
+        let is_gone = |child: &mut Child| child.token.is_some_and(|token| gone.contains(&token));
+        for child in state.children.extract_if(.., is_gone) {
+            self.take_back(child.share);
+            child.parts.iter().for_each(|lent| self.devices.give_back_part(*lent));
+        }
+        self.devices.unseal(state.children.iter().map(|child| child.seq).min());
     }
 }

@@ -8,8 +8,8 @@
 //! On the fault path ([`FaultPath`]) a second rule holds: nothing is waited for that a thread of the program may hold
 //! while it faults ([`Rank::may_wait_for_faults`]). Such locks are tried there.
 //!
-//! An engine thread, and a fault, holds a lock only inside of a gate ([`Rank::is_gate`]), but for who makes an engine ([`starting`]): a
-//! fork, which closes all gates, then finds no lock held that its child could wait for, for ever.
+//! An engine thread, and a fault, holds a lock only inside of a gate ([`Rank::is_gate`]): a fork,
+//! which closes all gates, then finds no lock held that its child could wait for, for ever.
 //!
 //! A gate that is closed is not counted as held: a fork closes gates in one call and opens them in another, or in
 //! another process. In a release build everything here is empty.
@@ -29,16 +29,12 @@ pub enum Rank {
     OpsGate,
     /// The map of regions: the engine's mmap_lock.
     Regions,
-    /// The right to call the handler thread; its holder faults on purpose.
-    MailboxCaller,
     /// Relations to parent and children.
     Family,
     /// Inside the gate of faults, which a fork closes last.
     FaultGate,
     /// A workbench for serving faults.
     FaultContext,
-    /// The request to the handler thread, and its answer.
-    Mailbox,
     /// Inside the gate of reclaim, which a fork closes before it needs a process that does not change.
     ReclaimGate,
     /// The line of those who want to reclaim for themselves.
@@ -96,8 +92,8 @@ impl Rank {
     /// serves faults may only try it.
     #[cfg(debug_assertions)]
     fn may_wait_for_faults(self) -> bool {
-        use Rank::{Extent, Family, MailboxCaller, OpsGate, Page, ReclaimGate, Regions};
-        matches!(self, OpsGate | Regions | MailboxCaller | Family | ReclaimGate | Extent | Page)
+        use Rank::{Extent, Family, OpsGate, Page, ReclaimGate, Regions};
+        matches!(self, OpsGate | Regions | Family | ReclaimGate | Extent | Page)
     }
 }
 
@@ -134,16 +130,12 @@ mod unchecked {
     pub fn release_page(_: PageIndex) {}
     #[inline(always)]
     pub fn check_none_held() {}
-    #[inline(always)]
-    pub fn starting<R>(call: impl FnOnce() -> R) -> R {
-        call()
-    }
 }
 #[cfg(not(debug_assertions))]
-pub use unchecked::{check_none_held, check_page, hold_page, release_page, starting};
+pub use unchecked::{check_none_held, check_page, hold_page, release_page};
 
 #[cfg(debug_assertions)]
-pub use checked::{check_none_held, check_page, hold_page, release_page, starting};
+pub use checked::{check_none_held, check_page, hold_page, release_page};
 #[cfg(debug_assertions)]
 mod checked {
     use super::{Class, FaultPath, Held, Rank, RefCell};
@@ -157,7 +149,6 @@ mod checked {
     struct Locks {
         ranks: [Option<Rank>; LOCKS_MAX],
         /// Nobody forks while this thread makes an engine.
-        starting: bool,
         pages: usize,
         /// The highest page taken since none was held.
         highest_page: PageIndex,
@@ -166,7 +157,7 @@ mod checked {
     // Constant at first and without a destructor, so that nothing is registered or allocated for a thread.
     thread_local! {
         static LOCKS: RefCell<Locks> =
-            const { RefCell::new(Locks { ranks: [None; LOCKS_MAX], starting: false, pages: 0, highest_page: PageIndex(0) }) };
+            const { RefCell::new(Locks { ranks: [None; LOCKS_MAX], pages: 0, highest_page: PageIndex(0) }) };
     }
 
     impl Locks {
@@ -179,7 +170,7 @@ mod checked {
             let is_engines = tls::is_engine_thread() || FaultPath::is_marked();
             let inside = || self.ranks.iter().flatten().any(|rank| rank.is_gate());
             assert!(
-                wanted.is_gate() || self.starting || !is_engines || inside(),
+                wanted.is_gate() || !is_engines || inside(),
                 "{wanted:?} is taken outside of a gate: a fork would leave it held"
             );
         }
@@ -225,14 +216,6 @@ mod checked {
                 *held.expect("a lock is given back on the thread that took it") = None;
             });
         }
-    }
-
-    /// Runs what makes an engine.
-    pub fn starting<R>(call: impl FnOnce() -> R) -> R {
-        LOCKS.with_borrow_mut(|locks| locks.starting = true);
-        let result = call();
-        LOCKS.with_borrow_mut(|locks| locks.starting = false);
-        result
     }
 
     /// Before the lock of a page is waited for.

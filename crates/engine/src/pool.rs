@@ -44,24 +44,11 @@ impl Pool {
     pub fn new(config: Config) -> Result<Pool, Error> {
         let stats = open_stats(config.stats_file.as_deref())?;
         stats.set_name(&program_name());
-        let engine = match config.delivery {
-            Delivery::Thread => {
-                // Built on the handler thread, so that all descriptors lie in its private table.
-                let (send, receive) = std::sync::mpsc::channel();
-                delivery::start_handler(Vec::new(), move || {
-                    let engine: &'static Engine = Box::leak(Box::new(Engine::build(config, stats)?));
-                    let _ = send.send(engine);
-                    Ok(engine)
-                })?;
-                receive.recv().map_err(|_| Error::Thread)?
-            }
-            Delivery::Signal => {
-                let engine: &'static Engine = Box::leak(Box::new(Engine::build(config, stats)?));
-                signal::serve_window(engine.window(), engine).map_err(|errno| Error::NoUserfaultfd { errno })?;
-                delivery::start_background(engine)?;
-                engine
-            }
-        };
+        let engine: &'static Engine = Box::leak(Box::new(Engine::build(config, stats)?));
+        if engine.config.delivery == Delivery::Signal {
+            signal::serve_window(engine.window(), engine).map_err(|errno| Error::NoUserfaultfd { errno })?;
+        }
+        delivery::start_threads(engine)?;
         engine.publish_metadata();
         Ok(Pool { engine })
     }
@@ -290,9 +277,9 @@ impl Pool {
         self.engine.fork_prepare_freeze();
     }
 
-    /// After fork(2), in the parent.
-    pub fn fork_parent(&self) {
-        self.engine.fork_parent();
+    /// After fork(2), in the parent; `made` is whether there is a child.
+    pub fn fork_parent(&self, made: bool) {
+        self.engine.fork_parent(made);
     }
 
     /// After fork(2), in the child, before it touches managed memory.
@@ -438,6 +425,8 @@ impl Drop for Region<'_> {
 fn open_stats(path: Option<&Path>) -> Result<Stats, Error> {
     // A statistics file that cannot be made (the run has ended, another user) must not keep a program from running.
     let file = path.and_then(|path| {
+        // There may be that of the program which this process ran before an exec, whose sibling may still write to it.
+        let _ = rustix::fs::unlink(path);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
         rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()
     });

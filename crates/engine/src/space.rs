@@ -22,6 +22,7 @@ use crate::stats::Counter;
 use crate::sync::{RankedGuard, lock};
 use crate::word::State;
 use overspill_os::Errno;
+use overspill_os::backing::Backing;
 use overspill_os::vm::{self, Prot, advice};
 use std::ops::Range;
 
@@ -158,7 +159,7 @@ impl Engine {
             if region.kind == Kind::Foreign {
                 vm::map_fixed(addresses.clone(), Prot::NONE)?;
                 vm::advise(addresses.clone(), vm::MADV_NOHUGEPAGE)?;
-                self.register_range(addresses)?;
+                self.frames.backing.register(addresses)?;
             } else {
                 // Access goes first, lest content comes back while it is given up; and before access goes, reclaim
                 // must know, which reads in place.

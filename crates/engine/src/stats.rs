@@ -74,7 +74,7 @@ impl Stats {
 
     /// In a file, which is grown to [`FILE_BYTES`].
     pub fn in_file(file: std::os::fd::BorrowedFd<'_>) -> Result<Stats, Errno> {
-        // It may be that of the program that this process ran before an exec. A new one is all zeros and takes no memory yet.
+        // A new one is all zeros and takes no memory yet.
         let used = rustix::fs::fstat(file)?.st_size > 0;
         rustix::fs::ftruncate(file, FILE_BYTES as u64)?;
         let stats = Stats { cells: SharedCells::shared(file, CELLS)? };

@@ -1,19 +1,21 @@
 //! The engine's descriptors in a table that is the program's as well: out of the way, and known by their numbers.
 //!
-//! Where threads serve their own faults, they have to share the engine's descriptors. A program expects the lowest numbers
-//! for its own, and closes numbers that it does not know. So, once [`set_apart`] was called:
+//! Threads that serve their own faults have to share the engine's descriptors, a fork hands them on, and a userfaultfd must
+//! stay open as long as the program lives: what its last descriptor takes along reads as zeros. A program expects the lowest
+//! numbers for its own, and closes numbers that it does not know. So, once [`set_apart`] was called:
 //!
 //! - The engine's are moved to numbers above the limit that the program has (RLIMIT_NOFILE), which it can neither get
 //!   nor name in dup2(2); where the limit is high, to numbers below 4096: the kernel's table is as long as its highest
 //!   number, and every fork copies it.
 //! - A bit for each number says whether it is the engine's ([`is_engines`]), for whoever stands between the program and the kernel.
 //!
-//! The limit is raised for the moment in which that is necessary. No locks.
+//! The limit is raised for the moment in which that is necessary. What the sibling opens lies in its own table ([`beside`]), and
+//! is neither moved nor noted. No locks.
 
-use crate::Errno;
+use crate::{Errno, beside};
 use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
 
 /// Numbers from the first that the engine takes: more than it needs in a tree of forks.
 const ROOM: u64 = 128;
@@ -47,7 +49,7 @@ pub fn set_apart() {
 /// Takes a descriptor over for the engine: moves it out of the way, and takes note of it.
 pub fn take(fd: OwnedFd) -> RawFd {
     let first = FIRST.load(Relaxed);
-    if first == 0 {
+    if first == 0 || beside::is_here() {
         return fd.into_raw_fd();
     }
     let raw = fd.as_raw_fd();
@@ -114,7 +116,69 @@ pub fn is_engines(fd: RawFd) -> bool {
 pub fn close(fd: RawFd) {
     // SAFETY: the caller owns the number.
     unsafe { rustix::io::close(fd) };
-    note(fd, false);
+    if !beside::is_here() {
+        note(fd, false);
+    }
+}
+
+/// Descriptors that the sibling has closed and the program has not: a bit for each, and whether there are any.
+static LEFT: [AtomicU64; BITS / 64] = [const { AtomicU64::new(0) }; BITS / 64];
+static ARE_LEFT: AtomicBool = AtomicBool::new(false);
+
+/// Leaves a number that was open in both tables, and is closed in the sibling's, to the next thread of the program that comes by.
+pub(crate) fn leave_to_program(fd: RawFd) {
+    if let Some(word) = usize::try_from(fd).ok().and_then(|fd| LEFT.get(fd / 64)) {
+        word.fetch_or(1 << (fd % 64), Relaxed);
+        ARE_LEFT.store(true, Release);
+    }
+}
+
+/// On a thread of the program: closes what its sibling has closed. A look at one word, mostly.
+#[inline(always)]
+pub fn close_left() {
+    if ARE_LEFT.load(Relaxed) {
+        close_all_left();
+    }
+}
+
+#[cold]
+fn close_all_left() {
+    if !ARE_LEFT.swap(false, AcqRel) {
+        return;
+    }
+    for (at, word) in LEFT.iter().enumerate() {
+        let mut bits = word.swap(0, Relaxed);
+        while bits != 0 {
+            close((at * 64) as RawFd + bits.trailing_zeros() as RawFd);
+            bits &= bits - 1;
+        }
+    }
+}
+
+/// Closes all descriptors of the calling process but the engine's: in the sibling, whose table is a copy of the program's.
+pub(crate) fn keep_engines() {
+    let mut next = 0;
+    for fd in NUMBERS.filter(|fd| is_engines(*fd as RawFd)) {
+        close_range(next, fd - 1);
+        next = fd + 1;
+    }
+    close_range(next, u32::MAX);
+}
+
+fn close_range(first: u32, last: u32) {
+    if first > last {
+        return;
+    }
+    // SAFETY: the numbers are copies of the program's, which goes on with its own.
+    unsafe {
+        let ret = syscalls::raw_syscall!(syscalls::Sysno::close_range, first, last, 0);
+        if ret != 0 {
+            // Before Linux 5.9: one by one.
+            for fd in first..=last.min(65_535) {
+                syscalls::raw_syscall!(syscalls::Sysno::close, fd);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

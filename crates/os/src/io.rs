@@ -8,14 +8,14 @@
 //! No locks here. OFD locks ([`File::try_lock`]) are the kernel's: they belong to the open file, not to the process,
 //! and die with its last descriptor.
 
-use crate::{Errno, PAGE_SIZE, descriptors};
+use crate::{Errno, PAGE_SIZE, beside, descriptors};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::ops::{Deref, DerefMut, Range};
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI32, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Acquire, Ordering::Release};
 use syscalls::{Sysno, raw_syscall};
 
 /// Page-aligned anonymous memory of the engine, zero at first and touched lazily: a buffer for direct I/O, or, seen
@@ -153,10 +153,15 @@ pub enum Lock {
 }
 
 /// An open file or block device for positioned I/O.
+///
+/// What the program has opened before its sibling began is open in both, under the same number. What the sibling opens is open
+/// there only; a thread of the program that wants it has the sibling do the operation ([`beside::call`]).
 #[derive(Debug)]
 pub struct File {
     /// The descriptor, or -1 where a child of a fork has none.
     fd: AtomicI32,
+    /// Whether it is in the sibling's table only.
+    beside: AtomicBool,
 }
 
 impl File {
@@ -197,15 +202,19 @@ impl File {
         Ok(file)
     }
 
-    /// Opens once more what descriptor `fd` of thread `tid` of this process names: a new open file (with locks of
-    /// its own) on the same inode, also if that has no name any more or the thread has a descriptor table of its own.
-    pub fn reopen(tid: u32, fd: RawFd) -> Result<File, Errno> {
-        open_direct(Path::new(&format!("/proc/self/task/{tid}/fd/{fd}")), OFlags::empty())
+    /// Opens it once more: a new open file, with locks of its own, on the same inode, also if that has no name any more. In the
+    /// table of the calling thread, also where it is open in the sibling's only.
+    pub fn reopen(&self) -> Result<File, Errno> {
+        let path = match self.is_elsewhere() {
+            true => format!("/proc/{}/fd/{}", beside::sibling()?.as_raw_nonzero(), self.fd.load(Acquire)),
+            false => format!("/proc/thread-self/fd/{}", self.raw_fd()?),
+        };
+        open_direct(Path::new(&path), OFlags::empty())
     }
 
     /// Takes over a descriptor; its number may change ([`descriptors::take`]).
     pub fn from_fd(fd: OwnedFd) -> File {
-        File { fd: AtomicI32::new(descriptors::take(fd)) }
+        File { fd: AtomicI32::new(descriptors::take(fd)), beside: AtomicBool::new(beside::is_here()) }
     }
 
     /// Gives the descriptor up to the caller; `None` if this file has none.
@@ -219,12 +228,19 @@ impl File {
     /// and not closed: it belongs to the parent's table of descriptors, and may be another file in this one's.
     pub fn adopt(&self, fd: Option<OwnedFd>) {
         self.fd.store(fd.map_or(-1, IntoRawFd::into_raw_fd), Release);
+        self.beside.store(beside::is_here(), Release);
     }
 
-    /// The descriptor's number; EBADF if this file has none.
+    /// Whether the calling thread's table lacks the descriptor, which the sibling's has.
+    pub fn is_elsewhere(&self) -> bool {
+        self.beside.load(Acquire) && !beside::is_here()
+    }
+
+    /// The descriptor's number; EBADF if this file has none in the table of the calling thread.
     pub fn raw_fd(&self) -> Result<RawFd, Errno> {
         match self.fd.load(Acquire) {
             -1 => Err(Errno::BADF),
+            _ if self.is_elsewhere() => Err(Errno::BADF),
             fd => Ok(fd),
         }
     }
@@ -237,6 +253,9 @@ impl File {
 
     /// Reads until `buffer` is full or the file ends; returns the bytes read.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        if self.is_elsewhere() {
+            return beside::call(|| self.read_at(buffer, offset));
+        }
         let mut done = 0;
         while done < buffer.len() {
             match rustix::io::pread(self.fd()?, &mut buffer[done..], offset + done as u64) {
@@ -257,6 +276,9 @@ impl File {
 
     /// Writes all of `buffer`; returns the bytes written, fewer only if the kernel takes no more without saying why.
     pub fn write_at(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
+        if self.is_elsewhere() {
+            return beside::call(|| self.write_at(buffer, offset));
+        }
         let mut done = 0;
         while done < buffer.len() {
             match rustix::io::pwrite(self.fd()?, &buffer[done..], offset + done as u64) {
@@ -272,6 +294,9 @@ impl File {
     /// Sets aside disk space for a range and extends the file over it. ENOSPC and EDQUOT if there is none,
     /// EOPNOTSUPP where the filesystem cannot.
     pub fn allocate(&self, range: Range<u64>) -> Result<(), Errno> {
+        if self.is_elsewhere() {
+            return beside::call(|| self.allocate(range));
+        }
         loop {
             match rustix::fs::fallocate(self.fd()?, FallocateFlags::empty(), range.start, range.end - range.start) {
                 Err(Errno::INTR) => {}
@@ -282,6 +307,9 @@ impl File {
 
     /// Gives the disk space of a range back; it reads as zeros. EOPNOTSUPP where the filesystem cannot.
     pub fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
+        if self.is_elsewhere() {
+            return beside::call(|| self.punch(range));
+        }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(self.fd()?, flags, range.start, range.end - range.start)
     }
@@ -289,6 +317,9 @@ impl File {
     /// Tells a block device, or the filesystem of a file, that what a range holds is not needed any more. Of a file it reads as
     /// zeros afterwards, of a block device as anything. EOPNOTSUPP where that cannot be said.
     pub fn discard(&self, range: Range<u64>) -> Result<(), Errno> {
+        if self.is_elsewhere() {
+            return beside::call(|| self.discard(range));
+        }
         // _IO(0x12, 119) of linux/fs.h.
         const BLKDISCARD: usize = 0x1277;
         if FileType::from_raw_mode(rustix::fs::fstat(self.fd()?)?.st_mode) != FileType::BlockDevice {
@@ -300,8 +331,12 @@ impl File {
         check(ret)
     }
 
-    /// A duplicate of the descriptor: the same open file.
+    /// A duplicate of the descriptor: the same open file. In the table of the calling thread, also where it is open in the
+    /// sibling's only.
     pub fn duplicate(&self) -> Result<File, Errno> {
+        if self.is_elsewhere() {
+            return beside::duplicate(beside::sibling()?, self.fd.load(Acquire));
+        }
         rustix::io::fcntl_dupfd_cloexec(self.fd()?, 0).map(File::from_fd)
     }
 
@@ -348,6 +383,9 @@ impl File {
     }
 
     fn fcntl_lock(&self, command: i32, range: Range<u64>, lock: i32) -> Result<i16, Errno> {
+        if self.is_elsewhere() {
+            return beside::call(|| self.fcntl_lock(command, range, lock));
+        }
         let mut flock = libc::flock {
             l_type: lock as i16,
             l_whence: libc::SEEK_SET as i16,
@@ -365,6 +403,9 @@ impl Drop for File {
     fn drop(&mut self) {
         if let Ok(fd) = self.raw_fd() {
             descriptors::close(fd);
+            if beside::is_here() && !self.beside.load(Acquire) {
+                descriptors::leave_to_program(fd);
+            }
         }
     }
 }
@@ -404,10 +445,6 @@ mod tests {
         dir
     }
 
-    fn gettid() -> u32 {
-        rustix::thread::gettid().as_raw_nonzero().get() as u32
-    }
-
     #[test]
     fn an_anonymous_file_round_trips_and_leaves_no_name() {
         let dir = disk().join("anonymous");
@@ -427,7 +464,7 @@ mod tests {
     #[test]
     fn a_nameless_file_can_be_reopened_with_locks_of_its_own() {
         let file = File::anonymous_in(&disk()).unwrap();
-        let again = File::reopen(gettid(), file.raw_fd().unwrap()).unwrap();
+        let again = file.reopen().unwrap();
         assert_eq!(file.try_lock(0..100, Lock::Write), Ok(true));
         assert_eq!(again.could_lock(50..60, Lock::Read), Ok(false));
         assert_eq!(again.try_lock(50..60, Lock::Read), Ok(false));
@@ -439,7 +476,7 @@ mod tests {
         drop(again);
         assert_eq!(file.try_lock(0..200, Lock::Write), Ok(true), "locks die with the open file");
         file.unlock(0..200).unwrap();
-        assert_eq!(File::reopen(gettid(), file.raw_fd().unwrap()).unwrap().could_lock(0..200, Lock::Write), Ok(true));
+        assert_eq!(file.reopen().unwrap().could_lock(0..200, Lock::Write), Ok(true));
     }
 
     #[test]
@@ -447,9 +484,10 @@ mod tests {
         let file = File::anonymous_in(&disk()).unwrap();
         let old = file.raw_fd().unwrap();
         let parent = File::from_fd(rustix::io::dup(file.fd().unwrap()).unwrap());
-        file.adopt(File::reopen(gettid(), old).unwrap().into_fd());
+        file.adopt(file.reopen().unwrap().into_fd());
         // The old number is still open, as it is in a parent's table.
-        assert!(File::reopen(gettid(), old).is_ok());
+        // SAFETY: so it is, until the end of this test.
+        assert!(rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(old) }).is_ok());
         assert_eq!(file.write_at(&IoBuffer::new(1).unwrap(), 0), Ok(PAGE_SIZE));
         assert_eq!(parent.len_and_allocated_bytes().unwrap().0, PAGE_SIZE as u64);
         // SAFETY: nothing else uses the number that `adopt` forgot.

@@ -20,6 +20,8 @@ use std::marker::PhantomData;
 
 /// The context bit of an engine thread.
 const ENGINE: usize = 1;
+/// Words of a thread.
+const WORDS: usize = 6;
 /// One level of [`Internal`]; the levels are counted in the bits above [`ENGINE`].
 const INTERNAL_ONE: usize = 2;
 
@@ -131,14 +133,34 @@ pub fn set_blocked(signals: u64) {
     store::<2>(signals as usize);
 }
 
-/// Where the words of [`blocked`] and [`pending`] lie, one behind the other: bytes from every thread's thread pointer.
-pub fn blocked_offset() -> isize {
+/// Where the words lie: bytes from every thread's thread pointer.
+fn offset() -> isize {
     let offset: isize;
     // SAFETY: as in `load`, without an access to the word.
     unsafe {
         asm!("mov {offset}, qword ptr [rip + overspill_tls@GOTTPOFF]", offset = out(reg) offset, options(nostack, preserves_flags));
     }
-    offset + 16
+    offset
+}
+
+/// Where the words of [`blocked`] and [`pending`] lie, one behind the other: bytes from every thread's thread pointer.
+pub fn blocked_offset() -> isize {
+    offset() + 16
+}
+
+/// The calling thread's thread pointer.
+pub fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: the first word at the thread pointer is its own address, on x86-64.
+    unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly)) };
+    pointer
+}
+
+/// Sets all words of a thread that does not run yet to zero, given its thread pointer.
+pub(crate) fn clear_of(thread_pointer: usize) {
+    let words = thread_pointer.wrapping_add_signed(offset()) as *mut [usize; WORDS];
+    // SAFETY: the caller has made the storage of that thread, in which the words lie.
+    unsafe { words.write([0; WORDS]) };
 }
 
 /// Those of them that have come meanwhile.

@@ -246,18 +246,10 @@ impl Uffd {
         Ok((Uffd { fd: AtomicI32::new(fd), features, device }, by))
     }
 
-    /// Number of a descriptor of /dev/userfaultfd, for [`Uffd::reopen`] in a child of a fork.
-    pub fn device_fd(&self) -> Option<i32> {
-        self.device.as_ref()?.raw_fd().ok()
-    }
-
     /// Replaces the descriptor by a new one with the same features, bound to the address space of the calling
-    /// process: after a fork. `device` is the parent's of /dev/userfaultfd. The old numbers are forgotten, not closed.
-    pub fn reopen(&self, user_mode_only: bool, device: Option<File>) -> Result<(), Errno> {
-        let (fd, _) = descriptor(user_mode_only, device.as_ref())?;
-        if let Some(own) = &self.device {
-            own.adopt(device.and_then(File::into_fd));
-        }
+    /// process: after a fork. The old number is forgotten, not closed.
+    pub fn reopen(&self, user_mode_only: bool) -> Result<(), Errno> {
+        let (fd, _) = descriptor(user_mode_only, self.device.as_ref())?;
         handshake(&fd, self.features)?;
         self.fd.store(descriptors::take(fd), Ordering::Release);
         Ok(())

@@ -10,8 +10,8 @@
 //! Locks: the ring of a [`Queue`] lies behind a mutex that is only ever tried, never waited for; nothing is locked
 //! inside it.
 
-use crate::Errno;
 use crate::io::File;
+use crate::{Errno, beside};
 use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::ptr::NonNull;
@@ -97,6 +97,9 @@ impl Queue {
 
     /// Completes all of `ops` on `file`; each has its `result` then.
     pub fn run(&self, file: &File, ops: &mut [Op<'_>]) {
+        if file.is_elsewhere() {
+            return beside::call(|| self.run(file, ops));
+        }
         // One operation costs one system call either way, and the plain one is cheaper.
         if ops.len() > 1 {
             let mut ring = match self.ring.try_lock() {
@@ -294,10 +297,12 @@ impl Ring {
         ops.iter_mut().for_each(|op| op.finish(file));
     }
 
-    /// In a child of a fork: drops the parent's ring without touching it. Its memory was not copied
-    /// (MADV_DONTFORK), so its addresses may belong to something else, and so may the descriptor's number.
+    /// In a child of a fork: closes the descriptor of the parent's ring without touching its memory, which was not copied
+    /// (MADV_DONTFORK): its addresses may belong to something else.
     pub fn abandon(self) {
-        std::mem::forget(self);
+        let Ring { rings, sqes, file, .. } = self;
+        std::mem::forget((rings, sqes));
+        drop(file);
     }
 
     /// Puts the operations through the ring, a window at a time, and waits for all it took.

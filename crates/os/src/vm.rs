@@ -8,7 +8,7 @@ use crate::{Errno, PAGE_SIZE};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use std::ops::Range;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use syscalls::{Sysno, raw_syscall};
 
 /// madvise(2) values, as the kernel numbers them.
@@ -365,7 +365,10 @@ pub fn remap_pages(old: Range<usize>, new: usize) -> Result<(), Errno> {
 
 /// Reads this process's memory past its protection, through /proc/self/mem: for pages under PROT_NONE.
 #[derive(Debug)]
-pub struct ForceReader(AtomicI32);
+pub struct ForceReader {
+    /// The descriptor in the table of the program, and in that of its sibling.
+    tables: [AtomicI32; 2],
+}
 
 impl ForceReader {
     /// No descriptor yet.
@@ -373,13 +376,14 @@ impl ForceReader {
 
     /// Opens nothing yet.
     pub const fn new() -> ForceReader {
-        ForceReader(AtomicI32::new(ForceReader::NONE))
+        ForceReader { tables: [const { AtomicI32::new(ForceReader::NONE) }; 2] }
     }
 
-    /// Copies one page, or says why not. Opened at first use by the thread whose descriptor table is to hold it.
+    /// Copies one page, or says why not. Opened at first use, in the table of the calling thread.
     pub fn copy_page(&self, address: usize, out: &mut [u8; PAGE_SIZE]) -> Result<(), Errno> {
-        let fd = match self.0.load(Acquire) {
-            ForceReader::NONE => self.open()?,
+        let own = &self.tables[usize::from(crate::beside::is_here())];
+        let fd = match own.load(Acquire) {
+            ForceReader::NONE => ForceReader::open(own)?,
             fd => fd,
         };
         // SAFETY: the descriptor is open for as long as the process has this address space.
@@ -390,12 +394,12 @@ impl ForceReader {
         }
     }
 
-    fn open(&self) -> Result<i32, Errno> {
+    fn open(own: &AtomicI32) -> Result<i32, Errno> {
         use rustix::fs::{Mode, OFlags};
         let opened = rustix::fs::open("/proc/self/mem", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let opened = crate::descriptors::take(opened);
         // Of two threads that open it the first is right.
-        let raced = self.0.compare_exchange(ForceReader::NONE, opened, AcqRel, Acquire);
+        let raced = own.compare_exchange(ForceReader::NONE, opened, AcqRel, Acquire);
         Ok(raced.map_or_else(
             |fd| {
                 crate::descriptors::close(opened);
@@ -405,11 +409,12 @@ impl ForceReader {
         ))
     }
 
-    /// In the child of a fork: such a file shows the memory of the process that opened it. Closes the parent's if `close`;
-    /// else its number is that of a table that the child does not have.
-    pub fn reset_in_child(&self, close: bool) {
-        let parents = self.0.swap(ForceReader::NONE, AcqRel);
-        if close && parents != ForceReader::NONE {
+    /// In the child of a fork: such a file shows the memory of the process that opened it.
+    pub fn reset_in_child(&self) {
+        let [programs, siblings] = &self.tables;
+        siblings.store(ForceReader::NONE, Release);
+        let parents = programs.swap(ForceReader::NONE, AcqRel);
+        if parents != ForceReader::NONE {
             crate::descriptors::close(parents);
         }
     }

@@ -6,12 +6,14 @@
 //! SIGSYS run on ours.
 //!
 //! A stack comes with the thread and goes with it, for threads that the C library makes for itself with their first call that is
-//! stopped; some are kept for the next thread. No locks.
+//! stopped; some are kept for the next thread. A thread ends when its thread-specific data are destroyed: our destructor asks for
+//! another round until the last that there is, so that others, which may run code of the program, come first. No locks.
 
-use crate::{last, sys};
+use crate::sys;
 use overspill_os::{Errno, PAGE_SIZE, seccomp, tls};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use syscalls::Sysno;
 
 /// Bytes of a stack: nested frames of both signals, a debug build's handlers, and those frames over which handlers run on the
@@ -25,6 +27,11 @@ const RED_ZONE: usize = 128;
 const MAPPED: usize = BYTES + 2 * PAGE_SIZE;
 /// Stacks that are kept.
 const KEPT: usize = 32;
+
+/// Rounds of destructors that POSIX and the C library promise.
+const ROUNDS: usize = 4;
+/// Thread-specific key whose destructor takes the stack back; -1 before [`init`].
+static KEY: AtomicI32 = AtomicI32::new(-1);
 
 static FREE: [AtomicUsize; KEPT] = [const { AtomicUsize::new(0) }; KEPT];
 
@@ -114,11 +121,38 @@ pub fn programs_place(sp: usize, kernels: &libc::stack_t, used: usize) -> Option
     (free.len() >= LEFT).then_some((stack & !15, free_stack))
 }
 
-/// Gives the calling thread a stack. Without memory for one it does without.
+/// Prepares for ends of threads. Called by the constructor.
+pub fn init() {
+    let mut key: libc::pthread_key_t = 0;
+    // SAFETY: `key` receives the key; the destructor lives for ever.
+    if unsafe { libc::pthread_key_create(&mut key, Some(ended)) } == 0 {
+        KEY.store(key as i32, Relaxed);
+    }
+}
+
+/// Has the destructor run at the end of the calling thread, for the time that `round` says.
+fn watch_end(round: usize) {
+    let key = KEY.load(Relaxed);
+    if key >= 0 {
+        // SAFETY: the key was made by `init`. Its first 32 values lie in the thread's control block, so nothing is
+        // allocated; and should that fail the stack stays where it is, no worse.
+        unsafe { libc::pthread_setspecific(key as libc::pthread_key_t, round as *const c_void) };
+    }
+}
+
+unsafe extern "C" fn ended(round: *mut c_void) {
+    match round as usize {
+        round if round < ROUNDS => watch_end(round + 1),
+        _ => take_back(),
+    }
+}
+
+/// Gives the calling thread a stack, until it ends. Without memory for one it does without.
 pub fn give() {
     let kept = FREE.iter().map(|place| place.swap(0, AcqRel)).find(|base| *base != 0);
     if let Some(base) = kept.or_else(map) {
         set(base);
+        watch_end(1);
     }
 }
 
@@ -127,7 +161,6 @@ pub fn give() {
 pub fn give_late(context: &mut libc::ucontext_t) {
     if tls::signal_stack() == 0 && tls::is_program() {
         give();
-        last::begin_uncounted();
         // What is in force when the handler returns.
         context.uc_stack = current();
     }

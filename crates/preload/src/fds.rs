@@ -1,8 +1,7 @@
 //! Descriptors: the engine's survive a program that closes what it did not open.
 //!
-//! In thread delivery the engine's descriptors are in a table of their own, and these functions only pass on. In
-//! signal delivery they are in the program's table, at numbers out of its way ([`overspill_os::descriptors`]): to the program
-//! they look closed, and directories that list its descriptors do not show them.
+//! They are in the program's table, at numbers out of its way ([`overspill_os::descriptors`]): to the program they look
+//! closed, and directories that list its descriptors do not show them.
 //!
 //! Calls made by number through syscall(2) are not guarded, nor are listings by scandir(3) or the like.
 
@@ -124,7 +123,7 @@ fn close_range_kept(first: u32, last: u32, flags: c_uint) -> Result<(), Errno> {
 /// As for close_range(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if pool::signal_delivery() && tls::is_program() {
+    if pool::exists() && tls::is_program() {
         return to_c_int(close_range_kept(first, last, flags as c_uint).map(|()| 0));
     }
     // SAFETY: the caller's promise; the C library's function does no more than this.
@@ -139,7 +138,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     let first = first.max(0);
-    if !pool::signal_delivery() || !tls::is_program() {
+    if !pool::exists() || !tls::is_program() {
         // SAFETY: the caller's promise.
         return unsafe { real!(c"closefrom" as unsafe extern "C" fn(c_int))(first) };
     }
@@ -156,7 +155,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 /// decides for nearly all.
 fn is_hidden_entry(dir: *mut libc::DIR, entry: &libc::dirent64) -> bool {
     // In fd they are links, in fdinfo files; processes are directories.
-    if !pool::signal_delivery() || !matches!(entry.d_type, libc::DT_LNK | libc::DT_REG) {
+    if !pool::exists() || !matches!(entry.d_type, libc::DT_LNK | libc::DT_REG) {
         return false;
     }
     // SAFETY: the name ends with a null.

@@ -21,8 +21,8 @@
 //! fork, would stop the fork; step 5 makes that state present, so it takes a fault on something else under that lock.
 
 use crate::route::split;
-use crate::sys::{Uncancelled, real};
-use crate::{gate, handlers, heap, last, pool, signals, stdio, trap};
+use crate::sys::{self, Uncancelled, real};
+use crate::{gate, handlers, heap, pool, signals, stdio, trap};
 use overspill_os::lock::RawLock;
 use overspill_os::{PAGE_SIZE, thread, vm};
 use std::ffi::{c_int, c_void};
@@ -32,6 +32,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 static FORKING: RawLock = RawLock::new();
 /// Whether the thread that forks could be cancelled before.
 static CANCELLATION: AtomicI32 = AtomicI32::new(0);
+/// The errno of the thread that forks, which stays as it was if there is a child.
+static ERRNO: AtomicI32 = AtomicI32::new(0);
 /// The thread that forks.
 static FORKER: AtomicI32 = AtomicI32::new(0);
 
@@ -47,13 +49,22 @@ enum Kind {
 /// Registers the handlers. Called first of all by the constructor.
 pub fn register() {
     unsafe extern "C" fn before() {
+        let errno = sys::errno();
         prepare(Kind::Full, 0);
+        ERRNO.store(errno, Ordering::Relaxed);
+        sys::restore_errno(0);
     }
     unsafe extern "C" fn parent() {
-        done_in_parent(Kind::Full);
+        // The C library sets errno where there is no child, before its parent handlers run, and tells them nothing else.
+        let made = sys::errno() == 0;
+        done_in_parent(Kind::Full, made);
+        if made {
+            sys::restore_errno(ERRNO.load(Ordering::Relaxed));
+        }
     }
     unsafe extern "C" fn child() {
         done_in_child(Kind::Full);
+        sys::restore_errno(ERRNO.load(Ordering::Relaxed));
     }
     // SAFETY: the handlers live for ever.
     unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
@@ -85,10 +96,11 @@ fn prepare(kind: Kind, child_stack: usize) {
     heap::fork_prepare();
 }
 
-fn done_in_parent(kind: Kind) {
+/// `made` is whether there is a child.
+fn done_in_parent(kind: Kind, made: bool) {
     heap::fork_done();
     handlers::fork_done();
-    pool::fork_parent();
+    pool::fork_parent(made);
     gate::open();
     if kind == Kind::Full {
         stdio::unlock_list();
@@ -103,7 +115,6 @@ fn done_in_child(kind: Kind) {
     handlers::begin_process();
     pool::fork_child();
     gate::open_in_child();
-    last::reset_in_child();
     if kind == Kind::Full {
         stdio::reset_list();
     }
@@ -149,7 +160,7 @@ pub fn bare_fork(call: impl FnOnce() -> isize) -> isize {
     if pid == 0 {
         done_in_child(Kind::Bare);
     } else {
-        done_in_parent(Kind::Bare);
+        done_in_parent(Kind::Bare, pid > 0);
     }
     pid
 }
@@ -204,6 +215,6 @@ pub unsafe extern "C" fn clone(
     let start = (&raw mut start).cast();
     // SAFETY: as above; the child reads `start` from its copy of this frame.
     let pid = unsafe { real(Some(child_start), stack, flags, start, parent_tid, tls, child_tid) };
-    done_in_parent(Kind::Bare);
+    done_in_parent(Kind::Bare, pid > 0);
     pid
 }

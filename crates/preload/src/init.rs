@@ -7,8 +7,8 @@
 //! A program must not run without its budget unnoticed: if the pool cannot be made, the process ends with one sentence
 //! and status 125.
 
-use crate::{alloc, calls, config, dma, fork, gate, last, pool, sys};
-use overspill_os::{thread, tls};
+use crate::{alloc, altstack, calls, config, dma, fork, gate, pool, sys};
+use overspill_os::{beside, thread, tls};
 use std::ffi::{CStr, c_char, c_int};
 
 /// Exit status when the pool cannot be made, as env(1) and timeout(1) use it for failures of their own.
@@ -31,7 +31,7 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
     std::panic::set_hook(Box::new(on_panic));
     fork::register();
     gate::init();
-    last::start();
+    altstack::init();
     calls::find();
     // SAFETY: the loader passes the environment.
     let variables = unsafe { environment(variables) };
@@ -58,7 +58,7 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
 /// managed memory by now, and write to a descriptor that engine threads do not have.
 fn on_panic(info: &std::panic::PanicHookInfo<'_>) {
     thread::report(format_args!("this is a bug, the program is ended: {info}"));
-    std::process::abort();
+    beside::end_program()
 }
 
 fn fail(error: &str) -> ! {

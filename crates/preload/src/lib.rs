@@ -12,7 +12,7 @@
 //! - [`pool`]: the one pool of the process.
 //! - [`map`], [`map_symbols`], [`syscall`]: mappings.
 //! - [`gate`], [`large`], [`alloc`]: the program's heap.
-//! - [`fork`], [`stdio`], [`thread`], [`last`]: processes and threads.
+//! - [`fork`], [`stdio`], [`thread`]: processes and threads.
 //! - [`dma`], [`fds`], [`signals`], [`handlers`], [`sandbox`]: what else must be seen or guarded.
 //! - [`trap`], [`calls`], [`vectors`], [`exec`], [`spawn`], [`altstack`]: system calls on managed memory, in signal delivery.
 //! - [`config`], [`init`]: the beginning.
@@ -43,7 +43,6 @@ mod heap;
 mod image;
 mod init;
 mod large;
-mod last;
 mod loader;
 mod map;
 mod map_symbols;

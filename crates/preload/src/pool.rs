@@ -9,7 +9,7 @@ use crate::trap::Access;
 use overspill::config::Delivery;
 use overspill::{MapFlags, Pool};
 use overspill_os::vm::Prot;
-use overspill_os::{Errno, descriptors, seccomp, tls};
+use overspill_os::{Errno, beside, descriptors, seccomp, tls};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,9 +32,8 @@ pub fn create(asked: Asked) -> Result<(), String> {
         }
     }
     let signal = config.delivery == Delivery::Signal;
-    if signal {
-        descriptors::set_apart();
-    }
+    descriptors::set_apart();
+    beside::prepare();
     let pool = Pool::new(config).map_err(|error| error.to_string())?;
     let window = pool.window();
     let _ = POOL.set(pool);
@@ -190,9 +189,9 @@ pub fn fork_prepare_freeze() {
     with(Pool::fork_prepare_freeze);
 }
 
-/// After a fork, in the parent.
-pub fn fork_parent() {
-    with(Pool::fork_parent);
+/// After a fork, in the parent; `made` is whether there is a child.
+pub fn fork_parent(made: bool) {
+    with(|pool| pool.fork_parent(made));
 }
 
 /// After a fork, in the child.

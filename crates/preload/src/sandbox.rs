@@ -2,14 +2,13 @@
 //!
 //! Its filter gets a beginning that lets the engine's own calls through
 //! ([`overspill_os::seccomp::exceptions`]). Filters come by prctl(2), or by seccomp(2), which the C library has no function for: through
-//! syscall(2). Where one is for all threads, the engine makes no more of its own from then on
-//! ([`overspill_os::thread::seal`]). Strict mode, which knows no filters, is refused in signal delivery: its first fault would end the program.
+//! syscall(2). Strict mode, which knows no filters, is refused in signal delivery: its first fault would end the program.
 
 use crate::sys::check;
 use crate::{image, pool, trap};
 use overspill_os::seccomp::Instruction;
 use overspill_os::seccomp::exceptions::{LONGEST, beginning};
-use overspill_os::{Errno, thread, tls};
+use overspill_os::{Errno, tls};
 
 /// The kernel's struct sock_fprog.
 #[repr(C)]
@@ -21,9 +20,6 @@ struct Program {
 /// Operations of seccomp(2).
 const SET_MODE_STRICT: usize = 0;
 const SET_MODE_FILTER: usize = 1;
-/// Flags of it: the filter is for all threads; the call returns a descriptor.
-const TSYNC: usize = 1;
-const NEW_LISTENER: usize = 8;
 
 /// prctl(PR_SET_SECCOMP): `call` is the call with another program.
 ///
@@ -53,22 +49,12 @@ pub unsafe fn by_number(arguments: [usize; 3], kernel: impl FnOnce() -> isize) -
         // SAFETY: the caller's promise.
         SET_MODE_FILTER => unsafe {
             with_exceptions(program, |program| {
-                let sealed = flags & TSYNC != 0 && thread::seal();
-                let done = check(syscalls::raw_syscall!(syscalls::Sysno::seccomp, operation, flags, program));
-                if sealed && !is_in_force(flags, done) {
-                    thread::unseal();
-                }
-                done
+                check(syscalls::raw_syscall!(syscalls::Sysno::seccomp, operation, flags, program))
             })
         },
         _ => return kernel(),
     };
     crate::sys::to_c(result)
-}
-
-/// Whether seccomp(2) has put the filter on: where a thread cannot have it, it returns that thread's number.
-fn is_in_force(flags: usize, done: Result<usize, Errno>) -> bool {
-    done.is_ok_and(|value| value == 0 || flags & NEW_LISTENER != 0)
 }
 
 fn is_refused() -> bool {
@@ -102,15 +88,4 @@ unsafe fn with_exceptions<R>(program: usize, call: impl FnOnce(usize) -> R) -> R
     }
     let longer = Program { len: filter.len() as u16, filter: filter.as_ptr() };
     call(&raw const longer as usize)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_that_cannot_have_the_filter_means_that_none_has() {
-        let of = [(TSYNC, Ok(0)), (TSYNC, Ok(4711)), (TSYNC | NEW_LISTENER, Ok(3)), (TSYNC, Err(Errno::ACCESS))];
-        assert_eq!(of.map(|(flags, done)| is_in_force(flags, done)), [true, false, true, false]);
-    }
 }

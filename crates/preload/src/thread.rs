@@ -14,7 +14,7 @@
 
 use crate::route::{pages_touched, split};
 use crate::sys::real;
-use crate::{altstack, heap, last, pool, sys};
+use crate::{altstack, heap, pool, sys};
 use overspill_os::{PAGE_SIZE, tls};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
@@ -51,14 +51,12 @@ pub unsafe extern "C" fn pthread_create(
     if place.is_null() {
         return libc::EAGAIN;
     }
-    last::born();
     // SAFETY: 1. the block has the size and alignment; 2. the caller's promise; 3. without a thread nobody has it.
     unsafe {
         place.write(Started { start, argument });
         let result = create(thread, attributes, overspill_thread_run, place.cast());
         if result != 0 {
             heap::free(place.cast());
-            last::not_born();
         }
         result
     }
@@ -110,7 +108,6 @@ extern "C" fn begin(started: *mut c_void) -> Next {
         heap::free(started.cast());
         copy
     };
-    last::begin();
     if pool::signal_delivery() {
         altstack::give();
     }

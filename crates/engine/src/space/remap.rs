@@ -6,6 +6,7 @@ use crate::extent::split;
 use crate::regions::{Kind, Region, RegionMap};
 use crate::word::State;
 use overspill_os::Errno;
+use overspill_os::backing::Backing;
 use overspill_os::vm::{self, advice};
 use std::ops::Range;
 
@@ -109,7 +110,7 @@ impl Engine {
     /// Makes managed memory like any other of a range to which [`Engine::move_pages`] has moved pages.
     fn settle_moved(&self, pages: Range<usize>) -> Result<(), Errno> {
         let addresses = self.address_range(pages);
-        self.register_range(addresses.clone())?;
+        self.frames.backing.register(addresses.clone())?;
         vm::advise(addresses, advice::NORMAL)
     }
 

@@ -15,8 +15,11 @@ use syscalls::Sysno;
 /// Most instructions of a filter (BPF_MAXINSNS).
 pub const LONGEST: usize = 4096;
 
+/// PR_GET_TID_ADDRESS of prctl(2).
+const PR_GET_TID_ADDRESS: u32 = 40;
+
 /// What the engine calls on any thread, in a running program and in the child of a fork.
-const ENGINES: [Sysno; 56] = [
+const ENGINES: [Sysno; 65] = [
     Sysno::read,
     Sysno::write,
     Sysno::pread64,
@@ -68,7 +71,16 @@ const ENGINES: [Sysno; 56] = [
     Sysno::userfaultfd,
     Sysno::pidfd_open,
     Sysno::pidfd_getfd,
-    Sysno::unshare,
+    Sysno::clone,
+    Sysno::wait4,
+    Sysno::setsid,
+    Sysno::chdir,
+    Sysno::kcmp,
+    Sysno::kill,
+    Sysno::rseq,
+    Sysno::set_robust_list,
+    Sysno::set_tid_address,
+    Sysno::readlink,
     Sysno::io_uring_setup,
     Sysno::io_uring_enter,
     Sysno::exit,
@@ -105,10 +117,12 @@ pub fn beginning(code: Range<usize>, passed_on: usize) -> Option<Vec<Instruction
         branch(op::IF_EQUAL, Sysno::mprotect as u32, 0, 2),
         plain(op::LOAD, data::lower(2)),
         branch(op::IF_SET, PROT_EXEC, GO_ON, ALLOW),
-        // The name of a thread.
-        branch(op::IF_EQUAL, Sysno::prctl as u32, 0, 2),
+        // The name of a thread, and two questions.
+        branch(op::IF_EQUAL, Sysno::prctl as u32, 0, 4),
         plain(op::LOAD, data::lower(0)),
-        branch(op::IF_EQUAL, libc::PR_SET_NAME as u32, ALLOW, GO_ON),
+        branch(op::IF_EQUAL, libc::PR_SET_NAME as u32, ALLOW, 0),
+        branch(op::IF_EQUAL, libc::PR_GET_CHILD_SUBREAPER as u32, ALLOW, 0),
+        branch(op::IF_EQUAL, PR_GET_TID_ADDRESS, ALLOW, GO_ON),
     ];
     // 4. Others.
     filter.extend(ENGINES.map(|call| branch(op::IF_EQUAL, call as u32, ALLOW, 0)));
