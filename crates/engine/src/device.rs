@@ -412,19 +412,31 @@ impl SwapDevices {
     /// Before a fork: lets leases be shared with the child, and returns each device as the child takes it over, with the part
     /// of its file that is the child's. The child must not use a device that is missing: its leases could not be held.
     pub fn prepare_fork(&self) -> (Vec<InheritedDevice>, Vec<LentPart>) {
-        let (mut devices, mut parts) = (Vec::new(), Vec::new());
-        for (index, area) in self.areas() {
-            area.slots().drain(&*area);
-            area.share_leases();
+        self.share_leases();
+        let lend = |(index, area): (usize, Arc<Area>)| {
             // With locks of its own if it can be opened once more, which outlive this process; else it shares those of this one.
             let own = area.file().reopen().ok().filter(|file| area.hold_leases(file));
-            let own_locks = own.is_some();
-            let Some(file) = own.or_else(|| area.file().duplicate().ok()) else { continue };
-            let part = area.take_part();
-            parts.extend(part.map(|part| LentPart { device: index, serial: area.serial(), part }));
-            devices.push(InheritedDevice { index, file, own_locks, part });
+            Self::lend(index, &area, own)
+        };
+        let (devices, parts): (Vec<_>, Vec<_>) = self.areas().filter_map(lend).unzip();
+        (devices, parts.into_iter().flatten().collect())
+    }
+
+    /// Before a fork: lets leases be shared with the child.
+    fn share_leases(&self) {
+        for (_, area) in self.areas() {
+            area.slots().drain(&*area);
+            area.share_leases();
         }
-        (devices, parts)
+    }
+
+    /// A device as a child takes it over, with the part that is lent to it: opened once more (`own`), or a duplicate.
+    fn lend(index: usize, area: &Area, own: Option<File>) -> Option<(InheritedDevice, Option<LentPart>)> {
+        let own_locks = own.is_some();
+        let file = own.or_else(|| area.file().duplicate().ok())?;
+        let part = area.take_part();
+        let lent = part.map(|part| LentPart { device: index, serial: area.serial(), part });
+        Some((InheritedDevice { index, file, own_locks, part }, lent))
     }
 
     /// In the parent, after a child has gone: gives back the part that was taken for it.

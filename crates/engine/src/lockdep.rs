@@ -373,7 +373,6 @@ mod tests {
         std::thread::scope(|scope| {
             let engines = scope.spawn(|| {
                 overspill_os::tls::mark_engine_thread();
-                starting(|| drop(take(Rank::Wishes)));
                 let inside = take(Rank::ReclaimGate);
                 drop(take(Rank::Wishes));
                 drop(inside);

@@ -173,7 +173,7 @@ impl std::fmt::Debug for Tokens {
     }
 }
 
-const _: () = assert!(size_of::<Place>() == 16 && PLACES * 16 % PAGE_SIZE == 0);
+const _: () = assert!(size_of::<Place>() == 16 && (PLACES * 16).is_multiple_of(PAGE_SIZE));
 
 #[cfg(test)]
 mod tests {

@@ -308,13 +308,10 @@ fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
     for generation in 1..4 {
         let parent = family.last().unwrap();
         let child = parent.copied_by_fork();
-        let inherit = |(index, fd)| {
-            let file = overspill_os::thread::duplicate(std::process::id() as i32, fd).unwrap();
-            let part = parent.take_part(index).map(|lent| lent.part);
-            InheritedDevice { index, file, own_locks: false, part }
-        };
-        let inherited = parent.prepare_fork().into_iter().map(inherit).collect();
-        assert_eq!(child.adopt_in_child(inherited, &JobSwaps::first(&[spec(&dir.0, None)]), false), []);
+        parent.share_leases();
+        let lend = |(index, area): (usize, Arc<Area>)| SwapDevices::lend(index, &area, None).unwrap().0;
+        let inherited = parent.areas().map(lend).collect();
+        assert_eq!(child.adopt_in_child(inherited, &JobSwaps::first(&[spec(&dir.0, None)])), []);
         parent.seal_for_child(1);
         let run = child.alloc_run(100).unwrap();
         write(&child, run, generation).unwrap();
@@ -340,21 +337,22 @@ fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
     assert!(before - blocks() >= 3 * 100 * PAGE_SIZE as u64, "{before} {}", blocks());
     assert!(!reads_back(&family[1], runs[1], 1) && !reads_back(&family[3], runs[3], 3));
     assert!(reads_back(&family[0], runs[0], 0));
-    assert_eq!(family[0].take_part(0).map(|lent| lent.part), Some(1));
+    assert_eq!(family[0].table.get(0).unwrap().take_part(), Some(1));
 }
 
 /// The steps of a fork, without one; leases are shared with the child only if `leases`.
 fn fork(parent: &SwapDevices, specs: &[SwapSpec], leases: bool) -> (SwapDevices, Vec<SwapError>) {
-    let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-    let fds = if leases { parent.prepare_fork() } else { parent.fds() };
-    let reopen = |(device, fd)| {
-        let file = File::reopen(tid, fd).unwrap();
-        assert_eq!(parent.lock_for_child(device, &file), leases);
-        InheritedDevice { index: device, file, own_locks: true, part: None }
+    if leases {
+        parent.share_leases();
+    }
+    let reopen = |(index, area): (usize, Arc<Area>)| {
+        let file = area.file().reopen().unwrap();
+        assert_eq!(area.hold_leases(&file), leases);
+        InheritedDevice { index, file, own_locks: true, part: None }
     };
-    let inherited = fds.into_iter().map(reopen).collect();
+    let inherited = parent.areas().map(reopen).collect();
     let child = parent.copied_by_fork();
-    let errors = child.adopt_in_child(inherited, &JobSwaps::first(specs), false);
+    let errors = child.adopt_in_child(inherited, &JobSwaps::first(specs));
     assert_eq!(child.stats.get(Counter::DevicePages), child.used_pages());
     assert_eq!(child.stats.get(Counter::DeviceCapacityBytes), child.capacity_pages() * PAGE_SIZE as u64);
     (child, errors)
