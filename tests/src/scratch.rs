@@ -58,7 +58,8 @@ impl Scratch {
         self.entry(source).path.get_or_init(|| self.compile(source, &[])).clone()
     }
 
-    /// Compiles `tests/semantics/SOURCE` with `flags` beside the usual ones.
+    /// Compiles `tests/semantics/SOURCE` with `flags` beside the usual ones. Where there is a file of that name with `.so`
+    /// before its end, the library that it compiles to is the string LIBRARY in the program.
     pub fn compile(&self, source: &str, flags: &[&str]) -> PathBuf {
         let from = repository().join("tests/semantics").join(source);
         let compiler = if source.ends_with(".cc") { "c++" } else { "cc" };
@@ -67,6 +68,17 @@ impl Scratch {
         let (to, aside) = (self.dir.join(&name), self.dir.join(format!("{name}.{}", std::process::id())));
         let mut command = Command::new(compiler);
         command.args(["-O1", "-g", "-pthread"]).args(flags).arg("-o").arg(&aside).arg(&from);
+        let library = from.with_extension("so.c");
+        if library.exists() {
+            let built = self.dir.join(format!("{name}.so.{}", std::process::id()));
+            let mut compile = Command::new("cc");
+            compile.args(["-O1", "-g", "-shared", "-fPIC", "-o"]).arg(&built).arg(&library);
+            let outcome = process::run(&mut compile, TIME_LIMIT);
+            assert!(outcome.status == 0, "cc refuses {}:\n{}", library.display(), outcome.stderr);
+            let path = self.dir.join(format!("{name}.so"));
+            fs::rename(&built, &path).expect("the scratch directory is writable");
+            command.arg(format!("-DLIBRARY=\"{}\"", path.display()));
+        }
         let outcome = process::run(&mut command, TIME_LIMIT);
         assert!(outcome.status == 0, "{compiler} refuses {source}:\n{}", outcome.stderr);
         fs::rename(&aside, &to).expect("the scratch directory is writable");

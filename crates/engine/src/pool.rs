@@ -272,6 +272,12 @@ impl Pool {
         self.engine.fork_prepare_begin();
     }
 
+    /// [`Pool::accessible`] between the halves of the preparation of a fork, by the thread that forks: mappings stand still then,
+    /// and every other call waits for the fork.
+    pub fn accessible_in_fork(&self, range: Range<usize>, write: bool) -> usize {
+        self.engine.accessible(range, write)
+    }
+
     /// Before fork(2), second half: faults are not served until one of the next two.
     pub fn fork_prepare_freeze(&self) {
         self.engine.fork_prepare_freeze();

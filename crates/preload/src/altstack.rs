@@ -6,15 +6,17 @@
 //! SIGSYS run on ours.
 //!
 //! A stack comes with the thread and goes with it, for threads that the C library makes for itself with their first call that is
-//! stopped; some are kept for the next thread. A thread ends when its thread-specific data are destroyed: our destructor asks for
-//! another round until the last that there is, so that others, which may run code of the program, come first. No locks.
+//! stopped; some are kept for the next thread. A child of clone(2) that shares the memory has the thread-local words of its parent
+//! too, and the kernel takes the signal stack from it: it is *lent* one, which is used again when it is gone.
+//! A thread ends when its thread-specific data are destroyed: our destructor asks for another round until the last that there
+//! is, so that others, which may run code of the program, come first. No locks.
 
 use crate::sys;
 use overspill_os::{Errno, PAGE_SIZE, seccomp, tls};
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
-use syscalls::Sysno;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
+use syscalls::{Sysno, raw_syscall};
 
 /// Bytes of a stack: nested frames of both signals, a debug build's handlers, and those frames over which handlers run on the
 /// program's stack. Memory is used only as far as it is touched, mostly two pages.
@@ -166,6 +168,68 @@ pub fn give_late(context: &mut libc::ucontext_t) {
     }
 }
 
+/// A child of clone(2) that shares the memory, and the block that it has its signal stack in.
+struct Lent {
+    child: AtomicI32,
+    block: AtomicUsize,
+}
+
+/// As many as may live at once: the block of one beyond is lost.
+static LENT: [Lent; KEPT] = [const { Lent { child: AtomicI32::new(0), block: AtomicUsize::new(0) } }; KEPT];
+/// While an entry is looked at.
+const BUSY: i32 = -1;
+/// Bytes at the top of a block on which a child begins.
+const FIRST_BYTES: usize = 16 << 10;
+
+/// A block for a child that shares the memory, and the calling thread's thread-local words: it is nobody's own.
+pub fn lend() -> Option<usize> {
+    for Lent { child, block } in &LENT {
+        let id = child.load(Relaxed);
+        // SAFETY: signal 0 only asks.
+        let is_gone = || sys::check(unsafe { raw_syscall!(Sysno::tkill, id, 0) }) == Err(Errno::SRCH);
+        if id > 0 && is_gone() && child.compare_exchange(id, BUSY, AcqRel, Relaxed).is_ok() {
+            let block = block.load(Relaxed);
+            child.store(0, Release);
+            return Some(block);
+        }
+    }
+    FREE.iter().map(|place| place.swap(0, AcqRel)).find(|base| *base != 0).or_else(map)
+}
+
+/// Where the stack on which a child begins ends, in the block that was lent.
+pub fn first_stack(base: usize) -> usize {
+    room(base).1
+}
+
+/// In the child: its signal stack is the rest of the block.
+pub fn borrow(base: usize) {
+    let (low, high) = room(base);
+    let stack = libc::stack_t { ss_sp: low as *mut _, ss_flags: 0, ss_size: high - FIRST_BYTES - low };
+    let _ = call(&stack, std::ptr::null_mut());
+}
+
+/// Notes which child has the block; none does unless the number is positive.
+pub fn lent_to(base: usize, id: i32) {
+    if id <= 0 {
+        return keep(base);
+    }
+    for Lent { child, block } in &LENT {
+        if child.compare_exchange(0, BUSY, AcqRel, Relaxed).is_ok() {
+            block.store(base, Relaxed);
+            return child.store(id, Release);
+        }
+    }
+}
+
+/// Keeps a block that nobody uses for another thread, or gives it up.
+fn keep(base: usize) {
+    let put = |place: &AtomicUsize| place.compare_exchange(0, base, AcqRel, Relaxed).is_ok();
+    if !FREE.iter().any(put) {
+        // SAFETY: a block of ours, which is no longer used.
+        let _ = unsafe { sys::on_range(Sysno::munmap, base, MAPPED, 0) };
+    }
+}
+
 /// The calling thread ends.
 pub fn take_back() {
     let Some(foot) = foot() else { return };
@@ -176,11 +240,7 @@ pub fn take_back() {
     let _ = call(&NONE, std::ptr::null_mut());
     tls::set_signal_stack(0);
     foot.programs.set(NONE);
-    let keep = |place: &AtomicUsize| place.compare_exchange(0, base, AcqRel, Relaxed).is_ok();
-    if !FREE.iter().any(keep) {
-        // SAFETY: the thread's own stack, which is no longer used.
-        let _ = unsafe { sys::on_range(Sysno::munmap, base, MAPPED, 0) };
-    }
+    keep(base);
 }
 
 /// sigaltstack(2).

@@ -3,30 +3,42 @@
 //! fork(), daemon(), forkpty() and whatever else goes through glibc's fork runs the handlers registered with
 //! pthread_atfork. Ours are registered before all others, so that our prepare handler runs last and our parent and
 //! child handlers run first: other handlers find memory that works. `_Fork` and clone(2) without CLONE_VM run no
-//! handlers, and are interposed. vfork and posix_spawn share the parent's memory and need nothing.
+//! handlers, and are interposed. vfork and posix_spawn share the parent's memory and need nothing. A child of clone(2) with
+//! CLONE_VM shares it and the thread-local memory too; in signal delivery it gets a signal stack ([`crate::altstack`]).
+//!
+//! The program's own prepare handlers have run when ours does, its parent and child handlers have not: it may hold any lock of
+//! its own, and one that its malloc takes where that is in the executable. So none of our handlers calls a function that
+//! could be the program's, or one of the C library's that could call malloc. What the engine and the loader allocate comes
+//! from the internal heap.
 //!
 //! Prepare, in this order ([`prepare`]):
-//! 1. [`FORKING`]: one fork at a time. The thread cannot be cancelled until the end.
+//! 1. All signals are blocked and the thread cannot be cancelled, both until the end. [`FORKING`]: one fork at a time.
 //! 2. The list of streams ([`crate::stdio`]), which glibc's fork will want.
 //! 3. The gate: nobody is inside the allocator ([`crate::gate`]). Faults are still served, so whoever is inside gets
 //!    out.
 //! 4. The pool stops evicting.
-//! 5. What the child touches before its engine is up is made present.
+//! 5. What is touched before the engine is up again is made present and writable: in the parent too, where a page that is
+//!    protected to find the next write would fault.
 //! 6. The pool freezes.
 //! 7. The table of handlers, and the internal heap's lock.
 //!
-//! Parent and child go back in the opposite order. A fault of another thread between 6 and the end waits.
+//! Parent and child go back in the opposite order. A fault of another thread between 6 and the end waits. The engine's
+//! steps are made on a stack of their own ([`on_own_stack`]): the program's may be managed memory, and the engine hands addresses
+//! on its stack to the kernel.
 //!
 //! Known limit: a thread that waits for a page while it holds glibc's name-service lock, exactly between 6 and the
 //! fork, would stop the fork; step 5 makes that state present, so it takes a fault on something else under that lock.
 
-use crate::route::split;
-use crate::sys::{self, Uncancelled, real};
-use crate::{gate, handlers, heap, pool, signals, stdio, trap};
+use crate::sys::{Uncancelled, real};
+use crate::{altstack, gate, handlers, heap, pool, signals, stdio, sys, trap};
 use overspill_os::lock::RawLock;
-use overspill_os::{PAGE_SIZE, thread, vm};
+use overspill_os::signal::Blocked;
+use overspill_os::{Errno, PAGE_SIZE, seccomp, thread, vm};
+use std::arch::global_asm;
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use syscalls::{Sysno, raw_syscall};
 
 /// Held from the beginning of a fork to its end.
 static FORKING: RawLock = RawLock::new();
@@ -34,6 +46,8 @@ static FORKING: RawLock = RawLock::new();
 static CANCELLATION: AtomicI32 = AtomicI32::new(0);
 /// The errno of the thread that forks, which stays as it was if there is a child.
 static ERRNO: AtomicI32 = AtomicI32::new(0);
+/// The mask of the thread that forks.
+static MASK: AtomicU64 = AtomicU64::new(0);
 /// The thread that forks.
 static FORKER: AtomicI32 = AtomicI32::new(0);
 
@@ -48,9 +62,10 @@ enum Kind {
 
 /// Registers the handlers. Called first of all by the constructor.
 pub fn register() {
+    stdio::find_state();
     unsafe extern "C" fn before() {
         let errno = sys::errno();
-        prepare(Kind::Full, 0);
+        prepare(Kind::Full, [0; 3]);
         ERRNO.store(errno, Ordering::Relaxed);
         sys::restore_errno(0);
     }
@@ -70,37 +85,45 @@ pub fn register() {
     unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
 }
 
-/// `child_stack`: the top of the stack that the child will run on, or 0 for a copy of this one.
-fn prepare(kind: Kind, child_stack: usize) {
+/// Addresses of words that the kernel writes while it makes a child, or 0.
+type Words = [usize; 3];
+
+fn prepare(kind: Kind, words: Words) {
+    let mask = Blocked::all().suspend();
     let uncancelled = Uncancelled::begin().suspend();
     FORKING.lock();
     FORKER.store(thread::id(), Ordering::Relaxed);
+    MASK.store(mask, Ordering::Relaxed);
     CANCELLATION.store(uncancelled, Ordering::Relaxed);
     if kind == Kind::Full {
         stdio::lock_list();
     }
     gate::close();
-    pool::fork_prepare_begin();
+    on_own_stack(pool::fork_prepare_begin);
     if pool::exists() {
         signals::with_sigbus_open(|| {
             if kind == Kind::Full {
                 stdio::touch_streams();
-                stdio::touch_name_service();
+                stdio::touch_state();
             }
+            words.iter().for_each(|word| stdio::touch(*word..word.saturating_add(size_of::<usize>())));
             touch_stack(vm::stack_address());
-            touch_stack(child_stack);
         });
     }
-    pool::fork_prepare_freeze();
-    handlers::fork_prepare();
-    heap::fork_prepare();
+    on_own_stack(|| {
+        pool::fork_prepare_freeze();
+        handlers::fork_prepare();
+        heap::fork_prepare();
+    });
 }
 
 /// `made` is whether there is a child.
 fn done_in_parent(kind: Kind, made: bool) {
-    heap::fork_done();
-    handlers::fork_done();
-    pool::fork_parent(made);
+    on_own_stack(|| {
+        heap::fork_done();
+        handlers::fork_done();
+        pool::fork_parent(made);
+    });
     gate::open();
     if kind == Kind::Full {
         stdio::unlock_list();
@@ -109,11 +132,13 @@ fn done_in_parent(kind: Kind, made: bool) {
 }
 
 fn done_in_child(kind: Kind) {
-    trap::reset_in_child(FORKER.load(Ordering::Relaxed));
-    heap::fork_done();
-    handlers::fork_done();
-    handlers::begin_process();
-    pool::fork_child();
+    on_own_stack(|| {
+        trap::reset_in_child(FORKER.load(Ordering::Relaxed));
+        heap::fork_done();
+        handlers::fork_done();
+        handlers::begin_process();
+        pool::fork_child();
+    });
     gate::open_in_child();
     if kind == Kind::Full {
         stdio::reset_list();
@@ -121,41 +146,89 @@ fn done_in_child(kind: Kind) {
     end();
 }
 
-/// Lets the next fork in, and cancellations of this thread.
+/// Lets the next fork in, and cancellations and signals of this thread.
 fn end() {
     let uncancelled = CANCELLATION.load(Ordering::Relaxed);
+    let mask = MASK.load(Ordering::Relaxed);
     FORKING.unlock();
     drop(Uncancelled::resume(uncancelled));
+    drop(Blocked::resume(mask));
 }
 
-/// Makes present the part of a stack in managed memory that the child uses before its engine is up: some frames
-/// below `address` and some above.
+/// A stack for the engine's steps. A child has its own copy.
+#[repr(align(64))]
+struct OwnStack(UnsafeCell<[u8; OWN_STACK_BYTES]>);
+/// Enough for a debug build's engine to begin anew; touched lazily.
+const OWN_STACK_BYTES: usize = 256 << 10;
+// SAFETY: whoever holds FORKING uses it, as a stack.
+unsafe impl Sync for OwnStack {}
+static OWN_STACK: OwnStack = OwnStack(UnsafeCell::new([0; OWN_STACK_BYTES]));
+
+/// Runs a step of a fork, by the thread that holds [`FORKING`], on memory that is never managed. Nothing there touches managed
+/// memory, nor is a signal handler called: the thread may be on its signal stack, of which the kernel would know nothing.
+fn on_own_stack<F: FnOnce()>(step: F) {
+    extern "C" fn run<F: FnOnce()>(step: *mut Option<F>) {
+        // SAFETY: the step of the frame below, which is used once. That frame may be in managed memory.
+        if let Some(step) = unsafe { (*step).take() } {
+            step();
+        }
+    }
+    let mut step = Some(step);
+    let top = OWN_STACK.0.get() as usize + OWN_STACK_BYTES;
+    // SAFETY: 1. the stack is free, and aligned; 2. the function has the type; 3. it does not unwind: panics abort.
+    unsafe { overspill_step_on(top, &raw mut step as usize, run::<F> as *const () as usize) };
+}
+
+// Calls a function on another stack.
+global_asm!(
+    ".pushsection .text.overspill_step_on,\"ax\",@progbits",
+    ".hidden overspill_step_on",
+    ".globl overspill_step_on",
+    ".type overspill_step_on, @function",
+    "overspill_step_on:",
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "mov rsp, rdi",
+    "mov rdi, rsi",
+    "call rdx",
+    "leave",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn overspill_step_on(stack: usize, argument: usize, function: usize);
+}
+
+/// Makes present the part of a stack in managed memory that is used before the engine is up again: some frames below
+/// `address` and some above.
 fn touch_stack(address: usize) {
     const BELOW: usize = 4 * PAGE_SIZE;
     const ABOVE: usize = 2 * PAGE_SIZE;
-    const MADV_POPULATE_READ: i32 = 22;
-    let start = address.saturating_sub(BELOW) & !(PAGE_SIZE - 1);
-    let parts = split(start..start + BELOW + ABOVE, pool::window());
-    for page in parts.inside.step_by(PAGE_SIZE) {
-        // The kernel reads the page for us, since the stack may end before the range does. In signal delivery it
-        // cannot; there the program's stacks are locked in memory (see the thread module).
-        let _ = vm::advise(page..page + PAGE_SIZE, MADV_POPULATE_READ);
-    }
+    stdio::touch(address.saturating_sub(BELOW)..address + ABOVE);
 }
 
 /// `_Fork`(3): fork without handlers.
 #[allow(non_snake_case, reason = "the C library's name")]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn _Fork() -> c_int {
-    bare_fork(|| {
+    // Looked up before anything is locked: that takes the loader's lock.
+    let real = real!(c"_Fork" as unsafe extern "C" fn() -> c_int);
+    bare_fork([0; 3], || {
         // SAFETY: a function without arguments.
-        unsafe { real!(c"_Fork" as unsafe extern "C" fn() -> c_int)() as isize }
+        unsafe { real() as isize }
     }) as c_int
 }
 
 /// Runs a call that returns twice, 0 in the child, with the engine prepared. Returns what it returns.
-pub fn bare_fork(call: impl FnOnce() -> isize) -> isize {
-    prepare(Kind::Bare, 0);
+pub fn bare_fork(words: Words, call: impl FnOnce() -> isize) -> isize {
+    prepare(Kind::Bare, words);
     let pid = call();
     if pid == 0 {
         done_in_child(Kind::Bare);
@@ -167,20 +240,71 @@ pub fn bare_fork(call: impl FnOnce() -> isize) -> isize {
 
 type CloneFn = extern "C" fn(*mut c_void) -> c_int;
 
-/// What the child of [`clone`] runs.
+/// What the child of [`clone`] that shares the memory runs. It begins on a stack of ours, since nothing serves the faults of the
+/// program's yet, and goes on to that.
+#[repr(C)]
 struct ChildStart {
     function: CloneFn,
     argument: *mut c_void,
+    stack: usize,
+    lent: usize,
 }
 
 extern "C" fn child_start(start: *mut c_void) -> c_int {
-    // SAFETY: the parent's frame, of which the child has a copy at the same address.
-    let ChildStart { function, argument } = unsafe { start.cast::<ChildStart>().read() };
-    done_in_child(Kind::Bare);
-    function(argument)
+    // SAFETY: in the block that was lent to the child.
+    let ChildStart { function, argument, stack, lent } = unsafe { start.cast::<ChildStart>().read() };
+    altstack::borrow(lent);
+    // SAFETY: the stack is the program's for this function.
+    unsafe { overspill_run_on(stack & !15, function, argument, end_of_sharer) }
+}
+
+/// What is done when the function has returned: what the C library does, the calling thread ends.
+extern "C" fn end_of_sharer(status: c_int) -> ! {
+    // SAFETY: the call does not return.
+    unsafe { raw_syscall!(Sysno::exit, status) };
+    unreachable!("exit returned")
+}
+
+/// Threads that the program had made when a child with a copy of its memory began.
+static MADE_BEFORE: AtomicUsize = AtomicUsize::new(0);
+
+/// The same where the child may have threads of the engine's: with no other of the program's, the process ends.
+extern "C" fn end_of_copy(status: c_int) -> ! {
+    if crate::thread::made() == MADE_BEFORE.load(Ordering::Relaxed) {
+        sys::exit_group(status)
+    }
+    end_of_sharer(status)
+}
+
+// Calls a function on another stack, and another with what it returns. Here a stack begins: there is nothing to unwind to.
+global_asm!(
+    ".pushsection .text.overspill_run_on,\"ax\",@progbits",
+    ".hidden overspill_run_on",
+    ".globl overspill_run_on",
+    ".type overspill_run_on, @function",
+    "overspill_run_on:",
+    ".cfi_startproc",
+    ".cfi_undefined rip",
+    "mov rsp, rdi",
+    "mov rbx, rcx",
+    "mov rdi, rdx",
+    "xor ebp, ebp",
+    "call rsi",
+    "mov edi, eax",
+    "call rbx",
+    "ud2",
+    ".cfi_endproc",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn overspill_run_on(stack: usize, function: CloneFn, argument: *mut c_void, ends: extern "C" fn(c_int) -> !) -> !;
 }
 
 /// clone(2), the C library's function. Variadic in C; arguments that were not given are passed on unread.
+///
+/// A child with a copy of the memory gets a copy of the descriptors too, also with CLONE_FILES: it closes the engine's of its parent.
+/// It begins in a copy of this frame, with its engine down, and then goes to the stack that was given.
 ///
 /// # Safety
 ///
@@ -206,15 +330,41 @@ pub unsafe extern "C" fn clone(
     ) -> c_int;
     let real = real!(c"clone" as Clone);
     let copies = flags & libc::CLONE_VM == 0;
-    let (true, Some(run), false) = (copies, function, stack.is_null()) else {
+    let (Some(run), false, true) = (function, stack.is_null(), pool::exists() && (copies || pool::signal_delivery()))
+    else {
         // SAFETY: the caller's promise; the C library reads what the flags say.
         return unsafe { real(function, stack, flags, argument, parent_tid, tls, child_tid) };
     };
-    let mut start = ChildStart { function: run, argument };
-    prepare(Kind::Bare, stack as usize);
-    let start = (&raw mut start).cast();
-    // SAFETY: as above; the child reads `start` from its copy of this frame.
-    let pid = unsafe { real(Some(child_start), stack, flags, start, parent_tid, tls, child_tid) };
-    done_in_parent(Kind::Bare, pid > 0);
+    if copies {
+        let given = |flag, word: *mut c_void| if flags & flag != 0 { word as usize } else { 0 };
+        let parent_word = given(libc::CLONE_PARENT_SETTID | libc::CLONE_PIDFD, parent_tid);
+        let child_word = given(libc::CLONE_CHILD_SETTID, child_tid);
+        let plain = (flags & !libc::CLONE_FILES) as u32 as usize;
+        let arguments = [plain, 0, parent_tid as usize, child_tid as usize, tls as usize, 0];
+        // SAFETY: the caller's promise, for a child that goes on here.
+        let pid = bare_fork([parent_word, child_word, 0], || unsafe {
+            seccomp::let_through(Sysno::clone as usize, arguments) as isize
+        });
+        if pid == 0 {
+            MADE_BEFORE.store(crate::thread::made(), Ordering::Relaxed);
+            // SAFETY: the stack is the program's for this function.
+            unsafe { overspill_run_on(stack as usize & !15, run, argument, end_of_copy) }
+        }
+        return sys::to_c_int(sys::check(pid as usize));
+    }
+    // The kernel takes the signal stack from such a child, and ours is this thread's.
+    let Some(lent) = altstack::lend() else {
+        sys::set_errno(Errno::NOMEM);
+        return -1;
+    };
+    let place = altstack::first_stack(lent) - size_of::<ChildStart>().next_multiple_of(64);
+    // SAFETY: 1. the block is the child's; 2. as above.
+    let pid = unsafe {
+        (place as *mut ChildStart).write(ChildStart { function: run, argument, stack: stack as usize, lent });
+        let place = place as *mut c_void;
+        real(Some(child_start), place, flags, place, parent_tid, tls, child_tid)
+    };
+    // The child of a vfork has ended, or executes another program.
+    altstack::lent_to(lent, if flags & libc::CLONE_VFORK == 0 { pid } else { -1 });
     pid
 }

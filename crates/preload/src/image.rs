@@ -16,6 +16,8 @@ pub struct Image {
     pub code: Range<usize>,
     /// Whole pages of data that are read-only once the library is loaded; empty if it has none.
     pub constants: Range<usize>,
+    /// Data that can be written, those that are not in the file included.
+    pub variables: Range<usize>,
 }
 
 struct Search {
@@ -36,6 +38,9 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, search: *mut 
         match header.p_type {
             libc::PT_LOAD => {
                 contains |= range.contains(&search.contains);
+                if header.p_flags & libc::PF_W != 0 {
+                    image.variables = range.clone();
+                }
                 if header.p_flags & libc::PF_X != 0 && (image.code.is_empty() || range.contains(&search.contains)) {
                     image.code = range;
                 }

@@ -7,7 +7,7 @@
 //! A program must not run without its budget unnoticed: if the pool cannot be made, the process ends with one sentence
 //! and status 125.
 
-use crate::{alloc, altstack, calls, config, dma, fork, gate, pool, sys};
+use crate::{alloc, altstack, calls, config, dma, entries, fork, gate, loader, pool, sys};
 use overspill_os::{beside, thread, tls};
 use std::ffi::{CStr, c_char, c_int};
 
@@ -33,12 +33,16 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
     gate::init();
     altstack::init();
     calls::find();
+    entries::start();
     // SAFETY: the loader passes the environment.
     let variables = unsafe { environment(variables) };
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     match config::from_variables(variables, pid) {
         Ok(None) => {}
         Ok(Some(asked)) => {
+            if let Err(errno) = loader::start() {
+                fail(&format!("the loader's data cannot be changed here: {errno}"));
+            }
             if let Err(error) = pool::create(asked) {
                 fail(&error);
             }

@@ -11,7 +11,7 @@
 //! - [`image`], [`loader`]: loaded libraries, and the loader's own memory.
 //! - [`pool`]: the one pool of the process.
 //! - [`map`], [`map_symbols`], [`syscall`]: mappings.
-//! - [`gate`], [`large`], [`alloc`]: the program's heap.
+//! - [`gate`], [`large`], [`alloc`], [`entries`]: the program's heap.
 //! - [`fork`], [`stdio`], [`thread`]: processes and threads.
 //! - [`dma`], [`fds`], [`signals`], [`handlers`], [`sandbox`]: what else must be seen or guarded.
 //! - [`trap`], [`calls`], [`vectors`], [`exec`], [`spawn`], [`altstack`]: system calls on managed memory, in signal delivery.
@@ -34,6 +34,7 @@ mod altstack;
 mod calls;
 mod config;
 mod dma;
+mod entries;
 mod exec;
 mod fds;
 mod fork;

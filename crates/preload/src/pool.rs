@@ -144,6 +144,11 @@ pub fn accessible(range: Range<usize>, access: Access) -> usize {
     with(|pool| pool.accessible(range, write)).unwrap_or(0)
 }
 
+/// [`accessible`] between the halves of the preparation of a fork, by the thread that forks.
+pub fn accessible_in_fork(range: Range<usize>, access: Access) -> usize {
+    with(|pool| pool.accessible_in_fork(range, access == Access::Write)).unwrap_or(0)
+}
+
 /// Keeps a range inside the window in memory while the kernel is at it; `false` if it cannot be kept.
 pub fn hold(range: Range<usize>) -> bool {
     managed(|pool| pool.hold(range)).is_ok()

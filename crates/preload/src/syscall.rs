@@ -4,6 +4,7 @@ use crate::sys::{check, real, to_c};
 use crate::{dma, fork, map, pool, sandbox, trap, vectors};
 use overspill_os::{seccomp, tls};
 use std::ffi::{c_int, c_long};
+use syscalls::{Sysno, raw_syscall};
 
 /// syscall(2). Variadic in C: all six arguments are passed on, and the call reads those that it has.
 ///
@@ -13,6 +14,7 @@ use std::ffi::{c_int, c_long};
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
     type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+    let real = real!(c"syscall" as Syscall);
     if number == libc::SYS_futex && pool::signal_delivery() && !tls::is_program() {
         // The engine's locks wait so, and leave whatever was in the registers that the call does not read.
         // SAFETY: the caller's promise.
@@ -24,7 +26,7 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
         unsafe {
             vectors::look_at_call(number, &mut arguments);
             let [a, b, c, d, e, f] = arguments;
-            real!(c"syscall" as Syscall)(number, a, b, c, d, e, f) as isize
+            real(number, a, b, c, d, e, f) as isize
         }
     };
     // SAFETY: the caller's promise, for each of them.
@@ -45,32 +47,68 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
                 to_c(trap::masks::by_number(a, b, c))
             }
             // Of mimalloc's, for a new thread: made from code of ours, which a sandbox lets through.
-            libc::SYS_getrandom => to_c(check(syscalls::raw_syscall!(syscalls::Sysno::getrandom, a, b, c))),
+            libc::SYS_getrandom => to_c(check(raw_syscall!(Sysno::getrandom, a, b, c))),
             libc::SYS_prctl => crate::map_symbols::prctl(a as c_int, b, c, d, e) as isize,
             libc::SYS_seccomp => sandbox::by_number([a, b, c], kernel),
-            libc::SYS_fork => fork::bare_fork(kernel),
+            libc::SYS_fork => fork::bare_fork([0; 3], kernel),
             // With a stack of its own the child does not return from here, and with CLONE_VM it is not a copy.
-            libc::SYS_clone if a as c_int & libc::CLONE_VM == 0 && b == 0 => fork::bare_fork(kernel),
-            libc::SYS_clone3 if copies_memory(a, b) => fork::bare_fork(kernel),
+            libc::SYS_clone if a as c_int & libc::CLONE_VM == 0 && b == 0 => {
+                let flags = a & !(libc::CLONE_FILES as usize);
+                fork::bare_fork([c, d, 0], || real(number, flags, b, c, d, e, f) as isize)
+            }
+            libc::SYS_clone3 => match copies_memory(a, b) {
+                Some(arguments) => {
+                    let (at, len) = (arguments.as_ptr() as usize, size_of_val(&arguments));
+                    let [_, words @ ..] = arguments;
+                    let [pidfd, child_tid, parent_tid, ..] = words.map(|word| word as usize);
+                    fork::bare_fork([pidfd, child_tid, parent_tid], || real(number, at, len, c, d, e, f) as isize)
+                }
+                None => kernel(),
+            },
             _ => dma::raw_call(number, [a, b, c, d, e, f], kernel),
         }
     };
     result as c_long
 }
 
-/// Whether clone3(2) with these arguments makes a child that goes on here with a copy of the memory.
-///
-/// # Safety
-///
-/// As for clone3(2): `arguments` has `len` bytes.
-unsafe fn copies_memory(arguments: usize, len: usize) -> bool {
-    // struct clone_args: flags first, stack sixth.
+/// struct clone_args of the present kernel, in words.
+const CLONE_WORDS: usize = 11;
+
+/// The arguments of a clone3(2) that makes a child which goes on here with a copy of the memory: it gets a copy of the
+/// descriptors too ([`fork::clone`]). Arguments that cannot be read, or that are of a newer kind, are the kernel's to judge.
+fn copies_memory(arguments: usize, len: usize) -> Option<[u64; CLONE_WORDS]> {
+    const FLAGS: usize = 0;
     const STACK: usize = 5;
-    if arguments == 0 || len < (STACK + 1) * 8 {
-        return false;
+    /// The oldest kind.
+    const LEAST: usize = 8 * size_of::<u64>();
+    let mut words = [0; CLONE_WORDS];
+    let (LEAST.., true) = (len, len <= size_of_val(&words) && len.is_multiple_of(size_of::<u64>())) else {
+        return None;
+    };
+    if !copy_in(arguments, &mut words[..len / size_of::<u64>()]) {
+        return None;
     }
-    let arguments = arguments as *const u64;
-    // SAFETY: the caller's promise.
-    let (flags, stack) = unsafe { (arguments.read_unaligned(), arguments.add(STACK).read_unaligned()) };
-    flags & libc::CLONE_VM as u64 == 0 && stack == 0
+    let copies = words[FLAGS] & libc::CLONE_VM as u64 == 0 && words[STACK] == 0;
+    words[FLAGS] &= !(libc::CLONE_FILES as u64);
+    copies.then_some(words)
+}
+
+/// Copies words of the program's, which it may not be able to read itself.
+fn copy_in(from: usize, words: &mut [u64]) -> bool {
+    let len = size_of_val(words);
+    let Some(end) = from.checked_add(len) else { return false };
+    if pool::contains(from) {
+        if pool::accessible(from..end, trap::Access::Read) < len {
+            return false;
+        }
+        // SAFETY: the words may be read.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, words.as_mut_ptr().cast(), len) };
+        return true;
+    }
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    let (to, from) = ([words.as_mut_ptr() as usize, len], [from, len]);
+    let (to, from) = (to.as_ptr(), from.as_ptr());
+    // SAFETY: the kernel writes the words, or says that there is nothing to read.
+    let ret = unsafe { raw_syscall!(Sysno::process_vm_readv, pid, to, 1, from, 1, 0) };
+    check(ret) == Ok(len)
 }

@@ -19,11 +19,20 @@ use overspill_os::{PAGE_SIZE, tls};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use syscalls::{Sysno, raw_syscall};
 
 /// What is locked at the top of a thread's stack in thread delivery: the control block (2.3 KiB in glibc 2.36) and the
 /// static thread-local data below it (glibc reserves some 4 KiB beyond what the program's libraries need).
 const CONTROL_BYTES: usize = 16 << 10;
+
+/// Threads that the program has made, or tried to.
+static MADE: AtomicUsize = AtomicUsize::new(0);
+
+/// How many threads the program has made, or tried to.
+pub fn made() -> usize {
+    MADE.load(Ordering::Relaxed)
+}
 
 type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type Create = unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
@@ -46,6 +55,7 @@ pub unsafe extern "C" fn pthread_create(
         // SAFETY: the caller's promise.
         return unsafe { create(thread, attributes, start, argument) };
     }
+    MADE.fetch_add(1, Ordering::Relaxed);
     let _internal = tls::Internal::enter();
     let place = heap::alloc(size_of::<Started>(), align_of::<Started>()).cast::<Started>();
     if place.is_null() {

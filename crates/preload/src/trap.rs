@@ -27,7 +27,7 @@
 //! faulty access raises: it reads and writes managed memory as the program does. It allocates nothing and takes no lock of
 //! the program's.
 
-use crate::{altstack, loader, pool};
+use crate::{altstack, pool};
 use overspill_os::signal::chain;
 use overspill_os::{Errno, seccomp};
 use std::arch::global_asm;
@@ -219,7 +219,6 @@ pub fn start() -> Result<(), String> {
     })?;
     let kept = |errno: Errno| format!("the C library's data cannot be changed here ({errno}): use --fault thread");
     streams::start().map_err(kept)?;
-    loader::start().map_err(kept)?;
     overspill_os::signal::install(libc::SIGSYS, on_sigsys, HANDLER_MASK)
         .map_err(|errno| format!("SIGSYS cannot be handled: {errno}"))?;
     if !seccomp::is_in_force() {

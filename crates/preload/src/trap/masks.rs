@@ -36,7 +36,7 @@ const FUNCTION_MAX: usize = 64 << 10;
 const IS_MASK: [u8; 5] = [0x83, 0xf8, libc::SYS_rt_sigprocmask as u8, 0x74, 7];
 /// `jmp` with a distance of 32 bits.
 const JUMP: u8 = 0xe9;
-const JUMP_BYTES: usize = 5;
+pub const JUMP_BYTES: usize = 5;
 /// Bytes for stubs: some sixty. They are in this library, which the loader puts within the reach of a jump.
 const ROOM: usize = 4 * PAGE_SIZE;
 
@@ -152,7 +152,7 @@ fn stub() -> &'static [u8] {
 }
 
 /// A jump from one address to another.
-fn jump(from: usize, to: usize) -> [u8; JUMP_BYTES] {
+pub fn jump(from: usize, to: usize) -> [u8; JUMP_BYTES] {
     let distance = to.wrapping_sub(from + JUMP_BYTES) as i32;
     let mut code = [JUMP; JUMP_BYTES];
     code[1..].copy_from_slice(&distance.to_le_bytes());

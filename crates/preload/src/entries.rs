@@ -1,0 +1,71 @@
+//! The C library's own malloc is ours, whichever way it is reached.
+//!
+//! Most code calls malloc by its symbol, and finds ours. A library that is opened with RTLD_DEEPBIND looks among its own
+//! dependencies first, and finds the C library's; so does who asks dlsym for it there. But getline and strdup call malloc by
+//! the symbol, so such a library frees a block of ours with the C library's free, and that ends the program. Therefore the C
+//! library's functions begin with a jump to ours. dlopen could leave RTLD_DEEPBIND out instead, but then the library's other
+//! symbols were bound otherwise than without us, and dlsym would still find two allocators.
+//!
+//! The constructor does this before any other code of the process has run, so no block of the C library's is about. A malloc
+//! in the program's executable wins over ours; its blocks come to the C library's functions as little as they do without us.
+//! A C library that dlmopen loads into a namespace of its own stays as it is: there everybody calls that one. Where code may
+//! not be changed nothing is.
+
+use crate::trap::masks::{JUMP_BYTES, jump};
+use crate::{alloc, image, sys};
+use overspill_os::PAGE_SIZE;
+use std::ffi::CStr;
+use std::ops::Range;
+use syscalls::Sysno;
+
+/// The functions that make and free blocks, and ours. What has several names has one place: the first counts.
+fn functions() -> [(&'static CStr, usize); 10] {
+    [
+        (c"malloc", alloc::malloc as *const () as usize),
+        (c"free", alloc::free as *const () as usize),
+        (c"calloc", alloc::calloc as *const () as usize),
+        (c"realloc", alloc::realloc as *const () as usize),
+        (c"memalign", alloc::memalign as *const () as usize),
+        (c"aligned_alloc", alloc::aligned_alloc as *const () as usize),
+        (c"posix_memalign", alloc::posix_memalign as *const () as usize),
+        (c"valloc", alloc::valloc as *const () as usize),
+        (c"pvalloc", alloc::pvalloc as *const () as usize),
+        (c"malloc_usable_size", alloc::malloc_usable_size as *const () as usize),
+    ]
+}
+
+/// Changes them. Called while the process has one thread.
+pub fn start() {
+    if overspill_os::probe::simulated().no_patch {
+        return;
+    }
+    let Some(code) = image::of(libc::gnu_get_libc_version as *const () as usize).map(|library| library.code) else {
+        return;
+    };
+    let places = functions().map(|(name, ours)| (sys::next_definition(name), ours));
+    let reach = |ours: usize| code.start.abs_diff(ours).max(code.end.abs_diff(ours)) < i32::MAX as usize;
+    // Another library's, that the program is linked with, is that library's own affair.
+    if places.iter().any(|(place, ours)| !code.contains(place) || !reach(*ours)) {
+        return;
+    }
+    let first = places.iter().map(|(place, _)| *place).min().unwrap_or_default();
+    let last = places.iter().map(|(place, _)| *place).max().unwrap_or_default();
+    let pages = first & !(PAGE_SIZE - 1)..(last + JUMP_BYTES).next_multiple_of(PAGE_SIZE);
+    const CODE: i32 = libc::PROT_READ | libc::PROT_EXEC;
+    if protect(&pages, CODE | libc::PROT_WRITE) {
+        for (n, (place, ours)) in places.iter().enumerate() {
+            if places[..n].iter().all(|(before, _)| before != place) {
+                let jump = jump(*place, *ours);
+                // SAFETY: the first bytes of a function of the C library's, which is longer; the process has one thread, and no
+                // call of the function is under way.
+                unsafe { std::ptr::copy_nonoverlapping(jump.as_ptr(), *place as *mut u8, JUMP_BYTES) };
+            }
+        }
+        protect(&pages, CODE);
+    }
+}
+
+fn protect(pages: &Range<usize>, prot: i32) -> bool {
+    // SAFETY: code keeps its protection, or gets more.
+    unsafe { sys::on_range(Sysno::mprotect, pages.start, pages.len(), prot) }.is_ok()
+}
