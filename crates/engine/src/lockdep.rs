@@ -148,7 +148,7 @@ mod checked {
     /// What the calling thread holds.
     struct Locks {
         ranks: [Option<Rank>; LOCKS_MAX],
-        /// Nobody forks while this thread makes an engine.
+        /// Pages whose locks it holds.
         pages: usize,
         /// The highest page taken since none was held.
         highest_page: PageIndex,
@@ -158,6 +158,13 @@ mod checked {
     thread_local! {
         static LOCKS: RefCell<Locks> =
             const { RefCell::new(Locks { ranks: [None; LOCKS_MAX], pages: 0, highest_page: PageIndex(0) }) };
+    }
+
+    /// Runs `call` on what the calling thread holds. Nothing is known of it where a process shares a thread's storage.
+    fn changed(call: impl FnOnce(&mut Locks)) {
+        if !tls::is_shared() {
+            LOCKS.with_borrow_mut(call);
+        }
     }
 
     impl Locks {
@@ -195,12 +202,12 @@ mod checked {
 
         /// Before a lock is waited for.
         pub fn check(self) {
-            LOCKS.with_borrow(|locks| locks.check(self.0));
+            changed(|locks| locks.check(self.0));
         }
 
         /// After a lock was taken.
         pub fn hold(self) -> Held {
-            LOCKS.with_borrow_mut(|locks| {
+            changed(|locks| {
                 locks.check_gated(self.0);
                 let free = locks.ranks.iter_mut().find(|rank| rank.is_none());
                 *free.expect("a thread holds no more locks than there are ranks") = Some(self.0);
@@ -211,7 +218,7 @@ mod checked {
 
     impl Drop for Held {
         fn drop(&mut self) {
-            LOCKS.with_borrow_mut(|locks| {
+            changed(|locks| {
                 let held = locks.ranks.iter_mut().find(|rank| **rank == Some(self.0));
                 *held.expect("a lock is given back on the thread that took it") = None;
             });
@@ -220,7 +227,7 @@ mod checked {
 
     /// Before the lock of a page is waited for.
     pub fn check_page(page: PageIndex) {
-        LOCKS.with_borrow(|locks| {
+        changed(|locks| {
             if locks.pages == 0 || FaultPath::is_marked() {
                 return locks.check(Rank::Page);
             }
@@ -236,7 +243,7 @@ mod checked {
 
     /// After the lock of a page was taken.
     pub fn hold_page(page: PageIndex) {
-        LOCKS.with_borrow_mut(|locks| {
+        changed(|locks| {
             locks.highest_page = if locks.pages == 0 { page } else { locks.highest_page.max(page) };
             locks.pages += 1;
         });
@@ -244,7 +251,7 @@ mod checked {
 
     /// Before the lock of a page is given back.
     pub fn release_page(page: PageIndex) {
-        LOCKS.with_borrow_mut(|locks| {
+        changed(|locks| {
             assert!(locks.pages > 0, "{page:?} is given back by a thread that holds no page");
             locks.pages -= 1;
         });
@@ -252,7 +259,7 @@ mod checked {
 
     /// Where a fault begins: a thread that faults while it holds a lock of the engine's would wait for itself.
     pub fn check_none_held() {
-        LOCKS.with_borrow(|locks| {
+        changed(|locks| {
             let held = locks.highest();
             assert!(held.is_none(), "a fault under {held:?}");
         });

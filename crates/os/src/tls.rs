@@ -17,6 +17,7 @@
 
 use std::arch::{asm, global_asm};
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The context bit of an engine thread.
 const ENGINE: usize = 1;
@@ -86,6 +87,20 @@ pub fn is_engine_thread() -> bool {
 #[inline(always)]
 pub fn is_program() -> bool {
     load::<0>() == 0
+}
+
+/// Whether a process runs on a thread-local storage that a thread has too.
+static SHARED: AtomicBool = AtomicBool::new(false);
+
+/// A process is about to be made that shares the memory and has the calling thread's storage (clone(2) with CLONE_VM and
+/// without CLONE_SETTLS), and both go on.
+pub fn share() {
+    SHARED.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`share`] was called: then what debug builds keep of threads may be that of two.
+pub fn is_shared() -> bool {
+    SHARED.load(Ordering::Relaxed)
 }
 
 /// A section of the calling thread whose memory must not be managed memory; sections nest.

@@ -33,7 +33,7 @@ use crate::sys::{Uncancelled, real};
 use crate::{altstack, gate, handlers, heap, pool, signals, stdio, sys, trap};
 use overspill_os::lock::RawLock;
 use overspill_os::signal::Blocked;
-use overspill_os::{Errno, PAGE_SIZE, seccomp, thread, vm};
+use overspill_os::{Errno, PAGE_SIZE, seccomp, thread, tls, vm};
 use std::arch::global_asm;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -351,6 +351,9 @@ pub unsafe extern "C" fn clone(
             unsafe { overspill_run_on(stack as usize & !15, run, argument, end_of_copy) }
         }
         return sys::to_c_int(sys::check(pid as usize));
+    }
+    if flags & (libc::CLONE_SETTLS | libc::CLONE_VFORK) == 0 {
+        tls::share();
     }
     // The kernel takes the signal stack from such a child, and ours is this thread's.
     let Some(lent) = altstack::lend() else {

@@ -80,7 +80,7 @@ fn copies_memory(arguments: usize, len: usize) -> Option<[u64; CLONE_WORDS]> {
     const FLAGS: usize = 0;
     const STACK: usize = 5;
     /// The oldest kind.
-    const LEAST: usize = 8 * size_of::<u64>();
+    const LEAST: usize = size_of::<[u64; 8]>();
     let mut words = [0; CLONE_WORDS];
     let (LEAST.., true) = (len, len <= size_of_val(&words) && len.is_multiple_of(size_of::<u64>())) else {
         return None;
