@@ -18,6 +18,7 @@ pub mod descriptors;
 pub mod fault_path;
 pub mod io;
 pub mod lock;
+pub mod observer;
 pub mod probe;
 pub mod region;
 pub mod seccomp;

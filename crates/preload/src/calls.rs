@@ -12,9 +12,11 @@ use crate::trap::around::{ADDRESS, Function, Kind, overspill_around};
 use overspill_os::seccomp;
 
 /// An address of the window, shifted by so many bits, is this.
-const WINDOW_SHIFT: u32 = seccomp::WINDOW.start.trailing_zeros() - 1;
+const WINDOW_SHIFT: u32 = (seccomp::WINDOW.end - seccomp::WINDOW.start).trailing_zeros();
 const WINDOW_TOP: usize = seccomp::WINDOW.start >> WINDOW_SHIFT;
-const _: () = assert!(WINDOW_TOP == (seccomp::WINDOW.end - 1) >> WINDOW_SHIFT);
+const _: () = assert!(
+    WINDOW_TOP == (seccomp::WINDOW.end - 1) >> WINDOW_SHIFT && WINDOW_TOP != seccomp::WINDOW.end >> WINDOW_SHIFT
+);
 
 /// The functions of one kind of symbol: each looks at those of its registers that are named, and goes on to the C library's
 /// unless one is in the window, or it has not been looked for yet. With none named it is always looked at closer.

@@ -8,7 +8,7 @@
 //! and status 125.
 
 use crate::{alloc, altstack, calls, config, dma, entries, fork, gate, loader, pool, sys};
-use overspill_os::{beside, thread, tls};
+use overspill_os::{beside, observer, thread, tls};
 use std::ffi::{CStr, c_char, c_int};
 
 /// Exit status when the pool cannot be made, as env(1) and timeout(1) use it for failures of their own.
@@ -39,6 +39,10 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     match config::from_variables(variables, pid) {
         Ok(None) => {}
+        // What valgrind knows nothing of cannot be had, and it is the program that is to be looked at.
+        Ok(Some(_)) if observer::is_translated() => {
+            thread::report("the program runs without a budget, under valgrind");
+        }
         Ok(Some(asked)) => {
             if let Err(errno) = loader::start() {
                 fail(&format!("the loader's data cannot be changed here: {errno}"));

@@ -8,8 +8,9 @@ use crate::sys::keeping_errno;
 use crate::trap::Access;
 use overspill::config::Delivery;
 use overspill::{MapFlags, Pool};
+use overspill_os::uffd::open_descriptor;
 use overspill_os::vm::Prot;
-use overspill_os::{Errno, beside, descriptors, seccomp, tls};
+use overspill_os::{Errno, beside, descriptors, observer, seccomp, tls};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,6 +25,10 @@ static SIGNAL_DELIVERY: AtomicBool = AtomicBool::new(false);
 pub fn create(asked: Asked) -> Result<(), String> {
     let _internal = tls::Internal::enter();
     let Asked { mut config, or_thread } = asked;
+    // A tracer would be told of every fault.
+    if or_thread && observer::is_traced() && open_descriptor(false).is_ok() {
+        config.delivery = Delivery::Thread;
+    }
     if config.delivery == Delivery::Signal {
         match start_signals() {
             Ok(()) => config.window_at = Some(seccomp::WINDOW),

@@ -126,7 +126,13 @@ global_asm!(
     ".cfi_def_cfa rsp, {frame}",
     ".cfi_offset rip, {rip} - {frame}",
     "mov [rsp + {result}], rax",
-    "mov eax, {RETURN}",
+    "xor edi, edi",
+    "mov rsi, {RETURN}",
+    "xor edx, edx",
+    "mov r10d, 8",
+    // Perhaps it has the mark of a call that is let through.
+    "xor r9d, r9d",
+    "mov eax, {HANDLER}",
     "syscall",
     ".hidden overspill_reissue_end",
     ".globl overspill_reissue_end",
@@ -143,6 +149,7 @@ global_asm!(
     ALWAYS = const ALWAYS,
     EFAULT = const -libc::EFAULT,
     RETURN = const seccomp::RETURN,
+    HANDLER = const seccomp::HANDLER,
 );
 
 unsafe extern "C" {
@@ -263,6 +270,7 @@ extern "C" fn on_sigsys(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     let whole = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     altstack::give_late(whole);
     let mut registers = Registers(&mut whole.uc_mcontext.gregs);
+    let asked = if stopped.number as usize == seccomp::HANDLER { registers.get(libc::REG_RSI) } else { 0 };
     if stopped.number as usize == seccomp::MASK {
         let [how, set, old, ..] = registers.arguments();
         // SAFETY: 1. as above; a sigset_t begins with the kernel's 8 bytes; 2. a call of the C library's.
@@ -271,12 +279,12 @@ extern "C" fn on_sigsys(signal: i32, info: *mut libc::siginfo_t, context: *mut l
             masks::change(&mut *mask.cast::<u64>(), how, set, old)
         };
         registers.set(libc::REG_RAX, result);
-    } else if stopped.number as usize == seccomp::PENDING {
+    } else if asked == seccomp::PENDING {
         // They come when this handler returns.
         overspill_os::signal::change_mask(libc::SIG_BLOCK, overspill_os::signal::OURS);
         overspill_os::signal::raise_pending();
         registers.set(libc::REG_RAX, 0);
-    } else if stopped.number as usize != seccomp::RETURN {
+    } else if asked != seccomp::RETURN {
         begin(&mut registers, stopped.number as usize);
     } else if registers.get(libc::REG_RIP) == overspill_reissue_end as *const () as usize {
         // SAFETY: at that address the stack pointer is at the record, which nobody else uses.

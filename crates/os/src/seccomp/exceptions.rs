@@ -8,7 +8,7 @@
 //! The engine's code differs from process to process, but not after a fork. What the program executes has an engine of its own, for
 //! which the exceptions do not hold.
 
-use super::{ARCHITECTURE, Instruction, PENDING, RET_ALLOW, RETURN, branch, data, op, plain};
+use super::{ARCHITECTURE, Instruction, MASK, RET_ALLOW, branch, data, op, plain};
 use std::ops::Range;
 use syscalls::Sysno;
 
@@ -99,11 +99,10 @@ pub fn beginning(code: Range<usize>, passed_on: usize) -> Option<Vec<Instruction
     let mut filter = vec![
         plain(op::LOAD, data::ARCHITECTURE),
         branch(op::IF_EQUAL, ARCHITECTURE, 0, GO_ON),
-        // 1. What ends a handler, and the numbers that come to ours.
+        // 1. What ends a handler, and the number that comes to ours.
         plain(op::LOAD, data::NUMBER),
         branch(op::IF_EQUAL, Sysno::rt_sigreturn as u32, ALLOW, 0),
-        branch(op::IF_AT_LEAST, RETURN as u32, 0, 1),
-        branch(op::IF_AT_LEAST, PENDING as u32 + 1, 0, ALLOW),
+        branch(op::IF_EQUAL, MASK as u32, ALLOW, 0),
         // 2. From the engine's code?
         plain(op::LOAD, data::ADDRESS + 4),
         branch(op::IF_EQUAL, (code.start >> 32) as u32, 0, GO_ON),
@@ -176,8 +175,8 @@ mod tests {
             );
         }
         assert!(!answer(Sysno::prctl as usize, 0, inside), "its first argument is 0 here");
-        assert!([RETURN, super::super::MASK, PENDING, Sysno::rt_sigreturn as usize].iter().all(|n| answer(*n, 0, 5)));
-        assert!(![RETURN - 1, PENDING + 1].iter().any(|n| answer(*n, 0, 5)));
+        assert!([MASK, Sysno::rt_sigreturn as usize].iter().all(|n| answer(*n, 0, 5)));
+        assert!(![MASK - 1, MASK + 1].iter().any(|n| answer(*n, 0, 5)));
         assert!(ENGINES.iter().all(|call| answer(*call as usize, 0, inside)));
     }
 
