@@ -100,7 +100,7 @@ pub fn fork_done() {
 /// What a handler was called with, and where it is to run. On our signal stack, where the assembler below knows its layout.
 #[repr(C)]
 struct Call {
-    /// The stack pointer for the handler, or 0 to stay where we are.
+    /// The stack pointer for the handler, at its return address, or 0 to stay where we are.
     stack: usize,
     /// The part of our stack that the kernel may use meanwhile, and the mask that is in force then.
     free: libc::stack_t,
@@ -115,8 +115,9 @@ struct Call {
 const _: () = assert!(size_of::<Call>().is_multiple_of(16));
 
 // Between the change of stacks and that of the mask nothing touches memory on the program's stack, which may be absent: a fault
-// would come while its signal is blocked. No frame of Rust's is on the stack while the handler runs, since a cancellation may
-// unwind it.
+// would come while its signal is blocked. Nor is anything written there afterwards: it may be read-only by then, and a SIGSEGV that
+// finds no room for its frame ends the program, where the kernel's own frame would have been in the way of none. So the return address is
+// there already ([`begin`]). No frame of Rust's is on the stack while the handler runs, since a cancellation may unwind it.
 global_asm!(
     ".pushsection .text.overspill_handler,\"ax\",@progbits",
     ".hidden overspill_handler",
@@ -150,13 +151,22 @@ global_asm!(
     "mov r10d, 8",
     "mov eax, {SIGPROCMASK}",
     "syscall",
+    "mov rdi, [rbx + {signal}]",
+    "mov rsi, [rbx + {info}]",
+    "mov rdx, [rbx + {context}]",
+    "xor eax, eax",
+    "jmp [rbx + {handler}]",
     "1:",
     "mov rdi, [rbx + {signal}]",
     "mov rsi, [rbx + {info}]",
     "mov rdx, [rbx + {context}]",
     "xor eax, eax",
     "call [rbx + {handler}]",
-    "lea rdi, [rbp - {frame}]",
+    ".hidden overspill_handler_back",
+    ".globl overspill_handler_back",
+    "overspill_handler_back:",
+    "lea rsp, [rbp - {frame}]",
+    "mov rdi, rsp",
     "call {end}",
     "leave",
     ".cfi_def_cfa rsp, 8",
@@ -180,6 +190,7 @@ global_asm!(
 
 unsafe extern "C" {
     fn overspill_handler();
+    fn overspill_handler_back();
 }
 
 fn ours() -> usize {
@@ -199,8 +210,12 @@ extern "C" fn begin(call: &mut Call) {
             (context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize, context.uc_stack)
         };
         if let Some((stack, free)) = altstack::programs_place(sp, &kernels, &raw const *call as usize) {
+            let place = stack - size_of::<usize>();
+            // SAFETY: the top of the program's signal stack, which is its own or free below what runs there. If it cannot be
+            // written that is the program's fault, and comes while we are on our stack.
+            unsafe { (place as *mut usize).write_volatile(overspill_handler_back as *const () as usize) };
             call.mask = change_mask(libc::SIG_SETMASK, !0);
-            (call.stack, call.free) = (stack, free);
+            (call.stack, call.free) = (place, free);
         }
     }
 }
