@@ -164,6 +164,18 @@ pub struct File {
     beside: AtomicBool,
 }
 
+/// A file that may not grow (RLIMIT_FSIZE, which the program may lower) is like a full disk. The signal that the kernel sends for it is
+/// not the program's: it is taken back, all signals being blocked where the engine writes.
+pub(crate) fn limited(errno: Errno) -> Errno {
+    if errno != Errno::FBIG {
+        return errno;
+    }
+    let (set, time) = (1u64 << (libc::SIGXFSZ - 1), [0i64; 2]);
+    // SAFETY: the kernel reads a set of 8 bytes and a time, both alive.
+    unsafe { raw_syscall!(Sysno::rt_sigtimedwait, &raw const set, 0, time.as_ptr(), 8) };
+    Errno::NOSPC
+}
+
 impl File {
     /// Opens `path` to read and write, past the page cache where the filesystem allows it (O_DIRECT); makes the
     /// file, for this user only, if `create` and it does not exist.
@@ -285,7 +297,7 @@ impl File {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
+                Err(errno) => return Err(limited(errno)),
             }
         }
         Ok(done)
@@ -300,7 +312,7 @@ impl File {
         loop {
             match rustix::fs::fallocate(self.fd()?, FallocateFlags::empty(), range.start, range.end - range.start) {
                 Err(Errno::INTR) => {}
-                other => return other,
+                other => return other.map_err(limited),
             }
         }
     }

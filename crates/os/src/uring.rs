@@ -377,7 +377,7 @@ impl Ring {
             // SAFETY: `at` checks the place; the kernel has published this completion by moving the tail past it.
             let cqe = unsafe { self.rings.at::<abi::Cqe>(place).read() };
             if let Some(op) = ops.get_mut(cqe.user_data as usize) {
-                op.result = check(cqe.res as isize as usize);
+                op.result = check(cqe.res as isize as usize).map_err(crate::io::limited);
             }
             at = at.wrapping_add(1);
             reaped += 1;

@@ -19,7 +19,7 @@ pub const LONGEST: usize = 4096;
 const PR_GET_TID_ADDRESS: u32 = 40;
 
 /// What the engine calls on any thread, in a running program and in the child of a fork.
-const ENGINES: [Sysno; 65] = [
+const ENGINES: [Sysno; 66] = [
     Sysno::read,
     Sysno::write,
     Sysno::pread64,
@@ -46,6 +46,7 @@ const ENGINES: [Sysno; 65] = [
     Sysno::geteuid,
     Sysno::tgkill,
     Sysno::rt_sigprocmask,
+    Sysno::rt_sigtimedwait,
     Sysno::sigaltstack,
     Sysno::poll,
     Sysno::ppoll,
