@@ -48,6 +48,7 @@ mod loader;
 mod map;
 mod map_symbols;
 mod pool;
+mod robust;
 mod route;
 mod sandbox;
 mod signals;
