@@ -12,6 +12,8 @@
 //!    of a signal set; the *pending* word those of them that have come.
 //! 4. The *signal stack* word is the address of the thread's signal stack, 0 if it has none of ours.
 //! 5. The *number* word is the thread's number, once somebody has asked for it.
+//! 6. The *copies* word is the address of what a program was last executed with on this thread; the *tracee* word the process that
+//!    wants to be traced from then on. The child of a vfork has both from its parent's thread.
 //!
 //! Neighbours: [`crate::thread`] marks engine threads; the preload library routes by the context word. No locks.
 
@@ -22,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The context bit of an engine thread.
 const ENGINE: usize = 1;
 /// Words of a thread.
-const WORDS: usize = 6;
+const WORDS: usize = 8;
 /// One level of [`Internal`]; the levels are counted in the bits above [`ENGINE`].
 const INTERNAL_ONE: usize = 2;
 
@@ -33,8 +35,8 @@ global_asm!(
     ".hidden overspill_tls",
     ".globl overspill_tls",
     ".type overspill_tls, @object",
-    ".size overspill_tls, 48",
-    "overspill_tls: .zero 48",
+    ".size overspill_tls, 64",
+    "overspill_tls: .zero 64",
     ".popsection",
 );
 
@@ -42,7 +44,7 @@ global_asm!(
 #[inline(always)]
 fn load<const N: usize>() -> usize {
     let value;
-    // SAFETY: 1. the symbol is a thread-local object of six words and N is less, so the access stays inside;
+    // SAFETY: 1. the symbol is a thread-local object of eight words and N is less, so the access stays inside;
     // 2. only the calling thread accesses it; 3. nothing but the output register changes.
     unsafe {
         asm!(
@@ -213,6 +215,26 @@ pub fn number() -> i32 {
         }
         number => number as i32,
     }
+}
+
+/// What a program was last executed with; zero at first.
+pub fn copies() -> usize {
+    load::<6>()
+}
+
+/// Sets what [`copies`] returns.
+pub fn set_copies(address: usize) {
+    store::<6>(address);
+}
+
+/// The process that wants to be traced once it executes a program; zero at first.
+pub fn tracee() -> i32 {
+    load::<7>() as i32
+}
+
+/// Sets what [`tracee`] returns.
+pub fn set_tracee(process: i32) {
+    store::<7>(process as usize);
 }
 
 /// In the child of a fork: its thread has another number than the one that it is a copy of.

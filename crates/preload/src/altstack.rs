@@ -232,6 +232,7 @@ fn keep(base: usize) {
 
 /// The calling thread ends.
 pub fn take_back() {
+    crate::exec::forget_copies();
     let Some(foot) = foot() else { return };
     let base = tls::signal_stack();
     if current().ss_flags & libc::SS_ONSTACK != 0 {

@@ -1,20 +1,21 @@
 //! The functions that execute a program, in signal delivery: what it is started with may be managed.
 //!
-//! execve reads arguments and environment through arrays, which the filter does not see ([`crate::vectors`] says more); its
-//! call is marked. The functions that do more than one call, or look into the arrays themselves, find all of it present, and
-//! are called again after EFAULT.
+//! The kernel reads path, arguments and environment through arrays, which the filter does not see, and the caller may be the child of a
+//! vfork that somebody traces, to whom a signal is a stop that nobody answers. So all of it that is managed is copied to unmanaged
+//! memory first, and neither a fault nor a stopped call comes from then on. The copies of a call that succeeds in the child of a
+//! vfork stay with the thread that it has borrowed, until that executes something again or ends.
 //!
-//! An executed program starts with the signals blocked that the program has blocked, SIGBUS and SIGSYS among them ([`with_mask`]); not
-//! so what is executed by posix_spawn or by a function that takes a list of arguments.
+//! Such a child that asks to be traced is traced from the last moment on ([`crate::tracee`]), and an executed program starts with the
+//! signals blocked that the program has blocked, SIGBUS and SIGSYS among them; not so what is executed by posix_spawn.
 
-use crate::pool;
-use crate::spawn::{Copies, with_plain_environment};
-use crate::sys::{errno, real};
-use crate::trap::{self, strings};
+use crate::sys::{self, errno, real, set_errno};
+use crate::trap::{Access, readable};
 use crate::vectors::looking;
+use crate::{pool, tracee};
 use overspill_os::signal::change_mask;
-use overspill_os::tls;
-use std::ffi::{c_char, c_int};
+use overspill_os::{Errno, PAGE_SIZE, tls};
+use std::ffi::{CStr, c_char, c_int};
+use syscalls::Sysno;
 
 /// An array of strings that ends with a null, or null.
 pub type Strings = *const *const c_char;
@@ -23,9 +24,6 @@ unsafe extern "C" {
     /// The program's environment.
     pub static mut environ: Strings;
 }
-
-/// Tries before the program gets its EFAULT.
-const TRIES: usize = 8;
 
 /// The strings of an array.
 ///
@@ -57,15 +55,311 @@ pub unsafe fn is_managed(array: Strings) -> bool {
     pool::contains(array as usize) || unsafe { each(array) }.any(|string| pool::contains(string as usize))
 }
 
-/// The arguments, marked if they or the environment are managed.
+/// The arguments of a program: an array, or those of a function, the first five of which are in one place and the rest in another.
+#[derive(Clone, Copy)]
+enum Arguments {
+    Array(Strings),
+    List(*const usize, *const usize),
+}
+
+impl Arguments {
+    /// Argument `n`, 0 at the end; None where the array cannot be read.
+    ///
+    /// # Safety
+    ///
+    /// They are as described, and those before `n` are not 0.
+    unsafe fn get(self, n: usize) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Arguments::Array(array) if array.is_null() => Some(0),
+                Arguments::Array(array) => {
+                    let place = array as usize + n * size_of::<usize>();
+                    readable::<usize>(place, 1).then(|| (place as *const usize).read_unaligned())
+                }
+                Arguments::List(first, _) if n < 5 => Some(*first.add(n)),
+                Arguments::List(_, rest) => Some(*rest.add(n - 5)),
+            }
+        }
+    }
+
+    /// How many there are; None where they cannot be read.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Arguments::get`].
+    unsafe fn count(self) -> Option<usize> {
+        // SAFETY: each one before was looked at.
+        (0..).find_map(|n| unsafe { self.get(n) }.map_or(Some(None), |at| (at == 0).then_some(Some(n))))?
+    }
+
+    /// Whether anything is managed. The same as [`Arguments::get`] asks of them.
+    unsafe fn are_managed(self) -> bool {
+        let managed = |n| {
+            // SAFETY: the caller's promise.
+            match unsafe { self.get(n) } {
+                Some(0) => Some(false),
+                Some(string) => pool::contains(string).then_some(true),
+                None => Some(true),
+            }
+        };
+        matches!(self, Arguments::Array(array) if pool::contains(array as usize))
+            || (0..).find_map(managed) == Some(true)
+    }
+}
+
+/// The longest string that the kernel takes (MAX_ARG_STRLEN).
+const STRING_MAX: usize = 32 * PAGE_SIZE;
+
+/// Bytes of a managed string with its end: EFAULT where it cannot be read.
+fn length(string: usize) -> Result<usize, Errno> {
+    let most = pool::accessible(string..string.saturating_add(STRING_MAX), Access::Read);
+    // SAFETY: the program may read so many bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(string as *const u8, most) };
+    let end = bytes.iter().position(|byte| *byte == 0);
+    end.map(|end| end + 1).ok_or(if most == STRING_MAX { Errno::TOOBIG } else { Errno::FAULT })
+}
+
+/// Unmanaged memory that belongs to the thread: its first word has its length.
+struct Place {
+    base: usize,
+    used: usize,
+}
+
+impl Place {
+    fn new(len: usize) -> Result<Place, Errno> {
+        forget_copies();
+        let len = (len + size_of::<usize>()).next_multiple_of(PAGE_SIZE);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, which replaces nothing.
+        unsafe {
+            let base = sys::mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
+            (base as *mut usize).write(len);
+            tls::set_copies(base);
+            Ok(Place { base, used: size_of::<usize>() })
+        }
+    }
+
+    /// Takes room that was counted when the place was made.
+    fn take(&mut self, len: usize) -> usize {
+        let start = self.base + self.used;
+        self.used += len.next_multiple_of(size_of::<usize>());
+        // SAFETY: the place begins with its length.
+        assert!(self.used <= unsafe { *(self.base as *const usize) }, "the place was measured");
+        start
+    }
+
+    /// A copy of a string with its end.
+    unsafe fn copy(&mut self, string: usize, len: usize) -> usize {
+        let place = self.take(len);
+        // SAFETY: the caller has measured the string; another thread may have changed it since, so its end is written.
+        unsafe {
+            std::ptr::copy_nonoverlapping(string as *const u8, place as *mut u8, len);
+            ((place + len - 1) as *mut u8).write(0);
+        }
+        place
+    }
+
+    /// A copy of arguments, in which what is not managed stays as it is.
+    unsafe fn copy_all(&mut self, from: Arguments, count: usize) -> Result<usize, Errno> {
+        let array = self.take((count + 1) * size_of::<usize>());
+        for n in 0..=count {
+            // SAFETY: the caller has counted them; the array has room for so many.
+            unsafe {
+                let mut string = if n < count { from.get(n).unwrap_or(0) } else { 0 };
+                if pool::contains(string) {
+                    string = self.copy(string, length(string)?);
+                }
+                (array as *mut usize).add(n).write(string);
+            }
+        }
+        Ok(array)
+    }
+}
+
+/// Gives up what the calling thread has last executed a program with.
+pub fn forget_copies() {
+    let base = tls::copies();
+    if base != 0 {
+        tls::set_copies(0);
+        // SAFETY: made by `Place::new`; the call that used it is over.
+        let _ = unsafe { sys::on_range(Sysno::munmap, base, *(base as *const usize), 0) };
+    }
+}
+
+/// Bytes that copies of arguments take, and how many they are.
+unsafe fn measure(arguments: Arguments) -> Result<(usize, usize), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let count = arguments.count().ok_or(Errno::FAULT)?;
+        let strings = (0..count).try_fold(0, |sum, n| {
+            let string = arguments.get(n).ok_or(Errno::FAULT)?;
+            let len = if pool::contains(string) { length(string)? } else { 0 };
+            Ok(sum + len + SLACK)
+        })?;
+        Ok((strings + (count + 1) * size_of::<usize>(), count))
+    }
+}
+
+/// What is added to each string, should another thread make it longer meanwhile, and for its alignment.
+const SLACK: usize = 64;
+
+/// The directories in which programs are looked for.
 ///
 /// # Safety
 ///
-/// As for [`each`], both.
-unsafe fn marked(arguments: Strings, environment: Strings) -> Strings {
+/// Nobody changes the environment meanwhile.
+unsafe fn directories() -> &'static [u8] {
     // SAFETY: the caller's promise.
-    let managed = looking() && !arguments.is_null() && unsafe { is_managed(arguments) || is_managed(environment) };
-    if managed { trap::tag(arguments) } else { arguments }
+    let mut strings = unsafe { each(environ) }.map(|string| unsafe { CStr::from_ptr(string) }.to_bytes());
+    strings.find_map(|string| string.strip_prefix(b"PATH=")).unwrap_or(b"/bin:/usr/bin")
+}
+
+type Execve = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
+
+/// Executes a program: by `call`, or where it is looked for (`search`) by execve. It returns only if it fails, errno is set then; None, and
+/// no call, where nothing is managed and nothing to be kept in mind.
+///
+/// # Safety
+///
+/// `file` is a string, or anything that the kernel may refuse, and as for [`Arguments::get`].
+unsafe fn execute(
+    file: *const c_char,
+    arguments: Arguments,
+    environment: Strings,
+    search: bool,
+    call: impl Fn(*const c_char, Strings, Strings) -> c_int,
+) -> Option<c_int> {
+    let variables = Arguments::Array(environment);
+    // SAFETY: the caller's promise.
+    let managed = || unsafe { pool::contains(file as usize) || arguments.are_managed() || variables.are_managed() };
+    if !looking() || !(tls::blocked() != 0 || tracee::is_waiting() || managed()) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let result = unsafe { execute_copies(file, arguments, variables, search, call) };
+    let errno = result.err().unwrap_or(Errno::from_raw_os_error(sys::errno()));
+    forget_copies();
+    set_errno(errno);
+    Some(-1)
+}
+
+/// [`execute`] with copies.
+unsafe fn execute_copies(
+    file: *const c_char,
+    arguments: Arguments,
+    variables: Arguments,
+    search: bool,
+    call: impl Fn(*const c_char, Strings, Strings) -> c_int,
+) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let ((bytes, count), (variable_bytes, variable_count)) = (measure(arguments)?, measure(variables)?);
+        let mut len = if pool::contains(file as usize) { length(file as usize)? } else { 0 };
+        let name = || CStr::from_ptr(file).to_bytes();
+        let looked_for = search && !file.is_null() && !name().contains(&b'/');
+        let mut room = bytes + variable_bytes + len + SLACK;
+        if search && !file.is_null() {
+            room += (count + 3) * size_of::<usize>();
+        }
+        let path = if looked_for { directories() } else { b"" };
+        let places = || path.split(|byte| *byte == b':');
+        if looked_for {
+            if name().is_empty() {
+                return Err(Errno::NOENT);
+            }
+            len = name().len() + 1;
+            room += places().map(|directory| directory.len() + len + SLACK).sum::<usize>();
+        }
+        let mut place = Place::new(room)?;
+        let array = place.copy_all(arguments, count)? as Strings;
+        let environment = place.copy_all(variables, variable_count)? as Strings;
+        let mut file = file;
+        if pool::contains(file as usize) {
+            file = place.copy(file as usize, length(file as usize)?.min(len)) as *const c_char;
+        }
+        // Where it may be, one behind the other.
+        let mut first = 0;
+        let mut candidates = 0;
+        if looked_for {
+            let name = std::slice::from_raw_parts(file.cast::<u8>(), len);
+            for directory in places() {
+                let separator: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+                let at = place.take(directory.len() + separator.len() + len);
+                let mut to = at;
+                for part in [directory, separator, name] {
+                    std::ptr::copy_nonoverlapping(part.as_ptr(), to as *mut u8, part.len());
+                    to += part.len();
+                }
+                first = if candidates == 0 { at } else { first };
+                candidates += 1;
+            }
+        }
+        // From here on no managed memory is touched.
+        let before = change_mask(libc::SIG_BLOCK, tls::blocked());
+        tracee::begin();
+        if looked_for {
+            try_each(first, candidates, &mut place, (array, count), environment);
+        } else {
+            call(file, array, environment);
+            if search && errno() == libc::ENOEXEC {
+                as_script(file, &mut place, (array, count), environment);
+            }
+        }
+        let failure = errno();
+        change_mask(libc::SIG_SETMASK, before);
+        Err(Errno::from_raw_os_error(failure))
+    }
+}
+
+/// Tries the candidates in turn, and goes on as the C library does.
+unsafe fn try_each(
+    first: usize,
+    candidates: usize,
+    place: &mut Place,
+    arguments: (Strings, usize),
+    environment: Strings,
+) {
+    let execve = real!(c"execve" as Execve);
+    let (mut at, mut denied) = (first, false);
+    for _ in 0..candidates {
+        // SAFETY: strings, one behind the other, each aligned to a word.
+        unsafe {
+            let candidate = at as *const c_char;
+            execve(candidate, arguments.0, environment);
+            if errno() == libc::ENOEXEC {
+                as_script(candidate, place, arguments, environment);
+            }
+            match errno() {
+                libc::EACCES => denied = true,
+                libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ENODEV | libc::ETIMEDOUT => {}
+                _ => return,
+            }
+            at += CStr::from_ptr(candidate).to_bytes_with_nul().len().next_multiple_of(size_of::<usize>());
+        }
+    }
+    if denied {
+        set_errno(Errno::ACCESS);
+    }
+}
+
+/// Has the shell run a file that is no program.
+unsafe fn as_script(file: *const c_char, place: &mut Place, arguments: (Strings, usize), environment: Strings) {
+    const SHELL: &CStr = c"/bin/sh";
+    let (array, count) = arguments;
+    let used = place.used;
+    let script = place.take((count.max(1) + 2) * size_of::<usize>()) as *mut *const c_char;
+    // SAFETY: room for one more than there are, and the null, which is copied too.
+    unsafe {
+        script.write(SHELL.as_ptr());
+        script.add(1).write(file);
+        script.add(2).write(std::ptr::null());
+        if count > 1 {
+            std::ptr::copy_nonoverlapping(array.add(1), script.add(2), count);
+        }
+        real!(c"execve" as Execve)(SHELL.as_ptr(), script, environment);
+    }
+    place.used = used;
 }
 
 /// execve(2).
@@ -75,12 +369,13 @@ unsafe fn marked(arguments: Strings, environment: Strings) -> Strings {
 /// As for execve(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
-    type Execve = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
     let real = real!(c"execve" as Execve);
     // SAFETY: the caller's promise.
     unsafe {
-        with_mask(path, arguments, environment, |path, arguments, environment| real(path, arguments, environment))
-            .unwrap_or_else(|| real(path, marked(arguments, environment), environment))
+        execute(path, Arguments::Array(arguments), environment, false, |path, arguments, environment| {
+            real(path, arguments, environment)
+        })
+        .unwrap_or_else(|| real(path, arguments, environment))
     }
 }
 
@@ -91,14 +386,8 @@ pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environ
 /// As for execv(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
-    type Execv = unsafe extern "C" fn(*const c_char, Strings) -> c_int;
     // SAFETY: the caller's promise.
-    unsafe {
-        if tls::blocked() != 0 {
-            return execve(path, arguments, environ);
-        }
-        real!(c"execv" as Execv)(path, marked(arguments, environ))
-    }
+    unsafe { execve(path, arguments, environ) }
 }
 
 /// fexecve(3).
@@ -109,8 +398,14 @@ pub unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
     type Fexecve = unsafe extern "C" fn(c_int, Strings, Strings) -> c_int;
+    let real = real!(c"fexecve" as Fexecve);
     // SAFETY: the caller's promise.
-    unsafe { real!(c"fexecve" as Fexecve)(fd, marked(arguments, environment), environment) }
+    unsafe {
+        execute(std::ptr::null(), Arguments::Array(arguments), environment, false, |_, arguments, environment| {
+            real(fd, arguments, environment)
+        })
+        .unwrap_or_else(|| real(fd, arguments, environment))
+    }
 }
 
 /// execveat(2).
@@ -127,8 +422,14 @@ pub unsafe extern "C" fn execveat(
     flags: c_int,
 ) -> c_int {
     type Execveat = unsafe extern "C" fn(c_int, *const c_char, Strings, Strings, c_int) -> c_int;
+    let real = real!(c"execveat" as Execveat);
     // SAFETY: the caller's promise.
-    unsafe { real!(c"execveat" as Execveat)(dir, path, marked(arguments, environment), environment, flags) }
+    unsafe {
+        execute(path, Arguments::Array(arguments), environment, false, |path, arguments, environment| {
+            real(dir, path, arguments, environment, flags)
+        })
+        .unwrap_or_else(|| real(dir, path, arguments, environment, flags))
+    }
 }
 
 /// execvp(3).
@@ -138,14 +439,8 @@ pub unsafe extern "C" fn execveat(
 /// As for execvp(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
-    type Execvp = unsafe extern "C" fn(*const c_char, Strings) -> c_int;
     // SAFETY: the caller's promise.
-    unsafe {
-        if tls::blocked() != 0 {
-            return execvpe(file, arguments, environ);
-        }
-        with_present(arguments, environ, || real!(c"execvp" as Execvp)(file, arguments))
-    }
+    unsafe { execvpe(file, arguments, environ) }
 }
 
 /// execvpe(3).
@@ -156,41 +451,24 @@ pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_in
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
     type Execvpe = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
-    let real = real!(c"execvpe" as Execvpe);
+    let execve = real!(c"execve" as Execve);
     // SAFETY: the caller's promise.
     unsafe {
-        with_mask(file, arguments, environment, |file, arguments, environment| real(file, arguments, environment))
-            .unwrap_or_else(|| with_present(arguments, environment, || real(file, arguments, environment)))
+        execute(file, Arguments::Array(arguments), environment, true, |path, arguments, environment| {
+            execve(path, arguments, environment)
+        })
+        .unwrap_or_else(|| real!(c"execvpe" as Execvpe)(file, arguments, environment))
     }
 }
 
-/// Makes a call with arrays of strings present, and again as long as it finds a page absent.
-///
-/// # Safety
-///
-/// As for [`each`], both.
-unsafe fn with_present(arguments: Strings, environment: Strings, call: impl Fn() -> c_int) -> c_int {
-    if !looking() {
-        return call();
-    }
-    let mut result = -1;
-    for _ in 0..TRIES {
-        // SAFETY: the caller's promise.
-        unsafe {
-            strings(arguments as usize);
-            strings(environment as usize);
-        }
-        result = call();
-        if errno() != libc::EFAULT {
-            break;
-        }
-    }
-    result
-}
+/// Which function with a list of arguments it is.
+const EXECL: u32 = 0;
+const EXECLP: u32 = 1;
+const EXECLE: u32 = 2;
 
-// The functions with a list of arguments: all that it names is made present, then they go to the C library as they came.
+// The functions with a list of arguments: they are made with copies, or go to the C library as they came.
 macro_rules! list_family {
-    ($($(#[$doc:meta])* $symbol:ident $next:ident = $name:literal;)*) => {
+    ($($(#[$doc:meta])* $symbol:ident $next:ident $which:ident = $name:literal;)*) => {
         $(
             $(#[$doc])*
             ///
@@ -210,9 +488,12 @@ macro_rules! list_family {
                     "push rdi",
                     "sub rsp, 8",
                     ".cfi_adjust_cfa_offset 56",
-                    "lea rdi, [rsp + 16]",
-                    "lea rsi, [rsp + 64]",
-                    "call {touch}",
+                    "lea rsi, [rsp + 16]",
+                    "lea rdx, [rsp + 64]",
+                    "mov ecx, {which}",
+                    "call {execute}",
+                    "test eax, eax",
+                    "jnz 2f",
                     "call {next}",
                     "add rsp, 8",
                     "pop rdi",
@@ -221,12 +502,19 @@ macro_rules! list_family {
                     "pop rcx",
                     "pop r8",
                     "pop r9",
+                    ".cfi_remember_state",
                     ".cfi_adjust_cfa_offset -56",
                     "mov r11, rax",
                     "xor eax, eax",
                     "jmp r11",
+                    "2:",
+                    ".cfi_restore_state",
+                    "add rsp, 56",
+                    ".cfi_adjust_cfa_offset -56",
+                    "ret",
                     ".cfi_endproc",
-                    touch = sym touch_list,
+                    which = const $which,
+                    execute = sym execute_list,
                     next = sym $next,
                 );
             }
@@ -241,54 +529,62 @@ macro_rules! list_family {
 
 list_family! {
     /// execl(3).
-    execl next_execl = c"execl";
+    execl next_execl EXECL = c"execl";
     /// execlp(3).
-    execlp next_execlp = c"execlp";
+    execlp next_execlp EXECLP = c"execlp";
     /// execle(3).
-    execle next_execle = c"execle";
+    execle next_execle EXECLE = c"execle";
 }
 
-/// Makes present the strings of a list of which the first five are in one place and the rest in another, and the environment.
-unsafe extern "C" fn touch_list(first: *const usize, rest: *const usize) {
+/// Executes a program with a list of arguments; 0 where the C library is to do it.
+unsafe extern "C" fn execute_list(path: *const c_char, first: *const usize, rest: *const usize, which: u32) -> c_int {
     if !looking() {
-        return;
+        return 0;
     }
-    for n in 0.. {
-        // SAFETY: a list of arguments, which ends with a null.
-        let string = unsafe { if n < 5 { *first.add(n) } else { *rest.add(n - 5) } };
-        if string == 0 {
-            break;
-        }
-        // SAFETY: an array of one string, which the list promises to be one.
-        unsafe { strings([string, 0].as_ptr() as usize) };
+    let arguments = Arguments::List(first, rest);
+    let execve = real!(c"execve" as Execve);
+    // SAFETY: a list, which ends with a null; the environment follows in execle(3).
+    unsafe {
+        let environment = match arguments.count() {
+            Some(count) if which == EXECLE => arguments.get(count + 1).unwrap_or(0) as Strings,
+            _ => environ,
+        };
+        let call = |path, arguments, environment| execve(path, arguments, environment);
+        execute(path, arguments, environment, which == EXECLP, call).unwrap_or(0)
     }
-    // SAFETY: the environment; of execle's own nothing is known here but that it was used lately.
-    unsafe { strings(environ as usize) };
 }
 
-/// Makes a call that executes a program, with copies of what it gets and with those signals blocked that the program believes
-/// blocked: no managed memory may be touched meanwhile. None, and no call, if it believes none of ours blocked.
-///
-/// # Safety
-///
-/// A string, and as for [`each`].
-unsafe fn with_mask(
-    path: *const c_char,
-    arguments: Strings,
-    environment: Strings,
-    call: impl FnOnce(*const c_char, Strings, Strings) -> c_int,
-) -> Option<c_int> {
-    let blocked = tls::blocked();
-    if !looking() || blocked == 0 {
-        return None;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_counted_in_arrays_and_lists() {
+        let array = [c"a".as_ptr(), c"b".as_ptr(), std::ptr::null()];
+        let (first, rest) = ([1usize, 2, 3, 4, 5], [6usize, 0, 77]);
+        // SAFETY: each ends with a null.
+        unsafe {
+            assert_eq!(Arguments::Array(array.as_ptr()).count(), Some(2));
+            assert_eq!(Arguments::Array(std::ptr::null()).count(), Some(0));
+            let list = Arguments::List(first.as_ptr(), rest.as_ptr());
+            assert_eq!((list.count(), list.get(7)), (Some(6), Some(77)));
+            assert!(!list.are_managed());
+        }
     }
-    let len = Copies::measure(path) + Copies::measure_all(arguments) + Copies::measure_all(environment);
-    let mut copies = Copies::new(len)?;
-    let (path, arguments, environment) = (copies.string(path), copies.strings(arguments), copies.strings(environment));
-    Some(with_plain_environment(|| {
-        let before = change_mask(libc::SIG_BLOCK, blocked);
-        let result = call(path, arguments, environment);
-        change_mask(libc::SIG_SETMASK, before);
-        result
-    }))
+
+    #[test]
+    fn copies_belong_to_the_thread_until_the_next() {
+        let array = [c"abc".as_ptr(), c"d".as_ptr(), std::ptr::null()];
+        let arguments = Arguments::Array(array.as_ptr());
+        // SAFETY: an array of strings, copied into room that was measured.
+        unsafe {
+            let (len, count) = measure(arguments).unwrap();
+            let mut place = Place::new(len).unwrap();
+            let copy = place.copy_all(arguments, count).unwrap() as Strings;
+            assert_eq!(each(copy).count(), 2);
+            assert_ne!(tls::copies(), 0);
+        }
+        forget_copies();
+        assert_eq!(tls::copies(), 0);
+    }
 }

@@ -3,7 +3,7 @@
 //! They are in the program's table, at numbers out of its way ([`overspill_os::descriptors`]): to the program they look
 //! closed, and directories that list its descriptors do not show them.
 //!
-//! Calls made by number through syscall(2) are not guarded, nor are listings by scandir(3) or the like.
+//! Calls by number through syscall(2) come here too. Inline system calls are not guarded, nor are listings by scandir(3) or the like.
 
 use crate::pool;
 use crate::sys::{check, real, to_c_int};

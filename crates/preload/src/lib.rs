@@ -47,6 +47,7 @@ mod large;
 mod loader;
 mod map;
 mod map_symbols;
+mod nested;
 mod pool;
 mod robust;
 mod route;
@@ -57,6 +58,7 @@ mod stdio;
 mod sys;
 mod syscall;
 mod thread;
+mod tracee;
 mod trap;
 mod vectors;
 

@@ -5,6 +5,7 @@
 //! syscall(2). Strict mode, which knows no filters, is refused in signal delivery: its first fault would end the program.
 
 use crate::sys::check;
+use crate::trap::read_memory;
 use crate::{image, pool, trap};
 use overspill_os::seccomp::Instruction;
 use overspill_os::seccomp::exceptions::{LONGEST, beginning};
@@ -12,10 +13,14 @@ use overspill_os::{Errno, tls};
 
 /// The kernel's struct sock_fprog.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Program {
     len: u16,
     filter: *const Instruction,
 }
+
+/// Room for an instruction.
+const NOTHING: Instruction = Instruction { code: 0, if_true: 0, if_false: 0, k: 0 };
 
 /// Operations of seccomp(2).
 const SET_MODE_STRICT: usize = 0;
@@ -72,17 +77,18 @@ unsafe fn with_exceptions<R>(program: usize, call: impl FnOnce(usize) -> R) -> R
         return call(program);
     }
     let _internal = tls::Internal::enter();
-    // SAFETY: the caller's promise.
-    let own = unsafe {
-        let Program { len, filter } = (program as *const Program).read_unaligned();
-        if filter.is_null() || len == 0 {
-            return call(program);
-        }
-        std::slice::from_raw_parts(filter, len.into())
-    };
+    let mut own = [Program { len: 0, filter: std::ptr::null() }];
+    if read_memory(program, &mut own) < size_of_val(&own) {
+        return call(program);
+    }
+    let [Program { len, filter: at }] = own;
+    let mut own = vec![NOTHING; len.into()];
+    if own.is_empty() || read_memory(at as usize, &mut own) < size_of_val(&own[..]) {
+        return call(program);
+    }
     let own_code = image::of(is_refused as *const () as usize).map(|library| library.code);
     let Some(mut filter) = own_code.and_then(|code| beginning(code, trap::passed_on())) else { return call(program) };
-    filter.extend_from_slice(own);
+    filter.append(&mut own);
     if filter.len() > LONGEST {
         return call(program);
     }

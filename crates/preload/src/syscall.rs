@@ -1,10 +1,11 @@
 //! syscall(2): the same calls as everywhere else, by number.
 
 use crate::sys::{check, real, to_c};
-use crate::{dma, fork, map, pool, sandbox, trap, vectors};
-use overspill_os::{seccomp, tls};
-use std::ffi::{c_int, c_long};
+use crate::{dma, exec, fds, fork, map, nested, pool, sandbox, tracee, trap, vectors};
+use overspill_os::{Errno, seccomp, tls};
+use std::ffi::{c_int, c_long, c_uint};
 use syscalls::{Sysno, raw_syscall};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// syscall(2). Variadic in C: all six arguments are passed on, and the call reads those that it has.
 ///
@@ -50,6 +51,16 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
             libc::SYS_getrandom => to_c(check(raw_syscall!(Sysno::getrandom, a, b, c))),
             libc::SYS_prctl => crate::map_symbols::prctl(a as c_int, b, c, d, e) as isize,
             libc::SYS_seccomp => sandbox::by_number([a, b, c], kernel),
+            libc::SYS_execve => exec::execve(a as *const _, b as exec::Strings, c as exec::Strings) as isize,
+            libc::SYS_execveat => {
+                exec::execveat(a as c_int, b as *const _, c as exec::Strings, d as exec::Strings, e as c_int) as isize
+            }
+            libc::SYS_ptrace if tracee::puts_off(a) => 0,
+            libc::SYS_close if fds::is_hidden(a as c_int) => to_c(Err(Errno::BADF)),
+            libc::SYS_dup2 => fds::dup2(a as c_int, b as c_int) as isize,
+            libc::SYS_dup3 => fds::dup3(a as c_int, b as c_int, c as c_int) as isize,
+            libc::SYS_close_range => fds::close_range(a as c_uint, b as c_uint, c as c_int) as isize,
+            libc::SYS_membarrier => barrier(a as c_int, kernel),
             libc::SYS_fork => fork::bare_fork([0; 3], kernel),
             // With a stack of its own the child does not return from here, and with CLONE_VM it is not a copy.
             libc::SYS_clone if a as c_int & libc::CLONE_VM == 0 && b == 0 => {
@@ -65,10 +76,32 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
                 }
                 None => kernel(),
             },
-            _ => dma::raw_call(number, [a, b, c, d, e, f], kernel),
+            _ => {
+                dma::raw_call(number, [a, b, c, d, e, f], || nested::until_present(number, [a, b, c, d, e, f], kernel))
+            }
         }
     };
     result as c_long
+}
+
+/// membarrier(2): the process is registered for commands of the engine's, of which the program does not know.
+fn barrier(command: c_int, kernel: impl FnOnce() -> isize) -> isize {
+    const PRIVATE_EXPEDITED: c_int = 1 << 3;
+    const REGISTER_PRIVATE_EXPEDITED: c_int = 1 << 4;
+    const GET_REGISTRATIONS: c_int = 1 << 9;
+    static PROGRAMS: AtomicI32 = AtomicI32::new(0);
+    if command == PRIVATE_EXPEDITED && PROGRAMS.load(Relaxed) == 0 {
+        return to_c(Err(Errno::PERM));
+    }
+    let result = kernel();
+    match command {
+        REGISTER_PRIVATE_EXPEDITED if result == 0 => PROGRAMS.store(command, Relaxed),
+        GET_REGISTRATIONS if result > 0 => {
+            return result & !REGISTER_PRIVATE_EXPEDITED as isize | PROGRAMS.load(Relaxed) as isize;
+        }
+        _ => {}
+    }
+    result
 }
 
 /// struct clone_args of the present kernel, in words.

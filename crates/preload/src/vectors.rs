@@ -94,10 +94,8 @@ pub unsafe fn look_at_call(number: i64, arguments: &mut [usize; 6]) {
             _ if FILE_VECTORS.contains(&number) => arguments[1] = vector(b as *const libc::iovec, c) as usize,
             libc::SYS_sendmsg | libc::SYS_recvmsg => arguments[1] = message(b as *const libc::msghdr) as usize,
             libc::SYS_sendmmsg | libc::SYS_recvmmsg => arguments[1] = messages(b as *const libc::mmsghdr, c) as usize,
-            // What blocks of asynchronous I/O and arguments of programs name is not worth a look first.
+            // What blocks of asynchronous I/O name is not worth a look first.
             libc::SYS_io_submit if c != 0 => arguments[2] = trap::tag(c as *const u8) as usize,
-            libc::SYS_execve if b != 0 => arguments[1] = trap::tag(b as *const u8) as usize,
-            libc::SYS_execveat if c != 0 => arguments[2] = trap::tag(c as *const u8) as usize,
             _ => {}
         }
     }

@@ -5,11 +5,12 @@
 //! elsewhere ([`super::structures`], [`super::data`]).
 
 use super::{NEVER, Next, ON_FAULT, Record, failure};
-use crate::pool;
 use crate::route::{pages_touched, split};
+use crate::{pool, sys};
 use overspill_os::{PAGE_SIZE, seccomp};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU8, Ordering};
+use syscalls::{Sysno, raw_syscall};
 
 /// Tries before the program gets its EFAULT. The last one has made 256 pages around each address present.
 pub const TRIES: usize = 8;
@@ -87,6 +88,9 @@ pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
         touch(*argument, ((pages - 1) * PAGE_SIZE).min(pool::window().end - argument));
     }
     nested(record.number as i64, &arguments);
+    if record.tries > 0 {
+        follow(record.number as i64, &arguments, record.tries);
+    }
     record.tries += 1;
     record.finish = if record.tries < TRIES { ON_FAULT } else { NEVER };
     arguments[5] = seccomp::exempt(arguments[5]);
@@ -98,6 +102,59 @@ pub fn again(record: &mut Record) -> Next {
     let mut arguments = record.arguments;
     super::untag(&mut arguments);
     call(record, arguments)
+}
+
+/// How much of what an argument points to is searched for addresses, and how much at once.
+const SEARCHED: usize = 4096;
+const AT_ONCE: usize = 32;
+
+/// Makes present what the arguments of a call point to, and what is pointed to from there: words that may be managed addresses.
+/// Returns whether there was one. It is not known what they are, so that is for calls that have met an absent page; with each round
+/// more pages behind each are.
+pub fn follow(number: i64, arguments: &[usize; 6], round: usize) -> bool {
+    let Ok(number) = usize::try_from(number) else { return false };
+    let addresses = seccomp::arguments::pointers(number);
+    let behind = arguments.iter().enumerate().filter(|(n, _)| addresses & 1 << n != 0);
+    behind.fold(false, |found, (_, address)| follow_words(*address, 2, 2 << round) || found)
+}
+
+fn follow_words(at: usize, depth: usize, pages: usize) -> bool {
+    let mut found = false;
+    for start in (at..at.saturating_add(SEARCHED)).step_by(AT_ONCE * size_of::<usize>()) {
+        let mut words = [0usize; AT_ONCE];
+        let len = read_memory(start, &mut words);
+        for word in &words[..len / size_of::<usize>()] {
+            if pool::contains(*word) {
+                found = true;
+                touch(*word, ((pages - 1) * PAGE_SIZE).min(pool::window().end - word));
+                if depth > 1 {
+                    follow_words(*word, depth - 1, pages);
+                }
+            }
+        }
+        if len < size_of_val(&words) {
+            break;
+        }
+    }
+    found
+}
+
+/// Reads memory of the program's as far as that is possible; returns the number of bytes.
+pub fn read_memory<T: Copy>(at: usize, to: &mut [T]) -> usize {
+    let len = size_of_val(to);
+    if pool::contains(at) {
+        let len = pool::accessible(at..at.saturating_add(len), Access::Read).min(len);
+        // SAFETY: the program may read so many bytes, and there is room for them.
+        unsafe { std::ptr::copy_nonoverlapping(at as *const u8, to.as_mut_ptr().cast::<u8>(), len) };
+        return len;
+    }
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    let (local, remote) = ([to.as_mut_ptr() as usize, len], [at, len]);
+    // Where these lie on a managed stack the call is stopped, as the program's own.
+    let (local, remote) = (&raw const local as usize, &raw const remote as usize);
+    // SAFETY: the kernel writes to the slice, or says that there is nothing to read.
+    let ret = unsafe { raw_syscall!(Sysno::process_vm_readv, pid, local, 1, remote, 1, 0) };
+    sys::check(ret).unwrap_or(0)
 }
 
 /// Makes present what lies behind the arguments.

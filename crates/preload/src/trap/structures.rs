@@ -2,7 +2,8 @@
 //!
 //! These are the calls that would lose something if the kernel found a page absent at their end (a child that was reaped, a
 //! message, an accepted connection, what is left of a time), and those that wait, while pages leave. Structures that the
-//! kernel may write are copied back whatever the result: it has written what it wanted.
+//! kernel may write are copied back whatever the result: it has written what it wanted. But only bytes that are not as they were go back,
+//! since other threads may change the rest meanwhile, such as the descriptors that poll(2) is to look at.
 
 use super::bounce::{self, Buffer};
 use super::present::{self, Access};
@@ -134,12 +135,13 @@ pub fn paths(number: i64) -> Option<&'static [Argument]> {
 /// Most structures of a call.
 const MOST: usize = 5;
 
-/// What was copied where.
+/// What was copied where, and what it was.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Copied {
     original: usize,
     copy: usize,
+    before: usize,
     len: usize,
 }
 
@@ -180,7 +182,8 @@ pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) 
         if pool::accessible(range, access) < len {
             return None;
         }
-        total = total.checked_add(len.next_multiple_of(16) + 16)?;
+        let copies = if argument.out { 2 } else { 1 };
+        total = total.checked_add((len.checked_next_multiple_of(16)? + 16).checked_mul(copies)?)?;
     }
     if total > bounce::CHUNK {
         return None;
@@ -188,7 +191,7 @@ pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) 
     let mut buffer = bounce::claim(record, total)?;
     let table = buffer.array::<Copied>(MOST)?;
     for (n, slot) in (0..MOST).map(|n| (n, wanted.get(n))) {
-        let mut copied = Copied { original: 0, copy: 0, len: 0 };
+        let mut copied = Copied { original: 0, copy: 0, before: 0, len: 0 };
         if let Some(argument) = slot {
             let original = arguments[argument.at];
             let len = len(argument, &arguments)?;
@@ -196,7 +199,10 @@ pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) 
             // SAFETY: the program may read these bytes, and the copy is as long.
             unsafe { std::ptr::copy_nonoverlapping(original as *const u8, copy, len) };
             if argument.out {
-                copied = Copied { original, copy: copy as usize, len };
+                let before = buffer.array::<u8>(len)?;
+                // SAFETY: both are as long.
+                unsafe { std::ptr::copy_nonoverlapping(copy, before, len) };
+                copied = Copied { original, copy: copy as usize, before: before as usize, len };
             }
             arguments[argument.at] = copy as usize;
         }
@@ -204,8 +210,36 @@ pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) 
         unsafe { table.add(n).write(copied) };
     }
     touch_remote(record, &arguments);
+    touch_mask(record, &arguments);
     record.finish = ALWAYS;
     Some(Next::Call(arguments))
+}
+
+/// Copies those bytes that are not as they were before.
+///
+/// # Safety
+///
+/// All have so many bytes.
+unsafe fn copy_changes(from: *const u8, before: *const u8, to: *mut u8, len: usize) {
+    const WORD: usize = size_of::<u64>();
+    let mut at = 0;
+    while at < len {
+        let step = WORD.min(len - at);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let equal = step == WORD
+                && from.add(at).cast::<u64>().read_unaligned() == before.add(at).cast::<u64>().read_unaligned();
+            if !equal {
+                for byte in at..at + step {
+                    let now = *from.add(byte);
+                    if now != *before.add(byte) {
+                        to.add(byte).write_volatile(now);
+                    }
+                }
+            }
+        }
+        at += step;
+    }
 }
 
 /// A list of a call's arguments.
@@ -243,6 +277,19 @@ fn touch_remote(record: &Record, arguments: &[usize; 6]) {
     }
 }
 
+/// The signal set behind the sixth argument, which the kernel reads when it begins.
+fn touch_mask(record: &Record, arguments: &[usize; 6]) {
+    if matches!(record.number as i64, libc::SYS_pselect6 | present::SYS_IO_PGETEVENTS) {
+        let mut set = [0usize; 2];
+        if arguments[5] != 0
+            && present::read_memory(arguments[5], &mut set) == size_of_val(&set)
+            && pool::contains(set[0])
+        {
+            present::touch(set[0], set[1]);
+        }
+    }
+}
+
 /// After the call.
 pub fn finish(record: &mut Record, list: &[Argument]) -> Next {
     let remote = matches!(record.number as i64, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev);
@@ -262,9 +309,28 @@ pub fn finish(record: &mut Record, list: &[Argument]) -> Next {
     for n in 0..MOST {
         // SAFETY: `begin` has made the table; the program may write to what was copied, as was checked.
         unsafe {
-            let Copied { original, copy, len } = table.add(n).read();
-            std::ptr::copy_nonoverlapping(copy as *const u8, original as *mut u8, len);
+            let Copied { original, copy, before, len } = table.add(n).read();
+            copy_changes(copy as *const u8, before as *const u8, original as *mut u8, len);
         }
     }
     Next::Result(record.result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changes_are_copied() {
+        let before: Vec<u8> = (0..37).collect();
+        let mut after = before.clone();
+        (after[3], after[21], after[36]) = (100, 101, 102);
+        // Somebody else has changed these, two of them next to what the kernel has written.
+        let mut to = before.clone();
+        (to[2], to[10], to[35]) = (200, 201, 202);
+        // SAFETY: all are as long.
+        unsafe { copy_changes(after.as_ptr(), before.as_ptr(), to.as_mut_ptr(), 37) };
+        assert_eq!((to[2], to[3], to[10], to[21], to[35], to[36]), (200, 100, 201, 101, 202, 102));
+        assert_eq!(to[22], 22);
+    }
 }
