@@ -4,8 +4,8 @@ use crate::sys::{check, real, to_c};
 use crate::{dma, exec, fds, fork, map, nested, pool, sandbox, tracee, trap, vectors};
 use overspill_os::{Errno, seccomp, tls};
 use std::ffi::{c_int, c_long, c_uint};
-use syscalls::{Sysno, raw_syscall};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use syscalls::{Sysno, raw_syscall};
 
 /// syscall(2). Variadic in C: all six arguments are passed on, and the call reads those that it has.
 ///
