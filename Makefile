@@ -8,7 +8,7 @@ export CARGO_TARGET_DIR ?= target
 RELEASE := $(CARGO_TARGET_DIR)/release
 export OVERSPILL_BIN ?= $(abspath $(RELEASE)/overspill)
 
-.PHONY: build help install uninstall demo test fmt lint doc unit proof proof-quick clean
+.PHONY: build help install uninstall demo test fmt lint doc unit proof proof-quick programs clean
 
 build: ## Build everything (the default)
 	$(CARGO) build --release --workspace
@@ -58,6 +58,10 @@ proof: build ## Real programs in memory cgroups, at full size (as root; takes lo
 proof-quick: build ## The same at a quarter of the size or less
 	tests/proof/install.sh
 	$(PYTHON) tests/proof/proof.py --quick
+
+programs: build ## Everyday programs natively and under overspill, in both deliveries (as root; under an hour)
+	tests/programs/install.sh
+	$(PYTHON) tests/programs/programs.py
 
 clean: ## Remove all that was built
 	$(CARGO) clean

@@ -1,0 +1,74 @@
+#!/bin/sh
+# Installs the programs that the test of programs runs, where this is Debian or Ubuntu and root. Otherwise it says what
+# is missing: the cases that need it are skipped, loudly. With --quick only what the quick cases need is installed.
+set -u
+
+missing=
+# need PACKAGE PROGRAM: the package is missing where the program is.
+need() {
+    PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v "$2" >/dev/null || missing="$missing $1"
+}
+
+need perl perl
+need python3 python3
+need ruby ruby
+need php-cli php
+need lua5.4 lua5.4
+need default-jdk-headless javac
+need gcc gcc
+need g++ g++
+need make make
+need binutils as
+need redis-server redis-server
+need redis-tools redis-benchmark
+need nginx-light nginx
+need apache2 apache2
+need imagemagick /usr/bin/convert
+need zstd zstd
+need qemu-system-x86 qemu-system-x86_64
+need gdb gdb
+need strace strace
+need valgrind valgrind
+need bubblewrap bwrap
+need tmux tmux
+need openssh-client ssh-keygen
+need gnupg gpg
+need git git
+need sqlite3 sqlite3
+
+if [ "${1-}" != --quick ]; then
+    need r-base-core Rscript
+    need nodejs node
+    need clang clang
+    need cmake cmake
+    need ninja-build ninja
+    need autoconf autoconf
+    need mariadb-server mariadbd
+    need mariadb-client mariadb
+    need postgresql pg_lsclusters
+    need ffmpeg ffmpeg
+    need xz-utils xz
+    need p7zip-full 7z
+    need chromium chromium
+    [ -e /usr/lib/chromium/chrome-sandbox ] || missing="$missing chromium-sandbox"
+    /usr/bin/python3 -c 'import numpy' 2>/dev/null || missing="$missing python3-numpy"
+    /usr/bin/python3 -c 'import pandas' 2>/dev/null || missing="$missing python3-pandas"
+    command -v go >/dev/null || [ -x /usr/local/go/bin/go ] || missing="$missing golang-go"
+fi
+
+if [ -z "$missing" ]; then
+    exit 0
+elif [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+    echo "tests/programs/install.sh: not installed:$missing (needs root and apt-get)" >&2
+    exit 0
+fi
+
+# RUNLEVEL=1: a package's service is not started.
+export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
+# Word by word, so that a package that there is not (chromium of Ubuntu) does not keep the others away.
+apt-get -q update
+# shellcheck disable=SC2086 # a list of words
+apt-get -q install -y --no-install-recommends $missing || for package in $missing; do
+    apt-get -q install -y --no-install-recommends "$package" ||
+        echo "tests/programs/install.sh: could not install: $package" >&2
+done
