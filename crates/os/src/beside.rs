@@ -148,7 +148,11 @@ const STACK_BYTES: usize = 256 << 10;
 /// Bytes at the thread pointer that belong to the C library: its struct pthread takes 2.3 KiB in glibc 2.36.
 const CONTROL_BYTES: usize = 2 * PAGE_SIZE;
 /// Most that the static thread-local storage of the loaded libraries may take.
-const STATIC_BYTES_MAX: usize = 1 << 20;
+const STATIC_BYTES_MAX: usize = 4 << 30;
+/// Most that is copied of a library's: what ours needs, and the C library, is far less.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+/// Number of the executable among those with thread-local storage: none of its code runs on our threads.
+const EXECUTABLE: usize = 1;
 /// Most libraries with thread-local storage that a thread of ours can reach through its vector.
 const MODULES: usize = 250;
 /// Bytes of the kernel's struct rseq as it was first, and the mark that the C library registers it with.
@@ -157,8 +161,10 @@ const RSEQ_MARK: usize = 0x5305_3053;
 
 /// The thread-local storage of the program's first thread when the process began, from which that of our threads is made.
 struct Template {
-    /// The bytes below the thread pointer.
-    image: Box<[u8]>,
+    /// Bytes below the thread pointer: whole pages.
+    bytes: usize,
+    /// Of each library what it holds at first, and where that begins, in bytes below the thread pointer.
+    images: Vec<(usize, Box<[u8]>)>,
     /// Of each library by its number: where its storage begins, in bytes below the thread pointer; 0 for none.
     modules: [usize; MODULES],
     /// Distance from the thread pointer to the area of restartable sequences; 0 for none.
@@ -186,6 +192,7 @@ pub fn prepare() {
     struct Found {
         thread_pointer: usize,
         modules: [usize; MODULES],
+        lengths: [usize; MODULES],
     }
     unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: the loader passes an entry, and `prepare` passes its own value.
@@ -195,26 +202,30 @@ pub fn prepare() {
         // What lies elsewhere was allocated for this thread.
         if start != 0 && below <= STATIC_BYTES_MAX && info.dlpi_tls_modid < MODULES {
             found.modules[info.dlpi_tls_modid] = below;
+            // SAFETY: the loader passes the headers of a loaded object.
+            let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+            let storage = headers.iter().find(|header| header.p_type == libc::PT_TLS);
+            let length = storage.map_or(0, |header| header.p_memsz as usize);
+            found.lengths[info.dlpi_tls_modid] = length.min(COPIED_BYTES_MAX);
         }
         0
     }
     let thread_pointer = tls::thread_pointer();
-    let mut found = Found { thread_pointer, modules: [0; MODULES] };
+    let mut found = Found { thread_pointer, modules: [0; MODULES], lengths: [0; MODULES] };
     // SAFETY: the callback has the type, and `found` lives through the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
     let rseq = rseq_offset();
     let below = found.modules.iter().copied().max().unwrap_or(0).max((-rseq).max(0) as usize);
     let below = below.next_multiple_of(PAGE_SIZE);
-    // SAFETY: static thread-local storage is contiguous and ends at the thread pointer. Bytes beyond that of the first
-    // library are the loader's, who allocates whole pages; where they are not, less is copied.
-    let image = unsafe {
-        let known = found.modules.iter().copied().max().unwrap_or(0);
-        let mut image = vec![0u8; below].into_boxed_slice();
-        let from = std::slice::from_raw_parts((thread_pointer - known) as *const u8, known);
-        image[below - known..].copy_from_slice(from);
-        image
-    };
-    let _ = TEMPLATE.set(Template { image, modules: found.modules, rseq });
+    let libraries = found.modules.iter().zip(found.lengths).enumerate();
+    let images =
+        libraries.filter(|(number, (below, _))| *number != EXECUTABLE && **below != 0).map(|(_, (below, length))| {
+            // SAFETY: so much of the storage of this thread is the library's, and it was there when the process began.
+            let bytes = unsafe { std::slice::from_raw_parts((thread_pointer - below) as *const u8, length) };
+            (*below, bytes.into())
+        });
+    let images = images.collect();
+    let _ = TEMPLATE.set(Template { bytes: below, images, modules: found.modules, rseq });
 }
 
 /// Distance from the thread pointer to the area that the C library registers, 0 if it has none (before glibc 2.35).
@@ -673,7 +684,7 @@ impl Stack {
                 return Ok(stack);
             }
             let template = TEMPLATE.get().expect("threads are made beside the program");
-            let bytes = PAGE_SIZE + STACK_BYTES + template.image.len() + CONTROL_BYTES;
+            let bytes = PAGE_SIZE + STACK_BYTES + template.bytes + CONTROL_BYTES;
             let base = vm::map_metadata(bytes)?;
             vm::protect(base..base + PAGE_SIZE, vm::Prot::NONE)?;
             let stack: &'static Stack =
@@ -694,7 +705,6 @@ impl Stack {
     fn prepare(&self, function: unsafe extern "C" fn(*mut c_void), argument: *mut c_void) -> usize {
         let template = TEMPLATE.get().expect("threads are made beside the program");
         let thread_pointer = self.base + self.bytes - CONTROL_BYTES;
-        let storage = thread_pointer - template.image.len();
         /// Words of the C library's control block whose places are part of the ABI: itself, its vector, itself again, and the
         /// two secrets that compilers and setjmp use.
         const SELF: usize = 0;
@@ -702,12 +712,14 @@ impl Stack {
         const SELF_AGAIN: usize = 2;
         const SECRETS: [usize; 2] = [5, 6];
         let vector = self.vector(thread_pointer, template);
-        // SAFETY: 1. all places lie in this stack's mapping, which only the caller uses; 2. the storage is aligned to pages,
-        // as the template was taken; 3. the control block has room for the words, and the area of restartable sequences
+        // SAFETY: 1. all places lie in this stack's mapping, which only the caller uses; 2. each
+        // image lies at the place in the storage from which it was taken; 3. the control block has room for the words, and the area of restartable sequences
         // lies in it or in the storage.
         unsafe {
             (self.top() as *mut [usize; 2]).write([argument as usize, function as *const () as usize]);
-            std::ptr::copy_nonoverlapping(template.image.as_ptr(), storage as *mut u8, template.image.len());
+            for (below, image) in &template.images {
+                std::ptr::copy_nonoverlapping(image.as_ptr(), (thread_pointer - below) as *mut u8, image.len());
+            }
             std::ptr::write_bytes(thread_pointer as *mut u8, 0, CONTROL_BYTES / 2);
             let control = thread_pointer as *mut usize;
             control.add(SELF).write(thread_pointer);
