@@ -151,8 +151,6 @@ const CONTROL_BYTES: usize = 2 * PAGE_SIZE;
 const STATIC_BYTES_MAX: usize = 4 << 30;
 /// Most that is copied of a library's: what ours needs, and the C library, is far less.
 const COPIED_BYTES_MAX: usize = 64 << 10;
-/// Number of the executable among those with thread-local storage: none of its code runs on our threads.
-const EXECUTABLE: usize = 1;
 /// Most libraries with thread-local storage that a thread of ours can reach through its vector.
 const MODULES: usize = 250;
 /// Bytes of the kernel's struct rseq as it was first, and the mark that the C library registers it with.
@@ -193,6 +191,8 @@ pub fn prepare() {
         thread_pointer: usize,
         modules: [usize; MODULES],
         lengths: [usize; MODULES],
+        /// Whether the first object was there: the executable, of which no code runs on our threads.
+        has_executable: bool,
     }
     unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: the loader passes an entry, and `prepare` passes its own value.
@@ -206,24 +206,24 @@ pub fn prepare() {
             let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
             let storage = headers.iter().find(|header| header.p_type == libc::PT_TLS);
             let length = storage.map_or(0, |header| header.p_memsz as usize);
-            found.lengths[info.dlpi_tls_modid] = length.min(COPIED_BYTES_MAX);
+            found.lengths[info.dlpi_tls_modid] = if found.has_executable { length.min(COPIED_BYTES_MAX) } else { 0 };
         }
+        found.has_executable = true;
         0
     }
     let thread_pointer = tls::thread_pointer();
-    let mut found = Found { thread_pointer, modules: [0; MODULES], lengths: [0; MODULES] };
+    let mut found = Found { thread_pointer, modules: [0; MODULES], lengths: [0; MODULES], has_executable: false };
     // SAFETY: the callback has the type, and `found` lives through the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
     let rseq = rseq_offset();
     let below = found.modules.iter().copied().max().unwrap_or(0).max((-rseq).max(0) as usize);
     let below = below.next_multiple_of(PAGE_SIZE);
-    let libraries = found.modules.iter().zip(found.lengths).enumerate();
-    let images =
-        libraries.filter(|(number, (below, _))| *number != EXECUTABLE && **below != 0).map(|(_, (below, length))| {
-            // SAFETY: so much of the storage of this thread is the library's, and it was there when the process began.
-            let bytes = unsafe { std::slice::from_raw_parts((thread_pointer - below) as *const u8, length) };
-            (*below, bytes.into())
-        });
+    let images = found.modules.iter().zip(found.lengths).filter(|(_, length)| *length != 0);
+    let images = images.map(|(below, length)| {
+        // SAFETY: so much of the storage of this thread is the library's, and it was there when the process began.
+        let bytes = unsafe { std::slice::from_raw_parts((thread_pointer - below) as *const u8, length) };
+        (*below, bytes.into())
+    });
     let images = images.collect();
     let _ = TEMPLATE.set(Template { bytes: below, images, modules: found.modules, rseq });
 }
