@@ -176,6 +176,8 @@ static PROGRAM: AtomicI32 = AtomicI32::new(0);
 static SIBLING: AtomicI32 = AtomicI32::new(0);
 /// Number of the sibling, from the process in between; under `STARTING`.
 static STARTED: AtomicI32 = AtomicI32::new(0);
+/// Whether the sibling has closed its copies of the program's descriptors: then nothing of the program's is kept open by it.
+static SETTLED: AtomicU32 = AtomicU32::new(0);
 /// Held by the thread that starts the sibling.
 static STARTING: RawLock = RawLock::new();
 /// The word that the kernel clears when the program's first thread leaves the address space.
@@ -372,9 +374,14 @@ pub fn start(jobs: Vec<Job>) -> Result<(), Errno> {
         FIRST_THREAD.store(first_thread_word() as *const AtomicU32 as usize, Relaxed);
         let stack = Stack::take()?;
         let jobs = Box::into_raw(Box::new(jobs));
+        SETTLED.store(0, Relaxed);
         match start_on(stack, jobs.cast()) {
             Ok(number) => {
                 SIBLING.store(number, Release);
+                // Until then it would keep open what the program closes, or leaves by ending.
+                while SETTLED.load(Acquire) == 0 && stack.in_use.load(Relaxed) != 0 {
+                    let _ = futex::wait(&SETTLED, futex::Flags::PRIVATE, 0, Some(&SETTLE_LOOK));
+                }
                 Ok(())
             }
             Err(errno) => {
@@ -509,10 +516,12 @@ unsafe extern "C" fn lead(jobs: *mut c_void) {
     begin_thread(c"overspill");
     // SAFETY: `start` gives this process the box.
     let jobs = unsafe { Box::from_raw(jobs.cast::<Vec<Job>>()) };
-    // 1. Out of the way: no signal to the program's group or terminal, no directory kept busy, none of its files kept open.
+    // 1. Out of the way: none of the program's files kept open, no signal to its group or terminal, no directory kept busy.
+    descriptors::keep_engines();
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir(c"/");
-    descriptors::keep_engines();
+    SETTLED.store(1, Release);
+    let _ = futex::wake(&SETTLED, futex::Flags::PRIVATE, 1);
     // 2. Whoever ends meanwhile is seen.
     let program = rustix::process::pidfd_open(program(), PidfdFlags::empty());
     // 3. The engine's threads.
@@ -550,6 +559,8 @@ fn begin_thread(name: &CStr) {
     }
 }
 
+/// Longest sleep of the program while the sibling begins, between two looks whether it is still there.
+const SETTLE_LOOK: futex::Timespec = futex::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Longest sleep of the watcher while the program's first thread lives: a bound on the harm of a wake-up that went to somebody
 /// else who waits for the end of that thread.
 const WATCH_EVERY: futex::Timespec = futex::Timespec { tv_sec: 1, tv_nsec: 0 };
