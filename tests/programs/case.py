@@ -15,8 +15,15 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 from harness import MIB, REPOSITORY, Failed, Skip, check, mib  # noqa: E402,F401  (for the modules of cases)
 
 # Debian's own programs come first: a machine may have others of the same name in /usr/local.
-FOLDERS = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", *sorted(glob.glob("/usr/lib/postgresql/*/bin")), "/usr/local/bin",
-           "/usr/local/go/bin"]  # fmt: skip
+FOLDERS = [
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+    *sorted(glob.glob("/usr/lib/postgresql/*/bin")),
+    "/usr/local/bin",
+    "/usr/local/go/bin",
+]
 CARGO_HOME = os.environ.get("CARGO_HOME") or os.path.expanduser("~/.cargo")
 RUSTUP_HOME = os.environ.get("RUSTUP_HOME") or os.path.expanduser("~/.rustup")
 PATH = ":".join([*FOLDERS, os.path.join(CARGO_HOME, "bin")])
@@ -26,8 +33,8 @@ PATH = ":".join([*FOLDERS, os.path.join(CARGO_HOME, "bin")])
 class Case:
     """One program with its input.
 
-    `command` runs in an empty folder, in which `input` leads to what `files` and `prepare` made. Its standard output, its
-    exit status and the files named in `results` are compared with those of the native run, after `normalise`.
+    `command` runs in an empty folder, in which `input` leads to what `files` and `prepare` made. Its standard output,
+    its exit status and the files named in `results` are compared with those of the native run, after `normalise`.
     """
 
     name: str

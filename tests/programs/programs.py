@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The test of programs: everyday programs, as they come from Debian, give the same under overspill as by themselves.
 
-Each case runs natively, then under `overspill run` in each delivery of faults with a third of its native peak of memory.
-Output, exit status and results are compared, and the peak of the whole tree of processes with the budget. A run that
-stands still (hang) or takes far too long (slow) is ended, after the stacks of all its threads are printed. Exit status 1 when anything
-is not as it should be.
+Each case runs natively, then under `overspill run` in each delivery of faults, with a third of its native peak of
+memory. Output, exit status and results are compared, and the peak of the whole tree of processes with the budget. A
+run that stands still (hang) or takes far too long (slow) is ended, after the stacks of all its threads are printed.
+Exit status 1 when anything is not as it should be.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import runner
 from case import Failed, mib
 from harness import target_directory
 
+SENTENCE = 300  # characters of what is repeated at the end
 SCRATCH = "/var/tmp"  # short, for sockets; reachable by every user
 
 
@@ -30,7 +31,9 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="the small cases only, of every kind (three minutes)")
     parser.add_argument("--only", metavar="NAME,...", help="these cases only; NAME may end with *")
     parser.add_argument("--fault", choices=("signal", "thread", "both"), default="both", help="deliveries to test")
-    parser.add_argument("--native", action="store_true", help="no overspill, each case natively twice: checks the cases")
+    parser.add_argument(
+        "--native", action="store_true", help="no overspill, each case natively twice: checks the cases"
+    )
     parser.add_argument("--json", metavar="FILE", help="write all results as JSON")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run each case N times under overspill")
     parser.add_argument("--keep", action="store_true", help="keep the files of the run")
@@ -102,7 +105,7 @@ class Report:
         for delivery in self.table.deliveries:
             fine = all(v.word == "ok" for v in verdicts if v.delivery == delivery)
             self.counts["passed" if fine else "failed"] += 1
-        self.failures += [f"{case.name} ({v.delivery}): {v.word}: {v.detail}" for v in verdicts if v.word != "ok"]
+        self.failures += [_sentence(case, v) for v in verdicts if v.word != "ok"]
         self.entries.append(
             {
                 "name": case.name,
@@ -120,6 +123,10 @@ class Report:
         with open(path, "w") as file:
             json.dump({"counts": self.counts, "cases": self.entries}, file, indent=1)
             file.write("\n")
+
+
+def _sentence(case, verdict):
+    return f"{case.name} ({verdict.delivery}): {verdict.word}: {' / '.join(verdict.detail.splitlines())[:SENTENCE]}"
 
 
 def _figures(outcome):

@@ -74,9 +74,14 @@ class Program:
     def client(self, command, data=None):
         """Runs a client natively, outside of the tree; gives its standard output."""
         done = subprocess.run(
-            command, cwd=self.folder, env=environment(self.folder), input=data or b"",
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=self.tree.limit,
-        )  # fmt: skip
+            command,
+            cwd=self.folder,
+            env=environment(self.folder),
+            input=data or b"",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=self.tree.limit,
+        )
         said = done.stderr.decode(errors="replace")[-500:]
         check(done.returncode == 0, f"{command[0]} ended with {done.returncode}: {said}")
         return done.stdout
@@ -162,7 +167,12 @@ class Workshop:
             with Tree(argv, limit, **popen) as tree:
                 session_output = self._session(tree, run, outcome)
                 outcome.status, outcome.seconds = tree.wait()
-        outcome.peak, outcome.processes, outcome.ended, outcome.stacks = tree.peak, tree.processes, tree.ended, tree.stacks
+        outcome.peak, outcome.processes, outcome.ended, outcome.stacks = (
+            tree.peak,
+            tree.processes,
+            tree.ended,
+            tree.stacks,
+        )
         outcome.said = _content(paths[1])[-1500:].decode(errors="replace").strip()
         if self.case.compared:
             output = session_output if self.case.session else _content(paths[0])
@@ -211,8 +221,10 @@ def _content(path):
 def _first_difference(ours, native):
     """Where two outputs part, in words."""
     place = next((i for i, (a, b) in enumerate(zip(ours, native)) if a != b), min(len(ours), len(native)))
+
     def around(data):
         return data[max(place - 20, 0) : place + 60].decode(errors="replace")
+
     return f"{len(ours)} bytes for {len(native)}, from byte {place} on {around(ours)!r} for {around(native)!r}"
 
 

@@ -7,9 +7,11 @@ import subprocess
 
 GDB_SECONDS = 40
 GDB = ["gdb", "-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", "set print frame-arguments scalars"]
-MOST_PROCESSES, MOST_FRAMES = 8, 30
+MOST_PROCESSES, MOST_FRAMES = 16, 30
 # Frames of Rust's library and of gdb's greeting say nothing.
-NOISE = re.compile(r"^#\d+ .* at /rustc/|^#\d+ .*\bin (std|core|alloc)::|^\[New LWP|^\[Thread debugging|^Using host|^warning: |^$|^\d+\s+.*No such file|/rustc/")
+NOISE = re.compile(
+    r"/rustc/|^#\d+ .*\bin (std|core|alloc)::|^\[New LWP|^\[Thread debugging|^Using host|^warning: |^$|^\d+\s.*No such file"
+)
 STATUS = ("Name", "State", "PPid", "Threads", "SigBlk", "SigPnd", "ShdPnd", "Seccomp", "RssAnon")
 
 
@@ -53,21 +55,21 @@ def _backtraces(pid):
         return f"  (gdb did not end in {GDB_SECONDS} s)\n{(e.stdout or b'').decode(errors='replace')}"
 
 
-def _is_launcher(words):
-    return os.path.basename(words.split()[0] if words.split() else "") == "overspill"
+def _is_ours(pid, words):
+    """Whether it is the launcher, or overspill's helper beside a program: they wait for the others."""
+    launcher = os.path.basename(words.split()[0] if words.split() else "") == "overspill"
+    return launcher or _read(f"/proc/{pid}/comm") == "overspill"
 
 
 def describe(pids):
     """All threads of the processes: state, kernel stack, and the stack in the program."""
-    pids = sorted(pids)
-    parts = [f"{len(pids)} processes"]
-    for pid in pids[:MOST_PROCESSES]:
-        words = _read(f"/proc/{pid}/cmdline").replace("\0", " ")
+    named = [(pid, _read(f"/proc/{pid}/cmdline").replace("\0", " ")) for pid in sorted(pids)]
+    named.sort(key=lambda pair: _is_ours(*pair))
+    parts = [f"{len(named)} processes"]
+    for pid, words in named[:MOST_PROCESSES]:
         parts.append(f"== process {pid}: {words[:300]}")
-        if _is_launcher(words):
-            continue  # it waits for the others
         parts.extend(_threads(pid))
         parts.append(_backtraces(pid))
-    if pids[MOST_PROCESSES:]:
-        parts.append(f"== and {len(pids) - MOST_PROCESSES} more")
+    if named[MOST_PROCESSES:]:
+        parts.append(f"== and {len(named) - MOST_PROCESSES} more")
     return "\n".join(parts)

@@ -116,6 +116,25 @@ impl Job {
         processes.iter().map(of).collect()
     }
 
+    /// Sends a signal to a process of the job and to all processes that engines live in, as a freezer does.
+    pub fn signal_with_engines(&self, process: u32, signal: Signal) {
+        for pid in self.engines().chain([process]) {
+            kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+        }
+    }
+
+    /// The processes beside those of the job, in which their engines live: children of its `overspill run`, by that name.
+    pub fn engines(&self) -> impl Iterator<Item = u32> + use<> {
+        let parent = self.pid().to_string();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(move |pid: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            // "PID (NAME) STATE PARENT ..."
+            let mut fields = stat.split(' ').skip(1);
+            fields.next() == Some("(overspill)") && fields.nth(1) == Some(&parent)
+        })
+    }
+
     /// Sends a signal to its `overspill run`.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(self.pid() as i32).unwrap(), signal).unwrap();

@@ -128,12 +128,12 @@ fn a_budget_that_cannot_be_kept_ends_nothing() {
 #[test]
 fn a_stopped_program_takes_note_when_it_goes_on() {
     let Some(job) = Job::churn(&SCRATCH, "stopped", &["--memory", "32M"], &["64"]) else { return };
-    let program = Pid::from_raw(job.processes()[0].0 as i32).unwrap();
-    kill_process(program, Signal::STOP).unwrap();
+    let program = job.processes()[0].0;
+    job.signal_with_engines(program, Signal::STOP);
     let outcome = job.set(job.pid(), &["--memory", "16M", "--wait", "1"]);
     assert_eq!(outcome.status, 1, "{outcome:?}");
     assert!(outcome.stderr.contains("1 process did not take note within 1 s"), "{outcome:?}");
-    kill_process(program, Signal::CONT).unwrap();
+    job.signal_with_engines(program, Signal::CONT);
     assert!(wait_until(TIME_LIMIT, || job.budget()["reached"] == 1), "{}", job.budget());
     job.end_churn();
 }
@@ -205,13 +205,13 @@ fn other_users() {
 #[test]
 fn a_job_that_was_killed_leaves_a_socket_that_is_removed() {
     let Some(mut job) = Job::churn(&SCRATCH, "killed", &["--memory", "16M"], &["8"]) else { return };
-    let program = Pid::from_raw(job.processes()[0].0 as i32).unwrap();
+    let program = job.processes()[0].0;
     job.signal(Signal::KILL);
     job.child.wait().unwrap();
     assert!(job.socket().exists());
     refused(&job.set(job.pid(), &["--memory", "16M"]), 1, &["has ended", "removed"]);
     assert!(!job.socket().exists());
-    kill_process(program, Signal::KILL).unwrap();
+    kill_process(Pid::from_raw(program as i32).unwrap(), Signal::KILL).unwrap();
 }
 
 #[test]

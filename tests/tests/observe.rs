@@ -202,8 +202,8 @@ fn less_than_was_asked_for_is_status_1() {
 #[test]
 fn a_stopped_process_gives_nothing_and_the_request_is_given_up() {
     let Some(job) = Job::churn(&SCRATCH, "halted", &["--memory", "32M"], &["24"]) else { return };
-    let (pid, program) = (job.pid().to_string(), Pid::from_raw(job.processes()[0].0 as i32).unwrap());
-    kill_process(program, Signal::STOP).unwrap();
+    let (pid, program) = (job.pid().to_string(), job.processes()[0].0);
+    job.signal_with_engines(program, Signal::STOP);
     let outcome = job.ask(&["reclaim", "--pid", &pid, "8M", "--wait", "1"]);
     assert_eq!(
         (outcome.status, outcome.stdout.as_str()),
@@ -211,7 +211,7 @@ fn a_stopped_process_gives_nothing_and_the_request_is_given_up() {
         "{outcome:?}"
     );
     assert!(outcome.stderr.contains("1 of 1 processes did not get there within 1 s"), "{outcome:?}");
-    kill_process(program, Signal::CONT).unwrap();
+    job.signal_with_engines(program, Signal::CONT);
     // The next one is served, and the one that was given up is not: that would be twice as much.
     let outcome = job.ask(&["reclaim", "--pid", &pid, "4M"]);
     assert_eq!(outcome.status, 0, "{outcome:?}");

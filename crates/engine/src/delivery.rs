@@ -122,7 +122,7 @@ impl Engine {
         if !self.frames.backing.can_poison() || self.frames.backing.poison(range).is_err() {
             // Before Linux 6.6 there is no way to fail one access: better end than hang or hand out zeros.
             thread::report("this kernel cannot fail a single access (UFFDIO_POISON, Linux 6.6): ending the program");
-            std::process::abort();
+            beside::end_program();
         }
     }
 

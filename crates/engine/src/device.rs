@@ -9,9 +9,8 @@
 //! Neighbours: [`crate::slot`] keeps the tables, [`overspill_os::io`] and [`overspill_os::uring`] do the I/O; reclaim
 //! allocates and writes, faults read and free.
 //!
-//! **Fork.** 1. Parent, all engine threads at rest: [`SwapDevices::prepare_fork`]. 2. The forking thread opens each
-//! descriptor once more ([`overspill_os::io::File::reopen`]) and calls [`SwapDevices::lock_for_child`], or else duplicates
-//! it. 3. Fork.
+//! **Fork.** 1. Parent, all engine threads at rest: [`SwapDevices::prepare_fork`] opens each device once more
+//! ([`overspill_os::io::File::reopen`]), or else duplicates its descriptor. 2. The clusters are drained. 3. Fork.
 //! 4. Parent: [`SwapDevices::seal_for_child`]; when children have gone, [`SwapDevices::unseal`]. 5. Child:
 //! [`SwapDevices::adopt_in_child`]; what it inherited it reads and frees, and its own pages go to devices opened anew.
 //!
@@ -48,6 +47,7 @@ pub(crate) use change::Retired;
 pub use error::{ReadError, ReadFailure, SwapError};
 pub use open::check;
 use overspill_os::Errno;
+use overspill_os::beside;
 use overspill_os::io::{File, IoBuffer};
 use overspill_os::uring::Queue;
 use std::ops::Range;
@@ -214,6 +214,8 @@ impl SwapDevices {
         priority: i32,
         open: impl FnOnce(Place) -> Result<Area, SwapError>,
     ) -> Result<(), SwapError> {
+        // What the sibling opens the program's threads reach by it.
+        beside::serve_calls().map_err(|errno| SwapError::new(path, "starting a thread for it", errno))?;
         let free = |index: &usize| self.table.get(*index).is_none();
         let too_many = || SwapError::TooMany(path.to_owned());
         let mut index = (0..SlotId::IN_MEMORY).find(free).ok_or_else(too_many)?;

@@ -12,8 +12,8 @@ use crate::engine::Engine;
 use crate::lockdep::Rank;
 use crate::stats::Counter;
 use crate::sync::{RankedMutex, lock};
-use overspill_os::thread;
-use rustix::process::{Signal, getpid, kill_process};
+use overspill_os::{beside, thread};
+use rustix::process::{Signal, kill_process};
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -125,7 +125,7 @@ impl Engine {
                     thread::report(format_args!(
                         "{sentence} process {} is killed (oom=kill). Of its budget of {} were in use {}: {} of pages in \
                          memory, {} in the swap cache, {} compressed, which held {}; on devices {} of {}. {remedy}",
-                        std::process::id(),
+                        beside::program().as_raw_nonzero(),
                         bytes(Counter::LimitBytes),
                         bytes(Counter::ChargedBytes),
                         pages(Counter::ResidentPages),
@@ -135,7 +135,7 @@ impl Engine {
                         pages(Counter::DevicePages),
                         bytes(Counter::DeviceCapacityBytes),
                     ));
-                    let _ = kill_process(getpid(), Signal::KILL);
+                    let _ = kill_process(beside::program(), Signal::KILL);
                 }
                 // Where it could not be killed the access fails.
                 thread::sleep(Duration::from_secs(1));

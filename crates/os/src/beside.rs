@@ -4,14 +4,14 @@
 //! program counts its own threads only: `wait` does not see ours, and what a second thread forbids works (unshare(2) of
 //! a user namespace, filters for all threads, the C library's set*id functions).
 //!
-//! 1. The program's thread makes a short-lived process that makes the sibling and ends ([`overspill_clone_orphan`]).
+//! 1. The program's thread makes a short-lived process that makes the sibling and ends (`overspill_clone_orphan`).
 //!    So the sibling is nobody's child but init's. Where orphans would come to the program itself (it is the init of a
 //!    namespace, or a subreaper) the sibling is its child, with an exit signal of 0, which `wait` passes over.
 //! 2. The sibling has a copy of the program's table of descriptors and closes all but the engine's
 //!    ([`crate::descriptors`]). What either opens later is its own ([`is_here`]).
-//! 3. Its threads have stacks and thread-local storage of ours ([`Stack`]): the layout of the first thread's, copied when the
+//! 3. Its threads have stacks and thread-local storage of ours (`Stack`): the layout of the first thread's, copied when the
 //!    process began ([`prepare`]). No code of the C library that needs more runs on them.
-//! 4. Its first thread watches over the program ([`watch`]). The kernel clears a word of the program's first thread when
+//! 4. Its first thread watches over the program (`watch`). The kernel clears a word of the program's first thread when
 //!    that leaves the address space, by exit or exec, and wakes who waits on it. The sibling ends when nobody is left.
 //!
 //! The sibling is in a session of its own, blocks every signal, and is not traced (CLONE_UNTRACED).

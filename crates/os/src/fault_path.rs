@@ -40,7 +40,7 @@ impl FaultPath {
     /// Whether the calling thread is marked; in a release build it never is.
     #[inline(always)]
     pub fn is_marked() -> bool {
-        cfg!(debug_assertions) && MARKS.get() > 0
+        cfg!(debug_assertions) && MARKS.get() > 0 && !crate::tls::is_shared()
     }
 }
 
@@ -48,7 +48,8 @@ impl Drop for FaultPath {
     #[inline(always)]
     fn drop(&mut self) {
         if cfg!(debug_assertions) {
-            MARKS.set(MARKS.get() - 1);
+            // Where a process shares a thread's storage the marks are those of both.
+            MARKS.set(MARKS.get().saturating_sub(1));
         }
     }
 }

@@ -33,11 +33,12 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
     gate::init();
     altstack::init();
     calls::find();
-    entries::start();
     // SAFETY: the loader passes the environment.
     let variables = unsafe { environment(variables) };
     let pid = rustix::process::getpid().as_raw_nonzero().get();
-    match config::from_variables(variables, pid) {
+    let asked = config::from_variables(variables, pid);
+    entries::start();
+    match asked {
         Ok(None) => {}
         // What valgrind knows nothing of cannot be had, and it is the program that is to be looked at.
         Ok(Some(_)) if observer::is_translated() => {

@@ -9,7 +9,7 @@ CASES = [case for module in MODULES for case in module.CASES]
 
 
 def select(patterns, quick):
-    """The cases whose names fit one of the patterns (none: all); of those the quick ones only, where that is asked for."""
+    """The cases whose names fit one of the patterns (none: all); only the quick ones of them where `quick`."""
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(case.name, pattern) for case in CASES):
             raise KeyError(pattern)

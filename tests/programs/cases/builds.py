@@ -41,13 +41,16 @@ def c_files(folder):
 
 def make_project(folder):
     c_project(folder, 6, 15)
-    folder.write("Makefile", """
+    folder.write(
+        "Makefile",
+        """
 OBJECTS := $(patsubst ../input/%.c,%.o,$(wildcard ../input/*.c))
 program: $(OBJECTS)
 	gcc -o $@ $^ -lm
 %.o: ../input/%.c
 	gcc -O1 -c -o $@ $<
-""")  # fmt: skip
+""",
+    )
 
 
 CXX = """
@@ -81,18 +84,21 @@ def cxx_project(folder):
         folder.write(f"part{number}.cc", CXX % (number, number % 3 + 3, number))
     calls = "".join(f"int part{n}();\n" for n in range(count))
     total = " + ".join(f"part{n}()" for n in range(count))
-    folder.write("main.cc", f"#include <cstdio>\n{calls}int main() {{ std::printf(\"%d\\n\", {total}); }}\n")
-    folder.write("CMakeLists.txt", """
+    folder.write("main.cc", f'#include <cstdio>\n{calls}int main() {{ std::printf("%d\\n", {total}); }}\n')
+    folder.write(
+        "CMakeLists.txt",
+        """
 cmake_minimum_required(VERSION 3.16)
 project(parts CXX)
 set(CMAKE_CXX_STANDARD 20)
 file(GLOB SOURCES *.cc)
 add_executable(program ${SOURCES})
-""")  # fmt: skip
+""",
+    )
 
 
 def one_cxx_file(folder):
-    folder.write("part.cc", CXX % (0, folder.size(24, 10), 0))
+    folder.write("part.cc", CXX % (0, folder.size(16, 10), 0))
 
 
 def rust_source(functions):
@@ -100,12 +106,12 @@ def rust_source(functions):
     for i in range(functions):
         parts.append(
             f"fn f{i}(x: u64) -> u64 {{ let mut m: BTreeMap<u64, Vec<(u64, String)>> = BTreeMap::new();"
-            f" for k in 0..x % 50 {{ m.entry(k * {i} % 7).or_default().push((k, format!(\"{{k}}-{i}\"))); }}"
+            f' for k in 0..x % 50 {{ m.entry(k * {i} % 7).or_default().push((k, format!("{{k}}-{i}"))); }}'
             f" let h: HashMap<_, _> = m.iter().map(|(k, v)| (k.to_string(), v.len() as u64)).collect();"
             f" h.values().map(|v| v * {i + 1}).sum::<u64>() + m.values().flatten().map(|p| p.0 + p.1.len() as u64).sum::<u64>() }}"
         )
     calls = " + ".join(f"f{i}(i)" for i in range(functions))
-    parts.append(f"fn main() {{ let s: u64 = (0..100).map(|i| {calls}).sum(); println!(\"{{s}}\"); }}")
+    parts.append(f'fn main() {{ let s: u64 = (0..100).map(|i| {calls}).sum(); println!("{{s}}"); }}')
     return "\n".join(parts) + "\n"
 
 
@@ -114,7 +120,9 @@ def one_rust_file(folder):
 
 
 def small_crate(folder):
-    folder.write("crate/Cargo.toml", '[package]\nname = "small"\nversion = "0.1.0"\nedition = "2021"\nbuild = "build.rs"\n')
+    folder.write(
+        "crate/Cargo.toml", '[package]\nname = "small"\nversion = "0.1.0"\nedition = "2021"\nbuild = "build.rs"\n'
+    )
     folder.write("crate/build.rs", 'fn main() { println!("cargo:rustc-env=MADE=by build.rs") }\n')
     library = rust_source(30).replace("fn main()", "pub fn all()").replace("fn f", "pub fn f")
     folder.write("crate/src/lib.rs", library)
@@ -170,24 +178,61 @@ CASES = [
         needs=("gcc",),
         prepare=c_files,
     ),
-    Case("g++", "g++ -std=c++20 -O1 -c -o part.o input/part.cc".split(), quick=True, prepare=one_cxx_file, results=("part.o",)),
-    Case("clang++", "clang++ -std=c++20 -O2 -c -o part.o input/part.cc".split(), prepare=one_cxx_file, results=("part.o",)),
-    Case("make", "make -s -j4 -f ../run/input/Makefile && ./program", quick=True, needs=("make", "gcc"), prepare=make_project),
+    Case(
+        "g++",
+        "g++ -std=c++20 -O1 -c -o part.o input/part.cc".split(),
+        quick=True,
+        prepare=one_cxx_file,
+        results=("part.o",),
+    ),
+    Case(
+        "clang++",
+        "clang++ -std=c++20 -O2 -c -o part.o input/part.cc".split(),
+        prepare=one_cxx_file,
+        results=("part.o",),
+    ),
+    Case(
+        "make",
+        "make -s -j4 -f ../run/input/Makefile && ./program",
+        quick=True,
+        needs=("make", "gcc"),
+        prepare=make_project,
+    ),
     Case(
         "cmake-ninja",
         "cmake -G Ninja -DCMAKE_BUILD_TYPE=Debug -S input/ -B out >log && ninja -C out -j4 >>log && out/program",
         needs=("cmake", "ninja", "g++"),
         prepare=cxx_project,
     ),
-    Case("autoconf", "cp input/configure.ac . && autoconf && autoheader && ./configure -q && cat config.h",
-         needs=("autoconf", "autoheader", "gcc"), files={"configure.ac": CONFIGURE}),  # fmt: skip
-    Case("rustc", "rustc -O -o program input/main.rs && ./program", quick=True, needs=("rustc",), prepare=one_rust_file),
-    Case("cargo", "cp -r input/crate . && cd crate && cargo build -q --release --offline && target/release/small",
-         needs=("cargo", "rustc"), prepare=small_crate),  # fmt: skip
-    Case("cargo-overspill-os",
-         "cp -r input/copy . && cd copy && cargo build -q --release --offline --target-dir out -p overspill-os && ls out/release",
-         needs=("cargo", "rustc"), prepare=this_repository, excuse=no_registry),  # fmt: skip
+    Case(
+        "autoconf",
+        "cp input/configure.ac . && autoconf && autoheader && ./configure -q && cat config.h",
+        needs=("autoconf", "autoheader", "gcc"),
+        files={"configure.ac": CONFIGURE},
+    ),
+    Case(
+        "rustc", "rustc -O -o program input/main.rs && ./program", quick=True, needs=("rustc",), prepare=one_rust_file
+    ),
+    Case(
+        "cargo",
+        "cp -r input/crate . && cd crate && cargo build -q --release --offline && target/release/small",
+        needs=("cargo", "rustc"),
+        prepare=small_crate,
+    ),
+    Case(
+        "cargo-overspill-os",
+        "cp -r input/copy . && cd copy && cargo build -q --release --offline --target-dir out -p overspill-os && ls out/release",
+        needs=("cargo", "rustc"),
+        prepare=this_repository,
+        excuse=no_registry,
+    ),
     # Go's programs are static, so they run unmanaged: the budget does not hold for them.
-    Case("go", "go build -o program input/main.go && ./program", needs=("go",), files={"main.go": GO},
-         env={"GOCACHE": "/var/tmp/overspill-programs-go", "GOFLAGS": "-p=2"}, beside=2000),  # fmt: skip
+    Case(
+        "go",
+        "go build -o program input/main.go && ./program",
+        needs=("go",),
+        files={"main.go": GO},
+        env={"GOCACHE": "/var/tmp/overspill-programs-go", "GOFLAGS": "-p=2"},
+        beside=2000,
+    ),
 ]

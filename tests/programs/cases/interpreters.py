@@ -93,8 +93,9 @@ print(repr(column[::100_000].round(9).tolist()), float(numpy.linalg.norm(table[:
 PANDAS = """
 import numpy, pandas
 random = numpy.random.default_rng(3)
-size = 700_000
-frame = pandas.DataFrame({"key": random.integers(0, 5000, size), "name": [f"n{i % 977}" for i in range(size)],
+size = 1_200_000
+names = [f"n{i}" for i in range(977)]
+frame = pandas.DataFrame({"key": random.integers(0, 5000, size), "name": [names[i % 977] for i in range(size)],
                           "value": random.integers(0, 1000, size)})
 print(frame.groupby("name").value.sum().sort_values().head(5).to_dict())
 joined = frame.merge(frame.groupby("key").value.max().rename("most"), left_on="key", right_index=True)

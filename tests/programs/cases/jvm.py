@@ -61,7 +61,7 @@ def collector(name, option, quick=False):
 
 
 def many_classes(folder):
-    for number in range(folder.size(400, 40)):
+    for number in range(folder.size(120, 40)):
         methods = "".join(
             f"  public java.util.List<String> m{i}(int a) {{ var l = new java.util.ArrayList<String>();"
             f' for (int k = 0; k < a; k++) l.add("c{number}" + k * {i}); return l; }}\n'
@@ -76,5 +76,11 @@ CASES = [
     collector("g1", "-XX:+UseG1GC", quick=True),
     collector("z", "-XX:+UseZGC", quick=True),
     collector("shenandoah", "-XX:+UseShenandoahGC"),
-    Case("javac", "javac -d out input/source/*.java && cat out/*.class | sha256sum", needs=("javac",), prepare=many_classes, beside=64),
+    Case(
+        "javac",
+        "javac -d out input/source/*.java && cat out/*.class | sha256sum",
+        needs=("javac",),
+        prepare=many_classes,
+        beside=64,
+    ),
 ]

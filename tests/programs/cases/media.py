@@ -92,16 +92,46 @@ CASES = [
         needs=("/usr/bin/convert",),
         env={"MAGICK_THREAD_LIMIT": "2"},
     ),
-    Case("zstd", "zstd -q -9 -T2 --long=27 -o text.zst input/text && zstd -q -d --long=27 <text.zst | sha256sum",
-         quick=True, needs=("zstd",), prepare=text),  # fmt: skip
-    Case("xz", "xz -T2 -6 --block-size=12MiB -c input/text >text.xz && xz -dc text.xz | sha256sum && sha256sum <text.xz", needs=("xz",), prepare=text),
-    Case("7z", "7z a -bd -mmt2 -mx3 -sitext text.7z <input/text >log && 7z x -so text.7z | sha256sum", needs=("7z",), prepare=text),
+    Case(
+        "zstd",
+        "zstd -q -9 -T2 --long=27 -o text.zst input/text && zstd -q -d --long=27 <text.zst | sha256sum",
+        quick=True,
+        needs=("zstd",),
+        prepare=text,
+    ),
+    Case(
+        "xz",
+        "xz -T2 -2 --block-size=6MiB -c input/text >text.xz && xz -dc text.xz | sha256sum && sha256sum <text.xz",
+        needs=("xz",),
+        prepare=text,
+    ),
+    Case(
+        "7z",
+        "7z a -bd -mmt2 -mx1 -md=24m -sitext text.7z <input/text >log && 7z x -so text.7z | sha256sum",
+        needs=("7z",),
+        prepare=text,
+    ),
     Case("chromium", [*CHROMIUM, "--no-sandbox", *DUMP], **BROWSER),
     Case("chromium-sandbox", [*CHROMIUM, *DUMP], user="nobody", **BROWSER),
     Case(
         "qemu",
-        ["qemu-system-x86_64", "-accel", "tcg,tb-size=32", "-m", "192", "-display", "none", "-serial", "stdio", "-nodefaults",
-         "-no-reboot", "-drive", "file=input/boot,format=raw,snapshot=on", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"],
+        [
+            "qemu-system-x86_64",
+            "-accel",
+            "tcg,tb-size=32",
+            "-m",
+            "192",
+            "-display",
+            "none",
+            "-serial",
+            "stdio",
+            "-nodefaults",
+            "-no-reboot",
+            "-drive",
+            "file=input/boot,format=raw,snapshot=on",
+            "-device",
+            "isa-debug-exit,iobase=0xf4,iosize=4",
+        ],
         quick=True,
         needs=("as", "ld"),
         files={"boot.s": BOOT},
@@ -110,4 +140,4 @@ CASES = [
         status=1,  # what the device makes of 0
         beside=48,  # the code that TCG makes is executable
     ),
-]  # fmt: skip
+]

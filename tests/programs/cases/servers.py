@@ -37,7 +37,9 @@ select count(*), count(distinct b) from m where b > 'row 3';
 
 
 def make_postgres(folder):
-    folder.run("chmod 777 . && setpriv --reuid postgres --regid postgres --clear-groups initdb -D data -A trust -U postgres -N >log")
+    folder.run(
+        "chmod 777 . && setpriv --reuid postgres --regid postgres --clear-groups initdb -D data -A trust -U postgres -N >log"
+    )
 
 
 def copy_postgres(folder):
@@ -50,7 +52,9 @@ def ask_postgres(server):
     output = server.client(psql, POSTGRES_SQL.encode())
     server.client(["pgbench", "-h", server.folder, "-U", "postgres", "-i", "-q", "-s", "2", "postgres"])
     server.client(["pgbench", "-h", server.folder, "-U", "postgres", "-c", "4", "-j", "2", "-t", "100", "postgres"])
-    output += server.client(psql, b"select count(*), sum(delta) = (select sum(tbalance) from pgbench_tellers) from pgbench_history;")
+    output += server.client(
+        psql, b"select count(*), sum(delta) = (select sum(tbalance) from pgbench_tellers) from pgbench_history;"
+    )
     server.stop(signal.SIGINT)  # ends its connections
     return output
 
@@ -64,7 +68,9 @@ def _answers(server, command):
 
 
 def make_mariadb(folder):
-    folder.run("mariadb-install-db --no-defaults --user=mysql --datadir=$PWD/data --skip-test-db --auth-root-authentication-method=normal >log")
+    folder.run(
+        "mariadb-install-db --no-defaults --user=mysql --datadir=$PWD/data --skip-test-db --auth-root-authentication-method=normal >log"
+    )
 
 
 def copy_mariadb(folder):
@@ -96,18 +102,34 @@ def ask_redis(count):
                 for n in range(0, count, 7):
                     client.call("SET", f"k{n}", redis_value(n, save))
                 server.until(lambda: b"rdb_bgsave_in_progress:0" in client.call("INFO", "persistence"), "it had saved")
-                check(b"rdb_last_bgsave_status:ok" in client.call("INFO", "persistence"), f"background save {save} failed")
+                check(
+                    b"rdb_last_bgsave_status:ok" in client.call("INFO", "persistence"), f"background save {save} failed"
+                )
             for n in range(count):
                 sums.update(client.call("GET", f"k{n}"))
             output = b"%d %s\n" % (client.call("DBSIZE"), sums.hexdigest().encode())
-        server.client(["redis-benchmark", "-s", server.file("socket"), "-n", "5000", "-q", "-t", "lpush,lrange_100,zadd"])
+        server.client(
+            ["redis-benchmark", "-s", server.file("socket"), "-n", "5000", "-q", "-t", "lpush,lrange_100,zadd"]
+        )
         server.stop()
         return output
 
     return session
 
 
-REDIS = ["redis-server", "--port", "0", "--unixsocket", "socket", "--save", "", "--appendonly", "no", "--loglevel", "warning"]
+REDIS = [
+    "redis-server",
+    "--port",
+    "0",
+    "--unixsocket",
+    "socket",
+    "--save",
+    "",
+    "--appendonly",
+    "no",
+    "--loglevel",
+    "warning",
+]
 
 NGINX = """
 daemon off; worker_processes 2; user www-data; pid pid; error_log errors;
@@ -205,14 +227,39 @@ def ask_web(connect):
 
 
 CASES = [
-    Case("postgresql", ["postgres", "-D", "data", "-c", "listen_addresses=", "-c", "unix_socket_directories=..", "-c", "fsync=off"],
-         needs=("psql", "pgbench", "initdb"), prepare=make_postgres, setup=copy_postgres, session=ask_postgres, user="postgres"),
-    Case("mariadb", "exec mariadbd --no-defaults --user=mysql --datadir=$PWD/data --socket=$PWD/socket --pid-file=$PWD/pid "
-                    "--skip-networking --innodb-buffer-pool-size=96M --innodb-use-native-aio=0",
-         needs=("mariadbd", "mariadb", "mariadb-install-db"), prepare=make_mariadb, setup=copy_mariadb, session=ask_mariadb),
+    Case(
+        "postgresql",
+        ["postgres", "-D", "data", "-c", "listen_addresses=", "-c", "unix_socket_directories=..", "-c", "fsync=off"],
+        needs=("psql", "pgbench", "initdb"),
+        prepare=make_postgres,
+        setup=copy_postgres,
+        session=ask_postgres,
+        user="postgres",
+    ),
+    Case(
+        "mariadb",
+        "exec mariadbd --no-defaults --user=mysql --datadir=$PWD/data --socket=$PWD/socket --pid-file=$PWD/pid "
+        "--skip-networking --innodb-buffer-pool-size=96M --innodb-use-native-aio=0",
+        needs=("mariadbd", "mariadb", "mariadb-install-db"),
+        prepare=make_mariadb,
+        setup=copy_mariadb,
+        session=ask_mariadb,
+    ),
     Case("redis", REDIS, quick=True, needs=("redis-benchmark",), session=ask_redis(30_000)),
-    Case("nginx", ["nginx", "-p", ".", "-c", "input/nginx.conf", "-e", "errors"], quick=True, files={"nginx.conf": NGINX},
-         setup=nginx_folder, session=ask_web(connect_nginx)),
-    Case("apache-prefork", "exec apache2 -f $PWD/apache.conf -DFOREGROUND", quick=True, needs=("apache2",), setup=apache_folder,
-         session=ask_web(connect_apache)),
-]  # fmt: skip
+    Case(
+        "nginx",
+        ["nginx", "-p", ".", "-c", "input/nginx.conf", "-e", "errors"],
+        quick=True,
+        files={"nginx.conf": NGINX},
+        setup=nginx_folder,
+        session=ask_web(connect_nginx),
+    ),
+    Case(
+        "apache-prefork",
+        "exec apache2 -f $PWD/apache.conf -DFOREGROUND",
+        quick=True,
+        needs=("apache2",),
+        setup=apache_folder,
+        session=ask_web(connect_apache),
+    ),
+]

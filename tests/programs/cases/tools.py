@@ -53,7 +53,8 @@ def who(name, command, **settings):
 
 def repository(folder):
     folder.write("text", words(folder.size(600_000, 200_000)))
-    folder.run("""
+    folder.run(
+        """
 git init -q repository && cd repository
 git config user.name tester && git config user.email t@example.org
 export GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z'
@@ -61,7 +62,8 @@ for i in 1 2 3 4; do
     split -l 20000 ../text part-; sed -i "s/ the 1/ the $i/" part-*
     git add . && git commit -qm "commit $i"
 done
-""")  # fmt: skip
+"""
+    )
 
 
 def copy_of_repository(folder):
@@ -70,7 +72,9 @@ def copy_of_repository(folder):
 
 def database(folder):
     count = folder.size(400_000, 80_000)
-    folder.write("script.sql", f"""
+    folder.write(
+        "script.sql",
+        f"""
 pragma temp_store = memory; pragma cache_size = -200000;
 create table t (a integer primary key, b text, c integer);
 insert into t select value, 'row ' || (value * 7919 % 1000003) || printf('%.*c', 300, 'x'), value % 977 from generate_series(1, {count});
@@ -80,21 +84,57 @@ select c, count(*), sum(a) from (select * from t order by b) group by c order by
 update t set b = b || 'x' where c % 3 = 0;
 select md5 from (select count(distinct b) as md5 from t);
 vacuum into 'copy.db';
-""")  # fmt: skip
+""",
+    )
 
 
-GDB = ["gdb", "-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", "break work", "-ex", "run 1000000", "-ex", "bt",
-       "-ex", "finish", "-ex", "continue", "input/work"]  # fmt: skip
+GDB = [
+    "gdb",
+    "-nx",
+    "-batch",
+    "-ex",
+    "set debuginfod enabled off",
+    "-ex",
+    "break work",
+    "-ex",
+    "run 1000000",
+    "-ex",
+    "bt",
+    "-ex",
+    "finish",
+    "-ex",
+    "continue",
+    "input/work",
+]
 
 CASES = [
-    with_work("gdb", GDB, compared=True,
-              normalise=without(r"^\[.*\n", r"^Using host.*\n", r"^warning: .*\n", r"0x[0-9a-f]+", r"^$\n")),  # fmt: skip
+    with_work(
+        "gdb",
+        GDB,
+        compared=True,
+        normalise=without(r"^\[.*\n", r"^Using host.*\n", r"^warning: .*\n", r"0x[0-9a-f]+", r"^$\n"),
+    ),
     with_work("strace", ["strace", "-f", "-o", "trace", "-e", "trace=read,write,openat", "input/work", "1000000"]),
     with_work("valgrind", ["valgrind", "-q", "--error-exitcode=9", "input/work", "20000"]),
     who("su", ["su", "nobody", "-s", "/bin/sh", "-c", "exec python3 input/who.py"]),
     who("setpriv", ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "python3", "input/who.py"]),
     who("unshare", ["unshare", "-r", "python3", "input/who.py"]),
-    who("bwrap", ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "python3", "input/who.py"]),
+    who(
+        "bwrap",
+        [
+            "bwrap",
+            "--ro-bind",
+            "/",
+            "/",
+            "--dev",
+            "/dev",
+            "--proc",
+            "/proc",
+            "--unshare-all",
+            "python3",
+            "input/who.py",
+        ],
+    ),
     Case(
         "tmux",
         "tmux -S socket -f /dev/null new-session -d 'seq 1 200000; tmux -S socket wait-for -S done; sleep 100' && "
@@ -108,7 +148,7 @@ CASES = [
     Case(
         "ssh-keygen",
         "ssh-keygen -q -t rsa -b 2048 -N '' -f key && echo text >text && ssh-keygen -q -Y sign -f key -n file text && "
-        "echo \"tester $(cat key.pub)\" >signers && ssh-keygen -Y verify -f signers -I tester -n file -s text.sig <text | cut -c1-40",
+        'echo "tester $(cat key.pub)" >signers && ssh-keygen -Y verify -f signers -I tester -n file -s text.sig <text | cut -c1-40',
         quick=True,
         needs=("ssh-keygen",),
     ),
@@ -122,9 +162,20 @@ CASES = [
         needs=("gpg", "gpgconf"),
         prepare=lambda folder: folder.write("text", words(100_000)),
     ),
-    Case("git-repack",
-         "cd repository && git -c pack.threads=2 repack -adfq --window=60 && git fsck 2>&1 && "
-         "git cat-file --batch-all-objects --batch-check | sha256sum",
-         quick=True, needs=("git",), prepare=repository, setup=copy_of_repository),  # fmt: skip
-    Case("sqlite", "sqlite3 data.db <input/script.sql && sha256sum <copy.db", quick=True, needs=("sqlite3",), prepare=database),
+    Case(
+        "git-repack",
+        "cd repository && git -c pack.threads=2 repack -adfq --window=60 && git fsck 2>&1 && "
+        "git cat-file --batch-all-objects --batch-check | sha256sum",
+        quick=True,
+        needs=("git",),
+        prepare=repository,
+        setup=copy_of_repository,
+    ),
+    Case(
+        "sqlite",
+        "sqlite3 data.db <input/script.sql && sha256sum <copy.db",
+        quick=True,
+        needs=("sqlite3",),
+        prepare=database,
+    ),
 ]
