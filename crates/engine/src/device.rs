@@ -10,8 +10,8 @@
 //! allocates and writes, faults read and free.
 //!
 //! **Fork.** 1. Parent, all engine threads at rest: [`SwapDevices::prepare_fork`] opens each device once more
-//! ([`overspill_os::io::File::reopen`]), or else duplicates its descriptor. 2. The clusters are drained. 3. Fork.
-//! 4. Parent: [`SwapDevices::seal_for_child`]; when children have gone, [`SwapDevices::unseal`]. 5. Child:
+//! ([`overspill_os::io::File::reopen`]), or else duplicates its descriptor. 2. Fork.
+//! 3. Parent: [`SwapDevices::seal_for_child`]; when children have gone, [`SwapDevices::unseal`]. 4. Child:
 //! [`SwapDevices::adopt_in_child`]; what it inherited it reads and frees, and its own pages go to devices opened anew.
 //!
 //! Locks, in order: an entry of the table (`Rank::DeviceTable`), then those of the device's slots ([`crate::slot`]), which may
