@@ -68,6 +68,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
 
     // 5. What there is to say about it.
     drop(control);
+    lock().wait_for_engines();
     let tree = lock().finish();
     // A connection may hold on to it.
     lock().remove();

@@ -7,13 +7,14 @@
 use crate::failure::Failure;
 use overspill::stats::{Counter, Snapshot};
 use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, WaitOptions, test_kill_process, waitpid};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Most processes kept one by one; the others only count in the total. About 6 KiB each.
 const PROCESSES_MAX: usize = 1000;
@@ -77,6 +78,22 @@ impl RunDir {
                 // A file that cannot be removed is taken in twice at worst; it never can on a sane file system.
                 let _ = fs::remove_file(&path);
             }
+        }
+    }
+
+    /// Waits until the processes are gone in which the engines of ended programs lived, and reaps them: they hold swap files and
+    /// memory a moment longer than the programs. Orphans of the job are children of this process.
+    pub fn wait_for_engines(&self) {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        const PAUSE: Duration = Duration::from_micros(200);
+        let ended = |pid: i32| Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH));
+        let files = self.files().into_iter().filter(|(_, pid)| ended(*pid));
+        let mut engines: Vec<Pid> = files.filter_map(|(path, _)| Pid::from_raw(read(&path)?.engine as i32)).collect();
+        let since = Instant::now();
+        while !engines.is_empty() && since.elapsed() < PATIENCE {
+            // Neither one that was reaped, nor one that is somebody else's child, is waited for.
+            engines.retain(|engine| matches!(waitpid(Some(*engine), WaitOptions::NOHANG), Ok(None)));
+            std::thread::sleep(PAUSE);
         }
     }
 

@@ -367,7 +367,9 @@ pub(crate) fn start_threads(engine: &'static Engine) -> Result<(), Error> {
     let background = Job::new(c"overspill-bg", || engine.reclaim_in_background());
     let workers = (0..engine.workers).map(|_| Job::new(c"overspill-wk", || engine.store_in_background()));
     let jobs = handler.into_iter().chain([background]).chain(workers).collect();
-    beside::start(jobs).map_err(|_| Error::Thread)
+    beside::start(jobs).map_err(|_| Error::Thread)?;
+    engine.stats.set_engine(beside::sibling().map_or(0, |pid| pid.as_raw_nonzero().get() as u32));
+    Ok(())
 }
 
 /// Blocks signals, moves to an engine stack, and passes the gate of mapping calls. The thread's own stack may be managed, or

@@ -54,7 +54,8 @@ const CELL_PRESSURE: usize = 10;
 const CELL_SWAPS_DONE: usize = CELL_PRESSURE + Pressure::CELLS;
 const CELL_SWAPS_OUTCOME: usize = CELL_SWAPS_DONE + 1;
 const CELL_SWAPS_LEFT: usize = CELL_SWAPS_DONE + 2;
-const _: () = assert!(CELL_SWAPS_LEFT < HEADER);
+const CELL_ENGINE: usize = CELL_SWAPS_DONE + 3;
+const _: () = assert!(CELL_ENGINE < HEADER);
 
 /// The gauges of a pool at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +83,11 @@ impl Stats {
             stats.cells.iter().for_each(|cell| cell.store(0, Relaxed));
         }
         Ok(stats.init())
+    }
+
+    /// Says in which process beside this one the engine lives.
+    pub fn set_engine(&self, pid: u32) {
+        self.cells[CELL_ENGINE].store(pid.into(), Relaxed);
     }
 
     fn init(self) -> Stats {

@@ -1,9 +1,9 @@
 //! The statistics of a process as they were at one moment, and of several added up.
 
 use super::{
-    CELL_ANSWERED, CELL_NAME, CELL_PID, CELL_PRESSURE, CELL_RECLAIM_DONE, CELL_STUCK, CELL_SWAPS_DONE, CELL_SWAPS_LEFT,
-    CELL_SWAPS_OUTCOME, CELL_TARGET, CELLS, COUNTERS_MAX, Counter, DEVICES, DeviceSnapshot, GAUGES, HEADER, Latencies,
-    MAGIC, NAME_CELLS, Pressure, SHARD, SwapsOutcome,
+    CELL_ANSWERED, CELL_ENGINE, CELL_NAME, CELL_PID, CELL_PRESSURE, CELL_RECLAIM_DONE, CELL_STUCK, CELL_SWAPS_DONE,
+    CELL_SWAPS_LEFT, CELL_SWAPS_OUTCOME, CELL_TARGET, CELLS, COUNTERS_MAX, Counter, DEVICES, DeviceSnapshot, GAUGES,
+    HEADER, Latencies, MAGIC, NAME_CELLS, Pressure, SHARD, SwapsOutcome,
 };
 use crate::base::Bytes;
 use serde::Serialize;
@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 pub struct Snapshot {
     /// Process id.
     pub pid: u32,
+    /// The process beside it in which its engine lives; 0 for none.
+    #[serde(skip)]
+    pub engine: u32,
     /// Name of the program.
     pub name: String,
     /// What `limit_bytes` is to become.
@@ -71,6 +74,7 @@ impl Snapshot {
         let of_cpu = |shard: &[u64]| Counter::BY_CPU.iter().map(|c| (c.name(), shard[*c as usize])).collect();
         let mut snapshot = Snapshot {
             pid: cells[CELL_PID] as u32,
+            engine: cells[CELL_ENGINE] as u32,
             name: String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned(),
             target: Bytes(cells[CELL_TARGET]),
             stuck: cells[CELL_STUCK] != 0,
