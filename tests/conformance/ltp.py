@@ -10,7 +10,9 @@ LTP_TREE is an installed tree (what `make install` put under --prefix). To get o
         libkeyutils-dev acl attr
     git clone --depth 1 https://github.com/linux-test-project/ltp && cd ltp
     make autotools && ./configure --disable-metadata --prefix=/opt/ltp
-    for part in lib libs testcases/lib testcases/kernel/syscalls testcases/kernel/mem runtest; do make -C $part -j2 all install; done
+    for part in lib libs testcases/lib testcases/kernel/syscalls testcases/kernel/mem runtest; do
+        make -C $part -j2 all && make -C $part install
+    done
 
 The entries of runtest/syscalls and runtest/mm run natively and in each delivery. Exit status, and how often a test says TPASS, TFAIL,
 TBROK, TCONF and TWARN, have to be the same. As root each run has mount, process, host name and IPC namespaces of its own, so what it

@@ -13,6 +13,8 @@
 //!    process began ([`prepare`]). No code of the C library that needs more runs on them.
 //! 4. Its first thread watches over the program (`watch`). The kernel clears a word of the program's first thread when
 //!    that leaves the address space, by exit or exec, and wakes who waits on it. The sibling ends when nobody is left.
+//! 5. A program that exits lets the sibling end first ([`exit_group`]): so the memory, and what is attached to it, is gone when
+//!    its parent hears of it.
 //!
 //! The sibling is in a session of its own, blocks every signal, and is not traced (CLONE_UNTRACED).
 //!
@@ -26,8 +28,11 @@ use rustix::thread::futex;
 use std::arch::global_asm;
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};
+use std::os::fd::IntoRawFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::time::Duration;
 use syscalls::{Sysno, raw_syscall};
 
@@ -113,9 +118,52 @@ global_asm!(
     "syscall",
     "ud2",
     ".cfi_endproc",
+    // (status, what the watcher waits on, LEAVING, pollfd of the sibling): wakes it until it has ended, and exits. No memory is
+    // written but LEAVING, since nobody may be left to bring a page of the stack in.
+    ".hidden overspill_leave",
+    ".globl overspill_leave",
+    ".type overspill_leave, @function",
+    "overspill_leave:",
+    "mov r12d, edi",
+    "mov r13, rsi",
+    "mov r14, rdx",
+    "mov r15, rcx",
+    "mov ebx, {leave_tries}",
+    "xor r10d, r10d",
+    "xor r8d, r8d",
+    "xor r9d, r9d",
+    "mov dword ptr [r14], 1",
+    "1:",
+    "mov rdi, r14",
+    "mov esi, {wake}",
+    "mov edx, 0x7fffffff",
+    "mov eax, {futex}",
+    "syscall",
+    "mov rdi, r13",
+    "mov eax, {futex}",
+    "syscall",
+    "mov rdi, r15",
+    "mov esi, 1",
+    "mov edx, 1",
+    "mov eax, {poll}",
+    "syscall",
+    "test eax, eax",
+    "jg 2f",
+    "dec ebx",
+    "jnz 1b",
+    "2:",
+    "mov edi, r12d",
+    "mov eax, {exit_group}",
+    "syscall",
+    "ud2",
     ".popsection",
     clone = const libc::SYS_clone,
     exit = const libc::SYS_exit,
+    exit_group = const libc::SYS_exit_group,
+    futex = const libc::SYS_futex,
+    poll = const libc::SYS_poll,
+    wake = const libc::FUTEX_WAKE,
+    leave_tries = const LEAVE_TRIES,
     between = const libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_UNTRACED,
     beside = const BESIDE_FLAGS,
 );
@@ -128,7 +176,11 @@ unsafe extern "C" {
         number: *const AtomicI32,
         cleared: *const AtomicU32,
     ) -> isize;
+    fn overspill_leave(status: i32, word: usize, leaving: *const AtomicU32, polled: *const AtomicU64) -> !;
 }
+
+/// How often a program that exits looks for a millisecond whether its sibling has ended.
+const LEAVE_TRIES: u32 = 1000;
 
 /// The sibling: it shares the memory and nothing else; its exit signal is 0.
 const BESIDE_FLAGS: i32 = libc::CLONE_VM | libc::CLONE_UNTRACED | libc::CLONE_SETTLS | libc::CLONE_CHILD_CLEARTID;
@@ -182,7 +234,11 @@ static SETTLED: AtomicU32 = AtomicU32::new(0);
 static STARTING: RawLock = RawLock::new();
 /// The word that the kernel clears when the program's first thread leaves the address space.
 static FIRST_THREAD: AtomicUsize = AtomicUsize::new(0);
-/// That word, where the C library has given none.
+/// Set by a program that exits: the sibling ends.
+static LEAVING: AtomicU32 = AtomicU32::new(0);
+/// The pollfd by which that program sees the end: not on its stack, which may be managed memory.
+static POLLED: AtomicU64 = AtomicU64::new(0);
+/// FIRST_THREAD's word, where the C library has given none.
 static OWN_WORD: AtomicU32 = AtomicU32::new(0);
 
 /// From now on the engine's threads live beside the program. Called once, on the program's first thread, before any other code
@@ -491,6 +547,7 @@ pub fn reset_in_child() {
     if is_used() {
         PROGRAM.store(rustix::process::getpid().as_raw_nonzero().get(), Relaxed);
     }
+    LEAVING.store(0, Relaxed);
     CALLS.served.store(0, Relaxed);
     // SAFETY: the child has one thread; calls that waited are those of its parent's threads.
     unsafe { *CALLS.last.get() = std::ptr::null_mut() };
@@ -574,13 +631,14 @@ fn watch(program: &rustix::fd::OwnedFd) {
     // a word that is gone fails.
     let word = unsafe { &*(FIRST_THREAD.load(Relaxed) as *const AtomicU32) };
     let mut pause = LOOK_FIRST;
-    loop {
+    while LEAVING.load(Acquire) == 0 {
         match word.load(Acquire) {
             0 => {
                 if has_left(program) {
                     return;
                 }
-                thread::sleep(pause);
+                let until = futex::Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
+                let _ = futex::wait(&LEAVING, futex::Flags::empty(), 0, Some(&until));
                 pause = (pause * 2).min(LOOK_LAST);
             }
             number => {
@@ -643,6 +701,26 @@ fn first_thread_ends(program: Pid) -> bool {
 fn end() -> ! {
     // SAFETY: the call does not return.
     unsafe { raw_syscall!(Sysno::exit_group, 0) };
+    unreachable!("exit_group returned")
+}
+
+/// exit_group(2) of the calling process. Its sibling ends first: what the memory keeps attached, mapped or busy is free when the
+/// parent hears of the end. A program that a signal ends is outlived by its sibling, by some 100 us.
+pub fn exit_group(status: i32) -> ! {
+    if let Ok(sibling) = sibling()
+        // Not in a child of a vfork, whose memory is its parent's.
+        && rustix::process::getpid() == program()
+        && let Ok(end) = rustix::process::pidfd_open(sibling, PidfdFlags::empty())
+    {
+        let wanted = libc::pollfd { fd: end.into_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: a pollfd is eight bytes without gaps.
+        POLLED.store(unsafe { std::mem::transmute::<libc::pollfd, u64>(wanted) }, Relaxed);
+        signal::change_mask(libc::SIG_SETMASK, !0);
+        // SAFETY: the places live for ever.
+        unsafe { overspill_leave(status, FIRST_THREAD.load(Relaxed), &LEAVING, &POLLED) }
+    }
+    // SAFETY: the call does not return.
+    unsafe { raw_syscall!(Sysno::exit_group, status) };
     unreachable!("exit_group returned")
 }
 

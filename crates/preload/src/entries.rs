@@ -1,4 +1,4 @@
-//! The C library's own malloc is ours, whichever way it is reached.
+//! The C library's own malloc is ours, whichever way it is reached, and so is its end of the process.
 //!
 //! Most code calls malloc by its symbol, and finds ours. A library that is opened with RTLD_DEEPBIND looks among its own
 //! dependencies first, and finds the C library's; so does who asks dlsym for it there. But getline and strdup call malloc by
@@ -13,14 +13,16 @@
 
 use crate::trap::masks::{JUMP_BYTES, jump};
 use crate::{alloc, image, sys};
-use overspill_os::PAGE_SIZE;
-use std::ffi::CStr;
+use overspill_os::{PAGE_SIZE, beside};
+use std::ffi::{CStr, c_int};
 use std::ops::Range;
 use syscalls::Sysno;
 
-/// The functions that make and free blocks, and ours. What has several names has one place: the first counts.
-fn functions() -> [(&'static CStr, usize); 10] {
+/// The functions that make and free blocks, the one that ends the process (exit(3) calls it by no symbol), and ours. What has
+/// several names has one place: the first counts.
+fn functions() -> [(&'static CStr, usize); 11] {
     [
+        (c"_exit", exit as *const () as usize),
         (c"malloc", alloc::malloc as *const () as usize),
         (c"free", alloc::free as *const () as usize),
         (c"calloc", alloc::calloc as *const () as usize),
@@ -32,6 +34,11 @@ fn functions() -> [(&'static CStr, usize); 10] {
         (c"pvalloc", alloc::pvalloc as *const () as usize),
         (c"malloc_usable_size", alloc::malloc_usable_size as *const () as usize),
     ]
+}
+
+/// _exit(2).
+extern "C" fn exit(status: c_int) -> ! {
+    beside::exit_group(status)
 }
 
 /// Changes them. Called while the process has one thread.
