@@ -75,7 +75,8 @@ global_asm!(
     "jz 2f",
     "ret",
     // (stack, thread pointer, place for the sibling's number, word to clear at its end) -> number of the process in
-    // between, or an error. That process runs on the stack of the caller, who waits (CLONE_VFORK), and leaves it as it is.
+    // between, or an error. That process runs on the stack of the caller, who waits (CLONE_VFORK), and leaves it as it is. It waits
+    // until the sibling has settled: whoever looks at the caller meanwhile does not see it asleep, as if waiting for something of its own.
     ".hidden overspill_clone_orphan",
     ".globl overspill_clone_orphan",
     ".type overspill_clone_orphan, @function",
@@ -102,6 +103,24 @@ global_asm!(
     "test rax, rax",
     "jz 2f",
     "mov dword ptr [r9], eax",
+    "test eax, eax",
+    "js 4f",
+    "mov r12, r10",
+    "lea r13, [rip + {settled}]",
+    "lea r14, [rip + {settle_look}]",
+    "3:",
+    "cmp dword ptr [r13], 0",
+    "jne 4f",
+    "cmp dword ptr [r12], 0",
+    "je 4f",
+    "mov rdi, r13",
+    "mov esi, {wait}",
+    "xor edx, edx",
+    "mov r10, r14",
+    "mov eax, {futex}",
+    "syscall",
+    "jmp 3b",
+    "4:",
     "xor edi, edi",
     "mov eax, {exit}",
     "syscall",
@@ -163,6 +182,9 @@ global_asm!(
     futex = const libc::SYS_futex,
     poll = const libc::SYS_poll,
     wake = const libc::FUTEX_WAKE,
+    wait = const libc::FUTEX_WAIT,
+    settled = sym SETTLED,
+    settle_look = sym SETTLE_LOOK,
     leave_tries = const LEAVE_TRIES,
     between = const libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_UNTRACED,
     beside = const BESIDE_FLAGS,
@@ -434,9 +456,10 @@ pub fn start(jobs: Vec<Job>) -> Result<(), Errno> {
         match start_on(stack, jobs.cast()) {
             Ok(number) => {
                 SIBLING.store(number, Release);
-                // Until then it would keep open what the program closes, or leaves by ending.
+                // Until then it would keep open what the program closes, or leaves by ending. Where a process in between has
+                // waited, there is nothing to wait for.
                 while SETTLED.load(Acquire) == 0 && stack.in_use.load(Relaxed) != 0 {
-                    let _ = futex::wait(&SETTLED, futex::Flags::PRIVATE, 0, Some(&SETTLE_LOOK));
+                    let _ = futex::wait(&SETTLED, futex::Flags::empty(), 0, Some(&SETTLE_LOOK));
                 }
                 Ok(())
             }
@@ -462,9 +485,11 @@ fn start_on(stack: &'static Stack, jobs: *mut c_void) -> Result<i32, Errno> {
     STARTED.store(0, Relaxed);
     // SAFETY: as above; the place for the number lives for ever.
     let between = check(unsafe { overspill_clone_orphan(stack.top(), thread_pointer, &STARTED, &stack.in_use) })?;
-    // It has ended. Where the program has taken it first, there is nothing to take.
+    // It has left this memory, and ends in microseconds. Where the program has taken it first, there is nothing to take.
     // SAFETY: nothing is written.
-    while unsafe { raw_syscall!(Sysno::wait4, between, 0usize, libc::__WALL, 0usize) } == -libc::EINTR as usize {}
+    while unsafe { raw_syscall!(Sysno::wait4, between, 0usize, libc::__WALL | libc::WNOHANG, 0usize) } == 0 {
+        rustix::thread::sched_yield();
+    }
     match STARTED.load(Acquire) {
         number @ 1.. => Ok(number),
         error => Err(Errno::from_raw_os_error(-error)),
@@ -578,7 +603,7 @@ unsafe extern "C" fn lead(jobs: *mut c_void) {
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir(c"/");
     SETTLED.store(1, Release);
-    let _ = futex::wake(&SETTLED, futex::Flags::PRIVATE, 1);
+    let _ = futex::wake(&SETTLED, futex::Flags::empty(), 1);
     // 2. Whoever ends meanwhile is seen.
     let program = rustix::process::pidfd_open(program(), PidfdFlags::empty());
     // 3. The engine's threads.
@@ -617,7 +642,7 @@ fn begin_thread(name: &CStr) {
 }
 
 /// Longest sleep of the program while the sibling begins, between two looks whether it is still there.
-const SETTLE_LOOK: futex::Timespec = futex::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+static SETTLE_LOOK: futex::Timespec = futex::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Longest sleep of the watcher while the program's first thread lives: a bound on the harm of a wake-up that went to somebody
 /// else who waits for the end of that thread.
 const WATCH_EVERY: futex::Timespec = futex::Timespec { tv_sec: 1, tv_nsec: 0 };
