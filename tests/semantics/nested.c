@@ -173,8 +173,27 @@ static void changed_meanwhile(void)
     close(ends[1]);
 }
 
+/* A call that has done its work before it meets a bad address is made once. */
+static void consuming(void)
+{
+    struct {
+        sigset_t set;
+        char *managed;
+    } waited = {.managed = heap_pages(1)};
+    struct timespec at_once = {0, 0};
+    sigemptyset(&waited.set);
+    sigaddset(&waited.set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &waited.set, NULL);
+    raise(SIGUSR1);
+    errno = 0;
+    long result = syscall(SYS_rt_sigtimedwait, &waited.set, (void *)1, &at_once, 8);
+    check(result == -1 && errno == EFAULT, "a signal that is taken, to a bad address: %s", strerror(errno));
+    free(waited.managed);
+}
+
 int main(void)
 {
+    consuming();
     interfaces();
     filters();
     futexes();

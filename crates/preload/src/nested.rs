@@ -12,9 +12,28 @@ use crate::vectors::looking;
 use overspill_os::Errno;
 use std::ffi::{c_int, c_ulong};
 
+/// The calls that follow pointers behind their arguments and have done nothing where they fail with EFAULT. Of others that may not be
+/// so: rt_sigtimedwait(2) has taken the signal by then.
+const FOLLOWING: [i64; 11] = [
+    libc::SYS_ioctl,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockopt,
+    libc::SYS_bpf,
+    libc::SYS_futex_waitv,
+    libc::SYS_ptrace,
+    libc::SYS_io_uring_register,
+    libc::SYS_keyctl,
+    libc::SYS_process_madvise,
+    libc::SYS_seccomp,
+    libc::SYS_kexec_load,
+];
+
 /// Makes a call, and again as long as it fails with EFAULT and there is something to be made present.
 pub fn until_present(number: i64, arguments: [usize; 6], call: impl Fn() -> isize) -> isize {
     let mut result = call();
+    if !FOLLOWING.contains(&number) {
+        return result;
+    }
     for round in 0..TRIES {
         if result != -1 || sys::errno() != libc::EFAULT || !looking() {
             break;
