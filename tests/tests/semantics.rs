@@ -109,6 +109,7 @@ programs! {
     threads => "threads.c",
     unmap => "unmap.c",
     uring => "uring.c",
+    wild => "wild.c",
 }
 
 signal_programs! {
@@ -154,6 +155,7 @@ signal_programs! {
     thread_local => "thread_local.c",
     threads => "threads.c",
     unmap => "unmap.c",
+    wild => "wild.c",
 }
 
 /// A process that reclaims only when it must still shrinks before it forks.
