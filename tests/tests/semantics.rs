@@ -110,6 +110,7 @@ programs! {
     threads => "threads.c",
     unmap => "unmap.c",
     uring => "uring.c",
+    wild => "wild.c",
 }
 
 signal_programs! {
@@ -156,6 +157,7 @@ signal_programs! {
     thread_local => "thread_local.c",
     threads => "threads.c",
     unmap => "unmap.c",
+    wild => "wild.c",
 }
 
 /// A process that reclaims only when it must still shrinks before it forks.

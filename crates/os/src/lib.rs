@@ -6,13 +6,14 @@
 //!
 //! Bottom up: [`vm`] (mappings), [`uffd`] (userfaultfd), [`arena`] (the memory behind page frames),
 //! [`backing`] (the seam by which pages come and go), [`io`] and [`uring`] (direct I/O), [`codec`] (LZ4, Zstandard),
-//! [`lock`] (held over forks), [`descriptors`], [`thread`], [`beside`], [`signal`], [`stack`], [`token`], [`tls`], [`fault_path`] (its rules), [`seccomp`] (stopping
+//! [`lock`] (held over forks), [`copy`] (of memory that may not be there), [`descriptors`], [`thread`], [`beside`], [`signal`], [`stack`], [`token`], [`tls`], [`fault_path`] (its rules), [`seccomp`] (stopping
 //! system calls), [`probe`]; [`region`] for users of the library.
 
 pub mod arena;
 pub mod backing;
 pub mod beside;
 pub mod codec;
+pub mod copy;
 pub mod cpu;
 pub mod descriptors;
 pub mod fault_path;

@@ -7,7 +7,7 @@
 
 use crate::Errno;
 use crate::lock::RawLock;
-use crate::{seccomp, tls};
+use crate::{copy, seccomp, tls};
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -355,7 +355,11 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     // SAFETY: what the kernel has passed.
-    unsafe { chain(signal, info, context) }
+    unsafe {
+        if code <= 0 || !copy::recover(context) {
+            chain(signal, info, context);
+        }
+    }
 }
 
 fn is_write(context: *mut libc::c_void) -> bool {

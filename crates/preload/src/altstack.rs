@@ -11,7 +11,7 @@
 //! A thread ends when its thread-specific data are destroyed: our destructor asks for another round until the last that there
 //! is, so that others, which may run code of the program, come first. No locks.
 
-use crate::sys;
+use crate::{memory, sys};
 use overspill_os::{Errno, PAGE_SIZE, seccomp, tls};
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -265,23 +265,22 @@ fn set_programs(new: *const libc::stack_t, old: *mut libc::stack_t) -> Result<us
     const SMALLEST: usize = 2048;
     // SAFETY: the caller's promise for both pointers.
     unsafe {
-        let wanted = (!new.is_null()).then(|| new.read());
-        if !old.is_null() {
-            let on = if is_on { libc::SS_ONSTACK } else { 0 };
-            old.write(libc::stack_t { ss_flags: before.ss_flags | on, ..before });
+        if !new.is_null() {
+            let wanted: libc::stack_t = memory::read(new as usize).ok_or(Errno::FAULT)?;
+            if is_on {
+                return Err(Errno::PERM);
+            }
+            foot.programs.set(match wanted.ss_flags & !AUTODISARM {
+                libc::SS_DISABLE => NONE,
+                0 | libc::SS_ONSTACK if wanted.ss_size < SMALLEST => return Err(Errno::NOMEM),
+                0 | libc::SS_ONSTACK => libc::stack_t { ss_flags: 0, ..wanted },
+                _ => return Err(Errno::INVAL),
+            });
         }
-        let Some(wanted) = wanted else { return Ok(0) };
-        if is_on {
-            return Err(Errno::PERM);
-        }
-        foot.programs.set(match wanted.ss_flags & !AUTODISARM {
-            libc::SS_DISABLE => NONE,
-            0 | libc::SS_ONSTACK if wanted.ss_size < SMALLEST => return Err(Errno::NOMEM),
-            0 | libc::SS_ONSTACK => libc::stack_t { ss_flags: 0, ..wanted },
-            _ => return Err(Errno::INVAL),
-        });
+        let on = if is_on { libc::SS_ONSTACK } else { 0 };
+        let found = libc::stack_t { ss_flags: before.ss_flags | on, ..before };
+        if old.is_null() || memory::write(old as usize, found) { Ok(0) } else { Err(Errno::FAULT) }
     }
-    Ok(0)
 }
 
 #[cfg(test)]

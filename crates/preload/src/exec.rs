@@ -9,9 +9,8 @@
 //! signals blocked that the program has blocked, SIGBUS and SIGSYS among them; not so what is executed by posix_spawn.
 
 use crate::sys::{self, errno, real, set_errno};
-use crate::trap::{Access, readable};
 use crate::vectors::looking;
-use crate::{pool, tracee};
+use crate::{memory, pool, tracee};
 use overspill_os::signal::change_mask;
 use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::ffi::{CStr, c_char, c_int};
@@ -25,34 +24,15 @@ unsafe extern "C" {
     pub static mut environ: Strings;
 }
 
-/// The strings of an array.
-///
-/// # Safety
-///
-/// `array` is one that ends with a null, or null.
-pub unsafe fn each(array: Strings) -> impl Iterator<Item = *const c_char> {
-    let mut next = array;
-    std::iter::from_fn(move || {
-        // SAFETY: the caller's promise; nothing is read behind the null.
-        unsafe {
-            if next.is_null() || (*next).is_null() {
-                return None;
-            }
-            let string = *next;
-            next = next.add(1);
-            Some(string)
-        }
-    })
+/// The strings of an array that ends with a null, as far as that can be read.
+pub fn each(array: Strings) -> impl Iterator<Item = *const c_char> {
+    let read = move |n: usize| memory::read::<*const c_char>((array as usize).checked_add(n * size_of::<usize>())?);
+    (0..).take_while(move |_| !array.is_null()).map_while(read).take_while(|string| !string.is_null())
 }
 
 /// Whether an array of strings, or one of them, is managed.
-///
-/// # Safety
-///
-/// As for [`each`].
-pub unsafe fn is_managed(array: Strings) -> bool {
-    // SAFETY: the caller's promise.
-    pool::contains(array as usize) || unsafe { each(array) }.any(|string| pool::contains(string as usize))
+pub fn is_managed(array: Strings) -> bool {
+    pool::contains(array as usize) || each(array).any(|string| pool::contains(string as usize))
 }
 
 /// The arguments of a program: an array, or those of a function, the first five of which are in one place and the rest in another.
@@ -73,10 +53,7 @@ impl Arguments {
         unsafe {
             match self {
                 Arguments::Array(array) if array.is_null() => Some(0),
-                Arguments::Array(array) => {
-                    let place = array as usize + n * size_of::<usize>();
-                    readable::<usize>(place, 1).then(|| (place as *const usize).read_unaligned())
-                }
+                Arguments::Array(array) => memory::read((array as usize).checked_add(n * size_of::<usize>())?),
                 Arguments::List(first, _) if n < 5 => Some(*first.add(n)),
                 Arguments::List(_, rest) => Some(*rest.add(n - 5)),
             }
@@ -100,7 +77,8 @@ impl Arguments {
             match unsafe { self.get(n) } {
                 Some(0) => Some(false),
                 Some(string) => pool::contains(string).then_some(true),
-                None => Some(true),
+                // The kernel is to say so.
+                None => Some(false),
             }
         };
         matches!(self, Arguments::Array(array) if pool::contains(array as usize))
@@ -111,13 +89,9 @@ impl Arguments {
 /// The longest string that the kernel takes (MAX_ARG_STRLEN).
 const STRING_MAX: usize = 32 * PAGE_SIZE;
 
-/// Bytes of a managed string with its end: EFAULT where it cannot be read.
+/// Bytes of a string with its end: EFAULT where it cannot be read.
 fn length(string: usize) -> Result<usize, Errno> {
-    let most = pool::accessible(string..string.saturating_add(STRING_MAX), Access::Read);
-    // SAFETY: the program may read so many bytes.
-    let bytes = unsafe { std::slice::from_raw_parts(string as *const u8, most) };
-    let end = bytes.iter().position(|byte| *byte == 0);
-    end.map(|end| end + 1).ok_or(if most == STRING_MAX { Errno::TOOBIG } else { Errno::FAULT })
+    memory::string_len(string, STRING_MAX)
 }
 
 /// Unmanaged memory that belongs to the thread: its first word has its length.
@@ -211,7 +185,7 @@ const SLACK: usize = 64;
 /// Nobody changes the environment meanwhile.
 unsafe fn directories() -> &'static [u8] {
     // SAFETY: the caller's promise.
-    let mut strings = unsafe { each(environ) }.map(|string| unsafe { CStr::from_ptr(string) }.to_bytes());
+    let mut strings = unsafe { each(environ).map(|string| CStr::from_ptr(string).to_bytes()) };
     strings.find_map(|string| string.strip_prefix(b"PATH=")).unwrap_or(b"/bin:/usr/bin")
 }
 
@@ -237,24 +211,31 @@ unsafe fn execute(
         return None;
     }
     // SAFETY: the caller's promise.
-    let result = unsafe { execute_copies(file, arguments, variables, search, call) };
-    let errno = result.err().unwrap_or(Errno::from_raw_os_error(sys::errno()));
+    let measured = || unsafe { Ok((measure(arguments)?, measure(variables)?)) };
+    let sizes = match measured() {
+        // Something else may be wrong that the kernel sees first.
+        Err(Errno::FAULT) => return None,
+        sizes => sizes,
+    };
+    // SAFETY: the caller's promise.
+    let result = sizes.and_then(|sizes| unsafe { execute_copies(file, arguments, variables, sizes, search, call) });
+    let errno = result.err().unwrap_or_else(|| Errno::from_raw_os_error(sys::errno()));
     forget_copies();
     set_errno(errno);
     Some(-1)
 }
 
-/// [`execute`] with copies.
+/// [`execute`] with copies of what was measured.
 unsafe fn execute_copies(
     file: *const c_char,
     arguments: Arguments,
     variables: Arguments,
+    ((bytes, count), (variable_bytes, variable_count)): ((usize, usize), (usize, usize)),
     search: bool,
     call: impl Fn(*const c_char, Strings, Strings) -> c_int,
 ) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     unsafe {
-        let ((bytes, count), (variable_bytes, variable_count)) = (measure(arguments)?, measure(variables)?);
         let mut len = if pool::contains(file as usize) { length(file as usize)? } else { 0 };
         let name = || CStr::from_ptr(file).to_bytes();
         let looked_for = search && !file.is_null() && !name().contains(&b'/');

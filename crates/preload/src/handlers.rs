@@ -6,20 +6,25 @@
 //! - runs on the stack that the program has set by sigaltstack(2), if it has asked for that (SA_ONSTACK), also where that is managed
 //!   memory: the kernel pushes its frame onto our stack ([`crate::altstack`]), and we go on to the program's.
 //!
+//! SIGSEGV is ours also while the program has no handler for it, since a fault may be one of ours: we have looked at what the program has
+//! handed to a call, and there is nothing ([`crate::memory`], [`crate::trap::masks`]). The default for all others is what follows then.
+//!
 //! While a handler runs on the program's stack ours still holds the kernel's frame. The kernel, which sees that nobody is
 //! on it, would put the next one over that; so it is told of the free part only, until it restores what it had found when the
 //! handler returns. Who leaves a handler by siglongjmp leaves it so, and the next handler finds all of the stack free.
 //!
 //! The table is written under a lock with all signals blocked, held over a fork, and read by handlers without one.
 
-use crate::altstack;
+use crate::{altstack, sys, trap};
+use overspill_os::copy;
 use overspill_os::lock::RawLock;
-use overspill_os::signal::{Blocked, begin_handler, change_mask, end_handler};
+use overspill_os::signal::{Blocked, KernelAction, begin_handler, change_mask, end_handler};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::atomic::{AtomicU32, fence};
+use syscalls::{Sysno, raw_syscall};
 
 /// Signals and one more: they begin at 1.
 const SIGNALS: usize = 65;
@@ -198,7 +203,10 @@ fn ours() -> usize {
 }
 
 extern "C" fn begin(call: &mut Call) {
-    let wanted = ENTRIES[call.signal].read();
+    let mut wanted = ENTRIES[call.signal].read();
+    if call.signal == libc::SIGSEGV as usize {
+        wanted = for_fault(call, wanted);
+    }
     call.handler = wanted.handler;
     // SAFETY: the kernel has passed the context.
     unsafe { begin_handler(call.context, wanted.mask) };
@@ -220,12 +228,77 @@ extern "C" fn begin(call: &mut Call) {
     }
 }
 
+/// What is called for a SIGSEGV.
+fn for_fault(call: &Call, wanted: Wanted) -> Wanted {
+    // SAFETY: the kernel has passed both.
+    let is_ours = unsafe {
+        let info = call.info as *const libc::siginfo_t;
+        (*info).si_code > 0 && (copy::recover(call.context) || trap::masks::recover(call.context))
+    };
+    let by_us = |handler: extern "C" fn(c_int, *const libc::siginfo_t)| Wanted {
+        handler: handler as *const () as usize,
+        flags: 0,
+        mask: 0,
+    };
+    match wanted.handler {
+        _ if is_ours => by_us(nothing),
+        libc::SIG_DFL => by_us(default_action),
+        _ => {
+            if wanted.flags & libc::SA_RESETHAND != 0 && !is_borrowed() {
+                ENTRIES[call.signal].write(Wanted { handler: libc::SIG_DFL, ..wanted });
+            }
+            wanted
+        }
+    }
+}
+
+extern "C" fn nothing(_: c_int, _: *const libc::siginfo_t) {}
+
+/// The default, in which a fault that is met again ends the process, and so does what was sent and is sent again.
+extern "C" fn default_action(signal: c_int, info: *const libc::siginfo_t) {
+    let default = KernelAction::DEFAULT;
+    // SAFETY: 1. the kernel reads one action and its 8 bytes of mask; 2. it has passed the information; 3. numbers.
+    unsafe {
+        let set = raw_syscall!(Sysno::rt_sigaction, signal, &raw const default, 0, size_of_val(&default.mask));
+        if sys::check(set).is_err() {
+            // In a sandbox: there is nothing else to be done that ends it.
+            sys::exit_group(128 + signal);
+        }
+        if (*info).si_code <= 0 {
+            let pid = rustix::process::getpid().as_raw_nonzero().get();
+            raw_syscall!(Sysno::tgkill, pid, overspill_os::thread::id(), signal);
+        }
+    }
+}
+
+/// From now on SIGSEGV comes to us first, unless the process has been started with it ignored.
+pub fn catch_faults(real: Sigaction) {
+    // SAFETY: actions that live through the calls; a zeroed one is valid.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        real(libc::SIGSEGV, std::ptr::null(), &mut action);
+        if action.sa_sigaction == libc::SIG_DFL {
+            set(real, libc::SIGSEGV, Some(action), None);
+        }
+    }
+}
+
+/// Undoes [`catch_faults`].
+pub fn leave_faults(real: Sigaction) {
+    // SAFETY: as above.
+    unsafe {
+        let action: libc::sigaction = std::mem::zeroed();
+        real(libc::SIGSEGV, &action, std::ptr::null_mut());
+    }
+}
+
 extern "C" fn end(call: &mut Call) {
     // SAFETY: the kernel has passed the context.
     unsafe { end_handler(call.context) };
 }
 
-type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+/// sigaction(2) of the C library's.
+pub type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
 /// A mask as the kernel has it: its 8 bytes are the first of a sigset_t.
 fn kernels(set: &libc::sigset_t) -> u64 {
@@ -254,12 +327,22 @@ pub unsafe fn set(
             libc::sigdelset(&mut wanted.sa_mask, libc::SIGBUS);
             libc::sigdelset(&mut wanted.sa_mask, libc::SIGSYS);
         }
-        if let (Some(entry), false) =
-            (entry, matches!(new.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) || is_borrowed())
-        {
+        let is_handler = match new.sa_sigaction {
+            libc::SIG_DFL => signal == libc::SIGSEGV,
+            handler => handler != libc::SIG_IGN,
+        };
+        if let (Some(entry), true, false) = (entry, is_handler, is_borrowed()) {
             entry.write(Wanted { handler: new.sa_sigaction, flags: new.sa_flags, mask: kernels(&new.sa_mask) });
             wanted.sa_sigaction = ours();
             wanted.sa_flags |= libc::SA_SIGINFO;
+            if signal == libc::SIGSEGV {
+                // Not after a fault of ours: it is ours to do.
+                wanted.sa_flags &= !libc::SA_RESETHAND;
+            }
+            if new.sa_sigaction == libc::SIG_DFL {
+                // The thread's own stack may be what the fault is about.
+                wanted.sa_flags |= libc::SA_ONSTACK;
+            }
         }
         wanted
     });
@@ -276,7 +359,8 @@ pub unsafe fn set(
             old.sa_sigaction = before.handler;
             // As the C library has it: a flag for its own trampoline.
             const SA_RESTORER: c_int = 0x0400_0000;
-            old.sa_flags = before.flags | old.sa_flags & SA_RESTORER;
+            let restorer = if before.handler == libc::SIG_DFL { 0 } else { old.sa_flags & SA_RESTORER };
+            old.sa_flags = before.flags | restorer;
             // SAFETY: the first 8 bytes of a set.
             unsafe { (&raw mut old.sa_mask).cast::<u64>().write(before.mask) };
         }

@@ -10,6 +10,7 @@
 //! - [`heap`]: the internal heap, never managed.
 //! - [`image`], [`loader`]: loaded libraries, and the loader's own memory.
 //! - [`pool`]: the one pool of the process.
+//! - [`memory`]: what the program hands to a call, and may not be there.
 //! - [`map`], [`map_symbols`], [`syscall`]: mappings.
 //! - [`gate`], [`large`], [`alloc`], [`entries`]: the program's heap.
 //! - [`fork`], [`stdio`], [`thread`]: processes and threads.
@@ -47,6 +48,7 @@ mod large;
 mod loader;
 mod map;
 mod map_symbols;
+mod memory;
 mod nested;
 mod pool;
 mod robust;

@@ -5,8 +5,7 @@
 //! syscall(2). Strict mode, which knows no filters, is refused in signal delivery: its first fault would end the program.
 
 use crate::sys::check;
-use crate::trap::read_memory;
-use crate::{image, pool, trap};
+use crate::{image, memory, pool, trap};
 use overspill_os::seccomp::Instruction;
 use overspill_os::seccomp::exceptions::{LONGEST, beginning};
 use overspill_os::{Errno, tls};
@@ -77,13 +76,9 @@ unsafe fn with_exceptions<R>(program: usize, call: impl FnOnce(usize) -> R) -> R
         return call(program);
     }
     let _internal = tls::Internal::enter();
-    let mut own = [Program { len: 0, filter: std::ptr::null() }];
-    if read_memory(program, &mut own) < size_of_val(&own) {
-        return call(program);
-    }
-    let [Program { len, filter: at }] = own;
+    let Some(Program { len, filter: at }) = memory::read(program) else { return call(program) };
     let mut own = vec![NOTHING; len.into()];
-    if own.is_empty() || read_memory(at as usize, &mut own) < size_of_val(&own[..]) {
+    if own.is_empty() || memory::read_into(at as usize, &mut own) < size_of_val(&own[..]) {
         return call(program);
     }
     let own_code = image::of(is_refused as *const () as usize).map(|library| library.code);

@@ -11,7 +11,7 @@
 //! Not covered: inline system calls, and signalfd(2) and sigwait(3) for these two, which never see one.
 
 use crate::sys::real;
-use crate::{handlers, pool};
+use crate::{handlers, memory, pool};
 use overspill_os::signal::{self, OURS, change_mask, program_sigaction};
 use overspill_os::tls;
 use std::ffi::{c_int, c_void};
@@ -36,25 +36,31 @@ fn is_ours(signal: c_int) -> bool {
     signal == libc::SIGBUS || signal == libc::SIGSYS
 }
 
-/// A set without our signals.
-fn open(mut set: libc::sigset_t) -> libc::sigset_t {
-    // SAFETY: a valid set and valid signals.
-    unsafe {
-        libc::sigdelset(&mut set, libc::SIGBUS);
-        libc::sigdelset(&mut set, libc::SIGSYS);
-    }
-    set
+/// The part of a set that the kernel looks at, without our signals; None where it cannot be read.
+fn open(set: Set) -> Option<u64> {
+    memory::read::<u64>(set as usize).map(|mask| mask & !OURS)
+}
+
+/// What a call is handed for a set: the opened one, or, for the kernel to judge, the program's.
+fn opened(mask: &Option<u64>, set: Set) -> Set {
+    mask.as_ref().map_or(set, |mask| (&raw const *mask).cast())
 }
 
 /// Opens both on the first thread, whatever the process has inherited.
 pub fn start() {
     handlers::begin_process();
     signal::shadow();
+    handlers::catch_faults(real_sigaction());
 }
 
 /// Undoes [`start`] where signals cannot be used.
 pub fn stop() {
+    handlers::leave_faults(real_sigaction());
     signal::unshadow();
+}
+
+fn real_sigaction() -> handlers::Sigaction {
+    real!(c"sigaction" as handlers::Sigaction)
 }
 
 /// sigaction(2).
@@ -64,8 +70,7 @@ pub fn stop() {
 /// As for sigaction(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-    type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
-    let real = real!(c"sigaction" as Sigaction);
+    let real = real_sigaction();
     // SAFETY: the caller's promise: each pointer is null or valid.
     unsafe {
         if !guarded() {
@@ -89,13 +94,19 @@ fn set_ours(signal: c_int, wanted: Option<libc::sigaction>) -> libc::sigaction {
     program_sigaction(signal, wanted.filter(|_| !handlers::is_borrowed()))
 }
 
-/// signal(2) for a signal of ours with the flags of one of its dialects.
-fn set_ours_to(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> libc::sighandler_t {
-    // SAFETY: a zeroed action is valid.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = handler;
-    action.sa_flags = flags;
-    set_ours(signal, Some(action)).sa_sigaction
+/// signal(2) for a signal of ours, or one that comes to us first, with the flags of one of its dialects.
+fn set_to(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> libc::sighandler_t {
+    // SAFETY: 1. a zeroed action is valid; 2. both live through the call.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let mut before = action;
+        action.sa_sigaction = handler;
+        action.sa_flags = flags;
+        if flags & libc::SA_NODEFER == 0 {
+            libc::sigaddset(&mut action.sa_mask, signal);
+        }
+        if sigaction(signal, &action, &mut before) == 0 { before.sa_sigaction } else { libc::SIG_ERR }
+    }
 }
 
 /// The dialects of signal(2).
@@ -109,8 +120,8 @@ macro_rules! signal_family {
             /// As for signal(2).
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $symbol(number: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
-                if is_ours(number) && guarded() {
-                    return set_ours_to(number, handler, $flags);
+                if (is_ours(number) || number == libc::SIGSEGV) && guarded() {
+                    return set_to(number, handler, $flags);
                 }
                 type Signal = unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t;
                 let before = handlers::handler_of(number);
@@ -170,8 +181,8 @@ macro_rules! wait_family {
                     if !guarded() || set.is_null() {
                         return real!($name as Wait)($($argument,)* set);
                     }
-                    let set = open(set.read());
-                    real!($name as Wait)($($argument,)* &set)
+                    let mask = open(set);
+                    real!($name as Wait)($($argument,)* opened(&mask, set))
                 }
             }
         )*
@@ -216,7 +227,7 @@ pub unsafe extern "C" fn __ppoll_chk(
         if !guarded() || set.is_null() {
             return real!(c"__ppoll_chk" as Wait)(list, count, timeout, set, len);
         }
-        let set = open(set.read());
-        real!(c"__ppoll_chk" as Wait)(list, count, timeout, &set, len)
+        let mask = open(set);
+        real!(c"__ppoll_chk" as Wait)(list, count, timeout, opened(&mask, set), len)
     }
 }

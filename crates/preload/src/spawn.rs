@@ -5,9 +5,10 @@
 //! actions are made there from the start.
 
 use crate::exec::{Strings, each, environ, is_managed};
+use crate::memory;
 use crate::sys::{self, real};
 use crate::vectors::looking;
-use overspill_os::{PAGE_SIZE, tls};
+use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use syscalls::Sysno;
 
@@ -53,8 +54,7 @@ impl Copies {
         if array.is_null() {
             return array;
         }
-        // SAFETY: an array of the program's.
-        let count = unsafe { each(array) }.count();
+        let count = each(array).count();
         let copy = self.bytes(array.cast(), (count + 1) * size_of::<usize>()).cast::<*const c_char>().cast_mut();
         for n in 0..count {
             // SAFETY: the copy has so many elements.
@@ -65,17 +65,25 @@ impl Copies {
         copy
     }
 
-    /// Bytes that copies of these take.
-    pub fn measure(string: *const c_char) -> usize {
-        // SAFETY: a string of the program's, or null.
-        if string.is_null() { 0 } else { unsafe { CStr::from_ptr(string) }.to_bytes_with_nul().len() + 16 }
+    /// Bytes that a copy of a string takes; EFAULT where it cannot be read.
+    pub fn measure(string: *const c_char) -> Result<usize, Errno> {
+        if string.is_null() { Ok(0) } else { Ok(memory::string_len(string as usize, usize::MAX)? + 16) }
     }
 
     /// The same for an array of strings.
-    pub fn measure_all(array: Strings) -> usize {
-        // SAFETY: an array of the program's, or null.
-        let strings = unsafe { each(array) };
-        strings.fold(32, |sum, string| sum + Copies::measure(string) + size_of::<usize>())
+    pub fn measure_all(array: Strings) -> Result<usize, Errno> {
+        let mut bytes = 32;
+        let mut count = 0;
+        for string in each(array) {
+            bytes += Copies::measure(string)? + size_of::<usize>();
+            count += 1;
+        }
+        // It ends with a null, not where it cannot be read.
+        let end = (array as usize).checked_add(count * size_of::<usize>());
+        match array.is_null() || end.and_then(memory::read::<usize>).is_some() {
+            true => Ok(bytes),
+            false => Err(Errno::FAULT),
+        }
     }
 }
 
@@ -94,7 +102,7 @@ pub fn with_plain_environment<R>(call: impl FnOnce() -> R) -> R {
         if !is_managed(before) {
             return call();
         }
-        let Some(mut copies) = Copies::new(Copies::measure_all(before)) else { return call() };
+        let Some(mut copies) = Copies::measure_all(before).ok().and_then(Copies::new) else { return call() };
         let copy = copies.strings(before);
         environ = copy;
         let result = call();
@@ -129,12 +137,12 @@ unsafe fn spawn(
         if !looking() {
             return real(pid, path, actions, attributes, arguments, environment);
         }
-        let len = Copies::measure(path)
-            + size_of::<Actions>()
-            + size_of::<Attributes>()
-            + Copies::measure_all(arguments)
-            + Copies::measure_all(environment)
-            + PAGE_SIZE;
+        let measure =
+            || Ok(Copies::measure(path)? + Copies::measure_all(arguments)? + Copies::measure_all(environment)?);
+        let len = match measure() {
+            Ok(len) => len + size_of::<Actions>() + size_of::<Attributes>() + PAGE_SIZE,
+            Err(errno) => return Errno::raw_os_error(errno),
+        };
         let Some(mut copies) = Copies::new(len) else { return libc::ENOMEM };
         let path = copies.string(path);
         let arguments = copies.strings(arguments);
@@ -234,8 +242,8 @@ unsafe fn with_command<R>(command: *const c_char, call: impl FnOnce(*const c_cha
     if !looking() {
         return call(command);
     }
-    let Some(mut copies) = Copies::new(Copies::measure(command)) else { return call(command) };
-    let copy = copies.string(command);
+    let mut copies = Copies::measure(command).ok().and_then(Copies::new);
+    let copy = copies.as_mut().map_or(command, |copies| copies.string(command));
     with_plain_environment(|| call(copy))
 }
 

@@ -1,7 +1,7 @@
 //! syscall(2): the same calls as everywhere else, by number.
 
 use crate::sys::{check, real, to_c};
-use crate::{dma, exec, fds, fork, map, nested, pool, sandbox, tracee, trap, vectors};
+use crate::{dma, exec, fds, fork, map, memory, nested, pool, sandbox, tracee, trap, vectors};
 use overspill_os::{Errno, seccomp, tls};
 use std::ffi::{c_int, c_long, c_uint};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -23,12 +23,10 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
     }
     let kernel = || {
         let mut arguments = [a, b, c, d, e, f];
+        vectors::look_at_call(number, &mut arguments);
+        let [a, b, c, d, e, f] = arguments;
         // SAFETY: the caller's promise.
-        unsafe {
-            vectors::look_at_call(number, &mut arguments);
-            let [a, b, c, d, e, f] = arguments;
-            real(number, a, b, c, d, e, f) as isize
-        }
+        unsafe { real(number, a, b, c, d, e, f) as isize }
     };
     // SAFETY: the caller's promise, for each of them.
     let result = unsafe {
@@ -45,7 +43,7 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
             libc::SYS_mlockall => to_c(map::mlockall(a as c_int)),
             libc::SYS_munlockall => to_c(map::munlockall()),
             libc::SYS_rt_sigprocmask if pool::signal_delivery() && tls::is_program() => {
-                to_c(trap::masks::by_number(a, b, c))
+                to_c(trap::masks::by_number(a, b, c, d))
             }
             // Of mimalloc's, for a new thread: made from code of ours, which a sandbox lets through.
             libc::SYS_getrandom => to_c(check(raw_syscall!(Sysno::getrandom, a, b, c))),
@@ -119,30 +117,10 @@ fn copies_memory(arguments: usize, len: usize) -> Option<[u64; CLONE_WORDS]> {
     let (LEAST.., true) = (len, len <= size_of_val(&words) && len.is_multiple_of(size_of::<u64>())) else {
         return None;
     };
-    if !copy_in(arguments, &mut words[..len / size_of::<u64>()]) {
+    if memory::read_into(arguments, &mut words[..len / size_of::<u64>()]) < len {
         return None;
     }
     let copies = words[FLAGS] & libc::CLONE_VM as u64 == 0 && words[STACK] == 0;
     words[FLAGS] &= !(libc::CLONE_FILES as u64);
     copies.then_some(words)
-}
-
-/// Copies words of the program's, which it may not be able to read itself.
-fn copy_in(from: usize, words: &mut [u64]) -> bool {
-    let len = size_of_val(words);
-    let Some(end) = from.checked_add(len) else { return false };
-    if pool::contains(from) {
-        if pool::accessible(from..end, trap::Access::Read) < len {
-            return false;
-        }
-        // SAFETY: the words may be read.
-        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, words.as_mut_ptr().cast(), len) };
-        return true;
-    }
-    let pid = rustix::process::getpid().as_raw_nonzero().get();
-    let (to, from) = ([words.as_mut_ptr() as usize, len], [from, len]);
-    let (to, from) = (to.as_ptr(), from.as_ptr());
-    // SAFETY: the kernel writes the words, or says that there is nothing to read.
-    let ret = unsafe { raw_syscall!(Sysno::process_vm_readv, pid, to, 1, from, 1, 0) };
-    check(ret) == Ok(len)
 }

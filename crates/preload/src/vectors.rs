@@ -4,10 +4,12 @@
 //! look here at what is behind them, and the pointer is marked ([`crate::trap::tag`]): it is passed on with that, and the call
 //! is stopped. A vector that lies in managed memory is seen without that.
 //!
+//! What cannot be read is the kernel's to judge.
+//!
 //! Not covered: vectors outside of managed memory in calls that do not come by one of these functions: inline system calls,
 //! and those of the C library's own, whose vectors name memory of its own.
 
-use crate::{pool, trap};
+use crate::{memory, pool, trap};
 use overspill_os::tls;
 
 /// Whether vectors must be looked at.
@@ -17,58 +19,45 @@ pub fn looking() -> bool {
 }
 
 /// The vector, marked if it names managed memory.
-///
-/// # Safety
-///
-/// `vector` is one of `count` elements, or null.
-unsafe fn vector(vector: *const libc::iovec, count: usize) -> *const libc::iovec {
+fn vector(vector: *const libc::iovec, count: usize) -> *const libc::iovec {
     if !looking() || vector.is_null() || pool::contains(vector as usize) {
         return vector;
     }
-    // SAFETY: the caller's promise.
-    let managed = |i: usize| unsafe { pool::contains((*vector.add(i)).iov_base as usize) };
-    if (0..count.min(1024)).any(managed) { trap::tag(vector) } else { vector }
+    let mut managed = false;
+    memory::for_each(vector as usize, count.min(1024), |piece: libc::iovec| {
+        managed |= pool::contains(piece.iov_base as usize);
+    });
+    if managed { trap::tag(vector) } else { vector }
 }
 
 /// Whether a message names managed memory.
-///
-/// # Safety
-///
-/// `message` is one.
-unsafe fn names_managed(message: &libc::msghdr) -> bool {
+fn names_managed(message: &libc::msghdr) -> bool {
     let iov = message.msg_iov as *const libc::iovec;
     pool::contains(message.msg_name as usize)
         || pool::contains(message.msg_control as usize)
         || pool::contains(iov as usize)
-        // SAFETY: the caller's promise.
-        || unsafe { vector(iov, message.msg_iovlen) } != iov
+        || vector(iov, message.msg_iovlen) != iov
 }
 
 /// The message, marked if it names managed memory.
-///
-/// # Safety
-///
-/// `message` is one, or null.
-unsafe fn message(message: *const libc::msghdr) -> *const libc::msghdr {
+fn message(message: *const libc::msghdr) -> *const libc::msghdr {
     if !looking() || message.is_null() || pool::contains(message as usize) {
         return message;
     }
-    // SAFETY: the caller's promise.
-    if unsafe { names_managed(&*message) } { trap::tag(message) } else { message }
+    let managed = memory::read(message as usize).is_some_and(|message| names_managed(&message));
+    if managed { trap::tag(message) } else { message }
 }
 
 /// The messages, marked if one of them names managed memory.
-///
-/// # Safety
-///
-/// `messages` are `count`, or null.
-unsafe fn messages(messages: *const libc::mmsghdr, count: usize) -> *const libc::mmsghdr {
+fn messages(messages: *const libc::mmsghdr, count: usize) -> *const libc::mmsghdr {
     if !looking() || messages.is_null() || pool::contains(messages as usize) {
         return messages;
     }
-    // SAFETY: the caller's promise.
-    let managed = |i: usize| unsafe { names_managed(&(*messages.add(i)).msg_hdr) };
-    if (0..count.min(1024)).any(managed) { trap::tag(messages) } else { messages }
+    let mut managed = false;
+    memory::for_each(messages as usize, count.min(1024), |message: libc::mmsghdr| {
+        managed |= names_managed(&message.msg_hdr);
+    });
+    if managed { trap::tag(messages) } else { messages }
 }
 
 /// Calls that move a vector of buffers to or from a file: the vector is the second argument, its length the third.
@@ -76,27 +65,20 @@ pub const FILE_VECTORS: [i64; 6] =
     [libc::SYS_readv, libc::SYS_writev, libc::SYS_preadv, libc::SYS_pwritev, libc::SYS_preadv2, libc::SYS_pwritev2];
 
 /// The arguments of a system call that is made by number: the second or third is marked if what it names is managed.
-///
-/// # Safety
-///
-/// As for the system call.
-pub unsafe fn look_at_call(number: i64, arguments: &mut [usize; 6]) {
+pub fn look_at_call(number: i64, arguments: &mut [usize; 6]) {
     if !looking() {
         return;
     }
     let [_, b, c, ..] = *arguments;
-    // SAFETY: the caller's promise.
-    unsafe {
-        match number {
-            libc::SYS_vmsplice | libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
-                arguments[1] = vector(b as *const libc::iovec, c) as usize;
-            }
-            _ if FILE_VECTORS.contains(&number) => arguments[1] = vector(b as *const libc::iovec, c) as usize,
-            libc::SYS_sendmsg | libc::SYS_recvmsg => arguments[1] = message(b as *const libc::msghdr) as usize,
-            libc::SYS_sendmmsg | libc::SYS_recvmmsg => arguments[1] = messages(b as *const libc::mmsghdr, c) as usize,
-            // What blocks of asynchronous I/O name is not worth a look first.
-            libc::SYS_io_submit if c != 0 => arguments[2] = trap::tag(c as *const u8) as usize,
-            _ => {}
+    match number {
+        libc::SYS_vmsplice | libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
+            arguments[1] = vector(b as *const libc::iovec, c) as usize;
         }
+        _ if FILE_VECTORS.contains(&number) => arguments[1] = vector(b as *const libc::iovec, c) as usize,
+        libc::SYS_sendmsg | libc::SYS_recvmsg => arguments[1] = message(b as *const libc::msghdr) as usize,
+        libc::SYS_sendmmsg | libc::SYS_recvmmsg => arguments[1] = messages(b as *const libc::mmsghdr, c) as usize,
+        // What blocks of asynchronous I/O name is not worth a look first.
+        libc::SYS_io_submit if c != 0 => arguments[2] = trap::tag(c as *const u8) as usize,
+        _ => {}
     }
 }

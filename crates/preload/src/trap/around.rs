@@ -239,8 +239,7 @@ extern "C" fn begin(frame: &mut Frame) -> u32 {
     }
     // What the pointers point to may name managed memory where they are not managed themselves.
     let mut marked = arguments;
-    // SAFETY: the program's promise to the function.
-    unsafe { look_at_call(number, &mut marked) };
+    look_at_call(number, &mut marked);
     if marked == arguments && !arguments.iter().any(|argument| pool::contains(*argument)) {
         return DIRECT;
     }

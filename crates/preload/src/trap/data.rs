@@ -8,9 +8,9 @@
 //! The calls are in three groups: [`vector`], [`address`], [`messages`].
 
 use super::bounce::{Buffer, CHUNK};
-use super::present::{self, Access};
+use super::present::Access;
 use super::{Next, Record};
-use crate::{pool, sys};
+use crate::{memory, pool, sys};
 use libc::{iovec, mmsghdr, msghdr};
 use overspill_os::PAGE_SIZE;
 use syscalls::{Sysno, raw_syscall};
@@ -154,27 +154,26 @@ fn is_usable(piece: &iovec, input: bool) -> bool {
 
 /// Copies the program's vector into the buffer; None where it is not one.
 fn copy_vector(buffer: &mut Buffer, at: usize, count: usize, input: bool) -> Option<*mut iovec> {
-    if count > VECTOR_MAX || !present::readable::<iovec>(at, count) {
+    if count > VECTOR_MAX {
         return None;
     }
     let copy = buffer.array::<iovec>(count)?;
-    for i in 0..count {
-        // SAFETY: the vector can be read, and the copy has as many elements.
-        let piece = unsafe {
-            copy.add(i).write((at as *const iovec).add(i).read_unaligned());
-            &*copy.add(i)
-        };
-        if !is_usable(piece, input) {
-            return None;
-        }
-    }
-    Some(copy)
+    // SAFETY: room for so many; null pointers and zeros are some.
+    let pieces = unsafe {
+        copy.write_bytes(0, count);
+        std::slice::from_raw_parts_mut(copy, count)
+    };
+    let all = memory::read_into(at, pieces) == size_of_val(pieces);
+    (all && pieces.iter().all(|piece| is_usable(piece, input))).then_some(copy)
 }
 
-/// Bytes of a vector; None where it is longer than can be.
+/// Bytes of a vector of the program's or of ours; None where it cannot be read, or is longer than can be.
 fn total(vector: *const iovec, count: usize) -> Option<usize> {
-    // SAFETY: a vector of ours.
-    (0..count).try_fold(0usize, |sum, i| sum.checked_add(unsafe { (*vector.add(i)).iov_len }))
+    let mut total = Some(0usize);
+    let whole = memory::for_each(vector as usize, count, |piece: iovec| {
+        total = total.and_then(|sum| sum.checked_add(piece.iov_len));
+    });
+    total.filter(|_| whole)
 }
 
 /// Fills `parts` with what of `whole` comes after `skip` bytes, its managed pieces replaced by pieces of the buffer, for at most

@@ -14,13 +14,17 @@
 //! - Where they are not, only the number is replaced, by one that the filter always stops; the handler does the rest
 //!   ([`change`]).
 //!
+//! A set that cannot be read, or a place that cannot be written, is a fault in the stub. Its handler goes on where the stub ends, which it
+//! finds on the stack, with EFAULT ([`recover`]).
+//!
 //! Where code may not be changed (a policy against memory that is written and executed) signal delivery is refused.
 
-use crate::{image, sys};
+use super::Registers;
+use crate::{image, memory, sys};
 use overspill_os::signal::{OURS, change_mask, raise_pending};
 use overspill_os::{Errno, PAGE_SIZE, seccomp, tls};
 use std::arch::global_asm;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use syscalls::Sysno;
 
@@ -43,6 +47,13 @@ const ROOM: usize = 4 * PAGE_SIZE;
 /// Stands in the stub for the offset of the thread's words; `start` puts that in its place.
 const OFFSET: i32 = 0x7a5a_e11f;
 
+/// Bytes of a stub's frame, with the red zone above it, and where in it the address of the stub's end is.
+const FRAME: usize = super::RED_ZONE + 64;
+const END: usize = 48;
+/// Where the arguments are that the stub uses registers of.
+const SET: usize = 16;
+const OLD: usize = 24;
+
 // The arguments are those of the system call: rdi, rsi (the set), rdx (where the old one goes), r10. It keeps all registers but
 // rax, rcx and r11, and so does this. The last instruction is the jump back.
 global_asm!(
@@ -51,8 +62,10 @@ global_asm!(
     ".globl overspill_mask_stub",
     "overspill_mask_stub:",
     "lea rsp, [rsp - {frame}]",
-    "mov [rsp + 16], rsi",
-    "mov [rsp + 24], rdx",
+    "mov [rsp + {set}], rsi",
+    "mov [rsp + {old}], rdx",
+    "lea rcx, [rip + 3f]",
+    "mov [rsp + {end}], rcx",
     // What the program believes blocked: before (32), and afterwards (40).
     "mov r11, {offset}",
     "mov rcx, fs:[r11]",
@@ -85,8 +98,8 @@ global_asm!(
     "2:",
     "mov eax, {number}",
     "syscall",
-    "mov rsi, [rsp + 16]",
-    "mov rdx, [rsp + 24]",
+    "mov rsi, [rsp + {set}]",
+    "mov rdx, [rsp + {old}]",
     "test rax, rax",
     "jnz 3f",
     "mov rcx, [rsp + 40]",
@@ -108,14 +121,17 @@ global_asm!(
     "mov rsi, {PENDING}",
     "mov eax, {number}",
     "syscall",
-    "mov rsi, [rsp + 16]",
+    "mov rsi, [rsp + {set}]",
     "3:",
     "lea rsp, [rsp + {frame}]",
     ".hidden overspill_mask_stub_end",
     ".globl overspill_mask_stub_end",
     "overspill_mask_stub_end:",
     ".popsection",
-    frame = const super::RED_ZONE + 48,
+    frame = const FRAME,
+    end = const END,
+    set = const SET,
+    old = const OLD,
     ours = const OURS as i32,
     // Its sign is extended: the kernel's 64 bits.
     open = const !(OURS as i32),
@@ -282,17 +298,42 @@ fn moved(code: &[u8], distance: usize) -> Option<Vec<u8>> {
     (at == code.len()).then_some(out)
 }
 
+/// In the handler of a fault: whether a stub has met it. The stub ends when the handler returns.
+///
+/// # Safety
+///
+/// `context` is what the kernel has passed to the handler.
+pub unsafe fn recover(context: *mut c_void) -> bool {
+    // SAFETY: the caller's promise.
+    let mut registers = Registers(unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs });
+    let stubs = &raw const overspill_mask_stubs as usize;
+    let (at, frame) = (registers.get(libc::REG_RIP), registers.get(libc::REG_RSP));
+    if !(stubs..stubs + ROOM).contains(&at) {
+        return false;
+    }
+    // SAFETY: the stack of who runs the stub. All that may fault in it comes after it has written these words.
+    let [set, old, end] = [SET, OLD, END].map(|word| unsafe { ((frame + word) as *const usize).read() });
+    // Not so the instructions of the C library's that were taken along.
+    let met = (at..at + stub().len()).contains(&end);
+    if met {
+        registers.set(libc::REG_RSI, set);
+        registers.set(libc::REG_RDX, old);
+        registers.set(libc::REG_RIP, end);
+        registers.set(libc::REG_RAX, super::failure(libc::EFAULT));
+    }
+    met
+}
+
 /// Changes a mask that is in force when the handler returns, and what the program believes blocked. Returns the result of the
 /// call.
 ///
 /// # Safety
 ///
-/// The addresses are those of sets, or null: the C library's, which checks nothing either.
+/// The program has handed `old` to a call that writes there, or it is null.
 pub unsafe fn change(mask: &mut u64, how: usize, set: usize, old: usize) -> usize {
     let (before, blocked) = (*mask & !OURS, tls::blocked());
     if set != 0 {
-        // SAFETY: the caller's promise.
-        let set = unsafe { (set as *const u64).read_unaligned() };
+        let Some(set) = memory::read::<u64>(set) else { return super::failure(libc::EFAULT) };
         let changed = |before: u64| match how as c_int {
             libc::SIG_BLOCK => Some(before | set),
             libc::SIG_UNBLOCK => Some(before & !set),
@@ -303,11 +344,8 @@ pub unsafe fn change(mask: &mut u64, how: usize, set: usize, old: usize) -> usiz
         *mask = after & !OURS;
         tls::set_blocked(after & OURS);
     }
-    if old != 0 {
-        // SAFETY: the caller's promise.
-        unsafe { (old as *mut u64).write_unaligned(before | blocked) };
-    }
-    0
+    // SAFETY: the caller's promise.
+    if old == 0 || unsafe { memory::write(old, before | blocked) } { 0 } else { super::failure(libc::EFAULT) }
 }
 
 /// rt_sigprocmask(2), by number.
@@ -315,7 +353,10 @@ pub unsafe fn change(mask: &mut u64, how: usize, set: usize, old: usize) -> usiz
 /// # Safety
 ///
 /// As for the system call.
-pub unsafe fn by_number(how: usize, set: usize, old: usize) -> Result<usize, Errno> {
+pub unsafe fn by_number(how: usize, set: usize, old: usize, len: usize) -> Result<usize, Errno> {
+    if len != size_of::<u64>() {
+        return Err(Errno::INVAL);
+    }
     const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
     let mut mask = change_mask(libc::SIG_BLOCK, 0);
     // SAFETY: the caller's promise.

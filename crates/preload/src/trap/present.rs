@@ -6,11 +6,10 @@
 
 use super::{NEVER, Next, ON_FAULT, Record, failure};
 use crate::route::{pages_touched, split};
-use crate::{pool, sys};
+use crate::{memory, pool};
 use overspill_os::{PAGE_SIZE, seccomp};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU8, Ordering};
-use syscalls::{Sysno, raw_syscall};
 
 /// Tries before the program gets its EFAULT. The last one has made 256 pages around each address present.
 pub const TRIES: usize = 8;
@@ -75,13 +74,23 @@ fn has_sixth(number: usize) -> bool {
     )
 }
 
+/// Where nothing is mapped, and no filter looks.
+pub const NOWHERE: usize = 64;
+
 /// io_pgetevents(2), for which libc has no name.
 pub const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// The call with its pages present.
 pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
     if has_sixth(record.number) {
-        return Next::Result(failure(libc::EFAULT));
+        // The kernel is to say what it says of memory that is not there.
+        let is_nowhere = |at: usize| pool::contains(at) && pool::accessible(at..at + 1, Access::Read) == 0;
+        arguments.iter_mut().filter(|argument| is_nowhere(**argument)).for_each(|argument| *argument = NOWHERE);
+        record.finish = NEVER;
+        return match arguments.iter().any(|argument| pool::contains(*argument)) {
+            true => Next::Result(failure(libc::EFAULT)),
+            false => Next::Call(arguments),
+        };
     }
     let pages = 2usize << record.tries;
     for argument in arguments.iter().filter(|argument| pool::contains(**argument)) {
@@ -122,7 +131,7 @@ fn follow_words(at: usize, depth: usize, pages: usize) -> bool {
     let mut found = false;
     for start in (at..at.saturating_add(SEARCHED)).step_by(AT_ONCE * size_of::<usize>()) {
         let mut words = [0usize; AT_ONCE];
-        let len = read_memory(start, &mut words);
+        let len = memory::read_into(start, &mut words);
         for word in &words[..len / size_of::<usize>()] {
             if pool::contains(*word) {
                 found = true;
@@ -139,121 +148,64 @@ fn follow_words(at: usize, depth: usize, pages: usize) -> bool {
     found
 }
 
-/// Reads memory of the program's as far as that is possible; returns the number of bytes.
-pub fn read_memory<T: Copy>(at: usize, to: &mut [T]) -> usize {
-    let len = size_of_val(to);
-    if pool::contains(at) {
-        let len = pool::accessible(at..at.saturating_add(len), Access::Read).min(len);
-        // SAFETY: the program may read so many bytes, and there is room for them.
-        unsafe { std::ptr::copy_nonoverlapping(at as *const u8, to.as_mut_ptr().cast::<u8>(), len) };
-        return len;
-    }
-    let pid = rustix::process::getpid().as_raw_nonzero().get();
-    let (local, remote) = ([to.as_mut_ptr() as usize, len], [at, len]);
-    // Where these lie on a managed stack the call is stopped, as the program's own.
-    let (local, remote) = (&raw const local as usize, &raw const remote as usize);
-    // SAFETY: the kernel writes to the slice, or says that there is nothing to read.
-    let ret = unsafe { raw_syscall!(Sysno::process_vm_readv, pid, local, 1, remote, 1, 0) };
-    sys::check(ret).unwrap_or(0)
-}
-
-/// Makes present what lies behind the arguments.
+/// Makes present what lies behind the arguments, as far as that can be read.
 fn nested(number: i64, arguments: &[usize; 6]) {
     let [_, second, third, fourth, ..] = *arguments;
-    // SAFETY: each of these arguments is an array of so many elements, or null: the program's promise to the kernel.
-    unsafe {
-        match number {
-            libc::SYS_execve => {
-                strings(second);
-                strings(third);
-            }
-            libc::SYS_execveat => {
-                strings(third);
-                strings(fourth);
-            }
-            libc::SYS_vmsplice
-            | libc::SYS_process_vm_readv
-            | libc::SYS_process_vm_writev
-            | libc::SYS_process_madvise => vector(second, third),
-            libc::SYS_sendmsg | libc::SYS_recvmsg => message(second),
-            libc::SYS_readv
-            | libc::SYS_writev
-            | libc::SYS_preadv
-            | libc::SYS_pwritev
-            | libc::SYS_preadv2
-            | libc::SYS_pwritev2 => vector(second, third),
-            libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_sendto => {
-                touch(second, third)
-            }
-            _ => {}
+    match number {
+        libc::SYS_execve => {
+            strings(second);
+            strings(third);
         }
+        libc::SYS_execveat => {
+            strings(third);
+            strings(fourth);
+        }
+        libc::SYS_vmsplice | libc::SYS_process_vm_readv | libc::SYS_process_vm_writev | libc::SYS_process_madvise => {
+            vector(second, third)
+        }
+        libc::SYS_sendmsg | libc::SYS_recvmsg => message(second),
+        libc::SYS_readv
+        | libc::SYS_writev
+        | libc::SYS_preadv
+        | libc::SYS_pwritev
+        | libc::SYS_preadv2
+        | libc::SYS_pwritev2 => vector(second, third),
+        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_sendto => {
+            touch(second, third)
+        }
+        _ => {}
     }
-}
-
-/// Whether `count` elements of type `T` can be read at an address.
-pub fn readable<T>(at: usize, count: usize) -> bool {
-    let Some(len) = count.checked_mul(size_of::<T>()) else { return false };
-    at != 0 && (!pool::contains(at) || pool::accessible(at..at.saturating_add(len), Access::Read) >= len)
 }
 
 /// Makes an array of strings present, which ends with a null.
-///
-/// # Safety
-///
-/// It is one, or null.
-pub unsafe fn strings(array: usize) {
-    let mut at = array;
-    while readable::<usize>(at, 1) {
-        // SAFETY: the caller's promise, up to the null.
-        let string = unsafe { (at as *const usize).read_unaligned() };
-        if string == 0 {
-            break;
-        }
-        if pool::contains(string) {
-            let end = string + pool::accessible(string..pool::window().end, Access::Read);
-            let mut byte = string;
-            // SAFETY: as far as it may be read.
-            let read = |byte: usize| unsafe { (byte as *const u8).read_volatile() };
-            while byte < end && read(byte) != 0 {
-                byte += 1;
-            }
-        }
-        at += size_of::<usize>();
-    }
+fn strings(array: usize) {
+    // Reading a string makes it present.
+    crate::exec::each(array as crate::exec::Strings).filter(|string| pool::contains(*string as usize)).for_each(
+        |string| {
+            let _ = memory::string_len(string as usize, usize::MAX);
+        },
+    );
 }
 
-/// Makes what a vector names present, if it can be read.
+/// Makes what a vector names present.
 pub fn vector(at: usize, count: usize) {
-    if !readable::<libc::iovec>(at, count) {
-        return;
-    }
-    for i in 0..count {
-        // SAFETY: it can be read.
-        let libc::iovec { iov_base, iov_len } = unsafe { (at as *const libc::iovec).add(i).read_unaligned() };
+    memory::for_each(at, count, |libc::iovec { iov_base, iov_len }| {
         if iov_len != 0 {
             touch(iov_base as usize, iov_len);
         }
-    }
+    });
 }
 
-/// # Safety
-///
-/// `at` is a message header, or null.
-unsafe fn message(at: usize) {
-    if !readable::<libc::msghdr>(at, 1) {
-        return;
-    }
-    // SAFETY: the caller's promise.
-    unsafe {
-        let header = (at as *const libc::msghdr).read_unaligned();
-        touch(header.msg_name as usize, header.msg_namelen as usize);
-        touch(header.msg_control as usize, header.msg_controllen);
-        vector(header.msg_iov as usize, header.msg_iovlen);
-    }
+fn message(at: usize) {
+    let Some(header) = memory::read::<libc::msghdr>(at) else { return };
+    touch(header.msg_name as usize, header.msg_namelen as usize);
+    touch(header.msg_control as usize, header.msg_controllen);
+    vector(header.msg_iov as usize, header.msg_iovlen);
 }
 
 /// The head of the kernel's struct iocb.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct ControlBlock {
     before: [u32; 4],
     opcode: u16,
@@ -265,33 +217,20 @@ struct ControlBlock {
 
 /// Calls `each` with every piece of memory that an array of `count` control blocks names, and the blocks themselves.
 pub fn control_blocks(at: usize, count: usize, mut each: impl FnMut(usize, usize)) {
-    if !readable::<usize>(at, count) {
-        return;
-    }
-    for i in 0..count {
-        // SAFETY: the array can be read, and so can the blocks and vectors that are looked at.
-        unsafe {
-            let block = (at as *const usize).add(i).read_unaligned();
-            if !readable::<ControlBlock>(block, 1) {
-                continue;
+    memory::for_each(at, count, |block: usize| {
+        let Some(ControlBlock { opcode, buffer, bytes, .. }) = memory::read(block) else { return };
+        each(block, 64);
+        let (buffer, bytes) = (buffer as usize, bytes as usize);
+        // IOCB_CMD_PREAD, PWRITE; PREADV, PWRITEV.
+        match opcode {
+            0 | 1 => each(buffer, bytes),
+            7 | 8 => {
+                each(buffer, bytes.saturating_mul(size_of::<libc::iovec>()));
+                memory::for_each(buffer, bytes, |piece: libc::iovec| each(piece.iov_base as usize, piece.iov_len));
             }
-            each(block, 64);
-            let ControlBlock { opcode, buffer, bytes, .. } = (block as *const ControlBlock).read_unaligned();
-            let (buffer, bytes) = (buffer as usize, bytes as usize);
-            // IOCB_CMD_PREAD, PWRITE; PREADV, PWRITEV.
-            match opcode {
-                0 | 1 => each(buffer, bytes),
-                7 | 8 if readable::<libc::iovec>(buffer, bytes) => {
-                    each(buffer, bytes * size_of::<libc::iovec>());
-                    for i in 0..bytes {
-                        let piece = (buffer as *const libc::iovec).add(i).read_unaligned();
-                        each(piece.iov_base as usize, piece.iov_len);
-                    }
-                }
-                _ => {}
-            }
+            _ => {}
         }
-    }
+    });
 }
 
 #[cfg(test)]

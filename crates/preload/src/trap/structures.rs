@@ -8,7 +8,7 @@
 use super::bounce::{self, Buffer};
 use super::present::{self, Access};
 use super::{ALWAYS, Next, Record, failure, untag};
-use crate::pool;
+use crate::{memory, pool};
 
 /// How large a structure is.
 #[derive(Clone, Copy)]
@@ -162,8 +162,7 @@ fn len(argument: Argument, arguments: &[usize; 6]) -> Option<usize> {
         Counted(at, more) => arguments[at].checked_add(more),
         Set(at) => Some(integer(at).min(1 << 20).div_ceil(64) * 8),
         Pointed(at) if arguments[at] == 0 => Some(0),
-        // SAFETY: the caller has copied the integer, or the program promises that it is one.
-        Pointed(at) => Some(unsafe { (arguments[at] as *const u32).read_unaligned() as usize }),
+        Pointed(at) => memory::read::<u32>(arguments[at]).map(|len| len as usize),
     }
 }
 
@@ -279,14 +278,11 @@ fn touch_remote(record: &Record, arguments: &[usize; 6]) {
 
 /// The signal set behind the sixth argument, which the kernel reads when it begins.
 fn touch_mask(record: &Record, arguments: &[usize; 6]) {
-    if matches!(record.number as i64, libc::SYS_pselect6 | present::SYS_IO_PGETEVENTS) {
-        let mut set = [0usize; 2];
-        if arguments[5] != 0
-            && present::read_memory(arguments[5], &mut set) == size_of_val(&set)
-            && pool::contains(set[0])
-        {
-            present::touch(set[0], set[1]);
-        }
+    if matches!(record.number as i64, libc::SYS_pselect6 | present::SYS_IO_PGETEVENTS)
+        && let Some([set, len]) = memory::read::<[usize; 2]>(arguments[5])
+        && pool::contains(set)
+    {
+        present::touch(set, len);
     }
 }
 

@@ -1,9 +1,10 @@
 //! sendto and recvfrom.
 
 use super::{ADDRESS_MAX, CHUNK, Shape, copy_out, is_stream, is_usable, job, new_job, overhead, replace, usable};
-use crate::pool;
 use crate::trap::bounce::{self, Buffer};
+use crate::trap::present::NOWHERE;
 use crate::trap::{ALWAYS, Next, Record, failure, is_failure};
+use crate::{memory, pool};
 use libc::iovec;
 use overspill_os::PAGE_SIZE;
 
@@ -28,17 +29,18 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
     // The address and its length: as they are where they are not managed.
     job.timeout = [address, address_len];
     if shape.input {
-        if pool::contains(address_len) {
-            usable(address_len, size_of::<u32>(), true)?;
+        // Where the length is not there the kernel says so, when it comes to that.
+        if pool::contains(address_len) && usable(address_len, size_of::<u32>(), true).is_none() {
+            job.timeout[1] = NOWHERE;
+        } else if pool::contains(address_len) {
             let copy = buffer.array::<u32>(1)?;
             // SAFETY: the program may read it.
             unsafe { copy.write((address_len as *const u32).read_unaligned()) };
             job.timeout[1] = copy as usize;
         }
         if pool::contains(address) && job.timeout[1] != 0 {
-            // SAFETY: the program's length, or the copy of it.
-            let len = unsafe { (job.timeout[1] as *const u32).read_unaligned() } as usize;
-            usable(address, len.min(ADDRESS_MAX), true)?;
+            let len = memory::read::<u32>(job.timeout[1]).unwrap_or(0);
+            usable(address, (len as usize).min(ADDRESS_MAX), true)?;
             job.timeout[0] = buffer.array::<u8>(ADDRESS_MAX)? as usize;
         }
     } else if pool::contains(address) {
@@ -80,7 +82,7 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
     if shape.input {
         copy_out(job.whole, 1, job.parts, job.done, result.min(job.handed));
         let [_, _, _, _, address, address_len] = job.arguments;
-        if job.timeout[1] != 0 {
+        if address != 0 && job.timeout[1] != 0 {
             // SAFETY: the kernel has written the length; the program may write to both, as was checked.
             unsafe {
                 let len = (job.timeout[1] as *const u32).read_unaligned();

@@ -4,11 +4,12 @@ use super::{
     ADDRESS_MAX, CHUNK, CONTROL_MAX, Form, Job, Message, Shape, VECTOR_MAX, copy_out, copy_vector, is_stream, job,
     new_job, replace, total, usable,
 };
-use crate::pool;
 use crate::trap::bounce::{self, Buffer};
-use crate::trap::{ALWAYS, Next, Record, is_failure, present};
+use crate::trap::{ALWAYS, Next, Record, failure, is_failure};
+use crate::{memory, pool};
 use libc::{iovec, mmsghdr, msghdr};
 use overspill_os::PAGE_SIZE;
+use std::mem::offset_of;
 
 /// Prepares a call.
 pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Option<Next> {
@@ -21,18 +22,17 @@ pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Op
     let (list, each) = (arguments[1], if many { size_of::<mmsghdr>() } else { size_of::<msghdr>() });
     let header = |i: usize| {
         let at = list + i * each;
-        // SAFETY: it can be read.
-        usable_or_foreign(at, each, true).map(|()| unsafe { (at as *const msghdr).read_unaligned() })
+        if pool::contains(at) {
+            usable(at, each, true)?;
+        }
+        memory::read::<msghdr>(at)
     };
     // 1. How much room do they take? As many as fit, and one in any case.
     let (mut room, mut count) = (size_of::<Job>() + 256, 0);
     for i in 0..wanted {
         let header = header(i)?;
         let vectors = header.msg_iovlen;
-        if vectors > VECTOR_MAX
-            || header.msg_controllen > CONTROL_MAX
-            || !present::readable::<iovec>(header.msg_iov as usize, vectors) && vectors > 0
-        {
+        if vectors > VECTOR_MAX || header.msg_controllen > CONTROL_MAX {
             return None;
         }
         let bytes = total(header.msg_iov, vectors)?;
@@ -101,10 +101,6 @@ pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Op
     Some(Next::Call(arguments))
 }
 
-fn usable_or_foreign(start: usize, len: usize, write: bool) -> Option<()> {
-    if pool::contains(start) { usable(start, len, write) } else { (start != 0).then_some(()) }
-}
-
 /// A copy of `len` bytes in a block of `room`.
 fn copy_block(buffer: &mut Buffer, start: usize, len: usize, room: usize, write: bool) -> Option<*mut u8> {
     usable(start, len, write)?;
@@ -128,13 +124,14 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
     if is_failure(result) {
         return job.end_early(result);
     }
+    let mut written = true;
     for i in 0..if many { result.min(job.count) } else { 1 } {
-        // SAFETY: made by [`begin`]; the program may write to all of it, as was checked.
+        // SAFETY: made by [`begin`]; the program may write to all of it that is managed, as was checked.
         unsafe {
             let Message { original, before, whole, parts_count } = *job.messages.add(i);
             let mmsghdr { msg_hdr: after, msg_len } = *job.headers.add(i);
             if many {
-                (*(original as *mut mmsghdr)).msg_len = msg_len;
+                written &= memory::write(original + offset_of!(mmsghdr, msg_len), msg_len);
             }
             if !shape.input {
                 continue;
@@ -151,10 +148,13 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
             copy(after.msg_name as usize, before.msg_name as usize, name);
             let control = after.msg_controllen.min(before.msg_controllen);
             copy(after.msg_control as usize, before.msg_control as usize, control);
-            let header = &mut *(original as *mut msghdr);
-            (header.msg_namelen, header.msg_controllen) = (after.msg_namelen, after.msg_controllen);
-            header.msg_flags = after.msg_flags;
+            written &= memory::write(original + offset_of!(msghdr, msg_namelen), after.msg_namelen)
+                && memory::write(original + offset_of!(msghdr, msg_controllen), after.msg_controllen)
+                && memory::write(original + offset_of!(msghdr, msg_flags), after.msg_flags);
         }
+    }
+    if !written {
+        return Next::Result(failure(libc::EFAULT));
     }
     if job.moved(result) {
         return send_more(record, shape);

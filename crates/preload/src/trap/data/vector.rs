@@ -4,7 +4,7 @@ use super::{
     CHUNK, Form, Shape, VECTOR_MAX, copy_out, copy_vector, is_file, is_usable, job, new_job, overhead, replace, total,
 };
 use crate::trap::bounce::{self, Buffer};
-use crate::trap::{ALWAYS, Next, Record, is_failure, present};
+use crate::trap::{ALWAYS, Next, Record, is_failure};
 use libc::iovec;
 use overspill_os::PAGE_SIZE;
 
@@ -19,7 +19,6 @@ pub fn begin(record: &mut Record, shape: Shape, arguments: [usize; 6]) -> Option
     let bytes = if plain {
         is_usable(&single, shape.input).then_some(arguments[2])?
     } else {
-        present::readable::<iovec>(arguments[1], count).then_some(())?;
         total(arguments[1] as *const iovec, count)?
     };
     // Each piece may need a page more to begin where it should.
