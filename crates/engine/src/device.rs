@@ -117,6 +117,8 @@ pub struct DeviceSettings {
     pub in_memory: u64,
     /// Frames that copies of pages can be in.
     pub frames: usize,
+    /// Whether devices that this process cannot reach are left out.
+    pub reachable_only: bool,
 }
 
 impl Default for DeviceSettings {
@@ -128,6 +130,7 @@ impl Default for DeviceSettings {
             invalidate: Invalidate::default(),
             in_memory: 0,
             frames: 0,
+            reachable_only: false,
         }
     }
 }
@@ -193,7 +196,10 @@ impl SwapDevices {
         if settings.in_memory > 0 && !devices.open_tables(SlotId::IN_MEMORY, settings.in_memory) {
             return Err(no_memory(Errno::NOMEM));
         }
-        list.with_priorities().try_for_each(|(listed, priority)| devices.add(listed, priority))?;
+        list.with_priorities().try_for_each(|(listed, priority)| match devices.add(listed, priority) {
+            Err(error) if settings.reachable_only && error.is_out_of_reach() => Ok(()),
+            result => result,
+        })?;
         Ok(devices)
     }
 
@@ -469,8 +475,9 @@ impl SwapDevices {
         self.close_files_in_child();
         let mut errors = Vec::new();
         // 2. Inherited devices; those with nothing on them are closed.
-        let mut parts = Vec::new();
+        let (mut parts, mut had) = (Vec::new(), Vec::new());
         for (index, area) in self.areas() {
+            had.push(area.id());
             let at = inherited.iter().position(|device| device.index == index);
             let device = at.map(|at| inherited.swap_remove(at));
             parts.extend(device.as_ref().and_then(|device| device.part).map(|part| (area.clone(), part)));
@@ -488,7 +495,9 @@ impl SwapDevices {
                 let open = |place| area.open_part(part, place, self.make_io(), &self.stats);
                 self.add_area(listed.id, &listed.spec.path, priority, open)
             };
-            if part.map(open).is_none_or(|opened| opened.is_err()) {
+            let is_open = part.map(open).is_some_and(|opened| opened.is_ok());
+            // What its parent could not reach either is nothing new.
+            if !is_open && (had.contains(&listed.id) || !error.is_out_of_reach()) {
                 errors.push(error);
             }
         }

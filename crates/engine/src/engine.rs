@@ -225,6 +225,9 @@ impl Engine {
             // No more pages can be compressed than there are.
             in_memory: pages as u64,
             frames: frame_count,
+            // What the job executes later may have another user or another root, from which they cannot be reached: its memory is
+            // only compressed then.
+            reachable_only: config.job_file.is_some() && job.is_none_or(|job| !job.is_first()),
         };
         // The devices of the job may have been changed since it was started, too.
         let changed = config.job_file.as_deref().filter(|_| job.is_some_and(|job| job.swaps() != 0));

@@ -30,6 +30,8 @@ const CELL_TAKEN: usize = 3;
 const CELL_RECLAIMED: usize = 4;
 /// The number of the list of swap devices.
 const CELL_SWAPS: usize = 5;
+/// Whether a process has asked if it is the first.
+const CELL_STARTED: usize = 6;
 /// Room for what else a job will be told.
 const CELLS: usize = 64;
 /// A request is its number and a number of pages, of which 40 bits are 4 PiB.
@@ -113,6 +115,11 @@ impl JobTable {
     /// Says that the list of swap devices of that number is in its file ([`swaps::JobSwaps`]).
     pub fn set_swaps(&self, number: u32) {
         self.cells[CELL_SWAPS].store(number.into(), Release);
+    }
+
+    /// Whether the caller is the first of the job's processes. To be asked once by each.
+    pub(crate) fn is_first(&self) -> bool {
+        self.cells[CELL_STARTED].swap(1, Relaxed) == 0
     }
 
     /// Number of the list of swap devices.

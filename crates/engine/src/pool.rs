@@ -431,7 +431,11 @@ impl Drop for Region<'_> {
 fn open_stats(path: Option<&Path>) -> Result<Stats, Error> {
     // A statistics file that cannot be made (the run has ended, another user) must not keep a program from running.
     let file = path.and_then(|path| {
-        // There may be that of the program which this process ran before an exec, whose sibling may still write to it.
+        // There may be that of the program which this process ran before an exec. Its engine ends, and with it what that memory kept
+        // attached or busy.
+        if let Some(engine) = Stats::engine_in_file(path) {
+            overspill_os::beside::await_end(engine);
+        }
         let _ = rustix::fs::unlink(path);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
         rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()

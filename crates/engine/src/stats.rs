@@ -18,6 +18,7 @@ pub use devices::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, Devic
 pub use latency::{FaultSource, Histogram, Latencies};
 use overspill_os::{Errno, cpu, vm::SharedCells};
 pub use pressure::{Pressure, Stall, WINDOWS_S};
+use rustix::fs::{Mode, OFlags};
 pub use snapshot::Snapshot;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 pub use swaps::SwapsOutcome;
@@ -83,6 +84,15 @@ impl Stats {
             stats.cells.iter().for_each(|cell| cell.store(0, Relaxed));
         }
         Ok(stats.init())
+    }
+
+    /// The process in which the engine lives that made a file.
+    pub(crate) fn engine_in_file(path: &std::path::Path) -> Option<i32> {
+        let mut cells = [[0u8; size_of::<u64>()]; CELL_ENGINE + 1];
+        let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let read = rustix::io::read(&file, cells.as_flattened_mut()).ok()?;
+        let whole = read == size_of_val(&cells) && u64::from_le_bytes(cells[0]) == MAGIC;
+        whole.then(|| u64::from_le_bytes(cells[CELL_ENGINE]) as i32)
     }
 
     /// Says in which process beside this one the engine lives.

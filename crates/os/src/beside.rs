@@ -749,6 +749,15 @@ pub fn exit_group(status: i32) -> ! {
     unreachable!("exit_group returned")
 }
 
+/// Waits for the end of another process's sibling: for a second at most, as its number may be somebody else's by now.
+pub fn await_end(sibling: i32) {
+    use rustix::event::{PollFd, PollFlags, Timespec};
+    let process = Pid::from_raw(sibling).ok_or(Errno::SRCH);
+    if let Ok(end) = process.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
+        let _ = rustix::event::poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
+    }
+}
+
 /// Ends the program, from any thread of the engine's, where going on could hand out wrong data.
 pub fn end_program() -> ! {
     if is_here() {

@@ -29,10 +29,13 @@ pub fn create(asked: Asked) -> Result<(), String> {
     if or_thread && observer::is_traced() && open_descriptor(false).is_ok() {
         config.delivery = Delivery::Thread;
     }
-    if config.delivery == Delivery::Signal {
+    // `overspill run` has seen that a thread can serve faults. What is executed by who has given up his rights goes on by signals,
+    // which take none.
+    let or_signals = config.delivery == Delivery::Thread && open_descriptor(false).is_err();
+    if config.delivery == Delivery::Signal || or_signals {
         match start_signals() {
-            Ok(()) => config.window_at = Some(seccomp::WINDOW),
-            Err(_) if or_thread => config.delivery = Delivery::Thread,
+            Ok(()) => (config.delivery, config.window_at) = (Delivery::Signal, Some(seccomp::WINDOW)),
+            Err(_) if or_thread || or_signals => config.delivery = Delivery::Thread,
             Err(error) => return Err(error),
         }
     }

@@ -81,6 +81,11 @@ impl SwapError {
             errno => SwapError::Other { path, doing, errno },
         }
     }
+
+    /// Whether it may be there for others: another user, another root, another view of its filesystem.
+    pub(super) fn is_out_of_reach(&self) -> bool {
+        matches!(self, SwapError::Missing(_) | SwapError::Denied(_) | SwapError::ReadOnly(_))
+    }
 }
 
 impl fmt::Display for SwapError {
