@@ -16,13 +16,13 @@
 //! 5. A program that exits lets the sibling end first ([`exit_group`]): so the memory, and what is attached to it, is gone when
 //!    its parent hears of it.
 //!
-//! The sibling is in a session of its own, blocks every signal, and is not traced (CLONE_UNTRACED).
+//! The sibling is in a session of its own, blocks every signal but the one of [`credentials`], and is not traced (CLONE_UNTRACED).
 //!
 //! Locks: `STACKS` and `CALLS`, which are leaves, and `STARTING`, which the thread holds that starts the sibling.
 
 use crate::io::File;
 use crate::lock::RawLock;
-use crate::{Errno, PAGE_SIZE, descriptors, signal, thread, tls, vm};
+use crate::{Errno, PAGE_SIZE, credentials, descriptors, signal, thread, tls, vm};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use rustix::thread::futex;
 use std::arch::global_asm;
@@ -205,7 +205,8 @@ unsafe extern "C" {
 const LEAVE_TRIES: u32 = 1000;
 
 /// The sibling: it shares the memory and nothing else; its exit signal is 0.
-const BESIDE_FLAGS: i32 = libc::CLONE_VM | libc::CLONE_UNTRACED | libc::CLONE_SETTLS | libc::CLONE_CHILD_CLEARTID;
+const BESIDE_FLAGS: i32 =
+    libc::CLONE_VM | libc::CLONE_UNTRACED | libc::CLONE_SETTLS | libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID;
 /// A further thread of the sibling.
 const THREAD_FLAGS: i32 = libc::CLONE_VM
     | libc::CLONE_FS
@@ -214,6 +215,7 @@ const THREAD_FLAGS: i32 = libc::CLONE_VM
     | libc::CLONE_THREAD
     | libc::CLONE_SYSVSEM
     | libc::CLONE_SETTLS
+    | libc::CLONE_CHILD_SETTID
     | libc::CLONE_CHILD_CLEARTID
     | libc::CLONE_UNTRACED;
 
@@ -595,6 +597,7 @@ pub fn fork_done() {
 
 /// The body of the sibling's first thread.
 unsafe extern "C" fn lead(jobs: *mut c_void) {
+    credentials::expect();
     begin_thread(c"overspill");
     // SAFETY: `start` gives this process the box.
     let jobs = unsafe { Box::from_raw(jobs.cast::<Vec<Job>>()) };
@@ -631,7 +634,7 @@ unsafe extern "C" fn run(job: *mut c_void) {
 /// Prepares a thread of ours: every signal blocked, a name, an area of restartable sequences.
 fn begin_thread(name: &CStr) {
     tls::mark_engine_thread();
-    signal::change_mask(libc::SIG_SETMASK, !0);
+    signal::change_mask(libc::SIG_SETMASK, !(1 << (credentials::SIGNAL - 1)));
     let _ = rustix::thread::set_name(name);
     let rseq = TEMPLATE.get().map_or(0, |template| template.rseq);
     if rseq != 0 {
@@ -767,14 +770,31 @@ pub fn end_program() -> ! {
     std::process::abort()
 }
 
+/// In place of the number of a thread that has not begun.
+pub(crate) const NOT_BEGUN: i32 = 1;
+
+/// Calls `each` with the stack of every thread of the sibling, and the thread's number.
+pub(crate) fn for_each_thread(mut each: impl FnMut(&'static Stack, i32)) {
+    STACKS.lock.with(|| {
+        for stack in STACKS.iter() {
+            match stack.in_use.load(Acquire) {
+                0 => {}
+                number => each(stack, number as i32),
+            }
+        }
+    });
+}
+
 /// Stack and thread-local storage of a thread of ours, one behind the other; never unmapped, used again by later threads.
-struct Stack {
+pub(crate) struct Stack {
     /// The lowest address: a guard page.
     base: usize,
     /// Its bytes, thread-local storage included.
     bytes: usize,
-    /// 0 when nobody is on it: the kernel clears it when the thread has ended.
+    /// The number of the thread that is on it, [`NOT_BEGUN`] before it has, 0 for none: the kernel sets it and clears it.
     in_use: AtomicU32,
+    /// The last change of credentials that the thread has made.
+    pub(crate) change: AtomicU32,
     next: Option<&'static Stack>,
 }
 
@@ -804,6 +824,7 @@ impl Stack {
         STACKS.lock.with(|| {
             let free = |stack: &&Stack| stack.in_use.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
             if let Some(stack) = STACKS.iter().find(free) {
+                stack.change.store(0, Relaxed);
                 return Ok(stack);
             }
             let template = TEMPLATE.get().expect("threads are made beside the program");
@@ -812,7 +833,13 @@ impl Stack {
             vm::protect(base..base + PAGE_SIZE, vm::Prot::NONE)?;
             let stack: &'static Stack =
                 // SAFETY: the list is accessed under its lock.
-                Box::leak(Box::new(Stack { base, bytes, in_use: AtomicU32::new(1), next: unsafe { *STACKS.first.get() } }));
+                Box::leak(Box::new(Stack {
+                    base,
+                    bytes,
+                    in_use: AtomicU32::new(1),
+                    change: AtomicU32::new(0),
+                    next: unsafe { *STACKS.first.get() },
+                }));
             // SAFETY: as above.
             unsafe { *STACKS.first.get() = Some(stack) };
             Ok(stack)

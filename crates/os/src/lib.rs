@@ -15,6 +15,7 @@ pub mod beside;
 pub mod codec;
 pub mod copy;
 pub mod cpu;
+pub mod credentials;
 pub mod descriptors;
 pub mod fault_path;
 pub mod io;

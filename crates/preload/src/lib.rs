@@ -13,7 +13,7 @@
 //! - [`memory`]: what the program hands to a call, and may not be there.
 //! - [`map`], [`map_symbols`], [`syscall`]: mappings.
 //! - [`gate`], [`large`], [`alloc`], [`entries`]: the program's heap.
-//! - [`fork`], [`stdio`], [`thread`]: processes and threads.
+//! - [`fork`], [`stdio`], [`thread`], [`credentials`]: processes and threads.
 //! - [`dma`], [`fds`], [`signals`], [`handlers`], [`sandbox`]: what else must be seen or guarded.
 //! - [`trap`], [`calls`], [`vectors`], [`exec`], [`spawn`], [`altstack`]: system calls on managed memory, in signal delivery.
 //! - [`config`], [`init`]: the beginning.
@@ -34,6 +34,7 @@ mod alloc;
 mod altstack;
 mod calls;
 mod config;
+mod credentials;
 mod dma;
 mod entries;
 mod exec;

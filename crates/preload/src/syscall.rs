@@ -1,7 +1,7 @@
 //! syscall(2): the same calls as everywhere else, by number.
 
 use crate::sys::{check, real, to_c};
-use crate::{dma, exec, fds, fork, map, memory, nested, pool, sandbox, tracee, trap, vectors};
+use crate::{credentials, dma, exec, fds, fork, map, memory, nested, pool, sandbox, tracee, trap, vectors};
 use overspill_os::{Errno, seccomp, tls};
 use std::ffi::{c_int, c_long, c_uint};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -76,6 +76,7 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
                 None => kernel(),
             },
             _ => {
+                credentials::by_number(number, [a, b, c]);
                 dma::raw_call(number, [a, b, c, d, e, f], || nested::until_present(number, [a, b, c, d, e, f], kernel))
             }
         }

@@ -19,7 +19,7 @@ pub const LONGEST: usize = 4096;
 const PR_GET_TID_ADDRESS: u32 = 40;
 
 /// What the engine calls on any thread, in a running program and in the child of a fork.
-const ENGINES: [Sysno; 66] = [
+const ENGINES: [Sysno; 67] = [
     Sysno::read,
     Sysno::write,
     Sysno::pread64,
@@ -79,6 +79,7 @@ const ENGINES: [Sysno; 66] = [
     Sysno::kcmp,
     Sysno::kill,
     Sysno::rseq,
+    Sysno::rt_tgsigqueueinfo,
     Sysno::set_robust_list,
     Sysno::set_tid_address,
     Sysno::readlink,

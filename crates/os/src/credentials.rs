@@ -1,0 +1,152 @@
+//! What the program changes of its credentials, its sibling changes too: a program that gives up rights must not share its memory with a
+//! process that still has them.
+//!
+//! A thread's credentials are its own, so each thread of the sibling makes the program's call, as the C library has all threads of the
+//! program make it: in the handler of the signal that it keeps for this purpose. The sibling goes first, while the program still has the
+//! right to send it signals.
+//!
+//! Locks: `CHANGING`, which the thread holds that makes a change.
+
+use crate::beside::{self, Stack};
+use crate::lock::RawLock;
+use crate::{Errno, thread};
+use rustix::thread::futex;
+use std::arch::global_asm;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use syscalls::{Sysno, raw_syscall};
+
+/// SIGSETXID of the C library, which no program can have a handler for.
+pub const SIGNAL: i32 = 33;
+/// How often the threads are looked at for a millisecond before they are left as they are.
+const LOOKS: u32 = 1000;
+const LOOK: futex::Timespec = futex::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+static CHANGING: RawLock = RawLock::new();
+/// The call: its number and its arguments.
+static CALL: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+/// Number of the call, for threads to know whether they have made it.
+static CHANGE: AtomicU32 = AtomicU32::new(0);
+/// Counts threads that have made a call, for the program to sleep on.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+global_asm!(
+    ".pushsection .text.overspill_credentials_return,\"ax\",@progbits",
+    ".hidden overspill_credentials_return",
+    ".globl overspill_credentials_return",
+    ".type overspill_credentials_return, @function",
+    "overspill_credentials_return:",
+    "mov eax, {number}",
+    "syscall",
+    "ud2",
+    ".popsection",
+    number = const libc::SYS_rt_sigreturn,
+);
+
+unsafe extern "C" {
+    fn overspill_credentials_return();
+}
+
+/// The kernel's struct sigaction.
+#[repr(C)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// siginfo_t of a signal that was queued.
+#[repr(C)]
+struct Queued {
+    signal: i32,
+    errno: i32,
+    code: i32,
+    _gap: i32,
+    pid: i32,
+    uid: u32,
+    value: usize,
+    rest: [u64; 12],
+}
+
+const SI_QUEUE: i32 = -1;
+
+/// In the sibling, on its first thread: the signal is expected.
+pub(crate) fn expect() {
+    const SA_RESTORER: u64 = 0x0400_0000;
+    let action = Action {
+        handler: on_signal as *const () as usize,
+        flags: libc::SA_SIGINFO as u64 | libc::SA_RESTART as u64 | SA_RESTORER,
+        restorer: overspill_credentials_return as *const () as usize,
+        mask: !0,
+    };
+    // SAFETY: the action is one, and the handler of the sibling alone, whose handlers are its own.
+    unsafe { raw_syscall!(Sysno::rt_sigaction, SIGNAL, &raw const action, 0usize, size_of::<u64>()) };
+}
+
+extern "C" fn on_signal(_: i32, info: *const Queued, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes what was queued. Only the program knows of this process's stacks, which are never unmapped.
+    unsafe {
+        let Queued { code: SI_QUEUE, pid, value, .. } = *info else { return };
+        if pid != beside::program().as_raw_nonzero().get() {
+            return;
+        }
+        let [number, a, b, c] = [0, 1, 2, 3].map(|n| CALL[n].load(Relaxed));
+        // Whether it may is for the kernel to say, as it says to the program.
+        if let Some(call) = Sysno::new(number) {
+            raw_syscall!(call, a, b, c);
+        }
+        (*(value as *const Stack)).change.store(CHANGE.load(Relaxed), Release);
+        MADE.fetch_add(1, Release);
+        raw_syscall!(Sysno::futex, &raw const MADE, libc::FUTEX_WAKE, 1);
+    }
+}
+
+/// Has the sibling make a call that changes credentials, before the program makes it. What the arguments point to is no managed memory.
+pub fn change(call: Sysno, arguments: [usize; 3]) {
+    let Ok(sibling) = beside::sibling() else { return };
+    // Not in a child of a vfork.
+    if rustix::process::getpid() != beside::program() {
+        return;
+    }
+    CHANGING.with(|| {
+        CALL[0].store(call as usize, Relaxed);
+        CALL[1..].iter().zip(arguments).for_each(|(place, argument)| place.store(argument, Relaxed));
+        let change = CHANGE.fetch_add(1, Release) + 1;
+        for look in 0..LOOKS {
+            let made = MADE.load(Acquire);
+            // A thread that another makes meanwhile has the credentials of either state.
+            let mut left = false;
+            beside::for_each_thread(|stack, number| {
+                if stack.change.load(Acquire) != change {
+                    left |= number == beside::NOT_BEGUN || ask(sibling, number, stack, look) != Err(Errno::SRCH);
+                }
+            });
+            if !left {
+                return;
+            }
+            let _ = futex::wait(&MADE, futex::Flags::empty(), made, Some(&LOOK));
+        }
+        thread::report("the engine's threads keep the user that the program had");
+    });
+}
+
+/// Sends the signal to a thread. Again now and then, as a thread that begins has it blocked.
+fn ask(sibling: rustix::process::Pid, number: i32, stack: &Stack, look: u32) -> Result<(), Errno> {
+    if !look.is_multiple_of(16) {
+        return Ok(());
+    }
+    let info = Queued {
+        signal: SIGNAL,
+        errno: 0,
+        code: SI_QUEUE,
+        _gap: 0,
+        pid: rustix::process::getpid().as_raw_nonzero().get(),
+        uid: 0,
+        value: stack as *const Stack as usize,
+        rest: [0; 12],
+    };
+    let group = sibling.as_raw_nonzero().get();
+    // SAFETY: the call reads the siginfo.
+    let ret = unsafe { raw_syscall!(Sysno::rt_tgsigqueueinfo, group, number, SIGNAL, &raw const info) } as isize;
+    if ret < 0 { Err(Errno::from_raw_os_error(-ret as i32)) } else { Ok(()) }
+}
