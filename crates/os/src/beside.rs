@@ -831,15 +831,10 @@ impl Stack {
             let bytes = PAGE_SIZE + STACK_BYTES + template.bytes + CONTROL_BYTES;
             let base = vm::map_metadata(bytes)?;
             vm::protect(base..base + PAGE_SIZE, vm::Prot::NONE)?;
-            let stack: &'static Stack =
-                // SAFETY: the list is accessed under its lock.
-                Box::leak(Box::new(Stack {
-                    base,
-                    bytes,
-                    in_use: AtomicU32::new(1),
-                    change: AtomicU32::new(0),
-                    next: unsafe { *STACKS.first.get() },
-                }));
+            // SAFETY: the list is accessed under its lock.
+            let next = unsafe { *STACKS.first.get() };
+            let (in_use, change) = (AtomicU32::new(NOT_BEGUN as u32), AtomicU32::new(0));
+            let stack: &'static Stack = Box::leak(Box::new(Stack { base, bytes, in_use, change, next }));
             // SAFETY: as above.
             unsafe { *STACKS.first.get() = Some(stack) };
             Ok(stack)

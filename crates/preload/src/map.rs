@@ -5,7 +5,7 @@
 //! so for the other calls the address decides. A range that reaches over an edge of the window is cut.
 //!
 //! Requests of engine threads and from internal sections go to the kernel as they are. A hint address is followed
-//! inside the window. MAP_POPULATE is a hint too, and ignored, since what it brings in would have to go out again.
+//! inside the window. Outside it is not, but for reservations of a program that insists ([`Insistence`]). MAP_POPULATE is a hint too, and ignored, since what it brings in would have to go out again.
 //!
 //! Arguments are checked as the kernel checks them before they reach the engine. The functions here return results;
 //! [`crate::map_symbols`] makes C functions of them.
@@ -14,6 +14,7 @@ use crate::route::{Split, pages, pages_touched, split};
 use crate::{gate, pool, sys};
 use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
 
 const PROT_KNOWN: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -88,14 +89,68 @@ pub unsafe fn mmap(address: usize, len: usize, prot: i32, flags: i32, fd: i32, o
     if pages(0, len).is_none() {
         return Err(Errno::NOMEM);
     }
+    let hinted = address != 0 && !pool::contains(address) && is_reservation(prot, flags);
+    if hinted && INSISTENCE.is_there() {
+        pool::count_unmanaged();
+        return kernel();
+    }
     match pool::mmap(address, len, prot, flags) {
+        Ok(placed) => {
+            if hinted {
+                INSISTENCE.note(placed, len);
+            }
+            Ok(placed)
+        }
         // A reservation of addresses larger than the window needs no memory yet; better unmanaged than not at all.
         // The heap's own memory stays in the window, where free() looks for it.
-        Err(Errno::NOMEM) if (prot == libc::PROT_NONE || flags & libc::MAP_NORESERVE != 0) && !gate::is_inside() => {
+        Err(Errno::NOMEM) if is_reservation(prot, flags) && !gate::is_inside() => {
             pool::count_unmanaged();
             kernel()
         }
         result => result,
+    }
+}
+
+/// Whether a request is for addresses first.
+fn is_reservation(prot: i32, flags: i32) -> bool {
+    prot == libc::PROT_NONE || flags & libc::MAP_NORESERVE != 0
+}
+
+/// Whether the program wants its reservations where it says, or not at all: it has given back some that lay elsewhere, as they were,
+/// one after the other (ZGC of the JVM, whose addresses have meanings). Most who give a hint go on with what they get (V8).
+struct Insistence {
+    /// The last reservation that lies elsewhere than the hint said, 0 for none, and its length.
+    placed: AtomicUsize,
+    len: AtomicUsize,
+    /// How many were given back.
+    refused: AtomicUsize,
+}
+
+static INSISTENCE: Insistence =
+    Insistence { placed: AtomicUsize::new(0), len: AtomicUsize::new(0), refused: AtomicUsize::new(0) };
+
+impl Insistence {
+    /// So many in a row are no accident.
+    const ENOUGH: usize = 2;
+
+    fn is_there(&self) -> bool {
+        self.refused.load(Relaxed) >= Insistence::ENOUGH
+    }
+
+    /// A reservation lies at an address that was not asked for.
+    fn note(&self, placed: usize, len: usize) {
+        self.len.store(len, Relaxed);
+        if self.placed.swap(placed, Relaxed) != 0 {
+            self.refused.store(0, Relaxed);
+        }
+    }
+
+    /// Something is given back.
+    fn unmapped(&self, address: usize, len: usize) {
+        let is_it = self.placed.load(Relaxed) == address && self.len.load(Relaxed) == len;
+        if is_it && self.placed.compare_exchange(address, 0, Relaxed, Relaxed).is_ok() {
+            self.refused.fetch_add(1, Relaxed);
+        }
     }
 }
 
@@ -160,6 +215,7 @@ pub unsafe fn munmap(address: usize, len: usize) -> Result<usize, Errno> {
     if !aligned(address) {
         return Err(Errno::INVAL);
     }
+    INSISTENCE.unmapped(address, len);
     each(parts, |part| kernel(part.start, part.len()), pool::munmap)
 }
 

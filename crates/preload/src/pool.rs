@@ -26,7 +26,7 @@ pub fn create(asked: Asked) -> Result<(), String> {
     let _internal = tls::Internal::enter();
     let Asked { mut config, or_thread } = asked;
     // A tracer would be told of every fault.
-    if or_thread && observer::is_traced() && open_descriptor(false).is_ok() {
+    if observer::is_traced() && open_descriptor(false).is_ok() {
         config.delivery = Delivery::Thread;
     }
     // `overspill run` has seen that a thread can serve faults. What is executed by who has given up his rights goes on by signals,
