@@ -37,7 +37,7 @@ impl IoBuffer {
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let base = unsafe {
             mm::mmap_anonymous(
-                std::ptr::null_mut(),
+                crate::vm::own_place(len),
                 len,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE | MapFlags::NORESERVE,

@@ -65,7 +65,7 @@ impl Tokens {
         // is a valid place, and never unmapped; 3. other processes access it by atomic operations only.
         let places = unsafe {
             let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-            let base = mm::mmap_anonymous(std::ptr::null_mut(), bytes, access, flags)?;
+            let base = mm::mmap_anonymous(crate::vm::own_place(bytes), bytes, access, flags)?;
             std::slice::from_raw_parts(base.cast::<Place>(), PLACES)
         };
         let tokens = Tokens { places, own: AtomicU32::new(0) };

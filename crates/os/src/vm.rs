@@ -8,7 +8,7 @@ use crate::{Errno, PAGE_SIZE};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use std::ops::Range;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use syscalls::{Sysno, raw_syscall};
 
 /// madvise(2) values, as the kernel numbers them.
@@ -73,6 +73,19 @@ pub fn machine_memory() -> u64 {
     info.totalram * info.mem_unit as u64
 }
 
+/// Where a new mapping of the engine's own goes, as a hint: far from where the kernel puts the program's. It would fill a hole there that the
+/// program has just made, and who touches that by mistake is to be told so. Addresses do not come twice, and differ from run to run.
+pub fn own_place(len: usize) -> *mut std::ffi::c_void {
+    const FIRST: usize = 104 << 40;
+    const ROOM: usize = 8 << 40;
+    /// Where the loader has put this code is random, by 28 bits.
+    const RANDOM_MASK: usize = (1 << 28) - 1;
+    static TAKEN: AtomicUsize = AtomicUsize::new(0);
+    let start = ((own_place as *const () as usize / PAGE_SIZE) & RANDOM_MASK) * (PAGE_SIZE * 2);
+    let taken = TAKEN.fetch_add(len.next_multiple_of(PAGE_SIZE) + PAGE_SIZE, std::sync::atomic::Ordering::Relaxed);
+    (FIRST + (start + taken) % ROOM) as *mut _
+}
+
 /// Reserves `len` bytes of address space, aligned to `align` (a power of two), without access and without memory.
 pub fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
     assert!(align.is_power_of_two() && align >= PAGE_SIZE);
@@ -111,7 +124,7 @@ pub(crate) fn map_metadata(len: usize) -> Result<usize, Errno> {
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
     let base = unsafe {
         mm::mmap_anonymous(
-            std::ptr::null_mut(),
+            own_place(len),
             len,
             ProtFlags::READ | ProtFlags::WRITE,
             MapFlags::PRIVATE | MapFlags::NORESERVE,
@@ -261,7 +274,7 @@ impl SharedCells {
     pub fn inherited(len: usize) -> Result<SharedCells, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len * 8, access, MapFlags::SHARED)? } as usize;
+        let base = unsafe { mm::mmap_anonymous(own_place(len * 8), len * 8, access, MapFlags::SHARED)? } as usize;
         // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
         Ok(SharedCells { cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) } })
     }
@@ -270,7 +283,7 @@ impl SharedCells {
     pub fn shared(file: std::os::fd::BorrowedFd<'_>, len: usize) -> Result<SharedCells, Errno> {
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let base = unsafe {
-            mm::mmap(std::ptr::null_mut(), len * 8, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)?
+            mm::mmap(own_place(len * 8), len * 8, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)?
         } as usize;
         // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
         Ok(SharedCells { cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) } })

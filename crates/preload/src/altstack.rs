@@ -62,7 +62,7 @@ fn map() -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping replaces nothing; its first page is made a guard.
     unsafe {
-        let base = sys::mmap(0, MAPPED, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0).ok()?;
+        let base = sys::mmap_own(MAPPED, libc::PROT_READ | libc::PROT_WRITE, flags).ok()?;
         let _ = sys::on_range(Sysno::mprotect, base, PAGE_SIZE, libc::PROT_NONE);
         ((base + PAGE_SIZE) as *mut Foot).write(Foot { programs: Cell::new(NONE) });
         Some(base)

@@ -107,7 +107,7 @@ impl Place {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping, which replaces nothing.
         unsafe {
-            let base = sys::mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
+            let base = sys::mmap_own(len, libc::PROT_READ | libc::PROT_WRITE, flags)?;
             (base as *mut usize).write(len);
             tls::set_copies(base);
             Ok(Place { base, used: size_of::<usize>() })

@@ -25,7 +25,7 @@ impl Copies {
         let len = len.max(1).next_multiple_of(PAGE_SIZE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping replaces nothing.
-        let base = unsafe { sys::mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }.ok()?;
+        let base = unsafe { sys::mmap_own(len, libc::PROT_READ | libc::PROT_WRITE, flags) }.ok()?;
         Some(Copies { base, len, used: 0 })
     }
 

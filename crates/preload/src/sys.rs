@@ -109,6 +109,16 @@ pub unsafe fn mmap(address: usize, len: usize, prot: i32, flags: i32, fd: i32, o
     check(unsafe { raw_syscall!(Sysno::mmap, address, len, prot, flags, fd, offset) })
 }
 
+/// mmap(2) of anonymous memory for the library itself, away from the program's.
+///
+/// # Safety
+///
+/// As for mmap(2); nothing is replaced.
+pub unsafe fn mmap_own(len: usize, prot: i32, flags: i32) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { mmap(overspill_os::vm::own_place(len) as usize, len, prot, flags, -1, 0) }
+}
+
 /// A system call on a range of addresses with one more argument: munmap, mprotect, madvise, mlock, munlock, mlock2.
 ///
 /// # Safety

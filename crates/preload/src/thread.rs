@@ -166,7 +166,7 @@ fn give_up(range: Range<usize>) {
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: 1. the copy is as long; 2. the range is the program's, for a stack that is not in use; 3. it stays the same.
     unsafe {
-        let Ok(copy) = sys::mmap(0, range.len(), prot, flags, -1, 0) else { return };
+        let Ok(copy) = sys::mmap_own(range.len(), prot, flags) else { return };
         std::ptr::copy_nonoverlapping(range.start as *const u8, copy as *mut u8, range.len());
         if pool::surrender(range.clone(), false).is_ok() {
             let moved = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;

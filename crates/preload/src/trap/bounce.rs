@@ -147,7 +147,7 @@ fn map(len: usize) -> Result<usize, Errno> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-    unsafe { sys::mmap(0, len, prot, flags, -1, 0) }
+    unsafe { sys::mmap_own(len, prot, flags) }
 }
 
 /// Reserves the addresses.
