@@ -4,7 +4,8 @@
  *
  * usage: fills MIB [FILE]
  *
- * With FILE it first takes all the room that the file system has left.
+ * With FILE it first takes all the room that the file system has left. With DATABASE in the environment that file, with a line in it, is what
+ * it has under the number of the standard error.
  */
 #include "common.h"
 
@@ -26,6 +27,12 @@ int main(int argc, char **argv)
     size_t pages = (argc > 1 ? strtoul(argv[1], NULL, 10) : 1) * (MIB / PAGE);
     if (argc > 2)
         take_all_room(argv[2]);
+    const char *database = getenv("DATABASE");
+    if (database) {
+        close(2);
+        if (open(database, O_WRONLY | O_CREAT | O_TRUNC, 0600) != 2 || write(2, "data\n", 5) != 5)
+            return 3;
+    }
     char *p = map_pages(pages);
     printf("begun\n");
     fflush(stdout);

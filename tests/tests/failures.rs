@@ -293,6 +293,26 @@ fn a_program_that_is_killed_for_want_of_room() {
     }
 }
 
+/// A file that a program has under the number of its standard error gets nothing of ours: `overspill run` says it.
+#[test]
+fn the_reason_is_not_said_in_a_programs_own_file() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    let room = SCRATCH.room("database");
+    let fills = SCRATCH.program("fills.c");
+    for fault in ["thread", "signal"] {
+        let database = room.path.join(fault);
+        let settings = "compressed=20,oom=kill,oom.wait=500ms";
+        let args = ["run", "--memory", "16M", "--no-swap", "--set", settings, "--fault", fault, "--"];
+        let mut command = Command::new(overspill);
+        clean(&mut command).args(args).arg(&fills).arg("64").env("DATABASE", &database);
+        let outcome = run(&mut command, TIME_LIMIT);
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (128 + 9, "begun\n"), "{fault}: {}", outcome.stderr);
+        assert_eq!(fs::read_to_string(&database).unwrap(), "data\n", "{fault}");
+        let said = outcome.stderr.lines().filter(|line| line.contains("is killed (oom=kill)")).count();
+        assert_eq!(said, 1, "{fault}: {}", outcome.stderr);
+    }
+}
+
 /// The reason is said before the access fails, whatever standard error is: a socket, which cannot be opened by name, or a
 /// file, in which others go on writing where it ends.
 #[test]

@@ -70,6 +70,9 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     drop(control);
     lock().wait_for_engines();
     let tree = lock().finish();
+    // As in `say`: a standard error that is closed or full is no reason to stop.
+    let tell = |text: &[u8]| drop(io::stderr().write_all(text));
+    tell(&lock().reports());
     // A connection may hold on to it.
     lock().remove();
     // A library that could not begin has said why.
@@ -81,8 +84,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
         ));
     }
     if args.stats {
-        // As in `say`: a standard error that is closed or full is no reason to stop.
-        let _ = io::stderr().write_all(report::render(&tree, start.elapsed()).as_bytes());
+        tell(report::render(&tree, start.elapsed()).as_bytes());
     }
     if let Some(json) = json {
         json.write(&tree)?;

@@ -5,6 +5,7 @@
 //! their mapping of a file without a name.
 
 use crate::failure::Failure;
+use overspill::job;
 use overspill::stats::{Counter, Snapshot};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, test_kill_process, waitpid};
@@ -79,6 +80,11 @@ impl RunDir {
                 let _ = fs::remove_file(&path);
             }
         }
+    }
+
+    /// What processes have reported whose standard error had become something else.
+    pub fn reports(&self) -> Vec<u8> {
+        fs::read(self.path.join(job::REPORTS_NAME)).unwrap_or_default()
     }
 
     /// Waits until the processes are gone in which the engines of ended programs lived, and reaps them: they hold swap files and

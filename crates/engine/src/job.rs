@@ -21,6 +21,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Name of the file in the directory of a run.
 pub const FILE_NAME: &str = "job";
+/// Name of the file there for what processes report whose standard error is something else by now.
+pub const REPORTS_NAME: &str = "reports";
 /// First cell: "ovrsjob" and the version of the layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"ovrsjob\x01");
 const CELL_BUDGET: usize = 1;

@@ -15,6 +15,7 @@
 use overspill::config::{Config, Delivery, SwapList};
 use overspill::job;
 use overspill_os::probe::{self, Simulated};
+use std::ffi::CString;
 use std::fmt::Display;
 use std::path::Path;
 
@@ -25,6 +26,14 @@ pub struct Asked {
     pub config: Config,
     /// Whether a thread may serve faults where that cannot be done by signal.
     pub or_thread: bool,
+}
+
+impl Asked {
+    /// The file for reports that cannot go to the standard error.
+    pub fn reports(&self) -> Option<CString> {
+        let file = self.config.job_file.as_ref()?.with_file_name(job::REPORTS_NAME);
+        CString::new(file.into_os_string().into_encoded_bytes()).ok()
+    }
 }
 
 /// Reads the configuration; None when no budget is given.

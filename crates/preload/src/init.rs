@@ -45,6 +45,7 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
             thread::report("the program runs without a budget, under valgrind");
         }
         Ok(Some(asked)) => {
+            thread::keep_standard_error(asked.reports());
             if let Err(errno) = loader::start() {
                 fail(&format!("the loader's data cannot be changed here: {errno}"));
             }
