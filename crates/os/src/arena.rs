@@ -21,7 +21,7 @@ impl Arena {
     /// Reserves room for `frames` frames, all holes and closed. The caller registers [`Arena::range`] before use.
     pub fn new(frames: usize) -> Result<Arena, Errno> {
         let len = (frames * PAGE_SIZE).next_multiple_of(ALIGN);
-        let base = vm::reserve(len, ALIGN)?;
+        let base = vm::reserve_own(len, ALIGN)?;
         vm::advise(base..base + len, libc::MADV_NOHUGEPAGE)?;
         // In a core dump compressed pages say nothing to a debugger, and the swap cache lies at no address that it knows.
         vm::advise(base..base + len, vm::advice::DONTDUMP)?;

@@ -137,8 +137,9 @@ global_asm!(
     "syscall",
     "ud2",
     ".cfi_endproc",
-    // (status, what the watcher waits on, LEAVING, pollfd of the sibling): wakes it until it has ended, and exits. No memory is
-    // written but LEAVING, since nobody may be left to bring a page of the stack in.
+    // (status, what the watcher waits on, LEAVING, pollfd of the sibling, syscall(2), a stack): wakes it until it has ended, and exits, by
+    // the C library's instruction, so that a filter of the program's has its say. No memory of the program's is accessed, since nobody
+    // may be left to bring a page of its stack in.
     ".hidden overspill_leave",
     ".globl overspill_leave",
     ".type overspill_leave, @function",
@@ -147,6 +148,8 @@ global_asm!(
     "mov r13, rsi",
     "mov r14, rdx",
     "mov r15, rcx",
+    "mov rbp, r8",
+    "mov rsp, r9",
     "mov ebx, {leave_tries}",
     "xor r10d, r10d",
     "xor r8d, r8d",
@@ -171,10 +174,11 @@ global_asm!(
     "dec ebx",
     "jnz 1b",
     "2:",
-    "mov edi, r12d",
-    "mov eax, {exit_group}",
-    "syscall",
-    "ud2",
+    "mov edi, {exit_group}",
+    "mov esi, r12d",
+    "call rbp",
+    // Where a filter has refused it, as the C library goes on.
+    "hlt",
     ".popsection",
     clone = const libc::SYS_clone,
     exit = const libc::SYS_exit,
@@ -198,7 +202,14 @@ unsafe extern "C" {
         number: *const AtomicI32,
         cleared: *const AtomicU32,
     ) -> isize;
-    fn overspill_leave(status: i32, word: usize, leaving: *const AtomicU32, polled: *const AtomicU64) -> !;
+    fn overspill_leave(
+        status: i32,
+        word: usize,
+        leaving: *const AtomicU32,
+        polled: *const AtomicU64,
+        call: usize,
+        stack: usize,
+    ) -> !;
 }
 
 /// How often a program that exits looks for a millisecond whether its sibling has ended.
@@ -262,6 +273,8 @@ static FIRST_THREAD: AtomicUsize = AtomicUsize::new(0);
 static LEAVING: AtomicU32 = AtomicU32::new(0);
 /// The pollfd by which that program sees the end: not on its stack, which may be managed memory.
 static POLLED: AtomicU64 = AtomicU64::new(0);
+/// What a program exits on: the words that a function of the C library's writes and reads.
+static LAST_STACK: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 /// FIRST_THREAD's word, where the C library has given none.
 static OWN_WORD: AtomicU32 = AtomicU32::new(0);
 
@@ -733,8 +746,13 @@ fn end() -> ! {
 }
 
 /// exit_group(2) of the calling process. Its sibling ends first: what the memory keeps attached, mapped or busy is free when the
-/// parent hears of the end. A program that a signal ends is outlived by its sibling, by some 100 us.
-pub fn exit_group(status: i32) -> ! {
+/// parent hears of the end. A program that a signal ends is outlived by its sibling, by some 100 us. `call` is the address of the C
+/// library's syscall(2).
+///
+/// # Safety
+///
+/// It is.
+pub unsafe fn exit_group(status: i32, call: usize) -> ! {
     if let Ok(sibling) = sibling()
         // Not in a child of a vfork, whose memory is its parent's.
         && rustix::process::getpid() == program()
@@ -745,11 +763,16 @@ pub fn exit_group(status: i32) -> ! {
         POLLED.store(unsafe { std::mem::transmute::<libc::pollfd, u64>(wanted) }, Relaxed);
         signal::change_mask(libc::SIG_SETMASK, !0);
         // SAFETY: the places live for ever.
-        unsafe { overspill_leave(status, FIRST_THREAD.load(Relaxed), &LEAVING, &POLLED) }
+        unsafe {
+            let stack = (&raw const LAST_STACK).add(1) as usize - 2 * size_of::<u128>();
+            overspill_leave(status, FIRST_THREAD.load(Relaxed), &LEAVING, &POLLED, call, stack)
+        }
     }
-    // SAFETY: the call does not return.
-    unsafe { raw_syscall!(Sysno::exit_group, status) };
-    unreachable!("exit_group returned")
+    // SAFETY: the caller's promise; the call does not return.
+    unsafe {
+        std::mem::transmute::<usize, extern "C" fn(i64, i64)>(call)(libc::SYS_exit_group, status.into());
+        std::arch::asm!("hlt", options(noreturn))
+    }
 }
 
 /// Waits for the end of another process's sibling: for a second at most, as its number may be somebody else's by now.

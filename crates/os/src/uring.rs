@@ -220,10 +220,10 @@ struct Mapping {
 impl Mapping {
     fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Mapping, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
+        // The kernel takes no wish for the place of a ring. In a child of a fork it lies where its parent's was, which is the highest hole.
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base = unsafe {
-            mm::mmap(crate::vm::own_place(len), len, access, MapFlags::SHARED | MapFlags::POPULATE, fd, offset)?
-        };
+        let base =
+            unsafe { mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED | MapFlags::POPULATE, fd, offset)? };
         let mapping = Mapping { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len };
         // A child of a fork must not be able to touch its parent's ring, by mistake or otherwise.
         crate::vm::advise(base as usize..base as usize + len, libc::MADV_DONTFORK)?;

@@ -73,27 +73,41 @@ pub fn machine_memory() -> u64 {
     info.totalram * info.mem_unit as u64
 }
 
+/// Addresses that are nobody's by the conventions of compilers' run-times.
+const OWN: Range<usize> = 104 << 40..112 << 40;
+
 /// Where a new mapping of the engine's own goes, as a hint: far from where the kernel puts the program's. It would fill a hole there that the
 /// program has just made, and who touches that by mistake is to be told so. Addresses do not come twice, and differ from run to run.
 pub fn own_place(len: usize) -> *mut std::ffi::c_void {
-    const FIRST: usize = 104 << 40;
-    const ROOM: usize = 8 << 40;
     /// Where the loader has put this code is random, by 28 bits.
     const RANDOM_MASK: usize = (1 << 28) - 1;
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
     let start = ((own_place as *const () as usize / PAGE_SIZE) & RANDOM_MASK) * (PAGE_SIZE * 2);
     let taken = TAKEN.fetch_add(len.next_multiple_of(PAGE_SIZE) + PAGE_SIZE, std::sync::atomic::Ordering::Relaxed);
-    (FIRST + (start + taken) % ROOM) as *mut _
+    (OWN.start + (start + taken) % (OWN.end - OWN.start)) as *mut _
+}
+
+/// Whether all of a range lies where the engine's own mappings do, and nobody else's.
+pub fn is_own(range: &Range<usize>) -> bool {
+    OWN.contains(&range.start) && range.end <= OWN.end
 }
 
 /// Reserves `len` bytes of address space, aligned to `align` (a power of two), without access and without memory.
 pub fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
+    reserve_near(std::ptr::null_mut(), len, align)
+}
+
+/// The same for the engine's own use.
+pub fn reserve_own(len: usize, align: usize) -> Result<usize, Errno> {
+    reserve_near(own_place(len.saturating_add(align)), len, align)
+}
+
+fn reserve_near(hint: *mut std::ffi::c_void, len: usize, align: usize) -> Result<usize, Errno> {
     assert!(align.is_power_of_two() && align >= PAGE_SIZE);
     let span = len.checked_add(align).ok_or(Errno::NOMEM)?;
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-    let base = unsafe {
-        mm::mmap_anonymous(std::ptr::null_mut(), span, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)?
-    } as usize;
+    let base = unsafe { mm::mmap_anonymous(hint, span, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)? }
+        as usize;
     let aligned = (base + align - 1) & !(align - 1);
     if aligned > base {
         unmap(base..aligned)?;

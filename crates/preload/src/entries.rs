@@ -16,6 +16,7 @@ use crate::{alloc, image, sys};
 use overspill_os::{PAGE_SIZE, beside};
 use std::ffi::{CStr, c_int};
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use syscalls::Sysno;
 
 /// The functions that make and free blocks, the one that ends the process (exit(3) calls it by no symbol), and ours. What has
@@ -36,13 +37,18 @@ fn functions() -> [(&'static CStr, usize); 11] {
     ]
 }
 
+/// The C library's syscall(2): not looked up at the end, when somebody may hold the loader's lock for ever.
+static SYSCALL: AtomicUsize = AtomicUsize::new(0);
+
 /// _exit(2).
-extern "C" fn exit(status: c_int) -> ! {
-    beside::exit_group(status)
+pub extern "C" fn exit(status: c_int) -> ! {
+    // SAFETY: the C library's function, found by `start`.
+    unsafe { beside::exit_group(status, SYSCALL.load(Relaxed)) }
 }
 
 /// Changes them. Called while the process has one thread.
 pub fn start() {
+    SYSCALL.store(sys::next_definition(c"syscall"), Relaxed);
     if overspill_os::probe::simulated().no_patch {
         return;
     }

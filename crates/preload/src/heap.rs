@@ -126,7 +126,7 @@ impl Segment {
     }
 
     fn reserve(&self) -> Option<()> {
-        let len = *RESERVE_BYTES.iter().find(|len| match vm::reserve(**len, PAGE_SIZE) {
+        let len = *RESERVE_BYTES.iter().find(|len| match vm::reserve_own(**len, PAGE_SIZE) {
             Ok(start) => {
                 self.used.store(start, Ordering::Relaxed);
                 self.committed.store(start, Ordering::Relaxed);

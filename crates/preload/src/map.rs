@@ -12,7 +12,7 @@
 
 use crate::route::{Split, pages, pages_touched, split};
 use crate::{gate, pool, sys};
-use overspill_os::{Errno, PAGE_SIZE, tls};
+use overspill_os::{Errno, PAGE_SIZE, tls, vm};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
@@ -299,6 +299,11 @@ pub unsafe fn mremap(old: usize, old_len: usize, new_len: usize, flags: i32, new
     kernel()
 }
 
+/// Whether a range is the engine's: a program that locks all that it finds in its list of mappings would fill tables over terabytes.
+fn is_engines(address: usize, len: usize) -> bool {
+    concerns_pool() && pages_touched(address, len).is_some_and(|range| vm::is_own(&range))
+}
+
 /// mlock(2), or mlock2(2) with MLOCK_ONFAULT.
 pub fn mlock(address: usize, len: usize, on_fault: bool) -> Result<usize, Errno> {
     let flags = if on_fault { libc::MLOCK_ONFAULT as i32 } else { 0 };
@@ -310,6 +315,9 @@ pub fn mlock(address: usize, len: usize, on_fault: bool) -> Result<usize, Errno>
             sys::on_range(Sysno::mlock, address, len, 0)
         }
     };
+    if is_engines(address, len) {
+        return Ok(0);
+    }
     let Some(parts) = parts(pages_touched(address, len)) else { return kernel(address, len) };
     each(parts, |part| kernel(part.start, part.len()), |inside| pool::mlock(inside, on_fault))
 }

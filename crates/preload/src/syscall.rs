@@ -58,7 +58,7 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
             libc::SYS_dup2 => fds::dup2(a as c_int, b as c_int) as isize,
             libc::SYS_dup3 => fds::dup3(a as c_int, b as c_int, c as c_int) as isize,
             libc::SYS_close_range => fds::close_range(a as c_uint, b as c_uint, c as c_int) as isize,
-            libc::SYS_exit_group => overspill_os::beside::exit_group(a as c_int),
+            libc::SYS_exit_group => crate::entries::exit(a as c_int),
             libc::SYS_membarrier => barrier(a as c_int, kernel),
             libc::SYS_fork => fork::bare_fork([0; 3], kernel),
             // With a stack of its own the child does not return from here, and with CLONE_VM it is not a copy.
