@@ -23,14 +23,14 @@ static size_t command_line(const char *pid, char *line, size_t room)
     return len > 0 ? (size_t)len : 0;
 }
 
-/* The lines of a task's status that say what it may, one after the other. */
+/* The lines of a task's status that say what it may, one after the other; nothing for workers of io_uring, which run no code of a program's. */
 static void rights(const char *pid, const char *task, char *to, size_t room)
 {
     char path[600], line[512];
     snprintf(path, sizeof path, "/proc/%s/task/%s/status", pid, task);
     FILE *status = fopen(path, "r");
     to[0] = 0;
-    while (status && fgets(line, sizeof line, status))
+    while (status && fgets(line, sizeof line, status) && strncmp(line, "Name:\tiou-", 10))
         if (!strncmp(line, "Uid:", 4) || !strncmp(line, "Gid:", 4) || !strncmp(line, "Groups:", 7) || !strncmp(line, "CapPrm:", 7) ||
             !strncmp(line, "CapEff:", 7))
             strncat(to, line, room - strlen(to) - 1);
