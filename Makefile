@@ -65,9 +65,9 @@ programs: build ## Everyday programs natively and under overspill, in both deliv
 
 # Of those that `programs.py --quick` knows, the ones that take a second natively: `make test` stays under 20 minutes. What the machine lacks
 # is skipped.
-QUICK = python-fork,python-threads,bash,make,nginx,su,setpriv,unshare,bwrap,tmux,zstd,valgrind
+QUICK = python-fork,python-threads,bash,make,nginx,su,setpriv,unshare,bwrap,tmux,zstd
 
-programs-quick: build ## Twelve of these that are there already, in half a minute
+programs-quick: build ## Eleven of these that are there already, in half a minute
 	$(PYTHON) tests/programs/programs.py --only $(QUICK)
 
 clean: ## Remove all that was built
