@@ -313,6 +313,26 @@ fn the_reason_is_not_said_in_a_programs_own_file() {
     }
 }
 
+/// Whoever kills the process that an engine lives in ends the program, which would wait for its memory for ever. Others go on.
+#[test]
+fn a_program_whose_engine_is_killed() {
+    if overspill(&SCRATCH).is_none() {
+        return;
+    }
+    let orphaned = SCRATCH.program("orphaned.c");
+    for fault in ["thread", "signal"] {
+        let args = ["--memory", "16M", "--fault", fault, "--", shown(&orphaned)];
+        let outcome = overspill_run(&args);
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (128 + 9, "begun\n"), "{fault}: {}", outcome.stderr);
+        let said: Vec<&str> = outcome.stderr.lines().collect();
+        assert!(matches!(said[..], [line] if line.contains("was killed")), "{fault}: {}", outcome.stderr);
+
+        let outcome = overspill_run(&[&args[..], &["child"]].concat());
+        let all = (outcome.status, outcome.stdout.as_str());
+        assert_eq!(all, (0, "begun\na child ended by 9\n"), "{fault}: {}", outcome.stderr);
+    }
+}
+
 /// The reason is said before the access fails, whatever standard error is: a socket, which cannot be opened by name, or a
 /// file, in which others go on writing where it ends.
 #[test]

@@ -63,7 +63,8 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let start = Instant::now();
     let mut child = command.spawn().map_err(|error| cannot_start(&program, &error))?;
     let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
-    let waited = signals.wait(pid, SWEEP_INTERVAL, || lock().sweep()).and_then(|()| child.wait());
+    let waited = signals.wait(pid, SWEEP_INTERVAL, || lock().sweep(), |pid| lock().process_killed(pid));
+    let waited = waited.and_then(|()| child.wait());
     let status = waited.map_err(|error| Failure::own(format!("cannot wait for the program: {error}")))?;
 
     // 5. What there is to say about it.
@@ -73,6 +74,12 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     // As in `say`: a standard error that is closed or full is no reason to stop.
     let tell = |text: &[u8]| drop(io::stderr().write_all(text));
     tell(&lock().reports());
+    for (name, pid) in lock().orphaned() {
+        say(&format!(
+            "'{name}' (pid {pid}) was killed, as somebody killed the process beside it that holds its memory: spare those called \
+             'overspill'"
+        ));
+    }
     // A connection may hold on to it.
     lock().remove();
     // A library that could not begin has said why.

@@ -31,6 +31,8 @@ pub struct RunDir {
     /// Processes that are not kept one by one.
     rest: Snapshot,
     rest_count: u64,
+    /// Programs that ended because the process was killed that their engine lived in.
+    orphaned: Vec<(String, i32)>,
 }
 
 /// The statistics of a process tree.
@@ -54,7 +56,7 @@ impl RunDir {
             match create_in(&parent) {
                 Ok(path) => {
                     let [done, rest] = [Snapshot::default(), Snapshot::default()];
-                    return Ok(RunDir { path, ended: Vec::new(), done, rest, rest_count: 0 });
+                    return Ok(RunDir { path, ended: Vec::new(), done, rest, rest_count: 0, orphaned: Vec::new() });
                 }
                 Err(error) => refusal = Some((parent, error)),
             }
@@ -82,6 +84,20 @@ impl RunDir {
         }
     }
 
+    /// A signal has ended the process `killed`. Where an engine lived in it, its program has ended with it.
+    pub fn process_killed(&mut self, killed: i32) {
+        let files = self.files().into_iter();
+        let engines = files.filter_map(|(path, pid)| read(&path).map(|program| (program, pid)));
+        if let Some((program, pid)) = engines.into_iter().find(|(program, _)| program.engine as i32 == killed) {
+            self.orphaned.push((program.name, pid));
+        }
+    }
+
+    /// The programs that ended because the process was killed that their engine lived in: name and number.
+    pub fn orphaned(&self) -> &[(String, i32)] {
+        &self.orphaned
+    }
+
     /// What processes have reported whose standard error had become something else.
     pub fn reports(&self) -> Vec<u8> {
         fs::read(self.path.join(job::REPORTS_NAME)).unwrap_or_default()
@@ -89,7 +105,7 @@ impl RunDir {
 
     /// Waits until the processes are gone in which the engines of ended programs lived, and reaps them: they hold swap files and
     /// memory a moment longer than the programs. Orphans of the job are children of this process.
-    pub fn wait_for_engines(&self) {
+    pub fn wait_for_engines(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(5);
         const PAUSE: Duration = Duration::from_micros(200);
         let ended = |pid: i32| Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH));
@@ -97,8 +113,17 @@ impl RunDir {
         let mut engines: Vec<Pid> = files.filter_map(|(path, _)| Pid::from_raw(read(&path)?.engine as i32)).collect();
         let since = Instant::now();
         while !engines.is_empty() && since.elapsed() < PATIENCE {
-            // Neither one that was reaped, nor one that is somebody else's child, is waited for.
-            engines.retain(|engine| matches!(waitpid(Some(*engine), WaitOptions::NOHANG), Ok(None)));
+            engines.retain(|engine| match waitpid(Some(*engine), WaitOptions::NOHANG) {
+                Ok(None) => true,
+                // Neither one that was reaped, nor one that is somebody else's child, is waited for.
+                Err(_) => false,
+                Ok(Some((_, status))) => {
+                    if status.signaled() {
+                        self.process_killed(engine.as_raw_nonzero().get());
+                    }
+                    false
+                }
+            });
             std::thread::sleep(PAUSE);
         }
     }

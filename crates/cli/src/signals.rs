@@ -32,14 +32,19 @@ impl Signals {
         let caught = not_ignored(FORWARDED);
         let (read, write) = UnixStream::pair()?;
         write.set_nonblocking(true)?;
-        Ok(Signals {
-            delivery: SignalDelivery::with_pipe(read, write, WithOrigin::default(), caught.chain([SIGCHLD]))?,
-        })
+        let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), caught.chain([SIGCHLD]))?;
+        Ok(Signals { delivery })
     }
 
     /// Waits until the child has ended, without reaping it: its number stays its own while signals go to it. Calls
-    /// `tick` every `interval`.
-    pub fn wait(&mut self, child: Pid, interval: Duration, mut tick: impl FnMut()) -> io::Result<()> {
+    /// `tick` every `interval`, and `killed` with the number of each orphan that a signal has ended.
+    pub fn wait(
+        &mut self,
+        child: Pid,
+        interval: Duration,
+        mut tick: impl FnMut(),
+        mut killed: impl FnMut(i32),
+    ) -> io::Result<()> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let timeout = Timespec { tv_sec: interval.as_secs() as i64, tv_nsec: interval.subsec_nanos().into() };
         loop {
@@ -54,7 +59,7 @@ impl Signals {
             if waitid(WaitId::Pid(child), options)?.is_some() {
                 return Ok(());
             }
-            beside::reap_orphans(child);
+            beside::reap_orphans(child, &mut killed);
             match poll(&mut [PollFd::new(self.delivery.get_read(), PollFlags::IN)], Some(&timeout)) {
                 Ok(0) => tick(),
                 Ok(_) | Err(Errno::INTR) => {}

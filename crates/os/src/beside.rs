@@ -13,7 +13,8 @@
 //!    process began ([`prepare`]). No code of the C library that needs more runs on them.
 //! 4. Its first thread watches over the program (`watch`). The kernel clears a word of the program's first thread when
 //!    that leaves the address space, by exit or exec, and wakes who waits on it. The sibling ends when nobody is left.
-//! 5. A program that exits lets the sibling end first ([`exit_group`]): so the memory, and what is attached to it, is gone when
+//! 5. A sibling that is killed takes the program with it ([`Guard`]), which would wait for its memory for ever.
+//! 6. A program that exits lets the sibling end first ([`exit_group`]): so the memory, and what is attached to it, is gone when
 //!    its parent hears of it.
 //!
 //! The sibling is in a session of its own, blocks every signal but the one of [`credentials`], and is not traced (CLONE_UNTRACED).
@@ -519,8 +520,9 @@ fn gets_orphans() -> bool {
     subreaper != 0 || rustix::process::getpid().is_init()
 }
 
-/// In a process that gets the orphans of others: reaps those that have ended. Stops at `child`, which is left to its waiter.
-pub fn reap_orphans(child: Pid) {
+/// In a process that gets the orphans of others: reaps those that have ended, and calls `killed` with the number of each that a signal
+/// has ended. Stops at `child`, which is left to its waiter.
+pub fn reap_orphans(child: Pid, mut killed: impl FnMut(i32)) {
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     loop {
         // SAFETY: 1. zero is a valid siginfo_t, which the first call fills in where somebody has ended; 2. the second call
@@ -531,6 +533,9 @@ pub fn reap_orphans(child: Pid) {
             let pid = ended.si_pid();
             if failed || pid == 0 || pid == child.as_raw_nonzero().get() {
                 return;
+            }
+            if ended.si_code != libc::CLD_EXITED {
+                killed(pid);
             }
             raw_syscall!(Sysno::wait4, pid, 0usize, libc::WNOHANG, 0usize);
         }
@@ -618,6 +623,7 @@ unsafe extern "C" fn lead(jobs: *mut c_void) {
     descriptors::keep_engines();
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir(c"/");
+    GUARD.arm(program());
     SETTLED.store(1, Release);
     let _ = futex::wake(&SETTLED, futex::Flags::empty(), 1);
     // 2. Whoever ends meanwhile is seen.
@@ -738,8 +744,46 @@ fn first_thread_ends(program: Pid) -> bool {
     matches!(state, "Z" | "X") || flags & EXITING != 0
 }
 
+/// Ends the program when the sibling ends as it should not: by somebody's kill -9, or by a fault of ours.
+///
+/// A pipe that only the sibling has open. When a process ends the kernel closes its files one by one, and tells of the end of a pipe
+/// that is closed whoever has asked for a signal at the other: by F_SETSIG any signal, by F_SETOWN any process (fcntl(2)). Both ends ask,
+/// as either may be closed first. Nobody has to run for that.
+struct Guard {
+    ends: [AtomicI32; 2],
+}
+
+static GUARD: Guard = Guard { ends: [const { AtomicI32::new(-1) }; 2] };
+
+impl Guard {
+    /// In the sibling. Where a filter of the program's refuses one of the calls there is no guard.
+    fn arm(&self, program: Pid) {
+        const SET_SIGNAL: i32 = 10;
+        let mut ends = [-1i32; 2];
+        // SAFETY: the call writes two numbers.
+        unsafe { raw_syscall!(Sysno::pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC) };
+        for (end, kept) in ends.into_iter().zip(&self.ends) {
+            kept.store(end, Relaxed);
+            control(end, SET_SIGNAL, libc::SIGKILL);
+            control(end, libc::F_SETOWN, program.as_raw_nonzero().get());
+            control(end, libc::F_SETFL, libc::O_ASYNC);
+        }
+    }
+
+    /// In the sibling that ends as it should.
+    fn disarm(&self) {
+        self.ends.iter().for_each(|end| control(end.load(Relaxed), libc::F_SETFL, 0));
+    }
+}
+
+fn control(fd: i32, command: i32, value: i32) {
+    // SAFETY: the commands take numbers, and change no file but the sibling's own.
+    unsafe { raw_syscall!(Sysno::fcntl, fd, command, value) };
+}
+
 /// Ends the sibling.
 fn end() -> ! {
+    GUARD.disarm();
     // SAFETY: the call does not return.
     unsafe { raw_syscall!(Sysno::exit_group, 0) };
     unreachable!("exit_group returned")
