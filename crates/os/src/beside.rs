@@ -13,7 +13,7 @@
 //!    process began ([`prepare`]). No code of the C library that needs more runs on them.
 //! 4. Its first thread watches over the program (`watch`). The kernel clears a word of the program's first thread when
 //!    that leaves the address space, by exit or exec, and wakes who waits on it. The sibling ends when nobody is left.
-//! 5. A sibling that is killed takes the program with it ([`Guard`]), which would wait for its memory for ever.
+//! 5. A sibling that is killed takes the program with it (`Guard`), which would wait for its memory for ever.
 //! 6. A program that exits lets the sibling end first ([`exit_group`]): so the memory, and what is attached to it, is gone when
 //!    its parent hears of it.
 //!
