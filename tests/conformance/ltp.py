@@ -36,6 +36,7 @@ import fnmatch
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -49,6 +50,8 @@ REPOSITORY = os.path.dirname(os.path.dirname(HERE))
 DELIVERIES = ("signal", "thread")
 RUNTEST_FILES = ("syscalls", "mm")
 NATIVE_SECONDS = 60
+# What most systems allow a process at first.
+OPEN_FILES = 1024
 VERDICTS = ("TPASS", "TFAIL", "TBROK", "TCONF", "TWARN")
 # The exit status of a test that was skipped; a shell's of a command that is not there.
 STATUS_SKIPPED, STATUS_NOT_FOUND = 32, 127
@@ -430,6 +433,8 @@ def main():
     arguments = parse_arguments()
     deliveries = DELIVERIES if arguments.fault == "both" else (arguments.fault,)
     began = time.monotonic()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES if most == resource.RLIM_INFINITY else min(OPEN_FILES, most), most))
     scratch = tempfile.mkdtemp(prefix="ltp.")
     os.chmod(scratch, 0o755)
     settings = Settings(arguments, scratch)

@@ -5,6 +5,7 @@
 
 use overspill_tests::stats::Report;
 use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, process, skipped};
+use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
 
@@ -12,12 +13,12 @@ static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TA
 
 /// Runs `tests/semantics/SOURCE` natively and under `overspill run`, and compares.
 fn same_as_native(source: &str, fault: &str) {
-    same_with(source, fault, &[]);
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    same_by(Command::new(overspill), source, fault, &[]);
 }
 
-/// The same with some settings.
-fn same_with(source: &str, fault: &str, settings: &[&str]) {
-    let Some(overspill) = overspill(&SCRATCH) else { return };
+/// The same with some options, by a command that runs overspill with the arguments that it is given.
+fn same_by(mut command: Command, source: &str, fault: &str, options: &[&str]) {
     let native = SCRATCH.native(source);
     let outcome = &native.outcome;
     assert!(outcome.status == 0 && !outcome.stdout.contains("WRONG"), "{source} is wrong natively: {outcome:?}");
@@ -26,14 +27,14 @@ fn same_with(source: &str, fault: &str, settings: &[&str]) {
         skipped(&format!("in part at least: {source} says\n{}", outcome.stdout));
     }
 
-    let room = SCRATCH.room(&format!("{source}.{fault}{}", settings.concat()));
+    let name = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
+    let room = SCRATCH.room(&format!("{source}.{fault}.{name}{}", options.concat()));
     let report = room.path.join("stats.json");
-    let mut command = Command::new(overspill);
     command.args(["run", "--memory", "16M", "--fault", fault, "--swap"]).arg(&room.path);
     command
         .arg("--stats-json")
         .arg(&report)
-        .args(settings)
+        .args(options)
         .arg("--")
         .arg(SCRATCH.program(source))
         .current_dir(&room.path);
@@ -171,7 +172,19 @@ signal_programs! {
 /// A process that reclaims only when it must still shrinks before it forks.
 #[test]
 fn forks_without_reclaim_ahead_of_need() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
     for fault in ["thread", "signal"] {
-        same_with("forkstorm.c", fault, &["--set", "background=off"]);
+        same_by(Command::new(&overspill), "forkstorm.c", fault, &["--set", "background=off"]);
+    }
+}
+
+/// The engine's descriptors take no numbers of a program that may have as many as its hard limit allows.
+#[test]
+fn the_soft_limit_of_files_is_the_hard_one() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    for fault in ["thread", "signal"] {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", r#"ulimit -n 100; exec "$0" "$@""#]).arg(&overspill);
+        same_by(limited, "descriptors.c", fault, &[]);
     }
 }

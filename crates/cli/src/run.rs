@@ -12,6 +12,7 @@ use crate::signals::Signals;
 use crate::{preload, probe, report, swap, target};
 use overspill::base::Bytes;
 use overspill::config::{Config, SwapList, SwapSpec};
+use overspill_os::descriptors;
 use rustix::process::{Pid, Resource, getrlimit};
 use std::env::var_os;
 use std::fs::File;
@@ -61,6 +62,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     // 4. The program runs; signals are caught first, so that none is lost on the way.
     let mut signals = Signals::catch().map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
     let start = Instant::now();
+    descriptors::make_room();
     let mut child = command.spawn().map_err(|error| cannot_start(&program, &error))?;
     let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
     let waited = signals.wait(pid, SWEEP_INTERVAL, || lock().sweep(), |pid| lock().process_killed(pid));

@@ -33,7 +33,6 @@ use overspill_os::signal::{self, Blocked};
 use overspill_os::token::{Token, Tokens};
 use overspill_os::{Errno, beside, descriptors, thread, vm};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -76,35 +75,6 @@ struct Prepared {
     /// What was taken for it of files of this process.
     parts: Vec<LentPart>,
     gauges: Gauges,
-    _files: FileLimit,
-}
-
-/// The limit of open files, raised while a fork needs some that the program may have no room for; lowered when
-/// dropped, in parent and child alike.
-#[derive(Debug)]
-struct FileLimit(Option<Rlimit>);
-
-impl FileLimit {
-    /// More than a process has devices, inherited ones included.
-    const EXTRA: u64 = 256;
-
-    fn raise() -> FileLimit {
-        let before = getrlimit(Resource::Nofile);
-        let raised = before.current.map(|soft| soft + Self::EXTRA);
-        let current = match (raised, before.maximum) {
-            (Some(soft), Some(hard)) => Some(soft.min(hard)),
-            (soft, _) => soft,
-        };
-        FileLimit(setrlimit(Resource::Nofile, Rlimit { current, ..before }).is_ok().then_some(before))
-    }
-}
-
-impl Drop for FileLimit {
-    fn drop(&mut self) {
-        if let Some(before) = self.0.take() {
-            let _ = setrlimit(Resource::Nofile, before);
-        }
-    }
 }
 
 /// Relations to parent and children.
@@ -175,7 +145,6 @@ impl Engine {
         self.family.frozen_at_ns.store(self.family.began.elapsed().as_nanos() as u64, Relaxed);
         self.reclaim_gate.close();
         // 2. What the child goes on with.
-        let files = FileLimit::raise();
         let (devices, parts) = self.devices.prepare_fork();
         let mut state = lock(&self.family.state);
         state.forks += 1;
@@ -187,7 +156,6 @@ impl Engine {
             devices,
             parts,
             gauges: self.stats.gauges(),
-            _files: files,
         });
     }
 
@@ -291,7 +259,7 @@ impl Engine {
     /// After a fork, in the child: its only thread is the caller.
     pub(crate) fn fork_child(&'static self) {
         let mut state = lock(&self.family.state);
-        let Prepared { signals, share, token, devices, gauges, _files, .. } =
+        let Prepared { signals, share, token, devices, gauges, .. } =
             state.prepared.take().expect("a fork was prepared");
         beside::fork_done();
         signal::fork_done();
@@ -346,7 +314,7 @@ impl Engine {
         let file = self.config.stats_file.as_ref().and_then(|path| {
             let path = path.with_file_name(format!("stats.{}", std::process::id()));
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-            rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()
+            descriptors::open(|| rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)).ok()
         });
         use std::os::fd::AsFd;
         if self.stats.restart(file.as_ref().map(|file| file.as_fd()), gauges).is_err() {

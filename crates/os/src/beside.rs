@@ -358,8 +358,9 @@ pub fn sibling() -> Result<Pid, Errno> {
 /// # Errors
 /// EPERM in some sandboxes, and where the program has changed its user.
 pub(crate) fn duplicate(of: Pid, fd: i32) -> Result<File, Errno> {
-    let process = File::from_fd(rustix::process::pidfd_open(of, PidfdFlags::empty())?);
-    Ok(File::from_fd(rustix::process::pidfd_getfd(process.fd()?, fd, PidfdGetfdFlags::empty())?))
+    let process = File::from_fd(descriptors::open(|| rustix::process::pidfd_open(of, PidfdFlags::empty()))?);
+    let process = process.fd()?;
+    descriptors::open(|| rustix::process::pidfd_getfd(process, fd, PidfdGetfdFlags::empty())).map(File::from_fd)
 }
 
 /// What a thread of the program wants done in the sibling: on that thread's stack, while it waits.
@@ -800,7 +801,7 @@ pub unsafe fn exit_group(status: i32, call: usize) -> ! {
     if let Ok(sibling) = sibling()
         // Not in a child of a vfork, whose memory is its parent's.
         && rustix::process::getpid() == program()
-        && let Ok(end) = rustix::process::pidfd_open(sibling, PidfdFlags::empty())
+        && let Ok(end) = descriptors::open(|| rustix::process::pidfd_open(sibling, PidfdFlags::empty()))
     {
         let wanted = libc::pollfd { fd: end.into_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: a pollfd is eight bytes without gaps.

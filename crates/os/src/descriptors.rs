@@ -9,16 +9,18 @@
 //!   number, and every fork copies it.
 //! - A bit for each number says whether it is the engine's ([`is_engines`]), for whoever stands between the program and the kernel.
 //!
-//! The limit is raised for the moment in which that is necessary. What the sibling opens lies in its own table ([`beside`]), and
-//! is neither moved nor noted. No locks.
+//! The limit is raised for the moment in which that is necessary: to move a descriptor, and to open one ([`open`]) in a program
+//! that has all the numbers that are its own. `overspill run` sees to it that there are numbers above the limit ([`make_room`]).
+//! What the sibling opens lies in its own table ([`beside`]), and is neither moved nor noted. No locks.
 
 use crate::{Errno, beside};
 use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
 
-/// Numbers from the first that the engine takes: more than it needs in a tree of forks.
-const ROOM: u64 = 128;
+/// Numbers from the first that the engine takes: a userfaultfd, a ring, its own memory, and three for each of up to nine devices
+/// while a fork is made.
+const ROOM: u64 = 32;
 /// Where the limit is higher, the engine stays below this: a table of so many takes 32 KiB.
 const HIGHEST: u64 = 4096;
 /// Attempts to raise the limit, which another thread may restore too soon.
@@ -33,11 +35,36 @@ static ENGINES: [AtomicU64; BITS / 64] = [const { AtomicU64::new(0) }; BITS / 64
 /// Numbers that `ENGINES` has bits for.
 pub const NUMBERS: std::ops::Range<u32> = 0..BITS as u32;
 
+/// Whether the engine's numbers fit between these limits.
+fn fits_between(soft: u64, hard: u64) -> bool {
+    soft <= below(hard.min(HIGHEST))
+}
+
 /// The first number, with these limits.
 fn first(soft: Option<u64>, hard: Option<u64>) -> u64 {
-    let soft = soft.unwrap_or(u64::MAX);
-    let above = soft.saturating_add(ROOM) <= hard.unwrap_or(u64::MAX).min(HIGHEST);
-    if above { soft } else { soft.min(HIGHEST).saturating_sub(ROOM.min(soft / 4)) }
+    let (soft, hard) = (soft.unwrap_or(u64::MAX), hard.unwrap_or(u64::MAX));
+    if fits_between(soft, hard) { soft } else { below(soft.min(HIGHEST)) }
+}
+
+/// The first of the last numbers below a limit: not so many where it is low.
+fn below(limit: u64) -> u64 {
+    limit - ROOM.min(limit / 4)
+}
+
+/// The limits that leave room for the engine's numbers between them where the present ones do not: first with a higher hard limit,
+/// which takes CAP_SYS_RESOURCE, then with a lower soft one. None where that limit is so high that the engine stays below it.
+fn with_room(soft: u64, hard: u64) -> Option<[(u64, u64); 2]> {
+    (soft <= below(HIGHEST) && !fits_between(soft, hard)).then(|| [(soft, soft + ROOM), (below(hard), hard)])
+}
+
+/// Before a program is started: leaves numbers between its two limits, so that it can use all that its own allows. This process
+/// and all that it starts have the new limits.
+pub fn make_room() {
+    let limit = getrlimit(Resource::Nofile);
+    let (soft, hard) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
+    let set = |(soft, hard)| setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum: Some(hard) });
+    // Where nothing can be changed the engine takes the highest numbers that the program may use.
+    let _ = with_room(soft, hard).is_some_and(|ways| ways.into_iter().any(|way| set(way).is_ok()));
 }
 
 /// From now on the engine's descriptors are set apart, in this process and its children.
@@ -78,20 +105,39 @@ pub fn take(fd: OwnedFd) -> RawFd {
     raw
 }
 
-/// A duplicate with a number that the limit does not allow. Several threads may do this at once, and the program may change
+/// A duplicate with a number that the limit does not allow.
+fn duplicate_above_limit(fd: &OwnedFd, first: RawFd) -> Result<OwnedFd, Errno> {
+    with_limit_raised(first, || rustix::io::fcntl_dupfd_cloexec(fd, first))
+}
+
+/// Runs `call` while the limit allows the engine's numbers. Several threads may do this at once, and the program may change
 /// its limit meanwhile: whoever restores it looks whether it is as they have left it. So the limit ends as the program's, though a
 /// thread may find that another has restored it too soon.
-fn duplicate_above_limit(fd: &OwnedFd, first: RawFd) -> Result<OwnedFd, Errno> {
+fn with_limit_raised<T>(first: RawFd, call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let before = getrlimit(Resource::Nofile);
     let wanted = first as u64 + ROOM;
     let raised =
         Rlimit { current: Some(before.maximum.map_or(wanted, |hard| hard.min(wanted))), maximum: before.maximum };
     setrlimit(Resource::Nofile, raised)?;
-    let moved = rustix::io::fcntl_dupfd_cloexec(fd, first);
+    let result = call();
     if getrlimit(Resource::Nofile) == raised {
         let _ = setrlimit(Resource::Nofile, before);
     }
-    moved
+    result
+}
+
+/// Makes a call that opens something for the engine. Where the program has used up all numbers that its limit allows, the call
+/// is made again with a limit that allows the engine's.
+pub fn open<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let first = FIRST.load(Relaxed);
+    let mut result = call();
+    for _ in 0..TRIES {
+        if first == 0 || beside::is_here() || !matches!(result, Err(Errno::MFILE)) {
+            break;
+        }
+        result = with_limit_raised(first, &mut call);
+    }
+    result
 }
 
 fn note(fd: RawFd, engines: bool) {
@@ -189,13 +235,30 @@ mod tests {
     fn numbers_lie_above_the_limit_or_at_its_end() {
         assert_eq!(first(Some(1024), Some(524_288)), 1024);
         assert_eq!(first(Some(1024), None), 1024);
-        assert_eq!(first(Some(1024), Some(1100)), 1024 - ROOM);
+        assert_eq!(first(Some(1024), Some(1024 + ROOM)), 1024);
+        assert_eq!(first(Some(1024), Some(1024 + ROOM - 1)), 1024 - ROOM);
         assert_eq!(first(Some(1024), Some(1024)), 1024 - ROOM);
         assert_eq!(first(Some(40), Some(40)), 30);
+        assert_eq!(first(Some(30), Some(40)), 30);
         assert_eq!(first(Some(20_000), Some(20_000)), HIGHEST - ROOM);
         assert_eq!(first(None, None), HIGHEST - ROOM);
         assert_eq!(first(Some(HIGHEST - ROOM), Some(1 << 20)), HIGHEST - ROOM);
         assert_eq!(first(Some(0), Some(0)), 0);
+    }
+
+    #[test]
+    fn limits_leave_room_for_the_engine() {
+        assert_eq!(with_room(1024, 524_288), None);
+        assert_eq!(with_room(1024, 1024), Some([(1024, 1024 + ROOM), (1024 - ROOM, 1024)]));
+        assert_eq!(with_room(1024, 1030), Some([(1024, 1024 + ROOM), (1030 - ROOM, 1030)]));
+        assert_eq!(with_room(40, 40), Some([(40, 40 + ROOM), (30, 40)]));
+        assert_eq!(with_room(30, 40), None);
+        assert_eq!(with_room(20_000, 20_000), None);
+        for (soft, hard) in [(1024, 1024), (1024, 1030), (40, 40), (100, 100), (3, 3)] {
+            for (soft, hard) in with_room(soft, hard).into_iter().flatten() {
+                assert_eq!(first(Some(soft), Some(hard)), soft, "{soft} {hard}");
+            }
+        }
     }
 
     #[test]

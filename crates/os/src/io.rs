@@ -349,7 +349,8 @@ impl File {
         if self.is_elsewhere() {
             return beside::duplicate(beside::sibling()?, self.fd.load(Acquire));
         }
-        rustix::io::fcntl_dupfd_cloexec(self.fd()?, 0).map(File::from_fd)
+        let fd = self.fd()?;
+        descriptors::open(|| rustix::io::fcntl_dupfd_cloexec(fd, 0)).map(File::from_fd)
     }
 
     /// Makes the file `len` bytes long, with a hole where it grows.
@@ -437,12 +438,12 @@ fn check(ret: usize) -> Result<(), Errno> {
 fn open_direct(path: &Path, flags: OFlags) -> Result<File, Errno> {
     let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
-    let fd = match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
+    let fd = descriptors::open(|| match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
         // The refused attempt may have made the file: then it is this call's own, and O_EXCL has done its work.
         Err(Errno::INVAL) if flags.contains(OFlags::CREATE) => rustix::fs::open(path, flags - OFlags::EXCL, mode),
         Err(Errno::INVAL) => rustix::fs::open(path, flags, mode),
         other => other,
-    }?;
+    })?;
     Ok(File::from_fd(fd))
 }
 

@@ -197,7 +197,7 @@ pub fn open_descriptor(user_mode_only: bool) -> Result<(OwnedFd, OpenedBy), Errn
 
 fn open_device() -> Result<File, Errno> {
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
-    rustix::fs::open("/dev/userfaultfd", flags, rustix::fs::Mode::empty()).map(File::from_fd)
+    descriptors::open(|| rustix::fs::open("/dev/userfaultfd", flags, rustix::fs::Mode::empty())).map(File::from_fd)
 }
 
 /// [`open_descriptor`], where `device` may be open already.
@@ -206,7 +206,7 @@ fn descriptor(user_mode_only: bool, device: Option<&File>) -> Result<(OwnedFd, O
     let by_call = |extra: usize| {
         // SAFETY: the call takes flags only and returns a new descriptor that nothing else owns.
         unsafe {
-            let fd = check(raw_syscall!(Sysno::userfaultfd, flags | extra))?;
+            let fd = descriptors::open(|| check(raw_syscall!(Sysno::userfaultfd, flags | extra)))?;
             Ok::<_, Errno>(OwnedFd::from_raw_fd(fd as i32))
         }
     };
@@ -218,7 +218,8 @@ fn descriptor(user_mode_only: bool, device: Option<&File>) -> Result<(OwnedFd, O
     if let Some(Ok(device)) = device.or(opened.as_ref()).map(File::raw_fd) {
         // SAFETY: the ioctl takes flags by value and returns a new descriptor that nothing else owns.
         unsafe {
-            if let Ok(fd) = check(raw_syscall!(Sysno::ioctl, device, USERFAULTFD_IOC_NEW, flags)) {
+            if let Ok(fd) = descriptors::open(|| check(raw_syscall!(Sysno::ioctl, device, USERFAULTFD_IOC_NEW, flags)))
+            {
                 return Ok((OwnedFd::from_raw_fd(fd as i32), OpenedBy::Device));
             }
         }

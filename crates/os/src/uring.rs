@@ -11,7 +11,7 @@
 //! inside it.
 
 use crate::io::File;
-use crate::{Errno, beside};
+use crate::{Errno, beside, descriptors};
 use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::ptr::NonNull;
@@ -270,9 +270,11 @@ impl Ring {
     /// io_uring is forbidden or the kernel's is too old.
     pub fn new(entries: u32) -> Result<Ring, Errno> {
         let mut params = abi::Params::default();
-        // SAFETY: the call reads and writes one live io_uring_params.
-        let ret = unsafe { raw_syscall!(Sysno::io_uring_setup, entries, &raw mut params) };
-        let fd = check(ret)? as RawFd;
+        let fd = descriptors::open(|| {
+            params = abi::Params::default();
+            // SAFETY: the call reads and writes one live io_uring_params.
+            check(unsafe { raw_syscall!(Sysno::io_uring_setup, entries, &raw mut params) })
+        })? as RawFd;
         // SAFETY: the kernel has just made this descriptor for us.
         let file = File::from_fd(unsafe { OwnedFd::from_raw_fd(fd) });
         if params.features & abi::FEATURES_NEEDED != abi::FEATURES_NEEDED {

@@ -423,7 +423,8 @@ impl ForceReader {
 
     fn open(own: &AtomicI32) -> Result<i32, Errno> {
         use rustix::fs::{Mode, OFlags};
-        let opened = rustix::fs::open("/proc/self/mem", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = crate::descriptors::open(|| rustix::fs::open("/proc/self/mem", flags, Mode::empty()))?;
         let opened = crate::descriptors::take(opened);
         // Of two threads that open it the first is right.
         let raced = own.compare_exchange(ForceReader::NONE, opened, AcqRel, Acquire);
