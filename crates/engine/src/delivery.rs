@@ -18,7 +18,7 @@ use crate::stats::Counter;
 use crate::sync::Backoff;
 use crate::throttle::Ticket;
 use overspill_os::backing::Backing;
-use overspill_os::beside::{self, Job};
+use overspill_os::beside::{self, Job, Nap};
 use overspill_os::fault_path::FaultPath;
 use overspill_os::signal::{Blocked, Outcome, SignalFaults};
 use overspill_os::uffd::FaultEvent;
@@ -136,7 +136,6 @@ impl Engine {
                 || self.proactive.is_due()
                 || self.wishes.is_due()
                 || self.swaps.is_due()
-                || self.family.reap.load(Relaxed)
         };
         if self.background.load(Relaxed) == 1 && is_due() && self.background.swap(0, AcqRel) == 1 {
             let _ = futex::wake(&self.background, futex::Flags::PRIVATE, 1);
@@ -188,9 +187,6 @@ impl Engine {
                 }
                 self.recent.sample(self.evictions.load(Relaxed));
                 let inside = self.reclaim_gate.enter();
-                if self.family.reap.load(Relaxed) {
-                    self.reap_children();
-                }
                 self.follow_job();
                 self.look_after_swaps();
                 self.publish_pressure(PUBLISH_EVERY);
@@ -360,14 +356,17 @@ fn sleep_on(cell: &AtomicU32) {
     cell.store(0, Release);
 }
 
-/// Starts the engine's threads: that which serves faults in thread delivery, that of the background, and the workers.
-pub(crate) fn start_threads(engine: &'static Engine) -> Result<(), Error> {
+/// Starts the engine's threads: that which serves faults in thread delivery, that of the background, and the workers. Those of the
+/// child of a fork wait until they are needed, where none serves faults: most children execute a program, or end, before that.
+pub(crate) fn start_threads(engine: &'static Engine, is_child: bool) -> Result<(), Error> {
     let handler =
         (engine.config.delivery == Delivery::Thread).then(|| Job::new(c"overspill", || engine.handle_faults()));
+    let can_wait = is_child && handler.is_none();
+    let nap = can_wait.then(|| Nap { cell: &engine.background, first: Box::new(|| engine.family.hold_token()) });
     let background = Job::new(c"overspill-bg", || engine.reclaim_in_background());
     let workers = (0..engine.workers).map(|_| Job::new(c"overspill-wk", || engine.store_in_background()));
     let jobs = handler.into_iter().chain([background]).chain(workers).collect();
-    beside::start(jobs).map_err(|_| Error::Thread)?;
+    beside::start(jobs, nap).map_err(|_| Error::Thread)?;
     engine.stats.set_engine(beside::sibling().map_or(0, |pid| pid.as_raw_nonzero().get() as u32));
     Ok(())
 }

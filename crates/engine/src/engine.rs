@@ -186,7 +186,7 @@ impl Engine {
         // Room to grow to the whole memory of the machine, which costs addresses only; without it where they are short.
         let grown = vm::machine_memory().min(Config::MEMORY_MAX.0) >> PAGE_SHIFT;
         let room = |limit_max| {
-            let allocator = FrameAllocator::new(limit, limit_max, config.frame, Topology::of_machine(), stats)?;
+            let allocator = FrameAllocator::new(limit, limit_max, config.frame, Topology::of_machine().clone(), stats)?;
             let arena = Arena::new(allocator.frames_max())?;
             Ok((allocator, arena))
         };

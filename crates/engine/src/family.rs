@@ -28,7 +28,7 @@ use crate::limit::{Press, Share};
 use crate::lockdep::Rank;
 use crate::reclaim::Reclaimer;
 use crate::stats::{Counter, Gauges};
-use crate::sync::{RankedMutex, lock, sleep};
+use crate::sync::{RankedGuard, RankedMutex, lock, sleep};
 use overspill_os::signal::{self, Blocked};
 use overspill_os::token::{Token, Tokens};
 use overspill_os::{Errno, beside, descriptors, thread, vm};
@@ -45,9 +45,6 @@ const FREEZE_PATIENCE: Duration = Duration::from_secs(1);
 /// batches in other hands, and more of them where a thread that has them does not get a processor.
 const FRUITLESS_ROUNDS: u64 = 4;
 const FRUITLESS_TIME: Duration = Duration::from_millis(50);
-
-/// Longest wait for a look at which children are gone: the background thread may be in the middle of a batch.
-const REAP_WAIT: Duration = Duration::from_millis(50);
 
 /// A living child, as its parent sees it.
 #[derive(Debug)]
@@ -82,9 +79,6 @@ struct Prepared {
 pub(crate) struct Family {
     /// The processes that share memory since a fork.
     tokens: Tokens,
-    /// A look for ended children is asked for; how many there were.
-    pub reap: AtomicBool,
-    reaped: AtomicU64,
     /// Rounds of background reclaim that freed nothing.
     pub fruitless: AtomicU64,
     /// A fork wants the reserve to be free.
@@ -103,8 +97,6 @@ impl Family {
     pub fn new() -> Result<Family, Errno> {
         Ok(Family {
             tokens: Tokens::new()?,
-            reap: AtomicBool::new(false),
-            reaped: AtomicU64::new(0),
             fruitless: AtomicU64::new(0),
             room_wanted: AtomicBool::new(false),
             exceeded: AtomicBool::new(false),
@@ -136,7 +128,7 @@ impl Engine {
         let signals = Blocked::all().suspend();
         self.ops_gate.close();
         // 1. Take back what ended children held; then shrink to half.
-        self.reap_now();
+        self.reap_gone(lock(&self.family.state));
         // What children give back from now on the child must not count on: it is to have no more than its share.
         lock(&self.family.state).forking = true;
         let share = self.lend_half();
@@ -157,20 +149,6 @@ impl Engine {
             parts,
             gauges: self.stats.gauges(),
         });
-    }
-
-    /// Has the background thread look for children that are gone, and waits for it.
-    fn reap_now(&self) {
-        if lock(&self.family.state).children.is_empty() {
-            return;
-        }
-        let before = self.family.reaped.load(Relaxed);
-        self.family.reap.store(true, Relaxed);
-        let since = Instant::now();
-        while self.family.reaped.load(Relaxed) == before && since.elapsed() < REAP_WAIT {
-            self.kick_background();
-            sleep(Duration::from_micros(20));
-        }
     }
 
     /// Reclaims until no more is in use than the limit is to be, and the reserve is free, which faults of this thread take
@@ -306,7 +284,7 @@ impl Engine {
         self.note_missing_in_child();
         self.drop_copies_in_child();
         parents.into_iter().for_each(descriptors::close);
-        delivery::start_threads(self)
+        delivery::start_threads(self, true)
     }
 
     /// The child's statistics go to a file of its own, beside the parent's.
@@ -322,15 +300,14 @@ impl Engine {
         }
     }
 
-    /// Takes back what children held who are gone. Called by the background thread.
+    /// Takes back what children held who are gone. Called by the background thread, which waits for nobody.
     pub(crate) fn reap_children(&self) {
-        self.family.reap.store(false, Relaxed);
-        self.reap_gone();
-        self.family.reaped.fetch_add(1, Relaxed);
+        if let Some(state) = self.family.state.try_lock() {
+            self.reap_gone(state);
+        }
     }
 
-    fn reap_gone(&self) {
-        let Some(mut state) = self.family.state.try_lock() else { return };
+    fn reap_gone(&self, mut state: RankedGuard<'_, State>) {
         if state.children.is_empty() || state.forking {
             return;
         }

@@ -48,7 +48,7 @@ impl Pool {
         if engine.config.delivery == Delivery::Signal {
             signal::serve_window(engine.window(), engine).map_err(|errno| Error::NoUserfaultfd { errno })?;
         }
-        delivery::start_threads(engine)?;
+        delivery::start_threads(engine, false)?;
         engine.publish_metadata();
         Ok(Pool { engine })
     }

@@ -13,8 +13,10 @@
 //!    process began ([`prepare`]). No code of the C library that needs more runs on them.
 //! 4. Its first thread watches over the program (`watch`). The kernel clears a word of the program's first thread when
 //!    that leaves the address space, by exit or exec, and wakes who waits on it. The sibling ends when nobody is left.
-//! 5. A sibling that is killed takes the program with it (`Guard`), which would wait for its memory for ever.
-//! 6. A program that exits lets the sibling end first ([`exit_group`]): so the memory, and what is attached to it, is gone when
+//! 5. In the child of a fork it starts its threads when they are needed, or after a while ([`Nap`]): most children end, or execute
+//!    a program, before.
+//! 6. A sibling that is killed takes the program with it (`Guard`), which would wait for its memory for ever.
+//! 7. A program that exits lets the sibling end first ([`exit_group`]): so the memory, and what is attached to it, is gone when
 //!    its parent hears of it.
 //!
 //! The sibling is in a session of its own, blocks every signal but the one of [`credentials`], and is not traced (CLONE_UNTRACED).
@@ -50,6 +52,26 @@ impl Job {
     pub fn new(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Job {
         Job { name, body: Box::new(body) }
     }
+}
+
+/// How threads begin that are not needed at once: the sibling's first thread waits for who needs them, and for [`NAP`] at most.
+pub struct Nap {
+    /// Holds 1 meanwhile: who finds it, puts 0 there and wakes one that waits on it (private) has the threads started.
+    pub cell: &'static AtomicU32,
+    /// What the sibling's first thread does before it waits.
+    pub first: Box<dyn FnOnce() + Send>,
+}
+
+impl std::fmt::Debug for Nap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Nap").field(&self.cell).finish()
+    }
+}
+
+/// What the sibling's first thread is given.
+struct Begin {
+    jobs: Vec<Job>,
+    nap: Option<Nap>,
 }
 
 impl std::fmt::Debug for Job {
@@ -456,11 +478,11 @@ pub fn serve_calls() -> Result<(), Errno> {
     .inspect_err(|_| CALLS.served.store(0, Release))
 }
 
-/// Starts threads of the engine: beside the program where that is used, else as threads of this process.
+/// Starts threads of the engine: beside the program where that is used, else as threads of this process, at once.
 ///
 /// # Errors
 /// What clone(2) or pthread_create(3) says.
-pub fn start(jobs: Vec<Job>) -> Result<(), Errno> {
+pub fn start(jobs: Vec<Job>, nap: Option<Nap>) -> Result<(), Errno> {
     if !is_used() {
         return jobs.into_iter().try_for_each(thread::spawn_here);
     }
@@ -468,9 +490,9 @@ pub fn start(jobs: Vec<Job>) -> Result<(), Errno> {
         PROGRAM.store(rustix::process::getpid().as_raw_nonzero().get(), Relaxed);
         FIRST_THREAD.store(first_thread_word() as *const AtomicU32 as usize, Relaxed);
         let stack = Stack::take()?;
-        let jobs = Box::into_raw(Box::new(jobs));
+        let begin = Box::into_raw(Box::new(Begin { jobs, nap }));
         SETTLED.store(0, Relaxed);
-        match start_on(stack, jobs.cast()) {
+        match start_on(stack, begin.cast()) {
             Ok(number) => {
                 SIBLING.store(number, Release);
                 // Until then it would keep open what the program closes, or leaves by ending. Where a process in between has
@@ -483,17 +505,17 @@ pub fn start(jobs: Vec<Job>) -> Result<(), Errno> {
             Err(errno) => {
                 stack.in_use.store(0, Release);
                 // SAFETY: nobody has got the box.
-                drop(unsafe { Box::from_raw(jobs) });
+                drop(unsafe { Box::from_raw(begin) });
                 Err(errno)
             }
         }
     })
 }
 
-/// Makes the sibling, on `stack`; `jobs` is a boxed list that it takes over.
-fn start_on(stack: &'static Stack, jobs: *mut c_void) -> Result<i32, Errno> {
+/// Makes the sibling, on `stack`; `begin` is a boxed [`Begin`] that it takes over.
+fn start_on(stack: &'static Stack, begin: *mut c_void) -> Result<i32, Errno> {
     let _blocked = signal::Blocked::all();
-    let thread_pointer = stack.prepare(lead, jobs);
+    let thread_pointer = stack.prepare(lead, begin);
     if gets_orphans() {
         // SAFETY: the stack and the thread pointer belong to the new process alone.
         let made = unsafe { overspill_clone(BESIDE_FLAGS as usize, stack.top(), thread_pointer, &stack.in_use) };
@@ -615,11 +637,11 @@ pub fn fork_done() {
 }
 
 /// The body of the sibling's first thread.
-unsafe extern "C" fn lead(jobs: *mut c_void) {
+unsafe extern "C" fn lead(begin: *mut c_void) {
     credentials::expect();
     begin_thread(c"overspill");
     // SAFETY: `start` gives this process the box.
-    let jobs = unsafe { Box::from_raw(jobs.cast::<Vec<Job>>()) };
+    let Begin { jobs, nap } = *unsafe { Box::from_raw(begin.cast::<Begin>()) };
     // 1. Out of the way: none of the program's files kept open, no signal to its group or terminal, no directory kept busy.
     descriptors::keep_engines();
     let _ = rustix::process::setsid();
@@ -629,8 +651,14 @@ unsafe extern "C" fn lead(jobs: *mut c_void) {
     let _ = futex::wake(&SETTLED, futex::Flags::empty(), 1);
     // 2. Whoever ends meanwhile is seen.
     let program = rustix::process::pidfd_open(program(), PidfdFlags::empty());
-    // 3. The engine's threads.
-    for job in *jobs {
+    // 3. The engine's threads, unless the program leaves before they are needed.
+    if let (Some(nap), Ok(program)) = (nap, &program) {
+        (nap.first)();
+        if leaves_before(nap.cell, program) {
+            end();
+        }
+    }
+    for job in jobs {
         if let Err(errno) = spawn(job) {
             thread::report(format_args!("no thread can be made for the engine ({errno}): the program is ended"));
             end_program();
@@ -673,11 +701,67 @@ const WATCH_EVERY: futex::Timespec = futex::Timespec { tv_sec: 1, tv_nsec: 0 };
 const LOOK_FIRST: Duration = Duration::from_micros(200);
 const LOOK_LAST: Duration = Duration::from_millis(100);
 
+/// Longest sleep before the engine's threads are started ([`Nap`]): what others ask of a process waits so long for its engine.
+const NAP: Duration = Duration::from_millis(20);
+/// Looks, [`LOOK_FIRST`] apart, at a program whose first thread has left, before it is taken to go on with others.
+const LOOKS: u32 = 5;
+
+/// The word that the kernel clears when the program's first thread leaves. It is not unmapped while that thread lives, and a wait
+/// on a word that is gone fails.
+fn first_thread() -> &'static AtomicU32 {
+    // SAFETY: `start` has stored the address of a word that lives as long as it is said above.
+    unsafe { &*(FIRST_THREAD.load(Relaxed) as *const AtomicU32) }
+}
+
+/// Sleeps until the engine's threads are needed, or until the program has left the address space: whether it has.
+fn leaves_before(cell: &AtomicU32, program: &rustix::fd::OwnedFd) -> bool {
+    use rustix::thread::futex::{Wait, WaitFlags, WaitvFlags, waitv};
+    use rustix::time::{ClockId, clock_gettime};
+    let wait_for = |word: &AtomicU32, value: u32, flags: WaitFlags| {
+        let mut wait = Wait::new();
+        wait.val = value.into();
+        wait.uaddr = std::ptr::from_ref(word).cast_mut().cast::<c_void>().into();
+        wait.flags = WaitFlags::SIZE_U32 | flags;
+        wait
+    };
+    let word = first_thread();
+    let now = clock_gettime(ClockId::Monotonic);
+    let nanoseconds = now.tv_nsec + NAP.as_nanos() as i64;
+    let until =
+        futex::Timespec { tv_sec: now.tv_sec + nanoseconds / 1_000_000_000, tv_nsec: nanoseconds % 1_000_000_000 };
+    cell.store(1, Release);
+    let leaves = loop {
+        let number = word.load(Acquire);
+        if LEAVING.load(Acquire) != 0 {
+            break true;
+        }
+        if number == 0 {
+            break (0..LOOKS).any(|look| {
+                let until = futex::Timespec { tv_sec: 0, tv_nsec: i64::from(look) * LOOK_FIRST.as_nanos() as i64 };
+                let _ = futex::wait(&LEAVING, futex::Flags::empty(), 0, Some(&until));
+                has_left(program)
+            });
+        }
+        // The kernel wakes on these two by the address alone, whoever waits.
+        let shared = WaitFlags::empty();
+        let waits =
+            [wait_for(cell, 1, WaitFlags::PRIVATE), wait_for(word, number, shared), wait_for(&LEAVING, 0, shared)];
+        let woken = waitv(&waits, WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
+        if woken == Ok(1) {
+            let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+        }
+        // Needed, or time is up; or the kernel has no such call.
+        if cell.load(Acquire) != 1 || !matches!(woken, Ok(_) | Err(Errno::INTR | Errno::AGAIN)) {
+            break false;
+        }
+    };
+    cell.store(0, Release);
+    leaves
+}
+
 /// Returns when no thread of the program is in this address space any more.
 fn watch(program: &rustix::fd::OwnedFd) {
-    // SAFETY: stored by `start`; the word of the first thread is never unmapped while that thread lives, and a wait on
-    // a word that is gone fails.
-    let word = unsafe { &*(FIRST_THREAD.load(Relaxed) as *const AtomicU32) };
+    let word = first_thread();
     let mut pause = LOOK_FIRST;
     while LEAVING.load(Acquire) == 0 {
         match word.load(Acquire) {

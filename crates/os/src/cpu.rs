@@ -1,6 +1,7 @@
 //! Processors: on which one the caller runs, and which memory is near to each.
 
 use rustix::fs::{Mode, OFlags};
+use std::sync::OnceLock;
 
 /// The processor that the calling thread runs on just now: a hint, since it may move at any moment.
 ///
@@ -51,8 +52,13 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// That of this machine; one node where the kernel does not tell.
-    pub fn of_machine() -> Topology {
+    /// That of this machine; one node where the kernel does not tell. Read once: the children of a fork ask again.
+    pub fn of_machine() -> &'static Topology {
+        static MACHINE: OnceLock<Topology> = OnceLock::new();
+        MACHINE.get_or_init(Topology::read)
+    }
+
+    fn read() -> Topology {
         let cpus = last_of_list(&read("/sys/devices/system/cpu/possible")).map_or(1, |last| last + 1);
         let mut nodes = Vec::new();
         for_each_of_list(&read("/sys/devices/system/node/has_memory"), |node| {

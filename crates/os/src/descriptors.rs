@@ -204,17 +204,21 @@ fn close_all_left() {
 /// Closes all descriptors of the calling process but the engine's: in the sibling, whose table is a copy of the program's.
 pub(crate) fn keep_engines() {
     let mut next = 0;
-    for fd in NUMBERS.filter(|fd| is_engines(*fd as RawFd)) {
-        close_range(next, fd - 1);
-        next = fd + 1;
+    for (at, word) in ENGINES.iter().enumerate() {
+        let mut bits = word.load(Relaxed);
+        while bits != 0 {
+            let fd = (at * 64) as u32 + bits.trailing_zeros();
+            if fd > next {
+                close_range(next, fd - 1);
+            }
+            next = fd + 1;
+            bits &= bits - 1;
+        }
     }
     close_range(next, u32::MAX);
 }
 
 fn close_range(first: u32, last: u32) {
-    if first > last {
-        return;
-    }
     // SAFETY: the numbers are copies of the program's, which goes on with its own.
     unsafe {
         let ret = syscalls::raw_syscall!(syscalls::Sysno::close_range, first, last, 0);

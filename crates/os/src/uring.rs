@@ -15,7 +15,7 @@ use crate::{Errno, beside, descriptors};
 use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Mutex, TryLockError};
 use syscalls::{Sysno, raw_syscall};
 
@@ -81,13 +81,15 @@ pub struct Queue {
     entries: u32,
     allowed: bool,
     ring: Mutex<Option<Ring>>,
+    /// The next batch makes the ring: most children of a fork end before they have one.
+    is_due: AtomicBool,
 }
 
 impl Queue {
     /// A queue with up to `entries` operations in flight through io_uring, if `allowed` and the kernel lets us.
     pub fn new(entries: u32, allowed: bool) -> Queue {
         let ring = if allowed { Ring::new(entries).ok() } else { None };
-        Queue { entries, allowed, ring: Mutex::new(ring) }
+        Queue { entries, allowed, ring: Mutex::new(ring), is_due: AtomicBool::new(false) }
     }
 
     /// Whether io_uring is in use.
@@ -107,22 +109,25 @@ impl Queue {
                 Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
                 Err(TryLockError::WouldBlock) => None,
             };
-            if let Some(ring) = ring.as_deref_mut().and_then(Option::as_mut) {
-                ring.submit(file, ops);
+            if let Some(ring) = ring.as_deref_mut() {
+                if self.is_due.swap(false, Relaxed) {
+                    *ring = Ring::new(self.entries).ok();
+                }
+                if let Some(ring) = ring {
+                    ring.submit(file, ops);
+                }
             }
         }
         ops.iter_mut().for_each(|op| op.finish(file));
     }
 
-    /// In a child of a fork: leaves the parent's ring alone and makes a new one.
+    /// In a child of a fork: leaves the parent's ring alone; its own is made when it is needed.
     pub fn renew_in_child(&self) {
         let mut ring = self.ring.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(parents) = ring.take() {
             parents.abandon();
         }
-        if self.allowed {
-            *ring = Ring::new(self.entries).ok();
-        }
+        self.is_due.store(self.allowed, Relaxed);
     }
 }
 
@@ -459,8 +464,10 @@ mod tests {
         let held = on.ring.lock().unwrap();
         round_trip(&mut |file, ops| on.run(file, ops));
         drop(held);
+        let had = on.has_ring();
         on.renew_in_child();
         round_trip(&mut |file, ops| on.run(file, ops));
+        assert_eq!(on.has_ring(), had, "made anew");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub const LONGEST: usize = 4096;
 const PR_GET_TID_ADDRESS: u32 = 40;
 
 /// What the engine calls on any thread, in a running program and in the child of a fork.
-const ENGINES: [Sysno; 67] = [
+const ENGINES: [Sysno; 68] = [
     Sysno::read,
     Sysno::write,
     Sysno::pread64,
@@ -36,6 +36,7 @@ const ENGINES: [Sysno; 67] = [
     Sysno::membarrier,
     Sysno::process_vm_readv,
     Sysno::futex,
+    Sysno::futex_waitv,
     Sysno::sched_yield,
     Sysno::nanosleep,
     Sysno::clock_nanosleep,
