@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 /// Longest that one program may take; natively they take a second or two.
 const TIME_LIMIT: Duration = Duration::from_secs(90);
 
-/// The library under test. Cargo builds no cdylib for the tests of its own package, so it is built here.
+/// The library under test. Cargo builds no cdylib for the tests of its own package, so it is built here: with the rest of the
+/// workspace, as what this package alone needs of the others' features would be built once more.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target directory");
         let release = !cfg!(debug_assertions);
         let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["build", "--quiet", "-p", env!("CARGO_PKG_NAME"), "--target-dir"])
+            .args(["build", "--quiet", "--workspace", "--target-dir"])
             .arg(target)
             .args(release.then_some("--release"))
             .current_dir(env!("CARGO_MANIFEST_DIR"))
