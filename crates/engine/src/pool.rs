@@ -191,7 +191,12 @@ impl Pool {
 
     /// mprotect(2).
     pub fn mprotect(&self, range: Range<usize>, prot: Prot) -> Result<(), Errno> {
-        self.enter(|engine| engine.protect(range, prot))
+        self.enter(|engine| engine.protect(range, prot, None))
+    }
+
+    /// pkey_mprotect(2).
+    pub fn pkey_mprotect(&self, range: Range<usize>, prot: Prot, key: i32) -> Result<(), Errno> {
+        self.enter(|engine| engine.protect(range, prot, Some(key)))
     }
 
     /// madvise(2).

@@ -41,10 +41,12 @@ impl Engine {
             self.settle_managed(&mut regions);
             return Ok(self.address(PageIndex(old.start)));
         }
-        // 2. Otherwise one region, as the kernel wants one mapping. Where to?
-        if part != old || region.kind != Kind::Managed {
+        // 2. Otherwise one mapping, as the kernel wants it, which may have guards. Where to?
+        if regions.mapping_start(old.clone()) != old || region.kind != Kind::Managed {
             return Err(Errno::FAULT);
         }
+        let parts: Vec<_> = regions.overlapping(old.clone()).collect();
+        let grown = Region { guard: false, ..region };
         let new = if fixed {
             let new = self.pages(new_at..new_at.checked_add(new_len).ok_or(Errno::INVAL)?)?;
             if new.start < old.end && old.start < new.end {
@@ -55,7 +57,7 @@ impl Engine {
         } else {
             let tail = old.end..old.start + count;
             if !keep_old && tail.end <= self.words.len() && regions.is_free(tail.clone()) {
-                self.map_part(&mut regions, tail, region)?;
+                self.map_part(&mut regions, tail, grown)?;
                 return Ok(self.address(PageIndex(old.start)));
             }
             if !moves {
@@ -67,10 +69,16 @@ impl Engine {
         // 3. Move the pages while no fault beside them can bring in either place, where content would be in the way or
         //    lost; then map there, unmap here.
         let common = old.start..old.start + old.len().min(count);
+        let there = |page: usize| page - old.start + new.start;
         self.set_access(old.clone(), false);
-        let moved = self.move_content(common, new.start);
-        self.set_access(old.clone(), region.prot.readable());
-        self.map_part(&mut regions, new.clone(), region)?;
+        let moved = self.move_content(common.clone(), new.start);
+        parts.iter().for_each(|(part, region)| self.set_access(part.clone(), region.access().readable()));
+        for (part, region) in parts.iter().filter(|(part, _)| part.start < common.end) {
+            self.map_part(&mut regions, there(part.start)..there(part.end.min(common.end)), *region)?;
+        }
+        if common.len() < count {
+            self.map_part(&mut regions, there(common.end)..new.end, grown)?;
+        }
         if let Err(errno) = moved {
             self.clear_out(&mut regions, new)?;
             self.settle_managed(&mut regions);
@@ -79,7 +87,10 @@ impl Engine {
         if region.pinned {
             self.set_pinned(new.clone(), true);
         }
-        if !keep_old {
+        if keep_old {
+            // The guards have moved.
+            parts.into_iter().try_for_each(|(part, region)| self.set_guard(&mut regions, part, region, false))?;
+        } else {
             self.clear_out(&mut regions, old)?;
         }
         self.settle_managed(&mut regions);
@@ -87,8 +98,8 @@ impl Engine {
     }
 
     fn map_part(&self, regions: &mut RegionMap, pages: Range<usize>, region: Region) -> Result<(), Errno> {
-        vm::protect(self.address_range(pages.clone()), region.prot)?;
-        self.set_access(pages.clone(), region.prot.readable());
+        vm::protect(self.address_range(pages.clone()), region.access())?;
+        self.set_access(pages.clone(), region.access().readable());
         regions.insert(pages, region);
         self.settle_managed(regions);
         Ok(())
