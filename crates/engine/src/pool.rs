@@ -199,6 +199,11 @@ impl Pool {
         self.enter(|engine| engine.protect(range, prot, Some(key)))
     }
 
+    /// mseal(2).
+    pub fn mseal(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.enter(|engine| engine.seal(range))
+    }
+
     /// madvise(2).
     pub fn madvise(&self, range: Range<usize>, advice: i32) -> Result<(), Errno> {
         self.enter(|engine| engine.advise(range, advice))

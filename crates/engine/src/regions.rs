@@ -25,6 +25,8 @@ pub struct Region {
     pub prot: Prot,
     /// MADV_GUARD_INSTALL: no access, whatever the protection. It cuts no mapping in two ([`Region::is_one_with`]).
     pub guard: bool,
+    /// mseal: what is mapped there stays, and so does its protection.
+    pub sealed: bool,
     /// mlock.
     pub pinned: bool,
     /// MADV_DONTFORK: the child of a fork does not have it.
@@ -42,6 +44,7 @@ impl Region {
             kind: Kind::Managed,
             prot,
             guard: false,
+            sealed: false,
             pinned: false,
             dont_fork: false,
             wipe_on_fork: false,
@@ -137,6 +140,11 @@ impl RegionMap {
             end = part.end;
         }
         pages.start..end
+    }
+
+    /// Whether any of `pages` is sealed.
+    pub fn is_sealed(&self, pages: Range<usize>) -> bool {
+        self.overlapping(pages).any(|(_, region)| region.sealed)
     }
 
     /// The pages of `pages` up to the first that is not mapped.
@@ -319,7 +327,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_map_agrees_with_an_array(ops in proptest::collection::vec((0..7u8, 16..96usize, 1..30usize, 0..4u32), 1..60)) {
+        fn the_map_agrees_with_an_array(ops in proptest::collection::vec((0..8u8, 16..96usize, 1..30usize, 0..4u32), 1..60)) {
             let mut map = RegionMap::new(WINDOW);
             let mut model: Vec<Option<Region>> = vec![None; 96];
             let mut held: Vec<Range<usize>> = Vec::new();
@@ -344,11 +352,15 @@ mod tests {
                         model[pages.clone()].iter_mut().flatten().for_each(|r| r.guard = prot % 2 == 0);
                     }
                     4 => {
+                        map.update(pages.clone(), |r| r.sealed = prot % 2 == 0);
+                        model[pages.clone()].iter_mut().flatten().for_each(|r| r.sealed = prot % 2 == 0);
+                    }
+                    5 => {
                         map.hold(pages.clone());
                         held.push(pages.clone());
                     }
                     // One of those that are held, or one that may be.
-                    5 => {
+                    6 => {
                         let pages = held.get(start % (held.len() + 1)).cloned().unwrap_or(pages.clone());
                         let at = held.iter().position(|held| *held == pages);
                         prop_assert_eq!(map.release(&pages), at.is_some());
@@ -372,6 +384,8 @@ mod tests {
                 });
                 let alike = model[pages.clone()].iter().take_while(|r| one(r)).count();
                 prop_assert_eq!(map.mapping_start(pages.clone()), pages.start..pages.start + alike);
+                let sealed = model[pages.clone()].iter().flatten().any(|r| r.sealed);
+                prop_assert_eq!(map.is_sealed(pages.clone()), sealed);
                 let mut is_held = [true; 96];
                 map.not_held(WINDOW).into_iter().for_each(|part| is_held[part].fill(false));
                 WINDOW.for_each(|page| assert_eq!(is_held[page], held.iter().any(|held| held.contains(&page)), "page {page}"));

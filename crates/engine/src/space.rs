@@ -151,8 +151,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Unmaps what of `pages` is mapped: afterwards it is a gap, without access and registered.
+    /// Unmaps what of `pages` is mapped: afterwards it is a gap, without access and registered. Nothing is, where some of it
+    /// is sealed.
     fn clear_out(&self, regions: &mut RegionMap, pages: Range<usize>) -> Result<(), Errno> {
+        if regions.is_sealed(pages.clone()) {
+            return Err(Errno::PERM);
+        }
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
         for (part, region) in parts {
             let addresses = self.address_range(part.clone());
@@ -289,8 +293,8 @@ impl Engine {
         (range, pages)
     }
 
-    /// mprotect, or pkey_mprotect with a key. Where the range has a hole, what lies before it is changed all the same, as the
-    /// kernel does it.
+    /// mprotect, or pkey_mprotect with a key. Where the range has a hole, or something that is sealed, what lies before it is
+    /// changed all the same, as the kernel does it.
     pub(crate) fn protect(&self, range: Range<usize>, prot: Prot, key: Option<i32>) -> Result<(), Errno> {
         if range.is_empty() {
             return Ok(());
@@ -299,7 +303,10 @@ impl Engine {
         let mut regions = self.regions();
         let pages = regions.mapped_start(wanted.clone());
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
-        for run in parts.chunk_by(|(_, a), (_, b)| a.guard == b.guard) {
+        for run in parts.chunk_by(|(_, a), (_, b)| (a.guard, a.sealed) == (b.guard, b.sealed)) {
+            if run[0].1.sealed {
+                return Err(Errno::PERM);
+            }
             let access = Region { prot, ..run[0].1 }.access();
             self.set_protection(run, access, key)?;
             run.iter().for_each(|(part, _)| regions.update(part.clone(), |region| region.prot = prot));
@@ -328,6 +335,20 @@ impl Engine {
             changing().for_each(|part| self.set_access(part, true));
         }
         changed
+    }
+
+    /// mseal. The kernel seals what is a mapping of its own; managed memory it must not, since the engine has to change it.
+    pub(crate) fn seal(&self, range: Range<usize>) -> Result<(), Errno> {
+        let pages = self.pages(range)?;
+        // What may be accessed stays, so what is known of it does.
+        let mut regions = lock(&self.regions);
+        if !regions.covers(pages.clone()) {
+            return Err(Errno::NOMEM);
+        }
+        let foreign = regions.overlapping(pages.clone()).filter(|(_, region)| region.kind == Kind::Foreign);
+        foreign.map(|(part, _)| self.address_range(part)).try_for_each(vm::seal)?;
+        regions.update(pages, |region| region.sealed = true);
+        Ok(())
     }
 
     /// Makes pages of one region guards, which have no content, or has them be guards no longer.
@@ -363,6 +384,10 @@ impl Engine {
             if region.kind == Kind::Foreign {
                 vm::advise(self.address_range(part.clone()), what)?;
                 continue;
+            }
+            // Whoever may write there can do the same without advice.
+            if region.sealed && is_discard(what) && !region.prot.writable() {
+                return Err(Errno::PERM);
             }
             match what {
                 advice::DONTNEED | advice::FREE if region.pinned => return Err(Errno::INVAL),
@@ -468,4 +493,10 @@ impl Engine {
         }
         self.frames.backing.register(self.frames.arena.range())
     }
+}
+
+/// Whether an advice makes content go away, here or in a child.
+fn is_discard(what: i32) -> bool {
+    use advice::*;
+    matches!(what, DONTNEED | FREE | DONTNEED_LOCKED | REMOVE | DONTFORK | WIPEONFORK | GUARD_INSTALL)
 }

@@ -256,6 +256,20 @@ fn protect(
     each(parts, |part| kernel(part.start, part.len()), inside)
 }
 
+/// mseal(2).
+pub fn mseal(address: usize, len: usize, flags: usize) -> Result<usize, Errno> {
+    // SAFETY: sealing changes no content.
+    let kernel = |address, len| sys::check(unsafe { raw_syscall!(Sysno::mseal, address, len, flags) });
+    if flags == 0 && is_engines(address, len) {
+        return Ok(0);
+    }
+    let Some(parts) = parts(pages(address, len)) else { return kernel(address, len) };
+    if !aligned(address) || flags != 0 {
+        return Err(Errno::INVAL);
+    }
+    each(parts, |part| kernel(part.start, part.len()), pool::mseal)
+}
+
 /// madvise(2).
 ///
 /// # Safety
@@ -306,7 +320,8 @@ pub unsafe fn mremap(old: usize, old_len: usize, new_len: usize, flags: i32, new
     kernel()
 }
 
-/// Whether a range is the engine's: a program that locks all that it finds in its list of mappings would fill tables over terabytes.
+/// Whether a range is the engine's: a program that locks all that it finds in its list of mappings would fill tables over terabytes,
+/// and what is sealed the engine cannot change.
 fn is_engines(address: usize, len: usize) -> bool {
     concerns_pool() && pages_touched(address, len).is_some_and(|range| vm::is_own(&range))
 }

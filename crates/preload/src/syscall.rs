@@ -35,6 +35,7 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
             libc::SYS_munmap => to_c(map::munmap(a, b)),
             libc::SYS_mprotect => to_c(map::mprotect(a, b, c as c_int)),
             libc::SYS_pkey_mprotect => to_c(map::pkey_mprotect(a, b, c as c_int, d as c_int)),
+            libc::SYS_mseal => to_c(map::mseal(a, b, c)),
             libc::SYS_madvise => to_c(map::madvise(a, b, c as c_int)),
             libc::SYS_mremap => to_c(map::mremap(a, b, c, d as c_int, e)),
             libc::SYS_mlock => to_c(map::mlock(a, b, false)),

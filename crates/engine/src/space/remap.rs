@@ -31,9 +31,12 @@ impl Engine {
         }
         let mut regions = self.regions();
         // Something is there.
-        let (part, _) = regions.overlapping(old.clone()).next().ok_or(Errno::FAULT)?;
+        let (part, region) = regions.overlapping(old.clone()).next().ok_or(Errno::FAULT)?;
         if part.start != old.start {
             return Err(Errno::FAULT);
+        }
+        if region.sealed {
+            return Err(Errno::PERM);
         }
         let first = if flags & FIXED != 0 {
             let new = self.pages(new_at..new_at.checked_add(new_len).ok_or(Errno::INVAL)?)?;
@@ -219,6 +222,7 @@ impl Engine {
 fn movable(regions: &RegionMap, pages: Range<usize>) -> Result<Region, Errno> {
     let region = regions.overlapping(pages.clone()).next().map(|(_, region)| region);
     match region.filter(|_| regions.mapping_start(pages.clone()) == pages) {
+        Some(Region { sealed: true, .. }) => Err(Errno::PERM),
         Some(region) if region.kind == Kind::Managed => Ok(region),
         _ => Err(Errno::FAULT),
     }
