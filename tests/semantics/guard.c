@@ -3,6 +3,8 @@
  * until they are removed or it is unmapped.
  */
 #include "common.h"
+#include <sys/syscall.h>
+#include <sys/uio.h>
 
 #define INSTALL 102
 #define REMOVE 103
@@ -264,6 +266,50 @@ static void errors(void)
     munmap(p, 4 * PAGE);
 }
 
+/* Many ranges at once, of the process's own memory. */
+static void by_vector(void)
+{
+    char *p = map_pages(PAGES);
+    int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    struct iovec two[2] = {{p, PAGES / 2 * PAGE}, {p + (PAGES / 2 + 1) * PAGE, PAGE}};
+    struct iovec *there = memcpy(heap_pages(1), two, sizeof two);
+    fill(p, PAGES, 60);
+    pressure(64);
+    check(process_madvise(self, there, 2, MADV_DONTNEED, 0) == (ssize_t)((PAGES / 2 + 1) * PAGE), "process_madvise: DONTNEED");
+    check(nonzero(p, PAGES / 2 * PAGE) == 0 && page_is(p + PAGES / 2 * PAGE, 60 + PAGES / 2) && nonzero(two[1].iov_base, PAGE) == 0,
+          "what was out reads as zeros too");
+    there[0].iov_len = PAGE;
+    check(process_madvise(self, there, 2, INSTALL, 0) == 2 * (ssize_t)PAGE, "GUARD_INSTALL of two ranges");
+    looks(p, "G...", "the first");
+    looks(p + PAGES / 2 * PAGE, ".G..", "the second");
+    check(process_madvise(self, there, 2, 12345, 0) == -1 && errno == EINVAL, "an advice that there is not: EINVAL");
+    check(process_madvise(self, there, 2, REMOVE, 1) == -1 && errno == EINVAL, "flags: EINVAL");
+    check(process_madvise(-1, there, 2, REMOVE, 0) == -1 && errno == EBADF, "no process: EBADF");
+    check(process_madvise(self, NULL, 2, REMOVE, 0) == -1 && errno == EFAULT, "no ranges: EFAULT");
+    check(process_madvise(self, there, 0, REMOVE, 0) == 0, "none: 0");
+    looks(p, "G...", "none of which does anything");
+    there[1].iov_base = p + 1;
+    check(process_madvise(self, there, 2, REMOVE, 0) == (ssize_t)PAGE, "up to a range that is wrong");
+    looks(p, "....", "the first");
+    there[0] = there[1];
+    check(process_madvise(self, there, 2, REMOVE, 0) == -1 && errno == EINVAL, "if that is the first: EINVAL");
+    pid_t pid = fork_flushed();
+    if (pid == 0) {
+        pause();
+        _exit(0);
+    }
+    int other = (int)syscall(SYS_pidfd_open, pid, 0);
+    memcpy(there, two, sizeof two);
+    check(process_madvise(other, there, 2, INSTALL, 0) == -1 && errno == EINVAL, "of another process: EINVAL");
+    check(fault_of(p, 0) == 0, "nothing of ours");
+    kill(pid, SIGKILL);
+    reap(pid);
+    close(other);
+    close(self);
+    free(there);
+    munmap(p, PAGES * PAGE);
+}
+
 /* Pages between guards that come and go are read and written meanwhile; what is read ahead stops at guards. */
 static char *shared;
 static atomic_int stop;
@@ -325,6 +371,7 @@ int main(void)
     move();
     at_fork();
     errors();
+    by_vector();
     beside();
     return finish();
 }
