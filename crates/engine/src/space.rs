@@ -321,20 +321,20 @@ impl Engine {
             let changes = |r: &Region| r.kind == Kind::Managed && r.access().readable() != access.readable();
             parts.iter().filter(move |(_, r)| changes(r)).map(|(part, _)| part.clone())
         };
-        // Before access goes, reclaim must know: it reads in place. When access comes, or was not taken after all, only
-        // afterwards.
+        // Before access goes, reclaim must know: it reads in place. When access comes, only afterwards. Where the kernel says no,
+        // it may have changed some: these pages count as without access.
         if !access.readable() {
             changing().for_each(|part| self.set_access(part, false));
         }
         let addresses = self.address_range(first.start..last.end);
-        let changed = match key {
-            Some(key) => vm::protect_with_key(addresses, access, key),
-            None => vm::protect(addresses, access),
-        };
-        if changed.is_ok() == access.readable() {
+        match key {
+            Some(key) => vm::protect_with_key(addresses, access, key)?,
+            None => vm::protect(addresses, access)?,
+        }
+        if access.readable() {
             changing().for_each(|part| self.set_access(part, true));
         }
-        changed
+        Ok(())
     }
 
     /// mseal. The kernel seals what is a mapping of its own; managed memory it must not, since the engine has to change it.

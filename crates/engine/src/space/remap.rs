@@ -120,16 +120,24 @@ impl Engine {
         let parts: Vec<_> = regions.overlapping(old.clone()).collect();
         let Some(&(_, region)) = parts.first() else { return Ok(()) };
         let there = |page: usize| page - old.start + new.start;
+        let grown = Region { guard: false, ..region };
         self.set_access(old.clone(), false);
-        let moved = self.move_content(old.clone(), new.start);
+        let moved = self.move_content(old.clone(), new.start).and_then(|()| {
+            let mut mapped = parts
+                .iter()
+                .try_for_each(|(part, region)| self.map_part(regions, there(part.start)..there(part.end), *region));
+            if there(old.end) < new.end {
+                mapped = mapped.and_then(|()| self.map_part(regions, there(old.end)..new.end, grown));
+            }
+            if mapped.is_err() {
+                // Guards take more mappings of the kernel's than there may be.
+                self.move_content(new.start..there(old.end), old.start)?;
+            }
+            mapped
+        });
         parts.iter().for_each(|(part, region)| self.set_access(part.clone(), region.access().readable()));
-        for (part, region) in &parts {
-            self.map_part(regions, there(part.start)..there(part.end), *region)?;
-        }
-        if there(old.end) < new.end {
-            self.map_part(regions, there(old.end)..new.end, Region { guard: false, ..region })?;
-        }
         if let Err(errno) = moved {
+            regions.insert(new.clone(), grown);
             self.clear_out(regions, new)?;
             return Err(errno);
         }
