@@ -136,6 +136,53 @@ static void errors(void)
     munmap(p, 64 * PAGE);
 }
 
+/* Six pages in three mappings: the third page may only be read, and behind it is a hole of one. */
+static char *three(int flags, uint64_t seed)
+{
+    char *p = mmap(NULL, 6 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (p == MAP_FAILED)
+        die("mmap");
+    fill(p, 6, seed);
+    if (mprotect(p + 2 * PAGE, PAGE, PROT_READ) != 0 || munmap(p + 3 * PAGE, PAGE) != 0)
+        die("mprotect");
+    return p;
+}
+
+/* Several mappings at once, which move as they are to an address that is given (Linux 6.17). */
+static void several(void)
+{
+    /* Not of the kind that is managed: here the kernel answers. */
+    char *stack = three(MAP_STACK, 1), *there = mmap(NULL, 8 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (mremap(stack, 6 * PAGE, 6 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, there) != there) {
+        printf("left out: several mappings at once\n");
+        return;
+    }
+    for (int keep = 0; keep < 2; keep++) {
+        char *p = three(0, 60), *q = map_pages(6);
+        fill(q, 6, 70);
+        pressure(64);
+        check(mremap(p, 6 * PAGE, 6 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED | (keep ? MREMAP_DONTUNMAP : 0), q) == q, "three mappings move");
+        check(bad_pages(q, 3, 60) == 0 && bad_pages(q + 4 * PAGE, 2, 64) == 0, "with their content");
+        check(fault_of(q + PAGE, 1) == 0 && fault_of(q + 2 * PAGE, 1) == SIGSEGV && fault_of(q + 4 * PAGE, 1) == 0, "each as it was");
+        check(page_is(q + 3 * PAGE, 73), "where there was a hole, what was there stays");
+        check(keep ? nonzero(p, 3 * PAGE) == 0 && nonzero(p + 4 * PAGE, 2 * PAGE) == 0
+                   : fault_of(p, 0) == SIGSEGV && fault_of(p + 5 * PAGE, 0) == SIGSEGV, "what stays behind");
+        fill(q, 2, 80);
+        pressure(64);
+        check(bad_pages(q, 2, 80) == 0 && page_is(q + 5 * PAGE, 65), "they are memory as before");
+        munmap(p, 6 * PAGE);
+        munmap(q, 6 * PAGE);
+    }
+    char *p = three(0, 90), *q = map_pages(8);
+    check(REFUSED(mremap(p, 6 * PAGE, 7 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q), EFAULT), "to more: EFAULT");
+    check(REFUSED(mremap(p, 6 * PAGE, 5 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q), EFAULT), "to less that is several: EFAULT");
+    check(REFUSED(mremap(p + 3 * PAGE, 3 * PAGE, 3 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q), EFAULT), "with a hole first: EFAULT");
+    check(bad_pages(p, 3, 90) == 0 && bad_pages(p + 4 * PAGE, 2, 94) == 0, "none of which does anything");
+    check(mremap(p, 6 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) == q, "to less that is one");
+    check(bad_pages(q, 2, 90) == 0 && fault_of(p, 0) == SIGSEGV && fault_of(p + 5 * PAGE, 0) == SIGSEGV, "moves that, and the rest goes");
+    munmap(q, 8 * PAGE);
+}
+
 int main(void)
 {
     for (int evict = 0; evict < 2; evict++) {
@@ -146,5 +193,6 @@ int main(void)
     }
     dontunmap();
     errors();
+    several();
     return finish();
 }

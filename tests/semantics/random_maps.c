@@ -1,7 +1,7 @@
 /*
  * Random calls on mappings that overlap in part, against a model that knows every byte.
  *
- * A range of 128 MiB, eight times the budget, is mapped, protected, moved, discarded, written and unmapped in pieces.
+ * A range of 128 MiB, eight times the budget, is mapped, protected, guarded, moved, discarded, written and unmapped in pieces.
  * Beside it lie a copy of what it holds and a record of how each page is mapped, neither of them in managed memory.
  * What a call returns, what may be accessed, and what a page holds must be what the model says. First by one thread, with
  * forks; then by two, a half of the range each.
@@ -15,17 +15,19 @@
 /* Locked at most: half of the smallest budget, which a fork halves. */
 #define LOCKED_MAX 200
 #define FILE_PAGES 64
+#define GUARD_INSTALL 102
+#define GUARD_REMOVE 103
 
 /* How a page is mapped. */
 struct page {
-    unsigned char mapped, prot, locked, wipe, file;
+    unsigned char mapped, prot, locked, wipe, file, guard;
 };
 
 static char *base;
 static struct page pages[PAGES];
 static char copy[PAGES * 4096] __attribute__((aligned(4096)));
 static char file_content[FILE_PAGES * 4096] __attribute__((aligned(4096)));
-static int file;
+static int file, has_guards;
 
 /* One thread's part of the range. */
 struct part {
@@ -102,6 +104,7 @@ static size_t end_of(struct range r)
 
 static int same_mapping(struct page a, struct page b)
 {
+    a.guard = b.guard;
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
@@ -141,7 +144,12 @@ static void forget(struct part *t, struct range r)
 
 static int readable(size_t page)
 {
-    return pages[page].mapped && (pages[page].prot & PROT_READ);
+    return pages[page].mapped && (pages[page].prot & PROT_READ) && !pages[page].guard;
+}
+
+static int writable(size_t page)
+{
+    return (pages[page].prot & PROT_WRITE) && !pages[page].guard;
 }
 
 static void look(struct part *t, struct range r)
@@ -183,7 +191,7 @@ static void touch_wrongly(struct part *t, size_t i)
 {
     if (!readable(i))
         must(faults(at(i) + below(t, PAGE), 0), PLACE "page %zu can be read", HERE(t), i);
-    if (!(pages[i].prot & PROT_WRITE))
+    if (!writable(i))
         must(faults(at(i) + below(t, PAGE), 1), PLACE "page %zu can be written", HERE(t), i);
 }
 
@@ -206,7 +214,7 @@ static void now_mapped(struct part *t, struct range r, int prot)
 {
     forget(t, r);
     for (size_t i = r.start; i < end_of(r); i++)
-        pages[i] = (struct page){1, (unsigned char)prot, 0, 0, 0};
+        pages[i] = (struct page){1, (unsigned char)prot, 0, 0, 0, 0};
 }
 
 /* Content for the first pages of a range from `seed` on; what lies behind stays. */
@@ -214,7 +222,7 @@ static void write_pages(struct part *t, struct range r)
 {
     uint64_t seed = next(t);
     for (size_t i = r.start; i < end_of(r); i++)
-        if (pages[i].prot & PROT_WRITE) {
+        if (writable(i)) {
             fill_page(at(i), seed + i);
             memcpy(copy + i * PAGE, at(i), PAGE);
         }
@@ -223,7 +231,7 @@ static void write_pages(struct part *t, struct range r)
 static void write_bytes(struct part *t, struct range r)
 {
     for (size_t i = r.start; i < end_of(r); i++)
-        if (pages[i].prot & PROT_WRITE) {
+        if (writable(i)) {
             size_t offset = below(t, PAGE), n = 1 + below(t, PAGE - offset);
             memset(at(i) + offset, (int)(i + n), n);
             memset(copy + i * PAGE + offset, (int)(i + n), n);
@@ -321,7 +329,7 @@ static void lock_some(struct part *t, struct range r)
     if (on && t->locked + r.len > LOCKED_MAX)
         return;
     for (size_t i = r.start; i < end_of(r); i++)
-        closed |= pages[i].prot == PROT_NONE;
+        closed |= pages[i].prot == PROT_NONE || pages[i].guard;
     int result = on ? mlock(at(r.start), r.len * PAGE) : munlock(at(r.start), r.len * PAGE);
     must(on && closed ? result == -1 && errno == ENOMEM : result == 0, PLACE "page %zu + %zu, on: %d, closed: %d", HERE(t),
          r.start, r.len, on, closed);
@@ -336,14 +344,19 @@ static void moved(struct part *t, struct range from, struct range to, int keep)
 {
     struct page how = pages[from.start];
     size_t common = from.len < to.len ? from.len : to.len;
+    how.guard = 0;
     forget(t, to);
     memmove(copy + to.start * PAGE, copy + from.start * PAGE, common * PAGE);
-    if (keep)
-        memset(copy + from.start * PAGE, 0, from.len * PAGE);
-    else
-        forget(t, from);
-    for (size_t i = to.start; i < end_of(to); i++)
+    memcpy(&pages[to.start], &pages[from.start], common * sizeof *pages);
+    for (size_t i = to.start + common; i < end_of(to); i++)
         pages[i] = how;
+    if (keep) {
+        memset(copy + from.start * PAGE, 0, from.len * PAGE);
+        for (size_t i = from.start; i < end_of(from); i++)
+            pages[i].guard = 0;
+    } else {
+        forget(t, from);
+    }
     if (how.locked)
         t->locked += to.len;
 }
@@ -396,12 +409,14 @@ static void grow_in_place(struct part *t, struct range r)
     if (!pages[last].mapped || pages[last].file || pages[last].locked || last + 1 + extra > t->first + t->count)
         return;
     struct range tail = {last + 1, extra};
+    struct page how = pages[last];
+    how.guard = 0;
     int fits = is_free(tail);
     char *p = mremap(at(last), PAGE, (1 + extra) * PAGE, 0);
     must(fits ? p == at(last) : p == MAP_FAILED && errno == ENOMEM, PLACE "page %zu by %zu, fits: %d", HERE(t), last, extra, fits);
     if (fits)
         for (size_t i = tail.start; i < end_of(tail); i++)
-            pages[i] = pages[last];
+            pages[i] = how;
 }
 
 static void shrink(struct part *t, struct range r)
@@ -462,6 +477,7 @@ static void grow_anywhere(struct part *t, struct range from)
     struct page how = pages[from.start];
     if (!how.mapped || how.file || how.locked)
         return;
+    how.guard = 0;
     size_t len = from.len + 1 + below(t, 200), tail = t->first + t->count - end_of(from);
     char *p = mremap(at(from.start), from.len * PAGE, len * PAGE, MREMAP_MAYMOVE);
     if (p == MAP_FAILED) {
@@ -483,6 +499,8 @@ static void grow_anywhere(struct part *t, struct range from)
     }
     /* Out of the range, as far as the model knows; then in again, cut to what it was. */
     static char kept[PAGES * 4096];
+    static struct page as[PAGES];
+    memcpy(as, &pages[from.start], from.len * sizeof *pages);
     memcpy(kept, copy + from.start * PAGE, from.len * PAGE);
     forget(t, from);
     look(t, pick(t));
@@ -490,8 +508,7 @@ static void grow_anywhere(struct part *t, struct range from)
     must(mremap(p, len * PAGE, back.len * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at(back.start)) == at(back.start),
          PLACE "back to page %zu + %zu", HERE(t), back.start, back.len);
     forget(t, back);
-    for (size_t i = back.start; i < end_of(back); i++)
-        pages[i] = how;
+    memcpy(&pages[back.start], as, back.len * sizeof *pages);
     memcpy(copy + back.start * PAGE, kept, back.len * PAGE);
     look(t, back);
 }
@@ -507,14 +524,36 @@ static void wipe(struct part *t, struct range r)
         pages[i].wipe = (unsigned char)on;
 }
 
+/* Some pages of a mapping become guards, or those that are no longer are. */
+static void guard(struct part *t, struct range r)
+{
+    int on = below(t, 3) != 0;
+    r = cut(r, 1);
+    if (r.len > 20 && on)
+        r.len = 1 + below(t, 20);
+    if (!has_guards || !pages[r.start].mapped || pages[r.start].file)
+        return;
+    int result = madvise(at(r.start), r.len * PAGE, on ? GUARD_INSTALL : GUARD_REMOVE);
+    int refused = on && pages[r.start].locked;
+    must(refused ? result == -1 && errno == EINVAL : result == 0, PLACE "page %zu + %zu, on: %d", HERE(t), r.start, r.len, on);
+    if (refused)
+        return;
+    for (size_t i = r.start; i < end_of(r); i++)
+        pages[i].guard = (unsigned char)on;
+    if (on)
+        memset(copy + r.start * PAGE, 0, r.len * PAGE);
+}
+
 /* A child sees what its parent has, and what it writes is its own. */
 static void fork_once(struct part *t)
 {
     pid_t pid = fork_flushed();
     if (pid == 0) {
         for (size_t i = t->first; i < t->first + t->count; i++) {
-            if (pages[i].wipe)
+            if (pages[i].wipe) {
                 memset(copy + i * PAGE, 0, PAGE);
+                pages[i].guard = 0;
+            }
             pages[i].locked = 0;
         }
         t->locked = 0;
@@ -539,14 +578,14 @@ static void step(struct part *t)
     static void (*const all[])(struct part *, struct range) = {
         write_pages, write_pages, write_pages, write_bytes, write_bytes, look, look, look, map_fixed, map_noreplace, map_noreplace,
         map_file, unmap, unmap, protect, protect, protect, discard, discard, lock_some, move_fixed, move_fixed, grow_in_place,
-        shrink, wipe,
+        shrink, wipe, guard, guard,
         /* Places of the system's choice may be those of the other thread. */
         map_anywhere, grow_anywhere,
     };
     static const char *const names[] = {
         "write_pages", "write_pages", "write_pages", "write_bytes", "write_bytes", "look", "look", "look", "map_fixed", "map_noreplace",
         "map_noreplace", "map_file", "unmap", "unmap", "protect", "protect", "protect", "discard", "discard", "lock_some", "move_fixed",
-        "move_fixed", "grow_in_place", "shrink", "wipe", "map_anywhere", "grow_anywhere",
+        "move_fixed", "grow_in_place", "shrink", "wipe", "guard", "guard", "map_anywhere", "grow_anywhere",
     };
     size_t which = below(t, sizeof all / sizeof *all - (t->alone ? 0 : 2));
     struct range r = pick(t);
@@ -590,7 +629,7 @@ static void begin_range(uint64_t seed)
         die("mprotect");
     memset(pages, 0, sizeof pages);
     for (size_t i = 0; i < PAGES; i++) {
-        pages[i] = (struct page){1, PROT_READ | PROT_WRITE, 0, 0, 0};
+        pages[i] = (struct page){1, PROT_READ | PROT_WRITE, 0, 0, 0, 0};
         fill_page(at(i), seed + i);
         fill_page(copy + i * PAGE, seed + i);
     }
@@ -622,6 +661,9 @@ int main(int argc, char **argv)
     fill(file_content, FILE_PAGES, 7);
     if (file < 0 || unlink(name) != 0 || write(file, file_content, sizeof file_content) != (ssize_t)sizeof file_content)
         die(name);
+    /* Not of the kind that is managed: here the kernel answers. */
+    void *stack = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, ANONYMOUS | MAP_STACK, -1, 0);
+    has_guards = madvise(stack, PAGE, GUARD_INSTALL) == 0;
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_fault;

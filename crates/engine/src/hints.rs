@@ -149,13 +149,13 @@ impl Engine {
     }
 
     /// MADV_WILLNEED: brings in what is stored, while there is room without reclaim.
-    pub(crate) fn prefetch(&self, pages: Range<usize>, prot: Prot) {
+    pub(crate) fn prefetch(&self, pages: Range<usize>, access: Prot) {
         for page in pages {
             if self.budget().free_pages() <= self.budget().low() {
                 return;
             }
             if matches!(self.words.load(PageIndex(page)).state(), State::Stored(_)) {
-                self.bring_in(page..page + 1, prot);
+                self.bring_in(page..page + 1, access);
             }
         }
     }

@@ -191,7 +191,17 @@ impl Pool {
 
     /// mprotect(2).
     pub fn mprotect(&self, range: Range<usize>, prot: Prot) -> Result<(), Errno> {
-        self.enter(|engine| engine.protect(range, prot))
+        self.enter(|engine| engine.protect(range, prot, None))
+    }
+
+    /// pkey_mprotect(2).
+    pub fn pkey_mprotect(&self, range: Range<usize>, prot: Prot, key: i32) -> Result<(), Errno> {
+        self.enter(|engine| engine.protect(range, prot, Some(key)))
+    }
+
+    /// mseal(2).
+    pub fn mseal(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.enter(|engine| engine.seal(range))
     }
 
     /// madvise(2).

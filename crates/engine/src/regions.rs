@@ -21,8 +21,12 @@ pub enum Kind {
 pub struct Region {
     /// Whose it is.
     pub kind: Kind,
-    /// Its protection.
+    /// The protection that the program gave it; what may be accessed is [`Region::access`].
     pub prot: Prot,
+    /// MADV_GUARD_INSTALL: no access, whatever the protection. It cuts no mapping in two ([`Region::is_one_with`]).
+    pub guard: bool,
+    /// mseal: what is mapped there stays, and so does its protection.
+    pub sealed: bool,
     /// mlock.
     pub pinned: bool,
     /// MADV_DONTFORK: the child of a fork does not have it.
@@ -36,7 +40,26 @@ pub struct Region {
 impl Region {
     /// A plain managed region.
     pub fn managed(prot: Prot) -> Region {
-        Region { kind: Kind::Managed, prot, pinned: false, dont_fork: false, wipe_on_fork: false, advised: false }
+        Region {
+            kind: Kind::Managed,
+            prot,
+            guard: false,
+            sealed: false,
+            pinned: false,
+            dont_fork: false,
+            wipe_on_fork: false,
+            advised: false,
+        }
+    }
+
+    /// What the program may do with its pages, and what the page tables of the kernel are told.
+    pub fn access(&self) -> Prot {
+        if self.guard { Prot::NONE } else { self.prot }
+    }
+
+    /// Whether the program has one mapping where one region follows the other.
+    pub fn is_one_with(self, other: Region) -> bool {
+        Region { guard: other.guard, ..self } == other
     }
 }
 
@@ -101,6 +124,27 @@ impl RegionMap {
     pub fn around(&self, page: usize) -> Option<(Range<usize>, Region)> {
         let (&start, &(end, region)) = self.regions.range(..=page).next_back()?;
         (page < end).then_some((start..end, region))
+    }
+
+    /// The pages of `pages` that belong to the mapping of the first: regions that differ in guards alone.
+    pub fn mapping_start(&self, pages: Range<usize>) -> Range<usize> {
+        let mut parts = self.overlapping(pages.clone());
+        let Some((first, region)) = parts.next().filter(|(part, _)| part.start == pages.start) else {
+            return pages.start..pages.start;
+        };
+        let mut end = first.end;
+        for (part, other) in parts {
+            if part.start != end || !region.is_one_with(other) {
+                break;
+            }
+            end = part.end;
+        }
+        pages.start..end
+    }
+
+    /// Whether any of `pages` is sealed.
+    pub fn is_sealed(&self, pages: Range<usize>) -> bool {
+        self.overlapping(pages).any(|(_, region)| region.sealed)
     }
 
     /// The pages of `pages` up to the first that is not mapped.
@@ -283,7 +327,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_map_agrees_with_an_array(ops in proptest::collection::vec((0..6u8, 16..96usize, 1..30usize, 0..4u32), 1..60)) {
+        fn the_map_agrees_with_an_array(ops in proptest::collection::vec((0..8u8, 16..96usize, 1..30usize, 0..4u32), 1..60)) {
             let mut map = RegionMap::new(WINDOW);
             let mut model: Vec<Option<Region>> = vec![None; 96];
             let mut held: Vec<Range<usize>> = Vec::new();
@@ -304,11 +348,19 @@ mod tests {
                         model[pages.clone()].iter_mut().flatten().for_each(|r| r.prot = Prot(prot));
                     }
                     3 => {
+                        map.update(pages.clone(), |r| r.guard = prot % 2 == 0);
+                        model[pages.clone()].iter_mut().flatten().for_each(|r| r.guard = prot % 2 == 0);
+                    }
+                    4 => {
+                        map.update(pages.clone(), |r| r.sealed = prot % 2 == 0);
+                        model[pages.clone()].iter_mut().flatten().for_each(|r| r.sealed = prot % 2 == 0);
+                    }
+                    5 => {
                         map.hold(pages.clone());
                         held.push(pages.clone());
                     }
                     // One of those that are held, or one that may be.
-                    4 => {
+                    6 => {
                         let pages = held.get(start % (held.len() + 1)).cloned().unwrap_or(pages.clone());
                         let at = held.iter().position(|held| *held == pages);
                         prop_assert_eq!(map.release(&pages), at.is_some());
@@ -326,6 +378,14 @@ mod tests {
                 prop_assert_eq!(map.mapped_start(pages.clone()), pages.start..pages.start + mapped);
                 prop_assert_eq!(map.covers(pages.clone()), model[pages.clone()].iter().all(Option::is_some));
                 prop_assert_eq!(map.is_free(pages.clone()), model[pages.clone()].iter().all(Option::is_none));
+                let first = model[pages.start];
+                let one = |r: &Option<Region>| first.zip(*r).is_some_and(|(first, r)| {
+                    Region { guard: false, ..first } == Region { guard: false, ..r }
+                });
+                let alike = model[pages.clone()].iter().take_while(|r| one(r)).count();
+                prop_assert_eq!(map.mapping_start(pages.clone()), pages.start..pages.start + alike);
+                let sealed = model[pages.clone()].iter().flatten().any(|r| r.sealed);
+                prop_assert_eq!(map.is_sealed(pages.clone()), sealed);
                 let mut is_held = [true; 96];
                 map.not_held(WINDOW).into_iter().for_each(|part| is_held[part].fill(false));
                 WINDOW.for_each(|page| assert_eq!(is_held[page], held.iter().any(|held| held.contains(&page)), "page {page}"));

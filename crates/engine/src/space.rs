@@ -151,8 +151,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Unmaps what of `pages` is mapped: afterwards it is a gap, without access and registered.
+    /// Unmaps what of `pages` is mapped: afterwards it is a gap, without access and registered. Nothing is, where some of it
+    /// is sealed.
     fn clear_out(&self, regions: &mut RegionMap, pages: Range<usize>) -> Result<(), Errno> {
+        if regions.is_sealed(pages.clone()) {
+            return Err(Errno::PERM);
+        }
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
         for (part, region) in parts {
             let addresses = self.address_range(part.clone());
@@ -258,7 +262,7 @@ impl Engine {
         let mut end = pages.start;
         let regions = lock(&self.regions);
         for (part, region) in regions.overlapping(pages.clone()) {
-            let allowed = if write { region.prot.writable() } else { region.prot.readable() };
+            let allowed = if write { region.access().writable() } else { region.access().readable() };
             // What is not managed inside the window is the kernel's: it says itself what it may access.
             if part.start != end || !(allowed || region.kind == Kind::Foreign) {
                 break;
@@ -269,7 +273,7 @@ impl Engine {
             && let Some((whole, region)) = regions.around(pages.start)
             && region.kind == Kind::Managed
         {
-            self.accesses.note(pages.start, whole, region.prot.readable(), region.prot.writable());
+            self.accesses.note(pages.start, whole, region.access().readable(), region.access().writable());
         }
         (self.address(PageIndex(end))).clamp(range.start, range.end) - range.start
     }
@@ -289,31 +293,78 @@ impl Engine {
         (range, pages)
     }
 
-    /// mprotect. Where the range has a hole, what lies before it is changed all the same, as the kernel does it.
-    pub(crate) fn protect(&self, range: Range<usize>, prot: Prot) -> Result<(), Errno> {
+    /// mprotect, or pkey_mprotect with a key. Where the range has a hole, or something that is sealed, what lies before it is
+    /// changed all the same, as the kernel does it.
+    pub(crate) fn protect(&self, range: Range<usize>, prot: Prot, key: Option<i32>) -> Result<(), Errno> {
         if range.is_empty() {
             return Ok(());
         }
         let wanted = self.pages(range)?;
         let mut regions = self.regions();
         let pages = regions.mapped_start(wanted.clone());
-        let result = if pages == wanted { Ok(()) } else { Err(Errno::NOMEM) };
-        if pages.is_empty() {
-            return result;
+        let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
+        for run in parts.chunk_by(|(_, a), (_, b)| (a.guard, a.sealed) == (b.guard, b.sealed)) {
+            if run[0].1.sealed {
+                return Err(Errno::PERM);
+            }
+            let access = Region { prot, ..run[0].1 }.access();
+            self.set_protection(run, access, key)?;
+            run.iter().for_each(|(part, _)| regions.update(part.clone(), |region| region.prot = prot));
         }
-        let changes = |r: &Region| r.kind == Kind::Managed && r.prot.readable() != prot.readable();
-        let changing: Vec<_> =
-            regions.overlapping(pages.clone()).filter(|(_, r)| changes(r)).map(|(part, _)| part).collect();
-        // Before access goes, reclaim must know: it reads in place. When access comes, only afterwards.
-        if !prot.readable() {
-            changing.iter().for_each(|part| self.set_access(part.clone(), false));
+        if pages == wanted { Ok(()) } else { Err(Errno::NOMEM) }
+    }
+
+    /// Gives the pages of regions that lie side by side a protection in the kernel's page tables.
+    fn set_protection(&self, parts: &[(Range<usize>, Region)], access: Prot, key: Option<i32>) -> Result<(), Errno> {
+        let ([(first, _), ..], [.., (last, _)]) = (parts, parts) else { return Ok(()) };
+        let changing = || {
+            let changes = |r: &Region| r.kind == Kind::Managed && r.access().readable() != access.readable();
+            parts.iter().filter(move |(_, r)| changes(r)).map(|(part, _)| part.clone())
+        };
+        // Before access goes, reclaim must know: it reads in place. When access comes, only afterwards. Where the kernel says no,
+        // it may have changed some: these pages count as without access.
+        if !access.readable() {
+            changing().for_each(|part| self.set_access(part, false));
         }
-        vm::protect(self.address_range(pages.clone()), prot)?;
-        if prot.readable() {
-            changing.iter().for_each(|part| self.set_access(part.clone(), true));
+        let addresses = self.address_range(first.start..last.end);
+        match key {
+            Some(key) => vm::protect_with_key(addresses, access, key)?,
+            None => vm::protect(addresses, access)?,
         }
-        regions.update(pages, |region| region.prot = prot);
-        result
+        if access.readable() {
+            changing().for_each(|part| self.set_access(part, true));
+        }
+        Ok(())
+    }
+
+    /// mseal. The kernel seals what is a mapping of its own; managed memory it must not, since the engine has to change it.
+    pub(crate) fn seal(&self, range: Range<usize>) -> Result<(), Errno> {
+        let pages = self.pages(range)?;
+        // What may be accessed stays, so what is known of it does.
+        let mut regions = lock(&self.regions);
+        if !regions.covers(pages.clone()) {
+            return Err(Errno::NOMEM);
+        }
+        let foreign = regions.overlapping(pages.clone()).filter(|(_, region)| region.kind == Kind::Foreign);
+        foreign.map(|(part, _)| self.address_range(part)).try_for_each(vm::seal)?;
+        regions.update(pages, |region| region.sealed = true);
+        Ok(())
+    }
+
+    /// Makes pages of one region guards, which have no content, or has them be guards no longer.
+    fn set_guard(
+        &self,
+        regions: &mut RegionMap,
+        pages: Range<usize>,
+        region: Region,
+        guard: bool,
+    ) -> Result<(), Errno> {
+        if region.guard == guard {
+            return Ok(());
+        }
+        self.set_protection(&[(pages.clone(), region)], Region { guard, ..region }.access(), None)?;
+        regions.update(pages.clone(), |region| region.guard = guard);
+        if guard { self.clear(pages) } else { Ok(()) }
     }
 
     /// madvise.
@@ -322,14 +373,21 @@ impl Engine {
         if pages.is_empty() {
             return Ok(());
         }
-        // What is mapped and its protection stay, so what is known of them does.
-        let mut regions = lock(&self.regions);
+        // What may be accessed stays, so what is known of it does; but for guards.
+        let mut regions = match what {
+            advice::GUARD_INSTALL | advice::GUARD_REMOVE => self.regions(),
+            _ => lock(&self.regions),
+        };
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
         let mut wishes = Vec::new();
         for (part, region) in &parts {
             if region.kind == Kind::Foreign {
                 vm::advise(self.address_range(part.clone()), what)?;
                 continue;
+            }
+            // Whoever may write there can do the same without advice.
+            if region.sealed && is_discard(what) && !region.prot.writable() {
+                return Err(Errno::PERM);
             }
             match what {
                 advice::DONTNEED | advice::FREE if region.pinned => return Err(Errno::INVAL),
@@ -350,13 +408,19 @@ impl Engine {
                     vm::advise(self.address_range(part.clone()), what)?;
                     regions.update(part.clone(), |r| r.advised = true);
                 }
+                // What is locked is not to be emptied by mistake; but what was emptied before may be used again.
+                advice::GUARD_INSTALL if region.pinned => return Err(Errno::INVAL),
+                advice::GUARD_INSTALL | advice::GUARD_REMOVE => {
+                    self.set_guard(&mut regions, part.clone(), *region, what == advice::GUARD_INSTALL)?;
+                }
                 // Populating is what the accesses will do anyway; it fails where they would.
-                advice::POPULATE_READ if !region.prot.readable() => return Err(Errno::FAULT),
-                advice::POPULATE_WRITE if !region.prot.writable() => return Err(Errno::FAULT),
+                advice::POPULATE_READ if !region.prot.readable() => return Err(Errno::INVAL),
+                advice::POPULATE_WRITE if !region.prot.writable() => return Err(Errno::INVAL),
+                advice::POPULATE_READ | advice::POPULATE_WRITE if region.guard => return Err(Errno::FAULT),
                 advice::COLD | advice::PAGEOUT if region.pinned => return Err(Errno::INVAL),
                 advice::COLD => wishes.push((Wish::Cold, part.clone())),
                 advice::PAGEOUT => wishes.push((Wish::PageOut, part.clone())),
-                advice::WILLNEED => self.prefetch(part.clone(), region.prot),
+                advice::WILLNEED => self.prefetch(part.clone(), region.access()),
                 // Hints about order, huge pages and merging: the engine finds its own way.
                 advice::NORMAL..=advice::WILLNEED
                 | advice::MERGEABLE..=advice::NOHUGEPAGE
@@ -371,14 +435,15 @@ impl Engine {
         if covered == pages.len() { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
-    pub(crate) fn bring_in(&self, pages: Range<usize>, prot: Prot) {
-        for page in pages.map(PageIndex).filter(|_| prot.readable()) {
+    /// Makes pages present that may be accessed so.
+    pub(crate) fn bring_in(&self, pages: Range<usize>, access: Prot) {
+        for page in pages.map(PageIndex).filter(|_| access.readable()) {
             match self.config.delivery {
                 // All signals are blocked here, so a touch would kill: the fault is served as if it had been taken.
-                Delivery::Signal if self.words.load(page).is_resident() && !prot.writable() => {}
+                Delivery::Signal if self.words.load(page).is_resident() && !access.writable() => {}
                 // Writable: a system call that writes there must not meet a protected page.
                 Delivery::Signal => {
-                    let _ = self.serve_on_this_thread(page, prot.writable());
+                    let _ = self.serve_on_this_thread(page, access.writable());
                 }
                 Delivery::Thread => vm::touch(self.address(page)),
             }
@@ -406,6 +471,7 @@ impl Engine {
             }
             if region.wipe_on_fork {
                 self.clear(pages.clone())?;
+                self.set_guard(&mut regions, pages.clone(), region, false)?;
             }
             if region.pinned {
                 self.set_pinned(pages.clone(), false);
@@ -427,4 +493,10 @@ impl Engine {
         }
         self.frames.backing.register(self.frames.arena.range())
     }
+}
+
+/// Whether an advice makes content go away, here or in a child.
+fn is_discard(what: i32) -> bool {
+    use advice::*;
+    matches!(what, DONTNEED | FREE | DONTNEED_LOCKED | REMOVE | DONTFORK | WIPEONFORK | GUARD_INSTALL)
 }

@@ -19,6 +19,7 @@ pub mod advice {
     pub const WILLNEED: i32 = 3;
     pub const DONTNEED: i32 = 4;
     pub const FREE: i32 = 8;
+    pub const REMOVE: i32 = 9;
     pub const DONTFORK: i32 = 10;
     pub const DOFORK: i32 = 11;
     pub const MERGEABLE: i32 = 12;
@@ -33,6 +34,8 @@ pub mod advice {
     pub const POPULATE_WRITE: i32 = 23;
     pub const DONTNEED_LOCKED: i32 = 24;
     pub const COLLAPSE: i32 = 25;
+    pub const GUARD_INSTALL: i32 = 102;
+    pub const GUARD_REMOVE: i32 = 103;
 }
 
 /// Drops the pages of a range.
@@ -173,6 +176,18 @@ pub fn unmap(range: Range<usize>) -> Result<(), Errno> {
 pub fn protect(range: Range<usize>, prot: Prot) -> Result<(), Errno> {
     // SAFETY: the caller owns the range; the engine's own reads of it hold the extent lock that the caller holds.
     unsafe { mm::mprotect(range.start as *mut _, range.len(), MprotectFlags::from_bits_retain(prot.0)) }
+}
+
+/// Changes the protection of a range, and its protection key.
+pub fn protect_with_key(range: Range<usize>, prot: Prot, key: i32) -> Result<(), Errno> {
+    // SAFETY: as in `protect`.
+    check(unsafe { raw_syscall!(Sysno::pkey_mprotect, range.start, range.len(), prot.0, key) }).map(drop)
+}
+
+/// mseal(2): of mappings that are the kernel's own affair.
+pub fn seal(range: Range<usize>) -> Result<(), Errno> {
+    // SAFETY: sealing changes no content, and the engine leaves these mappings as they are.
+    check(unsafe { raw_syscall!(Sysno::mseal, range.start, range.len(), 0) }).map(drop)
 }
 
 /// madvise(2) with a raw advice value.

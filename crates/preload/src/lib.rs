@@ -30,6 +30,7 @@
 // Unit tests do not interpose: nothing is exported from them, and much is then unused.
 #![cfg_attr(test, allow(dead_code))]
 
+mod advices;
 mod alloc;
 mod altstack;
 mod calls;

@@ -227,26 +227,47 @@ pub unsafe fn munmap(address: usize, len: usize) -> Result<usize, Errno> {
 pub unsafe fn mprotect(address: usize, len: usize, prot: i32) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     let kernel = |address, len| unsafe { sys::on_range(Sysno::mprotect, address, len, prot) };
-    let Some(parts) = parts(pages(address, len)) else { return kernel(address, len) };
-    if !aligned(address) || prot & !(PROT_KNOWN | libc::PROT_EXEC) != 0 {
-        return Err(Errno::INVAL);
-    }
-    each(parts, |part| kernel(part.start, part.len()), |inside| pool::mprotect(inside, prot))
+    protect(address, len, prot, kernel, |inside| pool::mprotect(inside, prot))
 }
 
-/// pkey_mprotect(2). A key is the kernel's business; the engine must know the protection that goes with it.
+/// pkey_mprotect(2).
 ///
 /// # Safety
 ///
 /// The caller owns the range.
 pub unsafe fn pkey_mprotect(address: usize, len: usize, prot: i32, key: i32) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    unsafe {
-        if parts(pages(address, len)).is_some() {
-            mprotect(address, len, prot)?;
-        }
-        sys::check(raw_syscall!(Sysno::pkey_mprotect, address, len, prot, key))
+    let kernel = |address, len| sys::check(unsafe { raw_syscall!(Sysno::pkey_mprotect, address, len, prot, key) });
+    protect(address, len, prot, kernel, |inside| pool::pkey_mprotect(inside, prot, key))
+}
+
+/// A change of protection, by the kernel outside of the window and by the engine inside.
+fn protect(
+    address: usize,
+    len: usize,
+    prot: i32,
+    kernel: impl Fn(usize, usize) -> Result<usize, Errno>,
+    inside: impl FnOnce(Range<usize>) -> Result<(), Errno>,
+) -> Result<usize, Errno> {
+    let Some(parts) = parts(pages(address, len)) else { return kernel(address, len) };
+    if !aligned(address) || prot & !(PROT_KNOWN | libc::PROT_EXEC) != 0 {
+        return Err(Errno::INVAL);
     }
+    each(parts, |part| kernel(part.start, part.len()), inside)
+}
+
+/// mseal(2).
+pub fn mseal(address: usize, len: usize, flags: usize) -> Result<usize, Errno> {
+    // SAFETY: sealing changes no content.
+    let kernel = |address, len| sys::check(unsafe { raw_syscall!(Sysno::mseal, address, len, flags) });
+    if flags == 0 && is_engines(address, len) {
+        return Ok(0);
+    }
+    let Some(parts) = parts(pages(address, len)) else { return kernel(address, len) };
+    if !aligned(address) || flags != 0 {
+        return Err(Errno::INVAL);
+    }
+    each(parts, |part| kernel(part.start, part.len()), pool::mseal)
 }
 
 /// madvise(2).
@@ -299,7 +320,8 @@ pub unsafe fn mremap(old: usize, old_len: usize, new_len: usize, flags: i32, new
     kernel()
 }
 
-/// Whether a range is the engine's: a program that locks all that it finds in its list of mappings would fill tables over terabytes.
+/// Whether a range is the engine's: a program that locks all that it finds in its list of mappings would fill tables over terabytes,
+/// and what is sealed the engine cannot change.
 fn is_engines(address: usize, len: usize) -> bool {
     concerns_pool() && pages_touched(address, len).is_some_and(|range| vm::is_own(&range))
 }

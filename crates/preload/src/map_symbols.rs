@@ -2,7 +2,7 @@
 
 use crate::map;
 use crate::sys::{to_c, to_c_int};
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
 /// Result of a function that returns an address.
 fn to_address(result: Result<usize, overspill_os::Errno>) -> *mut c_void {
@@ -81,6 +81,16 @@ pub unsafe extern "C" fn pkey_mprotect(address: *mut c_void, len: usize, prot: c
             _ => map::pkey_mprotect(address as usize, len, prot, key),
         }
     })
+}
+
+/// mseal(2), which older C libraries have no function for.
+///
+/// # Safety
+///
+/// None: the address is not used for access.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn mseal(address: *mut c_void, len: usize, flags: c_ulong) -> c_int {
+    to_c_int(map::mseal(address as usize, len, flags as usize))
 }
 
 /// madvise(2).

@@ -122,6 +122,16 @@ pub fn mprotect(range: Range<usize>, prot: i32) -> Result<(), Errno> {
     managed(|pool| pool.mprotect(range, Prot(prot as u32)))
 }
 
+/// pkey_mprotect(2) inside the window.
+pub fn pkey_mprotect(range: Range<usize>, prot: i32, key: i32) -> Result<(), Errno> {
+    managed(|pool| pool.pkey_mprotect(range, Prot(prot as u32), key))
+}
+
+/// mseal(2) inside the window.
+pub fn mseal(range: Range<usize>) -> Result<(), Errno> {
+    managed(|pool| pool.mseal(range))
+}
+
 /// madvise(2) inside the window.
 pub fn madvise(range: Range<usize>, advice: i32) -> Result<(), Errno> {
     managed(|pool| pool.madvise(range, advice))

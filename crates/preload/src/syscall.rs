@@ -1,7 +1,7 @@
 //! syscall(2): the same calls as everywhere else, by number.
 
 use crate::sys::{check, real, to_c};
-use crate::{credentials, dma, exec, fds, fork, map, memory, nested, pool, sandbox, tracee, trap, vectors};
+use crate::{advices, credentials, dma, exec, fds, fork, map, memory, nested, pool, sandbox, tracee, trap, vectors};
 use overspill_os::{Errno, seccomp, tls};
 use std::ffi::{c_int, c_long, c_uint};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -35,7 +35,12 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
             libc::SYS_munmap => to_c(map::munmap(a, b)),
             libc::SYS_mprotect => to_c(map::mprotect(a, b, c as c_int)),
             libc::SYS_pkey_mprotect => to_c(map::pkey_mprotect(a, b, c as c_int, d as c_int)),
+            libc::SYS_mseal => to_c(map::mseal(a, b, c)),
             libc::SYS_madvise => to_c(map::madvise(a, b, c as c_int)),
+            libc::SYS_process_madvise => match advices::own(a as c_int, b, c, d as c_int, e as c_uint) {
+                Some(result) => to_c(result),
+                None => nested::until_present(number, [a, b, c, d, e, f], kernel),
+            },
             libc::SYS_mremap => to_c(map::mremap(a, b, c, d as c_int, e)),
             libc::SYS_mlock => to_c(map::mlock(a, b, false)),
             libc::SYS_mlock2 if c == 0 || c == libc::MLOCK_ONFAULT as usize => to_c(map::mlock(a, b, c != 0)),

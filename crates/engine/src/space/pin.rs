@@ -15,9 +15,14 @@ const MCL_FUTURE: u32 = 2;
 const MCL_ONFAULT: u32 = 4;
 
 impl Engine {
-    /// mlock and mlock2. Locks up to the first hole, as the kernel does; what may not be read is locked and cannot be
-    /// brought in.
+    /// mlock and mlock2.
     pub(crate) fn pin(&self, range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
+        if self.pin_and_bring_in(range, on_fault)? { Ok(()) } else { Err(Errno::NOMEM) }
+    }
+
+    /// Locks up to the first hole, as the kernel does; what may not be read is locked and cannot be brought in. Whether
+    /// everything was there and came in.
+    fn pin_and_bring_in(&self, range: Range<usize>, on_fault: bool) -> Result<bool, Errno> {
         let end = range.end.next_multiple_of(PAGE_SIZE);
         let wanted = self.pages(range.start & !(PAGE_SIZE - 1)..end)?;
         let mut regions = self.regions();
@@ -36,10 +41,10 @@ impl Engine {
             complete &= vm::lock(self.address_range(part), on_fault).is_ok();
         }
         if pages == wanted && !on_fault {
-            complete &= managed.iter().all(|(_, region)| region.prot.readable());
-            managed.into_iter().for_each(|(part, region)| self.bring_in(part, region.prot));
+            complete &= managed.iter().all(|(_, region)| region.access().readable());
+            managed.into_iter().for_each(|(part, region)| self.bring_in(part, region.access()));
         }
-        if complete { Ok(()) } else { Err(Errno::NOMEM) }
+        Ok(complete)
     }
 
     /// Brings a range in that is mapped, and keeps it in memory until it is released as often as it is held, whatever mlock and
@@ -56,7 +61,7 @@ impl Engine {
         // Reclaim that began before may still protect them.
         extent::split(pages).for_each(|(index, _)| drop(self.extents.lock(index)));
         drop(regions);
-        managed.into_iter().for_each(|(part, region)| self.bring_in(part, region.prot));
+        managed.into_iter().for_each(|(part, region)| self.bring_in(part, region.access()));
         Ok(())
     }
 
@@ -99,7 +104,9 @@ impl Engine {
         }
         let all: Vec<_> =
             self.regions().iter().filter(|(_, r)| r.kind == Kind::Managed).map(|(pages, _)| pages).collect();
-        all.into_iter().try_for_each(|pages| self.pin(self.address_range(pages), flags & MCL_ONFAULT != 0))
+        // What cannot be brought in is no failure here.
+        let on_fault = flags & MCL_ONFAULT != 0;
+        all.into_iter().try_for_each(|pages| self.pin_and_bring_in(self.address_range(pages), on_fault).map(drop))
     }
 
     /// munlockall.

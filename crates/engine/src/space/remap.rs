@@ -30,67 +30,131 @@ impl Engine {
             return Err(Errno::INVAL);
         }
         let mut regions = self.regions();
-        let fixed = flags & FIXED != 0;
-        // 1. Something is there. What stays where it is and does not grow may be many mappings, with holes between them.
+        // Something is there.
         let (part, region) = regions.overlapping(old.clone()).next().ok_or(Errno::FAULT)?;
         if part.start != old.start {
             return Err(Errno::FAULT);
         }
-        if !fixed && !keep_old && count <= old.len() {
-            self.clear_out(&mut regions, old.start + count..old.end)?;
-            self.settle_managed(&mut regions);
-            return Ok(self.address(PageIndex(old.start)));
+        if region.sealed {
+            return Err(Errno::PERM);
         }
-        // 2. Otherwise one region, as the kernel wants one mapping. Where to?
-        if part != old || region.kind != Kind::Managed {
-            return Err(Errno::FAULT);
-        }
-        let new = if fixed {
+        let first = if flags & FIXED != 0 {
             let new = self.pages(new_at..new_at.checked_add(new_len).ok_or(Errno::INVAL)?)?;
             if new.start < old.end && old.start < new.end {
                 return Err(Errno::INVAL);
             }
-            self.clear_out(&mut regions, new.clone())?;
-            new
+            self.remap_to(&mut regions, old, new.clone(), keep_old).map(|()| new.start)
+        } else if !keep_old && count <= old.len() {
+            // What stays where it is and does not grow may be many mappings, with holes between them.
+            self.clear_out(&mut regions, old.start + count..old.end).map(|()| old.start)
         } else {
-            let tail = old.end..old.start + count;
-            if !keep_old && tail.end <= self.words.len() && regions.is_free(tail.clone()) {
-                self.map_part(&mut regions, tail, region)?;
-                return Ok(self.address(PageIndex(old.start)));
-            }
-            if !moves {
-                return Err(Errno::NOMEM);
-            }
-            // With MREMAP_DONTUNMAP the address is a hint.
-            self.place(&regions, count, Some(new_at)).ok_or(Errno::NOMEM)?
+            self.remap_anywhere(&mut regions, old, count, (moves, keep_old), new_at)
         };
-        // 3. Move the pages while no fault beside them can bring in either place, where content would be in the way or
-        //    lost; then map there, unmap here.
-        let common = old.start..old.start + old.len().min(count);
+        self.settle_managed(&mut regions);
+        first.map(|first| self.address(PageIndex(first)))
+    }
+
+    /// To where the caller says.
+    fn remap_to(
+        &self,
+        regions: &mut RegionMap,
+        old: Range<usize>,
+        new: Range<usize>,
+        keep_old: bool,
+    ) -> Result<(), Errno> {
+        if new.len() != old.len() {
+            let common = old.start..old.end.min(old.start + new.len());
+            movable(regions, common.clone())?;
+            self.clear_out(regions, new.clone())?;
+            self.clear_out(regions, common.end..old.end)?;
+            return self.move_mapping(regions, common, new, keep_old);
+        }
+        // As it is: many mappings move one by one, up to one that cannot, and holes between them stay what they are there.
+        let mut rest = old.clone();
+        loop {
+            let Some(start) = regions.overlapping(rest).next().map(|(part, _)| part.start) else { return Ok(()) };
+            let mapping = regions.mapping_start(start..old.end);
+            movable(regions, mapping.clone())?;
+            let there = mapping.start - old.start + new.start..mapping.end - old.start + new.start;
+            self.clear_out(regions, there.clone())?;
+            rest = mapping.end..old.end;
+            self.move_mapping(regions, mapping, there, keep_old)?;
+        }
+    }
+
+    /// To where there is room: where it is, if it grows, or else, if it may move, elsewhere. Returns the first page.
+    fn remap_anywhere(
+        &self,
+        regions: &mut RegionMap,
+        old: Range<usize>,
+        count: usize,
+        (moves, keep_old): (bool, bool),
+        hint: usize,
+    ) -> Result<usize, Errno> {
+        let region = movable(regions, old.clone())?;
+        let tail = old.end..old.start + count;
+        if !keep_old && tail.end <= self.words.len() && regions.is_free(tail.clone()) {
+            self.map_part(regions, tail, Region { guard: false, ..region })?;
+            return Ok(old.start);
+        }
+        if !moves {
+            return Err(Errno::NOMEM);
+        }
+        // With MREMAP_DONTUNMAP the address is a hint.
+        let new = self.place(regions, count, Some(hint)).ok_or(Errno::NOMEM)?;
+        self.move_mapping(regions, old, new.clone(), keep_old)?;
+        Ok(new.start)
+    }
+
+    /// Moves one mapping to pages where nothing is, as many or more.
+    ///
+    /// The pages move while no fault beside them can bring in either place, where content would be in the way or lost; then
+    /// they are mapped there, and unmapped here.
+    fn move_mapping(
+        &self,
+        regions: &mut RegionMap,
+        old: Range<usize>,
+        new: Range<usize>,
+        keep_old: bool,
+    ) -> Result<(), Errno> {
+        let parts: Vec<_> = regions.overlapping(old.clone()).collect();
+        let Some(&(_, region)) = parts.first() else { return Ok(()) };
+        let there = |page: usize| page - old.start + new.start;
+        let grown = Region { guard: false, ..region };
         self.set_access(old.clone(), false);
-        let moved = self.move_content(common, new.start);
-        self.set_access(old.clone(), region.prot.readable());
-        self.map_part(&mut regions, new.clone(), region)?;
+        let moved = self.move_content(old.clone(), new.start).and_then(|()| {
+            let mut mapped = parts
+                .iter()
+                .try_for_each(|(part, region)| self.map_part(regions, there(part.start)..there(part.end), *region));
+            if there(old.end) < new.end {
+                mapped = mapped.and_then(|()| self.map_part(regions, there(old.end)..new.end, grown));
+            }
+            if mapped.is_err() {
+                // Guards take more mappings of the kernel's than there may be.
+                self.move_content(new.start..there(old.end), old.start)?;
+            }
+            mapped
+        });
+        parts.iter().for_each(|(part, region)| self.set_access(part.clone(), region.access().readable()));
         if let Err(errno) = moved {
-            self.clear_out(&mut regions, new)?;
-            self.settle_managed(&mut regions);
+            regions.insert(new.clone(), grown);
+            self.clear_out(regions, new)?;
             return Err(errno);
         }
         if region.pinned {
-            self.set_pinned(new.clone(), true);
+            self.set_pinned(new, true);
         }
         if !keep_old {
-            self.clear_out(&mut regions, old)?;
+            return self.clear_out(regions, old);
         }
-        self.settle_managed(&mut regions);
-        Ok(self.address(PageIndex(new.start)))
+        // The guards have moved.
+        parts.into_iter().try_for_each(|(part, region)| self.set_guard(regions, part, region, false))
     }
 
     fn map_part(&self, regions: &mut RegionMap, pages: Range<usize>, region: Region) -> Result<(), Errno> {
-        vm::protect(self.address_range(pages.clone()), region.prot)?;
-        self.set_access(pages.clone(), region.prot.readable());
+        vm::protect(self.address_range(pages.clone()), region.access())?;
+        self.set_access(pages.clone(), region.access().readable());
         regions.insert(pages, region);
-        self.settle_managed(regions);
         Ok(())
     }
 
@@ -159,6 +223,16 @@ impl Engine {
             result?;
         }
         Ok(())
+    }
+}
+
+/// Whether pages are one mapping, which may have guards, and can be moved; its region, but for the guards.
+fn movable(regions: &RegionMap, pages: Range<usize>) -> Result<Region, Errno> {
+    let region = regions.overlapping(pages.clone()).next().map(|(_, region)| region);
+    match region.filter(|_| regions.mapping_start(pages.clone()) == pages) {
+        Some(Region { sealed: true, .. }) => Err(Errno::PERM),
+        Some(region) if region.kind == Kind::Managed => Ok(region),
+        _ => Err(Errno::FAULT),
     }
 }
 
