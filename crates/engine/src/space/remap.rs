@@ -11,9 +11,9 @@ use overspill_os::vm::{self, advice};
 use std::ops::Range;
 
 /// mremap's flags.
-const MAYMOVE: u32 = 1;
-const FIXED: u32 = 2;
-const DONTUNMAP: u32 = 4;
+pub(super) const MAYMOVE: u32 = 1;
+pub(super) const FIXED: u32 = 2;
+pub(super) const DONTUNMAP: u32 = 4;
 
 impl Engine {
     /// mremap; returns the new address.
@@ -42,8 +42,11 @@ impl Engine {
             return Ok(self.address(PageIndex(old.start)));
         }
         // 2. Otherwise one region, as the kernel wants one mapping. Where to?
-        if part != old || region.kind != Kind::Managed {
+        if part != old {
             return Err(Errno::FAULT);
+        }
+        if region.kind == Kind::Foreign {
+            return self.remap_foreign(regions, old, region, new_len, flags, new_at);
         }
         let new = if fixed {
             let new = self.pages(new_at..new_at.checked_add(new_len).ok_or(Errno::INVAL)?)?;
