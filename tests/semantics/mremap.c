@@ -183,6 +183,47 @@ static void several(void)
     munmap(q, 8 * PAGE);
 }
 
+/* A file that is mapped in the middle of other memory moves as well, and leaves a hole. */
+static void files(void)
+{
+    FILE *file = tmpfile();
+    char page[4096];
+    for (uint64_t i = 0; i < 8; i++) {
+        fill_page(page, 70 + i);
+        fwrite(page, PAGE, 1, file);
+    }
+    fflush(file);
+    char *p = map_pages(64);
+    fill(p, 64, 900);
+    char *f = (char *)mmap(p + 8 * PAGE, 4 * PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, fileno(file), 0);
+    check(f == p + 8 * PAGE && bad_pages(f, 4, 70) == 0, "a file");
+    f = (char *)mremap(f, 4 * PAGE, 8 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, p + 32 * PAGE);
+    check(f == p + 32 * PAGE && bad_pages(f, 8, 70) == 0, "which moves and grows");
+    check(fault_of(p + 8 * PAGE, 0) == SIGSEGV, "the hole that it leaves");
+    f = (char *)mremap(f, 8 * PAGE, 2 * PAGE, 0);
+    check(f == p + 32 * PAGE && bad_pages(f, 2, 70) == 0 && fault_of(f + 2 * PAGE, 0) == SIGSEGV, "which shrinks");
+    f = (char *)mremap(f, 2 * PAGE, 4 * PAGE, MREMAP_MAYMOVE);
+    check(f != MAP_FAILED && bad_pages(f, 4, 70) == 0, "which grows elsewhere");
+    char *filled = map_pages(64);
+    fill(filled, 64, 0);
+    pressure(64);
+    check(bad_pages(p, 8, 900) == 0 && bad_pages(p + 12 * PAGE, 20, 912) == 0, "what lies beside it");
+    check(bad_pages(filled, 64, 0) == 0 && bad_pages(f, 4, 70) == 0, "and is mapped in its place");
+    /* Behind the end of the file. */
+    if (ftruncate(fileno(file), 2 * (off_t)PAGE) != 0)
+        die("ftruncate");
+    pid_t pid = fork_flushed();
+    if (pid == 0) {
+        (void)*(volatile char *)(f + 3 * PAGE);
+        _exit(0);
+    }
+    check(reap(pid) == 128 + SIGBUS, "behind the end of the file: SIGBUS");
+    munmap(filled, 64 * PAGE);
+    munmap(f, 4 * PAGE);
+    munmap(p, 64 * PAGE);
+    fclose(file);
+}
+
 int main(void)
 {
     for (int evict = 0; evict < 2; evict++) {
@@ -192,6 +233,7 @@ int main(void)
         fixed(evict);
     }
     dontunmap();
+    files();
     errors();
     several();
     return finish();

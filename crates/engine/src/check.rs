@@ -22,6 +22,7 @@ struct Named {
     cached: usize,
     filled: u64,
     clean: u64,
+    foreign: usize,
 }
 
 /// The engine stands still until this is dropped.
@@ -80,6 +81,7 @@ impl Engine {
         let owned = frames.filter(|frame| self.ages.owner(*frame).is_some()).count();
         assert_eq!(owned, named.cached, "frames with an owner");
         assert_eq!(gauge(Counter::CleanPages), named.clean, "clean pages");
+        assert_eq!(self.foreign_pages.load(Relaxed), named.foreign, "pages that the program has for itself");
         assert_eq!(gauge(Counter::SameFilledPages), named.filled, "same-filled pages");
         assert_eq!(self.compressed.stored_objects(), compressed, "compressed pages");
         assert_eq!(gauge(Counter::ZswapPacked), packed as u64, "compressed pages that are packed on devices");
@@ -102,6 +104,7 @@ impl Engine {
         assert!(!word.is_locked(), "{page:?} is locked, and nobody is there: {word:?}");
         match word.state() {
             State::Empty => {}
+            State::Foreign => named.foreign += 1,
             State::Resident(frame) => {
                 named.resident += 1;
                 self.name_copy(page, word, named);

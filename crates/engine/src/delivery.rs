@@ -22,7 +22,7 @@ use overspill_os::beside::{self, Job, Nap};
 use overspill_os::fault_path::FaultPath;
 use overspill_os::signal::{Blocked, Outcome, SignalFaults};
 use overspill_os::uffd::FaultEvent;
-use overspill_os::{PAGE_SIZE, descriptors, thread};
+use overspill_os::{PAGE_SIZE, descriptors, thread, vm};
 use rustix::thread::futex;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -110,8 +110,13 @@ impl Engine {
         if served == Served::Done {
             self.end_stall(&stall);
         }
-        if served == Served::Failed {
-            self.fail_access(page);
+        match served {
+            Served::Failed => self.fail_access(page),
+            // It has become so since the event was read.
+            Served::Foreign => {
+                let _ = self.frames.backing.wake(self.address_range(page.0..page.0 + 1));
+            }
+            _ => {}
         }
         served
     }
@@ -260,6 +265,8 @@ impl SignalFaults for Engine {
             // The handler may run on the program's alternate stack, which can be as small as 2 KiB.
             match self.stacks.run(|| self.serve_own(&mut fault)) {
                 Step::Ended(outcome) => return outcome,
+                // It has become so since the access, which is repeated then; or this is a signal of the program's own affair.
+                Step::Foreign => return if vm::fails(address, write) { Outcome::Failed } else { Outcome::Served },
                 // Here, and not on a stack of the engine's, of which there are fewer than threads.
                 Step::Throttled(ticket) => self.stalled_for_room(|| self.throttle.wait(&ticket)),
             }
@@ -285,6 +292,8 @@ impl OwnFault {
 /// How far a thread got with its own fault.
 enum Step {
     Ended(Outcome),
+    /// The page is none of the engine's.
+    Foreign,
     /// It is to wait in the line of those who reclaim, and come back.
     Throttled(Ticket),
 }
@@ -302,6 +311,7 @@ impl Engine {
                     return Step::Ended(Outcome::Served);
                 }
                 Served::Failed => return Step::Ended(Outcome::Failed),
+                Served::Foreign => return Step::Foreign,
                 Served::Busy => None,
                 Served::NoRoom => Some(self.stall_in_turn(&mut fault.stall)),
             };
@@ -327,6 +337,7 @@ impl Engine {
                     return Outcome::Served;
                 }
                 Served::Failed => return Outcome::Failed,
+                Served::Foreign => return Outcome::Served,
                 Served::Busy => Stalled::Pause,
                 Served::NoRoom => self.stall_at_once(&mut fault.stall),
             };

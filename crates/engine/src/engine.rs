@@ -117,6 +117,8 @@ pub(crate) struct Engine {
     pub accesses: Accesses,
     /// Pages under mlock, and whether new mappings are (MCL_FUTURE).
     pub pinned_pages: AtomicUsize,
+    /// Pages that the program has for itself.
+    pub foreign_pages: AtomicUsize,
     pub pin_future: AtomicBool,
     pub family: Family,
     /// What the limit of the budget is to be, and who says so.
@@ -321,6 +323,7 @@ impl Engine {
             regions: RankedMutex::new(Rank::Regions, RegionMap::new(RESERVED_PAGES..pages)),
             accesses: Accesses::default(),
             pinned_pages: AtomicUsize::new(0),
+            foreign_pages: AtomicUsize::new(0),
             pin_future: AtomicBool::new(false),
             family: Family::new().map_err(out_of_address_space)?,
             limits,

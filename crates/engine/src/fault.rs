@@ -94,6 +94,8 @@ pub enum Served {
     NoRoom,
     /// It cannot be served; the program is to get SIGBUS.
     Failed,
+    /// The page is none of the engine's: the kernel says what the access is to meet.
+    Foreign,
 }
 
 /// What the program was about to do.
@@ -110,6 +112,8 @@ struct Loaded {
     pages: usize,
     /// Write-protected, and as it is on the device.
     clean: bool,
+    /// A page alone is not under the engine's userfaultfd.
+    foreign: bool,
 }
 
 /// What became of the wish for a page of budget.
@@ -153,6 +157,7 @@ impl Engine {
         match word.state() {
             State::Resident(_) | State::Evicting(_) if access.protected => self.make_writable(page),
             State::Resident(_) | State::Evicting(_) => self.reinstall(page),
+            State::Foreign => Served::Foreign,
             state => self.load(context, page, state, access),
         }
     }
@@ -228,9 +233,11 @@ impl Engine {
         self.frames.give_holes(&context.frames[installed..]);
         // 4. Publish.
         let served = match loaded {
-            Ok(Loaded { clean, .. }) => {
+            Ok(Loaded { clean, foreign, .. }) => {
                 self.publish_run(page, len, &context.frames[..installed], clean);
-                if installed == 0 {
+                if foreign {
+                    Served::Foreign
+                } else if installed == 0 {
                     // The run may reach over two mappings of the kernel's: the page alone next time.
                     self.streams.forget(page);
                     Served::Busy
@@ -340,7 +347,7 @@ impl Engine {
             State::Stored(slot) if len == 1 && !self.zswap.contains(slot) => match self.index.load(slot) {
                 Entry::Lost => return Err(LoadError::Lost),
                 // Somebody reads it just now: one operation is enough.
-                Entry::Busy(_) => return Ok(Loaded { pages: 0, clean: false }),
+                Entry::Busy(_) => return Ok(Loaded { pages: 0, clean: false, foreign: false }),
                 Entry::Frame(..) if let Some(frame) = self.index.take_frame(slot) => {
                     context.source = FaultSource::Cache;
                     self.window_around.hit();
@@ -379,10 +386,11 @@ impl Engine {
                 self.spend(context, frame);
             }
             let _ = backing.wake(self.address_range(page.0..page.0 + 1));
-            return Ok(Loaded { pages: 1, clean: false });
+            return Ok(Loaded { pages: 1, clean: false, foreign: false });
         }
         // Mappings changing, or gone: what was installed counts, the rest stays as it was.
-        Ok(Loaded { pages: done.bytes >> PAGE_SHIFT, clean: protect })
+        let foreign = state == State::Empty && len == 1 && done.stop == Some(Stop::Absent);
+        Ok(Loaded { pages: done.bytes >> PAGE_SHIFT, clean: protect, foreign })
     }
 
     /// Lines up the content of a locked run of stored pages in the buffer: what is in memory by itself, what is on a device
@@ -514,20 +522,21 @@ impl Engine {
                     let run = SlotRun { first, len: end - at };
                     self.publish_stored(PageIndex(page.0 + at), run, &frames[at..end], clean);
                 }
-                _ => (at..end).for_each(|i| self.publish_page(PageIndex(page.0 + i), frames[i])),
+                _ => (at..end).for_each(|i| self.publish_page(PageIndex(page.0 + i), frames[i], i > 0)),
             }
             at = end;
         }
         (installed..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
     }
 
-    /// A page that had no slot is resident, with `frame`.
-    fn publish_page(&self, page: PageIndex, frame: FrameId) {
+    /// A page that had no slot is resident, with `frame`; `along` with one that was touched, or touched itself.
+    fn publish_page(&self, page: PageIndex, frame: FrameId, along: bool) {
         let word = self.words.load(page);
         let old = word.state();
         let referenced = matches!(old, State::Cached(_));
         debug_assert!(!word.is_clean(), "the copy of {page:?} is known by a frame that is no longer its own");
-        self.words.unlock_as(page, word.with_state(State::Resident(frame)).referenced(referenced));
+        let beside = along && (old == State::Empty || word.is_beside());
+        self.words.unlock_as(page, word.with_state(State::Resident(frame)).referenced(referenced).beside(beside));
         // What it had of its own is given up last.
         self.forget(old);
     }

@@ -184,6 +184,29 @@ impl Pool {
         self.enter(|engine| engine.surrender(range, noreplace))
     }
 
+    /// Makes managed memory unmanaged where it is, with its content: from the first mapped page of a range on, up to the first
+    /// that is not mapped. Returns these addresses, `None` where nothing is mapped. Pages that were never touched stay absent.
+    /// A later [`Pool::munmap`] takes the range back.
+    ///
+    /// # Errors
+    /// ENOMEM when a page cannot be brought in, or the process has too many mappings; what lies before it is unmanaged then.
+    pub fn give_up(&self, range: Range<usize>) -> Result<Option<Range<usize>>, Errno> {
+        self.enter(|engine| engine.give_up(range))
+    }
+
+    /// The first part of a range in the window that is not managed, `None` where all that is mapped is.
+    ///
+    /// # Errors
+    /// EINVAL where nothing is mapped.
+    pub fn foreign_part(&self, range: Range<usize>) -> Result<Option<Range<usize>>, Errno> {
+        self.enter(|engine| engine.foreign_part(range))
+    }
+
+    /// Whether the page at an address in the window was given up ([`Pool::give_up`]), as far as that is known without a lock.
+    pub fn is_foreign(&self, address: usize) -> bool {
+        self.engine.is_foreign(address)
+    }
+
     /// munmap(2).
     pub fn munmap(&self, range: Range<usize>) -> Result<(), Errno> {
         self.enter(|engine| engine.unmap(range))

@@ -12,7 +12,7 @@ use std::ops::Range;
 pub enum Kind {
     /// Private anonymous memory under management.
     Managed,
-    /// A mapping of the kernel's (a file, shared memory) that the program put there.
+    /// A mapping of the kernel's (a file, shared memory) that the program put there, or anonymous memory that it has for itself.
     Foreign,
 }
 

@@ -5,10 +5,11 @@
 //! part of the kernel's mmap_lock; engine threads never take it. Where a call changes what is behind addresses, it
 //! holds the extent's lock, which keeps reclaim out, and the locks of the pages, which keep faults out.
 //!
-//! mremap is in [`remap`], mlock and its family in [`pin`].
+//! mremap is in [`remap`], mlock and its family in [`pin`], what of the window is not managed in [`foreign`].
 //!
 //! Lock order: regions -> extent -> pages -> compressed pool, swap cache, slots ([`crate::lockdep`]).
 
+mod foreign;
 mod pin;
 mod remap;
 
@@ -25,6 +26,7 @@ use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::vm::{self, Prot, advice};
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Flags of [`crate::Pool::mmap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -93,17 +95,23 @@ impl Engine {
         if count == 0 {
             return Err(Errno::INVAL);
         }
+        let fixed = match at {
+            Some(address) if !flags.hint => Some(self.pages(address..address.checked_add(len).ok_or(Errno::NOMEM)?)?),
+            _ => None,
+        };
+        if let Some(pages) = fixed.clone().filter(|_| !flags.noreplace) {
+            self.detach_foreign(pages)?;
+        }
         let mut regions = self.regions();
-        let pages = match at {
-            Some(address) if !flags.hint => {
-                let pages = self.pages(address..address.checked_add(len).ok_or(Errno::NOMEM)?)?;
+        let pages = match fixed {
+            Some(pages) => {
                 if flags.noreplace && !regions.is_free(pages.clone()) {
                     return Err(Errno::EXIST);
                 }
                 self.clear_out(&mut regions, pages.clone())?;
                 pages
             }
-            hint => self.place(&regions, count, hint).ok_or(Errno::NOMEM)?,
+            None => self.place(&regions, count, at).ok_or(Errno::NOMEM)?,
         };
         // MCL_FUTURE locks what there is room for: a program is not denied memory for having asked for too much once.
         let mut region = Region::managed(prot);
@@ -131,6 +139,7 @@ impl Engine {
             return Err(Errno::INVAL);
         }
         let pages = self.pages(range)?;
+        self.detach_foreign(pages.clone())?;
         let mut regions = self.regions();
         let result = self.clear_out(&mut regions, pages);
         self.settle_managed(&mut regions);
@@ -163,6 +172,7 @@ impl Engine {
             if region.kind == Kind::Foreign {
                 vm::map_fixed(addresses.clone(), Prot::NONE)?;
                 vm::advise(addresses.clone(), vm::MADV_NOHUGEPAGE)?;
+                self.clear(part.clone())?;
                 self.frames.backing.register(addresses)?;
             } else {
                 // Access goes first, lest content comes back while it is given up; and before access goes, reclaim
@@ -211,9 +221,12 @@ impl Engine {
                         self.ages.remove(frame);
                         present.push(frame);
                     }
+                    State::Foreign => {
+                        self.foreign_pages.fetch_sub(1, Relaxed);
+                    }
                     state => self.forget(state),
                 }
-                self.words.unlock_as(page, word.with_state(State::Empty).referenced(false));
+                self.words.unlock_as(page, word.with_state(State::Empty).referenced(false).beside(false));
             }
             // 4. Give the room back.
             self.frames.give_present(&present, &mut Vec::with_capacity(present.len()));
@@ -379,19 +392,14 @@ impl Engine {
             _ => lock(&self.regions),
         };
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
-        let mut wishes = Vec::new();
+        let (mut wishes, mut foreign) = (Vec::new(), Vec::new());
         for (part, region) in &parts {
-            if region.kind == Kind::Foreign {
-                vm::advise(self.address_range(part.clone()), what)?;
-                continue;
-            }
             // Whoever may write there can do the same without advice.
-            if region.sealed && is_discard(what) && !region.prot.writable() {
+            let is_kept = region.sealed && region.kind == Kind::Managed && !region.prot.writable();
+            if is_kept && is_discard(what) {
                 return Err(Errno::PERM);
             }
             match what {
-                advice::DONTNEED | advice::FREE if region.pinned => return Err(Errno::INVAL),
-                advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => self.clear(part.clone())?,
                 advice::DONTFORK | advice::DOFORK | advice::WIPEONFORK | advice::KEEPONFORK => {
                     vm::advise(self.address_range(part.clone()), what)?;
                     regions.update(part.clone(), |r| {
@@ -408,6 +416,9 @@ impl Engine {
                     vm::advise(self.address_range(part.clone()), what)?;
                     regions.update(part.clone(), |r| r.advised = true);
                 }
+                _ if region.kind == Kind::Foreign => foreign.push(part.clone()),
+                advice::DONTNEED | advice::FREE if region.pinned => return Err(Errno::INVAL),
+                advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => self.clear(part.clone())?,
                 // What is locked is not to be emptied by mistake; but what was emptied before may be used again.
                 advice::GUARD_INSTALL if region.pinned => return Err(Errno::INVAL),
                 advice::GUARD_INSTALL | advice::GUARD_REMOVE => {
@@ -430,6 +441,8 @@ impl Engine {
             }
         }
         drop(regions);
+        // The kernel may wait here, as in [`Engine::detach_foreign`].
+        foreign.into_iter().try_for_each(|part| vm::advise(self.address_range(part), what))?;
         wishes.into_iter().for_each(|(wish, pages)| self.wish(wish, pages));
         let covered: usize = parts.iter().map(|(part, _)| part.len()).sum();
         if covered == pages.len() { Ok(()) } else { Err(Errno::NOMEM) }
@@ -469,7 +482,7 @@ impl Engine {
                 regions.remove(pages);
                 continue;
             }
-            if region.wipe_on_fork {
+            if region.wipe_on_fork && region.kind == Kind::Managed {
                 self.clear(pages.clone())?;
                 self.set_guard(&mut regions, pages.clone(), region, false)?;
             }

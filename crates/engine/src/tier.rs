@@ -483,7 +483,7 @@ impl Engine {
         match state {
             State::Filled(_) => self.stats.sub(Counter::SameFilledPages, 1),
             State::Stored(slot) => self.forget_run(SlotRun { first: slot, len: 1 }),
-            State::Empty | State::Resident(_) | State::Evicting(_) | State::Cached(_) => {}
+            State::Empty | State::Resident(_) | State::Evicting(_) | State::Cached(_) | State::Foreign => {}
         }
     }
 

@@ -28,6 +28,8 @@ pub enum State {
     Filled(u32),
     /// In a swap slot: compressed in memory, or on a device.
     Stored(SlotId),
+    /// Wherever the kernel has it: the program has the page for itself ([`crate::space`]), and the engine leaves it alone.
+    Foreign,
 }
 
 const STATE_MASK: u64 = 0xF;
@@ -42,7 +44,9 @@ const ACCESSIBLE: u64 = 1 << 7;
 /// In memory, with a copy on a device or in the compressed tier that is as good ([`crate::clean`]). Goes with any change of the state but an eviction
 /// that begins or is taken back.
 const CLEAN: u64 = 1 << 8;
-const FLAGS: u64 = PINNED | REFERENCED | ACCESSIBLE;
+/// Came in as zeros beside a page that was touched, and is not known to have been touched itself.
+const BESIDE: u64 = 1 << 9;
+const FLAGS: u64 = PINNED | REFERENCED | ACCESSIBLE | BESIDE;
 const PAYLOAD_SHIFT: u32 = 16;
 
 /// A value of a page word.
@@ -60,6 +64,7 @@ impl PageWord {
             3 => State::Cached(FrameId(payload as u32)),
             4 => State::Filled(payload as u32),
             5 => State::Stored(SlotId::from_bits(payload)),
+            6 => State::Foreign,
             other => unreachable!("page word in state {other}"),
         }
     }
@@ -79,6 +84,7 @@ impl PageWord {
             State::Cached(frame) => (3, frame.0 as u64),
             State::Filled(value) => (4, value as u64),
             State::Stored(slot) => (5, slot.to_bits()),
+            State::Foreign => (6, 0),
         };
         debug_assert!(payload < 1 << 48);
         PageWord(self.0 & (LOCKED | FLAGS) | code | payload << PAYLOAD_SHIFT)
@@ -107,6 +113,11 @@ impl PageWord {
     /// Whether the page has a copy on a device or in the compressed tier that is as good.
     pub fn is_clean(self) -> bool {
         self.0 & CLEAN != 0
+    }
+
+    /// Whether the page came in as zeros beside another, and is not known to have been touched.
+    pub fn is_beside(self) -> bool {
+        self.0 & BESIDE != 0
     }
 
     /// Transition: takes the lock, if it is free.
@@ -168,6 +179,12 @@ impl PageWord {
         self.flag(CLEAN, on)
     }
 
+    /// The word with the beside flag set or cleared.
+    #[must_use]
+    pub fn beside(self, on: bool) -> PageWord {
+        self.flag(BESIDE, on)
+    }
+
     fn flag(self, flag: u64, on: bool) -> PageWord {
         PageWord(if on { self.0 | flag } else { self.0 & !flag })
     }
@@ -182,6 +199,7 @@ impl std::fmt::Debug for PageWord {
             (REFERENCED, " referenced"),
             (ACCESSIBLE, " accessible"),
             (CLEAN, " clean"),
+            (BESIDE, " beside"),
         ];
         flags.iter().filter(|(bit, _)| self.0 & bit != 0).try_for_each(|(_, name)| f.write_str(name))
     }
@@ -298,6 +316,7 @@ mod tests {
             any::<u32>().prop_map(|f| State::Cached(FrameId(f))),
             any::<u32>().prop_map(State::Filled),
             (0..64usize, 0..1u64 << 42).prop_map(|(d, o)| State::Stored(SlotId::new(d, o))),
+            Just(State::Foreign),
         ]
     }
 

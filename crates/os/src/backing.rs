@@ -32,6 +32,8 @@ pub trait Backing: Send + Sync {
     fn poison(&self, range: Range<usize>) -> Result<(), Errno>;
     /// Puts a range under management.
     fn register(&self, range: Range<usize>) -> Result<(), Errno>;
+    /// Takes a range out of management: present pages stay, absent ones are the kernel's to fill; wakes who waits.
+    fn unregister(&self, range: Range<usize>) -> Result<(), Errno>;
     /// Whether pages can be moved.
     fn can_move(&self) -> bool;
     /// Whether ranges can be poisoned.
@@ -95,6 +97,12 @@ impl Backing for AnonPrivate {
 
     fn register(&self, range: Range<usize>) -> Result<(), Errno> {
         self.uffd.register(range)
+    }
+
+    fn unregister(&self, range: Range<usize>) -> Result<(), Errno> {
+        // Before Linux 6.0 what is protected would stay so.
+        self.uffd.unprotect(range.clone(), true)?;
+        self.uffd.unregister(range)
     }
 
     fn can_move(&self) -> bool {

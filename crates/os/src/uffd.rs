@@ -18,12 +18,16 @@ const fn ioctl_number(direction: u64, number: u64, size: usize) -> u64 {
 }
 
 const UFFDIO_API: u64 = ioctl_number(3, 0x3F, size_of::<Api>());
-const UFFDIO_REGISTER: u64 = ioctl_number(3, 0x00, size_of::<Register>());
-const UFFDIO_UNREGISTER: u64 = ioctl_number(2, 0x01, size_of::<UffdRange>());
+/// The request that registers a range, described by a [`Register`].
+pub const UFFDIO_REGISTER: u64 = ioctl_number(3, 0x00, size_of::<Register>());
+/// The request that takes a [`UffdRange`] out of registration.
+pub const UFFDIO_UNREGISTER: u64 = ioctl_number(2, 0x01, size_of::<UffdRange>());
 const UFFDIO_WAKE: u64 = ioctl_number(2, 0x02, size_of::<UffdRange>());
-const UFFDIO_COPY: u64 = ioctl_number(3, 0x03, size_of::<Transfer>());
+/// The request that installs copies, described by a [`Transfer`].
+pub const UFFDIO_COPY: u64 = ioctl_number(3, 0x03, size_of::<Transfer>());
 const UFFDIO_ZEROPAGE: u64 = ioctl_number(3, 0x04, size_of::<Fill>());
-const UFFDIO_MOVE: u64 = ioctl_number(3, 0x05, size_of::<Transfer>());
+/// The request that moves pages, described by a [`Transfer`].
+pub const UFFDIO_MOVE: u64 = ioctl_number(3, 0x05, size_of::<Transfer>());
 const UFFDIO_WRITEPROTECT: u64 = ioctl_number(3, 0x06, size_of::<WriteProtect>());
 const UFFDIO_POISON: u64 = ioctl_number(3, 0x08, size_of::<Fill>());
 const USERFAULTFD_IOC_NEW: u64 = ioctl_number(0, 0x00, 0);
@@ -70,10 +74,14 @@ struct Api {
     ioctls: u64,
 }
 
+/// struct uffdio_range.
 #[repr(C)]
-struct UffdRange {
-    start: u64,
-    len: u64,
+#[derive(Clone, Copy, Debug)]
+pub struct UffdRange {
+    /// First byte.
+    pub start: u64,
+    /// Length in bytes.
+    pub len: u64,
 }
 
 impl From<Range<usize>> for UffdRange {
@@ -83,21 +91,32 @@ impl From<Range<usize>> for UffdRange {
     }
 }
 
+/// struct uffdio_register.
 #[repr(C)]
-struct Register {
-    range: UffdRange,
-    mode: u64,
-    ioctls: u64,
+#[derive(Clone, Copy, Debug)]
+pub struct Register {
+    /// What is registered.
+    pub range: UffdRange,
+    /// For which faults.
+    pub mode: u64,
+    /// The kernel says here which requests the range takes from then on.
+    pub ioctls: u64,
 }
 
 /// struct uffdio_copy and struct uffdio_move.
 #[repr(C)]
-struct Transfer {
-    dst: u64,
-    src: u64,
-    len: u64,
-    mode: u64,
-    done: i64,
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer {
+    /// To where.
+    pub dst: u64,
+    /// From where.
+    pub src: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Flags.
+    pub mode: u64,
+    /// The kernel says here how many bytes it has transferred, or the error if it has none.
+    pub done: i64,
 }
 
 /// struct uffdio_zeropage and struct uffdio_poison.

@@ -197,6 +197,20 @@ pub fn advise(range: Range<usize>, advice: i32) -> Result<(), Errno> {
     check(ret).map(drop)
 }
 
+/// mremap(2) of a mapping that is the kernel's own affair, to a place that the caller owns; `flags` are its flags.
+pub fn remap(old: Range<usize>, new_len: usize, flags: u32, new: usize) -> Result<usize, Errno> {
+    // SAFETY: the caller owns both ranges; no reference into them outlives this call.
+    check(unsafe { raw_syscall!(Sysno::mremap, old.start, old.len(), new_len, flags, new) })
+}
+
+/// Whether an access to an address ends in a signal, told by the kernel without it; if it does not, the page is there. Before
+/// Linux 5.14 all of them are said to.
+pub fn fails(address: usize, write: bool) -> bool {
+    let page = address & !(PAGE_SIZE - 1);
+    let how = if write { advice::POPULATE_WRITE } else { advice::POPULATE_READ };
+    advise(page..page + PAGE_SIZE, how).is_err()
+}
+
 /// mlock(2), or mlock2(2) with MLOCK_ONFAULT: of mappings that are the kernel's own affair.
 pub fn lock(range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
     let (call, flags) = if on_fault { (Sysno::mlock2, libc::MLOCK_ONFAULT as usize) } else { (Sysno::mlock, 0) };

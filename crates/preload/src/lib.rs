@@ -64,6 +64,7 @@ mod syscall;
 mod thread;
 mod tracee;
 mod trap;
+mod userfaultfd;
 mod vectors;
 
 #[cfg(not(test))]

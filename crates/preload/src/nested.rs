@@ -8,6 +8,7 @@
 
 use crate::sys::{self, real};
 use crate::trap::{TRIES, follow};
+use crate::userfaultfd;
 use crate::vectors::looking;
 use overspill_os::Errno;
 use std::ffi::{c_int, c_ulong};
@@ -30,6 +31,11 @@ const FOLLOWING: [i64; 11] = [
 
 /// Makes a call, and again as long as it fails with EFAULT and there is something to be made present.
 pub fn until_present(number: i64, arguments: [usize; 6], call: impl Fn() -> isize) -> isize {
+    if number == libc::SYS_ioctl
+        && let Some(result) = userfaultfd::request(arguments[0], arguments[1], arguments[2])
+    {
+        return sys::to_c(result);
+    }
     let mut result = call();
     if !FOLLOWING.contains(&number) {
         return result;

@@ -112,6 +112,22 @@ pub fn surrender(range: Range<usize>, noreplace: bool) -> Result<(), Errno> {
     managed(|pool| pool.surrender(range, noreplace))
 }
 
+/// Makes memory in the window unmanaged where it is, with its content: from the first page of a range that is mapped on, up to the
+/// first that is not. Which these are; `None` where nothing is mapped.
+pub fn give_up(range: Range<usize>) -> Result<Option<Range<usize>>, Errno> {
+    managed(|pool| pool.give_up(range))
+}
+
+/// The first part of a range in the window that is not managed, `None` where all that is mapped is. EINVAL where nothing is mapped.
+pub fn foreign_part(range: Range<usize>) -> Result<Option<Range<usize>>, Errno> {
+    managed(|pool| pool.foreign_part(range))
+}
+
+/// Whether the program has the page at an address of the window for itself.
+pub fn is_foreign(address: usize) -> bool {
+    POOL.get().is_some_and(|pool| pool.is_foreign(address))
+}
+
 /// munmap(2) inside the window.
 pub fn munmap(range: Range<usize>) -> Result<(), Errno> {
     managed(|pool| pool.munmap(range))

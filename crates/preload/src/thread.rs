@@ -14,13 +14,12 @@
 
 use crate::route::{pages_touched, split};
 use crate::sys::real;
-use crate::{altstack, heap, pool, sys};
+use crate::{altstack, heap, pool};
 use overspill_os::{PAGE_SIZE, tls};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use syscalls::{Sysno, raw_syscall};
 
 /// What is locked at the top of a thread's stack in thread delivery: the control block (2.3 KiB in glibc 2.36) and the
 /// static thread-local data below it (glibc reserves some 4 KiB beyond what the program's libraries need).
@@ -150,30 +149,13 @@ pub unsafe extern "C" fn pthread_attr_setstack(
     if result == 0 && pool::contains(start as usize) {
         let (start, end) = (start as usize, start as usize + len);
         if pool::signal_delivery() && tls::is_program() {
-            give_up(start.next_multiple_of(PAGE_SIZE)..end & !(PAGE_SIZE - 1));
+            let whole = start.next_multiple_of(PAGE_SIZE)..end & !(PAGE_SIZE - 1);
+            if !whole.is_empty() {
+                let _ = pool::give_up(whole);
+            }
         }
         let control = len.min(CONTROL_BYTES);
         lock_in_memory(pages_touched(end - control, control));
     }
     result
-}
-
-/// Makes managed memory, which nobody uses just now, unmanaged where it is, with its content.
-fn give_up(range: Range<usize>) {
-    if range.is_empty() {
-        return;
-    }
-    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: 1. the copy is as long; 2. the range is the program's, for a stack that is not in use; 3. it stays the same.
-    unsafe {
-        let Ok(copy) = sys::mmap_own(range.len(), prot, flags) else { return };
-        std::ptr::copy_nonoverlapping(range.start as *const u8, copy as *mut u8, range.len());
-        if pool::surrender(range.clone(), false).is_ok() {
-            let moved = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-            let at = sys::check(raw_syscall!(Sysno::mremap, copy, range.len(), range.len(), moved, range.start));
-            assert!(at == Ok(range.start), "a range that was given up can be mapped");
-        } else {
-            let _ = sys::on_range(Sysno::munmap, copy, range.len(), 0);
-        }
-    }
 }

@@ -43,7 +43,7 @@ pub mod streams;
 mod structures;
 mod submit;
 
-pub use present::{Access, TRIES, follow};
+pub use present::{Access, TRIES, follow, touch};
 
 /// Bytes below the stack pointer that belong to the function that runs.
 const RED_ZONE: usize = 128;

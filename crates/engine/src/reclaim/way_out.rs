@@ -266,13 +266,17 @@ impl Engine {
     /// Protects the picked pages, so that from then on every write to one of them is a fault.
     fn protect_picked(&self, batch: &mut Batch) {
         // With one call for extents that are next to one another; but a pinned page stays writable, since the kernel may be about to
-        // write there. Whoever pins one waits for the lock of its extent, and so for who did not see that.
-        let may_be_pinned = self.pinned_pages.load(Relaxed) > 0;
-        let is_pinned = |page: usize| self.words.load(PageIndex(page)).is_pinned();
+        // write there, and so does one that the program protects itself. Whoever makes a page such waits for the lock of its
+        // extent, and so for who did not see that.
+        let may_be_passed_over = self.pinned_pages.load(Relaxed) + self.foreign_pages.load(Relaxed) > 0;
+        let is_passed_over = |page: usize| {
+            let word = self.words.load(PageIndex(page));
+            word.is_pinned() || word.state() == State::Foreign
+        };
         let together = |a: &Pick, b: &Pick| {
             let [a, b] = [a, b].map(|pick| pick.page.0);
             (0..=1).contains(&(b / EXTENT_PAGES).wrapping_sub(a / EXTENT_PAGES))
-                && !(may_be_pinned && (a + 1..b).any(is_pinned))
+                && !(may_be_passed_over && (a + 1..b).any(is_passed_over))
         };
         let protect = |picks: &[Pick]| {
             let (Some(first), Some(last)) = (picks.first(), picks.last()) else { return Ok(()) };

@@ -11,9 +11,9 @@ use overspill_os::vm::{self, advice};
 use std::ops::Range;
 
 /// mremap's flags.
-const MAYMOVE: u32 = 1;
-const FIXED: u32 = 2;
-const DONTUNMAP: u32 = 4;
+pub(super) const MAYMOVE: u32 = 1;
+pub(super) const FIXED: u32 = 2;
+pub(super) const DONTUNMAP: u32 = 4;
 
 impl Engine {
     /// mremap; returns the new address.
@@ -38,14 +38,22 @@ impl Engine {
         if region.sealed {
             return Err(Errno::PERM);
         }
-        let first = if flags & FIXED != 0 {
+        // What stays where it is and does not grow may be many mappings, with holes between them.
+        let fixed = flags & FIXED != 0;
+        let stays = !fixed && !keep_old && count <= old.len();
+        if region.kind == Kind::Foreign && !stays {
+            if part != old {
+                return Err(Errno::FAULT);
+            }
+            return self.remap_foreign(regions, old, region, new_len, flags, new_at);
+        }
+        let first = if fixed {
             let new = self.pages(new_at..new_at.checked_add(new_len).ok_or(Errno::INVAL)?)?;
             if new.start < old.end && old.start < new.end {
                 return Err(Errno::INVAL);
             }
             self.remap_to(&mut regions, old, new.clone(), keep_old).map(|()| new.start)
-        } else if !keep_old && count <= old.len() {
-            // What stays where it is and does not grow may be many mappings, with holes between them.
+        } else if stays {
             self.clear_out(&mut regions, old.start + count..old.end).map(|()| old.start)
         } else {
             self.remap_anywhere(&mut regions, old, count, (moves, keep_old), new_at)

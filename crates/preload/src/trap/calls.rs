@@ -1,6 +1,7 @@
 //! Which way a call goes.
 
-use super::{ALWAYS, Next, Record, bounce, data, present, structures, submit};
+use super::{ALWAYS, Next, Record, bounce, data, failure, present, structures, submit};
+use crate::userfaultfd;
 
 /// The ways.
 enum Way {
@@ -33,6 +34,12 @@ pub fn copy(record: &mut Record, arguments: [usize; 6]) -> Option<Next> {
 
 /// Prepares a call.
 pub fn begin(record: &mut Record, arguments: [usize; 6]) -> Next {
+    let [first, second, third, ..] = arguments;
+    if record.number as i64 == libc::SYS_ioctl
+        && let Some(result) = userfaultfd::request(first, second, third)
+    {
+        return Next::Result(result.unwrap_or_else(|errno| failure(errno.raw_os_error())));
+    }
     let prepared = match way(record.number) {
         Way::Submit => submit::begin(record, arguments),
         _ => copy(record, arguments),

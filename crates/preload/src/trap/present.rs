@@ -21,7 +21,8 @@ pub enum Access {
     Write,
 }
 
-/// Makes the managed pages of a range present as far as the program may access them: for writing where it may write.
+/// Makes the managed pages of a range present as far as the program may access them: for writing where it may write. Pages that the
+/// program has for itself are the kernel's affair: a touch would be one of the program's, and be told to a userfaultfd of its own.
 pub fn touch(start: usize, len: usize) {
     let Some(range) = pages_touched(start, len.max(1)) else { return };
     let inside = split(range, pool::window()).inside;
@@ -30,7 +31,7 @@ pub fn touch(start: usize, len: usize) {
     }
     let end = inside.start + pool::accessible(inside.clone(), Access::Read);
     let writable = inside.start + pool::accessible(inside.clone(), Access::Write);
-    for page in (inside.start..end).step_by(PAGE_SIZE) {
+    for page in (inside.start..end).step_by(PAGE_SIZE).filter(|page| !pool::is_foreign(*page)) {
         // SAFETY: the page may be accessed in this way.
         unsafe { touch_byte(page, if page < writable { Access::Write } else { Access::Read }) };
     }
@@ -133,7 +134,7 @@ fn follow_words(at: usize, depth: usize, pages: usize) -> bool {
         let mut words = [0usize; AT_ONCE];
         let len = memory::read_into(start, &mut words);
         for word in &words[..len / size_of::<usize>()] {
-            if pool::contains(*word) {
+            if pool::contains(*word) && !pool::is_foreign(*word) {
                 found = true;
                 touch(*word, ((pages - 1) * PAGE_SIZE).min(pool::window().end - word));
                 if depth > 1 {

@@ -1,0 +1,267 @@
+//! Parts of the window that are not managed: mappings of the kernel's own, and memory that the program has for itself,
+//! because it has a userfaultfd of its own there or a thread's stack.
+//!
+//! The map of regions has both as [`Kind::Foreign`]. Memory that was managed before also says so in its page words
+//! ([`State::Foreign`]), which faults, reclaim and system calls look at without the map's lock.
+//!
+//! Where the program has a userfaultfd, the kernel may wait in a call that unmaps, moves or drops memory until the
+//! program has read of that. Such calls are made without the map's lock, which the reader may need.
+
+use super::remap::{DONTUNMAP, FIXED, MAYMOVE};
+use crate::base::{FrameId, PAGE_SIZE, PageIndex};
+use crate::engine::Engine;
+use crate::extent::{EXTENT_PAGES, split};
+use crate::frames::push_range;
+use crate::regions::{Kind, Region, RegionMap};
+use crate::stats::Counter;
+use crate::sync::{RankedGuard, lock};
+use crate::word::{PageWord, State};
+use overspill_os::Errno;
+use overspill_os::backing::Backing;
+use overspill_os::signal::Outcome;
+use overspill_os::vm;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Pages that are in memory at once on their way out of management, beside all others: few, so that there is room in
+/// the smallest budget; many enough that a large range takes few system calls.
+const AT_ONCE: usize = 64;
+const _: () = assert!(EXTENT_PAGES.is_multiple_of(AT_ONCE));
+
+impl Engine {
+    /// Gives managed memory up where it is: from the first page of a range that is mapped on, up to the first that is
+    /// not. Returns the addresses of these pages; `None` where nothing is mapped. What has content keeps it and is
+    /// present afterwards; what was never touched is absent, and under no userfaultfd.
+    ///
+    /// On an error the pages before the one that it is about are given up.
+    pub(crate) fn give_up(&self, range: Range<usize>) -> Result<Option<Range<usize>>, Errno> {
+        let wanted = self.pages(range)?;
+        let mut regions = self.regions();
+        let Some((first, _)) = regions.overlapping(wanted.clone()).next() else { return Ok(None) };
+        let pages = regions.mapped_start(first.start..wanted.end);
+        let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
+        for (part, region) in parts {
+            match region.kind {
+                Kind::Foreign => self.mark_foreign(part),
+                Kind::Managed => {
+                    for (_, part) in split(part) {
+                        let mut at = part.start;
+                        while at < part.end {
+                            let end = part.end.min((at / AT_ONCE + 1) * AT_ONCE);
+                            self.give_up_some(&mut regions, at..end, region)?;
+                            at = end;
+                        }
+                    }
+                    self.stats.add(Counter::Unmanaged, 1);
+                }
+            }
+        }
+        Ok(Some(self.address_range(pages)))
+    }
+
+    /// [`Engine::give_up`] for at most [`AT_ONCE`] pages of one extent and one region.
+    fn give_up_some(&self, regions: &mut RegionMap, pages: Range<usize>, region: Region) -> Result<(), Errno> {
+        let index = pages.start / EXTENT_PAGES;
+        // 1. What has content comes in, and stays.
+        self.set_pinned(pages.clone(), true);
+        // Reclaim that began before may still take some out.
+        drop(self.extents.lock(index));
+        let mut out = pages.clone().map(PageIndex).filter(|page| {
+            let word = self.words.load(*page);
+            !(word.is_resident() || word.state() == State::Empty || is_untouched(word))
+        });
+        let mut result = match out.all(|page| self.serve_on_this_thread(page, false) == Outcome::Served) {
+            true => Ok(()),
+            false => Err(Errno::NOMEM),
+        };
+        // 2. No fault beside them brings one in any more, nor does reclaim look at them.
+        self.set_access(pages.clone(), false);
+        let extent = self.extents.lock(index);
+        for page in pages.clone() {
+            self.words.lock(PageIndex(page));
+        }
+        // 3. Out of management. Before their frames are free, since it may fail.
+        let addresses = self.address_range(pages.clone());
+        result = result
+            .and_then(|()| self.drop_untouched(pages.clone(), region.access()))
+            .and_then(|()| self.frames.backing.unregister(addresses.clone()));
+        if result.is_err() {
+            pages.clone().for_each(|page| self.words.unlock_as(PageIndex(page), self.words.load(PageIndex(page))));
+            drop(extent);
+            self.set_access(pages.clone(), region.access().readable());
+            if !region.pinned {
+                regions.not_held(pages).into_iter().for_each(|part| self.set_pinned(part, false));
+            }
+            return result;
+        }
+        // 4. They go with their memory, which is charged to nobody from here on.
+        let mut frames: Vec<FrameId> = Vec::with_capacity(pages.len());
+        for page in pages.clone().map(PageIndex) {
+            let word = self.words.load(page);
+            self.drop_copy(page, word);
+            match word.state() {
+                State::Resident(frame) => frames.push(frame),
+                state => {
+                    assert!(
+                        state == State::Empty || is_untouched(word),
+                        "{page:?} was brought in and is pinned: {word:?}"
+                    );
+                    self.forget(state);
+                }
+            }
+            self.note_extent(page);
+            self.words.unlock_as(page, word.with_state(State::Foreign).referenced(false).pinned(false).beside(false));
+        }
+        self.pinned_pages.fetch_sub(pages.len(), Relaxed);
+        self.foreign_pages.fetch_add(pages.len(), Relaxed);
+        self.frames.give_holes(&frames);
+        self.extents.sub_resident(PageIndex(pages.start), frames.len());
+        self.stats.sub(Counter::ResidentPages, frames.len() as u64);
+        drop(extent);
+        regions.update(pages, |region| region.kind = Kind::Foreign);
+        if region.guard {
+            // Guards are the kernel's from here on; where it has none they stay what they are in its page tables.
+            let _ = vm::protect(addresses.clone(), region.prot)
+                .and_then(|()| vm::advise(addresses.clone(), vm::advice::GUARD_INSTALL))
+                .or_else(|_| vm::protect(addresses.clone(), vm::Prot::NONE));
+        }
+        if region.pinned {
+            // The kernel's lock, as it is the kernel that might take them out. Without it they stay as well as other
+            // memory.
+            let _ = vm::lock(addresses, true);
+        }
+        Ok(())
+    }
+
+    /// Drops pages that were never touched and are in memory all the same, since they came in beside others: to the
+    /// program they are absent. Their locks are held. Of those that it has touched without a fault, a page of zeros is
+    /// taken for one.
+    fn drop_untouched(&self, pages: Range<usize>, access: vm::Prot) -> Result<(), Errno> {
+        let mut content = Box::new([0; PAGE_SIZE]);
+        let mut ranges = Vec::new();
+        for page in pages.map(PageIndex) {
+            let word = self.words.load(page);
+            if !word.is_resident() || !word.is_beside() {
+                continue;
+            }
+            let range = self.address_range(page.0..page.0 + 1);
+            // From here on a write is a fault, which waits for the page.
+            self.frames.backing.protect(range.clone())?;
+            if access.readable() {
+                vm::copy_page(range.start, &mut content);
+            } else {
+                self.force_reader.copy_page(range.start, &mut content)?;
+            }
+            if content.iter().all(|byte| *byte == 0) {
+                push_range(&mut ranges, range);
+            }
+        }
+        if ranges.is_empty() { Ok(()) } else { self.frames.backing.drop_pages(&ranges).map(drop) }
+    }
+
+    /// Notes in the words of pages of the kernel's own mappings that they are none of the engine's.
+    fn mark_foreign(&self, pages: Range<usize>) {
+        for page in pages.map(PageIndex) {
+            self.extents.touch(page);
+            self.note_extent(page);
+            let word = self.words.lock(page);
+            if word.state() != State::Foreign {
+                assert_eq!(word.state(), State::Empty, "{page:?} is not managed");
+                self.foreign_pages.fetch_add(1, Relaxed);
+            }
+            self.words.unlock_as(page, word.with_state(State::Foreign));
+        }
+    }
+
+    /// Whether the program is known to have a page of the window for itself.
+    pub(crate) fn is_foreign(&self, address: usize) -> bool {
+        self.words.load(self.page(address)).state() == State::Foreign
+    }
+
+    /// The first part of a range that is not managed, up to the first page that is, or is not mapped; `None` where
+    /// there is none.
+    ///
+    /// # Errors
+    /// EINVAL where nothing is mapped.
+    pub(crate) fn foreign_part(&self, range: Range<usize>) -> Result<Option<Range<usize>>, Errno> {
+        let pages = self.pages(range)?;
+        let regions = lock(&self.regions);
+        regions.overlapping(pages.clone()).next().ok_or(Errno::INVAL)?;
+        let mut foreign = regions.overlapping(pages).filter(|(_, region)| region.kind == Kind::Foreign);
+        Ok(foreign.next().map(|(part, _)| self.address_range(part)))
+    }
+
+    /// What the kernel has in a range goes before the map of regions is locked to put something else there: the kernel
+    /// may wait until the program has read of that.
+    pub(super) fn detach_foreign(&self, pages: Range<usize>) -> Result<(), Errno> {
+        if self.foreign_pages.load(Relaxed) == 0 {
+            return Ok(());
+        }
+        let is_foreign = |(_, region): &(Range<usize>, Region)| region.kind == Kind::Foreign;
+        let regions = lock(&self.regions);
+        if regions.is_sealed(pages.clone()) {
+            return Err(Errno::PERM);
+        }
+        let parts: Vec<_> = regions.overlapping(pages).filter(is_foreign).collect();
+        drop(regions);
+        parts.into_iter().try_for_each(|(part, _)| vm::map_fixed(self.address_range(part), vm::Prot::NONE))
+    }
+
+    /// mremap of a whole region that is not managed; the new place lies in the window too, unless the program says
+    /// otherwise.
+    pub(super) fn remap_foreign(
+        &self,
+        mut regions: RankedGuard<'_, RegionMap>,
+        old: Range<usize>,
+        region: Region,
+        new_len: usize,
+        flags: u32,
+        new_at: usize,
+    ) -> Result<usize, Errno> {
+        let (window, count) = (self.window(), new_len.div_ceil(PAGE_SIZE));
+        // 1. Where to? It cannot grow where it is, as the window lies behind it.
+        let new = if flags & FIXED == 0 {
+            if flags & MAYMOVE == 0 {
+                return Err(Errno::NOMEM);
+            }
+            Some(self.place(&regions, count, Some(new_at)).ok_or(Errno::NOMEM)?)
+        } else if new_at.saturating_add(new_len) <= window.start || new_at >= window.end {
+            None
+        } else {
+            let new = self.pages(new_at..new_at.checked_add(new_len).ok_or(Errno::INVAL)?)?;
+            if new.start < old.end && old.start < new.end {
+                return Err(Errno::INVAL);
+            }
+            Some(new)
+        };
+        if let Some(new) = &new {
+            self.clear_out(&mut regions, new.clone())?;
+            regions.insert(new.clone(), region);
+            self.mark_foreign(new.clone());
+        }
+        drop(regions);
+        // 2. Move.
+        let at = new.as_ref().map_or(new_at, |new| self.address(PageIndex(new.start)));
+        let addresses = self.address_range(old.clone());
+        let moved = vm::remap(addresses.clone(), new_len, flags & DONTUNMAP | FIXED | MAYMOVE, at);
+        // 3. What is empty now is a gap of the window again, unless somebody was faster to map something there.
+        let emptied = if moved.is_err() {
+            new
+        } else if flags & DONTUNMAP == 0 {
+            vm::reserve_at(addresses.start, addresses.len()).ok().map(|_| old)
+        } else {
+            None
+        };
+        let mut regions = self.regions();
+        if let Some(pages) = emptied {
+            self.clear_out(&mut regions, pages)?;
+        }
+        self.settle_managed(&mut regions);
+        moved
+    }
+}
+
+/// Whether a page that is out of memory was never touched.
+fn is_untouched(word: PageWord) -> bool {
+    word.is_beside() && word.state() == State::Filled(0)
+}
