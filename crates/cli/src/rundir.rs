@@ -5,6 +5,7 @@
 //! their mapping of a file without a name.
 
 use crate::failure::Failure;
+use crate::swap::IN_MEMORY;
 use overspill::job;
 use overspill::stats::{Counter, Snapshot};
 use rustix::io::Errno;
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Most processes kept one by one; the others only count in the total. About 6 KiB each.
 const PROCESSES_MAX: usize = 1000;
+/// Free bytes of a file system in memory that are enough: tens of thousands of files of some 20 KiB each.
+const ROOM: u64 = 1 << 30;
 
 /// A private directory for one run.
 #[derive(Debug)]
@@ -47,12 +50,14 @@ pub struct Tree {
 }
 
 impl RunDir {
-    /// Makes the directory under `$XDG_RUNTIME_DIR`, or the directory for temporary files where that is not usable.
+    /// Makes the directory under `$XDG_RUNTIME_DIR`; where that is not usable in `/dev/shm`, if there is room, or else in the
+    /// directory for temporary files: a file on a disk takes a fork a quarter of its time, and is written there again and again.
     pub fn create(runtime_dir: Option<OsString>) -> Result<RunDir, Failure> {
         let runtime_dir = runtime_dir.map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let memory = Some(PathBuf::from("/dev/shm")).filter(|dir| has_room(dir));
         let temp_dir = std::env::temp_dir();
         let mut refusal = None;
-        for parent in runtime_dir.into_iter().chain([temp_dir]) {
+        for parent in runtime_dir.into_iter().chain(memory).chain([temp_dir]) {
             match create_in(&parent) {
                 Ok(path) => {
                     let [done, rest] = [Snapshot::default(), Snapshot::default()];
@@ -205,6 +210,15 @@ impl Drop for RunDir {
 
 fn read(path: &Path) -> Option<Snapshot> {
     Snapshot::from_bytes(&fs::read(path).ok()?)
+}
+
+/// Whether a directory is on a file system in memory that has room for the files of all processes which end between two sweeps: what
+/// does not fit there would be SIGBUS for whoever counts.
+fn has_room(dir: &Path) -> bool {
+    rustix::fs::statfs(dir).is_ok_and(|fs| {
+        let is_in_memory = IN_MEMORY.contains(&(fs.f_type as u64 & 0xffff_ffff));
+        is_in_memory && fs.f_bavail.saturating_mul(fs.f_bsize as u64) >= ROOM
+    })
 }
 
 fn create_in(parent: &Path) -> io::Result<PathBuf> {

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Types of file systems that keep their files in memory: statfs(2) names tmpfs, ramfs and hugetlbfs so.
-const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+pub const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
 /// The default: `$TMPDIR`, else /var/tmp; `None` if neither is a writable directory on a disk.
 pub fn default_directory(tmpdir: Option<OsString>) -> Option<PathBuf> {
