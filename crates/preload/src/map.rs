@@ -130,8 +130,8 @@ static INSISTENCE: Insistence =
     Insistence { placed: AtomicUsize::new(0), len: AtomicUsize::new(0), refused: AtomicUsize::new(0) };
 
 impl Insistence {
-    /// So many in a row are no accident.
-    const ENOUGH: usize = 2;
+    /// So many in a row: other collectors of the JVM try up to 29 places, and then take any. ZGC tries 100,000 before it gives up.
+    const ENOUGH: usize = 64;
 
     fn is_there(&self) -> bool {
         self.refused.load(Relaxed) >= Insistence::ENOUGH
