@@ -183,6 +183,9 @@ static void calls(void)
         wrong += read(pipes[0], region + i * PAGE, PAGE) != (ssize_t)PAGE || !page_is(region + i * PAGE, i);
     }
     check(wrong == 0 && missing == 16, "read(2) into missing pages: %d faults", missing);
+    mprotect(region + 64 * PAGE, PAGE, PROT_NONE);
+    check(write(pipes[1], region + 64 * PAGE, PAGE) == -1 && errno == EFAULT, "write(2) without access: %s", strerror(errno));
+    mprotect(region + 64 * PAGE, PAGE, PROT_READ | PROT_WRITE);
     close(pipes[0]);
     close(pipes[1]);
     for (size_t i = 64; i < 80; i++)

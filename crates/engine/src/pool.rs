@@ -178,10 +178,11 @@ impl Pool {
         self.enter(|engine| engine.map(at, len, prot, flags))
     }
 
-    /// Forgets the pages of a range over which the caller is about to put a mapping of another kind; with `noreplace` it
-    /// fails if there are any (EEXIST). A later [`Pool::munmap`] takes the range back.
-    pub fn surrender(&self, range: Range<usize>, noreplace: bool) -> Result<(), Errno> {
-        self.enter(|engine| engine.surrender(range, noreplace))
+    /// Forgets the pages of a range over which the caller is about to put a mapping of another kind with this protection;
+    /// with `noreplace` it fails if there are any (EEXIST). One that `grows_down` may grow into free addresses below it. A
+    /// later [`Pool::munmap`] takes the range back.
+    pub fn surrender(&self, range: Range<usize>, prot: Prot, flags: MapFlags) -> Result<(), Errno> {
+        self.enter(|engine| engine.surrender(range, prot, flags))
     }
 
     /// Makes managed memory unmanaged where it is, with its content: from the first mapped page of a range on, up to the first

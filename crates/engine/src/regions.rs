@@ -33,6 +33,8 @@ pub struct Region {
     pub dont_fork: bool,
     /// MADV_WIPEONFORK: the child of a fork reads zeros.
     pub wipe_on_fork: bool,
+    /// Not mapped at all: what the mapping above it may grow into (MAP_GROWSDOWN), and nothing is placed in.
+    pub hole: bool,
     /// Whether the kernel's mapping carries advice that must be undone before the addresses are used again.
     pub advised: bool,
 }
@@ -48,6 +50,7 @@ impl Region {
             pinned: false,
             dont_fork: false,
             wipe_on_fork: false,
+            hole: false,
             advised: false,
         }
     }
@@ -60,6 +63,11 @@ impl Region {
     /// Whether the program has one mapping where one region follows the other.
     pub fn is_one_with(self, other: Region) -> bool {
         Region { guard: other.guard, ..self } == other
+    }
+
+    /// One that is not managed.
+    pub fn foreign(prot: Prot) -> Region {
+        Region { kind: Kind::Foreign, ..Region::managed(prot) }
     }
 }
 
@@ -109,6 +117,12 @@ impl RegionMap {
     /// Whether all of `pages` is free.
     pub fn is_free(&self, pages: Range<usize>) -> bool {
         self.gaps.contains(pages)
+    }
+
+    /// The free pages below a page, down to the next region.
+    pub fn gap_below(&self, page: usize) -> Range<usize> {
+        let start = self.regions.range(..page).next_back().map_or(self.window.start, |(_, &(end, _))| end);
+        start.min(page)..page
     }
 
     /// The parts of `pages` that are mapped, each with its region.
@@ -323,6 +337,14 @@ mod tests {
         assert_eq!(map.limit_dump(), None);
         map.remove(512..window.end);
         assert_eq!(map.limit_dump(), change(DUMP_STEP..6 * DUMP_STEP, false));
+    }
+
+    #[test]
+    fn the_gap_below_a_page_ends_at_the_next_region() {
+        let mut map = RegionMap::new(WINDOW);
+        assert_eq!(map.gap_below(40), 16..40);
+        map.insert(20..30, Region::foreign(Prot::READ));
+        assert_eq!((map.gap_below(40), map.gap_below(30), map.gap_below(25)), (30..40, 30..30, 25..25));
     }
 
     proptest! {

@@ -37,6 +37,8 @@ pub struct MapFlags {
     pub noreplace: bool,
     /// MAP_LOCKED.
     pub locked: bool,
+    /// MAP_GROWSDOWN, of what is not managed.
+    pub grows_down: bool,
 }
 
 impl Engine {
@@ -105,7 +107,7 @@ impl Engine {
         let mut regions = self.regions();
         let pages = match fixed {
             Some(pages) => {
-                if flags.noreplace && !regions.is_free(pages.clone()) {
+                if flags.noreplace && !self.is_vacant(&regions, pages.clone()) {
                     return Err(Errno::EXIST);
                 }
                 self.clear_out(&mut regions, pages.clone())?;
@@ -148,14 +150,18 @@ impl Engine {
 
     /// The caller puts a mapping of the kernel's over a range: whatever was there is forgotten; or, with `noreplace`,
     /// nothing may be there.
-    pub(crate) fn surrender(&self, range: Range<usize>, noreplace: bool) -> Result<(), Errno> {
+    pub(crate) fn surrender(&self, range: Range<usize>, prot: Prot, flags: MapFlags) -> Result<(), Errno> {
         let pages = self.pages(range)?;
         let mut regions = self.regions();
-        if noreplace && !regions.is_free(pages.clone()) {
+        if flags.noreplace && !self.is_vacant(&regions, pages.clone()) {
             return Err(Errno::EXIST);
         }
         self.clear_out(&mut regions, pages.clone())?;
-        regions.insert(pages, Region { kind: Kind::Foreign, ..Region::managed(Prot::NONE) });
+        let region = Region::foreign(prot);
+        if flags.grows_down {
+            self.open_hole(&mut regions, pages.start, region)?;
+        }
+        regions.insert(pages, region);
         self.settle_managed(&mut regions);
         Ok(())
     }
@@ -167,6 +173,7 @@ impl Engine {
             return Err(Errno::PERM);
         }
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
+        self.close_hole(regions, pages.start)?;
         for (part, region) in parts {
             let addresses = self.address_range(part.clone());
             if region.kind == Kind::Foreign {
@@ -276,8 +283,8 @@ impl Engine {
         let regions = lock(&self.regions);
         for (part, region) in regions.overlapping(pages.clone()) {
             let allowed = if write { region.access().writable() } else { region.access().readable() };
-            // What is not managed inside the window is the kernel's: it says itself what it may access.
-            if part.start != end || !(allowed || region.kind == Kind::Foreign) {
+            // What has grown into a hole reaches up to its end.
+            if part.start != end || !allowed || region.hole && !vm::is_mapped(self.address(PageIndex(end))) {
                 break;
             }
             end = part.end;

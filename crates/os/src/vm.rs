@@ -203,6 +203,13 @@ pub fn remap(old: Range<usize>, new_len: usize, flags: u32, new: usize) -> Resul
     check(unsafe { raw_syscall!(Sysno::mremap, old.start, old.len(), new_len, flags, new) })
 }
 
+/// Whether something is mapped at an address of a page.
+pub fn is_mapped(page: usize) -> bool {
+    let mut residency = 0u8;
+    // SAFETY: the kernel writes a byte for one page.
+    check(unsafe { raw_syscall!(Sysno::mincore, page, PAGE_SIZE, &raw mut residency) }).is_ok()
+}
+
 /// Whether an access to an address ends in a signal, told by the kernel without it; if it does not, the page is there. Before
 /// Linux 5.14 all of them are said to.
 pub fn fails(address: usize, write: bool) -> bool {

@@ -191,7 +191,7 @@ unsafe fn mmap_in_window(
         sys::on_range(Sysno::munmap, trial, len, 0)?;
     }
     // 2. From here on the range is nobody else's. To the kernel the window's own reservation is in the way.
-    pool::surrender(parts.inside.clone(), noreplace)?;
+    pool::surrender(parts.inside.clone(), prot, flags)?;
     let flags = flags & !libc::MAP_FIXED_NOREPLACE | libc::MAP_FIXED;
     // SAFETY: the caller's promise.
     unsafe { sys::mmap(address, len, prot, flags, fd, offset) }.inspect_err(|_| give_back(parts.inside))
@@ -313,8 +313,8 @@ pub unsafe fn mremap(old: usize, old_len: usize, new_len: usize, flags: i32, new
         && aligned(new)
         && let Some(parts) = parts(pages(new, new_len))
     {
-        // A mapping of another kind moves into the window.
-        pool::surrender(parts.inside.clone(), false)?;
+        // A mapping of another kind moves into the window. How it is protected the kernel knows alone: nobody is kept from it.
+        pool::surrender(parts.inside.clone(), PROT_KNOWN, libc::MAP_FIXED)?;
         return kernel().inspect_err(|_| give_back(parts.inside));
     }
     kernel()

@@ -98,18 +98,22 @@ fn managed<R>(call: impl FnOnce(&'static Pool) -> Result<R, Errno>) -> Result<R,
 
 /// mmap(2) of private anonymous memory in the window; `flags` are mmap's, and without a fixed address `at` is a hint.
 pub fn mmap(at: usize, len: usize, prot: i32, flags: i32) -> Result<usize, Errno> {
-    let flags = MapFlags {
+    managed(|pool| pool.mmap(Some(at), len, Prot(prot as u32), map_flags(flags)))
+}
+
+fn map_flags(flags: i32) -> MapFlags {
+    MapFlags {
         hint: flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) == 0,
         noreplace: flags & libc::MAP_FIXED_NOREPLACE != 0,
         locked: flags & libc::MAP_LOCKED != 0,
-    };
-    managed(|pool| pool.mmap(Some(at), len, Prot(prot as u32), flags))
+        grows_down: flags & libc::MAP_GROWSDOWN != 0,
+    }
 }
 
 /// Forgets the pages of a range over which a mapping of another kind is about to be put; with `noreplace` there must be
-/// none.
-pub fn surrender(range: Range<usize>, noreplace: bool) -> Result<(), Errno> {
-    managed(|pool| pool.surrender(range, noreplace))
+/// none; `flags` are mmap's.
+pub fn surrender(range: Range<usize>, prot: i32, flags: i32) -> Result<(), Errno> {
+    managed(|pool| pool.surrender(range, Prot(prot as u32), map_flags(flags)))
 }
 
 /// Makes memory in the window unmanaged where it is, with its content: from the first page of a range that is mapped on, up to the

@@ -8,7 +8,7 @@
 //! program has read of that. Such calls are made without the map's lock, which the reader may need.
 
 use super::remap::{DONTUNMAP, FIXED, MAYMOVE};
-use crate::base::{FrameId, PAGE_SIZE, PageIndex};
+use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::engine::Engine;
 use crate::extent::{EXTENT_PAGES, split};
 use crate::frames::push_range;
@@ -20,12 +20,15 @@ use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::signal::Outcome;
 use overspill_os::vm;
+use rustix::process::{Resource, getrlimit};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Pages that are in memory at once on their way out of management, beside all others: few, so that there is room in
 /// the smallest budget; many enough that a large range takes few system calls.
 const AT_ONCE: usize = 64;
+/// What a mapping may grow down into at most, 1 GiB: whatever the limit of stacks says, some addresses are to be left.
+const GROWTH_MAX: usize = 1 << (30 - PAGE_SHIFT);
 const _: () = assert!(EXTENT_PAGES.is_multiple_of(AT_ONCE));
 
 impl Engine {
@@ -205,6 +208,46 @@ impl Engine {
         let parts: Vec<_> = regions.overlapping(pages).filter(is_foreign).collect();
         drop(regions);
         parts.into_iter().try_for_each(|(part, _)| vm::map_fixed(self.address_range(part), vm::Prot::NONE))
+    }
+
+    /// Whether nothing is mapped in a range: it is free, or a hole into which nothing has grown yet.
+    pub(super) fn is_vacant(&self, regions: &RegionMap, pages: Range<usize>) -> bool {
+        let is_empty = |part: Range<usize>| {
+            let addresses = self.address_range(part);
+            vm::reserve_at(addresses.start, addresses.len()).is_ok_and(|_| vm::unmap(addresses).is_ok())
+        };
+        regions.overlapping(pages).all(|(part, region)| region.hole && is_empty(part))
+    }
+
+    /// Makes room for a mapping that grows down from a page: the kernel does not let it grow over the reservation of the
+    /// window. Down to the next region, and as far as the limit of stacks allows.
+    pub(super) fn open_hole(&self, regions: &mut RegionMap, page: usize, region: Region) -> Result<(), Errno> {
+        let limit = getrlimit(Resource::Stack).current.map_or(GROWTH_MAX, |bytes| (bytes >> PAGE_SHIFT) as usize);
+        let gap = regions.gap_below(page);
+        let hole = gap.start.max(page.saturating_sub(limit.min(GROWTH_MAX)))..page;
+        if hole.is_empty() {
+            return Ok(());
+        }
+        vm::unmap(self.address_range(hole.clone()))?;
+        self.mark_foreign(hole.clone());
+        regions.insert(hole, Region { hole: true, ..region });
+        Ok(())
+    }
+
+    /// What lies behind a hole is about to change, so that nothing grows into it any more: it is a gap of the window again, unless
+    /// something is in it.
+    pub(super) fn close_hole(&self, regions: &mut RegionMap, page: usize) -> Result<(), Errno> {
+        match page.checked_sub(1).and_then(|below| regions.around(below)) {
+            Some((pages, region)) if region.hole => {
+                let hole = pages.start..page;
+                let addresses = self.address_range(hole.clone());
+                match vm::reserve_at(addresses.start, addresses.len()) {
+                    Ok(_) => self.clear_out(regions, hole),
+                    Err(_) => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// mremap of a whole region that is not managed; the new place lies in the window too, unless the program says
