@@ -98,7 +98,7 @@ add_executable(program ${SOURCES})
 
 
 def one_cxx_file(folder):
-    folder.write("part.cc", CXX % (0, folder.size(16, 10), 0))
+    folder.write("part.cc", CXX % (0, folder.size(16, 6), 0))
 
 
 def rust_source(functions):

@@ -115,19 +115,20 @@ print "sum $sum, child ", $? >> 8, ", ", scalar(`echo from a shell`);
 
 RUBY = """
 table = {}
-200_000.times { |i| table["key #{i}"] = ["value #{i * 7919 % 1_000_003}", i.to_s * 20] }
+File.read("input/size").to_i.times { |i| table["key #{i}"] = ["value #{i * 7919 % 1_000_003}", i.to_s * 20] }
 threads = (0..3).map { |n| Thread.new { table.select { |k, v| v[0].hash && k.size % 4 == n }.sum { |k, v| v[1].size } } }
 puts threads.map(&:value).inspect
 pid = fork { puts "child #{table.sum { |k, v| v[0].size }}"; exit 4 }
 Process.wait(pid)
-puts $?.exitstatus, table.values.map(&:first).sort.each_slice(20_000).map(&:first).inspect
+puts $?.exitstatus, table.values.map(&:first).sort.each_slice(10_000).map(&:first).inspect
 puts `echo from a shell`
 """
 
 PHP = r"""<?php
 ini_set('memory_limit', '-1');
 $table = [];
-for ($i = 0; $i < 120000; $i++) $table["key $i"] = [$i, str_repeat(chr(97 + $i % 26), 1000)];
+$size = (int)file_get_contents('input/size');
+for ($i = 0; $i < $size; $i++) $table["key $i"] = [$i, str_repeat(chr(97 + $i % 26), 1000)];
 $sum = 0;
 foreach ($table as $key => $value) if (preg_match('/7(\d)9$/', $key, $found)) $sum += $value[0] * $found[1];
 uasort($table, fn($a, $b) => $a[1] <=> $b[1] ?: $a[0] <=> $b[0]);
@@ -145,7 +146,7 @@ print(unlist(parallel::mclapply(1:4, function(n) round(sum(table[n, ]), 6), mc.c
 
 LUA = """
 local parts, sum = {}, 0
-for i = 1, 40000 do parts[i] = { i, tostring(i * 7919 % 1000003) .. string.rep("x", 2500) } end
+for i = 1, io.open("input/size"):read("n") do parts[i] = { i, tostring(i * 7919 % 1000003) .. string.rep("x", 2500) } end
 for round = 1, 3 do
   for i = round, #parts, 3 do parts[i][2] = parts[i][2] .. round end
   collectgarbage()
@@ -197,6 +198,11 @@ def script(name, program, file, text, *arguments, **settings):
     return Case(name, [program, f"input/{file}", *arguments], files={file: text}, **settings)
 
 
+def size(full, quick):
+    """A `prepare`: how much there is to do, in a file that the script reads."""
+    return lambda folder: folder.write("size", f"{folder.size(full, quick)}\n")
+
+
 CASES = [
     python_pool("fork"),
     python_pool("spawn"),
@@ -207,10 +213,10 @@ CASES = [
     script("python-numpy", "/usr/bin/python3", "table.py", NUMPY, excuse=python_module("numpy")),
     script("python-pandas", "/usr/bin/python3", "frame.py", PANDAS, excuse=python_module("pandas")),
     script("perl", "perl", "hash.pl", PERL, "25000", quick=True),
-    script("ruby", "ruby", "hash.rb", RUBY, quick=True),
-    script("php", "php", "hash.php", PHP, quick=True),
+    script("ruby", "ruby", "hash.rb", RUBY, quick=True, prepare=size(200_000, 100_000)),
+    script("php", "php", "hash.php", PHP, quick=True, prepare=size(120_000, 60_000)),
     Case("r", ["Rscript", "--vanilla", "input/table.R"], files={"table.R": R}),
-    script("lua", "lua5.4", "table.lua", LUA, quick=True),
+    script("lua", "lua5.4", "table.lua", LUA, quick=True, prepare=size(40_000, 22_000)),
     # V8 maps the code that it makes executable, and its heap in part so.
     script("node-workers", "node", "workers.js", NODE, beside=64),
     script("bash", "bash", "loop.sh", SHELL, quick=True),
