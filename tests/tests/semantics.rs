@@ -182,7 +182,7 @@ signal_programs! {
 fn forks_without_reclaim_ahead_of_need() {
     let Some(overspill) = overspill(&SCRATCH) else { return };
     for fault in ["thread", "signal"] {
-        same_by(Command::new(&overspill), "forkstorm.c", fault, &["--set", "background=off"]);
+        same_by(Command::new(overspill), "forkstorm.c", fault, &["--set", "background=off"]);
     }
 }
 
@@ -192,7 +192,7 @@ fn the_soft_limit_of_files_is_the_hard_one() {
     let Some(overspill) = overspill(&SCRATCH) else { return };
     for fault in ["thread", "signal"] {
         let mut limited = Command::new("sh");
-        limited.args(["-c", r#"ulimit -n 100; exec "$0" "$@""#]).arg(&overspill);
+        limited.args(["-c", r#"ulimit -n 100; exec "$0" "$@""#]).arg(overspill);
         same_by(limited, "descriptors.c", fault, &[]);
     }
 }

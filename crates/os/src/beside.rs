@@ -54,7 +54,7 @@ impl Job {
     }
 }
 
-/// How threads begin that are not needed at once: the sibling's first thread waits for who needs them, and for [`NAP`] at most.
+/// How threads begin that are not needed at once: the sibling's first thread waits for who needs them, and for 20 ms at most.
 pub struct Nap {
     /// Holds 1 meanwhile: who finds it, puts 0 there and wakes one that waits on it (private) has the threads started.
     pub cell: &'static AtomicU32,
