@@ -218,6 +218,16 @@ static void files(void)
         _exit(0);
     }
     check(reap(pid) == 128 + SIGBUS, "behind the end of the file: SIGBUS");
+    /* Where the program has made room it is put, and grows. */
+    char *room = map_pages(8);
+    munmap(room, 8 * PAGE);
+    char *in = mmap(room, 2 * PAGE, PROT_READ, MAP_SHARED, fileno(file), 0);
+    check(in == room && bad_pages(in, 2, 70) == 0, "a file where there is room");
+    check(mremap(in, 2 * PAGE, 6 * PAGE, 0) == in && bad_pages(in, 2, 70) == 0, "which grows where it is");
+    char *next = map_pages(1);
+    check(next + PAGE <= in || next >= in + 6 * PAGE, "other memory lies beside it");
+    check(munmap(in, 6 * PAGE) == 0 && fault_of(in + 5 * PAGE, 0) == SIGSEGV, "and is given back");
+    munmap(next, PAGE);
     munmap(filled, 64 * PAGE);
     munmap(f, 4 * PAGE);
     munmap(p, 64 * PAGE);

@@ -83,8 +83,12 @@ pub unsafe fn mmap(address: usize, len: usize, prot: i32, flags: i32, fd: i32, o
             Some(parts) => unsafe { mmap_in_window(parts, address, len, prot, flags, fd, offset) },
         };
     }
-    if !concerns_pool() || !is_private_anonymous(prot, flags) || flags & NOT_PLACED != 0 || len == 0 {
+    if !concerns_pool() || len == 0 {
         return kernel();
+    }
+    if !is_private_anonymous(prot, flags) || flags & NOT_PLACED != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { mmap_where_hinted(address, len, prot, flags, fd, offset) }.unwrap_or_else(kernel);
     }
     if pages(0, len).is_none() {
         return Err(Errno::NOMEM);
@@ -109,6 +113,26 @@ pub unsafe fn mmap(address: usize, len: usize, prot: i32, flags: i32, fd: i32, o
         }
         result => result,
     }
+}
+
+/// A file, or shared memory, at a place in the window that the program hints at, if there is room: it may have made that room.
+///
+/// # Safety
+///
+/// As for mmap(2).
+unsafe fn mmap_where_hinted(
+    address: usize,
+    len: usize,
+    prot: i32,
+    flags: i32,
+    fd: i32,
+    offset: i64,
+) -> Option<Result<usize, Errno>> {
+    let is_file = flags & NEVER == 0 && !is_private_anonymous(prot, flags);
+    let parts = parts(pages(address, len)).filter(|_| is_file && address != 0 && aligned(address))?;
+    // SAFETY: the caller's promise; nothing is replaced.
+    let mapped = unsafe { mmap_in_window(parts, address, len, prot, flags | libc::MAP_FIXED_NOREPLACE, fd, offset) };
+    (mapped != Err(Errno::EXIST)).then_some(mapped)
 }
 
 /// Whether a request is for addresses first.

@@ -250,6 +250,27 @@ impl Engine {
         }
     }
 
+    /// mremap of a region that is not managed to the free pages behind it too.
+    fn grow_foreign(
+        &self,
+        regions: &mut RegionMap,
+        old: Range<usize>,
+        tail: Range<usize>,
+        region: Region,
+    ) -> Result<usize, Errno> {
+        let addresses = self.address_range(old.clone());
+        // The window's reservation would be in the way.
+        vm::unmap(self.address_range(tail.clone()))?;
+        regions.insert(tail.clone(), region);
+        self.mark_foreign(tail.clone());
+        let grown = vm::remap(addresses, self.address_range(old.start..tail.end).len(), 0, 0);
+        if grown.is_err() {
+            self.clear_out(regions, tail)?;
+        }
+        self.settle_managed(regions);
+        grown
+    }
+
     /// mremap of a whole region that is not managed; the new place lies in the window too, unless the program says
     /// otherwise.
     pub(super) fn remap_foreign(
@@ -262,7 +283,11 @@ impl Engine {
         new_at: usize,
     ) -> Result<usize, Errno> {
         let (window, count) = (self.window(), new_len.div_ceil(PAGE_SIZE));
-        // 1. Where to? It cannot grow where it is, as the window lies behind it.
+        // 1. It grows where it is, or where to?
+        let tail = old.end..old.start + count;
+        if flags & (FIXED | DONTUNMAP) == 0 && tail.end <= self.words.len() && regions.is_free(tail.clone()) {
+            return self.grow_foreign(&mut regions, old, tail, region);
+        }
         let new = if flags & FIXED == 0 {
             if flags & MAYMOVE == 0 {
                 return Err(Errno::NOMEM);
