@@ -229,10 +229,11 @@ CASES = [
     # Go's programs are static, so they run unmanaged: the budget does not hold for them.
     Case(
         "go",
-        "go build -o program input/main.go && ./program",
+        # Each run compiles the standard library anew.
+        "GOCACHE=$PWD/cache go build -o program input/main.go && ./program",
         needs=("go",),
         files={"main.go": GO},
-        env={"GOCACHE": "/var/tmp/overspill-programs-go", "GOFLAGS": "-p=2"},
+        env={"GOFLAGS": "-p=2"},
         beside=2000,
     ),
 ]
