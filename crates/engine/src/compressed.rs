@@ -34,6 +34,7 @@ pub use compact::{Compacted, Moved};
 pub use handle::Handle;
 use kept::{Kept, kept_max};
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(crate) use trailer::Trailer;
 
@@ -54,6 +55,9 @@ pub trait FrameSource {
     /// Takes up to [`GIVEN_MAX`] chunks of `2^order` frames back, their content no longer needed. Called without a lock of the
     /// compressed pool.
     fn give_chunks(&self, chunks: &[(FrameId, u8)]);
+
+    /// Frames that are to leave the arena, whole pageblocks: all that may hold chunks.
+    fn leaving(&self) -> Vec<Range<u32>>;
 
     /// Whether the chunk's frames are to leave the arena: it is to take no more objects. Called with a lock of the
     /// compressed pool held, so that it must take none.

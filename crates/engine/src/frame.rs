@@ -569,6 +569,12 @@ impl FrameAllocator {
         self.pageblocks.mobility(frame.0) == Mobility::Isolated
     }
 
+    /// The frames of isolated pageblocks of which some may be in use. Far fewer than are isolated: all are that the arena could have
+    /// and has not, and what is kept of these is memory that was never touched.
+    pub fn surplus(&self) -> Vec<Range<u32>> {
+        self.zones.iter().map(|cell| cell.zone.inspect().surplus()).collect()
+    }
+
     /// Whether pageblocks are waiting to leave the arena.
     pub fn has_surplus(&self) -> bool {
         self.zones.iter().any(|cell| cell.zone.inspect().has_surplus())

@@ -111,6 +111,10 @@ impl FrameSource for Frames {
         chunks.iter().for_each(|(first, order)| self.allocator.free(*first, *order));
     }
 
+    fn leaving(&self) -> Vec<Range<u32>> {
+        self.allocator.surplus()
+    }
+
     fn is_leaving(&self, first: FrameId) -> bool {
         self.allocator.is_isolated(first)
     }

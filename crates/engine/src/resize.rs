@@ -63,8 +63,8 @@ impl Engine {
     /// Drops what was read ahead into isolated pageblocks; their pages are on devices.
     fn drop_read_ahead_isolated(&self, batch: &mut Batch) {
         batch.frames.clear();
-        let blocks = (0..self.frames.allocator.frames_max() as u32).step_by(PAGEBLOCK).map(FrameId);
-        for block in blocks.filter(|block| self.frames.allocator.is_isolated(*block)) {
+        let surplus = self.frames.allocator.surplus();
+        for block in surplus.into_iter().flat_map(|frames| frames.step_by(PAGEBLOCK)).map(FrameId) {
             for frame in block.run(PAGEBLOCK) {
                 if batch.frames.len() == batch.capacity() {
                     self.frames.give_present(&batch.frames, &mut batch.ranges);

@@ -21,9 +21,10 @@
 //!
 //! Like stores, all this runs inside the gate of reclaim, which a fork closes: a child would have to unpin.
 
-use super::class::{CLASSES, TRAILER_BYTES, class_of};
+use super::class::{CLASSES, ORDER_MIN, TRAILER_BYTES, class_of};
 use super::trailer::Trailer;
 use super::{BEYOND_FRAMES, Chunks, CompressedPool, FrameSource, Handle, Place, first_frame};
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes copied at a time: on the stack, which is short in a signal handler.
@@ -96,7 +97,8 @@ impl CompressedPool {
         moved: &mut Moved<'_>,
     ) -> Compacted {
         let mut done = Compacted::default();
-        for chunk in 0..self.table.len() as u32 {
+        let chunks = |frames: Range<u32>| frames.start >> ORDER_MIN..frames.end >> ORDER_MIN;
+        for chunk in source.leaving().into_iter().flat_map(chunks) {
             if done.copied >= objects_max {
                 break;
             }

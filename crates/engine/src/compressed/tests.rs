@@ -94,6 +94,10 @@ impl FrameSource for FakeSource {
         }
     }
 
+    fn leaving(&self) -> Vec<Range<u32>> {
+        self.frames.surplus()
+    }
+
     fn is_leaving(&self, first: FrameId) -> bool {
         self.frames.is_isolated(first)
     }

@@ -216,6 +216,11 @@ impl Zone {
         }
     }
 
+    /// Frames of surplus pageblocks that were ever used: the others have none in use.
+    pub fn surplus(&self) -> Range<u32> {
+        self.range.start + self.target..self.range.start + self.span.max(self.target)
+    }
+
     /// Whether surplus pageblocks are still here.
     pub fn has_surplus(&self) -> bool {
         self.size > self.target
