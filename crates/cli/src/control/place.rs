@@ -84,20 +84,23 @@ impl Directory {
         }
     }
 
+    /// Who finds the socket's name can connect: it gets that name when it listens.
     fn bind(&self, pid: u32) -> io::Result<UnixListener> {
-        let path = self.socket(pid);
-        // A process of this number that was killed may have left its socket.
-        if UnixStream::connect(&path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-            self.remove(pid);
+        if self.connect(pid).is_ok() {
+            return Err(io::ErrorKind::AddrInUse.into());
         }
-        let listener = UnixListener::bind(&path)?;
-        rustix::fs::chmodat(&self.fd, name(pid), Mode::RUSR | Mode::WUSR, AtFlags::empty())?;
+        let unnamed = format!(".{pid}.new");
+        let _ = rustix::fs::unlinkat(&self.fd, &unnamed, AtFlags::empty());
+        let listener = UnixListener::bind(self.at(&unnamed))?;
+        rustix::fs::chmodat(&self.fd, &unnamed, Mode::RUSR | Mode::WUSR, AtFlags::empty())?;
+        // A process of this number that was killed may have left its socket.
+        rustix::fs::renameat(&self.fd, &unnamed, &self.fd, name(pid))?;
         Ok(listener)
     }
 
     /// Connects to the socket of `pid`.
     pub fn connect(&self, pid: u32) -> io::Result<UnixStream> {
-        UnixStream::connect(self.socket(pid))
+        UnixStream::connect(self.at(&name(pid)))
     }
 
     /// Removes the socket of `pid`.
@@ -116,8 +119,8 @@ impl Directory {
         entries.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".sock")?.parse().ok()).collect()
     }
 
-    fn socket(&self, pid: u32) -> PathBuf {
-        Path::new("/proc/self/fd").join(self.fd.as_raw_fd().to_string()).join(name(pid))
+    fn at(&self, name: &str) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.fd.as_raw_fd().to_string()).join(name)
     }
 }
 
@@ -180,6 +183,27 @@ mod tests {
         again.0.remove_if_empty();
         assert!(!path.exists());
         fs::remove_dir_all(parent).unwrap();
+    }
+
+    #[test]
+    fn a_socket_that_is_seen_can_be_reached() {
+        let path = scratch("seen");
+        let dir = Directory::open(&path, &[user()]).unwrap();
+        std::thread::scope(|scope| {
+            let listen = |pid| Directory::listen(&path, user(), pid).unwrap();
+            let listens = scope.spawn(move || (0..200).map(listen).collect::<Vec<_>>());
+            for pid in 0..200 {
+                let reached = loop {
+                    match dir.connect(pid) {
+                        Err(error) if error.kind() == io::ErrorKind::NotFound && !listens.is_finished() => {}
+                        reached => break reached,
+                    }
+                };
+                // The last may have been made between the look and the question whether all are.
+                reached.or_else(|_| dir.connect(pid)).unwrap();
+            }
+        });
+        fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
