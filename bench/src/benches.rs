@@ -1,5 +1,6 @@
-//! The benches, a module each. Each has `Args` (its options, with [`crate::Common`] among them), `run` (measures and
-//! returns [`crate::report::Findings`]) and `measure_one` (one measurement, in a process of its own).
+//! The benches, a module each. Each has `Args` (its options, with [`crate::Common`] among them),
+//! `run` (measures and returns [`crate::report::Findings`]) and `measure_one` (one measurement, in
+//! a process of its own).
 
 pub mod codecs;
 pub mod page_fault;

@@ -1,9 +1,9 @@
 //! A process for each measurement.
 //!
-//! A pool leaves its address space and its place in the table of SIGBUS servers behind, and what one step did to the
-//! heap or to the threads would be felt by the next. So a bench runs itself again for each measurement: [`ask`] starts
-//! `overspill-bench measure-one`, whose [`answer`] reads the request from the command line and prints the sample, both
-//! as JSON.
+//! A pool leaves its address space and its place in the table of SIGBUS servers behind, and what
+//! one step did to the heap or to the threads would be felt by the next. So a bench runs itself
+//! again for each measurement: [`ask`] starts `overspill-bench measure-one`, whose [`answer`] reads
+//! the request from the command line and prints the sample, both as JSON.
 
 use crate::failure::Failure;
 use crate::measure::Sample;
@@ -33,9 +33,10 @@ pub struct Args {
 /// # Errors
 /// What that process said, or how it ended.
 pub fn ask(bench: &str, request: &impl Serialize, limit: Duration) -> Result<Sample, Failure> {
-    let request = serde_json::to_string(request).map_err(|error| Failure::new(error.to_string()))?;
-    let myself =
-        std::env::current_exe().map_err(|error| Failure::new(format!("this program is not found: {error}")))?;
+    let request =
+        serde_json::to_string(request).map_err(|error| Failure::new(error.to_string()))?;
+    let myself = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("this program is not found: {error}")))?;
     let output = Command::new(myself)
         .args([SUBCOMMAND, bench, &limit.as_secs().to_string(), &request])
         .stdin(Stdio::null())
@@ -47,7 +48,10 @@ pub fn ask(bench: &str, request: &impl Serialize, limit: Duration) -> Result<Sam
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(match output.status.signal() {
-        Some(signal) => Failure::new(format!("the measuring process was killed by signal {signal} {}", said.trim())),
+        Some(signal) => Failure::new(format!(
+            "the measuring process was killed by signal {signal} {}",
+            said.trim()
+        )),
         None => Failure::heard(&said),
     })
 }
@@ -62,7 +66,8 @@ pub fn answer<Q: DeserializeOwned>(
 ) -> Result<(), Failure> {
     // Nobody waits for the figures of a bench that was killed. Only a kernel without prctl refuses.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let request = serde_json::from_str(&args.request).map_err(|error| Failure::new(format!("request: {error}")))?;
+    let request = serde_json::from_str(&args.request)
+        .map_err(|error| Failure::new(format!("request: {error}")))?;
     let limit = Duration::from_secs(args.limit_s);
     std::thread::spawn(move || {
         std::thread::sleep(limit);

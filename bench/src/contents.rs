@@ -1,4 +1,5 @@
-//! What pages hold: zeros, random bytes, and what the heaps of programs hold; made anew from a page's number at any time.
+//! What pages hold: zeros, random bytes, and what the heaps of programs hold; made anew from a
+//! page's number at any time.
 
 use clap::ValueEnum;
 use std::fmt;
@@ -46,7 +47,10 @@ impl Random {
     }
 
     /// The next number.
-    #[allow(clippy::should_implement_trait, reason = "numbers without an end need no Option around each")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "numbers without an end need no Option around each"
+    )]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -77,8 +81,8 @@ pub fn tag(number: u64) -> u64 {
 /// Words that an allocation of a heap page takes, at least and at most: 64 bytes to 1 KiB.
 const ALLOCATION_WORDS: [u64; 2] = [8, 128];
 
-/// A page of a heap: allocations of different sizes and kinds, one after the other. Allocations of one size lie together
-/// in programs' heaps, so that most of a page are of one or two kinds.
+/// A page of a heap: allocations of different sizes and kinds, one after the other. Allocations of
+/// one size lie together in programs' heaps, so that most of a page are of one or two kinds.
 fn heap(page: &mut [u64], random: &mut Random) {
     let mut kinds = [random.below(8), random.below(8)];
     if random.below(2) == 0 {
@@ -111,20 +115,25 @@ fn text(words: &mut [u64], random: &mut Random) {
         "</td></tr>\n<tr class=\"row\"><td align=\"right\">",
         "\nWARN session timeout, user_id=",
     ];
-    const VOCABULARY: &str = "the of and to in is that for it was on are as with be at by this have from or one had not \
-        but what all were when we there can an your which their said if do will each about how up out them then she many \
-        some so these would other into has more her two like him see time could no make than first been its who now ";
+    const VOCABULARY: &str = "the of and to in is that for it was on are as with be at by this \
+                              have from or one had not but what all were when we there can an \
+                              your which their said if do will each about how up out them then \
+                              she many some so these would other into has more her two like him \
+                              see time could no make than first been its who now ";
     let line = LINES[random.below(LINES.len() as u64) as usize];
     let words_to_a_line = 2 + random.below(10);
     let mut bytes = std::iter::from_fn(|| {
         // What comes first comes more often.
-        let at = random.below(VOCABULARY.len() as u64).min(random.below(VOCABULARY.len() as u64)) as usize;
+        let at = random.below(VOCABULARY.len() as u64).min(random.below(VOCABULARY.len() as u64))
+            as usize;
         let begin = VOCABULARY[..at].rfind(' ').map_or(0, |at| at + 1);
         let word = VOCABULARY[begin..].split_inclusive(' ').next()?;
         Some(if random.below(words_to_a_line) == 0 { line } else { word })
     })
     .flat_map(str::bytes);
-    words.fill_with(|| u64::from_le_bytes(std::array::from_fn(|_| bytes.next().expect("it has no end"))));
+    words.fill_with(|| {
+        u64::from_le_bytes(std::array::from_fn(|_| bytes.next().expect("it has no end")))
+    });
 }
 
 /// An array of numbers, most of them small.
@@ -146,7 +155,8 @@ fn nodes(words: &mut [u64], random: &mut Random) {
     let arena = 0x7F3A_0000_0000 + (random.below(64) << 24);
     let key = random.below(1 << 32);
     for (at, node) in words.chunks_mut(4).enumerate() {
-        let mut pointer = || if random.below(2) == 0 { 0 } else { arena + random.below(1 << 14) * 32 };
+        let mut pointer =
+            || if random.below(2) == 0 { 0 } else { arena + random.below(1 << 14) * 32 };
         let values = [pointer(), pointer(), key + at as u64, 0x0001_0000_0000 | random.below(4)];
         node.copy_from_slice(&values[..node.len()]);
     }
@@ -156,7 +166,11 @@ fn nodes(words: &mut [u64], random: &mut Random) {
 fn table(words: &mut [u64], random: &mut Random) {
     let arena = 0x55D0_0000_0000 + (random.below(64) << 24);
     for entry in words.chunks_mut(2) {
-        let values = if random.below(4) > 0 { [0; 2] } else { [random.next(), arena + random.below(1 << 16) * 16] };
+        let values = if random.below(4) > 0 {
+            [0; 2]
+        } else {
+            [random.next(), arena + random.below(1 << 16) * 16]
+        };
         entry.copy_from_slice(&values[..entry.len()]);
     }
 }
@@ -186,7 +200,8 @@ mod tests {
     fn pages_differ_and_follow_from_their_numbers() {
         for contents in [Contents::Random, Contents::Heap] {
             assert_eq!(page(contents, 5), page(contents, 5));
-            (0..20).for_each(|number| assert_ne!(page(contents, number), page(contents, number + 1)));
+            (0..20)
+                .for_each(|number| assert_ne!(page(contents, number), page(contents, number + 1)));
         }
         assert_eq!(page(Contents::Zero, 3), [0; WORDS]);
         assert_ne!(tag(1), tag(2));
@@ -197,15 +212,22 @@ mod tests {
         let mut compressor = Compressor::new(Codec::Lz4).unwrap();
         let mut packed = |contents, number| {
             let mut bytes = [0; PAGE_SIZE];
-            bytes.chunks_mut(8).zip(page(contents, number)).for_each(|(b, w)| b.copy_from_slice(&w.to_le_bytes()));
+            bytes
+                .chunks_mut(8)
+                .zip(page(contents, number))
+                .for_each(|(b, w)| b.copy_from_slice(&w.to_le_bytes()));
             compressor.compress(&bytes, &mut [0; 2 * PAGE_SIZE]).unwrap()
         };
-        let mut sizes: Vec<usize> = (0..2000).map(|number| packed(Contents::Heap, number)).collect();
+        let mut sizes: Vec<usize> =
+            (0..2000).map(|number| packed(Contents::Heap, number)).collect();
         let ratio = (sizes.len() * PAGE_SIZE) as f64 / sizes.iter().sum::<usize>() as f64;
         assert!((2.4..2.6).contains(&ratio), "{ratio:.2}:1");
         sizes.sort_unstable();
         let [low, high] = [sizes[100], sizes[1900]];
-        assert!((800..1200).contains(&low) && (1800..2600).contains(&high), "9 of 10 are of {low} to {high} bytes");
+        assert!(
+            (800..1200).contains(&low) && (1800..2600).contains(&high),
+            "9 of 10 are of {low} to {high} bytes"
+        );
         assert!(packed(Contents::Random, 1) > PAGE_SIZE && packed(Contents::Zero, 1) < 100);
     }
 

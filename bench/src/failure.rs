@@ -16,7 +16,8 @@ impl Failure {
         Failure(sentence.into())
     }
 
-    /// What [`Failure::say`] wrote to the standard error of another process; whatever else is there is kept.
+    /// What [`Failure::say`] wrote to the standard error of another process; whatever else is there
+    /// is kept.
     pub fn heard(text: &str) -> Failure {
         let text = text.trim();
         Failure(text.strip_prefix(PREFIX).unwrap_or(text).to_owned())

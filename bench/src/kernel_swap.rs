@@ -1,6 +1,8 @@
-//! The kernel's own swap, for benches that measure beside it: memory cgroups, swap files, and the commands of util-linux.
+//! The kernel's own swap, for benches that measure beside it: memory cgroups, swap files, and the
+//! commands of util-linux.
 //!
-//! It needs root. What a bench changes on the machine is put back by a process of its own ([`crate::put_back`]).
+//! It needs root. What a bench changes on the machine is put back by a process of its own
+//! ([`crate::put_back`]).
 
 mod cgroup;
 
@@ -27,11 +29,13 @@ pub fn name() -> String {
 
 /// A cgroup that can be made to know how much memory something takes, where this user may.
 pub fn counting() -> Option<Cgroup> {
-    let hierarchy = Hierarchy::find(Path::new(MOUNTS)).ok().filter(|_| rustix::process::geteuid().is_root());
+    let hierarchy =
+        Hierarchy::find(Path::new(MOUNTS)).ok().filter(|_| rustix::process::geteuid().is_root());
     hierarchy.map(|hierarchy| hierarchy.group(&name()))
 }
 
-/// What is missing for the kernel to be measured, in a sentence; `None` if nothing is, as far as can be told beforehand.
+/// What is missing for the kernel to be measured, in a sentence; `None` if nothing is, as far as
+/// can be told beforehand.
 pub fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("it needs root".to_owned());
@@ -51,7 +55,9 @@ pub fn missing() -> Option<String> {
 pub fn swap_on(file: &Path, size: u64, priority: u32) -> Result<(), Failure> {
     let size = size / PAGE_SIZE as u64 * PAGE_SIZE as u64;
     let allocated = rustix::fs::fallocate(put_back::make(file)?, FallocateFlags::empty(), 0, size);
-    allocated.map_err(|errno| Failure::new(format!("no swap file of {} can be made: {errno}", Bytes(size))))?;
+    allocated.map_err(|errno| {
+        Failure::new(format!("no swap file of {} can be made: {errno}", Bytes(size)))
+    })?;
     command("mkswap", &[path(file)?])?;
     command("swapon", &["--priority", &priority.to_string(), path(file)?])
 }
@@ -61,7 +67,9 @@ pub fn swap_on(file: &Path, size: u64, priority: u32) -> Result<(), Failure> {
 /// # Errors
 /// When it is not text.
 pub fn path(path: &Path) -> Result<&str, Failure> {
-    path.to_str().ok_or_else(|| Failure::new(format!("'{}' is not UTF-8: name another place", path.display())))
+    path.to_str().ok_or_else(|| {
+        Failure::new(format!("'{}' is not UTF-8: name another place", path.display()))
+    })
 }
 
 /// Runs a command of util-linux.
@@ -70,7 +78,9 @@ pub fn path(path: &Path) -> Result<&str, Failure> {
 /// What it says when it fails.
 pub fn command(name: &str, args: &[&str]) -> Result<(), Failure> {
     let output = Command::new(name).args(args).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| Failure::new(format!("{name}(8) cannot be started ({error}): install it")))?;
+    let output = output.map_err(|error| {
+        Failure::new(format!("{name}(8) cannot be started ({error}): install it"))
+    })?;
     if output.status.success() {
         return Ok(());
     }
@@ -78,14 +88,16 @@ pub fn command(name: &str, args: &[&str]) -> Result<(), Failure> {
     Err(Failure::new(format!("{name}(8) says: {}", said.trim())))
 }
 
-/// The files of /proc/swaps, with their pages in use. Spaces and what else divides fields are written there as octal numbers.
+/// The files of /proc/swaps, with their pages in use. Spaces and what else divides fields are
+/// written there as octal numbers.
 pub fn swaps(table: &str) -> impl Iterator<Item = (PathBuf, u64)> {
     table.lines().skip(1).filter_map(|line| {
         // NAME TYPE SIZE USED PRIORITY, in KiB.
         let mut fields = line.split_whitespace();
-        let path = [" ", "\t", "\n", "\\"].iter().fold(fields.next()?.to_owned(), |path, special| {
-            path.replace(&format!("\\{:03o}", special.as_bytes()[0]), special)
-        });
+        let path =
+            [" ", "\t", "\n", "\\"].iter().fold(fields.next()?.to_owned(), |path, special| {
+                path.replace(&format!("\\{:03o}", special.as_bytes()[0]), special)
+            });
         let used_kib: u64 = fields.nth(2)?.parse().ok()?;
         Some((PathBuf::from(path), used_kib * 1024 / PAGE_SIZE as u64))
     })
@@ -97,9 +109,10 @@ mod tests {
 
     #[test]
     fn swap_files_are_listed_with_their_use() {
-        let table = "Filename Type Size Used Priority\n/dev/zram0 partition 4096 8 -2\n/var/my\\040tmp/.x.swap file 1024 512 5\n";
-        let expected =
-            [("/dev/zram0", 2), ("/var/my tmp/.x.swap", 128)].map(|(path, used)| (PathBuf::from(path), used));
+        let table = "Filename Type Size Used Priority\n/dev/zram0 partition 4096 8 \
+                     -2\n/var/my\\040tmp/.x.swap file 1024 512 5\n";
+        let expected = [("/dev/zram0", 2), ("/var/my tmp/.x.swap", 128)]
+            .map(|(path, used)| (PathBuf::from(path), used));
         assert_eq!(swaps(table).collect::<Vec<_>>(), expected);
         assert_eq!(swaps("").count(), 0);
     }
@@ -108,6 +121,9 @@ mod tests {
     fn a_command_that_fails_is_quoted() {
         assert!(command("no-such-command", &[]).unwrap_err().to_string().contains("install it"));
         let failure = command("ls", &["/no/such/directory"]).unwrap_err().to_string();
-        assert!(failure.starts_with("ls(8) says: ls") && failure.contains("/no/such/directory"), "{failure}");
+        assert!(
+            failure.starts_with("ls(8) says: ls") && failure.contains("/no/such/directory"),
+            "{failure}"
+        );
     }
 }

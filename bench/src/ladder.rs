@@ -14,7 +14,13 @@ pub struct Case<S> {
 
 impl<S: fmt::Display> fmt::Display for Case<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} thread{}", self.step, self.threads, if self.threads == 1 { "" } else { "s" })
+        write!(
+            f,
+            "{}, {} thread{}",
+            self.step,
+            self.threads,
+            if self.threads == 1 { "" } else { "s" }
+        )
     }
 }
 
@@ -26,7 +32,8 @@ pub fn chosen<T: ValueEnum + Ord>(asked: &[T]) -> Vec<T> {
     chosen
 }
 
-/// The cases in the order of their rows: all steps with as many threads, bottom up, then with the next number.
+/// The cases in the order of their rows: all steps with as many threads, bottom up, then with the
+/// next number.
 pub fn plan<S: Copy>(steps: &[S], threads: &[u32]) -> Vec<Case<S>> {
     let mut cases: Vec<Case<S>> = Vec::new();
     for threads in threads.iter().map(|threads| *threads as usize) {

@@ -28,7 +28,12 @@ impl Machine {
 /// What the kernel calls the processors, where it says.
 pub fn processor() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
-    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'))?.1.trim().to_owned();
+    let name = text
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'))?
+        .1
+        .trim()
+        .to_owned();
     (!name.is_empty()).then_some(name)
 }
 
@@ -74,7 +79,11 @@ mod tests {
     #[test]
     fn this_machine_has_processors_memory_and_a_kernel() {
         let machine = Machine::this();
-        assert!(machine.cpus > 0 && machine.kernel.contains('.') && machine.ram_bytes > available_bytes());
+        assert!(
+            machine.cpus > 0
+                && machine.kernel.contains('.')
+                && machine.ram_bytes > available_bytes()
+        );
         assert!(available_bytes() > 0);
     }
 }

@@ -1,14 +1,17 @@
-//! `overspill-bench`: the engine's experiments, each mechanism beside its own baseline and beside the kernel.
+//! `overspill-bench`: the engine's experiments, each mechanism beside its own baseline and beside
+//! the kernel.
 //!
-//! A bench is a module of [`benches`] with its arguments, the cases that it measures and what it makes of the figures.
-//! What benches share: [`ladder`] (steps with numbers of threads), [`measure`] (cases in turn, rounds, medians), [`child`]
-//! (a process for each measurement), [`pool`] (what is measured), [`contents`] (what pages hold), [`threads`] (threads that
-//! start together), [`machine`] (where it ran), [`swap_device`] and [`place`] (where pages go), [`kernel_swap`] and [`put_back`] (the kernel's
-//! own swap, and that nothing of it stays), [`start`] (programs that are measured), [`report`] (JSON, or a table with a
-//! conclusion), [`plot`] (bars). Nothing of it is linked into the product. There are no locks here.
+//! A bench is a module of [`benches`] with its arguments, the cases that it measures and what it
+//! makes of the figures. What benches share: [`ladder`] (steps with numbers of threads),
+//! [`measure`] (cases in turn, rounds, medians), [`child`] (a process for each measurement),
+//! [`pool`] (what is measured), [`contents`] (what pages hold), [`threads`] (threads that start
+//! together), [`machine`] (where it ran), [`swap_device`] and [`place`] (where pages go),
+//! [`kernel_swap`] and [`put_back`] (the kernel's own swap, and that nothing of it stays),
+//! [`start`] (programs that are measured), [`report`] (JSON, or a table with a conclusion),
+//! [`plot`] (bars). Nothing of it is linked into the product. There are no locks here.
 //!
-//! To add a bench: a module in [`benches`] with `Args`, `run` and, for [`child`], `measure_one`; then a line in each of
-//! [`Command`], [`run`] and [`measure_one`].
+//! To add a bench: a module in [`benches`] with `Args`, `run` and, for [`child`], `measure_one`;
+//! then a line in each of [`Command`], [`run`] and [`measure_one`].
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +33,10 @@ mod swap_device;
 mod testing;
 mod threads;
 
-use benches::{codecs, page_fault, reclaim_storm, swap_r_rand, swap_w_seq, swapoff, vs_kernel, working_set, zswap};
+use benches::{
+    codecs, page_fault, reclaim_storm, swap_r_rand, swap_w_seq, swapoff, vs_kernel, working_set,
+    zswap,
+};
 use clap::{Args, Parser, Subcommand};
 use failure::Failure;
 use overspill_bench::contents;
@@ -39,8 +45,9 @@ use std::process::ExitCode;
 
 /// Measures the mechanisms of overspill, each beside its baseline and beside the kernel
 ///
-/// Each bench runs its steps in turn, several rounds of them, and reports medians with the lowest and the highest
-/// value. Compare within one run only: a machine is faster or slower from one minute to the next.
+/// Each bench runs its steps in turn, several rounds of them, and reports medians with the lowest
+/// and the highest value. Compare within one run only: a machine is faster or slower from one
+/// minute to the next.
 #[derive(Debug, Parser)]
 #[command(name = "overspill-bench", version, max_term_width = 100)]
 struct Cli {
@@ -50,21 +57,26 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// First writes to fresh pages: the page-frame allocator, step by step, and the kernel's own faults
+    /// First writes to fresh pages: the page-frame allocator, step by step, and the kernel's own
+    /// faults
     PageFault(page_fault::Args),
-    /// Memory written and read in sequence on more than fits: swap slots and the swap cache, step by step
+    /// Memory written and read in sequence on more than fits: swap slots and the swap cache, step
+    /// by step
     SwapWSeq(swap_w_seq::Args),
     /// Codecs: how far they pack pages, and how long that takes
     Codecs(codecs::Args),
     /// Pages read at random on more than fits: latency by where they come from
     SwapRRand(swap_r_rand::Args),
-    /// The compressed tier: what it takes to forget a slot that is given back, and which pages are worth keeping
+    /// The compressed tier: what it takes to forget a slot that is given back, and which pages are
+    /// worth keeping
     Zswap(zswap::Args),
     /// Many threads that fault at once and find no frame (hackbench): who reclaims, step by step
     ReclaimStorm(reclaim_storm::Args),
-    /// A swap device taken out of use: a page at a time, in runs, and by the kernel; alone and beside a load
+    /// A swap device taken out of use: a page at a time, in runs, and by the kernel; alone and
+    /// beside a load
     Swapoff(swapoff::Args),
-    /// Which pages stay in memory: misses beside those of FIFO, LRU and Belady's optimum on the same traces
+    /// Which pages stay in memory: misses beside those of FIFO, LRU and Belady's optimum on the
+    /// same traces
     WorkingSet(working_set::Args),
     /// The same program on the same RAM: the kernel's zram, zswap and swap file beside overspill
     VsKernel(vs_kernel::Args),
@@ -82,7 +94,8 @@ enum Command {
 /// Options of every bench.
 #[derive(Clone, Debug, Args)]
 struct Common {
-    /// How often each step is measured [default: 3, and fewer where that would take longer than 45 s]
+    /// How often each step is measured [default: 3, and fewer where that would take longer than 45
+    /// s]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// Print one JSON object instead of a table
@@ -117,7 +130,9 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Swapoff(args) => (&args.common, swapoff::run(args)?),
         Command::WorkingSet(args) => (&args.common, working_set::run(args)?),
         Command::VsKernel(args) => (&args.common, vs_kernel::run(args)?),
-        Command::MeasureOne(_) | Command::PutBack(_) | Command::Start(_) => unreachable!("main takes them"),
+        Command::MeasureOne(_) | Command::PutBack(_) | Command::Start(_) => {
+            unreachable!("main takes them")
+        }
     };
     report::print(&findings, common.json)
 }

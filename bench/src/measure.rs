@@ -1,17 +1,19 @@
 //! Measuring: every case in turn, round after round, then medians.
 //!
-//! A round goes through all cases, so that what changes on the machine in the meantime changes all of them alike, and
-//! two cases are compared within each round ([`compare`]) rather than by their medians.
+//! A round goes through all cases, so that what changes on the machine in the meantime changes all
+//! of them alike, and two cases are compared within each round ([`compare`]) rather than by their
+//! medians.
 
 use crate::failure::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Rounds that are made unless the user says how many: the fewest that tell a difference from noise.
+/// Rounds that are made unless the user says how many: the fewest that tell a difference from
+/// noise.
 pub const ROUNDS_BY_DEFAULT: u32 = 3;
-/// Where that many rounds do not fit into this time, as on a busy machine, fewer are made: a default run promises to
-/// end within 50 s.
+/// Where that many rounds do not fit into this time, as on a busy machine, fewer are made: a
+/// default run promises to end within 50 s.
 const TIME_BY_DEFAULT: Duration = Duration::from_secs(45);
 
 /// The figures of one measurement, by name.
@@ -20,8 +22,9 @@ pub type Sample = BTreeMap<String, f64>;
 /// The samples of one case, one a round.
 pub type Series = Vec<Sample>;
 
-/// Measures every case once a round and returns a series for each. Shows a progress bar if standard error is a
-/// terminal. Makes so many `rounds`; without a number at most [`ROUNDS_BY_DEFAULT`], and none that would take too long.
+/// Measures every case once a round and returns a series for each. Shows a progress bar if standard
+/// error is a terminal. Makes so many `rounds`; without a number at most [`ROUNDS_BY_DEFAULT`], and
+/// none that would take too long.
 ///
 /// # Errors
 /// The first failure of `measure`.
@@ -56,9 +59,16 @@ fn another_fits(done: u32, elapsed: Duration, limit: Duration) -> bool {
     done == 0 || elapsed + elapsed / done <= limit
 }
 
-/// Adds to each sample of `series` the figure `name`: `compare(figure here, figure there)` of the same round. Where
-/// either lacks the figure, or the result is not finite, there is nothing to compare.
-pub fn compare(series: &mut Series, base: &Series, figure: &str, name: &str, compare: impl Fn(f64, f64) -> f64) {
+/// Adds to each sample of `series` the figure `name`: `compare(figure here, figure there)` of the
+/// same round. Where either lacks the figure, or the result is not finite, there is nothing to
+/// compare.
+pub fn compare(
+    series: &mut Series,
+    base: &Series,
+    figure: &str,
+    name: &str,
+    compare: impl Fn(f64, f64) -> f64,
+) {
     for (sample, base) in series.iter_mut().zip(base) {
         if let (Some(here), Some(there)) = (sample.get(figure), base.get(figure)) {
             let result = compare(*here, *there);
@@ -88,14 +98,17 @@ impl Spread {
         assert!(!values.is_empty());
         values.sort_by(f64::total_cmp);
         let middle = values.len() / 2;
-        let median =
-            if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] };
+        let median = if values.len().is_multiple_of(2) {
+            (values[middle - 1] + values[middle]) / 2.0
+        } else {
+            values[middle]
+        };
         Spread { median, min: values[0], max: values[values.len() - 1], rounds: values.len() }
     }
 }
 
-/// What a change is worth that is positive where something is gained: only what every round says, and rounds enough, tell
-/// it from noise.
+/// What a change is worth that is positive where something is gained: only what every round says,
+/// and rounds enough, tell it from noise.
 pub fn verdict(change: Spread) -> &'static str {
     match change {
         _ if change.rounds < ROUNDS_BY_DEFAULT as usize => "too few rounds to tell",
@@ -166,8 +179,13 @@ mod tests {
     fn a_round_that_would_take_too_long_is_not_begun() {
         let seconds = Duration::from_secs;
         assert!(another_fits(0, seconds(100), seconds(45)), "one round is made in any case");
-        assert!(another_fits(1, seconds(22), seconds(45)) && another_fits(2, seconds(30), seconds(45)));
-        assert!(!another_fits(1, seconds(23), seconds(45)) && !another_fits(2, seconds(31), seconds(45)));
+        assert!(
+            another_fits(1, seconds(22), seconds(45)) && another_fits(2, seconds(30), seconds(45))
+        );
+        assert!(
+            !another_fits(1, seconds(23), seconds(45))
+                && !another_fits(2, seconds(31), seconds(45))
+        );
         assert!(another_fits(1, seconds(1000), Duration::MAX));
     }
 

@@ -25,18 +25,28 @@ impl Place {
     /// When it is nothing that can be used.
     pub fn find(device: Option<&Path>) -> Result<Place, Failure> {
         let tmpdir = |dir: OsString| (!dir.is_empty()).then(|| PathBuf::from(dir));
-        let default = || std::env::var_os("TMPDIR").and_then(tmpdir).unwrap_or_else(|| DIRECTORY.into());
+        let default =
+            || std::env::var_os("TMPDIR").and_then(tmpdir).unwrap_or_else(|| DIRECTORY.into());
         let device = device.map_or_else(default, Path::to_owned);
         let (dir, file) = match io::kind(&device) {
             Ok(Kind::Directory) => (device.as_path(), None),
             Ok(Kind::File) | Err(overspill_os::Errno::NOENT) => {
-                let dir = device.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
+                let dir =
+                    device.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
                 (dir, device.file_name())
             }
             Ok(Kind::BlockDevice | Kind::Other) => {
-                return Err(Failure::new(format!("'{}' is no file: name one, or a directory", device.display())));
+                return Err(Failure::new(format!(
+                    "'{}' is no file: name one, or a directory",
+                    device.display()
+                )));
             }
-            Err(errno) => return Err(Failure::new(format!("'{}' cannot be looked at: {errno}", device.display()))),
+            Err(errno) => {
+                return Err(Failure::new(format!(
+                    "'{}' cannot be looked at: {errno}",
+                    device.display()
+                )));
+            }
         };
         let unusable = |error: &dyn fmt::Display| {
             Failure::new(format!(
@@ -85,7 +95,10 @@ mod tests {
         }
         let refusal = |path: &str| Place::find(Some(Path::new(path))).unwrap_err().to_string();
         assert!(refusal("/dev/null").ends_with("name one, or a directory"));
-        assert!(refusal("/no/such/directory/file").contains("no file can be made in '/no/such/directory'"));
+        assert!(
+            refusal("/no/such/directory/file")
+                .contains("no file can be made in '/no/such/directory'")
+        );
         assert!(find(&dir).free_bytes().unwrap() > 0);
     }
 }

@@ -69,7 +69,8 @@ impl Bars {
         for row in rows {
             if let Some(value) = row.figures.get(figure) {
                 let (group, series) = place(row);
-                let (group, series) = (index(&mut bars.groups, group), index(&mut bars.series, series));
+                let (group, series) =
+                    (index(&mut bars.groups, group), index(&mut bars.series, series));
                 bars.bars.push((group, series, *value));
             }
         }
@@ -89,9 +90,13 @@ impl Bars {
 /// # Errors
 /// When the file cannot be written.
 pub fn draw(path: &Path, title: &str, charts: &[Chart]) -> Result<(), Failure> {
-    let text = drawn(title, charts).map_err(|error| Failure::new(format!("the figures cannot be drawn: {error}")))?;
+    let text = drawn(title, charts)
+        .map_err(|error| Failure::new(format!("the figures cannot be drawn: {error}")))?;
     std::fs::write(path, text).map_err(|error| {
-        Failure::new(format!("the drawing cannot be written to '{}': {error}; name another file", path.display()))
+        Failure::new(format!(
+            "the drawing cannot be written to '{}': {error}; name another file",
+            path.display()
+        ))
     })
 }
 
@@ -101,7 +106,8 @@ pub fn draw(path: &Path, title: &str, charts: &[Chart]) -> Result<(), Failure> {
 /// Those of the library that draws.
 pub fn drawn(title: &str, charts: &[Chart]) -> Result<String, Box<dyn std::error::Error>> {
     let mut text = String::new();
-    let root = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT * charts.len() as u32)).into_drawing_area();
+    let root = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT * charts.len() as u32))
+        .into_drawing_area();
     root.fill(&WHITE)?;
     let inner = root.margin(12, 0, 0, 0).titled(title, (FONT, 22))?;
     for (chart, area) in charts.iter().zip(&inner.split_evenly((charts.len(), 1))) {
@@ -116,11 +122,20 @@ fn draw_chart(area: &Area<'_>, chart: &Chart) -> Result<(), Box<dyn std::error::
     let bars = &chart.bars;
     let highest = bars.bars.iter().map(|(_, _, value)| value.max).fold(1.0, f64::max);
     let mut builder = ChartBuilder::on(area);
-    builder.caption(&chart.title, (FONT, 18)).margin(16).x_label_area_size(32).y_label_area_size(96);
+    builder
+        .caption(&chart.title, (FONT, 18))
+        .margin(16)
+        .x_label_area_size(32)
+        .y_label_area_size(96);
     let groups = 0.0..bars.groups.len().max(1) as f64;
     if chart.log {
         // The axis begins at a power of ten below the lowest bar.
-        let lowest = bars.bars.iter().map(|(_, _, value)| value.min).filter(|min| *min > 0.0).fold(highest, f64::min);
+        let lowest = bars
+            .bars
+            .iter()
+            .map(|(_, _, value)| value.min)
+            .filter(|min| *min > 0.0)
+            .fold(highest, f64::min);
         let floor = 10f64.powf((lowest.log10() - 0.2).floor());
         let context = builder.build_cartesian_2d(groups, (floor..highest * 12.0).log_scale())?;
         fill_chart(area, context, chart, floor)
@@ -169,11 +184,16 @@ fn fill_chart<'a, 'b: 'a, Y: Ranged<ValueType = f64> + ValueFormatter<f64>>(
             .draw_series(mine().map(bar))?
             .label(name.as_str())
             .legend(move |(x, y)| Rectangle::new([(x, y - 6), (x + 14, y + 6)], colour.filled()));
-        context.draw_series(mine().filter(|(_, _, value)| value.rounds > 1).map(|(group, _, value)| {
-            let (from, to) = bars.place(*group, index);
-            let middle = (from + to) / 2.0;
-            PathElement::new(vec![(middle, value.min.max(floor)), (middle, value.max)], BLACK.stroke_width(2))
-        }))?;
+        context.draw_series(mine().filter(|(_, _, value)| value.rounds > 1).map(
+            |(group, _, value)| {
+                let (from, to) = bars.place(*group, index);
+                let middle = (from + to) / 2.0;
+                PathElement::new(
+                    vec![(middle, value.min.max(floor)), (middle, value.max)],
+                    BLACK.stroke_width(2),
+                )
+            },
+        ))?;
     }
     context
         .configure_series_labels()
@@ -191,7 +211,8 @@ mod tests {
     use crate::measure::Sample;
 
     fn bars() -> Bars {
-        let row = |step: &str| Row::new(step, &[], None, &vec![Sample::from([("x".to_owned(), 1.0)])]);
+        let row =
+            |step: &str| Row::new(step, &[], None, &vec![Sample::from([("x".to_owned(), 1.0)])]);
         let rows = ["a 1", "a 2", "b 1"].map(row);
         Bars::of(&rows, "x", |row| {
             let (group, series) = row.step.split_once(' ').unwrap();
@@ -207,7 +228,11 @@ mod tests {
             (2, ["1", "2"].map(String::from).as_slice(), 3)
         );
         let places = [bars.place(0, 0), bars.place(0, 1), bars.place(1, 0)];
-        assert!(places.windows(2).all(|pair| pair[0].1 < pair[1].0) && places[0].0 > 0.0 && places[2].1 < 2.0);
+        assert!(
+            places.windows(2).all(|pair| pair[0].1 < pair[1].0)
+                && places[0].0 > 0.0
+                && places[2].1 < 2.0
+        );
     }
 
     #[test]
@@ -215,6 +240,10 @@ mod tests {
         let chart = |bars| Chart { title: "above".to_owned(), axis: "beside", log: false, bars };
         let none = Bars::of(&[], "x", |_| unreachable!("there are no rows"));
         let text = drawn("all", &[chart(bars()), chart(none)]).unwrap();
-        assert_eq!((text.matches("above").count(), text.matches("fill=\"#0072B2\"").count()), (2, 2 + 1), "{text}");
+        assert_eq!(
+            (text.matches("above").count(), text.matches("fill=\"#0072B2\"").count()),
+            (2, 2 + 1),
+            "{text}"
+        );
     }
 }

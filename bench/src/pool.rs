@@ -5,7 +5,8 @@ use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
 use overspill::{Pool, Region};
 
-/// A pool in signal delivery with a budget of `memory` bytes; `device` and `settings` are as the engine reads them.
+/// A pool in signal delivery with a budget of `memory` bytes; `device` and `settings` are as the
+/// engine reads them.
 ///
 /// # Errors
 /// When one of them makes no sense, or there is no pool to be had.
@@ -13,7 +14,8 @@ pub fn open(memory: u64, device: Option<&str>, settings: &str) -> Result<Pool, F
     let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
     let device = device.map(str::parse).transpose().map_err(|error| failure(&error))?;
     let swap = device.into_iter().collect();
-    let mut config = Config { memory: Bytes(memory), swap, delivery: Delivery::Signal, ..Config::default() };
+    let mut config =
+        Config { memory: Bytes(memory), swap, delivery: Delivery::Signal, ..Config::default() };
     config.apply_settings(settings).map_err(|error| failure(&error))?;
     Pool::new(config).map_err(|error| failure(&error))
 }

@@ -1,11 +1,14 @@
-//! A process that puts back what a measurement changes on the machine: swap space, a cgroup, settings of the kernel.
+//! A process that puts back what a measurement changes on the machine: swap space, a cgroup,
+//! settings of the kernel.
 //!
-//! It is told beforehand what that will be, and waits until nobody holds the other end of its standard input any more: then
-//! the measurement is done or has failed, which is said there first, or was killed. It is in a process group of its own, which the interrupt key of a
-//! terminal does not reach. Its standard error is that of who started it, so that who reads that to its end waits for both.
+//! It is told beforehand what that will be, and waits until nobody holds the other end of its
+//! standard input any more: then the measurement is done or has failed, which is said there first,
+//! or was killed. It is in a process group of its own, which the interrupt key of a terminal does
+//! not reach. Its standard error is that of who started it, so that who reads that to its end waits
+//! for both.
 //!
-//! Swap belongs to the whole machine: who changes it ([`PutBack::alone`]) holds a lock on the kernel's table of it until it is
-//! as it was, so that a second bench waits.
+//! Swap belongs to the whole machine: who changes it ([`PutBack::alone`]) holds a lock on the
+//! kernel's table of it until it is as it was, so that a second bench waits.
 
 use crate::failure::Failure;
 use crate::kernel_swap::{command, path, swaps};
@@ -89,7 +92,8 @@ impl Guard {
     /// Starts it, and waits until it has begun.
     ///
     /// # Errors
-    /// When there is no process to be had, or another bench changes the machine's swap all the time.
+    /// When there is no process to be had, or another bench changes the machine's swap all the
+    /// time.
     pub fn start(what: &PutBack) -> Result<Guard, Failure> {
         let myself = std::env::current_exe();
         let child = myself.and_then(|myself| {
@@ -105,7 +109,8 @@ impl Guard {
         match said.as_str() {
             BEGUN => Ok(guard),
             BUSY => Err(Failure::new(format!(
-                "another overspill-bench changes the kernel's swap, for more than {} s now: run them one after the other",
+                "another overspill-bench changes the kernel's swap, for more than {} s now: run \
+                 them one after the other",
                 PATIENCE_WITH_OTHERS.as_secs()
             ))),
             _ => Err(Failure::new("the process that puts everything back did not begin")),
@@ -132,8 +137,8 @@ impl Guard {
     }
 }
 
-/// Makes a file, for this user only, that is to be removed: not one that is there already, which could be a link to anything
-/// in a directory that others may write to.
+/// Makes a file, for this user only, that is to be removed: not one that is there already, which
+/// could be a link to anything in a directory that others may write to.
 ///
 /// # Errors
 /// When it is there, or there can be none.
@@ -178,8 +183,9 @@ pub fn run(what: &PutBack) -> Result<(), Failure> {
 
 /// A lock that is held for as long as the file is open; `None` if another has it for too long.
 fn lock(file: &Path, patience: Duration) -> Result<Option<File>, Failure> {
-    let failure =
-        |error: &dyn std::fmt::Display| Failure::new(format!("'{}' cannot be locked: {error}", file.display()));
+    let failure = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("'{}' cannot be locked: {error}", file.display()))
+    };
     let open = File::open(file).map_err(|error| failure(&error))?;
     let began = Instant::now();
     loop {
@@ -195,11 +201,13 @@ fn lock(file: &Path, patience: Duration) -> Result<Option<File>, Failure> {
 /// What has a file of the kernel get back what it holds now.
 fn kept(file: &Path) -> Result<String, Failure> {
     let value = fs::read_to_string(file);
-    let value = value.map_err(|error| Failure::new(format!("'{}' cannot be read: {error}", file.display())))?;
+    let value = value
+        .map_err(|error| Failure::new(format!("'{}' cannot be read: {error}", file.display())))?;
     Ok(format!("{}={}", path(file)?, value.trim()))
 }
 
-/// Waits until no command is at work on one of these any more: a mkswap(8) or swapon(8) outlives who started it.
+/// Waits until no command is at work on one of these any more: a mkswap(8) or swapon(8) outlives
+/// who started it.
 fn wait_for_commands(files: &[PathBuf]) {
     let began = Instant::now();
     while began.elapsed() < PATIENCE && files.iter().any(|file| is_an_argument(file)) {
@@ -222,7 +230,8 @@ fn is_an_argument(file: &Path) -> bool {
     lines.into_iter().any(|line| names(&line))
 }
 
-/// Takes a file or device out of use, if it is in use. The kernel refuses that while it is still about to come into use.
+/// Takes a file or device out of use, if it is in use. The kernel refuses that while it is still
+/// about to come into use.
 fn swap_off(file: &Path) -> Result<(), Failure> {
     let is_used = || {
         let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
@@ -257,23 +266,29 @@ fn remove_cgroup(cgroup: &Path) -> Result<(), Failure> {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) if began.elapsed() > PATIENCE => {
-                return Err(Failure::new(format!("cgroup '{}' cannot be removed: {error}", cgroup.display())));
+                return Err(Failure::new(format!(
+                    "cgroup '{}' cannot be removed: {error}",
+                    cgroup.display()
+                )));
             }
             Err(_) => sleep(Duration::from_millis(10)),
         }
     }
 }
 
-/// Writes a value to a file of the kernel, where the two are separated by "=". The kernel may have a use for it a moment longer,
-/// and a device may have come into use as swap only now.
+/// Writes a value to a file of the kernel, where the two are separated by "=". The kernel may have
+/// a use for it a moment longer, and a device may have come into use as swap only now.
 fn write_back(write: &str, devices: &[PathBuf]) -> Result<(), Failure> {
-    let (file, value) = write.split_once('=').ok_or_else(|| Failure::new(format!("'{write}' has no value")))?;
+    let (file, value) =
+        write.split_once('=').ok_or_else(|| Failure::new(format!("'{write}' has no value")))?;
     let began = Instant::now();
     loop {
         match fs::write(file, value) {
             Ok(()) => return Ok(()),
             Err(error) if began.elapsed() > PATIENCE => {
-                return Err(Failure::new(format!("'{value}' cannot be written to '{file}': {error}")));
+                return Err(Failure::new(format!(
+                    "'{value}' cannot be written to '{file}': {error}"
+                )));
             }
             Err(_) => {
                 devices.iter().for_each(|device| drop(swap_off(device)));
@@ -308,7 +323,12 @@ mod tests {
     fn a_command_at_work_is_seen_by_its_arguments() {
         let file = Path::new("/no/such/directory/987654321");
         assert!(!is_an_argument(file));
-        let mut shell = Command::new("sh").args(["-c", "sleep 1000", "sh"]).arg(file).process_group(0).spawn().unwrap();
+        let mut shell = Command::new("sh")
+            .args(["-c", "sleep 1000", "sh"])
+            .arg(file)
+            .process_group(0)
+            .spawn()
+            .unwrap();
         let began = Instant::now();
         while !is_an_argument(file) {
             assert!(began.elapsed() < PATIENCE);
@@ -324,7 +344,8 @@ mod tests {
 
     #[test]
     fn one_has_the_lock_until_it_is_done() {
-        let file = std::env::temp_dir().join(format!("overspill-put-back-lock-{}", std::process::id()));
+        let file =
+            std::env::temp_dir().join(format!("overspill-put-back-lock-{}", std::process::id()));
         fs::write(&file, "").unwrap();
         let attempt = || lock(&file, Duration::ZERO).unwrap();
         let first = attempt();
@@ -337,7 +358,8 @@ mod tests {
 
     #[test]
     fn what_a_file_held_is_written_back() {
-        let file = std::env::temp_dir().join(format!("overspill-put-back-setting-{}", std::process::id()));
+        let file =
+            std::env::temp_dir().join(format!("overspill-put-back-setting-{}", std::process::id()));
         fs::write(&file, "lzo\n").unwrap();
         let what = PutBack { keep: vec![file.clone()], ..PutBack::default() };
         assert_eq!(what.options(), [OsStr::new("--keep"), file.as_os_str()]);

@@ -42,16 +42,25 @@ pub struct Row {
 
 impl Row {
     /// A row of what was measured in all rounds.
-    pub fn new(step: &str, labels: &[(&str, Value)], reference: Option<Value>, series: &Series) -> Row {
-        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    pub fn new(
+        step: &str,
+        labels: &[(&str, Value)],
+        reference: Option<Value>,
+        series: &Series,
+    ) -> Row {
+        let labels =
+            labels.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         Row { step: step.to_owned(), labels, reference, figures: summarise(series) }
     }
 }
 
-/// What a bench ran with: its own settings beside those that every bench tells, unless its own say otherwise.
+/// What a bench ran with: its own settings beside those that every bench tells, unless its own say
+/// otherwise.
 pub fn settings(rounds: usize, own: Value) -> Value {
     let mut all = json!({ "rounds": rounds, "pinned": true, "delivery": "signal" });
-    let (Value::Object(settings), Value::Object(own)) = (&mut all, own) else { unreachable!("settings have names") };
+    let (Value::Object(settings), Value::Object(own)) = (&mut all, own) else {
+        unreachable!("settings have names")
+    };
     settings.extend(own);
     all
 }
@@ -61,9 +70,13 @@ pub fn by_name<N: ToString, V: Into<Value>>(steps: impl IntoIterator<Item = (N, 
     Value::Object(steps.into_iter().map(|(name, value)| (name.to_string(), value.into())).collect())
 }
 
-/// Each figure's median by its name, with `_min` and `_max` beside it where it was measured more than once. A name with
-/// dots is a path: `locks.slot_lock.hold_ns` is `hold_ns` of the object `slot_lock` of the object `locks`.
-fn figures<S: serde::Serializer>(figures: &BTreeMap<String, Spread>, serializer: S) -> Result<S::Ok, S::Error> {
+/// Each figure's median by its name, with `_min` and `_max` beside it where it was measured more
+/// than once. A name with dots is a path: `locks.slot_lock.hold_ns` is `hold_ns` of the object
+/// `slot_lock` of the object `locks`.
+fn figures<S: serde::Serializer>(
+    figures: &BTreeMap<String, Spread>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     let mut object = Map::new();
     for (path, spread) in figures {
         let (parents, name) = path.rsplit_once('.').unwrap_or(("", path));
@@ -132,7 +145,8 @@ pub fn print(findings: &Findings, json: bool) -> Result<(), Failure> {
     let text = if json {
         serde_json::to_string(&findings.report).map_err(|error| Failure::new(error.to_string()))?
     } else {
-        let tables: Vec<String> = findings.tables.iter().map(|one| table(findings, one) + "\n").collect();
+        let tables: Vec<String> =
+            findings.tables.iter().map(|one| table(findings, one) + "\n").collect();
         tables.concat() + &findings.conclusion
     };
     write_line(&text)?;
@@ -149,31 +163,41 @@ pub fn write_line(text: &str) -> Result<(), Failure> {
     done.map_err(|error| Failure::new(format!("standard output cannot be written: {error}")))
 }
 
-/// One table: a line a row, an empty line between groups; a column or a line that would be empty is left out.
+/// One table: a line a row, an empty line between groups; a column or a line that would be empty is
+/// left out.
 fn table(findings: &Findings, table: &Table) -> String {
     let rows = &findings.report.rows;
     let used = |column: &&Column| rows.iter().any(|row| row.figures.contains_key(column.figure));
     let columns: Vec<&Column> = table.columns.iter().filter(used).collect();
     let groups = findings.groups;
-    let heading = groups.iter().copied().chain(["step"]).chain(columns.iter().map(|column| column.title));
+    let heading =
+        groups.iter().copied().chain(["step"]).chain(columns.iter().map(|column| column.title));
     let mut lines: Vec<Vec<String>> = vec![heading.map(str::to_owned).collect()];
-    for row in rows.iter().filter(|row| columns.iter().any(|column| row.figures.contains_key(column.figure))) {
+    for row in rows
+        .iter()
+        .filter(|row| columns.iter().any(|column| row.figures.contains_key(column.figure)))
+    {
         let labels = groups.iter().map(|group| row.labels.get(*group).map_or(String::new(), label));
-        let cells = columns
-            .iter()
-            .map(|column| row.figures.get(column.figure).map_or(String::new(), |figure| cell(column, figure)));
+        let cells = columns.iter().map(|column| {
+            row.figures.get(column.figure).map_or(String::new(), |figure| cell(column, figure))
+        });
         lines.push(labels.chain([row.step.clone()]).chain(cells).collect());
     }
     let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
-    let mut text = if table.title.is_empty() { String::new() } else { format!("{}\n\n", table.title) };
+    let mut text =
+        if table.title.is_empty() { String::new() } else { format!("{}\n\n", table.title) };
     for (i, line) in lines.iter().enumerate() {
         if i > 0 && line[..groups.len()] != lines[i - 1][..groups.len()] {
             text.push('\n');
         }
         for (at, (cell, width)) in line.iter().zip(&widths).enumerate() {
             // Names to the left, numbers to the right.
-            let cell = if at == groups.len() { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+            let cell = if at == groups.len() {
+                format!("{cell:<width$}")
+            } else {
+                format!("{cell:>width$}")
+            };
             text.push_str(if at == 0 { "" } else { "  " });
             text.push_str(&cell);
         }
@@ -243,8 +267,18 @@ mod tests {
             values.iter().map(|value| Sample::from([("rate".to_owned(), *value)])).collect()
         };
         let rows = vec![
-            Row::new("kernel", &[("threads", json!(1))], None, &series(&[1234567.891, 1000000.0, 2000000.0])),
-            Row::new("folios", &[("threads", json!(32))], Some(json!({"gain": [0.1]})), &series(&[0.123456789])),
+            Row::new(
+                "kernel",
+                &[("threads", json!(1))],
+                None,
+                &series(&[1234567.891, 1000000.0, 2000000.0]),
+            ),
+            Row::new(
+                "folios",
+                &[("threads", json!(32))],
+                Some(json!({"gain": [0.1]})),
+                &series(&[0.123456789]),
+            ),
         ];
         let machine = Machine { cpus: 2, kernel: "6.18".to_owned(), ram_bytes: 1 };
         let report = Report { bench: "x", machine, settings: json!({"rounds": 3}), rows };
@@ -254,7 +288,13 @@ mod tests {
         ];
         const TABLES: &[Table] =
             &[Table { title: "", columns: COLUMNS }, Table { title: "The same", columns: COLUMNS }];
-        Findings { report, groups: &["threads"], tables: TABLES, conclusion: String::new(), failed: None }
+        Findings {
+            report,
+            groups: &["threads"],
+            tables: TABLES,
+            conclusion: String::new(),
+            failed: None,
+        }
     }
 
     #[test]
@@ -284,7 +324,8 @@ mod tests {
         let sample = [("locks.slot.wait_ns", 1.0), ("locks.slot.hold_ns", 2.0), ("locks_all", 3.0)];
         let sample = sample.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
         let row = serde_json::to_value(Row::new("x", &[], None, &vec![sample])).unwrap();
-        let expected = json!({"locks": {"slot": {"wait_ns": 1.0, "hold_ns": 2.0}}, "locks_all": 3.0});
+        let expected =
+            json!({"locks": {"slot": {"wait_ns": 1.0, "hold_ns": 2.0}}, "locks_all": 3.0});
         assert_eq!(row["figures"], expected);
     }
 
@@ -311,9 +352,18 @@ threads  step                                rate/s
 
     #[test]
     fn numbers_are_written_for_people() {
-        assert_eq!([0.0, 999.4, 1000.0, 1234567.5, -1234.0].map(whole), ["0", "999", "1,000", "1,234,568", "-1,234"]);
+        assert_eq!(
+            [0.0, 999.4, 1000.0, 1234567.5, -1234.0].map(whole),
+            ["0", "999", "1,000", "1,234,568", "-1,234"]
+        );
         assert_eq!([0.0, 0.01234, 12.34, 1234.0].map(short), ["0.0", "0.012", "12.3", "1,234"]);
-        assert_eq!((percent(0.0312), gain(0.056), gain(-0.01)), ("3.1 %".into(), "+5.6 %".into(), "-1.0 %".into()));
-        assert_eq!([0.0, 1e-9, 123.456789, 1e12].map(number), [json!(0.0), json!(1e-9), json!(123.457), json!(1e12)]);
+        assert_eq!(
+            (percent(0.0312), gain(0.056), gain(-0.01)),
+            ("3.1 %".into(), "+5.6 %".into(), "-1.0 %".into())
+        );
+        assert_eq!(
+            [0.0, 1e-9, 123.456789, 1e12].map(number),
+            [json!(0.0), json!(1e-9), json!(123.457), json!(1e12)]
+        );
     }
 }

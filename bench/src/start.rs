@@ -1,6 +1,8 @@
-//! How a program is started that is measured: in a cgroup, and not for longer than who measures it lives.
+//! How a program is started that is measured: in a cgroup, and not for longer than who measures it
+//! lives.
 //!
-//! [`command`] is the command line that has this program do so: it enters the cgroup and becomes the other program.
+//! [`command`] is the command line that has this program do so: it enters the cgroup and becomes
+//! the other program.
 
 use crate::failure::Failure;
 use crate::kernel_swap::join;
@@ -29,8 +31,8 @@ pub struct Args {
 /// # Errors
 /// When this program is not found.
 pub fn command(cgroup: Option<&Path>, words: &[OsString]) -> Result<Command, Failure> {
-    let myself =
-        std::env::current_exe().map_err(|error| Failure::new(format!("this program is not found: {error}")))?;
+    let myself = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("this program is not found: {error}")))?;
     let mut command = Command::new(myself);
     command.arg(SUBCOMMAND);
     if let Some(cgroup) = cgroup {
@@ -45,10 +47,13 @@ pub fn command(cgroup: Option<&Path>, words: &[OsString]) -> Result<Command, Fai
 /// # Errors
 /// When that is not possible.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    // Nobody waits for the figures of a measurement that was killed. Only a kernel without prctl refuses.
+    // Nobody waits for the figures of a measurement that was killed. Only a kernel without prctl
+    // refuses.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     if let Some(cgroup) = &args.cgroup {
-        join(cgroup).map_err(|error| Failure::new(format!("'{}' cannot be entered: {error}", cgroup.display())))?;
+        join(cgroup).map_err(|error| {
+            Failure::new(format!("'{}' cannot be entered: {error}", cgroup.display()))
+        })?;
     }
     let error = Command::new(&args.words[0]).args(&args.words[1..]).exec();
     Err(Failure::new(format!("'{}' cannot be started: {error}", args.words[0].to_string_lossy())))

@@ -11,7 +11,8 @@ pub const RAM: &str = "ram";
 /// How the RAM device behaves unless something else is asked for: a fast NVMe disk without noise.
 const RAM_BEHAVES: &str = "latency=10us,bandwidth=4G";
 
-/// A swap device as `--device` names it: `ram` or a path, with the engine's options of swap devices after it.
+/// A swap device as `--device` names it: `ram` or a path, with the engine's options of swap devices
+/// after it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SwapDevice {
     place: String,

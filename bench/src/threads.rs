@@ -14,9 +14,15 @@ pub struct Timed<T> {
     pub elapsed: Duration,
 }
 
-/// Runs `work` on `count` threads that start together; its argument becomes true once `time` has passed, when it is to
-/// come to an end. With `pinned`, thread i stays on the i-th of the processors that this process may use, in turn.
-pub fn run<T: Send>(count: usize, pinned: bool, time: Duration, work: impl Fn(&AtomicBool) -> T + Sync) -> Timed<T> {
+/// Runs `work` on `count` threads that start together; its argument becomes true once `time` has
+/// passed, when it is to come to an end. With `pinned`, thread i stays on the i-th of the
+/// processors that this process may use, in turn.
+pub fn run<T: Send>(
+    count: usize,
+    pinned: bool,
+    time: Duration,
+    work: impl Fn(&AtomicBool) -> T + Sync,
+) -> Timed<T> {
     with_items(&mut vec![(); count], pinned, time, |(), stop| work(stop))
 }
 
@@ -44,8 +50,11 @@ fn with_items<I: Send, T: Send>(
     };
     let done: Vec<(T, Instant, Instant)> = std::thread::scope(|scope| {
         let body = &body;
-        let threads: Vec<_> =
-            items.iter_mut().enumerate().map(|(index, item)| scope.spawn(move || body(index, item))).collect();
+        let threads: Vec<_> = items
+            .iter_mut()
+            .enumerate()
+            .map(|(index, item)| scope.spawn(move || body(index, item)))
+            .collect();
         start.wait();
         std::thread::sleep(time);
         stop.store(true, Relaxed);
@@ -103,9 +112,14 @@ mod tests {
     #[test]
     fn pinned_threads_take_the_allowed_processors_in_turn() {
         let cpus = allowed_cpus();
-        let mine = || (0..CpuSet::MAX_CPU).filter(|cpu| sched_getaffinity(None).unwrap().is_set(*cpu)).collect();
+        let mine = || {
+            (0..CpuSet::MAX_CPU)
+                .filter(|cpu| sched_getaffinity(None).unwrap().is_set(*cpu))
+                .collect()
+        };
         let timed = run(cpus.len() + 1, true, Duration::ZERO, |_| -> Vec<usize> { mine() });
-        let expected: Vec<Vec<usize>> = cpus.iter().chain(&cpus[..1]).map(|cpu| vec![*cpu]).collect();
+        let expected: Vec<Vec<usize>> =
+            cpus.iter().chain(&cpus[..1]).map(|cpu| vec![*cpu]).collect();
         assert_eq!(timed.results, expected);
     }
 }

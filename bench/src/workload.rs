@@ -1,7 +1,9 @@
-//! Accesses to memory that is larger than what fits, timed: in sequence, at random, and at random with favourites.
+//! Accesses to memory that is larger than what fits, timed: in sequence, at random, and at random
+//! with favourites.
 //!
-//! A [`Plan`] says what is done, [`run`] does it to any memory, and [`Outcome`] is what it took. The same code runs in a
-//! program of its own and on memory of the library. Threads have equal parts of the memory for themselves.
+//! A [`Plan`] says what is done, [`run`] does it to any memory, and [`Outcome`] is what it took.
+//! The same code runs in a program of its own and on memory of the library. Threads have equal
+//! parts of the memory for themselves.
 
 mod zipf;
 
@@ -14,11 +16,13 @@ use std::time::Instant;
 use std::{fmt, fs};
 use zipf::Zipf;
 
-/// Of so many accesses one is timed. Not a power of two: folios and clusters are, and would be hit at the same place each time.
+/// Of so many accesses one is timed. Not a power of two: folios and clusters are, and would be hit
+/// at the same place each time.
 const SAMPLE_EVERY: u64 = 7;
 /// Of so many accesses of [`Workload::ZipfRead`] one writes.
 const WRITE_EVERY: u64 = 20;
-/// Pages of a kind that are made; all others are copies of these but for their first word, so that making pages costs a copy.
+/// Pages of a kind that are made; all others are copies of these but for their first word, so that
+/// making pages costs a copy.
 const TEMPLATES: u64 = 256;
 /// Words of a page that hold something where the rest is zeros.
 const SPARSE_WORDS: usize = 116;
@@ -35,7 +39,8 @@ pub enum Workload {
     RandRead,
     /// Pages are written to at random
     RandWrite,
-    /// Pages are accessed at random, some far more often than others (Zipf, 0.99); one access in twenty writes
+    /// Pages are accessed at random, some far more often than others (Zipf, 0.99); one access in
+    /// twenty writes
     ZipfRead,
 }
 
@@ -96,7 +101,8 @@ pub struct Plan {
 /// What it took.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Seconds that the accesses took, of all threads together. What was written beforehand is no part of it.
+    /// Seconds that the accesses took, of all threads together. What was written beforehand is no
+    /// part of it.
     pub elapsed_s: f64,
     /// Processor time of this process meanwhile, in user mode and in the kernel, in seconds.
     pub user_s: f64,
@@ -104,7 +110,8 @@ pub struct Outcome {
     pub sys_s: f64,
     /// Accesses.
     pub accesses: u64,
-    /// Nanoseconds of an access: the median, and what all but one in a hundred and one in a thousand took at most.
+    /// Nanoseconds of an access: the median, and what all but one in a hundred and one in a
+    /// thousand took at most.
     pub p50_ns: u64,
     /// See `p50_ns`.
     pub p99_ns: u64,
@@ -126,8 +133,11 @@ pub fn run(plan: Plan, memory: &mut [u64]) -> Outcome {
     }
     let pages = memory.len() / WORDS;
     let part = pages.div_ceil(plan.threads.max(1)).max(1) * WORDS;
-    let mut workers: Vec<Worker<'_>> =
-        memory.chunks_mut(part).zip(0..).map(|(memory, seed)| Worker::new(memory, &templates, plan, seed)).collect();
+    let mut workers: Vec<Worker<'_>> = memory
+        .chunks_mut(part)
+        .zip(0..)
+        .map(|(memory, seed)| Worker::new(memory, &templates, plan, seed))
+        .collect();
     // 1. What is read later is written, and what a worker needs is made.
     if plan.workload != Workload::SeqWrite {
         each(&mut workers, |worker| worker.fill());
@@ -139,7 +149,8 @@ pub fn run(plan: Plan, memory: &mut [u64]) -> Outcome {
     // 3. What it took.
     let mut ns: Vec<u64> = workers.iter().flat_map(|worker| worker.ns.iter().copied()).collect();
     ns.sort_unstable();
-    let within = |share: f64| ns.get((ns.len() as f64 * share) as usize).or(ns.last()).copied().unwrap_or(0);
+    let within =
+        |share: f64| ns.get((ns.len() as f64 * share) as usize).or(ns.last()).copied().unwrap_or(0);
     Outcome {
         elapsed_s: elapsed.as_secs_f64(),
         user_s: after.user_s - before.user_s,
@@ -219,7 +230,9 @@ impl<'a> Worker<'a> {
             match workload {
                 Workload::SeqWrite => self.write(page),
                 Workload::RandWrite => self.change(page, access),
-                Workload::ZipfRead if access.is_multiple_of(WRITE_EVERY) => self.change(page, access),
+                Workload::ZipfRead if access.is_multiple_of(WRITE_EVERY) => {
+                    self.change(page, access)
+                }
                 Workload::SeqRead | Workload::RandRead | Workload::ZipfRead => self.read(page),
             }
             if let Some(began) = began {
@@ -239,7 +252,8 @@ struct Usage {
 
 impl Usage {
     fn now() -> Usage {
-        let usage = getrusage(UsageWho::RUSAGE_SELF).expect("the kernel knows what this process used");
+        let usage =
+            getrusage(UsageWho::RUSAGE_SELF).expect("the kernel knows what this process used");
         let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
         let [user_beside, sys_beside] = beside();
         Usage {
@@ -251,16 +265,19 @@ impl Usage {
     }
 }
 
-/// Processor time, in user mode and in the kernel, in seconds, of other children of this process's parent: under `overspill run` the
-/// engine works in one of these. By ticks of the clock, 10 ms mostly.
+/// Processor time, in user mode and in the kernel, in seconds, of other children of this process's
+/// parent: under `overspill run` the engine works in one of these. By ticks of the clock, 10 ms
+/// mostly.
 fn beside() -> [f64; 2] {
     let parent = std::os::unix::process::parent_id();
     let own = std::process::id().to_string();
-    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-    let ticks = children.split_ascii_whitespace().filter(|child| *child != own).filter_map(|child| {
-        let text = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
-        ticks_of(&text)
-    });
+    let children =
+        fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    let ticks =
+        children.split_ascii_whitespace().filter(|child| *child != own).filter_map(|child| {
+            let text = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
+            ticks_of(&text)
+        });
     let sum = ticks.fold([0, 0], |[user, sys], of| [user + of[0], sys + of[1]]);
     sum.map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
@@ -282,7 +299,11 @@ mod tests {
             for threads in [1, 2, 3] {
                 let mut memory = vec![0; 100 * WORDS];
                 let outcome = run(Plan { workload, packing: Packing::Heap, threads }, &mut memory);
-                assert_eq!((outcome.accesses, outcome.wrong), (100, 0), "{workload}, {threads} threads");
+                assert_eq!(
+                    (outcome.accesses, outcome.wrong),
+                    (100, 0),
+                    "{workload}, {threads} threads"
+                );
                 assert!(outcome.elapsed_s > 0.0 && outcome.p50_ns <= outcome.p99_ns, "{outcome:?}");
                 // Each thread numbers the pages of its own part.
                 assert_eq!(memory[0], tag(0), "all pages are written, whatever is done");
@@ -316,13 +337,17 @@ mod tests {
     #[test]
     fn pages_pack_as_far_as_their_names_say() {
         let mut compressor = Compressor::new(Codec::Lz4).unwrap();
-        for (packing, expected) in [(Packing::None, 0.9..1.1), (Packing::Heap, 2.3..2.7), (Packing::Sparse, 9.0..11.0)]
+        for (packing, expected) in
+            [(Packing::None, 0.9..1.1), (Packing::Heap, 2.3..2.7), (Packing::Sparse, 9.0..11.0)]
         {
             let mut packed = |number| {
                 let mut words = [7; WORDS];
                 packing.fill(&mut words, number);
                 let mut bytes = [0; 4096];
-                bytes.chunks_mut(8).zip(words).for_each(|(b, w)| b.copy_from_slice(&w.to_le_bytes()));
+                bytes
+                    .chunks_mut(8)
+                    .zip(words)
+                    .for_each(|(b, w)| b.copy_from_slice(&w.to_le_bytes()));
                 compressor.compress(&bytes, &mut [0; 8192]).unwrap()
             };
             let total: usize = (0..TEMPLATES).map(&mut packed).sum();

@@ -13,7 +13,10 @@ fn json_has_a_row_for_each_codec_and_kind_of_contents() {
     let outcome = bench(NAME, &format!("{SMALL} --json"));
     assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
     let value = json(&outcome);
-    assert_eq!((&value["bench"], &value["settings"]["size_bytes"]), (&NAME.into(), &(256 << 10).into()));
+    assert_eq!(
+        (&value["bench"], &value["settings"]["size_bytes"]),
+        (&NAME.into(), &(256 << 10).into())
+    );
     let rows = value["rows"].as_array().unwrap();
     let figure = |contents: &str, step: &str, name: &str| {
         let row = rows.iter().find(|row| row["contents"] == contents && row["step"] == step);
@@ -23,23 +26,38 @@ fn json_has_a_row_for_each_codec_and_kind_of_contents() {
     assert_eq!(rows.len(), 3 * codecs.len());
     for codec in codecs {
         for contents in ["heap", "random", "zero"] {
-            assert!(figure(contents, codec, "compress_ns_per_page") > Some(0.0), "{codec} {contents}");
+            assert!(
+                figure(contents, codec, "compress_ns_per_page") > Some(0.0),
+                "{codec} {contents}"
+            );
         }
     }
     let ratio = |contents, codec| figure(contents, codec, "ratio").unwrap();
     let heap = ["none", "lz4", "zstd:-1", "zstd:3", "zstd:19"].map(|codec| ratio("heap", codec));
-    assert!(heap.is_sorted_by(|a, b| a < b) && heap[0] == 1.0 && (2.2..2.8).contains(&heap[1]), "{heap:?}");
+    assert!(
+        heap.is_sorted_by(|a, b| a < b) && heap[0] == 1.0 && (2.2..2.8).contains(&heap[1]),
+        "{heap:?}"
+    );
     assert!(ratio("zero", "lz4") > 100.0 && ratio("random", "zstd:19") == 1.0);
     assert_eq!(figure("random", "lz4", "refused_ratio"), Some(1.0));
-    assert_eq!(figure("random", "lz4", "decompress_ns_per_page"), None::<f64>, "nothing was packed");
-    assert!(rows.iter().all(|row| row["figures"]["ratio_min"] == Value::Null), "one round has no spread");
+    assert_eq!(
+        figure("random", "lz4", "decompress_ns_per_page"),
+        None::<f64>,
+        "nothing was packed"
+    );
+    assert!(
+        rows.iter().all(|row| row["figures"]["ratio_min"] == Value::Null),
+        "one round has no spread"
+    );
 }
 
 #[test]
 fn without_json_it_prints_a_table_and_a_conclusion() {
     let outcome = bench(NAME, &format!("{SMALL} --codecs lz4,zstd --contents heap,random"));
     assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
-    let lines_of = |contents: &str| outcome.stdout.lines().filter(|l| l.trim_start().starts_with(contents)).count();
+    let lines_of = |contents: &str| {
+        outcome.stdout.lines().filter(|l| l.trim_start().starts_with(contents)).count()
+    };
     assert_eq!((lines_of("heap  "), lines_of("random  ")), (2, 2), "{}", outcome.stdout);
     let last = outcome.stdout.lines().last().unwrap();
     assert!(last.contains("takes LZ4") && last.contains("zstd:3: "), "{last}");
@@ -54,7 +72,12 @@ fn a_mistake_on_the_command_line_is_status_2() {
         ("--size much", ""),
     ] {
         let outcome = bench(NAME, args);
-        assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{args}: {}", outcome.stderr);
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str()),
+            (2, ""),
+            "{args}: {}",
+            outcome.stderr
+        );
         assert!(outcome.stderr.contains(says), "{args}: {}", outcome.stderr);
     }
     assert_eq!(bench(NAME, "--size 1K").status, 1);

@@ -15,14 +15,21 @@ fn json_has_a_row_a_step_with_its_figures() {
     let Some(outcome) = bench_in_the_engine(NAME, args) else { return };
     let value = json(&outcome);
     assert_eq!(value["bench"], NAME);
-    assert!(value["machine"]["cpus"].as_u64() > Some(0) && value["machine"]["ram_bytes"].as_u64() > Some(1 << 20));
+    assert!(
+        value["machine"]["cpus"].as_u64() > Some(0)
+            && value["machine"]["ram_bytes"].as_u64() > Some(1 << 20)
+    );
     assert!(value["machine"]["kernel"].as_str().is_some_and(|release| release.contains('.')));
     let settings = &value["settings"];
-    assert_eq!((&settings["size_bytes_by_threads"]["1"], &settings["rounds"]), (&(1 << 20).into(), &1.into()));
+    assert_eq!(
+        (&settings["size_bytes_by_threads"]["1"], &settings["rounds"]),
+        (&(1 << 20).into(), &1.into())
+    );
     assert_eq!(settings["sizes_scaled_down"], false);
 
     let rows = value["rows"].as_array().unwrap();
-    let names: Vec<_> = rows.iter().map(|row| (row["step"].as_str().unwrap(), row["threads"].as_u64())).collect();
+    let names: Vec<_> =
+        rows.iter().map(|row| (row["step"].as_str().unwrap(), row["threads"].as_u64())).collect();
     assert_eq!(names, [("kernel", Some(1)), ("folios", Some(1))]);
     for row in rows {
         let figures = row["figures"].as_object().unwrap();
@@ -42,8 +49,13 @@ fn without_json_it_prints_a_table_with_the_spread_and_a_conclusion() {
     let args = "--size 64K --rounds 2 --threads 1,3 --steps kernel,folios";
     let Some(outcome) = bench_in_the_engine(NAME, args) else { return };
     let lines: Vec<&str> = outcome.stdout.lines().collect();
-    assert!(lines[0].starts_with("threads  step") && lines[0].contains("faults/s"), "{}", outcome.stdout);
-    let rows: Vec<Vec<&str>> = lines.iter().map(|line| line.split_whitespace().take(2).collect()).collect();
+    assert!(
+        lines[0].starts_with("threads  step") && lines[0].contains("faults/s"),
+        "{}",
+        outcome.stdout
+    );
+    let rows: Vec<Vec<&str>> =
+        lines.iter().map(|line| line.split_whitespace().take(2).collect()).collect();
     for row in [["1", "kernel"], ["1", "folios"], ["3", "kernel"], ["3", "folios"]] {
         assert!(rows.iter().any(|cells| cells == &row), "{row:?} in {}", outcome.stdout);
     }
@@ -60,7 +72,12 @@ fn without_json_it_prints_a_table_with_the_spread_and_a_conclusion() {
 fn a_mistake_on_the_command_line_is_status_2() {
     for args in ["--steps none", "--threads 0", "--rounds 0", "--size much"] {
         let outcome = bench(NAME, args);
-        assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{args}: {}", outcome.stderr);
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str()),
+            (2, ""),
+            "{args}: {}",
+            outcome.stderr
+        );
         let wrong = args.split_whitespace().last().unwrap();
         assert!(outcome.stderr.contains(wrong), "{args}: {}", outcome.stderr);
     }
@@ -69,9 +86,15 @@ fn a_mistake_on_the_command_line_is_status_2() {
 #[test]
 fn an_engine_that_cannot_be_made_is_one_sentence_and_status_1() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_overspill-bench"));
-    let command = clean(command.args("page-fault --size 64K --rounds 1 --threads 1 --steps folios".split(' ')));
+    let command = clean(
+        command.args("page-fault --size 64K --rounds 1 --threads 1 --steps folios".split(' ')),
+    );
     let outcome = run(command.env("OVERSPILL_SIMULATE", "no-uffd"), TIME_LIMIT);
     assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{}", outcome.stderr);
-    assert!(outcome.stderr.starts_with("overspill-bench: folios, 1 thread: this kernel gives"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.starts_with("overspill-bench: folios, 1 thread: this kernel gives"),
+        "{}",
+        outcome.stderr
+    );
     assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
 }

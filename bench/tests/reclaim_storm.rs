@@ -24,7 +24,8 @@ fn json_tells_who_reclaimed() {
     let rows = value["rows"].as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| row["step"].as_str().unwrap()).collect();
     assert_eq!(names, ["off", "timed", "wake", "default"]);
-    let references: Vec<_> = rows.iter().map(|row| row["reference"]["parallel_reclaimers_max"].as_u64()).collect();
+    let references: Vec<_> =
+        rows.iter().map(|row| row["reference"]["parallel_reclaimers_max"].as_u64()).collect();
     assert_eq!(references, [Some(1298), Some(4), None, None]);
     for row in rows {
         for name in ["benchmark_s", "elapsed_s", "major_faults", "evicted_pages"] {
@@ -42,7 +43,10 @@ fn json_tells_who_reclaimed() {
         assert_eq!(figure(row, "evicted_pages"), figure(row, "evicted_directly_pages"), "{row}");
     }
     assert_eq!(figure(off, "throttled"), 0.0, "{off}");
-    assert!(figure(off, "direct_reclaims") > 0.0 && wake["figures"]["times_sooner"].is_number(), "{off} {wake}");
+    assert!(
+        figure(off, "direct_reclaims") > 0.0 && wake["figures"]["times_sooner"].is_number(),
+        "{off} {wake}"
+    );
 }
 
 #[test]
@@ -53,13 +57,18 @@ fn without_json_it_prints_tables_a_conclusion_and_a_drawing() {
     let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
     let text = &outcome.stdout;
     assert!(text.contains("benchmark s") && text.contains("back in 1 s"), "{text}");
-    assert!(text.lines().last().unwrap().starts_with("With the throttle (wake) at most "), "{text}");
+    assert!(
+        text.lines().last().unwrap().starts_with("With the throttle (wake) at most "),
+        "{text}"
+    );
     assert!(std::fs::read_to_string(plot).unwrap().contains("reclaim-storm, 1 groups on "));
 }
 
 #[test]
 fn a_mistake_on_the_command_line_is_refused() {
-    for args in ["--groups 0", "--groups 51", "--messages 0", "--steps never", "--device ram,latency=soon"] {
+    for args in
+        ["--groups 0", "--groups 51", "--messages 0", "--steps never", "--device ram,latency=soon"]
+    {
         assert_eq!(bench(NAME, args).status, 2, "{args}");
     }
     let outcome = bench(NAME, "--size 1M");

@@ -1,4 +1,5 @@
-//! `overspill-bench swap-w-seq` from the outside: what it prints, what it counts, and what it refuses.
+//! `overspill-bench swap-w-seq` from the outside: what it prints, what it counts, and what it
+//! refuses.
 
 mod common;
 
@@ -17,18 +18,24 @@ fn figure(row: &Value, path: &str) -> f64 {
 
 #[test]
 fn json_has_the_ladder_with_its_locks() {
-    let args = format!("{SMALL} --threads 2 --steps batches,baseline,cluster-locks,slot-caches --json");
+    let args =
+        format!("{SMALL} --threads 2 --steps batches,baseline,cluster-locks,slot-caches --json");
     let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
     let value = json(&outcome);
     assert_eq!(value["bench"], NAME);
-    assert_eq!((&value["settings"]["memory_bytes"], &value["settings"]["rounds"]), (&(8 << 20).into(), &1.into()));
+    assert_eq!(
+        (&value["settings"]["memory_bytes"], &value["settings"]["rounds"]),
+        (&(8 << 20).into(), &1.into())
+    );
     let rows = value["rows"].as_array().unwrap();
-    let names: Vec<_> = rows.iter().map(|row| (row["step"].as_str().unwrap(), row["threads"].as_u64())).collect();
+    let names: Vec<_> =
+        rows.iter().map(|row| (row["step"].as_str().unwrap(), row["threads"].as_u64())).collect();
     let two = Some(2);
     let steps = ["baseline", "cluster-locks", "slot-caches", "batches"];
     assert_eq!(names, steps.map(|step| (step, two)));
     for row in rows {
-        // All that was written beyond the budget has gone out, but for what the swap cache held back.
+        // All that was written beyond the budget has gone out, but for what the swap cache held
+        // back.
         assert!(figure(row, "pages_per_s") > 0.0 && figure(row, "in.pages_per_s") > 0.0, "{row}");
         let kib = figure(row, "so_kib_per_s") / figure(row, "pages_per_s");
         assert!((kib - 4.0).abs() < 0.001, "{row}");
@@ -41,7 +48,9 @@ fn json_has_the_ladder_with_its_locks() {
             }
         }
     }
-    let [baseline, cluster_locks, slot_caches, partitions] = rows.as_slice() else { panic!("{names:?}") };
+    let [baseline, cluster_locks, slot_caches, partitions] = rows.as_slice() else {
+        panic!("{names:?}")
+    };
     assert_eq!(baseline["reference"]["so_kib_per_s"].as_f64(), Some(1_428_002.0));
     assert!(partitions.get("reference").is_none());
 
@@ -56,9 +65,13 @@ fn json_has_the_ladder_with_its_locks() {
     // 3. With caches, slots go back to clusters many at a time.
     let clusters = |row: &Value| figure(row, "in.locks.cluster_lock.per_1000");
     assert!(3.0 * clusters(slot_caches) < clusters(cluster_locks), "{slot_caches}");
-    // 4. Smaller partitions of the swap cache are not locked many times more often than there are pages.
+    // 4. Smaller partitions of the swap cache are not locked many times more often than there are
+    //    pages.
     for (phase, most) in [("", 4_000.0), ("in.", 8_000.0)] {
-        assert!(figure(partitions, &format!("{phase}locks.swap_cache_lock.per_1000")) < most, "{partitions}");
+        assert!(
+            figure(partitions, &format!("{phase}locks.swap_cache_lock.per_1000")) < most,
+            "{partitions}"
+        );
     }
 }
 
@@ -66,12 +79,22 @@ fn json_has_the_ladder_with_its_locks() {
 fn without_json_it_prints_tables_and_a_conclusion_and_draws_the_ladder() {
     let room = Scratch::new(env!("CARGO_TARGET_TMPDIR")).room(NAME);
     let path = room.path.join("ladder.svg");
-    let args = format!("{SMALL} --threads 1 --steps baseline,partitions-2m,batches --plot {}", path.display());
+    let args = format!(
+        "{SMALL} --threads 1 --steps baseline,partitions-2m,batches --plot {}",
+        path.display()
+    );
     let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
-    let rows = outcome.stdout.lines().filter(|line| line.trim_start().starts_with("1  baseline")).count();
+    let rows =
+        outcome.stdout.lines().filter(|line| line.trim_start().starts_with("1  baseline")).count();
     assert_eq!(rows, 3, "a row in each table: {}", outcome.stdout);
     let last = outcome.stdout.lines().last().unwrap();
-    for said in ["1 thread on ", "target of 10 is", "target of 2.92 is", "Too few rounds", "4,170,746 KiB/s"] {
+    for said in [
+        "1 thread on ",
+        "target of 10 is",
+        "target of 2.92 is",
+        "Too few rounds",
+        "4,170,746 KiB/s",
+    ] {
         assert!(last.contains(said), "{said}: {last}");
     }
     let drawing = std::fs::read_to_string(&path).unwrap();
@@ -84,7 +107,12 @@ fn without_json_it_prints_tables_and_a_conclusion_and_draws_the_ladder() {
 fn a_mistake_on_the_command_line_is_status_2() {
     for args in ["--steps none", "--threads 0", "--size much", "--device ram,latency=soon"] {
         let outcome = bench(NAME, args);
-        assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{args}: {}", outcome.stderr);
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str()),
+            (2, ""),
+            "{args}: {}",
+            outcome.stderr
+        );
         let wrong = args.split([' ', '=']).next_back().unwrap();
         assert!(outcome.stderr.contains(wrong), "{args}: {}", outcome.stderr);
     }
@@ -92,11 +120,20 @@ fn a_mistake_on_the_command_line_is_status_2() {
 
 #[test]
 fn a_device_that_is_not_there_is_one_sentence_and_status_1() {
-    let outcome = bench(NAME, &format!("{SMALL} --threads 1 --steps baseline --device /nowhere/at/all"));
+    let outcome =
+        bench(NAME, &format!("{SMALL} --threads 1 --steps baseline --device /nowhere/at/all"));
     if outcome.stderr.contains("no userfaultfd") {
         return overspill_tests::skipped(&outcome.stderr);
     }
     assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{}", outcome.stderr);
-    assert!(outcome.stderr.starts_with("overspill-bench: baseline, 1 thread: "), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("/nowhere/at/all") && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.starts_with("overspill-bench: baseline, 1 thread: "),
+        "{}",
+        outcome.stderr
+    );
+    assert!(
+        outcome.stderr.contains("/nowhere/at/all") && outcome.stderr.lines().count() == 1,
+        "{}",
+        outcome.stderr
+    );
 }

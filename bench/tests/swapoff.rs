@@ -1,4 +1,5 @@
-//! `overspill-bench swapoff` from the outside: what it prints, what it refuses, and what it puts back.
+//! `overspill-bench swapoff` from the outside: what it prints, what it refuses, and what it puts
+//! back.
 
 mod common;
 
@@ -32,18 +33,25 @@ fn json_tells_what_each_step_takes_and_nothing_is_left_behind() {
     let args = format!("--size 16M --rounds 1 --json --device {}", dir.display());
     let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
     let value = json(&outcome);
-    assert_eq!((&value["bench"], &value["settings"]["size_bytes"]), (&NAME.into(), &(16 << 20).into()));
+    assert_eq!(
+        (&value["bench"], &value["settings"]["size_bytes"]),
+        (&NAME.into(), &(16 << 20).into())
+    );
     let rows = value["rows"].as_array().unwrap();
-    let names: Vec<_> =
-        rows.iter().map(|row| (row["workload"].as_str().unwrap(), row["step"].as_str().unwrap())).collect();
+    let names: Vec<_> = rows
+        .iter()
+        .map(|row| (row["workload"].as_str().unwrap(), row["step"].as_str().unwrap()))
+        .collect();
     let engine = ["run-1", "run-8", "run-32", "run-256", "in-flight", "in-flight-4"];
     let kernel = value["settings"]["without_kernel"].is_null().then_some("kernel");
     if kernel.is_none() {
         skipped(&format!("the kernel's part: {}", value["settings"]["without_kernel"]));
     }
     let steps = || engine.into_iter().chain(kernel);
-    let expected: Vec<_> =
-        ["alone", "load"].into_iter().flat_map(|with| steps().map(move |step| (with, step))).collect();
+    let expected: Vec<_> = ["alone", "load"]
+        .into_iter()
+        .flat_map(|with| steps().map(move |step| (with, step)))
+        .collect();
     assert_eq!(names, expected);
     for row in rows {
         assert!(figure(row, "elapsed_s") > 0.0 && figure(row, "device_mb_per_s") > 0.0, "{row}");
@@ -59,8 +67,13 @@ fn json_tells_what_each_step_takes_and_nothing_is_left_behind() {
         let pages = figure(row, "pages_per_operation");
         assert!(pages <= most && pages > most / 4.0, "{row}");
     }
-    assert!(figure(&rows[4], "times_fewer_operations") > 18.0 && figure(&rows[4], "times_sooner") > 1.0, "{}", rows[4]);
-    let references: Vec<_> = rows.iter().map(|row| row["reference"]["elapsed_s"].as_f64()).collect();
+    assert!(
+        figure(&rows[4], "times_fewer_operations") > 18.0 && figure(&rows[4], "times_sooner") > 1.0,
+        "{}",
+        rows[4]
+    );
+    let references: Vec<_> =
+        rows.iter().map(|row| row["reference"]["elapsed_s"].as_f64()).collect();
     assert_eq!(references[..5], [Some(47.5), None, None, Some(7.93), None]);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "swap files are gone");
 }
@@ -77,9 +90,15 @@ fn without_json_it_prints_tables_a_conclusion_and_a_drawing() {
     );
     let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
     let text = &outcome.stdout;
-    assert!(text.contains("pages each") && text.contains("disk MB/s") && text.contains("x slower"), "{text}");
+    assert!(
+        text.contains("pages each") && text.contains("disk MB/s") && text.contains("x slower"),
+        "{text}"
+    );
     let last = text.lines().last().unwrap();
-    assert!(last.starts_with("in-flight empties the device in ") && last.contains("; 7 times: "), "{last}");
+    assert!(
+        last.starts_with("in-flight empties the device in ") && last.contains("; 7 times: "),
+        "{last}"
+    );
     assert!(last.contains("Beside it a load is ") && !last.contains("The kernel"), "{last}");
     assert!(fs::read_to_string(plot).unwrap().contains("swapoff of 16 MiB on "));
     assert!(!file.exists(), "a file that was made is removed");
@@ -107,8 +126,11 @@ fn what_a_killed_measurement_of_the_kernel_changed_is_put_back() {
     let room = room("swapoff-killed");
     let dir = room.path.canonicalize().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_overspill-bench"));
-    command.args([NAME, "--steps", "kernel", "--size", "64M", "--rounds", "100", "--device"]).arg(&dir);
-    let mut child = Killed(clean(&mut command).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    command
+        .args([NAME, "--steps", "kernel", "--size", "64M", "--rounds", "100", "--device"])
+        .arg(&dir);
+    let mut child =
+        Killed(clean(&mut command).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let began = Instant::now();
     let file = loop {
         if let Some(file) = swap_file_in(&dir) {
@@ -122,9 +144,14 @@ fn what_a_killed_measurement_of_the_kernel_changed_is_put_back() {
     drop(child);
     let name = file.file_name().unwrap().to_str().unwrap();
     let group = name.strip_prefix('.').unwrap().split_once(".").unwrap().0;
-    let groups = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(|root| Path::new(root).join(group));
-    while swap_file_in(&dir).is_some() || file.exists() || groups.iter().any(|group| group.exists()) {
-        assert!(began.elapsed() < PATIENCE, "the swap file and the cgroup are gone: {file:?}, {groups:?}");
+    let groups =
+        ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(|root| Path::new(root).join(group));
+    while swap_file_in(&dir).is_some() || file.exists() || groups.iter().any(|group| group.exists())
+    {
+        assert!(
+            began.elapsed() < PATIENCE,
+            "the swap file and the cgroup are gone: {file:?}, {groups:?}"
+        );
         sleep(Duration::from_millis(10));
     }
 }
@@ -142,6 +169,9 @@ impl Drop for Killed {
 /// The kernel's swap file in a directory.
 fn swap_file_in(dir: &Path) -> Option<PathBuf> {
     let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let files = table.lines().skip(1).filter_map(|line| Some(PathBuf::from(line.split_whitespace().next()?)));
+    let files = table
+        .lines()
+        .skip(1)
+        .filter_map(|line| Some(PathBuf::from(line.split_whitespace().next()?)));
     { files }.find(|file| file.parent() == Some(dir))
 }

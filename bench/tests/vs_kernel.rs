@@ -1,4 +1,5 @@
-//! `overspill-bench vs-kernel` and `overspill-load` from the outside: what they print, what is refused, what is put back.
+//! `overspill-bench vs-kernel` and `overspill-load` from the outside: what they print, what is
+//! refused, what is put back.
 
 mod common;
 
@@ -26,7 +27,8 @@ fn room(name: &str) -> Room {
 fn command(args: &str, dir: &Path) -> Option<Command> {
     let binary = overspill(&Scratch::new(env!("CARGO_TARGET_TMPDIR")))?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_overspill-bench"));
-    clean(command.arg(NAME).args(args.split_whitespace()).arg("--dir").arg(dir)).env("OVERSPILL_BIN", binary);
+    clean(command.arg(NAME).args(args.split_whitespace()).arg("--dir").arg(dir))
+        .env("OVERSPILL_BIN", binary);
     Some(command)
 }
 
@@ -38,7 +40,8 @@ fn figure(row: &Value, name: &str) -> f64 {
 fn settings() -> Vec<Option<String>> {
     let swaps = fs::File::open("/proc/swaps").unwrap();
     flock(&swaps, FlockOperation::LockShared).unwrap();
-    let zswap = ["enabled", "compressor"].map(|name| format!("/sys/module/zswap/parameters/{name}"));
+    let zswap =
+        ["enabled", "compressor"].map(|name| format!("/sys/module/zswap/parameters/{name}"));
     zswap.iter().map(|file| fs::read_to_string(file).ok()).collect()
 }
 
@@ -47,19 +50,33 @@ fn every_step_is_told_beside_its_peer_and_everything_is_put_back() {
     let room = room("vs-kernel-json");
     let dir = room.path.canonicalize().unwrap();
     let before = settings();
-    let Some(mut command) = command("--size 32M --rounds 1 --workload seq-read --json", &dir) else { return };
+    let Some(mut command) = command("--size 32M --rounds 1 --workload seq-read --json", &dir)
+    else {
+        return;
+    };
     let outcome = process::run(&mut command, TIME_LIMIT);
     assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
     let value = json(&outcome);
-    assert_eq!((&value["bench"], &value["settings"]["size_bytes"]), (&NAME.into(), &(32 << 20).into()));
+    assert_eq!(
+        (&value["bench"], &value["settings"]["size_bytes"]),
+        (&NAME.into(), &(32 << 20).into())
+    );
     let rows = value["rows"].as_array().unwrap();
-    assert!(rows[0]["step"] == "floor" && figure(&rows[0], "bare_copy_fault_ns") > 100.0, "{}", rows[0]);
+    assert!(
+        rows[0]["step"] == "floor" && figure(&rows[0], "bare_copy_fault_ns") > 100.0,
+        "{}",
+        rows[0]
+    );
     for peer in ["zram", "zswap", "file"] {
-        let of = |step: &str| rows[1..].iter().find(|row| row["peer"] == peer && row["step"] == step);
+        let of =
+            |step: &str| rows[1..].iter().find(|row| row["peer"] == peer && row["step"] == step);
         let left_out = &value["settings"]["left_out"][peer];
         if left_out.is_null() {
             let row = of("peer").unwrap();
-            assert!(figure(row, "major_faults") > 0.0 && figure(row, "ram_bytes_peak") > 4e6, "{row}");
+            assert!(
+                figure(row, "major_faults") > 0.0 && figure(row, "ram_bytes_peak") > 4e6,
+                "{row}"
+            );
             assert_eq!(figure(row, "device_bytes") > 0.0, peer == "file", "{row}");
             assert_eq!(figure(row, "pool_bytes_peak") > 0.0, peer != "file", "{row}");
         } else {
@@ -85,17 +102,34 @@ fn without_json_it_prints_tables_and_what_is_to_be_reached() {
     let outcome = process::run(&mut command, TIME_LIMIT);
     assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
     let text = &outcome.stdout;
-    assert!(text.contains("p99.9") && text.contains("device MiB") && text.contains("bare copy"), "{text}");
+    assert!(
+        text.contains("p99.9") && text.contains("device MiB") && text.contains("bare copy"),
+        "{text}"
+    );
     assert!(text.contains("A minor fault takes "), "{text}");
-    assert!(text.contains("to reach 0.60: ") || text.contains("The kernel's file was left out"), "{text}");
+    assert!(
+        text.contains("to reach 0.60: ") || text.contains("The kernel's file was left out"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_mistake_on_the_command_line_is_refused() {
-    for args in ["--workload never", "--peer nothing", "--overcommit 0", "--contents 7", "--threads 0", "--size much"] {
+    for args in [
+        "--workload never",
+        "--peer nothing",
+        "--overcommit 0",
+        "--contents 7",
+        "--threads 0",
+        "--size much",
+    ] {
         assert_eq!(bench(NAME, args).status, 2, "{args}");
     }
-    assert!(bench(NAME, "--workload never").stderr.contains("give all, accesses, programs, or of these: seq-write, "));
+    assert!(
+        bench(NAME, "--workload never")
+            .stderr
+            .contains("give all, accesses, programs, or of these: seq-write, ")
+    );
     for (args, said) in [
         ("--size 1M", "give --size 32 MiB or more"),
         ("--size 1000T", "give a smaller --size"),
@@ -112,7 +146,8 @@ fn a_program_is_told_beside_its_peer_and_on_a_page_that_needs_nothing_else() {
     let room = room("vs-kernel-program");
     let dir = room.path.canonicalize().unwrap();
     let page = dir.with_extension("html");
-    let args = "--size 32M --overcommit 2 --rounds 1 --workload sort --peer file --steps overspill-thread --json";
+    let args = "--size 32M --overcommit 2 --rounds 1 --workload sort --peer file --steps \
+                overspill-thread --json";
     let Some(mut command) = command(args, &dir) else { return };
     let outcome = process::run(command.arg("--html").arg(&page), TIME_LIMIT);
     assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
@@ -125,7 +160,8 @@ fn a_program_is_told_beside_its_peer_and_on_a_page_that_needs_nothing_else() {
     }
     let rows = value["rows"].as_array().unwrap();
     let of = |step: &str| rows.iter().find(|row| row["step"] == step).unwrap();
-    // What it took alone says how much RAM is half of it; the kernel may have ended it for want of more.
+    // What it took alone says how much RAM is half of it; the kernel may have ended it for want of
+    // more.
     let half = figure(of("alone"), "ram_bytes_peak") / 2.0;
     let limit = figure(of("peer"), "limit_bytes") / half;
     assert!(half > 16e6 && (0.99..1.7).contains(&limit), "{value}");
@@ -152,7 +188,10 @@ fn two_benches_at_once_do_not_disturb_each_other() {
     for outcome in outcomes.iter().flatten() {
         assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
         let left_out = json(outcome)["settings"]["left_out"].to_string();
-        assert!(!left_out.contains("highest priority") && !left_out.contains("another"), "{left_out}");
+        assert!(
+            !left_out.contains("highest priority") && !left_out.contains("another"),
+            "{left_out}"
+        );
     }
     assert_eq!(settings(), before);
 }
@@ -160,9 +199,14 @@ fn two_benches_at_once_do_not_disturb_each_other() {
 #[test]
 fn a_program_ends_with_who_measures_it() {
     let put_back = |said: &str| {
-        let mut program = Killed(Command::new("sleep").arg("1000").process_group(0).spawn().unwrap());
+        let mut program =
+            Killed(Command::new("sleep").arg("1000").process_group(0).spawn().unwrap());
         let mut guard = Command::new(env!("CARGO_BIN_EXE_overspill-bench"));
-        let mut guard = clean(guard.arg("put-back")).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut guard = clean(guard.arg("put-back"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut stdin = guard.stdin.take().unwrap();
         write!(stdin, "{}\n{said}", program.0.id()).unwrap();
         drop(stdin);
@@ -207,7 +251,11 @@ fn the_program_prints_what_its_accesses_took() {
     };
     for workload in ["seq-write", "seq-read", "rand-read", "rand-write", "zipf-read"] {
         let value = json(&load(&format!("{workload} 1000 --contents 10 --threads 2")));
-        assert_eq!((value["accesses"].as_u64(), value["wrong"].as_u64()), (Some(1000), Some(0)), "{value}");
+        assert_eq!(
+            (value["accesses"].as_u64(), value["wrong"].as_u64()),
+            (Some(1000), Some(0)),
+            "{value}"
+        );
         assert!(value["elapsed_s"].as_f64().unwrap() > 0.0, "{value}");
     }
     assert_eq!(load("seq-write").status, 2);

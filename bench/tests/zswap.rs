@@ -23,9 +23,16 @@ fn rows<'a>(value: &'a Value, case: &str) -> Vec<((&'a str, &'a str), &'a Value)
 
 #[test]
 fn json_tells_how_often_a_lock_was_taken_for_nothing() {
-    let Some(outcome) = bench_in_the_engine(NAME, &format!("{SMALL} --cases zero,reviewers --json")) else { return };
+    let Some(outcome) =
+        bench_in_the_engine(NAME, &format!("{SMALL} --cases zero,reviewers --json"))
+    else {
+        return;
+    };
     let value = json(&outcome);
-    assert_eq!((&value["bench"], &value["settings"]["size_bytes"]), (&NAME.into(), &(32 << 20).into()));
+    assert_eq!(
+        (&value["bench"], &value["settings"]["size_bytes"]),
+        (&NAME.into(), &(32 << 20).into())
+    );
     let three = |tier: &'static str| ["always", "empty", "empty+lookup"].map(|step| (tier, step));
     let zero = rows(&value, "zero");
     let names: Vec<_> = zero.iter().map(|(name, _)| *name).collect();
@@ -37,7 +44,8 @@ fn json_tells_how_often_a_lock_was_taken_for_nothing() {
         let locks = ["locks", "single.locks"].map(|name| figure(row, name));
         let freed = ["freed", "single.freed"].map(|name| figure(row, name));
         match (*tier, *step) {
-            // A lock for each slot, of which some may be given back together with what is written meanwhile.
+            // A lock for each slot, of which some may be given back together with what is written
+            // meanwhile.
             (_, "always") | ("on", "empty") => assert!(locks.iter().all(|n| *n > 900.0), "{row}"),
             // Nothing is there, which is seen without a lock.
             ("off", _) => assert_eq!((locks, figure(row, "out.locks")), ([0.0; 2], 0.0), "{row}"),
@@ -45,7 +53,11 @@ fn json_tells_how_often_a_lock_was_taken_for_nothing() {
             ("on", "empty+lookup") => assert!(locks[0] < 500.0 && freed[0] > 800.0, "{row}"),
             // Neither a slot nor an entry.
             ("on", "same-filled") => {
-                assert_eq!((locks, freed, figure(row, "out.locks")), ([0.0; 2], [0.0; 2], 0.0), "{row}")
+                assert_eq!(
+                    (locks, freed, figure(row, "out.locks")),
+                    ([0.0; 2], [0.0; 2], 0.0),
+                    "{row}"
+                )
             }
             other => panic!("{other:?}"),
         }
@@ -53,16 +65,30 @@ fn json_tells_how_often_a_lock_was_taken_for_nothing() {
     // Ranges that have an entry here and there: only the look-up tells.
     let reviewers = rows(&value, "reviewers");
     let [_, empty, lookup, own] = &reviewers[3..] else { panic!("{reviewers:?}") };
-    assert_eq!((empty.0, lookup.0, own.0), (("on", "empty"), ("on", "empty+lookup"), ("on", "slots=own")));
+    assert_eq!(
+        (empty.0, lookup.0, own.0),
+        (("on", "empty"), ("on", "empty+lookup"), ("on", "slots=own"))
+    );
     assert!(figure(empty.1, "locks") > 300.0, "{}", empty.1);
-    assert!(figure(lookup.1, "locks") < 10.0 && figure(lookup.1, "lookups") > 300.0, "{}", lookup.1);
+    assert!(
+        figure(lookup.1, "locks") < 10.0 && figure(lookup.1, "lookups") > 300.0,
+        "{}",
+        lookup.1
+    );
     // Not where they have slots of their own: no slot of the device has an entry.
-    assert!(figure(own.1, "locks") < 10.0 && figure(own.1, "lookups") < figure(lookup.1, "lookups") / 2.0, "{}", own.1);
+    assert!(
+        figure(own.1, "locks") < 10.0
+            && figure(own.1, "lookups") < figure(lookup.1, "lookups") / 2.0,
+        "{}",
+        own.1
+    );
 }
 
 #[test]
 fn several_threads_read_each_page_once() {
-    let Some(outcome) = bench_in_the_engine(NAME, &format!("{SMALL} --cases random --threads 3 --json")) else {
+    let Some(outcome) =
+        bench_in_the_engine(NAME, &format!("{SMALL} --cases random --threads 3 --json"))
+    else {
         return;
     };
     let value = json(&outcome);
@@ -78,19 +104,35 @@ fn several_threads_read_each_page_once() {
 #[test]
 fn accesses_at_random_are_told_by_what_they_cost() {
     let cases = "--cases incompressible,write-mostly,read-mostly";
-    let Some(outcome) = bench_in_the_engine(NAME, &format!("--size 64M --rounds 1 {cases} --json")) else { return };
+    let Some(outcome) = bench_in_the_engine(NAME, &format!("--size 64M --rounds 1 {cases} --json"))
+    else {
+        return;
+    };
     let value = json(&outcome);
     let read = rows(&value, "read-mostly");
     let names: Vec<_> = read.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, [("on", "keep=off"), ("on", "keep=on"), ("on", "keep=auto")]);
     for (_, row) in &read {
-        assert!(figure(row, "ns_per_access") > 0.0 && figure(row, "per_1000.unpacked") > 100.0, "{row}");
+        assert!(
+            figure(row, "ns_per_access") > 0.0 && figure(row, "per_1000.unpacked") > 100.0,
+            "{row}"
+        );
     }
-    assert_eq!(figure(read[0].1, "per_1000.left_clean"), 0.0, "a page that is read gives its copy up: {}", read[0].1);
-    assert!(figure(read[1].1, "per_1000.left_clean") > 0.0, "copies are kept and used: {}", read[1].1);
+    assert_eq!(
+        figure(read[0].1, "per_1000.left_clean"),
+        0.0,
+        "a page that is read gives its copy up: {}",
+        read[0].1
+    );
+    assert!(
+        figure(read[1].1, "per_1000.left_clean") > 0.0,
+        "copies are kept and used: {}",
+        read[1].1
+    );
     assert_eq!(rows(&value, "write-mostly").len(), 3);
     let raw = rows(&value, "incompressible");
-    // What does not compress comes from the device; what is kept hardly ever, where the tier was full for a moment.
+    // What does not compress comes from the device; what is kept hardly ever, where the tier was
+    // full for a moment.
     let [device, kept] = [raw[0].1, raw[1].1].map(|row| figure(row, "per_1000.read"));
     assert!(device > 10.0 && kept < device / 5.0, "{raw:?}");
 }
@@ -101,10 +143,17 @@ fn without_json_it_prints_tables_and_a_conclusion_and_draws_them() {
     let path = room.path.join("zswap.svg");
     let args = format!("{SMALL} --cases zero --plot {}", path.display());
     let Some(outcome) = bench_in_the_engine(NAME, &args) else { return };
-    let rows = outcome.stdout.lines().filter(|line| line.trim_start().starts_with("zero  ")).count();
+    let rows =
+        outcome.stdout.lines().filter(|line| line.trim_start().starts_with("zero  ")).count();
     assert_eq!(rows, 3 * 7, "a row in each table: {}", outcome.stdout);
     let last = outcome.stdout.lines().last().unwrap();
-    for said in ["tier off: no lock", "is met by the locks", "they take no lock", "1,905,000 us", "(-3.5 %)"] {
+    for said in [
+        "tier off: no lock",
+        "is met by the locks",
+        "they take no lock",
+        "1,905,000 us",
+        "(-3.5 %)",
+    ] {
         assert!(last.contains(said), "{said}: {last}");
     }
     let drawing = std::fs::read_to_string(&path).unwrap();
@@ -117,7 +166,12 @@ fn without_json_it_prints_tables_and_a_conclusion_and_draws_them() {
 fn a_mistake_on_the_command_line_is_status_2() {
     for args in ["--cases none", "--size much", "--device ram,latency=soon"] {
         let outcome = bench(NAME, args);
-        assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{args}: {}", outcome.stderr);
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str()),
+            (2, ""),
+            "{args}: {}",
+            outcome.stderr
+        );
         let wrong = args.split([' ', '=']).next_back().unwrap();
         assert!(outcome.stderr.contains(wrong), "{args}: {}", outcome.stderr);
     }
@@ -127,6 +181,10 @@ fn a_mistake_on_the_command_line_is_status_2() {
 fn more_than_the_machine_has_is_one_sentence_and_status_1() {
     let outcome = bench(NAME, "--size 1000T");
     assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{}", outcome.stderr);
-    assert!(outcome.stderr.starts_with("overspill-bench: a --size of 1000 TiB needs "), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.starts_with("overspill-bench: a --size of 1000 TiB needs "),
+        "{}",
+        outcome.stderr
+    );
     assert!(outcome.stderr.ends_with("give a smaller --size\n"), "{}", outcome.stderr);
 }

@@ -1,5 +1,6 @@
-//! Unpacks any bytes as a page of any codec: the result is a page or an error, and nothing beside the page is written. A page that
-//! was packed comes back, also after bytes that could not be unpacked; changed bytes may give another page, and nothing worse.
+//! Unpacks any bytes as a page of any codec: the result is a page or an error, and nothing beside
+//! the page is written. A page that was packed comes back, also after bytes that could not be
+//! unpacked; changed bytes may give another page, and nothing worse.
 //!
 //! `cargo +nightly fuzz run decompress`
 #![no_main]
@@ -18,7 +19,8 @@ struct Input<'a> {
     bytes: &'a [u8],
 }
 
-/// Not of a level that parses optimally: there, GCC's address sanitizer takes a constant table for a variable out of scope.
+/// Not of a level that parses optimally: there, GCC's address sanitizer takes a constant table for
+/// a variable out of scope.
 const CODECS: [Codec; 4] = [Codec::None, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(6)];
 
 struct Codecs {

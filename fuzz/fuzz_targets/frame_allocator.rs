@@ -1,4 +1,5 @@
-//! Drives the frame allocator with calls that the fuzzer makes up, against a set of the frames that are handed out.
+//! Drives the frame allocator with calls that the fuzzer makes up, against a set of the frames that
+//! are handed out.
 //!
 //! `cargo +nightly fuzz run frame_allocator`
 #![no_main]

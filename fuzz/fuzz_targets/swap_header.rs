@@ -1,5 +1,6 @@
-//! Reads any page as the header of a swap device. Bytes in front of the magic of either kind, or without any; what is accepted as
-//! ours is exactly what would be written, and what is said of a kernel swap area can be true.
+//! Reads any page as the header of a swap device. Bytes in front of the magic of either kind, or
+//! without any; what is accepted as ours is exactly what would be written, and what is said of a
+//! kernel swap area can be true.
 //!
 //! `cargo +nightly fuzz run swap_header`
 #![no_main]

@@ -1,4 +1,5 @@
-//! Reads any text as the list of a job's swap devices. What is accepted is written and read back as it was.
+//! Reads any text as the list of a job's swap devices. What is accepted is written and read back as
+//! it was.
 //!
 //! `cargo +nightly fuzz run swap_list`
 #![no_main]

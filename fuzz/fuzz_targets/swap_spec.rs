@@ -1,5 +1,5 @@
-//! Reads any text as a list of swap devices. What is accepted is written and read back as it was, as a whole and device by
-//! device: it travels through an environment variable.
+//! Reads any text as a list of swap devices. What is accepted is written and read back as it was,
+//! as a whole and device by device: it travels through an environment variable.
 //!
 //! `cargo +nightly fuzz run swap_spec`
 #![no_main]

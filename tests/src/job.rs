@@ -23,35 +23,62 @@ pub struct Job {
 }
 
 impl Job {
-    /// `overspill run OPTIONS -- COMMAND`, which can be reached when this returns; `None` where nothing can be run here.
+    /// `overspill run OPTIONS -- COMMAND`, which can be reached when this returns; `None` where
+    /// nothing can be run here.
     pub fn start(scratch: &Scratch, name: &str, options: &[&str], command: &[&str]) -> Option<Job> {
-        // Not in the target directory: the address of a socket is short, and tests make some themselves.
-        let runtime = std::env::temp_dir().join(format!("overspill-control.{}.{name}", std::process::id()));
+        // Not in the target directory: the address of a socket is short, and tests make some
+        // themselves.
+        let runtime =
+            std::env::temp_dir().join(format!("overspill-control.{}.{name}", std::process::id()));
         let _ = fs::remove_dir_all(&runtime);
         Job::start_in(scratch, runtime, options, command)
     }
 
     /// The same, with its socket in a directory that other jobs may use.
-    pub fn start_in(scratch: &Scratch, runtime: PathBuf, options: &[&str], command: &[&str]) -> Option<Job> {
+    pub fn start_in(
+        scratch: &Scratch,
+        runtime: PathBuf,
+        options: &[&str],
+        command: &[&str],
+    ) -> Option<Job> {
         let overspill = overspill(scratch)?;
         let mut run = Command::new(overspill);
-        clean(&mut run).arg("run").args(options).arg("--").args(command).env("OVERSPILL_RUNTIME_DIR", &runtime);
+        clean(&mut run)
+            .arg("run")
+            .args(options)
+            .arg("--")
+            .args(command)
+            .env("OVERSPILL_RUNTIME_DIR", &runtime);
         run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut job = Job { child: run.spawn().unwrap(), runtime, overspill };
-        let ready = wait_until(TIME_LIMIT, || job.socket().exists() || job.child.try_wait().unwrap().is_some());
+        let ready = wait_until(TIME_LIMIT, || {
+            job.socket().exists() || job.child.try_wait().unwrap().is_some()
+        });
         assert!(ready, "there is no socket");
         Some(job)
     }
 
     /// [`start`](Job::start) with `churn` of `tests/semantics`, which has begun when this returns.
-    pub fn churn(scratch: &Scratch, name: &str, options: &[&str], arguments: &[&str]) -> Option<Job> {
+    pub fn churn(
+        scratch: &Scratch,
+        name: &str,
+        options: &[&str],
+        arguments: &[&str],
+    ) -> Option<Job> {
         Job::program(scratch, name, options, "churn.c", arguments)
     }
 
     /// The same with another program there that says when it has begun.
-    pub fn program(scratch: &Scratch, name: &str, options: &[&str], program: &str, arguments: &[&str]) -> Option<Job> {
+    pub fn program(
+        scratch: &Scratch,
+        name: &str,
+        options: &[&str],
+        program: &str,
+        arguments: &[&str],
+    ) -> Option<Job> {
         let program = scratch.program(program);
-        let command: Vec<_> = [program.to_str().unwrap()].into_iter().chain(arguments.iter().copied()).collect();
+        let command: Vec<_> =
+            [program.to_str().unwrap()].into_iter().chain(arguments.iter().copied()).collect();
         let mut job = Job::start(scratch, name, options, &command)?;
         let mut line = String::new();
         let stdout = job.child.stdout.as_mut().unwrap();
@@ -100,7 +127,8 @@ impl Job {
     pub fn budget(&self) -> Value {
         let request = format!("{{\"version\":1,\"pid\":{},\"request\":\"budget\"}}\n", self.pid());
         let answer = self.say(request.as_bytes());
-        let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error} in {answer}"));
+        let answer: Value =
+            serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error} in {answer}"));
         answer["reply"]["budget"].clone()
     }
 
@@ -111,28 +139,36 @@ impl Job {
         let number = |value: &Value| value.as_u64().unwrap();
         let name = |value: &Value| value.as_str().unwrap().to_owned();
         let of = |process: &Value| {
-            (number(&process["pid"]) as u32, name(&process["name"]), number(&process["target_bytes"]))
+            (
+                number(&process["pid"]) as u32,
+                name(&process["name"]),
+                number(&process["target_bytes"]),
+            )
         };
         processes.iter().map(of).collect()
     }
 
-    /// Sends a signal to a process of the job and to all processes that engines live in, as a freezer does.
+    /// Sends a signal to a process of the job and to all processes that engines live in, as a
+    /// freezer does.
     pub fn signal_with_engines(&self, process: u32, signal: Signal) {
         for pid in self.engines().chain([process]) {
             kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
         }
     }
 
-    /// The processes beside those of the job, in which their engines live: children of its `overspill run`, by that name.
+    /// The processes beside those of the job, in which their engines live: children of its
+    /// `overspill run`, by that name.
     pub fn engines(&self) -> impl Iterator<Item = u32> + use<> {
         let parent = self.pid().to_string();
         let processes = fs::read_dir("/proc").unwrap().flatten();
-        processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(move |pid: &u32| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            // "PID (NAME) STATE PARENT ..."
-            let mut fields = stat.split(' ').skip(1);
-            fields.next() == Some("(overspill)") && fields.nth(1) == Some(&parent)
-        })
+        processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(
+            move |pid: &u32| {
+                let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                // "PID (NAME) STATE PARENT ..."
+                let mut fields = stat.split(' ').skip(1);
+                fields.next() == Some("(overspill)") && fields.nth(1) == Some(&parent)
+            },
+        )
     }
 
     /// Sends a signal to its `overspill run`.
@@ -159,7 +195,10 @@ impl Job {
     pub fn end_churn(self) {
         self.signal(Signal::TERM);
         let (status, stdout, stderr) = self.end();
-        assert!(status == 0 && stdout.ends_with("all ok\n") && stderr.is_empty(), "{status}\n{stdout}\n{stderr}");
+        assert!(
+            status == 0 && stdout.ends_with("all ok\n") && stderr.is_empty(),
+            "{status}\n{stdout}\n{stderr}"
+        );
     }
 }
 

@@ -1,11 +1,13 @@
-//! What the tests from the outside share: the program under test, compiled C programs, runs with a time limit.
+//! What the tests from the outside share: the program under test, compiled C programs, runs with a
+//! time limit.
 //!
-//! [`overspill`] finds or builds the command, [`Scratch`] is where a test file compiles and runs its programs,
-//! [`process::run`] runs a command and says where it hangs, [`job::Job`] is a job that runs meanwhile, [`stats::Report`] reads
-//! what `--stats-json` wrote.
-//! The tests themselves are in `tests/`: `semantics.rs` (programs that must not notice overspill) and `failures.rs`
-//! (refusals, exit statuses, settings), `devices.rs` (swap devices), `control.rs` (budgets of running jobs), `swapon.rs` (their
-//! swap devices), `observe.rs` (what is told of them, and proactive reclaim). The locks here are of the test process only.
+//! [`overspill`] finds or builds the command, [`Scratch`] is where a test file compiles and runs
+//! its programs, [`process::run`] runs a command and says where it hangs, [`job::Job`] is a job
+//! that runs meanwhile, [`stats::Report`] reads what `--stats-json` wrote. The tests themselves are
+//! in `tests/`: `semantics.rs` (programs that must not notice overspill) and `failures.rs`
+//! (refusals, exit statuses, settings), `devices.rs` (swap devices), `control.rs` (budgets of
+//! running jobs), `swapon.rs` (their swap devices), `observe.rs` (what is told of them, and
+//! proactive reclaim). The locks here are of the test process only.
 
 #![forbid(unsafe_code)]
 
@@ -22,8 +24,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Longest that one run may take. The programs end within 5 s natively, and within 40 s on a machine that does nothing else;
-/// this is to find one that hangs.
+/// Longest that one run may take. The programs end within 5 s natively, and within 40 s on a
+/// machine that does nothing else; this is to find one that hangs.
 pub const TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// The root of the repository.
@@ -31,11 +33,13 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this package lies in the repository")
 }
 
-/// The `overspill` under test: `OVERSPILL_BIN`, or else built into the target directory that `scratch` lies in.
+/// The `overspill` under test: `OVERSPILL_BIN`, or else built into the target directory that
+/// `scratch` lies in.
 pub fn binary(scratch: &Scratch) -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("OVERSPILL_BIN") {
-        Some(path) => std::fs::canonicalize(&path).unwrap_or_else(|error| panic!("OVERSPILL_BIN={path:?}: {error}")),
+        Some(path) => std::fs::canonicalize(&path)
+            .unwrap_or_else(|error| panic!("OVERSPILL_BIN={path:?}: {error}")),
         None => build(scratch.target_dir()),
     })
 }
@@ -43,7 +47,15 @@ pub fn binary(scratch: &Scratch) -> &'static Path {
 fn build(target: &Path) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args(["build", "--release", "-p", "overspill-cli", "-p", "overspill-preload", "--target-dir"])
+        .args([
+            "build",
+            "--release",
+            "-p",
+            "overspill-cli",
+            "-p",
+            "overspill-preload",
+            "--target-dir",
+        ])
         .arg(target)
         .current_dir(repository())
         .status()
@@ -52,16 +64,24 @@ fn build(target: &Path) -> PathBuf {
     target.join("release/overspill")
 }
 
-/// The `overspill` under test, if this machine can run anything under it. If it cannot, says so on standard
-/// error: the caller then returns.
+/// The `overspill` under test, if this machine can run anything under it. If it cannot, says so on
+/// standard error: the caller then returns.
 pub fn overspill(scratch: &Scratch) -> Option<&'static Path> {
     static WORKS: OnceLock<bool> = OnceLock::new();
     let binary = binary(scratch);
     let works = *WORKS.get_or_init(|| {
         let outcome = process::run(clean(Command::new(binary).arg("probe")), TIME_LIMIT);
-        assert!(matches!(outcome.status, 0 | 1), "probe ended with {}: {}", outcome.status, outcome.stderr);
+        assert!(
+            matches!(outcome.status, 0 | 1),
+            "probe ended with {}: {}",
+            outcome.status,
+            outcome.stderr
+        );
         if outcome.status != 0 {
-            skipped(&format!("userfaultfd cannot be had here; overspill probe says:\n{}", outcome.stdout));
+            skipped(&format!(
+                "userfaultfd cannot be had here; overspill probe says:\n{}",
+                outcome.stdout
+            ));
         }
         outcome.status == 0
     });
@@ -71,8 +91,8 @@ pub fn overspill(scratch: &Scratch) -> Option<&'static Path> {
     works.then_some(binary)
 }
 
-/// Says that the calling test, or a part of it, is left out. Not with `eprintln!`, whose output cargo shows for failed
-/// tests only.
+/// Says that the calling test, or a part of it, is left out. Not with `eprintln!`, whose output
+/// cargo shows for failed tests only.
 pub fn skipped(reason: &str) {
     let thread = std::thread::current();
     let _ = writeln!(std::io::stderr(), "SKIPPED {}: {reason}", thread.name().unwrap_or("a test"));

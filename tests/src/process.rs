@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 /// How often the end of a run is looked for; adds at most this to each.
 const POLL: Duration = Duration::from_millis(5);
-/// How long output may stay open after the command has ended: something that it started holds it then.
+/// How long output may stay open after the command has ended: something that it started holds it
+/// then.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(10);
 
 /// How a command ended and what it wrote.
@@ -28,7 +29,8 @@ pub struct Outcome {
 
 /// Runs a command without input in a process group of its own.
 ///
-/// Panics with the state of every thread when it takes longer than `limit`, after killing the group.
+/// Panics with the state of every thread when it takes longer than `limit`, after killing the
+/// group.
 pub fn run(command: &mut Command, limit: Duration) -> Outcome {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -42,11 +44,15 @@ pub fn run(command: &mut Command, limit: Duration) -> Outcome {
     if !ended {
         let state = state_of_tree(child.id());
         kill(&mut child);
-        let [stdout, stderr] = [stdout, stderr].map(|pipe| pipe.recv_timeout(OUTPUT_LIMIT).unwrap_or_default());
-        panic!("{command:?} did not end in {limit:?}\n{state}\nstdout:\n{stdout}\nstderr:\n{stderr}");
+        let [stdout, stderr] =
+            [stdout, stderr].map(|pipe| pipe.recv_timeout(OUTPUT_LIMIT).unwrap_or_default());
+        panic!(
+            "{command:?} did not end in {limit:?}\n{state}\nstdout:\n{stdout}\nstderr:\n{stderr}"
+        );
     }
     let [stdout, stderr] = [("stdout", stdout), ("stderr", stderr)].map(|(name, pipe)| {
-        pipe.recv_timeout(OUTPUT_LIMIT).unwrap_or_else(|_| panic!("{command:?} has ended and its {name} is still open"))
+        pipe.recv_timeout(OUTPUT_LIMIT)
+            .unwrap_or_else(|_| panic!("{command:?} has ended and its {name} is still open"))
     });
     Outcome { status: status.map_or(-1, shell_status), stdout, stderr }
 }
@@ -90,19 +96,25 @@ pub fn wait_until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
 fn state_of_tree(root: u32) -> String {
     let mut text = String::new();
     let mut tree = vec![root];
-    let parents: Vec<(u32, u32)> = numbers("/proc").filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let parents: Vec<(u32, u32)> =
+        numbers("/proc").filter_map(|pid| Some((pid, parent(pid)?))).collect();
     for at in 0.. {
         let Some(&pid) = tree.get(at) else { break };
         tree.extend(parents.iter().filter(|(_, parent)| *parent == pid).map(|(child, _)| child));
-        let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
+        let command = fs::read_to_string(format!("/proc/{pid}/cmdline"))
+            .unwrap_or_default()
+            .replace('\0', " ");
         let _ = writeln!(text, "process {pid}: {command}");
         for task in numbers(&format!("/proc/{pid}/task")) {
             let [comm, wchan, syscall, stack] = ["comm", "wchan", "syscall", "stack"].map(|file| {
-                let text =
-                    fs::read_to_string(format!("/proc/{pid}/task/{task}/{file}")).unwrap_or_else(|e| e.to_string());
+                let text = fs::read_to_string(format!("/proc/{pid}/task/{task}/{file}"))
+                    .unwrap_or_else(|e| e.to_string());
                 text.lines().take(6).collect::<Vec<_>>().join(" < ")
             });
-            let _ = writeln!(text, "  thread {task} ({comm}): wchan {wchan}; syscall {syscall}; stack {stack}");
+            let _ = writeln!(
+                text,
+                "  thread {task} ({comm}): wchan {wchan}; syscall {syscall}; stack {stack}"
+            );
         }
     }
     text
@@ -133,17 +145,26 @@ mod tests {
     #[test]
     fn status_and_output_are_kept_apart() {
         let outcome = run(&mut sh("echo out; echo err >&2; exit 7"), Duration::from_secs(20));
-        assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (7, "out\n", "err\n"));
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
+            (7, "out\n", "err\n")
+        );
         assert_eq!(run(&mut sh("kill -KILL $$"), Duration::from_secs(20)).status, 137);
     }
 
     #[test]
     fn a_run_that_hangs_is_ended_and_described() {
         let began = Instant::now();
-        let panic = thread::spawn(|| run(&mut sh("echo begun; sleep 55 & sleep 55"), Duration::from_millis(300)));
+        let panic = thread::spawn(|| {
+            run(&mut sh("echo begun; sleep 55 & sleep 55"), Duration::from_millis(300))
+        });
         let message = *panic.join().unwrap_err().downcast::<String>().unwrap();
         assert!(message.contains("did not end") && message.contains("begun"), "{message}");
-        assert_eq!(message.matches("(sleep)").count(), 2, "both descendants are described: {message}");
+        assert_eq!(
+            message.matches("(sleep)").count(),
+            2,
+            "both descendants are described: {message}"
+        );
         assert!(began.elapsed() < Duration::from_secs(40), "the descendants were killed");
     }
 }

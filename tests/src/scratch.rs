@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// Where a test file's programs are compiled and run.
 pub struct Scratch {
     dir: PathBuf,
-    /// What was compiled and how it ran natively: done once, however many tests ask. The lock guards the table only.
+    /// What was compiled and how it ran natively: done once, however many tests ask. The lock
+    /// guards the table only.
     programs: Mutex<HashMap<String, Arc<Program>>>,
 }
 
@@ -50,7 +51,12 @@ impl Scratch {
     }
 
     fn entry(&self, source: &str) -> Arc<Program> {
-        self.programs.lock().unwrap_or_else(PoisonError::into_inner).entry(source.to_owned()).or_default().clone()
+        self.programs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(source.to_owned())
+            .or_default()
+            .clone()
     }
 
     /// The program that `tests/semantics/SOURCE` compiles to.
@@ -58,14 +64,16 @@ impl Scratch {
         self.entry(source).path.get_or_init(|| self.compile(source, &[])).clone()
     }
 
-    /// Compiles `tests/semantics/SOURCE` with `flags` beside the usual ones. Where there is a file of that name with `.so`
-    /// before its end, the library that it compiles to is the string LIBRARY in the program.
+    /// Compiles `tests/semantics/SOURCE` with `flags` beside the usual ones. Where there is a file
+    /// of that name with `.so` before its end, the library that it compiles to is the string
+    /// LIBRARY in the program.
     pub fn compile(&self, source: &str, flags: &[&str]) -> PathBuf {
         let from = repository().join("tests/semantics").join(source);
         let compiler = if source.ends_with(".cc") { "c++" } else { "cc" };
         let name = format!("{}{}", source.replace('.', "_"), flags.concat());
         // Compiled aside and renamed, so that test files that run at the same time do not meet.
-        let (to, aside) = (self.dir.join(&name), self.dir.join(format!("{name}.{}", std::process::id())));
+        let (to, aside) =
+            (self.dir.join(&name), self.dir.join(format!("{name}.{}", std::process::id())));
         let mut command = Command::new(compiler);
         command.args(["-O1", "-g", "-pthread"]).args(flags).arg("-o").arg(&aside).arg(&from);
         let library = from.with_extension("so.c");
@@ -90,7 +98,8 @@ impl Scratch {
         let program = self.program(source);
         let run = || {
             let room = self.room(&format!("{source}.native"));
-            let outcome = process::run(clean(Command::new(&program).current_dir(&room.path)), TIME_LIMIT);
+            let outcome =
+                process::run(clean(Command::new(&program).current_dir(&room.path)), TIME_LIMIT);
             let verdict = room.verdict();
             Native { outcome, verdict }
         };
@@ -105,8 +114,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// What the program, or a daemon that outlives it, leaves in the file `verdict`; `None` if it does not announce one
-    /// by making the file `verdict-follows`.
+    /// What the program, or a daemon that outlives it, leaves in the file `verdict`; `None` if it
+    /// does not announce one by making the file `verdict-follows`.
     pub fn verdict(&self) -> Option<Vec<u8>> {
         if !self.path.join("verdict-follows").exists() {
             return None;

@@ -11,9 +11,10 @@ pub struct Report(Value);
 impl Report {
     /// Reads the file; panics if it is missing or no report.
     pub fn read(file: &Path) -> Report {
-        let text =
-            fs::read_to_string(file).unwrap_or_else(|error| panic!("no statistics in {}: {error}", file.display()));
-        let report = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text}"));
+        let text = fs::read_to_string(file)
+            .unwrap_or_else(|error| panic!("no statistics in {}: {error}", file.display()));
+        let report =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text}"));
         Report(report)
     }
 
@@ -33,25 +34,37 @@ impl Report {
         self.total("out_moved") + self.total("out_dropped")
     }
 
-    /// Checks that no process went over its budget, that no gauge is negative, and that there is a process at all.
+    /// Checks that no process went over its budget, that no gauge is negative, and that there is a
+    /// process at all.
     pub fn check_budgets(&self) {
-        let processes = self.0["processes"].as_array().unwrap_or_else(|| panic!("no processes in {}", self.0));
+        let processes =
+            self.0["processes"].as_array().unwrap_or_else(|| panic!("no processes in {}", self.0));
         assert!(!processes.is_empty(), "no process is in the statistics: {}", self.0);
         for process in processes {
-            let (peak, budget) = (counter(process, "charged_peak_bytes"), counter(process, "budget_bytes"));
-            assert!(budget > 0 && peak <= budget, "{peak} bytes charged in a budget of {budget}: {process}");
+            let (peak, budget) =
+                (counter(process, "charged_peak_bytes"), counter(process, "budget_bytes"));
+            assert!(
+                budget > 0 && peak <= budget,
+                "{peak} bytes charged in a budget of {budget}: {process}"
+            );
             // A gauge that went below zero is a huge number.
             let counters = process["counters"].as_object().into_iter().flatten();
-            let negative: Vec<_> = counters.filter(|(_, value)| value.as_u64().is_none_or(|n| n >= 1 << 63)).collect();
+            let negative: Vec<_> =
+                counters.filter(|(_, value)| value.as_u64().is_none_or(|n| n >= 1 << 63)).collect();
             assert!(negative.is_empty(), "{negative:?} in {process}");
         }
     }
 
-    /// Checks what holds for a program that ran to its end: budgets, no failed fault, and pages evicted where it `evicts`.
+    /// Checks what holds for a program that ran to its end: budgets, no failed fault, and pages
+    /// evicted where it `evicts`.
     pub fn check(&self, evicts: bool) {
         self.check_budgets();
         assert_eq!(self.total("fault_errors"), 0, "faults failed: {}", self.0);
-        assert!(!evicts || self.evicted() > 0, "nothing was evicted, so nothing was tested: {}", self.0);
+        assert!(
+            !evicts || self.evicted() > 0,
+            "nothing was evicted, so nothing was tested: {}",
+            self.0
+        );
     }
 }
 
@@ -75,10 +88,14 @@ mod tests {
     fn each_broken_promise_is_noticed() {
         report(100, 0, 1).check(true);
         report(100, 0, 0).check(false);
-        for (broken, evicts) in [(report(101, 0, 1), true), (report(100, 1, 1), true), (report(100, 0, 0), true)] {
+        for (broken, evicts) in
+            [(report(101, 0, 1), true), (report(100, 1, 1), true), (report(100, 0, 0), true)]
+        {
             assert!(catch_unwind(|| broken.check(evicts)).is_err(), "{broken:?}");
         }
-        assert!(catch_unwind(|| Report(json!({"processes": [], "total": {}})).check_budgets()).is_err());
+        assert!(
+            catch_unwind(|| Report(json!({"processes": [], "total": {}})).check_budgets()).is_err()
+        );
         let mut negative = report(100, 0, 1);
         negative.0["processes"][0]["counters"]["nr_resident"] = json!(u64::MAX - 5);
         assert!(catch_unwind(|| negative.check_budgets()).is_err());

@@ -1,7 +1,7 @@
 //! Running jobs whose budget is changed: `overspill set`, and the socket by which it reaches them.
 //!
-//! With `OVERSPILL_TEST_FULL` set, budgets are changed ten times instead of twice, and have to be kept within 5 s: for a
-//! machine that has nothing else to do.
+//! With `OVERSPILL_TEST_FULL` set, budgets are changed ten times instead of twice, and have to be
+//! kept within 5 s: for a machine that has nothing else to do.
 
 use overspill_tests::job::{Job, refused};
 use overspill_tests::process::{run, wait_until};
@@ -34,13 +34,14 @@ fn resident(pid: u32) -> u64 {
     line.map_or(0, |line| line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10)
 }
 
-/// Changes the budget of a job from 256 MiB to 96 MiB and back, again and again; each time every process must come down
-/// to its share of it.
+/// Changes the budget of a job from 256 MiB to 96 MiB and back, again and again; each time every
+/// process must come down to its share of it.
 fn up_and_down(job: &Job) {
     let cycles = if full() { 10 } else { 2 };
     for cycle in 0..cycles {
         let start = Instant::now();
-        let outcome = job.set(job.pid(), &["--memory", "96M", "--wait", if full() { "5" } else { "60" }]);
+        let outcome =
+            job.set(job.pid(), &["--memory", "96M", "--wait", if full() { "5" } else { "60" }]);
         assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
         assert!(outcome.stdout.starts_with("256 MiB -> 96 MiB, "), "{outcome:?}");
         let mut over = Vec::new();
@@ -64,7 +65,9 @@ fn up_and_down(job: &Job) {
 fn a_program_goes_on_through_changes_of_its_budget() {
     for fault in ["thread", "signal"] {
         let options = ["--memory", "256M", "--fault", fault];
-        let Some(job) = Job::churn(&SCRATCH, &format!("churn-{fault}"), &options, &["256"]) else { return };
+        let Some(job) = Job::churn(&SCRATCH, &format!("churn-{fault}"), &options, &["256"]) else {
+            return;
+        };
         let program = job.processes()[0].0;
         up_and_down(&job);
         // It uses what it gets, too.
@@ -81,8 +84,18 @@ fn stress_ng_goes_on_through_changes_of_its_budget() {
     }
     let room = SCRATCH.room("stress");
     let seconds = if full() { "120s" } else { "20s" };
-    let mut command =
-        vec!["stress-ng", "--vm", "1", "--vm-bytes", "256M", "--vm-method", "all", "--verify", "-v", "-t"];
+    let mut command = vec![
+        "stress-ng",
+        "--vm",
+        "1",
+        "--vm-bytes",
+        "256M",
+        "--vm-method",
+        "all",
+        "--verify",
+        "-v",
+        "-t",
+    ];
     command.extend([seconds, "--temp-path", room.path.to_str().unwrap()]);
     let Some(job) = Job::start(&SCRATCH, "stress", &["--memory", "256M"], &command) else { return };
     let worker = || job.processes().into_iter().any(|(pid, ..)| resident(pid) > 32 * MIB);
@@ -93,7 +106,8 @@ fn stress_ng_goes_on_through_changes_of_its_budget() {
     let (status, stdout, stderr) = job.end();
     let log = stdout + &stderr;
     let bad = ["fail:", "error:", "child died", "restart", "terminated on signal", "killed by"];
-    let lines: Vec<_> = log.lines().filter(|line| bad.iter().any(|word| line.contains(word))).collect();
+    let lines: Vec<_> =
+        log.lines().filter(|line| bad.iter().any(|word| line.contains(word))).collect();
     assert!(lines.is_empty() && status == 0, "{status}: {lines:?}\n{log}");
 }
 
@@ -104,8 +118,15 @@ fn a_budget_eight_times_as_large() {
     assert!(resident(program) < 16 * MIB + BESIDE);
     // By the number of the program this time.
     let outcome = job.set(program, &["--memory", "128M"]);
-    assert!(outcome.status == 0 && outcome.stdout.starts_with("16 MiB -> 128 MiB, "), "{outcome:?}");
-    assert!(wait_until(TIME_LIMIT, || resident(program) > 100 * MIB), "{} bytes are resident", resident(program));
+    assert!(
+        outcome.status == 0 && outcome.stdout.starts_with("16 MiB -> 128 MiB, "),
+        "{outcome:?}"
+    );
+    assert!(
+        wait_until(TIME_LIMIT, || resident(program) > 100 * MIB),
+        "{} bytes are resident",
+        resident(program)
+    );
     let outcome = job.set(program, &["--memory", "16M", "--wait", "60"]);
     assert_eq!(outcome.status, 0, "{outcome:?}");
     assert!(resident(program) < 16 * MIB + BESIDE, "{} bytes are resident", resident(program));
@@ -114,11 +135,18 @@ fn a_budget_eight_times_as_large() {
 
 #[test]
 fn a_budget_that_cannot_be_kept_ends_nothing() {
-    let Some(job) = Job::churn(&SCRATCH, "stuck", &["--memory", "48M", "--no-swap"], &["32", "hard"]) else { return };
+    let Some(job) =
+        Job::churn(&SCRATCH, "stuck", &["--memory", "48M", "--no-swap"], &["32", "hard"])
+    else {
+        return;
+    };
     let outcome = job.set(job.pid(), &["--memory", "16M", "--wait", "4"]);
     assert_eq!(outcome.status, 1, "{outcome:?}");
     assert!(outcome.stdout.starts_with("48 MiB -> 16 MiB, 3"), "{outcome:?}");
-    assert!(outcome.stderr.contains("cannot get down to it") && outcome.stderr.lines().count() == 1, "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("cannot get down to it") && outcome.stderr.lines().count() == 1,
+        "{outcome:?}"
+    );
     sleep(Duration::from_secs(3));
     let outcome = job.set(job.pid(), &["--memory", "48M"]);
     assert_eq!(outcome.status, 0, "{outcome:?}");
@@ -138,11 +166,14 @@ fn a_stopped_program_takes_note_when_it_goes_on() {
     job.end_churn();
 }
 
-/// Two shells that forked share a budget; what they execute has all of it, also what is executed later.
+/// Two shells that forked share a budget; what they execute has all of it, also what is executed
+/// later.
 #[test]
 fn every_process_of_a_tree() {
     let script = "(while :; do sleep 0.3; done) & while :; do sleep 0.3; done";
-    let Some(job) = Job::start(&SCRATCH, "tree", &["--memory", "64M", "--no-swap"], &["sh", "-c", script]) else {
+    let Some(job) =
+        Job::start(&SCRATCH, "tree", &["--memory", "64M", "--no-swap"], &["sh", "-c", script])
+    else {
         return;
     };
     for mib in [64, 32, 128] {
@@ -153,7 +184,9 @@ fn every_process_of_a_tree() {
         let mut seen = Vec::new();
         let as_it_should = wait_until(TIME_LIMIT, || {
             seen = job.processes();
-            let count = |name, share| seen.iter().filter(|(_, n, s)| n == name && *s == share * MIB).count();
+            let count = |name, share| {
+                seen.iter().filter(|(_, n, s)| n == name && *s == share * MIB).count()
+            };
             // A shell that waits for a command has lent half of its share until that is executed.
             count("sh", mib / 2) == 2 && count("sleep", mib) == 2
         });
@@ -166,12 +199,23 @@ fn mistakes_are_named() {
     let Some(job) = Job::churn(&SCRATCH, "mistakes", &["--memory", "16M"], &["8"]) else { return };
     refused(&job.set(job.pid(), &["--memory", "1M"]), 2, &["the smallest possible is 4 MiB"]);
     refused(&job.set(job.pid(), &["--memory", "some"]), 2, &["'some' is not a size"]);
-    refused(&job.set(job.pid(), &["--memory", "2T"]), 2, &["more than the", "of RAM that this machine has"]);
+    refused(
+        &job.set(job.pid(), &["--memory", "2T"]),
+        2,
+        &["more than the", "of RAM that this machine has"],
+    );
     refused(&job.set(job.pid(), &[]), 2, &["--memory"]);
     refused(&job.set((1 << 22) + 1, &["--memory", "16M"]), 1, &["there is no process"]);
-    refused(&job.set(std::process::id(), &["--memory", "16M"]), 1, &["not of a job", "OVERSPILL_RUNTIME_DIR"]);
+    refused(
+        &job.set(std::process::id(), &["--memory", "16M"]),
+        1,
+        &["not of a job", "OVERSPILL_RUNTIME_DIR"],
+    );
     // The sentence about a machine's memory comes from the job too, whoever asks.
-    let request = format!("{{\"version\":1,\"pid\":{},\"request\":{{\"set\":{{\"memory_bytes\":5}}}}}}\n", job.pid());
+    let request = format!(
+        "{{\"version\":1,\"pid\":{},\"request\":{{\"set\":{{\"memory_bytes\":5}}}}}}\n",
+        job.pid()
+    );
     assert!(job.say(request.as_bytes()).contains("the smallest possible is"));
     assert_eq!(job.budget()["memory_bytes"], 16 * MIB);
     job.end_churn();
@@ -204,7 +248,9 @@ fn other_users() {
 
 #[test]
 fn a_job_that_was_killed_leaves_a_socket_that_is_removed() {
-    let Some(mut job) = Job::churn(&SCRATCH, "killed", &["--memory", "16M"], &["8"]) else { return };
+    let Some(mut job) = Job::churn(&SCRATCH, "killed", &["--memory", "16M"], &["8"]) else {
+        return;
+    };
     let program = job.processes()[0].0;
     job.signal(Signal::KILL);
     job.child.wait().unwrap();
@@ -253,7 +299,9 @@ fn a_directory_that_cannot_be_used() {
     let open_to_all = room.path.join("open");
     fs::create_dir(&open_to_all).unwrap();
     fs::set_permissions(&open_to_all, PermissionsExt::from_mode(0o777)).unwrap();
-    for (path, reason) in [(open_to_all, "others may write to it"), (room.path.join("no/such"), "No such file")] {
+    for (path, reason) in
+        [(open_to_all, "others may write to it"), (room.path.join("no/such"), "No such file")]
+    {
         let mut command = Command::new(overspill);
         clean(&mut command).args(["run", "--memory", "16M", "--no-swap", "--", "true"]);
         let outcome = run(command.env("OVERSPILL_RUNTIME_DIR", &path), TIME_LIMIT);

@@ -12,12 +12,22 @@ use std::sync::LazyLock;
 
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
 
-/// Runs `program ARG` with 16 MiB and devices, without compression; returns what it did and its statistics.
-fn with_devices(room: &Room, swap: &[&str], more: &[&str], program: &str, arg: &str) -> Option<(Outcome, Report)> {
+/// Runs `program ARG` with 16 MiB and devices, without compression; returns what it did and its
+/// statistics.
+fn with_devices(
+    room: &Room,
+    swap: &[&str],
+    more: &[&str],
+    program: &str,
+    arg: &str,
+) -> Option<(Outcome, Report)> {
     let overspill = overspill(&SCRATCH)?;
     let report = room.path.join("stats.json");
     let mut command = Command::new(overspill);
-    command.args(["run", "--memory", "16M", "--set", "compressed=0", "--stats-json"]).arg(&report).args(more);
+    command
+        .args(["run", "--memory", "16M", "--set", "compressed=0", "--stats-json"])
+        .arg(&report)
+        .args(more);
     for device in swap {
         command.args(["--swap", device]);
     }
@@ -39,7 +49,9 @@ fn shown(path: &Path) -> &str {
 
 /// One device of the report.
 fn figure(report: &Report, device: usize, name: &str) -> u64 {
-    report.devices()[device][name].as_u64().unwrap_or_else(|| panic!("no {name} in {:?}", report.devices()))
+    report.devices()[device][name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no {name} in {:?}", report.devices()))
 }
 
 #[test]
@@ -51,13 +63,20 @@ fn a_ram_device_serves_programs_and_their_children() {
                 continue;
             }
             let more = ["--fault", fault];
-            let Some((outcome, report)) = with_devices(&room, &["ram:1G,latency=20us"], &more, program, arg) else {
+            let Some((outcome, report)) =
+                with_devices(&room, &["ram:1G,latency=20us"], &more, program, arg)
+            else {
                 return;
             };
             ran_well(&outcome);
             report.check(true);
             assert!(report.total("pswpout") > 0 && report.total("pswpin") > 0);
-            assert!(report.devices().iter().all(|device| device["kind"] == "ram" && device["path"] == "ram"));
+            assert!(
+                report
+                    .devices()
+                    .iter()
+                    .all(|device| device["kind"] == "ram" && device["path"] == "ram")
+            );
         }
     }
 }
@@ -67,16 +86,23 @@ fn priorities_decide_which_device_is_filled() {
     let room = SCRATCH.room("prio");
     let file = room.path.join("file");
     File::create(&file).unwrap();
-    let (low, high) = (format!("{}:1G", shown(&room.path)), format!("{}:8M,prio=5,label=small", shown(&file)));
+    let (low, high) =
+        (format!("{}:1G", shown(&room.path)), format!("{}:8M,prio=5,label=small", shown(&file)));
     let swap = format!("{low},{high},ram:64M,prio=1,ram:64M,prio=1");
-    let Some((outcome, report)) = with_devices(&room, &[&swap], &[], "fills.c", "64") else { return };
+    let Some((outcome, report)) = with_devices(&room, &[&swap], &[], "fills.c", "64") else {
+        return;
+    };
     ran_well(&outcome);
     report.check(true);
-    // 48 MiB or more go out: 8 fit the file, the rest goes to both in memory, run by run, and nothing to the directory.
+    // 48 MiB or more go out: 8 fit the file, the rest goes to both in memory, run by run, and
+    // nothing to the directory.
     let written: Vec<u64> = (0..4).map(|device| figure(&report, device, "pages_written")).collect();
     let (high, equal, low) = (written[1], &written[2..], written[0]);
     assert!(low == 0 && high >= 2000, "{written:?}");
-    assert!(equal.iter().all(|one| *one > 1000) && equal[0].abs_diff(equal[1]) < equal[0] / 2, "{written:?}");
+    assert!(
+        equal.iter().all(|one| *one > 1000) && equal[0].abs_diff(equal[1]) < equal[0] / 2,
+        "{written:?}"
+    );
     let small = &report.devices()[1];
     assert_eq!(
         (small["label"].as_str(), small["kind"].as_str(), small["priority"].as_i64()),
@@ -84,7 +110,9 @@ fn priorities_decide_which_device_is_filled() {
     );
     let uuid = small["uuid"].as_str().unwrap();
     assert!(
-        fs::read(&file).unwrap().starts_with(format!("overspill swap device 1\nuuid={uuid}\nlabel=small\n").as_bytes())
+        fs::read(&file)
+            .unwrap()
+            .starts_with(format!("overspill swap device 1\nuuid={uuid}\nlabel=small\n").as_bytes())
     );
 }
 
@@ -93,7 +121,9 @@ fn a_device_that_fails_for_the_moment_is_not_noticed() {
     let room = SCRATCH.room("transient");
     for fault in ["thread", "signal"] {
         let swap = "ram:1G,faults=0.02:eio+short+slow+flip";
-        let Some((outcome, report)) = with_devices(&room, &[swap], &["--fault", fault], "mixed.c", "250") else {
+        let Some((outcome, report)) =
+            with_devices(&room, &[swap], &["--fault", fault], "mixed.c", "250")
+        else {
             return;
         };
         ran_well(&outcome);
@@ -108,21 +138,33 @@ fn a_page_that_is_lost_is_lost_to_its_reader_alone() {
     let room = SCRATCH.room("lost");
     for fault in ["thread", "signal"] {
         let swap = "ram:1G,faults=0.5:rot";
-        let Some((outcome, report)) = with_devices(&room, &[swap], &["--fault", fault], "unreadable.c", "64") else {
+        let Some((outcome, report)) =
+            with_devices(&room, &[swap], &["--fault", fault], "unreadable.c", "64")
+        else {
             return;
         };
-        let numbers: Vec<u64> =
-            outcome.stdout.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
-        assert!(matches!(numbers[..], [lost, 0, 0] if lost > 0) && outcome.status == 0, "{outcome:?}");
+        let numbers: Vec<u64> = outcome
+            .stdout
+            .split(|c: char| !c.is_ascii_digit())
+            .filter_map(|n| n.parse().ok())
+            .collect();
+        assert!(
+            matches!(numbers[..], [lost, 0, 0] if lost > 0) && outcome.status == 0,
+            "{outcome:?}"
+        );
         let said: Vec<&str> = outcome.stderr.lines().collect();
         assert!(
             matches!(said[..], [line] if line.starts_with("overspill: a page cannot be read back")
-                && line.contains("what swap device 'ram' has at byte ") && line.contains("is not what was written")),
+                && line.contains("what swap device 'ram' has at byte ") && line.contains("is not \
+                                                                                          what \
+                                                                                          was \
+                                                                                          written")),
             "{said:?}"
         );
         assert_eq!(report.total("fault_errors"), numbers[0]);
         assert!(
-            figure(&report, 0, "checksum_errors") >= 2 * numbers[0] && figure(&report, 0, "read_errors") >= numbers[0]
+            figure(&report, 0, "checksum_errors") >= 2 * numbers[0]
+                && figure(&report, 0, "read_errors") >= numbers[0]
         );
     }
 }
@@ -134,11 +176,20 @@ fn a_header_that_cannot_be_right_is_refused() {
     let file = room.path.join("file");
     let device = format!("{}:4M", shown(&file));
     File::create(&file).unwrap();
-    let run_once = || run(clean(Command::new(overspill).args(["run", "--swap", &device, "--", "true"])), TIME_LIMIT);
+    let run_once = || {
+        run(
+            clean(Command::new(overspill).args(["run", "--swap", &device, "--", "true"])),
+            TIME_LIMIT,
+        )
+    };
     assert_eq!(run_once().status, 0);
     File::options().write(true).open(&file).unwrap().write_all_at(b"x", 30).unwrap();
     let refusal = run_once();
-    assert_eq!((refusal.status, refusal.stdout.as_str(), refusal.stderr.lines().count()), (125, "", 1), "{refusal:?}");
+    assert_eq!(
+        (refusal.status, refusal.stdout.as_str(), refusal.stderr.lines().count()),
+        (125, "", 1),
+        "{refusal:?}"
+    );
     assert!(refusal.stderr.contains("cannot be trusted (its checksum is wrong)"), "{refusal:?}");
 }
 
@@ -150,7 +201,10 @@ fn discarded_parts_of_a_device_serve_again() {
     for device in [shown(&room.path), &format!("{}:512M", shown(&file)), "ram:512M"] {
         for discard in ["once", "pages"] {
             let swap = format!("{device},discard={discard}");
-            let Some((outcome, report)) = with_devices(&room, &[&swap], &[], "mixed.c", "100") else { return };
+            let Some((outcome, report)) = with_devices(&room, &[&swap], &[], "mixed.c", "100")
+            else {
+                return;
+            };
             ran_well(&outcome);
             report.check(true);
         }

@@ -1,7 +1,8 @@
-//! What overspill says and how it ends when something is wrong, and that every setting still runs programs right.
+//! What overspill says and how it ends when something is wrong, and that every setting still runs
+//! programs right.
 //!
-//! Exit statuses: 2 for a mistake on the command line, 125 if overspill itself fails, 126 if the program cannot be
-//! executed, 127 if it was not found, else the program's own.
+//! Exit statuses: 2 for a mistake on the command line, 125 if overspill itself fails, 126 if the
+//! program cannot be executed, 127 if it was not found, else the program's own.
 
 use overspill_tests::process::{Outcome, run, wait_until};
 use overspill_tests::scratch::Room;
@@ -26,7 +27,8 @@ fn overspill_run(args: &[&str]) -> Outcome {
     run(clean(Command::new(binary(&SCRATCH)).arg("run").args(args)), TIME_LIMIT)
 }
 
-/// Checks that a run ended with `status` before the program began, and said one sentence with each of `parts` in it.
+/// Checks that a run ended with `status` before the program began, and said one sentence with each
+/// of `parts` in it.
 fn refused(outcome: &Outcome, status: i32, parts: &[&str]) {
     let said = &outcome.stderr;
     assert_eq!(outcome.status, status, "{said}");
@@ -35,7 +37,10 @@ fn refused(outcome: &Outcome, status: i32, parts: &[&str]) {
         assert!(said.contains(part), "'{part}' is not in: {said}");
     }
     if status != 2 {
-        assert!(said.starts_with("overspill: ") && said.lines().count() == 1, "not one sentence: {said}");
+        assert!(
+            said.starts_with("overspill: ") && said.lines().count() == 1,
+            "not one sentence: {said}"
+        );
     }
 }
 
@@ -62,9 +67,13 @@ fn the_programs_own_status() {
     if overspill(&SCRATCH).is_none() {
         return;
     }
-    for (script, status) in
-        [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 137), ("kill -ABRT $$", 134), ("exit 125", 125)]
-    {
+    for (script, status) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill -KILL $$", 137),
+        ("kill -ABRT $$", 134),
+        ("exit 125", 125),
+    ] {
         let outcome = overspill_run(&["--memory", "16M", "--", "sh", "-c", script]);
         assert_eq!((outcome.status, outcome.stderr.as_str()), (status, ""), "{script}");
     }
@@ -80,7 +89,8 @@ fn programs_that_are_not_there_or_cannot_be_executed() {
     let room = SCRATCH.room("programs");
     let data = room.path.join("data");
     fs::write(&data, "no program").unwrap();
-    let refusal = |program: &str, status, part| refused(&overspill_run(&["--", program]), status, &[part]);
+    let refusal =
+        |program: &str, status, part| refused(&overspill_run(&["--", program]), status, &[part]);
     refusal("no-such-program-anywhere", 127, "was not found in PATH");
     refusal("/no/such/program", 127, "does not exist");
     refusal(shown(&room.path), 126, "is a directory");
@@ -98,7 +108,8 @@ fn a_static_program() {
     let source = room.path.join("empty.c");
     fs::write(&source, "int main(void) { return 0; }\n").unwrap();
     let program = room.path.join("static");
-    let compiled = run(Command::new("cc").arg("-static").arg("-o").arg(&program).arg(&source), TIME_LIMIT);
+    let compiled =
+        run(Command::new("cc").arg("-static").arg("-o").arg(&program).arg(&source), TIME_LIMIT);
     if compiled.status != 0 {
         return skipped(&format!("nothing can be linked statically here: {}", compiled.stderr));
     }
@@ -118,11 +129,18 @@ fn a_set_user_id_program() {
         fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
         program
     } else {
-        let setuid = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.mode() & 0o4000 != 0 && file.uid() == 0);
-        match ["/usr/bin/su", "/bin/su", "/usr/bin/passwd", "/usr/bin/sudo"].map(PathBuf::from).into_iter().find(setuid)
+        let setuid = |path: &PathBuf| {
+            fs::metadata(path).is_ok_and(|file| file.mode() & 0o4000 != 0 && file.uid() == 0)
+        };
+        match ["/usr/bin/su", "/bin/su", "/usr/bin/passwd", "/usr/bin/sudo"]
+            .map(PathBuf::from)
+            .into_iter()
+            .find(setuid)
         {
             Some(program) => program,
-            None => return skipped("there is no set-user-ID program here, and only root can make one"),
+            None => {
+                return skipped("there is no set-user-ID program here, and only root can make one");
+            }
         }
     };
     let mount = rustix::fs::statvfs(&program).unwrap();
@@ -156,10 +174,15 @@ fn swap_that_cannot_be_used() {
     }
     let room = SCRATCH.room("noswap");
     let missing = room.path.join("missing");
-    let refusal = |swap: &str, part| refused(&overspill_run(&["--swap", swap, "--", "true"]), 125, &[swap, part]);
+    let refusal = |swap: &str, part| {
+        refused(&overspill_run(&["--swap", swap, "--", "true"]), 125, &[swap, part])
+    };
     refusal(shown(&missing), "name an existing directory");
     refusal("/dev/null", "neither a directory, a file nor a block device");
-    let tmpfs = fs::read_to_string("/proc/mounts").unwrap().lines().any(|mount| mount.starts_with("tmpfs /dev/shm "));
+    let tmpfs = fs::read_to_string("/proc/mounts")
+        .unwrap()
+        .lines()
+        .any(|mount| mount.starts_with("tmpfs /dev/shm "));
     if tmpfs {
         refusal("/dev/shm", "memory itself");
     } else {
@@ -179,7 +202,8 @@ fn swap_that_is_read_only() {
     fs::create_dir(&dir).unwrap();
     let mut command = if is_root() {
         // Permissions do not hold root back, a read-only mount does.
-        let script = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" || exit 77; exec \"$0\" run --swap \"$1\" -- true";
+        let script = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" || exit 77; \
+                      exec \"$0\" run --swap \"$1\" -- true";
         in_mount_namespace(script, &[overspill, &dir])
     } else {
         fs::set_permissions(&dir, Permissions::from_mode(0o555)).unwrap();
@@ -194,7 +218,8 @@ fn swap_that_is_read_only() {
     refused(&outcome, 125, &["cannot make files in the swap directory", shown(&dir)]);
 }
 
-/// A shell script whose mounts nobody else sees and that are gone when it ends. It exits 77 where it cannot mount.
+/// A shell script whose mounts nobody else sees and that are gone when it ends. It exits 77 where
+/// it cannot mount.
 fn in_mount_namespace(script: &str, args: &[&Path]) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", script]).args(args);
@@ -227,22 +252,41 @@ fn swap_that_is_too_small() {
             let file = room.path.join(format!("{size}.{fault}"));
             File::create(&file).unwrap();
             let swap = format!("{}:{size}", shown(&file));
-            let args = ["--memory", "16M", "--swap", &swap, "--set", "compressed=0", "--fault", fault, "--stats-json"];
-            let outcome = overspill_run(&[&args[..], &[shown(&report), "--", shown(&fills), "64"]].concat());
+            let args = [
+                "--memory",
+                "16M",
+                "--swap",
+                &swap,
+                "--set",
+                "compressed=0",
+                "--fault",
+                fault,
+                "--stats-json",
+            ];
+            let outcome =
+                overspill_run(&[&args[..], &[shown(&report), "--", shown(&fills), "64"]].concat());
             let statistics = Report::read(&report);
             statistics.check_budgets();
             if fits {
-                assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
+                assert_eq!(
+                    (outcome.status, outcome.stderr.as_str()),
+                    (0, ""),
+                    "{}",
+                    outcome.stdout
+                );
             } else {
                 out_of_room(&outcome);
-                assert!(statistics.total("fault_errors") > 0, "the fault that failed is not counted");
+                assert!(
+                    statistics.total("fault_errors") > 0,
+                    "the fault that failed is not counted"
+                );
             }
         }
     }
 }
 
-/// A compressed tier that is full, with no device behind it: the program goes on while something can be reclaimed, and gets
-/// the documented end then. [`run`] has a time limit.
+/// A compressed tier that is full, with no device behind it: the program goes on while something
+/// can be reclaimed, and gets the documented end then. [`run`] has a time limit.
 #[test]
 fn a_compressed_tier_that_is_full() {
     if overspill(&SCRATCH).is_none() {
@@ -258,16 +302,33 @@ fn a_compressed_tier_that_is_full() {
     ] {
         // Most of the budget can be used, also by pages that do not compress.
         for (mib, fits) in [("12", true), ("64", false)] {
-            let args =
-                ["--memory", "16M", "--no-swap", "--set", settings, "--fault", fault, "--stats-json", shown(&report)];
+            let args = [
+                "--memory",
+                "16M",
+                "--no-swap",
+                "--set",
+                settings,
+                "--fault",
+                fault,
+                "--stats-json",
+                shown(&report),
+            ];
             let outcome = overspill_run(&[&args[..], &["--", shown(&fills), mib]].concat());
             let statistics = Report::read(&report);
             statistics.check_budgets();
             if fits {
-                assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{settings} {mib}: {}", outcome.stdout);
+                assert_eq!(
+                    (outcome.status, outcome.stderr.as_str()),
+                    (0, ""),
+                    "{settings} {mib}: {}",
+                    outcome.stdout
+                );
             } else {
                 out_of_room(&outcome);
-                assert!(statistics.total("fault_errors") > 0, "the fault that failed is not counted");
+                assert!(
+                    statistics.total("fault_errors") > 0,
+                    "the fault that failed is not counted"
+                );
             }
         }
     }
@@ -281,19 +342,34 @@ fn a_program_that_is_killed_for_want_of_room() {
     }
     let fills = SCRATCH.program("fills.c");
     for fault in ["thread", "signal"] {
-        let args = ["--memory", "16M", "--no-swap", "--set", "compressed=20,oom=kill,oom.wait=500ms", "--fault", fault];
+        let args = [
+            "--memory",
+            "16M",
+            "--no-swap",
+            "--set",
+            "compressed=20,oom=kill,oom.wait=500ms",
+            "--fault",
+            fault,
+        ];
         let outcome = overspill_run(&[&args[..], &["--", shown(&fills), "64"]].concat());
-        assert_eq!((outcome.status, outcome.stdout.as_str()), (128 + 9, "begun\n"), "{fault}: {}", outcome.stderr);
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str()),
+            (128 + 9, "begun\n"),
+            "{fault}: {}",
+            outcome.stderr
+        );
         let said: Vec<&str> = outcome.stderr.lines().collect();
         assert!(
-            matches!(said[..], [line] if line.contains("is killed (oom=kill). Of its budget of 16 MiB were in use")),
+            matches!(said[..], [line] if line.contains("is killed (oom=kill). Of its budget of 16 \
+                                                        MiB were in use")),
             "{fault}: {}",
             outcome.stderr
         );
     }
 }
 
-/// A file that a program has under the number of its standard error gets nothing of ours: `overspill run` says it.
+/// A file that a program has under the number of its standard error gets nothing of ours:
+/// `overspill run` says it.
 #[test]
 fn the_reason_is_not_said_in_a_programs_own_file() {
     let Some(overspill) = overspill(&SCRATCH) else { return };
@@ -302,18 +378,26 @@ fn the_reason_is_not_said_in_a_programs_own_file() {
     for fault in ["thread", "signal"] {
         let database = room.path.join(fault);
         let settings = "compressed=20,oom=kill,oom.wait=500ms";
-        let args = ["run", "--memory", "16M", "--no-swap", "--set", settings, "--fault", fault, "--"];
+        let args =
+            ["run", "--memory", "16M", "--no-swap", "--set", settings, "--fault", fault, "--"];
         let mut command = Command::new(overspill);
         clean(&mut command).args(args).arg(&fills).arg("64").env("DATABASE", &database);
         let outcome = run(&mut command, TIME_LIMIT);
-        assert_eq!((outcome.status, outcome.stdout.as_str()), (128 + 9, "begun\n"), "{fault}: {}", outcome.stderr);
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str()),
+            (128 + 9, "begun\n"),
+            "{fault}: {}",
+            outcome.stderr
+        );
         assert_eq!(fs::read_to_string(&database).unwrap(), "data\n", "{fault}");
-        let said = outcome.stderr.lines().filter(|line| line.contains("is killed (oom=kill)")).count();
+        let said =
+            outcome.stderr.lines().filter(|line| line.contains("is killed (oom=kill)")).count();
         assert_eq!(said, 1, "{fault}: {}", outcome.stderr);
     }
 }
 
-/// Whoever kills the process that an engine lives in ends the program, which would wait for its memory for ever. Others go on.
+/// Whoever kills the process that an engine lives in ends the program, which would wait for its
+/// memory for ever. Others go on.
 #[test]
 fn a_program_whose_engine_is_killed() {
     if overspill(&SCRATCH).is_none() {
@@ -323,9 +407,18 @@ fn a_program_whose_engine_is_killed() {
     for fault in ["thread", "signal"] {
         let args = ["--memory", "16M", "--fault", fault, "--", shown(&orphaned)];
         let outcome = overspill_run(&args);
-        assert_eq!((outcome.status, outcome.stdout.as_str()), (128 + 9, "begun\n"), "{fault}: {}", outcome.stderr);
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str()),
+            (128 + 9, "begun\n"),
+            "{fault}: {}",
+            outcome.stderr
+        );
         let said: Vec<&str> = outcome.stderr.lines().collect();
-        assert!(matches!(said[..], [line] if line.contains("was killed")), "{fault}: {}", outcome.stderr);
+        assert!(
+            matches!(said[..], [line] if line.contains("was killed")),
+            "{fault}: {}",
+            outcome.stderr
+        );
 
         let outcome = overspill_run(&[&args[..], &["child"]].concat());
         let all = (outcome.status, outcome.stdout.as_str());
@@ -333,8 +426,8 @@ fn a_program_whose_engine_is_killed() {
     }
 }
 
-/// The reason is said before the access fails, whatever standard error is: a socket, which cannot be opened by name, or a
-/// file, in which others go on writing where it ends.
+/// The reason is said before the access fails, whatever standard error is: a socket, which cannot
+/// be opened by name, or a file, in which others go on writing where it ends.
 #[test]
 fn the_reason_is_said_on_any_standard_error() {
     let Some(overspill) = overspill(&SCRATCH) else { return };
@@ -344,10 +437,26 @@ fn the_reason_is_said_on_any_standard_error() {
         File::create(&swap).unwrap();
         let swap = format!("{}:4M", shown(&swap));
         let fills = SCRATCH.program("fills.c");
-        let args = ["run", "--memory", "8M", "--swap", &swap, "--set", "compressed=0", "--fault", fault, "--"];
+        let args = [
+            "run",
+            "--memory",
+            "8M",
+            "--swap",
+            &swap,
+            "--set",
+            "compressed=0",
+            "--fault",
+            fault,
+            "--",
+        ];
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut command = Command::new(overspill);
-        clean(&mut command).args(args).arg(&fills).arg("32").stdout(Stdio::null()).stderr(OwnedFd::from(theirs));
+        clean(&mut command)
+            .args(args)
+            .arg(&fills)
+            .arg("32")
+            .stdout(Stdio::null())
+            .stderr(OwnedFd::from(theirs));
         let mut child = command.spawn().unwrap();
         drop(command);
         let ended = wait_until(TIME_LIMIT, || child.try_wait().unwrap().is_some());
@@ -356,17 +465,28 @@ fn the_reason_is_said_on_any_standard_error() {
         let mut said = String::new();
         (&ours).read_to_string(&mut said).unwrap();
         assert!(ended && status.code() == Some(128 + 7), "{fault}: {status} {said}");
-        assert!(said.starts_with("overspill: out of room") && said.lines().count() == 1, "{fault}: {said}");
+        assert!(
+            said.starts_with("overspill: out of room") && said.lines().count() == 1,
+            "{fault}: {said}"
+        );
 
         let file = room.path.join("standard-error");
-        let script = "file=$1; shift; exec 2>\"$file\"; echo before >&2; \"$0\" \"$@\"; echo $? >&2";
+        let script =
+            "file=$1; shift; exec 2>\"$file\"; echo before >&2; \"$0\" \"$@\"; echo $? >&2";
         let mut command = Command::new("sh");
-        clean(&mut command).args(["-c", script]).arg(overspill).arg(&file).args(args).arg(&fills).arg("32");
+        clean(&mut command)
+            .args(["-c", script])
+            .arg(overspill)
+            .arg(&file)
+            .args(args)
+            .arg(&fills)
+            .arg("32");
         run(&mut command, TIME_LIMIT);
         let said = fs::read_to_string(&file).unwrap();
         let lines: Vec<&str> = said.lines().collect();
         assert!(
-            matches!(lines[..], ["before", reason, "135"] if reason.starts_with("overspill: out of room")),
+            matches!(lines[..], ["before", reason, "135"] if reason.starts_with("overspill: out \
+                                                                                 of room")),
             "{said}"
         );
     }
@@ -386,8 +506,8 @@ fn on_small_filesystem(name: &str, mib: u64, fills: &str) -> Option<Outcome> {
     let made = run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image), TIME_LIMIT);
     assert!(made.status == 0, "mkfs.ext4: {}", made.stderr);
     let script = format!(
-        "mount -o loop \"$1\" \"$2\" || exit 77; \"$0\" run --memory 16M --set compressed=0 --swap \"$2\" -- {fills}; \
-         status=$?; umount \"$2\" || umount -l \"$2\"; exit $status"
+        "mount -o loop \"$1\" \"$2\" || exit 77; \"$0\" run --memory 16M --set compressed=0 \
+         --swap \"$2\" -- {fills}; status=$?; umount \"$2\" || umount -l \"$2\"; exit $status"
     );
     let args: [&Path; 4] = [overspill, &image, &dir, &SCRATCH.program("fills.c")];
     let outcome = run(clean(&mut in_mount_namespace(&script, &args)), TIME_LIMIT);
@@ -408,11 +528,13 @@ fn a_file_system_that_is_too_small() {
     }
 }
 
-/// Others fill the file system after the start: the program ends as if swap were small, or does not notice where the room was
-/// taken in advance. It never computes with wrong data.
+/// Others fill the file system after the start: the program ends as if swap were small, or does not
+/// notice where the room was taken in advance. It never computes with wrong data.
 #[test]
 fn a_file_system_that_becomes_full() {
-    let Some(outcome) = on_small_filesystem("ext4-full", 96, "\"$3\" 64 \"$2/ballast\"") else { return };
+    let Some(outcome) = on_small_filesystem("ext4-full", 96, "\"$3\" 64 \"$2/ballast\"") else {
+        return;
+    };
     if outcome.status == 0 {
         assert!(outcome.stdout.contains("all ok"), "{outcome:?}");
     } else {
@@ -422,8 +544,8 @@ fn a_file_system_that_becomes_full() {
 
 // ---- Settings, older kernels, users without rights ----
 
-/// Steps of `mixed` for each setting. It does 800 by itself; 120 are enough for the counters of every setting to show, in a
-/// third of the time.
+/// Steps of `mixed` for each setting. It does 800 by itself; 120 are enough for the counters of
+/// every setting to show, in a third of the time.
 const MIXED_STEPS: &str = "120";
 
 /// Runs `mixed` with some settings; returns its statistics.
@@ -432,7 +554,11 @@ fn mixed(name: &str, settings: &[&str], simulate: Option<&str>) -> Option<Report
     let room = SCRATCH.room(name);
     let report = room.path.join("stats.json");
     let mut command = Command::new(overspill);
-    clean(&mut command).args(["run", "--memory", "16M", "--swap"]).arg(&room.path).arg("--stats-json").arg(&report);
+    clean(&mut command)
+        .args(["run", "--memory", "16M", "--swap"])
+        .arg(&room.path)
+        .arg("--stats-json")
+        .arg(&report);
     let program = SCRATCH.program("mixed.c");
     command.args(settings).arg("--").arg(&program).arg(MIXED_STEPS).current_dir(&room.path);
     command.env("XDG_RUNTIME_DIR", &room.path);
@@ -448,15 +574,18 @@ fn mixed(name: &str, settings: &[&str], simulate: Option<&str>) -> Option<Report
     Some(report)
 }
 
-/// A test that `mixed` passes with a setting, and that counters show the setting to have been in force.
+/// A test that `mixed` passes with a setting, and that counters show the setting to have been in
+/// force.
 macro_rules! forced {
     ($($name:ident: $setting:literal, zero $zero:expr, some $some:expr);* $(;)?) => {
         $(#[test] fn $name() {
             let zero: &[&str] = &$zero;
             let some: &[&str] = &$some;
             let Some(report) = mixed(stringify!($name), &["--set", $setting], None) else { return };
-            zero.iter().for_each(|counter| assert_eq!(report.total(counter), 0, "{counter} with {}", $setting));
-            some.iter().for_each(|counter| assert!(report.total(counter) > 0, "{counter} with {}", $setting));
+            zero.iter().for_each(|counter| assert_eq!(report.total(counter), 0, "{counter} with \
+                                                                                 {}", $setting));
+            some.iter().for_each(|counter| assert!(report.total(counter) > 0, "{counter} with \
+                                                                               {}", $setting));
         })*
     };
 }
@@ -511,7 +640,9 @@ fn a_kernel_that_cannot_move_pages() {
 
 #[test]
 fn a_kernel_without_io_uring() {
-    let Some(report) = mixed("no-uring", &["--set", "compressed=0"], Some("no-uring")) else { return };
+    let Some(report) = mixed("no-uring", &["--set", "compressed=0"], Some("no-uring")) else {
+        return;
+    };
     assert!(report.total("pswpout") > 0 && report.total("pswpin") > 0);
 }
 
@@ -521,8 +652,14 @@ fn a_kernel_without_userfaultfd() {
     clean(&mut command).args(["run", "--", "true"]).env("OVERSPILL_SIMULATE", "no-uffd");
     refused(&run(&mut command, TIME_LIMIT), 125, &["userfaultfd", "CONFIG_USERFAULTFD"]);
     let mut command = Command::new(binary(&SCRATCH));
-    clean(&mut command).args(["run", "--fault", "thread", "--", "true"]).env("OVERSPILL_SIMULATE", "no-kernel-faults");
-    refused(&run(&mut command, TIME_LIMIT), 125, &["vm.unprivileged_userfaultfd=1", "CAP_SYS_PTRACE"]);
+    clean(&mut command)
+        .args(["run", "--fault", "thread", "--", "true"])
+        .env("OVERSPILL_SIMULATE", "no-kernel-faults");
+    refused(
+        &run(&mut command, TIME_LIMIT),
+        125,
+        &["vm.unprivileged_userfaultfd=1", "CAP_SYS_PTRACE"],
+    );
     command.env("OVERSPILL_SIMULATE", "no-kernel-fault");
     refused(&run(&mut command, TIME_LIMIT), 2, &["no-kernel-fault"]);
 }
@@ -545,7 +682,10 @@ fn a_c_library_that_cannot_be_changed() {
         return skipped("a thread may not serve faults here");
     }
     let outcome = under("auto");
-    assert!(outcome.status == 0 && outcome.stdout == by_thread.stdout && outcome.stderr.is_empty(), "{outcome:?}");
+    assert!(
+        outcome.status == 0 && outcome.stdout == by_thread.stdout && outcome.stderr.is_empty(),
+        "{outcome:?}"
+    );
 }
 
 /// A copy of the command and of a program where any user can reach them.
@@ -554,7 +694,11 @@ fn public_copy() -> Room {
     fs::create_dir_all(&path).unwrap();
     let room = Room { path };
     let home = binary(&SCRATCH).parent().unwrap();
-    let files = [binary(&SCRATCH).to_owned(), home.join("liboverspill_preload.so"), SCRATCH.program("mixed.c")];
+    let files = [
+        binary(&SCRATCH).to_owned(),
+        home.join("liboverspill_preload.so"),
+        SCRATCH.program("mixed.c"),
+    ];
     for file in files {
         fs::copy(&file, room.path.join(file.file_name().unwrap()))
             .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -573,7 +717,9 @@ fn a_user_without_rights() {
     for fault in ["thread", "signal", "auto"] {
         let mut command = if is_root() {
             let mut command = Command::new("setpriv");
-            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(room.path.join("overspill"));
+            command
+                .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+                .arg(room.path.join("overspill"));
             command
         } else {
             Command::new(room.path.join("overspill"))
@@ -587,14 +733,26 @@ fn a_user_without_rights() {
             .env_remove("XDG_RUNTIME_DIR");
         let outcome = run(&mut command, TIME_LIMIT);
         if outcome.status == 0 {
-            assert!(outcome.stdout.ends_with("all ok\n") && outcome.stderr.is_empty(), "{outcome:?}");
+            assert!(
+                outcome.stdout.ends_with("all ok\n") && outcome.stderr.is_empty(),
+                "{outcome:?}"
+            );
             any_worked = true;
             continue;
         }
         assert!(fault != "auto" || !any_worked, "auto takes what is allowed: {outcome:?}");
         refused(&outcome, 125, &[]);
-        let remedies =
-            ["/dev/userfaultfd", "vm.unprivileged_userfaultfd", "CAP_SYS_PTRACE", "seccomp", "CONFIG_USERFAULTFD"];
-        assert!(remedies.iter().any(|remedy| outcome.stderr.contains(remedy)), "what to change? {}", outcome.stderr);
+        let remedies = [
+            "/dev/userfaultfd",
+            "vm.unprivileged_userfaultfd",
+            "CAP_SYS_PTRACE",
+            "seccomp",
+            "CONFIG_USERFAULTFD",
+        ];
+        assert!(
+            remedies.iter().any(|remedy| outcome.stderr.contains(remedy)),
+            "what to change? {}",
+            outcome.stderr
+        );
     }
 }

@@ -32,7 +32,9 @@ fn lines_are_vmstats() {
     let lines = lines(&outcome);
     assert_eq!(lines.len(), 2 + 4, "{outcome:?}");
     assert!(
-        lines[0].starts_with("procs ") && lines[0].contains("-memory-") && lines[0].contains("-zswap-"),
+        lines[0].starts_with("procs ")
+            && lines[0].contains("-memory-")
+            && lines[0].contains("-zswap-"),
         "{lines:#?}"
     );
     let heads = words(lines[1]);
@@ -43,7 +45,9 @@ fn lines_are_vmstats() {
     };
     assert!(lines[2..].iter().all(|line| words(line).len() == heads.len()), "{lines:#?}");
     assert_eq!(sum("p"), 4.0, "one process in each line: {lines:#?}");
-    for head in ["swpd", "res", "stored", "pool", "zi", "zo", "si", "so", "rd", "wr", "minor", "major"] {
+    for head in
+        ["swpd", "res", "stored", "pool", "zi", "zo", "si", "so", "rd", "wr", "minor", "major"]
+    {
         assert!(sum(head) > 0.0, "{head}: {lines:#?}");
     }
     // One line without an interval; a process of the job names it as well as its `overspill run`.
@@ -57,7 +61,8 @@ fn lines_are_vmstats() {
 fn json_has_every_figure_and_they_grow() {
     let Some(job) = busy("json") else { return };
     let outcome = job.ask(&["stat", "--json", "0.3", "3"]);
-    let samples: Vec<Value> = lines(&outcome).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let samples: Vec<Value> =
+        lines(&outcome).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(samples.len(), 3, "{outcome:?}");
     let number = |sample: &Value, path: &str| -> f64 {
         let value = path.split('/').fold(sample, |value, name| &value[name]);
@@ -69,11 +74,19 @@ fn json_has_every_figure_and_they_grow() {
         for path in ["counters/pgfault", "counters/pgmajfault", "psi/some/total_us"] {
             assert!(grew(path) > 0.0, "{path}: {before}\n{after}");
         }
-        // Each fault of the interval has its time; a few may come between the reading of one cell and the next.
+        // Each fault of the interval has its time; a few may come between the reading of one cell
+        // and the next.
         let (faults, timed) = (grew("counters/pgfault"), number(after, "latency/all/count"));
         assert!((faults - timed).abs() < 64.0, "{faults} faults, {timed} timed");
-        assert!((number(after, "per_s/pgfault") * number(after, "interval_s") / faults - 1.0).abs() < 0.01, "{after}");
-        assert!(number(after, "memory/charged_bytes") <= number(after, "memory/limit_bytes"), "{after}");
+        assert!(
+            (number(after, "per_s/pgfault") * number(after, "interval_s") / faults - 1.0).abs()
+                < 0.01,
+            "{after}"
+        );
+        assert!(
+            number(after, "memory/charged_bytes") <= number(after, "memory/limit_bytes"),
+            "{after}"
+        );
     }
     assert_eq!(samples[0]["job"], job.pid());
     job.end_churn();
@@ -105,10 +118,15 @@ fn latencies_are_told_by_source() {
     let Some(job) = busy("latency") else { return };
     let outcome = job.ask(&["stat", "--latency"]);
     let lines = lines(&outcome);
-    let rows: Vec<_> = lines.iter().map(|line| words(line)).filter(|words| !words.is_empty()).collect();
+    let rows: Vec<_> =
+        lines.iter().map(|line| words(line)).filter(|words| !words.is_empty()).collect();
     let names: Vec<_> = rows.iter().map(|row| row[0]).collect();
-    assert_eq!(names, ["faults", "all", "minor", "major", "zero", "cache", "compressed", "device", "place"]);
-    let count = |name: &str| -> u64 { rows.iter().find(|row| row[0] == name).unwrap()[1].parse().unwrap() };
+    assert_eq!(
+        names,
+        ["faults", "all", "minor", "major", "zero", "cache", "compressed", "device", "place"]
+    );
+    let count =
+        |name: &str| -> u64 { rows.iter().find(|row| row[0] == name).unwrap()[1].parse().unwrap() };
     assert_eq!(count("all"), count("minor") + count("major"));
     assert!(count("zero") > 0 && count("compressed") > 0 && count("device") > 0, "{lines:#?}");
     job.end_churn();
@@ -135,13 +153,20 @@ fn it_ends_with_the_job() {
 
 #[test]
 fn the_only_job_needs_no_name() {
-    let Some(job) = Job::churn(&SCRATCH, "only", &["--memory", "16M", "--no-swap"], &["8"]) else { return };
+    let Some(job) = Job::churn(&SCRATCH, "only", &["--memory", "16M", "--no-swap"], &["8"]) else {
+        return;
+    };
     assert_eq!(lines(&job.ask(&["stat"])).len(), 3);
     let program = SCRATCH.program("churn.c");
     let second = [program.to_str().unwrap(), "8"];
-    let other = Job::start_in(&SCRATCH, job.runtime.clone(), &["--memory", "16M", "--no-swap"], &second).unwrap();
+    let other =
+        Job::start_in(&SCRATCH, job.runtime.clone(), &["--memory", "16M", "--no-swap"], &second)
+            .unwrap();
     let (first, second) = (job.pid().to_string(), other.pid().to_string());
-    assert!(wait_until(TIME_LIMIT, || other.ask(&["stat"]).stderr.contains(&format!("{second} (churn_c)"))));
+    assert!(wait_until(TIME_LIMIT, || other
+        .ask(&["stat"])
+        .stderr
+        .contains(&format!("{second} (churn_c)"))));
     refused(&job.ask(&["stat"]), 1, &["several jobs run", "--pid", &format!("{first} (churn_c)")]);
     assert_eq!(lines(&job.ask(&["stat", "--pid", &second])).len(), 3);
     drop(other);
@@ -152,13 +177,24 @@ fn the_only_job_needs_no_name() {
 #[test]
 fn mistakes_are_named() {
     let Some(job) = Job::churn(&SCRATCH, "observe", &["--memory", "16M"], &["8"]) else { return };
-    for arguments in ["stat 0", "stat 1 0", "stat --json --psi", "stat --pid 0", "reclaim 1M", "reclaim --pid 1 5"] {
+    for arguments in [
+        "stat 0",
+        "stat 1 0",
+        "stat --json --psi",
+        "stat --pid 0",
+        "reclaim 1M",
+        "reclaim --pid 1 5",
+    ] {
         refused(&job.ask(&arguments.split(' ').collect::<Vec<_>>()), 2, &["error"]);
     }
     let (nobody, own) = (((1 << 22) + 1).to_string(), std::process::id().to_string());
     for command in [&["stat"][..], &["reclaim", "1M"]] {
         refused(&job.ask(&[command, &["--pid", &nobody]].concat()), 1, &["there is no process"]);
-        refused(&job.ask(&[command, &["--pid", &own]].concat()), 1, &["not of a job", "OVERSPILL_RUNTIME_DIR"]);
+        refused(
+            &job.ask(&[command, &["--pid", &own]].concat()),
+            1,
+            &["not of a job", "OVERSPILL_RUNTIME_DIR"],
+        );
     }
     job.end_churn();
 }
@@ -173,11 +209,14 @@ fn proactive(job: &Job) -> u64 {
 fn what_is_asked_for_is_reclaimed_and_the_program_goes_on() {
     for fault in ["thread", "signal"] {
         let options = ["--memory", "32M", "--fault", fault];
-        let Some(job) = Job::churn(&SCRATCH, &format!("reclaim-{fault}"), &options, &["24"]) else { return };
+        let Some(job) = Job::churn(&SCRATCH, &format!("reclaim-{fault}"), &options, &["24"]) else {
+            return;
+        };
         let pid = job.pid().to_string();
         let outcome = job.ask(&["reclaim", "--pid", &pid, "8M"]);
         assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
-        let reclaimed = outcome.stdout.strip_prefix("reclaimed ").unwrap_or_else(|| panic!("{outcome:?}"));
+        let reclaimed =
+            outcome.stdout.strip_prefix("reclaimed ").unwrap_or_else(|| panic!("{outcome:?}"));
         assert!(reclaimed.ends_with(" of 8 MiB from 1 process\n"), "{outcome:?}");
         assert!(proactive(&job) >= (8 << 20) / 4096, "{}", proactive(&job));
         job.end_churn();
@@ -187,13 +226,21 @@ fn what_is_asked_for_is_reclaimed_and_the_program_goes_on() {
 #[test]
 fn less_than_was_asked_for_is_status_1() {
     // Nothing takes pages that do not compress where there is no device.
-    let Some(job) = Job::churn(&SCRATCH, "less", &["--memory", "48M", "--no-swap"], &["32", "hard"]) else { return };
+    let Some(job) =
+        Job::churn(&SCRATCH, "less", &["--memory", "48M", "--no-swap"], &["32", "hard"])
+    else {
+        return;
+    };
     let pid = job.pid().to_string();
     let outcome = job.ask(&["reclaim", "--pid", &pid, "16M"]);
     assert_eq!(outcome.status, 1, "{outcome:?}");
-    assert!(outcome.stdout.starts_with("reclaimed ") && outcome.stdout.contains(" of 16 MiB"), "{outcome:?}");
     assert!(
-        outcome.stderr.contains("nothing more can be reclaimed") && outcome.stderr.lines().count() == 1,
+        outcome.stdout.starts_with("reclaimed ") && outcome.stdout.contains(" of 16 MiB"),
+        "{outcome:?}"
+    );
+    assert!(
+        outcome.stderr.contains("nothing more can be reclaimed")
+            && outcome.stderr.lines().count() == 1,
         "{outcome:?}"
     );
     job.end_churn();
@@ -210,7 +257,10 @@ fn a_stopped_process_gives_nothing_and_the_request_is_given_up() {
         (1, "reclaimed 0 B of 8 MiB from 1 process\n"),
         "{outcome:?}"
     );
-    assert!(outcome.stderr.contains("1 of 1 processes did not get there within 1 s"), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("1 of 1 processes did not get there within 1 s"),
+        "{outcome:?}"
+    );
     job.signal_with_engines(program, Signal::CONT);
     // The next one is served, and the one that was given up is not: that would be twice as much.
     let outcome = job.ask(&["reclaim", "--pid", &pid, "4M"]);
@@ -224,7 +274,10 @@ fn a_stopped_process_gives_nothing_and_the_request_is_given_up() {
 fn all_processes_of_a_job_give() {
     let program = SCRATCH.program("churn.c");
     let script = format!("{0} 12 & {0} 12 & sleep 0.1; wait", program.display());
-    let Some(job) = Job::start(&SCRATCH, "tree", &["--memory", "16M"], &["sh", "-c", &script]) else { return };
+    let Some(job) = Job::start(&SCRATCH, "tree", &["--memory", "16M"], &["sh", "-c", &script])
+    else {
+        return;
+    };
     let churns = || job.processes().iter().filter(|(_, name, _)| name == "churn_c").count();
     let has_begun = || {
         let budget = job.budget();
@@ -233,11 +286,17 @@ fn all_processes_of_a_job_give() {
     assert!(wait_until(TIME_LIMIT, has_begun), "{}", job.budget());
     let outcome = job.ask(&["reclaim", "--pid", &job.pid().to_string(), "14M"]);
     assert_eq!(outcome.status, 0, "{outcome:?}");
-    assert!(outcome.stdout.contains(" of 14 MiB from ") && outcome.stdout.contains("processes"), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains(" of 14 MiB from ") && outcome.stdout.contains("processes"),
+        "{outcome:?}"
+    );
     assert!(proactive(&job) >= (14 << 20) / 4096, "{}", proactive(&job));
     for (pid, ..) in job.processes().into_iter().filter(|(_, name, _)| name == "churn_c") {
         kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::TERM).unwrap();
     }
     let (status, stdout, stderr) = job.end();
-    assert!(status == 0 && stderr.is_empty() && stdout.matches("all ok\n").count() == 2, "{status} {stdout} {stderr}");
+    assert!(
+        status == 0 && stderr.is_empty() && stdout.matches("all ok\n").count() == 2,
+        "{status} {stdout} {stderr}"
+    );
 }

@@ -1,7 +1,9 @@
-//! Programs must not notice overspill: each runs natively and under it, and everything to be seen is compared.
+//! Programs must not notice overspill: each runs natively and under it, and everything to be seen
+//! is compared.
 //!
-//! The programs are in `tests/semantics/`. To add one, write it and add its line to `programs!` and `signal_programs!` below.
-//! Not among the latter is the one that uses io_uring, which signal delivery does without (uring.c).
+//! The programs are in `tests/semantics/`. To add one, write it and add its line to `programs!` and
+//! `signal_programs!` below. Not among the latter is the one that uses io_uring, which signal
+//! delivery does without (uring.c).
 
 use overspill_tests::stats::Report;
 use overspill_tests::{Scratch, TIME_LIMIT, clean, overspill, process, skipped};
@@ -17,11 +19,15 @@ fn same_as_native(source: &str, fault: &str) {
     same_by(Command::new(overspill), source, fault, &[]);
 }
 
-/// The same with some options, by a command that runs overspill with the arguments that it is given.
+/// The same with some options, by a command that runs overspill with the arguments that it is
+/// given.
 fn same_by(mut command: Command, source: &str, fault: &str, options: &[&str]) {
     let native = SCRATCH.native(source);
     let outcome = &native.outcome;
-    assert!(outcome.status == 0 && !outcome.stdout.contains("WRONG"), "{source} is wrong natively: {outcome:?}");
+    assert!(
+        outcome.status == 0 && !outcome.stdout.contains("WRONG"),
+        "{source} is wrong natively: {outcome:?}"
+    );
     let left_out = outcome.stdout.starts_with("SKIP");
     if left_out || outcome.stdout.contains("left out") {
         skipped(&format!("in part at least: {source} says\n{}", outcome.stdout));
@@ -43,7 +49,10 @@ fn same_by(mut command: Command, source: &str, fault: &str, options: &[&str]) {
     let under = process::run(clean(&mut command), TIME_LIMIT);
 
     let stderr = &under.stderr;
-    assert_eq!(under.stdout, outcome.stdout, "standard output differs (left: under overspill)\n{stderr}");
+    assert_eq!(
+        under.stdout, outcome.stdout,
+        "standard output differs (left: under overspill)\n{stderr}"
+    );
     assert_eq!(under.status, outcome.status, "exit status differs\n{stderr}");
     assert_eq!(under.stderr, outcome.stderr, "standard error differs");
     assert_eq!(room.verdict(), native.verdict, "the verdict of the daemon differs");
@@ -186,7 +195,8 @@ fn forks_without_reclaim_ahead_of_need() {
     }
 }
 
-/// The engine's descriptors take no numbers of a program that may have as many as its hard limit allows.
+/// The engine's descriptors take no numbers of a program that may have as many as its hard limit
+/// allows.
 #[test]
 fn the_soft_limit_of_files_is_the_hard_one() {
     let Some(overspill) = overspill(&SCRATCH) else { return };

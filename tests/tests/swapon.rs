@@ -1,4 +1,5 @@
-//! Running jobs whose swap devices are changed and shown: `overspill swapon` and `overspill swapoff`.
+//! Running jobs whose swap devices are changed and shown: `overspill swapon` and `overspill
+//! swapoff`.
 //!
 //! With `OVERSPILL_TEST_FULL` set, devices are exchanged twenty times instead of three.
 
@@ -38,7 +39,11 @@ fn swap(job: &Job, command: &str, arguments: &[&str]) -> Outcome {
 }
 
 fn well(outcome: &Outcome) {
-    assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "", ""), "{outcome:?}");
+    assert_eq!(
+        (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
+        (0, "", ""),
+        "{outcome:?}"
+    );
 }
 
 /// The devices of a job as JSON, with all columns and in bytes.
@@ -67,8 +72,11 @@ fn is_open(job: &Job, program: u32, file: &str) -> bool {
 /// Whether a process has a file open.
 fn has_open(pid: u32, file: &str) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let links = tasks.flat_map(|task| fs::read_dir(task.path().join("fd")).into_iter().flatten().flatten());
-    links.into_iter().any(|link| fs::read_link(link.path()).is_ok_and(|target| target == Path::new(file)))
+    let links =
+        tasks.flat_map(|task| fs::read_dir(task.path().join("fd")).into_iter().flatten().flatten());
+    links
+        .into_iter()
+        .any(|link| fs::read_link(link.path()).is_ok_and(|target| target == Path::new(file)))
 }
 
 #[test]
@@ -78,10 +86,18 @@ fn devices_are_exchanged_under_a_program_that_goes_on() {
         let room = SCRATCH.room(&format!("exchange-{fault}"));
         let (mut there, mut other) = (file(&room, "first"), file(&room, "second"));
         let device = format!("{there}:512M");
-        let options = [&["--memory", "32M", "--fault", fault, "--swap", &device], &TO_DEVICES[..]].concat();
-        let Some(job) = Job::churn(&SCRATCH, &format!("exchange-{fault}"), &options, &["128"]) else { return };
+        let options =
+            [&["--memory", "32M", "--fault", fault, "--swap", &device], &TO_DEVICES[..]].concat();
+        let Some(job) = Job::churn(&SCRATCH, &format!("exchange-{fault}"), &options, &["128"])
+        else {
+            return;
+        };
         let program = job.processes()[0].0;
-        assert!(used(&job, &there) > 64 << 20 && is_open(&job, program, &there), "{:?}", devices(&job));
+        assert!(
+            used(&job, &there) > 64 << 20 && is_open(&job, program, &there),
+            "{:?}",
+            devices(&job)
+        );
         for round in 0..rounds {
             well(&swap(&job, "swapon", &["-p", "7", &format!("{other}:512M")]));
             assert_eq!(names(&job), [there.as_str(), &other]);
@@ -92,7 +108,8 @@ fn devices_are_exchanged_under_a_program_that_goes_on() {
             }
             well(&swap(&job, "swapoff", &[&there]));
             assert_eq!(names(&job), [other.as_str()]);
-            // What the program began with it closes when it comes to the engine next: by thread with a mapping call only.
+            // What the program began with it closes when it comes to the engine next: by thread
+            // with a mapping call only.
             let closed = || !is_open(&job, program, &there) || fault == "thread";
             assert!(wait_until(TIME_LIMIT, closed), "it is still open");
             assert!(!job.engines().any(|pid| has_open(pid, &there)), "it is still open beside");
@@ -109,9 +126,16 @@ fn the_last_device_stays_where_memory_is_too_small() {
         let room = SCRATCH.room(&format!("last-{fault}"));
         let there = file(&room, "only");
         let device = format!("{there}:512M,label=only");
-        let options = [&["--memory", "16M", "--fault", fault, "--swap", &device], &TO_DEVICES[..]].concat();
-        let Some(job) = Job::churn(&SCRATCH, &format!("last-{fault}"), &options, &["64"]) else { return };
-        refused(&swap(&job, "swapoff", &["LABEL=only"]), 2, &["not enough memory", "it stays in use"]);
+        let options =
+            [&["--memory", "16M", "--fault", fault, "--swap", &device], &TO_DEVICES[..]].concat();
+        let Some(job) = Job::churn(&SCRATCH, &format!("last-{fault}"), &options, &["64"]) else {
+            return;
+        };
+        refused(
+            &swap(&job, "swapoff", &["LABEL=only"]),
+            2,
+            &["not enough memory", "it stays in use"],
+        );
         assert_eq!(names(&job), [there.as_str()]);
         assert!(used(&job, &there) > 32 << 20);
         refused(&swap(&job, "swapoff", &["-a"]), 32, &["not enough memory", "it stays in use"]);
@@ -143,17 +167,21 @@ fn every_process_of_a_tree_takes_part() {
     let room = SCRATCH.room("tree");
     let (first, second) = (file(&room, "first"), file(&room, "second"));
     let churn = SCRATCH.program("churn.c");
-    // One that goes on, and one that begins anew again and again, as do the small ones; the shell's children fork.
+    // One that goes on, and one that begins anew again and again, as do the small ones; the shell's
+    // children fork.
     let script = format!(
-        "trap 'over=1' TERM; {0} 48 >one & (while :; do timeout 0.5 {0} 32 || exit 1; done) & while [ -z \"$over\" ]; do sleep 0.2; done; \
-         kill -TERM -- $(jobs -p); wait %1; cat one",
+        "trap 'over=1' TERM; {0} 48 >one & (while :; do timeout 0.5 {0} 32 || exit 1; done) & \
+         while [ -z \"$over\" ]; do sleep 0.2; done; kill -TERM -- $(jobs -p); wait %1; cat one",
         shown(&churn)
     );
     let device = format!("{first}:1G");
     let options = [&["--memory", "16M", "--swap", &device], &TO_DEVICES[..]].concat();
-    let Some(job) =
-        Job::start(&SCRATCH, "tree", &options, &["bash", "-c", &format!("cd {}; {script}", shown(&room.path))])
-    else {
+    let Some(job) = Job::start(
+        &SCRATCH,
+        "tree",
+        &options,
+        &["bash", "-c", &format!("cd {}; {script}", shown(&room.path))],
+    ) else {
         return;
     };
     assert!(wait_until(TIME_LIMIT, || used(&job, &first) > 24 << 20), "{:?}", devices(&job));
@@ -164,7 +192,10 @@ fn every_process_of_a_tree_takes_part() {
     let mut seen = Vec::new();
     for _ in 0..20 {
         for (pid, name, _) in job.processes() {
-            assert!(wait_until(TIME_LIMIT, || !has_open(pid, &first)), "{name} ({pid}) has it open");
+            assert!(
+                wait_until(TIME_LIMIT, || !has_open(pid, &first)),
+                "{name} ({pid}) has it open"
+            );
             seen.push((pid, name));
         }
         sleep(Duration::from_millis(100));
@@ -218,16 +249,27 @@ fn is_ignored(signal: Signal) -> bool {
 fn it_can_be_interrupted_and_taken_up_again() {
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         if is_ignored(signal) {
-            skipped(&format!("{signal:?} is ignored here, as in jobs that a shell runs in the background"));
+            skipped(&format!(
+                "{signal:?} is ignored here, as in jobs that a shell runs in the background"
+            ));
             continue;
         }
         let Some(job) = slow(&format!("interrupted-{status}")) else { return };
         let before = used(&job, "slow");
         let pid = job.pid().to_string();
         let mut command = job.command(&["swapoff", "--pid", &pid, "-v", "slow"]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         // It is at it, and can be seen.
-        assert!(wait_until(TIME_LIMIT, || used(&job, "slow") + (1 << 20) < before), "{:?}", devices(&job));
+        assert!(
+            wait_until(TIME_LIMIT, || used(&job, "slow") + (1 << 20) < before),
+            "{:?}",
+            devices(&job)
+        );
         sleep(Duration::from_millis(1500));
         kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
         let ended = child.wait().unwrap();
@@ -238,7 +280,10 @@ fn it_can_be_interrupted_and_taken_up_again() {
         let lines: Vec<&str> = stderr.lines().collect();
         let (last, progress) = lines.split_last().unwrap();
         assert!(last.contains("was interrupted") && last.contains("in use as before"), "{stderr}");
-        assert!(!progress.is_empty() && progress.iter().all(|line| line.contains(" pages left, ")), "{stderr}");
+        assert!(
+            !progress.is_empty() && progress.iter().all(|line| line.contains(" pages left, ")),
+            "{stderr}"
+        );
         // It is written to again, and what had left it need not leave it once more.
         assert_eq!(names(&job).len(), 2);
         assert!(used(&job, "slow") > 0);
@@ -253,9 +298,14 @@ fn it_can_be_interrupted_and_taken_up_again() {
 fn whoever_is_killed_leaves_a_swapoff_that_goes_on() {
     let Some(job) = slow("killed") else { return };
     let pid = job.pid().to_string();
-    let mut child = job.command(&["swapoff", "--pid", &pid, "slow"]).stdin(Stdio::null()).spawn().unwrap();
+    let mut child =
+        job.command(&["swapoff", "--pid", &pid, "slow"]).stdin(Stdio::null()).spawn().unwrap();
     let before = used(&job, "slow");
-    assert!(wait_until(TIME_LIMIT, || used(&job, "slow") + (1 << 20) < before), "{:?}", devices(&job));
+    assert!(
+        wait_until(TIME_LIMIT, || used(&job, "slow") + (1 << 20) < before),
+        "{:?}",
+        devices(&job)
+    );
     child.kill().unwrap();
     child.wait().unwrap();
     refused(&swap(&job, "swapon", &["ram:4M,label=seventeen-letters"]), 2, &["label"]);
@@ -288,9 +338,13 @@ fn a_stopped_program_does_its_part_when_it_goes_on() {
 fn pages_that_cannot_be_read_are_lost_to_their_readers_alone() {
     for fault in ["thread", "signal"] {
         let list = "ram:512M,prio=2,faults=0.05:rot,ram:512M";
-        let options = [&["--memory", "16M", "--fault", fault, "--swap", list], &TO_DEVICES[..]].concat();
+        let options =
+            [&["--memory", "16M", "--fault", fault, "--swap", list], &TO_DEVICES[..]].concat();
         let name = format!("lost-{fault}");
-        let Some(job) = Job::program(&SCRATCH, &name, &options, "unreadable.c", &["64", "wait"]) else { return };
+        let Some(job) = Job::program(&SCRATCH, &name, &options, "unreadable.c", &["64", "wait"])
+        else {
+            return;
+        };
         // The one that leaves is the one with errors.
         let pid = job.pid().to_string();
         let listed = devices(&job);
@@ -299,12 +353,23 @@ fn pages_that_cannot_be_read_are_lost_to_their_readers_alone() {
         let outcome = job.ask(&["swapoff", "--pid", &pid, "-a"]);
         // Memory is too small for what is on the other then.
         assert_eq!(outcome.status, 64, "{outcome:?}");
-        let lost = outcome.stderr.lines().find_map(|line| line.split(" is out of use, but ").nth(1));
-        let lost: u64 = lost.unwrap_or_else(|| panic!("{outcome:?}")).split(' ').next().unwrap().parse().unwrap();
+        let lost =
+            outcome.stderr.lines().find_map(|line| line.split(" is out of use, but ").nth(1));
+        let lost: u64 = lost
+            .unwrap_or_else(|| panic!("{outcome:?}"))
+            .split(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap();
         assert!(lost > 0 && devices(&job).len() == 1, "{outcome:?}");
         job.signal(Signal::TERM);
         let (status, stdout, stderr) = job.end();
-        assert_eq!((status, stdout), (0, format!("{lost} unreadable, 0 wrong, 0 strange\n")), "{stderr}");
+        assert_eq!(
+            (status, stdout),
+            (0, format!("{lost} unreadable, 0 wrong, 0 strange\n")),
+            "{stderr}"
+        );
     }
 }
 
@@ -313,7 +378,10 @@ fn devices_are_shown_as_util_linux_shows_them() {
     let room = SCRATCH.room("show");
     let swap_file = file(&room, "file");
     let list = format!("{swap_file}:64M,prio=5,label=fast disk,{}:1G,ram:4M", shown(&room.path));
-    let Some(job) = Job::churn(&SCRATCH, "show", &["--memory", "16M", "--swap", &list], &["8"]) else { return };
+    let Some(job) = Job::churn(&SCRATCH, "show", &["--memory", "16M", "--swap", &list], &["8"])
+    else {
+        return;
+    };
     let devices = devices(&job);
     let keys: Vec<_> = devices[0].as_object().unwrap().keys().collect();
     assert_eq!(keys.len(), 7, "{keys:?}");
@@ -332,15 +400,20 @@ fn devices_are_shown_as_util_linux_shows_them() {
     };
     let table = show(&["--show"]);
     assert_eq!(table, show(&[]));
-    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    let rows: Vec<Vec<&str>> =
+        table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["NAME", "TYPE", "SIZE", "USED", "PRIO"]);
     assert_eq!(rows[1][..3], [swap_file.as_str(), "file", "64M"]);
     assert_eq!((rows[3][0], rows[3][1], rows[3][2], rows[3][4]), ("ram", "ram", "4M", "-3"));
     assert_eq!(show(&["--show=PRIO,label", "--noheadings", "--raw"]), "5 fast disk\n-2 \n-3 \n");
     assert_eq!(show(&["--show=UUID", "--noheadings"]).lines().next(), Some(uuid));
     let summary = show(&["-s"]);
-    let rows: Vec<Vec<&str>> = summary.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!((rows[0][0], rows[1][1], rows[1][2], rows[1][4]), ("Filename", "file", "65536", "5"));
+    let rows: Vec<Vec<&str>> =
+        summary.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        (rows[0][0], rows[1][1], rows[1][2], rows[1][4]),
+        ("Filename", "file", "65536", "5")
+    );
     job.end_churn();
 }
 
@@ -352,9 +425,19 @@ fn mistakes_are_named() {
     let small = file(&room, "small");
     let options = ["--memory", "16M", "--swap", &format!("{there}:64M,label=only")];
     let Some(job) = Job::churn(&SCRATCH, "mistakes", &options, &["8"]) else { return };
-    let on = |device: &str, status: i32, part: &str| refused(&swap(&job, "swapon", &[device]), status, &[part]);
+    let on = |device: &str, status: i32, part: &str| {
+        refused(&swap(&job, "swapon", &[device]), status, &[part])
+    };
     on(&format!("{there}:1G"), 1, "is in use by this job already");
-    on(&format!("{}/../{}/there", shown(&room.path), room.path.file_name().unwrap().to_str().unwrap()), 1, "already");
+    on(
+        &format!(
+            "{}/../{}/there",
+            shown(&room.path),
+            room.path.file_name().unwrap().to_str().unwrap()
+        ),
+        1,
+        "already",
+    );
     on(&small, 1, "at least");
     on(&format!("{}:64M", shown(&data)), 1, "holds data");
     on("/no/such/place:1G", 1, "name an existing directory");
@@ -362,7 +445,9 @@ fn mistakes_are_named() {
     on("ram", 1, "name an existing directory");
     on("/tmp:9Q", 2, "not a size");
     on("/tmp,colour=red", 2, "'colour=red' is not an option");
-    let off = |names: &[&str], status: i32, part: &str| refused(&swap(&job, "swapoff", names), status, &[part]);
+    let off = |names: &[&str], status: i32, part: &str| {
+        refused(&swap(&job, "swapoff", names), status, &[part])
+    };
     off(&["/no/such/place"], 4, "it has '");
     off(&["-L", "fast"], 4, "'LABEL=fast' is no swap device of this job: it has '");
     off(&["-U", "fast"], 4, "(only)");

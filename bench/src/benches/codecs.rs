@@ -1,7 +1,8 @@
 //! `codecs`: how far each codec packs a page, and how long it takes to pack and to unpack it.
 //!
-//! One thread packs pages of each kind of contents, then unpacks them, with the codecs and workspaces of the engine but
-//! without the engine: no faults, no pool. What came back is compared with what went in, outside the timing.
+//! One thread packs pages of each kind of contents, then unpacks them, with the codecs and
+//! workspaces of the engine but without the engine: no faults, no pool. What came back is compared
+//! with what went in, outside the timing.
 
 use crate::Common;
 use crate::contents::{Contents, WORDS};
@@ -38,7 +39,8 @@ pub struct Args {
     size: Bytes,
 }
 
-/// Bytes of pages for each byte that they are kept in; a page that does not fit in fewer bytes is kept as it is.
+/// Bytes of pages for each byte that they are kept in; a page that does not fit in fewer bytes is
+/// kept as it is.
 const RATIO: &str = "ratio";
 /// Share of the pages that do not fit in fewer bytes.
 const REFUSED: &str = "refused_ratio";
@@ -62,7 +64,8 @@ impl fmt::Display for Case {
 }
 
 const TABLES: &[Table] = &[Table {
-    title: "Pages of 4 KiB on one thread. A page that does not shrink is kept as it is, and not unpacked.",
+    title: "Pages of 4 KiB on one thread. A page that does not shrink is kept as it is, and not \
+            unpacked.",
     columns: &[
         Column { title: "ratio", figure: RATIO, format: ratio, spread: false },
         Column { title: "kept", figure: REFUSED, format: percent, spread: false },
@@ -76,19 +79,31 @@ const TABLES: &[Table] = &[Table {
 /// Measures and says what was found.
 ///
 /// # Errors
-/// When there is no memory for a workspace, or a page comes back with other content than it went in.
+/// When there is no memory for a workspace, or a page comes back with other content than it went
+/// in.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args);
     let pages = args.size.pages();
     if pages == 0 {
-        return Err(Failure::new(format!("there is no page in a --size of {}: give 4K or more", args.size)));
+        return Err(Failure::new(format!(
+            "there is no page in a --size of {}: give 4K or more",
+            args.size
+        )));
     }
     let mut series = measure::rounds(&cases, args.common.rounds, |case| {
-        threads::each(&mut [()], |()| measure_one(*case, pages)).results.pop().expect("one thread has one result")
+        threads::each(&mut [()], |()| measure_one(*case, pages))
+            .results
+            .pop()
+            .expect("one thread has one result")
     })?;
     compare_with_lz4(&cases, &mut series);
     let row = |(case, series): (&Case, &Series)| {
-        Row::new(&case.codec.to_string(), &[("contents", json!(case.contents.to_string()))], None, series)
+        Row::new(
+            &case.codec.to_string(),
+            &[("contents", json!(case.contents.to_string()))],
+            None,
+            series,
+        )
     };
     let rows: Vec<Row> = cases.iter().zip(&series).map(row).collect();
     let settings = json!({ "rounds": series[0].len(), "size_bytes": args.size.0, "threads": 1, "pinned": true });
@@ -105,7 +120,11 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
 /// The cases in the order of their rows.
 fn plan(args: &Args) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
-    for case in args.contents.iter().flat_map(|contents| args.codecs.iter().map(|codec| (*contents, *codec))) {
+    for case in args
+        .contents
+        .iter()
+        .flat_map(|contents| args.codecs.iter().map(|codec| (*contents, *codec)))
+    {
         let case = Case { contents: case.0, codec: case.1 };
         if !cases.contains(&case) {
             cases.push(case);
@@ -122,7 +141,9 @@ fn measure_one(case: Case, pages: u64) -> Result<Sample, Failure> {
     let mut words = [0; WORDS];
     for (page, number) in originals.iter_mut().zip(0..) {
         case.contents.fill(&mut words, number);
-        page.chunks_mut(size_of::<u64>()).zip(words).for_each(|(b, word)| b.copy_from_slice(&word.to_le_bytes()));
+        page.chunks_mut(size_of::<u64>())
+            .zip(words)
+            .for_each(|(b, word)| b.copy_from_slice(&word.to_le_bytes()));
     }
     // 1. Pack. What does not shrink by a byte is refused, but for pages that are not packed at all.
     let room = if case.codec == Codec::None { PAGE_SIZE } else { PAGE_SIZE - 1 };
@@ -139,12 +160,14 @@ fn measure_one(case: Case, pages: u64) -> Result<Sample, Failure> {
     let began = Instant::now();
     for ((page, packed), len) in back.iter_mut().zip(&packed).zip(&lengths) {
         if let Some(len) = len {
-            wrong += u64::from(decompressor.decompress(case.codec.id(), &packed[..*len], page).is_err());
+            wrong +=
+                u64::from(decompressor.decompress(case.codec.id(), &packed[..*len], page).is_err());
         }
     }
     let unpacking = began.elapsed();
     // 3. Compare.
-    let came_back = originals.iter().zip(&back).zip(&lengths).filter(|((a, b), len)| len.is_none() || a == b);
+    let came_back =
+        originals.iter().zip(&back).zip(&lengths).filter(|((a, b), len)| len.is_none() || a == b);
     if wrong > 0 || came_back.count() != originals.len() {
         return Err(Failure::new("pages came back with other content than they went in with"));
     }
@@ -185,7 +208,8 @@ fn conclusion(cases: &[Case], rows: &[Row]) -> String {
         let at = cases.iter().position(|case| *case == Case { codec, contents })?;
         rows[at].figures.get(name).copied()
     };
-    let median = |codec, name: &str| figure(codec, Contents::Heap, name).map(|spread| spread.median);
+    let median =
+        |codec, name: &str| figure(codec, Contents::Heap, name).map(|spread| spread.median);
     let mut sentences = Vec::new();
     if let (Some(of), Some(pack), Some(unpack)) =
         (median(Codec::Lz4, RATIO), median(Codec::Lz4, COMPRESS), median(Codec::Lz4, DECOMPRESS))
@@ -210,7 +234,8 @@ fn conclusion(cases: &[Case], rows: &[Row]) -> String {
             median(codec, DECOMPRESS_LZ4),
         ) {
             sentences.push(format!(
-                "{codec}: {}:1, so {} fewer bytes, for {} times as long to pack and {} times to unpack.",
+                "{codec}: {}:1, so {} fewer bytes, for {} times as long to pack and {} times to \
+                 unpack.",
                 ratio(of),
                 percent(1.0 - lz4 / of),
                 ratio(pack),
@@ -219,7 +244,10 @@ fn conclusion(cases: &[Case], rows: &[Row]) -> String {
         }
     }
     if let Some(refused) = figure(Codec::Lz4, Contents::Random, COMPRESS) {
-        sentences.push(format!("To find out that a page is random takes LZ4 {} ns.", whole(refused.median)));
+        sentences.push(format!(
+            "To find out that a page is random takes LZ4 {} ns.",
+            whole(refused.median)
+        ));
     }
     sentences.join(" ")
 }
@@ -266,9 +294,9 @@ mod tests {
         ];
         assert_eq!(
             conclusion(&cases, &rows),
-            "A page of a heap takes LZ4 5,000 ns to pack, 2.50:1, and 1,500 ns to unpack. zstd:3: 3.12:1, so 20.0 % fewer \
-             bytes, for 3.00 times as long to pack and 2.00 times to unpack. To find out that a page is random takes LZ4 \
-             700 ns."
+            "A page of a heap takes LZ4 5,000 ns to pack, 2.50:1, and 1,500 ns to unpack. zstd:3: \
+             3.12:1, so 20.0 % fewer bytes, for 3.00 times as long to pack and 2.00 times to \
+             unpack. To find out that a page is random takes LZ4 700 ns."
         );
         assert_eq!(conclusion(&[], &[]), "");
     }

@@ -1,11 +1,13 @@
-//! `page-fault`: what a first write to a fresh page costs, and what of that is the page-frame allocator.
+//! `page-fault`: what a first write to a fresh page costs, and what of that is the page-frame
+//! allocator.
 //!
-//! The work is page_fault1 of will-it-scale: each thread maps memory, writes a byte to each page, unmaps it, again and
-//! again. The ladder goes from a zone lock for every frame to the engine as it is by default, beside the kernel's own
-//! anonymous memory. Nothing is ever evicted: the budget is larger than what is touched.
+//! The work is page_fault1 of will-it-scale: each thread maps memory, writes a byte to each page,
+//! unmaps it, again and again. The ladder goes from a zone lock for every frame to the engine as it
+//! is by default, beside the kernel's own anonymous memory. Nothing is ever evicted: the budget is
+//! larger than what is touched.
 //!
-//! [`run`] plans the cases and reads the results; [`work`] is one measurement, [`figures`] what is told by the
-//! counters of a pool.
+//! [`run`] plans the cases and reads the results; [`work`] is one measurement, [`figures`] what is
+//! told by the counters of a pool.
 
 mod conclusion;
 mod figures;
@@ -34,12 +36,13 @@ pub const NAME: &str = "page-fault";
 
 /// What each thread maps unless `--size` says otherwise, as page_fault1 of will-it-scale has it.
 const SIZE: u64 = 128 << 20;
-/// What all threads together map at most unless `--size` is given, so that a pass of many threads takes no longer than
-/// one of a few and the default run stays below 50 s on two processors.
+/// What all threads together map at most unless `--size` is given, so that a pass of many threads
+/// takes no longer than one of a few and the default run stays below 50 s on two processors.
 const TOTAL_BY_DEFAULT: u64 = 256 << 20;
 /// Share of the available RAM that all threads together map at most.
 const RAM_SHARE: u64 = 2;
-/// Longest that a measurement may take: this, and what a page may take at the very worst, twice over (warm-up).
+/// Longest that a measurement may take: this, and what a page may take at the very worst, twice
+/// over (warm-up).
 const LIMIT: Duration = Duration::from_secs(60);
 const LIMIT_PER_PAGE: Duration = Duration::from_micros(200);
 
@@ -93,9 +96,10 @@ impl Step {
 
     /// What the origin of the mechanism published about it.
     fn reference(self) -> Option<Value> {
-        // will-it-scale page_fault1, all processors busy, four machines: "free_pcppages_bulk: do not hold lock when
-        // picking pages to free", Linux 2018.
-        (self == Step::PickOutside).then(|| json!({ "gain_over_pick_inside": [0.056, 0.043, 0.030, 0.064] }))
+        // will-it-scale page_fault1, all processors busy, four machines: "free_pcppages_bulk: do
+        // not hold lock when picking pages to free", Linux 2018.
+        (self == Step::PickOutside)
+            .then(|| json!({ "gain_over_pick_inside": [0.056, 0.043, 0.030, 0.064] }))
     }
 }
 
@@ -127,9 +131,19 @@ const COLUMNS: &[Column] = &[
     Column { title: "CPU ns a page", figure: figures::CPU, format: whole, spread: false },
     Column { title: "zone locks a 1,000", figure: figures::LOCKS, format: short, spread: false },
     Column { title: "contended", figure: "zone_contended_ratio", format: percent, spread: false },
-    Column { title: "hold ns a frame", figure: "zone_hold_ns_per_frame", format: short, spread: false },
+    Column {
+        title: "hold ns a frame",
+        figure: "zone_hold_ns_per_frame",
+        format: short,
+        spread: false,
+    },
     Column { title: "a freed frame", figure: figures::FREE_HOLD, format: short, spread: false },
-    Column { title: "wait ns a frame", figure: "zone_wait_ns_per_frame", format: short, spread: false },
+    Column {
+        title: "wait ns a frame",
+        figure: "zone_wait_ns_per_frame",
+        format: short,
+        spread: false,
+    },
 ];
 
 /// Measures and says what was found.
@@ -139,26 +153,33 @@ const COLUMNS: &[Column] = &[
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args, machine::available_bytes())?;
     let mut series = measure::rounds(&cases, args.common.rounds, |case| {
-        let request =
-            Request { step: case.step, threads: case.threads, bytes: case.bytes_per_thread, pinned: !args.unpinned };
+        let request = Request {
+            step: case.step,
+            threads: case.threads,
+            bytes: case.bytes_per_thread,
+            pinned: !args.unpinned,
+        };
         let pages = (case.threads * case.bytes_per_thread / PAGE_SIZE) as u32;
         child::ask(NAME, &request, LIMIT + 2 * LIMIT_PER_PAGE * pages)
     })?;
     compare_steps(&cases, &mut series);
-    let rows: Vec<Row> = cases.iter().zip(&series).map(|(case, series)| row(case, series)).collect();
+    let rows: Vec<Row> =
+        cases.iter().zip(&series).map(|(case, series)| row(case, series)).collect();
     let machine = Machine::this();
     let conclusion = conclusion::of(&rows, &machine, &smaller(args, &cases));
-    let report = Report { bench: NAME, machine, settings: settings(args, &cases, series[0].len()), rows };
+    let report =
+        Report { bench: NAME, machine, settings: settings(args, &cases, series[0].len()), rows };
     Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion, failed: None })
 }
 
-/// The cases in the order of their rows: all steps with as many threads, bottom up, then with the next number.
+/// The cases in the order of their rows: all steps with as many threads, bottom up, then with the
+/// next number.
 fn plan(args: &Args, available: u64) -> Result<Vec<Case>, Failure> {
     let steps = ladder::chosen(&args.steps);
     for step in &steps {
-        Config::default()
-            .apply_settings(step.settings().unwrap_or_default())
-            .map_err(|error| Failure::new(error.to_string()).during(format!("the engine cannot do step {step}")))?;
+        Config::default().apply_settings(step.settings().unwrap_or_default()).map_err(|error| {
+            Failure::new(error.to_string()).during(format!("the engine cannot do step {step}"))
+        })?;
     }
     let case = |ladder::Case { step, threads }| Case {
         step,
@@ -178,7 +199,9 @@ fn bytes_per_thread(size: Option<Bytes>, threads: usize, available: u64) -> usiz
 
 /// Adds what is told by two steps of the same round and number of threads.
 fn compare_steps(cases: &[Case], series: &mut [Series]) {
-    let at = |step: Step, threads: usize| cases.iter().position(|case| (case.step, case.threads) == (step, threads));
+    let at = |step: Step, threads: usize| {
+        cases.iter().position(|case| (case.step, case.threads) == (step, threads))
+    };
     for (i, case) in cases.iter().enumerate() {
         let mut against = |base: Step, figure: &str, name: &str, how: fn(f64, f64) -> f64| {
             if let Some(base) = at(base, case.threads).filter(|base| *base != i) {
@@ -187,24 +210,38 @@ fn compare_steps(cases: &[Case], series: &mut [Series]) {
             }
         };
         against(Step::Kernel, figures::RATE, figures::KERNEL_RATIO, |here, kernel| here / kernel);
-        against(Step::Kernel, figures::CPU, figures::KERNEL_CPU_RATIO, |here, kernel| here / kernel);
-        against(Step::NoPercpu, figures::LOCKS, figures::LOCKS_FEWER, |here, without| without / here);
+        against(Step::Kernel, figures::CPU, figures::KERNEL_CPU_RATIO, |here, kernel| {
+            here / kernel
+        });
+        against(Step::NoPercpu, figures::LOCKS, figures::LOCKS_FEWER, |here, without| {
+            without / here
+        });
         if case.step == Step::PickOutside {
-            against(Step::PickInside, figures::RATE, figures::PICK_GAIN, |here, inside| here / inside - 1.0);
-            against(Step::PickInside, figures::FREE_HOLD, figures::PICK_HOLD, |here, inside| here / inside);
+            against(Step::PickInside, figures::RATE, figures::PICK_GAIN, |here, inside| {
+                here / inside - 1.0
+            });
+            against(Step::PickInside, figures::FREE_HOLD, figures::PICK_HOLD, |here, inside| {
+                here / inside
+            });
         }
     }
 }
 
 fn row(case: &Case, series: &Series) -> Row {
-    Row::new(&case.step.to_string(), &[("threads", json!(case.threads))], case.step.reference(), series)
+    Row::new(
+        &case.step.to_string(),
+        &[("threads", json!(case.threads))],
+        case.step.reference(),
+        series,
+    )
 }
 
 /// Numbers of threads that map less than was asked for, with what each maps.
 fn smaller(args: &Args, cases: &[Case]) -> Vec<(usize, Bytes)> {
     let wanted = args.size.map_or(SIZE, |size| size.0);
     let sizes = cases.iter().map(|case| (case.threads, Bytes(case.bytes_per_thread as u64)));
-    let mut smaller: Vec<_> = sizes.filter(|(_, bytes)| bytes.0 + PAGE_SIZE as u64 <= wanted).collect();
+    let mut smaller: Vec<_> =
+        sizes.filter(|(_, bytes)| bytes.0 + PAGE_SIZE as u64 <= wanted).collect();
     smaller.dedup();
     smaller
 }
@@ -238,7 +275,10 @@ mod tests {
     fn steps_come_in_the_order_of_the_ladder_for_each_number_of_threads() {
         let cases = plan(&args("--steps folios,kernel,folios --threads 2,1,2"), GIB).unwrap();
         let order: Vec<_> = cases.iter().map(|case| (case.threads, case.step)).collect();
-        assert_eq!(order, [(2, Step::Kernel), (2, Step::Folios), (1, Step::Kernel), (1, Step::Folios)]);
+        assert_eq!(
+            order,
+            [(2, Step::Kernel), (2, Step::Folios), (1, Step::Kernel), (1, Step::Folios)]
+        );
         assert!(parse::<Args>("--threads 0").is_err());
         assert!(parse::<Args>("--steps none").is_err());
     }
@@ -251,7 +291,10 @@ mod tests {
         assert_eq!(mib, [128, 64, 8]);
         assert_eq!(smaller(&default, &cases), [(4, Bytes(64 << 20)), (32, Bytes(8 << 20))]);
         let settings = settings(&default, &cases, 3);
-        assert_eq!(settings["size_bytes_by_threads"], json!({"1": 128 << 20, "4": 64 << 20, "32": 8 << 20}));
+        assert_eq!(
+            settings["size_bytes_by_threads"],
+            json!({"1": 128 << 20, "4": 64 << 20, "32": 8 << 20})
+        );
         assert_eq!(settings["sizes_scaled_down"], json!(true));
         // What is asked for is given, as far as half of the RAM reaches, in whole pages.
         assert_eq!(bytes_per_thread(Some(Bytes(GIB)), 32, 64 * GIB), GIB as usize);
@@ -279,7 +322,11 @@ mod tests {
             case(Step::PickOutside, 2),
         ];
         let round = |rate: f64, locks: f64, hold: f64| {
-            vec![sample([(figures::RATE, rate), (figures::LOCKS, locks), (figures::FREE_HOLD, hold)])]
+            vec![sample([
+                (figures::RATE, rate),
+                (figures::LOCKS, locks),
+                (figures::FREE_HOLD, hold),
+            ])]
         };
         let mut series = vec![
             vec![sample([(figures::RATE, 400.0)])],

@@ -1,12 +1,15 @@
 //! `reclaim-storm`: many more threads than processors fault at once and find no frame.
 //!
-//! The work is that of hackbench: groups of twenty senders and twenty receivers, each a thread, pass messages through sockets.
-//! Each takes its messages from a working set in managed memory, or puts them there. All of it together is an eighth more
-//! than the budget, and goes to a device. The ladder is about who reclaims: everybody at once, or a few, who look for frames
-//! before they begin. Nobody does ahead of need but by default: the background thread keeps ahead of these threads, which wait
-//! for one another and for the device, and then there is next to nothing left to bound.
+//! The work is that of hackbench: groups of twenty senders and twenty receivers, each a thread,
+//! pass messages through sockets. Each takes its messages from a working set in managed memory, or
+//! puts them there. All of it together is an eighth more than the budget, and goes to a device. The
+//! ladder is about who reclaims: everybody at once, or a few, who look for frames before they
+//! begin. Nobody does ahead of need but by default: the background thread keeps ahead of these
+//! threads, which wait for one another and for the device, and then there is next to nothing left
+//! to bound.
 //!
-//! [`run`] plans the steps and reads the results; [`work`] is one measurement, [`figures`] what it tells.
+//! [`run`] plans the steps and reads the results; [`work`] is one measurement, [`figures`] what it
+//! tells.
 
 mod conclusion;
 mod figures;
@@ -56,8 +59,8 @@ pub struct Args {
     /// Steps to measure [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     steps: Vec<Step>,
-    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or block device; both with
-    /// options after a comma, as in `ram,latency=50us,bandwidth=500M`
+    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or
+    /// block device; both with options after a comma, as in `ram,latency=50us,bandwidth=500M`
     #[arg(long, value_name = "DEVICE", default_value = swap_device::RAM)]
     device: SwapDevice,
     /// Draw the figures into a file, as SVG
@@ -71,7 +74,8 @@ pub struct Args {
 pub enum Step {
     /// Every thread that finds no frame reclaims
     Off,
-    /// Two a NUMA node; who waited more than a second looks for four times the high watermark, as first proposed
+    /// Two a NUMA node; who waited more than a second looks for four times the high watermark, as
+    /// first proposed
     Timed,
     /// Two a NUMA node; who waited looks for frames whenever it wakes
     Wake,
@@ -90,8 +94,8 @@ impl Step {
         }
     }
 
-    /// What the origin of the mechanism published: hackbench with 120 groups, before and after "improve page reclaim by
-    /// throttle", Linux 2008.
+    /// What the origin of the mechanism published: hackbench with 120 groups, before and after
+    /// "improve page reclaim by throttle", Linux 2008.
     fn reference(self) -> Option<Value> {
         match self {
             Step::Off => Some(json!({
@@ -115,10 +119,16 @@ impl fmt::Display for Step {
 
 const TABLES: &[Table] = &[
     Table {
-        title: "Seconds until all messages have arrived, and how much sooner than in the first step of the same round; those of \
-                the whole process, which also makes the threads and fills their memory; pages read from the device.",
+        title: "Seconds until all messages have arrived, and how much sooner than in the first \
+                step of the same round; those of the whole process, which also makes the threads \
+                and fills their memory; pages read from the device.",
         columns: &[
-            Column { title: "benchmark s", figure: figures::BENCHMARK, format: ratio, spread: true },
+            Column {
+                title: "benchmark s",
+                figure: figures::BENCHMARK,
+                format: ratio,
+                spread: true,
+            },
             Column { title: "x sooner", figure: figures::SOONER, format: ratio, spread: true },
             Column { title: "user s", figure: figures::USER, format: ratio, spread: false },
             Column { title: "sys s", figure: figures::SYS, format: ratio, spread: false },
@@ -128,15 +138,26 @@ const TABLES: &[Table] = &[
         ],
     },
     Table {
-        title: "Most threads that reclaimed at once, the longest time that one did, and the longest wait for a turn; pages \
-                evicted, those of them by threads that faulted, and those that came back within a second; times that a \
-                thread reclaimed, and that one had to wait.",
+        title: "Most threads that reclaimed at once, the longest time that one did, and the \
+                longest wait for a turn; pages evicted, those of them by threads that faulted, \
+                and those that came back within a second; times that a thread reclaimed, and that \
+                one had to wait.",
         columns: &[
             Column { title: "at once", figure: figures::PARALLEL, format: whole, spread: true },
-            Column { title: "longest ms", figure: figures::RECLAIM_MS, format: short, spread: true },
+            Column {
+                title: "longest ms",
+                figure: figures::RECLAIM_MS,
+                format: short,
+                spread: true,
+            },
             Column { title: "wait ms", figure: figures::WAIT_MS, format: short, spread: true },
             Column { title: "evicted", figure: figures::EVICTED, format: whole, spread: true },
-            Column { title: "directly", figure: figures::EVICTED_DIRECT, format: whole, spread: false },
+            Column {
+                title: "directly",
+                figure: figures::EVICTED_DIRECT,
+                format: whole,
+                spread: false,
+            },
             Column { title: "back in 1 s", figure: figures::REFAULTS, format: whole, spread: true },
             Column { title: "reclaimed", figure: figures::STALLS, format: whole, spread: false },
             Column { title: "waited", figure: figures::THROTTLED, format: whole, spread: false },
@@ -171,14 +192,18 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         crate::plot::draw(path, &plot::title(&machine, args.groups), &plot::charts(&rows))?;
     }
     let conclusion = conclusion::of(&steps, &rows);
-    let report = Report { bench: NAME, machine, settings: settings(args, &steps, series[0].len()), rows };
+    let report =
+        Report { bench: NAME, machine, settings: settings(args, &steps, series[0].len()), rows };
     Ok(Findings { report, groups: &[], tables: TABLES, conclusion, failed: None })
 }
 
 /// The steps in the order of the ladder.
 fn plan(args: &Args) -> Result<Vec<Step>, Failure> {
     if args.size < Config::MEMORY_MIN {
-        return Err(Failure::new(format!("a pool has {} at least: measure a larger --size", Config::MEMORY_MIN)));
+        return Err(Failure::new(format!(
+            "a pool has {} at least: measure a larger --size",
+            Config::MEMORY_MIN
+        )));
     }
     Ok(ladder::chosen(&args.steps))
 }
@@ -188,12 +213,15 @@ fn compare_steps(series: &mut [Series]) {
     let (base, others) = series.split_first_mut().expect("there are steps");
     for series in others {
         compare(series, base, figures::BENCHMARK, figures::SOONER, |here, there| there / here);
-        compare(series, base, figures::MAJOR, figures::MAJOR_LESS, |here, there| 1.0 - here / there);
+        compare(series, base, figures::MAJOR, figures::MAJOR_LESS, |here, there| {
+            1.0 - here / there
+        });
     }
 }
 
 fn settings(args: &Args, steps: &[Step], rounds: usize) -> Value {
-    let made_of = |step: &Step| if step.settings().is_empty() { "defaults" } else { step.settings() };
+    let made_of =
+        |step: &Step| if step.settings().is_empty() { "defaults" } else { step.settings() };
     json!({
         "groups": args.groups,
         "threads": args.groups as usize * work::GROUP_THREADS,
@@ -228,8 +256,9 @@ mod tests {
 
     #[test]
     fn steps_are_compared_with_the_first() {
-        let series =
-            |time: f64, major: f64| -> Series { vec![sample([(figures::BENCHMARK, time), (figures::MAJOR, major)])] };
+        let series = |time: f64, major: f64| -> Series {
+            vec![sample([(figures::BENCHMARK, time), (figures::MAJOR, major)])]
+        };
         let mut series = [series(9.0, 400.0), series(3.0, 100.0)];
         compare_steps(&mut series);
         assert_eq!(series[0][0].len(), 2);

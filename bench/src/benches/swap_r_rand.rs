@@ -1,11 +1,12 @@
 //! `swap-r-rand`: how long a read of a page takes that is not in memory, by where it comes from.
 //!
-//! Threads read single pages at random over four times the budget, of contents as programs have them, so that some pages
-//! are in memory, some in the swap cache, some compressed and some on the device. Nothing is written, which shows what
-//! readahead costs where it cannot help, and what it saves to keep the slots of clean pages.
+//! Threads read single pages at random over four times the budget, of contents as programs have
+//! them, so that some pages are in memory, some in the swap cache, some compressed and some on the
+//! device. Nothing is written, which shows what readahead costs where it cannot help, and what it
+//! saves to keep the slots of clean pages.
 //!
-//! [`run`] plans the cases and reads the results; [`work`] is one measurement, [`contents`] what pages hold, [`figures`]
-//! what is made of the times.
+//! [`run`] plans the cases and reads the results; [`work`] is one measurement, [`contents`] what
+//! pages hold, [`figures`] what is made of the times.
 
 mod contents;
 mod figures;
@@ -19,7 +20,9 @@ use crate::failure::Failure;
 use crate::ladder;
 use crate::machine::Machine;
 use crate::measure::{self, Series, compare, verdict};
-use crate::report::{self, Column, Findings, Report, Row, Table, gain, percent, ratio, short, whole};
+use crate::report::{
+    self, Column, Findings, Report, Row, Table, gain, percent, ratio, short, whole,
+};
 use crate::swap_device::{self, SwapDevice};
 use clap::ValueEnum;
 use overspill::base::Bytes;
@@ -48,8 +51,8 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or block device; both with
-    /// options after a comma, as in `ram,latency=50us,bandwidth=500M`
+    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or
+    /// block device; both with options after a comma, as in `ram,latency=50us,bandwidth=500M`
     #[arg(long, value_name = "DEVICE", default_value = swap_device::RAM)]
     device: SwapDevice,
     /// The budget; four times as much is read from
@@ -101,10 +104,30 @@ const TABLES: &[Table] = &[
             Column { title: "p50 ns", figure: "any.p50_ns", format: whole, spread: false },
             Column { title: "p99 ns", figure: "any.p99_ns", format: whole, spread: false },
             Column { title: "p99.9 ns", figure: "any.p999_ns", format: whole, spread: false },
-            Column { title: "written a page read", figure: figures::WRITTEN, format: ratio, spread: false },
-            Column { title: "pages a read", figure: "pages_read_per_operation", format: short, spread: false },
-            Column { title: "compressed to", figure: "compressed_size_ratio", format: percent, spread: false },
-            Column { title: "readahead wanted", figure: "readahead_hit_ratio", format: percent, spread: false },
+            Column {
+                title: "written a page read",
+                figure: figures::WRITTEN,
+                format: ratio,
+                spread: false,
+            },
+            Column {
+                title: "pages a read",
+                figure: "pages_read_per_operation",
+                format: short,
+                spread: false,
+            },
+            Column {
+                title: "compressed to",
+                figure: "compressed_size_ratio",
+                format: percent,
+                spread: false,
+            },
+            Column {
+                title: "readahead wanted",
+                figure: "readahead_hit_ratio",
+                format: percent,
+                spread: false,
+            },
         ],
     },
     Table {
@@ -114,7 +137,12 @@ const TABLES: &[Table] = &[
             Column { title: "p50", figure: "minor.p50_ns", format: whole, spread: false },
             Column { title: "p99", figure: "minor.p99_ns", format: whole, spread: false },
             Column { title: "p99.9", figure: "minor.p999_ns", format: whole, spread: false },
-            Column { title: "compressed", figure: "compressed.ratio", format: percent, spread: false },
+            Column {
+                title: "compressed",
+                figure: "compressed.ratio",
+                format: percent,
+                spread: false,
+            },
             Column { title: "p50", figure: "compressed.p50_ns", format: whole, spread: false },
             Column { title: "p99", figure: "compressed.p99_ns", format: whole, spread: false },
             Column { title: "p99.9", figure: "compressed.p999_ns", format: whole, spread: false },
@@ -152,8 +180,12 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     };
     let rows: Vec<Row> = cases.iter().zip(&series).map(row).collect();
     let conclusion = conclusion(&rows);
-    let report =
-        Report { bench: NAME, machine: Machine::this(), settings: settings(args, series[0].len(), &device), rows };
+    let report = Report {
+        bench: NAME,
+        machine: Machine::this(),
+        settings: settings(args, series[0].len(), &device),
+        rows,
+    };
     Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion, failed: None })
 }
 
@@ -167,7 +199,9 @@ fn compare_steps(cases: &[Case], series: &mut [Series]) {
         let plain = Case { step: Step::Plain, ..*case };
         if let Some(plain) = cases.iter().position(|other| *other == plain) {
             let plain = series[plain].clone();
-            compare(&mut series[i], &plain, figures::RATE, figures::GAIN, |here, plain| here / plain - 1.0);
+            compare(&mut series[i], &plain, figures::RATE, figures::GAIN, |here, plain| {
+                here / plain - 1.0
+            });
         }
     }
 }
@@ -182,15 +216,23 @@ fn conclusion(rows: &[Row]) -> String {
     let mut sentences = Vec::new();
     let latencies: Vec<String> = figures::Source::ALL
         .iter()
-        .filter_map(|source| Some((source.name(), median(Step::Plain, &format!("{}.p50_ns", source.name()))?)))
+        .filter_map(|source| {
+            Some((source.name(), median(Step::Plain, &format!("{}.p50_ns", source.name()))?))
+        })
         .map(|(name, ns)| format!("{name} {} ns", whole(ns)))
         .collect();
     if !latencies.is_empty() {
-        sentences.push(format!("A read takes, by where its page is (medians): {}.", latencies.join(", ")));
-    }
-    if let (Some(off), Some(on)) = (median(Step::Plain, figures::WRITTEN), median(Step::Clean, figures::WRITTEN)) {
         sentences.push(format!(
-            "For a page read from the device {} are written, and {} where pages keep their slots while they are clean.",
+            "A read takes, by where its page is (medians): {}.",
+            latencies.join(", ")
+        ));
+    }
+    if let (Some(off), Some(on)) =
+        (median(Step::Plain, figures::WRITTEN), median(Step::Clean, figures::WRITTEN))
+    {
+        sentences.push(format!(
+            "For a page read from the device {} are written, and {} where pages keep their slots \
+             while they are clean.",
             ratio(off),
             ratio(on)
         ));
@@ -228,9 +270,11 @@ mod tests {
     #[test]
     fn every_step_is_measured_for_each_number_of_threads_and_the_engine_has_its_settings() {
         let cases = plan(&testing::args("--threads 2,1,2"));
-        let order: Vec<_> = cases.iter().map(|case| (case.threads, case.step.to_string())).collect();
+        let order: Vec<_> =
+            cases.iter().map(|case| (case.threads, case.step.to_string())).collect();
         let steps = ["plain", "readahead", "clean", "readahead-clean"];
-        let expected: Vec<_> = [2, 1].into_iter().flat_map(|n| steps.map(|step| (n, step.to_owned()))).collect();
+        let expected: Vec<_> =
+            [2, 1].into_iter().flat_map(|n| steps.map(|step| (n, step.to_owned()))).collect();
         assert_eq!(order, expected);
         for step in Step::value_variants() {
             Config::default().apply_settings(step.settings()).unwrap();
@@ -243,8 +287,12 @@ mod tests {
             let sample = testing::sample(figures.iter().copied());
             Row::new(&step.to_string(), &[("threads", json!(1))], None, &vec![sample])
         };
-        let plain =
-            [("minor.p50_ns", 2000.0), ("device.p50_ns", 40_000.0), (figures::WRITTEN, 0.9), (figures::RATE, 10.0)];
+        let plain = [
+            ("minor.p50_ns", 2000.0),
+            ("device.p50_ns", 40_000.0),
+            (figures::WRITTEN, 0.9),
+            (figures::RATE, 10.0),
+        ];
         let rows = [
             row(Step::Plain, &plain),
             row(Step::Readahead, &[(figures::GAIN, -0.1)]),
@@ -252,9 +300,10 @@ mod tests {
         ];
         assert_eq!(
             conclusion(&rows),
-            "A read takes, by where its page is (medians): minor 2,000 ns, device 40,000 ns. For a page read from the \
-             device 0.90 are written, and 0.10 where pages keep their slots while they are clean. Readahead, which \
-             cannot help here: reads -10.0 %, too few rounds to tell."
+            "A read takes, by where its page is (medians): minor 2,000 ns, device 40,000 ns. For \
+             a page read from the device 0.90 are written, and 0.10 where pages keep their slots \
+             while they are clean. Readahead, which cannot help here: reads -10.0 %, too few \
+             rounds to tell."
         );
         assert_eq!(conclusion(&rows[3..]), "");
     }

@@ -1,11 +1,12 @@
 //! `swap-w-seq`: how swap slots and the swap cache scale, step by step.
 //!
-//! The work is swap-w-seq of vm-scalability: threads write anonymous memory in sequence until the budget is used up, and
-//! go on, so that every page written pushes one out to the device. Then they read it all back, which frees the slots. All
-//! pages go to the device: nothing is compressed, and a page that came back leaves by being written again.
+//! The work is swap-w-seq of vm-scalability: threads write anonymous memory in sequence until the
+//! budget is used up, and go on, so that every page written pushes one out to the device. Then they
+//! read it all back, which frees the slots. All pages go to the device: nothing is compressed, and
+//! a page that came back leaves by being written again.
 //!
-//! [`run`] plans the cases and reads the results; [`step`] is the ladder, [`work`] one measurement, [`figures`] what the
-//! counters of a pool tell, [`plot`] a drawing of it.
+//! [`run`] plans the cases and reads the results; [`step`] is the ladder, [`work`] one measurement,
+//! [`figures`] what the counters of a pool tell, [`plot`] a drawing of it.
 
 mod conclusion;
 mod figures;
@@ -36,7 +37,8 @@ pub const NAME: &str = "swap-w-seq";
 
 /// How much larger the device is than what is written to it: slots do not get short.
 const DEVICE_SPARE: u64 = 2;
-/// Longest that a measurement may take: this, and what a page may take at the very worst, out and in.
+/// Longest that a measurement may take: this, and what a page may take at the very worst, out and
+/// in.
 const LIMIT: Duration = Duration::from_secs(60);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
 
@@ -49,8 +51,8 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,32")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or block device; both with
-    /// options after a comma, as in `ram,latency=50us,bandwidth=500M`
+    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or
+    /// block device; both with options after a comma, as in `ram,latency=50us,bandwidth=500M`
     #[arg(long, value_name = "DEVICE", default_value = swap_device::RAM)]
     device: SwapDevice,
     /// The budget
@@ -98,24 +100,49 @@ macro_rules! lock_columns {
 
 const TABLES: &[Table] = &[
     Table {
-        title: "Throughput, and the serial time of the lock that would limit it: the time a page that it is held, \
-                divided by the locks of its kind in use side by side.",
+        title: "Throughput, and the serial time of the lock that would limit it: the time a page \
+                that it is held, divided by the locks of its kind in use side by side.",
         columns: &[
             Column { title: "pages out/s", figure: figures::RATE, format: whole, spread: true },
             Column { title: "so KiB/s", figure: "so_kib_per_s", format: whole, spread: false },
-            Column { title: "over step before", figure: figures::GAIN, format: gain, spread: false },
+            Column {
+                title: "over step before",
+                figure: figures::GAIN,
+                format: gain,
+                spread: false,
+            },
             Column { title: "serial ns", figure: figures::SERIAL, format: short, spread: false },
-            Column { title: "saturates at", figure: figures::SATURATION, format: whole, spread: false },
+            Column {
+                title: "saturates at",
+                figure: figures::SATURATION,
+                format: whole,
+                spread: false,
+            },
             Column { title: "swap locks", figure: figures::SHARE, format: percent, spread: false },
             Column { title: "pages in/s", figure: "in.pages_per_s", format: whole, spread: true },
-            Column { title: "serial ns", figure: "in.serial_ns_per_page_max", format: short, spread: false },
-            Column { title: "saturates at", figure: "in.saturation_pages_per_s", format: whole, spread: false },
-            Column { title: "swap locks", figure: "in.swap_locks_ratio", format: percent, spread: false },
+            Column {
+                title: "serial ns",
+                figure: "in.serial_ns_per_page_max",
+                format: short,
+                spread: false,
+            },
+            Column {
+                title: "saturates at",
+                figure: "in.saturation_pages_per_s",
+                format: whole,
+                spread: false,
+            },
+            Column {
+                title: "swap locks",
+                figure: "in.swap_locks_ratio",
+                format: percent,
+                spread: false,
+            },
         ],
     },
     Table {
-        title: "Locks, for 1,000 pages that go out: times taken, share contended, ns waited, ns held (without the holds of \
-                more than 50 us, in which the holder was interrupted).",
+        title: "Locks, for 1,000 pages that go out: times taken, share contended, ns waited, ns \
+                held (without the holds of more than 50 us, in which the holder was interrupted).",
         columns: lock_columns!(""),
     },
     Table { title: "The same for 1,000 pages that come in.", columns: lock_columns!("in.") },
@@ -146,12 +173,18 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         Ok(sample)
     })?;
     compare_steps(&cases, &mut series);
-    let rows: Vec<Row> = cases.iter().zip(&series).map(|(case, series)| row(case, series)).collect();
+    let rows: Vec<Row> =
+        cases.iter().zip(&series).map(|(case, series)| row(case, series)).collect();
     if let Some(path) = &args.plot {
         crate::plot::draw(path, &plot::title(&machine), &plot::charts(&rows))?;
     }
     let conclusion = conclusion::of(&rows, &machine);
-    let report = Report { bench: NAME, machine, settings: settings(args, &cases, series[0].len(), &device), rows };
+    let report = Report {
+        bench: NAME,
+        machine,
+        settings: settings(args, &cases, series[0].len(), &device),
+        rows,
+    };
     Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion, failed: None })
 }
 
@@ -162,7 +195,10 @@ fn plan(args: &Args) -> Vec<Case> {
 /// Adds what is told by two steps of the same round and number of threads.
 fn compare_steps(cases: &[Case], series: &mut [Series]) {
     for (i, case) in cases.iter().enumerate() {
-        let mut against = |base: Option<Step>, figure: &str, name: &str, how: fn(f64, f64) -> f64| {
+        let mut against = |base: Option<Step>,
+                           figure: &str,
+                           name: &str,
+                           how: fn(f64, f64) -> f64| {
             let at = |step: Step| cases.iter().position(|other| *other == Case { step, ..*case });
             if let Some(base) = base.and_then(at).filter(|base| *base != i) {
                 let base = series[base].clone();
@@ -171,15 +207,31 @@ fn compare_steps(cases: &[Case], series: &mut [Series]) {
                 }
             }
         };
-        against(case.step.before(), figures::RATE, figures::GAIN, |here, before| here / before - 1.0);
-        against(Some(Step::Baseline), figures::SERIAL, figures::SERIAL_LESS, |here, base| base / here);
-        against(Some(Step::Baseline), figures::SPREAD, figures::SPREAD_LESS, |here, base| base / here);
-        against(Some(Step::Baseline), figures::SATURATION, figures::SATURATION_MORE, |here, base| here / base);
+        against(case.step.before(), figures::RATE, figures::GAIN, |here, before| {
+            here / before - 1.0
+        });
+        against(Some(Step::Baseline), figures::SERIAL, figures::SERIAL_LESS, |here, base| {
+            base / here
+        });
+        against(Some(Step::Baseline), figures::SPREAD, figures::SPREAD_LESS, |here, base| {
+            base / here
+        });
+        against(
+            Some(Step::Baseline),
+            figures::SATURATION,
+            figures::SATURATION_MORE,
+            |here, base| here / base,
+        );
     }
 }
 
 fn row(case: &Case, series: &Series) -> Row {
-    Row::new(&case.step.to_string(), &[("threads", json!(case.threads))], case.step.reference(), series)
+    Row::new(
+        &case.step.to_string(),
+        &[("threads", json!(case.threads))],
+        case.step.reference(),
+        series,
+    )
 }
 
 fn settings(args: &Args, cases: &[Case], rounds: usize, device: &str) -> Value {
@@ -203,7 +255,8 @@ mod tests {
         let cases = plan(&args("--steps slot-caches,baseline,slot-caches --threads 2,1,2"));
         let order: Vec<_> = cases.iter().map(|case| (case.threads, case.step)).collect();
         let steps = [Step::Baseline, Step::SlotCaches];
-        let expected: Vec<_> = [2, 1].into_iter().flat_map(|threads| steps.map(|step| (threads, step))).collect();
+        let expected: Vec<_> =
+            [2, 1].into_iter().flat_map(|threads| steps.map(|step| (threads, step))).collect();
         assert_eq!(order, expected);
         assert_eq!(plan(&args("")).len(), 3 * 7);
         let threads = settings(&args(""), &plan(&args("")), 3, "ram:1")["threads"].clone();
@@ -213,15 +266,24 @@ mod tests {
     #[test]
     fn steps_are_compared_with_the_same_number_of_threads() {
         let case = |step, threads| Case { step, threads };
-        let cases = [case(Step::Baseline, 1), case(Step::ClusterLocks, 1), case(Step::ClusterLocks, 2)];
+        let cases =
+            [case(Step::Baseline, 1), case(Step::ClusterLocks, 1), case(Step::ClusterLocks, 2)];
         let round = |rate: f64, serial: f64| {
-            vec![sample([(figures::RATE, rate), (figures::SERIAL, serial), (figures::SATURATION, 1e9 / serial)])]
+            vec![sample([
+                (figures::RATE, rate),
+                (figures::SERIAL, serial),
+                (figures::SATURATION, 1e9 / serial),
+            ])]
         };
         let mut series = vec![round(100.0, 800.0), round(110.0, 80.0), round(120.0, 80.0)];
         compare_steps(&cases, &mut series);
         assert!((series[1][0][figures::GAIN] - 0.1).abs() < 1e-9);
         assert_eq!(series[1][0][figures::SERIAL_LESS], 10.0);
         assert!((series[1][0][figures::SATURATION_MORE] - 10.0).abs() < 1e-9);
-        assert_eq!((series[0][0].len(), series[2][0].len()), (3, 3), "they have nothing to be compared with");
+        assert_eq!(
+            (series[0][0].len(), series[2][0].len()),
+            (3, 3),
+            "they have nothing to be compared with"
+        );
     }
 }

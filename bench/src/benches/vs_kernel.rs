@@ -1,10 +1,12 @@
-//! `vs-kernel`: the same program on the same RAM, with the kernel's swap and with overspill, in turn.
+//! `vs-kernel`: the same program on the same RAM, with the kernel's swap and with overspill, in
+//! turn.
 //!
-//! The program is `overspill-load`, which accesses memory, or a real one ([`program`]). It is run by itself in a memory cgroup with
-//! zram, zswap or a swap file ([`peer`]), then by `overspill run`, and accesses are done in a process of the library, too
-//! ([`ours`]). The [`floor`] says what the mechanisms cost alone. [`run`] plans and compares, [`work`] is one measurement, [`launch`]
-//! starts programs and waits for them, [`case`] is what is compared, [`figures`] what is told, [`ram`] how much RAM each gets, [`plot`] and
-//! [`html`] draw it.
+//! The program is `overspill-load`, which accesses memory, or a real one ([`program`]). It is run
+//! by itself in a memory cgroup with zram, zswap or a swap file ([`peer`]), then by `overspill
+//! run`, and accesses are done in a process of the library, too ([`ours`]). The [`floor`] says what
+//! the mechanisms cost alone. [`run`] plans and compares, [`work`] is one measurement, [`launch`]
+//! starts programs and waits for them, [`case`] is what is compared, [`figures`] what is told,
+//! [`ram`] how much RAM each gets, [`plot`] and [`html`] draw it.
 
 mod case;
 mod conclusion;
@@ -45,24 +47,27 @@ use work::{Job, Request, Who};
 /// Name of the bench.
 pub const NAME: &str = "vs-kernel";
 
-/// Longest that a measurement may take: this, and what an access may take at the very worst, with a swap file on a slow disk.
+/// Longest that a measurement may take: this, and what an access may take at the very worst, with a
+/// swap file on a slow disk.
 const LIMIT: Duration = Duration::from_secs(30);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
 /// How many times as long as with all the RAM that it takes a program may take besides.
 const LIMIT_OF_PROGRAMS: u32 = 40;
-/// A run without `--rounds` promises to end within 50 s. What has not begun by then is not begun, and what runs is ended.
+/// A run without `--rounds` promises to end within 50 s. What has not begun by then is not begun,
+/// and what runs is ended.
 const TIME_BY_DEFAULT: Duration = Duration::from_secs(36);
 /// The least that what is begun in such a run gets.
 const LIMIT_LEAST: Duration = Duration::from_secs(4);
-/// How often a program is tried that the kernel ends for want of memory. It does so by chance where memory is accessed at random,
-/// with swap space left; every second time the program gets more.
+/// How often a program is tried that the kernel ends for want of memory. It does so by chance where
+/// memory is accessed at random, with swap space left; every second time the program gets more.
 const TRIES: u32 = 6;
 /// How long a measurement may wait for another to end, set everything up and put it back.
 const LIMIT_AROUND: Duration = Duration::from_secs(180);
 /// The least that tells anything: at four times overcommit the budget is 8 MiB.
 const SIZE_MIN: Bytes = Bytes(32 << 20);
 
-/// How busy the machine was: processes that run or wait for a processor or a disk, averaged over a minute.
+/// How busy the machine was: processes that run or wait for a processor or a disk, averaged over a
+/// minute.
 #[derive(Clone, Copy, Debug)]
 pub struct Busy {
     /// Before this began: the work of others.
@@ -98,8 +103,9 @@ fn chosen<T: ValueEnum + Ord>(choices: &[Choice<T>]) -> Vec<T> {
 pub struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// What is done: accesses to memory (seq-write, seq-read, rand-read, rand-write, zipf-read), or real programs (sort,
-    /// numpy-sort, numpy-product, redis, cxx) that are installed; `accesses`, `programs` or `all` of them
+    /// What is done: accesses to memory (seq-write, seq-read, rand-read, rand-write, zipf-read), or
+    /// real programs (sort, numpy-sort, numpy-product, redis, cxx) that are installed; `accesses`,
+    /// `programs` or `all` of them
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "accesses")]
     workload: Vec<Tasks>,
     /// With which swap of the kernel it is compared: all, or of zram, zswap, file
@@ -108,7 +114,8 @@ pub struct Args {
     /// Who does it besides the peer [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     steps: Vec<Step>,
-    /// The memory that is accessed, and about what programs take; published figures are of 512M and more
+    /// The memory that is accessed, and about what programs take; published figures are of 512M and
+    /// more
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     size: Bytes,
     /// How many times the RAM that is
@@ -144,23 +151,31 @@ fn microseconds(ns: f64) -> String {
 
 const TABLES: &[Table] = &[
     Table {
-        title: "Elapsed time of the accesses and processor time meanwhile, with that of overspill's threads; each as a ratio to \
-                the peer of the same round, lower is better; microseconds of an access: mean, median, 99th and 99.9th percentile.",
+        title: "Elapsed time of the accesses and processor time meanwhile, with that of \
+                overspill's threads; each as a ratio to the peer of the same round, lower is \
+                better; microseconds of an access: mean, median, 99th and 99.9th percentile.",
         columns: &[
             Column { title: "elapsed s", figure: figures::ELAPSED, format: short, spread: false },
             Column { title: "ratio", figure: figures::RATIO, format: ratio, spread: true },
             Column { title: "cpu s", figure: figures::CPU, format: short, spread: false },
             Column { title: "cpu ratio", figure: figures::CPU_RATIO, format: ratio, spread: true },
-            Column { title: "mean us", figure: figures::PER_ACCESS, format: microseconds, spread: false },
+            Column {
+                title: "mean us",
+                figure: figures::PER_ACCESS,
+                format: microseconds,
+                spread: false,
+            },
             Column { title: "p50", figure: figures::P50, format: microseconds, spread: false },
             Column { title: "p99", figure: figures::P99, format: microseconds, spread: false },
             Column { title: "p99.9", figure: figures::P999, format: microseconds, spread: false },
         ],
     },
     Table {
-        title: "RAM at most in MiB, all in all; the part of it that is a compressed pool outside of the cgroup, and how far that \
-                packed; limit of the cgroup, or budget; overspill's tables; pages brought in, faults that waited for a device (zram is \
-                one), and MiB written to and read from a device, of the whole run with what is written beforehand.",
+        title: "RAM at most in MiB, all in all; the part of it that is a compressed pool outside \
+                of the cgroup, and how far that packed; limit of the cgroup, or budget; \
+                overspill's tables; pages brought in, faults that waited for a device (zram is \
+                one), and MiB written to and read from a device, of the whole run with what is \
+                written beforehand.",
         columns: &[
             Column { title: "RAM", figure: figures::RAM, format: mib, spread: true },
             Column { title: "pool", figure: figures::POOL, format: mib, spread: false },
@@ -179,15 +194,40 @@ const TABLES: &[Table] = &[
         ],
     },
     Table {
-        title: "The floor, in microseconds: a fault by signal served by a copy or by a move alone, the first access to a page of a \
-                pool with room, and LZ4 for a page.",
+        title: "The floor, in microseconds: a fault by signal served by a copy or by a move \
+                alone, the first access to a page of a pool with room, and LZ4 for a page.",
         columns: &[
-            Column { title: "bare copy", figure: figures::BARE_COPY, format: microseconds, spread: true },
-            Column { title: "bare move", figure: figures::BARE_MOVE, format: microseconds, spread: true },
-            Column { title: "minor fault", figure: figures::MINOR_FAULT, format: microseconds, spread: true },
+            Column {
+                title: "bare copy",
+                figure: figures::BARE_COPY,
+                format: microseconds,
+                spread: true,
+            },
+            Column {
+                title: "bare move",
+                figure: figures::BARE_MOVE,
+                format: microseconds,
+                spread: true,
+            },
+            Column {
+                title: "minor fault",
+                figure: figures::MINOR_FAULT,
+                format: microseconds,
+                spread: true,
+            },
             Column { title: "ratio", figure: figures::MINOR_RATIO, format: ratio, spread: true },
-            Column { title: "compress", figure: figures::COMPRESS, format: microseconds, spread: false },
-            Column { title: "decompress", figure: figures::DECOMPRESS, format: microseconds, spread: false },
+            Column {
+                title: "compress",
+                figure: figures::COMPRESS,
+                format: microseconds,
+                spread: false,
+            },
+            Column {
+                title: "decompress",
+                figure: figures::DECOMPRESS,
+                format: microseconds,
+                spread: false,
+            },
         ],
     },
 ];
@@ -221,7 +261,10 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         }
     }
     let missing: Vec<String> = left_out.keys().cloned().collect();
-    let cases: Vec<Case> = plan(args).into_iter().filter(|case| !missing.iter().any(|name| case.needs(name))).collect();
+    let cases: Vec<Case> = plan(args)
+        .into_iter()
+        .filter(|case| !missing.iter().any(|name| case.needs(name)))
+        .collect();
     let programs: Vec<Program> = cases.iter().filter_map(Case::program).collect();
     let inputs = Inputs::make(&programs, &place.dir, args.size.0)?;
     // 2. All of it, in turn.
@@ -250,7 +293,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         let sample = match attempt(case, &mut ram, request) {
             Ok(mut sample) => {
                 let sum = sample.remove(figures::CHECKSUM).zip(case.program());
-                if sum.is_some_and(|(sum, program)| *checksums.entry(program).or_insert(sum) != sum) {
+                if sum.is_some_and(|(sum, program)| *checksums.entry(program).or_insert(sum) != sum)
+                {
                     failed.push(format!("{case}: what it put out is not what it put out before"));
                 }
                 sample
@@ -260,7 +304,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
                 match (case, ours) {
                     // One that the kernel ends for want of memory in one round may run in the next.
                     (Case::Work(setting, Step::Peer), _) => {
-                        let told: &mut String = left_out.entry(setting.peer.to_string()).or_default();
+                        let told: &mut String =
+                            left_out.entry(setting.peer.to_string()).or_default();
                         if !told.contains(&sentence) {
                             *told += if told.is_empty() { "" } else { "; " };
                             *told += &sentence;
@@ -296,7 +341,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let mut conclusion = conclusion::of(&cases, &rows, &ram, &left_out, &busy, machine.cpus);
     if !late.is_empty() {
         conclusion += &format!(
-            "\n{} of {} were left out, as this would have taken more than {} s on this machine: --rounds 1 measures all.",
+            "\n{} of {} were left out, as this would have taken more than {} s on this machine: \
+             --rounds 1 measures all.",
             late.len(),
             cases.len(),
             TIME_BY_DEFAULT.as_secs()
@@ -307,28 +353,55 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     }
     if let Some(path) = &args.html {
         let (rounds, command) = (series[0].len(), command_line());
-        let about = html::About { machine: &machine, size: args.size, rounds, command, conclusion: &conclusion };
+        let about = html::About {
+            machine: &machine,
+            size: args.size,
+            rounds,
+            command,
+            conclusion: &conclusion,
+        };
         html::write(path, &about, &rows)?;
     }
     let settings = settings(args, series[0].len(), &place, &left_out, &busy);
     let many = args.overcommit.len() * args.contents.len() * args.threads.len() > 1;
-    let groups: &[&str] =
-        if many { &["overcommit", "contents", "threads", "workload", "peer"] } else { &["workload", "peer"] };
+    let groups: &[&str] = if many {
+        &["overcommit", "contents", "threads", "workload", "peer"]
+    } else {
+        &["workload", "peer"]
+    };
     let failed = (!failed.is_empty()).then(|| Failure::new(failed.join("; ")));
-    Ok(Findings { report: Report { bench: NAME, machine, settings, rows }, groups, tables: TABLES, conclusion, failed })
+    Ok(Findings {
+        report: Report { bench: NAME, machine, settings, rows },
+        groups,
+        tables: TABLES,
+        conclusion,
+        failed,
+    })
 }
 
 /// What the user typed, as a line that a shell reads the same way.
 fn command_line() -> String {
-    let plain =
-        |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c));
-    let quoted = |word: String| if plain(&word) { word } else { format!("'{}'", word.replace('\'', "'\\''")) };
+    let plain = |word: &str| {
+        !word.is_empty()
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c))
+    };
+    let quoted = |word: String| {
+        if plain(&word) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    };
     let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
-    ["sudo".to_owned(), "overspill-bench".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
+    ["sudo".to_owned(), "overspill-bench".to_owned()]
+        .into_iter()
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Measures a case, with more RAM where the kernel ends a program for want of it.
-fn attempt(case: &Case, ram: &mut Ram, request: impl Fn(&Ram) -> Result<Request, Failure>) -> Result<Sample, Failure> {
+fn attempt(
+    case: &Case,
+    ram: &mut Ram,
+    request: impl Fn(&Ram) -> Result<Request, Failure>,
+) -> Result<Sample, Failure> {
     for tried in 1..TRIES {
         let request = request(ram)?;
         match (child::ask(NAME, &request, request.limit + LIMIT_AROUND), case) {
@@ -344,7 +417,8 @@ fn attempt(case: &Case, ram: &mut Ram, request: impl Fn(&Ram) -> Result<Request,
     child::ask(NAME, &request, request.limit + LIMIT_AROUND)
 }
 
-/// The `overspill` that programs run under: what `OVERSPILL_BIN` names, or the one beside this program.
+/// The `overspill` that programs run under: what `OVERSPILL_BIN` names, or the one beside this
+/// program.
 fn command() -> Result<PathBuf, Failure> {
     match std::env::var_os("OVERSPILL_BIN") {
         Some(path) => Ok(path.into()),
@@ -354,17 +428,22 @@ fn command() -> Result<PathBuf, Failure> {
 
 /// What is to be done, each once and in the order of all.
 fn tasks(args: &Args) -> Vec<Task> {
-    Task::all().into_iter().filter(|task| args.workload.iter().any(|tasks| tasks.0.contains(task))).collect()
+    Task::all()
+        .into_iter()
+        .filter(|task| args.workload.iter().any(|tasks| tasks.0.contains(task)))
+        .collect()
 }
 
-/// All cases in the order in which they are measured: the peer, and then those that are compared with it.
+/// All cases in the order in which they are measured: the peer, and then those that are compared
+/// with it.
 fn plan(args: &Args) -> Vec<Case> {
     let steps = ladder::chosen(&args.steps);
     let (accesses, programs): (Vec<Task>, Vec<Task>) =
         tasks(args).into_iter().partition(|task| task.program().is_none());
     let mut settings: Vec<(Option<Packing>, u32, Vec<Task>)> = Vec::new();
     for &packing in &args.contents {
-        settings.extend(args.threads.iter().map(|threads| (Some(packing), *threads, accesses.clone())));
+        settings
+            .extend(args.threads.iter().map(|threads| (Some(packing), *threads, accesses.clone())));
     }
     settings.push((None, 1, programs.clone()));
     let mut cases = vec![Case::Floor];
@@ -373,11 +452,14 @@ fn plan(args: &Args) -> Vec<Case> {
         for (packing, threads, tasks) in &settings {
             for &task in tasks {
                 for peer in chosen(&args.peer) {
-                    let setting = Setting { task, peer, overcommit, packing: *packing, threads: *threads };
+                    let setting =
+                        Setting { task, peer, overcommit, packing: *packing, threads: *threads };
                     // Those with which the others are compared are measured in any case.
-                    let steps =
-                        [Step::Peer].into_iter().chain(steps.iter().copied().filter(|step| *step != Step::Peer));
-                    let fit = steps.filter(|step| task.program().is_none() || *step != Step::Library);
+                    let steps = [Step::Peer]
+                        .into_iter()
+                        .chain(steps.iter().copied().filter(|step| *step != Step::Peer));
+                    let fit =
+                        steps.filter(|step| task.program().is_none() || *step != Step::Library);
                     cases.extend(fit.map(|step| Case::Work(setting, step)));
                 }
             }
@@ -404,7 +486,10 @@ fn request(
         Case::Floor => (Who::Floor, accesses(Workload::SeqWrite, Packing::Heap, 1), 0),
         Case::Alone(one) => (Who::Alone, program(*one)?, 0),
         Case::Work(setting, step) => {
-            let overspill = |fault: &str| Who::Overspill { command: command.to_owned(), fault: fault.to_owned() };
+            let overspill = |fault: &str| Who::Overspill {
+                command: command.to_owned(),
+                fault: fault.to_owned(),
+            };
             let who = match step {
                 Step::Peer => Who::Peer(setting.peer),
                 Step::OverspillThread => overspill("thread"),
@@ -425,14 +510,25 @@ fn request(
         Case::Floor | Case::Alone(_) => args.size.0,
     };
     let alone = case.program().map_or(Duration::ZERO, |program| ram.elapsed(program));
-    let limit = LIMIT + LIMIT_PER_PAGE * args.size.pages().min(1 << 24) as u32 + LIMIT_OF_PROGRAMS * alone;
-    Ok(Request { who, job, needs, memory, limit, dir: place.dir.clone(), settings: args.set.clone() })
+    let limit =
+        LIMIT + LIMIT_PER_PAGE * args.size.pages().min(1 << 24) as u32 + LIMIT_OF_PROGRAMS * alone;
+    Ok(Request {
+        who,
+        job,
+        needs,
+        memory,
+        limit,
+        dir: place.dir.clone(),
+        settings: args.set.clone(),
+    })
 }
 
 fn row(case: &Case, series: &Series) -> Row {
     match case {
         Case::Floor => Row::new("floor", &[], None, series),
-        Case::Alone(program) => Row::new("alone", &[("workload", json!(program.to_string()))], None, series),
+        Case::Alone(program) => {
+            Row::new("alone", &[("workload", json!(program.to_string()))], None, series)
+        }
         Case::Work(setting, step) => {
             let Setting { task, peer, overcommit, threads, .. } = setting;
             let labels = [
@@ -478,7 +574,8 @@ fn enough_room(args: &Args, place: &Place) -> Result<(), Failure> {
     }
     if 2 * args.size.0 > free {
         return Err(Failure::new(format!(
-            "{} need {} on the disk of '{place}', and it has {}: give a smaller --size, or another --dir",
+            "{} need {} on the disk of '{place}', and it has {}: give a smaller --size, or \
+             another --dir",
             args.size,
             Bytes(2 * args.size.0),
             Bytes(free)
@@ -487,7 +584,13 @@ fn enough_room(args: &Args, place: &Place) -> Result<(), Failure> {
     Ok(())
 }
 
-fn settings(args: &Args, rounds: usize, place: &Place, left_out: &BTreeMap<String, String>, busy: &Busy) -> Value {
+fn settings(
+    args: &Args,
+    rounds: usize,
+    place: &Place,
+    left_out: &BTreeMap<String, String>,
+    busy: &Busy,
+) -> Value {
     let own = json!({
         "size_bytes": args.size.0,
         "dir": place.to_string(),
@@ -519,7 +622,8 @@ mod tests {
 
     #[test]
     fn programs_have_no_library_and_neither_contents_nor_threads() {
-        let names = names("--workload sort,cxx --peer zram --contents 1,10 --threads 1,2 --overcommit 2,4");
+        let names =
+            names("--workload sort,cxx --peer zram --contents 1,10 --threads 1,2 --overcommit 2,4");
         let expected = [
             "floor",
             "sort, alone",
@@ -528,23 +632,36 @@ mod tests {
             "sort, zram, 2x, its own, 1 threads, overspill-thread",
             "sort, zram, 2x, its own, 1 threads, overspill-signal",
         ];
-        assert_eq!((names.len(), &names[..6]), (3 + 2 * 2 * 3, expected.map(String::from).as_slice()));
+        assert_eq!(
+            (names.len(), &names[..6]),
+            (3 + 2 * 2 * 3, expected.map(String::from).as_slice())
+        );
     }
 
     #[test]
     fn who_the_others_are_compared_with_is_measured_whatever_steps_are_asked_for() {
         let of = |line: &str| plan(&args(line)).len() - 1;
         assert_eq!(of("--workload seq-read --peer file --steps library"), 2);
-        assert_eq!(of("--workload seq-read,rand-read --peer file --contents 1,10 --threads 1,2 --steps peer"), 8);
+        assert_eq!(
+            of("--workload seq-read,rand-read --peer file --contents 1,10 --threads 1,2 --steps \
+                 peer"),
+            8
+        );
         assert_eq!(of("--workload all --peer file --steps peer"), 5 + 5 + 5);
-        assert!(parse::<Args>("--workload sort,never").is_err() && parse::<Args>("--peer all,zram").is_ok());
+        assert!(
+            parse::<Args>("--workload sort,never").is_err()
+                && parse::<Args>("--peer all,zram").is_ok()
+        );
     }
 
     #[test]
     fn what_is_missing_takes_what_needs_it_along() {
         let cases = plan(&args("--workload seq-read,redis --peer zram,file"));
         let left = |name: &str| cases.iter().filter(|case| !case.needs(name)).count();
-        assert_eq!((cases.len(), left("redis"), left("zram"), left("sort")), (1 + 8 + 1 + 6, 9, 14, 16));
+        assert_eq!(
+            (cases.len(), left("redis"), left("zram"), left("sort")),
+            (1 + 8 + 1 + 6, 9, 14, 16)
+        );
         let by_signal: Vec<String> = cases.iter().filter_map(Case::by_signal).collect();
         assert_eq!(by_signal, ["redis in overspill-signal", "redis in overspill-signal"]);
     }

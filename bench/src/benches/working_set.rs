@@ -1,11 +1,14 @@
-//! `working-set`: which pages stay in memory, against FIFO, true LRU and Belady's optimum on the same trace.
+//! `working-set`: which pages stay in memory, against FIFO, true LRU and Belady's optimum on the
+//! same trace.
 //!
-//! Nothing is compressed and pages come in one at a time, so that a miss is a page read from the device or touched for the
-//! first time, for the engine as for the policies. Those have as many frames as the budget has pages: what the engine
-//! keeps free, and what its buffers take, count against it.
+//! Nothing is compressed and pages come in one at a time, so that a miss is a page read from the
+//! device or touched for the first time, for the engine as for the policies. Those have as many
+//! frames as the budget has pages: what the engine keeps free, and what its buffers take, count
+//! against it.
 //!
-//! [`run`] plans the cases and reads the results; [`trace`] is what is accessed, [`policies`] what others would miss,
-//! [`work`] one measurement, [`figures`] what is counted, [`conclusion`] what it shows, [`plot`] the drawing.
+//! [`run`] plans the cases and reads the results; [`trace`] is what is accessed, [`policies`] what
+//! others would miss, [`work`] one measurement, [`figures`] what is counted, [`conclusion`] what it
+//! shows, [`plot`] the drawing.
 
 mod conclusion;
 mod figures;
@@ -40,7 +43,8 @@ pub const NAME: &str = "working-set";
 
 /// How much larger the device is than the budget: more than any trace touches.
 const DEVICE: u64 = 6;
-/// Longest that a measurement may take: this, and what a page of the budget may take at the very worst.
+/// Longest that a measurement may take: this, and what a page of the budget may take at the very
+/// worst.
 const LIMIT: Duration = Duration::from_secs(60);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(20);
 /// Settings of all pools, for misses to be as those of the policies.
@@ -117,16 +121,22 @@ impl fmt::Display for Case {
 }
 
 const TABLES: &[Table] = &[Table {
-    title: "Misses of 1,000 accesses, and as a multiple of those of LRU; the same of accesses to the hot pages during the scan. \
-            Of the engine: both as multiples of those of LRU with as many frames as pages were in memory on average, what \
-            share of the budget that was, what was in use with all buffers, and faults that found their page in memory for each \
+    title: "Misses of 1,000 accesses, and as a multiple of those of LRU; the same of accesses to \
+            the hot pages during the scan. Of the engine: both as multiples of those of LRU with \
+            as many frames as pages were in memory on average, what share of the budget that was, \
+            what was in use with all buffers, and faults that found their page in memory for each \
             miss.",
     columns: &[
         Column { title: "misses", figure: figures::MISSES, format: short, spread: true },
         Column { title: "of LRU", figure: figures::OF_LRU, format: ratio, spread: false },
         Column { title: "hot", figure: figures::HOT_MISSES, format: short, spread: true },
         Column { title: "of LRU", figure: figures::HOT_OF_LRU, format: ratio, spread: false },
-        Column { title: "of LRU resident", figure: figures::OF_LRU_RESIDENT, format: ratio, spread: false },
+        Column {
+            title: "of LRU resident",
+            figure: figures::OF_LRU_RESIDENT,
+            format: ratio,
+            spread: false,
+        },
         Column { title: "hot", figure: figures::HOT_OF_LRU_RESIDENT, format: ratio, spread: false },
         Column { title: "resident", figure: figures::RESIDENT, format: percent, spread: false },
         Column { title: "in use", figure: figures::CHARGED, format: percent, spread: false },
@@ -145,7 +155,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let device: SwapDevice = RAM.parse().expect("it is the default of other benches");
     let device = device.spec(Bytes(DEVICE * args.size.0));
     // 1. The policies, once each: they miss the same each time.
-    let simulated: Vec<(Case, Series)> = patterns.iter().flat_map(|pattern| simulate(*pattern, args.size)).collect();
+    let simulated: Vec<(Case, Series)> =
+        patterns.iter().flat_map(|pattern| simulate(*pattern, args.size)).collect();
     // 2. The engine, in rounds.
     let cases = plan(&patterns);
     let measured = measure::rounds(&cases, args.common.rounds, |case| {
@@ -155,15 +166,25 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
             memory: args.size.0,
             device: device.clone(),
         };
-        child::ask(NAME, &request, LIMIT + LIMIT_PER_PAGE * args.size.pages().min(u32::MAX.into()) as u32)
+        child::ask(
+            NAME,
+            &request,
+            LIMIT + LIMIT_PER_PAGE * args.size.pages().min(u32::MAX.into()) as u32,
+        )
     })?;
     let rounds = measured[0].len();
     // 3. What they found, trace by trace.
-    let mut found: Vec<(Case, Series)> = simulated.into_iter().chain(cases.into_iter().zip(measured)).collect();
+    let mut found: Vec<(Case, Series)> =
+        simulated.into_iter().chain(cases.into_iter().zip(measured)).collect();
     found.sort_by_key(|(case, _)| case.pattern);
     compare_with_lru(&mut found);
     let row = |(case, series): &(Case, Series)| {
-        Row::new(&case.step.to_string(), &[("trace", json!(case.pattern.to_string()))], None, series)
+        Row::new(
+            &case.step.to_string(),
+            &[("trace", json!(case.pattern.to_string()))],
+            None,
+            series,
+        )
     };
     let rows: Vec<Row> = found.iter().map(row).collect();
     if let Some(path) = &args.plot {
@@ -198,7 +219,8 @@ fn simulate(pattern: Pattern, size: Bytes) -> Vec<(Case, Series)> {
     let frames = size.pages() as u32;
     let trace = pattern.trace(frames);
     let policies = Step::value_variants().iter().filter_map(|step| Some((*step, step.policy()?)));
-    let simulated = policies.map(|(step, policy)| (Case { pattern, step }, vec![missed(&trace, policy, frames)]));
+    let simulated = policies
+        .map(|(step, policy)| (Case { pattern, step }, vec![missed(&trace, policy, frames)]));
     simulated.collect()
 }
 
@@ -214,8 +236,12 @@ fn compare_with_lru(found: &mut [(Case, Series)]) {
         .map(|(case, series)| (case.pattern, series[0].clone()))
         .collect();
     for (case, series) in found {
-        let Some((_, lru)) = lru.iter().find(|(pattern, _)| *pattern == case.pattern) else { continue };
-        for (figure, name) in [(figures::MISSES, figures::OF_LRU), (figures::HOT_MISSES, figures::HOT_OF_LRU)] {
+        let Some((_, lru)) = lru.iter().find(|(pattern, _)| *pattern == case.pattern) else {
+            continue;
+        };
+        for (figure, name) in
+            [(figures::MISSES, figures::OF_LRU), (figures::HOT_MISSES, figures::HOT_OF_LRU)]
+        {
             // LRU is the same in every round.
             let lru = vec![lru.clone(); series.len()];
             measure::compare(series, &lru, figure, name, |here, lru| here / lru);
@@ -226,7 +252,8 @@ fn compare_with_lru(found: &mut [(Case, Series)]) {
 fn settings(args: &Args, rounds: usize, device: &str) -> Value {
     let engine = Step::value_variants().iter().filter(|step| step.policy().is_none());
     let steps = report::by_name(engine.map(|step| (step, step.settings())));
-    let own = json!({ "pinned": false, "size_bytes": args.size.0, "device": device, "steps": steps });
+    let own =
+        json!({ "pinned": false, "size_bytes": args.size.0, "device": device, "steps": steps });
     report::settings(rounds, own)
 }
 
@@ -241,11 +268,16 @@ mod tests {
             Config::default().apply_settings(&step.settings()).unwrap();
         }
         let args: Args = crate::testing::args("--traces loop,zipf-2x,loop --size 8M");
-        let cases: Vec<String> = plan(&ladder::chosen(&args.traces)).iter().map(Case::to_string).collect();
+        let cases: Vec<String> =
+            plan(&ladder::chosen(&args.traces)).iter().map(Case::to_string).collect();
         let steps = ["overspill", "overspill-less-free"];
         let of = |pattern: &str| steps.map(|step| format!("{pattern}, {step}"));
         assert_eq!(cases, [of("zipf-2x"), of("loop")].concat());
-        assert!(Pattern::value_variants().iter().all(|pattern| u64::from(pattern.trace(100).pages) < 100 * DEVICE));
+        assert!(
+            Pattern::value_variants()
+                .iter()
+                .all(|pattern| u64::from(pattern.trace(100).pages) < 100 * DEVICE)
+        );
     }
 
     #[test]
@@ -260,12 +292,23 @@ mod tests {
         let figure = |at: usize, name: &str| found[at].1[0].get(name).copied();
         // First those of the scan: FIFO, LRU, the optimum.
         assert!(figure(0, figures::HOT_OF_LRU).unwrap() > 1.0);
-        assert_eq!((figure(1, figures::OF_LRU), figure(1, figures::HOT_OF_LRU)), (Some(1.0), Some(1.0)));
-        assert_eq!((figure(2, figures::HOT_MISSES), figure(2, figures::HOT_OF_LRU)), (Some(0.0), Some(0.0)));
+        assert_eq!(
+            (figure(1, figures::OF_LRU), figure(1, figures::HOT_OF_LRU)),
+            (Some(1.0), Some(1.0))
+        );
+        assert_eq!(
+            (figure(2, figures::HOT_MISSES), figure(2, figures::HOT_OF_LRU)),
+            (Some(0.0), Some(0.0))
+        );
         // A loop defeats FIFO and LRU altogether.
-        assert_eq!((figure(3, figures::MISSES), figure(4, figures::MISSES)), (Some(1000.0), Some(1000.0)));
+        assert_eq!(
+            (figure(3, figures::MISSES), figure(4, figures::MISSES)),
+            (Some(1000.0), Some(1000.0))
+        );
         assert!(figure(5, figures::MISSES).unwrap() < 250.0);
-        assert!(found[6].1.iter().all(|sample| sample[figures::OF_LRU] == 0.5 && sample.len() == 2));
+        assert!(
+            found[6].1.iter().all(|sample| sample[figures::OF_LRU] == 0.5 && sample.len() == 2)
+        );
     }
 
     #[test]

@@ -1,12 +1,14 @@
-//! `zswap`: what it takes to forget a slot that is given back, and which pages the compressed tier is worth keeping.
+//! `zswap`: what it takes to forget a slot that is given back, and which pages the compressed tier
+//! is worth keeping.
 //!
-//! Pages of different contents are swapped out and in again, which gives their slots back, and each slot that is given
-//! back asks the tier to forget it: with the tier on and off, for each setting of `zswap.invalidate`. Pages come in in
-//! sequence, and others singly at random. Besides, pages are accessed at random, to see what it is worth to keep the
-//! compressed copies of pages that were read, and to keep pages that do not compress.
+//! Pages of different contents are swapped out and in again, which gives their slots back, and each
+//! slot that is given back asks the tier to forget it: with the tier on and off, for each setting
+//! of `zswap.invalidate`. Pages come in in sequence, and others singly at random. Besides, pages
+//! are accessed at random, to see what it is worth to keep the compressed copies of pages that were
+//! read, and to keep pages that do not compress.
 //!
-//! [`run`] plans the cases and reads the results; [`case`] is what is measured, [`work`] one measurement, [`figures`] what the
-//! counters of a pool tell, [`plot`] a drawing.
+//! [`run`] plans the cases and reads the results; [`case`] is what is measured, [`work`] one
+//! measurement, [`figures`] what the counters of a pool tell, [`plot`] a drawing.
 
 mod case;
 mod conclusion;
@@ -40,7 +42,8 @@ pub const NAME: &str = "zswap";
 const DEVICE_SPARE: u64 = 2;
 /// What is accessed at random, as a share of what is swapped out and in as a whole.
 const ACCESSED: u64 = 2;
-/// Longest that a measurement may take: this, and what a page may take at the very worst, out and in.
+/// Longest that a measurement may take: this, and what a page may take at the very worst, out and
+/// in.
 const LIMIT: Duration = Duration::from_secs(60);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
 
@@ -58,8 +61,8 @@ pub struct Args {
     /// What to measure [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cases: Vec<Work>,
-    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or block device; both with
-    /// options after a comma, as in `ram,latency=50us,bandwidth=500M`
+    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or
+    /// block device; both with options after a comma, as in `ram,latency=50us,bandwidth=500M`
     #[arg(long, value_name = "DEVICE", default_value = swap_device::RAM)]
     device: SwapDevice,
     /// Draw times and locks into a file, as SVG
@@ -72,8 +75,8 @@ const fn column(title: &'static str, figure: &'static str, format: fn(f64) -> St
     Column { title, figure, format, spread: false }
 }
 
-/// What is told of the tier's locks, each time under a title and with what the names of the phase's figures begin with;
-/// other columns behind the locks, and behind all.
+/// What is told of the tier's locks, each time under a title and with what the names of the phase's
+/// figures begin with; other columns behind the locks, and behind all.
 macro_rules! lock_columns {
     ($($title:literal $phase:literal [$($locks:expr),*] [$($all:expr),*]),*) => {
         &[$(
@@ -91,9 +94,9 @@ macro_rules! lock_columns {
 
 const TABLES: &[Table] = &[
     Table {
-        title: "Microseconds for all pages, and by how much less a page than the first step in the same round: written, so that they \
-                leave; read in sequence, with the processor time of the threads that read; a quarter as many read singly \
-                at random.",
+        title: "Microseconds for all pages, and by how much less a page than the first step in \
+                the same round: written, so that they leave; read in sequence, with the processor \
+                time of the threads that read; a quarter as many read singly at random.",
         columns: &[
             Column { title: "out us", figure: figures::OUT_US, format: whole, spread: false },
             Column { title: "less", figure: figures::OUT_FASTER, format: gain, spread: false },
@@ -104,14 +107,20 @@ const TABLES: &[Table] = &[
             Column { title: "singly us", figure: figures::SINGLE_US, format: whole, spread: false },
             Column { title: "less", figure: figures::SINGLE_FASTER, format: gain, spread: false },
             Column { title: "cpu us", figure: "single.cpu_us", format: whole, spread: false },
-            Column { title: "less", figure: figures::SINGLE_CPU_FASTER, format: gain, spread: true },
+            Column {
+                title: "less",
+                figure: figures::SINGLE_CPU_FASTER,
+                format: gain,
+                spread: true,
+            },
         ],
     },
     Table {
-        title: "Locks of the compressed tier, for 1,000 pages that come in: times taken, share contended, ns waited, ns held \
-                (without the holds of more than 50 us, in which the holder was interrupted), share of the threads' \
-                processor time, \
-                look-ups, entries freed, pages unpacked (others were read from the device); in sequence, then singly.",
+        title: "Locks of the compressed tier, for 1,000 pages that come in: times taken, share \
+                contended, ns waited, ns held (without the holds of more than 50 us, in which the \
+                holder was interrupted), share of the threads' processor time, look-ups, entries \
+                freed, pages unpacked (others were read from the device); in sequence, then \
+                singly.",
         columns: lock_columns!(
             "locks" "" [column("time", figures::SHARE, percent)] [column("unpacked", "unpacked", short)],
             "singly: locks" "single." [column("time", "single.locks_ratio", percent)]
@@ -119,8 +128,8 @@ const TABLES: &[Table] = &[
         ),
     },
     Table {
-        title: "The same for 1,000 pages that go out; and what share of all pages was out when they began to be read, and \
-                of those compressed.",
+        title: "The same for 1,000 pages that go out; and what share of all pages was out when \
+                they began to be read, and of those compressed.",
         columns: lock_columns!(
             "locks" "out." [] [
                 column("out", figures::OUT, percent),
@@ -129,9 +138,10 @@ const TABLES: &[Table] = &[
         ),
     },
     Table {
-        title: "Accesses: ns and ns of processor time an access, and by how much less than the first step; for \
-                1,000 accesses the pages that were unpacked and packed, read and written, and that left clean or were \
-                written to while they were; slots of devices in use at the end, as a share of the pages.",
+        title: "Accesses: ns and ns of processor time an access, and by how much less than the \
+                first step; for 1,000 accesses the pages that were unpacked and packed, read and \
+                written, and that left clean or were written to while they were; slots of devices \
+                in use at the end, as a share of the pages.",
         columns: &[
             Column { title: "ns", figure: figures::NS, format: whole, spread: true },
             Column { title: "less", figure: figures::FASTER, format: gain, spread: true },
@@ -142,8 +152,18 @@ const TABLES: &[Table] = &[
             Column { title: "packed", figure: "per_1000.packed", format: short, spread: false },
             Column { title: "read", figure: "per_1000.read", format: short, spread: false },
             Column { title: "written", figure: "per_1000.written", format: short, spread: false },
-            Column { title: "left clean", figure: "per_1000.left_clean", format: short, spread: false },
-            Column { title: "written to", figure: "per_1000.written_clean", format: short, spread: false },
+            Column {
+                title: "left clean",
+                figure: "per_1000.left_clean",
+                format: short,
+                spread: false,
+            },
+            Column {
+                title: "written to",
+                figure: "per_1000.written_clean",
+                format: short,
+                spread: false,
+            },
             Column { title: "slots", figure: figures::SLOTS, format: percent, spread: false },
         ],
     },
@@ -164,18 +184,21 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         child::ask(NAME, &request, LIMIT + LIMIT_PER_PAGE * pages)
     })?;
     compare_steps(&cases, &mut series);
-    let rows: Vec<Row> = cases.iter().zip(&series).map(|(case, series)| row(case, series)).collect();
+    let rows: Vec<Row> =
+        cases.iter().zip(&series).map(|(case, series)| row(case, series)).collect();
     if let Some(path) = &args.plot {
         crate::plot::draw(path, &plot::title(&machine), &plot::charts(&rows))?;
     }
     let conclusion = conclusion::of(&cases, &rows);
-    let report = Report { bench: NAME, machine, settings: settings(args, series[0].len(), &device), rows };
+    let report =
+        Report { bench: NAME, machine, settings: settings(args, series[0].len(), &device), rows };
     Ok(Findings { report, groups: &["case", "tier"], tables: TABLES, conclusion, failed: None })
 }
 
 /// The cases in the order of their rows: those that are compared one after the other.
 fn plan(args: &Args) -> Vec<Case> {
-    let steps = |work: Work| work.steps().iter().map(move |&(tier, step)| Case { work, tier, step });
+    let steps =
+        |work: Work| work.steps().iter().map(move |&(tier, step)| Case { work, tier, step });
     ladder::chosen(&args.cases).into_iter().flat_map(steps).collect()
 }
 
@@ -184,7 +207,8 @@ fn written(size: Bytes) -> u64 {
     size.0 + size.0 / work::SINGLE
 }
 
-/// A budget that is grown so that all pages come in, and a RAM device that holds them, must be there.
+/// A budget that is grown so that all pages come in, and a RAM device that holds them, must be
+/// there.
 fn enough_memory(args: &Args, available: u64) -> Result<(), Failure> {
     let needed = written(args.size) * if args.device.is_ram() { 3 } else { 2 };
     if needed > available {
@@ -203,7 +227,8 @@ fn request(case: Case, args: &Args, device: &str) -> Request {
     let (all, accessed) = (written(size), size.0 / ACCESSED);
     let (bytes, memory, rest) = match (case.work.writes_of_16(), case.work, case.tier) {
         (Some(_), work, _) if work.is_beyond() => (size.0, size.0 / 4, size.0 / 4),
-        // So that the tier, of 9/10 of it, is less than half full, and has room for copies of pages in memory.
+        // So that the tier, of 9/10 of it, is less than half full, and has room for copies of pages
+        // in memory.
         (Some(_), ..) => (accessed, accessed / 10 * 9, accessed),
         // So that the tier holds all pages, 2/5 of their size.
         (None, Work::Heap, Tier::On) => (size.0, all / 16 * 9, all / 2),
@@ -218,7 +243,9 @@ fn request(case: Case, args: &Args, device: &str) -> Request {
 fn compare_steps(cases: &[Case], series: &mut [Series]) {
     for (i, case) in cases.iter().enumerate() {
         let mut against = |base: Step, figure: &str, name: &str, how: fn(f64, f64) -> f64| {
-            if let Some(base) = cases.iter().position(|other| *other == Case { step: base, ..*case }) {
+            if let Some(base) =
+                cases.iter().position(|other| *other == Case { step: base, ..*case })
+            {
                 let base = series[base].clone();
                 compare(&mut series[i], &base, figure, name, how);
             }
@@ -241,7 +268,8 @@ fn compare_steps(cases: &[Case], series: &mut [Series]) {
         }
         if case.step == Step::EmptyLookup {
             for phase in [Phase::In, Phase::Single] {
-                let [figure, name] = [figures::LOCKS, figures::OF_EMPTY].map(|name| phase.figure(name));
+                let [figure, name] =
+                    [figures::LOCKS, figures::OF_EMPTY].map(|name| phase.figure(name));
                 against(Step::Empty, &figure, &name, |here, empty| here / empty);
             }
         }
@@ -295,7 +323,10 @@ mod tests {
         compare_steps(&cases, &mut series);
         let at = |i: usize, name: &str| series[i][0].get(name).copied();
         assert_eq!((at(0, figures::IN_FASTER), at(3, figures::IN_FASTER)), (None, None));
-        assert_eq!((at(1, figures::IN_FASTER), at(4, figures::IN_FASTER)), (Some(0.5), Some(1.0 - 4.0 / 5.0)));
+        assert_eq!(
+            (at(1, figures::IN_FASTER), at(4, figures::IN_FASTER)),
+            (Some(0.5), Some(1.0 - 4.0 / 5.0))
+        );
         assert_eq!((at(1, figures::OF_EMPTY), at(5, figures::OF_EMPTY)), (None, Some(5.0 / 6.0)));
     }
 
@@ -303,7 +334,10 @@ mod tests {
     fn what_does_not_fit_the_machine_is_refused_in_a_sentence() {
         assert!(enough_memory(&args("--size 1G"), 4 << 30).is_ok());
         let failure = enough_memory(&args("--size 1G"), 3 << 30).unwrap_err().to_string();
-        assert!(failure.starts_with("a --size of 1") && failure.ends_with("give a smaller --size"), "{failure}");
+        assert!(
+            failure.starts_with("a --size of 1") && failure.ends_with("give a smaller --size"),
+            "{failure}"
+        );
         assert!(enough_memory(&args("--size 1G --device /d"), 3 << 30).is_ok());
     }
 }

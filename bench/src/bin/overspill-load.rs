@@ -1,6 +1,8 @@
-//! `overspill-load`: a program that needs more memory than it gets, and says how long its accesses took.
+//! `overspill-load`: a program that needs more memory than it gets, and says how long its accesses
+//! took.
 //!
-//! It is an ordinary program: its memory is that of the allocator, and it knows nothing of overspill.
+//! It is an ordinary program: its memory is that of the allocator, and it knows nothing of
+//! overspill.
 
 #![forbid(unsafe_code)]
 
@@ -27,13 +29,18 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    // Nobody waits for the figures when who asked for them was killed. Only a kernel without prctl refuses.
+    // Nobody waits for the figures when who asked for them was killed. Only a kernel without prctl
+    // refuses.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let Args { workload, pages, contents, threads } = Args::parse();
-    let outcome = workload::run(Plan { workload, packing: contents, threads }, &mut vec![0; pages * WORDS]);
+    let outcome =
+        workload::run(Plan { workload, packing: contents, threads }, &mut vec![0; pages * WORDS]);
     println!("{}", serde_json::to_string(&outcome).expect("numbers are JSON"));
     if outcome.wrong > 0 {
-        eprintln!("overspill-load: {} pages held something else than was written to them", outcome.wrong);
+        eprintln!(
+            "overspill-load: {} pages held something else than was written to them",
+            outcome.wrong
+        );
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS

@@ -10,8 +10,8 @@ pub struct Hierarchy {
     root: PathBuf,
     limit: &'static str,
     peak: &'static str,
-    /// Entries of its statistics that are memory which the kernel cannot take back; and the file of the kernel's own, where that is
-    /// none of them.
+    /// Entries of its statistics that are memory which the kernel cannot take back; and the file of
+    /// the kernel's own, where that is none of them.
     used: &'static [&'static str],
     kernel: Option<&'static str>,
 }
@@ -33,7 +33,8 @@ impl Hierarchy {
                 kernel: Some("memory.kmem.usage_in_bytes"),
             });
         }
-        let handed_down = fs::read_to_string(mounts.join("cgroup.subtree_control")).unwrap_or_default();
+        let handed_down =
+            fs::read_to_string(mounts.join("cgroup.subtree_control")).unwrap_or_default();
         if handed_down.split_whitespace().any(|controller| controller == "memory") {
             return Ok(Hierarchy {
                 root: mounts.to_owned(),
@@ -88,14 +89,18 @@ impl Cgroup {
         Failure::new(format!("no memory cgroup can be made at '{}': {error}", self.path.display()))
     }
 
-    /// The memory that it has now, in bytes, but for the pages of files, which the kernel takes back when it needs memory. Not what is
-    /// charged less these: the statistics lag behind that, by tens of megabytes while a file is read.
+    /// The memory that it has now, in bytes, but for the pages of files, which the kernel takes
+    /// back when it needs memory. Not what is charged less these: the statistics lag behind that,
+    /// by tens of megabytes while a file is read.
     pub fn used_bytes(&self) -> Option<u64> {
         let read = |name: &str| fs::read_to_string(self.path.join(name)).ok();
         let stat = read("memory.stat")?;
-        let of = |name: &&str| stat.lines().find_map(|line| line.strip_prefix(*name)?.trim().parse::<u64>().ok());
+        let of = |name: &&str| {
+            stat.lines().find_map(|line| line.strip_prefix(*name)?.trim().parse::<u64>().ok())
+        };
         let entries: u64 = self.hierarchy.used.iter().map(of).sum::<Option<u64>>()?;
-        let kernel = self.hierarchy.kernel.map_or(Some(0), |file| read(file)?.trim().parse().ok())?;
+        let kernel =
+            self.hierarchy.kernel.map_or(Some(0), |file| read(file)?.trim().parse().ok())?;
         Some(entries + kernel)
     }
 
@@ -109,7 +114,8 @@ impl Cgroup {
     /// # Errors
     /// When the kernel refuses.
     pub fn leave(&self) -> Result<(), Failure> {
-        join(&self.hierarchy.root).map_err(|error| Failure::new(format!("a memory cgroup cannot be left: {error}")))
+        join(&self.hierarchy.root)
+            .map_err(|error| Failure::new(format!("a memory cgroup cannot be left: {error}")))
     }
 }
 
@@ -137,14 +143,20 @@ mod tests {
         let group = v2.group("two");
         fs::create_dir(group.path()).unwrap();
         assert_eq!(group.used_bytes(), None, "without statistics it is not known");
-        fs::write(group.path().join("memory.stat"), "anon 500\nfile 300\nkernel 40\nkernel_stack 7\nshmem 100\n")
-            .unwrap();
+        fs::write(
+            group.path().join("memory.stat"),
+            "anon 500\nfile 300\nkernel 40\nkernel_stack 7\nshmem 100\n",
+        )
+        .unwrap();
         assert_eq!(group.used_bytes(), Some(640));
         fs::write(memory.join("memory.limit_in_bytes"), "1").unwrap();
         assert_eq!(Hierarchy::find(&mounts).unwrap().root, memory);
         let group = Hierarchy::find(&mounts).unwrap().group("one");
         group.enter(5 << 20).unwrap();
-        assert_eq!(fs::read_to_string(memory.join("one/memory.limit_in_bytes")).unwrap(), (5 << 20).to_string());
+        assert_eq!(
+            fs::read_to_string(memory.join("one/memory.limit_in_bytes")).unwrap(),
+            (5 << 20).to_string()
+        );
         assert!(group.enter(5).unwrap_err().to_string().contains("no memory cgroup can be made"));
         fs::write(
             group.path().join("memory.stat"),
@@ -155,7 +167,10 @@ mod tests {
         fs::write(group.path().join("memory.kmem.usage_in_bytes"), "40\n").unwrap();
         assert_eq!(group.used_bytes(), Some(640));
         group.leave().unwrap();
-        assert_eq!(fs::read_to_string(memory.join("cgroup.procs")).unwrap(), std::process::id().to_string());
+        assert_eq!(
+            fs::read_to_string(memory.join("cgroup.procs")).unwrap(),
+            std::process::id().to_string()
+        );
         fs::remove_dir_all(mounts).unwrap();
     }
 }

@@ -1,12 +1,15 @@
-//! Numbers that come up the more often the smaller their rank is: the share of rank r goes with 1 / r^0.99, as in YCSB.
+//! Numbers that come up the more often the smaller their rank is: the share of rank r goes with 1 /
+//! r^0.99, as in YCSB.
 //!
-//! The method is that of Gray and others, "Quickly generating billion-record synthetic databases" (1994).
+//! The method is that of Gray and others, "Quickly generating billion-record synthetic databases"
+//! (1994).
 
 use crate::contents::Random;
 
 /// How uneven it is: 0 is uniform.
 const THETA: f64 = 0.99;
-/// A prime by which ranks are spread over the numbers, so that those that come up often do not lie together.
+/// A prime by which ranks are spread over the numbers, so that those that come up often do not lie
+/// together.
 const SPREAD: u64 = 2_654_435_761;
 
 /// A generator of such numbers below an end.

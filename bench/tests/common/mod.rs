@@ -26,5 +26,6 @@ pub fn bench_in_the_engine(name: &str, args: &str) -> Option<Outcome> {
 
 /// What a bench printed as JSON.
 pub fn json(outcome: &Outcome) -> Value {
-    serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {}", outcome.stdout))
+    serde_json::from_str(&outcome.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", outcome.stdout))
 }

@@ -17,9 +17,10 @@ pub use swap::{Columns, SwapoffArgs, SwaponArgs};
 
 /// Runs programs in less RAM than they need
 ///
-/// overspill is swap as software that you run, not a host that you configure: an unmodified program gets a
-/// budget of RAM, and what does not fit is compressed in RAM or goes to a swap file. It needs no root, no
-/// kernel swap and no change to the program, only userfaultfd (`overspill probe` tells).
+/// overspill is swap as software that you run, not a host that you configure: an unmodified program
+/// gets a budget of RAM, and what does not fit is compressed in RAM or goes to a swap file. It
+/// needs no root, no kernel swap and no change to the program, only userfaultfd (`overspill probe`
+/// tells).
 #[derive(Debug, Parser)]
 #[command(name = "overspill", version, max_term_width = 100)]
 pub struct Cli {
@@ -91,7 +92,9 @@ fn exit_status(error: &clap::Error, subcommand: &str) -> i32 {
 fn try_parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let matches = Cli::command().try_get_matches_from(args)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
-    if let (Command::Run(run), Some(matches)) = (&mut cli.command, matches.subcommand_matches("run")) {
+    if let (Command::Run(run), Some(matches)) =
+        (&mut cli.command, matches.subcommand_matches("run"))
+    {
         run::settle_swap(run, matches)?;
     }
     Ok(cli)

@@ -1,11 +1,13 @@
 //! The control socket of a run: how other commands reach a job while it runs.
 //!
-//! [`Control`] listens for as long as the job runs, on threads of its own, so that waiting for the program and passing
-//! signals on are not disturbed. Each connection is one request and one reply ([`protocol`]), answered by the [`job`];
-//! [`place`] says where the socket lies. [`find`] and [`ask`] are the other end, for commands.
+//! [`Control`] listens for as long as the job runs, on threads of its own, so that waiting for the
+//! program and passing signals on are not disturbed. Each connection is one request and one reply
+//! ([`protocol`]), answered by the [`job`]; [`place`] says where the socket lies. [`find`] and
+//! [`ask`] are the other end, for commands.
 //!
-//! Only the user of the job and root are listened to. Lines have a longest length, connections a longest time, and there
-//! are only so many at once, so that nobody can keep the socket from others by mistake.
+//! Only the user of the job and root are listened to. Lines have a longest length, connections a
+//! longest time, and there are only so many at once, so that nobody can keep the socket from others
+//! by mistake.
 
 pub mod job;
 pub mod place;
@@ -28,7 +30,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest time for one connection, request and reply together: both are a few lines between processes of one machine.
+/// Longest time for one connection, request and reply together: both are a few lines between
+/// processes of one machine.
 const CONNECTION_TIME: Duration = Duration::from_secs(2);
 /// Most connections at once; more are closed unanswered. Each has a thread.
 const CONNECTIONS_MAX: usize = 16;
@@ -60,10 +63,15 @@ impl Control {
                         .map_err(|error| Failure::own(format!("cannot start a thread: {error}")))?;
                     return Ok(Control { directory, own_directory: variables.own.is_none() });
                 }
-                Err(error) => refusal = format!("'{}' cannot be used for its socket ({error})", path.display()),
+                Err(error) => {
+                    refusal =
+                        format!("'{}' cannot be used for its socket ({error})", path.display())
+                }
             }
         }
-        Err(Failure::own(format!("{refusal}: set OVERSPILL_RUNTIME_DIR to a directory of your own")))
+        Err(Failure::own(format!(
+            "{refusal}: set OVERSPILL_RUNTIME_DIR to a directory of your own"
+        )))
     }
 }
 
@@ -120,10 +128,14 @@ fn converse(mut stream: UnixStream, job: &Job) -> io::Result<()> {
     let deadline = Instant::now() + CONNECTION_TIME;
     let user = rustix::net::sockopt::socket_peercred(&stream)?.uid;
     let reply = if !user.is_root() && user != rustix::process::geteuid() {
-        Reply::Refused("this job belongs to another user: run the command as that user or as root".to_owned())
+        Reply::Refused(
+            "this job belongs to another user: run the command as that user or as root".to_owned(),
+        )
     } else {
         match read_line(&mut stream, REQUEST_MAX, deadline) {
-            Ok(line) => protocol::parse(&line).map_or_else(Reply::Refused, |call| job.answer(&call)),
+            Ok(line) => {
+                protocol::parse(&line).map_or_else(Reply::Refused, |call| job.answer(&call))
+            }
             Err(error) => Reply::Refused(format!("this is no request to overspill: {error}")),
         }
     };
@@ -144,7 +156,11 @@ fn read_line(stream: &mut UnixStream, longest: usize, deadline: Instant) -> io::
         let count = match stream.read(&mut part) {
             Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "it has no end")),
             Ok(count) => count,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                continue;
+            }
             Err(error) => return Err(error),
         };
         line.extend_from_slice(&part[..count]);
@@ -196,7 +212,8 @@ pub fn find(pid: u32) -> Result<Found, Failure> {
         .iter()
         .filter_map(|path| {
             let opened = Directory::open(path, &owners);
-            denied |= opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+            denied |=
+                opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
             opened.ok()
         })
         .collect();
@@ -220,11 +237,16 @@ pub fn find(pid: u32) -> Result<Found, Failure> {
     }
     // 3. Why not.
     Err(Failure::failed(match owner {
-        _ if stale => format!("the job of process {pid} has ended; its socket, which it left behind, is removed now"),
-        None => format!("there is no process {pid}: give that of `overspill run`, or one of its job"),
+        _ if stale => format!(
+            "the job of process {pid} has ended; its socket, which it left behind, is removed now"
+        ),
+        None => {
+            format!("there is no process {pid}: give that of `overspill run`, or one of its job")
+        }
         Some(owner) if denied || owner != user && user != 0 => {
             format!(
-                "process {pid} belongs to user {owner}, whose jobs you may not reach: run this as that user or as root"
+                "process {pid} belongs to user {owner}, whose jobs you may not reach: run this as \
+                 that user or as root"
             )
         }
         Some(_) => format!(
@@ -242,25 +264,33 @@ pub fn find_only() -> Result<Found, Failure> {
     for path in ours.directories(user) {
         let Ok(directory) = Directory::open(&path, &[user]) else { continue };
         // One that was killed leaves a socket at which nobody listens.
-        jobs.extend(directory.sockets().into_iter().filter(|launcher| directory.connect(*launcher).is_ok()));
+        jobs.extend(
+            directory.sockets().into_iter().filter(|launcher| directory.connect(*launcher).is_ok()),
+        );
     }
     jobs.sort_unstable();
     jobs.dedup();
     match jobs.as_slice() {
         [] => Err(Failure::failed(
-            "no job of yours runs: start one with `overspill run`, or name another user's with --pid PID",
+            "no job of yours runs: start one with `overspill run`, or name another user's with \
+             --pid PID",
         )),
         [launcher] => find(*launcher),
         several => {
-            let list: Vec<String> = several.iter().map(|launcher| format!("{launcher}{}", named(*launcher))).collect();
-            Err(Failure::failed(format!("several jobs run: name one of them with --pid: {}", list.join(", "))))
+            let list: Vec<String> =
+                several.iter().map(|launcher| format!("{launcher}{}", named(*launcher))).collect();
+            Err(Failure::failed(format!(
+                "several jobs run: name one of them with --pid: {}",
+                list.join(", ")
+            )))
         }
     }
 }
 
 /// What a job runs, as far as it is to be seen.
 fn named(launcher: u32) -> String {
-    let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap_or_default();
+    let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children"))
+        .unwrap_or_default();
     let child = children.split_whitespace().next().unwrap_or("");
     match fs::read_to_string(format!("/proc/{child}/comm")) {
         Ok(name) if !child.is_empty() => format!(" ({})", printable(name.trim_end())),
@@ -296,16 +326,22 @@ pub fn unexpected(reply: Reply) -> Failure {
     Failure::failed(match reply {
         Reply::Refused(sentence) => printable(&sentence),
         Reply::NotMine => "the process that was named has ended meanwhile".to_owned(),
-        _ => "the job gives another answer than it was asked for: use the same overspill for both".to_owned(),
+        _ => "the job gives another answer than it was asked for: use the same overspill for both"
+            .to_owned(),
     })
 }
 
 fn cannot_reach(pid: u32, error: &io::Error) -> Failure {
     Failure::failed(match error.kind() {
         ErrorKind::PermissionDenied => {
-            format!("the job of process {pid} is not yours to reach: run this as its user or as root")
+            format!(
+                "the job of process {pid} is not yours to reach: run this as its user or as root"
+            )
         }
-        _ => format!("the job of process {pid} does not answer ({error}): it may be stopped, then continue it"),
+        _ => format!(
+            "the job of process {pid} does not answer ({error}): it may be stopped, then continue \
+             it"
+        ),
     })
 }
 
@@ -338,7 +374,8 @@ mod tests {
 
     /// A job in a directory of its own.
     fn open(name: &str) -> (Control, std::path::PathBuf) {
-        let dir = std::env::temp_dir().join(format!("overspill-control-{}-{name}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("overspill-control-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir(&dir).unwrap();
         let run_dir = Arc::new(Mutex::new(RunDir::create(None).unwrap()));
@@ -362,11 +399,16 @@ mod tests {
         let request = Request::Set { memory_bytes: 16 << 20 };
         let reply = exchange(&control.directory, pid, pid, request).unwrap();
         assert!(matches!(reply, Reply::Budget(budget) if budget.before_bytes == 64 << 20));
-        for garbage in [&b"hello\n"[..], b"\n", b"\0\xff\n", b"{}\n", b"[[[[\n", b"{\"version\":9}\n"] {
+        for garbage in
+            [&b"hello\n"[..], b"\n", b"\0\xff\n", b"{}\n", b"[[[[\n", b"{\"version\":9}\n"]
+        {
             assert!(said(&control, garbage).contains("\"refused\""), "{garbage:?}");
         }
         assert!(said(&control, &vec![b'x'; REQUEST_MAX + 1]).contains("too long"));
-        assert!(matches!(exchange(&control.directory, pid, pid, Request::Budget).unwrap(), Reply::Budget(_)));
+        assert!(matches!(
+            exchange(&control.directory, pid, pid, Request::Budget).unwrap(),
+            Reply::Budget(_)
+        ));
         drop(control);
         assert_eq!(fs::read_dir(dir.join("sockets")).unwrap().count(), 0, "the socket is gone");
         fs::remove_dir_all(dir).unwrap();
@@ -376,8 +418,12 @@ mod tests {
     fn whoever_says_nothing_keeps_nobody_from_being_answered() {
         let (control, dir) = open("silence");
         let pid = std::process::id();
-        let silent: Vec<_> = (0..CONNECTIONS_MAX - 1).map(|_| control.directory.connect(pid).unwrap()).collect();
-        assert!(matches!(exchange(&control.directory, pid, pid, Request::Budget).unwrap(), Reply::Budget(_)));
+        let silent: Vec<_> =
+            (0..CONNECTIONS_MAX - 1).map(|_| control.directory.connect(pid).unwrap()).collect();
+        assert!(matches!(
+            exchange(&control.directory, pid, pid, Request::Budget).unwrap(),
+            Reply::Budget(_)
+        ));
         for mut stream in silent {
             let line = read_line(&mut stream, REPLY_MAX, Instant::now() + 3 * REPLY_TIME).unwrap();
             assert!(String::from_utf8(line).unwrap().contains("did not come in time"));

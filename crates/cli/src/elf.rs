@@ -61,7 +61,8 @@ impl Elf {
 
     /// Whether code of the two can share a process.
     pub fn runs_with(&self, other: &Elf) -> bool {
-        (self.class, self.byte_order, self.machine) == (other.class, other.byte_order, other.machine)
+        (self.class, self.byte_order, self.machine)
+            == (other.class, other.byte_order, other.machine)
     }
 
     /// The architecture in words.
@@ -86,7 +87,8 @@ impl Elf {
 
 fn loader(fields: &Fields, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<PathBuf> {
     let header = read(0, 64)?;
-    let (table, size, count) = (fields.u64(&header, 32), fields.u16(&header, 54), fields.u16(&header, 56));
+    let (table, size, count) =
+        (fields.u64(&header, 32), fields.u16(&header, 54), fields.u16(&header, 56));
     if size < 56 {
         return None;
     }
@@ -177,8 +179,16 @@ mod tests {
         let mut big = file(2, 62 << 8, None);
         big[5] = 2;
         let big = parse(&big).unwrap();
-        assert!(ours.runs_with(&ours) && !ours.runs_with(&arm) && !ours.runs_with(&small) && !ours.runs_with(&big));
-        assert_eq!((arm.architecture().as_str(), small.architecture().as_str()), ("64-bit AArch64", "32-bit x86"));
+        assert!(
+            ours.runs_with(&ours)
+                && !ours.runs_with(&arm)
+                && !ours.runs_with(&small)
+                && !ours.runs_with(&big)
+        );
+        assert_eq!(
+            (arm.architecture().as_str(), small.architecture().as_str()),
+            ("64-bit AArch64", "32-bit x86")
+        );
         assert_eq!(big.machine, 62);
     }
 

@@ -14,7 +14,8 @@ pub struct Settings<'a> {
     pub memory: Bytes,
     /// Devices with absolute paths.
     pub swap: &'a [SwapSpec],
-    /// How faults are served. [`Fault::Auto`] is by signal, or by a thread where a process finds that it cannot be by signal.
+    /// How faults are served. [`Fault::Auto`] is by signal, or by a thread where a process finds
+    /// that it cannot be by signal.
     pub fault: Fault,
     /// Settings of the engine, comma separated.
     pub set: &'a str,
@@ -25,8 +26,8 @@ pub struct Settings<'a> {
 }
 
 impl Settings<'_> {
-    /// Changes to the environment: a value to set, or `None` for a variable to be removed. `ld_preload` is the value
-    /// that LD_PRELOAD has so far.
+    /// Changes to the environment: a value to set, or `None` for a variable to be removed.
+    /// `ld_preload` is the value that LD_PRELOAD has so far.
     pub fn changes(&self, ld_preload: Option<&OsStr>) -> Vec<(&'static str, Option<OsString>)> {
         let none = self.swap.is_empty();
         let fault = match self.fault {
@@ -42,7 +43,8 @@ impl Settings<'_> {
             ("OVERSPILL_SET", (!self.set.is_empty()).then(|| self.set.into())),
             ("OVERSPILL_RUN_DIR", Some(self.run_dir.into())),
             ("LD_PRELOAD", Some(preload::ld_preload(self.library, ld_preload))),
-            // The report is this run's: a run inside it would print a second one, and overwrite the file.
+            // The report is this run's: a run inside it would print a second one, and overwrite the
+            // file.
             ("OVERSPILL_STATS", None),
             ("OVERSPILL_STATS_JSON", None),
         ]
@@ -72,8 +74,8 @@ mod tests {
     #[test]
     fn settings_are_passed_in_canonical_form() {
         let swap = ["/a:1K".parse().unwrap(), "/b".parse().unwrap()];
-        let changes =
-            Settings { fault: Fault::Signal, set: "folio=1", ..settings(&swap) }.changes(Some(OsStr::new("/p.so")));
+        let changes = Settings { fault: Fault::Signal, set: "folio=1", ..settings(&swap) }
+            .changes(Some(OsStr::new("/p.so")));
         assert_eq!(value(&changes, "OVERSPILL_MEMORY").unwrap(), "67108864");
         assert_eq!(value(&changes, "OVERSPILL_SWAP").unwrap(), "/a:1024,/b");
         assert_eq!(value(&changes, "OVERSPILL_NO_SWAP"), None);

@@ -27,7 +27,8 @@ impl Limits {
         }
     }
 
-    /// Three quarters of what the job may use, the rest being for stacks, files and the engine's tables.
+    /// Three quarters of what the job may use, the rest being for stacks, files and the engine's
+    /// tables.
     pub fn default_budget(self) -> Option<Bytes> {
         let least = [self.cgroup, self.available].into_iter().flatten().min()?;
         Some(Bytes(least.0 / 4 * 3 / PAGE_SIZE as u64 * PAGE_SIZE as u64))
@@ -45,20 +46,29 @@ fn meminfo(text: &str, field: &str) -> Option<Bytes> {
 }
 
 /// The least limit from the own cgroup up to the top of what is mounted, in both versions.
-fn cgroup_limit(cgroup: &str, mountinfo: &str, read: impl Fn(&Path) -> Option<String>) -> Option<Bytes> {
+fn cgroup_limit(
+    cgroup: &str,
+    mountinfo: &str,
+    read: impl Fn(&Path) -> Option<String>,
+) -> Option<Bytes> {
     let mut least: Option<u64> = None;
     for line in cgroup.lines() {
         // A line is HIERARCHY:CONTROLLERS:PATH; version 2 has hierarchy 0 and no controllers.
         let mut parts = line.splitn(3, ':');
-        let (Some(hierarchy), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
+        let (Some(hierarchy), Some(controllers), Some(path)) =
+            (parts.next(), parts.next(), parts.next())
+        else {
             continue;
         };
         let unified = hierarchy == "0" && controllers.is_empty();
         if !unified && !controllers.split(',').any(|c| c == "memory") {
             continue;
         }
-        let files: &[&str] = if unified { &["memory.max", "memory.high"] } else { &["memory.limit_in_bytes"] };
-        let Some(mount) = mountinfo.lines().find_map(|line| memory_mount(line, unified)) else { continue };
+        let files: &[&str] =
+            if unified { &["memory.max", "memory.high"] } else { &["memory.limit_in_bytes"] };
+        let Some(mount) = mountinfo.lines().find_map(|line| memory_mount(line, unified)) else {
+            continue;
+        };
         for dir in mount.directories(path) {
             let limits = files.iter().filter_map(|file| read(&dir.join(file))?.trim().parse().ok());
             least = limits.chain(least).min();
@@ -78,9 +88,11 @@ struct Mount {
 impl Mount {
     /// Directories of `cgroup` and of those above it, as far as they are to be seen here.
     fn directories(&self, cgroup: &str) -> Vec<PathBuf> {
-        // In a container the own cgroup's path may be the host's: then the mount point is the own cgroup.
+        // In a container the own cgroup's path may be the host's: then the mount point is the own
+        // cgroup.
         let below = Path::new(cgroup).strip_prefix(&self.root).unwrap_or(Path::new(""));
-        let own = if below.as_os_str().is_empty() { self.point.clone() } else { self.point.join(below) };
+        let own =
+            if below.as_os_str().is_empty() { self.point.clone() } else { self.point.join(below) };
         own.ancestors().take_while(|dir| dir.starts_with(&self.point)).map(Path::to_owned).collect()
     }
 }
@@ -91,8 +103,11 @@ fn memory_mount(line: &str, unified: bool) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let mut right = right.split(' ');
     let (kind, _, options) = (right.next()?, right.next()?, right.next().unwrap_or(""));
-    let wanted =
-        if unified { kind == "cgroup2" } else { kind == "cgroup" && options.split(',').any(|o| o == "memory") };
+    let wanted = if unified {
+        kind == "cgroup2"
+    } else {
+        kind == "cgroup" && options.split(',').any(|o| o == "memory")
+    };
     let mut left = left.split(' ').skip(3);
     wanted.then_some(Mount { root: left.next()?.into(), point: left.next()?.into() })
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 const FILE_NAME: &str = "liboverspill_preload.so";
 
-/// Where it is looked for, seen from the directory of the executable: a build directory or an unpacked archive,
-/// then the installed layouts of `bin/` beside `lib/`.
+/// Where it is looked for, seen from the directory of the executable: a build directory or an
+/// unpacked archive, then the installed layouts of `bin/` beside `lib/`.
 const PLACES: [&str; 3] = ["", "../lib/overspill", "../lib"];
 
 /// The library, found and looked at.
@@ -27,14 +27,17 @@ pub fn find(named: Option<OsString>, executable: &Path) -> Result<Library, Failu
     let path = match named.filter(|name| !name.is_empty()) {
         Some(named) => fs::canonicalize(&named).map_err(|error| {
             let named = Path::new(&named).display();
-            Failure::own(format!("cannot use OVERSPILL_PRELOAD={named} ({error}): name {FILE_NAME}"))
+            Failure::own(format!(
+                "cannot use OVERSPILL_PRELOAD={named} ({error}): name {FILE_NAME}"
+            ))
         })?,
         None => {
             let home = executable.parent().unwrap_or(Path::new("/"));
             PLACES.iter().find_map(|place| fs::canonicalize(home.join(place).join(FILE_NAME)).ok()).ok_or_else(|| {
                 let home = home.display();
                 Failure::own(format!(
-                    "{FILE_NAME} is missing: install it into {home} or {home}/../lib/overspill, or set OVERSPILL_PRELOAD to its path"
+                    "{FILE_NAME} is missing: install it into {home} or {home}/../lib/overspill, \
+                     or set OVERSPILL_PRELOAD to its path"
                 ))
             })?
         }
@@ -42,17 +45,25 @@ pub fn find(named: Option<OsString>, executable: &Path) -> Result<Library, Failu
     if path.as_os_str().as_bytes().iter().any(|byte| is_separator(*byte)) {
         let path = path.display();
         return Err(Failure::own(format!(
-            "'{path}' cannot be preloaded: LD_PRELOAD takes no path with a space or a colon, so install it elsewhere"
+            "'{path}' cannot be preloaded: LD_PRELOAD takes no path with a space or a colon, so \
+             install it elsewhere"
         )));
     }
     match Elf::of_file(&path) {
         Ok(Some(elf)) if elf.kind == TYPE_DYN => Ok(Library { path, elf }),
-        Ok(_) => Err(Failure::own(format!("'{}' is not a shared library: name {FILE_NAME}", path.display()))),
-        Err(error) => Err(Failure::own(format!("cannot read the preload library '{}': {error}", path.display()))),
+        Ok(_) => Err(Failure::own(format!(
+            "'{}' is not a shared library: name {FILE_NAME}",
+            path.display()
+        ))),
+        Err(error) => Err(Failure::own(format!(
+            "cannot read the preload library '{}': {error}",
+            path.display()
+        ))),
     }
 }
 
-/// The value of LD_PRELOAD: this library first, then what was there, less any overspill library of an outer run.
+/// The value of LD_PRELOAD: this library first, then what was there, less any overspill library of
+/// an outer run.
 pub fn ld_preload(library: &Path, previous: Option<&OsStr>) -> OsString {
     let others = previous.unwrap_or_default().as_bytes().split(|byte| is_separator(*byte));
     let others = others.filter(|name| !name.is_empty()).filter(|name| {
@@ -82,10 +93,16 @@ mod tests {
         let value = |previous: &str| ld_preload(library, Some(OsStr::new(previous)));
         assert_eq!(ld_preload(library, None), "/new/liboverspill_preload.so");
         assert_eq!(value("/a.so b.so"), "/new/liboverspill_preload.so:/a.so:b.so");
-        assert_eq!(value("/old/liboverspill_preload.so:/a.so::"), "/new/liboverspill_preload.so:/a.so");
+        assert_eq!(
+            value("/old/liboverspill_preload.so:/a.so::"),
+            "/new/liboverspill_preload.so:/a.so"
+        );
         assert_eq!(value("/new/liboverspill_preload.so"), "/new/liboverspill_preload.so");
         let renamed = Path::new("/new/other.so");
-        assert_eq!(ld_preload(renamed, Some(OsStr::new("/new/other.so:/b.so"))), "/new/other.so:/b.so");
+        assert_eq!(
+            ld_preload(renamed, Some(OsStr::new("/new/other.so:/b.so"))),
+            "/new/other.so:/b.so"
+        );
     }
 
     #[test]
@@ -102,15 +119,28 @@ mod tests {
             assert!(find(None, &executable).unwrap_err().sentence.contains("is missing"));
             fs::copy(&shared_object, &file).unwrap();
             assert_eq!(find(None, &executable).unwrap().path, file.canonicalize().unwrap());
-            assert_eq!(find(Some(file.clone().into()), Path::new("/x/y")).unwrap().path, file.canonicalize().unwrap());
+            assert_eq!(
+                find(Some(file.clone().into()), Path::new("/x/y")).unwrap().path,
+                file.canonicalize().unwrap()
+            );
             fs::remove_file(file).unwrap();
         }
         fs::write(root.join("bin").join(FILE_NAME), "no library").unwrap();
         assert!(find(None, &executable).unwrap_err().sentence.contains("not a shared library"));
         let spaced = root.join("a b.so");
         fs::copy(&shared_object, &spaced).unwrap();
-        assert!(find(Some(spaced.into()), &executable).unwrap_err().sentence.contains("with a space or a colon"));
-        assert!(find(Some("/no/such.so".into()), &executable).unwrap_err().sentence.contains("OVERSPILL_PRELOAD"));
+        assert!(
+            find(Some(spaced.into()), &executable)
+                .unwrap_err()
+                .sentence
+                .contains("with a space or a colon")
+        );
+        assert!(
+            find(Some("/no/such.so".into()), &executable)
+                .unwrap_err()
+                .sentence
+                .contains("OVERSPILL_PRELOAD")
+        );
         fs::remove_dir_all(root).unwrap();
     }
 }

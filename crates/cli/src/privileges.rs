@@ -1,4 +1,5 @@
-//! Whether starting a program switches credentials: the dynamic loader then ignores LD_PRELOAD (AT_SECURE).
+//! Whether starting a program switches credentials: the dynamic loader then ignores LD_PRELOAD
+//! (AT_SECURE).
 
 use rustix::fs::{StatVfsMountFlags, getxattr, statvfs};
 use rustix::process::{getegid, geteuid, getgid, getuid};
@@ -36,7 +37,13 @@ pub fn switch(path: &Path, metadata: &Metadata) -> Option<&'static str> {
     };
     let mut capability = [0; 24];
     let len = getxattr(path, "security.capability", &mut capability[..]).unwrap_or(0);
-    decide(caller, metadata.mode(), metadata.uid(), metadata.gid(), grants(&capability[..len.min(24)]))
+    decide(
+        caller,
+        metadata.mode(),
+        metadata.uid(),
+        metadata.gid(),
+        grants(&capability[..len.min(24)]),
+    )
 }
 
 fn decide(caller: Caller, mode: u32, owner: u32, group: u32, grants: bool) -> Option<&'static str> {
@@ -56,9 +63,11 @@ fn decide(caller: Caller, mode: u32, owner: u32, group: u32, grants: bool) -> Op
     }
 }
 
-/// Whether a security.capability attribute gives anything: its effective flag, or any permitted capability.
+/// Whether a security.capability attribute gives anything: its effective flag, or any permitted
+/// capability.
 fn grants(attribute: &[u8]) -> bool {
-    // struct vfs_cap_data: a word of version and flags, then pairs of permitted and inheritable words.
+    // struct vfs_cap_data: a word of version and flags, then pairs of permitted and inheritable
+    // words.
     let words = attribute.as_chunks::<4>().0;
     let word = |i: usize| words.get(i).map_or(0, |bytes| u32::from_le_bytes(*bytes));
     word(0) & 1 != 0 || word(1) != 0 || word(3) != 0
@@ -68,8 +77,14 @@ fn grants(attribute: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const USER: Caller =
-        Caller { uid: 1000, euid: 1000, gid: 1000, egid: 1000, bits_ignored: false, capabilities_ignored: false };
+    const USER: Caller = Caller {
+        uid: 1000,
+        euid: 1000,
+        gid: 1000,
+        egid: 1000,
+        bits_ignored: false,
+        capabilities_ignored: false,
+    };
     const ROOT: Caller = Caller { uid: 0, euid: 0, gid: 0, egid: 0, ..USER };
 
     #[test]

@@ -16,16 +16,19 @@ const UNUSABLE: u8 = 1;
 
 /// Runs the subcommand.
 pub fn run(args: &ProbeArgs) -> Result<u8, Failure> {
-    let findings =
-        Findings { probe: probe(), limits: Limits::read(), swap: swap::default_directory(std::env::var_os("TMPDIR")) };
+    let findings = Findings {
+        probe: probe(),
+        limits: Limits::read(),
+        swap: swap::default_directory(std::env::var_os("TMPDIR")),
+    };
     let text = if args.json { format!("{:#}\n", findings.to_json()) } else { findings.to_text() };
     // Whoever reads this may have read enough.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(if way(&findings.probe, Fault::Auto).is_ok() { 0 } else { UNUSABLE })
 }
 
-/// How faults will be served where `fault` is asked for: by signal, or by a thread where it is left to us and signals cannot. The
-/// error says what to change.
+/// How faults will be served where `fault` is asked for: by signal, or by a thread where it is left
+/// to us and signals cannot. The error says what to change.
 pub fn way(probe: &Probe, fault: Fault) -> Result<Fault, String> {
     if fault != Fault::Auto {
         return requirement(probe, fault).map(|()| fault);
@@ -34,11 +37,12 @@ pub fn way(probe: &Probe, fault: Fault) -> Result<Fault, String> {
     by_signal.or_else(|_| requirement(probe, Fault::Thread).map(|()| Fault::Thread))
 }
 
-/// What the program is told: [`way`], but `auto` if a thread may take over where a process finds that signals cannot be had
-/// in it (a policy against changes of code, another C library).
+/// What the program is told: [`way`], but `auto` if a thread may take over where a process finds
+/// that signals cannot be had in it (a policy against changes of code, another C library).
 pub fn settled(probe: &Probe, fault: Fault) -> Result<Fault, String> {
     let way = way(probe, fault)?;
-    let both = fault == Fault::Auto && way == Fault::Signal && requirement(probe, Fault::Thread).is_ok();
+    let both =
+        fault == Fault::Auto && way == Fault::Signal && requirement(probe, Fault::Thread).is_ok();
     Ok(if both { Fault::Auto } else { way })
 }
 
@@ -49,7 +53,9 @@ fn requirement(probe: &Probe, fault: Fault) -> Result<(), String> {
     }
     if !probe.features.has(Features::WRITE_PROTECT) {
         let kernel = &probe.kernel;
-        return Err(format!("Linux {kernel} cannot write-protect through userfaultfd: run Linux 5.7 or later"));
+        return Err(format!(
+            "Linux {kernel} cannot write-protect through userfaultfd: run Linux 5.7 or later"
+        ));
     }
     match fault {
         Fault::Signal if !probe.features.has(Features::SIGBUS) => {
@@ -60,8 +66,8 @@ fn requirement(probe: &Probe, fault: Fault) -> Result<(), String> {
             reason(probe.seccomp)
         )),
         Fault::Auto | Fault::Thread if !probe.kernel_faults() => Err(format!(
-            "only faults in user mode may be served here, so system calls would fail with EFAULT on pages that are out: use --fault \
-             signal; or, {}",
+            "only faults in user mode may be served here, so system calls would fail with EFAULT \
+             on pages that are out: use --fault signal; or, {}",
             permit_kernel_faults(probe)
         )),
         _ => Ok(()),
@@ -71,16 +77,20 @@ fn requirement(probe: &Probe, fault: Fault) -> Result<(), String> {
 fn no_userfaultfd(probe: &Probe) -> String {
     match (probe.uffd_syscall, probe.uffd_user_mode) {
         (Err(Errno::NOSYS), _) => {
-            "this kernel has no userfaultfd: run one that is built with CONFIG_USERFAULTFD=y".to_owned()
+            "this kernel has no userfaultfd: run one that is built with CONFIG_USERFAULTFD=y"
+                .to_owned()
         }
         (_, Err(Errno::PERM)) => format!(
-            "a seccomp filter, as containers have it, forbids userfaultfd: {}, or allow the system call in the profile",
+            "a seccomp filter, as containers have it, forbids userfaultfd: {}, or allow the \
+             system call in the profile",
             match probe.uffd_device {
                 Err(Errno::NOENT) => "give the container the device (--device /dev/userfaultfd)",
                 _ => "chmod 0666 /dev/userfaultfd",
             }
         ),
-        (syscall, _) => format!("userfaultfd cannot be opened ({}): try another kernel", reason(syscall)),
+        (syscall, _) => {
+            format!("userfaultfd cannot be opened ({}): try another kernel", reason(syscall))
+        }
     }
 }
 
@@ -115,14 +125,19 @@ impl Findings {
         let mut lines = Vec::new();
         match way(probe, Fault::Auto) {
             Ok(Fault::Signal) => lines.push(
-                "overspill run works here: threads serve their own faults, by signal, and a filter stops system calls on pages \
-                 that are out."
+                "overspill run works here: threads serve their own faults, by signal, and a \
+                 filter stops system calls on pages that are out."
                     .to_owned(),
             ),
             Ok(_) => {
-                let way = if probe.uffd_syscall.is_ok() { "the userfaultfd system call" } else { "/dev/userfaultfd" };
+                let way = if probe.uffd_syscall.is_ok() {
+                    "the userfaultfd system call"
+                } else {
+                    "/dev/userfaultfd"
+                };
                 lines.push(format!(
-                    "overspill run works here: a thread serves faults, those inside system calls too, through {way}."
+                    "overspill run works here: a thread serves faults, those inside system calls \
+                     too, through {way}."
                 ));
             }
             Err(sentence) => {
@@ -131,12 +146,20 @@ impl Findings {
             }
         }
         lines.push(match self.limits.default_budget() {
-            Some(budget) => format!("A program gets {budget} of RAM unless --memory says otherwise."),
+            Some(budget) => {
+                format!("A program gets {budget} of RAM unless --memory says otherwise.")
+            }
             None => "How much memory is available cannot be read: --memory is needed.".to_owned(),
         });
         lines.push(match &self.swap {
-            Some(dir) => format!("What does not fit goes to a file in {} unless --swap says otherwise.", dir.display()),
-            None => "There is no directory on a disk for swap: what does not fit compressed does not fit.".to_owned(),
+            Some(dir) => format!(
+                "What does not fit goes to a file in {} unless --swap says \
+                                  otherwise.",
+                dir.display()
+            ),
+            None => "There is no directory on a disk for swap: what does not fit compressed does \
+                     not fit."
+                .to_owned(),
         });
         lines
     }
@@ -148,42 +171,61 @@ impl Findings {
         if !probe.user_faults() {
             return lines;
         }
-        if way(probe, Fault::Auto) == Ok(Fault::Signal) && requirement(probe, Fault::Thread).is_err() {
+        if way(probe, Fault::Auto) == Ok(Fault::Signal)
+            && requirement(probe, Fault::Thread).is_err()
+        {
             lines.push(format!(
-                "A thread can serve faults (--fault thread), as programs need that use io_uring: {}.",
+                "A thread can serve faults (--fault thread), as programs need that use io_uring: \
+                 {}.",
                 permit_kernel_faults(probe)
             ));
         }
         if !probe.features.has(Features::MOVE) {
             lines.push(
-                "Linux 6.8 or later moves pages instead of copying them, which is faster and safe for DMA.".to_owned(),
+                "Linux 6.8 or later moves pages instead of copying them, which is faster and safe \
+                 for DMA."
+                    .to_owned(),
             );
         }
         if probe.vector_drop.is_err() {
-            lines.push("Linux 6.14 or later drops scattered pages at once, which makes eviction faster.".to_owned());
+            lines.push(
+                "Linux 6.14 or later drops scattered pages at once, which makes eviction faster."
+                    .to_owned(),
+            );
         }
         if let Err(error) = probe.io_uring {
             let remedy = match error {
                 Errno::NOSYS => "run a kernel that is built with CONFIG_IO_URING=y",
-                _ => "run `sysctl kernel.io_uring_disabled=0`, or allow io_uring in the container's seccomp profile",
+                _ => {
+                    "run `sysctl kernel.io_uring_disabled=0`, or allow io_uring in the \
+                     container's seccomp profile"
+                }
             };
             lines.push(format!(
-                "Swap I/O uses pread and pwrite, because io_uring is not to be had ({error}): {remedy}."
+                "Swap I/O uses pread and pwrite, because io_uring is not to be had ({error}): \
+                 {remedy}."
             ));
         }
         if self.swap.is_none() {
-            lines.push("For more than fits compressed, name a directory on a disk with --swap or TMPDIR.".to_owned());
+            lines.push(
+                "For more than fits compressed, name a directory on a disk with --swap or TMPDIR."
+                    .to_owned(),
+            );
         }
         lines
     }
 
     fn to_text(&self) -> String {
         let probe = &self.probe;
-        let size = |size: Option<Bytes>| size.map_or_else(|| "none".to_owned(), |size| size.to_string());
-        let sysctl = probe.unprivileged_userfaultfd.map_or_else(|| "not there".to_owned(), |n| n.to_string());
+        let size =
+            |size: Option<Bytes>| size.map_or_else(|| "none".to_owned(), |size| size.to_string());
+        let sysctl = probe
+            .unprivileged_userfaultfd
+            .map_or_else(|| "not there".to_owned(), |n| n.to_string());
         let mut text = String::new();
-        let mut row =
-            |label: &str, value: &str| writeln!(text, "  {label:<28} {value}").expect("strings take everything");
+        let mut row = |label: &str, value: &str| {
+            writeln!(text, "  {label:<28} {value}").expect("strings take everything")
+        };
         row("kernel", &probe.kernel);
         row("userfaultfd, system call", &yes_or_reason(probe.uffd_syscall));
         row("userfaultfd, device", &yes_or_reason(probe.uffd_device));
@@ -291,8 +333,14 @@ mod tests {
         let findings = findings(whole());
         assert!(findings.advice().is_empty());
         let text = findings.to_text();
-        assert!(text.contains("overspill run works here") && !text.contains("To get more"), "{text}");
-        assert!(text.contains("A program gets 3 GiB of RAM") && text.contains("a file in /var/tmp"), "{text}");
+        assert!(
+            text.contains("overspill run works here") && !text.contains("To get more"),
+            "{text}"
+        );
+        assert!(
+            text.contains("A program gets 3 GiB of RAM") && text.contains("a file in /var/tmp"),
+            "{text}"
+        );
         assert_eq!(findings.to_json()["run"]["fault"], "signal");
         assert_eq!(settled(&findings.probe, Fault::Auto), Ok(Fault::Auto));
         let unfiltered = Probe { seccomp: Err(Errno::INVAL), ..findings.probe };
@@ -304,7 +352,8 @@ mod tests {
 
     #[test]
     fn the_device_alone_is_enough() {
-        let probe = Probe { uffd_syscall: Err(Errno::PERM), uffd_user_mode: Err(Errno::PERM), ..whole() };
+        let probe =
+            Probe { uffd_syscall: Err(Errno::PERM), uffd_user_mode: Err(Errno::PERM), ..whole() };
         assert_eq!(way(&probe, Fault::Thread), Ok(Fault::Thread));
         let unfiltered = Probe { seccomp: Err(Errno::INVAL), ..probe };
         assert!(findings(unfiltered).to_text().contains("through /dev/userfaultfd"));
@@ -312,12 +361,18 @@ mod tests {
 
     #[test]
     fn user_mode_only_refuses_threads_and_allows_signals() {
-        let probe = Probe { uffd_syscall: Err(Errno::PERM), uffd_device: Err(Errno::ACCESS), ..whole() };
+        let probe =
+            Probe { uffd_syscall: Err(Errno::PERM), uffd_device: Err(Errno::ACCESS), ..whole() };
         let unfiltered = Probe { seccomp: Err(Errno::INVAL), ..probe.clone() };
-        for sentence in [way(&probe, Fault::Thread), way(&unfiltered, Fault::Auto)].map(Result::unwrap_err) {
-            for part in
-                ["EFAULT", "sysctl vm.unprivileged_userfaultfd=1", "chmod 0666 /dev/userfaultfd", "CAP_SYS_PTRACE"]
-            {
+        for sentence in
+            [way(&probe, Fault::Thread), way(&unfiltered, Fault::Auto)].map(Result::unwrap_err)
+        {
+            for part in [
+                "EFAULT",
+                "sysctl vm.unprivileged_userfaultfd=1",
+                "chmod 0666 /dev/userfaultfd",
+                "CAP_SYS_PTRACE",
+            ] {
                 assert!(sentence.contains(part), "{sentence}");
             }
         }
@@ -327,9 +382,15 @@ mod tests {
         );
         assert!(way(&unfiltered, Fault::Signal).unwrap_err().contains("--fault thread"));
         let json = findings(probe.clone()).to_json();
-        assert_eq!((&json["run"]["works"], &json["run"]["fault"]), (&json!(true), &json!("signal")));
+        assert_eq!(
+            (&json["run"]["works"], &json["run"]["fault"]),
+            (&json!(true), &json!("signal"))
+        );
         let text = findings(probe.clone()).to_text();
-        assert!(text.contains("by signal") && text.contains("sysctl vm.unprivileged_userfaultfd=1"), "{text}");
+        assert!(
+            text.contains("by signal") && text.contains("sysctl vm.unprivileged_userfaultfd=1"),
+            "{text}"
+        );
         let without_node = Probe { uffd_device: Err(Errno::NOENT), ..probe };
         assert!(!way(&without_node, Fault::Thread).unwrap_err().contains("chmod"));
     }
@@ -346,7 +407,9 @@ mod tests {
         for fault in [Fault::Auto, Fault::Signal] {
             let refusal = |probe: &Probe| way(probe, fault).unwrap_err();
             assert!(refusal(&none(Errno::NOSYS, Errno::NOENT)).contains("CONFIG_USERFAULTFD=y"));
-            assert!(refusal(&none(Errno::PERM, Errno::NOENT)).contains("--device /dev/userfaultfd"));
+            assert!(
+                refusal(&none(Errno::PERM, Errno::NOENT)).contains("--device /dev/userfaultfd")
+            );
             assert!(refusal(&none(Errno::PERM, Errno::ACCESS)).contains("chmod 0666"));
             assert!(refusal(&none(Errno::MFILE, Errno::MFILE)).contains(&Errno::MFILE.to_string()));
         }

@@ -1,4 +1,5 @@
-//! `overspill reclaim`: takes pages of a running job out of memory, as memory.reclaim of a memory cgroup does.
+//! `overspill reclaim`: takes pages of a running job out of memory, as memory.reclaim of a memory
+//! cgroup does.
 
 use crate::args::ReclaimArgs;
 use crate::control::protocol::{Reclaim, Reply, Request};
@@ -62,7 +63,8 @@ fn shortfall(now: &Reclaim, late: bool, args: &ReclaimArgs) -> String {
     }
     if late {
         return format!(
-            "{} of {} processes did not get there within {} s: wait longer with --wait; a stopped process gives nothing",
+            "{} of {} processes did not get there within {} s: wait longer with --wait; a stopped \
+             process gives nothing",
             now.processes - now.done,
             now.processes,
             args.wait
@@ -71,8 +73,8 @@ fn shortfall(now: &Reclaim, late: bool, args: &ReclaimArgs) -> String {
     if now.wanted_bytes < args.size.0 && now.reclaimed_bytes >= now.wanted_bytes {
         return format!("no more than {} was in use", Bytes(now.wanted_bytes));
     }
-    "nothing more can be reclaimed: what is left is locked, or nothing takes it, because there is no swap device or it is \
-     full"
+    "nothing more can be reclaimed: what is left is locked, or nothing takes it, because there is \
+     no swap device or it is full"
         .to_owned()
 }
 
@@ -83,9 +85,14 @@ mod tests {
     #[test]
     fn it_is_over_when_enough_is_reclaimed_or_nobody_has_more() {
         let now = Reclaim { number: 1, wanted_bytes: 100, processes: 2, ..Reclaim::default() };
-        assert!(!is_over(&now) && !is_over(&Reclaim { done: 1, reclaimed_bytes: 99, ..now.clone() }));
+        assert!(
+            !is_over(&now) && !is_over(&Reclaim { done: 1, reclaimed_bytes: 99, ..now.clone() })
+        );
         assert!(is_over(&Reclaim { reclaimed_bytes: 101, ..now.clone() }));
-        assert!(is_over(&Reclaim { done: 2, ..now.clone() }) && is_over(&Reclaim { replaced: true, ..now }));
+        assert!(
+            is_over(&Reclaim { done: 2, ..now.clone() })
+                && is_over(&Reclaim { replaced: true, ..now })
+        );
         assert!(is_over(&Reclaim::default()), "all processes have ended");
     }
 
@@ -93,10 +100,15 @@ mod tests {
     fn each_reason_is_told() {
         let args = ReclaimArgs { pid: 1, size: Bytes(1 << 20), wait: 5 };
         let now = Reclaim { wanted_bytes: 1 << 20, processes: 3, done: 1, ..Reclaim::default() };
-        assert!(shortfall(&now, true, &args).starts_with("2 of 3 processes did not get there within 5 s"));
+        assert!(
+            shortfall(&now, true, &args)
+                .starts_with("2 of 3 processes did not get there within 5 s")
+        );
         assert!(shortfall(&now, false, &args).starts_with("nothing more can be reclaimed"));
         let all = Reclaim { wanted_bytes: 4096, reclaimed_bytes: 4096, ..now.clone() };
         assert_eq!(shortfall(&all, false, &args), "no more than 4 KiB was in use");
-        assert!(shortfall(&Reclaim { replaced: true, ..now }, true, &args).contains("taken its place"));
+        assert!(
+            shortfall(&Reclaim { replaced: true, ..now }, true, &args).contains("taken its place")
+        );
     }
 }

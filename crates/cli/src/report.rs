@@ -8,7 +8,8 @@ use std::time::Duration;
 
 /// Most processes of a tree, and most swap devices, that get a line.
 const LINES_MAX: usize = 10;
-/// The most pages whose bytes can be counted: a figure may be anything, the file that it is from is another process's.
+/// The most pages whose bytes can be counted: a figure may be anything, the file that it is from is
+/// another process's.
 const PAGES_MAX: u64 = u64::MAX >> overspill::base::PAGE_SHIFT;
 
 /// The whole report, each line ended.
@@ -25,7 +26,10 @@ pub fn render(tree: &Tree, elapsed: Duration) -> String {
                 + &device_lines(&process.devices)
         }
         _ => {
-            let mut text = format!("overspill: {} processes, {elapsed}; sums over all of them\n", thousands(count));
+            let mut text = format!(
+                "overspill: {} processes, {elapsed}; sums over all of them\n",
+                thousands(count)
+            );
             text += &table(&rows(total, tree.budget()));
             text += &device_lines(&total.devices);
             text + &process_lines(tree)
@@ -48,14 +52,21 @@ fn rows(total: &Snapshot, budget: u64) -> Vec<Row> {
     let pages = |counter: Counter| Bytes::from_pages(total.get(counter)).to_string();
 
     row("budget of a process", Bytes(budget).to_string(), BudgetBytes.name().to_owned());
-    for (label, counter) in
-        [("peak in use", ChargedPeakBytes), ("peak managed", ManagedPeakBytes), ("metadata", MetadataBytes)]
-    {
+    for (label, counter) in [
+        ("peak in use", ChargedPeakBytes),
+        ("peak managed", ManagedPeakBytes),
+        ("metadata", MetadataBytes),
+    ] {
         row(label, total.bytes(counter).to_string(), raw(counter));
     }
 
-    let (content, stored) = (Bytes::from_pages(total.get(CompressedPages)), total.bytes(CompressedBytes));
-    let ratio = if stored.0 > 0 { format!(" ({:.1}:1)", content.0 as f64 / stored.0 as f64) } else { String::new() };
+    let (content, stored) =
+        (Bytes::from_pages(total.get(CompressedPages)), total.bytes(CompressedBytes));
+    let ratio = if stored.0 > 0 {
+        format!(" ({:.1}:1)", content.0 as f64 / stored.0 as f64)
+    } else {
+        String::new()
+    };
     row(
         "compressed at the end",
         content.to_string(),
@@ -67,17 +78,28 @@ fn rows(total: &Snapshot, budget: u64) -> Vec<Row> {
     let minor = total.get(PgFault).saturating_sub(total.get(PgMajFault));
     row("minor faults", thousands(minor), raw(PgFault));
     row("major faults", thousands(total.get(PgMajFault)), raw(PgMajFault));
-    for (label, counter) in
-        [("to compressed", ZswpOut), ("from compressed", ZswpIn), ("to device", PswpOut), ("from device", PswpIn)]
-    {
+    for (label, counter) in [
+        ("to compressed", ZswpOut),
+        ("from compressed", ZswpIn),
+        ("to device", PswpOut),
+        ("from device", PswpIn),
+    ] {
         row(label, pages(counter), raw(counter));
     }
     let (p50, p99) = (duration(total.fault_ns_p50), duration(total.fault_ns_p99));
-    row("time in faults", duration(total.fault_ns_total), format!("half within {p50}, 99 % within {p99}"));
+    row(
+        "time in faults",
+        duration(total.fault_ns_total),
+        format!("half within {p50}, 99 % within {p99}"),
+    );
 
     let [some, full] = [total.pressure.some, total.pressure.full].map(|stall| stall.total_us);
     if some > 0 {
-        row("waited for memory", duration(some.saturating_mul(1000)), format!("psi: some {some} us, full {full} us"));
+        row(
+            "waited for memory",
+            duration(some.saturating_mul(1000)),
+            format!("psi: some {some} us, full {full} us"),
+        );
     }
 
     // What is worth a line only when it happened.
@@ -93,7 +115,8 @@ fn rows(total: &Snapshot, budget: u64) -> Vec<Row> {
         ("left to the kernel", Unmanaged),
     ] {
         if total.get(counter) > 0 {
-            let value = if counter == DmaSeen { "yes".to_owned() } else { thousands(total.get(counter)) };
+            let value =
+                if counter == DmaSeen { "yes".to_owned() } else { thousands(total.get(counter)) };
             row(label, value, raw(counter));
         }
     }
@@ -105,7 +128,8 @@ fn table(rows: &[Row]) -> String {
     let value_width = rows.iter().map(|row| row.value.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for Row { label, value, source } in rows {
-        writeln!(text, "  {label:<label_width$}  {value:>value_width$}   {source}").expect("strings take everything");
+        writeln!(text, "  {label:<label_width$}  {value:>value_width$}   {source}")
+            .expect("strings take everything");
     }
     text
 }
@@ -115,11 +139,15 @@ fn device_lines(devices: &[DeviceSnapshot]) -> String {
     if devices.is_empty() {
         return String::new();
     }
-    let head = ["swap device", "kind", "prio", "used", "size", "read", "written", "errors", "bad slots"];
+    let head =
+        ["swap device", "kind", "prio", "used", "size", "read", "written", "errors", "bad slots"];
     let mut lines = vec![head.map(str::to_owned)];
     lines.extend(devices.iter().take(LINES_MAX).map(|device| {
-        let label = if device.label.is_empty() { String::new() } else { format!(" ({})", device.label) };
-        let moved = |pages: u64, ops: u64| format!("{} in {}", Bytes::from_pages(pages & PAGES_MAX), thousands(ops));
+        let label =
+            if device.label.is_empty() { String::new() } else { format!(" ({})", device.label) };
+        let moved = |pages: u64, ops: u64| {
+            format!("{} in {}", Bytes::from_pages(pages & PAGES_MAX), thousands(ops))
+        };
         let errors = [device.read_errors, device.checksum_errors, device.write_errors];
         [
             printable(&(device.path.clone() + &label)),
@@ -138,7 +166,8 @@ fn device_lines(devices: &[DeviceSnapshot]) -> String {
 
 fn process_lines(tree: &Tree) -> String {
     use Counter::*;
-    let head = ["pid", "name", "faults", "major", "in faults", "peak in use", "peak managed", "on device"];
+    let head =
+        ["pid", "name", "faults", "major", "in faults", "peak in use", "peak managed", "on device"];
     let mut lines = vec![head.map(str::to_owned)];
     lines.extend(tree.processes.iter().take(LINES_MAX).map(|process| {
         [
@@ -160,7 +189,8 @@ fn others(count: u64, which: &str) -> String {
     if count == 0 { String::new() } else { format!("  and {} {which}\n", thousands(count)) }
 }
 
-/// Lines of columns of one width each. Those of `texts` are text, which begins its column; figures end theirs.
+/// Lines of columns of one width each. Those of `texts` are text, which begins its column; figures
+/// end theirs.
 fn columns<const N: usize>(lines: &[[String; N]], texts: &[usize]) -> String {
     let width = |i: usize| lines.iter().map(|line| line[i].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -168,7 +198,11 @@ fn columns<const N: usize>(lines: &[[String; N]], texts: &[usize]) -> String {
     for line in lines {
         text.push(' ');
         for (i, (cell, width)) in line.iter().zip(widths).enumerate() {
-            let padded = if texts.contains(&i) { format!(" {cell:<width$}") } else { format!(" {cell:>width$}") };
+            let padded = if texts.contains(&i) {
+                format!(" {cell:<width$}")
+            } else {
+                format!(" {cell:>width$}")
+            };
             text += &padded;
             text.push_str(if i + 1 < N { " " } else { "\n" });
         }
@@ -238,7 +272,9 @@ mod tests {
     }
 
     fn line<'a>(text: &'a str, label: &str) -> &'a str {
-        text.lines().find(|line| line.trim_start().starts_with(label)).unwrap_or_else(|| panic!("{label} in\n{text}"))
+        text.lines()
+            .find(|line| line.trim_start().starts_with(label))
+            .unwrap_or_else(|| panic!("{label} in\n{text}"))
     }
 
     #[test]
@@ -247,12 +283,17 @@ mod tests {
         assert!(text.starts_with("overspill: python3 (pid 7), 12.3 s\n"), "{text}");
         assert!(line(&text, "budget of a process").contains("256 MiB"));
         assert!(line(&text, "peak managed").contains("1.2 GiB   managed_peak_bytes 1342177280"));
-        assert!(line(&text, "compressed at the end").contains("100 MiB   zswap_stored_pages 25600"));
+        assert!(
+            line(&text, "compressed at the end").contains("100 MiB   zswap_stored_pages 25600")
+        );
         assert!(line(&text, "compressed at the end").ends_with("(2.5:1)"));
         assert!(line(&text, "minor faults").contains("1,230,000   pgfault 1234567"));
         assert!(line(&text, "from device").contains("1 MiB   pswpin 256"));
         assert!(line(&text, "time in faults").contains("half within 5.1 us"), "{text}");
-        assert!(line(&text, "waited for memory").ends_with("1.5 s   psi: some 1500000 us, full 700 us"), "{text}");
+        assert!(
+            line(&text, "waited for memory").ends_with("1.5 s   psi: some 1500000 us, full 700 us"),
+            "{text}"
+        );
         // The figures end in one column.
         let ends: Vec<_> = text.lines().skip(1).map(|l| l.rfind("   ").unwrap()).collect();
         assert!(ends.windows(2).all(|w| w[0] == w[1]), "{text}");
@@ -275,7 +316,10 @@ mod tests {
     fn a_tree_is_a_total_and_a_line_for_the_first_ten() {
         let processes: Vec<_> = (100..112).map(typical).collect();
         let text = render(&tree(processes, 5), Duration::from_secs(1));
-        assert!(text.starts_with("overspill: 17 processes, 1.0 s; sums over all of them\n"), "{text}");
+        assert!(
+            text.starts_with("overspill: 17 processes, 1.0 s; sums over all of them\n"),
+            "{text}"
+        );
         assert!(line(&text, "budget of a process").contains("256 MiB"));
         assert!(line(&text, "major faults").contains("54,804"));
         assert!(line(&text, "100").contains("python3"));
@@ -288,21 +332,41 @@ mod tests {
         use overspill::stats::{DeviceFigure, DeviceIdentity, DeviceKind};
         let stats = Stats::anonymous().unwrap();
         for index in 0..12 {
-            let (path, label) = if index == 1 { ("/dev/sd\x1bb", "fast") } else { ("/var/tmp", "") };
+            let (path, label) =
+                if index == 1 { ("/dev/sd\x1bb", "fast") } else { ("/var/tmp", "") };
             let kind = if index == 1 { DeviceKind::Block } else { DeviceKind::Directory };
             let priority = (index != 2).then_some(-2 - index as i32);
-            let device =
-                DeviceIdentity { path: path.as_ref(), kind, label, uuid: None, priority, pages: 1 << 18, id: 0 };
+            let device = DeviceIdentity {
+                path: path.as_ref(),
+                kind,
+                label,
+                uuid: None,
+                priority,
+                pages: 1 << 18,
+                id: 0,
+            };
             stats.device(index).describe(device);
         }
-        let counts = [(DeviceFigure::Used, 256), (DeviceFigure::PagesWritten, 512), (DeviceFigure::Writes, 4000)];
+        let counts = [
+            (DeviceFigure::Used, 256),
+            (DeviceFigure::PagesWritten, 512),
+            (DeviceFigure::Writes, 4000),
+        ];
         counts.into_iter().for_each(|(figure, n)| stats.device(1).set(figure, n));
-        [DeviceFigure::ReadErrors, DeviceFigure::WriteErrors].iter().for_each(|error| stats.device(1).add(*error, 1));
+        [DeviceFigure::ReadErrors, DeviceFigure::WriteErrors]
+            .iter()
+            .for_each(|error| stats.device(1).add(*error, 1));
         stats.device(0).set(DeviceFigure::PagesRead, u64::MAX);
         let text = render(&tree(vec![stats.snapshot()], 0), Duration::ZERO);
         let words = |label| line(&text, label).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(words("swap device"), "swap device kind prio used size read written errors bad slots");
-        assert_eq!(words("/dev/sd"), "/dev/sd?b (fast) block -3 1 MiB 1 GiB 0 B in 0 2 MiB in 4,000 2 0");
+        assert_eq!(
+            words("swap device"),
+            "swap device kind prio used size read written errors bad slots"
+        );
+        assert_eq!(
+            words("/dev/sd"),
+            "/dev/sd?b (fast) block -3 1 MiB 1 GiB 0 B in 0 2 MiB in 4,000 2 0"
+        );
         assert!(text.contains(" directory     -  "), "one that is only read: {text}");
         // In one process each is a device of its own.
         assert_eq!(text.lines().filter(|line| line.contains("/var/tmp")).count(), 9);
@@ -312,13 +376,22 @@ mod tests {
 
     #[test]
     fn nothing_is_said_as_nothing() {
-        assert_eq!(render(&Tree::default(), Duration::from_nanos(10)), "overspill: no statistics, 10 ns\n");
+        assert_eq!(
+            render(&Tree::default(), Duration::from_nanos(10)),
+            "overspill: no statistics, 10 ns\n"
+        );
     }
 
     #[test]
     fn figures_have_human_units() {
-        assert_eq!([0, 12, 999, 1000, 1234567].map(thousands), ["0", "12", "999", "1,000", "1,234,567"]);
-        assert_eq!([999, 1_500, 2_000_000, 61_500_000_000].map(duration), ["999 ns", "1.5 us", "2.0 ms", "61.5 s"]);
+        assert_eq!(
+            [0, 12, 999, 1000, 1234567].map(thousands),
+            ["0", "12", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [999, 1_500, 2_000_000, 61_500_000_000].map(duration),
+            ["999 ns", "1.5 us", "2.0 ms", "61.5 s"]
+        );
         assert_eq!(printable("a\x1b[31m"), "a?[31m");
     }
 }

@@ -23,7 +23,8 @@ use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often the statistics of ended processes are taken in. Rarely: each time wakes a core that may be idle.
+/// How often the statistics of ended processes are taken in. Rarely: each time wakes a core that
+/// may be idle.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Added to the number of the signal that killed the program, as shells do.
 const KILLED_BY: i32 = 128;
@@ -36,7 +37,8 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let swap = devices(&args)?;
     let set = args.set.join(",");
     check_address_space(&set, getrlimit(Resource::As).current)?;
-    let executable = std::env::current_exe().map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
+    let executable = std::env::current_exe()
+        .map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
     let library = preload::find(var_os("OVERSPILL_PRELOAD"), &executable)?;
     let program = target::check(&args.command, &library)?;
     let json = args.stats_json.as_deref().map(StatsFile::create).transpose()?;
@@ -46,7 +48,8 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let path = run_dir.path().to_owned();
     let run_dir = Arc::new(Mutex::new(run_dir));
     let lock = || run_dir.lock().unwrap_or_else(PoisonError::into_inner);
-    let settings = Settings { memory, swap: &swap, fault, set: &set, run_dir: &path, library: &library.path };
+    let settings =
+        Settings { memory, swap: &swap, fault, set: &set, run_dir: &path, library: &library.path };
     let mut command = Command::new(&program);
     command.arg0(&args.command[0]).args(&args.command[1..]);
     for (name, value) in settings.changes(var_os("LD_PRELOAD").as_deref()) {
@@ -60,14 +63,17 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let control = control(&run_dir, memory, &swap)?;
 
     // 4. The program runs; signals are caught first, so that none is lost on the way.
-    let mut signals = Signals::catch().map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
+    let mut signals =
+        Signals::catch().map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
     let start = Instant::now();
     descriptors::make_room();
     let mut child = command.spawn().map_err(|error| cannot_start(&program, &error))?;
     let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
-    let waited = signals.wait(pid, SWEEP_INTERVAL, || lock().sweep(), |pid| lock().process_killed(pid));
+    let waited =
+        signals.wait(pid, SWEEP_INTERVAL, || lock().sweep(), |pid| lock().process_killed(pid));
     let waited = waited.and_then(|()| child.wait());
-    let status = waited.map_err(|error| Failure::own(format!("cannot wait for the program: {error}")))?;
+    let status =
+        waited.map_err(|error| Failure::own(format!("cannot wait for the program: {error}")))?;
 
     // 5. What there is to say about it.
     drop(control);
@@ -78,8 +84,8 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     tell(&lock().reports());
     for (name, pid) in lock().orphaned() {
         say(&format!(
-            "'{name}' (pid {pid}) was killed, as somebody killed the process beside it that holds its memory: spare those called \
-             'overspill'"
+            "'{name}' (pid {pid}) was killed, as somebody killed the process beside it that holds \
+             its memory: spare those called 'overspill'"
         ));
     }
     // A connection may hold on to it.
@@ -89,7 +95,8 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     if tree.is_empty() && status.code() != Some(COULD_NOT_BEGIN) {
         let (program, library) = (program.display(), library.path.display());
         say(&format!(
-            "'{program}' ran without overspill, its memory unmanaged: the dynamic loader did not start {library}"
+            "'{program}' ran without overspill, its memory unmanaged: the dynamic loader did not \
+             start {library}"
         ));
     }
     if args.stats {
@@ -106,30 +113,41 @@ fn budget(asked: Option<Bytes>, limits: Limits) -> Result<Bytes, Failure> {
         && asked > cgroup
     {
         say(&format!(
-            "the budget of {asked} is above the memory cgroup's limit of {cgroup}, which may kill the program"
+            "the budget of {asked} is above the memory cgroup's limit of {cgroup}, which may kill \
+             the program"
         ));
     }
     match asked.or_else(|| Some(limits.default_budget()?.min(Config::MEMORY_MAX))) {
         Some(memory) if memory >= Config::MEMORY_MIN => Ok(memory),
         Some(memory) => Err(Failure::own(format!(
-            "three quarters of the memory available to this job are {memory}, and the smallest possible budget is {}: \
-             raise the limit of its memory cgroup",
+            "three quarters of the memory available to this job are {memory}, and the smallest \
+             possible budget is {}: raise the limit of its memory cgroup",
             Config::MEMORY_MIN
         ))),
-        None => Err(Failure::own("cannot read how much memory is available: give a budget with --memory")),
+        None => Err(Failure::own(
+            "cannot read how much memory is available: give a budget with --memory",
+        )),
     }
 }
 
 /// The control socket. A job runs without one, unless the user has said where it is to be.
-fn control(run_dir: &Arc<Mutex<RunDir>>, memory: Bytes, swap: &[SwapSpec]) -> Result<Option<Control>, Failure> {
+fn control(
+    run_dir: &Arc<Mutex<RunDir>>,
+    memory: Bytes,
+    swap: &[SwapSpec],
+) -> Result<Option<Control>, Failure> {
     let variables = Variables::read(|name| var_os(name));
-    let job = Job::create(run_dir, memory, swap)
-        .map_err(|error| Failure::own(format!("cannot make a file for the job's processes: {error}")));
+    let job = Job::create(run_dir, memory, swap).map_err(|error| {
+        Failure::own(format!("cannot make a file for the job's processes: {error}"))
+    });
     match job.and_then(|job| Control::open(job, &variables)) {
         Ok(control) => Ok(Some(control)),
         Err(failure) if variables.own.is_some() => Err(failure),
         Err(failure) => {
-            say(&format!("other commands, such as `overspill stat`, will not reach this job: {}", failure.sentence));
+            say(&format!(
+                "other commands, such as `overspill stat`, will not reach this job: {}",
+                failure.sentence
+            ));
             Ok(None)
         }
     }
@@ -145,8 +163,8 @@ fn devices(args: &RunArgs) -> Result<Vec<SwapSpec>, Failure> {
     match swap::default_directory(var_os("TMPDIR")) {
         Some(dir) => Ok(vec![swap::check(&SwapSpec::new(dir))?]),
         None => {
-            say("neither $TMPDIR nor /var/tmp is a writable directory on a disk, so memory is only compressed: \
-                 name one with --swap, or say --no-swap");
+            say("neither $TMPDIR nor /var/tmp is a writable directory on a disk, so memory is \
+                 only compressed: name one with --swap, or say --no-swap");
             Ok(Vec::new())
         }
     }
@@ -158,8 +176,8 @@ fn check_address_space(set: &str, limit: Option<u64>) -> Result<(), Failure> {
     config.apply_settings(set).map_err(|bad| Failure::usage(bad.to_string()))?;
     match limit {
         Some(limit) if limit < config.window.0 => Err(Failure::own(format!(
-            "the address-space limit of {} is below the {} that managed memory reserves: raise it with ulimit -v unlimited, \
-             or reserve less with --set window=SIZE",
+            "the address-space limit of {} is below the {} that managed memory reserves: raise it \
+             with ulimit -v unlimited, or reserve less with --set window=SIZE",
             Bytes(limit),
             config.window
         ))),
@@ -173,7 +191,9 @@ fn cannot_start(program: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         ErrorKind::NotFound => Failure::not_found(sentence),
         // EACCES, ENOEXEC, ELOOP, ETXTBSY: the file is there, and exec refuses it.
-        _ if [13, 8, 40, 26].contains(&error.raw_os_error().unwrap_or(0)) => Failure::not_executable(sentence),
+        _ if [13, 8, 40, 26].contains(&error.raw_os_error().unwrap_or(0)) => {
+            Failure::not_executable(sentence)
+        }
         _ => Failure::own(sentence),
     }
 }
@@ -199,17 +219,23 @@ impl StatsFile {
         let name = path.display().to_string();
         match File::create(path) {
             Ok(file) => Ok(StatsFile::File(file, name)),
-            Err(error) => Err(Failure::own(format!("cannot write statistics to '{name}': {error}"))),
+            Err(error) => {
+                Err(Failure::own(format!("cannot write statistics to '{name}': {error}")))
+            }
         }
     }
 
     fn write(self, tree: &Tree) -> Result<(), Failure> {
-        let text = serde_json::to_string_pretty(tree).expect("counters are numbers and names") + "\n";
+        let text =
+            serde_json::to_string_pretty(tree).expect("counters are numbers and names") + "\n";
         let (written, name) = match self {
-            StatsFile::StandardError => (io::stderr().write_all(text.as_bytes()), "/dev/stderr".to_owned()),
+            StatsFile::StandardError => {
+                (io::stderr().write_all(text.as_bytes()), "/dev/stderr".to_owned())
+            }
             StatsFile::File(mut file, name) => (file.write_all(text.as_bytes()), name),
         };
-        written.map_err(|error| Failure::own(format!("cannot write statistics to '{name}': {error}")))
+        written
+            .map_err(|error| Failure::own(format!("cannot write statistics to '{name}': {error}")))
     }
 }
 
@@ -228,8 +254,12 @@ mod tests {
 
     #[test]
     fn refusals_of_exec_have_their_status() {
-        let status = |errno| cannot_start(Path::new("/x"), &io::Error::from_raw_os_error(errno)).status;
-        assert_eq!((status(2), status(13), status(8), status(11)), (NOT_FOUND, NOT_EXECUTABLE, NOT_EXECUTABLE, OWN));
+        let status =
+            |errno| cannot_start(Path::new("/x"), &io::Error::from_raw_os_error(errno)).status;
+        assert_eq!(
+            (status(2), status(13), status(8), status(11)),
+            (NOT_FOUND, NOT_EXECUTABLE, NOT_EXECUTABLE, OWN)
+        );
     }
 
     #[test]
@@ -238,7 +268,9 @@ mod tests {
         assert_eq!(budget(Some(Bytes(64 << 20)), limits), Ok(Bytes(64 << 20)));
         assert_eq!(budget(None, limits), Ok(Bytes(6 << 20)));
         let small = Limits { cgroup: Some(Bytes(4 << 20)), ..limits };
-        assert!(budget(None, small).unwrap_err().sentence.contains("smallest possible budget is 4 MiB"));
+        assert!(
+            budget(None, small).unwrap_err().sentence.contains("smallest possible budget is 4 MiB")
+        );
         assert!(budget(None, Limits::default()).unwrap_err().sentence.contains("--memory"));
     }
 
@@ -246,7 +278,11 @@ mod tests {
     fn the_window_must_fit_in_the_address_space() {
         assert_eq!(check_address_space("", None), Ok(()));
         let refusal = check_address_space("", Some(1 << 35)).unwrap_err();
-        assert!(refusal.status == OWN && refusal.sentence.contains("below the 1 TiB"), "{}", refusal.sentence);
+        assert!(
+            refusal.status == OWN && refusal.sentence.contains("below the 1 TiB"),
+            "{}",
+            refusal.sentence
+        );
         assert_eq!(check_address_space("window=16G", Some(1 << 35)), Ok(()));
     }
 }

@@ -1,8 +1,9 @@
-//! The directory in which the processes of a run keep their statistics, one file `stats.<pid>` each.
+//! The directory in which the processes of a run keep their statistics, one file `stats.<pid>`
+//! each.
 //!
-//! A long run starts more processes than it is good to keep files of: [`RunDir::sweep`] takes in the files of
-//! those that have ended. The directory is removed when [`RunDir`] goes; processes that outlive the run keep
-//! their mapping of a file without a name.
+//! A long run starts more processes than it is good to keep files of: [`RunDir::sweep`] takes in
+//! the files of those that have ended. The directory is removed when [`RunDir`] goes; processes
+//! that outlive the run keep their mapping of a file without a name.
 
 use crate::failure::Failure;
 use crate::swap::IN_MEMORY;
@@ -20,7 +21,8 @@ use std::time::{Duration, Instant};
 
 /// Most processes kept one by one; the others only count in the total. About 6 KiB each.
 const PROCESSES_MAX: usize = 1000;
-/// Free bytes of a file system in memory that are enough: tens of thousands of files of some 20 KiB each.
+/// Free bytes of a file system in memory that are enough: tens of thousands of files of some 20 KiB
+/// each.
 const ROOM: u64 = 1 << 30;
 
 /// A private directory for one run.
@@ -50,8 +52,9 @@ pub struct Tree {
 }
 
 impl RunDir {
-    /// Makes the directory under `$XDG_RUNTIME_DIR`; where that is not usable in `/dev/shm`, if there is room, or else in the
-    /// directory for temporary files: a file on a disk takes a fork a quarter of its time, and is written there again and again.
+    /// Makes the directory under `$XDG_RUNTIME_DIR`; where that is not usable in `/dev/shm`, if
+    /// there is room, or else in the directory for temporary files: a file on a disk takes a fork a
+    /// quarter of its time, and is written there again and again.
     pub fn create(runtime_dir: Option<OsString>) -> Result<RunDir, Failure> {
         let runtime_dir = runtime_dir.map(PathBuf::from).filter(|dir| dir.is_absolute());
         let memory = Some(PathBuf::from("/dev/shm")).filter(|dir| has_room(dir));
@@ -61,7 +64,14 @@ impl RunDir {
             match create_in(&parent) {
                 Ok(path) => {
                     let [done, rest] = [Snapshot::default(), Snapshot::default()];
-                    return Ok(RunDir { path, ended: Vec::new(), done, rest, rest_count: 0, orphaned: Vec::new() });
+                    return Ok(RunDir {
+                        path,
+                        ended: Vec::new(),
+                        done,
+                        rest,
+                        rest_count: 0,
+                        orphaned: Vec::new(),
+                    });
                 }
                 Err(error) => refusal = Some((parent, error)),
             }
@@ -83,22 +93,27 @@ impl RunDir {
         for (path, pid) in self.files() {
             if Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH)) {
                 self.take_in(&path);
-                // A file that cannot be removed is taken in twice at worst; it never can on a sane file system.
+                // A file that cannot be removed is taken in twice at worst; it never can on a sane
+                // file system.
                 let _ = fs::remove_file(&path);
             }
         }
     }
 
-    /// A signal has ended the process `killed`. Where an engine lived in it, its program has ended with it.
+    /// A signal has ended the process `killed`. Where an engine lived in it, its program has ended
+    /// with it.
     pub fn process_killed(&mut self, killed: i32) {
         let files = self.files().into_iter();
         let engines = files.filter_map(|(path, pid)| read(&path).map(|program| (program, pid)));
-        if let Some((program, pid)) = engines.into_iter().find(|(program, _)| program.engine as i32 == killed) {
+        if let Some((program, pid)) =
+            engines.into_iter().find(|(program, _)| program.engine as i32 == killed)
+        {
             self.orphaned.push((program.name, pid));
         }
     }
 
-    /// The programs that ended because the process was killed that their engine lived in: name and number.
+    /// The programs that ended because the process was killed that their engine lived in: name and
+    /// number.
     pub fn orphaned(&self) -> &[(String, i32)] {
         &self.orphaned
     }
@@ -108,19 +123,24 @@ impl RunDir {
         fs::read(self.path.join(job::REPORTS_NAME)).unwrap_or_default()
     }
 
-    /// Waits until the processes are gone in which the engines of ended programs lived, and reaps them: they hold swap files and
-    /// memory a moment longer than the programs. Orphans of the job are children of this process.
+    /// Waits until the processes are gone in which the engines of ended programs lived, and reaps
+    /// them: they hold swap files and memory a moment longer than the programs. Orphans of the job
+    /// are children of this process.
     pub fn wait_for_engines(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(5);
         const PAUSE: Duration = Duration::from_micros(200);
-        let ended = |pid: i32| Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH));
+        let ended = |pid: i32| {
+            Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+        };
         let files = self.files().into_iter().filter(|(_, pid)| ended(*pid));
-        let mut engines: Vec<Pid> = files.filter_map(|(path, _)| Pid::from_raw(read(&path)?.engine as i32)).collect();
+        let mut engines: Vec<Pid> =
+            files.filter_map(|(path, _)| Pid::from_raw(read(&path)?.engine as i32)).collect();
         let since = Instant::now();
         while !engines.is_empty() && since.elapsed() < PATIENCE {
             engines.retain(|engine| match waitpid(Some(*engine), WaitOptions::NOHANG) {
                 Ok(None) => true,
-                // Neither one that was reaped, nor one that is somebody else's child, is waited for.
+                // Neither one that was reaped, nor one that is somebody else's child, is waited
+                // for.
                 Err(_) => false,
                 Ok(Some((_, status))) => {
                     if status.signaled() {
@@ -166,7 +186,8 @@ impl RunDir {
 
     fn files(&self) -> Vec<(PathBuf, i32)> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let pid = |entry: &fs::DirEntry| entry.file_name().to_str()?.strip_prefix("stats.")?.parse().ok();
+        let pid =
+            |entry: &fs::DirEntry| entry.file_name().to_str()?.strip_prefix("stats.")?.parse().ok();
         entries.filter_map(|entry| pid(&entry).map(|pid| (entry.path(), pid))).collect()
     }
 
@@ -192,7 +213,8 @@ impl RunDir {
 impl RunDir {
     /// Removes the directory.
     pub fn remove(&self) {
-        // A process that outlives the run may make a file just now: then the directory is not empty at first.
+        // A process that outlives the run may make a file just now: then the directory is not empty
+        // at first.
         for _ in 0..3 {
             match fs::remove_dir_all(&self.path) {
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
@@ -212,8 +234,8 @@ fn read(path: &Path) -> Option<Snapshot> {
     Snapshot::from_bytes(&fs::read(path).ok()?)
 }
 
-/// Whether a directory is on a file system in memory that has room for the files of all processes which end between two sweeps: what
-/// does not fit there would be SIGBUS for whoever counts.
+/// Whether a directory is on a file system in memory that has room for the files of all processes
+/// which end between two sweeps: what does not fit there would be SIGBUS for whoever counts.
 fn has_room(dir: &Path) -> bool {
     rustix::fs::statfs(dir).is_ok_and(|fs| {
         let is_in_memory = IN_MEMORY.contains(&(fs.f_type as u64 & 0xffff_ffff));
@@ -254,7 +276,8 @@ mod tests {
 
     fn keep(dir: &RunDir, pid: i32, faults: u64) -> PathBuf {
         let path = dir.path().join(format!("stats.{pid}"));
-        let file = fs::OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
+        let file =
+            fs::OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
         let stats = Stats::in_file(std::os::fd::AsFd::as_fd(&file)).unwrap();
         stats.set_name("prog");
         stats.add(Counter::PgFault, faults);
@@ -301,7 +324,10 @@ mod tests {
         }
         fs::remove_file(path).unwrap();
         let tree = dir.finish();
-        assert_eq!((tree.processes.len(), tree.left_out), (PROCESSES_MAX, PROCESSES_MAX as u64 + 10));
+        assert_eq!(
+            (tree.processes.len(), tree.left_out),
+            (PROCESSES_MAX, PROCESSES_MAX as u64 + 10)
+        );
         assert_eq!(tree.total.get(Counter::PgFault), 2 * (2 * PROCESSES_MAX as u64 + 10));
     }
 }

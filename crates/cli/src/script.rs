@@ -51,9 +51,12 @@ impl EnvCommand {
         let mut clears = false;
         let mut at = 0;
         while let Some(arg) = args.get(at).map(|arg| arg.as_bytes().to_vec()) {
-            let split = [&b"-S"[..], b"-vS", b"--split-string="].into_iter().find_map(|o| arg.strip_prefix(o));
+            let split = [&b"-S"[..], b"-vS", b"--split-string="]
+                .into_iter()
+                .find_map(|o| arg.strip_prefix(o));
             if let Some(text) = split {
-                // -S: the text, or the next argument where it is empty, stands for several arguments.
+                // -S: the text, or the next argument where it is empty, stands for several
+                // arguments.
                 let (text, used) = if text.is_empty() {
                     let Some(next) = args.get(at + 1) else { return EnvCommand::Unknown };
                     (next.as_bytes().to_vec(), 2)
@@ -73,7 +76,9 @@ impl EnvCommand {
                 b"-u" | b"--unset" => at += 1,
                 b"-v" | b"--debug" | b"--" => {}
                 _ if arg.starts_with(b"--unset=") || arg.starts_with(b"-u") => {}
-                _ if arg.starts_with(b"-") || arg.starts_with(b"PATH=") => return EnvCommand::Unknown,
+                _ if arg.starts_with(b"-") || arg.starts_with(b"PATH=") => {
+                    return EnvCommand::Unknown;
+                }
                 _ if arg.contains(&b'=') => {}
                 _ if clears => return EnvCommand::Clears,
                 _ => return EnvCommand::Runs(args.split_off(at)),
@@ -96,8 +101,9 @@ mod tests {
     #[test]
     fn interpreter_lines_are_read_as_the_kernel_does() {
         let parse = |line: &str| {
-            Interpreter::parse(line.as_bytes())
-                .map(|i| (i.path.to_str().unwrap().to_owned(), i.argument.map(|a| a.into_string().unwrap())))
+            Interpreter::parse(line.as_bytes()).map(|i| {
+                (i.path.to_str().unwrap().to_owned(), i.argument.map(|a| a.into_string().unwrap()))
+            })
         };
         assert_eq!(parse("#!/bin/sh\necho\n"), Some(("/bin/sh".into(), None)));
         assert_eq!(
@@ -114,7 +120,8 @@ mod tests {
 
     #[test]
     fn env_is_followed_to_its_program() {
-        let parse = |args: &[&str]| EnvCommand::parse(&args.iter().map(OsString::from).collect::<Vec<_>>());
+        let parse =
+            |args: &[&str]| EnvCommand::parse(&args.iter().map(OsString::from).collect::<Vec<_>>());
         let runs = |args: &[&str]| EnvCommand::Runs(args.iter().map(OsString::from).collect());
         assert_eq!(parse(&["python3", "x.py"]), runs(&["python3", "x.py"]));
         assert_eq!(parse(&["A=1", "B=", "prog", "C=3"]), runs(&["prog", "C=3"]));
@@ -123,7 +130,15 @@ mod tests {
         assert_eq!(parse(&["-S", "A=1 perl -w", "x"]), runs(&["perl", "-w", "x"]));
         assert_eq!(parse(&["-i", "prog"]), EnvCommand::Clears);
         assert_eq!(parse(&["-S -i prog", "x"]), EnvCommand::Clears);
-        for unknown in [&[][..], &["-i"], &["A=1"], &["-C", "/", "x"], &["PATH=/x", "y"], &["-S 'a b'"], &["-S"]] {
+        for unknown in [
+            &[][..],
+            &["-i"],
+            &["A=1"],
+            &["-C", "/", "x"],
+            &["PATH=/x", "y"],
+            &["-S 'a b'"],
+            &["-S"],
+        ] {
             assert_eq!(parse(unknown), EnvCommand::Unknown, "{unknown:?}");
         }
     }

@@ -67,14 +67,15 @@ fn shortfall(now: &Budget, waited: Duration) -> String {
     }
     if now.stuck > 0 {
         reasons.push(format!(
-            "{} cannot get down to it, because nothing takes the pages: there is no swap device, it is full, or the \
-             memory is locked",
+            "{} cannot get down to it, because nothing takes the pages: there is no swap device, \
+             it is full, or the memory is locked",
             processes(now.stuck)
         ));
     }
     if late > now.stuck {
         reasons.push(format!(
-            "{} did not get down to it within {seconds} s, and will in the background: wait longer with --wait",
+            "{} did not get down to it within {seconds} s, and will in the background: wait \
+             longer with --wait",
             processes(late - now.stuck)
         ));
     }
@@ -91,7 +92,13 @@ mod tests {
 
     #[test]
     fn the_outcome_is_one_line() {
-        let now = Budget { processes: 1, answered: 1, reached: 1, used_bytes: 90 << 20, ..Budget::default() };
+        let now = Budget {
+            processes: 1,
+            answered: 1,
+            reached: 1,
+            used_bytes: 90 << 20,
+            ..Budget::default()
+        };
         let line = summary(Bytes(256 << 20), Bytes(96 << 20), &now);
         assert_eq!(line, "256 MiB -> 96 MiB, 90 MiB in use by 1 process");
     }
@@ -100,8 +107,11 @@ mod tests {
     fn each_reason_is_told() {
         let now = Budget { processes: 6, answered: 4, reached: 1, stuck: 1, ..Budget::default() };
         let text = shortfall(&now, Duration::from_millis(5100));
-        for part in ["2 processes did not take note within 5 s", "1 process cannot get down", "2 processes did not get"]
-        {
+        for part in [
+            "2 processes did not take note within 5 s",
+            "1 process cannot get down",
+            "2 processes did not get",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains('\n'));

@@ -3,7 +3,9 @@
 use overspill_os::beside;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper, waitid,
+};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -22,22 +24,26 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to catch signals; done before the program starts, so that none is lost. A signal that is ignored stays
-    /// so, for overspill and for the program: nohup(1) and background jobs of shells rely on that.
+    /// Begins to catch signals; done before the program starts, so that none is lost. A signal that
+    /// is ignored stays so, for overspill and for the program: nohup(1) and background jobs of
+    /// shells rely on that.
     ///
-    /// Orphans of the job come to this process from now on, and are reaped here: each process of it leaves the process that
-    /// the engine had beside it, and the init of a container may reap nobody.
+    /// Orphans of the job come to this process from now on, and are reaped here: each process of it
+    /// leaves the process that the engine had beside it, and the init of a container may reap
+    /// nobody.
     pub fn catch() -> io::Result<Signals> {
         let _ = set_child_subreaper(Some(getpid()));
         let caught = not_ignored(FORWARDED);
         let (read, write) = UnixStream::pair()?;
         write.set_nonblocking(true)?;
-        let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), caught.chain([SIGCHLD]))?;
+        let delivery =
+            SignalDelivery::with_pipe(read, write, WithOrigin::default(), caught.chain([SIGCHLD]))?;
         Ok(Signals { delivery })
     }
 
-    /// Waits until the child has ended, without reaping it: its number stays its own while signals go to it. Calls
-    /// `tick` every `interval`, and `killed` with the number of each orphan that a signal has ended.
+    /// Waits until the child has ended, without reaping it: its number stays its own while signals
+    /// go to it. Calls `tick` every `interval`, and `killed` with the number of each orphan that a
+    /// signal has ended.
     pub fn wait(
         &mut self,
         child: Pid,
@@ -46,13 +52,15 @@ impl Signals {
         mut killed: impl FnMut(i32),
     ) -> io::Result<()> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let timeout = Timespec { tv_sec: interval.as_secs() as i64, tv_nsec: interval.subsec_nanos().into() };
+        let timeout =
+            Timespec { tv_sec: interval.as_secs() as i64, tv_nsec: interval.subsec_nanos().into() };
         loop {
             for origin in self.delivery.pending() {
                 if is_forwarded(&origin)
                     && let Some(signal) = Signal::from_named_raw(origin.signal)
                 {
-                    // The child may have ended or changed its user: then there is nobody to be told.
+                    // The child may have ended or changed its user: then there is nobody to be
+                    // told.
                     let _ = kill_process(child, signal);
                 }
             }
@@ -60,7 +68,8 @@ impl Signals {
                 return Ok(());
             }
             beside::reap_orphans(child, &mut killed);
-            match poll(&mut [PollFd::new(self.delivery.get_read(), PollFlags::IN)], Some(&timeout)) {
+            match poll(&mut [PollFd::new(self.delivery.get_read(), PollFlags::IN)], Some(&timeout))
+            {
                 Ok(0) => tick(),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -93,7 +102,10 @@ mod tests {
 
     #[test]
     fn the_mask_of_ignored_signals_is_read() {
-        assert_eq!(ignored_signals("SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n"), 0x1001);
+        assert_eq!(
+            ignored_signals("SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n"),
+            0x1001
+        );
         assert_eq!(ignored_signals(""), 0);
         // The runtime of Rust ignores SIGPIPE, number 13.
         assert_ne!(ignored_signals(&fs::read_to_string("/proc/self/status").unwrap()) & 1 << 12, 0);

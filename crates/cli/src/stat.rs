@@ -1,7 +1,9 @@
-//! `overspill stat`: what a running job does, in vmstat's layout, as latencies, as pressure-stall figures or as JSON.
+//! `overspill stat`: what a running job does, in vmstat's layout, as latencies, as pressure-stall
+//! figures or as JSON.
 //!
-//! [`sample`] is what happened between two moments, [`table`] shows it as lines. The figures come over the control socket
-//! from `overspill run`, which adds up what all processes of the job keep in their statistics tables.
+//! [`sample`] is what happened between two moments, [`table`] shows it as lines. The figures come
+//! over the control socket from `overspill run`, which adds up what all processes of the job keep
+//! in their statistics tables.
 
 mod sample;
 mod table;
@@ -15,7 +17,8 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Runs the subcommand; returns the exit status. Ends when the job does, and when nobody reads what is printed.
+/// Runs the subcommand; returns the exit status. Ends when the job does, and when nobody reads what
+/// is printed.
 pub fn run(args: &StatArgs) -> Result<u8, Failure> {
     let found = match args.pid {
         Some(pid) => control::find(pid)?.whole(),
@@ -26,10 +29,17 @@ pub fn run(args: &StatArgs) -> Result<u8, Failure> {
     let mut before = Stats::default();
     for round in 1u32.. {
         let Some(now) = stats(&found)? else {
-            return if round > 1 { Ok(0) } else { Err(Failure::failed("the job has ended meanwhile")) };
+            return if round > 1 {
+                Ok(0)
+            } else {
+                Err(Failure::failed("the job has ended meanwhile"))
+            };
         };
         let sample = Sample::new(found.launcher(), &before, &now);
-        if write(&show.text(&sample)).is_err() || args.interval.is_none() || args.count == Some(round) {
+        if write(&show.text(&sample)).is_err()
+            || args.interval.is_none()
+            || args.count == Some(round)
+        {
             break;
         }
         before = now;
@@ -77,7 +87,11 @@ impl Show {
     fn text(&mut self, sample: &Sample) -> String {
         match self {
             Show::Lines { printed } => {
-                let head = if printed.is_multiple_of(lines_a_screen()) { table::head() } else { String::new() };
+                let head = if printed.is_multiple_of(lines_a_screen()) {
+                    table::head()
+                } else {
+                    String::new()
+                };
                 *printed += 1;
                 head + &table::line(sample)
             }

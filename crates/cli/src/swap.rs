@@ -10,7 +10,8 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Types of file systems that keep their files in memory: statfs(2) names tmpfs, ramfs and hugetlbfs so.
+/// Types of file systems that keep their files in memory: statfs(2) names tmpfs, ramfs and
+/// hugetlbfs so.
 pub const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
 /// The default: `$TMPDIR`, else /var/tmp; `None` if neither is a writable directory on a disk.
@@ -20,25 +21,31 @@ pub fn default_directory(tmpdir: Option<OsString>) -> Option<PathBuf> {
     tmpdir.into_iter().chain([PathBuf::from("/var/tmp")]).find(usable)
 }
 
-/// Checks that the device can be used, and returns it with an absolute path that survives its textual form.
+/// Checks that the device can be used, and returns it with an absolute path that survives its
+/// textual form.
 pub fn check(spec: &SwapSpec) -> Result<SwapSpec, Failure> {
     let name = spec.path.display();
     if spec.size.is_some_and(|size| size.pages() == 0) {
-        return Err(Failure::usage(format!("swap '{spec}' has no room for a page: give it a size such as 4G")));
+        return Err(Failure::usage(format!(
+            "swap '{spec}' has no room for a page: give it a size such as 4G"
+        )));
     }
     if spec.ram.is_some() {
         return Ok(spec.clone());
     }
     let path = fs::canonicalize(&spec.path).map_err(|error| {
-        Failure::own(format!("cannot use swap '{name}' ({error}): name an existing directory, file or block device"))
+        Failure::own(format!(
+            "cannot use swap '{name}' ({error}): name an existing directory, file or block device"
+        ))
     })?;
-    let metadata =
-        fs::metadata(&path).map_err(|error| Failure::own(format!("cannot look at swap '{name}': {error}")))?;
+    let metadata = fs::metadata(&path)
+        .map_err(|error| Failure::own(format!("cannot look at swap '{name}': {error}")))?;
     let kind = metadata.file_type();
     if kind.is_dir() {
         check_in_memory(&path)?;
-        access(&path, Access::WRITE_OK | Access::EXEC_OK)
-            .map_err(|error| Failure::own(format!("cannot make files in the swap directory '{name}': {error}")))?;
+        access(&path, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+            Failure::own(format!("cannot make files in the swap directory '{name}': {error}"))
+        })?;
         check_room(&path, spec.size, 0)?;
     } else if kind.is_file() {
         check_in_memory(&path)?;
@@ -54,10 +61,14 @@ pub fn check(spec: &SwapSpec) -> Result<SwapSpec, Failure> {
         let capacity = rustix::fs::seek(&device, rustix::fs::SeekFrom::End(0)).unwrap_or(0);
         if spec.size.is_some_and(|size| size.0 > capacity) {
             let capacity = Bytes(capacity);
-            return Err(Failure::own(format!("swap '{spec}' is larger than the device: it has {capacity}")));
+            return Err(Failure::own(format!(
+                "swap '{spec}' is larger than the device: it has {capacity}"
+            )));
         }
     } else {
-        return Err(Failure::own(format!("swap '{name}' is neither a directory, a file nor a block device")));
+        return Err(Failure::own(format!(
+            "swap '{name}' is neither a directory, a file nor a block device"
+        )));
     }
     let spec = SwapSpec { path, ..spec.clone() };
     survives_as_text(&spec)?;
@@ -65,7 +76,10 @@ pub fn check(spec: &SwapSpec) -> Result<SwapSpec, Failure> {
 }
 
 fn in_use(path: &Path) -> Failure {
-    Failure::own(format!("swap '{}' is in use by the kernel (mounted, or swap): name another", path.display()))
+    Failure::own(format!(
+        "swap '{}' is in use by the kernel (mounted, or swap): name another",
+        path.display()
+    ))
 }
 
 fn open_for_io(path: &Path, flags: OFlags) -> Result<rustix::fd::OwnedFd, Failure> {
@@ -77,21 +91,27 @@ fn open_for_io(path: &Path, flags: OFlags) -> Result<rustix::fd::OwnedFd, Failur
 
 fn check_in_memory(path: &Path) -> Result<(), Failure> {
     match statfs(path) {
-        Ok(fs) if IN_MEMORY.contains(&(fs.f_type as u64 & 0xffff_ffff)) => Err(Failure::own(format!(
-            "swap '{}' lies on tmpfs, which is memory itself: name a directory on a disk, such as /var/tmp",
-            path.display()
-        ))),
+        Ok(fs) if IN_MEMORY.contains(&(fs.f_type as u64 & 0xffff_ffff)) => {
+            Err(Failure::own(format!(
+                "swap '{}' lies on tmpfs, which is memory itself: name a directory on a disk, \
+                 such as /var/tmp",
+                path.display()
+            )))
+        }
         _ => Ok(()),
     }
 }
 
-/// A size that the file system cannot hold would show as write errors much later; `own` bytes are there already.
+/// A size that the file system cannot hold would show as write errors much later; `own` bytes are
+/// there already.
 fn check_room(path: &Path, size: Option<Bytes>, own: u64) -> Result<(), Failure> {
     let (Some(size), Ok(fs)) = (size, statvfs(path)) else { return Ok(()) };
     let room = Bytes(fs.f_bavail * fs.f_frsize + own);
     if size > room {
         let path = path.display();
-        return Err(Failure::own(format!("swap '{path}' has room for {room}, not for {size}: give a smaller size")));
+        return Err(Failure::own(format!(
+            "swap '{path}' has room for {room}, not for {size}: give a smaller size"
+        )));
     }
     Ok(())
 }
@@ -107,7 +127,8 @@ pub fn survives_as_text(spec: &SwapSpec) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::own(format!(
-        "swap '{}' cannot be named in a list: choose a path of UTF-8 without commas that does not end in a colon and a digit",
+        "swap '{}' cannot be named in a list: choose a path of UTF-8 without commas that does not \
+         end in a colon and a digit",
         spec.path.display()
     )))
 }
@@ -126,7 +147,8 @@ mod tests {
 
     /// A directory of the build, which is on a disk.
     fn scratch(name: &str) -> PathBuf {
-        let dir = std::env::current_exe().unwrap().parent().unwrap().join(format!("swap-test-{name}"));
+        let dir =
+            std::env::current_exe().unwrap().parent().unwrap().join(format!("swap-test-{name}"));
         fs::create_dir_all(&dir).unwrap();
         dir.canonicalize().unwrap()
     }
@@ -138,7 +160,9 @@ mod tests {
         fs::write(&file, "").unwrap();
         let detour = dir.join("..").join(dir.file_name().unwrap());
         assert_eq!(
-            check(&SwapSpec { size: Some(Bytes(8192)), prio: Some(7), ..SwapSpec::new(detour) }).unwrap().to_string(),
+            check(&SwapSpec { size: Some(Bytes(8192)), prio: Some(7), ..SwapSpec::new(detour) })
+                .unwrap()
+                .to_string(),
             format!("{}:8192,prio=7", dir.display())
         );
         assert_eq!(check(&SwapSpec::new(&file)).unwrap().path, file);
@@ -175,7 +199,11 @@ mod tests {
 
     #[test]
     fn kernel_swaps_are_the_first_column() {
-        let text = "Filename\t\tType\t\tSize\n/swapfile                file\t1\t0\t-2\n/dev/zram0 partition 1 0 5\n";
-        assert_eq!(kernel_swaps(text).collect::<Vec<_>>(), [Path::new("/swapfile"), Path::new("/dev/zram0")]);
+        let text = "Filename\t\tType\t\tSize\n/swapfile                file\t1\t0\t-2\n/dev/zram0 \
+                    partition 1 0 5\n";
+        assert_eq!(
+            kernel_swaps(text).collect::<Vec<_>>(),
+            [Path::new("/swapfile"), Path::new("/dev/zram0")]
+        );
     }
 }

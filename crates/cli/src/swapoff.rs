@@ -1,4 +1,5 @@
-//! `overspill swapoff`: takes swap devices of a running job out of use, and shows how far it is ([`progress`]).
+//! `overspill swapoff`: takes swap devices of a running job out of use, and shows how far it is
+//! ([`progress`]).
 
 mod progress;
 
@@ -35,9 +36,11 @@ const NAME_BYTES_MAX: usize = 36;
 /// Runs the subcommand; returns the exit status.
 pub fn run(args: &SwapoffArgs) -> Result<u8, Failure> {
     let failed = |failure: Failure| Failure { status: FAILED, ..failure };
-    let signals = Signals::catch().map_err(|error| failed(Failure::own(format!("cannot catch signals: {error}"))))?;
+    let signals = Signals::catch()
+        .map_err(|error| failed(Failure::own(format!("cannot catch signals: {error}"))))?;
     let found = control::find(args.pid).map_err(failed)?;
-    let names = if args.all { all(&found).map_err(failed)? } else { named(args).map_err(failed)? };
+    let names =
+        if args.all { all(&found).map_err(failed)? } else { named(args).map_err(failed)? };
     let mut statuses = Vec::new();
     for name in names {
         statuses.push(take_out(&found, name, args.verbose, &signals).unwrap_or_else(|failure| {
@@ -70,8 +73,9 @@ fn named(args: &SwapoffArgs) -> Result<Vec<SwapName>, Failure> {
         Some(("LABEL", label)) => Ok(SwapName::Label(label.to_owned())),
         Some(("UUID", uuid)) => Ok(SwapName::Uuid(uuid.to_owned())),
         _ => {
-            let path = std::path::absolute(text)
-                .map_err(|error| Failure::failed(format!("cannot tell where '{text}' is: {error}")))?;
+            let path = std::path::absolute(text).map_err(|error| {
+                Failure::failed(format!("cannot tell where '{text}' is: {error}"))
+            })?;
             let short = (text.len() <= NAME_BYTES_MAX).then(|| text.clone());
             Ok(SwapName::Any { text: short, path: path.to_string_lossy().into_owned() })
         }
@@ -88,9 +92,16 @@ fn all(found: &Found) -> Result<Vec<SwapName>, Failure> {
 }
 
 /// Takes one device out of use; returns the exit status.
-fn take_out(found: &Found, name: SwapName, verbose: bool, signals: &Signals) -> Result<u8, Failure> {
+fn take_out(
+    found: &Found,
+    name: SwapName,
+    verbose: bool,
+    signals: &Signals,
+) -> Result<u8, Failure> {
     // 1. Ask for it.
-    let Some(mut now) = change(found, Request::Swapoff { device: name })? else { return Ok(ended()) };
+    let Some(mut now) = change(found, Request::Swapoff { device: name })? else {
+        return Ok(ended());
+    };
     let device = printable(&now.device);
     if verbose {
         let _ = writeln!(io::stdout(), "swapoff {device}");
@@ -131,7 +142,8 @@ fn told(now: &SwapChange, device: &str) -> (u8, Option<String>) {
         Some(SwapOutcome::Done) if now.lost_pages > 0 => (
             SOME_FAILED,
             format!(
-                "swap device '{device}' is out of use, but {} pages of it could not be read: they are lost to those who touch them",
+                "swap device '{device}' is out of use, but {} pages of it could not be read: they \
+                 are lost to those who touch them",
                 now.lost_pages
             ),
         ),
@@ -139,21 +151,27 @@ fn told(now: &SwapChange, device: &str) -> (u8, Option<String>) {
         Some(SwapOutcome::NoRoom) => (
             NO_ROOM,
             format!(
-                "not enough memory to take swap device '{device}' out of use: {stays}; give the job a larger budget \
-                 (`overspill set`) or another device (`overspill swapon`)"
+                "not enough memory to take swap device '{device}' out of use: {stays}; give the \
+                 job a larger budget (`overspill set`) or another device (`overspill swapon`)"
             ),
         ),
         Some(SwapOutcome::Cancelled) => (
             FAILED,
-            format!("swapoff was interrupted: swap device '{device}' is in use as before; run it again to go on"),
+            format!(
+                "swapoff was interrupted: swap device '{device}' is in use as before; run it \
+                 again to go on"
+            ),
         ),
-        Some(SwapOutcome::NotOpened) => (FAILED, format!("swap device '{device}' cannot be opened: {stays} nowhere")),
+        Some(SwapOutcome::NotOpened) => {
+            (FAILED, format!("swap device '{device}' cannot be opened: {stays} nowhere"))
+        }
     };
     if now.outcome.is_some() && !now.over {
         sentence += &format!("; {}", silent(now));
     }
     if now.not_opened > 0 {
-        sentence += &format!("; {} of {} processes cannot open it any more", now.not_opened, now.processes);
+        sentence +=
+            &format!("; {} of {} processes cannot open it any more", now.not_opened, now.processes);
     }
     (status, Some(sentence))
 }
@@ -184,7 +202,11 @@ impl Signals {
         let again = Arc::new(AtomicBool::new(false));
         // One that is ignored stays so: nohup(1) relies on that.
         for signal in not_ignored([SIGINT, SIGTERM, SIGHUP]) {
-            flag::register_conditional_shutdown(signal, i32::from(KILLED_BY) + signal, again.clone())?;
+            flag::register_conditional_shutdown(
+                signal,
+                i32::from(KILLED_BY) + signal,
+                again.clone(),
+            )?;
             flag::register(signal, again.clone())?;
             flag::register_usize(signal, caught.clone(), signal as usize)?;
         }
@@ -230,13 +252,25 @@ mod tests {
             parts.iter().for_each(|part| assert!(sentence.contains(part), "{part} in {sentence}"));
             assert!(!sentence.contains('\n'));
         };
-        says(&SwapChange { lost_pages: 7, ..with(SwapOutcome::Done) }, 64, &["'/a' is out of use, but 7 pages"]);
+        says(
+            &SwapChange { lost_pages: 7, ..with(SwapOutcome::Done) },
+            64,
+            &["'/a' is out of use, but 7 pages"],
+        );
         says(&with(SwapOutcome::NoRoom), 2, &["not enough memory", "it stays in use"]);
         says(&with(SwapOutcome::Cancelled), 4, &["interrupted", "in use as before"]);
         let stopped = SwapChange { over: false, done: 1, silent: 2, ..now.clone() };
         says(&stopped, 4, &["out of use in part", "2 processes do not take note"]);
-        says(&SwapChange { outcome: Some(SwapOutcome::NoRoom), ..stopped }, 2, &["stays in use", "2 processes do not"]);
-        says(&SwapChange { not_opened: 1, ..with(SwapOutcome::Cancelled) }, 4, &["1 of 3 processes cannot open it"]);
+        says(
+            &SwapChange { outcome: Some(SwapOutcome::NoRoom), ..stopped },
+            2,
+            &["stays in use", "2 processes do not"],
+        );
+        says(
+            &SwapChange { not_opened: 1, ..with(SwapOutcome::Cancelled) },
+            4,
+            &["1 of 3 processes cannot open it"],
+        );
     }
 
     #[test]
@@ -249,7 +283,10 @@ mod tests {
             verbose: false,
             device: ["LABEL=c", "UUID=d", "/e/f=g", "h"].map(str::to_owned).into(),
         };
-        let any = |text: &str, path: &str| SwapName::Any { text: Some(text.to_owned()), path: path.to_owned() };
+        let any = |text: &str, path: &str| SwapName::Any {
+            text: Some(text.to_owned()),
+            path: path.to_owned(),
+        };
         let here = std::env::current_dir().unwrap().join("h");
         let expected = [
             SwapName::Label("a".to_owned()),

@@ -1,4 +1,5 @@
-//! `overspill swapon`: gives a running job another swap device, or shows those that it has ([`show`]).
+//! `overspill swapon`: gives a running job another swap device, or shows those that it has
+//! ([`show`]).
 
 mod show;
 
@@ -14,7 +15,8 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often it is asked how far the job is: processes look at the list of devices ten times a second.
+/// How often it is asked how far the job is: processes look at the list of devices ten times a
+/// second.
 pub const POLL: Duration = Duration::from_millis(50);
 /// How long processes may show nothing of a change before they count as stopped.
 pub const SILENCE: Duration = Duration::from_secs(5);
@@ -53,17 +55,20 @@ fn add(found: &Found, spec: &SwapSpec, verbose: bool) -> Result<(), Failure> {
     let name = printable(&now.device);
     if now.outcome == Some(SwapOutcome::NotOpened) {
         return Err(Failure::failed(format!(
-            "no process of the job can open swap device '{name}', for reasons that they give on their standard error: it is \
-             not in use"
+            "no process of the job can open swap device '{name}', for reasons that they give on \
+             their standard error: it is not in use"
         )));
     }
     if !now.over {
-        return Err(Failure::failed(format!("swap device '{name}' is in use, but {}", silent(&now))));
+        return Err(Failure::failed(format!(
+            "swap device '{name}' is in use, but {}",
+            silent(&now)
+        )));
     }
     if now.not_opened > 0 {
         say(&format!(
-            "{} of {} processes cannot open swap device '{name}', for reasons that they give on their standard error: they go \
-             on without it",
+            "{} of {} processes cannot open swap device '{name}', for reasons that they give on \
+             their standard error: they go on without it",
             now.not_opened, now.processes
         ));
     }
@@ -78,8 +83,9 @@ fn absolute(spec: &SwapSpec) -> Result<SwapSpec, Failure> {
     if spec.ram.is_some() {
         return Ok(spec.clone());
     }
-    let path = std::path::absolute(&spec.path)
-        .map_err(|error| Failure::failed(format!("cannot tell where '{}' is: {error}", spec.path.display())))?;
+    let path = std::path::absolute(&spec.path).map_err(|error| {
+        Failure::failed(format!("cannot tell where '{}' is: {error}", spec.path.display()))
+    })?;
     let spec = SwapSpec { path, ..spec.clone() };
     survives_as_text(&spec).map_err(|failure| Failure::failed(failure.sentence))?;
     Ok(spec)
@@ -110,7 +116,10 @@ impl Silence {
 /// Which processes are waited for in vain.
 pub fn silent(now: &SwapChange) -> String {
     let (count, s) = (now.silent, if now.silent == 1 { "process does" } else { "processes do" });
-    format!("{count} {s} not take note of it within {} s, and will when continued, if stopped", SILENCE.as_secs())
+    format!(
+        "{count} {s} not take note of it within {} s, and will when continued, if stopped",
+        SILENCE.as_secs()
+    )
 }
 
 #[cfg(test)]
@@ -119,7 +128,12 @@ mod tests {
 
     #[test]
     fn silence_is_that_of_all_who_are_waited_for() {
-        let now = |processes, done, silent| SwapChange { processes, done, silent, ..SwapChange::default() };
+        let now = |processes, done, silent| SwapChange {
+            processes,
+            done,
+            silent,
+            ..SwapChange::default()
+        };
         let mut silence = Silence(Instant::now().checked_sub(SILENCE));
         assert!(silence.lasts(&now(3, 1, 2)));
         assert!(!silence.lasts(&now(3, 1, 1)) && silence.0.is_none(), "one of them is at it");

@@ -1,7 +1,9 @@
-//! The program to run: found as execvp(3) finds it, and checked for what keeps the preload library out.
+//! The program to run: found as execvp(3) finds it, and checked for what keeps the preload library
+//! out.
 //!
-//! The check follows the program to the binary that the kernel loads in the end: through `#!` lines and env(1).
-//! What cannot be seen from here (a file without read permission) is left for exec to judge.
+//! The check follows the program to the binary that the kernel loads in the end: through `#!` lines
+//! and env(1). What cannot be seen from here (a file without read permission) is left for exec to
+//! judge.
 
 use crate::elf::Elf;
 use crate::failure::Failure;
@@ -34,10 +36,14 @@ fn check_with(command: &[OsString], library: &Library, search: &OsStr) -> Result
         match look(&path)? {
             Kind::Unreadable => break,
             Kind::Script(interpreter) => {
-                let missing = |error| missing_interpreter("interpreter", &interpreter.path, &path, error);
+                let missing =
+                    |error| missing_interpreter("interpreter", &interpreter.path, &path, error);
                 fs::metadata(&interpreter.path).map_err(missing)?;
                 argv[0] = path.clone().into();
-                argv.splice(0..0, [interpreter.path.clone().into()].into_iter().chain(interpreter.argument));
+                argv.splice(
+                    0..0,
+                    [interpreter.path.clone().into()].into_iter().chain(interpreter.argument),
+                );
                 path = interpreter.path;
             }
             Kind::Binary(elf) => {
@@ -52,7 +58,8 @@ fn check_with(command: &[OsString], library: &Library, search: &OsStr) -> Result
                     }
                     EnvCommand::Clears => {
                         return Err(Failure::own(
-                            "env -i clears the environment that carries the settings: write env -i ... overspill run ... -- CMD",
+                            "env -i clears the environment that carries the settings: write env \
+                             -i ... overspill run ... -- CMD",
                         ));
                     }
                     EnvCommand::Unknown => break,
@@ -63,21 +70,25 @@ fn check_with(command: &[OsString], library: &Library, search: &OsStr) -> Result
     Ok(program)
 }
 
-/// The file that a name stands for: itself if it holds a slash, else the first executable in the search path.
+/// The file that a name stands for: itself if it holds a slash, else the first executable in the
+/// search path.
 fn find(name: &OsStr, search: &OsStr) -> Result<PathBuf, Failure> {
     let shown = name.display();
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
         return match executable(&path) {
             Ok(()) => Ok(path),
-            Err(error) if not_there(error.kind()) => Err(Failure::not_found(format!("'{shown}' does not exist"))),
+            Err(error) if not_there(error.kind()) => {
+                Err(Failure::not_found(format!("'{shown}' does not exist")))
+            }
             Err(error) => Err(not_executable(&path, &error)),
         };
     }
     let mut denied = None;
     for dir in std::env::split_paths(search).filter(|_| !name.is_empty()) {
         // An empty entry of PATH is the current directory.
-        let path = if dir.as_os_str().is_empty() { Path::new(".").join(name) } else { dir.join(name) };
+        let path =
+            if dir.as_os_str().is_empty() { Path::new(".").join(name) } else { dir.join(name) };
         match executable(&path) {
             Ok(()) => return Ok(path),
             Err(error) if not_there(error.kind()) => {}
@@ -85,7 +96,9 @@ fn find(name: &OsStr, search: &OsStr) -> Result<PathBuf, Failure> {
         }
     }
     Err(denied.unwrap_or_else(|| {
-        Failure::not_found(format!("'{shown}' was not found in PATH: check its name, or give its path"))
+        Failure::not_found(format!(
+            "'{shown}' was not found in PATH: check its name, or give its path"
+        ))
     }))
 }
 
@@ -113,7 +126,9 @@ fn not_executable(path: &Path, error: &io::Error) -> Failure {
 
 fn missing_interpreter(what: &str, interpreter: &Path, of: &Path, error: io::Error) -> Failure {
     let (interpreter, of) = (interpreter.display(), of.display());
-    Failure::not_found(format!("the {what} '{interpreter}' of '{of}' cannot be used ({error}): install it"))
+    Failure::not_found(format!(
+        "the {what} '{interpreter}' of '{of}' cannot be used ({error}): install it"
+    ))
 }
 
 /// What kind of program a file is.
@@ -137,7 +152,8 @@ fn look(path: &Path) -> Result<Kind, Failure> {
     match Elf::of_file(path) {
         Ok(Some(elf)) => Ok(Kind::Binary(elf)),
         Ok(None) => Err(Failure::not_executable(format!(
-            "'{}' is neither an ELF program nor a script with a #! line: name its interpreter, such as sh, before it",
+            "'{}' is neither an ELF program nor a script with a #! line: name its interpreter, \
+             such as sh, before it",
             path.display()
         ))),
         Err(error) => Err(not_executable(path, &error)),
@@ -150,7 +166,8 @@ fn check_binary(path: &Path, elf: &Elf, library: &Library) -> Result<(), Failure
     if !elf.runs_with(&library.elf) {
         let (theirs, ours) = (elf.architecture(), library.elf.architecture());
         return refuse(format!(
-            "'{name}' is a {theirs} program and the preload library is {ours}: use a {ours} build of it"
+            "'{name}' is a {theirs} program and the preload library is {ours}: use a {ours} build \
+             of it"
         ));
     }
     match &elf.loader {
@@ -158,15 +175,19 @@ fn check_binary(path: &Path, elf: &Elf, library: &Library) -> Result<(), Failure
         None if is_loader(path) => {}
         None => {
             return refuse(format!(
-                "'{name}' is statically linked, so the preload library cannot reach its memory: use a dynamically linked build of it"
+                "'{name}' is statically linked, so the preload library cannot reach its memory: \
+                 use a dynamically linked build of it"
             ));
         }
         Some(loader) => {
-            fs::metadata(loader).map_err(|error| missing_interpreter("dynamic loader", loader, path, error))?;
+            fs::metadata(loader)
+                .map_err(|error| missing_interpreter("dynamic loader", loader, path, error))?;
             if is_musl(loader) != cfg!(target_env = "musl") {
-                let (theirs, ours) = if is_musl(loader) { ("musl", "glibc") } else { ("glibc", "musl") };
+                let (theirs, ours) =
+                    if is_musl(loader) { ("musl", "glibc") } else { ("glibc", "musl") };
                 return refuse(format!(
-                    "'{name}' is linked with {theirs} and this overspill with {ours}: use an overspill built for {theirs}"
+                    "'{name}' is linked with {theirs} and this overspill with {ours}: use an \
+                     overspill built for {theirs}"
                 ));
             }
         }
@@ -174,8 +195,8 @@ fn check_binary(path: &Path, elf: &Elf, library: &Library) -> Result<(), Failure
     let metadata = fs::metadata(path).map_err(|error| not_executable(path, &error))?;
     if let Some(reason) = privileges::switch(path, &metadata) {
         return refuse(format!(
-            "'{name}' {reason}, so the dynamic loader ignores LD_PRELOAD for it: run overspill as the user it switches to, \
-             or use a copy without that mark"
+            "'{name}' {reason}, so the dynamic loader ignores LD_PRELOAD for it: run overspill as \
+             the user it switches to, or use a copy without that mark"
         ));
     }
     Ok(())
@@ -183,7 +204,9 @@ fn check_binary(path: &Path, elf: &Elf, library: &Library) -> Result<(), Failure
 
 fn is_loader(path: &Path) -> bool {
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld") && name.to_string_lossy().contains(".so"))
+    path.file_name().is_some_and(|name| {
+        name.as_bytes().starts_with(b"ld") && name.to_string_lossy().contains(".so")
+    })
 }
 
 fn is_musl(loader: &Path) -> bool {
@@ -200,7 +223,8 @@ mod tests {
 
     impl Room {
         fn new(name: &str) -> Room {
-            let dir = std::env::temp_dir().join(format!("overspill-target-{}-{name}", std::process::id()));
+            let dir = std::env::temp_dir()
+                .join(format!("overspill-target-{}-{name}", std::process::id()));
             fs::create_dir_all(&dir).unwrap();
             Room(dir)
         }
@@ -250,7 +274,10 @@ mod tests {
         assert_eq!(room.refused(&["/"]).0, NOT_EXECUTABLE);
         room.file("text", b"echo hello", 0o755);
         let (status, sentence) = room.refused(&["text"]);
-        assert!(status == NOT_EXECUTABLE && sentence.contains("name its interpreter"), "{sentence}");
+        assert!(
+            status == NOT_EXECUTABLE && sentence.contains("name its interpreter"),
+            "{sentence}"
+        );
     }
 
     #[test]
@@ -301,6 +328,9 @@ mod tests {
 
     #[test]
     fn musl_is_told_by_its_loader() {
-        assert!(is_musl(Path::new("/lib/ld-musl-x86_64.so.1")) && !is_musl(Path::new("/lib64/ld-linux-x86-64.so.2")));
+        assert!(
+            is_musl(Path::new("/lib/ld-musl-x86_64.so.1"))
+                && !is_musl(Path::new("/lib64/ld-linux-x86-64.so.2"))
+        );
     }
 }

@@ -6,8 +6,12 @@ use common::{bare, stderr, stdout};
 use serde_json::Value;
 
 fn json(simulate: &str) -> (Option<i32>, Value) {
-    let done = bare().args(["probe", "--json"]).env("OVERSPILL_SIMULATE", simulate).output().unwrap();
-    (done.status.code(), serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{}", stderr(&done))))
+    let done =
+        bare().args(["probe", "--json"]).env("OVERSPILL_SIMULATE", simulate).output().unwrap();
+    (
+        done.status.code(),
+        serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{}", stderr(&done))),
+    )
 }
 
 #[test]
@@ -17,7 +21,9 @@ fn the_object_is_consistent_with_the_exit_status_and_the_text() {
     assert_eq!(status, Some(if works { 0 } else { 1 }));
     let text = stdout(&bare().arg("probe").output().unwrap());
     assert_eq!(text.contains("overspill run works here"), works, "{text}");
-    for sentence in object["in_use"].as_array().unwrap().iter().chain(object["advice"].as_array().unwrap()) {
+    for sentence in
+        object["in_use"].as_array().unwrap().iter().chain(object["advice"].as_array().unwrap())
+    {
         // MemAvailable moves between the two.
         let sentence = sentence.as_str().unwrap();
         assert!(sentence.contains("of RAM") || text.contains(sentence), "'{sentence}' in {text}");

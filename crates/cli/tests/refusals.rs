@@ -1,4 +1,5 @@
-//! What `overspill run` refuses before the program starts: the exit status, and one sentence that says what to do.
+//! What `overspill run` refuses before the program starts: the exit status, and one sentence that
+//! says what to do.
 
 mod common;
 
@@ -16,7 +17,10 @@ fn refused(mut command: Command, status: i32, part: &str) {
     assert!(text.contains(part), "'{part}' in: {text}");
     assert!(done.stdout.is_empty(), "the program ran: {}", stdout(&done));
     if status != 2 {
-        assert!(text.starts_with("overspill: ") && text.lines().count() == 1, "one sentence: {text}");
+        assert!(
+            text.starts_with("overspill: ") && text.lines().count() == 1,
+            "one sentence: {text}"
+        );
     }
 }
 
@@ -84,7 +88,10 @@ fn swapoff_has_the_statuses_of_swapoff() {
     ] {
         let done = bare().arg("swapoff").args(args).output().unwrap();
         let text = stderr(&done);
-        assert!(done.status.code() == Some(16) && text.contains(part) && text.contains("error: "), "{text}");
+        assert!(
+            done.status.code() == Some(16) && text.contains(part) && text.contains("error: "),
+            "{text}"
+        );
     }
     let help = bare().args(["swapoff", "--help"]).output().unwrap();
     assert!(help.status.success() && stdout(&help).contains("32 if all failed"));
@@ -119,11 +126,23 @@ fn swap_that_cannot_be_used_is_refused() {
     let nowhere = ["--swap", "/no/such/place", "--", "echo", "x"];
     let Some(command) = run(overspill(), &nowhere) else { return };
     refused(command, 125, "name an existing directory");
-    refused(run(overspill(), &["--swap", "/dev/null", "--", "echo", "x"]).unwrap(), 125, "neither a directory");
-    refused(run(overspill(), &["--swap", "/var/tmp:9000T", "--", "echo", "x"]).unwrap(), 125, "give a smaller size");
+    refused(
+        run(overspill(), &["--swap", "/dev/null", "--", "echo", "x"]).unwrap(),
+        125,
+        "neither a directory",
+    );
+    refused(
+        run(overspill(), &["--swap", "/var/tmp:9000T", "--", "echo", "x"]).unwrap(),
+        125,
+        "give a smaller size",
+    );
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     if mounts.lines().any(|line| line.contains(" /dev/shm tmpfs ")) {
-        refused(run(overspill(), &["--swap", "/dev/shm", "--", "echo", "x"]).unwrap(), 125, "memory itself");
+        refused(
+            run(overspill(), &["--swap", "/dev/shm", "--", "echo", "x"]).unwrap(),
+            125,
+            "memory itself",
+        );
     } else {
         eprintln!("SKIPPED: /dev/shm is not a tmpfs here");
     }
@@ -140,7 +159,11 @@ fn programs_that_are_not_there_or_not_executable() {
     let script = scratch().join("orphan");
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    refused(run(overspill(), &["--", script.to_str().unwrap()]).unwrap(), 127, "'/no/such/interpreter'");
+    refused(
+        run(overspill(), &["--", script.to_str().unwrap()]).unwrap(),
+        127,
+        "'/no/such/interpreter'",
+    );
 }
 
 #[test]
@@ -192,7 +215,8 @@ fn a_library_that_is_missing_or_none() {
     let lone = scratch().join("lone");
     fs::create_dir_all(&lone).unwrap();
     let copy = lone.join("overspill");
-    // A link, not a copy: a file just written may still be open in a child that another test is starting.
+    // A link, not a copy: a file just written may still be open in a child that another test is
+    // starting.
     let _ = fs::remove_file(&copy);
     fs::hard_link(env!("CARGO_BIN_EXE_overspill"), &copy).unwrap();
     let mut command = Command::new(&copy);
@@ -212,7 +236,11 @@ fn kernels_and_users_without_userfaultfd() {
     };
     let Some(command) = simulate("no-uffd", &["--", "echo", "x"]) else { return };
     refused(command, 125, "CONFIG_USERFAULTFD=y");
-    refused(simulate("no-uffd", &["--fault", "signal", "--", "echo", "x"]).unwrap(), 125, "CONFIG_USERFAULTFD=y");
+    refused(
+        simulate("no-uffd", &["--fault", "signal", "--", "echo", "x"]).unwrap(),
+        125,
+        "CONFIG_USERFAULTFD=y",
+    );
     refused(simulate("no-such-thing", &["--", "echo", "x"]).unwrap(), 2, "no-uffd");
     if !runs_here() {
         return;
@@ -220,8 +248,16 @@ fn kernels_and_users_without_userfaultfd() {
     let command = simulate("no-kernel-faults", &["--fault", "thread", "--", "echo", "x"]).unwrap();
     refused(command, 125, "sysctl vm.unprivileged_userfaultfd=1");
     for fault in ["auto", "signal"] {
-        let done = simulate("no-kernel-faults", &["--fault", fault, "--", "echo", "x"]).unwrap().output().unwrap();
-        assert_eq!((done.status.code(), stdout(&done).as_str()), (Some(0), "x\n"), "{}", stderr(&done));
+        let done = simulate("no-kernel-faults", &["--fault", fault, "--", "echo", "x"])
+            .unwrap()
+            .output()
+            .unwrap();
+        assert_eq!(
+            (done.status.code(), stdout(&done).as_str()),
+            (Some(0), "x\n"),
+            "{}",
+            stderr(&done)
+        );
     }
 }
 
@@ -233,15 +269,26 @@ fn a_user_without_rights_is_served_by_signal_and_told_what_a_thread_needs() {
     let Some(library) = common::stand_in() else { return };
     let as_nobody = |args: &[&str]| {
         let mut command = Command::new("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_overspill")]);
+        command.args([
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            env!("CARGO_BIN_EXE_overspill"),
+        ]);
         command.args(args).env("OVERSPILL_PRELOAD", library);
         command
     };
     if !as_nobody(&["--version"]).output().is_ok_and(|done| done.status.success()) {
-        eprintln!("SKIPPED: the tests cannot switch to user nobody, or it cannot reach the build directory");
+        eprintln!(
+            "SKIPPED: the tests cannot switch to user nobody, or it cannot reach the build \
+             directory"
+        );
         return;
     }
-    let permitted = fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").is_ok_and(|text| text.trim() == "1");
+    let permitted = fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd")
+        .is_ok_and(|text| text.trim() == "1");
     let device = fs::metadata("/dev/userfaultfd").is_ok_and(|m| m.mode() & 0o6 == 0o6);
     if permitted || device {
         eprintln!("SKIPPED: this machine lets every user serve kernel faults");

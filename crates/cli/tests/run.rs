@@ -9,7 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-/// Runs with the stand-in for the preload library; `None` where the machine or its tools do not allow it.
+/// Runs with the stand-in for the preload library; `None` where the machine or its tools do not
+/// allow it.
 fn run(options: &[&str], command: &[&str]) -> Option<Output> {
     run_with(options, command, &[])
 }
@@ -48,7 +49,9 @@ fn settings_reach_the_program_in_canonical_form() {
     ];
     let Some(done) = run(&options, &["env"]) else { return };
     let env = stdout(&done);
-    let value = |name: &str| env.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned);
+    let value = |name: &str| {
+        env.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+    };
     assert_eq!(value("OVERSPILL_MEMORY").as_deref(), Some("67108864"));
     let var_tmp = fs::canonicalize("/var/tmp").unwrap();
     assert_eq!(value("OVERSPILL_SWAP"), Some(format!("{}:8388608", var_tmp.display())));
@@ -60,20 +63,30 @@ fn settings_reach_the_program_in_canonical_form() {
     assert!(!Path::new(&run_dir).exists(), "removed afterwards");
 
     let options = ["--no-swap", "--memory", "64M"];
-    let done = run_with(&options, &["env"], &[("OVERSPILL_SWAP", "/var/tmp"), ("OVERSPILL_STATS", "1")]).unwrap();
+    let done =
+        run_with(&options, &["env"], &[("OVERSPILL_SWAP", "/var/tmp"), ("OVERSPILL_STATS", "1")])
+            .unwrap();
     let env = stdout(&done);
     assert!(env.contains("OVERSPILL_NO_SWAP=1\n"), "{env}");
     // By a thread only where signals cannot; with a thread to fall back on where that is allowed.
-    assert!(["auto", "signal", "thread"].iter().any(|way| env.contains(&format!("OVERSPILL_FAULT={way}\n"))), "{env}");
     assert!(
-        !env.contains("OVERSPILL_SWAP=") && !env.contains("OVERSPILL_STATS=") && !env.contains("OVERSPILL_SET="),
+        ["auto", "signal", "thread"]
+            .iter()
+            .any(|way| env.contains(&format!("OVERSPILL_FAULT={way}\n"))),
+        "{env}"
+    );
+    assert!(
+        !env.contains("OVERSPILL_SWAP=")
+            && !env.contains("OVERSPILL_STATS=")
+            && !env.contains("OVERSPILL_SET="),
         "{env}"
     );
 }
 
 #[test]
 fn options_come_from_the_environment_too() {
-    let env = [("OVERSPILL_MEMORY", "32M"), ("OVERSPILL_NO_SWAP", "1"), ("OVERSPILL_SET", "folio=4")];
+    let env =
+        [("OVERSPILL_MEMORY", "32M"), ("OVERSPILL_NO_SWAP", "1"), ("OVERSPILL_SET", "folio=4")];
     let Some(done) = run_with(&[], &["env"], &env) else { return };
     assert!(stdout(&done).contains("OVERSPILL_MEMORY=33554432\n"), "{}", stdout(&done));
     assert!(stdout(&done).contains("OVERSPILL_SET=folio=4\n"));
@@ -95,7 +108,9 @@ fn the_default_swap_is_a_directory_on_a_disk() {
 
 #[test]
 fn the_run_directory_is_private_while_it_lasts() {
-    let Some(done) = run(&[], &["sh", "-c", "stat -c %a \"$OVERSPILL_RUN_DIR\"; ls \"$OVERSPILL_RUN_DIR\""]) else {
+    let Some(done) =
+        run(&[], &["sh", "-c", "stat -c %a \"$OVERSPILL_RUN_DIR\"; ls \"$OVERSPILL_RUN_DIR\""])
+    else {
         return;
     };
     let text = stdout(&done);
@@ -104,21 +119,31 @@ fn the_run_directory_is_private_while_it_lasts() {
 
 #[test]
 fn a_run_in_a_run_has_one_library() {
-    let Some(done) = run(&["--memory", "64M"], &[env!("CARGO_BIN_EXE_overspill"), "run", "--no-swap", "--", "env"])
-    else {
+    let Some(done) = run(
+        &["--memory", "64M"],
+        &[env!("CARGO_BIN_EXE_overspill"), "run", "--no-swap", "--", "env"],
+    ) else {
         return;
     };
     let env = stdout(&done);
-    let preload = env.lines().find_map(|line| line.strip_prefix("LD_PRELOAD=")).unwrap_or_else(|| panic!("{env}"));
+    let preload = env
+        .lines()
+        .find_map(|line| line.strip_prefix("LD_PRELOAD="))
+        .unwrap_or_else(|| panic!("{env}"));
     assert_eq!(preload.matches(".so").count(), 1, "{preload}");
-    assert!(env.contains("OVERSPILL_MEMORY=67108864\n") && env.contains("OVERSPILL_NO_SWAP=1\n"), "{env}");
+    assert!(
+        env.contains("OVERSPILL_MEMORY=67108864\n") && env.contains("OVERSPILL_NO_SWAP=1\n"),
+        "{env}"
+    );
 }
 
 #[test]
 fn statistics_are_reported_for_each_process_of_the_tree() {
     let json = scratch().join("stats.json");
     let options = ["--stats", "--stats-json", json.to_str().unwrap()];
-    let Some(done) = run(&options, &["sh", "-c", "true; sleep 0; /bin/true; exit 3"]) else { return };
+    let Some(done) = run(&options, &["sh", "-c", "true; sleep 0; /bin/true; exit 3"]) else {
+        return;
+    };
     assert_eq!(done.status.code(), Some(3));
     let text = stderr(&done);
     assert!(text.starts_with("overspill: 3 processes, ") && text.contains("stand-in"), "{text}");
@@ -131,7 +156,11 @@ fn statistics_are_reported_for_each_process_of_the_tree() {
     let json: serde_json::Value = serde_json::from_slice(&done.stderr).unwrap();
     assert_eq!(json["processes"].as_array().unwrap().len(), 1);
     let done = run(&["--stats-json", "/no/such/place/x"], &["touch", "/no/such/place"]).unwrap();
-    assert!(done.status.code() == Some(125) && stderr(&done).contains("cannot write statistics"), "{}", stderr(&done));
+    assert!(
+        done.status.code() == Some(125) && stderr(&done).contains("cannot write statistics"),
+        "{}",
+        stderr(&done)
+    );
 }
 
 #[test]
@@ -151,7 +180,8 @@ fn ready(script: &str) -> Option<Child> {
         return None;
     }
     let overspill = overspill()?;
-    // A shell cannot trap what it was told to ignore, as what is started in the background often is.
+    // A shell cannot trap what it was told to ignore, as what is started in the background often
+    // is.
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP,INT,QUIT"]).arg(overspill.get_program());
     for (name, value) in overspill.get_envs() {
@@ -175,8 +205,11 @@ fn signal(child: &Child, name: &str) {
 
 #[test]
 fn signals_are_passed_on_to_the_program() {
-    for (name, status) in [("TERM", 41), ("HUP", 42), ("USR1", 43), ("USR2", 44), ("INT", 45), ("QUIT", 46)] {
-        let script = format!("trap 'exit {status}' {name}; echo ready; while :; do sleep 0.05; done");
+    for (name, status) in
+        [("TERM", 41), ("HUP", 42), ("USR1", 43), ("USR2", 44), ("INT", 45), ("QUIT", 46)]
+    {
+        let script =
+            format!("trap 'exit {status}' {name}; echo ready; while :; do sleep 0.05; done");
         let Some(mut child) = ready(&script) else { return };
         signal(&child, name);
         assert_eq!(child.wait().unwrap().code(), Some(status), "{name}");
@@ -192,7 +225,11 @@ fn a_signal_that_kills_the_program_is_the_exit_status() {
 
 #[test]
 fn a_program_that_stops_and_goes_on_is_waited_for() {
-    let Some(mut child) = ready("(sleep 0.2; kill -CONT $$) & echo ready; kill -STOP $$; wait; exit 7") else { return };
+    let Some(mut child) =
+        ready("(sleep 0.2; kill -CONT $$) & echo ready; kill -STOP $$; wait; exit 7")
+    else {
+        return;
+    };
     assert_eq!(child.wait().unwrap().code(), Some(7));
 }
 
@@ -203,18 +240,27 @@ fn ignored_signals_stay_ignored_in_the_program() {
     }
     let Some(overspill) = overspill() else { return };
     let program = overspill.get_program().to_str().unwrap();
-    let script = format!("trap '' HUP INT; exec '{program}' run --memory 64M -- cat /proc/self/status");
+    let script =
+        format!("trap '' HUP INT; exec '{program}' run --memory 64M -- cat /proc/self/status");
     let mut shell = Command::new("sh");
     shell.args(["-c", &script]).env("OVERSPILL_PRELOAD", common::stand_in().unwrap());
     let done = shell.output().unwrap();
     let status = stdout(&done);
     let ignored = |status: &str| {
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or_else(|| panic!("{status}"));
+        let mask = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigIgn:"))
+            .unwrap_or_else(|| panic!("{status}"));
         u64::from_str_radix(mask.trim(), 16).unwrap() & 0b111
     };
     // A job in the background has QUIT ignored from the start.
     let own = ignored(&fs::read_to_string("/proc/self/status").unwrap());
-    assert_eq!(ignored(&status), own | 0b011, "HUP and INT, QUIT only if it was: {}", stderr(&done));
+    assert_eq!(
+        ignored(&status),
+        own | 0b011,
+        "HUP and INT, QUIT only if it was: {}",
+        stderr(&done)
+    );
 }
 
 #[test]
@@ -229,6 +275,9 @@ fn a_closed_standard_error_is_no_failure() {
         return;
     }
     let Some(mut overspill) = overspill() else { return };
-    overspill.args(["run", "--stats", "--", "true"]).stderr(fs::File::create("/dev/full").unwrap()).arg0("overspill");
+    overspill
+        .args(["run", "--stats", "--", "true"])
+        .stderr(fs::File::create("/dev/full").unwrap())
+        .arg0("overspill");
     assert_eq!(overspill.status().unwrap().code(), Some(0));
 }

@@ -1,9 +1,11 @@
-//! What the program may access, remembered: a system call on managed memory asks for each buffer, and the map of regions lies
-//! behind a lock that is taken with all signals blocked, which costs more than most of these calls.
+//! What the program may access, remembered: a system call on managed memory asks for each buffer,
+//! and the map of regions lies behind a lock that is taken with all signals blocked, which costs
+//! more than most of these calls.
 //!
-//! [`Accesses`] holds the regions that were asked for last, each with its rights and the version of the map that it was read
-//! from. Whoever locks the map to change it begins a new version first, so nothing is told of what is gone. A look takes no
-//! lock and blocks no signal. Notes are made under the lock of the map, one at a time.
+//! [`Accesses`] holds the regions that were asked for last, each with its rights and the version of
+//! the map that it was read from. Whoever locks the map to change it begins a new version first, so
+//! nothing is told of what is gone. A look takes no lock and blocks no signal. Notes are made under
+//! the lock of the map, one at a time.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -52,8 +54,8 @@ impl Accesses {
         &self.places[(page >> PART_SHIFT) % PLACES]
     }
 
-    /// Notes that the pages of a region may be read and written; the lock of the map is held. Pages with higher numbers than
-    /// are noted here (16 TiB) are not.
+    /// Notes that the pages of a region may be read and written; the lock of the map is held. Pages
+    /// with higher numbers than are noted here (16 TiB) are not.
     pub fn note(&self, asked: usize, pages: Range<usize>, readable: bool, writable: bool) {
         if pages.end > u32::MAX as usize {
             return;
@@ -72,12 +74,15 @@ impl Accesses {
         let tag = place.tag.load(Acquire);
         let span = place.span.load(Relaxed);
         fence(Acquire);
-        // Noted meanwhile: what was read may belong to two regions. A tag that is the same again has the same rights.
+        // Noted meanwhile: what was read may belong to two regions. A tag that is the same again
+        // has the same rights.
         if tag != place.tag.load(Relaxed) || tag >> RIGHTS_SHIFT != self.version.load(Acquire) {
             return false;
         }
         let right = if write { WRITE } else { READ };
-        tag & right != 0 && pages.start as u64 >= span & u64::from(u32::MAX) && pages.end as u64 <= span >> 32
+        tag & right != 0
+            && pages.start as u64 >= span & u64::from(u32::MAX)
+            && pages.end as u64 <= span >> 32
     }
 }
 

@@ -8,7 +8,8 @@ pub const PAGE_SIZE: usize = overspill_os::PAGE_SIZE;
 /// log2 of [`PAGE_SIZE`].
 pub const PAGE_SHIFT: u32 = overspill_os::PAGE_SHIFT;
 
-/// A size in bytes. Parsed from `K/KiB/M/MiB/G/GiB/T/TiB` (binary), `KB/MB/GB/TB` (decimal) or a bare number of bytes.
+/// A size in bytes. Parsed from `K/KiB/M/MiB/G/GiB/T/TiB` (binary), `KB/MB/GB/TB` (decimal) or a
+/// bare number of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Bytes(pub u64);
 
@@ -48,7 +49,8 @@ impl fmt::Display for BadSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "'{}' is not a size: write a number with K, M, G or T (binary), KB, MB, GB or TB (decimal), or plain bytes, such as 512M or 1.5G",
+            "'{}' is not a size: write a number with K, M, G or T (binary), KB, MB, GB or TB \
+             (decimal), or plain bytes, such as 512M or 1.5G",
             self.0
         )
     }
@@ -62,7 +64,8 @@ impl FromStr for Bytes {
     fn from_str(text: &str) -> Result<Bytes, BadSize> {
         let bad = || BadSize(text.to_owned());
         let trimmed = text.trim();
-        let split = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
+        let split =
+            trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
         let (number, unit) = trimmed.split_at(split);
         let scale: u64 = match unit.trim().to_ascii_lowercase().as_str() {
             "" | "b" => 1,
@@ -80,7 +83,11 @@ impl FromStr for Bytes {
             return whole.checked_mul(scale).map(Bytes).ok_or_else(bad);
         }
         // A fraction needs a unit: half a byte means nothing.
-        let fraction = number.parse::<f64>().ok().filter(|_| scale > 1 && !number.ends_with('.')).ok_or_else(bad)?;
+        let fraction = number
+            .parse::<f64>()
+            .ok()
+            .filter(|_| scale > 1 && !number.ends_with('.'))
+            .ok_or_else(bad)?;
         let bytes = fraction * scale as f64;
         if bytes < (1u64 << 62) as f64 { Ok(Bytes(bytes as u64)) } else { Err(bad()) }
     }
@@ -187,7 +194,8 @@ impl FromStr for Uuid {
         if text.len() != 36 || !text.is_ascii() || !text.bytes().enumerate().all(dashes) {
             return Err(());
         }
-        let mut digits = text.chars().filter(|c| *c != '-').map(|c| c.to_digit(16).map(|digit| digit as u8));
+        let mut digits =
+            text.chars().filter(|c| *c != '-').map(|c| c.to_digit(16).map(|digit| digit as u8));
         let mut bytes = [0; 16];
         for byte in &mut bytes {
             let mut digit = || digits.next().flatten().ok_or(());
@@ -223,7 +231,9 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
         }
-        for text in ["", "M", "-1", "1.5", "1.", "12X", "1e3", "0x10", "99999999999T", "1.2.3M", "1 2"] {
+        for text in
+            ["", "M", "-1", "1.5", "1.", "12X", "1e3", "0x10", "99999999999T", "1.2.3M", "1 2"]
+        {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
     }
@@ -243,9 +253,12 @@ mod tests {
         assert_ne!(Uuid::random().unwrap(), uuid);
         let known = "00112233-4455-6677-8899-AAbbccddeeff";
         assert_eq!(known.parse::<Uuid>().unwrap().to_string(), known.to_lowercase());
-        for text in
-            ["", "0011223344556677-8899-aabb-ccddeeff00", "00112233-4455-6677-8899-aabbccddeef", &"-".repeat(36)]
-        {
+        for text in [
+            "",
+            "0011223344556677-8899-aabb-ccddeeff00",
+            "00112233-4455-6677-8899-aabbccddeef",
+            &"-".repeat(36),
+        ] {
             assert_eq!(text.parse::<Uuid>(), Err(()), "{text}");
         }
     }

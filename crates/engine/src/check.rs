@@ -1,7 +1,9 @@
-//! What must be true of a pool that is at rest: every page, frame, object and slot accounted for, once.
+//! What must be true of a pool that is at rest: every page, frame, object and slot accounted for,
+//! once.
 //!
-//! Debug builds look after every test: a pool when memory of it is given back, a program under `overspill run` when it
-//! ends. The engine stands still meanwhile, by the gates that a fork closes.
+//! Debug builds look after every test: a pool when memory of it is given back, a program under
+//! `overspill run` when it ends. The engine stands still meanwhile, by the gates that a fork
+//! closes.
 
 use crate::base::{FrameId, PageIndex, SlotId};
 use crate::cache::Entry;
@@ -57,14 +59,17 @@ impl Engine {
 
     fn check_at_rest(&self) {
         assert_eq!(self.throttle.reclaiming(), 0, "threads that reclaim, and nobody is there");
-        // 1. The parts by themselves. What processors keep for themselves counts as used until it is given back.
+        // 1. The parts by themselves. What processors keep for themselves counts as used until it
+        //    is given back.
         self.frames.allocator.drain();
         self.frames.allocator.check();
         self.compressed.check();
         let [compressed, packed, packs] = self.zswap.check();
         // 2. What the words say, each thing named once.
         let mut named = Named::default();
-        for index in (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index)) {
+        for index in
+            (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index))
+        {
             let before = named.resident;
             pages_of(index).map(PageIndex).for_each(|page| self.name(page, &mut named));
             assert_eq!(
@@ -81,11 +86,23 @@ impl Engine {
         let owned = frames.filter(|frame| self.ages.owner(*frame).is_some()).count();
         assert_eq!(owned, named.cached, "frames with an owner");
         assert_eq!(gauge(Counter::CleanPages), named.clean, "clean pages");
-        assert_eq!(self.foreign_pages.load(Relaxed), named.foreign, "pages that the program has for itself");
+        assert_eq!(
+            self.foreign_pages.load(Relaxed),
+            named.foreign,
+            "pages that the program has for itself"
+        );
         assert_eq!(gauge(Counter::SameFilledPages), named.filled, "same-filled pages");
         assert_eq!(self.compressed.stored_objects(), compressed, "compressed pages");
-        assert_eq!(gauge(Counter::ZswapPacked), packed as u64, "compressed pages that are packed on devices");
-        let of_slots = named.slots.iter().filter(|slot| self.zswap.contains(SlotId::from_bits(**slot))).count();
+        assert_eq!(
+            gauge(Counter::ZswapPacked),
+            packed as u64,
+            "compressed pages that are packed on devices"
+        );
+        let of_slots = named
+            .slots
+            .iter()
+            .filter(|slot| self.zswap.contains(SlotId::from_bits(**slot)))
+            .count();
         assert_eq!(compressed, of_slots, "compressed pages of slots in use");
         let in_use = self.devices.used_pages() + self.devices.used_in_memory();
         assert_eq!(
@@ -108,20 +125,33 @@ impl Engine {
             State::Resident(frame) => {
                 named.resident += 1;
                 self.name_copy(page, word, named);
-                assert!(named.frames.insert(frame), "{page:?} has a frame that another page has: {word:?}");
+                assert!(
+                    named.frames.insert(frame),
+                    "{page:?} has a frame that another page has: {word:?}"
+                );
                 assert_eq!(self.ages.owner(frame), None, "{page:?} is mapped");
             }
             State::Evicting(_) => panic!("{page:?} is being evicted, and nobody is there"),
             State::Cached(frame) => {
                 named.cached += 1;
                 let copy = self.name_copy(page, word, named);
-                assert!(named.frames.insert(frame), "{page:?} has a frame that another page has: {word:?}");
+                assert!(
+                    named.frames.insert(frame),
+                    "{page:?} has a frame that another page has: {word:?}"
+                );
                 let owner = copy.map_or(Owner::Page(page), Owner::Copy);
-                assert_eq!(self.ages.owner(frame), Some(owner), "the owner of a frame of the swap cache");
+                assert_eq!(
+                    self.ages.owner(frame),
+                    Some(owner),
+                    "the owner of a frame of the swap cache"
+                );
             }
             State::Filled(_) => named.filled += 1,
             State::Stored(slot) => {
-                assert!(named.slots.insert(slot.to_bits()), "{page:?} has a slot that another page has: {word:?}");
+                assert!(
+                    named.slots.insert(slot.to_bits()),
+                    "{page:?} has a slot that another page has: {word:?}"
+                );
                 assert_eq!(self.index.owner(slot), page, "the owner of a slot");
                 let somewhere = slot.device() != SlotId::IN_MEMORY
                     || self.zswap.look_up(slot).is_some()
@@ -131,10 +161,19 @@ impl Engine {
                     Entry::Shadow(_) | Entry::Lost => {}
                     Entry::Frame(frame) => {
                         named.cached += 1;
-                        assert!(named.frames.insert(frame), "{slot:?} has a frame that another page has");
-                        assert_eq!(self.ages.owner(frame), Some(Owner::Slot(slot)), "the owner of what was read ahead");
+                        assert!(
+                            named.frames.insert(frame),
+                            "{slot:?} has a frame that another page has"
+                        );
+                        assert_eq!(
+                            self.ages.owner(frame),
+                            Some(Owner::Slot(slot)),
+                            "the owner of what was read ahead"
+                        );
                     }
-                    entry => panic!("{page:?} is stored in {slot:?}, of which the index says {entry:?}"),
+                    entry => {
+                        panic!("{page:?} is stored in {slot:?}, of which the index says {entry:?}")
+                    }
                 }
             }
         }
@@ -146,14 +185,22 @@ impl Engine {
         assert_eq!(copy.is_some(), word.is_clean(), "the copy of {page:?}");
         if let Some(slot) = copy {
             named.clean += 1;
-            assert!(named.slots.insert(slot.to_bits()), "a clean page has a slot that another page has: {word:?}");
-            assert_eq!(self.index.load(slot), Entry::Clean, "what is known of the slot of a clean page");
+            assert!(
+                named.slots.insert(slot.to_bits()),
+                "a clean page has a slot that another page has: {word:?}"
+            );
+            assert_eq!(
+                self.index.load(slot),
+                Entry::Clean,
+                "what is known of the slot of a clean page"
+            );
             assert_eq!(self.index.owner(slot), page, "the owner of the slot of a clean page");
         }
         copy
     }
 
-    /// Frames that the workbenches hold: their buffers', and those of pages that were copied in lately.
+    /// Frames that the workbenches hold: their buffers', and those of pages that were copied in
+    /// lately.
     fn frames_of_benches(&self) -> usize {
         self.bench_frames
             + self.swaps.charged.load(Relaxed)

@@ -1,13 +1,15 @@
-//! Clean pages: loaded from a device or the compressed tier, not written since, and so leaving memory again without being written.
+//! Clean pages: loaded from a device or the compressed tier, not written since, and so leaving
+//! memory again without being written.
 //!
-//! A page that a read brings in from a device, or unpacks, may keep its slot and what is there. It is installed write-protected,
-//! and marked clean in its word; the first write is a fault that gives the slot up. Evicted before that, it needs neither
-//! compression nor I/O. This is a gain for pages that are mostly read and a loss for those that are written after all, a fault
-//! each: the settings `clean` and `zswap.keep` keep copies while more of them were of use than not, devices and the compressed tier
-//! each by their own account.
+//! A page that a read brings in from a device, or unpacks, may keep its slot and what is there. It
+//! is installed write-protected, and marked clean in its word; the first write is a fault that
+//! gives the slot up. Evicted before that, it needs neither compression nor I/O. This is a gain for
+//! pages that are mostly read and a loss for those that are written after all, a fault each: the
+//! settings `clean` and `zswap.keep` keep copies while more of them were of use than not, devices
+//! and the compressed tier each by their own account.
 //!
-//! Which slot the copy is in is kept with the page's frame, in its [cells](crate::frame::cells): who owns the page, by its lock,
-//! owns them. No locks.
+//! Which slot the copy is in is kept with the page's frame, in its [cells](crate::frame::cells):
+//! who owns the page, by its lock, owns them. No locks.
 
 use crate::base::{FrameId, PageIndex, SlotId};
 use crate::config::Clean;
@@ -18,16 +20,19 @@ use crate::stats::Counter;
 use crate::word::{PageWord, State};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// What a write to a clean page takes, as a multiple of what leaving clean saves: a fault against a page stored among others.
+/// What a write to a clean page takes, as a multiple of what leaving clean saves: a fault against a
+/// page stored among others.
 const WRITE_COST: i32 = 3;
-/// How far the balance of gains and losses goes to either side: what happened longer ago than so many pages is forgotten.
+/// How far the balance of gains and losses goes to either side: what happened longer ago than so
+/// many pages is forgotten.
 const BALANCE_MAX: i32 = 1024;
-/// How full the compressed tier is, in percent of what it may take, when copies of pages in memory have to go: what is left is for
-/// the pages that leave until the clock has come upon such copies.
+/// How full the compressed tier is, in percent of what it may take, when copies of pages in memory
+/// have to go: what is left is for the pages that leave until the clock has come upon such copies.
 const KEEP_PERCENT: usize = 95;
-/// How many compressed pages there must be for each in memory that copies of those are kept. A copy takes the room of two fifths of
-/// a page: where there are few in memory, and most accesses miss anyway, that costs an eighth more misses and saves the packing of
-/// all; where most are in memory it costs half as many misses again, more than is saved.
+/// How many compressed pages there must be for each in memory that copies of those are kept. A copy
+/// takes the room of two fifths of a page: where there are few in memory, and most accesses miss
+/// anyway, that costs an eighth more misses and saves the packing of all; where most are in memory
+/// it costs half as many misses again, more than is saved.
 const OUTNUMBERED: u64 = 2;
 /// One load in so many keeps its slot while that does not pay, to find out when it does again.
 const SAMPLE: u32 = 64;
@@ -64,7 +69,10 @@ impl Balance {
         match setting {
             Clean::On => true,
             Clean::Off => false,
-            Clean::Auto => self.gains.load(Relaxed) >= 0 || self.loads.fetch_add(1, Relaxed).is_multiple_of(SAMPLE),
+            Clean::Auto => {
+                self.gains.load(Relaxed) >= 0
+                    || self.loads.fetch_add(1, Relaxed).is_multiple_of(SAMPLE)
+            }
         }
     }
 }
@@ -77,10 +85,11 @@ impl Copies {
 }
 
 impl Engine {
-    /// Whether a page that a read brings in from a slot keeps it just now. Not while devices are more than half full; or, if it is
-    /// compressed, while such copies are in the way of others. Nor a single page that is back `soon`: it is to stay for a while; or,
-    /// from a device, to leave for the compressed tier the next time, which would hold for ever what was there first if all that
-    /// is read left clean. With how many `pages` come in by what is said of the first.
+    /// Whether a page that a read brings in from a slot keeps it just now. Not while devices are
+    /// more than half full; or, if it is compressed, while such copies are in the way of others.
+    /// Nor a single page that is back `soon`: it is to stay for a while; or, from a device, to
+    /// leave for the compressed tier the next time, which would hold for ever what was there first
+    /// if all that is read left clean. With how many `pages` come in by what is said of the first.
     pub(crate) fn keeps_copies(&self, slot: SlotId, soon: bool, pages: usize) -> bool {
         if self.zswap.contains(slot) {
             if soon || !self.copies.compressed.pays(self.config.keeps_compressed) {
@@ -94,13 +103,17 @@ impl Engine {
         }
         !(soon && self.config.clean == Clean::Auto)
             && self.copies.stored.pays(self.config.clean)
-            && 2 * self.stats.get(Counter::DevicePages) < self.stats.get(Counter::DeviceCapacityBytes) >> 12
+            && 2 * self.stats.get(Counter::DevicePages)
+                < self.stats.get(Counter::DeviceCapacityBytes) >> 12
     }
 
     /// Notes how many compressed pages there are, copies of pages in memory included.
     pub(crate) fn note_compressed(&self, pages: u64) {
-        let (clean, resident) = (self.stats.get(Counter::CleanPages), self.stats.get(Counter::ResidentPages));
-        self.copies.outnumbered.store(pages.saturating_sub(clean) >= OUTNUMBERED * resident, Relaxed);
+        let (clean, resident) =
+            (self.stats.get(Counter::CleanPages), self.stats.get(Counter::ResidentPages));
+        self.copies
+            .outnumbered
+            .store(pages.saturating_sub(clean) >= OUTNUMBERED * resident, Relaxed);
         let others = self.budget().limit().saturating_sub(self.compressed.frames() as u64);
         self.copies.reach.store(if pages > 0 { others + pages } else { 0 }, Relaxed);
     }
@@ -109,13 +122,15 @@ impl Engine {
         if self.zswap.contains(slot) { &self.copies.compressed } else { &self.copies.stored }
     }
 
-    /// Notes that a page, now in `frame`, still has its slot. The caller holds the page's lock and marks its word.
+    /// Notes that a page, now in `frame`, still has its slot. The caller holds the page's lock and
+    /// marks its word.
     pub(crate) fn keep_copy(&self, frame: FrameId, slot: SlotId) {
         self.cells().set_copy(frame, slot);
         self.stats.add(Counter::CleanPages, 1);
     }
 
-    /// Where the copy of a page is that is clean, by its word. Without the page's lock, only a guess.
+    /// Where the copy of a page is that is clean, by its word. Without the page's lock, only a
+    /// guess.
     pub(crate) fn copy_of(&self, word: PageWord) -> Option<SlotId> {
         match word.state() {
             _ if !word.is_clean() => None,
@@ -139,7 +154,8 @@ impl Engine {
         self.stats.add(Counter::CleanDropped, 1);
     }
 
-    /// Gives up the copy of a page that is not clean any more, if its word, which the caller has locked, says that it has one.
+    /// Gives up the copy of a page that is not clean any more, if its word, which the caller has
+    /// locked, says that it has one.
     pub(crate) fn drop_copy(&self, page: PageIndex, word: PageWord) {
         let Some(slot) = self.copy_of(word) else { return };
         if let State::Cached(frame) = word.state() {
@@ -149,9 +165,12 @@ impl Engine {
         self.forget(State::Stored(slot));
     }
 
-    /// Gives up the copy of a page of the swap cache, whose lock the caller holds: it comes in writable.
+    /// Gives up the copy of a page of the swap cache, whose lock the caller holds: it comes in
+    /// writable.
     pub(crate) fn drop_cached_copy(&self, page: PageIndex) {
-        if let Some((word, _)) = self.words.try_update(page, |word| word.is_clean().then(|| word.clean(false))) {
+        if let Some((word, _)) =
+            self.words.try_update(page, |word| word.is_clean().then(|| word.clean(false)))
+        {
             self.drop_copy(page, word);
         }
     }
@@ -161,19 +180,23 @@ impl Engine {
         match self.config.keeps_compressed {
             Clean::Off => false,
             Clean::On => self.compressed.is_above_percent(KEEP_PERCENT),
-            Clean::Auto => !self.copies.outnumbered.load(Relaxed) || self.compressed.is_above_percent(KEEP_PERCENT),
+            Clean::Auto => {
+                !self.copies.outnumbered.load(Relaxed)
+                    || self.compressed.is_above_percent(KEEP_PERCENT)
+            }
         }
     }
 
-    /// Copies of pages in memory are not kept, or no longer: has the tier's share something to do with it?
+    /// Copies of pages in memory are not kept, or no longer: has the tier's share something to do
+    /// with it?
     fn note_no_room(&self, pages: usize) {
         if self.copies.outnumbered.load(Relaxed) {
             self.share.note_unkept(pages);
         }
     }
 
-    /// Gives up the compressed copy of a clean page in memory, if nobody is at it: a write then finds out that it is
-    /// protected for nothing.
+    /// Gives up the compressed copy of a clean page in memory, if nobody is at it: a write then
+    /// finds out that it is protected for nothing.
     pub(crate) fn shed_compressed(&self, page: PageIndex) {
         if let Some(word) = self.words.try_lock_if(page, |w| w.is_resident() && w.is_clean()) {
             let sheds = self.copy_of(word).is_some_and(|slot| self.zswap.contains(slot));
@@ -199,7 +222,9 @@ impl Engine {
         if self.stats.get(Counter::CleanPages) == 0 {
             return;
         }
-        for index in (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index)) {
+        for index in
+            (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index))
+        {
             for page in pages_of(index).map(PageIndex) {
                 if let Some(word) = self.words.try_lock_if(page, PageWord::is_clean) {
                     self.drop_copy(page, word);

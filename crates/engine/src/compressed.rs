@@ -1,19 +1,22 @@
-//! The compressed pool: objects of 1 to 4096 bytes, several to a chunk of contiguous frames. The idea is zsmalloc's.
+//! The compressed pool: objects of 1 to 4096 bytes, several to a chunk of contiguous frames. The
+//! idea is zsmalloc's.
 //!
-//! Objects lie in places of some 55 size classes (`class`); a chunk holds places of one class only, so that its offsets follow
-//! from a number. Which objects of a chunk are used, and which chunks of a class have room, is kept with its frames
-//! (`chunk`). A [`Handle`] names an object and its length in 48 bits. At
-//! the end of a place is the object's trailer (`trailer`, 12 bytes): its owner's name, its length, and a checksum, so that
-//! damage is found before the bytes are used. New objects go to the fullest chunks that have room, so that others become
-//! empty and go back; what chance leaves half empty, compaction moves together (`compact`, which tells its protocol).
+//! Objects lie in places of some 55 size classes (`class`); a chunk holds places of one class only,
+//! so that its offsets follow from a number. Which objects of a chunk are used, and which chunks of
+//! a class have room, is kept with its frames (`chunk`). A [`Handle`] names an object and its
+//! length in 48 bits. At the end of a place is the object's trailer (`trailer`, 12 bytes): its
+//! owner's name, its length, and a checksum, so that damage is found before the bytes are used. New
+//! objects go to the fullest chunks that have room, so that others become empty and go back; what
+//! chance leaves half empty, compaction moves together (`compact`, which tells its protocol).
 //!
-//! Neighbours: [`FrameSource`] is the seam to the memory (the pool's arena and budget); the compressed tier above keeps
-//! the handles, and gives names to owners; [`crate::frame`] numbers the frames. What a slot means, and how the bytes of an
-//! object were packed, is not known here.
+//! Neighbours: [`FrameSource`] is the seam to the memory (the pool's arena and budget); the
+//! compressed tier above keeps the handles, and gives names to owners; [`crate::frame`] numbers the
+//! frames. What a slot means, and how the bytes of an object were packed, is not known here.
 //!
-//! Locks: one a class (`Rank::CompressedClass`), over the class's lists and the table entries of its chunks; one over
-//! the few empty chunks that are kept (`Rank::CompressedKept`). No two are ever held together, and [`FrameSource`] is never
-//! called under one but for [`FrameSource::is_leaving`]: its own locks may be of any order. Reading and writing an object
+//! Locks: one a class (`Rank::CompressedClass`), over the class's lists and the table entries of
+//! its chunks; one over the few empty chunks that are kept (`Rank::CompressedKept`). No two are
+//! ever held together, and [`FrameSource`] is never called under one but for
+//! [`FrameSource::is_leaving`]: its own locks may be of any order. Reading and writing an object
 //! takes no lock: its bytes are its owner's.
 
 mod chunk;
@@ -40,35 +43,38 @@ pub(crate) use trailer::Trailer;
 
 /// The longest object.
 pub const OBJECT_BYTES_MAX: usize = PAGE_SIZE;
-/// Chunks that are given back at once, at most: to empty frames costs a flush, however many they are.
+/// Chunks that are given back at once, at most: to empty frames costs a flush, however many they
+/// are.
 pub const GIVEN_MAX: usize = 16;
 
 /// Where chunks come from, and how their bytes are reached.
 ///
-/// A chunk given by one thread may be taken by another: what the first did before [`FrameSource::give_chunks`] must
-/// happen before what the second does after [`FrameSource::take_chunk`], as it does when one lock guards both.
+/// A chunk given by one thread may be taken by another: what the first did before
+/// [`FrameSource::give_chunks`] must happen before what the second does after
+/// [`FrameSource::take_chunk`], as it does when one lock guards both.
 pub trait FrameSource {
-    /// `2^order` contiguous frames, the first at a multiple of their number, memory behind them and charged to
-    /// the budget. `None` when there is no room. Called without a lock of the compressed pool.
+    /// `2^order` contiguous frames, the first at a multiple of their number, memory behind them and
+    /// charged to the budget. `None` when there is no room. Called without a lock of the compressed
+    /// pool.
     fn take_chunk(&self, order: u8) -> Option<FrameId>;
 
-    /// Takes up to [`GIVEN_MAX`] chunks of `2^order` frames back, their content no longer needed. Called without a lock of the
-    /// compressed pool.
+    /// Takes up to [`GIVEN_MAX`] chunks of `2^order` frames back, their content no longer needed.
+    /// Called without a lock of the compressed pool.
     fn give_chunks(&self, chunks: &[(FrameId, u8)]);
 
     /// Frames that are to leave the arena, whole pageblocks: all that may hold chunks.
     fn leaving(&self) -> Vec<Range<u32>>;
 
-    /// Whether the chunk's frames are to leave the arena: it is to take no more objects. Called with a lock of the
-    /// compressed pool held, so that it must take none.
+    /// Whether the chunk's frames are to leave the arena: it is to take no more objects. Called
+    /// with a lock of the compressed pool held, so that it must take none.
     fn is_leaving(&self, first: FrameId) -> bool;
 
-    /// Copies `data` to `offset` bytes into the chunk. Other threads may at the same time read and write other ranges
-    /// of the chunk, never this one.
+    /// Copies `data` to `offset` bytes into the chunk. Other threads may at the same time read and
+    /// write other ranges of the chunk, never this one.
     fn write(&self, first: FrameId, offset: usize, data: &[u8]);
 
-    /// Copies `out.len()` bytes from `offset` bytes into the chunk. Other threads may at the same time read this
-    /// range, and read and write others.
+    /// Copies `out.len()` bytes from `offset` bytes into the chunk. Other threads may at the same
+    /// time read this range, and read and write others.
     fn read(&self, first: FrameId, offset: usize, out: &mut [u8]);
 }
 
@@ -90,13 +96,16 @@ pub struct Damaged;
 
 impl fmt::Display for Damaged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of the compressed pool does not have the checksum it was stored with")
+        f.write_str(
+            "an object of the compressed pool does not have the checksum it was stored with",
+        )
     }
 }
 
 impl std::error::Error for Damaged {}
 
-/// One size class: its lists, and what it holds. On a cache line of its own, as other classes are others' business.
+/// One size class: its lists, and what it holds. On a cache line of its own, as other classes are
+/// others' business.
 #[repr(align(64))]
 struct Class {
     lists: RankedMutex<Lists>,
@@ -132,24 +141,26 @@ impl Place {
     }
 }
 
-/// Whether a place in a fresh chunk will do, with which the pool may be so many frames over its limit, or only one that is there
-/// already.
+/// Whether a place in a fresh chunk will do, with which the pool may be so many frames over its
+/// limit, or only one that is there already.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Chunks {
     Fresh { beyond: usize },
     AtHand,
 }
 
-/// Frames by which the pool may be over its limit while objects are replaced by smaller ones, or moved out of frames that leave:
-/// the largest chunk of a few classes.
+/// Frames by which the pool may be over its limit while objects are replaced by smaller ones, or
+/// moved out of frames that leave: the largest chunk of a few classes.
 const BEYOND_FRAMES: usize = 4 << ORDER_MAX;
 
-/// The pool. Shared by all threads; it allocates nothing from the heap after [`CompressedPool::new`].
+/// The pool. Shared by all threads; it allocates nothing from the heap after
+/// [`CompressedPool::new`].
 pub struct CompressedPool {
     table: ChunkTable<FrameCells>,
     classes: Box<[Class]>,
     kept: RankedMutex<Kept>,
-    /// Frames that the source has given, those of kept chunks included, and those being asked for just now.
+    /// Frames that the source has given, those of kept chunks included, and those being asked for
+    /// just now.
     frames: AtomicUsize,
     limit: AtomicUsize,
     /// The class that compaction begins with the next time.
@@ -157,10 +168,15 @@ pub struct CompressedPool {
 }
 
 impl CompressedPool {
-    /// An empty pool over an arena whose frames have these cells, which takes at most `frames_max` of them.
+    /// An empty pool over an arena whose frames have these cells, which takes at most `frames_max`
+    /// of them.
     pub fn new(cells: FrameCells, frames_max: usize) -> CompressedPool {
         let chunks = cells.frames() >> ORDER_MIN;
-        assert!(chunks <= Handle::CHUNKS_MAX, "handles can name {} chunks, not {chunks}", Handle::CHUNKS_MAX);
+        assert!(
+            chunks <= Handle::CHUNKS_MAX,
+            "handles can name {} chunks, not {chunks}",
+            Handle::CHUNKS_MAX
+        );
         let class = || Class {
             lists: RankedMutex::new(Rank::CompressedClass, Lists::new()),
             objects: AtomicUsize::new(0),
@@ -177,19 +193,32 @@ impl CompressedPool {
         }
     }
 
-    /// Stores `data`, of 1 to 4096 bytes, for `owner`: a name of 48 bits, by which compaction finds whoever has the handle.
+    /// Stores `data`, of 1 to 4096 bytes, for `owner`: a name of 48 bits, by which compaction finds
+    /// whoever has the handle.
     ///
     /// # Errors
-    /// [`Full`] when there is no room in the chunks of the class, no chunk to be had, and no room in larger classes.
-    pub fn store<S: FrameSource + ?Sized>(&self, source: &S, owner: u64, data: &[u8]) -> Result<Handle, Full> {
+    /// [`Full`] when there is no room in the chunks of the class, no chunk to be had, and no room
+    /// in larger classes.
+    pub fn store<S: FrameSource + ?Sized>(
+        &self,
+        source: &S,
+        owner: u64,
+        data: &[u8],
+    ) -> Result<Handle, Full> {
         self.store_within(source, owner, data, 0)
     }
 
-    /// The same for what takes the place of a larger object that is freed next: also when the pool is at its limit.
+    /// The same for what takes the place of a larger object that is freed next: also when the pool
+    /// is at its limit.
     ///
     /// # Errors
     /// As of [`CompressedPool::store`].
-    pub fn store_smaller<S: FrameSource + ?Sized>(&self, source: &S, owner: u64, data: &[u8]) -> Result<Handle, Full> {
+    pub fn store_smaller<S: FrameSource + ?Sized>(
+        &self,
+        source: &S,
+        owner: u64,
+        data: &[u8],
+    ) -> Result<Handle, Full> {
         self.store_within(source, owner, data, BEYOND_FRAMES)
     }
 
@@ -206,7 +235,9 @@ impl CompressedPool {
             data.len()
         );
         // 1. A place. From here on it is ours, so its bytes need no lock.
-        let place = self.take_place(source, class_of(data.len()), data.len(), Chunks::Fresh { beyond }).ok_or(Full)?;
+        let place = self
+            .take_place(source, class_of(data.len()), data.len(), Chunks::Fresh { beyond })
+            .ok_or(Full)?;
         // 2. Data and trailer.
         source.write(place.first_frame(), place.data(), data);
         source.write(place.first_frame(), place.trailer(), &Trailer::new(owner, data).to_bytes());
@@ -217,8 +248,9 @@ impl CompressedPool {
 
     /// Copies the object's bytes to the beginning of `out` and returns how many there are.
     ///
-    /// Takes no lock, and runs beside stores and frees of other objects: that this object stays is the promise of the
-    /// handle's owner, who neither frees it before this returns, nor lets a load begin before `store` has returned.
+    /// Takes no lock, and runs beside stores and frees of other objects: that this object stays is
+    /// the promise of the handle's owner, who neither frees it before this returns, nor lets a load
+    /// begin before `store` has returned.
     ///
     /// # Errors
     /// [`Damaged`] when these are not the bytes that were stored.
@@ -236,11 +268,12 @@ impl CompressedPool {
         if Trailer::from_bytes(trailer).fits(&out[..len]) { Ok(len) } else { Err(Damaged) }
     }
 
-    /// Frees the object, and gives its chunk back when it was the last one there and enough empty chunks are kept.
+    /// Frees the object, and gives its chunk back when it was the last one there and enough empty
+    /// chunks are kept.
     ///
     /// # Panics
-    /// When no object is there: the handle is stale, or never was one. A stale handle whose place another object has
-    /// taken since cannot be told from that one's.
+    /// When no object is there: the handle is stale, or never was one. A stale handle whose place
+    /// another object has taken since cannot be told from that one's.
     pub fn free<S: FrameSource + ?Sized>(&self, source: &S, handle: Handle) {
         let place = self.place(handle);
         let mut lists = self.lists(place.class);
@@ -255,13 +288,14 @@ impl CompressedPool {
         }
     }
 
-    /// Sets the most frames that the pool takes. When it has more now, what is stored stays, and the source is asked for
-    /// no more until enough came back.
+    /// Sets the most frames that the pool takes. When it has more now, what is stored stays, and
+    /// the source is asked for no more until enough came back.
     pub fn set_limit(&self, frames_max: usize) {
         self.limit.store(frames_max, Relaxed);
     }
 
-    /// Gives back the empty chunks that are kept, for when the budget is short or the limit was lowered.
+    /// Gives back the empty chunks that are kept, for when the budget is short or the limit was
+    /// lowered.
     pub fn trim<S: FrameSource + ?Sized>(&self, source: &S) {
         while self.give_older_half(source) > 0 {}
     }
@@ -301,8 +335,8 @@ impl CompressedPool {
         self.classes.iter().map(|class| class.objects.load(Relaxed)).sum()
     }
 
-    /// The share of what the pool occupies that is not data: rounding, trailers, places and chunks that are empty. 0 for
-    /// an empty pool.
+    /// The share of what the pool occupies that is not data: rounding, trailers, places and chunks
+    /// that are empty. 0 for an empty pool.
     pub fn waste(&self) -> f64 {
         match self.pool_bytes() {
             0 => 0.0,
@@ -323,8 +357,8 @@ impl CompressedPool {
         source.write(place.first_frame(), at, &[one[0] ^ 1 << (byte % 8)]);
     }
 
-    /// Checks every invariant, in time proportional to the arena, for tests and debugging; only while no other thread
-    /// uses the pool.
+    /// Checks every invariant, in time proportional to the arena, for tests and debugging; only
+    /// while no other thread uses the pool.
     ///
     /// # Panics
     /// When one does not hold.
@@ -336,11 +370,17 @@ impl CompressedPool {
             let held = self.table.check(&lists, class, &in_use);
             assert_eq!(counts.objects.load(Relaxed), held.objects, "objects of class {class}");
             assert_eq!(counts.room.load(Relaxed), lists.room(), "room of class {class}");
-            assert!(counts.bytes.load(Relaxed) <= held.objects * CLASSES[class].bytes, "bytes of class {class}");
+            assert!(
+                counts.bytes.load(Relaxed) <= held.objects * CLASSES[class].bytes,
+                "bytes of class {class}"
+            );
             in_classes += held.chunks * CLASSES[class].chunk_frames();
         }
         let kept = lock(&self.kept);
-        assert!(kept.chunks().iter().all(|(chunk, _)| self.table.is_unused(*chunk)), "a kept chunk is in use");
+        assert!(
+            kept.chunks().iter().all(|(chunk, _)| self.table.is_unused(*chunk)),
+            "a kept chunk is in use"
+        );
         assert_eq!(self.frames(), in_classes + kept.frames(), "frames in use");
     }
 
@@ -349,7 +389,12 @@ impl CompressedPool {
     }
 
     /// Changes a class's counts; the guard shows that nobody else does.
-    fn count(&self, class: usize, held: &RankedGuard<'_, Lists>, change: impl Fn(usize, usize) -> (usize, usize)) {
+    fn count(
+        &self,
+        class: usize,
+        held: &RankedGuard<'_, Lists>,
+        change: impl Fn(usize, usize) -> (usize, usize),
+    ) {
         let class = &self.classes[class];
         let (objects, bytes) = change(class.objects.load(Relaxed), class.bytes.load(Relaxed));
         class.objects.store(objects, Relaxed);
@@ -357,17 +402,21 @@ impl CompressedPool {
         class.room.store(held.room(), Relaxed);
     }
 
-    /// Where an object lies that is stored. Its chunk is of one class for as long as the object is there.
+    /// Where an object lies that is stored. Its chunk is of one class for as long as the object is
+    /// there.
     fn place(&self, handle: Handle) -> Place {
         let (chunk, object) = (handle.chunk(), handle.object());
-        let class = self.table.class(chunk).filter(|class| CLASSES[*class].bytes >= handle.len_bytes() + TRAILER_BYTES);
+        let class = self
+            .table
+            .class(chunk)
+            .filter(|class| CLASSES[*class].bytes >= handle.len_bytes() + TRAILER_BYTES);
         let class = class.unwrap_or_else(|| panic!("{handle:?} is not stored"));
         debug_assert!(self.table.holds(chunk, class, object), "{handle:?} is not stored");
         Place { class, chunk, object }
     }
 
-    /// Takes a place for `len` bytes: in a chunk of the class that has room, in a fresh one, or where neither is to be had, in
-    /// any larger class.
+    /// Takes a place for `len` bytes: in a chunk of the class that has room, in a fresh one, or
+    /// where neither is to be had, in any larger class.
     fn take_place<S: FrameSource + ?Sized>(
         &self,
         source: &S,
@@ -379,7 +428,8 @@ impl CompressedPool {
             return Some(place);
         }
         let Chunks::Fresh { beyond } = chunks else { return None };
-        // Room that others made meanwhile is left to the next store: asking again could not be bounded.
+        // Room that others made meanwhile is left to the next store: asking again could not be
+        // bounded.
         if let Some(chunk) = self.take_chunk(source, CLASSES[class].order, beyond) {
             let mut lists = self.lists(class);
             let object = self.table.adopt(&mut lists, class, chunk);
@@ -391,7 +441,12 @@ impl CompressedPool {
         (0..class).rev().filter(with_room).find_map(|larger| self.take_at_hand(source, larger, len))
     }
 
-    fn take_at_hand<S: FrameSource + ?Sized>(&self, source: &S, class: usize, len: usize) -> Option<Place> {
+    fn take_at_hand<S: FrameSource + ?Sized>(
+        &self,
+        source: &S,
+        class: usize,
+        len: usize,
+    ) -> Option<Place> {
         let mut lists = self.lists(class);
         let leaving = |chunk| source.is_leaving(first_frame(chunk));
         let taken = self.table.take_object(&mut lists, class, leaving);
@@ -401,11 +456,18 @@ impl CompressedPool {
     }
 
     /// An empty chunk in no class: a kept one, or one more of the source.
-    fn take_chunk<S: FrameSource + ?Sized>(&self, source: &S, order: u8, beyond: usize) -> Option<u32> {
+    fn take_chunk<S: FrameSource + ?Sized>(
+        &self,
+        source: &S,
+        order: u8,
+        beyond: usize,
+    ) -> Option<u32> {
         loop {
             let kept = lock(&self.kept).pop(order);
             match kept {
-                Some(chunk) if source.is_leaving(first_frame(chunk)) => self.give_chunks(source, &[(chunk, order)]),
+                Some(chunk) if source.is_leaving(first_frame(chunk)) => {
+                    self.give_chunks(source, &[(chunk, order)])
+                }
                 Some(chunk) => return Some(chunk),
                 None => break,
             }
@@ -426,7 +488,8 @@ impl CompressedPool {
         Some(first.0 >> ORDER_MIN)
     }
 
-    /// Takes an empty chunk of a class out of circulation: kept while few are and the limit allows it, else given back.
+    /// Takes an empty chunk of a class out of circulation: kept while few are and the limit allows
+    /// it, else given back.
     fn put_chunk<S: FrameSource + ?Sized>(&self, source: &S, class: usize, chunk: u32) {
         let order = CLASSES[class].order;
         if self.is_over_limit() || source.is_leaving(first_frame(chunk)) {
@@ -439,7 +502,8 @@ impl CompressedPool {
         }
     }
 
-    /// Gives the older half of what is kept back, or as much of it as goes with one call; how many chunks.
+    /// Gives the older half of what is kept back, or as much of it as goes with one call; how many
+    /// chunks.
     fn give_older_half<S: FrameSource + ?Sized>(&self, source: &S) -> usize {
         let mut oldest = [(0, 0); GIVEN_MAX];
         let count = lock(&self.kept).take_older_half(&mut oldest);

@@ -30,8 +30,8 @@ pub enum Delivery {
     /// A handler thread reads the userfaultfd: complete semantics, system calls included.
     #[default]
     Thread,
-    /// The faulting thread serves itself in a SIGBUS handler: faster, but a system call that is handed an
-    /// absent page fails with EFAULT.
+    /// The faulting thread serves itself in a SIGBUS handler: faster, but a system call that is
+    /// handed an absent page fails with EFAULT.
     Signal,
 }
 
@@ -50,17 +50,19 @@ pub enum WayIn {
 /// How resident pages go out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WayOut {
-    /// Dense runs are moved, scattered pages are protected, stored and dropped; the cheaper by measurement in between.
+    /// Dense runs are moved, scattered pages are protected, stored and dropped; the cheaper by
+    /// measurement in between.
     #[default]
     Auto,
-    /// UFFDIO_MOVE only: the way that refuses pages pinned for DMA. Pages that the kernel will not move because they
-    /// are not writable, to a device neither, still go the other way.
+    /// UFFDIO_MOVE only: the way that refuses pages pinned for DMA. Pages that the kernel will not
+    /// move because they are not writable, to a device neither, still go the other way.
     Move,
     /// Write-protect, store, drop; never moved.
     Drop,
 }
 
-/// Whether pages that are read from a device, or from the compressed tier, keep their copies there while they are not written.
+/// Whether pages that are read from a device, or from the compressed tier, keep their copies there
+/// while they are not written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Clean {
     /// While that pays by what was measured while running.
@@ -119,8 +121,8 @@ pub struct Config {
     pub way_out: WayOut,
     /// Setting `background`: whether a thread reclaims ahead of need.
     pub background: bool,
-    /// Setting `workers`: threads that store pages ahead of need, the one of `background` included; `None` for one for four
-    /// processors, up to four.
+    /// Setting `workers`: threads that store pages ahead of need, the one of `background` included;
+    /// `None` for one for four processors, up to four.
     pub workers: Option<u8>,
     /// Setting `reclaim.max`: most threads that reclaim for themselves at once; the others wait.
     pub reclaim_max: ReclaimMax,
@@ -136,35 +138,42 @@ pub struct Config {
     pub compressed_max: CompressedMax,
     /// Setting `zswap.codec`: what packs the pages of the compressed tier.
     pub zswap_codec: TierCodec,
-    /// Setting `zswap.recompress`: what packs compressed pages more densely that stay cold, before they go to devices.
+    /// Setting `zswap.recompress`: what packs compressed pages more densely that stay cold, before
+    /// they go to devices.
     pub zswap_recompress: Recompress,
     /// Setting `zswap.slots`: which slots compressed pages have.
     pub zswap_slots: TierSlots,
-    /// Setting `zswap.invalidate`: what is looked at before the lock of the compressed tier is taken for a slot given back.
+    /// Setting `zswap.invalidate`: what is looked at before the lock of the compressed tier is
+    /// taken for a slot given back.
     pub invalidate: Invalidate,
     /// Setting `zswap.incompressible`: whether pages that do not compress are kept as they are.
     pub keeps_incompressible: bool,
-    /// Setting `zswap.keep`: whether pages that are read from the compressed tier keep their copies there while they are not
-    /// written and it has room.
+    /// Setting `zswap.keep`: whether pages that are read from the compressed tier keep their copies
+    /// there while they are not written and it has room.
     pub keeps_compressed: Clean,
-    /// Setting `zswap.writeback`: whether compressed pages go to devices as they are, several to a slot.
+    /// Setting `zswap.writeback`: whether compressed pages go to devices as they are, several to a
+    /// slot.
     pub packs: bool,
     /// Setting `same_filled`: whether pages whose words are all the same are kept as that word.
     pub same_filled: bool,
-    /// Setting `clean`: whether pages read from a device keep their slots while they are not written.
+    /// Setting `clean`: whether pages read from a device keep their slots while they are not
+    /// written.
     pub clean: Clean,
     /// Setting `cache.partition`: how much of the swap cache a lock guards.
     pub cache_partition: CachePartition,
-    /// Setting `readahead`: most pages read around one that is missing, a power of two up to 64; 1 turns it off.
+    /// Setting `readahead`: most pages read around one that is missing, a power of two up to 64; 1
+    /// turns it off.
     pub readahead_max: usize,
-    /// Setting `swapoff.run`: most slots that are read with one operation from a device that is taken out of use.
+    /// Setting `swapoff.run`: most slots that are read with one operation from a device that is
+    /// taken out of use.
     pub swapoff_run: usize,
     /// Setting `swapoff.depth`: how many such operations are in flight.
     pub swapoff_depth: usize,
-    /// Settings `frame.percpu` and `frame.pick`: how page frames are handed out. Settings `watermark.*`: how many are kept free.
+    /// Settings `frame.percpu` and `frame.pick`: how page frames are handed out. Settings
+    /// `watermark.*`: how many are kept free.
     pub frame: FrameSettings,
-    /// Settings `slot.lock`, `slot.cache` and `slot.cpu_cluster`: how swap slots are handed out. Setting `swap.batch`: how much is
-    /// done in one hold of a lock of slots or of the swap cache.
+    /// Settings `slot.lock`, `slot.cache` and `slot.cpu_cluster`: how swap slots are handed out.
+    /// Setting `swap.batch`: how much is done in one hold of a lock of slots or of the swap cache.
     pub slot: SlotSettings,
     /// Setting `uring`: whether swap I/O may use io_uring.
     pub uring: bool,
@@ -174,9 +183,11 @@ pub struct Config {
     pub window: Bytes,
     /// Where it must lie; anywhere if there is nothing here.
     pub window_at: Option<Range<usize>>,
-    /// File of [`crate::stats::FILE_BYTES`] bytes that the statistics are kept in, for others to read.
+    /// File of [`crate::stats::FILE_BYTES`] bytes that the statistics are kept in, for others to
+    /// read.
     pub stats_file: Option<PathBuf>,
-    /// File of the [`crate::job::JobTable`] that tells the processes of a job about changes, if there is one.
+    /// File of the [`crate::job::JobTable`] that tells the processes of a job about changes, if
+    /// there is one.
     pub job_file: Option<PathBuf>,
 }
 
@@ -277,7 +288,8 @@ impl Config {
     pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
     /// Largest budget: half of the largest arena.
     pub const MEMORY_MAX: Bytes = Bytes(Config::ARENA_MAX.0 / 2);
-    /// The largest arena: what entries of slots and of the compressed tier tell the frames of apart.
+    /// The largest arena: what entries of slots and of the compressed tier tell the frames of
+    /// apart.
     pub(crate) const ARENA_MAX: Bytes = Bytes(4 << 40);
     /// The largest window: a page of it is told by 32 bits where there is an entry a slot.
     pub const WINDOW_MAX: Bytes = Bytes(8 << 40);
@@ -301,16 +313,21 @@ impl Config {
 
     /// Applies a list such as `out=move,folio=1`.
     pub fn apply_settings(&mut self, list: &str) -> Result<(), BadSetting> {
-        list.split(',').filter(|s| !s.is_empty()).try_for_each(|setting| self.apply_setting(setting))
+        list.split(',')
+            .filter(|s| !s.is_empty())
+            .try_for_each(|setting| self.apply_setting(setting))
     }
 
     fn apply_setting(&mut self, setting: &str) -> Result<(), BadSetting> {
-        let (key, value) = setting
-            .split_once('=')
-            .ok_or_else(|| BadSetting(format!("setting '{setting}' has no value: write KEY=VALUE")))?;
+        let (key, value) = setting.split_once('=').ok_or_else(|| {
+            BadSetting(format!("setting '{setting}' has no value: write KEY=VALUE"))
+        })?;
         let Some((_, values)) = SETTINGS.iter().find(|(name, _)| *name == key) else {
             let known: Vec<_> = SETTINGS.iter().map(|(name, _)| *name).collect();
-            return Err(BadSetting(format!("there is no setting '{key}': choose one of {}", known.join(", "))));
+            return Err(BadSetting(format!(
+                "there is no setting '{key}': choose one of {}",
+                known.join(", ")
+            )));
         };
         let bad = || BadSetting(format!("setting {key} cannot be '{value}': it takes {values}"));
         let switch = |on: &mut bool| {
@@ -321,8 +338,10 @@ impl Config {
             };
             Ok(())
         };
-        let up_to = |most: usize| value.parse().ok().filter(|n| (1..=most).contains(n)).ok_or_else(bad);
-        let pages = || value.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n <= FOLIO_MAX);
+        let up_to =
+            |most: usize| value.parse().ok().filter(|n| (1..=most).contains(n)).ok_or_else(bad);
+        let pages =
+            || value.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n <= FOLIO_MAX);
         match key {
             "in" => {
                 self.way_in = match value {
@@ -443,8 +462,9 @@ impl Config {
             "uring" => switch(&mut self.uring)?,
             "vector_drop" => switch(&mut self.vector_drop)?,
             "zswap.codec" => {
-                self.zswap_codec =
-                    value.parse().map_err(|bad: BadCodec| BadSetting(format!("setting {key}: {bad}; or auto")))?;
+                self.zswap_codec = value.parse().map_err(|bad: BadCodec| {
+                    BadSetting(format!("setting {key}: {bad}; or auto"))
+                })?;
             }
             "clean" => self.clean = Clean::of(value).ok_or_else(bad)?,
             "cache.partition" => {
@@ -479,7 +499,9 @@ mod tests {
     #[test]
     fn settings_apply_or_say_why() {
         let mut config = Config::default();
-        config.apply_settings("out=move,in=copy,folio=1,background=off,compressed=0,window=3M").unwrap();
+        config
+            .apply_settings("out=move,in=copy,folio=1,background=off,compressed=0,window=3M")
+            .unwrap();
         assert_eq!((config.way_out, config.way_in), (WayOut::Move, WayIn::Copy));
         assert_eq!(
             (config.folio, config.background, config.compressed_max),
@@ -489,10 +511,21 @@ mod tests {
         config.apply_settings("zswap.codec=zstd:9").unwrap();
         assert_eq!(config.zswap_codec, TierCodec::Always(Codec::Zstd(9)));
         let error = config.apply_settings("zswap.codec=lzo").unwrap_err().to_string();
-        assert!(error.starts_with("setting zswap.codec: 'lzo' is no codec: write lz4, "), "{error}");
-        for bad in
-            ["out", "out=x", "nope=1", "folio=3", "folio=128", "compressed=91", "background=1", "window=1", "window=9T"]
-        {
+        assert!(
+            error.starts_with("setting zswap.codec: 'lzo' is no codec: write lz4, "),
+            "{error}"
+        );
+        for bad in [
+            "out",
+            "out=x",
+            "nope=1",
+            "folio=3",
+            "folio=128",
+            "compressed=91",
+            "background=1",
+            "window=1",
+            "window=9T",
+        ] {
             assert!(config.apply_settings(bad).is_err(), "{bad}");
         }
     }

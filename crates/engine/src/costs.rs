@@ -1,8 +1,9 @@
-//! What ways in and out cost on this machine, just now: moving averages, and the choice between two ways.
+//! What ways in and out cost on this machine, just now: moving averages, and the choice between two
+//! ways.
 //!
-//! A flush of other cores' translations costs nothing while the process runs on one core and 20 us when it runs on
-//! two (the table is in ARCHITECTURE.md), so the cheaper way changes while a program runs. Each way is
-//! tried now and then to keep its average true.
+//! A flush of other cores' translations costs nothing while the process runs on one core and 20 us
+//! when it runs on two (the table is in ARCHITECTURE.md), so the cheaper way changes while a
+//! program runs. Each way is tried now and then to keep its average true.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -13,7 +14,8 @@ pub struct Choice {
     calls: AtomicU32,
 }
 
-/// The dearer way is tried once in so many calls: 1.5 % of calls pay for knowing when the tide turns.
+/// The dearer way is tried once in so many calls: 1.5 % of calls pay for knowing when the tide
+/// turns.
 const EXPLORE: u32 = 64;
 /// Weight of a new sample, as a shift: 1/8.
 const WEIGHT: u32 = 3;
@@ -34,7 +36,11 @@ impl Choice {
         }
         let sample = ns / pages as u64;
         let before = self.average_ns(way);
-        let after = if before == 0 { sample.max(1) } else { before - (before >> WEIGHT) + (sample >> WEIGHT) };
+        let after = if before == 0 {
+            sample.max(1)
+        } else {
+            before - (before >> WEIGHT) + (sample >> WEIGHT)
+        };
         self.averages[way].store(after, Relaxed);
     }
 

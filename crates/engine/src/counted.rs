@@ -1,9 +1,11 @@
-//! A mutex that counts: how often it is taken, how often someone waits for it and how long, how long it is held.
+//! A mutex that counts: how often it is taken, how often someone waits for it and how long, how
+//! long it is held.
 //!
-//! For the locks on the paths of every fault and every eviction: from the time that one is held a page follows the
-//! throughput at which it is the limit. Taking and waiting are counted each time; how long it is held is measured for one in
-//! [`SAMPLE`] and counted so many times, since two readings of the clock cost as much as the lock does (80 to 150 ns on a virtual
-//! machine, and a fault takes four).
+//! For the locks on the paths of every fault and every eviction: from the time that one is held a
+//! page follows the throughput at which it is the limit. Taking and waiting are counted each time;
+//! how long it is held is measured for one in [`SAMPLE`] and counted so many times, since two
+//! readings of the clock cost as much as the lock does (80 to 150 ns on a virtual machine, and a
+//! fault takes four).
 //!
 //! Locks: it is a [`RankedMutex`], of the rank that it is made with.
 
@@ -28,16 +30,17 @@ pub struct LockCounters {
     pub long_ns: Counter,
 }
 
-/// Holds are longer than this where the holder was interrupted, or did a system call: told apart, as a handful of them can be
-/// more than all others together. Some ten times what is done under any lock otherwise.
+/// Holds are longer than this where the holder was interrupted, or did a system call: told apart,
+/// as a handful of them can be more than all others together. Some ten times what is done under any
+/// lock otherwise.
 pub const LONG: Duration = Duration::from_micros(50);
 
 /// One hold in so many is measured, by each processor.
 pub const SAMPLE: u64 = 16;
 
 impl LockCounters {
-    /// Notes that one was taken, after waiting since `waited_since` if that was needed; the time from which it is held, if that is
-    /// to be measured.
+    /// Notes that one was taken, after waiting since `waited_since` if that was needed; the time
+    /// from which it is held, if that is to be measured.
     pub fn taken(&self, waited_since: Option<Instant>, stats: &Stats) -> Option<Instant> {
         let measured = stats.count(self.taken).is_multiple_of(SAMPLE);
         let since = (measured || waited_since.is_some()).then(Instant::now);
@@ -48,7 +51,8 @@ impl LockCounters {
         since.filter(|_| measured)
     }
 
-    /// Notes that one was given back; the time that it and those that were not measured were held, in nanoseconds.
+    /// Notes that one was given back; the time that it and those that were not measured were held,
+    /// in nanoseconds.
     pub fn released(&self, since: Option<Instant>, stats: &Stats) -> u64 {
         let Some(since) = since else { return 0 };
         let held = since.elapsed();

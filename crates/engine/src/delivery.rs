@@ -1,7 +1,9 @@
-//! How faults and background work reach the engine: the handler thread, the SIGBUS handler, the background thread.
+//! How faults and background work reach the engine: the handler thread, the SIGBUS handler, the
+//! background thread.
 //!
-//! Thread delivery: one handler thread reads the userfaultfd. It never waits for a page that somebody else owns,
-//! because that owner may itself wait for a fault: such events are set aside and served again.
+//! Thread delivery: one handler thread reads the userfaultfd. It never waits for a page that
+//! somebody else owns, because that owner may itself wait for a fault: such events are set aside
+//! and served again.
 //!
 //! Signal delivery: the faulting thread serves itself, with all signals blocked.
 
@@ -28,12 +30,13 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Instant;
 
-/// Events set aside because their page was somebody else's. One for each thread that waits; more are woken and fault
-/// again, which costs them time and nothing else.
+/// Events set aside because their page was somebody else's. One for each thread that waits; more
+/// are woken and fault again, which costs them time and nothing else.
 const ASIDE_MAX: usize = 256;
 /// Sleep of the background thread without a kick: a bound on the harm of a lost one.
 const NAP_MS: u64 = 100;
-/// Pages freed by one round of background reclaim, between two looks at the gate and the watermarks.
+/// Pages freed by one round of background reclaim, between two looks at the gate and the
+/// watermarks.
 const ROUND_PAGES: usize = 256;
 
 impl Engine {
@@ -46,7 +49,8 @@ impl Engine {
 
     /// The body of the handler thread.
     fn handle_faults(&self) {
-        let mut events = [FaultEvent { address: 0, write: false, write_protected: false, thread: 0 }; 16];
+        let mut events =
+            [FaultEvent { address: 0, write: false, write_protected: false, thread: 0 }; 16];
         let mut aside: Vec<FaultEvent> = Vec::with_capacity(ASIDE_MAX);
         let mut backoff = Backoff::default();
         self.pressures.note_engine_thread();
@@ -91,8 +95,13 @@ impl Engine {
 
     fn handle(&self, context: &mut crate::fault::FaultContext, event: FaultEvent) -> Served {
         let window = self.window();
-        // A hole of the arena is never touched: this would be a bug of the engine, and going on would hang a thread.
-        assert!(window.contains(&event.address), "a fault outside the window, at {:#x}", event.address);
+        // A hole of the arena is never touched: this would be a bug of the engine, and going on
+        // would hang a thread.
+        assert!(
+            window.contains(&event.address),
+            "a fault outside the window, at {:#x}",
+            event.address
+        );
         let page = self.page(event.address);
         context.thread = event.thread as i32;
         let access = Access { write: event.write, protected: event.write_protected };
@@ -125,8 +134,12 @@ impl Engine {
     fn fail_access(&self, page: PageIndex) {
         let range = self.address_range(page.0..page.0 + 1);
         if !self.frames.backing.can_poison() || self.frames.backing.poison(range).is_err() {
-            // Before Linux 6.6 there is no way to fail one access: better end than hang or hand out zeros.
-            thread::report("this kernel cannot fail a single access (UFFDIO_POISON, Linux 6.6): ending the program");
+            // Before Linux 6.6 there is no way to fail one access: better end than hang or hand out
+            // zeros.
+            thread::report(
+                "this kernel cannot fail a single access (UFFDIO_POISON, Linux 6.6): ending the \
+                 program",
+            );
             beside::end_program();
         }
     }
@@ -149,18 +162,21 @@ impl Engine {
 
     /// Whether there is more to reclaim than ahead of need.
     fn has_to_reclaim(&self) -> bool {
-        let forks = self.family.room_wanted.load(Relaxed) && self.budget().free_pages() < self.budget().min();
+        let forks = self.family.room_wanted.load(Relaxed)
+            && self.budget().free_pages() < self.budget().min();
         forks || self.limits.is_pressed()
     }
 
-    /// The body of the background thread: keeps the free pages between low and high, brings the process down to a lower
-    /// limit, and looks after the family. All of it inside the gate of reclaim: a fork finds no lock of it taken.
+    /// The body of the background thread: keeps the free pages between low and high, brings the
+    /// process down to a lower limit, and looks after the family. All of it inside the gate of
+    /// reclaim: a fork finds no lock of it taken.
     fn reclaim_in_background(&'static self) {
         self.pressures.note_engine_thread();
         self.family.hold_token();
         while !self.stop.load(Acquire) {
             self.recent.sample(self.evictions.load(Relaxed));
-            if !self.has_to_reclaim() && (self.budget().free_pages() >= self.budget().low() || !self.config.background)
+            if !self.has_to_reclaim()
+                && (self.budget().free_pages() >= self.budget().low() || !self.config.background)
             {
                 self.free_idle_spent();
                 // While a fork has the gate closed there is nothing to look after.
@@ -180,13 +196,16 @@ impl Engine {
                     self.close_devices();
                     self.compact();
                 }
-                let done = self.write_back_in_background() + self.reclaim_on_request() + self.grant_wish();
+                let done =
+                    self.write_back_in_background() + self.reclaim_on_request() + self.grant_wish();
                 if !self.has_to_reclaim() && done == 0 {
                     self.nap();
                 }
                 continue;
             }
-            while self.has_to_reclaim() || self.config.background && self.budget().free_pages() < self.budget().high() {
+            while self.has_to_reclaim()
+                || self.config.background && self.budget().free_pages() < self.budget().high()
+            {
                 if self.stop.load(Acquire) {
                     break;
                 }
@@ -207,7 +226,12 @@ impl Engine {
                     None => 0,
                 };
                 drop(inside);
-                if freed + self.write_back_in_background() + self.reclaim_on_request() + self.grant_wish() == 0 {
+                if freed
+                    + self.write_back_in_background()
+                    + self.reclaim_on_request()
+                    + self.grant_wish()
+                    == 0
+                {
                     self.nap();
                 }
             }
@@ -220,20 +244,22 @@ impl Engine {
             return 0;
         }
         let _inside = self.reclaim_gate.enter();
-        let written = self.batches.try_take().map_or(0, |mut batch| self.write_back_coldest(&mut batch));
+        let written =
+            self.batches.try_take().map_or(0, |mut batch| self.write_back_coldest(&mut batch));
         self.compact();
         written
     }
 
-    /// The body of a worker: stores the oldest pages of the swap cache while much waits there, so that neither the background
-    /// thread nor a fault has to.
+    /// The body of a worker: stores the oldest pages of the swap cache while much waits there, so
+    /// that neither the background thread nor a fault has to.
     fn store_in_background(&self) {
         self.pressures.note_engine_thread();
         while !self.stop.load(Acquire) {
             let stored = match self.reclaim_gate.try_enter() {
-                Some(_inside) if self.has_to_store() => {
-                    self.batches.try_take().map_or(0, |mut batch| self.store_oldest(&mut batch, Reclaimer::Background))
-                }
+                Some(_inside) if self.has_to_store() => self
+                    .batches
+                    .try_take()
+                    .map_or(0, |mut batch| self.store_oldest(&mut batch, Reclaimer::Background)),
                 _ => 0,
             };
             self.hardship.freed(stored);
@@ -265,8 +291,15 @@ impl SignalFaults for Engine {
             // The handler may run on the program's alternate stack, which can be as small as 2 KiB.
             match self.stacks.run(|| self.serve_own(&mut fault)) {
                 Step::Ended(outcome) => return outcome,
-                // It has become so since the access, which is repeated then; or this is a signal of the program's own affair.
-                Step::Foreign => return if vm::fails(address, write) { Outcome::Failed } else { Outcome::Served },
+                // It has become so since the access, which is repeated then; or this is a signal of
+                // the program's own affair.
+                Step::Foreign => {
+                    return if vm::fails(address, write) {
+                        Outcome::Failed
+                    } else {
+                        Outcome::Served
+                    };
+                }
                 // Here, and not on a stack of the engine's, of which there are fewer than threads.
                 Step::Throttled(ticket) => self.stalled_for_room(|| self.throttle.wait(&ticket)),
             }
@@ -285,7 +318,13 @@ struct OwnFault {
 
 impl OwnFault {
     fn new(page: PageIndex, write: bool) -> OwnFault {
-        OwnFault { page, write, since: Instant::now(), stall: Stall::default(), backoff: Backoff::default() }
+        OwnFault {
+            page,
+            write,
+            since: Instant::now(),
+            stall: Stall::default(),
+            backoff: Backoff::default(),
+        }
     }
 }
 
@@ -299,12 +338,14 @@ enum Step {
 }
 
 impl Engine {
-    /// Serves a fault of the calling thread, which is not on a stack that may be managed memory, until it has to wait for its
-    /// turn to reclaim. For signal delivery, where every thread has the engine's descriptors.
+    /// Serves a fault of the calling thread, which is not on a stack that may be managed memory,
+    /// until it has to wait for its turn to reclaim. For signal delivery, where every thread has
+    /// the engine's descriptors.
     fn serve_own(&self, fault: &mut OwnFault) -> Step {
         loop {
             let inside = self.fault_gate.enter();
-            let served = if fault.stall.is_throttled() { Served::NoRoom } else { self.serve_once(fault) };
+            let served =
+                if fault.stall.is_throttled() { Served::NoRoom } else { self.serve_once(fault) };
             let stalled = match served {
                 Served::Done => {
                     self.end_stall(&fault.stall);
@@ -326,7 +367,8 @@ impl Engine {
         }
     }
 
-    /// The same for one of the program's mapping calls, which is never throttled: it holds what others may wait for.
+    /// The same for one of the program's mapping calls, which is never throttled: it holds what
+    /// others may wait for.
     pub(crate) fn serve_on_this_thread(&self, page: PageIndex, write: bool) -> Outcome {
         let mut fault = OwnFault::new(page, write);
         loop {
@@ -367,23 +409,27 @@ fn sleep_on(cell: &AtomicU32) {
     cell.store(0, Release);
 }
 
-/// Starts the engine's threads: that which serves faults in thread delivery, that of the background, and the workers. Those of the
-/// child of a fork wait until they are needed, where none serves faults: most children execute a program, or end, before that.
+/// Starts the engine's threads: that which serves faults in thread delivery, that of the
+/// background, and the workers. Those of the child of a fork wait until they are needed, where none
+/// serves faults: most children execute a program, or end, before that.
 pub(crate) fn start_threads(engine: &'static Engine, is_child: bool) -> Result<(), Error> {
-    let handler =
-        (engine.config.delivery == Delivery::Thread).then(|| Job::new(c"overspill", || engine.handle_faults()));
+    let handler = (engine.config.delivery == Delivery::Thread)
+        .then(|| Job::new(c"overspill", || engine.handle_faults()));
     let can_wait = is_child && handler.is_none();
-    let nap = can_wait.then(|| Nap { cell: &engine.background, first: Box::new(|| engine.family.hold_token()) });
+    let nap = can_wait
+        .then(|| Nap { cell: &engine.background, first: Box::new(|| engine.family.hold_token()) });
     let background = Job::new(c"overspill-bg", || engine.reclaim_in_background());
-    let workers = (0..engine.workers).map(|_| Job::new(c"overspill-wk", || engine.store_in_background()));
+    let workers =
+        (0..engine.workers).map(|_| Job::new(c"overspill-wk", || engine.store_in_background()));
     let jobs = handler.into_iter().chain([background]).chain(workers).collect();
     beside::start(jobs, nap).map_err(|_| Error::Thread)?;
     engine.stats.set_engine(beside::sibling().map_or(0, |pid| pid.as_raw_nonzero().get() as u32));
     Ok(())
 }
 
-/// Blocks signals, moves to an engine stack, and passes the gate of mapping calls. The thread's own stack may be managed, or
-/// have next to nothing left: a program with much thread-local memory has threads with 8 KiB.
+/// Blocks signals, moves to an engine stack, and passes the gate of mapping calls. The thread's own
+/// stack may be managed, or have next to nothing left: a program with much thread-local memory has
+/// threads with 8 KiB.
 pub(crate) fn enter<R>(engine: &Engine, call: impl FnOnce() -> R) -> R {
     let _blocked = Blocked::all();
     debug_assert!(overspill_os::signal::all_blocked());

@@ -1,21 +1,25 @@
 //! Swap devices: files and block devices that hold the pages that no longer fit in memory.
 //!
-//! [`SwapDevices`] is the table of them. A device is named by a [`SwapSpec`](crate::config::SwapSpec): in a directory an
-//! unlinked file is made, a file or block device is used in place, and a RAM device is memory that behaves like one. Slots are handed out in runs
-//! ([`SwapDevices::alloc_run`]), written several runs at a time and read a run at a time. What goes wrong stays where it
-//! happened: a failed write marks its slots bad and the caller keeps the pages, a failed read is told to the reader, as is a
-//! page that comes back other than it was written (every page has a checksum), a full disk makes a device count as full.
+//! [`SwapDevices`] is the table of them. A device is named by a
+//! [`SwapSpec`](crate::config::SwapSpec): in a directory an unlinked file is made, a file or block
+//! device is used in place, and a RAM device is memory that behaves like one. Slots are handed out
+//! in runs ([`SwapDevices::alloc_run`]), written several runs at a time and read a run at a time.
+//! What goes wrong stays where it happened: a failed write marks its slots bad and the caller keeps
+//! the pages, a failed read is told to the reader, as is a page that comes back other than it was
+//! written (every page has a checksum), a full disk makes a device count as full.
 //!
-//! Neighbours: [`crate::slot`] keeps the tables, [`overspill_os::io`] and [`overspill_os::uring`] do the I/O; reclaim
-//! allocates and writes, faults read and free.
+//! Neighbours: [`crate::slot`] keeps the tables, [`overspill_os::io`] and [`overspill_os::uring`]
+//! do the I/O; reclaim allocates and writes, faults read and free.
 //!
-//! **Fork.** 1. Parent, all engine threads at rest: [`SwapDevices::prepare_fork`] opens each device once more
-//! ([`overspill_os::io::File::reopen`]), or else duplicates its descriptor. 2. Fork.
-//! 3. Parent: [`SwapDevices::seal_for_child`]; when children have gone, [`SwapDevices::unseal`]. 4. Child:
-//! [`SwapDevices::adopt_in_child`]; what it inherited it reads and frees, and its own pages go to devices opened anew.
+//! **Fork.** 1. Parent, all engine threads at rest: [`SwapDevices::prepare_fork`] opens each device
+//! once more ([`overspill_os::io::File::reopen`]), or else duplicates its descriptor. 2. Fork.
+//! 3. Parent: [`SwapDevices::seal_for_child`]; when children have gone, [`SwapDevices::unseal`]. 4.
+//!    Child: [`SwapDevices::adopt_in_child`]; what it inherited it reads and frees, and its own
+//!    pages go to devices opened anew.
 //!
-//! Locks, in order: an entry of the table (`Rank::DeviceTable`), then those of the device's slots ([`crate::slot`]), which may
-//! be held over system calls that lease and grow but never over reads and writes. A ring is only tried.
+//! Locks, in order: an entry of the table (`Rank::DeviceTable`), then those of the device's slots
+//! ([`crate::slot`]), which may be held over system calls that lease and grow but never over reads
+//! and writes. A ring is only tried.
 
 mod area;
 mod block_io;
@@ -57,7 +61,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use table::DeviceTable;
 
-/// Operations in flight at most: 32 runs of up to 1 MiB keep a fast disk busy, and a batch fits on the stack.
+/// Operations in flight at most: 32 runs of up to 1 MiB keep a fast disk busy, and a batch fits on
+/// the stack.
 pub const QUEUE_DEPTH: usize = 32;
 /// Longest run of slots: 256 pages, an operation of 1 MiB.
 pub const RUN_MAX: usize = 256;
@@ -72,8 +77,8 @@ pub struct InheritedDevice {
     pub index: usize,
     /// The device, opened once more, or a duplicate of the parent's open file.
     pub file: File,
-    /// Whether it was opened once more, and so has locks of its own. A duplicate shares its parent's: none is given back by
-    /// the child.
+    /// Whether it was opened once more, and so has locks of its own. A duplicate shares its
+    /// parent's: none is given back by the child.
     pub own_locks: bool,
     /// The part of its file that was taken for the child.
     pub part: Option<usize>,
@@ -96,7 +101,8 @@ pub struct RunWrite {
     pub run: SlotRun,
     /// Where from: its first page in the buffer.
     pub buffer_page: usize,
-    /// Whether the slots stay the caller's if it fails. Else, after an error, they must not be freed.
+    /// Whether the slots stay the caller's if it fails. Else, after an error, they must not be
+    /// freed.
     pub keeps_slots: bool,
     /// What became of it.
     pub result: Result<(), Errno>,
@@ -160,8 +166,17 @@ pub struct SwapDevices {
 
 impl SwapDevices {
     /// Opens everything in `list`.
-    pub fn open(list: &JobSwaps, settings: DeviceSettings, stats: Stats) -> Result<SwapDevices, SwapError> {
-        SwapDevices::open_with(list, settings, stats, Box::new(|file, queue| Box::new(Direct { file, queue })))
+    pub fn open(
+        list: &JobSwaps,
+        settings: DeviceSettings,
+        stats: Stats,
+    ) -> Result<SwapDevices, SwapError> {
+        SwapDevices::open_with(
+            list,
+            settings,
+            stats,
+            Box::new(|file, queue| Box::new(Direct { file, queue })),
+        )
     }
 
     fn open_with(
@@ -170,15 +185,21 @@ impl SwapDevices {
         stats: Stats,
         make_io: MakeIo,
     ) -> Result<SwapDevices, SwapError> {
-        let no_memory =
-            |errno| SwapError::new(Path::new("memory"), "getting memory for slots of compressed pages", errno);
+        let no_memory = |errno| {
+            SwapError::new(
+                Path::new("memory"),
+                "getting memory for slots of compressed pages",
+                errno,
+            )
+        };
         let in_memory = (settings.in_memory > 0).then(|| {
             // They are on no device: no figure of devices counts them.
             let stats = Stats::anonymous()?;
             let slots = SlotSettings { long_runs: false, ..settings.slots };
             SlotMap::new(settings.in_memory, 0, slots, area::cpus(), stats)
         });
-        let index = SlotIndex::new(settings.partition, settings.slots.batching, settings.frames, stats);
+        let index =
+            SlotIndex::new(settings.partition, settings.slots.batching, settings.frames, stats);
         let devices = SwapDevices {
             table: DeviceTable::new(area::cpus()),
             priorities: [const { AtomicI32::new(CLOSED) }; SlotId::DEVICES_MAX],
@@ -186,7 +207,10 @@ impl SwapDevices {
             opened: AtomicU64::new(0),
             closed: RankedMutex::new(Rank::ClosedDevices, Vec::with_capacity(SlotId::DEVICES_MAX)),
             slots: settings.slots,
-            queue: Arc::new(Queue::new(QUEUE_DEPTH as u32, settings.uring && !list.devices.is_empty())),
+            queue: Arc::new(Queue::new(
+                QUEUE_DEPTH as u32,
+                settings.uring && !list.devices.is_empty(),
+            )),
             make_io,
             index: Arc::new(index.map_err(no_memory)?),
             zswap: Arc::new(Zswap::new(settings.invalidate, stats)),
@@ -196,9 +220,11 @@ impl SwapDevices {
         if settings.in_memory > 0 && !devices.open_tables(SlotId::IN_MEMORY, settings.in_memory) {
             return Err(no_memory(Errno::NOMEM));
         }
-        list.with_priorities().try_for_each(|(listed, priority)| match devices.add(listed, priority) {
-            Err(error) if settings.reachable_only && error.is_out_of_reach() => Ok(()),
-            result => result,
+        list.with_priorities().try_for_each(|(listed, priority)| {
+            match devices.add(listed, priority) {
+                Err(error) if settings.reachable_only && error.is_out_of_reach() => Ok(()),
+                result => result,
+            }
         })?;
         Ok(devices)
     }
@@ -206,11 +232,14 @@ impl SwapDevices {
     /// Opens what is listed, in the first entry that is not in use.
     pub fn add(&self, listed: &ListedSwap, priority: i32) -> Result<(), SwapError> {
         let (ListedSwap { id, spec }, slots) = (listed, self.slots);
-        // A directory is used by each who makes a file there; a file or a block device twice would be two maps of one place.
+        // A directory is used by each who makes a file there; a file or a block device twice would
+        // be two maps of one place.
         if self.areas().any(|(_, area)| area.is_named_place(&spec.path)) {
             return Err(SwapError::InUse(spec.path.clone()));
         }
-        self.add_area(*id, &spec.path, priority, |place| Area::open(spec, place, self.make_io(), slots, &self.stats))
+        self.add_area(*id, &spec.path, priority, |place| {
+            Area::open(spec, place, self.make_io(), slots, &self.stats)
+        })
     }
 
     fn add_area(
@@ -221,12 +250,17 @@ impl SwapDevices {
         open: impl FnOnce(Place) -> Result<Area, SwapError>,
     ) -> Result<(), SwapError> {
         // What the sibling opens the program's threads reach by it.
-        beside::serve_calls().map_err(|errno| SwapError::new(path, "starting a thread for it", errno))?;
+        beside::serve_calls()
+            .map_err(|errno| SwapError::new(path, "starting a thread for it", errno))?;
         let free = |index: &usize| self.table.get(*index).is_none();
         let too_many = || SwapError::TooMany(path.to_owned());
         let mut index = (0..SlotId::IN_MEMORY).find(free).ok_or_else(too_many)?;
-        let area =
-            open(Place { figures: self.stats.device(index), priority, id, serial: self.opened.fetch_add(1, Relaxed) })?;
+        let area = open(Place {
+            figures: self.stats.device(index),
+            priority,
+            id,
+            serial: self.opened.fetch_add(1, Relaxed),
+        })?;
         // With room for what is to be known of its slots.
         if !self.open_tables(index, area.pages()) {
             let roomy = |other: &usize| free(other) && self.open_tables(*other, area.pages());
@@ -266,8 +300,9 @@ impl SwapDevices {
         self.table.get(slot.device()).expect(OPEN)
     }
 
-    /// Hands out up to `want` (1 to [`RUN_MAX`]) neighbouring slots, mostly next to those handed out before: of the
-    /// device of the highest priority that has room, of equal ones in turn. `None` when every device is full.
+    /// Hands out up to `want` (1 to [`RUN_MAX`]) neighbouring slots, mostly next to those handed
+    /// out before: of the device of the highest priority that has room, of equal ones in turn.
+    /// `None` when every device is full.
     pub fn alloc_run(&self, want: usize) -> Option<SlotRun> {
         assert!((1..=RUN_MAX).contains(&want));
         let entries = self.table.indices().end;
@@ -278,22 +313,27 @@ impl SwapDevices {
             let peers = || (0..entries).filter(|index| priority(*index) == level);
             let first = turn.checked_rem(peers().count()).unwrap_or(0);
             for index in peers().skip(first).chain(peers().take(first)) {
-                if let Some((offset, len)) = self.table.with(index, |area| area.alloc(want)).flatten() {
+                if let Some((offset, len)) =
+                    self.table.with(index, |area| area.alloc(want)).flatten()
+                {
                     return Some(SlotRun { first: SlotId::new(index, offset), len });
                 }
             }
-            level = (0..entries).map(priority).filter(|other| *other < level).max().unwrap_or(CLOSED);
+            level =
+                (0..entries).map(priority).filter(|other| *other < level).max().unwrap_or(CLOSED);
         }
         None
     }
 
-    /// Hands out up to `want` neighbouring slots on no device, for pages that some other tier keeps.
+    /// Hands out up to `want` neighbouring slots on no device, for pages that some other tier
+    /// keeps.
     pub fn alloc_in_memory(&self, want: usize) -> Option<SlotRun> {
         let (offset, len) = self.in_memory.as_ref()?.alloc(want, &NoDisk)?;
         Some(SlotRun { first: SlotId::new(SlotId::IN_MEMORY, offset), len })
     }
 
-    /// Whether a page may be written to a slot that is in use: not on a device that was inherited, nor on none.
+    /// Whether a page may be written to a slot that is in use: not on a device that was inherited,
+    /// nor on none.
     pub fn is_writable(&self, slot: SlotId) -> bool {
         self.priorities[slot.device()].load(Relaxed) != CLOSED
     }
@@ -325,25 +365,30 @@ impl SwapDevices {
         lock(&self.closed).extend(closed);
     }
 
-    /// Devices that are out of use and whose files are open; and how many of those nobody looks at any more.
+    /// Devices that are out of use and whose files are open; and how many of those nobody looks at
+    /// any more.
     pub fn to_close(&self) -> (usize, usize) {
         let closed = lock(&self.closed);
         (closed.len(), closed.iter().filter(|area| Arc::strong_count(area) == 1).count())
     }
 
-    /// Closes the files of devices that are out of use, unless somebody still looks at them. For an engine thread, which has the
-    /// descriptors. It may take long: a file without a name is removed.
+    /// Closes the files of devices that are out of use, unless somebody still looks at them. For an
+    /// engine thread, which has the descriptors. It may take long: a file without a name is
+    /// removed.
     pub fn close_files(&self) {
-        let unused: Vec<_> = lock(&self.closed).extract_if(.., |area| Arc::strong_count(area) == 1).collect();
+        let unused: Vec<_> =
+            lock(&self.closed).extract_if(.., |area| Arc::strong_count(area) == 1).collect();
         drop(unused);
     }
 
-    /// In the child of a fork, which has its parent's descriptors: closes them, whoever of its parent's threads looked at them.
+    /// In the child of a fork, which has its parent's descriptors: closes them, whoever of its
+    /// parent's threads looked at them.
     fn close_files_in_child(&self) {
         lock(&self.closed).clear();
     }
 
-    /// Puts back freed slots that processors have collected and not added to lately. To be called now and then.
+    /// Puts back freed slots that processors have collected and not added to lately. To be called
+    /// now and then.
     pub fn trim_caches(&self) {
         self.areas().for_each(|(_, area)| area.slots().trim(&*area));
     }
@@ -353,11 +398,12 @@ impl SwapDevices {
         self.areas().for_each(|(_, area)| area.publish());
     }
 
-    /// Writes runs from `buffer`, several in flight, and sets the result of each; their order may change. The slots of a
-    /// failed run are never handed out again (on a full disk: not before it has room), and are no longer the caller's, unless
-    /// it keeps them.
+    /// Writes runs from `buffer`, several in flight, and sets the result of each; their order may
+    /// change. The slots of a failed run are never handed out again (on a full disk: not before it
+    /// has room), and are no longer the caller's, unless it keeps them.
     pub fn write(&self, buffer: &IoBuffer, writes: &mut [RunWrite]) {
-        // The runs of a device together, in the order in which they lie there, so that as many as can be are in flight.
+        // The runs of a device together, in the order in which they lie there, so that as many as
+        // can be are in flight.
         writes.sort_unstable_by_key(|write| write.run.first);
         for same in writes.chunk_by_mut(|a, b| a.run.first.device() == b.run.first.device()) {
             let area = self.area_of(same[0].run.first);
@@ -365,8 +411,9 @@ impl SwapDevices {
         }
     }
 
-    /// Reads a run into the first pages of `buffer`. An error tells of the first page that cannot be had, or is not what was
-    /// written, also when read again; the pages before it are good, what lies behind is undefined.
+    /// Reads a run into the first pages of `buffer`. An error tells of the first page that cannot
+    /// be had, or is not what was written, also when read again; the pages before it are good, what
+    /// lies behind is undefined.
     pub fn read(&self, run: SlotRun, buffer: &mut [u8]) -> Result<(), ReadError> {
         self.area_of(run.first).read(run.first.offset(), run.len, buffer, &self.stats)
     }
@@ -381,14 +428,16 @@ impl SwapDevices {
         self.in_memory.as_ref().map_or(0, |slots| slots.counts().used)
     }
 
-    /// Bytes of what is kept by slot and by cluster, of all clusters of which slots were ever in use.
+    /// Bytes of what is kept by slot and by cluster, of all clusters of which slots were ever in
+    /// use.
     pub fn table_bytes(&self) -> u64 {
         let bytes = |index: usize, slots: &SlotMap, more: u64| {
             let zswap = if self.zswap.had_entries(index) { Zswap::SLOT_BYTES } else { 0 };
             let cluster = SlotIndex::SLOT_BYTES + zswap + more;
             slots.touched_clusters() * (cluster * CLUSTER_SLOTS as u64 + CLUSTER_BYTES as u64)
         };
-        let on_devices: u64 = self.areas().map(|(index, area)| bytes(index, area.slots(), Area::SLOT_BYTES)).sum();
+        let on_devices: u64 =
+            self.areas().map(|(index, area)| bytes(index, area.slots(), Area::SLOT_BYTES)).sum();
         on_devices + self.in_memory.as_ref().map_or(0, |slots| bytes(SlotId::IN_MEMORY, slots, 0))
     }
 
@@ -397,8 +446,9 @@ impl SwapDevices {
         self.areas().map(|(_, area)| area.slots().counts().used).sum()
     }
 
-    /// Pages that all devices together can hold, those in use included. Less than their size where slots are bad, a
-    /// disk is full, other processes use a device too, or free slots are shared over a fork.
+    /// Pages that all devices together can hold, those in use included. Less than their size where
+    /// slots are bad, a disk is full, other processes use a device too, or free slots are shared
+    /// over a fork.
     pub fn capacity_pages(&self) -> u64 {
         self.areas().map(|(_, area)| area.slots().capacity_pages()).sum()
     }
@@ -417,12 +467,14 @@ impl SwapDevices {
         self.areas().filter_map(|(_, area)| area.file().raw_fd().ok()).collect()
     }
 
-    /// Before a fork: lets leases be shared with the child, and returns each device as the child takes it over, with the part
-    /// of its file that is the child's. The child must not use a device that is missing: its leases could not be held.
+    /// Before a fork: lets leases be shared with the child, and returns each device as the child
+    /// takes it over, with the part of its file that is the child's. The child must not use a
+    /// device that is missing: its leases could not be held.
     pub fn prepare_fork(&self) -> (Vec<InheritedDevice>, Vec<LentPart>) {
         self.share_leases();
         let lend = |(index, area): (usize, Arc<Area>)| {
-            // With locks of its own if it can be opened once more, which outlive this process; else it shares those of this one.
+            // With locks of its own if it can be opened once more, which outlive this process; else
+            // it shares those of this one.
             let own = area.file().reopen().ok().filter(|file| area.hold_leases(file));
             Self::lend(index, &area, own)
         };
@@ -438,8 +490,13 @@ impl SwapDevices {
         }
     }
 
-    /// A device as a child takes it over, with the part that is lent to it: opened once more (`own`), or a duplicate.
-    fn lend(index: usize, area: &Area, own: Option<File>) -> Option<(InheritedDevice, Option<LentPart>)> {
+    /// A device as a child takes it over, with the part that is lent to it: opened once more
+    /// (`own`), or a duplicate.
+    fn lend(
+        index: usize,
+        area: &Area,
+        own: Option<File>,
+    ) -> Option<(InheritedDevice, Option<LentPart>)> {
         let own_locks = own.is_some();
         let file = own.or_else(|| area.file().duplicate().ok())?;
         let part = area.take_part();
@@ -450,26 +507,32 @@ impl SwapDevices {
     /// In the parent, after a child has gone: gives back the part that was taken for it.
     pub fn give_back_part(&self, lent: LentPart) {
         // With the device went all its parts.
-        if let Some(area) = self.table.get(lent.device).filter(|area| area.serial() == lent.serial) {
+        if let Some(area) = self.table.get(lent.device).filter(|area| area.serial() == lent.serial)
+        {
             area.give_back_part(lent.part);
         }
     }
 
-    /// In the parent, after fork number `seq` (counted from 1, in order): the slots now in use stay readable for the
-    /// child, also when they are freed here.
+    /// In the parent, after fork number `seq` (counted from 1, in order): the slots now in use stay
+    /// readable for the child, also when they are freed here.
     pub fn seal_for_child(&self, seq: u64) {
         self.areas().for_each(|(_, area)| area.slots().seal(seq, &*area));
     }
 
-    /// In the parent, after a child has gone: hands slots out again that no living child can share. `None` when no
-    /// child lives.
+    /// In the parent, after a child has gone: hands slots out again that no living child can share.
+    /// `None` when no child lives.
     pub fn unseal(&self, oldest_living_child: Option<u64>) {
         self.areas().for_each(|(_, area)| area.slots().unseal(oldest_living_child));
     }
 
-    /// In the child, after a fork: goes on with `inherited` for what it inherited, which it reads and frees only, and
-    /// opens every device of `list` anew for its own pages. The child can go on whatever is returned: each error is a device that it does not have.
-    pub fn adopt_in_child(&self, mut inherited: Vec<InheritedDevice>, list: &JobSwaps) -> Vec<SwapError> {
+    /// In the child, after a fork: goes on with `inherited` for what it inherited, which it reads
+    /// and frees only, and opens every device of `list` anew for its own pages. The child can go on
+    /// whatever is returned: each error is a device that it does not have.
+    pub fn adopt_in_child(
+        &self,
+        mut inherited: Vec<InheritedDevice>,
+        list: &JobSwaps,
+    ) -> Vec<SwapError> {
         // 1. The ring is the parent's.
         self.queue.renew_in_child();
         self.close_files_in_child();
@@ -480,7 +543,9 @@ impl SwapDevices {
             had.push(area.id());
             let at = inherited.iter().position(|device| device.index == index);
             let device = at.map(|at| inherited.swap_remove(at));
-            parts.extend(device.as_ref().and_then(|device| device.part).map(|part| (area.clone(), part)));
+            parts.extend(
+                device.as_ref().and_then(|device| device.part).map(|part| (area.clone(), part)),
+            );
             self.priorities[index].store(CLOSED, Relaxed);
             errors.extend(area.adopt(device).err());
             if area.slots().counts().used == 0 {
@@ -490,7 +555,10 @@ impl SwapDevices {
         // 3. Devices of its own; if one cannot be had, a part of the parent's.
         for (listed, priority) in list.with_priorities() {
             let Err(error) = self.add(listed, priority) else { continue };
-            let part = parts.iter().position(|(area, _)| area.id() == listed.id).map(|at| parts.swap_remove(at));
+            let part = parts
+                .iter()
+                .position(|(area, _)| area.id() == listed.id)
+                .map(|at| parts.swap_remove(at));
             let open = |(area, part): (Arc<Area>, usize)| {
                 let open = |place| area.open_part(part, place, self.make_io(), &self.stats);
                 self.add_area(listed.id, &listed.spec.path, priority, open)

@@ -53,8 +53,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 const DIRECT_PER_NODE: usize = 2;
 /// Stacks for threads that are inside the engine at the same time; the next one waits.
 const STACKS: usize = 64;
-/// Smallest budget with more than one thread that stores pages ahead of need, unless they are asked for: each has buffers of
-/// half a megabyte.
+/// Smallest budget with more than one thread that stores pages ahead of need, unless they are asked
+/// for: each has buffers of half a megabyte.
 const WORKERS_LEAST: Bytes = Bytes(128 << 20);
 
 /// Everything a pool consists of.
@@ -87,7 +87,8 @@ pub(crate) struct Engine {
     pub devices: SwapDevices,
     pub streams: Streams,
     pub window_around: Window,
-    /// Those of engine threads, and one for whoever must not be throttled: the handler thread, a fork, mapping calls.
+    /// Those of engine threads, and one for whoever must not be throttled: the handler thread, a
+    /// fork, mapping calls.
     pub batches: Workbenches<Batch>,
     /// Who reclaims for itself, and with which of these.
     pub throttle: Throttle,
@@ -185,19 +186,30 @@ impl Engine {
         let extents = Extents::new(pages).map_err(out_of_address_space)?;
         // 2. The userfaultfd over the window and the arena.
         let limit = config.memory.pages();
-        // Room to grow to the whole memory of the machine, which costs addresses only; without it where they are short.
+        // Room to grow to the whole memory of the machine, which costs addresses only; without it
+        // where they are short.
         let grown = vm::machine_memory().min(Config::MEMORY_MAX.0) >> PAGE_SHIFT;
         let room = |limit_max| {
-            let allocator = FrameAllocator::new(limit, limit_max, config.frame, Topology::of_machine().clone(), stats)?;
+            let allocator = FrameAllocator::new(
+                limit,
+                limit_max,
+                config.frame,
+                Topology::of_machine().clone(),
+                stats,
+            )?;
             let arena = Arena::new(allocator.frames_max())?;
             Ok((allocator, arena))
         };
         let nodes = Topology::of_machine().nodes();
-        let (allocator, arena) = room(grown).or_else(|_| room(limit)).map_err(out_of_address_space)?;
+        let (allocator, arena) =
+            room(grown).or_else(|_| room(limit)).map_err(out_of_address_space)?;
         let frame_count = allocator.frames_max();
         allocator.resize(limit, |frames| arena.open(frames)).map_err(out_of_address_space)?;
         let signal = config.delivery == Delivery::Signal;
-        let mut wanted = Features::THREAD_ID.0 | Features::POISON.0 | Features::MOVE.0 | Features::PAGEFAULT_FLAG_WP.0;
+        let mut wanted = Features::THREAD_ID.0
+            | Features::POISON.0
+            | Features::MOVE.0
+            | Features::PAGEFAULT_FLAG_WP.0;
         if signal {
             wanted |= Features::SIGBUS.0;
         }
@@ -206,8 +218,8 @@ impl Engine {
         if simulated.no_uffd {
             return Err(Error::NoUserfaultfd { errno: overspill_os::Errno::NOSYS });
         }
-        let (uffd, _) =
-            Uffd::open(Features(wanted), without, signal).map_err(|errno| Error::NoUserfaultfd { errno })?;
+        let (uffd, _) = Uffd::open(Features(wanted), without, signal)
+            .map_err(|errno| Error::NoUserfaultfd { errno })?;
         if signal && !uffd.features().has(Features::SIGBUS) {
             return Err(Error::NoUserfaultfd { errno: overspill_os::Errno::OPNOTSUPP });
         }
@@ -215,7 +227,8 @@ impl Engine {
             return Err(Error::NoMove);
         }
         let backing = AnonPrivate::new(uffd);
-        let register = |range| backing.register(range).map_err(|errno| Error::NoUserfaultfd { errno });
+        let register =
+            |range| backing.register(range).map_err(|errno| Error::NoUserfaultfd { errno });
         register(window.clone())?;
         register(arena.range())?;
         // 3. The tiers and the benches, charged to the budget.
@@ -227,12 +240,13 @@ impl Engine {
             // No more pages can be compressed than there are.
             in_memory: pages as u64,
             frames: frame_count,
-            // What the job executes later may have another user or another root, from which they cannot be reached: its memory is
-            // only compressed then.
+            // What the job executes later may have another user or another root, from which they
+            // cannot be reached: its memory is only compressed then.
             reachable_only: config.job_file.is_some() && job.is_none_or(|job| !job.is_first()),
         };
         // The devices of the job may have been changed since it was started, too.
-        let changed = config.job_file.as_deref().filter(|_| job.is_some_and(|job| job.swaps() != 0));
+        let changed =
+            config.job_file.as_deref().filter(|_| job.is_some_and(|job| job.swaps() != 0));
         let list = changed.and_then(|file| JobSwaps::read(&JobSwaps::path(file)).ok());
         let list = list.unwrap_or_else(|| JobSwaps::first(&config.swap));
         let devices = SwapDevices::open(&list, settings, stats)?;
@@ -255,7 +269,8 @@ impl Engine {
         let buffers = if config.packs { 2 * contexts } else { contexts };
         let folios = Folios::new(config.folio, config.memory.pages() as usize, buffers);
         let folio = folios.memory.max(folios.device);
-        let benches = |count, pages| Workbenches::new(Rank::Batch, count, || Batch::new(pages, &config));
+        let benches =
+            |count, pages| Workbenches::new(Rank::Batch, count, || Batch::new(pages, &config));
         let batches = benches(1 + workers + 1, batch_pages).map_err(out_of_address_space)?;
         let direct = benches(direct, DIRECT_PAGES).map_err(out_of_address_space)?;
         let throttle = Throttle::new(direct.len(), config.reclaim_recheck);
@@ -268,8 +283,8 @@ impl Engine {
         let share = Share::new(config.compressed_max);
         let compressed = CompressedPool::new(allocator.cells().clone(), share.frames(limit));
         stats.set(Counter::BudgetBytes, config.memory.0);
-        // The buffers of the benches count too; but not those of more direct reclaimers than there are by default, which
-        // together could be larger than the budget.
+        // The buffers of the benches count too; but not those of more direct reclaimers than there
+        // are by default, which together could be larger than the budget.
         let direct_counted = direct.len().min(DIRECT_PER_NODE * nodes) * DIRECT_PAGES;
         let bench_frames = batches.len() * batch_pages + direct_counted + buffers * folio;
         for _ in 0..bench_frames {
@@ -280,7 +295,12 @@ impl Engine {
         stats.set_answered(request.map_or(0, |request| request.number));
         let proactive = Proactive::new(job.as_ref()).map_err(out_of_address_space)?;
         stats.set_reclaim_done(proactive.job_done());
-        let ages = Ages::new(allocator.cells().clone(), config.cache_partition, config.slot.batching, stats);
+        let ages = Ages::new(
+            allocator.cells().clone(),
+            config.cache_partition,
+            config.slot.batching,
+            stats,
+        );
         let frames = Frames { arena, allocator, backing };
         Ok(Engine {
             stats,
@@ -389,8 +409,9 @@ impl Engine {
         }
     }
 
-    /// Brings the metadata figure up to date: what the tables take up that have an entry a page, a frame or a slot, of all that
-    /// were ever in use. Not what few have: 4 bytes a frame that was read ahead into, and 4 a slot that was packed into.
+    /// Brings the metadata figure up to date: what the tables take up that have an entry a page, a
+    /// frame or a slot, of all that were ever in use. Not what few have: 4 bytes a frame that was
+    /// read ahead into, and 4 a slot that was packed into.
     pub fn publish_metadata(&self) {
         let extents = self.extents_high.load(Relaxed) as u64;
         // A page word, and the extent's cells.
@@ -400,13 +421,14 @@ impl Engine {
         self.stats.set(Counter::MetadataBytes, words + frames + self.devices.table_bytes());
     }
 
-    /// Notes that the program uses DMA into its memory: pages leave by being moved only, from now on.
+    /// Notes that the program uses DMA into its memory: pages leave by being moved only, from now
+    /// on.
     pub fn note_dma(&self) {
         if self.dma_seen.load(Relaxed) {
             return;
         }
-        // Evictions that began before go on to their end first, also for a second caller. Nobody may close the gate
-        // again on this thread meanwhile, as a signal handler that forks would.
+        // Evictions that began before go on to their end first, also for a second caller. Nobody
+        // may close the gate again on this thread meanwhile, as a signal handler that forks would.
         let blocked = overspill_os::signal::Blocked::all();
         self.reclaim_gate.close();
         let seen = self.dma_seen.swap(true, Relaxed);
@@ -415,14 +437,16 @@ impl Engine {
         self.stats.set(Counter::DmaSeen, 1);
         if !seen && !self.frames.backing.can_move() {
             overspill_os::thread::report(
-                "the program uses direct I/O or a device, and this kernel cannot move pages safely then: nothing more is \
-                 evicted. Use Linux 6.8 or later, or a larger --memory",
+                "the program uses direct I/O or a device, and this kernel cannot move pages \
+                 safely then: nothing more is evicted. Use Linux 6.8 or later, or a larger \
+                 --memory",
             );
         }
     }
 
-    /// Prints one line about trouble, once: the first reason is the one that matters. When this returns it is printed, also
-    /// if another thread does that: the caller fails an access next, which may end the process.
+    /// Prints one line about trouble, once: the first reason is the one that matters. When this
+    /// returns it is printed, also if another thread does that: the caller fails an access next,
+    /// which may end the process.
     pub fn report_once(&self, line: impl std::fmt::Display) {
         self.stats.add(Counter::FaultErrors, 1);
         if self.reporting.swap(true, AcqRel) {
@@ -454,7 +478,8 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// Longest sleep of a thread that waits for a workbench between two looks: nothing is known to need it.
+/// Longest sleep of a thread that waits for a workbench between two looks: nothing is known to need
+/// it.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// A fixed set of workbenches, made in advance; a thread takes a free one.
@@ -488,7 +513,8 @@ impl<T> std::ops::DerefMut for Workbench<'_, T> {
 impl<T> Drop for Workbench<'_, T> {
     fn drop(&mut self) {
         drop(self.bench.take());
-        // The lock is given back before this look, and who waits looks at the lock once more after it said so.
+        // The lock is given back before this look, and who waits looks at the lock once more after
+        // it said so.
         fence(SeqCst);
         if self.benches.waiting.load(Relaxed) > 0 {
             self.benches.woken.fetch_add(1, Release);
@@ -498,7 +524,11 @@ impl<T> Drop for Workbench<'_, T> {
 }
 
 impl<T> Workbenches<T> {
-    fn new<E>(rank: Rank, count: usize, make: impl Fn() -> Result<T, E>) -> Result<Workbenches<T>, E> {
+    fn new<E>(
+        rank: Rank,
+        count: usize,
+        make: impl Fn() -> Result<T, E>,
+    ) -> Result<Workbenches<T>, E> {
         let bench = |_| Ok(RankedMutex::new(rank, make()?));
         let benches = (0..count).map(bench).collect::<Result<_, E>>()?;
         Ok(Workbenches { benches, waiting: AtomicU32::new(0), woken: AtomicU32::new(0) })
@@ -535,8 +565,8 @@ impl<T> Workbenches<T> {
         self.benches.iter().filter_map(RankedMutex::try_lock).map(|bench| self.taken(bench))
     }
 
-    /// A free one, waiting for it asleep: with many more threads than processors, those that poll keep the others from getting
-    /// done.
+    /// A free one, waiting for it asleep: with many more threads than processors, those that poll
+    /// keep the others from getting done.
     pub fn take(&self) -> Workbench<'_, T> {
         self.benches[0].class().check();
         loop {

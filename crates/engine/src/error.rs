@@ -53,30 +53,47 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::BudgetTooSmall { memory } => {
-                write!(f, "a budget of {memory} is too small: the smallest possible is {}", Config::MEMORY_MIN)
+                write!(
+                    f,
+                    "a budget of {memory} is too small: the smallest possible is {}",
+                    Config::MEMORY_MIN
+                )
             }
             Error::BudgetTooLarge { memory } => {
-                write!(f, "a budget of {memory} is too large: the largest possible is {}", Config::MEMORY_MAX)
+                write!(
+                    f,
+                    "a budget of {memory} is too large: the largest possible is {}",
+                    Config::MEMORY_MAX
+                )
             }
             Error::WindowTooLarge { window } => {
-                write!(f, "a window of {window} is too large: the largest possible is {}", Config::WINDOW_MAX)
+                write!(
+                    f,
+                    "a window of {window} is too large: the largest possible is {}",
+                    Config::WINDOW_MAX
+                )
             }
             Error::AddressSpace { window } => write!(
                 f,
-                "there is no address space for a window of {window}: raise the limit (ulimit -v) or set a smaller one \
-                 (--set window=SIZE)"
+                "there is no address space for a window of {window}: raise the limit (ulimit -v) \
+                 or set a smaller one (--set window=SIZE)"
             ),
             Error::NoUserfaultfd { errno } => write!(
                 f,
-                "this kernel gives this user no userfaultfd ({errno}): see `overspill probe` for what to change"
+                "this kernel gives this user no userfaultfd ({errno}): see `overspill probe` for \
+                 what to change"
             ),
             Error::Watermarks { watermarks: Watermarks { min, low, high }, memory } => write!(
                 f,
-                "watermark.min={min}, watermark.low={low} and watermark.high={high} do not rise for a budget of {memory}: make \
-                 the first the lowest, and the last the highest"
+                "watermark.min={min}, watermark.low={low} and watermark.high={high} do not rise \
+                 for a budget of {memory}: make the first the lowest, and the last the highest"
             ),
-            Error::NoMove => f.write_str("out=move needs UFFDIO_MOVE, which came with Linux 6.8: use out=auto"),
-            Error::Thread => f.write_str("a thread could not be started: raise the limit of processes (ulimit -u)"),
+            Error::NoMove => {
+                f.write_str("out=move needs UFFDIO_MOVE, which came with Linux 6.8: use out=auto")
+            }
+            Error::Thread => f.write_str(
+                "a thread could not be started: raise the limit of processes (ulimit -u)",
+            ),
             Error::Swap(error) => error.fmt(f),
         }
     }

@@ -1,4 +1,5 @@
-//! Runs a model in interleavings that a checker explores: as it is, and with each mistake that it must find.
+//! Runs a model in interleavings that a checker explores: as it is, and with each mistake that it
+//! must find.
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use std::fmt::Debug;
@@ -18,7 +19,9 @@ fn explore<B: Copy + Send + Sync + 'static>(
 /// When an assertion of the model does not hold in one of them.
 pub fn finds_nothing<B: Copy + Send + Sync + 'static>(schedules: usize, scenario: fn(Option<B>)) {
     explore(RandomScheduler::new(schedules), scenario, None);
-    [2, 3, 5].into_iter().for_each(|depth| explore(PctScheduler::new(depth, schedules), scenario, None));
+    [2, 3, 5]
+        .into_iter()
+        .for_each(|depth| explore(PctScheduler::new(depth, schedules), scenario, None));
 }
 
 /// The same with each of the mistakes, always in the same schedules.

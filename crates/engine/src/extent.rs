@@ -1,11 +1,11 @@
 //! Extents: 2 MiB of the window each, what one page-table page maps.
 //!
-//! An extent carries the lock under which its pages are read in place or change their mapping, the number of its
-//! resident pages (so that the clock passes empty ones quickly), and whether it is accessible as a whole (so that
-//! mapping a large range touches no page words).
+//! An extent carries the lock under which its pages are read in place or change their mapping, the
+//! number of its resident pages (so that the clock passes empty ones quickly), and whether it is
+//! accessible as a whole (so that mapping a large range touches no page words).
 //!
-//! Lock order: before page locks, waited for one at a time. Engine threads, who may hold several, only try them: a thread of the program may
-//! hold one.
+//! Lock order: before page locks, waited for one at a time. Engine threads, who may hold several,
+//! only try them: a thread of the program may hold one.
 
 use crate::base::PageIndex;
 use crate::lockdep::{Class, Held, Rank};
@@ -108,7 +108,10 @@ impl Extents {
     /// Counts `pages` fewer.
     pub fn sub_resident(&self, page: PageIndex, pages: usize) {
         let before = self.cells[2 * (page.0 / EXTENT_PAGES) + 1].fetch_sub(pages as u64, Relaxed);
-        debug_assert!(before >= pages as u64, "extent of {page:?} has {before} resident pages, {pages} leave");
+        debug_assert!(
+            before >= pages as u64,
+            "extent of {page:?} has {before} resident pages, {pages} leave"
+        );
     }
 }
 

@@ -1,21 +1,25 @@
 //! fork: a process and its children share content, not engines.
 //!
-//! The child gets a copy of every table and of the arena with the address space. What it needs besides: a
-//! userfaultfd of its own (the kernel takes the parent's off its mappings), engine threads of its own, the
-//! parent's swap devices to read what was stored there, devices of its own to write to, and a share of the budget.
+//! The child gets a copy of every table and of the arena with the address space. What it needs
+//! besides: a userfaultfd of its own (the kernel takes the parent's off its mappings), engine
+//! threads of its own, the parent's swap devices to read what was stored there, devices of its own
+//! to write to, and a share of the budget.
 //!
-//! 1. Before: mapping calls stop, the parent shrinks to half of its share of the budget (parent and child together then
-//!    never hold more than the whole, whatever they come to share or not), reclaim stops, the swap devices are opened once
-//!    more for the child.
+//! 1. Before: mapping calls stop, the parent shrinks to half of its share of the budget (parent and
+//!    child together then never hold more than the whole, whatever they come to share or not),
+//!    reclaim stops, the swap devices are opened once more for the child.
 //! 2. The program's own preparations run, with faults still served. Then faults stop too.
-//! 3. Parent: what is stored stays stored for the child ([`SwapDevices::seal_for_child`]); everything goes on.
+//! 3. Parent: what is stored stays stored for the child ([`SwapDevices::seal_for_child`]);
+//!    everything goes on.
 //! 4. Child: see [`Engine::fork_child`].
 //!
-//! A child is *gone* when it and all that descend from it have ended or execute another program ([`Tokens`]). Then the parent
-//! takes its [`Share`] of the budget back, and slots that only the child still needed.
+//! A child is *gone* when it and all that descend from it have ended or execute another program
+//! ([`Tokens`]). Then the parent takes its [`Share`] of the budget back, and slots that only the
+//! child still needed.
 //!
-//! **Descriptors.** The engine's lie in the program's table, which a fork copies, so the child has its parent's; what it does not
-//! go on with it closes. Nothing is opened by path that was open before: a process may have given up the right to it.
+//! **Descriptors.** The engine's lie in the program's table, which a fork copies, so the child has
+//! its parent's; what it does not go on with it closes. Nothing is opened by path that was open
+//! before: a process may have given up the right to it.
 //!
 //! [`SwapDevices::seal_for_child`]: crate::device::SwapDevices::seal_for_child
 
@@ -36,13 +40,16 @@ use rustix::fs::{Mode, OFlags};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Longest wait for the parent to shrink before a fork without any progress; after it the fork goes on over the budget.
+/// Longest wait for the parent to shrink before a fork without any progress; after it the fork goes
+/// on over the budget.
 const SHRINK_STALL: Duration = Duration::from_secs(5);
-/// How long faults of other threads wait for room while a fork has stopped reclaim. A fork does that for some milliseconds,
-/// on a busy machine for some hundred; if it waits for a thread that waits for room, it takes so much longer.
+/// How long faults of other threads wait for room while a fork has stopped reclaim. A fork does
+/// that for some milliseconds, on a busy machine for some hundred; if it waits for a thread that
+/// waits for room, it takes so much longer.
 const FREEZE_PATIENCE: Duration = Duration::from_secs(1);
-/// Rounds of reclaim without any page before it is plain that there is nothing to take, and how long: a round or two may find pages and
-/// batches in other hands, and more of them where a thread that has them does not get a processor.
+/// Rounds of reclaim without any page before it is plain that there is nothing to take, and how
+/// long: a round or two may find pages and batches in other hands, and more of them where a thread
+/// that has them does not get a processor.
 const FRUITLESS_ROUNDS: u64 = 4;
 const FRUITLESS_TIME: Duration = Duration::from_millis(50);
 
@@ -53,7 +60,8 @@ struct Child {
     seq: u64,
     /// Its share of the budget.
     share: Share,
-    /// Tells when it is gone; without it (no more places) it is taken to live for ever, which costs room.
+    /// Tells when it is gone; without it (no more places) it is taken to live for ever, which costs
+    /// room.
     token: Option<Token>,
     /// What was taken for it of files of this process.
     parts: Vec<LentPart>,
@@ -129,7 +137,8 @@ impl Engine {
         self.ops_gate.close();
         // 1. Take back what ended children held; then shrink to half.
         self.reap_gone(lock(&self.family.state));
-        // What children give back from now on the child must not count on: it is to have no more than its share.
+        // What children give back from now on the child must not count on: it is to have no more
+        // than its share.
         lock(&self.family.state).forking = true;
         let share = self.lend_half();
         self.shrink();
@@ -151,8 +160,9 @@ impl Engine {
         });
     }
 
-    /// Reclaims until no more is in use than the limit is to be, and the reserve is free, which faults of this thread take
-    /// while reclaim stands still: here, and by the background thread, whether it reclaims ahead of need or not.
+    /// Reclaims until no more is in use than the limit is to be, and the reserve is free, which
+    /// faults of this thread take while reclaim stands still: here, and by the background thread,
+    /// whether it reclaims ahead of need or not.
     fn shrink(&self) {
         self.family.room_wanted.store(true, Relaxed);
         let (mut best, mut since) = (u64::MAX, Instant::now());
@@ -163,13 +173,15 @@ impl Engine {
                 break;
             }
             let (used, rounds) = (self.budget().used(), self.family.fruitless.load(Relaxed));
-            let is_plain = || rounds - fruitless > FRUITLESS_ROUNDS && since.elapsed() > FRUITLESS_TIME;
+            let is_plain =
+                || rounds - fruitless > FRUITLESS_ROUNDS && since.elapsed() > FRUITLESS_TIME;
             if used < best {
                 (best, since, fruitless) = (used, Instant::now(), rounds);
             } else if is_plain() || since.elapsed() > SHRINK_STALL {
                 if !reached && !self.family.exceeded.swap(true, Relaxed) {
                     thread::report(
-                        "a process forks and there is no room to share its budget: parent and child may exceed it",
+                        "a process forks and there is no room to share its budget: parent and \
+                         child may exceed it",
                     );
                 }
                 break;
@@ -191,15 +203,18 @@ impl Engine {
         self.family.room_wanted.store(false, Relaxed);
     }
 
-    /// Whether a fault of thread `tid` for which there is no room may go over the budget while a fork has stopped reclaim. The
-    /// thread that forks may. Another waits for the fork to end, but not for long: the fork may need a lock that it has.
+    /// Whether a fault of thread `tid` for which there is no room may go over the budget while a
+    /// fork has stopped reclaim. The thread that forks may. Another waits for the fork to end, but
+    /// not for long: the fork may need a lock that it has.
     pub(crate) fn may_exceed(&self, tid: i32) -> bool {
         let forker = self.family.forker.load(Relaxed);
-        let frozen_ns = self.family.began.elapsed().as_nanos() as u64 - self.family.frozen_at_ns.load(Relaxed);
+        let frozen_ns =
+            self.family.began.elapsed().as_nanos() as u64 - self.family.frozen_at_ns.load(Relaxed);
         tid == forker || frozen_ns > FREEZE_PATIENCE.as_nanos() as u64
     }
 
-    /// Before a fork, second half: the engine stands still until [`Engine::fork_parent`] or [`Engine::fork_child`].
+    /// Before a fork, second half: the engine stands still until [`Engine::fork_parent`] or
+    /// [`Engine::fork_child`].
     pub(crate) fn fork_prepare_freeze(&self) {
         vm::touch_own_stack();
         self.fault_gate.close();
@@ -269,7 +284,8 @@ impl Engine {
         drop(Blocked::resume(signals));
     }
 
-    /// What makes an engine of the child's copy of its parent's. The child has its parent's descriptors, under the same numbers.
+    /// What makes an engine of the child's copy of its parent's. The child has its parent's
+    /// descriptors, under the same numbers.
     fn begin_in_child(&'static self, devices: Vec<InheritedDevice>) -> Result<(), Error> {
         let uffd = self.frames.backing.uffd();
         let no_uffd = |errno| Error::NoUserfaultfd { errno };
@@ -300,7 +316,8 @@ impl Engine {
         }
     }
 
-    /// Takes back what children held who are gone. Called by the background thread, which waits for nobody.
+    /// Takes back what children held who are gone. Called by the background thread, which waits for
+    /// nobody.
     pub(crate) fn reap_children(&self) {
         if let Some(state) = self.family.state.try_lock() {
             self.reap_gone(state);
@@ -311,7 +328,10 @@ impl Engine {
         if state.children.is_empty() || state.forking {
             return;
         }
-        let gone = self.family.tokens.take_gone(&mut state.children.iter().filter_map(|child| child.token));
+        let gone = self
+            .family
+            .tokens
+            .take_gone(&mut state.children.iter().filter_map(|child| child.token));
         if gone.is_empty() {
             return;
         }

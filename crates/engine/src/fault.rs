@@ -1,8 +1,9 @@
 //! Serving a fault: from the page's word to an installed page.
 //!
-//! The same code serves both deliveries. It allocates nothing, takes no lock that the program's own calls hold
-//! while they can fault, and touches no managed memory. Neighbouring pages come in beside the faulting one as a
-//! folio while a thread goes through memory in sequence ([`crate::readahead`]), else not.
+//! The same code serves both deliveries. It allocates nothing, takes no lock that the program's own
+//! calls hold while they can fault, and touches no managed memory. Neighbouring pages come in
+//! beside the faulting one as a folio while a thread goes through memory in sequence
+//! ([`crate::readahead`]), else not.
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::Entry;
@@ -27,14 +28,15 @@ use overspill_os::vm::IoVec;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// Frames that were copied from and wait to be dropped together, one flush for so many, and how many do in all contexts together:
-/// well below the reserve.
+/// Frames that were copied from and wait to be dropped together, one flush for so many, and how
+/// many do in all contexts together: well below the reserve.
 const SPENT_MAX: usize = 32;
 const SPENT_IN_ALL: usize = 64;
 
-/// A page that is back before a quarter of what fits in memory has left is hot. Measured with 280 MiB for 512 MiB, half a dozen runs
-/// each: where all copies are kept a Zipf load misses a seventh more; where none is that is back within all of memory, a load that
-/// reads at random packs twice as many pages again.
+/// A page that is back before a quarter of what fits in memory has left is hot. Measured with 280
+/// MiB for 512 MiB, half a dozen runs each: where all copies are kept a Zipf load misses a seventh
+/// more; where none is that is back within all of memory, a load that reads at random packs twice
+/// as many pages again.
 const HOT_SHARE: u64 = 4;
 
 /// What a thread that serves faults works with; made with the pool.
@@ -59,9 +61,14 @@ pub struct FaultContext {
 }
 
 impl FaultContext {
-    /// For folios of up to `folio` pages, and `around` pages read at once around a missing one; compressed by any of `codecs`, and
-    /// perhaps in `packs`.
-    pub fn new(folio: usize, around: usize, codecs: &[Codec], packs: bool) -> Result<FaultContext, Errno> {
+    /// For folios of up to `folio` pages, and `around` pages read at once around a missing one;
+    /// compressed by any of `codecs`, and perhaps in `packs`.
+    pub fn new(
+        folio: usize,
+        around: usize,
+        codecs: &[Codec],
+        packs: bool,
+    ) -> Result<FaultContext, Errno> {
         Ok(FaultContext {
             thread: 0,
             source: FaultSource::default(),
@@ -88,7 +95,8 @@ impl FaultContext {
 pub enum Served {
     /// The access can be repeated.
     Done,
-    /// The page is somebody else's just now, or reclaim stands still for a fork: serve it again a little later.
+    /// The page is somebody else's just now, or reclaim stands still for a fork: serve it again a
+    /// little later.
     Busy,
     /// There is no frame for it: reclaim, and serve it again ([`crate::stall`]).
     NoRoom,
@@ -162,19 +170,26 @@ impl Engine {
         }
     }
 
-    /// A write to a page that is protected: it is being evicted, and is taken back, or it lies between such pages.
+    /// A write to a page that is protected: it is being evicted, and is taken back, or it lies
+    /// between such pages.
     ///
-    /// Under the page's lock. Without it the page could be chosen anew after the look at its word and protected before
-    /// this unprotects it: a write would go unseen while the page is stored, and be dropped with it.
+    /// Under the page's lock. Without it the page could be chosen anew after the look at its word
+    /// and protected before this unprotects it: a write would go unseen while the page is stored,
+    /// and be dropped with it.
     fn make_writable(&self, page: PageIndex) -> Served {
-        let Some((_, word)) = self.words.try_update(page, PageWord::lock_in_place) else { return Served::Busy };
+        let Some((_, word)) = self.words.try_update(page, PageWord::lock_in_place) else {
+            return Served::Busy;
+        };
         let range = self.address_range(page.0..page.0 + 1);
-        // A signal does not tell protection from absence: the program may have dropped the page with a system call of its
-        // own making, as in `reinstall`.
+        // A signal does not tell protection from absence: the program may have dropped the page
+        // with a system call of its own making, as in `reinstall`.
         let absent = self.config.delivery == Delivery::Signal
             && self.frames.backing.install(range.start, zeros(1), false).stop.is_none();
-        let unprotected = if absent { Ok(()) } else { self.frames.backing.unprotect(range.clone()) };
-        let (State::Resident(frame) | State::Evicting(frame)) = word.state() else { unreachable!("locked in place") };
+        let unprotected =
+            if absent { Ok(()) } else { self.frames.backing.unprotect(range.clone()) };
+        let (State::Resident(frame) | State::Evicting(frame)) = word.state() else {
+            unreachable!("locked in place")
+        };
         self.drop_written_copy(page, word);
         self.words.unlock_as(page, word.with_state(State::Resident(frame)));
         self.stats.add(Counter::WpFault, 1);
@@ -187,11 +202,16 @@ impl Engine {
         Served::Done
     }
 
-    /// A missing fault on a page that is resident: mostly it was brought in with a folio meanwhile. If it truly is
-    /// not there, the program dropped it with a system call of its own making, and it reads as zeros.
+    /// A missing fault on a page that is resident: mostly it was brought in with a folio meanwhile.
+    /// If it truly is not there, the program dropped it with a system call of its own making, and
+    /// it reads as zeros.
     fn reinstall(&self, page: PageIndex) -> Served {
-        let Some((_, word)) = self.words.try_update(page, PageWord::lock_in_place) else { return Served::Busy };
-        let (State::Resident(frame) | State::Evicting(frame)) = word.state() else { unreachable!("locked in place") };
+        let Some((_, word)) = self.words.try_update(page, PageWord::lock_in_place) else {
+            return Served::Busy;
+        };
+        let (State::Resident(frame) | State::Evicting(frame)) = word.state() else {
+            unreachable!("locked in place")
+        };
         let word = word.with_state(State::Resident(frame)).clean(word.is_clean());
         let range = self.address_range(page.0..page.0 + 1);
         let done = self.frames.backing.install(range.start, zeros(1), false);
@@ -204,7 +224,13 @@ impl Engine {
     }
 
     /// Brings in a page that is not resident, and its neighbours while the access is sequential.
-    fn load(&self, context: &mut FaultContext, page: PageIndex, state: State, access: Access) -> Served {
+    fn load(
+        &self,
+        context: &mut FaultContext,
+        page: PageIndex,
+        state: State,
+        access: Access,
+    ) -> Served {
         let (wanted, read_ahead) = self.streams.folio(page);
         self.stats.add(Counter::SwapRaHit, read_ahead as u64);
         // 1. Frames: as many as there are without waiting, or one.
@@ -238,7 +264,8 @@ impl Engine {
                 if foreign {
                     Served::Foreign
                 } else if installed == 0 {
-                    // The run may reach over two mappings of the kernel's: the page alone next time.
+                    // The run may reach over two mappings of the kernel's: the page alone next
+                    // time.
                     self.streams.forget(page);
                     Served::Busy
                 } else {
@@ -248,7 +275,8 @@ impl Engine {
             Err(error) => {
                 (0..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
                 if len > 1 {
-                    // A neighbour may be the unreadable one: a read error reaches only its own reader.
+                    // A neighbour may be the unreadable one: a read error reaches only its own
+                    // reader.
                     self.streams.forget(page);
                     Served::Busy
                 } else {
@@ -285,8 +313,8 @@ impl Engine {
         }
     }
 
-    /// Locks up to `max` pages from `page` on whose content is of the same kind as `state`; how many. 0 if the page
-    /// itself has changed.
+    /// Locks up to `max` pages from `page` on whose content is of the same kind as `state`; how
+    /// many. 0 if the page itself has changed.
     fn lock_run(&self, page: PageIndex, state: State, max: usize) -> usize {
         if self.words.try_lock_if(page, |w| w.state() == state).is_none() {
             return 0;
@@ -307,11 +335,15 @@ impl Engine {
         len
     }
 
-    /// Whether the content of the page after one in state `last` can come in together with it: from the same place, or made
-    /// up in memory.
+    /// Whether the content of the page after one in state `last` can come in together with it: from
+    /// the same place, or made up in memory.
     fn follows(&self, last: State, next: State) -> bool {
         match (last, next) {
-            (State::Filled(_) | State::Stored(_), State::Stored(slot)) if self.zswap.contains(slot) => true,
+            (State::Filled(_) | State::Stored(_), State::Stored(slot))
+                if self.zswap.contains(slot) =>
+            {
+                true
+            }
             (State::Filled(_) | State::Stored(_), State::Filled(_)) => true,
             _ => lies_behind(last, next),
         }
@@ -344,33 +376,36 @@ impl Engine {
                 (page.0..page.0 + len).for_each(|page| self.drop_cached_copy(PageIndex(page)));
                 self.install_cached(context, dst, frame, len, false)
             }
-            State::Stored(slot) if len == 1 && !self.zswap.contains(slot) => match self.index.load(slot) {
-                Entry::Lost => return Err(LoadError::Lost),
-                // Somebody reads it just now: one operation is enough.
-                Entry::Busy(_) => return Ok(Loaded { pages: 0, clean: false, foreign: false }),
-                Entry::Frame(..) if let Some(frame) = self.index.take_frame(slot) => {
-                    context.source = FaultSource::Cache;
-                    self.window_around.hit();
-                    self.stats.add(Counter::SwapRaHit, 1);
-                    let done = self.install_cached(context, dst, frame, 1, protect);
-                    if done.bytes == 0 && done.stop != Some(Stop::Exists) {
-                        self.ages.remove(frame);
-                        self.spend(context, frame);
+            State::Stored(slot) if len == 1 && !self.zswap.contains(slot) => {
+                match self.index.load(slot) {
+                    Entry::Lost => return Err(LoadError::Lost),
+                    // Somebody reads it just now: one operation is enough.
+                    Entry::Busy(_) => return Ok(Loaded { pages: 0, clean: false, foreign: false }),
+                    Entry::Frame(..) if let Some(frame) = self.index.take_frame(slot) => {
+                        context.source = FaultSource::Cache;
+                        self.window_around.hit();
+                        self.stats.add(Counter::SwapRaHit, 1);
+                        let done = self.install_cached(context, dst, frame, 1, protect);
+                        if done.bytes == 0 && done.stop != Some(Stop::Exists) {
+                            self.ages.remove(frame);
+                            self.spend(context, frame);
+                        }
+                        cached = Some(frame);
+                        done
                     }
-                    cached = Some(frame);
-                    done
-                }
-                _ => {
-                    context.source = FaultSource::Device;
-                    let (at, around) = self.stalled_for_device(|| self.read_around(context, slot))?;
-                    self.stats.add(Counter::PgMajFault, 1);
-                    let done = backing.install(dst, page_mut(&mut context.buffer, at), protect);
-                    if let Some(around) = around {
-                        self.keep_around(context, around, true);
+                    _ => {
+                        context.source = FaultSource::Device;
+                        let (at, around) =
+                            self.stalled_for_device(|| self.read_around(context, slot))?;
+                        self.stats.add(Counter::PgMajFault, 1);
+                        let done = backing.install(dst, page_mut(&mut context.buffer, at), protect);
+                        if let Some(around) = around {
+                            self.keep_around(context, around, true);
+                        }
+                        done
                     }
-                    done
                 }
-            },
+            }
             _ => {
                 self.load_run(context, page, len)?;
                 backing.install(dst, &context.buffer[..len << PAGE_SHIFT], protect)
@@ -380,7 +415,8 @@ impl Engine {
             self.stats.add(Counter::InCopied, (done.bytes >> PAGE_SHIFT) as u64);
         }
         if done.stop == Some(Stop::Exists) && done.bytes == 0 {
-            // A page is there already: it counts as installed when it is the faulting one, and everyone is woken.
+            // A page is there already: it counts as installed when it is the faulting one, and
+            // everyone is woken.
             if let Some(frame) = cached {
                 self.ages.remove(frame);
                 self.spend(context, frame);
@@ -393,9 +429,14 @@ impl Engine {
         Ok(Loaded { pages: done.bytes >> PAGE_SHIFT, clean: protect, foreign })
     }
 
-    /// Lines up the content of a locked run of stored pages in the buffer: what is in memory by itself, what is on a device
-    /// in runs.
-    fn load_run(&self, context: &mut FaultContext, page: PageIndex, len: usize) -> Result<(), LoadError> {
+    /// Lines up the content of a locked run of stored pages in the buffer: what is in memory by
+    /// itself, what is on a device in runs.
+    fn load_run(
+        &self,
+        context: &mut FaultContext,
+        page: PageIndex,
+        len: usize,
+    ) -> Result<(), LoadError> {
         let state = |i: usize| self.words.load(PageIndex(page.0 + i)).state();
         let mut i = 0;
         while i < len {
@@ -418,7 +459,8 @@ impl Engine {
             // 2. On a device, with those behind it that are there too.
             let more = (i + 1..len).take_while(|next| {
                 let here = State::Stored(slot.advance((next - i) as u64));
-                state(*next) == here && !matches!(here, State::Stored(slot) if self.zswap.contains(slot))
+                state(*next) == here
+                    && !matches!(here, State::Stored(slot) if self.zswap.contains(slot))
             });
             let pages = 1 + more.count();
             let run = SlotRun { first: slot, len: pages };
@@ -431,8 +473,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Installs pages that lie in frames of the swap cache, by the cheaper way, or write-protected; the frames of those
-    /// installed are given up.
+    /// Installs pages that lie in frames of the swap cache, by the cheaper way, or write-protected;
+    /// the frames of those installed are given up.
     fn install_cached(
         &self,
         context: &mut FaultContext,
@@ -477,7 +519,11 @@ impl Engine {
         len: usize,
         protect: bool,
     ) -> Transferred {
-        let done = self.frames.backing.install_frames(dst, self.frames.arena.frame_range(frame.0, len), protect);
+        let done = self.frames.backing.install_frames(
+            dst,
+            self.frames.arena.frame_range(frame.0, len),
+            protect,
+        );
         let pages = done.bytes >> PAGE_SHIFT;
         self.stats.add(Counter::InCopied, pages as u64);
         self.ages.remove_run(frame, pages);
@@ -485,7 +531,8 @@ impl Engine {
         done
     }
 
-    /// A frame that was taken out of the swap cache, as its page is installed elsewhere: to be dropped with others.
+    /// A frame that was taken out of the swap cache, as its page is installed elsewhere: to be
+    /// dropped with others.
     fn spend(&self, context: &mut FaultContext, frame: FrameId) {
         if context.spent.len() == context.spent.capacity() {
             self.free_spent(context);
@@ -499,7 +546,8 @@ impl Engine {
         self.frames.allocator.free_run(frame, pages);
     }
 
-    /// Gives the locked run its new words and its old copies up: the first pages are resident, with `frames`.
+    /// Gives the locked run its new words and its old copies up: the first pages are resident, with
+    /// `frames`.
     fn publish_run(&self, page: PageIndex, len: usize, frames: &[FrameId], clean: bool) {
         let installed = frames.len();
         let state = |i: usize| self.words.load(PageIndex(page.0 + i)).state();
@@ -522,26 +570,35 @@ impl Engine {
                     let run = SlotRun { first, len: end - at };
                     self.publish_stored(PageIndex(page.0 + at), run, &frames[at..end], clean);
                 }
-                _ => (at..end).for_each(|i| self.publish_page(PageIndex(page.0 + i), frames[i], i > 0)),
+                _ => (at..end)
+                    .for_each(|i| self.publish_page(PageIndex(page.0 + i), frames[i], i > 0)),
             }
             at = end;
         }
         (installed..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
     }
 
-    /// A page that had no slot is resident, with `frame`; `along` with one that was touched, or touched itself.
+    /// A page that had no slot is resident, with `frame`; `along` with one that was touched, or
+    /// touched itself.
     fn publish_page(&self, page: PageIndex, frame: FrameId, along: bool) {
         let word = self.words.load(page);
         let old = word.state();
         let referenced = matches!(old, State::Cached(_));
-        debug_assert!(!word.is_clean(), "the copy of {page:?} is known by a frame that is no longer its own");
+        debug_assert!(
+            !word.is_clean(),
+            "the copy of {page:?} is known by a frame that is no longer its own"
+        );
         let beside = along && (old == State::Empty || word.is_beside());
-        self.words.unlock_as(page, word.with_state(State::Resident(frame)).referenced(referenced).beside(beside));
+        self.words.unlock_as(
+            page,
+            word.with_state(State::Resident(frame)).referenced(referenced).beside(beside),
+        );
         // What it had of its own is given up last.
         self.forget(old);
     }
 
-    /// Pages that had the slots of a run are resident, with `frames`; they keep the slots if they are `clean`.
+    /// Pages that had the slots of a run are resident, with `frames`; they keep the slots if they
+    /// are `clean`.
     fn publish_stored(&self, page: PageIndex, run: SlotRun, frames: &[FrameId], clean: bool) {
         let mut soon = [false; FOLIO_MAX];
         run.slots().zip(&mut soon).for_each(|(slot, soon)| *soon = self.refaults_soon(slot));
@@ -560,8 +617,8 @@ impl Engine {
         runs_where(run, |i| !keeps[i]).for_each(|run| self.forget_run(run));
     }
 
-    /// Whether a page that comes back from a device would still be here if it had been kept a little longer: since it left,
-    /// less has left than fits in memory.
+    /// Whether a page that comes back from a device would still be here if it had been kept a
+    /// little longer: since it left, less has left than fits in memory.
     fn refaults_soon(&self, slot: SlotId) -> bool {
         let evictions = self.evictions.load(Relaxed);
         let Some(distance) = self.refault_distance(slot, evictions) else { return false };
@@ -582,12 +639,18 @@ impl Engine {
         }
     }
 
-    /// Whether a page comes back to memory so soon that it is not to leave for where it came from: from the compressed tier, it
-    /// will stay for a while, and what it would save by leaving clean is less than its copy takes up meanwhile; from a device, it
-    /// would still be in memory or in the tier, had those that left before it not been there in its place.
+    /// Whether a page comes back to memory so soon that it is not to leave for where it came from:
+    /// from the compressed tier, it will stay for a while, and what it would save by leaving clean
+    /// is less than its copy takes up meanwhile; from a device, it would still be in memory or in
+    /// the tier, had those that left before it not been there in its place.
     fn is_back_soon(&self, slot: SlotId) -> bool {
-        let soon = if self.zswap.contains(slot) { self.budget().limit() / HOT_SHARE } else { self.copies.reach() };
-        self.refault_distance(slot, self.evictions.load(Relaxed)).is_some_and(|distance| distance < soon)
+        let soon = if self.zswap.contains(slot) {
+            self.budget().limit() / HOT_SHARE
+        } else {
+            self.copies.reach()
+        };
+        self.refault_distance(slot, self.evictions.load(Relaxed))
+            .is_some_and(|distance| distance < soon)
     }
 
     fn unlock_unchanged(&self, page: PageIndex) {
@@ -609,12 +672,15 @@ impl Engine {
     }
 }
 
-/// Whether the content of a page in state `next` lies in the same place as that of a page in state `last`, behind it.
+/// Whether the content of a page in state `next` lies in the same place as that of a page in state
+/// `last`, behind it.
 fn lies_behind(last: State, next: State) -> bool {
     match (last, next) {
         (State::Empty, State::Empty) => true,
         (State::Cached(a), State::Cached(b)) => b.0 == a.0 + 1,
-        (State::Stored(a), State::Stored(b)) => b.device() == a.device() && b.offset() == a.offset() + 1,
+        (State::Stored(a), State::Stored(b)) => {
+            b.device() == a.device() && b.offset() == a.offset() + 1
+        }
         _ => false,
     }
 }
@@ -629,7 +695,9 @@ mod tests {
         assert!(lies_behind(stored(5), stored(6)) && !lies_behind(stored(5), stored(9)));
         assert!(!lies_behind(stored(5), State::Stored(SlotId::new(1, 6))));
         assert!(lies_behind(State::Cached(FrameId(1)), State::Cached(FrameId(2))));
-        assert!(lies_behind(State::Empty, State::Empty) && !lies_behind(State::Empty, State::Filled(0)));
+        assert!(
+            lies_behind(State::Empty, State::Empty) && !lies_behind(State::Empty, State::Filled(0))
+        );
         assert!(!lies_behind(State::Empty, State::Resident(FrameId(1))));
     }
 }

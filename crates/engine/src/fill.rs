@@ -1,17 +1,20 @@
 //! Same-filled pages: pages in which one 32-bit value repeats, kept as that value only.
 //!
-//! Most of them are zero pages. The check runs on every page before it is compressed, so on other pages it must end
-//! at once: it compares the last word first (a page filled at its beginning only is the common near miss), then block
-//! by block from the front.
+//! Most of them are zero pages. The check runs on every page before it is compressed, so on other
+//! pages it must end at once: it compares the last word first (a page filled at its beginning only
+//! is the common near miss), then block by block from the front.
 
 use crate::base::PAGE_SIZE;
 
-/// Bytes compared between two looks at the result: a cache line, which the compiler compares with vector instructions.
+/// Bytes compared between two looks at the result: a cache line, which the compiler compares with
+/// vector instructions.
 const BLOCK_BYTES: usize = 64;
 
 /// The value that every aligned 32-bit word of `page` holds, or `None` when they differ.
 pub fn same_filled(page: &[u8; PAGE_SIZE]) -> Option<u32> {
-    let (blocks, []) = page.as_chunks::<BLOCK_BYTES>() else { unreachable!("blocks divide a page") };
+    let (blocks, []) = page.as_chunks::<BLOCK_BYTES>() else {
+        unreachable!("blocks divide a page")
+    };
     let (words, []) = page.as_chunks::<8>() else { unreachable!("words divide a page") };
     let pattern = words[0];
     let value = [pattern[0], pattern[1], pattern[2], pattern[3]];
@@ -21,7 +24,10 @@ pub fn same_filled(page: &[u8; PAGE_SIZE]) -> Option<u32> {
     let expected = u64::from_ne_bytes(pattern);
     let same = blocks.iter().all(|block| {
         let (words, _) = block.as_chunks::<8>();
-        words.iter().fold(0, |differences, word| differences | (u64::from_ne_bytes(*word) ^ expected)) == 0
+        words
+            .iter()
+            .fold(0, |differences, word| differences | (u64::from_ne_bytes(*word) ^ expected))
+            == 0
     });
     same.then(|| u32::from_ne_bytes(value))
 }
@@ -38,7 +44,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn plain(page: &[u8; PAGE_SIZE]) -> Option<u32> {
-        let words: Vec<_> = page.chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+        let words: Vec<_> =
+            page.chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
         words.iter().all(|word| *word == words[0]).then_some(words[0])
     }
 
@@ -63,7 +70,8 @@ mod tests {
             period in prop_oneof![1usize..5, 1usize..1024],
             other in any::<u32>(),
         ) {
-            // Values that repeat with some period: 1 and equal values are same-filled, all else is not.
+            // Values that repeat with some period: 1 and equal values are same-filled, all else is
+            // not.
             let mut page = [0; PAGE_SIZE];
             for (index, word) in page.chunks_mut(4).enumerate() {
                 word.copy_from_slice(&if index % period == period - 1 { other } else { value }.to_ne_bytes());

@@ -1,21 +1,24 @@
 //! Page frames: who may have memory, and how much.
 //!
-//! **A frame is the right to one page of memory, and a place of the arena that goes with it.** Every page in memory owns
-//! one: a page of the program while it is mapped (then its place in the arena is a hole), a page of the swap cache,
-//! a part of the compressed pool. A free frame is a hole: no memory lies behind it. So the arena has more frames than
-//! the budget has pages, fragmentation costs address space and not memory, and the budget is a **limit** on the frames
+//! **A frame is the right to one page of memory, and a place of the arena that goes with it.**
+//! Every page in memory owns one: a page of the program while it is mapped (then its place in the
+//! arena is a hole), a page of the swap cache, a part of the compressed pool. A free frame is a
+//! hole: no memory lies behind it. So the arena has more frames than the budget has pages,
+//! fragmentation costs address space and not memory, and the budget is a **limit** on the frames
 //! that are handed out, with the watermarks of the kernel.
 //!
 //! [`FrameAllocator`] has two layers, a file each:
 //! - [`percpu`]: lists that each processor keeps, with which most calls end;
-//! - [`zone`]: a buddy system a NUMA node, behind one lock, from which lists are filled and to which they give back in
-//!   bulk. What goes back is **picked before the lock is taken**, and made into blocks as large as it makes up; under it
-//!   blocks are only merged with what is there. [`Pick::Inside`] is the baseline.
+//! - [`zone`]: a buddy system a NUMA node, behind one lock, from which lists are filled and to
+//!   which they give back in bulk. What goes back is **picked before the lock is taken**, and made
+//!   into blocks as large as it makes up; under it blocks are only merged with what is there.
+//!   [`Pick::Inside`] is the baseline.
 //!
 //! Frames that come back in runs longer than lists have are blocks already: they go past the lists.
 //!
-//! Locks: a processor's lists (`Rank::CpuLists`) -> a zone (`Rank::FrameZone`, a leaf). Lists are tried, and the zone is
-//! asked directly when they are somebody else's just now. A hold of a zone's lock is bounded by [`percpu::HOLD_BLOCKS`] blocks.
+//! Locks: a processor's lists (`Rank::CpuLists`) -> a zone (`Rank::FrameZone`, a leaf). Lists are
+//! tried, and the zone is asked directly when they are somebody else's just now. A hold of a zone's
+//! lock is bounded by [`percpu::HOLD_BLOCKS`] blocks.
 
 pub mod cells;
 pub mod percpu;
@@ -35,15 +38,16 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use zone::{Pageblocks, Source, Zone};
 
-/// The largest order: 512 frames, 2 MiB, what one page-table page maps and so the longest run that one call moves.
+/// The largest order: 512 frames, 2 MiB, what one page-table page maps and so the longest run that
+/// one call moves.
 pub const MAX_ORDER: u8 = 9;
 /// Frames of a pageblock, the unit of mobility and of a change of the arena's size.
 pub const PAGEBLOCK: usize = 1 << MAX_ORDER;
 
 const ORDERS: usize = MAX_ORDER as usize + 1;
 
-/// What frames are used for: frames of one kind lie together, so that those that stay do not break up the runs of
-/// those that come and go.
+/// What frames are used for: frames of one kind lie together, so that those that stay do not break
+/// up the runs of those that come and go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Mobility {
@@ -59,7 +63,8 @@ pub enum Mobility {
 
 impl Mobility {
     /// All of them.
-    pub const ALL: [Mobility; 4] = [Mobility::Movable, Mobility::Reclaimable, Mobility::Unmovable, Mobility::Isolated];
+    pub const ALL: [Mobility; 4] =
+        [Mobility::Movable, Mobility::Reclaimable, Mobility::Unmovable, Mobility::Isolated];
     const COUNT: usize = Self::ALL.len();
     /// Those that frames are handed out of.
     const LISTED: usize = Mobility::Isolated as usize;
@@ -143,10 +148,12 @@ pub struct FrameAllocator {
 }
 
 impl FrameAllocator {
-    /// Frames of address space for each page of the limit: twice, so that runs are found in spite of fragmentation.
+    /// Frames of address space for each page of the limit: twice, so that runs are found in spite
+    /// of fragmentation.
     const SPAN_FACTOR: u64 = 2;
 
-    /// For a limit of `limit` pages, which may grow up to `limit_max`; without frames until [`FrameAllocator::resize`].
+    /// For a limit of `limit` pages, which may grow up to `limit_max`; without frames until
+    /// [`FrameAllocator::resize`].
     ///
     /// # Errors
     /// ENOMEM when there is no address space for the tables.
@@ -159,14 +166,26 @@ impl FrameAllocator {
     ) -> Result<FrameAllocator, Errno> {
         let share = Self::share(Self::span(limit.max(limit_max)), topology.nodes()) as u32;
         let frames = share as usize * topology.nodes();
-        assert!(frames < NO_FRAME as usize, "an arena has fewer than {NO_FRAME} frames, not {frames}");
+        assert!(
+            frames < NO_FRAME as usize,
+            "an arena has fewer than {NO_FRAME} frames, not {frames}"
+        );
         let (pageblocks, cells) = (Pageblocks::new(frames)?, FrameCells::new(frames)?);
         let zone = |node: usize| {
-            let zone = Zone::new(node as u32 * share..(node as u32 + 1) * share, pageblocks.clone(), cells.clone())?;
+            let zone = Zone::new(
+                node as u32 * share..(node as u32 + 1) * share,
+                pageblocks.clone(),
+                cells.clone(),
+            )?;
             let zone = CountedMutex::new(Rank::FrameZone, &ZONE_LOCK, zone);
             Ok(LockedZone { zone, used: AtomicU32::new(0), limit: AtomicU64::new(0) })
         };
-        let lists = || CpuCell(RankedMutex::new(Rank::CpuLists, CpuLists::new(Marks::of(limit, topology.cpus()))));
+        let lists = || {
+            CpuCell(RankedMutex::new(
+                Rank::CpuLists,
+                CpuLists::new(Marks::of(limit, topology.cpus())),
+            ))
+        };
         let allocator = FrameAllocator {
             zones: (0..topology.nodes()).map(zone).collect::<Result<_, Errno>>()?,
             lists: (0..topology.cpus()).map(|_| lists()).collect(),
@@ -256,20 +275,20 @@ impl FrameAllocator {
 
     // ---- Taking ----
 
-    /// Takes `2^order` contiguous frames, the first at a multiple of their number. `None` when the budget or the arena
-    /// has no room for them.
+    /// Takes `2^order` contiguous frames, the first at a multiple of their number. `None` when the
+    /// budget or the arena has no room for them.
     pub fn alloc(&self, order: u8, mobility: Mobility, need: Need) -> Option<FrameId> {
         assert!(order <= MAX_ORDER, "no block has order {order}");
         let cpu = cpu::current();
-        let block = self
-            .alloc_from_lists(cpu, order, mobility, need)
-            .or_else(|| self.zones_of(cpu).find_map(|zone| self.alloc_from_zone(zone, order, mobility, need)))?;
+        let block = self.alloc_from_lists(cpu, order, mobility, need).or_else(|| {
+            self.zones_of(cpu).find_map(|zone| self.alloc_from_zone(zone, order, mobility, need))
+        })?;
         self.stats.add(Counter::FrameAlloc, 1 << order);
         Some(FrameId(block))
     }
 
-    /// Takes up to `pages` frames for pages that are mapped together, in blocks as large as the lists have, and adds them
-    /// to `out`; how many there were.
+    /// Takes up to `pages` frames for pages that are mapped together, in blocks as large as the
+    /// lists have, and adds them to `out`; how many there were.
     pub fn alloc_folio(&self, pages: usize, need: Need, out: &mut Vec<FrameId>) -> usize {
         let before = out.len();
         let mut order = LIST_ORDER_MAX;
@@ -285,20 +304,28 @@ impl FrameAllocator {
         out.len() - before
     }
 
-    fn alloc_from_lists(&self, cpu: usize, order: u8, mobility: Mobility, need: Need) -> Option<u32> {
+    fn alloc_from_lists(
+        &self,
+        cpu: usize,
+        order: u8,
+        mobility: Mobility,
+        need: Need,
+    ) -> Option<u32> {
         if !self.settings.percpu || order > LIST_ORDER_MAX || need == Need::Over {
             return None;
         }
         let mut lists = self.lists[cpu % self.lists.len()].0.try_lock()?;
-        // 1. What this processor keeps. Not for a fault while the reserve is half gone: what is freed comes back to the lists, so that
-        // the zone would never see again what reclaim took of it.
+        // 1. What this processor keeps. Not for a fault while the reserve is half gone: what is
+        //    freed comes back to the lists, so that the zone would never see again what reclaim
+        //    took of it.
         if need == Need::Fault && self.is_reserve_short(cpu) {
             self.give(&mut lists, u32::MAX, self.settings.pick);
         }
         if let Some(block) = lists.pop(mobility, order) {
             return Some(block);
         }
-        // 2. As many as may be, in one hold of the zone's lock. Reclaim below the mark takes what it needs and no more.
+        // 2. As many as may be, in one hold of the zone's lock. Reclaim below the mark takes what
+        //    it needs and no more.
         let blocks = lists.to_take(order);
         let mut taken = Picked::new();
         for cell in self.zones_of(cpu).filter(|cell| self.has_room(cell, order, need)) {
@@ -308,15 +335,17 @@ impl FrameAllocator {
             while left > 0 && !taken.is_full() {
                 let most = left.ilog2().min(MAX_ORDER.into()) as u8;
                 let own = hold.alloc_own(order, most, mobility);
-                let Some((block, order)) = own.or_else(|| Some((self.take(&mut hold, order, mobility)?, order))) else {
+                let Some((block, order)) =
+                    own.or_else(|| Some((self.take(&mut hold, order, mobility)?, order)))
+                else {
                     break;
                 };
                 taken.push(block, order);
                 left -= 1 << order;
             }
             drop(hold);
-            // Large blocks are taken apart without the lock. Those that follow one another are handed out one after the other, so
-            // that they come back as the block that they were.
+            // Large blocks are taken apart without the lock. Those that follow one another are
+            // handed out one after the other, so that they come back as the block that they were.
             for (block, whole) in taken.blocks().iter().rev() {
                 self.pageblocks.set_used(*block, *whole);
                 let parts = (*block..block + (1 << whole)).step_by(1 << order);
@@ -331,7 +360,13 @@ impl FrameAllocator {
         None
     }
 
-    fn alloc_from_zone(&self, cell: &LockedZone, order: u8, mobility: Mobility, need: Need) -> Option<u32> {
+    fn alloc_from_zone(
+        &self,
+        cell: &LockedZone,
+        order: u8,
+        mobility: Mobility,
+        need: Need,
+    ) -> Option<u32> {
         if !self.has_room(cell, order, need) {
             return None;
         }
@@ -345,7 +380,8 @@ impl FrameAllocator {
         Some(block)
     }
 
-    /// Whether a request may take a block from a zone, as far as can be seen without its lock: near the limit many ask in vain.
+    /// Whether a request may take a block from a zone, as far as can be seen without its lock: near
+    /// the limit many ask in vain.
     fn has_room(&self, cell: &LockedZone, order: u8, need: Need) -> bool {
         self.room(cell, cell.used.load(Relaxed), need) >= 1 << order
     }
@@ -385,14 +421,17 @@ impl FrameAllocator {
 
     // ---- Giving back ----
 
-    /// Gives back the `2^order` frames from `frame` on. They need not have been taken by one call: a block may come
-    /// back in parts, and parts may come back as the block they make up.
+    /// Gives back the `2^order` frames from `frame` on. They need not have been taken by one call:
+    /// a block may come back in parts, and parts may come back as the block they make up.
     ///
     /// # Panics
-    /// When `frame` is not a multiple of `2^order`, or when one of the frames is free already or outside the arena;
-    /// at the latest when it goes back to its zone.
+    /// When `frame` is not a multiple of `2^order`, or when one of the frames is free already or
+    /// outside the arena; at the latest when it goes back to its zone.
     pub fn free(&self, frame: FrameId, order: u8) {
-        assert!(order <= MAX_ORDER && frame.0.is_multiple_of(1 << order), "{frame:?} cannot begin order {order}");
+        assert!(
+            order <= MAX_ORDER && frame.0.is_multiple_of(1 << order),
+            "{frame:?} cannot begin order {order}"
+        );
         self.stats.add(Counter::FrameFree, 1 << order);
         if order <= LIST_ORDER_MAX
             && self.settings.percpu
@@ -460,10 +499,12 @@ impl FrameAllocator {
         self.give_picked(&mut large);
     }
 
-    /// Gives back blocks that were not in lists: made into larger ones outside the zone's lock, or under it.
+    /// Gives back blocks that were not in lists: made into larger ones outside the zone's lock, or
+    /// under it.
     fn give_picked(&self, picked: &mut Picked) {
         if let Some((block, _)) = picked.blocks().first() {
-            let hold = (self.settings.pick == Pick::Inside).then(|| self.hold(self.zone_of(*block), Doing::Give));
+            let hold = (self.settings.pick == Pick::Inside)
+                .then(|| self.hold(self.zone_of(*block), Doing::Give));
             picked.merge();
             self.free_picked(picked, hold);
         }
@@ -487,7 +528,8 @@ impl FrameAllocator {
         hold.free(block, order);
     }
 
-    /// Gives the oldest `frames` frames of a processor back to their zones, in holds of bounded length.
+    /// Gives the oldest `frames` frames of a processor back to their zones, in holds of bounded
+    /// length.
     fn give(&self, lists: &mut CpuLists, mut frames: u32, pick: Pick) {
         let mut picked = Picked::new();
         while frames > 0 && lists.frames() > 0 {
@@ -503,9 +545,13 @@ impl FrameAllocator {
         }
     }
 
-    /// Gives blocks back to their zones, each of which is locked once where they lie together; `hold` is held already.
+    /// Gives blocks back to their zones, each of which is locked once where they lie together;
+    /// `hold` is held already.
     fn free_picked<'a>(&'a self, picked: &mut Picked, mut hold: Option<Hold<'a>>) {
-        picked.blocks().iter().for_each(|(block, order)| self.pageblocks.clear_used(*block, *order));
+        picked
+            .blocks()
+            .iter()
+            .for_each(|(block, order)| self.pageblocks.clear_used(*block, *order));
         for (block, order) in picked.blocks() {
             let cell = self.zone_of(*block);
             if hold.as_ref().is_none_or(|hold| !std::ptr::eq(hold.cell, cell)) {
@@ -518,7 +564,8 @@ impl FrameAllocator {
         picked.clear();
     }
 
-    /// Gives back what all processors keep: room is short, or every free frame must be in its place.
+    /// Gives back what all processors keep: room is short, or every free frame must be in its
+    /// place.
     pub fn drain(&self) {
         for cell in &self.lists {
             let mut lists = lock(&cell.0);
@@ -548,11 +595,17 @@ impl FrameAllocator {
 
     // ---- The arena's size ----
 
-    /// Makes the arena as large as a limit of `pages` needs. New frames are handed to `open` before they are used;
-    /// surplus pageblocks are isolated, to be emptied by the owners of their frames ([`FrameAllocator::is_isolated`]) and
-    /// given up with [`FrameAllocator::give_up_surplus`]. One thread at a time.
-    pub fn resize<E>(&self, pages: u64, mut open: impl FnMut(Range<u32>) -> Result<(), E>) -> Result<(), E> {
-        let frames = Self::share(Self::span(pages), self.zones.len()).min(self.zone_frames as u64) as u32;
+    /// Makes the arena as large as a limit of `pages` needs. New frames are handed to `open` before
+    /// they are used; surplus pageblocks are isolated, to be emptied by the owners of their frames
+    /// ([`FrameAllocator::is_isolated`]) and given up with [`FrameAllocator::give_up_surplus`]. One
+    /// thread at a time.
+    pub fn resize<E>(
+        &self,
+        pages: u64,
+        mut open: impl FnMut(Range<u32>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let frames =
+            Self::share(Self::span(pages), self.zones.len()).min(self.zone_frames as u64) as u32;
         for cell in &self.zones {
             let now = cell.zone.inspect().frames();
             if frames > now.len() as u32 {
@@ -564,13 +617,15 @@ impl FrameAllocator {
         Ok(())
     }
 
-    /// Whether a frame lies in a pageblock that is to leave the arena: its owner is to exchange it for another.
+    /// Whether a frame lies in a pageblock that is to leave the arena: its owner is to exchange it
+    /// for another.
     pub fn is_isolated(&self, frame: FrameId) -> bool {
         self.pageblocks.mobility(frame.0) == Mobility::Isolated
     }
 
-    /// The frames of isolated pageblocks of which some may be in use. Far fewer than are isolated: all are that the arena could have
-    /// and has not, and what is kept of these is memory that was never touched.
+    /// The frames of isolated pageblocks of which some may be in use. Far fewer than are isolated:
+    /// all are that the arena could have and has not, and what is kept of these is memory that was
+    /// never touched.
     pub fn surplus(&self) -> Vec<Range<u32>> {
         self.zones.iter().map(|cell| cell.zone.inspect().surplus()).collect()
     }

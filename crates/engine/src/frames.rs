@@ -1,7 +1,8 @@
 //! Page frames in use: the allocator's numbers and the arena's bytes, kept in step.
 //!
-//! Invariant: a free frame is a hole; so is one whose page is mapped, whose memory is in the page tables of the program.
-//! Every other allocated frame is present, but for the moment in which its owner moves pages into or out of it.
+//! Invariant: a free frame is a hole; so is one whose page is mapped, whose memory is in the page
+//! tables of the program. Every other allocated frame is present, but for the moment in which its
+//! owner moves pages into or out of it.
 
 use crate::base::{FrameId, PAGE_SHIFT};
 use crate::compressed::{FrameSource, GIVEN_MAX};
@@ -53,7 +54,8 @@ impl Frames {
         }
     }
 
-    /// Gives back frames that are holes: those of pages that were mapped, or whose pages were moved away.
+    /// Gives back frames that are holes: those of pages that were mapped, or whose pages were moved
+    /// away.
     pub fn give_holes(&self, frames: &[FrameId]) {
         self.allocator.free_many(frames);
     }
@@ -66,7 +68,8 @@ impl Frames {
         self.allocator.free(frame, 0);
     }
 
-    /// Gives back frames that are present: drops their memory with one call first. `ranges` is room for as many.
+    /// Gives back frames that are present: drops their memory with one call first. `ranges` is room
+    /// for as many.
     pub fn give_present(&self, frames: &[FrameId], ranges: &mut Vec<IoVec>) {
         if frames.is_empty() {
             return;
@@ -91,8 +94,8 @@ pub fn push_range(ranges: &mut Vec<IoVec>, range: Range<usize>) {
 impl FrameSource for Frames {
     fn take_chunk(&self, order: u8) -> Option<FrameId> {
         let take = || self.allocator.alloc(order, Mobility::Unmovable, Need::Reclaim);
-        // At the limit the last free frames may be those that processors keep: without them pages would go to devices that fit
-        // compressed.
+        // At the limit the last free frames may be those that processors keep: without them pages
+        // would go to devices that fit compressed.
         let first = take().or_else(|| {
             self.allocator.drain();
             take()

@@ -1,9 +1,11 @@
 //! Hints of the program: pages that it will not need soon, or will.
 //!
-//! MADV_COLD puts pages into the swap cache, from which a touch brings them back; MADV_PAGEOUT has them stored. Only an engine
-//! thread can do that where the program's threads have no descriptors of the engine's, so each is a wish in a short queue
-//! that the background thread grants, extent by extent, between two looks at the gate of reclaim. MADV_COLD does not wait for
-//! it; MADV_PAGEOUT does, for [`WAIT`] at most. A wish for which there is no room in the queue is not granted: it is a hint.
+//! MADV_COLD puts pages into the swap cache, from which a touch brings them back; MADV_PAGEOUT has
+//! them stored. Only an engine thread can do that where the program's threads have no descriptors
+//! of the engine's, so each is a wish in a short queue that the background thread grants, extent by
+//! extent, between two looks at the gate of reclaim. MADV_COLD does not wait for it; MADV_PAGEOUT
+//! does, for [`WAIT`] at most. A wish for which there is no room in the queue is not granted: it is
+//! a hint.
 //!
 //! MADV_WILLNEED brings stored pages in at once, while that takes no reclaim.
 //!
@@ -27,7 +29,8 @@ use std::time::{Duration, Instant};
 
 /// Wishes that wait at most.
 const WISHES_MAX: usize = 64;
-/// How long MADV_PAGEOUT waits: enough for some GiB to a fast device. What is left goes on in the background.
+/// How long MADV_PAGEOUT waits: enough for some GiB to a fast device. What is left goes on in the
+/// background.
 const WAIT: Duration = Duration::from_secs(2);
 
 /// What is to become of pages.
@@ -101,7 +104,8 @@ impl Wishes {
             if granted.wrapping_sub(number) as i32 >= 0 || left.is_zero() {
                 return;
             }
-            let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let time =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
             let _ = futex::wait(&self.granted, futex::Flags::PRIVATE, granted, Some(&time));
         }
     }
@@ -136,7 +140,8 @@ impl Engine {
                 gone += match wish {
                     Wish::Cold => self.send_away(&mut batch, at..end, Leaves::ToSwapCache),
                     Wish::PageOut => {
-                        self.send_away(&mut batch, at..end, Leaves::ToTiers) + self.store_cached_of(&mut batch, at..end)
+                        self.send_away(&mut batch, at..end, Leaves::ToTiers)
+                            + self.store_cached_of(&mut batch, at..end)
                     }
                 };
             }

@@ -1,14 +1,15 @@
 //! What all processes of a job are told: one table that each of them maps.
 //!
-//! Whoever started the job makes the file of the table and writes to it; the pool of each process looks at it about ten
-//! times a second, and when it is made. So a process learns of a change whenever and however it was started, and no
-//! process is forgotten because it was being started just then. What it has taken note of, it says in its own table
-//! ([`crate::stats`]).
+//! Whoever started the job makes the file of the table and writes to it; the pool of each process
+//! looks at it about ten times a second, and when it is made. So a process learns of a change
+//! whenever and however it was started, and no process is forgotten because it was being started
+//! just then. What it has taken note of, it says in its own table ([`crate::stats`]).
 //!
-//! Which swap devices the job has is a list in a file of its own ([`swaps`]), of which the table has the number.
+//! Which swap devices the job has is a list in a file of its own ([`swaps`]), of which the table
+//! has the number.
 //!
-//! No locks: a request is one atomic cell. A request to reclaim pages has two more, for how far it is; they bear its number, so
-//! that nobody adds to those of the next by mistake.
+//! No locks: a request is one atomic cell. A request to reclaim pages has two more, for how far it
+//! is; they bear its number, so that nobody adds to those of the next by mistake.
 
 pub mod swaps;
 
@@ -26,7 +27,8 @@ pub const REPORTS_NAME: &str = "reports";
 /// First cell: "ovrsjob" and the version of the layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"ovrsjob\x01");
 const CELL_BUDGET: usize = 1;
-/// The pages that are to be reclaimed, those of them that processes have taken on, and those that are.
+/// The pages that are to be reclaimed, those of them that processes have taken on, and those that
+/// are.
 const CELL_RECLAIM: usize = 2;
 const CELL_TAKEN: usize = 3;
 const CELL_RECLAIMED: usize = 4;
@@ -134,8 +136,8 @@ impl JobTable {
         Ok(JobTable { cells: SharedCells::anonymous(CELLS)? })
     }
 
-    /// Asks for pages to be reclaimed, by all processes together; takes the place of a request that is under way. One
-    /// caller at a time.
+    /// Asks for pages to be reclaimed, by all processes together; takes the place of a request that
+    /// is under way. One caller at a time.
     pub fn ask_reclaim(&self, memory: Bytes) -> ReclaimRequest {
         let number = next(self.reclaim().number);
         // Whoever sees the request must find its other cells.
@@ -171,7 +173,8 @@ impl JobTable {
         old.map_or(0, |old| takes(parts(old).1))
     }
 
-    /// Takes nothing for granted that was taken on and not reclaimed yet: whoever took it has ended.
+    /// Takes nothing for granted that was taken on and not reclaimed yet: whoever took it has
+    /// ended.
     pub(crate) fn forget_taken(&self, number: u32) {
         let reclaimed = self.reclaimed(number).unwrap_or_default().pages();
         let _ = self.cells[CELL_TAKEN].fetch_update(Relaxed, Relaxed, |old| {
@@ -180,7 +183,8 @@ impl JobTable {
         });
     }
 
-    /// Says that of `taken` pages so many, or more, were reclaimed: what is missing is left to others.
+    /// Says that of `taken` pages so many, or more, were reclaimed: what is missing is left to
+    /// others.
     pub(crate) fn settle_reclaim(&self, number: u32, taken: u64, reclaimed: u64) {
         let change = |at: usize, less: u64, more: u64| {
             let _ = self.cells[at].fetch_update(Relaxed, Relaxed, |old| {
@@ -212,7 +216,11 @@ mod tests {
         let asked = ours.ask_budget(Bytes((96 << 20) + 5));
         assert_eq!((asked.number, asked.memory), (1, Bytes(96 << 20)));
         assert_eq!(theirs.budget(), asked);
-        assert_ne!(ours.ask_budget(asked.memory).number, asked.number, "the same budget again is another request");
+        assert_ne!(
+            ours.ask_budget(asked.memory).number,
+            asked.number,
+            "the same budget again is another request"
+        );
         assert_eq!(ours.ask_budget(Bytes(u64::MAX)).memory, Bytes::from_pages((1 << 40) - 1));
         std::fs::write(&path, [0; 8 * CELLS]).unwrap();
         assert!(JobTable::open(&path).is_none(), "something else");
@@ -226,7 +234,10 @@ mod tests {
             table.cells[at].store(cell(NUMBER_MAX, 5), Relaxed);
         }
         assert_eq!(table.ask_budget(Bytes(4 << 20)).number, 1);
-        assert_eq!(table.ask_reclaim(Bytes(4 << 20)), ReclaimRequest { number: 1, memory: Bytes(4 << 20) });
+        assert_eq!(
+            table.ask_reclaim(Bytes(4 << 20)),
+            ReclaimRequest { number: 1, memory: Bytes(4 << 20) }
+        );
     }
 
     #[test]
@@ -239,12 +250,15 @@ mod tests {
         assert_eq!((table.take_reclaim(first, 10), table.reclaimed(first)), (0, None));
         assert_eq!((table.take_reclaim(second, 60), table.reclaimed(second)), (50, Some(Bytes(0))));
         table.settle_reclaim(second, 50, 52);
-        assert_eq!((table.take_reclaim(second, 60), table.reclaimed(second)), (0, Some(Bytes::from_pages(52))));
+        assert_eq!(
+            (table.take_reclaim(second, 60), table.reclaimed(second)),
+            (0, Some(Bytes::from_pages(52)))
+        );
     }
 
     proptest! {
-        /// Processes that take, give some of it and take again: together they never give more than was wanted, but for what
-        /// one batch has too much, and all of it if they have it.
+        /// Processes that take, give some of it and take again: together they never give more than
+        /// was wanted, but for what one batch has too much, and all of it if they have it.
         #[test]
         fn all_that_can_be_had_is_given_and_hardly_more(
             wanted in 0..500u64,

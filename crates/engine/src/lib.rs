@@ -13,17 +13,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Pool`] is a complete swap and page-reclaim subsystem on userfaultfd, without root and without kernel swap: a
-//! budget of page frames, a compressed tier, swap devices. What a [`Region`] holds beyond the budget is compressed in
-//! memory or written to a device, and comes back when it is touched.
+//! A [`Pool`] is a complete swap and page-reclaim subsystem on userfaultfd, without root and
+//! without kernel swap: a budget of page frames, a compressed tier, swap devices. What a [`Region`]
+//! holds beyond the budget is compressed in memory or written to a device, and comes back when it
+//! is touched.
 //!
-//! In signal delivery, which [`Pool::with_memory`] sets up, the faulting thread serves itself, on every core at
-//! once. A system call that is handed memory which is not resident just then fails with EFAULT: touch or copy the data
-//! first, or make a pool in thread delivery ([`config::Delivery::Thread`]) where system calls work on any memory.
+//! In signal delivery, which [`Pool::with_memory`] sets up, the faulting thread serves itself, on
+//! every core at once. A system call that is handed memory which is not resident just then fails
+//! with EFAULT: touch or copy the data first, or make a pool in thread delivery
+//! ([`config::Delivery::Thread`]) where system calls work on any memory.
 //!
-//! The rooms, bottom up: [`base`], [`stats`], [`frame`], [`device`] and [`slot`], [`compressed`], then inside the crate
-//! the swap cache, the tiers, the address space, fault and reclaim. ARCHITECTURE.md tells a fault and a reclaim
-//! step by step.
+//! The rooms, bottom up: [`base`], [`stats`], [`frame`], [`device`] and [`slot`], [`compressed`],
+//! then inside the crate the swap cache, the tiers, the address space, fault and reclaim.
+//! ARCHITECTURE.md tells a fault and a reclaim step by step.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,16 +1,19 @@
 //! The limit of the budget: what it is to be, and how a lower one is reached.
 //!
-//! A process may use its [`Share`] of the job's budget: all of it, or what forks have left of it. That is what its limit
-//! *aims* at. A higher aim is in force at once. A lower one is *pressed* towards: the limit follows the pages in use
-//! down, step by step while they are reclaimed, and is never below them, so that reclaim always has its reserve and no
-//! fault fails because of pages that nobody has taken yet. What cannot be brought down (nothing takes the pages: no
-//! swap, a full disk, locked memory) stops the pressing: the process gets room to go on, and its limit follows down only
-//! what it gives up by itself.
+//! A process may use its [`Share`] of the job's budget: all of it, or what forks have left of it.
+//! That is what its limit *aims* at. A higher aim is in force at once. A lower one is *pressed*
+//! towards: the limit follows the pages in use down, step by step while they are reclaimed, and is
+//! never below them, so that reclaim always has its reserve and no fault fails because of pages
+//! that nobody has taken yet. What cannot be brought down (nothing takes the pages: no swap, a full
+//! disk, locked memory) stops the pressing: the process gets room to go on, and its limit follows
+//! down only what it gives up by itself.
 //!
-//! The background thread presses, whatever the setting `background` says: that is about reclaim ahead of need.
+//! The background thread presses, whatever the setting `background` says: that is about reclaim
+//! ahead of need.
 //!
-//! Lock: one over the state ([`Rank::Limits`]), never held at a fork: the background thread takes it inside the gate of
-//! reclaim, threads of the program as part of a fork or inside the gate of mapping calls. Over it, the limit is set.
+//! Lock: one over the state ([`Rank::Limits`]), never held at a fork: the background thread takes
+//! it inside the gate of reclaim, threads of the program as part of a fork or inside the gate of
+//! mapping calls. Over it, the limit is set.
 
 use crate::base::Bytes;
 use crate::config::Config;
@@ -21,7 +24,8 @@ use crate::sync::{RankedMutex, lock};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long pressing goes on without any progress, and never more than half of what a fault waits for room.
+/// How long pressing goes on without any progress, and never more than half of what a fault waits
+/// for room.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A part of the job's budget. Forks divide it, the end of a child puts it together again, exactly.
@@ -131,7 +135,8 @@ impl Engine {
         self.stats.set_answered(request.number);
     }
 
-    /// Halves this process's share and returns the other half, for a child. [`Engine::press_limit`] gets there.
+    /// Halves this process's share and returns the other half, for a child. [`Engine::press_limit`]
+    /// gets there.
     pub(crate) fn lend_half(&self) -> Share {
         let mut state = lock(&self.limits.state);
         let half = Share(state.share.0 / 2);
@@ -176,7 +181,8 @@ impl Engine {
         self.stats.set_target(Bytes::from_pages(state.aim));
     }
 
-    /// Makes the arena fit this process's part of the job's budget, what its children have of it included.
+    /// Makes the arena fit this process's part of the job's budget, what its children have of it
+    /// included.
     pub(crate) fn fit_arena(&self) {
         let state = lock(&self.limits.state);
         let granted = state.granted.of(state.job);
@@ -199,7 +205,8 @@ impl Engine {
             self.stats.set_stuck(false);
             return Press::Reached;
         }
-        // What a process needs that can give nothing up: above what it uses, the reserve and both watermarks.
+        // What a process needs that can give nothing up: above what it uses, the reserve and both
+        // watermarks.
         let room = (used + used / 8 + 256).max(state.aim);
         if !self.limits.is_pressed() {
             if room < limit {
@@ -215,7 +222,8 @@ impl Engine {
             self.set_limit(room.min(state.ceiling).max(limit));
             return Press::Stuck;
         }
-        // Room for reclaim, which takes a few frames in order to free many; none for faults, which reclaim for themselves.
+        // Room for reclaim, which takes a few frames in order to free many; none for faults, which
+        // reclaim for themselves.
         let next = (used + self.budget().min()).max(state.aim);
         if next < limit {
             self.set_limit(next);

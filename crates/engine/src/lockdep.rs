@@ -1,18 +1,20 @@
 //! The order of the engine's locks, and its check in debug builds.
 //!
-//! Every lock has a [`Rank`]; a thread waits only for locks of a higher rank than any that it holds, so no circle of
-//! waiting threads can form. A lock that is only tried may be tried in any order, but what is waited for while it is
-//! held must rank above it. Pages are the one rank of which a thread holds several: it waits for them in ascending
-//! order; or in any order while it holds the map of regions, because then nobody else waits for a page while holding one.
+//! Every lock has a [`Rank`]; a thread waits only for locks of a higher rank than any that it
+//! holds, so no circle of waiting threads can form. A lock that is only tried may be tried in any
+//! order, but what is waited for while it is held must rank above it. Pages are the one rank of
+//! which a thread holds several: it waits for them in ascending order; or in any order while it
+//! holds the map of regions, because then nobody else waits for a page while holding one.
 //!
-//! On the fault path ([`FaultPath`]) a second rule holds: nothing is waited for that a thread of the program may hold
-//! while it faults ([`Rank::may_wait_for_faults`]). Such locks are tried there.
+//! On the fault path ([`FaultPath`]) a second rule holds: nothing is waited for that a thread of
+//! the program may hold while it faults ([`Rank::may_wait_for_faults`]). Such locks are tried
+//! there.
 //!
 //! An engine thread, and a fault, holds a lock only inside of a gate ([`Rank::is_gate`]): a fork,
 //! which closes all gates, then finds no lock held that its child could wait for, for ever.
 //!
-//! A gate that is closed is not counted as held: a fork closes gates in one call and opens them in another, or in
-//! another process. In a release build everything here is empty.
+//! A gate that is closed is not counted as held: a fork closes gates in one call and opens them in
+//! another, or in another process. In a release build everything here is empty.
 //!
 //! [`FaultPath`]: overspill_os::fault_path::FaultPath
 
@@ -35,7 +37,8 @@ pub enum Rank {
     FaultGate,
     /// A workbench for serving faults.
     FaultContext,
-    /// Inside the gate of reclaim, which a fork closes before it needs a process that does not change.
+    /// Inside the gate of reclaim, which a fork closes before it needs a process that does not
+    /// change.
     ReclaimGate,
     /// The line of those who want to reclaim for themselves.
     Throttle,
@@ -88,8 +91,8 @@ impl Rank {
         matches!(self, Rank::OpsGate | Rank::FaultGate | Rank::ReclaimGate)
     }
 
-    /// Whether a thread of the program may hold it while it faults, or while it waits for one who does: then whoever
-    /// serves faults may only try it.
+    /// Whether a thread of the program may hold it while it faults, or while it waits for one who
+    /// does: then whoever serves faults may only try it.
     #[cfg(debug_assertions)]
     fn may_wait_for_faults(self) -> bool {
         use Rank::{Extent, Family, OpsGate, Page, ReclaimGate, Regions};
@@ -154,13 +157,15 @@ mod checked {
         highest_page: PageIndex,
     }
 
-    // Constant at first and without a destructor, so that nothing is registered or allocated for a thread.
+    // Constant at first and without a destructor, so that nothing is registered or allocated for a
+    // thread.
     thread_local! {
         static LOCKS: RefCell<Locks> =
             const { RefCell::new(Locks { ranks: [None; LOCKS_MAX], pages: 0, highest_page: PageIndex(0) }) };
     }
 
-    /// Runs `call` on what the calling thread holds. Nothing is known of it where a process shares a thread's storage.
+    /// Runs `call` on what the calling thread holds. Nothing is known of it where a process shares
+    /// a thread's storage.
     fn changed(call: impl FnOnce(&mut Locks)) {
         if !tls::is_shared() {
             LOCKS.with_borrow_mut(call);
@@ -189,7 +194,10 @@ mod checked {
                 "{wanted:?} is waited for on the fault path"
             );
             if let Some(held) = self.highest() {
-                assert!(held < wanted, "lock order: {wanted:?} is waited for while {held:?} is held");
+                assert!(
+                    held < wanted,
+                    "lock order: {wanted:?} is waited for while {held:?} is held"
+                );
             }
         }
     }
@@ -232,7 +240,10 @@ mod checked {
                 return locks.check(Rank::Page);
             }
             let held = locks.ranks.iter().flatten().max();
-            assert!(held < Some(&Rank::Page), "lock order: {page:?} is waited for while {held:?} is held");
+            assert!(
+                held < Some(&Rank::Page),
+                "lock order: {page:?} is waited for while {held:?} is held"
+            );
             assert!(
                 locks.highest_page < page || locks.ranks.contains(&Some(Rank::Regions)),
                 "lock order: {page:?} is waited for while {:?} is held",
@@ -257,7 +268,8 @@ mod checked {
         });
     }
 
-    /// Where a fault begins: a thread that faults while it holds a lock of the engine's would wait for itself.
+    /// Where a fault begins: a thread that faults while it holds a lock of the engine's would wait
+    /// for itself.
     pub fn check_none_held() {
         changed(|locks| {
             let held = locks.highest();

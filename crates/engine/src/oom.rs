@@ -1,9 +1,10 @@
 //! Out of room: how long reclaim may be fruitless, and what happens then.
 //!
-//! Nothing may be reclaimable for a moment: a page is somebody else's, a device is being written to. So a fault goes on trying, but
-//! not for ever, and not page by page for minutes either: a program that does not fit makes its last pages come and go, one
-//! a second. [`Hardship`] keeps an account for the whole pool: time in which nothing was freed is added, what is
-//! freed is taken off. Who has waited `oom.wait` by that account has no room.
+//! Nothing may be reclaimable for a moment: a page is somebody else's, a device is being written
+//! to. So a fault goes on trying, but not for ever, and not page by page for minutes either: a
+//! program that does not fit makes its last pages come and go, one a second. [`Hardship`] keeps an
+//! account for the whole pool: time in which nothing was freed is added, what is freed is taken
+//! off. Who has waited `oom.wait` by that account has no room.
 //!
 //! Locks: one over the account (`Rank::Hardship`, a leaf).
 
@@ -17,13 +18,14 @@ use rustix::process::{Signal, kill_process};
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What a freed page takes off the account: a process that frees less than 50 pages a second of fruitless trying does not get
-/// anywhere.
+/// What a freed page takes off the account: a process that frees less than 50 pages a second of
+/// fruitless trying does not get anywhere.
 const PAGE_WORTH: Duration = Duration::from_millis(20);
-/// Most that one try counts: a process that was stopped meanwhile, or got no processor, is not out of room.
+/// Most that one try counts: a process that was stopped meanwhile, or got no processor, is not out
+/// of room.
 const TRY_MOST: Duration = Duration::from_millis(100);
-/// By how much slower time counts while pages are being written to devices: they will be free then. A device that never answers
-/// makes a fault wait for so many times `oom.wait`.
+/// By how much slower time counts while pages are being written to devices: they will be free then.
+/// A device that never answers makes a fault wait for so many times `oom.wait`.
 const WRITING_SLOWER: u32 = 8;
 
 /// What reclaim has cost lately for nothing.
@@ -35,8 +37,8 @@ struct Account {
 }
 
 impl Account {
-    /// A thread has tried from `from` to `now` and freed so many pages, while pages were `writing` to devices or not; how long it
-    /// has all been fruitless.
+    /// A thread has tried from `from` to `now` and freed so many pages, while pages were `writing`
+    /// to devices or not; how long it has all been fruitless.
     fn note(&mut self, from: Duration, now: Duration, freed: usize, writing: bool) -> Duration {
         // 1. Nobody tried for a while: there was room.
         self.fruitless = self.fruitless.saturating_sub(from.saturating_sub(self.until));
@@ -110,12 +112,15 @@ impl Drop for Writing<'_> {
 }
 
 impl Engine {
-    /// There is no room, for as long as it is worth waiting: says so, once. Returns if the access is to fail.
+    /// There is no room, for as long as it is worth waiting: says so, once. Returns if the access
+    /// is to fail.
     pub(crate) fn out_of_room(&self) {
         let sentence = "out of room: nothing more can be reclaimed, compressed or written;";
         let remedy = "Give it a larger --memory, or a larger --swap";
         match self.config.oom {
-            OutOfRoom::Sigbus => self.report_once(format_args!("{sentence} the program gets SIGBUS. {remedy}")),
+            OutOfRoom::Sigbus => {
+                self.report_once(format_args!("{sentence} the program gets SIGBUS. {remedy}"))
+            }
             OutOfRoom::Kill => {
                 // The others end with the process.
                 if !self.killing.swap(true, AcqRel) {
@@ -123,8 +128,9 @@ impl Engine {
                     let bytes = |counter| crate::base::Bytes(self.stats.get(counter));
                     let pages = |counter| crate::base::Bytes::from_pages(self.stats.get(counter));
                     thread::report(format_args!(
-                        "{sentence} process {} is killed (oom=kill). Of its budget of {} were in use {}: {} of pages in \
-                         memory, {} in the swap cache, {} compressed, which held {}; on devices {} of {}. {remedy}",
+                        "{sentence} process {} is killed (oom=kill). Of its budget of {} were in \
+                         use {}: {} of pages in memory, {} in the swap cache, {} compressed, \
+                         which held {}; on devices {} of {}. {remedy}",
                         beside::program().as_raw_nonzero(),
                         bytes(Counter::LimitBytes),
                         bytes(Counter::ChargedBytes),
@@ -201,7 +207,8 @@ mod tests {
         assert_eq!(until_out_of_room(10), None);
     }
 
-    /// Those who try find everything in the hands of the background thread, which frees it for them.
+    /// Those who try find everything in the hands of the background thread, which frees it for
+    /// them.
     #[test]
     fn what_others_free_is_progress_too() {
         let mut account = Account::default();

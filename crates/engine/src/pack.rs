@@ -1,13 +1,14 @@
 //! Packs: slots of devices that hold several compressed pages each.
 //!
-//! A page that goes on to a device from the compressed tier need not be unpacked for it, nor have a slot for itself. Its own
-//! slot is on no device; its object goes into a slotted page with others ([`Packer`]): their trailers at the beginning, which
-//! say whose they are, the data at the end. No object reaches over the end of a slot, so that whatever others a slot had, it
-//! never holds a page for which one slot would not do, and a page is read with one slot. A slot is given back when the last
-//! of its objects has gone.
+//! A page that goes on to a device from the compressed tier need not be unpacked for it, nor have a
+//! slot for itself. Its own slot is on no device; its object goes into a slotted page with others
+//! ([`Packer`]): their trailers at the beginning, which say whose they are, the data at the end. No
+//! object reaches over the end of a slot, so that whatever others a slot had, it never holds a page
+//! for which one slot would not do, and a page is read with one slot. A slot is given back when the
+//! last of its objects has gone.
 //!
-//! It saves writing, reading in sequence, and room, each by as many objects as fit a slot. ([`crate::zswap`] says where an
-//! object is, and counts those of each slot.)
+//! It saves writing, reading in sequence, and room, each by as many objects as fit a slot.
+//! ([`crate::zswap`] says where an object is, and counts those of each slot.)
 
 use crate::base::{PAGE_SHIFT, PAGE_SIZE, SlotId};
 use crate::compressed::{Damaged, TRAILER_BYTES, Trailer};
@@ -22,8 +23,8 @@ use crate::zswap::{Location, Object, PACKED_MAX};
 use overspill_os::codec::CodecId;
 use overspill_os::io::IoBuffer;
 
-/// The longest object that is packed: two of it fill a slot. What is longer would mostly have one for itself, as it is without
-/// being compressed.
+/// The longest object that is packed: two of it fill a slot. What is longer would mostly have one
+/// for itself, as it is without being compressed.
 pub const PACK_BYTES_MAX: usize = PAGE_SIZE / 2 - TRAILER_BYTES;
 
 /// Fills a slotted page.
@@ -46,7 +47,8 @@ impl Packer {
         if number == PACKED_MAX || trailer + TRAILER_BYTES + data.len() > self.data {
             return None;
         }
-        self.page[trailer..][..TRAILER_BYTES].copy_from_slice(&Trailer::new(owner, data).to_bytes());
+        self.page[trailer..][..TRAILER_BYTES]
+            .copy_from_slice(&Trailer::new(owner, data).to_bytes());
         self.data -= data.len();
         self.page[self.data..][..data.len()].copy_from_slice(data);
         self.objects += 1;
@@ -81,7 +83,8 @@ fn unpack(page: &[u8; PAGE_SIZE], number: usize, owner: u64) -> Result<&[u8], Da
     Ok(data)
 }
 
-/// Calls `each` for the objects of a slotted page: number, owner, data. Whether all of the page is as it was made.
+/// Calls `each` for the objects of a slotted page: number, owner, data. Whether all of the page is
+/// as it was made.
 pub fn objects(page: &[u8; PAGE_SIZE], mut each: impl FnMut(u8, u64, &[u8])) -> bool {
     let mut end = PAGE_SIZE;
     for number in 0..PACKED_MAX {
@@ -94,7 +97,9 @@ pub fn objects(page: &[u8; PAGE_SIZE], mut each: impl FnMut(u8, u64, &[u8])) -> 
             break;
         }
         let trailer = Trailer::from_bytes(bytes);
-        let Some(start) = trailer.len_bytes().and_then(|len| end.checked_sub(len)) else { return false };
+        let Some(start) = trailer.len_bytes().and_then(|len| end.checked_sub(len)) else {
+            return false;
+        };
         let data = &page[start..end];
         if !trailer.fits(data) {
             return false;
@@ -148,9 +153,16 @@ impl Packing {
         self.free.fill(false);
     }
 
-    /// Lines an object up for `owner`, which is of at most [`PACK_BYTES_MAX`] bytes. What was in page `item` of the buffer is
-    /// needed no more.
-    pub fn push(&mut self, buffer: &mut [u8], item: usize, owner: SlotId, codec: CodecId, data: &[u8]) {
+    /// Lines an object up for `owner`, which is of at most [`PACK_BYTES_MAX`] bytes. What was in
+    /// page `item` of the buffer is needed no more.
+    pub fn push(
+        &mut self,
+        buffer: &mut [u8],
+        item: usize,
+        owner: SlotId,
+        codec: CodecId,
+        data: &[u8],
+    ) {
         let owner = owner.to_bits();
         self.free[item] = true;
         let number = self.packer.push(owner, data).unwrap_or_else(|| {
@@ -166,7 +178,8 @@ impl Packing {
             return;
         }
         let after = self.packs.last().map_or(0, |(page, _)| page + 1);
-        let page = (after..).find(|page| self.free[*page]).expect("each object has left a page free");
+        let page =
+            (after..).find(|page| self.free[*page]).expect("each object has left a page free");
         self.packer.take(page_mut(buffer, page));
         self.packs.push((page, None));
     }
@@ -189,8 +202,9 @@ impl Engine {
         self.config.packs && self.stats.get(Counter::DeviceCapacityBytes) > 0
     }
 
-    /// Writes what is lined up to slots of devices, as far as there are any. What was written counts in the index of the
-    /// compressed tier: each object of [`Packing::location`] is to get an entry, or to be given up.
+    /// Writes what is lined up to slots of devices, as far as there are any. What was written
+    /// counts in the index of the compressed tier: each object of [`Packing::location`] is to get
+    /// an entry, or to be given up.
     pub(crate) fn write_packs(&self, packing: &mut Packing, buffer: &mut IoBuffer) {
         packing.end_pack(buffer);
         let Packing { objects, packs, writes, .. } = packing;
@@ -211,7 +225,10 @@ impl Engine {
         drop(writing);
         for write in writes.iter().filter(|write| write.result.is_err()) {
             let lost = |slot: SlotId| write.run.slots().any(|lost| lost == slot);
-            packs.iter_mut().filter(|(_, slot)| slot.is_some_and(lost)).for_each(|(_, slot)| *slot = None);
+            packs
+                .iter_mut()
+                .filter(|(_, slot)| slot.is_some_and(lost))
+                .for_each(|(_, slot)| *slot = None);
         }
         // 3. How many each has.
         for same in objects.chunk_by(|a, b| a.pack == b.pack) {
@@ -236,9 +253,14 @@ impl Engine {
         }
     }
 
-    /// Reads pages whose slots are on no device, into the buffer from page `at` on: those that lie in neighbouring slots of
-    /// a device with one operation.
-    pub(crate) fn load_packed(&self, run: SlotRun, context: &mut FaultContext, at: usize) -> Result<(), LoadError> {
+    /// Reads pages whose slots are on no device, into the buffer from page `at` on: those that lie
+    /// in neighbouring slots of a device with one operation.
+    pub(crate) fn load_packed(
+        &self,
+        run: SlotRun,
+        context: &mut FaultContext,
+        at: usize,
+    ) -> Result<(), LoadError> {
         let mut objects = [None; FOLIO_MAX];
         // 1. What they are, which they stay while somebody reads them.
         for (slot, object) in run.slots().zip(&mut objects) {
@@ -261,14 +283,19 @@ impl Engine {
         // The slots that have been read last.
         let mut read: Option<SlotRun> = None;
         for (i, slot) in run.slots().enumerate() {
-            // 2. Whoever reads ahead may find one that is being stored just now; its owner does not.
+            // 2. Whoever reads ahead may find one that is being stored just now; its owner does
+            //    not.
             let object = objects[i].ok_or(LoadError::Corrupt)?;
             let data = match object.location {
                 Location::Memory(handle) => {
-                    let len = self.compressed.load(&self.frames, handle, packed).map_err(|_| LoadError::Corrupt)?;
+                    let len = self
+                        .compressed
+                        .load(&self.frames, handle, packed)
+                        .map_err(|_| LoadError::Corrupt)?;
                     &packed[..len]
                 }
-                // 3. One that went on to a device: its slot there, with those behind it that are wanted next.
+                // 3. One that went on to a device: its slot there, with those behind it that are
+                //    wanted next.
                 Location::Packed(pack, number) => {
                     let has = |read: &SlotRun| read.slots().position(|slot| slot == pack);
                     let place = match read.as_ref().and_then(has) {
@@ -277,8 +304,11 @@ impl Engine {
                             let mut wanted = SlotRun { first: pack, len: 1 };
                             for object in objects[i + 1..run.len].iter().flatten() {
                                 match object.location {
-                                    Location::Packed(next, _) if wanted.follows(next) => wanted.len += 1,
-                                    Location::Packed(next, _) if wanted.slots().any(|slot| slot == next) => {}
+                                    Location::Packed(next, _) if wanted.follows(next) => {
+                                        wanted.len += 1
+                                    }
+                                    Location::Packed(next, _)
+                                        if wanted.slots().any(|slot| slot == next) => {}
                                     _ => break,
                                 }
                             }

@@ -27,8 +27,8 @@ const LOOK_LONG: Duration = Duration::from_millis(50);
 
 /// A budget of memory with everything behind it: frames, a compressed tier, swap devices.
 ///
-/// Address-space methods have the meaning of the system calls of the same name, for private anonymous memory in
-/// [`Pool::window`]; they return the same error numbers.
+/// Address-space methods have the meaning of the system calls of the same name, for private
+/// anonymous memory in [`Pool::window`]; they return the same error numbers.
 ///
 /// Dropping a pool stops it and gives its memory back; its address space stays reserved.
 #[derive(Debug)]
@@ -46,15 +46,16 @@ impl Pool {
         stats.set_name(&program_name());
         let engine: &'static Engine = Box::leak(Box::new(Engine::build(config, stats)?));
         if engine.config.delivery == Delivery::Signal {
-            signal::serve_window(engine.window(), engine).map_err(|errno| Error::NoUserfaultfd { errno })?;
+            signal::serve_window(engine.window(), engine)
+                .map_err(|errno| Error::NoUserfaultfd { errno })?;
         }
         delivery::start_threads(engine, false)?;
         engine.publish_metadata();
         Ok(Pool { engine })
     }
 
-    /// A pool of `memory` bytes in signal delivery: for a program that manages its own data. Swap space is an unlinked
-    /// file in `swap`, if given.
+    /// A pool of `memory` bytes in signal delivery: for a program that manages its own data. Swap
+    /// space is an unlinked file in `swap`, if given.
     ///
     /// # Errors
     /// As [`Pool::new`].
@@ -82,9 +83,10 @@ impl Pool {
         self.engine.window()
     }
 
-    /// Changes the budget: of this process, if it is part of a job of several. A larger one is in force when this
-    /// returns. A smaller one is reached by and by, by reclaim in the background: `limit_bytes` and `charged_bytes` of
-    /// the statistics tell how far it is. What cannot be brought down to it stays, and the program goes on.
+    /// Changes the budget: of this process, if it is part of a job of several. A larger one is in
+    /// force when this returns. A smaller one is reached by and by, by reclaim in the background:
+    /// `limit_bytes` and `charged_bytes` of the statistics tell how far it is. What cannot be
+    /// brought down to it stays, and the program goes on.
     ///
     /// # Errors
     /// Those of [`Config::check_memory`].
@@ -94,10 +96,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes pages out of memory ahead of need, as memory.reclaim of a memory cgroup does: they are compressed, which
-    /// leaves a part of their size in use, or written to swap devices. Waits until so much has left, or nothing more can,
-    /// and returns how much has: some pages more than asked for, perhaps, or less. Calls of several threads come one after
-    /// the other.
+    /// Takes pages out of memory ahead of need, as memory.reclaim of a memory cgroup does: they are
+    /// compressed, which leaves a part of their size in use, or written to swap devices. Waits
+    /// until so much has left, or nothing more can, and returns how much has: some pages more than
+    /// asked for, perhaps, or less. Calls of several threads come one after the other.
     pub fn reclaim(&self, memory: Bytes) -> Bytes {
         const PAUSE: Duration = Duration::from_millis(1);
         while !self.engine.proactive.try_begin() {
@@ -130,13 +132,16 @@ impl Pool {
         }
     }
 
-    /// Takes a swap device out of use while the pool is: its pages are moved to memory, to the compressed tier or to other
-    /// devices, and it is closed. `device` is its path, label or UUID. `watch` is called some 20 times a second, and may end it.
+    /// Takes a swap device out of use while the pool is: its pages are moved to memory, to the
+    /// compressed tier or to other devices, and it is closed. `device` is its path, label or UUID.
+    /// `watch` is called some 20 times a second, and may end it.
     ///
-    /// Pages that cannot be read are lost ([`Evacuated::lost_pages`]): an access to one of them fails as it would have before.
+    /// Pages that cannot be read are lost ([`Evacuated::lost_pages`]): an access to one of them
+    /// fails as it would have before.
     ///
     /// # Errors
-    /// When there is no such device, no room for its pages, or `watch` has ended it; then it is in use as before.
+    /// When there is no such device, no room for its pages, or `watch` has ended it; then it is in
+    /// use as before.
     pub fn swapoff(
         &self,
         device: &str,
@@ -173,29 +178,40 @@ impl Pool {
         delivery::enter(self.engine, || call(self.engine))
     }
 
-    /// mmap(2) of private anonymous memory; `at` is a MAP_FIXED address in the window, unless the flags say otherwise.
-    pub fn mmap(&self, at: Option<usize>, len: usize, prot: Prot, flags: MapFlags) -> Result<usize, Errno> {
+    /// mmap(2) of private anonymous memory; `at` is a MAP_FIXED address in the window, unless the
+    /// flags say otherwise.
+    pub fn mmap(
+        &self,
+        at: Option<usize>,
+        len: usize,
+        prot: Prot,
+        flags: MapFlags,
+    ) -> Result<usize, Errno> {
         self.enter(|engine| engine.map(at, len, prot, flags))
     }
 
-    /// Forgets the pages of a range over which the caller is about to put a mapping of another kind with this protection;
-    /// with `noreplace` it fails if there are any (EEXIST). One that `grows_down` may grow into free addresses below it. A
-    /// later [`Pool::munmap`] takes the range back.
+    /// Forgets the pages of a range over which the caller is about to put a mapping of another kind
+    /// with this protection; with `noreplace` it fails if there are any (EEXIST). One that
+    /// `grows_down` may grow into free addresses below it. A later [`Pool::munmap`] takes the range
+    /// back.
     pub fn surrender(&self, range: Range<usize>, prot: Prot, flags: MapFlags) -> Result<(), Errno> {
         self.enter(|engine| engine.surrender(range, prot, flags))
     }
 
-    /// Makes managed memory unmanaged where it is, with its content: from the first mapped page of a range on, up to the first
-    /// that is not mapped. Returns these addresses, `None` where nothing is mapped. Pages that were never touched stay absent.
-    /// A later [`Pool::munmap`] takes the range back.
+    /// Makes managed memory unmanaged where it is, with its content: from the first mapped page of
+    /// a range on, up to the first that is not mapped. Returns these addresses, `None` where
+    /// nothing is mapped. Pages that were never touched stay absent. A later [`Pool::munmap`] takes
+    /// the range back.
     ///
     /// # Errors
-    /// ENOMEM when a page cannot be brought in, or the process has too many mappings; what lies before it is unmanaged then.
+    /// ENOMEM when a page cannot be brought in, or the process has too many mappings; what lies
+    /// before it is unmanaged then.
     pub fn give_up(&self, range: Range<usize>) -> Result<Option<Range<usize>>, Errno> {
         self.enter(|engine| engine.give_up(range))
     }
 
-    /// The first part of a range in the window that is not managed, `None` where all that is mapped is.
+    /// The first part of a range in the window that is not managed, `None` where all that is mapped
+    /// is.
     ///
     /// # Errors
     /// EINVAL where nothing is mapped.
@@ -203,7 +219,8 @@ impl Pool {
         self.enter(|engine| engine.foreign_part(range))
     }
 
-    /// Whether the page at an address in the window was given up ([`Pool::give_up`]), as far as that is known without a lock.
+    /// Whether the page at an address in the window was given up ([`Pool::give_up`]), as far as
+    /// that is known without a lock.
     pub fn is_foreign(&self, address: usize) -> bool {
         self.engine.is_foreign(address)
     }
@@ -234,7 +251,13 @@ impl Pool {
     }
 
     /// mremap(2); returns the new address.
-    pub fn mremap(&self, old: Range<usize>, new_len: usize, flags: u32, new_at: usize) -> Result<usize, Errno> {
+    pub fn mremap(
+        &self,
+        old: Range<usize>,
+        new_len: usize,
+        flags: u32,
+        new_at: usize,
+    ) -> Result<usize, Errno> {
         self.enter(|engine| engine.remap(old, new_len, flags, new_at))
     }
 
@@ -248,20 +271,21 @@ impl Pool {
         self.enter(|engine| engine.is_mapped(range))
     }
 
-    /// How many bytes of a range in the window, from its start on, may be read, or written, as it is mapped.
+    /// How many bytes of a range in the window, from its start on, may be read, or written, as it
+    /// is mapped.
     pub fn accessible(&self, range: Range<usize>, write: bool) -> usize {
         self.enter(|engine| engine.accessible(range, write))
     }
 
-    /// Whether it is known without a lock that all of a range in the window may be read, or written. What was asked of
-    /// [`Pool::accessible`] is known until the mappings change.
+    /// Whether it is known without a lock that all of a range in the window may be read, or
+    /// written. What was asked of [`Pool::accessible`] is known until the mappings change.
     pub fn is_accessible(&self, range: Range<usize>, write: bool) -> bool {
         self.engine.is_accessible(range, write)
     }
 
-    /// Brings the pages of a range in the window into memory and keeps them there, for the kernel, which is to read or
-    /// write them: until [`Pool::release`] of the same range, as often as it was held. Beside what mlock(2) does, and not to be
-    /// seen by the program.
+    /// Brings the pages of a range in the window into memory and keeps them there, for the kernel,
+    /// which is to read or write them: until [`Pool::release`] of the same range, as often as it
+    /// was held. Beside what mlock(2) does, and not to be seen by the program.
     ///
     /// # Errors
     /// ENOMEM when more than half of the budget would be held or locked.
@@ -289,9 +313,10 @@ impl Pool {
         self.enter(|engine| engine.unpin_all())
     }
 
-    /// The program is seen using DMA into its memory (O_DIRECT, io_uring, a device): from now on pages leave by being
-    /// moved only, which the kernel refuses while a page is pinned. Where the kernel cannot move pages (before Linux
-    /// 6.8) nothing is evicted any more, which is said on standard error.
+    /// The program is seen using DMA into its memory (O_DIRECT, io_uring, a device): from now on
+    /// pages leave by being moved only, which the kernel refuses while a page is pinned. Where the
+    /// kernel cannot move pages (before Linux 6.8) nothing is evicted any more, which is said on
+    /// standard error.
     pub fn dma_seen(&self) {
         self.engine.note_dma();
     }
@@ -306,8 +331,8 @@ impl Pool {
         self.engine.fork_prepare_begin();
     }
 
-    /// [`Pool::accessible`] between the halves of the preparation of a fork, by the thread that forks: mappings stand still then,
-    /// and every other call waits for the fork.
+    /// [`Pool::accessible`] between the halves of the preparation of a fork, by the thread that
+    /// forks: mappings stand still then, and every other call waits for the fork.
     pub fn accessible_in_fork(&self, range: Range<usize>, write: bool) -> usize {
         self.engine.accessible(range, write)
     }
@@ -336,7 +361,8 @@ impl Pool {
         });
     }
 
-    /// Checks that every page, frame, compressed object and slot is accounted for once, while all else stands still.
+    /// Checks that every page, frame, compressed object and slot is accounted for once, while all
+    /// else stands still.
     ///
     /// # Panics
     /// When one is not.
@@ -346,8 +372,8 @@ impl Pool {
         self.engine.check();
     }
 
-    /// Flips a bit of the compressed copy of the page at an address, as broken memory does, if it has one at the moment; for
-    /// tests. `byte` says which, as a number of any size.
+    /// Flips a bit of the compressed copy of the page at an address, as broken memory does, if it
+    /// has one at the moment; for tests. `byte` says which, as a number of any size.
     #[cfg(debug_assertions)]
     pub fn damage_compressed(&self, address: usize, byte: usize) -> bool {
         self.enter(|engine| engine.damage_compressed(engine.page(address), byte))
@@ -357,10 +383,13 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         let pages = self.engine.window();
-        let _ = self.munmap(pages.start + (crate::engine::RESERVED_PAGES * crate::base::PAGE_SIZE)..pages.end);
+        let _ = self.munmap(
+            pages.start + (crate::engine::RESERVED_PAGES * crate::base::PAGE_SIZE)..pages.end,
+        );
         if cfg!(debug_assertions) && !std::thread::panicking() {
             self.enter(|engine| {
-                // Nobody takes slots or gives them back while this is closed, and nothing is mapped that could fault.
+                // Nobody takes slots or gives them back while this is closed, and nothing is mapped
+                // that could fault.
                 engine.reclaim_gate.close();
                 engine.devices.check();
                 engine.reclaim_gate.open();
@@ -416,8 +445,8 @@ impl Region<'_> {
         self.pool.madvise(self.part(bytes)?, what)
     }
 
-    /// Brings stored pages of a range of bytes into memory, as many as there is room for without reclaim:
-    /// [`Advice::WillNeed`].
+    /// Brings stored pages of a range of bytes into memory, as many as there is room for without
+    /// reclaim: [`Advice::WillNeed`].
     ///
     /// # Errors
     /// EINVAL when the range does not lie in the region.
@@ -428,8 +457,8 @@ impl Region<'_> {
     /// Brings the pages of a range of bytes into memory and keeps them there, as mlock does.
     ///
     /// # Errors
-    /// EINVAL when the range does not lie in the region; ENOMEM when more than half of the budget would be pinned, or more
-    /// than RLIMIT_MEMLOCK allows.
+    /// EINVAL when the range does not lie in the region; ENOMEM when more than half of the budget
+    /// would be pinned, or more than RLIMIT_MEMLOCK allows.
     pub fn pin(&self, bytes: Range<usize>) -> Result<(), Errno> {
         self.pool.mlock(self.part(bytes)?, false)
     }
@@ -463,10 +492,11 @@ impl Drop for Region<'_> {
 }
 
 fn open_stats(path: Option<&Path>) -> Result<Stats, Error> {
-    // A statistics file that cannot be made (the run has ended, another user) must not keep a program from running.
+    // A statistics file that cannot be made (the run has ended, another user) must not keep a
+    // program from running.
     let file = path.and_then(|path| {
-        // There may be that of the program which this process ran before an exec. Its engine ends, and with it what that memory kept
-        // attached or busy.
+        // There may be that of the program which this process ran before an exec. Its engine ends,
+        // and with it what that memory kept attached or busy.
         if let Some(engine) = Stats::engine_in_file(path) {
             overspill_os::beside::await_end(engine);
         }
@@ -479,5 +509,7 @@ fn open_stats(path: Option<&Path>) -> Result<Stats, Error> {
 }
 
 fn program_name() -> String {
-    std::fs::read_to_string("/proc/self/comm").map(|name| name.trim_end().to_owned()).unwrap_or_default()
+    std::fs::read_to_string("/proc/self/comm")
+        .map(|name| name.trim_end().to_owned())
+        .unwrap_or_default()
 }

@@ -1,22 +1,24 @@
 //! Memory pressure: when threads of the program wait for memory, and for what share of the time.
 //!
-//! A thread is *stalled* while a fault of its reads a device, reclaims for itself, or waits for room. As with the kernel's
-//! pressure-stall figures, `some` is the time in which at least one thread is stalled. It is exact in signal delivery. In
-//! thread delivery a fault is known from the moment at which the handler thread takes it up, and the handler serves one
-//! after the other: what waits in the kernel's queue meanwhile is not seen, but its time is that of the fault before it.
+//! A thread is *stalled* while a fault of its reads a device, reclaims for itself, or waits for
+//! room. As with the kernel's pressure-stall figures, `some` is the time in which at least one
+//! thread is stalled. It is exact in signal delivery. In thread delivery a fault is known from the
+//! moment at which the handler thread takes it up, and the handler serves one after the other: what
+//! waits in the kernel's queue meanwhile is not seen, but its time is that of the fault before it.
 //!
-//! `full` is the time in which some thread is stalled and none gets on. Which threads have nothing to do anyway cannot be
-//! known in user space, but processor time can: it is taken for the part of a period in which some thread was stalled that
-//! is left when the processor time of the program in that period, outside of the engine, is taken off the period. That is
-//! exact for one thread, also if it sleeps. With several it is too high where threads work while others wait and all
-//! sleep at other times of the same period, and too low where several work at once. A thread that could run and gets no
-//! processor counts as one that waits.
+//! `full` is the time in which some thread is stalled and none gets on. Which threads have nothing
+//! to do anyway cannot be known in user space, but processor time can: it is taken for the part of
+//! a period in which some thread was stalled that is left when the processor time of the program in
+//! that period, outside of the engine, is taken off the period. That is exact for one thread, also
+//! if it sleeps. With several it is too high where threads work while others wait and all sleep at
+//! other times of the same period, and too low where several work at once. A thread that could run
+//! and gets no processor counts as one that waits.
 //!
-//! A fault that stalls costs two compare-and-swaps, any other nothing. The rest is done by the background thread, ten times
-//! a second ([`Engine::publish_pressure`]).
+//! A fault that stalls costs two compare-and-swaps, any other nothing. The rest is done by the
+//! background thread, ten times a second ([`Engine::publish_pressure`]).
 //!
-//! Lock: one over what was published last ([`Rank::Pressure`]), only tried, and never held at a fork: whoever publishes is
-//! inside the gate of reclaim or of mapping calls.
+//! Lock: one over what was published last ([`Rank::Pressure`]), only tried, and never held at a
+//! fork: whoever publishes is inside the gate of reclaim or of mapping calls.
 
 use crate::config::Delivery;
 use crate::engine::Engine;
@@ -31,12 +33,15 @@ use std::time::{Duration, Instant};
 const THREADS_MAX: usize = 18;
 /// Period of the averages, as the kernel's.
 const AVERAGED: Duration = Duration::from_secs(2);
-/// Shortest period of which `full` is told: a fault and what a thread does besides are shorter by far.
+/// Shortest period of which `full` is told: a fault and what a thread does besides are shorter by
+/// far.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
-/// How often the background thread publishes, at most: it reads the clocks of all engine threads for it.
+/// How often the background thread publishes, at most: it reads the clocks of all engine threads
+/// for it.
 pub(crate) const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 
-/// How many threads are stalled, and since when at least one is: a word, with the time in microseconds.
+/// How many threads are stalled, and since when at least one is: a word, with the time in
+/// microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Stalled(u64);
 
@@ -72,7 +77,8 @@ impl Stalled {
         }
     }
 
-    /// The time that has passed so far, if any thread is stalled, which is counted anew from here on.
+    /// The time that has passed so far, if any thread is stalled, which is counted anew from here
+    /// on.
     fn flush(self, now_us: u64) -> (Stalled, u64) {
         match self.threads() {
             0 => (self, 0),
@@ -121,7 +127,8 @@ struct Meter {
 }
 
 impl Meter {
-    /// Goes on to `now`, at which some thread had been stalled for `some_us` in all and the program had `worked`.
+    /// Goes on to `now`, at which some thread had been stalled for `some_us` in all and the program
+    /// had `worked`.
     fn advance(&mut self, now: Duration, some_us: u64, worked: Duration) {
         let (period, worked_now) = (now - self.now, worked.saturating_sub(self.worked));
         let left = period.saturating_sub(worked_now).as_micros() as u64;
@@ -131,7 +138,8 @@ impl Meter {
         if period >= AVERAGED {
             self.some.add(period, some_us - self.averaged_some_us);
             self.full.add(period, self.full_us - self.averaged_full_us);
-            (self.averaged, self.averaged_some_us, self.averaged_full_us) = (now, some_us, self.full_us);
+            (self.averaged, self.averaged_some_us, self.averaged_full_us) =
+                (now, some_us, self.full_us);
         }
     }
 
@@ -181,10 +189,13 @@ impl Pressures {
         self.reclaim_ns.fetch_add(ns, Relaxed);
     }
 
-    /// In the child of a fork, which has no threads of the engine's yet, and has not waited for anything.
+    /// In the child of a fork, which has no threads of the engine's yet, and has not waited for
+    /// anything.
     pub fn reset_in_child(&self) {
         self.threads.iter().for_each(|thread| thread.store(0, Relaxed));
-        [&self.stalled, &self.some_us, &self.reclaim_ns].iter().for_each(|cell| cell.store(0, Relaxed));
+        [&self.stalled, &self.some_us, &self.reclaim_ns]
+            .iter()
+            .for_each(|cell| cell.store(0, Relaxed));
         if let Some(mut meter) = self.meter.try_lock() {
             let now = self.began.elapsed();
             *meter = Meter { now, averaged: now, ..Meter::default() };
@@ -202,7 +213,8 @@ impl Pressures {
 
     fn enter(&self) {
         let now_us = self.now_us();
-        let _ = self.stalled.fetch_update(Relaxed, Relaxed, |word| Some(Stalled(word).enter(now_us).0));
+        let _ =
+            self.stalled.fetch_update(Relaxed, Relaxed, |word| Some(Stalled(word).enter(now_us).0));
     }
 
     fn leave(&self) {
@@ -211,7 +223,9 @@ impl Pressures {
 
     fn take(&self, change: impl Fn(Stalled, u64) -> (Stalled, u64)) {
         let now_us = self.now_us();
-        let old = self.stalled.fetch_update(Relaxed, Relaxed, |word| Some(change(Stalled(word), now_us).0.0));
+        let old = self
+            .stalled
+            .fetch_update(Relaxed, Relaxed, |word| Some(change(Stalled(word), now_us).0.0));
         let (_, passed_us) = change(Stalled(old.expect("it is always updated")), now_us);
         if passed_us > 0 {
             self.some_us.fetch_add(passed_us, Relaxed);
@@ -250,7 +264,8 @@ impl Engine {
         done
     }
 
-    /// Brings the figures in the statistics up to date, unless somebody does so just now, or did within `period`.
+    /// Brings the figures in the statistics up to date, unless somebody does so just now, or did
+    /// within `period`.
     pub(crate) fn publish_pressure(&self, period: Duration) {
         let Some(mut meter) = self.pressures.meter.try_lock() else { return };
         let now = self.pressures.began.elapsed();

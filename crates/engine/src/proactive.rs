@@ -1,12 +1,15 @@
-//! Proactive reclaim: pages that leave memory because somebody asks for it, as with the kernel's memory.reclaim.
+//! Proactive reclaim: pages that leave memory because somebody asks for it, as with the kernel's
+//! memory.reclaim.
 //!
-//! A request is a number of pages in a [`JobTable`]: that of the job, which whoever started it writes to and all its
-//! processes share, or one of the pool's own, for [`Pool::reclaim`](crate::Pool::reclaim). The background thread of each
-//! process takes a batch of what is wanted, reclaims it, and says in the table what came of it, until all is reclaimed or
-//! it finds nothing more. So each process gives as fast as it can, and what one cannot give another may.
+//! A request is a number of pages in a [`JobTable`]: that of the job, which whoever started it
+//! writes to and all its processes share, or one of the pool's own, for
+//! [`Pool::reclaim`](crate::Pool::reclaim). The background thread of each process takes a batch of
+//! what is wanted, reclaims it, and says in the table what came of it, until all is reclaimed or it
+//! finds nothing more. So each process gives as fast as it can, and what one cannot give another
+//! may.
 //!
-//! No locks: the request, what of it is taken, and what is reclaimed are a cell each. Whoever asks for the pool waits for
-//! its turn outside of all gates.
+//! No locks: the request, what of it is taken, and what is reclaimed are a cell each. Whoever asks
+//! for the pool waits for its turn outside of all gates.
 
 use crate::base::Bytes;
 use crate::engine::Engine;
@@ -17,16 +20,19 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Duration;
 
-/// Pages that a process takes of a request at once: a millisecond or two of work, between two looks at the gate of reclaim.
+/// Pages that a process takes of a request at once: a millisecond or two of work, between two looks
+/// at the gate of reclaim.
 const BATCH_PAGES: u64 = 256;
-/// Batches of a request in a row that may find too little before a process is done with it, as it has nothing more: others may hold
-/// what there is for the moment. The kernel makes 16 attempts in a row; here there is mostly a nap between two.
+/// Batches of a request in a row that may find too little before a process is done with it, as it
+/// has nothing more: others may hold what there is for the moment. The kernel makes 16 attempts in
+/// a row; here there is mostly a nap between two.
 const SHORT_MAX: u64 = 4;
-/// What is too little: less than this part of what was wanted. A program that is busy takes pages back as they leave.
+/// What is too little: less than this part of what was wanted. A program that is busy takes pages
+/// back as they leave.
 const SHORT_PART: usize = 8;
 
-/// How long nothing may come of what others have taken on before it is forgotten: a process that ends in the middle of a batch says
-/// no more. A batch takes a thousandth of that.
+/// How long nothing may come of what others have taken on before it is forgotten: a process that
+/// ends in the middle of a batch says no more. A batch takes a thousandth of that.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
 
 /// Where a process stands with the requests.
@@ -45,7 +51,8 @@ pub(crate) struct Proactive {
 struct Progress {
     /// Number of the last one with which it is done.
     done: AtomicU32,
-    /// A number, and above it how many batches of that request have found too little, one after the other.
+    /// A number, and above it how many batches of that request have found too little, one after the
+    /// other.
     short: AtomicU64,
     /// How much was reclaimed when this process found nothing to take, and since when that is so.
     seen: AtomicU64,
@@ -57,7 +64,8 @@ impl Progress {
         self.done.load(Acquire) == number
     }
 
-    /// A batch of a request found too little; how many have by now. The background thread alone counts.
+    /// A batch of a request found too little; how many have by now. The background thread alone
+    /// counts.
     fn fell_short(&self, number: u32) -> u64 {
         let old = self.short.load(Relaxed);
         let count = 1 + if old as u32 == number { old >> 32 } else { 0 };
@@ -69,7 +77,8 @@ impl Progress {
         self.short.store(u64::from(number), Relaxed);
     }
 
-    /// Whether others have taken all that is left of a request and nothing has come of it for long: `reclaimed` pages so far.
+    /// Whether others have taken all that is left of a request and nothing has come of it for long:
+    /// `reclaimed` pages so far.
     fn is_forgotten(&self, number: u32, reclaimed: u64, now: Duration) -> bool {
         let (seen, now_ms) = (reclaimed << 32 | u64::from(number), now.as_millis() as u64);
         if self.seen.swap(seen, Relaxed) != seen {
@@ -88,7 +97,12 @@ impl Proactive {
     pub fn new(job: Option<&JobTable>) -> Result<Proactive, Errno> {
         let (own_progress, job_progress) = (Progress::default(), Progress::default());
         job_progress.finish(job.map_or(0, |job| job.reclaim().number));
-        Ok(Proactive { own: JobTable::anonymous()?, own_progress, job_progress, asking: AtomicBool::new(false) })
+        Ok(Proactive {
+            own: JobTable::anonymous()?,
+            own_progress,
+            job_progress,
+            asking: AtomicBool::new(false),
+        })
     }
 
     /// Number of the last request for the job with which this process is done.
@@ -119,24 +133,32 @@ impl Proactive {
 }
 
 impl Engine {
-    /// Asks this pool for pages, no more than are in use, so that it comes to an end however many come back meanwhile; returns
-    /// the number of the request.
+    /// Asks this pool for pages, no more than are in use, so that it comes to an end however many
+    /// come back meanwhile; returns the number of the request.
     pub(crate) fn ask_reclaim(&self, memory: Bytes) -> u32 {
-        let request = self.proactive.own.ask_reclaim(memory.min(Bytes::from_pages(self.budget().used())));
+        let request =
+            self.proactive.own.ask_reclaim(memory.min(Bytes::from_pages(self.budget().used())));
         self.kick_background();
         request.number
     }
 
     /// What came of a request for this pool, once it is done with it.
     pub(crate) fn reclaimed(&self, number: u32) -> Option<Bytes> {
-        self.proactive.own_progress.is_done(number).then(|| self.proactive.own.reclaimed(number).unwrap_or_default())
+        self.proactive
+            .own_progress
+            .is_done(number)
+            .then(|| self.proactive.own.reclaimed(number).unwrap_or_default())
     }
 
     /// Reclaims a batch for the requests; returns how many pages were freed.
     pub(crate) fn reclaim_on_request(&self) -> usize {
         let Proactive { own, own_progress, job_progress, .. } = &self.proactive;
         let tables = [Some((*own, own_progress)), self.job.map(|job| (job, job_progress))];
-        let freed = tables.into_iter().flatten().map(|(table, progress)| self.reclaim_for(table, progress)).sum();
+        let freed = tables
+            .into_iter()
+            .flatten()
+            .map(|(table, progress)| self.reclaim_for(table, progress))
+            .sum();
         // Said each time, as with the budget.
         self.stats.set_reclaim_done(self.proactive.job_done());
         freed
@@ -152,7 +174,8 @@ impl Engine {
             return 0;
         }
         let _inside = self.reclaim_gate.enter();
-        // Without a batch, or while others have taken all that is left, it is looked at again a little later.
+        // Without a batch, or while others have taken all that is left, it is looked at again a
+        // little later.
         let Some(mut batch) = self.batches.try_take() else { return 0 };
         let taken = table.take_reclaim(request.number, BATCH_PAGES);
         if taken == 0 {
@@ -164,7 +187,8 @@ impl Engine {
         }
         let freed = self.reclaim(&mut batch, taken as usize, Reclaimer::Proactive);
         table.settle_reclaim(request.number, taken, freed as u64);
-        // All of it was looked at, twice, and there is no more to be had, but for a few pages that come and go.
+        // All of it was looked at, twice, and there is no more to be had, but for a few pages that
+        // come and go.
         if freed * SHORT_PART >= taken as usize {
             progress.found_enough(request.number);
         } else if progress.fell_short(request.number) >= SHORT_MAX {

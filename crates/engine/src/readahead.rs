@@ -1,10 +1,10 @@
 //! Readahead: what else to bring in with a page that is missing.
 //!
-//! Along the address space: pages that follow a fault come in with it as a folio, longer each time, while a thread goes
-//! through memory in sequence ([`Streams`]). Around the slot: pages that left together lie together on the device, and
-//! are wanted together more often than not; those around a slot are read with it into the swap cache, more of them as they
-//! are touched, none while they are not ([`Window`]). Whether a slot has a page at all is looked up before a frame is taken
-//! for it.
+//! Along the address space: pages that follow a fault come in with it as a folio, longer each time,
+//! while a thread goes through memory in sequence ([`Streams`]). Around the slot: pages that left
+//! together lie together on the device, and are wanted together more often than not; those around a
+//! slot are read with it into the swap cache, more of them as they are touched, none while they are
+//! not ([`Window`]). Whether a slot has a page at all is looked up before a frame is taken for it.
 //!
 //! Locks: those of the swap cache, for a moment each.
 
@@ -29,8 +29,9 @@ pub struct Around {
 }
 
 impl Engine {
-    /// Reads the page of a slot, whose page lock the caller holds, into the first page of the buffer, or further back if
-    /// pages around it were read too: where, and what has come with it, for [`Engine::keep_around`].
+    /// Reads the page of a slot, whose page lock the caller holds, into the first page of the
+    /// buffer, or further back if pages around it were read too: where, and what has come with it,
+    /// for [`Engine::keep_around`].
     pub(crate) fn read_around(
         &self,
         context: &mut FaultContext,
@@ -56,8 +57,8 @@ impl Engine {
         Ok((0, None))
     }
 
-    /// The slots around one that are to be read with it: those of an aligned window of `pages` pages, as far as they have
-    /// pages that are nowhere else.
+    /// The slots around one that are to be read with it: those of an aligned window of `pages`
+    /// pages, as far as they have pages that are nowhere else.
     fn neighbours(&self, slot: SlotId, pages: usize) -> SlotRun {
         let at_device = |offset: u64| SlotId::new(slot.device(), offset);
         let lone = |offset: u64| {
@@ -66,19 +67,30 @@ impl Engine {
         };
         let start = slot.offset() & !(pages as u64 - 1);
         let end = (start + pages as u64).min(self.index.slots(slot.device()));
-        let first = (start..slot.offset()).rev().take_while(|offset| lone(*offset)).last().unwrap_or(slot.offset());
-        let last = (slot.offset() + 1..end).take_while(|offset| lone(*offset)).last().unwrap_or(slot.offset());
+        let first = (start..slot.offset())
+            .rev()
+            .take_while(|offset| lone(*offset))
+            .last()
+            .unwrap_or(slot.offset());
+        let last = (slot.offset() + 1..end)
+            .take_while(|offset| lone(*offset))
+            .last()
+            .unwrap_or(slot.offset());
         SlotRun { first: at_device(first), len: (last - first + 1) as usize }
     }
 
-    /// Puts what was read ahead into the swap cache, as far as there are frames to be had without waiting; if it was read.
+    /// Puts what was read ahead into the swap cache, as far as there are frames to be had without
+    /// waiting; if it was read.
     pub(crate) fn keep_around(&self, context: &mut FaultContext, around: Around, was_read: bool) {
         let Around { run, mut wanted } = around;
         let was_wanted = wanted;
         // 1. Into frames. They have an owner before they can be found.
         let mut frames = [None; FOLIO_MAX];
         for (i, slot) in run.slots().enumerate().filter(|(i, _)| was_read && was_wanted[*i]) {
-            let Some(frame) = self.frames.allocator.alloc(0, Mobility::Reclaimable, Need::Fault) else { break };
+            let Some(frame) = self.frames.allocator.alloc(0, Mobility::Reclaimable, Need::Fault)
+            else {
+                break;
+            };
             let range = self.frames.arena.frame_range(frame.0, 1);
             let page = &context.buffer[i << PAGE_SHIFT..][..range.len()];
             let done = self.frames.backing.install(range.start, page, false);
@@ -95,7 +107,8 @@ impl Engine {
     }
 }
 
-/// How far around a slot it is worth reading. Races between threads cost a window that is too small or too large.
+/// How far around a slot it is worth reading. Races between threads cost a window that is too small
+/// or too large.
 #[derive(Debug, Default)]
 pub struct Window {
     /// Pages read ahead that were touched since the last window.
@@ -111,8 +124,9 @@ impl Window {
         self.hits.fetch_add(1, Relaxed);
     }
 
-    /// Pages of the window around a slot: a power of two up to `max`. Two for a neighbour of the last slot; more than were
-    /// hit; at least half of the last window, so that a moment without hits does not end it.
+    /// Pages of the window around a slot: a power of two up to `max`. Two for a neighbour of the
+    /// last slot; more than were hit; at least half of the last window, so that a moment without
+    /// hits does not end it.
     fn pages(&self, slot: u64, max: usize) -> usize {
         if max == 1 {
             return 1;
@@ -131,9 +145,10 @@ impl Window {
 
 /// Recent streams of sequential faults: where each would go on, and how long its last folio was.
 ///
-/// A fault at the very page where a stream would go on doubles its folio, further while the pages come from a device; any other begins
-/// a stream of one page. So random access never brings in a neighbour, and sequential access soon brings in the most. Entries are
-/// chosen by the page, and races between threads cost a small folio.
+/// A fault at the very page where a stream would go on doubles its folio, further while the pages
+/// come from a device; any other begins a stream of one page. So random access never brings in a
+/// neighbour, and sequential access soon brings in the most. Entries are chosen by the page, and
+/// races between threads cost a small folio.
 #[derive(Debug)]
 pub struct Streams {
     max: Folios,
@@ -158,16 +173,19 @@ impl Streams {
         &self.entries[(page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) % STREAMS]
     }
 
-    /// Pages to bring in for a fault on `page`, and how many of the stream's last folio were read from a device ahead of
-    /// need: they were wanted.
+    /// Pages to bring in for a fault on `page`, and how many of the stream's last folio were read
+    /// from a device ahead of need: they were wanted.
     pub fn folio(&self, page: PageIndex) -> (usize, usize) {
         let entry = self.entry(page.0).load(Relaxed);
         if entry >> Self::LEN_BITS != page.0 as u64 || entry == 0 {
             return (1, 0);
         }
         let len = (entry & (Self::FROM_DEVICE - 1)) as usize;
-        let (max, read_ahead) =
-            if entry & Self::FROM_DEVICE != 0 { (self.max.device, len - 1) } else { (self.max.memory, 0) };
+        let (max, read_ahead) = if entry & Self::FROM_DEVICE != 0 {
+            (self.max.device, len - 1)
+        } else {
+            (self.max.memory, 0)
+        };
         ((2 * len).clamp(1, max), read_ahead)
     }
 
@@ -195,7 +213,10 @@ mod tests {
         let mut lens = Vec::new();
         for from_device in [true, false].map(|from_device| [from_device; 8]).as_flattened() {
             let (len, read_ahead) = streams.folio(PageIndex(page));
-            assert_eq!(read_ahead, if lens.len() > 8 { 0 } else { lens.last().map_or(0, |len| len - 1) });
+            assert_eq!(
+                read_ahead,
+                if lens.len() > 8 { 0 } else { lens.last().map_or(0, |len| len - 1) }
+            );
             streams.advance(PageIndex(page), len, *from_device);
             lens.push(len);
             page += len;

@@ -1,7 +1,8 @@
 //! How many pages had left memory a second ago, to tell which of those that come back left since.
 //!
-//! A ring of samples, an eighth of a second apart, taken by whoever comes by: the background thread, which wakes ten times a
-//! second, and faults on pages that were stored. No lock: a look during a sample is off by that sample.
+//! A ring of samples, an eighth of a second apart, taken by whoever comes by: the background
+//! thread, which wakes ten times a second, and faults on pages that were stored. No lock: a look
+//! during a sample is off by that sample.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
@@ -40,7 +41,8 @@ impl Recent {
         let last = self.tick.load(Acquire);
         // Only one thread takes it.
         if tick > last && self.tick.compare_exchange(last, tick, Release, Relaxed).is_ok() {
-            // Where nobody came by it is taken as late as now: what left meanwhile is not known to be recent.
+            // Where nobody came by it is taken as late as now: what left meanwhile is not known to
+            // be recent.
             let ring = self.counts.len() as u64;
             (last.max(tick.saturating_sub(ring)) + 1..=tick).for_each(|tick| {
                 self.counts[(tick % ring) as usize].store(left, Relaxed);
@@ -73,7 +75,10 @@ mod tests {
         for now in (0..3000).step_by(10) {
             recent.sample_at(ms(now), now);
             let then = recent.a_second_before(ms(now), now);
-            assert!(now.saturating_sub(1125) <= then.max(1) && then <= now.saturating_sub(875), "{then} at {now}");
+            assert!(
+                now.saturating_sub(1125) <= then.max(1) && then <= now.saturating_sub(875),
+                "{then} at {now}"
+            );
         }
     }
 

@@ -1,12 +1,14 @@
 //! Reclaim: choosing pages, taking them out of the page tables, storing them.
 //!
-//! The clock has two hands. The first walks over the extents of the window. Dense runs it moves out to frames of
-//! the arena, unchanged: the swap cache, where a touch brings them back cheaply and counts as a reference.
-//! Scattered pages, which would cost a flush each to move, it protects, stores where they are, and drops with
-//! one call. The second hand takes the oldest pages of the swap cache and stores them.
+//! The clock has two hands. The first walks over the extents of the window. Dense runs it moves out
+//! to frames of the arena, unchanged: the swap cache, where a touch brings them back cheaply and
+//! counts as a reference. Scattered pages, which would cost a flush each to move, it protects,
+//! stores where they are, and drops with one call. The second hand takes the oldest pages of the
+//! swap cache and stores them.
 //!
-//! Locks: a batch holds the locks of the extents that its pages leave, and then of the pages; all are tried, never waited for.
-//! Nobody waits for a reclaiming thread's page locks longer than one system call.
+//! Locks: a batch holds the locks of the extents that its pages leave, and then of the pages; all
+//! are tried, never waited for. Nobody waits for a reclaiming thread's page locks longer than one
+//! system call.
 
 mod way_out;
 
@@ -25,12 +27,15 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) use way_out::Leaves;
 use way_out::{Bitmap, Sent};
 
-/// Share of the budget that the swap cache fills before its oldest pages are stored: 1/8. Enough for pages that
-/// are touched again soon, small enough to leave the frames to resident and compressed pages.
+/// Share of the budget that the swap cache fills before its oldest pages are stored: 1/8. Enough
+/// for pages that are touched again soon, small enough to leave the frames to resident and
+/// compressed pages.
 const CACHE_SHARE: usize = 8;
-/// Extents of which pages leave together at most: with fewer than a batch's pages in each, flushes are what costs most.
+/// Extents of which pages leave together at most: with fewer than a batch's pages in each, flushes
+/// are what costs most.
 const TOGETHER_EXTENTS: usize = 16;
-/// Rounds of the clock after which reclaim says what it has found: a page is stored in the third at the latest, if anything takes it.
+/// Rounds of the clock after which reclaim says what it has found: a page is stored in the third at
+/// the latest, if anything takes it.
 const ROUNDS_MAX: usize = 8;
 
 /// Who reclaims, for the counters.
@@ -61,8 +66,8 @@ impl Engine {
         let _mark = FaultPath::enter();
         let (scan, steal) = who.counters();
         let mut freed = 0;
-        // Extents passed in a row without any use; two rounds see every referenced page twice. And in all: pages that nothing
-        // takes may go to the swap cache and come back for ever.
+        // Extents passed in a row without any use; two rounds see every referenced page twice. And
+        // in all: pages that nothing takes may go to the swap cache and come back for ever.
         let (mut idle, mut passed) = (0, 0);
         while freed < want {
             let extents = self.extents_high.load(Relaxed);
@@ -78,7 +83,8 @@ impl Engine {
                     continue;
                 }
             }
-            // Nothing is left to compress, or the compressed tier holds more than it may: on to the devices.
+            // Nothing is left to compress, or the compressed tier holds more than it may: on to the
+            // devices.
             if idle > 2 * extents || self.compressed.is_over_limit() {
                 match self.write_back(batch) {
                     0 if idle > 2 * extents => break,
@@ -96,7 +102,8 @@ impl Engine {
             if progress.deactivated > 0 {
                 self.kick_workers();
             }
-            idle = if progress.freed + progress.deactivated > 0 { 0 } else { idle + progress.passed };
+            idle =
+                if progress.freed + progress.deactivated > 0 { 0 } else { idle + progress.passed };
         }
         freed
     }
@@ -106,7 +113,8 @@ impl Engine {
         self.budget().limit() as usize / CACHE_SHARE
     }
 
-    /// Whether so much waits in the swap cache, and so little room is left, that workers are to store it.
+    /// Whether so much waits in the swap cache, and so little room is left, that workers are to
+    /// store it.
     pub(crate) fn has_to_store(&self) -> bool {
         self.ages.len() > self.cached_max() / 2 && self.budget().free_pages() < self.budget().high()
     }
@@ -123,7 +131,8 @@ impl Engine {
 
     /// The second hand: stores the oldest pages of the swap cache and frees their frames.
     fn shrink_cache(&self, batch: &mut Batch) -> usize {
-        // 1. Isolate: lock the oldest pages that are still where the list says; what was only read ahead is on its device.
+        // 1. Isolate: lock the oldest pages that are still where the list says; what was only read
+        //    ahead is on its device.
         batch.picks.clear();
         batch.frames.clear();
         let mut oldest = [(Owner::Page(PageIndex(0)), FrameId(0)); 128];
@@ -140,7 +149,9 @@ impl Engine {
                 }
             };
             let from = State::Cached(frame);
-            if let Some(word) = self.words.try_lock_if(page, |w| w.state() == from && !w.is_pinned()) {
+            if let Some(word) =
+                self.words.try_lock_if(page, |w| w.state() == from && !w.is_pinned())
+            {
                 (taken[locked], locked) = (frame, locked + 1);
                 batch.picks.push(self.pick(page, word));
             } else if self.words.load(page).is_pinned() {
@@ -157,7 +168,8 @@ impl Engine {
         Pick::new(page, word.state(), self.copy_of(word))
     }
 
-    /// Takes the copy of a slot's page out of the swap cache, if it is still there, and adds its frame to those to be freed.
+    /// Takes the copy of a slot's page out of the swap cache, if it is still there, and adds its
+    /// frame to those to be freed.
     pub(crate) fn drop_read_ahead(&self, batch: &mut Batch, slot: SlotId) {
         if let Some(frame) = self.index.take_frame(slot) {
             self.ages.remove(frame);
@@ -165,19 +177,24 @@ impl Engine {
         }
     }
 
-    /// Stores the picked pages of the swap cache, whose locks are held, and frees their frames; how many.
+    /// Stores the picked pages of the swap cache, whose locks are held, and frees their frames; how
+    /// many.
     pub(crate) fn store_cached(&self, batch: &mut Batch) -> usize {
         // 2. Store. The frames are ours alone: nothing to protect.
         let arena = &self.frames.arena;
         self.store_batch(batch, |pick, out| {
-            let State::Cached(frame) = pick.from else { unreachable!("picked from the swap cache") };
+            let State::Cached(frame) = pick.from else {
+                unreachable!("picked from the swap cache")
+            };
             arena.read(frame.0, 0, out);
             true
         });
         // 3. Publish where they are now; what nobody took goes back as the newest.
         batch.frames.clear();
         for pick in &batch.picks {
-            let State::Cached(frame) = pick.from else { unreachable!("picked from the swap cache") };
+            let State::Cached(frame) = pick.from else {
+                unreachable!("picked from the swap cache")
+            };
             let word = self.words.load(pick.page);
             match pick.stored {
                 Some(stored) => {
@@ -196,7 +213,8 @@ impl Engine {
         batch.frames.len()
     }
 
-    /// The first hand, over one extent or, while few pages of each are to leave, over several: they leave together, with one flush.
+    /// The first hand, over one extent or, while few pages of each are to leave, over several: they
+    /// leave together, with one flush.
     fn scan(&self, batch: &mut Batch, who: Reclaimer, want: usize) -> Progress {
         let mut progress = Progress::default();
         let to = if self.is_bound_for_devices() { Leaves::ToSwapCache } else { Leaves::ToTiers };
@@ -224,8 +242,9 @@ impl Engine {
         progress
     }
 
-    /// The first hand on one extent, from page `from` of it on; stops once `most` pages more are to be stored. Pages that move out are
-    /// as many as there are: that is cheaper the more they are. The lock, under which the picked pages are to leave.
+    /// The first hand on one extent, from page `from` of it on; stops once `most` pages more are to
+    /// be stored. Pages that move out are as many as there are: that is cheaper the more they are.
+    /// The lock, under which the picked pages are to leave.
     fn scan_extent(
         &self,
         batch: &mut Batch,
@@ -292,7 +311,8 @@ impl Engine {
 
     /// Whether what leaves memory just now goes to a device rather than to the compressed tier.
     fn is_bound_for_devices(&self) -> bool {
-        let tier_takes = self.config.compressed_max != CompressedMax::OFF && !self.compressed_full.load(Relaxed);
+        let tier_takes =
+            self.config.compressed_max != CompressedMax::OFF && !self.compressed_full.load(Relaxed);
         !tier_takes && self.stats.get(Counter::DeviceCapacityBytes) > 0
     }
 }

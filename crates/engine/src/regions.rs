@@ -1,4 +1,5 @@
-//! The map of regions: which pages of the window are mapped, and how. A pure structure; [`crate::space`] acts on it.
+//! The map of regions: which pages of the window are mapped, and how. A pure structure;
+//! [`crate::space`] acts on it.
 
 mod gaps;
 
@@ -12,7 +13,8 @@ use std::ops::Range;
 pub enum Kind {
     /// Private anonymous memory under management.
     Managed,
-    /// A mapping of the kernel's (a file, shared memory) that the program put there, or anonymous memory that it has for itself.
+    /// A mapping of the kernel's (a file, shared memory) that the program put there, or anonymous
+    /// memory that it has for itself.
     Foreign,
 }
 
@@ -23,7 +25,8 @@ pub struct Region {
     pub kind: Kind,
     /// The protection that the program gave it; what may be accessed is [`Region::access`].
     pub prot: Prot,
-    /// MADV_GUARD_INSTALL: no access, whatever the protection. It cuts no mapping in two ([`Region::is_one_with`]).
+    /// MADV_GUARD_INSTALL: no access, whatever the protection. It cuts no mapping in two
+    /// ([`Region::is_one_with`]).
     pub guard: bool,
     /// mseal: what is mapped there stays, and so does its protection.
     pub sealed: bool,
@@ -33,9 +36,11 @@ pub struct Region {
     pub dont_fork: bool,
     /// MADV_WIPEONFORK: the child of a fork reads zeros.
     pub wipe_on_fork: bool,
-    /// Not mapped at all: what the mapping above it may grow into (MAP_GROWSDOWN), and nothing is placed in.
+    /// Not mapped at all: what the mapping above it may grow into (MAP_GROWSDOWN), and nothing is
+    /// placed in.
     pub hole: bool,
-    /// Whether the kernel's mapping carries advice that must be undone before the addresses are used again.
+    /// Whether the kernel's mapping carries advice that must be undone before the addresses are
+    /// used again.
     pub advised: bool,
 }
 
@@ -93,15 +98,22 @@ pub struct DumpChange {
     pub dumped: bool,
 }
 
-/// The end of what a core dump holds moves in steps of this many pages, 1 GiB: hardly ever, and a dump passes over a
-/// step without content in 0.1 s.
+/// The end of what a core dump holds moves in steps of this many pages, 1 GiB: hardly ever, and a
+/// dump passes over a step without content in 0.1 s.
 const DUMP_STEP: usize = 1 << 18;
 
 impl RegionMap {
     /// All of `pages` free.
     pub fn new(pages: Range<usize>) -> RegionMap {
         let gaps = Gaps::new(pages.clone());
-        RegionMap { regions: BTreeMap::new(), gaps, mapped: 0, dump_end: pages.end, window: pages, held: Vec::new() }
+        RegionMap {
+            regions: BTreeMap::new(),
+            gaps,
+            mapped: 0,
+            dump_end: pages.end,
+            window: pages,
+            held: Vec::new(),
+        }
     }
 
     /// Number of mapped pages.
@@ -109,7 +121,8 @@ impl RegionMap {
         self.mapped
     }
 
-    /// A free run of `pages` pages whose start is a multiple of `align`, as low as can be found quickly.
+    /// A free run of `pages` pages whose start is a multiple of `align`, as low as can be found
+    /// quickly.
     pub fn find_gap(&self, pages: usize, align: usize) -> Option<usize> {
         self.gaps.find(pages, align)
     }
@@ -121,13 +134,15 @@ impl RegionMap {
 
     /// The free pages below a page, down to the next region.
     pub fn gap_below(&self, page: usize) -> Range<usize> {
-        let start = self.regions.range(..page).next_back().map_or(self.window.start, |(_, &(end, _))| end);
+        let start =
+            self.regions.range(..page).next_back().map_or(self.window.start, |(_, &(end, _))| end);
         start.min(page)..page
     }
 
     /// The parts of `pages` that are mapped, each with its region.
     pub fn overlapping(&self, pages: Range<usize>) -> impl Iterator<Item = (Range<usize>, Region)> {
-        let first = self.regions.range(..=pages.start).next_back().map_or(pages.start, |(&start, _)| start);
+        let first =
+            self.regions.range(..=pages.start).next_back().map_or(pages.start, |(&start, _)| start);
         self.regions.range(first..pages.end).filter_map(move |(&start, &(end, region))| {
             let part = start.max(pages.start)..end.min(pages.end);
             (part.start < part.end).then_some((part, region))
@@ -140,10 +155,12 @@ impl RegionMap {
         (page < end).then_some((start..end, region))
     }
 
-    /// The pages of `pages` that belong to the mapping of the first: regions that differ in guards alone.
+    /// The pages of `pages` that belong to the mapping of the first: regions that differ in guards
+    /// alone.
     pub fn mapping_start(&self, pages: Range<usize>) -> Range<usize> {
         let mut parts = self.overlapping(pages.clone());
-        let Some((first, region)) = parts.next().filter(|(part, _)| part.start == pages.start) else {
+        let Some((first, region)) = parts.next().filter(|(part, _)| part.start == pages.start)
+        else {
             return pages.start..pages.start;
         };
         let mut end = first.end;
@@ -222,7 +239,8 @@ impl RegionMap {
 
     /// Takes `part`, which lies in one region, out of it.
     fn cut(&mut self, part: Range<usize>) {
-        let (&start, &(end, region)) = self.regions.range(..=part.start).next_back().expect("the part is mapped");
+        let (&start, &(end, region)) =
+            self.regions.range(..=part.start).next_back().expect("the part is mapped");
         assert!(end >= part.end);
         self.regions.remove(&start);
         if start < part.start {
@@ -267,16 +285,18 @@ impl RegionMap {
     /// The parts of `pages` that are not held.
     pub fn not_held(&self, pages: Range<usize>) -> Vec<Range<usize>> {
         self.held.iter().fold(vec![pages], |parts, held| {
-            let around =
-                |part: Range<usize>| [part.start..part.end.min(held.start), part.start.max(held.end)..part.end];
+            let around = |part: Range<usize>| {
+                [part.start..part.end.min(held.start), part.start.max(held.end)..part.end]
+            };
             parts.into_iter().flat_map(around).filter(|part| !part.is_empty()).collect()
         })
     }
 
     /// What is to be changed so that core dumps end not far behind the last region; noted as done.
     ///
-    /// The kernel dumps all of a mapping in which there ever was a page, as a hole where there is none: it would go
-    /// through the whole window, which takes minutes and makes a file of its size.
+    /// The kernel dumps all of a mapping in which there ever was a page, as a hole where there is
+    /// none: it would go through the whole window, which takes minutes and makes a file of its
+    /// size.
     pub fn limit_dump(&mut self) -> Option<DumpChange> {
         let last = self.regions.last_key_value().map_or(self.window.start, |(_, &(end, _))| end);
         let end = last.next_multiple_of(DUMP_STEP).min(self.window.end);
@@ -325,7 +345,8 @@ mod tests {
         assert_eq!(map.limit_dump(), None);
         map.insert(600..700, Region::managed(Prot::READ));
         assert_eq!(map.limit_dump(), None);
-        // Up at once, so that nothing is missing; down by more than a step, so that it does not go to and fro.
+        // Up at once, so that nothing is missing; down by more than a step, so that it does not go
+        // to and fro.
         map.insert(5 * DUMP_STEP..5 * DUMP_STEP + 1, Region::managed(Prot::READ));
         assert_eq!(map.limit_dump(), change(DUMP_STEP..6 * DUMP_STEP, true));
         map.insert(window.end - 1..window.end, Region::managed(Prot::READ));
@@ -344,7 +365,10 @@ mod tests {
         let mut map = RegionMap::new(WINDOW);
         assert_eq!(map.gap_below(40), 16..40);
         map.insert(20..30, Region::foreign(Prot::READ));
-        assert_eq!((map.gap_below(40), map.gap_below(30), map.gap_below(25)), (30..40, 30..30, 25..25));
+        assert_eq!(
+            (map.gap_below(40), map.gap_below(30), map.gap_below(25)),
+            (30..40, 30..30, 25..25)
+        );
     }
 
     proptest! {
@@ -395,7 +419,8 @@ mod tests {
                     }
                 }
                 map.check(WINDOW);
-                prop_assert_eq!(map.limit_dump(), None, "a window of less than two steps is dumped as a whole");
+                prop_assert_eq!(map.limit_dump(), None, "a window of less than two steps is \
+                                                         dumped as a whole");
                 let mapped = model[pages.clone()].iter().take_while(|r| r.is_some()).count();
                 prop_assert_eq!(map.mapped_start(pages.clone()), pages.start..pages.start + mapped);
                 prop_assert_eq!(map.covers(pages.clone()), model[pages.clone()].iter().all(Option::is_some));
@@ -410,7 +435,8 @@ mod tests {
                 prop_assert_eq!(map.is_sealed(pages.clone()), sealed);
                 let mut is_held = [true; 96];
                 map.not_held(WINDOW).into_iter().for_each(|part| is_held[part].fill(false));
-                WINDOW.for_each(|page| assert_eq!(is_held[page], held.iter().any(|held| held.contains(&page)), "page {page}"));
+                WINDOW.for_each(|page| assert_eq!(is_held[page], held.iter().any(|held| held.contains(&page)), "page \
+                                                                                                                {page}"));
                 prop_assert_eq!(map.is_held(&pages), pages.clone().any(|page| is_held[page]));
                 let mut seen: Vec<Option<Region>> = vec![None; 96];
                 map.overlapping(pages.clone()).for_each(|(part, r)| seen[part].fill(Some(r)));

@@ -1,14 +1,15 @@
 //! A budget that changes while the program runs, and the arena that follows it.
 //!
-//! A larger budget adds pageblocks to the arena. A smaller one isolates the last pageblocks; reclaim brings the pages in
-//! memory down to the limit, and here whatever still lies in an isolated pageblock is given another place:
+//! A larger budget adds pageblocks to the arena. A smaller one isolates the last pageblocks;
+//! reclaim brings the pages in memory down to the limit, and here whatever still lies in an
+//! isolated pageblock is given another place:
 //!
 //! - a page that is mapped exchanges its frame, a number only, for another, under its lock;
 //! - a page of the swap cache is stored, or dropped, as the second hand of the clock would;
 //! - compressed pages move to chunks elsewhere.
 //!
-//! Pageblocks that are empty then go back to the system. Called by the background thread alone; it holds an extent's lock
-//! and the locks of the pages that it works on, as reclaim does.
+//! Pageblocks that are empty then go back to the system. Called by the background thread alone; it
+//! holds an extent's lock and the locks of the pages that it works on, as reclaim does.
 
 use crate::base::{FrameId, PageIndex};
 use crate::engine::Engine;
@@ -20,16 +21,17 @@ use crate::word::State;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
-    /// Makes the arena fit a budget of `pages`; for the holder of the lock over the limit. What does not fit any more is
-    /// isolated, and leaves with [`Engine::empty_isolated`].
+    /// Makes the arena fit a budget of `pages`; for the holder of the lock over the limit. What
+    /// does not fit any more is isolated, and leaves with [`Engine::empty_isolated`].
     pub(crate) fn resize_arena(&self, pages: u64) {
         let resized = self.frames.allocator.resize(pages, |frames| self.frames.arena.open(frames));
-        // Where the system has no room for it just now: again the next time. Until then runs may be hard to find.
+        // Where the system has no room for it just now: again the next time. Until then runs may be
+        // hard to find.
         self.arena_fits.store(if resized.is_ok() { pages } else { 0 }, Relaxed);
     }
 
-    /// Goes over all pages once and takes them out of isolated pageblocks, if there are any; then gives up those that are
-    /// empty. What was somebody else's just then is left to the next time.
+    /// Goes over all pages once and takes them out of isolated pageblocks, if there are any; then
+    /// gives up those that are empty. What was somebody else's just then is left to the next time.
     pub(crate) fn empty_isolated(&self) {
         let allocator = &self.frames.allocator;
         if !allocator.has_surplus() {
@@ -57,7 +59,9 @@ impl Engine {
         self.drop_read_ahead_isolated(batch);
         self.compressed.evacuate(&self.frames, usize::MAX, &mut self.moves_object());
         self.compressed.trim(&self.frames);
-        allocator.give_up_surplus(|frames| self.frames.arena.close(frames).expect("closing frames of the arena"));
+        allocator.give_up_surplus(|frames| {
+            self.frames.arena.close(frames).expect("closing frames of the arena")
+        });
     }
 
     /// Drops what was read ahead into isolated pageblocks; their pages are on devices.
@@ -85,8 +89,13 @@ impl Engine {
                 let Some(new) = allocator.alloc(0, Mobility::Movable, Need::Over) else { return };
                 let word = self.words.try_lock_if(page, |w| w.state() == State::Resident(old));
                 if let Some(word) = word {
-                    self.copy_of(word).into_iter().for_each(|slot| self.cells().set_copy(new, slot));
-                    self.words.unlock_as(page, word.with_state(State::Resident(new)).clean(word.is_clean()));
+                    self.copy_of(word)
+                        .into_iter()
+                        .for_each(|slot| self.cells().set_copy(new, slot));
+                    self.words.unlock_as(
+                        page,
+                        word.with_state(State::Resident(new)).clean(word.is_clean()),
+                    );
                 }
                 allocator.free(if word.is_some() { old } else { new }, 0);
             }

@@ -1,28 +1,32 @@
 //! The compressed tier's share of the budget, by what refaults tell (setting `compressed=auto`).
 //!
-//! A frame holds a page as it is, or two or three compressed ones. What is right for the one or the other depends on the program:
-//! where accesses are spread evenly, compressed pages save more reads of devices the more there are; where few pages are hot, each
-//! frame less for them is paid for with pages that are unpacked again and again.
+//! A frame holds a page as it is, or two or three compressed ones. What is right for the one or the
+//! other depends on the program: where accesses are spread evenly, compressed pages save more reads
+//! of devices the more there are; where few pages are hot, each frame less for them is paid for
+//! with pages that are unpacked again and again.
 //!
-//! Each page that comes back says how many others have left since it did: its *refault distance*, known by the stamp that its slot
-//! keeps. A histogram of these distances is a curve: so many refaults there would not have been, had so many pages more been kept.
-//! Twice it is looked at:
+//! Each page that comes back says how many others have left since it did: its *refault distance*,
+//! known by the stamp that its slot keeps. A histogram of these distances is a curve: so many
+//! refaults there would not have been, had so many pages more been kept. Twice it is looked at:
 //!
-//! - at its beginning: pages that came back from the tier, or from a device, before a step's worth of frames was needed by others.
-//!   A step more of frames for pages as they are would have saved unpacking them, and the packing of others for them;
-//! - around the number of compressed pages: those beyond it came from devices, and would have been in a tier larger by a step;
-//!   those before it are in the tier, and would have been on devices with a smaller one.
+//! - at its beginning: pages that came back from the tier, or from a device, before a step's worth
+//!   of frames was needed by others. A step more of frames for pages as they are would have saved
+//!   unpacking them, and the packing of others for them;
+//! - around the number of compressed pages: those beyond it came from devices, and would have been
+//!   in a tier larger by a step; those before it are in the tier, and would have been on devices
+//!   with a smaller one.
 //!
-//! Each is worth its count by what such faults have taken lately. Pages that come back do not age further: of what has left, the
-//! curve counts as kept only what had not come back by then.
+//! Each is worth its count by what such faults have taken lately. Pages that come back do not age
+//! further: of what has left, the curve counts as kept only what had not come back by then.
 //!
-//! A tier with room to spare also keeps the copies of pages that it gave back ([`crate::clean`]), which then leave without being
-//! packed again. So a step more of tier is worth the packing of as many pages as leave in place of these copies, and a step less
-//! costs that, before it costs reads of devices.
+//! A tier with room to spare also keeps the copies of pages that it gave back ([`crate::clean`]),
+//! which then leave without being packed again. So a step more of tier is worth the packing of as
+//! many pages as leave in place of these copies, and a step less costs that, before it costs reads
+//! of devices.
 //!
-//! The share goes a step to where more is saved. Without room on devices there is no choice: the tier takes as much as it may. The
-//! method is that of miss ratio curves from reuse distances, with the kernel's shadow entries as the source of these
-//! (mm/workingset.c).
+//! The share goes a step to where more is saved. Without room on devices there is no choice: the
+//! tier takes as much as it may. The method is that of miss ratio curves from reuse distances, with
+//! the kernel's shadow entries as the source of these (mm/workingset.c).
 //!
 //! Looked at by the background thread alone, inside the gate of reclaim. No locks.
 
@@ -38,11 +42,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 const WHOLE: u32 = 1024;
 /// How far the share goes at a time: 1/32 of the budget.
 const STEP: u32 = WHOLE / 32;
-/// Where it begins: what LZ4 packs 2.5:1 does not go to a device while it is up to twice the budget. Where a few pages are hot, that is too
-/// much, and is found out soon.
+/// Where it begins: what LZ4 packs 2.5:1 does not go to a device while it is up to twice the
+/// budget. Where a few pages are hot, that is too much, and is found out soon.
 const FIRST: u32 = WHOLE * 75 / 100;
-/// It stays at least here while devices are not read and a smaller one would make them be: a program that fills its memory does not tell
-/// yet what it will come back to.
+/// It stays at least here while devices are not read and a smaller one would make them be: a
+/// program that fills its memory does not tell yet what it will come back to.
 const UNREAD: u32 = WHOLE * 65 / 100;
 /// Between these: pages that are used need frames, and so does what waits to be written.
 const LEAST: u32 = WHOLE * 10 / 100;
@@ -51,22 +55,27 @@ const MOST: u32 = WHOLE * 85 / 100;
 const MOST_ALONE: u32 = WHOLE * 90 / 100;
 /// How often it is looked at: whenever a part of the budget has left memory.
 const PERIODS: u64 = 4;
-/// What is counted of the past, in periods: so few that a step is not taken again for what led to the last.
+/// What is counted of the past, in periods: so few that a step is not taken again for what led to
+/// the last.
 const REMEMBERED: u64 = 2;
-/// How many reads of devices a step's worth of frames must save for a step up, as a part of these frames; and what is read of
-/// devices at all, for that to count.
+/// How many reads of devices a step's worth of frames must save for a step up, as a part of these
+/// frames; and what is read of devices at all, for that to count.
 const READS_LEAST: f64 = 1.0 / 8.0;
-/// The same for a step down, of refaults that are near. Where accesses are spread evenly over more than twice the budget, fewer are;
-/// and a page that is written to a device for a few, and read again later, is a loss.
+/// The same for a step down, of refaults that are near. Where accesses are spread evenly over more
+/// than twice the budget, fewer are; and a page that is written to a device for a few, and read
+/// again later, is a loss.
 const NEAR_LEAST: f64 = 1.0 / 2.0;
-/// How full the tier must be for it to take more, in percent of what it may: below that it has room as it is.
+/// How full the tier must be for it to take more, in percent of what it may: below that it has room
+/// as it is.
 const FULL_PERCENT: usize = 85;
-/// How much more must be saved than lost, so that chance does not move the share, or change the codec, to and fro.
+/// How much more must be saved than lost, so that chance does not move the share, or change the
+/// codec, to and fro.
 const MARGIN: f64 = 1.25;
 /// How much more must be saved than lost for three steps at once.
 const CLEARLY: f64 = 4.0;
 const STRIDE: u32 = 3;
-/// What packing a page counts, of the time that unpacking one for a fault takes: it is mostly done by another thread.
+/// What packing a page counts, of the time that unpacking one for a fault takes: it is mostly done
+/// by another thread.
 const PACKING: f64 = 0.5;
 /// What a page is taken to cost that is read from a device, where none was lately.
 const DEVICE_NS: f64 = 100_000.0;
@@ -121,10 +130,12 @@ pub(crate) struct Share {
     refaults: [AtomicU64; BUCKETS],
     compressed: Took,
     device: Took,
-    /// Pages that left as they had come, by a copy that the tier had kept, and those for which it had no room to keep one.
+    /// Pages that left as they had come, by a copy that the tier had kept, and those for which it
+    /// had no room to keep one.
     kept: AtomicU64,
     unkept: AtomicU64,
-    /// Pages that have left memory: in the time that is remembered, and in all when it was looked at last.
+    /// Pages that have left memory: in the time that is remembered, and in all when it was looked
+    /// at last.
     left: AtomicU64,
     looked: AtomicU64,
 }
@@ -179,12 +190,14 @@ impl Share {
         took.pages.fetch_add(pages as u64, Relaxed);
     }
 
-    /// Whether a period has passed since the last look, now that `left` pages have left memory in all.
+    /// Whether a period has passed since the last look, now that `left` pages have left memory in
+    /// all.
     fn is_due(&self, left: u64, budget: u64) -> bool {
         left.wrapping_sub(self.looked.load(Relaxed)) >= budget / PERIODS
     }
 
-    /// What there is to be learnt from the time that is remembered, now that `left` pages have left; a part of it is forgotten.
+    /// What there is to be learnt from the time that is remembered, now that `left` pages have
+    /// left; a part of it is forgotten.
     fn look(&self, left: u64) -> Past {
         fade(&self.left, left.wrapping_sub(self.looked.swap(left, Relaxed)));
         let past = Past {
@@ -192,7 +205,10 @@ impl Share {
                 left: self.left.load(Relaxed) as f64,
                 refaults: std::array::from_fn(|i| self.refaults[i].load(Relaxed) as f64),
             },
-            copies: Copies { kept: self.kept.load(Relaxed) as f64, unkept: self.unkept.load(Relaxed) as f64 },
+            copies: Copies {
+                kept: self.kept.load(Relaxed) as f64,
+                unkept: self.unkept.load(Relaxed) as f64,
+            },
             costs: Costs {
                 compressed_ns: self.compressed.average_ns(),
                 device_ns: self.device.average_ns(),
@@ -238,8 +254,8 @@ impl Past {
         (self.unpacked, (self.curve.left - self.copies.kept).max(0.0))
     }
 
-    /// What a page takes more that is read from a device than one that is compressed, with a `step` of frames to compare with, and
-    /// whether so many are read that this was measured.
+    /// What a page takes more that is read from a device than one that is compressed, with a `step`
+    /// of frames to compare with, and whether so many are read that this was measured.
     fn read_ns(&self, step: f64) -> (f64, bool) {
         let Costs { compressed_ns, device_ns, device_reads } = self.costs;
         let reads = device_reads >= READS_LEAST * step;
@@ -304,8 +320,9 @@ struct Curve {
 }
 
 impl Curve {
-    /// How many refaults there would not have been, had the last `pages` pages been kept that have left and not come back; None where
-    /// the curve does not reach so far: the program has just begun to do something else.
+    /// How many refaults there would not have been, had the last `pages` pages been kept that have
+    /// left and not come back; None where the curve does not reach so far: the program has just
+    /// begun to do something else.
     fn within(&self, pages: f64) -> Option<f64> {
         let (mut kept, mut back) = (0.0, 0.0);
         for (i, refaults) in self.refaults.iter().enumerate() {
@@ -337,26 +354,30 @@ fn verdict(past: &Past, tiers: Tiers, share: u32) -> Verdict {
     let leave = step * density * turns;
     let spared = leave.min(copies.unkept);
     let repacked = leave.min(copies.kept);
-    // 2. Reads of devices: a step more for the one takes from the other a frame for each page as it is, one for several compressed.
-    // A smaller tier drops copies first.
+    // 2. Reads of devices: a step more for the one takes from the other a frame for each page as it
+    //    is, one for several compressed. A smaller tier drops copies first.
     let more = step * (density - 1.0).max(0.0);
     let (read_ns, reads) = past.read_ns(step);
-    let [before, edge, behind] = [pages - more, pages, pages + more].map(|pages| curve.within(pages));
+    let [before, edge, behind] =
+        [pages - more, pages, pages + more].map(|pages| curve.within(pages));
     let farther = behind.zip(edge).map(|(behind, edge)| behind - edge);
     let drops_copies = leave <= copies.kept;
-    let nearer = if drops_copies { Some(0.0) } else { edge.zip(before).map(|(edge, before)| edge - before) };
+    let nearer =
+        if drops_copies { Some(0.0) } else { edge.zip(before).map(|(edge, before)| edge - before) };
     // 3. What a larger one would save.
-    let read_less = farther.filter(|farther| reads && *farther >= READS_LEAST * step).unwrap_or(0.0);
+    let read_less =
+        farther.filter(|farther| reads && *farther >= READS_LEAST * step).unwrap_or(0.0);
     let larger_ns = read_less * read_ns + spared * packing_ns;
     let grows = read_less > 0.0 || spared >= NEAR_LEAST * step;
     if tiers.is_full && grows && larger_ns > MARGIN * as_they_are_ns {
         return Verdict::Grow(steps(larger_ns, as_they_are_ns));
     }
-    // 4. What a smaller one would: while devices are not read all is well, so it takes more to have them be.
+    // 4. What a smaller one would: while devices are not read all is well, so it takes more to have
+    //    them be.
     let Some(nearer) = nearer else { return Verdict::Stay };
     let (margin, least) = if reads || drops_copies { (MARGIN, 0) } else { (CLEARLY, UNREAD) };
-    let smaller_ns =
-        if drops_copies { 0.0 } else { nearer.max(farther.unwrap_or(0.0)) * read_ns } + repacked * packing_ns;
+    let smaller_ns = if drops_copies { 0.0 } else { nearer.max(farther.unwrap_or(0.0)) * read_ns }
+        + repacked * packing_ns;
     let steps = steps(as_they_are_ns, smaller_ns).min(share.saturating_sub(least) / STEP);
     if steps > 0 && near >= NEAR_LEAST * step && as_they_are_ns > margin * smaller_ns {
         return Verdict::Shrink(steps);
@@ -370,7 +391,8 @@ fn steps(saved_ns: f64, lost_ns: f64) -> u32 {
 }
 
 impl Engine {
-    /// Lets the compressed tier's share of the budget, and how densely it packs, follow what refaults tell.
+    /// Lets the compressed tier's share of the budget, and how densely it packs, follow what
+    /// refaults tell.
     pub(crate) fn follow_refaults(&self) {
         let left = self.evictions.load(Relaxed);
         if self.compressed_full.load(Relaxed) && self.density.now() == 0 {
@@ -425,7 +447,8 @@ mod tests {
     fn a_curve_counts_what_is_still_away() {
         // Nobody comes back: all that left is away.
         assert_eq!(curve(1000, []).within(500.0), Some(0.0));
-        // Half come back after about 100: later ages hold half as many, so 200 kept pages reach to an age of about 300.
+        // Half come back after about 100: later ages hold half as many, so 200 kept pages reach to
+        // an age of about 300.
         let half = curve(1000, (0..500).map(|_| 100));
         assert_eq!(half.within(50.0), Some(0.0));
         assert_eq!(half.within(200.0), Some(500.0));
@@ -437,31 +460,48 @@ mod tests {
     }
 
     pub fn past(curve: Curve, costs: Costs) -> Past {
-        Past { curve, copies: Copies { kept: 0.0, unkept: 0.0 }, costs, unpacked: 0.0, left: 1_000_000 }
+        Past {
+            curve,
+            copies: Copies { kept: 0.0, unkept: 0.0 },
+            costs,
+            unpacked: 0.0,
+            left: 1_000_000,
+        }
     }
 
     /// 10,000 frames, of which 6,500 hold 16,250 compressed pages.
-    pub const TIERS: Tiers = Tiers { budget: 10_000, frames: 6_500, pages: 16_250, is_full: true, has_devices: true };
-    pub const COSTS: Costs = Costs { compressed_ns: 10_000.0, device_ns: 70_000.0, device_reads: 1_000.0 };
+    pub const TIERS: Tiers =
+        Tiers { budget: 10_000, frames: 6_500, pages: 16_250, is_full: true, has_devices: true };
+    pub const COSTS: Costs =
+        Costs { compressed_ns: 10_000.0, device_ns: 70_000.0, device_reads: 1_000.0 };
 
     #[test]
     fn the_share_goes_to_where_more_is_saved() {
-        let verdict_of = |curve: Curve, tiers: Tiers, costs: Costs| verdict(&past(curve, costs), tiers, FIRST);
+        let verdict_of =
+            |curve: Curve, tiers: Tiers, costs: Costs| verdict(&past(curve, costs), tiers, FIRST);
         // Evenly spread over distances beyond the tier's: a larger one saves reads of devices.
         let even = || (0..9_000u64).map(|i| i * 5);
         assert!(matches!(verdict_of(curve(10_000, even()), TIERS, COSTS), Verdict::Grow(_)));
         // But not where devices are as fast, or it has room.
         let fast = Costs { device_ns: 12_000.0, ..COSTS };
         assert_eq!(verdict_of(curve(10_000, even()), TIERS, fast), Verdict::Stay);
-        assert_eq!(verdict_of(curve(10_000, even()), Tiers { is_full: false, ..TIERS }, COSTS), Verdict::Stay);
+        assert_eq!(
+            verdict_of(curve(10_000, even()), Tiers { is_full: false, ..TIERS }, COSTS),
+            Verdict::Stay
+        );
         // Most are back at once: they had better stayed.
         let soon = even().step_by(10).chain((0..5_000).map(|i| i % 300));
         assert!(matches!(verdict_of(curve(10_000, soon), TIERS, COSTS), Verdict::Shrink(_)));
         // All of a loop over more than both hold: nothing is told.
-        assert_eq!(verdict_of(curve(10_000, (0..10_000).map(|_| 50_000)), TIERS, COSTS), Verdict::Stay);
+        assert_eq!(
+            verdict_of(curve(10_000, (0..10_000).map(|_| 50_000)), TIERS, COSTS),
+            Verdict::Stay
+        );
         // Where no device is read, none is to be for a little; but for much.
         let none = Costs { device_reads: 0.0, ..COSTS };
-        let both = |soon: u64| (0..soon).map(|i| i % 300).chain((0..5_000).map(|i| i * 12)).collect::<Vec<_>>();
+        let both = |soon: u64| {
+            (0..soon).map(|i| i % 300).chain((0..5_000).map(|i| i * 12)).collect::<Vec<_>>()
+        };
         assert!(matches!(verdict_of(curve(200_000, both(700)), TIERS, COSTS), Verdict::Shrink(_)));
         assert_eq!(verdict_of(curve(200_000, both(700)), TIERS, none), Verdict::Stay);
         assert!(matches!(verdict_of(curve(200_000, both(5_000)), TIERS, none), Verdict::Shrink(_)));
@@ -475,14 +515,25 @@ mod tests {
     fn room_for_copies_is_worth_what_they_save() {
         let verdict_of = |soon: u64, copies: Copies| {
             let curve = curve(10_000, (0..soon).map(|i| i % 300).chain((0..5_000).map(|_| 60_000)));
-            verdict(&Past { copies, ..past(curve, Costs { device_reads: 0.0, ..COSTS }) }, TIERS, FIRST)
+            verdict(
+                &Past { copies, ..past(curve, Costs { device_reads: 0.0, ..COSTS }) },
+                TIERS,
+                FIRST,
+            )
         };
-        // Pages that come back and leave again as they were, and are packed each time, although no device is read.
+        // Pages that come back and leave again as they were, and are packed each time, although no
+        // device is read.
         assert!(matches!(verdict_of(0, Copies { kept: 0.0, unkept: 8_000.0 }), Verdict::Grow(_)));
         assert_eq!(verdict_of(0, Copies { kept: 8_000.0, unkept: 0.0 }), Verdict::Stay);
         // Not where as many frames would save more; and there copies make room first.
-        assert!(!matches!(verdict_of(2_000, Copies { kept: 0.0, unkept: 8_000.0 }), Verdict::Grow(_)));
-        assert!(matches!(verdict_of(4_000, Copies { kept: 8_000.0, unkept: 0.0 }), Verdict::Shrink(_)));
+        assert!(!matches!(
+            verdict_of(2_000, Copies { kept: 0.0, unkept: 8_000.0 }),
+            Verdict::Grow(_)
+        ));
+        assert!(matches!(
+            verdict_of(4_000, Copies { kept: 8_000.0, unkept: 0.0 }),
+            Verdict::Shrink(_)
+        ));
     }
 
     #[test]

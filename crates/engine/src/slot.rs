@@ -1,36 +1,40 @@
 //! Swap slots: which pages of a device are in use.
 //!
-//! A [`SlotMap`] hands out the slots of one device, to all threads at once. Slots are grouped in clusters of
-//! [`CLUSTER_SLOTS`], clusters in extents of up to 32. An extent is *leased* before it is used,
-//! so that processes can share a device, and its clusters are *grown* (given disk space) before slots of them are handed
-//! out, so that a full disk is found here and not when a page is written. Around a fork clusters are *sealed*: parent and
-//! child both read them, so neither hands out their free slots until the other is gone.
+//! A [`SlotMap`] hands out the slots of one device, to all threads at once. Slots are grouped in
+//! clusters of [`CLUSTER_SLOTS`], clusters in extents of up to 32. An extent is *leased* before it
+//! is used, so that processes can share a device, and its clusters are *grown* (given disk space)
+//! before slots of them are handed out, so that a full disk is found here and not when a page is
+//! written. Around a fork clusters are *sealed*: parent and child both read them, so neither hands
+//! out their free slots until the other is gone.
 //!
 //! A file each, bottom up:
 //! - `cluster`: a record for each cluster, with a lock of its own;
-//! - `table`: what is done to clusters, under their locks and that of the device; `lists` that they stand in by how full
-//!   they are, `lease`s and growth, `counts`;
+//! - `table`: what is done to clusters, under their locks and that of the device; `lists` that they
+//!   stand in by how full they are, `lease`s and growth, `counts`;
 //! - `cache`: the slots that a processor keeps; `percpu`: when they are used.
 //!
 //! **Scaling**, in three steps, each a setting that can be turned back ([`SlotSettings`]):
-//! 1. *A lock a cluster.* Slots are taken and put back under the lock of their cluster; the device's lock guards the lists
-//!    of clusters, leases, growth and seals. Putting slots back needs it only when the cluster changes its list, taking
-//!    them only when the current cluster has no more. The baseline holds it for every operation.
-//! 2. *Slot caches.* Requests for a few slots are served from 64 slots that a processor took in one go, and
-//!    single slots that are freed go back as many at a time, with no other lock held. Only while the device has room: below
-//!    128 slots a processor what is cached goes back, and so it does when a request would fail, and around a fork.
-//! 3. *A current cluster a processor*, so that no two take slots of the same one. Without it there is one for the device.
-//!    When space is short they are given up.
+//! 1. *A lock a cluster.* Slots are taken and put back under the lock of their cluster; the
+//!    device's lock guards the lists of clusters, leases, growth and seals. Putting slots back
+//!    needs it only when the cluster changes its list, taking them only when the current cluster
+//!    has no more. The baseline holds it for every operation.
+//! 2. *Slot caches.* Requests for a few slots are served from 64 slots that a processor took in one
+//!    go, and single slots that are freed go back as many at a time, with no other lock held. Only
+//!    while the device has room: below 128 slots a processor what is cached goes back, and so it
+//!    does when a request would fail, and around a fork.
+//! 3. *A current cluster a processor*, so that no two take slots of the same one. Without it there
+//!    is one for the device. When space is short they are given up.
 //!
-//! And a fourth, which is not for slots alone ([`Batching`]): slots that are taken or put back together are so in one hold of a
-//! lock. Without it a run is made up of slots taken one by one.
+//! And a fourth, which is not for slots alone ([`Batching`]): slots that are taken or put back
+//! together are so in one hold of a lock. Without it a run is made up of slots taken one by one.
 //!
-//! Every usable slot is counted in exactly one place ([`Counts`]). Nothing here does I/O: what is to be done on the disk is
-//! asked of [`Disk`]. Nothing allocates memory after it was made.
+//! Every usable slot is counted in exactly one place ([`Counts`]). Nothing here does I/O: what is
+//! to be done on the disk is asked of [`Disk`]. Nothing allocates memory after it was made.
 //!
-//! Locks, in order: the cache of a processor (`Rank::SlotCache`: tried, waited for only to empty it, and not held while
-//! its slots go back), the right to grow (`Rank::SlotGrowth`; held over system calls), the device's (`Rank::SlotMap`; of the system
-//! calls of [`Disk`] only those that give a lease back or share one are made under it), a cluster's (`Rank::Cluster`, a leaf). The
+//! Locks, in order: the cache of a processor (`Rank::SlotCache`: tried, waited for only to empty
+//! it, and not held while its slots go back), the right to grow (`Rank::SlotGrowth`; held over
+//! system calls), the device's (`Rank::SlotMap`; of the system calls of [`Disk`] only those that
+//! give a lease back or share one are made under it), a cluster's (`Rank::Cluster`, a leaf). The
 //! last two are counted.
 
 mod cache;
@@ -88,7 +92,8 @@ pub struct SlotRun {
 impl SlotRun {
     /// Whether a slot lies behind its last one.
     pub fn follows(self, slot: SlotId) -> bool {
-        self.first.device() == slot.device() && self.first.offset() + self.len as u64 == slot.offset()
+        self.first.device() == slot.device()
+            && self.first.offset() + self.len as u64 == slot.offset()
     }
 
     /// The slots one by one.
@@ -107,8 +112,8 @@ pub enum SlotLock {
     Device,
 }
 
-/// Setting `swap.batch`: how many slots are taken or put back, how many entries of the swap cache changed, and how many frames
-/// added to its lists or taken out, in one hold of a lock.
+/// Setting `swap.batch`: how many slots are taken or put back, how many entries of the swap cache
+/// changed, and how many frames added to its lists or taken out, in one hold of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Batching {
     /// All that belong to one lock.
@@ -139,8 +144,8 @@ pub struct SlotSettings {
     pub cpu_cluster: bool,
     /// Setting `swap.batch`.
     pub batching: Batching,
-    /// Whether more of the disk is taken into use while half of what there is is free, so that runs stay long; where there is no disk,
-    /// that would only be more memory for tables.
+    /// Whether more of the disk is taken into use while half of what there is is free, so that runs
+    /// stay long; where there is no disk, that would only be more memory for tables.
     pub long_runs: bool,
 }
 
@@ -176,28 +181,34 @@ pub struct SlotMap {
     growth: RankedMutex<()>,
     /// One a processor; none if that is the setting.
     caches: Box<[CpuCache]>,
-    /// Whether there is room enough to use them: it is looked at with a cache locked, so that when they are emptied after
-    /// it was cleared they stay empty.
+    /// Whether there is room enough to use them: it is looked at with a cache locked, so that when
+    /// they are emptied after it was cleared they stay empty.
     caching: AtomicBool,
     /// Set while the device is being taken out of use: nothing is handed out.
     retiring: AtomicBool,
     cpus: usize,
     settings: SlotSettings,
     stats: Stats,
-    /// Copies of what the books say, to read without their lock: whether nothing can be written just now, whether the disk
-    /// has no more room, and how many pages the device can hold.
+    /// Copies of what the books say, to read without their lock: whether nothing can be written
+    /// just now, whether the disk has no more room, and how many pages the device can hold.
     writes_paused: AtomicBool,
     disk_full: AtomicBool,
     capacity: AtomicU64,
 }
 
 impl SlotMap {
-    /// The map of a device of `pages` pages, the first `reserved` of which (less than a cluster) are not for slots, for
-    /// `cpus` processors.
+    /// The map of a device of `pages` pages, the first `reserved` of which (less than a cluster)
+    /// are not for slots, for `cpus` processors.
     ///
     /// # Errors
     /// ENOMEM when there is no address space for it.
-    pub fn new(pages: u64, reserved: u64, settings: SlotSettings, cpus: usize, stats: Stats) -> Result<SlotMap, Errno> {
+    pub fn new(
+        pages: u64,
+        reserved: u64,
+        settings: SlotSettings,
+        cpus: usize,
+        stats: Stats,
+    ) -> Result<SlotMap, Errno> {
         assert!(reserved < pages && reserved < CLUSTER_SLOTS as u64 && pages <= SLOTS_MAX);
         let layout = Layout::new(pages, reserved);
         let records = ZeroTable::new(layout.clusters as usize)?;
@@ -206,7 +217,9 @@ impl SlotMap {
             table,
             books: CountedMutex::new(Rank::SlotMap, &SLOT_LOCK, books),
             growth: RankedMutex::new(Rank::SlotGrowth, ()),
-            caches: (0..if settings.cache { cpus } else { 0 }).map(|_| CpuCache::new(SlotCache::new())).collect(),
+            caches: (0..if settings.cache { cpus } else { 0 })
+                .map(|_| CpuCache::new(SlotCache::new()))
+                .collect(),
             caching: AtomicBool::new(false),
             retiring: AtomicBool::new(false),
             cpus,
@@ -247,22 +260,27 @@ impl SlotMap {
 
     // ---- Handing out ----
 
-    /// Hands out up to `want` neighbouring slots, all in one cluster: page offset and number. Prefers slots next to those
-    /// handed out last on this processor.
+    /// Hands out up to `want` neighbouring slots, all in one cluster: page offset and number.
+    /// Prefers slots next to those handed out last on this processor.
     pub fn alloc(&self, want: usize, disk: &dyn Disk) -> Option<(u64, usize)> {
         self.alloc_on(cpu::current(), want, disk)
     }
 
     fn alloc_on(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
         assert!((1..=CLUSTER_SLOTS).contains(&want));
-        if self.table.is_closed() || self.is_retiring() || self.writes_paused.load(Relaxed) && !self.writes_resumed() {
+        if self.table.is_closed()
+            || self.is_retiring()
+            || self.writes_paused.load(Relaxed) && !self.writes_resumed()
+        {
             return None;
         }
         let run = self
             .alloc_cached(cpu, want, disk)
             .or_else(|| self.alloc_run(cpu, want, disk))
             // What lies in caches is the last there is.
-            .or_else(|| if self.drain(disk) > 0 { self.alloc_run(cpu, want, disk) } else { None })?;
+            .or_else(
+                || if self.drain(disk) > 0 { self.alloc_run(cpu, want, disk) } else { None },
+            )?;
         self.stats.add(Counter::DevicePages, run.1 as u64);
         Some(run)
     }
@@ -274,7 +292,10 @@ impl SlotMap {
             return None;
         }
         let (first, mut len) = *run.as_slice().first()?;
-        while self.settings.batching == Batching::Single && len < want && self.draw_next(first + len as u64) {
+        while self.settings.batching == Batching::Single
+            && len < want
+            && self.draw_next(first + len as u64)
+        {
             len += 1;
         }
         self.review(disk);
@@ -288,7 +309,13 @@ impl SlotMap {
     }
 
     /// Takes slots out of clusters; `false` if there are none.
-    fn draw<const N: usize>(&self, cpu: usize, want: Want, disk: &dyn Disk, runs: &mut Runs<N>) -> bool {
+    fn draw<const N: usize>(
+        &self,
+        cpu: usize,
+        want: Want,
+        disk: &dyn Disk,
+        runs: &mut Runs<N>,
+    ) -> bool {
         let mut held = self.baseline();
         // 1. The current cluster, under its own lock alone.
         if self.table.take_current(cpu, want, runs) {
@@ -353,7 +380,8 @@ impl SlotMap {
         let mut pieces = pieces.peekable();
         while let Some((cluster, start, len)) = pieces.next() {
             let same = std::iter::from_fn(|| pieces.next_if(|piece| piece.0 == cluster));
-            let runs = std::iter::once((start, len)).chain(same.map(|(_, start, len)| (start, len)));
+            let runs =
+                std::iter::once((start, len)).chain(same.map(|(_, start, len)| (start, len)));
             match self.table.put(cluster, runs) {
                 After::Nothing => {}
                 After::Publish => publish = true,
@@ -379,8 +407,8 @@ impl SlotMap {
         self.publish(books);
     }
 
-    /// Gives up the extents without a slot in use, but for one: `discard` is called for the bytes of each, with no lock held,
-    /// before anybody can have it again.
+    /// Gives up the extents without a slot in use, but for one: `discard` is called for the bytes
+    /// of each, with no lock held, before anybody can have it again.
     pub fn give_up_idle(&self, mut discard: impl FnMut(Range<u64>)) {
         loop {
             let mut books = self.lock();
@@ -401,7 +429,8 @@ impl SlotMap {
     pub fn mark_bad(&self, offset: u64, len: usize) {
         self.stats.sub(Counter::DevicePages, len as u64);
         let books = &mut *self.lock();
-        pieces(offset, len).for_each(|(cluster, start, len)| self.table.withdraw(books, cluster, start, len));
+        pieces(offset, len)
+            .for_each(|(cluster, start, len)| self.table.withdraw(books, cluster, start, len));
         self.publish(books);
     }
 
@@ -429,7 +458,8 @@ impl SlotMap {
 
     // ---- Taking out of use ----
 
-    /// Hands out nothing from here on, but for what other threads are just taking: see [`SlotMap::settle_retired`].
+    /// Hands out nothing from here on, but for what other threads are just taking: see
+    /// [`SlotMap::settle_retired`].
     pub fn begin_retire(&self) {
         self.retiring.store(true, Relaxed);
     }
@@ -458,7 +488,10 @@ impl SlotMap {
     /// The clusters that have slots in use.
     pub fn clusters_in_use(&self) -> Vec<u32> {
         let books = &*self.lock();
-        let clusters = self.table.extents_in_use(books).flat_map(|extent| self.table.layout.clusters_of(extent));
+        let clusters = self
+            .table
+            .extents_in_use(books)
+            .flat_map(|extent| self.table.layout.clusters_of(extent));
         clusters.filter(|cluster| self.table.clusters.used_slots(*cluster) > 0).collect()
     }
 
@@ -469,7 +502,8 @@ impl SlotMap {
 
     // ---- Forks ----
 
-    /// Seals every cluster with slots in use for the child of fork number `seq` (counted from 1, in order).
+    /// Seals every cluster with slots in use for the child of fork number `seq` (counted from 1, in
+    /// order).
     pub fn seal(&self, seq: u64, disk: &dyn Disk) {
         // What is cached is not in use.
         self.drain(disk);
@@ -478,8 +512,8 @@ impl SlotMap {
         self.publish(books);
     }
 
-    /// Unseals the clusters that no living child can share: all, or those sealed before the oldest living child's
-    /// fork.
+    /// Unseals the clusters that no living child can share: all, or those sealed before the oldest
+    /// living child's fork.
     pub fn unseal(&self, oldest_living_child: Option<u64>) {
         let books = &mut *self.lock();
         self.table.unseal(books, oldest_living_child);
@@ -496,8 +530,8 @@ impl SlotMap {
         self.set_capacity(self.table.tally.get(Place::Taken));
     }
 
-    /// Calls `each` with the range of bytes of every leased extent that holds slots in use, until it returns `false`; whether
-    /// it never did.
+    /// Calls `each` with the range of bytes of every leased extent that holds slots in use, until
+    /// it returns `false`; whether it never did.
     pub fn all_leases_in_use(&self, mut each: impl FnMut(Range<u64>) -> bool) -> bool {
         let books = &*self.lock();
         self.table.extents_in_use(books).all(|extent| each(self.table.layout.extent_bytes(extent)))
@@ -520,13 +554,14 @@ impl SlotMap {
         }
     }
 
-    /// Pages that can be held, those in use included: less than the device's where slots are bad, the disk is full, other
-    /// processes use it too, or free slots are shared over a fork.
+    /// Pages that can be held, those in use included: less than the device's where slots are bad,
+    /// the disk is full, other processes use it too, or free slots are shared over a fork.
     pub fn capacity_pages(&self) -> u64 {
         self.capacity.load(Relaxed)
     }
 
-    /// Brings the figure of the capacity up to date; the lock of the books is held, so that the last word is the latest.
+    /// Brings the figure of the capacity up to date; the lock of the books is held, so that the
+    /// last word is the latest.
     fn publish(&self, books: &Books) {
         if self.table.is_closed() {
             return;
@@ -534,10 +569,12 @@ impl SlotMap {
         if self.is_retiring() {
             return self.set_capacity(0);
         }
-        // What cannot be had: counted so because slots in use and free ones change places without this lock.
+        // What cannot be had: counted so because slots in use and free ones change places without
+        // this lock.
         let Counts { free, ungrown, sealed, another, bad, .. } = self.counts();
         let free = if books.no_writes_until.is_some() { free } else { 0 };
-        let ungrown = if books.no_writes_until.or(books.no_growth_until).is_some() { ungrown } else { 0 };
+        let ungrown =
+            if books.no_writes_until.or(books.no_growth_until).is_some() { ungrown } else { 0 };
         self.disk_full.store(books.no_growth_until.is_some(), Relaxed);
         let layout = self.table.layout;
         self.set_capacity(layout.pages - layout.reserved - free - ungrown - sealed - another - bad);
@@ -557,15 +594,18 @@ impl SlotMap {
         self.table.touched_clusters()
     }
 
-    /// Checks every invariant from the bitmaps up, in time proportional to what is leased; for tests and debugging, when no
-    /// operation is under way.
+    /// Checks every invariant from the bitmaps up, in time proportional to what is leased; for
+    /// tests and debugging, when no operation is under way.
     ///
     /// # Panics
     /// When one does not hold.
     pub fn check(&self) {
         let books = &*self.books.inspect();
         self.table.check(books);
-        assert!(self.caching.load(Relaxed) || self.counts().cached == 0, "slots in caches that are not used");
+        assert!(
+            self.caching.load(Relaxed) || self.counts().cached == 0,
+            "slots in caches that are not used"
+        );
         let Counts { used, cached, free, ungrown, sealed, another, bad } = self.counts();
         let layout = self.table.layout;
         let total = used + cached + free + ungrown + sealed + another + bad;
@@ -578,7 +618,8 @@ impl SlotMap {
         let layout = self.table.layout;
         // What it counts while it is made is not to be counted.
         let scratch = Stats::anonymous().unwrap();
-        let copy = SlotMap::new(layout.pages, layout.reserved, self.settings, cpus, scratch).unwrap();
+        let copy =
+            SlotMap::new(layout.pages, layout.reserved, self.settings, cpus, scratch).unwrap();
         self.table.copy_to(&copy.table);
         let books = self.books.inspect().clone();
         *copy.books.inspect() = books;

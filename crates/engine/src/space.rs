@@ -1,13 +1,16 @@
-//! The address space that the program sees: mmap, munmap, mprotect, madvise, mremap and mlock over the window, with
-//! the meaning that Linux gives them.
+//! The address space that the program sees: mmap, munmap, mprotect, madvise, mremap and mlock over
+//! the window, with the meaning that Linux gives them.
 //!
-//! Called on threads of the program, through [`crate::delivery::enter`]. One lock over the map of regions plays the
-//! part of the kernel's mmap_lock; engine threads never take it. Where a call changes what is behind addresses, it
-//! holds the extent's lock, which keeps reclaim out, and the locks of the pages, which keep faults out.
+//! Called on threads of the program, through [`crate::delivery::enter`]. One lock over the map of
+//! regions plays the part of the kernel's mmap_lock; engine threads never take it. Where a call
+//! changes what is behind addresses, it holds the extent's lock, which keeps reclaim out, and the
+//! locks of the pages, which keep faults out.
 //!
-//! mremap is in [`remap`], mlock and its family in [`pin`], what of the window is not managed in [`foreign`].
+//! mremap is in [`remap`], mlock and its family in [`pin`], what of the window is not managed in
+//! [`foreign`].
 //!
-//! Lock order: regions -> extent -> pages -> compressed pool, swap cache, slots ([`crate::lockdep`]).
+//! Lock order: regions -> extent -> pages -> compressed pool, swap cache, slots
+//! ([`crate::lockdep`]).
 
 mod foreign;
 mod pin;
@@ -42,10 +45,12 @@ pub struct MapFlags {
 }
 
 impl Engine {
-    /// The pages of a range of bytes that begins on a page and lies in the window; its end is rounded up.
+    /// The pages of a range of bytes that begins on a page and lies in the window; its end is
+    /// rounded up.
     fn pages(&self, range: Range<usize>) -> Result<Range<usize>, Errno> {
         let window = self.window();
-        let inside = range.start >= window.start && range.start <= range.end && range.end <= window.end;
+        let inside =
+            range.start >= window.start && range.start <= range.end && range.end <= window.end;
         if !range.start.is_multiple_of(PAGE_SIZE) || !inside {
             return Err(Errno::INVAL);
         }
@@ -60,10 +65,15 @@ impl Engine {
         regions
     }
 
-    /// Where a new mapping of `count` pages goes: to the page of the hint, if there is room. Large ones begin on an extent,
-    /// so that their runs are dense; those of 32 MiB on a multiple of that, which allocators otherwise map, trim and map
-    /// again to get.
-    fn place(&self, regions: &RegionMap, count: usize, hint: Option<usize>) -> Option<Range<usize>> {
+    /// Where a new mapping of `count` pages goes: to the page of the hint, if there is room. Large
+    /// ones begin on an extent, so that their runs are dense; those of 32 MiB on a multiple of
+    /// that, which allocators otherwise map, trim and map again to get.
+    fn place(
+        &self,
+        regions: &RegionMap,
+        count: usize,
+        hint: Option<usize>,
+    ) -> Option<Range<usize>> {
         if let Some(hint) = hint.map(|address| address & !(PAGE_SIZE - 1))
             && let Ok(wish) = self.pages(hint..hint.checked_add(count.checked_mul(PAGE_SIZE)?)?)
             && regions.is_free(wish.clone())
@@ -83,7 +93,8 @@ impl Engine {
     fn settle_managed(&self, regions: &mut RegionMap) {
         if let Some(change) = regions.limit_dump() {
             let advice = if change.dumped { advice::DODUMP } else { advice::DONTDUMP };
-            // Refused at the limit of mappings: a longer dump, or one with less in it, and nothing else.
+            // Refused at the limit of mappings: a longer dump, or one with less in it, and nothing
+            // else.
             let _ = vm::advise(self.address_range(change.pages), advice);
         }
         let bytes = (regions.mapped_pages() << PAGE_SHIFT) as u64;
@@ -91,14 +102,23 @@ impl Engine {
         self.stats.raise(Counter::ManagedPeakBytes, bytes);
     }
 
-    /// mmap of private anonymous memory; `at` is an address in the window, of MAP_FIXED or of a hint.
-    pub(crate) fn map(&self, at: Option<usize>, len: usize, prot: Prot, flags: MapFlags) -> Result<usize, Errno> {
+    /// mmap of private anonymous memory; `at` is an address in the window, of MAP_FIXED or of a
+    /// hint.
+    pub(crate) fn map(
+        &self,
+        at: Option<usize>,
+        len: usize,
+        prot: Prot,
+        flags: MapFlags,
+    ) -> Result<usize, Errno> {
         let count = len.div_ceil(PAGE_SIZE);
         if count == 0 {
             return Err(Errno::INVAL);
         }
         let fixed = match at {
-            Some(address) if !flags.hint => Some(self.pages(address..address.checked_add(len).ok_or(Errno::NOMEM)?)?),
+            Some(address) if !flags.hint => {
+                Some(self.pages(address..address.checked_add(len).ok_or(Errno::NOMEM)?)?)
+            }
             _ => None,
         };
         if let Some(pages) = fixed.clone().filter(|_| !flags.noreplace) {
@@ -115,7 +135,8 @@ impl Engine {
             }
             None => self.place(&regions, count, at).ok_or(Errno::NOMEM)?,
         };
-        // MCL_FUTURE locks what there is room for: a program is not denied memory for having asked for too much once.
+        // MCL_FUTURE locks what there is room for: a program is not denied memory for having asked
+        // for too much once.
         let mut region = Region::managed(prot);
         region.pinned = flags.locked || self.locks_future() && self.charge_pinned(count).is_ok();
         if flags.locked {
@@ -148,9 +169,14 @@ impl Engine {
         result
     }
 
-    /// The caller puts a mapping of the kernel's over a range: whatever was there is forgotten; or, with `noreplace`,
-    /// nothing may be there.
-    pub(crate) fn surrender(&self, range: Range<usize>, prot: Prot, flags: MapFlags) -> Result<(), Errno> {
+    /// The caller puts a mapping of the kernel's over a range: whatever was there is forgotten; or,
+    /// with `noreplace`, nothing may be there.
+    pub(crate) fn surrender(
+        &self,
+        range: Range<usize>,
+        prot: Prot,
+        flags: MapFlags,
+    ) -> Result<(), Errno> {
         let pages = self.pages(range)?;
         let mut regions = self.regions();
         if flags.noreplace && !self.is_vacant(&regions, pages.clone()) {
@@ -166,8 +192,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Unmaps what of `pages` is mapped: afterwards it is a gap, without access and registered. Nothing is, where some of it
-    /// is sealed.
+    /// Unmaps what of `pages` is mapped: afterwards it is a gap, without access and registered.
+    /// Nothing is, where some of it is sealed.
     fn clear_out(&self, regions: &mut RegionMap, pages: Range<usize>) -> Result<(), Errno> {
         if regions.is_sealed(pages.clone()) {
             return Err(Errno::PERM);
@@ -182,8 +208,8 @@ impl Engine {
                 self.clear(part.clone())?;
                 self.frames.backing.register(addresses)?;
             } else {
-                // Access goes first, lest content comes back while it is given up; and before access goes, reclaim
-                // must know, which reads in place.
+                // Access goes first, lest content comes back while it is given up; and before
+                // access goes, reclaim must know, which reads in place.
                 self.set_access(part.clone(), false);
                 vm::protect(addresses.clone(), Prot::NONE)?;
                 if region.advised {
@@ -233,7 +259,8 @@ impl Engine {
                     }
                     state => self.forget(state),
                 }
-                self.words.unlock_as(page, word.with_state(State::Empty).referenced(false).beside(false));
+                self.words
+                    .unlock_as(page, word.with_state(State::Empty).referenced(false).beside(false));
             }
             // 4. Give the room back.
             self.frames.give_present(&present, &mut Vec::with_capacity(present.len()));
@@ -255,7 +282,8 @@ impl Engine {
                 // The extent's mark goes first into the words, or comes out of them.
                 let marked = !whole;
                 if self.extents.is_touched(index) || marked {
-                    crate::extent::pages_of(index).for_each(|page| self.mark_accessible(page, marked));
+                    crate::extent::pages_of(index)
+                        .for_each(|page| self.mark_accessible(page, marked));
                 }
                 self.extents.set_accessible(&extent, whole && on);
             }
@@ -282,9 +310,13 @@ impl Engine {
         let mut end = pages.start;
         let regions = lock(&self.regions);
         for (part, region) in regions.overlapping(pages.clone()) {
-            let allowed = if write { region.access().writable() } else { region.access().readable() };
+            let allowed =
+                if write { region.access().writable() } else { region.access().readable() };
             // What has grown into a hole reaches up to its end.
-            if part.start != end || !allowed || region.hole && !vm::is_mapped(self.address(PageIndex(end))) {
+            if part.start != end
+                || !allowed
+                || region.hole && !vm::is_mapped(self.address(PageIndex(end)))
+            {
                 break;
             }
             end = part.end;
@@ -293,12 +325,18 @@ impl Engine {
             && let Some((whole, region)) = regions.around(pages.start)
             && region.kind == Kind::Managed
         {
-            self.accesses.note(pages.start, whole, region.access().readable(), region.access().writable());
+            self.accesses.note(
+                pages.start,
+                whole,
+                region.access().readable(),
+                region.access().writable(),
+            );
         }
         (self.address(PageIndex(end))).clamp(range.start, range.end) - range.start
     }
 
-    /// Whether the program may read, or write, all of a range, as far as that is known without a lock.
+    /// Whether the program may read, or write, all of a range, as far as that is known without a
+    /// lock.
     pub(crate) fn is_accessible(&self, range: Range<usize>, write: bool) -> bool {
         let (inside, pages) = self.inside(range.clone());
         inside == range && self.accesses.allowed(pages, write)
@@ -307,15 +345,21 @@ impl Engine {
     /// What of a range lies in the window, and its pages.
     fn inside(&self, range: Range<usize>) -> (Range<usize>, Range<usize>) {
         let window = self.window();
-        let range = range.start.clamp(window.start, window.end)..range.end.clamp(window.start, window.end);
+        let range =
+            range.start.clamp(window.start, window.end)..range.end.clamp(window.start, window.end);
         let page = |address: usize| (address - window.start) >> PAGE_SHIFT;
         let pages = page(range.start)..page(range.end.next_multiple_of(PAGE_SIZE));
         (range, pages)
     }
 
-    /// mprotect, or pkey_mprotect with a key. Where the range has a hole, or something that is sealed, what lies before it is
-    /// changed all the same, as the kernel does it.
-    pub(crate) fn protect(&self, range: Range<usize>, prot: Prot, key: Option<i32>) -> Result<(), Errno> {
+    /// mprotect, or pkey_mprotect with a key. Where the range has a hole, or something that is
+    /// sealed, what lies before it is changed all the same, as the kernel does it.
+    pub(crate) fn protect(
+        &self,
+        range: Range<usize>,
+        prot: Prot,
+        key: Option<i32>,
+    ) -> Result<(), Errno> {
         if range.is_empty() {
             return Ok(());
         }
@@ -329,20 +373,28 @@ impl Engine {
             }
             let access = Region { prot, ..run[0].1 }.access();
             self.set_protection(run, access, key)?;
-            run.iter().for_each(|(part, _)| regions.update(part.clone(), |region| region.prot = prot));
+            run.iter()
+                .for_each(|(part, _)| regions.update(part.clone(), |region| region.prot = prot));
         }
         if pages == wanted { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
     /// Gives the pages of regions that lie side by side a protection in the kernel's page tables.
-    fn set_protection(&self, parts: &[(Range<usize>, Region)], access: Prot, key: Option<i32>) -> Result<(), Errno> {
+    fn set_protection(
+        &self,
+        parts: &[(Range<usize>, Region)],
+        access: Prot,
+        key: Option<i32>,
+    ) -> Result<(), Errno> {
         let ([(first, _), ..], [.., (last, _)]) = (parts, parts) else { return Ok(()) };
         let changing = || {
-            let changes = |r: &Region| r.kind == Kind::Managed && r.access().readable() != access.readable();
+            let changes =
+                |r: &Region| r.kind == Kind::Managed && r.access().readable() != access.readable();
             parts.iter().filter(move |(_, r)| changes(r)).map(|(part, _)| part.clone())
         };
-        // Before access goes, reclaim must know: it reads in place. When access comes, only afterwards. Where the kernel says no,
-        // it may have changed some: these pages count as without access.
+        // Before access goes, reclaim must know: it reads in place. When access comes, only
+        // afterwards. Where the kernel says no, it may have changed some: these pages count as
+        // without access.
         if !access.readable() {
             changing().for_each(|part| self.set_access(part, false));
         }
@@ -357,7 +409,8 @@ impl Engine {
         Ok(())
     }
 
-    /// mseal. The kernel seals what is a mapping of its own; managed memory it must not, since the engine has to change it.
+    /// mseal. The kernel seals what is a mapping of its own; managed memory it must not, since the
+    /// engine has to change it.
     pub(crate) fn seal(&self, range: Range<usize>) -> Result<(), Errno> {
         let pages = self.pages(range)?;
         // What may be accessed stays, so what is known of it does.
@@ -365,7 +418,8 @@ impl Engine {
         if !regions.covers(pages.clone()) {
             return Err(Errno::NOMEM);
         }
-        let foreign = regions.overlapping(pages.clone()).filter(|(_, region)| region.kind == Kind::Foreign);
+        let foreign =
+            regions.overlapping(pages.clone()).filter(|(_, region)| region.kind == Kind::Foreign);
         foreign.map(|(part, _)| self.address_range(part)).try_for_each(vm::seal)?;
         regions.update(pages, |region| region.sealed = true);
         Ok(())
@@ -425,16 +479,26 @@ impl Engine {
                 }
                 _ if region.kind == Kind::Foreign => foreign.push(part.clone()),
                 advice::DONTNEED | advice::FREE if region.pinned => return Err(Errno::INVAL),
-                advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => self.clear(part.clone())?,
-                // What is locked is not to be emptied by mistake; but what was emptied before may be used again.
+                advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => {
+                    self.clear(part.clone())?
+                }
+                // What is locked is not to be emptied by mistake; but what was emptied before may
+                // be used again.
                 advice::GUARD_INSTALL if region.pinned => return Err(Errno::INVAL),
                 advice::GUARD_INSTALL | advice::GUARD_REMOVE => {
-                    self.set_guard(&mut regions, part.clone(), *region, what == advice::GUARD_INSTALL)?;
+                    self.set_guard(
+                        &mut regions,
+                        part.clone(),
+                        *region,
+                        what == advice::GUARD_INSTALL,
+                    )?;
                 }
                 // Populating is what the accesses will do anyway; it fails where they would.
                 advice::POPULATE_READ if !region.prot.readable() => return Err(Errno::INVAL),
                 advice::POPULATE_WRITE if !region.prot.writable() => return Err(Errno::INVAL),
-                advice::POPULATE_READ | advice::POPULATE_WRITE if region.guard => return Err(Errno::FAULT),
+                advice::POPULATE_READ | advice::POPULATE_WRITE if region.guard => {
+                    return Err(Errno::FAULT);
+                }
                 advice::COLD | advice::PAGEOUT if region.pinned => return Err(Errno::INVAL),
                 advice::COLD => wishes.push((Wish::Cold, part.clone())),
                 advice::PAGEOUT => wishes.push((Wish::PageOut, part.clone())),
@@ -459,7 +523,8 @@ impl Engine {
     pub(crate) fn bring_in(&self, pages: Range<usize>, access: Prot) {
         for page in pages.map(PageIndex).filter(|_| access.readable()) {
             match self.config.delivery {
-                // All signals are blocked here, so a touch would kill: the fault is served as if it had been taken.
+                // All signals are blocked here, so a touch would kill: the fault is served as if it
+                // had been taken.
                 Delivery::Signal if self.words.load(page).is_resident() && !access.writable() => {}
                 // Writable: a system call that writes there must not meet a protected page.
                 Delivery::Signal => {
@@ -470,8 +535,8 @@ impl Engine {
         }
     }
 
-    /// In the child of a fork: what MADV_DONTFORK, MADV_WIPEONFORK and mlock mean there, and registration anew of all
-    /// that is under management.
+    /// In the child of a fork: what MADV_DONTFORK, MADV_WIPEONFORK and mlock mean there, and
+    /// registration anew of all that is under management.
     pub(crate) fn settle_child_mappings(&self) -> Result<(), Errno> {
         let mut regions = self.regions();
         regions.release_all().into_iter().for_each(|pages| self.set_pinned(pages, false));
@@ -518,5 +583,8 @@ impl Engine {
 /// Whether an advice makes content go away, here or in a child.
 fn is_discard(what: i32) -> bool {
     use advice::*;
-    matches!(what, DONTNEED | FREE | DONTNEED_LOCKED | REMOVE | DONTFORK | WIPEONFORK | GUARD_INSTALL)
+    matches!(
+        what,
+        DONTNEED | FREE | DONTNEED_LOCKED | REMOVE | DONTFORK | WIPEONFORK | GUARD_INSTALL
+    )
 }

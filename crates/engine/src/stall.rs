@@ -1,9 +1,11 @@
-//! What a fault does for which there is no frame: reclaim for itself, wait for its turn to, or give up.
+//! What a fault does for which there is no frame: reclaim for itself, wait for its turn to, or give
+//! up.
 //!
-//! A [`Stall`] lasts as long as one fault is without a frame. Each step of it is short: whoever serves the fault waits in
-//! between where nothing is held ([`Stalled`]).
+//! A [`Stall`] lasts as long as one fault is without a frame. Each step of it is short: whoever
+//! serves the fault waits in between where nothing is held ([`Stalled`]).
 //!
-//! Neighbours: [`crate::throttle`] says whose turn it is, [`crate::reclaim`] does the work, [`crate::delivery`] calls.
+//! Neighbours: [`crate::throttle`] says whose turn it is, [`crate::reclaim`] does the work,
+//! [`crate::delivery`] calls.
 
 use crate::engine::Engine;
 use crate::reclaim::Reclaimer;
@@ -12,8 +14,8 @@ use crate::sync::Backoff;
 use crate::throttle::{Free, Ticket, Turn};
 use std::time::Instant;
 
-/// Pages that a thread reclaims for itself in one go, as the kernel's SWAP_CLUSTER_MAX: enough to share a flush, few enough that
-/// the thread soon goes on.
+/// Pages that a thread reclaims for itself in one go, as the kernel's SWAP_CLUSTER_MAX: enough to
+/// share a flush, few enough that the thread soon goes on.
 pub(crate) const DIRECT_PAGES: usize = 32;
 
 /// A fault without a frame.
@@ -96,8 +98,8 @@ impl Engine {
         self.after_reclaim(stall, since, freed)
     }
 
-    /// Reclaims with the workbench of a turn, or one that is free; how many pages were freed. `None` while reclaim stands still
-    /// for a fork.
+    /// Reclaims with the workbench of a turn, or one that is free; how many pages were freed.
+    /// `None` while reclaim stands still for a fork.
     fn direct_reclaim(&self, turn: Option<usize>) -> Option<usize> {
         let _inside = self.reclaim_gate.try_enter()?;
         self.stats.add(Counter::AllocStall, 1);
@@ -107,7 +109,8 @@ impl Engine {
             Some(turn) => Some(self.direct.at(turn)),
             None => self.batches.try_take(),
         };
-        let freed = batch.map_or(0, |mut batch| self.reclaim(&mut batch, DIRECT_PAGES, Reclaimer::Direct));
+        let freed =
+            batch.map_or(0, |mut batch| self.reclaim(&mut batch, DIRECT_PAGES, Reclaimer::Direct));
         self.stats.sub(Counter::Reclaimers, 1);
         self.stats.raise(Counter::DirectReclaimNsMax, since.elapsed().as_nanos() as u64);
         if freed == 0 {

@@ -1,9 +1,10 @@
 //! Counters and histograms of a pool, in memory that other processes may map.
 //!
-//! One table of 64-bit cells a process: a header, then for each of a few shards a cell a counter and the cells of the
-//! histograms of fault times ([`Latencies`]). Events are counted in the shard of the processor, with relaxed atomic adds that no other
-//! processor is after; gauges that are set lie in the first shard. The figures of swap devices follow. A reader copies the whole, adds the shards up, and gets
-//! a [`Snapshot`]. Counters are named as in /proc/vmstat where it has them.
+//! One table of 64-bit cells a process: a header, then for each of a few shards a cell a counter
+//! and the cells of the histograms of fault times ([`Latencies`]). Events are counted in the shard
+//! of the processor, with relaxed atomic adds that no other processor is after; gauges that are set
+//! lie in the first shard. The figures of swap devices follow. A reader copies the whole, adds the
+//! shards up, and gets a [`Snapshot`]. Counters are named as in /proc/vmstat where it has them.
 
 mod counter;
 mod devices;
@@ -51,7 +52,8 @@ const CELL_ANSWERED: usize = 7;
 const CELL_STUCK: usize = 8;
 const CELL_RECLAIM_DONE: usize = 9;
 const CELL_PRESSURE: usize = 10;
-/// Number of a list of swap devices, what became of it, and pages that are still to leave their devices.
+/// Number of a list of swap devices, what became of it, and pages that are still to leave their
+/// devices.
 const CELL_SWAPS_DONE: usize = CELL_PRESSURE + Pressure::CELLS;
 const CELL_SWAPS_OUTCOME: usize = CELL_SWAPS_DONE + 1;
 const CELL_SWAPS_LEFT: usize = CELL_SWAPS_DONE + 2;
@@ -115,7 +117,8 @@ impl Stats {
         }
     }
 
-    /// Notes what `limit_bytes` is to become: less than it while a lower limit is being reached, or cannot be.
+    /// Notes what `limit_bytes` is to become: less than it while a lower limit is being reached, or
+    /// cannot be.
     pub fn set_target(&self, limit: Bytes) {
         self.cells[CELL_TARGET].store(limit.0, Relaxed);
     }
@@ -190,7 +193,9 @@ impl Stats {
 
     /// Reads one.
     pub fn get(&self, counter: Counter) -> u64 {
-        (0..SHARDS).fold(0, |sum, shard| sum.wrapping_add(self.cell(shard, counter as usize).load(Relaxed)))
+        (0..SHARDS).fold(0, |sum, shard| {
+            sum.wrapping_add(self.cell(shard, counter as usize).load(Relaxed))
+        })
     }
 
     /// Records the time that one fault took to serve.
@@ -200,7 +205,10 @@ impl Stats {
 
     /// Notes how much the process waits for memory.
     pub fn set_pressure(&self, pressure: &Pressure) {
-        self.cells[CELL_PRESSURE..].iter().zip(pressure.cells()).for_each(|(cell, value)| cell.store(value, Relaxed));
+        self.cells[CELL_PRESSURE..]
+            .iter()
+            .zip(pressure.cells())
+            .for_each(|(cell, value)| cell.store(value, Relaxed));
     }
 
     /// The figures of swap device number `index`.
@@ -219,9 +227,14 @@ impl Stats {
         Gauges(std::array::from_fn(|index| self.get(Counter::ALL[index])))
     }
 
-    /// In the child of a fork: moves the table into a file of its own (or private memory), sets the gauges to what they
-    /// were at the fork (the parent goes on changing its own) and begins to count events from zero, without devices.
-    pub fn restart(&self, file: Option<std::os::fd::BorrowedFd<'_>>, gauges: &Gauges) -> Result<(), Errno> {
+    /// In the child of a fork: moves the table into a file of its own (or private memory), sets the
+    /// gauges to what they were at the fork (the parent goes on changing its own) and begins to
+    /// count events from zero, without devices.
+    pub fn restart(
+        &self,
+        file: Option<std::os::fd::BorrowedFd<'_>>,
+        gauges: &Gauges,
+    ) -> Result<(), Errno> {
         if let Some(file) = file {
             // Empty first: a process of the same number may have left it.
             rustix::fs::ftruncate(file, 0)?;
@@ -230,7 +243,11 @@ impl Stats {
         // The header stays, all else is zero.
         self.cells.replace_backing(file, HEADER)?;
         self.set_pressure(&Pressure::default());
-        gauges.0.iter().enumerate().for_each(|(index, value)| self.cell(0, index).store(*value, Relaxed));
+        gauges
+            .0
+            .iter()
+            .enumerate()
+            .for_each(|(index, value)| self.cell(0, index).store(*value, Relaxed));
         self.set(Counter::ChargedPeakBytes, self.get(Counter::ChargedBytes));
         self.init();
         Ok(())
@@ -249,7 +266,10 @@ mod tests {
         stats.set(Counter::ChargedPeakBytes, 90);
         stats.add(Counter::PgFault, 7);
         stats.fault_ns(FaultSource::Zero, 5);
-        stats.set_pressure(&Pressure { some: Stall { avg: [1; 3], total_us: 9 }, ..Pressure::default() });
+        stats.set_pressure(&Pressure {
+            some: Stall { avg: [1; 3], total_us: 9 },
+            ..Pressure::default()
+        });
         let gauges = stats.gauges();
         // As the parent does, as long as the table is shared.
         stats.add(Counter::ResidentPages, 1000);

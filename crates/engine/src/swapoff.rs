@@ -1,14 +1,15 @@
 //! swapoff: a device is taken out of use while the program runs, and its pages are moved elsewhere.
 //!
-//! Which devices there are to be is a list ([`JobSwaps`]): the job's, which the background thread reads when it has changed, or
-//! as [`Pool::swapon`](crate::Pool::swapon) and [`Pool::swapoff`](crate::Pool::swapoff) change it. The background thread opens
-//! what is missing, and begins an `Evacuation` of each device that is on the list no more: it is retired
-//! ([`crate::device`]), so that no page comes to it, and a few threads move those that are there (`evacuate`), until none is
-//! left, none can be moved for want of room, or the device is back on the list. Then the background thread closes it, or takes
-//! it into use again.
+//! Which devices there are to be is a list ([`JobSwaps`]): the job's, which the background thread
+//! reads when it has changed, or as [`Pool::swapon`](crate::Pool::swapon) and
+//! [`Pool::swapoff`](crate::Pool::swapoff) change it. The background thread opens what is missing,
+//! and begins an `Evacuation` of each device that is on the list no more: it is retired
+//! ([`crate::device`]), so that no page comes to it, and a few threads move those that are there
+//! (`evacuate`), until none is left, none can be moved for want of room, or the device is back on
+//! the list. Then the background thread closes it, or takes it into use again.
 //!
-//! Locks: one over the list and what is under way (`Rank::Swaps`); the background thread takes it inside the gate of reclaim,
-//! others inside that of mapping calls, so that a fork finds it free.
+//! Locks: one over the list and what is under way (`Rank::Swaps`); the background thread takes it
+//! inside the gate of reclaim, others inside that of mapping calls, so that a fork finds it free.
 
 mod compressed;
 mod evacuate;
@@ -35,7 +36,8 @@ use std::time::{Duration, Instant};
 
 /// How long an evacuation goes on without any progress while there is no room for a page.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The same while pages are only in other hands: those of threads that are stopped, or that wait for a slow device.
+/// The same while pages are only in other hands: those of threads that are stopped, or that wait
+/// for a slow device.
 const LONG_PATIENCE: Duration = Duration::from_secs(30);
 /// Shares of the budget that the buffers of an evacuation, and a run of it, take at most.
 const BUFFERS_SHARE: usize = 8;
@@ -88,15 +90,21 @@ impl fmt::Display for SwapoffError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SwapoffError::Unknown(name) => {
-                write!(f, "no swap device is called '{name}': name one in use, by its path, label or UUID")
+                write!(
+                    f,
+                    "no swap device is called '{name}': name one in use, by its path, label or UUID"
+                )
             }
             SwapoffError::NoRoom { left_pages } => write!(
                 f,
-                "neither memory nor another swap device has room for {left_pages} pages of it: add a device first, or give \
-                 the program a larger budget"
+                "neither memory nor another swap device has room for {left_pages} pages of it: \
+                 add a device first, or give the program a larger budget"
             ),
             SwapoffError::Interrupted { left_pages } => {
-                write!(f, "interrupted: the device is in use as before, with {left_pages} pages on it")
+                write!(
+                    f,
+                    "interrupted: the device is in use as before, with {left_pages} pages on it"
+                )
             }
         }
     }
@@ -131,7 +139,8 @@ struct Evacuation {
     working: AtomicU32,
     ending: AtomicU32,
     began: Instant,
-    /// When a page was moved last, in milliseconds since then, and whether there was no room for one after that.
+    /// When a page was moved last, in milliseconds since then, and whether there was no room for
+    /// one after that.
     progress_ms: AtomicU64,
     full: AtomicBool,
     moved: AtomicU64,
@@ -175,7 +184,8 @@ struct State {
     under_way: Vec<Arc<Evacuation>>,
     /// Devices of the list that could not be opened.
     not_opened: Vec<(u32, SwapError)>,
-    /// Devices that are in use though they are not on the list, since nothing has room for their pages.
+    /// Devices that are in use though they are not on the list, since nothing has room for their
+    /// pages.
     kept: Vec<u32>,
     ended: Vec<(u32, Ended)>,
     outcome: SwapsOutcome,
@@ -203,7 +213,8 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Swaps {
     state: RankedMutex<State>,
-    /// There is something to be done that the job's table does not tell: now, or to look at with each nap.
+    /// There is something to be done that the job's table does not tell: now, or to look at with
+    /// each nap.
     due: AtomicBool,
     under_way: AtomicBool,
     /// A thread closes files just now, or is about to.
@@ -241,7 +252,8 @@ impl Swaps {
 }
 
 impl Engine {
-    /// Does what there is to be done about devices. For the background thread, inside the gate of reclaim.
+    /// Does what there is to be done about devices. For the background thread, inside the gate of
+    /// reclaim.
     pub(crate) fn look_after_swaps(&'static self) {
         let Swaps { state, due, under_way, number, .. } = &self.swaps;
         let news = self.job.is_some_and(|job| job.swaps() != number.load(Relaxed));
@@ -261,7 +273,8 @@ impl Engine {
                 self.begin_swapoff(state, id);
             }
         }
-        for evacuation in state.under_way.iter().filter(|evacuation| state.is_listed(evacuation.id)) {
+        for evacuation in state.under_way.iter().filter(|evacuation| state.is_listed(evacuation.id))
+        {
             evacuation.end(Ending::Cancelled);
         }
         // What is on it and not open is opened, once.
@@ -299,12 +312,17 @@ impl Engine {
                 state.list = list;
                 state.kept.clear();
                 state.not_opened.clear();
-                state.outcome = SwapsOutcome { lost_pages: state.outcome.lost_pages, ..SwapsOutcome::default() };
+                state.outcome = SwapsOutcome {
+                    lost_pages: state.outcome.lost_pages,
+                    ..SwapsOutcome::default()
+                };
             }
             Err(error) => {
                 // The run has ended, or its directory is out of reach: it stays as it is.
                 self.swaps.number.store(self.job.map_or(0, |job| job.swaps()), Relaxed);
-                thread::report(format_args!("the list of swap devices cannot be read ({error}): nothing changes"));
+                thread::report(format_args!(
+                    "the list of swap devices cannot be read ({error}): nothing changes"
+                ));
             }
         }
     }
@@ -317,8 +335,10 @@ impl Engine {
         let batch = BATCH_PAGES.min((limit / RUN_SHARE).max(16));
         let pages = run + batch;
         let threads = self.config.swapoff_depth.min((limit / BUFFERS_SHARE / pages).max(1));
-        let bench = |_| Ok(RankedMutex::new(Rank::Batch, Some(Bench::new(run, batch, &self.config)?)));
-        let benches: Vec<_> = (0..threads).map(bench).collect::<Result<_, Errno>>().unwrap_or_default();
+        let bench =
+            |_| Ok(RankedMutex::new(Rank::Batch, Some(Bench::new(run, batch, &self.config)?)));
+        let benches: Vec<_> =
+            (0..threads).map(bench).collect::<Result<_, Errno>>().unwrap_or_default();
         let frame = |_| self.frames.allocator.alloc(0, Mobility::Unmovable, Need::Over);
         let frames: Vec<_> = (0..benches.len() * pages).filter_map(frame).collect();
         self.swaps.charged.fetch_add(frames.len(), Relaxed);
@@ -396,8 +416,9 @@ impl Engine {
         self.frames.allocator.free_many(&evacuation.frames);
     }
 
-    /// Has the files of devices that are out of use closed, by a thread of its own: to remove one without a name takes long, and
-    /// nobody waits for the background thread meanwhile. Whether all are closed.
+    /// Has the files of devices that are out of use closed, by a thread of its own: to remove one
+    /// without a name takes long, and nobody waits for the background thread meanwhile. Whether all
+    /// are closed.
     pub(crate) fn close_devices(&'static self) -> bool {
         let (open, unused) = self.devices.to_close();
         let closing = &self.swaps.closing;
@@ -420,8 +441,8 @@ impl Engine {
         open == 0 && !closing.load(Acquire)
     }
 
-    /// In the child of a fork: the threads that move pages are the parent's. What it inherited of a device that is not on the list
-    /// it moves itself.
+    /// In the child of a fork: the threads that move pages are the parent's. What it inherited of a
+    /// device that is not on the list it moves itself.
     pub(crate) fn reset_swaps_in_child(&self) {
         let state = &mut *lock(&self.swaps.state);
         for evacuation in std::mem::take(&mut state.under_way) {
@@ -439,7 +460,8 @@ impl Engine {
     pub(crate) fn note_missing_in_child(&self) {
         let state = &mut *lock(&self.swaps.state);
         let missing = state.list.devices.iter().filter(|listed| !self.devices.is_open(listed.id));
-        state.not_opened = missing.map(|listed| (listed.id, SwapError::Lost(listed.spec.path.clone()))).collect();
+        state.not_opened =
+            missing.map(|listed| (listed.id, SwapError::Lost(listed.spec.path.clone()))).collect();
     }
 
     // ---- What a program asks for ----
@@ -470,7 +492,8 @@ impl Engine {
         let state = &mut *lock(&self.swaps.state);
         let unknown = || SwapoffError::Unknown(name.to_owned());
         let id = self.devices.find(name).ok_or_else(unknown)?;
-        let at = state.list.devices.iter().position(|listed| listed.id == id).ok_or_else(unknown)?;
+        let at =
+            state.list.devices.iter().position(|listed| listed.id == id).ok_or_else(unknown)?;
         let listed = state.list.devices.remove(at);
         state.ended.retain(|(other, _)| *other != id);
         self.ask();
@@ -487,7 +510,11 @@ impl Engine {
         {
             return Err(state.ended.swap_remove(at).1);
         }
-        let moved_pages = state.under_way.iter().find(|other| other.id == id).map_or(0, |e| e.evacuated().moved_pages);
+        let moved_pages = state
+            .under_way
+            .iter()
+            .find(|other| other.id == id)
+            .map_or(0, |e| e.evacuated().moved_pages);
         Ok(Progress { left_pages: self.devices.left(id), moved_pages })
     }
 

@@ -1,14 +1,16 @@
-//! Waiting: a mutex that knows its rank, a backoff for short waits, and the gate that a fork closes.
+//! Waiting: a mutex that knows its rank, a backoff for short waits, and the gate that a fork
+//! closes.
 //!
-//! What decides between threads is written over any [`Atomic`], so that tests run the same code on words whose
-//! interleavings a checker explores.
+//! What decides between threads is written over any [`Atomic`], so that tests run the same code on
+//! words whose interleavings a checker explores.
 
 use crate::lockdep::{Class, Held, Rank};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::SeqCst};
 use std::time::Duration;
 
-/// A mutex with a place in the order of locks. Poison means nothing here, since a panic ends the process.
+/// A mutex with a place in the order of locks. Poison means nothing here, since a panic ends the
+/// process.
 #[derive(Debug)]
 pub struct RankedMutex<T> {
     class: Class,
@@ -40,7 +42,10 @@ impl<T> RankedMutex<T> {
 /// Locks a mutex.
 pub fn lock<T>(mutex: &RankedMutex<T>) -> RankedGuard<'_, T> {
     mutex.class.check();
-    RankedGuard { guard: mutex.mutex.lock().unwrap_or_else(|e| e.into_inner()), _held: mutex.class.hold() }
+    RankedGuard {
+        guard: mutex.mutex.lock().unwrap_or_else(|e| e.into_inner()),
+        _held: mutex.class.hold(),
+    }
 }
 
 /// A [`RankedMutex`], locked.
@@ -74,7 +79,8 @@ impl Backoff {
     const SPINS: u32 = 6;
     /// Yields of a second phase.
     const YIELDS: u32 = 16;
-    /// Longest sleep: the time of a device read, so that a waiter is not much later than what it waits for.
+    /// Longest sleep: the time of a device read, so that a waiter is not much later than what it
+    /// waits for.
     const SLEEP_US_MAX: u64 = 100;
 
     /// Waits a little, and longer the next time.
@@ -84,7 +90,8 @@ impl Backoff {
         } else if self.step < Self::SPINS + Self::YIELDS {
             rustix::thread::sched_yield();
         } else {
-            let us = (1u64 << (self.step - Self::SPINS - Self::YIELDS).min(10)).min(Self::SLEEP_US_MAX);
+            let us =
+                (1u64 << (self.step - Self::SPINS - Self::YIELDS).min(10)).min(Self::SLEEP_US_MAX);
             sleep(Duration::from_micros(us));
         }
         self.step += 1;
@@ -93,14 +100,18 @@ impl Backoff {
 
 /// Sleeps without a libc symbol that a program could have replaced.
 pub fn sleep(time: Duration) {
-    let spec = rustix::thread::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos() as i64 };
+    let spec = rustix::thread::Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: time.subsec_nanos() as i64,
+    };
     let _ = rustix::thread::nanosleep(&spec);
 }
 
-/// An atomic word: the processor's, or in tests one of a checker of interleavings. One of 32 bits has no higher values.
+/// An atomic word: the processor's, or in tests one of a checker of interleavings. One of 32 bits
+/// has no higher values.
 pub trait Atomic: Default {
-    /// Whether the threads that meet here are those of the machine: then the order of locks is checked
-    /// ([`crate::lockdep`]), which knows no others.
+    /// Whether the threads that meet here are those of the machine: then the order of locks is
+    /// checked ([`crate::lockdep`]), which knows no others.
     const MACHINE: bool;
     /// As the method of [`AtomicU64`].
     fn load(&self, order: Ordering) -> u64;
@@ -113,7 +124,13 @@ pub trait Atomic: Default {
     /// As the method of [`AtomicU64`].
     fn fetch_sub(&self, value: u64, order: Ordering) -> u64;
     /// As the method of [`AtomicU64`].
-    fn compare_exchange_weak(&self, now: u64, new: u64, done: Ordering, failed: Ordering) -> Result<u64, u64>;
+    fn compare_exchange_weak(
+        &self,
+        now: u64,
+        new: u64,
+        done: Ordering,
+        failed: Ordering,
+    ) -> Result<u64, u64>;
     /// Waits a little for another thread to change a word.
     fn wait(backoff: &mut Backoff);
 }
@@ -150,7 +167,13 @@ macro_rules! impl_atomic {
                 <$type>::fetch_sub(self, low(value), order) as u64
             }
             #[inline(always)]
-            fn compare_exchange_weak(&self, now: u64, new: u64, done: Ordering, failed: Ordering) -> Result<u64, u64> {
+            fn compare_exchange_weak(
+                &self,
+                now: u64,
+                new: u64,
+                done: Ordering,
+                failed: Ordering,
+            ) -> Result<u64, u64> {
                 let result = <$type>::compare_exchange_weak(self, low(now), low(new), done, failed);
                 result.map(|value| value as u64).map_err(|value| value as u64)
             }
@@ -168,8 +191,8 @@ impl_atomic!(shuttle::sync::atomic::AtomicU64, u64, false, |_| shuttle::thread::
 
 /// A gate that many pass at once and one can close: it waits until everybody is through.
 ///
-/// Used to quiesce a kind of work over a fork. State is two words and no queue, so that a child can open a gate
-/// that its parent closed.
+/// Used to quiesce a kind of work over a fork. State is two words and no queue, so that a child can
+/// open a gate that its parent closed.
 #[derive(Debug)]
 pub struct Gate {
     class: Class,

@@ -1,21 +1,25 @@
 //! Direct reclaim: how many threads do it at once, and how the others wait.
 //!
-//! Without a bound every thread that finds no frame reclaims: they fight over locks, and each evicts a batch although a frame
-//! was all that it needed. So at most `reclaim.max` threads have a *turn*, and the others stand in line. A turn goes to the
-//! one that has waited longest, who first looks whether there are frames enough by now ([`Recheck`]), and if so passes it on.
+//! Without a bound every thread that finds no frame reclaims: they fight over locks, and each
+//! evicts a batch although a frame was all that it needed. So at most `reclaim.max` threads have a
+//! *turn*, and the others stand in line. A turn goes to the one that has waited longest, who first
+//! looks whether there are frames enough by now ([`Recheck`]), and if so passes it on.
 //!
-//! [`Line`] decides, as a state and an instant: who has which turn, who is next. [`Throttle`] is what threads call. The number
-//! of a turn is also that of the workbench that its holder reclaims with.
+//! [`Line`] decides, as a state and an instant: who has which turn, who is next. [`Throttle`] is
+//! what threads call. The number of a turn is also that of the workbench that its holder reclaims
+//! with.
 //!
-//! The line is for threads that serve their own faults. The handler thread of thread delivery, background threads and the
-//! program's mapping calls reclaim without a turn: somebody in the line may wait for them.
+//! The line is for threads that serve their own faults. The handler thread of thread delivery,
+//! background threads and the program's mapping calls reclaim without a turn: somebody in the line
+//! may wait for them.
 //!
-//! Nobody waits while inside a gate, with a workbench or with a lock: a fork closes the gates and does not wait for the line. The
-//! child's is empty ([`Throttle::reset_in_child`]); the parent's goes on. A turn that is not taken up within
-//! [`TURN_PATIENCE`] passes on, so that a thread that ended while it waited holds nobody up.
+//! Nobody waits while inside a gate, with a workbench or with a lock: a fork closes the gates and
+//! does not wait for the line. The child's is empty ([`Throttle::reset_in_child`]); the parent's
+//! goes on. A turn that is not taken up within [`TURN_PATIENCE`] passes on, so that a thread that
+//! ended while it waited holds nobody up.
 //!
-//! Locks: one over the line (`Rank::Throttle`), for some tens of nanoseconds, taken inside the gate of faults, so never held
-//! at a fork; nothing is taken under it.
+//! Locks: one over the line (`Rank::Throttle`), for some tens of nanoseconds, taken inside the gate
+//! of faults, so never held at a fork; nothing is taken under it.
 
 use crate::config::Recheck;
 use crate::lockdep::Rank;
@@ -36,8 +40,9 @@ const TIMED_AFTER: Duration = Duration::from_secs(1);
 /// and how many times the high watermark must be free then. Both as in the mechanism's origin.
 const TIMED_HIGH: u64 = 4;
 
-/// Frames that must be free, beside the reserve, for who looks at every wake: what one reclaim frees. With fewer, those who
-/// are sent off one after the other find them taken and stand in line again: up to ten for each reclaim, in a storm.
+/// Frames that must be free, beside the reserve, for who looks at every wake: what one reclaim
+/// frees. With fewer, those who are sent off one after the other find them taken and stand in line
+/// again: up to ten for each reclaim, in a storm.
 const SPARE: u64 = DIRECT_PAGES as u64;
 
 /// No place in the line.
@@ -138,7 +143,8 @@ impl Line {
         line
     }
 
-    /// Nobody has a turn, nobody waits. Numbers go on, so that a ticket from before is known to be old.
+    /// Nobody has a turn, nobody waits. Numbers go on, so that a ticket from before is known to be
+    /// old.
     fn reset(&mut self) {
         self.free.clear();
         self.free.extend((0..self.turns).rev());
@@ -188,12 +194,18 @@ impl Line {
         let waiter = self.waiters[ticket.place as usize];
         match waiter.state {
             // The turn came, and was given to another meanwhile: to the end of the line.
-            _ if waiter.number != ticket.number => (if enough { Turn::Enough } else { self.enter(now) }, NONE),
+            _ if waiter.number != ticket.number => {
+                (if enough { Turn::Enough } else { self.enter(now) }, NONE)
+            }
             Place::Free => unreachable!("a place changes its number when it becomes free"),
             Place::Called { turn, .. } => {
                 self.called[turn] = NONE;
                 self.free(ticket.place);
-                if enough { (Turn::Enough, self.leave(turn, now)) } else { (Turn::Mine(turn), NONE) }
+                if enough {
+                    (Turn::Enough, self.leave(turn, now))
+                } else {
+                    (Turn::Mine(turn), NONE)
+                }
             }
             Place::Waiting if enough => {
                 self.unlink(ticket.place);
@@ -220,7 +232,8 @@ impl Line {
 
     /// Takes back a turn that was not taken up and gives it to the next.
     fn pass_on_overdue(&mut self, now: Duration) -> u32 {
-        let overdue = |place: u32| match self.waiters.get(place as usize).map(|waiter| waiter.state) {
+        let overdue = |place: u32| match self.waiters.get(place as usize).map(|waiter| waiter.state)
+        {
             Some(Place::Called { at, .. }) => now.saturating_sub(at) > TURN_PATIENCE,
             _ => false,
         };
@@ -245,7 +258,8 @@ impl Line {
 
     fn free(&mut self, place: u32) {
         let waiter = &mut self.waiters[place as usize];
-        (waiter.state, waiter.next, waiter.number) = (Place::Free, self.free_place, waiter.number.wrapping_add(1));
+        (waiter.state, waiter.next, waiter.number) =
+            (Place::Free, self.free_place, waiter.number.wrapping_add(1));
         self.free_place = place;
     }
 }
@@ -289,7 +303,10 @@ impl Bell for AtomicU32 {
     }
 
     fn wait(&self, rung: u32, time: Duration) {
-        let time = rustix::thread::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        let time = rustix::thread::Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
         let _ = futex::wait(self, futex::Flags::PRIVATE, rung, Some(&time));
     }
 }
@@ -326,7 +343,8 @@ impl<L: LineLock, B: Bell> Throttle<L, B> {
         self.line.with(|line| (self.with_bell(line.enter(now)), line.active()))
     }
 
-    /// It has waited, and there is so much free. Says with how long it has waited what is to be done.
+    /// It has waited, and there is so much free. Says with how long it has waited what is to be
+    /// done.
     pub fn look(&self, ticket: Ticket, free: Free) -> (Turn, Duration) {
         let now = self.began.elapsed();
         let waited = now.saturating_sub(ticket.since);
@@ -359,13 +377,16 @@ impl<L: LineLock, B: Bell> Throttle<L, B> {
     /// Threads that have taken their turn.
     #[cfg(debug_assertions)]
     pub fn reclaiming(&self) -> usize {
-        self.line.with(|line| line.active() - line.called.iter().filter(|place| **place != NONE).count())
+        self.line
+            .with(|line| line.active() - line.called.iter().filter(|place| **place != NONE).count())
     }
 
     /// Who waits must have seen its bell under the lock under which it is called.
     fn with_bell(&self, turn: Turn) -> Turn {
         match turn {
-            Turn::Wait(ticket) => Turn::Wait(Ticket { rung: self.bells[ticket.place as usize].rung(), ..ticket }),
+            Turn::Wait(ticket) => {
+                Turn::Wait(Ticket { rung: self.bells[ticket.place as usize].rung(), ..ticket })
+            }
             turn => turn,
         }
     }

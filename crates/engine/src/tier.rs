@@ -1,9 +1,10 @@
 //! The tiers behind memory: storing a batch of pages, loading one back, forgetting one.
 //!
-//! A page that leaves memory becomes a fill value, or gets a swap slot: on no device while the compressed tier takes it
-//! ([`crate::zswap`]), else of a device, to which it is written, since it does not compress, or the tier has no room. With
-//! `zswap.slots=device` what is compressed has slots of devices, too, while there is room on one. Until its batch is committed
-//! by the caller a page is also still where it was.
+//! A page that leaves memory becomes a fill value, or gets a swap slot: on no device while the
+//! compressed tier takes it ([`crate::zswap`]), else of a device, to which it is written, since it
+//! does not compress, or the tier has no room. With `zswap.slots=device` what is compressed has
+//! slots of devices, too, while there is room on one. Until its batch is committed by the caller a
+//! page is also still where it was.
 
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::cache::{GivenUp, Stamp};
@@ -29,16 +30,19 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// Compressed size from which a page goes to a device instead, where there is one: 3/4 of a page. Above, the
-/// frame saved is less than a quarter, for 4 us of compression and 2 us of decompression each way.
+/// Compressed size from which a page goes to a device instead, where there is one: 3/4 of a page.
+/// Above, the frame saved is less than a quarter, for 4 us of compression and 2 us of decompression
+/// each way.
 const WORTH_BYTES: usize = 3072;
-/// The same where there is no device: the largest class that still puts nine objects where eight pages were.
+/// The same where there is no device: the largest class that still puts nine objects where eight
+/// pages were.
 const WORTH_BYTES_NO_DEVICE: usize = 3632;
 
 /// Share of what it may take at which the compressed tier takes pages again after it was full.
 pub(crate) const ACCEPT_PERCENT: usize = 90;
 
-/// Ways past the tier when it is full, in [`Engine::past_tier`]: whole pages, or compressed ones, several to a slot.
+/// Ways past the tier when it is full, in [`Engine::past_tier`]: whole pages, or compressed ones,
+/// several to a slot.
 const PAST_WHOLE: usize = 0;
 const PAST_PACKED: usize = 1;
 
@@ -69,7 +73,8 @@ impl Pick {
     }
 }
 
-/// What a reclaiming thread works with: made with the pool, so that nothing is allocated under pressure.
+/// What a reclaiming thread works with: made with the pool, so that nothing is allocated under
+/// pressure.
 #[derive(Debug)]
 pub struct Batch {
     /// The pages of the batch.
@@ -98,8 +103,8 @@ pub struct Batch {
     refused: bool,
     /// Devices have room for what the tier does not take, although it has slots of its own.
     backed: bool,
-    /// Whether what the tier does not take is compressed for a device, once that has been decided for the batch; of how many
-    /// pages that was tried, and how long it took.
+    /// Whether what the tier does not take is compressed for a device, once that has been decided
+    /// for the batch; of how many pages that was tried, and how long it took.
     packs_refused: Option<bool>,
     tried: usize,
     tried_ns: u64,
@@ -129,7 +134,12 @@ impl Batch {
             packs_refused: None,
             tried: 0,
             tried_ns: 0,
-            compressors: config.zswap_codec.codecs().into_iter().map(Compressor::new).collect::<Result<_, _>>()?,
+            compressors: config
+                .zswap_codec
+                .codecs()
+                .into_iter()
+                .map(Compressor::new)
+                .collect::<Result<_, _>>()?,
             recompressor: config.zswap_recompress.codec().map(Compressor::new).transpose()?,
             trial: Box::new([0; PAGE_SIZE]),
             decompressor: Decompressor::new(&config.codecs())?,
@@ -150,11 +160,16 @@ impl Batch {
 
 /// One page of a buffer.
 pub fn page_mut(buffer: &mut [u8], index: usize) -> &mut [u8; PAGE_SIZE] {
-    (&mut buffer[index * PAGE_SIZE..(index + 1) * PAGE_SIZE]).try_into().expect("a page is PAGE_SIZE bytes")
+    (&mut buffer[index * PAGE_SIZE..(index + 1) * PAGE_SIZE])
+        .try_into()
+        .expect("a page is PAGE_SIZE bytes")
 }
 
 /// The parts of a run whose slots are `wanted`, by their place in it.
-pub(crate) fn runs_where(run: SlotRun, wanted: impl Fn(usize) -> bool) -> impl Iterator<Item = SlotRun> {
+pub(crate) fn runs_where(
+    run: SlotRun,
+    wanted: impl Fn(usize) -> bool,
+) -> impl Iterator<Item = SlotRun> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let start = (at..run.len).find(|i| wanted(*i))?;
@@ -177,13 +192,19 @@ pub enum LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoadError::Read(error) => write!(f, "a page cannot be read back, the program gets SIGBUS for it: {error}"),
-            LoadError::Lost => f.write_str(
-                "a page could not be read when its swap device was taken out of use, the program gets SIGBUS for it",
+            LoadError::Read(error) => write!(
+                f,
+                "a page cannot be read back, the program gets \
+                                                 SIGBUS for it: {error}"
             ),
-            LoadError::Corrupt => {
-                f.write_str("a compressed page is damaged, the program gets SIGBUS for it: broken memory?")
-            }
+            LoadError::Lost => f.write_str(
+                "a page could not be read when its swap device was taken out of use, the program \
+                 gets SIGBUS for it",
+            ),
+            LoadError::Corrupt => f.write_str(
+                "a compressed page is damaged, the program gets SIGBUS for it: broken \
+                             memory?",
+            ),
         }
     }
 }
@@ -199,7 +220,8 @@ enum Outcome {
     Refused,
 }
 
-/// Lines a page of the buffer up to be written to a slot, in one run with the last if it lies behind it.
+/// Lines a page of the buffer up to be written to a slot, in one run with the last if it lies
+/// behind it.
 pub(crate) fn line_up(writes: &mut Vec<RunWrite>, slot: SlotId, at: usize, keeps_slots: bool) {
     let behind = |last: &RunWrite| {
         last.buffer_page + last.run.len == at
@@ -217,8 +239,13 @@ pub(crate) fn line_up(writes: &mut Vec<RunWrite>, slot: SlotId, at: usize, keeps
 }
 
 impl Engine {
-    /// Stores every page of the batch that a tier takes; `read` copies a page's content, or says that it is gone.
-    pub(crate) fn store_batch(&self, batch: &mut Batch, mut read: impl FnMut(&Pick, &mut [u8; PAGE_SIZE]) -> bool) {
+    /// Stores every page of the batch that a tier takes; `read` copies a page's content, or says
+    /// that it is gone.
+    pub(crate) fn store_batch(
+        &self,
+        batch: &mut Batch,
+        mut read: impl FnMut(&Pick, &mut [u8; PAGE_SIZE]) -> bool,
+    ) {
         // 1. What is the same all over needs no place; the rest is lined up in the buffer.
         let mut pages = 0;
         for pick in &mut batch.picks {
@@ -239,8 +266,9 @@ impl Engine {
                 }
             }
         }
-        // 2. It gets slots next to one another: on no device what the compressed tier takes, if it has slots of its own, or what is
-        // packed on devices, where it needs no slot each; else of devices, as far as they have some.
+        // 2. It gets slots next to one another: on no device what the compressed tier takes, if it
+        //    has slots of its own, or what is packed on devices, where it needs no slot each; else
+        //    of devices, as far as they have some.
         batch.writes.clear();
         batch.packing.clear();
         batch.refused = false;
@@ -263,7 +291,10 @@ impl Engine {
                 }),
             };
             let Some(run) = run else { break };
-            batch.slots[at..at + run.len].iter_mut().zip(run.slots()).for_each(|(place, slot)| *place = Some(slot));
+            batch.slots[at..at + run.len]
+                .iter_mut()
+                .zip(run.slots())
+                .for_each(|(place, slot)| *place = Some(slot));
             at += run.len;
         }
         batch.slots[at..pages].fill(None);
@@ -286,13 +317,15 @@ impl Engine {
         self.publish_tiers();
     }
 
-    /// Compresses the first `pages` pages of the buffer, each for its slot, and lines up for writing what does not stay in memory.
+    /// Compresses the first `pages` pages of the buffer, each for its slot, and lines up for
+    /// writing what does not stay in memory.
     fn store_for_slots(&self, batch: &mut Batch, pages: usize, packs: bool) {
         let mut raw = 0;
         for at in 0..pages {
             let slot = batch.slots[at].expect("it was given one");
             let outcome = self.compress(batch, at, slot, packs);
-            batch.objects[at] = if let Outcome::Stored(object) = outcome { Some(object) } else { None };
+            batch.objects[at] =
+                if let Outcome::Stored(object) = outcome { Some(object) } else { None };
             if outcome != Outcome::Refused {
                 continue;
             }
@@ -324,21 +357,28 @@ impl Engine {
             self.write_packs(packing, buffer);
         }
         // What did not compress will take its time again.
-        let whole = (batch.tried.saturating_sub(packing.objects.len())) as u64 * self.past_tier.average_ns(PAST_WHOLE);
+        let whole = (batch.tried.saturating_sub(packing.objects.len())) as u64
+            * self.past_tier.average_ns(PAST_WHOLE);
         let ns = batch.tried_ns + start.elapsed().as_nanos() as u64 + whole;
         self.past_tier.record(PAST_PACKED, ns, batch.tried);
         let packed = packing.objects.iter();
-        self.insert_objects(packed.clone().filter_map(|packed| Some((slots[packed.item]?, packing.location(packed)?))));
+        self.insert_objects(
+            packed
+                .clone()
+                .filter_map(|packed| Some((slots[packed.item]?, packing.location(packed)?))),
+        );
         for packed in packed.filter(|packed| packing.location(packed).is_none()) {
             slots[packed.item].take().into_iter().for_each(|slot| self.devices.free(slot));
         }
     }
 
-    /// Lines up for writing, as they are, the first `pages` pages of the buffer that have no slot, as far as devices have some.
+    /// Lines up for writing, as they are, the first `pages` pages of the buffer that have no slot,
+    /// as far as devices have some.
     fn line_up_rest(&self, batch: &mut Batch, pages: usize) {
         let Batch { slots, packing, writes, .. } = batch;
-        let lone =
-            |slots: &[Option<SlotId>]| (0..pages).filter(|at| slots[*at].is_none() && packing.is_whole(*at)).count();
+        let lone = |slots: &[Option<SlotId>]| {
+            (0..pages).filter(|at| slots[*at].is_none() && packing.is_whole(*at)).count()
+        };
         let mut want = lone(slots);
         let mut at = 0;
         while want > 0 {
@@ -360,7 +400,8 @@ impl Engine {
         let packs = packs && !on_device;
         let passes_on = on_device || packs || batch.backed;
         let accepts = !batch.refused && self.accepts_compressed(passes_on);
-        // What goes past the tier is compressed for the device if that has been cheaper lately than to write whole pages.
+        // What goes past the tier is compressed for the device if that has been cheaper lately than
+        // to write whole pages.
         let start = (!accepts).then(Instant::now);
         let packs_refused = || self.past_tier.pick() == PAST_PACKED;
         let worth = match self.config.zswap_codec {
@@ -384,7 +425,8 @@ impl Engine {
         let compressor = &mut compressors[density];
         let len = compressor.compress(page, &mut packed[..worth]);
         if let Some(start) = start {
-            (batch.tried, batch.tried_ns) = (batch.tried + 1, batch.tried_ns + start.elapsed().as_nanos() as u64);
+            (batch.tried, batch.tried_ns) =
+                (batch.tried + 1, batch.tried_ns + start.elapsed().as_nanos() as u64);
         }
         let (data, codec) = match len {
             Some(len) => (&packed[..len], compressor.codec().id()),
@@ -412,8 +454,8 @@ impl Engine {
         Outcome::Packed
     }
 
-    /// Whether the compressed tier takes pages: not from when it was full until it is at [`ACCEPT_PERCENT`] of what it may
-    /// take, while devices take them.
+    /// Whether the compressed tier takes pages: not from when it was full until it is at
+    /// [`ACCEPT_PERCENT`] of what it may take, while devices take them.
     pub(crate) fn accepts_compressed(&self, passes_on: bool) -> bool {
         if self.config.compressed_max == CompressedMax::OFF {
             return false;
@@ -426,7 +468,8 @@ impl Engine {
 
     /// Whether devices have room for more.
     pub(crate) fn devices_have_room(&self) -> bool {
-        self.stats.get(Counter::DevicePages) << PAGE_SHIFT < self.stats.get(Counter::DeviceCapacityBytes)
+        self.stats.get(Counter::DevicePages) << PAGE_SHIFT
+            < self.stats.get(Counter::DeviceCapacityBytes)
     }
 
     /// Writes what is lined up; pages of runs that fail get no slot.
@@ -441,13 +484,15 @@ impl Engine {
         for write in &batch.writes {
             match write.result {
                 Ok(()) => self.index.stored(write.run.slots(), now),
-                Err(_) => batch.slots[write.buffer_page..write.buffer_page + write.run.len].fill(None),
+                Err(_) => {
+                    batch.slots[write.buffer_page..write.buffer_page + write.run.len].fill(None)
+                }
             }
         }
     }
 
-    /// Unpacks the page of a slot from the compressed tier, if it is there; who calls owns the slot's page, or sees to it that
-    /// the slot stays in use.
+    /// Unpacks the page of a slot from the compressed tier, if it is there; who calls owns the
+    /// slot's page, or sees to it that the slot stays in use.
     pub(crate) fn load_compressed(
         &self,
         slot: SlotId,
@@ -460,16 +505,26 @@ impl Engine {
         self.zswap.end_load(slot);
         let Some(len) = len else { return Ok(false) };
         let len = len.map_err(|_| LoadError::Corrupt)?;
-        decompressor.decompress(object.codec, &packed[..len], out).map_err(|_| LoadError::Corrupt)?;
+        decompressor
+            .decompress(object.codec, &packed[..len], out)
+            .map_err(|_| LoadError::Corrupt)?;
         self.stats.add(Counter::ZswpIn, 1);
         Ok(true)
     }
 
     /// Reads the pages of a run from devices into the buffer, from page `at` on.
-    pub(crate) fn load_slots(&self, run: SlotRun, context: &mut FaultContext, at: usize) -> Result<(), LoadError> {
+    pub(crate) fn load_slots(
+        &self,
+        run: SlotRun,
+        context: &mut FaultContext,
+        at: usize,
+    ) -> Result<(), LoadError> {
         match run.first.device() {
             SlotId::IN_MEMORY => self.load_packed(run, context, at),
-            _ => self.devices.read(run, &mut context.buffer[at << PAGE_SHIFT..]).map_err(LoadError::Read),
+            _ => self
+                .devices
+                .read(run, &mut context.buffer[at << PAGE_SHIFT..])
+                .map_err(LoadError::Read),
         }
     }
 
@@ -478,12 +533,17 @@ impl Engine {
         Stamp::new(self.evictions.fetch_add(pages as u64, Relaxed))
     }
 
-    /// Gives up the stored copy of a page, if it has one outside memory: it was loaded, or nobody wants it.
+    /// Gives up the stored copy of a page, if it has one outside memory: it was loaded, or nobody
+    /// wants it.
     pub(crate) fn forget(&self, state: State) {
         match state {
             State::Filled(_) => self.stats.sub(Counter::SameFilledPages, 1),
             State::Stored(slot) => self.forget_run(SlotRun { first: slot, len: 1 }),
-            State::Empty | State::Resident(_) | State::Evicting(_) | State::Cached(_) | State::Foreign => {}
+            State::Empty
+            | State::Resident(_)
+            | State::Evicting(_)
+            | State::Cached(_)
+            | State::Foreign => {}
         }
     }
 
@@ -502,7 +562,8 @@ impl Engine {
         }
     }
 
-    /// Gives back slots that nobody knows any more, what is compressed of them, and a frame of the swap cache.
+    /// Gives back slots that nobody knows any more, what is compressed of them, and a frame of the
+    /// swap cache.
     pub(crate) fn give_back(&self, run: SlotRun, frame: Option<FrameId>) {
         self.zswap.invalidate(run, |object| self.free_object(object));
         if let Some(frame) = frame {

@@ -1,17 +1,20 @@
 //! The page word: one 64-bit word a page holds its state, where its content is, and a lock bit.
 //!
-//! Transitions are pure functions from a word to the next word or to nothing; [`PageWords`] applies them by
-//! compare-and-swap. Fault, reclaim, swapoff and the program's own mapping calls meet only here. Who sets the
-//! lock bit owns the page until clearing it; the rest of a locked word still says where the content is, so that
-//! giving up restores the word as it was.
+//! Transitions are pure functions from a word to the next word or to nothing; [`PageWords`] applies
+//! them by compare-and-swap. Fault, reclaim, swapoff and the program's own mapping calls meet only
+//! here. Who sets the lock bit owns the page until clearing it; the rest of a locked word still
+//! says where the content is, so that giving up restores the word as it was.
 //!
-//! Lock order: page locks are waited for in ascending order ([`crate::lockdep`]), by threads of the program only.
+//! Lock order: page locks are waited for in ascending order ([`crate::lockdep`]), by threads of the
+//! program only.
 
 use crate::base::{FrameId, PageIndex, SlotId};
 use crate::lockdep;
 use crate::sync::{Atomic, Backoff};
 use overspill_os::{Errno, vm::SharedCells};
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 /// Where the content of a page is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,7 +23,8 @@ pub enum State {
     Empty,
     /// In the page tables of the process, with this frame as its right to be there.
     Resident(FrameId),
-    /// Still in the page tables, write-protected, being stored; a write takes it back to [`State::Resident`].
+    /// Still in the page tables, write-protected, being stored; a write takes it back to
+    /// [`State::Resident`].
     Evicting(FrameId),
     /// In a frame of the arena: the swap cache.
     Cached(FrameId),
@@ -28,7 +32,8 @@ pub enum State {
     Filled(u32),
     /// In a swap slot: compressed in memory, or on a device.
     Stored(SlotId),
-    /// Wherever the kernel has it: the program has the page for itself ([`crate::space`]), and the engine leaves it alone.
+    /// Wherever the kernel has it: the program has the page for itself ([`crate::space`]), and the
+    /// engine leaves it alone.
     Foreign,
 }
 
@@ -36,13 +41,14 @@ const STATE_MASK: u64 = 0xF;
 const LOCKED: u64 = 1 << 4;
 /// mlock: stays resident.
 const PINNED: u64 = 1 << 5;
-/// Came back from the swap cache, or was faulted in shortly after its eviction: passed over once by the clock.
+/// Came back from the swap cache, or was faulted in shortly after its eviction: passed over once by
+/// the clock.
 const REFERENCED: u64 = 1 << 6;
-/// The page is mapped with access: readable in place, may be brought in beside a fault. Where the whole extent is,
-/// [`crate::extent::Extents`] says so instead.
+/// The page is mapped with access: readable in place, may be brought in beside a fault. Where the
+/// whole extent is, [`crate::extent::Extents`] says so instead.
 const ACCESSIBLE: u64 = 1 << 7;
-/// In memory, with a copy on a device or in the compressed tier that is as good ([`crate::clean`]). Goes with any change of the state but an eviction
-/// that begins or is taken back.
+/// In memory, with a copy on a device or in the compressed tier that is as good ([`crate::clean`]).
+/// Goes with any change of the state but an eviction that begins or is taken back.
 const CLEAN: u64 = 1 << 8;
 /// Came in as zeros beside a page that was touched, and is not known to have been touched itself.
 const BESIDE: u64 = 1 << 9;
@@ -127,7 +133,9 @@ impl PageWord {
 
     /// Transition: in the page tables, being evicted or not -> locked, to be made writable.
     pub fn lock_in_place(self) -> Option<PageWord> {
-        matches!(self.state(), State::Resident(_) | State::Evicting(_)).then(|| self.lock()).flatten()
+        matches!(self.state(), State::Resident(_) | State::Evicting(_))
+            .then(|| self.lock())
+            .flatten()
     }
 
     /// Transition: resident and free to go -> being evicted.
@@ -201,7 +209,10 @@ impl std::fmt::Debug for PageWord {
             (CLEAN, " clean"),
             (BESIDE, " beside"),
         ];
-        flags.iter().filter(|(bit, _)| self.0 & bit != 0).try_for_each(|(_, name)| f.write_str(name))
+        flags
+            .iter()
+            .filter(|(bit, _)| self.0 & bit != 0)
+            .try_for_each(|(_, name)| f.write_str(name))
     }
 }
 
@@ -232,7 +243,8 @@ impl PageWords {
         self.cell(page).load()
     }
 
-    /// Applies a transition; the word before it and after it, or `None` when the transition does not apply.
+    /// Applies a transition; the word before it and after it, or `None` when the transition does
+    /// not apply.
     pub fn try_update(
         &self,
         page: PageIndex,
@@ -246,7 +258,11 @@ impl PageWords {
     }
 
     /// Takes the lock of a page if it is free and `wanted` agrees with the word; the word, locked.
-    pub fn try_lock_if(&self, page: PageIndex, wanted: impl Fn(PageWord) -> bool) -> Option<PageWord> {
+    pub fn try_lock_if(
+        &self,
+        page: PageIndex,
+        wanted: impl Fn(PageWord) -> bool,
+    ) -> Option<PageWord> {
         self.try_update(page, |w| if wanted(w) { w.lock() } else { None }).map(|(_, after)| after)
     }
 
@@ -273,7 +289,10 @@ impl<A: Atomic> PageCell<'_, A> {
         PageWord(self.0.load(Acquire))
     }
 
-    pub(crate) fn try_update(&self, transition: impl Fn(PageWord) -> Option<PageWord>) -> Option<(PageWord, PageWord)> {
+    pub(crate) fn try_update(
+        &self,
+        transition: impl Fn(PageWord) -> Option<PageWord>,
+    ) -> Option<(PageWord, PageWord)> {
         let mut before = self.0.load(Acquire);
         loop {
             let after = transition(PageWord(before))?.0;
@@ -295,7 +314,10 @@ impl<A: Atomic> PageCell<'_, A> {
     }
 
     pub(crate) fn unlock_as(&self, word: PageWord) {
-        debug_assert!(PageWord(self.0.load(Relaxed)).is_locked(), "{word:?} for a page that is not locked");
+        debug_assert!(
+            PageWord(self.0.load(Relaxed)).is_locked(),
+            "{word:?} for a page that is not locked"
+        );
         self.0.store(word.0 & !LOCKED, Release);
     }
 }
@@ -321,10 +343,16 @@ mod tests {
     }
 
     fn any_word() -> impl Strategy<Value = PageWord> {
-        (any_state(), any::<[bool; 4]>()).prop_map(|(state, [locked, pinned, referenced, access])| {
-            let word = PageWord(0).with_state(state).pinned(pinned).referenced(referenced).accessible(access);
-            if locked { word.lock().unwrap() } else { word }
-        })
+        (any_state(), any::<[bool; 4]>()).prop_map(
+            |(state, [locked, pinned, referenced, access])| {
+                let word = PageWord(0)
+                    .with_state(state)
+                    .pinned(pinned)
+                    .referenced(referenced)
+                    .accessible(access);
+                if locked { word.lock().unwrap() } else { word }
+            },
+        )
     }
 
     proptest! {
@@ -351,9 +379,11 @@ mod tests {
 
         #[test]
         fn transitions_keep_the_content_where_it_is(word in any_word()) {
-            // An eviction begins and ends with the page in place; only the owner of the lock may move it.
+            // An eviction begins and ends with the page in place; only the owner of the lock may
+            // move it.
             if let Some(next) = word.begin_evict() {
-                let State::Resident(frame) = word.state() else { panic!("{word:?} began to be evicted") };
+                let State::Resident(frame) = word.state() else { panic!("{word:?} began to be \
+                                                                         evicted") };
                 prop_assert!(!word.is_pinned());
                 prop_assert_eq!(next.state(), State::Evicting(frame));
                 prop_assert_eq!(next.take_back().map(|w| w.state()), Some(State::Resident(frame)));

@@ -1,14 +1,16 @@
 //! Writeback: the coldest pages of the compressed tier go on to devices.
 //!
-//! In the background, from when the tier is full until it is at [`ACCEPT_PERCENT`] of what it may take; else only by a thread
-//! that finds nothing else to reclaim. Where there is a denser codec (setting `zswap.recompress`), a page is packed by that
-//! first, and has to become the coldest once more. A page whose slot is on no device (setting `zswap.slots`), or was inherited,
-//! is written to another slot, which it gets if nobody wants the page at that moment; those of a batch lie side by side there, in the
-//! order of their addresses. Or it is written as it is compressed, packed with others ([`crate::pack`]). One whose slot lies on a
-//! device is written to it, without its owner being asked: until then it can be loaded from the tier, after that from the device.
+//! In the background, from when the tier is full until it is at [`ACCEPT_PERCENT`] of what it may
+//! take; else only by a thread that finds nothing else to reclaim. Where there is a denser codec
+//! (setting `zswap.recompress`), a page is packed by that first, and has to become the coldest once
+//! more. A page whose slot is on no device (setting `zswap.slots`), or was inherited, is written to
+//! another slot, which it gets if nobody wants the page at that moment; those of a batch lie side
+//! by side there, in the order of their addresses. Or it is written as it is compressed, packed
+//! with others ([`crate::pack`]). One whose slot lies on a device is written to it, without its
+//! owner being asked: until then it can be loaded from the tier, after that from the device.
 //!
-//! Locks: those of the index of the tier and of the slot index, for a moment each; the page lock of a page that gets another
-//! slot, tried.
+//! Locks: those of the index of the tier and of the slot index, for a moment each; the page lock of
+//! a page that gets another slot, tried.
 
 use crate::base::SlotId;
 use crate::cache::Entry;
@@ -26,7 +28,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Frames that compaction must be able to free to be worth it.
 const COMPACT_FRAMES: usize = 16;
-/// Pages that must have left memory since nothing could be done about a full tier without a device, for another try.
+/// Pages that must have left memory since nothing could be done about a full tier without a device,
+/// for another try.
 const FRUITLESS_PAGES: u64 = 128;
 /// Pages moved at a time: 0.1 ms.
 const COMPACT_OBJECTS: usize = 128;
@@ -74,13 +77,15 @@ impl Engine {
         |owner, old, new| self.zswap.replace(SlotId::from_bits(owner), old, new)
     }
 
-    /// Whether the tier was full, does not yet accept pages again, and something can be done about it.
+    /// Whether the tier was full, does not yet accept pages again, and something can be done about
+    /// it.
     pub(crate) fn has_to_write_back(&self) -> bool {
         self.compressed_full.load(Relaxed)
             && self.compressed.is_above_percent(ACCEPT_PERCENT)
             && (self.goes_on()
                 || self.recompresses()
-                    && self.evictions.load(Relaxed).wrapping_sub(self.written_back.load(Relaxed)) >= FRUITLESS_PAGES)
+                    && self.evictions.load(Relaxed).wrapping_sub(self.written_back.load(Relaxed))
+                        >= FRUITLESS_PAGES)
     }
 
     /// Whether compressed pages can go on to devices: there is room, or they have slots there.
@@ -100,10 +105,11 @@ impl Engine {
         }
     }
 
-    /// Packs a batch of the coldest compressed pages more densely, or writes those to devices of which that was done before;
-    /// returns how many are smaller now, or gone.
+    /// Packs a batch of the coldest compressed pages more densely, or writes those to devices of
+    /// which that was done before; returns how many are smaller now, or gone.
     pub(crate) fn write_back_coldest(&self, batch: &mut Batch) -> usize {
-        // 1. Those whose slots stay in use until this is done, and whose objects are still what they were.
+        // 1. Those whose slots stay in use until this is done, and whose objects are still what
+        //    they were.
         let now = self.evictions.load(Relaxed);
         self.hold_coldest(batch, now);
         // 2. Out, to be read from the device.
@@ -136,10 +142,13 @@ impl Engine {
         }
     }
 
-    /// Packs the chosen more densely, where that was not done yet and makes them smaller by an eighth at least; how many. They
-    /// are the newest again, and no more among the chosen.
+    /// Packs the chosen more densely, where that was not done yet and makes them smaller by an
+    /// eighth at least; how many. They are the newest again, and no more among the chosen.
     fn recompress(&self, batch: &mut Batch, now: u64) -> usize {
-        let Batch { cold, recompressor: Some(compressor), trial, buffer, packed, decompressor, .. } = batch else {
+        let Batch {
+            cold, recompressor: Some(compressor), trial, buffer, packed, decompressor, ..
+        } = batch
+        else {
             return 0;
         };
         let before = cold.len();
@@ -150,12 +159,16 @@ impl Engine {
             }
             let page = page_mut(buffer, 0);
             let loaded = self.compressed.load(&self.frames, handle, packed).ok();
-            let unpacked = loaded.filter(|len| decompressor.decompress(object.codec, &packed[..*len], page).is_ok());
-            let shorter = unpacked.and_then(|len| compressor.compress(page, &mut trial[..len - len / 8]));
-            let stored =
-                shorter.and_then(|len| self.compressed.store_smaller(&self.frames, slot.to_bits(), &trial[..len]).ok());
+            let unpacked = loaded
+                .filter(|len| decompressor.decompress(object.codec, &packed[..*len], page).is_ok());
+            let shorter =
+                unpacked.and_then(|len| compressor.compress(page, &mut trial[..len - len / 8]));
+            let stored = shorter.and_then(|len| {
+                self.compressed.store_smaller(&self.frames, slot.to_bits(), &trial[..len]).ok()
+            });
             let Some(smaller) = stored else { return true };
-            let done = self.zswap.finish_load(slot, object, Some(Object::in_memory(smaller, id)), now);
+            let done =
+                self.zswap.finish_load(slot, object, Some(Object::in_memory(smaller, id)), now);
             if !done {
                 self.zswap.end_load(slot);
             }
@@ -169,8 +182,8 @@ impl Engine {
         done
     }
 
-    /// Lines the chosen up: packed with others, or as they were before compression, with another slot where their own cannot
-    /// be written to.
+    /// Lines the chosen up: packed with others, or as they were before compression, with another
+    /// slot where their own cannot be written to.
     fn line_up_cold(&self, batch: &mut Batch) {
         let Batch { cold, packing, buffer, packed, decompressor, writes, .. } = batch;
         writes.clear();
@@ -195,7 +208,9 @@ impl Engine {
                 fresh = self.devices.alloc_run(cold.len() - i);
             }
             if !keeps_slots && fresh.is_none()
-                || decompressor.decompress(object.codec, &packed[..len], page_mut(buffer, i)).is_err()
+                || decompressor
+                    .decompress(object.codec, &packed[..len], page_mut(buffer, i))
+                    .is_err()
             {
                 continue;
             }
@@ -215,15 +230,21 @@ impl Engine {
         self.devices.write(buffer, writes);
         drop(writing);
         for write in writes.iter().filter(|write| write.result.is_ok()) {
-            cold[write.buffer_page..write.buffer_page + write.run.len].iter_mut().for_each(|cold| cold.written = true);
+            cold[write.buffer_page..write.buffer_page + write.run.len]
+                .iter_mut()
+                .for_each(|cold| cold.written = true);
         }
         if !packing.objects.is_empty() {
             self.write_packs(packing, buffer);
-            packing.objects.iter().for_each(|object| cold[object.item].packed = packing.location(object));
+            packing
+                .objects
+                .iter()
+                .for_each(|object| cold[object.item].packed = packing.location(object));
         }
     }
 
-    /// Takes a page that was written out of the tier, unless somebody reads it there just now; whether it left.
+    /// Takes a page that was written out of the tier, unless somebody reads it there just now;
+    /// whether it left.
     fn finish_writeback(&self, cold: &Cold, now: u64) -> bool {
         let Cold { slot, object, handle, to, written, packed } = *cold;
         let is_there = packed.is_some() || written && to == slot;
@@ -242,7 +263,8 @@ impl Engine {
         left
     }
 
-    /// Gives a page another slot, to which it was written, if nobody is at it. The old one is given up when I/O on it ends.
+    /// Gives a page another slot, to which it was written, if nobody is at it. The old one is given
+    /// up when I/O on it ends.
     fn change_slot(&self, from: SlotId, to: SlotId) -> bool {
         let page = self.index.owner(from);
         let run = SlotRun { first: to, len: 1 };
@@ -262,8 +284,8 @@ impl Engine {
         true
     }
 
-    /// Begins I/O on a slot, so that it stays in use until [`Engine::end_io`]; `false` when its page is not there alone, or somebody
-    /// is at it.
+    /// Begins I/O on a slot, so that it stays in use until [`Engine::end_io`]; `false` when its
+    /// page is not there alone, or somebody is at it.
     pub(crate) fn begin_io(&self, slot: SlotId) -> bool {
         let mut begun = [false];
         self.index.begin_io(SlotRun { first: slot, len: 1 }, &mut begun);

@@ -1,24 +1,32 @@
 //! The index of the compressed tier: which slots have a compressed copy, and where.
 //!
-//! The tier stands in front of the devices, keyed by swap slot. An entry a slot, a word each ([`Object`]), in tables that
-//! are touched lazily. A copy lies in memory, in the compressed pool; that of a slot on no device may also have gone on to
-//! a device, packed into a slot there with others (`pack`). How many lie in a slot is counted here, too. Look-ups take no lock. What changes the set of entries takes the lock of a range of 64 MiB of swap
-//! space, over the entries' list by age and their number. Every slot that is given back asks to forget its entry, and most
-//! have none ([`Zswap::invalidate`]): setting `zswap.invalidate` says how much is looked at before the lock is taken.
+//! The tier stands in front of the devices, keyed by swap slot. An entry a slot, a word each
+//! ([`Object`]), in tables that are touched lazily. A copy lies in memory, in the compressed pool;
+//! that of a slot on no device may also have gone on to a device, packed into a slot there with
+//! others (`pack`). How many lie in a slot is counted here, too. Look-ups take no lock. What
+//! changes the set of entries takes the lock of a range of 64 MiB of swap space, over the entries'
+//! list by age and their number. Every slot that is given back asks to forget its entry, and most
+//! have none ([`Zswap::invalidate`]): setting `zswap.invalidate` says how much is looked at before
+//! the lock is taken.
 //!
-//! **Who may read an object.** Whoever has announced it in the entry ([`Zswap::begin_load`]), until it says that it is
-//! done. An entry that is being read is neither moved nor taken out for the devices ([`Zswap::replace`],
-//! [`Zswap::finish_load`]); it is invalidated by the slot's owner alone, who is its reader or knows that there is none.
+//! **Who may read an object.** Whoever has announced it in the entry ([`Zswap::begin_load`]), until
+//! it says that it is done. An entry that is being read is neither moved nor taken out for the
+//! devices ([`Zswap::replace`], [`Zswap::finish_load`]); it is invalidated by the slot's owner
+//! alone, who is its reader or knows that there is none.
 //!
-//! 1. *Store*: the entry is published before it is in the list. A store that is refused leaves no older copy
-//!    ([`Zswap::insert`] hands it out, and a slot that is written to a device has been invalidated).
-//! 2. *Load*: announce, read, done. The slot's owner then gives the slot up, or keeps it, and with it the entry.
-//! 3. *Writeback*: what the list has as oldest is a hint. The writer makes sure that the slot stays in use (the slot index of
-//!    the swap cache says that I/O is under way), then announces itself, which compares the entry; only then it looks at the
-//!    object. When the page is on the device it takes the entry out, or has it say where it is packed, if nobody else reads it.
+//! 1. *Store*: the entry is published before it is in the list. A store that is refused leaves no
+//!    older copy ([`Zswap::insert`] hands it out, and a slot that is written to a device has been
+//!    invalidated).
+//! 2. *Load*: announce, read, done. The slot's owner then gives the slot up, or keeps it, and with
+//!    it the entry.
+//! 3. *Writeback*: what the list has as oldest is a hint. The writer makes sure that the slot stays
+//!    in use (the slot index of the swap cache says that I/O is under way), then announces itself,
+//!    which compares the entry; only then it looks at the object. When the page is on the device it
+//!    takes the entry out, or has it say where it is packed, if nobody else reads it.
 //! 4. *Compaction* replaces an object that nobody reads by a copy of it.
 //!
-//! Neighbours: [`crate::compressed`] keeps the bytes, [`crate::tier`] and [`crate::writeback`] use both.
+//! Neighbours: [`crate::compressed`] keeps the bytes, [`crate::tier`] and [`crate::writeback`] use
+//! both.
 //!
 //! Locks: a range's ([`Rank::Zswap`]); nothing is taken under it.
 
@@ -55,7 +63,8 @@ static ZSWAP_LOCK: LockCounters = LockCounters {
     long_ns: Counter::ZswapLockLongNs,
 };
 
-/// Setting `zswap.invalidate`: what is looked at, when a slot is given back, before the lock is taken to erase its entry.
+/// Setting `zswap.invalidate`: what is looked at, when a slot is given back, before the lock is
+/// taken to erase its entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Invalidate {
     /// Nothing: the lock is taken for every slot.
@@ -110,7 +119,9 @@ impl Object {
     fn to_word(self) -> u64 {
         let location = match self.location {
             Location::Memory(handle) => handle.to_bits(),
-            Location::Packed(slot, number) => PACKED | u64::from(number) << NUMBER_SHIFT | slot.to_bits(),
+            Location::Packed(slot, number) => {
+                PACKED | u64::from(number) << NUMBER_SHIFT | slot.to_bits()
+            }
         };
         PRESENT | self.codec.to_bits() << CODEC_SHIFT | location
     }
@@ -119,9 +130,13 @@ impl Object {
         let bits = word & ((1 << LOCATION_BITS) - 1);
         let location = match word & PACKED {
             0 => Location::Memory(Handle::from_bits(bits)),
-            _ => Location::Packed(SlotId::from_bits(bits), (word >> NUMBER_SHIFT) as u8 & (PACKED_MAX - 1) as u8),
+            _ => Location::Packed(
+                SlotId::from_bits(bits),
+                (word >> NUMBER_SHIFT) as u8 & (PACKED_MAX - 1) as u8,
+            ),
         };
-        let codec = CodecId::from_bits(word >> CODEC_SHIFT & ((1 << CodecId::BITS) - 1)).expect("an entry has a codec");
+        let codec = CodecId::from_bits(word >> CODEC_SHIFT & ((1 << CodecId::BITS) - 1))
+            .expect("an entry has a codec");
         (word & PRESENT != 0).then_some(Object { location, codec })
     }
 
@@ -170,7 +185,8 @@ impl<A: Atomic> Place<'_, A> {
         }
     }
 
-    /// Puts `new`, or nothing, in the place of `old`, if it is there still and has `readers` readers, who are done with it.
+    /// Puts `new`, or nothing, in the place of `old`, if it is there still and has `readers`
+    /// readers, who are done with it.
     fn replace(&self, old: Object, readers: u64, new: Option<Object>) -> bool {
         let expected = old.to_word() + readers * READER;
         let new = new.map_or(0, Object::to_word);
@@ -215,7 +231,8 @@ pub struct Zswap {
 }
 
 impl Zswap {
-    /// What a slot takes up here: its entry and its links. Not what few have: objects that are packed into it.
+    /// What a slot takes up here: its entry and its links. Not what few have: objects that are
+    /// packed into it.
     pub const SLOT_BYTES: u64 = 12;
 
     /// An index for no device yet.
@@ -225,8 +242,8 @@ impl Zswap {
         Zswap { devices, locks: (0..LOCKS_MAX).map(lock).collect(), setting, stats }
     }
 
-    /// Makes entries for a device of `slots` slots; `false` when that number had a smaller one, or there is no address
-    /// space for more.
+    /// Makes entries for a device of `slots` slots; `false` when that number had a smaller one, or
+    /// there is no address space for more.
     pub fn open(&self, device: usize, slots: u64) -> bool {
         let tables = || {
             let (slots, ranges) = (slots as usize, (slots as usize).div_ceil(RANGE_SLOTS));
@@ -247,7 +264,8 @@ impl Zswap {
         self.devices[device].get().is_some_and(|tables| tables.entries.len() as u64 >= slots)
     }
 
-    /// Whether there was an entry for a slot of a device since it was forgotten: then its tables have memory.
+    /// Whether there was an entry for a slot of a device since it was forgotten: then its tables
+    /// have memory.
     pub fn had_entries(&self, device: usize) -> bool {
         self.devices[device].get().is_some_and(|tables| tables.used.load(Relaxed) > 0)
     }
@@ -284,24 +302,29 @@ impl Zswap {
         List { links, head: &tables.heads[range * HEAD_CELLS..][..HEAD_CELLS] }
     }
 
-    /// Puts another object, or none, in the place of what a slot has; its range's lock is held. What is in memory is in the
-    /// list, from after it can be found. Returns what was.
+    /// Puts another object, or none, in the place of what a slot has; its range's lock is held.
+    /// What is in memory is in the list, from after it can be found. Returns what was.
     fn set(&self, slot: SlotId, new: Option<Object>, now: u64) -> Option<Object> {
         let old = self.place(slot).swap(new);
         self.settle(slot, old, new, now);
         old
     }
 
-    /// Brings the list and the count of a range up to date with an entry that has been changed; its lock is held.
+    /// Brings the list and the count of a range up to date with an entry that has been changed; its
+    /// lock is held.
     fn settle(&self, slot: SlotId, old: Option<Object>, new: Option<Object>, now: u64) {
-        let listed = |object: Option<Object>| object.is_some_and(|object| object.handle().is_some());
+        let listed =
+            |object: Option<Object>| object.is_some_and(|object| object.handle().is_some());
         match (listed(old), listed(new)) {
             (false, true) => self.list(slot).push(Self::in_range(slot), now),
             (true, false) => self.list(slot).unlink(Self::in_range(slot)),
             _ => {}
         }
         let count = &self.tables(slot).counts[slot.offset() as usize / RANGE_SLOTS];
-        count.store(count.load(Relaxed) + u64::from(new.is_some()) - u64::from(old.is_some()), Release);
+        count.store(
+            count.load(Relaxed) + u64::from(new.is_some()) - u64::from(old.is_some()),
+            Release,
+        );
     }
 
     fn in_range(slot: SlotId) -> usize {
@@ -318,13 +341,15 @@ impl Zswap {
         self.look_up(slot).is_some_and(|object| object.handle().is_some())
     }
 
-    /// Announces a reader of a slot's object, to be followed by [`Zswap::end_load`]: the owner of the slot's page.
+    /// Announces a reader of a slot's object, to be followed by [`Zswap::end_load`]: the owner of
+    /// the slot's page.
     pub fn begin_load(&self, slot: SlotId) -> Option<Object> {
         self.stats.add(Counter::ZswapLookup, 1);
         self.place(slot).begin_load(None)
     }
 
-    /// The same for an object that was seen before, if it is there still: who has made sure that the slot stays in use.
+    /// The same for an object that was seen before, if it is there still: who has made sure that
+    /// the slot stays in use.
     pub fn begin_load_of(&self, slot: SlotId, object: Object) -> bool {
         self.place(slot).begin_load(Some(object)).is_some()
     }
@@ -334,9 +359,14 @@ impl Zswap {
         self.place(slot).end_load();
     }
 
-    /// Makes entries for slots, as the newest, `now` pages having left memory; an older copy of one is handed to `older`. Best with
-    /// those of a range together.
-    pub fn insert(&self, entries: impl Iterator<Item = (SlotId, Object)>, now: u64, mut older: impl FnMut(Object)) {
+    /// Makes entries for slots, as the newest, `now` pages having left memory; an older copy of one
+    /// is handed to `older`. Best with those of a range together.
+    pub fn insert(
+        &self,
+        entries: impl Iterator<Item = (SlotId, Object)>,
+        now: u64,
+        mut older: impl FnMut(Object),
+    ) {
         let range = |slot: SlotId| (slot.device(), slot.offset() as usize / RANGE_SLOTS);
         let mut entries = entries.peekable();
         while let Some(&(first, _)) = entries.peek() {
@@ -358,8 +388,11 @@ impl Zswap {
     pub fn invalidate(&self, run: SlotRun, mut freed: impl FnMut(Object)) {
         self.for_each_range(run, |part, _| {
             let range = part.first.offset() as usize / RANGE_SLOTS;
-            // 1. Nothing in the whole range? A slot's own entry was made by a thread that this one has heard from.
-            if self.setting != Invalidate::Always && self.tables(part.first).counts[range].load(Acquire) == 0 {
+            // 1. Nothing in the whole range? A slot's own entry was made by a thread that this one
+            //    has heard from.
+            if self.setting != Invalidate::Always
+                && self.tables(part.first).counts[range].load(Acquire) == 0
+            {
                 return;
             }
             // 2. No entry?
@@ -387,19 +420,23 @@ impl Zswap {
         });
     }
 
-    /// Compaction: puts a copy in the place of an object, if it is there still and nobody reads it. What is said to be a slot may
-    /// be none.
+    /// Compaction: puts a copy in the place of an object, if it is there still and nobody reads it.
+    /// What is said to be a slot may be none.
     pub fn replace(&self, slot: SlotId, old: Handle, new: Handle) -> bool {
         let tables = self.devices.get(slot.device()).and_then(OnceLock::get);
-        let Some(cell) = tables.and_then(|tables| tables.entries.get(slot.offset() as usize)) else { return false };
+        let Some(cell) = tables.and_then(|tables| tables.entries.get(slot.offset() as usize))
+        else {
+            return false;
+        };
         let place = Place(cell);
         place.load().is_some_and(|object| {
-            object.handle() == Some(old) && place.replace(object, 0, Some(Object::in_memory(new, object.codec)))
+            object.handle() == Some(old)
+                && place.replace(object, 0, Some(Object::in_memory(new, object.codec)))
         })
     }
 
-    /// Writeback, whose page is packed more densely, or on a device now: puts `new`, or nothing, in the place of the object of
-    /// which the caller is the only reader, and has it read no more.
+    /// Writeback, whose page is packed more densely, or on a device now: puts `new`, or nothing, in
+    /// the place of the object of which the caller is the only reader, and has it read no more.
     pub fn finish_load(&self, slot: SlotId, old: Object, new: Option<Object>, now: u64) -> bool {
         let _held = self.lock(slot);
         let done = self.place(slot).replace(old, 1, new);
@@ -419,11 +456,12 @@ impl Zswap {
         self.tables(slot).packed[slot.offset() as usize].load(Acquire).into()
     }
 
-    /// Calls `each` for the slots on no device whose objects are packed into one of a device: by a look at all there are.
+    /// Calls `each` for the slots on no device whose objects are packed into one of a device: by a
+    /// look at all there are.
     pub fn for_packed_in(&self, pack: SlotId, mut each: impl FnMut(SlotId, Object)) {
-        let slots = self.devices[SlotId::IN_MEMORY]
-            .get()
-            .map_or(0, |tables| (tables.used.load(Relaxed) * RANGE_SLOTS).min(tables.entries.len()));
+        let slots = self.devices[SlotId::IN_MEMORY].get().map_or(0, |tables| {
+            (tables.used.load(Relaxed) * RANGE_SLOTS).min(tables.entries.len())
+        });
         for slot in (0..slots as u64).map(|offset| SlotId::new(SlotId::IN_MEMORY, offset)) {
             if let Some(object) = self.look_up(slot)
                 && matches!(object.location, Location::Packed(other, _) if other == pack)
@@ -433,7 +471,8 @@ impl Zswap {
         }
     }
 
-    /// One object less is packed into a slot of a device: whether none is left, and the slot is to be given back.
+    /// One object less is packed into a slot of a device: whether none is left, and the slot is to
+    /// be given back.
     pub fn take_packed(&self, slot: SlotId) -> bool {
         let before = self.tables(slot).packed[slot.offset() as usize].fetch_sub(1, AcqRel);
         debug_assert_ne!(before, 0, "{slot:?} has no more objects");
@@ -450,12 +489,17 @@ impl Zswap {
         }
     }
 
-    /// Fills `out`, as far as it has room, with some of the oldest entries: of the range whose oldest is the oldest of all, in
-    /// the order of their slots. By the time that the caller looks at them they may have changed.
+    /// Fills `out`, as far as it has room, with some of the oldest entries: of the range whose
+    /// oldest is the oldest of all, in the order of their slots. By the time that the caller looks
+    /// at them they may have changed.
     pub fn oldest(&self, now: u64, out: &mut Vec<(SlotId, Object)>) {
         out.clear();
         // 1. Which range? Without locks: a guess is enough.
-        let ranges = self.devices.iter().enumerate().filter_map(|(device, tables)| Some((device, tables.get()?)));
+        let ranges = self
+            .devices
+            .iter()
+            .enumerate()
+            .filter_map(|(device, tables)| Some((device, tables.get()?)));
         let ages = ranges.flat_map(|(device, tables)| {
             (0..tables.used.load(Relaxed)).filter_map(move |range| {
                 let first = SlotId::new(device, (range * RANGE_SLOTS) as u64);
@@ -467,12 +511,15 @@ impl Zswap {
         let held = self.lock(first);
         let list = self.list(first);
         let slots = list.iter().take(out.capacity()).map(|index| first.advance(index as u64));
-        out.extend(slots.map(|slot| (slot, self.look_up(slot).expect("what is in the list has an entry"))));
+        out.extend(
+            slots.map(|slot| (slot, self.look_up(slot).expect("what is in the list has an entry"))),
+        );
         drop(held);
         out.sort_unstable_by_key(|(slot, _)| *slot);
     }
 
-    /// Calls `each` for the parts of a run that lie in one range, of at most [`HOLD_SLOTS`], with where they begin in the run.
+    /// Calls `each` for the parts of a run that lie in one range, of at most [`HOLD_SLOTS`], with
+    /// where they begin in the run.
     fn for_each_range(&self, run: SlotRun, mut each: impl FnMut(SlotRun, usize)) {
         let mut at = 0;
         while at < run.len {
@@ -483,8 +530,9 @@ impl Zswap {
         }
     }
 
-    /// Checks that lists and entries agree, and that nobody reads one; while all else stands still. Returns how many objects are
-    /// in memory, how many are packed into slots of devices, and how many such slots there are.
+    /// Checks that lists and entries agree, and that nobody reads one; while all else stands still.
+    /// Returns how many objects are in memory, how many are packed into slots of devices, and how
+    /// many such slots there are.
     ///
     /// # Panics
     /// When they do not.
@@ -492,18 +540,32 @@ impl Zswap {
     pub fn check(&self) -> [usize; 3] {
         let mut in_memory = 0;
         let mut packs = std::collections::BTreeMap::<SlotId, u64>::new();
-        for (device, tables) in self.devices.iter().enumerate().filter_map(|(d, t)| Some((d, t.get()?))) {
+        for (device, tables) in
+            self.devices.iter().enumerate().filter_map(|(d, t)| Some((d, t.get()?)))
+        {
             for range in 0..tables.used.load(Relaxed) {
                 let first = SlotId::new(device, (range * RANGE_SLOTS) as u64);
                 let mut listed: Vec<usize> = self.list(first).iter().collect();
                 listed.sort_unstable();
                 let len = RANGE_SLOTS.min(tables.entries.len() - first.offset() as usize);
                 let cells = &tables.entries[first.offset() as usize..][..len];
-                assert!(cells.iter().all(|cell| cell.load(Relaxed) & READERS == 0), "an entry with a reader");
-                let objects = || cells.iter().enumerate().filter_map(|(i, cell)| Some((i, Place(cell).load()?)));
+                assert!(
+                    cells.iter().all(|cell| cell.load(Relaxed) & READERS == 0),
+                    "an entry with a reader"
+                );
+                let objects = || {
+                    cells.iter().enumerate().filter_map(|(i, cell)| Some((i, Place(cell).load()?)))
+                };
                 let has_handle = |(i, object): (usize, Object)| object.handle().map(|_| i);
-                assert!(listed.iter().copied().eq(objects().filter_map(has_handle)), "the list of a range");
-                assert_eq!(tables.counts[range].load(Relaxed), objects().count() as u64, "entries of a range");
+                assert!(
+                    listed.iter().copied().eq(objects().filter_map(has_handle)),
+                    "the list of a range"
+                );
+                assert_eq!(
+                    tables.counts[range].load(Relaxed),
+                    objects().count() as u64,
+                    "entries of a range"
+                );
                 in_memory += listed.len();
                 for (_, object) in objects() {
                     if let Location::Packed(slot, _) = object.location {

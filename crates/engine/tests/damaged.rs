@@ -1,6 +1,8 @@
-//! Compressed pages that broken memory has changed: each is lost to whoever reads it, never wrong data, and nothing else is.
+//! Compressed pages that broken memory has changed: each is lost to whoever reads it, never wrong
+//! data, and nothing else is.
 //!
-//! What is said of it, and how the program ends, is seen from outside: each test runs itself once more as a child.
+//! What is said of it, and how the program ends, is seen from outside: each test runs itself once
+//! more as a child.
 
 #![cfg(debug_assertions)]
 
@@ -30,7 +32,13 @@ const SKIPPED: i32 = 77;
 
 fn pool(delivery: Delivery, swap: &str, settings: &str) -> Pool {
     let SwapList(swap) = swap.parse().unwrap();
-    let config = Config { memory: Bytes(8 << 20), swap, delivery, window: Bytes(64 << 20), ..Config::default() };
+    let config = Config {
+        memory: Bytes(8 << 20),
+        swap,
+        delivery,
+        window: Bytes(64 << 20),
+        ..Config::default()
+    };
     common::pool(config, settings).unwrap_or_else(|| std::process::exit(SKIPPED))
 }
 
@@ -38,7 +46,8 @@ fn pool(delivery: Delivery, swap: &str, settings: &str) -> Pool {
 fn content(page: usize) -> [u8; PAGE] {
     let mut bytes = [0; PAGE];
     for (i, place) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        *place = ((page as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (i / 16) as u64).to_le_bytes();
+        *place =
+            ((page as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (i / 16) as u64).to_le_bytes();
     }
     bytes
 }
@@ -47,7 +56,8 @@ fn fill(bytes: &mut [u8], pages: std::ops::Range<usize>) {
     pages.for_each(|page| bytes[page * PAGE..][..PAGE].copy_from_slice(&content(page)));
 }
 
-/// Damages one in [`EVERY`] pages, in another place each, as far as they are compressed at the moment; which.
+/// Damages one in [`EVERY`] pages, in another place each, as far as they are compressed at the
+/// moment; which.
 fn damage(pool: &Pool, bytes: &[u8], pages: std::ops::Range<usize>) -> Vec<usize> {
     let at = |page: usize| bytes.as_ptr() as usize + page * PAGE;
     pages
@@ -60,7 +70,11 @@ fn damage(pool: &Pool, bytes: &[u8], pages: std::ops::Range<usize>) -> Vec<usize
 /// Runs the test `name` as a child; `None` if it had nothing to test here.
 fn child(name: &str) -> Option<Output> {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", name, "--nocapture"]).env(CHILD, "1").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["--exact", name, "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -83,7 +97,8 @@ fn said(output: &Output) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = stderr.lines().filter(|line| line.starts_with("overspill: ")).collect();
     assert!(
-        matches!(lines[..], [line] if line.contains("a compressed page is damaged, the program gets SIGBUS for it")),
+        matches!(lines[..], [line] if line.contains("a compressed page is damaged, the program \
+                                                     gets SIGBUS for it")),
         "{output:?}"
     );
 }
@@ -92,7 +107,8 @@ fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Reads all pages in sequence by system calls, which say EFAULT of a page that is gone; those are the ones that were damaged.
+/// Reads all pages in sequence by system calls, which say EFAULT of a page that is gone; those are
+/// the ones that were damaged.
 fn read_by_calls(settings: &str, swap: &str, use_others: bool) {
     let pool = pool(Delivery::Thread, swap, settings);
     let file = memfd_create(c"page", MemfdFlags::CLOEXEC).unwrap();
@@ -107,7 +123,9 @@ fn read_by_calls(settings: &str, swap: &str, use_others: bool) {
     let mut gone = Vec::new();
     for page in 0..PAGES {
         match pwrite(&file, &bytes[page * PAGE..][..PAGE], 0) {
-            Ok(PAGE) => assert!(bytes[page * PAGE..][..PAGE] == content(page), "page {page} is wrong"),
+            Ok(PAGE) => {
+                assert!(bytes[page * PAGE..][..PAGE] == content(page), "page {page} is wrong")
+            }
             Err(Errno::FAULT) => gone.push(page),
             other => panic!("{other:?}"),
         }
@@ -139,7 +157,11 @@ fn system_calls_fail() {
 fn other_codecs_find_it_too() {
     if is_child() {
         read_by_calls("zswap.codec=zstd", "", false);
-        return read_by_calls("zswap.codec=none,zswap.keep=on,folio=64,compressed=70", "ram:64M", true);
+        return read_by_calls(
+            "zswap.codec=none,zswap.keep=on,folio=64,compressed=70",
+            "ram:64M",
+            true,
+        );
     }
     let Some(output) = child("other_codecs_find_it_too") else { return };
     assert!(output.status.success(), "{output:?}");

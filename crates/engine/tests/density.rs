@@ -1,6 +1,7 @@
-//! What the compressed tier packs pages with, as it finds out by itself (`zswap.codec=auto`): more densely where devices are slow and
-//! the pages are worth it, and not where there is none. Each page is compared to the bit. What it makes of a device that is fast depends on the
-//! clock, and is left to the unit tests.
+//! What the compressed tier packs pages with, as it finds out by itself (`zswap.codec=auto`): more
+//! densely where devices are slow and the pages are worth it, and not where there is none. Each
+//! page is compared to the bit. What it makes of a device that is fast depends on the clock, and is
+//! left to the unit tests.
 
 mod common;
 
@@ -17,8 +18,8 @@ fn mix(seed: u64) -> u64 {
     (x ^ x >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ x >> 7
 }
 
-/// A page half of which repeats, so that LZ4 packs it two to one, and whose other bytes have four bits each, so that Zstandard packs it
-/// nearly four to one.
+/// A page half of which repeats, so that LZ4 packs it two to one, and whose other bytes have four
+/// bits each, so that Zstandard packs it nearly four to one.
 fn fill(page: &mut [u8], seed: u64) {
     for (i, word) in page.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         let random = mix(seed << 20 | i as u64) & 0x0F0F_0F0F_0F0F_0F0F;
@@ -26,8 +27,8 @@ fn fill(page: &mut [u8], seed: u64) {
     }
 }
 
-/// Reads pages at random, with some writes among them, from a device of that kind; how many were packed more densely. None where the
-/// kernel gives this user no userfaultfd.
+/// Reads pages at random, with some writes among them, from a device of that kind; how many were
+/// packed more densely. None where the kernel gives this user no userfaultfd.
 fn packed_densely(pages: usize, settings: &str, swap: &str) -> Option<u64> {
     let swap = swap.parse::<SwapList>().unwrap().0;
     let config = Config { memory: BUDGET, swap, delivery: Delivery::Signal, ..Config::default() };

@@ -1,4 +1,5 @@
-//! Verified load on devices that fail at random: no wrong byte ever, and errors only where data truly is gone.
+//! Verified load on devices that fail at random: no wrong byte ever, and errors only where data
+//! truly is gone.
 //!
 //! Runs for OVERSPILL_FAULT_SECONDS seconds, 5 by default, in all.
 
@@ -23,14 +24,24 @@ const TRANSIENT: &str = "0.004:eio+short+full+slow+flip";
 const LOSING: &str = "0.1:short+flip+rot";
 
 fn seconds() -> f64 {
-    std::env::var("OVERSPILL_FAULT_SECONDS").map_or(5.0, |text| text.parse().expect("a number of seconds"))
+    std::env::var("OVERSPILL_FAULT_SECONDS")
+        .map_or(5.0, |text| text.parse().expect("a number of seconds"))
 }
 
-/// A pool of 16 MiB over two devices that fail; `None`, loudly, where the kernel gives this user no userfaultfd.
+/// A pool of 16 MiB over two devices that fail; `None`, loudly, where the kernel gives this user no
+/// userfaultfd.
 fn pool(delivery: Delivery, settings: &str, faults: &str) -> Option<Pool> {
-    let devices = format!("ram:2G,prio=1,latency=10us,faults={faults},seed=1,ram:2G,prio=1,faults={faults},seed=2");
+    let devices = format!(
+        "ram:2G,prio=1,latency=10us,faults={faults},seed=1,ram:2G,prio=1,faults={faults},seed=2"
+    );
     let SwapList(swap) = devices.parse().unwrap();
-    let config = Config { memory: Bytes(16 << 20), swap, delivery, window: Bytes(1 << 30), ..Config::default() };
+    let config = Config {
+        memory: Bytes(16 << 20),
+        swap,
+        delivery,
+        window: Bytes(1 << 30),
+        ..Config::default()
+    };
     common::pool(config, settings)
 }
 
@@ -39,7 +50,8 @@ fn mix(seed: u64) -> u64 {
     (x ^ x >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ x >> 7
 }
 
-/// The word at `i` of a page in a generation; generation 0 is a page of zeros. Three in four do not compress.
+/// The word at `i` of a page in a generation; generation 0 is a page of zeros. Three in four do not
+/// compress.
 fn word(page: usize, generation: u32, i: usize) -> u64 {
     let stamp = mix((page as u64) << 32 | u64::from(generation));
     match (generation, stamp % 4) {
@@ -144,7 +156,12 @@ impl Share<'_> {
 }
 
 /// Loads a pool for a time; returns how many pages were gone, and its statistics.
-fn load(delivery: Delivery, settings: &str, faults: &str, time: Duration) -> Option<(u64, overspill::stats::Snapshot)> {
+fn load(
+    delivery: Delivery,
+    settings: &str,
+    faults: &str,
+    time: Duration,
+) -> Option<(u64, overspill::stats::Snapshot)> {
     let pool = pool(delivery, settings, faults)?;
     let mut region = pool.map(PAGES * PAGE).unwrap();
     let deadline = Instant::now() + time;
@@ -158,7 +175,15 @@ fn load(delivery: Delivery, settings: &str, faults: &str, time: Duration) -> Opt
                 Access::Calls(memfd_create(c"page", MemfdFlags::CLOEXEC).unwrap())
             };
             let (first, generations) = (t * share, vec![0; share]);
-            let mut share = Share { pool: &pool, bytes, first, generations, access, rng: t as u64 + 1, gone: 0 };
+            let mut share = Share {
+                pool: &pool,
+                bytes,
+                first,
+                generations,
+                access,
+                rng: t as u64 + 1,
+                gone: 0,
+            };
             scope.spawn(move || share.load(deadline))
         };
         let threads: Vec<_> = bytes.chunks_mut(share * PAGE).enumerate().map(load).collect();
@@ -168,8 +193,8 @@ fn load(delivery: Delivery, settings: &str, faults: &str, time: Duration) -> Opt
     let stats = pool.stats();
     let get = |name: &str| stats.counters[name];
     eprintln!(
-        "{delivery:?} '{settings}' {faults}, {time:?}: {gone} pages gone; out {} pages, in {}; read again {}, wrong \
-         checksums {}, failed reads {}, failed writes {}, bad slots {}",
+        "{delivery:?} '{settings}' {faults}, {time:?}: {gone} pages gone; out {} pages, in {}; \
+         read again {}, wrong checksums {}, failed reads {}, failed writes {}, bad slots {}",
         get("pswpout"),
         get("pswpin"),
         get("swap_read_retries"),
@@ -179,7 +204,10 @@ fn load(delivery: Delivery, settings: &str, faults: &str, time: Duration) -> Opt
         stats.devices.iter().map(|device| device.bad_slots).sum::<u64>(),
     );
     assert_eq!(get("nr_swap_used"), 0, "a slot is lost");
-    assert_eq!(stats.devices.iter().map(|device| device.pages_written).sum::<u64>(), get("pswpout"));
+    assert_eq!(
+        stats.devices.iter().map(|device| device.pages_written).sum::<u64>(),
+        get("pswpout")
+    );
     Some((gone, stats))
 }
 
@@ -187,9 +215,11 @@ fn load(delivery: Delivery, settings: &str, faults: &str, time: Duration) -> Opt
 fn no_wrong_byte_ever() {
     let time = Duration::from_secs_f64(seconds() / 4.0);
     let (mut retries, mut checksums, mut writes) = (0, 0, 0);
-    for (delivery, settings) in
-        [(Delivery::Thread, "compressed=0"), (Delivery::Signal, "compressed=0"), (Delivery::Thread, "")]
-    {
+    for (delivery, settings) in [
+        (Delivery::Thread, "compressed=0"),
+        (Delivery::Signal, "compressed=0"),
+        (Delivery::Thread, ""),
+    ] {
         let Some((_, stats)) = load(delivery, settings, TRANSIENT, time) else { return };
         let get = |name: &str| stats.counters[name];
         assert_eq!((get("swap_read_errors"), get("fault_errors")), (0, 0), "nothing is gone");

@@ -17,7 +17,8 @@ fn pool(delivery: Delivery, settings: &str) -> Option<Pool> {
     common::pool(config, settings)
 }
 
-/// Calls `test` with a region of pages that differ, all in memory, in both deliveries and over different tiers.
+/// Calls `test` with a region of pages that differ, all in memory, in both deliveries and over
+/// different tiers.
 fn each(test: impl Fn(&Pool, &mut Region<'_>)) {
     for delivery in [Delivery::Signal, Delivery::Thread] {
         for settings in ["", "compressed=0", "out=move", "out=drop,compressed=0"] {
@@ -26,7 +27,10 @@ fn each(test: impl Fn(&Pool, &mut Region<'_>)) {
             let words: &mut [u64] = region.as_mut_slice();
             words.iter_mut().enumerate().for_each(|(i, word)| *word = content(i));
             test(&pool, &mut region);
-            assert!(region.as_slice::<u64>().iter().enumerate().all(|(i, word)| *word == content(i)), "{settings}");
+            assert!(
+                region.as_slice::<u64>().iter().enumerate().all(|(i, word)| *word == content(i)),
+                "{settings}"
+            );
         }
     }
 }
@@ -76,7 +80,12 @@ fn pages_are_sent_out_and_brought_back() {
         let back = count(pool, "nr_resident") - resident;
         assert!(back >= pages - 8, "{back} of {pages} came back");
         let faults = count(pool, "pgfault");
-        assert!(region.as_slice::<u64>()[..2 * MIB / 8].iter().enumerate().all(|(i, word)| *word == content(i)));
+        assert!(
+            region.as_slice::<u64>()[..2 * MIB / 8]
+                .iter()
+                .enumerate()
+                .all(|(i, word)| *word == content(i))
+        );
         assert!(count(pool, "pgfault") - faults <= 8, "pages that were brought in fault");
     });
 }
@@ -103,7 +112,12 @@ fn pinned_pages_stay_and_are_not_advised_away() {
         }
         pool.reclaim(Bytes(8 << 20));
         let faults = count(pool, "pgfault");
-        assert!(region.as_slice::<u64>()[..MIB / 8].iter().enumerate().all(|(i, word)| *word == content(i)));
+        assert!(
+            region.as_slice::<u64>()[..MIB / 8]
+                .iter()
+                .enumerate()
+                .all(|(i, word)| *word == content(i))
+        );
         assert_eq!(count(pool, "pgfault"), faults, "pinned pages fault");
         region.unpin(0..MIB).unwrap();
         region.advise(0..MIB, Advice::PageOut).unwrap();

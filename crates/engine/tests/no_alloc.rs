@@ -1,6 +1,8 @@
-//! The fault path leaves the heap alone: in both deliveries, with every tier in use, at eight times the budget.
+//! The fault path leaves the heap alone: in both deliveries, with every tier in use, at eight times
+//! the budget.
 //!
-//! The allocator of this test ends the process at the first use of it by a thread that serves a fault or reclaims.
+//! The allocator of this test ends the process at the first use of it by a thread that serves a
+//! fault or reclaims.
 #![cfg(debug_assertions)]
 
 mod common;
@@ -40,7 +42,8 @@ fn pool(delivery: Delivery, swap: String, settings: &str) -> Option<Pool> {
     common::pool(config, settings)
 }
 
-/// Uses eight times the memory; how many evictions met a write, or `None` where there can be no pool.
+/// Uses eight times the memory; how many evictions met a write, or `None` where there can be no
+/// pool.
 fn overcommit(delivery: Delivery, settings: &str) -> Option<u64> {
     let pool = pool(delivery, env!("CARGO_TARGET_TMPDIR").into(), settings)?;
     let mut region = pool.map(8 * MEMORY).unwrap();
@@ -58,7 +61,9 @@ fn overcommit(delivery: Delivery, settings: &str) -> Option<u64> {
                     assert_eq!(part[i], value(first + i), "at {}", first + i);
                     part[i] = value(first + i);
                 }
-                part.iter().enumerate().for_each(|(i, v)| assert_eq!(*v, value(first + i), "at {}", first + i));
+                part.iter()
+                    .enumerate()
+                    .for_each(|(i, v)| assert_eq!(*v, value(first + i), "at {}", first + i));
             });
         }
     });
@@ -70,7 +75,10 @@ fn overcommit(delivery: Delivery, settings: &str) -> Option<u64> {
             "pgsteal_direct" => !settings.contains("background=off"),
             _ => false,
         };
-        assert!(unused || stats.counters[counter] > 0, "{delivery:?} {settings}: {counter} is 0: {stats:#?}");
+        assert!(
+            unused || stats.counters[counter] > 0,
+            "{delivery:?} {settings}: {counter} is 0: {stats:#?}"
+        );
     }
     Some(stats.counters["wp_fault"])
 }
@@ -84,14 +92,17 @@ fn faults_and_reclaim_do_not_allocate() {
         "out=drop,in=copy",
         "compressed=0,folio=1,uring=off",
     ];
-    let runs = [Delivery::Signal, Delivery::Thread].into_iter().flat_map(|delivery| all.map(|s| (delivery, s)));
-    let met: Vec<u64> = runs.filter_map(|(delivery, settings)| overcommit(delivery, settings)).collect();
+    let runs = [Delivery::Signal, Delivery::Thread]
+        .into_iter()
+        .flat_map(|delivery| all.map(|s| (delivery, s)));
+    let met: Vec<u64> =
+        runs.filter_map(|(delivery, settings)| overcommit(delivery, settings)).collect();
     // Chance decides in which of them a write meets an eviction.
     assert!(met.is_empty() || met.iter().sum::<u64>() > 0, "no write met an eviction");
 }
 
-/// Runs test `name` of this file again as a process of its own, with a [`role`]; the signal that ended it, and its
-/// standard error.
+/// Runs test `name` of this file again as a process of its own, with a [`role`]; the signal that
+/// ended it, and its standard error.
 fn run_again(name: &str, role: &str) -> (Option<i32>, String) {
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
     again.args(["--exact", name, "--nocapture"]).env(ROLE, role);
@@ -127,7 +138,9 @@ fn a_read_error_is_reported_without_allocating() {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("truncated.swap");
     if let Some(role) = role() {
         let delivery = if role == "Thread" { Delivery::Thread } else { Delivery::Signal };
-        let Some(pool) = pool(delivery, format!("{}:256M", path.display()), "compressed=0") else { return };
+        let Some(pool) = pool(delivery, format!("{}:256M", path.display()), "compressed=0") else {
+            return;
+        };
         let mut region = pool.map(8 * MEMORY).unwrap();
         let values: &mut [u64] = region.as_mut_slice();
         values.iter_mut().enumerate().for_each(|(i, v)| *v = mix(i as u64));
@@ -143,7 +156,8 @@ fn a_read_error_is_reported_without_allocating() {
     }
     for delivery in [Delivery::Signal, Delivery::Thread] {
         let _ = std::fs::remove_file(&path);
-        let (signal, text) = run_again("a_read_error_is_reported_without_allocating", &format!("{delivery:?}"));
+        let (signal, text) =
+            run_again("a_read_error_is_reported_without_allocating", &format!("{delivery:?}"));
         if text.contains("SKIPPED") {
             return eprintln!("{text}");
         }

@@ -56,13 +56,19 @@ fn write_and_check(delivery: Delivery, settings: &str, size: usize) {
     let get = |name: &str| stats.counters[name];
     assert!(get("charged_peak_bytes") <= 16 << 20, "{stats:#?}");
     // Each of the three sequential passes evicts what the budget does not hold.
-    assert!(get("out_moved") + get("out_dropped") > 2 * (size as u64 - (16 << 20)) / 4096, "{stats:#?}");
+    assert!(
+        get("out_moved") + get("out_dropped") > 2 * (size as u64 - (16 << 20)) / 4096,
+        "{stats:#?}"
+    );
     assert_eq!(get("fault_errors"), 0);
     // Each fault is of a kind, and who waits for a device or for room is seen to wait.
     let kinds = FaultSource::ALL.map(|source| stats.latency.of(source).count());
     assert_eq!(kinds.iter().sum::<u64>(), get("pgfault"), "{stats:#?}");
     let [zero, .., device, _] = kinds;
-    assert!(zero > 0 && device <= get("pgmajfault") && (device == 0) == (get("pgmajfault") == 0), "{stats:#?}");
+    assert!(
+        zero > 0 && device <= get("pgmajfault") && (device == 0) == (get("pgmajfault") == 0),
+        "{stats:#?}"
+    );
     let [some, full] = [stats.pressure.some.total_us, stats.pressure.full.total_us];
     assert!(full <= some && (some > 0) == (device + get("allocstall") > 0), "{stats:#?}");
 }
@@ -70,10 +76,13 @@ fn write_and_check(delivery: Delivery, settings: &str, size: usize) {
 /// Where few pages of each extent are in memory, those of several leave with one flush.
 #[test]
 fn scattered_pages_leave_together() {
-    let Some(pool) = pool_of(4 * MIB, Delivery::Signal, "compressed=85,zswap.keep=off") else { return };
+    let Some(pool) = pool_of(4 * MIB, Delivery::Signal, "compressed=85,zswap.keep=off") else {
+        return;
+    };
     let mut region = pool.map(32 * MIB).unwrap();
     // A page takes some 250 bytes.
-    let content = |page: usize, i: usize| if i < 25 { mix((page << 10 | i) as u64) } else { page as u64 };
+    let content =
+        |page: usize, i: usize| if i < 25 { mix((page << 10 | i) as u64) } else { page as u64 };
     let values: &mut [u64] = region.as_mut_slice();
     values.iter_mut().enumerate().for_each(|(i, v)| *v = content(i / 512, i % 512));
     let counts = || ["out_dropped", "out_dropped_batches"].map(|name| pool.stats().counters[name]);
@@ -87,7 +96,8 @@ fn scattered_pages_leave_together() {
     assert!(dropped > 10_000 && dropped > 12 * batches, "{dropped} pages in {batches} batches");
 }
 
-/// A system call that writes to a pinned page must not meet a protected one, whatever leaves around it.
+/// A system call that writes to a pinned page must not meet a protected one, whatever leaves around
+/// it.
 #[test]
 fn pinned_pages_stay_writable() {
     let Some(pool) = pool_of(4 * MIB, Delivery::Signal, "") else { return };
@@ -96,7 +106,9 @@ fn pinned_pages_stay_writable() {
     values.chunks_exact_mut(512).enumerate().for_each(|(page, words)| words.fill(mix(page as u64)));
     let start = values.as_ptr().addr();
     let pinned = || (5..8192).step_by(128);
-    pinned().for_each(|page| pool.mlock(start + page * 4096..start + (page + 1) * 4096, false).unwrap());
+    pinned().for_each(|page| {
+        pool.mlock(start + page * 4096..start + (page + 1) * 4096, false).unwrap()
+    });
     let faults = || pool.stats().counters["pgfault"];
     for n in 0..20_000 {
         let page = mix(n) as usize % 8192;
@@ -107,7 +119,10 @@ fn pinned_pages_stay_writable() {
             assert_eq!(faults(), before, "a pinned page was protected");
         }
     }
-    values.chunks_exact(512).enumerate().for_each(|(page, words)| assert_eq!(words[..2], [mix(page as u64); 2]));
+    values
+        .chunks_exact(512)
+        .enumerate()
+        .for_each(|(page, words)| assert_eq!(words[..2], [mix(page as u64); 2]));
 }
 
 /// What the kernel is at stays, whoever else holds it or has locked it, until all have let go.
@@ -117,9 +132,13 @@ fn what_is_held_stays_until_it_is_released_as_often() {
         let Some(pool) = pool_of(4 * MIB, delivery, "folio=1") else { return };
         let mut region = pool.map(32 * MIB).unwrap();
         let values: &mut [u64] = region.as_mut_slice();
-        values.chunks_exact_mut(512).enumerate().for_each(|(page, words)| words.fill(mix(page as u64)));
+        values
+            .chunks_exact_mut(512)
+            .enumerate()
+            .for_each(|(page, words)| words.fill(mix(page as u64)));
         let start = values.as_ptr().addr();
-        let pages = |pages: std::ops::Range<usize>| start + pages.start * 4096..start + pages.end * 4096;
+        let pages =
+            |pages: std::ops::Range<usize>| start + pages.start * 4096..start + pages.end * 4096;
         let faults = || pool.stats().counters["pgfault"];
         // Whether each of the first four pages faults after all others were used.
         let fault = || {
@@ -138,7 +157,11 @@ fn what_is_held_stays_until_it_is_released_as_often() {
         pool.munlock(pages(0..3)).unwrap();
         pool.madvise(pages(0..3), overspill_os::vm::advice::PAGEOUT).unwrap();
         pool.release(pages(1..3));
-        assert_eq!(fault(), [false, false, false, true], "{delivery:?}: released once, and locked meanwhile");
+        assert_eq!(
+            fault(),
+            [false, false, false, true],
+            "{delivery:?}: released once, and locked meanwhile"
+        );
         pool.release(pages(0..2));
         assert!(fault()[0] && !fault()[1], "{delivery:?}: one of two has released");
         pool.mlock(pages(2..3), false).unwrap();
@@ -174,7 +197,9 @@ fn every_codec() {
 }
 
 fn every_way_in_and_out(delivery: Delivery) {
-    for settings in ["out=move", "out=drop", "in=copy", "in=move", "folio=1", "background=off", "compressed=0"] {
+    for settings in
+        ["out=move", "out=drop", "in=copy", "in=move", "folio=1", "background=off", "compressed=0"]
+    {
         eprintln!("{delivery:?} {settings}");
         write_and_check(delivery, settings, 40 * MIB);
     }
@@ -204,7 +229,10 @@ fn locked_pages_are_brought_in() {
         // Who serves a fault counts it after the thread goes on.
         std::thread::sleep(std::time::Duration::from_millis(100));
         let before = faults(&pool);
-        values[..MIB / 8].iter().enumerate().for_each(|(i, v)| assert_eq!(*v, mix(i as u64), "at {i}"));
+        values[..MIB / 8]
+            .iter()
+            .enumerate()
+            .for_each(|(i, v)| assert_eq!(*v, mix(i as u64), "at {i}"));
         assert_eq!(faults(&pool), before, "{delivery:?}: locked pages fault");
     }
 }
@@ -217,7 +245,11 @@ fn pages_dropped_behind_the_engines_back_read_as_zeros() {
         let range = region.range();
         let values: &mut [u64] = region.as_mut_slice();
         values.fill(7);
-        overspill_os::vm::advise(range.start..range.start + MIB / 2, overspill_os::vm::MADV_DONTNEED).unwrap();
+        overspill_os::vm::advise(
+            range.start..range.start + MIB / 2,
+            overspill_os::vm::MADV_DONTNEED,
+        )
+        .unwrap();
         // By a read in one page, a write in the next.
         assert_eq!(values[0], 0);
         values[600] = 9;
@@ -225,8 +257,8 @@ fn pages_dropped_behind_the_engines_back_read_as_zeros() {
     }
 }
 
-/// Counters that change all the time, a few to a page and of all threads on every page: a page that is stored as it
-/// was before a write, and then dropped, shows in one of them.
+/// Counters that change all the time, a few to a page and of all threads on every page: a page that
+/// is stored as it was before a write, and then dropped, shows in one of them.
 #[test]
 fn no_increment_is_lost() {
     const THREADS: usize = 4;
@@ -237,7 +269,8 @@ fn no_increment_is_lost() {
             let Some(pool) = pool(delivery, settings) else { return };
             let mut region = pool.map(PAGES * 4096).unwrap();
             let counters: &mut [u64] = region.as_mut_slice();
-            let mut shares: Vec<Vec<&mut u64>> = (0..THREADS).map(|_| Vec::with_capacity(PAGES)).collect();
+            let mut shares: Vec<Vec<&mut u64>> =
+                (0..THREADS).map(|_| Vec::with_capacity(PAGES)).collect();
             for page in counters.chunks_mut(512) {
                 let mut first = page.iter_mut();
                 shares.iter_mut().for_each(|share| share.push(first.next().unwrap()));

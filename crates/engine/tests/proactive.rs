@@ -11,7 +11,8 @@ const MIB: u64 = 1 << 20;
 
 /// A pool of 32 MiB; `None`, loudly, where the kernel gives this user no userfaultfd.
 fn pool(delivery: Delivery, swap: bool, settings: &str) -> Option<Pool> {
-    let mut config = Config { memory: Bytes(32 * MIB), delivery, window: Bytes(4 << 30), ..Config::default() };
+    let mut config =
+        Config { memory: Bytes(32 * MIB), delivery, window: Bytes(4 << 30), ..Config::default() };
     config.swap = swap.then(|| env!("CARGO_TARGET_TMPDIR").parse().unwrap()).into_iter().collect();
     common::pool(config, settings)
 }
@@ -35,10 +36,17 @@ fn what_is_asked_for_leaves_and_comes_back() {
             assert_eq!(pool.reclaim(Bytes(0)), Bytes(0));
             let reclaimed = pool.reclaim(Bytes(8 * MIB));
             let stats = pool.stats();
-            assert!(reclaimed >= Bytes(8 * MIB) && reclaimed < Bytes(12 * MIB), "{delivery:?} {settings}: {reclaimed}");
+            assert!(
+                reclaimed >= Bytes(8 * MIB) && reclaimed < Bytes(12 * MIB),
+                "{delivery:?} {settings}: {reclaimed}"
+            );
             assert_eq!(stats.get(Counter::PgStealProactive), reclaimed.0 / PAGE_SIZE as u64);
             assert!(stats.get(Counter::PgScanProactive) >= stats.get(Counter::PgStealProactive));
-            assert!(before - in_use(&pool) > 7 * MIB, "{delivery:?} {settings}: {before} to {}", in_use(&pool));
+            assert!(
+                before - in_use(&pool) > 7 * MIB,
+                "{delivery:?} {settings}: {before} to {}",
+                in_use(&pool)
+            );
             values.iter().enumerate().for_each(|(i, v)| assert_eq!(*v, mix(i), "at {i}"));
         }
     }
@@ -55,7 +63,10 @@ fn less_than_was_asked_for_where_nothing_takes_it() {
         let value = |i: usize| if i < half { i as u64 / 100 } else { mix(i) };
         values.iter_mut().enumerate().for_each(|(i, v)| *v = value(i));
         let reclaimed = pool.reclaim(Bytes(1 << 50));
-        assert!(reclaimed >= Bytes(7 * MIB) && reclaimed <= Bytes(9 * MIB), "{delivery:?}: {reclaimed}");
+        assert!(
+            reclaimed >= Bytes(7 * MIB) && reclaimed <= Bytes(9 * MIB),
+            "{delivery:?}: {reclaimed}"
+        );
         values.iter().enumerate().for_each(|(i, v)| assert_eq!(*v, value(i), "at {i}"));
     }
 }
@@ -73,12 +84,16 @@ fn several_ask_while_others_work() {
                 scope.spawn(move || {
                     for round in 0..3 {
                         part.iter_mut().enumerate().for_each(|(i, v)| *v = mix(i + round));
-                        part.iter().enumerate().for_each(|(i, v)| assert_eq!(*v, mix(i + round), "at {i}"));
+                        part.iter()
+                            .enumerate()
+                            .for_each(|(i, v)| assert_eq!(*v, mix(i + round), "at {i}"));
                     }
                 });
             }
             for _ in 0..3 {
-                scope.spawn(move || (0..5).for_each(|_| assert!(pool.reclaim(Bytes(MIB)) > Bytes(0))));
+                scope.spawn(move || {
+                    (0..5).for_each(|_| assert!(pool.reclaim(Bytes(MIB)) > Bytes(0)))
+                });
             }
         });
         assert!(pool.stats().get(Counter::PgStealProactive) >= 5 * 256);

@@ -9,7 +9,8 @@ use overspill::{Error, Pool};
 use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
-/// Longest that a budget may take to be kept: this is about getting there at all, on a machine that has much to do.
+/// Longest that a budget may take to be kept: this is about getting there at all, on a machine that
+/// has much to do.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A pool of `mib` MiB; `None`, loudly, where the kernel gives this user no userfaultfd.
@@ -51,7 +52,8 @@ fn is_reached(stats: &Snapshot) -> bool {
     limit == stats.target.0 && stats.get(Counter::ChargedBytes) <= limit
 }
 
-/// From 32 MiB down to 6, up to eight times the first budget, and down again, with the content checked each time.
+/// From 32 MiB down to 6, up to eight times the first budget, and down again, with the content
+/// checked each time.
 fn down_and_up(delivery: Delivery, settings: &str) {
     let Some(pool) = pool(32, true, delivery, settings) else { return };
     let mut region = pool.map(96 * MIB).unwrap();
@@ -67,11 +69,18 @@ fn down_and_up(delivery: Delivery, settings: &str) {
         let frames = (mib * 2 * MIB / 4096).next_multiple_of(512) as u64;
         wait_for(&pool, "the arena follows", |stats| stats.get(Counter::ArenaFrames) == frames);
         if mib == 256 {
-            assert!(stats.get(Counter::ResidentPages) as usize * 4096 > 90 * MIB, "there is room for all: {stats:#?}");
+            assert!(
+                stats.get(Counter::ResidentPages) as usize * 4096 > 90 * MIB,
+                "there is room for all: {stats:#?}"
+            );
         }
     }
     let stats = pool.stats();
-    assert_eq!((stats.get(Counter::FaultErrors), stats.get(Counter::BudgetChanges)), (0, 4), "{stats:#?}");
+    assert_eq!(
+        (stats.get(Counter::FaultErrors), stats.get(Counter::BudgetChanges)),
+        (0, 4),
+        "{stats:#?}"
+    );
 }
 
 #[test]
@@ -104,7 +113,8 @@ fn without_compression() {
     down_and_up(Delivery::Signal, "compressed=0");
 }
 
-/// Without swap, pages that do not compress have to stay: the program goes on, and the limit follows what it gives up.
+/// Without swap, pages that do not compress have to stay: the program goes on, and the limit
+/// follows what it gives up.
 fn out_of_reach(delivery: Delivery) {
     let Some(pool) = pool(32, false, delivery, "") else { return };
     let mut keeps = pool.map(12 * MIB).unwrap();
@@ -116,7 +126,11 @@ fn out_of_reach(delivery: Delivery) {
     let stats = wait_for(&pool, "no more can be had", |stats| stats.stuck);
     assert!(stats.get(Counter::LimitBytes) > 24 << 20, "{stats:#?}");
     for region in [&keeps, &gives_up] {
-        region.as_slice::<u64>().iter().enumerate().for_each(|(i, v)| assert_eq!(*v, mix(i as u64)));
+        region
+            .as_slice::<u64>()
+            .iter()
+            .enumerate()
+            .for_each(|(i, v)| assert_eq!(*v, mix(i as u64)));
     }
     drop(gives_up);
     let stats = wait_for(&pool, "the limit follows", is_reached);

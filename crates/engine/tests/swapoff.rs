@@ -1,4 +1,5 @@
-//! Devices that are added and taken away while a pool is in use: what the program finds is what it wrote.
+//! Devices that are added and taken away while a pool is in use: what the program finds is what it
+//! wrote.
 
 mod common;
 
@@ -24,7 +25,8 @@ fn config(memory: u64, swap: &[&str], delivery: Delivery) -> Config {
     Config { memory: Bytes(memory << 20), swap, delivery, ..Config::default() }
 }
 
-/// A page of words that follow from its number and a stamp; of three pages one compresses well, one badly.
+/// A page of words that follow from its number and a stamp; of three pages one compresses well, one
+/// badly.
 fn word(page: usize, stamp: u64, at: usize) -> u64 {
     let seed = (page as u64) << 32 | stamp;
     let random = (seed * WORDS as u64 + at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -50,7 +52,11 @@ fn swapoff(pool: &Pool, device: &str) -> Result<Evacuated, SwapoffError> {
 }
 
 fn used(pool: &Pool, label: &str) -> Option<u64> {
-    pool.stats().devices.iter().find(|device| device.label == label).map(|device| device.used_bytes >> 12)
+    pool.stats()
+        .devices
+        .iter()
+        .find(|device| device.label == label)
+        .map(|device| device.used_bytes >> 12)
 }
 
 /// Settings with which pages lie on devices in every way.
@@ -67,18 +73,34 @@ const WAYS: [&str; 6] = [
 fn pages_move_to_another_device_and_to_memory() {
     for delivery in DELIVERIES {
         for way in WAYS {
-            let Some(pool) = pool(config(8, &["ram:64M,label=first"], delivery), way) else { return };
+            let Some(pool) = pool(config(8, &["ram:64M,label=first"], delivery), way) else {
+                return;
+            };
             let pages = (24 << 20) / PAGE_SIZE;
             let mut region = pool.map(pages * PAGE_SIZE).unwrap();
             let words = region.as_mut_slice::<u64>();
-            words.chunks_exact_mut(WORDS).enumerate().for_each(|(page, words)| fill(words, page, 0));
+            words
+                .chunks_exact_mut(WORDS)
+                .enumerate()
+                .for_each(|(page, words)| fill(words, page, 0));
             // Some are read again: clean pages, and pages read ahead.
-            words.chunks_exact(WORDS).enumerate().step_by(3).for_each(|(page, words)| check(words, page, 0));
+            words
+                .chunks_exact(WORDS)
+                .enumerate()
+                .step_by(3)
+                .for_each(|(page, words)| check(words, page, 0));
             let second: SwapSpec = "ram:64M,label=second".parse().unwrap();
             pool.swapon(&second).unwrap();
             let evacuated = swapoff(&pool, "first").unwrap();
-            assert_eq!((used(&pool, "first"), evacuated.lost_pages), (None, 0), "{way} {delivery:?}");
-            assert!(evacuated.moved_pages > 0 && evacuated.read_ops <= evacuated.read_pages, "{evacuated:?} {way}");
+            assert_eq!(
+                (used(&pool, "first"), evacuated.lost_pages),
+                (None, 0),
+                "{way} {delivery:?}"
+            );
+            assert!(
+                evacuated.moved_pages > 0 && evacuated.read_ops <= evacuated.read_pages,
+                "{evacuated:?} {way}"
+            );
             pool.check();
             words.chunks_exact(WORDS).enumerate().for_each(|(page, words)| check(words, page, 0));
             // Back into memory, for which there is room now.
@@ -93,7 +115,9 @@ fn pages_move_to_another_device_and_to_memory() {
 #[test]
 fn without_room_nothing_is_lost_and_the_device_stays() {
     for delivery in DELIVERIES {
-        let Some(pool) = pool(config(8, &["ram:64M,label=only"], delivery), "compressed=0,background=on") else {
+        let Some(pool) =
+            pool(config(8, &["ram:64M,label=only"], delivery), "compressed=0,background=on")
+        else {
             return;
         };
         let pages = (24 << 20) / PAGE_SIZE;
@@ -101,7 +125,10 @@ fn without_room_nothing_is_lost_and_the_device_stays() {
         let words = region.as_mut_slice::<u64>();
         words.chunks_exact_mut(WORDS).enumerate().for_each(|(page, words)| fill(words, page, 7));
         let error = swapoff(&pool, "only").unwrap_err();
-        assert!(matches!(error, SwapoffError::NoRoom { left_pages } if left_pages > 3000), "{error}");
+        assert!(
+            matches!(error, SwapoffError::NoRoom { left_pages } if left_pages > 3000),
+            "{error}"
+        );
         words.chunks_exact_mut(WORDS).enumerate().for_each(|(page, words)| {
             check(words, page, 7);
             fill(words, page, 8);
@@ -116,7 +143,10 @@ fn without_room_nothing_is_lost_and_the_device_stays() {
 fn it_is_interrupted_and_taken_up_again() {
     // A device so slow that it takes a while.
     let way = "compressed=0,swapoff.run=1,swapoff.depth=1";
-    let Some(pool) = pool(config(8, &["ram:64M,label=slow,latency=1ms"], Delivery::Signal), way) else { return };
+    let Some(pool) = pool(config(8, &["ram:64M,label=slow,latency=1ms"], Delivery::Signal), way)
+    else {
+        return;
+    };
     let pages = (16 << 20) / PAGE_SIZE;
     let mut region = pool.map(pages * PAGE_SIZE).unwrap();
     let words = region.as_mut_slice::<u64>();
@@ -142,8 +172,8 @@ fn it_is_interrupted_and_taken_up_again() {
     words.chunks_exact(WORDS).enumerate().for_each(|(page, words)| check(words, page, 2));
 }
 
-/// Threads write, give up, read and write anew pages with a stamp that they know, while the devices are taken away and
-/// added again, over and over: OVERSPILL_SWAPOFFS of them.
+/// Threads write, give up, read and write anew pages with a stamp that they know, while the devices
+/// are taken away and added again, over and over: OVERSPILL_SWAPOFFS of them.
 #[test]
 fn no_page_is_ever_stale() {
     let swapoffs = std::env::var("OVERSPILL_SWAPOFFS").map_or(200, |count| count.parse().unwrap());
@@ -164,7 +194,9 @@ fn no_page_is_ever_stale() {
                     let mut stamps = vec![0u64; pages];
                     let (mut random, mut round) = (thread + 10 * part, 0u64);
                     let mut next = || {
-                        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                        random = random
+                            .wrapping_mul(6364136223846793005)
+                            .wrapping_add(1442695040888963407);
                         (random >> 33) as usize
                     };
                     while !over.load(Relaxed) {
@@ -177,7 +209,10 @@ fn no_page_is_ever_stale() {
                             let part = &mut words[page * WORDS..][..WORDS];
                             let right = match stamps[page] {
                                 0 => part.iter().all(|word| *word == 0),
-                                stamp => part.iter().enumerate().all(|(at, value)| *value == word(page, stamp, at)),
+                                stamp => part
+                                    .iter()
+                                    .enumerate()
+                                    .all(|(at, value)| *value == word(page, stamp, at)),
                             };
                             wrong.fetch_add((!right).into(), Relaxed);
                             match action {
@@ -197,7 +232,10 @@ fn no_page_is_ever_stale() {
                     for (page, part) in words.chunks_exact(WORDS).enumerate() {
                         let right = match stamps[page] {
                             0 => part.iter().all(|word| *word == 0),
-                            stamp => part.iter().enumerate().all(|(at, value)| *value == word(page, stamp, at)),
+                            stamp => part
+                                .iter()
+                                .enumerate()
+                                .all(|(at, value)| *value == word(page, stamp, at)),
                         };
                         wrong.fetch_add((!right).into(), Relaxed);
                     }
@@ -229,7 +267,11 @@ fn no_page_is_ever_stale() {
 /// Pages that cannot be read are lost to whoever reads them, and to nobody else; the device goes.
 #[test]
 fn what_cannot_be_read_is_lost_to_its_reader_only() {
-    for way in ["compressed=0", "compressed=0,clean=on,swapoff.run=8", "zswap.writeback=packed,compressed=10"] {
+    for way in [
+        "compressed=0",
+        "compressed=0,clean=on,swapoff.run=8",
+        "zswap.writeback=packed,compressed=10",
+    ] {
         // System calls say EFAULT of a page that is lost.
         let devices = ["ram:64M,label=bad,faults=0.9:rot,seed=3"];
         let Some(pool) = pool(config(8, &devices, Delivery::Thread), way) else { return };
@@ -245,7 +287,8 @@ fn what_cannot_be_read_is_lost_to_its_reader_only() {
         let file = memfd_create("pages", MemfdFlags::empty()).unwrap();
         let mut lost = 0;
         for page in 0..pages {
-            let bytes: Vec<u8> = (0..WORDS).flat_map(|at| word(page, 5, at).to_le_bytes()).collect();
+            let bytes: Vec<u8> =
+                (0..WORDS).flat_map(|at| word(page, 5, at).to_le_bytes()).collect();
             let range = region.range().start + page * PAGE_SIZE;
             let mut read = vec![0; PAGE_SIZE];
             match pwrite(&file, &region.as_slice::<u8>()[page * PAGE_SIZE..][..PAGE_SIZE], 0) {
@@ -273,7 +316,9 @@ fn what_cannot_be_read_is_lost_to_its_reader_only() {
 #[test]
 fn a_program_does_not_fail_for_an_attempt_without_room() {
     for delivery in DELIVERIES {
-        let Some(pool) = pool(config(8, &["ram:64M,label=only"], delivery), "compressed=0") else { return };
+        let Some(pool) = pool(config(8, &["ram:64M,label=only"], delivery), "compressed=0") else {
+            return;
+        };
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for thread in 0..3 {
@@ -320,14 +365,16 @@ fn two_devices_go_at_once() {
         });
         assert!(both.into_iter().all(|one| one.join().unwrap().moved_pages > 1000));
     });
-    let left: Vec<String> = pool.stats().devices.iter().map(|device| device.label.clone()).collect();
+    let left: Vec<String> =
+        pool.stats().devices.iter().map(|device| device.label.clone()).collect();
     assert_eq!(left, ["c"]);
     words.chunks_exact(WORDS).enumerate().for_each(|(page, words)| check(words, page, 9));
 }
 
 #[test]
 fn what_cannot_be_added_is_refused_with_the_reason() {
-    let dir = std::env::current_exe().unwrap().with_file_name(format!("swapon-{}", std::process::id()));
+    let dir =
+        std::env::current_exe().unwrap().with_file_name(format!("swapon-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let path = |name: &str| dir.join(name);
     let Some(pool) = pool(config(8, &[], Delivery::Signal), "") else { return };
@@ -345,8 +392,12 @@ fn what_cannot_be_added_is_refused_with_the_reason() {
     // The names by which it goes.
     let uuid = pool.stats().devices[0].uuid.unwrap();
     swapoff(&pool, &uuid.to_string()).unwrap();
-    pool.swapon(&SwapSpec { label: Some("mine".parse().unwrap()), ..SwapSpec::new(path("swap")) }).unwrap();
-    assert_eq!((pool.stats().devices[0].uuid, pool.stats().devices[0].priority), (Some(uuid), Some(-2)));
+    pool.swapon(&SwapSpec { label: Some("mine".parse().unwrap()), ..SwapSpec::new(path("swap")) })
+        .unwrap();
+    assert_eq!(
+        (pool.stats().devices[0].uuid, pool.stats().devices[0].priority),
+        (Some(uuid), Some(-2))
+    );
     swapoff(&pool, "mine").unwrap();
     pool.swapon(&SwapSpec::new(&dir)).unwrap();
     swapoff(&pool, dir.to_str().unwrap()).unwrap();

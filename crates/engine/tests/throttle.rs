@@ -1,5 +1,5 @@
-//! Many threads that find no frame, in signal delivery: however they come and go, nobody hangs, no page is lost, and nobody
-//! reclaims in the end.
+//! Many threads that find no frame, in signal delivery: however they come and go, nobody hangs, no
+//! page is lost, and nobody reclaims in the end.
 
 mod common;
 
@@ -27,13 +27,15 @@ fn mix(seed: u64) -> u64 {
 
 /// A pool; `None`, loudly, where the kernel gives this user no userfaultfd.
 fn pool(settings: &str) -> Option<Pool> {
-    let mut config = Config { memory: Bytes(MEMORY), delivery: Delivery::Signal, ..Config::default() };
+    let mut config =
+        Config { memory: Bytes(MEMORY), delivery: Delivery::Signal, ..Config::default() };
     config.swap = vec!["ram:256M,latency=20us".parse().unwrap()];
     config.window = Bytes(1 << 30);
     common::pool(config, settings)
 }
 
-/// Ends the process, loudly, when it takes too long: a thread that hangs can be neither joined nor killed.
+/// Ends the process, loudly, when it takes too long: a thread that hangs can be neither joined nor
+/// killed.
 fn watch() -> impl Drop {
     struct Watch(std::sync::mpsc::Sender<()>);
     impl Drop for Watch {
@@ -51,7 +53,8 @@ fn watch() -> impl Drop {
     Watch(send)
 }
 
-/// One thread's life: touches so many of its pages at random, each of which must have what was written to it last.
+/// One thread's life: touches so many of its pages at random, each of which must have what was
+/// written to it last.
 fn live(words: &mut [u64], versions: &mut [u64], seed: u64, touches: usize) {
     let mut rng = seed;
     for _ in 0..touches {
@@ -66,14 +69,17 @@ fn live(words: &mut [u64], versions: &mut [u64], seed: u64, touches: usize) {
     }
 }
 
-/// Threads that come and go until `until`, four times the memory between them; the statistics at the end.
+/// Threads that come and go until `until`, four times the memory between them; the statistics at
+/// the end.
 fn storm(settings: &str, until: Instant) -> Option<Snapshot> {
     let pool = pool(settings)?;
     let mut region = pool.map(4 * MEMORY as usize).unwrap();
     let share = region.as_slice::<u64>().len() / THREADS / WORDS * WORDS;
     let lives = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for (t, words) in region.as_mut_slice::<u64>().chunks_exact_mut(share).take(THREADS).enumerate() {
+        for (t, words) in
+            region.as_mut_slice::<u64>().chunks_exact_mut(share).take(THREADS).enumerate()
+        {
             let lives = &lives;
             scope.spawn(move || {
                 let mut versions = vec![0; share / WORDS];
@@ -110,7 +116,10 @@ fn threads_that_end_at_random_leave_nobody_reclaiming() {
         assert!(get("reclaimers_max") <= turns, "{settings}: {} at once", get("reclaimers_max"));
         assert!(get("charged_peak_bytes") <= MEMORY, "{settings}");
         if settings.contains("background=off") {
-            assert!(get("allocstall") > 0 && get("direct_reclaim_ns_max") > 0 && get("refaults_1s") > 0, "{settings}");
+            assert!(
+                get("allocstall") > 0 && get("direct_reclaim_ns_max") > 0 && get("refaults_1s") > 0,
+                "{settings}"
+            );
             // More than one at once only where more than one may; and then nobody waits.
             let waited = get("pgscan_direct_throttle") > 0;
             assert_eq!(waited, turns < 2048, "{settings}: {stats:?}");
@@ -130,7 +139,8 @@ fn again(name: &str, role: &str) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// A process that ends, or is killed, in the middle of a storm is gone at once, whatever its threads are at.
+/// A process that ends, or is killed, in the middle of a storm is gone at once, whatever its
+/// threads are at.
 #[test]
 fn processes_that_end_at_random_are_gone() {
     const NAME: &str = "processes_that_end_at_random_are_gone";
@@ -172,7 +182,8 @@ fn a_process_without_room_ends_as_the_setting_says() {
     if let Ok(role) = std::env::var(ROLE) {
         let (delivery, oom) = role.split_once(' ').unwrap();
         let delivery = if delivery == "Thread" { Delivery::Thread } else { Delivery::Signal };
-        let mut config = Config { memory: Bytes(MEMORY), delivery, window: Bytes(1 << 30), ..Config::default() };
+        let mut config =
+            Config { memory: Bytes(MEMORY), delivery, window: Bytes(1 << 30), ..Config::default() };
         config.apply_settings(&format!("oom={oom},oom.wait=500ms")).unwrap();
         let pool = Pool::new(config).unwrap();
         let mut region = pool.map(4 * MEMORY as usize).unwrap();
@@ -180,7 +191,10 @@ fn a_process_without_room_ends_as_the_setting_says() {
         std::thread::scope(|scope| {
             for (t, words) in region.as_mut_slice::<u64>().chunks_exact_mut(share).enumerate() {
                 scope.spawn(move || {
-                    words.iter_mut().enumerate().for_each(|(i, word)| *word = mix((t * share + i) as u64));
+                    words
+                        .iter_mut()
+                        .enumerate()
+                        .for_each(|(i, word)| *word = mix((t * share + i) as u64));
                 });
             }
         });
@@ -196,7 +210,8 @@ fn a_process_without_room_ends_as_the_setting_says() {
         ] {
             let output = again(NAME, &format!("{delivery} {oom}")).wait_with_output().unwrap();
             let text = String::from_utf8_lossy(&output.stderr);
-            let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("overspill: ")).collect();
+            let lines: Vec<&str> =
+                text.lines().filter(|line| line.starts_with("overspill: ")).collect();
             assert!(
                 matches!(lines[..], [line] if line.starts_with("overspill: out of room: ") && line.contains(said)),
                 "{delivery} {oom}: {text}"
@@ -209,15 +224,23 @@ fn a_process_without_room_ends_as_the_setting_says() {
 /// Watermarks that do not rise are refused, and those that do are kept: so much stays free.
 #[test]
 fn watermarks_are_where_they_are_set() {
-    let mut config = Config { memory: Bytes(MEMORY), delivery: Delivery::Signal, ..Config::default() };
+    let mut config =
+        Config { memory: Bytes(MEMORY), delivery: Delivery::Signal, ..Config::default() };
     config.apply_settings("watermark.low=1%,watermark.min=2%").unwrap();
     let error = Pool::new(config).unwrap_err().to_string();
-    assert!(error.starts_with("watermark.min=2%, watermark.low=1% and watermark.high=auto do not rise"), "{error}");
-    let Some(pool) = pool("watermark.min=25%,watermark.low=30%,watermark.high=35%,background=off") else { return };
+    assert!(
+        error.starts_with("watermark.min=2%, watermark.low=1% and watermark.high=auto do not rise"),
+        "{error}"
+    );
+    let Some(pool) = pool("watermark.min=25%,watermark.low=30%,watermark.high=35%,background=off")
+    else {
+        return;
+    };
     let mut region = pool.map(2 * MEMORY as usize).unwrap();
     region.as_mut_slice::<u64>().iter_mut().enumerate().for_each(|(i, word)| *word = mix(i as u64));
     let stats = pool.stats();
-    // Pages of the program never take the reserve; what reclaim works with may, and is counted as well.
+    // Pages of the program never take the reserve; what reclaim works with may, and is counted as
+    // well.
     let resident = stats.counters["nr_resident"] * PAGE as u64;
     assert!(resident <= MEMORY * 3 / 4, "{resident} bytes are resident");
     assert!(stats.counters["allocstall"] > 0);

@@ -1,8 +1,8 @@
 //! Random loads at eight times the memory: none ever stands still.
 //!
-//! Six loads by default, OVERSPILL_WATCHDOG_LOADS for another number. A load stands still when none of its threads gets on for
-//! [`STALL`], by the clock of a watcher that does not count the time in which it did not run itself: on a machine that has
-//! no time for anybody nothing is proved.
+//! Six loads by default, OVERSPILL_WATCHDOG_LOADS for another number. A load stands still when none
+//! of its threads gets on for [`STALL`], by the clock of a watcher that does not count the time in
+//! which it did not run itself: on a machine that has no time for anybody nothing is proved.
 
 use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
@@ -22,7 +22,8 @@ const TOUCHES: usize = 20_000;
 const LONGEST: Duration = Duration::from_secs(6);
 
 fn loads() -> u64 {
-    std::env::var("OVERSPILL_WATCHDOG_LOADS").map_or(6, |text| text.parse().expect("a number of loads"))
+    std::env::var("OVERSPILL_WATCHDOG_LOADS")
+        .map_or(6, |text| text.parse().expect("a number of loads"))
 }
 
 struct Random(u64);
@@ -65,18 +66,30 @@ impl Load {
         let mut random = Random(seed);
         let settings = [
             random.one_of(&["background=on", "background=off"]),
-            random.one_of(&["reclaim.max=auto", "reclaim.max=1", "reclaim.max=8", "reclaim.max=off"]),
+            random.one_of(&[
+                "reclaim.max=auto",
+                "reclaim.max=1",
+                "reclaim.max=8",
+                "reclaim.max=off",
+            ]),
             random.one_of(&["reclaim.recheck=wake", "reclaim.recheck=timed"]),
             random.one_of(&["compressed=50", "compressed=0", "compressed=20"]),
             random.one_of(&["out=auto", "out=move", "out=drop"]),
             random.one_of(&["folio=16", "folio=1"]),
             random.one_of(&["readahead=8", "readahead=64", "readahead=1"]),
-            random.one_of(&["watermark.min=auto", "watermark.min=8%,watermark.low=9%,watermark.high=10%"]),
+            random.one_of(&[
+                "watermark.min=auto",
+                "watermark.min=8%,watermark.low=9%,watermark.high=10%",
+            ]),
         ];
         Load {
             delivery: random.one_of(&[Delivery::Signal, Delivery::Thread]),
             settings: settings.join(","),
-            swap: random.one_of(&["ram:1G", "ram:1G,latency=200us", "ram:1G,faults=0.003:eio+short+full+slow,seed=1"]),
+            swap: random.one_of(&[
+                "ram:1G",
+                "ram:1G,latency=200us",
+                "ram:1G,faults=0.003:eio+short+full+slow,seed=1",
+            ]),
             memory: random.one_of(&[4, 8, 16]) << 20,
             threads: random.one_of(&[1, 3, 16, 80]),
             random_pages: random.one_of(&[0, 50, 100]),
@@ -124,7 +137,13 @@ impl Load {
 }
 
 /// Ends the process if a load stands still; returns when it has ended.
-fn watch(load: &Load, pool: &Pool, progress: &AtomicU64, stop: &AtomicBool, ended: impl Fn() -> bool) {
+fn watch(
+    load: &Load,
+    pool: &Pool,
+    progress: &AtomicU64,
+    stop: &AtomicBool,
+    ended: impl Fn() -> bool,
+) {
     let (mut last, mut still) = (0, Duration::ZERO);
     let began = Instant::now();
     while !ended() {
@@ -149,7 +168,8 @@ fn watch(load: &Load, pool: &Pool, progress: &AtomicU64, stop: &AtomicBool, ende
 /// A load in this process; ends it if the load stands still.
 fn run(seed: u64) {
     let load = Load::of(seed);
-    let mut config = Config { memory: Bytes(load.memory), delivery: load.delivery, ..Config::default() };
+    let mut config =
+        Config { memory: Bytes(load.memory), delivery: load.delivery, ..Config::default() };
     config.swap = vec![load.swap.parse().unwrap()];
     config.window = Bytes(1 << 30);
     config.apply_settings(&load.settings).unwrap();
@@ -163,13 +183,18 @@ fn run(seed: u64) {
     let (progress, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let (load, progress, stop) = (&load, &progress, &stop);
-        let threads: Vec<_> = (region.as_mut_slice::<u64>().chunks_exact_mut(share).take(load.threads).enumerate())
-            .map(|(thread, words)| scope.spawn(move || load.run(words, thread, progress, stop)))
-            .collect();
+        let threads: Vec<_> =
+            (region.as_mut_slice::<u64>().chunks_exact_mut(share).take(load.threads).enumerate())
+                .map(|(thread, words)| scope.spawn(move || load.run(words, thread, progress, stop)))
+                .collect();
         watch(load, &pool, progress, stop, || threads.iter().all(|thread| thread.is_finished()));
     });
     let stats = pool.stats();
-    assert_eq!((stats.counters["fault_errors"], stats.counters["nr_reclaimers"]), (0, 0), "{load:?}");
+    assert_eq!(
+        (stats.counters["fault_errors"], stats.counters["nr_reclaimers"]),
+        (0, 0),
+        "{load:?}"
+    );
     assert!(progress.into_inner() > 0, "{load:?}");
 }
 
@@ -182,7 +207,9 @@ fn random_loads_never_stand_still() {
     }
     for seed in 0..loads() {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "random_loads_never_stand_still", "--nocapture"]).env(LOAD, seed.to_string());
+        command
+            .args(["--exact", "random_loads_never_stand_still", "--nocapture"])
+            .env(LOAD, seed.to_string());
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "load {seed}: {}: {said}", output.status);

@@ -1,8 +1,10 @@
-//! The compressed tier under random load, with every combination of its settings: each load returns the last store, to the
-//! bit, while pages are evicted, written on to devices, moved together, dropped, unmapped and moved, and the budget changes.
+//! The compressed tier under random load, with every combination of its settings: each load returns
+//! the last store, to the bit, while pages are evicted, written on to devices, moved together,
+//! dropped, unmapped and moved, and the budget changes.
 //!
-//! Runs for OVERSPILL_ZSWAP_SECONDS seconds, 20 by default, in all: below a minute with a third of the combinations, among
-//! which every two values of two settings meet. Debug builds check every invariant when memory is given back.
+//! Runs for OVERSPILL_ZSWAP_SECONDS seconds, 20 by default, in all: below a minute with a third of
+//! the combinations, among which every two values of two settings meet. Debug builds check every
+//! invariant when memory is given back.
 
 mod common;
 
@@ -27,7 +29,8 @@ const MOVE_THERE: u32 = 3;
 const RUN_MAX: usize = 80;
 
 fn seconds() -> f64 {
-    std::env::var("OVERSPILL_ZSWAP_SECONDS").map_or(20.0, |text| text.parse().expect("a number of seconds"))
+    std::env::var("OVERSPILL_ZSWAP_SECONDS")
+        .map_or(20.0, |text| text.parse().expect("a number of seconds"))
 }
 
 fn mix(seed: u64) -> u64 {
@@ -35,7 +38,8 @@ fn mix(seed: u64) -> u64 {
     (x ^ x >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ x >> 7
 }
 
-/// What pages contain: of a hundred, how many are all the same, compress well, to half, hardly; the rest does not at all.
+/// What pages contain: of a hundred, how many are all the same, compress well, to half, hardly; the
+/// rest does not at all.
 type Mix = [u64; 4];
 
 /// The page that belongs to a seed; 0 is a page of zeros.
@@ -75,8 +79,8 @@ struct Case {
     mix: Mix,
 }
 
-/// Combinations of the settings of the tier, all or a third of them, without a device, with one, and with one that is too
-/// small: there pages in slots of none change to slots of the device.
+/// Combinations of the settings of the tier, all or a third of them, without a device, with one,
+/// and with one that is too small: there pages in slots of none change to slots of the device.
 fn cases(all: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for n in 0..3 * 3 * 2 * 2 * 3 {
@@ -88,10 +92,13 @@ fn cases(all: bool) -> Vec<Case> {
         let (codec, swap) = (["lz4", "zstd", "none"][codec], ["", "ram:1G", "ram:20M"][swap]);
         let (keep, incompressible) = (["off", "on"][keep], ["device", "keep"][incompressible]);
         let invalidate = ["always", "empty", "empty+lookup"][n % 3];
-        let writeback = ["zswap.writeback=packed", "zswap.writeback=pages", "zswap.slots=device"][at / 2 % 3];
+        let writeback =
+            ["zswap.writeback=packed", "zswap.writeback=pages", "zswap.slots=device"][at / 2 % 3];
         let recompress = ["off", "auto", "zstd:1"][at / 3 % 3];
-        let others = ["", ",background=off", "", ",out=move", "", ",folio=1,swap.batch=off", ""][at % 7];
-        // What finds no place on a device has to find one in memory: less of it, and easier to pack.
+        let others =
+            ["", ",background=off", "", ",out=move", "", ",folio=1,swap.batch=off", ""][at % 7];
+        // What finds no place on a device has to find one in memory: less of it, and easier to
+        // pack.
         let (percent, pages, mix, low) = match (swap, codec) {
             ("", "none") => (60, 1600, [40, 50, 5, 0], 7),
             ("", _) => (60, 4000, [25, 50, 15, 5], 7),
@@ -100,7 +107,8 @@ fn cases(all: bool) -> Vec<Case> {
             _ => (10, 8000, [15, 40, 15, 15], 4),
         };
         cases.push(Case {
-            // One in nine, another one each time: a process can have 16 pools of signal delivery in all.
+            // One in nine, another one each time: a process can have 16 pools of signal delivery in
+            // all.
             delivery: if (at + at / 9).is_multiple_of(9) { Delivery::Signal } else { Delivery::Thread },
             settings: format!(
                 "compressed={percent},zswap.codec={codec},zswap.keep={keep},zswap.incompressible={incompressible},\
@@ -119,7 +127,13 @@ fn cases(all: bool) -> Vec<Case> {
 fn pool(case: &Case) -> Option<Pool> {
     let SwapList(swap) = case.swap.parse().unwrap();
     let memory = Bytes(case.budgets[0]);
-    let config = Config { memory, swap, delivery: case.delivery, window: Bytes(64 << 20), ..Config::default() };
+    let config = Config {
+        memory,
+        swap,
+        delivery: case.delivery,
+        window: Bytes(64 << 20),
+        ..Config::default()
+    };
     common::pool(config, &case.settings)
 }
 
@@ -145,10 +159,14 @@ impl Share<'_> {
 
     /// Looks at every byte of a page.
     fn verify(&self, page: usize) {
-        let (is, wanted) = (&self.bytes[page * PAGE..][..PAGE], content(self.seeds[page], self.case.mix));
+        let (is, wanted) =
+            (&self.bytes[page * PAGE..][..PAGE], content(self.seeds[page], self.case.mix));
         if is != wanted {
             let at = is.iter().zip(wanted).position(|(is, wanted)| *is != wanted).unwrap();
-            panic!("{:?} {}: page {page} is wrong from byte {at} on", self.case.delivery, self.case.settings);
+            panic!(
+                "{:?} {}: page {page} is wrong from byte {at} on",
+                self.case.delivery, self.case.settings
+            );
         }
     }
 
@@ -204,10 +222,12 @@ impl Share<'_> {
         }
     }
 
-    /// Uses the pages at random and in sequence until `deadline`, then looks at everything; pages that were moved.
+    /// Uses the pages at random and in sequence until `deadline`, then looks at everything; pages
+    /// that were moved.
     fn load(&mut self, deadline: Instant) -> u64 {
         while Instant::now() < deadline {
-            let (page, run) = (self.random(self.seeds.len()), 1 + self.random(3) / 2 * self.random(RUN_MAX));
+            let (page, run) =
+                (self.random(self.seeds.len()), 1 + self.random(3) / 2 * self.random(RUN_MAX));
             let run = run.min(self.seeds.len() - page);
             match self.random(32) {
                 0..16 => (page..page + run).for_each(|page| self.verify(page)),
@@ -225,12 +245,14 @@ impl Share<'_> {
     }
 }
 
-/// Waits until nothing is stored any more: what was on its way to a device when it was given up is given back after that.
+/// Waits until nothing is stored any more: what was on its way to a device when it was given up is
+/// given back after that.
 fn nothing_left(pool: &Pool, name: &str) -> Snapshot {
     let start = Instant::now();
     loop {
         let stats = pool.stats();
-        let left = ["nr_swap_used", "zswap_stored_pages", "zswap_stored_bytes", "zswap_same_filled_pages"];
+        let left =
+            ["nr_swap_used", "zswap_stored_pages", "zswap_stored_bytes", "zswap_same_filled_pages"];
         let left: Vec<_> = left.into_iter().filter(|name| stats.counters[*name] > 0).collect();
         if left.is_empty() {
             return stats;
@@ -251,7 +273,8 @@ fn load(case: &Case, time: Duration, seed: u64) -> Option<(u64, Snapshot)> {
     let remapped = std::thread::scope(|scope| {
         let load = |(t, bytes)| {
             let rng = mix(seed * THREADS as u64 + t as u64);
-            let mut share = Share { pool: &pool, case, bytes, seeds: vec![0; share], rng, remapped: 0 };
+            let mut share =
+                Share { pool: &pool, case, bytes, seeds: vec![0; share], rng, remapped: 0 };
             let going = &going;
             scope.spawn(move || {
                 let remapped = share.load(deadline);
@@ -329,8 +352,8 @@ fn wait_for(pool: &Pool, what: &str, holds: impl Fn(&Snapshot) -> bool) -> Snaps
     }
 }
 
-/// The compressed tier has its share of the budget, also of one that has become smaller: what it holds beyond goes on to
-/// devices. When it is larger again the tier fills it.
+/// The compressed tier has its share of the budget, also of one that has become smaller: what it
+/// holds beyond goes on to devices. When it is larger again the tier fills it.
 #[test]
 fn the_tier_follows_the_budget() {
     for (delivery, settings, swap) in [
@@ -341,13 +364,16 @@ fn the_tier_follows_the_budget() {
         (Delivery::Thread, "compressed=80", ""),
     ] {
         let settings = settings.to_owned();
-        let (pages, contents) = if swap.is_empty() { (6000, [10, 90, 0, 0]) } else { (16_000, [0, 50, 40, 10]) };
-        let case = Case { delivery, settings, swap, budgets: [24 * MIB, 8 * MIB], pages, mix: contents };
+        let (pages, contents) =
+            if swap.is_empty() { (6000, [10, 90, 0, 0]) } else { (16_000, [0, 50, 40, 10]) };
+        let case =
+            Case { delivery, settings, swap, budgets: [24 * MIB, 8 * MIB], pages, mix: contents };
         let Some(pool) = pool(&case) else { return };
         let name = format!("{delivery:?} {} {swap}", case.settings);
         let mut region = pool.map(pages * PAGE).unwrap();
         let bytes: &mut [u8] = region.as_mut_slice();
-        let mut share = Share { pool: &pool, case: &case, bytes, seeds: vec![0; pages], rng: 1, remapped: 0 };
+        let mut share =
+            Share { pool: &pool, case: &case, bytes, seeds: vec![0; pages], rng: 1, remapped: 0 };
         (0..pages).for_each(|page| share.renew(page));
         let tier = |stats: &Snapshot| stats.counters["zswap_pool_bytes"];
         let percent = if swap.is_empty() { 80 } else { 50 };
@@ -359,9 +385,12 @@ fn the_tier_follows_the_budget() {
             }
             let stats = wait_for(&pool, &format!("{name}: {budget} bytes"), |stats| {
                 let get = |name: &str| stats.counters[name];
-                get("limit_bytes") == budget && get("charged_bytes") <= budget && tier(stats) <= budget * percent / 100
+                get("limit_bytes") == budget
+                    && get("charged_bytes") <= budget
+                    && tier(stats) <= budget * percent / 100
             });
-            // It is made use of: all of it where what it holds goes on to devices, else what the pages need.
+            // It is made use of: all of it where what it holds goes on to devices, else what the
+            // pages need.
             let fills = if swap.is_empty() { 1 } else { budget * percent / 100 / 2 };
             assert!(tier(&stats) >= fills, "{name}: {budget}: {stats:#?}");
         }
@@ -372,18 +401,27 @@ fn the_tier_follows_the_budget() {
     }
 }
 
-/// What is compressed takes no room on a device while it has slots of its own. What goes on is written in runs, in whatever order it left
-/// memory, and is all that the device holds.
+/// What is compressed takes no room on a device while it has slots of its own. What goes on is
+/// written in runs, in whatever order it left memory, and is all that the device holds.
 #[test]
 fn a_device_holds_what_is_written_to_it() {
     for slots in ["own", "device"] {
-        let settings = format!("compressed=80,zswap.codec=lz4,zswap.keep=off,clean=off,zswap.slots={slots}");
+        let settings =
+            format!("compressed=80,zswap.codec=lz4,zswap.keep=off,clean=off,zswap.slots={slots}");
         let (pages, budgets) = (4001, [16 * MIB, 8 * MIB]);
-        let case = Case { delivery: Delivery::Signal, settings, swap: "ram:1G", budgets, pages, mix: [0, 0, 100, 0] };
+        let case = Case {
+            delivery: Delivery::Signal,
+            settings,
+            swap: "ram:1G",
+            budgets,
+            pages,
+            mix: [0, 0, 100, 0],
+        };
         let Some(pool) = pool(&case) else { return };
         let mut region = pool.map(pages * PAGE).unwrap();
         let bytes: &mut [u8] = region.as_mut_slice();
-        let mut share = Share { pool: &pool, case: &case, bytes, seeds: vec![0; pages], rng: 1, remapped: 0 };
+        let mut share =
+            Share { pool: &pool, case: &case, bytes, seeds: vec![0; pages], rng: 1, remapped: 0 };
         // In an order in which neighbours are far from one another.
         (0..pages).for_each(|n| share.renew(n * 1009 % pages));
         let before = pool.stats().counters;
@@ -394,7 +432,9 @@ fn a_device_holds_what_is_written_to_it() {
             let get = |name: &str| stats.counters[name];
             // A batch on its way has its slots and is not counted yet.
             let holds_what_was_written = slots == "device" || get("nr_swap_used") == get("pswpout");
-            get("charged_bytes") <= budgets[1] && get("limit_bytes") == budgets[1] && holds_what_was_written
+            get("charged_bytes") <= budgets[1]
+                && get("limit_bytes") == budgets[1]
+                && holds_what_was_written
         });
         let [written, writes] = ["pswpout", "pswpout_ops"].map(|name| after.counters[name]);
         assert!(written > 500, "{slots}: {after:#?}");

@@ -1,20 +1,22 @@
 //! The seam by which pages of managed memory come and go.
 //!
-//! [`Backing`] is what the engine asks of a kind of memory: install a run, take a batch out, protect and drop
-//! what stays in place. [`AnonPrivate`] is the only kind today: private anonymous memory under a userfaultfd of
-//! the same process. Shared memory (for virtual machines) would be a second implementation.
+//! [`Backing`] is what the engine asks of a kind of memory: install a run, take a batch out,
+//! protect and drop what stays in place. [`AnonPrivate`] is the only kind today: private anonymous
+//! memory under a userfaultfd of the same process. Shared memory (for virtual machines) would be a
+//! second implementation.
 
 use crate::Errno;
 use crate::uffd::{Features, Transferred, Uffd};
 use crate::vm::{self, IoVec};
 use std::ops::Range;
 
-/// How pages of one kind of memory are installed, taken out, protected and dropped. Addresses are of whole pages
-/// that the engine owns under its page locks.
+/// How pages of one kind of memory are installed, taken out, protected and dropped. Addresses are
+/// of whole pages that the engine owns under its page locks.
 pub trait Backing: Send + Sync {
     /// Installs copies of whole pages at `dst`, write-protected if `protect`; wakes who waits.
     fn install(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred;
-    /// Installs a copy of frames of the arena, given by their addresses, write-protected if `protect`; wakes who waits.
+    /// Installs a copy of frames of the arena, given by their addresses, write-protected if
+    /// `protect`; wakes who waits.
     fn install_frames(&self, dst: usize, frames: Range<usize>, protect: bool) -> Transferred;
     /// Moves frames of the arena in, leaving holes; wakes who waits.
     fn move_in(&self, dst: usize, frames: Range<usize>) -> Transferred;
@@ -32,7 +34,8 @@ pub trait Backing: Send + Sync {
     fn poison(&self, range: Range<usize>) -> Result<(), Errno>;
     /// Puts a range under management.
     fn register(&self, range: Range<usize>) -> Result<(), Errno>;
-    /// Takes a range out of management: present pages stay, absent ones are the kernel's to fill; wakes who waits.
+    /// Takes a range out of management: present pages stay, absent ones are the kernel's to fill;
+    /// wakes who waits.
     fn unregister(&self, range: Range<usize>) -> Result<(), Errno>;
     /// Whether pages can be moved.
     fn can_move(&self) -> bool;

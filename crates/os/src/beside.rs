@@ -1,27 +1,35 @@
-//! The sibling: a process beside the program that shares its address space and holds the engine's threads.
+//! The sibling: a process beside the program that shares its address space and holds the engine's
+//! threads.
 //!
-//! Linux lets a process share memory without being a thread (clone(2) with CLONE_VM and without CLONE_THREAD). So the
-//! program counts its own threads only: `wait` does not see ours, and what a second thread forbids works (unshare(2) of
-//! a user namespace, filters for all threads, the C library's set*id functions).
+//! Linux lets a process share memory without being a thread (clone(2) with CLONE_VM and without
+//! CLONE_THREAD). So the program counts its own threads only: `wait` does not see ours, and what a
+//! second thread forbids works (unshare(2) of a user namespace, filters for all threads, the C
+//! library's set*id functions).
 //!
-//! 1. The program's thread makes a short-lived process that makes the sibling and ends (`overspill_clone_orphan`).
-//!    So the sibling is nobody's child but init's. Where orphans would come to the program itself (it is the init of a
-//!    namespace, or a subreaper) the sibling is its child, with an exit signal of 0, which `wait` passes over.
+//! 1. The program's thread makes a short-lived process that makes the sibling and ends
+//!    (`overspill_clone_orphan`). So the sibling is nobody's child but init's. Where orphans would
+//!    come to the program itself (it is the init of a namespace, or a subreaper) the sibling is its
+//!    child, with an exit signal of 0, which `wait` passes over.
 //! 2. The sibling has a copy of the program's table of descriptors and closes all but the engine's
 //!    ([`crate::descriptors`]). What either opens later is its own ([`is_here`]).
-//! 3. Its threads have stacks and thread-local storage of ours (`Stack`): the layout of the first thread's, copied when the
-//!    process began ([`prepare`]). No code of the C library that needs more runs on them.
-//! 4. Its first thread watches over the program (`watch`). The kernel clears a word of the program's first thread when
-//!    that leaves the address space, by exit or exec, and wakes who waits on it. The sibling ends when nobody is left.
-//! 5. In the child of a fork it starts its threads when they are needed, or after a while ([`Nap`]): most children end, or execute
-//!    a program, before.
-//! 6. A sibling that is killed takes the program with it (`Guard`), which would wait for its memory for ever.
-//! 7. A program that exits lets the sibling end first ([`exit_group`]): so the memory, and what is attached to it, is gone when
-//!    its parent hears of it.
+//! 3. Its threads have stacks and thread-local storage of ours (`Stack`): the layout of the first
+//!    thread's, copied when the process began ([`prepare`]). No code of the C library that needs
+//!    more runs on them.
+//! 4. Its first thread watches over the program (`watch`). The kernel clears a word of the
+//!    program's first thread when that leaves the address space, by exit or exec, and wakes who
+//!    waits on it. The sibling ends when nobody is left.
+//! 5. In the child of a fork it starts its threads when they are needed, or after a while
+//!    ([`Nap`]): most children end, or execute a program, before.
+//! 6. A sibling that is killed takes the program with it (`Guard`), which would wait for its memory
+//!    for ever.
+//! 7. A program that exits lets the sibling end first ([`exit_group`]): so the memory, and what is
+//!    attached to it, is gone when its parent hears of it.
 //!
-//! The sibling is in a session of its own, blocks every signal but the one of [`credentials`], and is not traced (CLONE_UNTRACED).
+//! The sibling is in a session of its own, blocks every signal but the one of [`credentials`], and
+//! is not traced (CLONE_UNTRACED).
 //!
-//! Locks: `STACKS` and `CALLS`, which are leaves, and `STARTING`, which the thread holds that starts the sibling.
+//! Locks: `STACKS` and `CALLS`, which are leaves, and `STARTING`, which the thread holds that
+//! starts the sibling.
 
 use crate::io::File;
 use crate::lock::RawLock;
@@ -34,7 +42,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::IntoRawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release,
 };
 use std::time::Duration;
 use syscalls::{Sysno, raw_syscall};
@@ -54,9 +63,11 @@ impl Job {
     }
 }
 
-/// How threads begin that are not needed at once: the sibling's first thread waits for who needs them, and for 20 ms at most.
+/// How threads begin that are not needed at once: the sibling's first thread waits for who needs
+/// them, and for 20 ms at most.
 pub struct Nap {
-    /// Holds 1 meanwhile: who finds it, puts 0 there and wakes one that waits on it (private) has the threads started.
+    /// Holds 1 meanwhile: who finds it, puts 0 there and wakes one that waits on it (private) has
+    /// the threads started.
     pub cell: &'static AtomicU32,
     /// What the sibling's first thread does before it waits.
     pub first: Box<dyn FnOnce() + Send>,
@@ -83,7 +94,8 @@ impl std::fmt::Debug for Job {
 // Both functions prepare a child that pops its argument and its function from its new stack.
 global_asm!(
     ".pushsection .text.overspill_clone,\"ax\",@progbits",
-    // (flags, stack, thread pointer, word to clear at the end) -> number of the new task, or an error.
+    // (flags, stack, thread pointer, word to clear at the end) -> number of the new task, or an
+    // error.
     ".hidden overspill_clone",
     ".globl overspill_clone",
     ".type overspill_clone, @function",
@@ -97,9 +109,10 @@ global_asm!(
     "test rax, rax",
     "jz 2f",
     "ret",
-    // (stack, thread pointer, place for the sibling's number, word to clear at its end) -> number of the process in
-    // between, or an error. That process runs on the stack of the caller, who waits (CLONE_VFORK), and leaves it as it is. It waits
-    // until the sibling has settled: whoever looks at the caller meanwhile does not see it asleep, as if waiting for something of its own.
+    // (stack, thread pointer, place for the sibling's number, word to clear at its end) -> number
+    // of the process in between, or an error. That process runs on the stack of the caller, who
+    // waits (CLONE_VFORK), and leaves it as it is. It waits until the sibling has settled: whoever
+    // looks at the caller meanwhile does not see it asleep, as if waiting for something of its own.
     ".hidden overspill_clone_orphan",
     ".globl overspill_clone_orphan",
     ".type overspill_clone_orphan, @function",
@@ -160,9 +173,10 @@ global_asm!(
     "syscall",
     "ud2",
     ".cfi_endproc",
-    // (status, what the watcher waits on, LEAVING, pollfd of the sibling, syscall(2), a stack): wakes it until it has ended, and exits, by
-    // the C library's instruction, so that a filter of the program's has its say. No memory of the program's is accessed, since nobody
-    // may be left to bring a page of its stack in.
+    // (status, what the watcher waits on, LEAVING, pollfd of the sibling, syscall(2), a stack):
+    // wakes it until it has ended, and exits, by the C library's instruction, so that a filter of
+    // the program's has its say. No memory of the program's is accessed, since nobody may be left
+    // to bring a page of its stack in.
     ".hidden overspill_leave",
     ".globl overspill_leave",
     ".type overspill_leave, @function",
@@ -218,7 +232,12 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    fn overspill_clone(flags: usize, stack: usize, thread_pointer: usize, cleared: *const AtomicU32) -> isize;
+    fn overspill_clone(
+        flags: usize,
+        stack: usize,
+        thread_pointer: usize,
+        cleared: *const AtomicU32,
+    ) -> isize;
     fn overspill_clone_orphan(
         stack: usize,
         thread_pointer: usize,
@@ -239,8 +258,11 @@ unsafe extern "C" {
 const LEAVE_TRIES: u32 = 1000;
 
 /// The sibling: it shares the memory and nothing else; its exit signal is 0.
-const BESIDE_FLAGS: i32 =
-    libc::CLONE_VM | libc::CLONE_UNTRACED | libc::CLONE_SETTLS | libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID;
+const BESIDE_FLAGS: i32 = libc::CLONE_VM
+    | libc::CLONE_UNTRACED
+    | libc::CLONE_SETTLS
+    | libc::CLONE_CHILD_SETTID
+    | libc::CLONE_CHILD_CLEARTID;
 /// A further thread of the sibling.
 const THREAD_FLAGS: i32 = libc::CLONE_VM
     | libc::CLONE_FS
@@ -255,7 +277,8 @@ const THREAD_FLAGS: i32 = libc::CLONE_VM
 
 /// Bytes of a thread's stack: deep enough for debug builds; touched lazily.
 const STACK_BYTES: usize = 256 << 10;
-/// Bytes at the thread pointer that belong to the C library: its struct pthread takes 2.3 KiB in glibc 2.36.
+/// Bytes at the thread pointer that belong to the C library: its struct pthread takes 2.3 KiB in
+/// glibc 2.36.
 const CONTROL_BYTES: usize = 2 * PAGE_SIZE;
 /// Most that the static thread-local storage of the loaded libraries may take.
 const STATIC_BYTES_MAX: usize = 4 << 30;
@@ -263,30 +286,36 @@ const STATIC_BYTES_MAX: usize = 4 << 30;
 const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Most libraries with thread-local storage that a thread of ours can reach through its vector.
 const MODULES: usize = 250;
-/// Bytes of the kernel's struct rseq as it was first, and the mark that the C library registers it with.
+/// Bytes of the kernel's struct rseq as it was first, and the mark that the C library registers it
+/// with.
 const RSEQ_BYTES: usize = 32;
 const RSEQ_MARK: usize = 0x5305_3053;
 
-/// The thread-local storage of the program's first thread when the process began, from which that of our threads is made.
+/// The thread-local storage of the program's first thread when the process began, from which that
+/// of our threads is made.
 struct Template {
     /// Bytes below the thread pointer: whole pages.
     bytes: usize,
-    /// Of each library what it holds at first, and where that begins, in bytes below the thread pointer.
+    /// Of each library what it holds at first, and where that begins, in bytes below the thread
+    /// pointer.
     images: Vec<(usize, Box<[u8]>)>,
-    /// Of each library by its number: where its storage begins, in bytes below the thread pointer; 0 for none.
+    /// Of each library by its number: where its storage begins, in bytes below the thread pointer;
+    /// 0 for none.
     modules: [usize; MODULES],
     /// Distance from the thread pointer to the area of restartable sequences; 0 for none.
     rseq: isize,
 }
 
 static TEMPLATE: OnceLock<Template> = OnceLock::new();
-/// The program whose sibling this address space has; 0 where the engine's threads are threads of the process itself.
+/// The program whose sibling this address space has; 0 where the engine's threads are threads of
+/// the process itself.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// The sibling; 0 for none.
 static SIBLING: AtomicI32 = AtomicI32::new(0);
 /// Number of the sibling, from the process in between; under `STARTING`.
 static STARTED: AtomicI32 = AtomicI32::new(0);
-/// Whether the sibling has closed its copies of the program's descriptors: then nothing of the program's is kept open by it.
+/// Whether the sibling has closed its copies of the program's descriptors: then nothing of the
+/// program's is kept open by it.
 static SETTLED: AtomicU32 = AtomicU32::new(0);
 /// Held by the thread that starts the sibling.
 static STARTING: RawLock = RawLock::new();
@@ -301,18 +330,24 @@ static LAST_STACK: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 /// FIRST_THREAD's word, where the C library has given none.
 static OWN_WORD: AtomicU32 = AtomicU32::new(0);
 
-/// From now on the engine's threads live beside the program. Called once, on the program's first thread, before any other code
-/// of the program has run: what its libraries keep in thread-local storage is as they were linked.
+/// From now on the engine's threads live beside the program. Called once, on the program's first
+/// thread, before any other code of the program has run: what its libraries keep in thread-local
+/// storage is as they were linked.
 pub fn prepare() {
     /// What [`visit`] finds.
     struct Found {
         thread_pointer: usize,
         modules: [usize; MODULES],
         lengths: [usize; MODULES],
-        /// Whether the first object was there: the executable, of which no code runs on our threads.
+        /// Whether the first object was there: the executable, of which no code runs on our
+        /// threads.
         has_executable: bool,
     }
-    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
+    unsafe extern "C" fn visit(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        found: *mut c_void,
+    ) -> c_int {
         // SAFETY: the loader passes an entry, and `prepare` passes its own value.
         let (info, found) = unsafe { (&*info, &mut *found.cast::<Found>()) };
         let start = info.dlpi_tls_data as usize;
@@ -321,16 +356,23 @@ pub fn prepare() {
         if start != 0 && below <= STATIC_BYTES_MAX && info.dlpi_tls_modid < MODULES {
             found.modules[info.dlpi_tls_modid] = below;
             // SAFETY: the loader passes the headers of a loaded object.
-            let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+            let headers =
+                unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
             let storage = headers.iter().find(|header| header.p_type == libc::PT_TLS);
             let length = storage.map_or(0, |header| header.p_memsz as usize);
-            found.lengths[info.dlpi_tls_modid] = if found.has_executable { length.min(COPIED_BYTES_MAX) } else { 0 };
+            found.lengths[info.dlpi_tls_modid] =
+                if found.has_executable { length.min(COPIED_BYTES_MAX) } else { 0 };
         }
         found.has_executable = true;
         0
     }
     let thread_pointer = tls::thread_pointer();
-    let mut found = Found { thread_pointer, modules: [0; MODULES], lengths: [0; MODULES], has_executable: false };
+    let mut found = Found {
+        thread_pointer,
+        modules: [0; MODULES],
+        lengths: [0; MODULES],
+        has_executable: false,
+    };
     // SAFETY: the callback has the type, and `found` lives through the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
     let rseq = rseq_offset();
@@ -338,15 +380,18 @@ pub fn prepare() {
     let below = below.next_multiple_of(PAGE_SIZE);
     let images = found.modules.iter().zip(found.lengths).filter(|(_, length)| *length != 0);
     let images = images.map(|(below, length)| {
-        // SAFETY: so much of the storage of this thread is the library's, and it was there when the process began.
-        let bytes = unsafe { std::slice::from_raw_parts((thread_pointer - below) as *const u8, length) };
+        // SAFETY: so much of the storage of this thread is the library's, and it was there when the
+        // process began.
+        let bytes =
+            unsafe { std::slice::from_raw_parts((thread_pointer - below) as *const u8, length) };
         (*below, bytes.into())
     });
     let images = images.collect();
     let _ = TEMPLATE.set(Template { bytes: below, images, modules: found.modules, rseq });
 }
 
-/// Distance from the thread pointer to the area that the C library registers, 0 if it has none (before glibc 2.35).
+/// Distance from the thread pointer to the area that the C library registers, 0 if it has none
+/// (before glibc 2.35).
 fn rseq_offset() -> isize {
     // SAFETY: the symbol is a constant of the C library's, of this type.
     unsafe {
@@ -375,14 +420,17 @@ pub fn sibling() -> Result<Pid, Errno> {
     Pid::from_raw(SIBLING.load(Relaxed)).ok_or(Errno::SRCH)
 }
 
-/// A duplicate, in the table of the calling thread, of a descriptor in that of the program or of its sibling: the same open file.
+/// A duplicate, in the table of the calling thread, of a descriptor in that of the program or of
+/// its sibling: the same open file.
 ///
 /// # Errors
 /// EPERM in some sandboxes, and where the program has changed its user.
 pub(crate) fn duplicate(of: Pid, fd: i32) -> Result<File, Errno> {
-    let process = File::from_fd(descriptors::open(|| rustix::process::pidfd_open(of, PidfdFlags::empty()))?);
+    let process =
+        File::from_fd(descriptors::open(|| rustix::process::pidfd_open(of, PidfdFlags::empty()))?);
     let process = process.fd()?;
-    descriptors::open(|| rustix::process::pidfd_getfd(process, fd, PidfdGetfdFlags::empty())).map(File::from_fd)
+    descriptors::open(|| rustix::process::pidfd_getfd(process, fd, PidfdGetfdFlags::empty()))
+        .map(File::from_fd)
 }
 
 /// What a thread of the program wants done in the sibling: on that thread's stack, while it waits.
@@ -413,7 +461,8 @@ static CALLS: Calls = Calls {
     served: AtomicU32::new(0),
 };
 
-/// Runs `work` in the sibling, whose descriptors it needs, while the calling thread of the program waits. Allocates nothing.
+/// Runs `work` in the sibling, whose descriptors it needs, while the calling thread of the program
+/// waits. Allocates nothing.
 pub fn call<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     struct Work<F, R> {
         work: Option<F>,
@@ -429,7 +478,12 @@ pub fn call<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     }
     let mut work = Work { work: Some(work), result: None };
     let run = runner(&work);
-    let mut call = Call { run, argument: (&raw mut work).cast(), next: std::ptr::null_mut(), done: AtomicU32::new(0) };
+    let mut call = Call {
+        run,
+        argument: (&raw mut work).cast(),
+        next: std::ptr::null_mut(),
+        done: AtomicU32::new(0),
+    };
     CALLS.lock.with(|| {
         // SAFETY: the lock is held; the call lives until it is done.
         unsafe {
@@ -457,20 +511,27 @@ pub fn serve_calls() -> Result<(), Errno> {
         loop {
             let made = CALLS.made.load(Acquire);
             // SAFETY: the lock is held.
-            let mut next =
-                CALLS.lock.with(|| unsafe { std::mem::replace(&mut *CALLS.last.get(), std::ptr::null_mut()) });
+            let mut next = CALLS.lock.with(|| unsafe {
+                std::mem::replace(&mut *CALLS.last.get(), std::ptr::null_mut())
+            });
             if next.is_null() {
                 let _ = futex::wait(&CALLS.made, futex::Flags::PRIVATE, made, None);
             }
             while !next.is_null() {
-                // SAFETY: a call lives until it is done, and is not looked at afterwards but to wake who waits at its address.
+                // SAFETY: a call lives until it is done, and is not looked at afterwards but to
+                // wake who waits at its address.
                 unsafe {
                     let call = next;
                     next = (*call).next;
                     ((*call).run)((*call).argument);
                     let done = &raw const (*call).done;
                     (*done).store(1, Release);
-                    raw_syscall!(Sysno::futex, done, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
+                    raw_syscall!(
+                        Sysno::futex,
+                        done,
+                        libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                        1
+                    );
                 }
             }
         }
@@ -478,7 +539,8 @@ pub fn serve_calls() -> Result<(), Errno> {
     .inspect_err(|_| CALLS.served.store(0, Release))
 }
 
-/// Starts threads of the engine: beside the program where that is used, else as threads of this process, at once.
+/// Starts threads of the engine: beside the program where that is used, else as threads of this
+/// process, at once.
 ///
 /// # Errors
 /// What clone(2) or pthread_create(3) says.
@@ -495,8 +557,8 @@ pub fn start(jobs: Vec<Job>, nap: Option<Nap>) -> Result<(), Errno> {
         match start_on(stack, begin.cast()) {
             Ok(number) => {
                 SIBLING.store(number, Release);
-                // Until then it would keep open what the program closes, or leaves by ending. Where a process in between has
-                // waited, there is nothing to wait for.
+                // Until then it would keep open what the program closes, or leaves by ending. Where
+                // a process in between has waited, there is nothing to wait for.
                 while SETTLED.load(Acquire) == 0 && stack.in_use.load(Relaxed) != 0 {
                     let _ = futex::wait(&SETTLED, futex::Flags::empty(), 0, Some(&SETTLE_LOOK));
                 }
@@ -518,15 +580,22 @@ fn start_on(stack: &'static Stack, begin: *mut c_void) -> Result<i32, Errno> {
     let thread_pointer = stack.prepare(lead, begin);
     if gets_orphans() {
         // SAFETY: the stack and the thread pointer belong to the new process alone.
-        let made = unsafe { overspill_clone(BESIDE_FLAGS as usize, stack.top(), thread_pointer, &stack.in_use) };
+        let made = unsafe {
+            overspill_clone(BESIDE_FLAGS as usize, stack.top(), thread_pointer, &stack.in_use)
+        };
         return check(made).map(|number| number as i32);
     }
     STARTED.store(0, Relaxed);
     // SAFETY: as above; the place for the number lives for ever.
-    let between = check(unsafe { overspill_clone_orphan(stack.top(), thread_pointer, &STARTED, &stack.in_use) })?;
-    // It has left this memory, and ends in microseconds. Where the program has taken it first, there is nothing to take.
-    // SAFETY: nothing is written.
-    while unsafe { raw_syscall!(Sysno::wait4, between, 0usize, libc::__WALL | libc::WNOHANG, 0usize) } == 0 {
+    let between = check(unsafe {
+        overspill_clone_orphan(stack.top(), thread_pointer, &STARTED, &stack.in_use)
+    })?;
+    // It has left this memory, and ends in microseconds. Where the program has taken it first,
+    // there is nothing to take. SAFETY: nothing is written.
+    while unsafe {
+        raw_syscall!(Sysno::wait4, between, 0usize, libc::__WALL | libc::WNOHANG, 0usize)
+    } == 0
+    {
         rustix::thread::sched_yield();
     }
     match STARTED.load(Acquire) {
@@ -539,20 +608,31 @@ fn start_on(stack: &'static Stack, begin: *mut c_void) -> Result<i32, Errno> {
 fn gets_orphans() -> bool {
     let mut subreaper = 0i32;
     // SAFETY: the call writes one integer.
-    unsafe { raw_syscall!(Sysno::prctl, libc::PR_GET_CHILD_SUBREAPER, &raw mut subreaper, 0usize, 0usize, 0usize) };
+    unsafe {
+        raw_syscall!(
+            Sysno::prctl,
+            libc::PR_GET_CHILD_SUBREAPER,
+            &raw mut subreaper,
+            0usize,
+            0usize,
+            0usize
+        )
+    };
     subreaper != 0 || rustix::process::getpid().is_init()
 }
 
-/// In a process that gets the orphans of others: reaps those that have ended, and calls `killed` with the number of each that a signal
-/// has ended. Stops at `child`, which is left to its waiter.
+/// In a process that gets the orphans of others: reaps those that have ended, and calls `killed`
+/// with the number of each that a signal has ended. Stops at `child`, which is left to its waiter.
 pub fn reap_orphans(child: Pid, mut killed: impl FnMut(i32)) {
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     loop {
-        // SAFETY: 1. zero is a valid siginfo_t, which the first call fills in where somebody has ended; 2. the second call
-        // writes nothing.
+        // SAFETY: 1. zero is a valid siginfo_t, which the first call fills in where somebody has
+        // ended; 2. the second call writes nothing.
         unsafe {
             let mut ended: libc::siginfo_t = std::mem::zeroed();
-            let failed = raw_syscall!(Sysno::waitid, libc::P_ALL, 0usize, &raw mut ended, options, 0usize) != 0;
+            let failed =
+                raw_syscall!(Sysno::waitid, libc::P_ALL, 0usize, &raw mut ended, options, 0usize)
+                    != 0;
             let pid = ended.si_pid();
             if failed || pid == 0 || pid == child.as_raw_nonzero().get() {
                 return;
@@ -565,14 +645,22 @@ pub fn reap_orphans(child: Pid, mut killed: impl FnMut(i32)) {
     }
 }
 
-/// The word that the kernel clears when the calling thread, the first of its process, leaves the address space.
+/// The word that the kernel clears when the calling thread, the first of its process, leaves the
+/// address space.
 fn first_thread_word() -> &'static AtomicU32 {
     const PR_GET_TID_ADDRESS: usize = 40;
     let mut address = 0usize;
-    // SAFETY: 1. the call writes one address; 2. what the C library has given lives as long as its first thread, and is
-    // read and waited on only; 3. our own word lives for ever.
+    // SAFETY: 1. the call writes one address; 2. what the C library has given lives as long as its
+    // first thread, and is read and waited on only; 3. our own word lives for ever.
     unsafe {
-        let failed = raw_syscall!(Sysno::prctl, PR_GET_TID_ADDRESS, &raw mut address, 0usize, 0usize, 0usize) != 0;
+        let failed = raw_syscall!(
+            Sysno::prctl,
+            PR_GET_TID_ADDRESS,
+            &raw mut address,
+            0usize,
+            0usize,
+            0usize
+        ) != 0;
         if failed {
             // A kernel without the call. glibc has kept the number there since 2.4.
             const NUMBER_AT: usize = 0x2d0;
@@ -595,9 +683,11 @@ pub(crate) fn spawn(job: Job) -> Result<(), Errno> {
     let stack = Stack::take()?;
     let job = Box::into_raw(Box::new(job));
     let thread_pointer = stack.prepare(run, job.cast());
-    // SAFETY: 1. the stack and the thread pointer belong to the new thread alone; 2. the word lives for ever, and says when
-    // the stack is free; 3. `run` takes the box over.
-    let made = unsafe { overspill_clone(THREAD_FLAGS as usize, stack.top(), thread_pointer, &stack.in_use) };
+    // SAFETY: 1. the stack and the thread pointer belong to the new thread alone; 2. the word lives
+    // for ever, and says when the stack is free; 3. `run` takes the box over.
+    let made = unsafe {
+        overspill_clone(THREAD_FLAGS as usize, stack.top(), thread_pointer, &stack.in_use)
+    };
     check(made).map(drop).inspect_err(|_| {
         stack.in_use.store(0, Release);
         // SAFETY: nobody has got the box.
@@ -642,7 +732,8 @@ unsafe extern "C" fn lead(begin: *mut c_void) {
     begin_thread(c"overspill");
     // SAFETY: `start` gives this process the box.
     let Begin { jobs, nap } = *unsafe { Box::from_raw(begin.cast::<Begin>()) };
-    // 1. Out of the way: none of the program's files kept open, no signal to its group or terminal, no directory kept busy.
+    // 1. Out of the way: none of the program's files kept open, no signal to its group or terminal,
+    //    no directory kept busy.
     descriptors::keep_engines();
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir(c"/");
@@ -660,7 +751,9 @@ unsafe extern "C" fn lead(begin: *mut c_void) {
     }
     for job in jobs {
         if let Err(errno) = spawn(job) {
-            thread::report(format_args!("no thread can be made for the engine ({errno}): the program is ended"));
+            thread::report(format_args!(
+                "no thread can be made for the engine ({errno}): the program is ended"
+            ));
             end_program();
         }
     }
@@ -692,28 +785,32 @@ fn begin_thread(name: &CStr) {
     }
 }
 
-/// Longest sleep of the program while the sibling begins, between two looks whether it is still there.
+/// Longest sleep of the program while the sibling begins, between two looks whether it is still
+/// there.
 static SETTLE_LOOK: futex::Timespec = futex::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// Longest sleep of the watcher while the program's first thread lives: a bound on the harm of a wake-up that went to somebody
-/// else who waits for the end of that thread.
+/// Longest sleep of the watcher while the program's first thread lives: a bound on the harm of a
+/// wake-up that went to somebody else who waits for the end of that thread.
 const WATCH_EVERY: futex::Timespec = futex::Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Pauses between two looks at a program whose first thread has left.
 const LOOK_FIRST: Duration = Duration::from_micros(200);
 const LOOK_LAST: Duration = Duration::from_millis(100);
 
-/// Longest sleep before the engine's threads are started ([`Nap`]): what others ask of a process waits so long for its engine.
+/// Longest sleep before the engine's threads are started ([`Nap`]): what others ask of a process
+/// waits so long for its engine.
 const NAP: Duration = Duration::from_millis(20);
-/// Looks, [`LOOK_FIRST`] apart, at a program whose first thread has left, before it is taken to go on with others.
+/// Looks, [`LOOK_FIRST`] apart, at a program whose first thread has left, before it is taken to go
+/// on with others.
 const LOOKS: u32 = 5;
 
-/// The word that the kernel clears when the program's first thread leaves. It is not unmapped while that thread lives, and a wait
-/// on a word that is gone fails.
+/// The word that the kernel clears when the program's first thread leaves. It is not unmapped while
+/// that thread lives, and a wait on a word that is gone fails.
 fn first_thread() -> &'static AtomicU32 {
     // SAFETY: `start` has stored the address of a word that lives as long as it is said above.
     unsafe { &*(FIRST_THREAD.load(Relaxed) as *const AtomicU32) }
 }
 
-/// Sleeps until the engine's threads are needed, or until the program has left the address space: whether it has.
+/// Sleeps until the engine's threads are needed, or until the program has left the address space:
+/// whether it has.
 fn leaves_before(cell: &AtomicU32, program: &rustix::fd::OwnedFd) -> bool {
     use rustix::thread::futex::{Wait, WaitFlags, WaitvFlags, waitv};
     use rustix::time::{ClockId, clock_gettime};
@@ -727,8 +824,10 @@ fn leaves_before(cell: &AtomicU32, program: &rustix::fd::OwnedFd) -> bool {
     let word = first_thread();
     let now = clock_gettime(ClockId::Monotonic);
     let nanoseconds = now.tv_nsec + NAP.as_nanos() as i64;
-    let until =
-        futex::Timespec { tv_sec: now.tv_sec + nanoseconds / 1_000_000_000, tv_nsec: nanoseconds % 1_000_000_000 };
+    let until = futex::Timespec {
+        tv_sec: now.tv_sec + nanoseconds / 1_000_000_000,
+        tv_nsec: nanoseconds % 1_000_000_000,
+    };
     cell.store(1, Release);
     let leaves = loop {
         let number = word.load(Acquire);
@@ -737,15 +836,21 @@ fn leaves_before(cell: &AtomicU32, program: &rustix::fd::OwnedFd) -> bool {
         }
         if number == 0 {
             break (0..LOOKS).any(|look| {
-                let until = futex::Timespec { tv_sec: 0, tv_nsec: i64::from(look) * LOOK_FIRST.as_nanos() as i64 };
+                let until = futex::Timespec {
+                    tv_sec: 0,
+                    tv_nsec: i64::from(look) * LOOK_FIRST.as_nanos() as i64,
+                };
                 let _ = futex::wait(&LEAVING, futex::Flags::empty(), 0, Some(&until));
                 has_left(program)
             });
         }
         // The kernel wakes on these two by the address alone, whoever waits.
         let shared = WaitFlags::empty();
-        let waits =
-            [wait_for(cell, 1, WaitFlags::PRIVATE), wait_for(word, number, shared), wait_for(&LEAVING, 0, shared)];
+        let waits = [
+            wait_for(cell, 1, WaitFlags::PRIVATE),
+            wait_for(word, number, shared),
+            wait_for(&LEAVING, 0, shared),
+        ];
         let woken = waitv(&waits, WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
         if woken == Ok(1) {
             let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
@@ -791,10 +896,12 @@ fn watch(program: &rustix::fd::OwnedFd) {
 fn is_readable(program: &rustix::fd::OwnedFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec};
     let mut end = [PollFd::new(program, PollFlags::IN)];
-    rustix::event::poll(&mut end, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+    rustix::event::poll(&mut end, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+        .is_ok_and(|ready| ready > 0)
 }
 
-/// Whether a program whose first thread has left the address space is gone from it: it has ended, or executes another program.
+/// Whether a program whose first thread has left the address space is gone from it: it has ended,
+/// or executes another program.
 fn has_left(pidfd: &rustix::fd::OwnedFd) -> bool {
     const KCMP_VM: usize = 1;
     if is_readable(pidfd) {
@@ -803,10 +910,17 @@ fn has_left(pidfd: &rustix::fd::OwnedFd) -> bool {
     let (own, program) = (rustix::process::getpid(), program());
     // SAFETY: the call takes numbers.
     let compared = unsafe {
-        raw_syscall!(Sysno::kcmp, own.as_raw_nonzero().get(), program.as_raw_nonzero().get(), KCMP_VM, 0usize, 0usize)
+        raw_syscall!(
+            Sysno::kcmp,
+            own.as_raw_nonzero().get(),
+            program.as_raw_nonzero().get(),
+            KCMP_VM,
+            0usize,
+            0usize
+        )
     };
-    // The same memory: it is about to end or to execute. Otherwise the first thread has ended before the others, or is about
-    // to, unless it has executed.
+    // The same memory: it is about to end or to execute. Otherwise the first thread has ended
+    // before the others, or is about to, unless it has executed.
     compared != 0 && !first_thread_ends(program)
 }
 
@@ -820,7 +934,8 @@ fn first_thread_ends(program: Pid) -> bool {
     let read = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .and_then(|file| rustix::io::read(&file, &mut text));
     let Ok(len) = read else { return false };
-    // "PID (NAME) STATE ...": the name may hold anything. The flags are the sixth field after the state.
+    // "PID (NAME) STATE ...": the name may hold anything. The flags are the sixth field after the
+    // state.
     let text = String::from_utf8_lossy(&text[..len]);
     let Some((_, fields)) = text.rsplit_once(')') else { return false };
     let mut fields = fields.split_ascii_whitespace();
@@ -829,11 +944,13 @@ fn first_thread_ends(program: Pid) -> bool {
     matches!(state, "Z" | "X") || flags & EXITING != 0
 }
 
-/// Ends the program when the sibling ends as it should not: by somebody's kill -9, or by a fault of ours.
+/// Ends the program when the sibling ends as it should not: by somebody's kill -9, or by a fault of
+/// ours.
 ///
-/// A pipe that only the sibling has open. When a process ends the kernel closes its files one by one, and tells of the end of a pipe
-/// that is closed whoever has asked for a signal at the other: by F_SETSIG any signal, by F_SETOWN any process (fcntl(2)). Both ends ask,
-/// as either may be closed first. Nobody has to run for that.
+/// A pipe that only the sibling has open. When a process ends the kernel closes its files one by
+/// one, and tells of the end of a pipe that is closed whoever has asked for a signal at the other:
+/// by F_SETSIG any signal, by F_SETOWN any process (fcntl(2)). Both ends ask, as either may be
+/// closed first. Nobody has to run for that.
 struct Guard {
     ends: [AtomicI32; 2],
 }
@@ -874,9 +991,9 @@ fn end() -> ! {
     unreachable!("exit_group returned")
 }
 
-/// exit_group(2) of the calling process. Its sibling ends first: what the memory keeps attached, mapped or busy is free when the
-/// parent hears of the end. A program that a signal ends is outlived by its sibling, by some 100 us. `call` is the address of the C
-/// library's syscall(2).
+/// exit_group(2) of the calling process. Its sibling ends first: what the memory keeps attached,
+/// mapped or busy is free when the parent hears of the end. A program that a signal ends is
+/// outlived by its sibling, by some 100 us. `call` is the address of the C library's syscall(2).
 ///
 /// # Safety
 ///
@@ -899,17 +1016,24 @@ pub unsafe fn exit_group(status: i32, call: usize) -> ! {
     }
     // SAFETY: the caller's promise; the call does not return.
     unsafe {
-        std::mem::transmute::<usize, extern "C" fn(i64, i64)>(call)(libc::SYS_exit_group, status.into());
+        std::mem::transmute::<usize, extern "C" fn(i64, i64)>(call)(
+            libc::SYS_exit_group,
+            status.into(),
+        );
         std::arch::asm!("hlt", options(noreturn))
     }
 }
 
-/// Waits for the end of another process's sibling: for a second at most, as its number may be somebody else's by now.
+/// Waits for the end of another process's sibling: for a second at most, as its number may be
+/// somebody else's by now.
 pub fn await_end(sibling: i32) {
     use rustix::event::{PollFd, PollFlags, Timespec};
     let process = Pid::from_raw(sibling).ok_or(Errno::SRCH);
     if let Ok(end) = process.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
-        let _ = rustix::event::poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
+        let _ = rustix::event::poll(
+            &mut [PollFd::new(&end, PollFlags::IN)],
+            Some(&Timespec { tv_sec: 1, tv_nsec: 0 }),
+        );
     }
 }
 
@@ -937,13 +1061,15 @@ pub(crate) fn for_each_thread(mut each: impl FnMut(&'static Stack, i32)) {
     });
 }
 
-/// Stack and thread-local storage of a thread of ours, one behind the other; never unmapped, used again by later threads.
+/// Stack and thread-local storage of a thread of ours, one behind the other; never unmapped, used
+/// again by later threads.
 pub(crate) struct Stack {
     /// The lowest address: a guard page.
     base: usize,
     /// Its bytes, thread-local storage included.
     bytes: usize,
-    /// The number of the thread that is on it, [`NOT_BEGUN`] before it has, 0 for none: the kernel sets it and clears it.
+    /// The number of the thread that is on it, [`NOT_BEGUN`] before it has, 0 for none: the kernel
+    /// sets it and clears it.
     in_use: AtomicU32,
     /// The last change of credentials that the thread has made.
     pub(crate) change: AtomicU32,
@@ -974,7 +1100,8 @@ impl Stack {
     /// A stack that nobody is on, for the caller alone.
     fn take() -> Result<&'static Stack, Errno> {
         STACKS.lock.with(|| {
-            let free = |stack: &&Stack| stack.in_use.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+            let free =
+                |stack: &&Stack| stack.in_use.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
             if let Some(stack) = STACKS.iter().find(free) {
                 stack.change.store(0, Relaxed);
                 return Ok(stack);
@@ -986,7 +1113,8 @@ impl Stack {
             // SAFETY: the list is accessed under its lock.
             let next = unsafe { *STACKS.first.get() };
             let (in_use, change) = (AtomicU32::new(NOT_BEGUN as u32), AtomicU32::new(0));
-            let stack: &'static Stack = Box::leak(Box::new(Stack { base, bytes, in_use, change, next }));
+            let stack: &'static Stack =
+                Box::leak(Box::new(Stack { base, bytes, in_use, change, next }));
             // SAFETY: as above.
             unsafe { *STACKS.first.get() = Some(stack) };
             Ok(stack)
@@ -1002,20 +1130,25 @@ impl Stack {
     fn prepare(&self, function: unsafe extern "C" fn(*mut c_void), argument: *mut c_void) -> usize {
         let template = TEMPLATE.get().expect("threads are made beside the program");
         let thread_pointer = self.base + self.bytes - CONTROL_BYTES;
-        /// Words of the C library's control block whose places are part of the ABI: itself, its vector, itself again, and the
-        /// two secrets that compilers and setjmp use.
+        /// Words of the C library's control block whose places are part of the ABI: itself, its
+        /// vector, itself again, and the two secrets that compilers and setjmp use.
         const SELF: usize = 0;
         const VECTOR: usize = 1;
         const SELF_AGAIN: usize = 2;
         const SECRETS: [usize; 2] = [5, 6];
         let vector = self.vector(thread_pointer, template);
         // SAFETY: 1. all places lie in this stack's mapping, which only the caller uses; 2. each
-        // image lies at the place in the storage from which it was taken; 3. the control block has room for the words, and the area of restartable sequences
-        // lies in it or in the storage.
+        // image lies at the place in the storage from which it was taken; 3. the control block has
+        // room for the words, and the area of restartable sequences lies in it or in the storage.
         unsafe {
-            (self.top() as *mut [usize; 2]).write([argument as usize, function as *const () as usize]);
+            (self.top() as *mut [usize; 2])
+                .write([argument as usize, function as *const () as usize]);
             for (below, image) in &template.images {
-                std::ptr::copy_nonoverlapping(image.as_ptr(), (thread_pointer - below) as *mut u8, image.len());
+                std::ptr::copy_nonoverlapping(
+                    image.as_ptr(),
+                    (thread_pointer - below) as *mut u8,
+                    image.len(),
+                );
             }
             std::ptr::write_bytes(thread_pointer as *mut u8, 0, CONTROL_BYTES / 2);
             let control = thread_pointer as *mut usize;
@@ -1023,20 +1156,24 @@ impl Stack {
             control.add(VECTOR).write(vector);
             control.add(SELF_AGAIN).write(thread_pointer);
             for secret in SECRETS {
-                control.add(secret).write((tls::thread_pointer() as *const usize).add(secret).read());
+                control
+                    .add(secret)
+                    .write((tls::thread_pointer() as *const usize).add(secret).read());
             }
             if template.rseq != 0 {
                 // No processor is known until it is registered.
                 const CPU_ID: usize = 4;
-                ((thread_pointer.wrapping_add_signed(template.rseq) + CPU_ID) as *mut i32).write(-1);
+                ((thread_pointer.wrapping_add_signed(template.rseq) + CPU_ID) as *mut i32)
+                    .write(-1);
             }
         }
         tls::clear_of(thread_pointer);
         thread_pointer
     }
 
-    /// The vector by which code finds the thread-local storage of a library by number: in the second half of the control
-    /// block. Its generation is the last there can be, so that the loader never replaces it.
+    /// The vector by which code finds the thread-local storage of a library by number: in the
+    /// second half of the control block. Its generation is the last there can be, so that the
+    /// loader never replaces it.
     fn vector(&self, thread_pointer: usize, template: &Template) -> usize {
         const ENTRY: usize = 2 * size_of::<usize>();
         const UNALLOCATED: usize = usize::MAX;

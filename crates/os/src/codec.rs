@@ -1,11 +1,13 @@
 //! Codecs of single pages: what packs them, and how they are named.
 //!
-//! A [`Compressor`] is of one [`Codec`] and has its workspace, one for each thread that compresses; a [`Decompressor`] reads
-//! what any codec wrote that it was made for. A packed page carries neither its length, nor a checksum, nor what packed it:
-//! whoever stores it keeps these, the last as a [`CodecId`] of two bits.
+//! A [`Compressor`] is of one [`Codec`] and has its workspace, one for each thread that compresses;
+//! a [`Decompressor`] reads what any codec wrote that it was made for. A packed page carries
+//! neither its length, nor a checksum, nor what packed it: whoever stores it keeps these, the last
+//! as a [`CodecId`] of two bits.
 //!
-//! None of them allocates after it was made, by Rust's allocator or by C's: in the preload library, malloc is the program's
-//! heap, which the engine serves. There are no locks. Neighbours: `lz4` and `zstd`, the C libraries.
+//! None of them allocates after it was made, by Rust's allocator or by C's: in the preload library,
+//! malloc is the program's heap, which the engine serves. There are no locks. Neighbours: `lz4` and
+//! `zstd`, the C libraries.
 
 mod lz4;
 #[cfg(test)]
@@ -17,7 +19,8 @@ use std::fmt;
 use std::str::FromStr;
 use zstd::{ZstdCompressor, ZstdDecompressor};
 
-/// Levels of Zstandard: there is no level 0, and at -7 it is already neither denser nor faster than LZ4 (`overspill-bench codecs`).
+/// Levels of Zstandard: there is no level 0, and at -7 it is already neither denser nor faster than
+/// LZ4 (`overspill-bench codecs`).
 const ZSTD_FIRST: i8 = -7;
 const ZSTD_LAST: i8 = 19;
 
@@ -27,17 +30,18 @@ pub enum Codec {
     /// LZ4, fastest by far: 4 to 7 us to pack a page of a heap, 2 to unpack it.
     #[default]
     Lz4,
-    /// Zstandard, which takes two to three times as long at levels 1 to 3, for a third fewer bytes. The level is one of
-    /// [`Codec::zstd_levels`]; those below 0 leave literals as they are: for pages of a heap level -1 takes 0.7 of the time of
-    /// level 1, and saves 0.8 of the bytes that level 1 saves beyond LZ4.
+    /// Zstandard, which takes two to three times as long at levels 1 to 3, for a third fewer bytes.
+    /// The level is one of [`Codec::zstd_levels`]; those below 0 leave literals as they are: for
+    /// pages of a heap level -1 takes 0.7 of the time of level 1, and saves 0.8 of the bytes that
+    /// level 1 saves beyond LZ4.
     Zstd(i8),
     /// Pages are kept as they are.
     None,
 }
 
 impl Codec {
-    /// Levels of [`Codec::Zstd`]. Level 6 takes 4 times as long as level 3, level 12 17 times, level 19 60 times, for 3, 6 and 9 %
-    /// fewer bytes: for pages that stay cold, if at all.
+    /// Levels of [`Codec::Zstd`]. Level 6 takes 4 times as long as level 3, level 12 17 times,
+    /// level 19 60 times, for 3, 6 and 9 % fewer bytes: for pages that stay cold, if at all.
     pub fn zstd_levels() -> impl Iterator<Item = i8> {
         (ZSTD_FIRST..=-1).chain(1..=ZSTD_LAST)
     }
@@ -74,7 +78,10 @@ impl FromStr for Codec {
             None if name == "none" => Ok(Codec::None),
             None if name == "zstd" => Ok(Codec::Zstd(Codec::ZSTD_LEVEL)),
             Some(("zstd", level)) => {
-                let level = level.parse().ok().filter(|level| Codec::zstd_levels().any(|known| known == *level));
+                let level = level
+                    .parse()
+                    .ok()
+                    .filter(|level| Codec::zstd_levels().any(|known| known == *level));
                 level.map(Codec::Zstd).ok_or_else(|| BadCodec(name.to_owned()))
             }
             _ => Err(BadCodec(name.to_owned())),
@@ -89,7 +96,11 @@ pub struct BadCodec(String);
 impl fmt::Display for BadCodec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let levels = format_args!("1 to {ZSTD_LAST}, or {ZSTD_FIRST} to -1");
-        write!(f, "'{}' is no codec: write lz4, zstd, zstd:LEVEL with a level of {levels}, or none", self.0)
+        write!(
+            f,
+            "'{}' is no codec: write lz4, zstd, zstd:LEVEL with a level of {levels}, or none",
+            self.0
+        )
     }
 }
 
@@ -165,9 +176,10 @@ impl Compressor {
         self.codec
     }
 
-    /// Packs a page to the beginning of `dst` and returns the number of bytes, or `None` when they are more than `dst` has
-    /// room for; `dst` then holds nothing of use. The caller refuses a page that is not worth storing packed by giving a
-    /// `dst` shorter than a page, which is also faster than to pack it to the end.
+    /// Packs a page to the beginning of `dst` and returns the number of bytes, or `None` when they
+    /// are more than `dst` has room for; `dst` then holds nothing of use. The caller refuses a page
+    /// that is not worth storing packed by giving a `dst` shorter than a page, which is also faster
+    /// than to pack it to the end.
     pub fn compress(&mut self, page: &[u8; PAGE_SIZE], dst: &mut [u8]) -> Option<usize> {
         match &mut self.workspace {
             Workspace::None => {
@@ -192,7 +204,8 @@ pub struct Decompressor {
 }
 
 impl Decompressor {
-    /// One for pages that any of `codecs` packed, with its workspace: 94 KiB if Zstandard is among them, else none.
+    /// One for pages that any of `codecs` packed, with its workspace: 94 KiB if Zstandard is among
+    /// them, else none.
     ///
     /// # Errors
     /// ENOMEM when there is no memory for the workspace.
@@ -201,14 +214,23 @@ impl Decompressor {
         Ok(Decompressor { zstd: if zstd { Some(ZstdDecompressor::new()?) } else { None } })
     }
 
-    /// Unpacks what a [`Compressor`] wrote; `packed` must be exactly those bytes. Any other bytes give either an error (then
-    /// `page` may be partly overwritten) or some page, and never touch other memory.
+    /// Unpacks what a [`Compressor`] wrote; `packed` must be exactly those bytes. Any other bytes
+    /// give either an error (then `page` may be partly overwritten) or some page, and never touch
+    /// other memory.
     ///
     /// # Errors
-    /// [`CorruptPage`] when this is no page that the codec has packed, or the codec is none that this was made for.
-    pub fn decompress(&mut self, id: CodecId, packed: &[u8], page: &mut [u8; PAGE_SIZE]) -> Result<(), CorruptPage> {
+    /// [`CorruptPage`] when this is no page that the codec has packed, or the codec is none that
+    /// this was made for.
+    pub fn decompress(
+        &mut self,
+        id: CodecId,
+        packed: &[u8],
+        page: &mut [u8; PAGE_SIZE],
+    ) -> Result<(), CorruptPage> {
         match id {
-            CodecId::None => page.copy_from_slice(<&[u8; PAGE_SIZE]>::try_from(packed).map_err(|_| CorruptPage)?),
+            CodecId::None => {
+                page.copy_from_slice(<&[u8; PAGE_SIZE]>::try_from(packed).map_err(|_| CorruptPage)?)
+            }
             CodecId::Lz4 => lz4::decompress(packed, page)?,
             CodecId::Zstd => self.zstd.as_mut().ok_or(CorruptPage)?.decompress(packed, page)?,
         }
@@ -218,6 +240,10 @@ impl Decompressor {
 
 impl fmt::Debug for Decompressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Decompressor({})", if self.zstd.is_some() { "with zstd" } else { "without zstd" })
+        write!(
+            f,
+            "Decompressor({})",
+            if self.zstd.is_some() { "with zstd" } else { "without zstd" }
+        )
     }
 }

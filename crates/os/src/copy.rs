@@ -1,14 +1,16 @@
 //! Copies from and to memory that the program names, which may not be there.
 //!
-//! The kernel says EFAULT where a program hands it an address that is none. Whoever reads for the program what it hands to the
-//! kernel must be able to say so too. So such reads and writes are made here, and a fault in the middle ends the copy, not the
-//! program: whoever handles the signal of the fault asks [`recover`]. That costs nothing where there is no fault. A fault that the engine
-//! serves is no fault here.
+//! The kernel says EFAULT where a program hands it an address that is none. Whoever reads for the
+//! program what it hands to the kernel must be able to say so too. So such reads and writes are
+//! made here, and a fault in the middle ends the copy, not the program: whoever handles the signal
+//! of the fault asks [`recover`]. That costs nothing where there is no fault. A fault that the
+//! engine serves is no fault here.
 
 use std::arch::global_asm;
 use std::ffi::c_void;
 
-// Words, then bytes. What is left to copy is in rcx all the time, so that a fault may go to the end from anywhere.
+// Words, then bytes. What is left to copy is in rcx all the time, so that a fault may go to the end
+// from anywhere.
 global_asm!(
     ".pushsection .text.overspill_copy,\"ax\",@progbits",
     ".hidden overspill_copy",
@@ -54,7 +56,8 @@ unsafe extern "C" {
 ///
 /// # Safety
 ///
-/// What can be written at `to` may be overwritten. Faults are signals whose handler asks [`recover`].
+/// What can be written at `to` may be overwritten. Faults are signals whose handler asks
+/// [`recover`].
 pub unsafe fn copy(to: usize, from: usize, len: usize) -> usize {
     // SAFETY: the caller's promise. The function touches nothing else, and a fault ends it.
     len - unsafe { overspill_copy(to, from, len) }
@@ -69,7 +72,8 @@ pub unsafe fn recover(context: *mut c_void) -> bool {
     // SAFETY: the caller's promise.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let end = overspill_copied as *const () as usize;
-    let met = (overspill_copy as *const () as usize..end).contains(&(registers[libc::REG_RIP as usize] as usize));
+    let met = (overspill_copy as *const () as usize..end)
+        .contains(&(registers[libc::REG_RIP as usize] as usize));
     if met {
         registers[libc::REG_RIP as usize] = end as i64;
     }
@@ -89,8 +93,8 @@ mod tests {
     #[test]
     fn copies_end_where_memory_does() {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: 1. a handler that lives for ever; 2. two new pages, the second of which cannot be accessed; 3. copies between the
-        // first and arrays of ours.
+        // SAFETY: 1. a handler that lives for ever; 2. two new pages, the second of which cannot be
+        // accessed; 3. copies between the first and arrays of ours.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_fault as *const () as usize;
@@ -112,7 +116,10 @@ mod tests {
                 assert_eq!(to[..len], from[..len]);
                 assert_eq!(copy(end - len, from_at, 64), len / 8 * 8);
             }
-            assert_eq!((copy(to_at, 1, 1), copy(1, from_at, 9), copy(usize::MAX - 3, from_at, 9)), (0, 0, 0));
+            assert_eq!(
+                (copy(to_at, 1, 1), copy(1, from_at, 9), copy(usize::MAX - 3, from_at, 9)),
+                (0, 0, 0)
+            );
             libc::munmap(page as *mut c_void, 2 * PAGE_SIZE);
         }
     }

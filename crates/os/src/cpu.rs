@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 /// The processor that the calling thread runs on just now: a hint, since it may move at any moment.
 ///
-/// Read from the thread's restartable-sequences area, which the kernel keeps up to date and the C library (glibc 2.35)
-/// registers: 1 ns, where the vDSO's getcpu takes ten times as long.
+/// Read from the thread's restartable-sequences area, which the kernel keeps up to date and the C
+/// library (glibc 2.35) registers: 1 ns, where the vDSO's getcpu takes ten times as long.
 #[inline]
 pub fn current() -> usize {
     match registered() {
@@ -19,8 +19,9 @@ pub fn current() -> usize {
 #[inline(always)]
 fn registered() -> i32 {
     let cpu: i32;
-    // SAFETY: 1. the symbol is weak, and its address is looked at before it is used; 2. where it exists, it is the distance
-    // of the area from the thread pointer, and the area is there in every thread, registered or not; 3. nothing is written.
+    // SAFETY: 1. the symbol is weak, and its address is looked at before it is used; 2. where it
+    // exists, it is the distance of the area from the thread pointer, and the area is there in
+    // every thread, registered or not; 3. nothing is written.
     unsafe {
         std::arch::asm!(
             ".weak __rseq_offset",
@@ -52,24 +53,30 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// That of this machine; one node where the kernel does not tell. Read once: the children of a fork ask again.
+    /// That of this machine; one node where the kernel does not tell. Read once: the children of a
+    /// fork ask again.
     pub fn of_machine() -> &'static Topology {
         static MACHINE: OnceLock<Topology> = OnceLock::new();
         MACHINE.get_or_init(Topology::read)
     }
 
     fn read() -> Topology {
-        let cpus = last_of_list(&read("/sys/devices/system/cpu/possible")).map_or(1, |last| last + 1);
+        let cpus =
+            last_of_list(&read("/sys/devices/system/cpu/possible")).map_or(1, |last| last + 1);
         let mut nodes = Vec::new();
         for_each_of_list(&read("/sys/devices/system/node/has_memory"), |node| {
             let mut of_node = Vec::new();
-            for_each_of_list(&read(&format!("/sys/devices/system/node/node{node}/cpulist")), |cpu| of_node.push(cpu));
+            for_each_of_list(
+                &read(&format!("/sys/devices/system/node/node{node}/cpulist")),
+                |cpu| of_node.push(cpu),
+            );
             nodes.push(of_node);
         });
         Topology::new(cpus, &nodes)
     }
 
-    /// `cpus` processors, of which each of `nodes` lists its own; who is in none belongs to the first.
+    /// `cpus` processors, of which each of `nodes` lists its own; who is in none belongs to the
+    /// first.
     pub fn new(cpus: usize, nodes: &[Vec<usize>]) -> Topology {
         let mut node_of = vec![0; cpus.max(1)].into_boxed_slice();
         for (node, cpus) in nodes.iter().enumerate() {
@@ -132,14 +139,20 @@ mod tests {
         let mut seen = Vec::new();
         for_each_of_list("0-3,8,10-11", |n| seen.push(n));
         assert_eq!(seen, [0, 1, 2, 3, 8, 10, 11]);
-        assert_eq!((last_of_list(""), last_of_list("x"), last_of_list("0-7")), (None, None, Some(7)));
+        assert_eq!(
+            (last_of_list(""), last_of_list("x"), last_of_list("0-7")),
+            (None, None, Some(7))
+        );
     }
 
     #[test]
     fn the_caller_runs_on_a_processor_of_the_machine() {
         let machine = Topology::of_machine();
         let cpu = current();
-        assert!(cpu < machine.cpus() && machine.node(cpu) < machine.nodes(), "{cpu} of {machine:?}");
+        assert!(
+            cpu < machine.cpus() && machine.node(cpu) < machine.nodes(),
+            "{cpu} of {machine:?}"
+        );
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! What the program changes of its credentials, its sibling changes too: a program that gives up rights must not share its memory with a
-//! process that still has them.
+//! What the program changes of its credentials, its sibling changes too: a program that gives up
+//! rights must not share its memory with a process that still has them.
 //!
-//! A thread's credentials are its own, so each thread of the sibling makes the program's call, as the C library has all threads of the
-//! program make it: in the handler of the signal that it keeps for this purpose. The sibling goes first, while the program still has the
-//! right to send it signals.
+//! A thread's credentials are its own, so each thread of the sibling makes the program's call, as
+//! the C library has all threads of the program make it: in the handler of the signal that it keeps
+//! for this purpose. The sibling goes first, while the program still has the right to send it
+//! signals.
 //!
 //! Locks: `CHANGING`, which the thread holds that makes a change.
 
@@ -12,7 +13,9 @@ use crate::lock::RawLock;
 use crate::{Errno, thread};
 use rustix::thread::futex;
 use std::arch::global_asm;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use syscalls::{Sysno, raw_syscall};
 
 /// SIGSETXID of the C library, which no program can have a handler for.
@@ -80,11 +83,14 @@ pub(crate) fn expect() {
         mask: !0,
     };
     // SAFETY: the action is one, and the handler of the sibling alone, whose handlers are its own.
-    unsafe { raw_syscall!(Sysno::rt_sigaction, SIGNAL, &raw const action, 0usize, size_of::<u64>()) };
+    unsafe {
+        raw_syscall!(Sysno::rt_sigaction, SIGNAL, &raw const action, 0usize, size_of::<u64>())
+    };
 }
 
 extern "C" fn on_signal(_: i32, info: *const Queued, _: *mut libc::c_void) {
-    // SAFETY: the kernel passes what was queued. Only the program knows of this process's stacks, which are never unmapped.
+    // SAFETY: the kernel passes what was queued. Only the program knows of this process's stacks,
+    // which are never unmapped.
     unsafe {
         let Queued { code: SI_QUEUE, pid, value, .. } = *info else { return };
         if pid != beside::program().as_raw_nonzero().get() {
@@ -101,7 +107,8 @@ extern "C" fn on_signal(_: i32, info: *const Queued, _: *mut libc::c_void) {
     }
 }
 
-/// Has the sibling make a call that changes credentials, before the program makes it. What the arguments point to is no managed memory.
+/// Has the sibling make a call that changes credentials, before the program makes it. What the
+/// arguments point to is no managed memory.
 pub fn change(call: Sysno, arguments: [usize; 3]) {
     let Ok(sibling) = beside::sibling() else { return };
     // Not in a child of a vfork.
@@ -110,7 +117,10 @@ pub fn change(call: Sysno, arguments: [usize; 3]) {
     }
     CHANGING.with(|| {
         CALL[0].store(call as usize, Relaxed);
-        CALL[1..].iter().zip(arguments).for_each(|(place, argument)| place.store(argument, Relaxed));
+        CALL[1..]
+            .iter()
+            .zip(arguments)
+            .for_each(|(place, argument)| place.store(argument, Relaxed));
         let change = CHANGE.fetch_add(1, Release) + 1;
         for look in 0..LOOKS {
             let made = MADE.load(Acquire);
@@ -118,7 +128,8 @@ pub fn change(call: Sysno, arguments: [usize; 3]) {
             let mut left = false;
             beside::for_each_thread(|stack, number| {
                 if stack.change.load(Acquire) != change {
-                    left |= number == beside::NOT_BEGUN || ask(sibling, number, stack, look) != Err(Errno::SRCH);
+                    left |= number == beside::NOT_BEGUN
+                        || ask(sibling, number, stack, look) != Err(Errno::SRCH);
                 }
             });
             if !left {
@@ -147,6 +158,8 @@ fn ask(sibling: rustix::process::Pid, number: i32, stack: &Stack, look: u32) -> 
     };
     let group = sibling.as_raw_nonzero().get();
     // SAFETY: the call reads the siginfo.
-    let ret = unsafe { raw_syscall!(Sysno::rt_tgsigqueueinfo, group, number, SIGNAL, &raw const info) } as isize;
+    let ret =
+        unsafe { raw_syscall!(Sysno::rt_tgsigqueueinfo, group, number, SIGNAL, &raw const info) }
+            as isize;
     if ret < 0 { Err(Errno::from_raw_os_error(-ret as i32)) } else { Ok(()) }
 }

@@ -1,25 +1,31 @@
-//! The engine's descriptors in a table that is the program's as well: out of the way, and known by their numbers.
+//! The engine's descriptors in a table that is the program's as well: out of the way, and known by
+//! their numbers.
 //!
-//! Threads that serve their own faults have to share the engine's descriptors, a fork hands them on, and a userfaultfd must
-//! stay open as long as the program lives: what its last descriptor takes along reads as zeros. A program expects the lowest
-//! numbers for its own, and closes numbers that it does not know. So, once [`set_apart`] was called:
+//! Threads that serve their own faults have to share the engine's descriptors, a fork hands them
+//! on, and a userfaultfd must stay open as long as the program lives: what its last descriptor
+//! takes along reads as zeros. A program expects the lowest numbers for its own, and closes numbers
+//! that it does not know. So, once [`set_apart`] was called:
 //!
-//! - The engine's are moved to numbers above the limit that the program has (RLIMIT_NOFILE), which it can neither get
-//!   nor name in dup2(2); where the limit is high, to numbers below 4096: the kernel's table is as long as its highest
-//!   number, and every fork copies it.
-//! - A bit for each number says whether it is the engine's ([`is_engines`]), for whoever stands between the program and the kernel.
+//! - The engine's are moved to numbers above the limit that the program has (RLIMIT_NOFILE), which
+//!   it can neither get nor name in dup2(2); where the limit is high, to numbers below 4096: the
+//!   kernel's table is as long as its highest number, and every fork copies it.
+//! - A bit for each number says whether it is the engine's ([`is_engines`]), for whoever stands
+//!   between the program and the kernel.
 //!
-//! The limit is raised for the moment in which that is necessary: to move a descriptor, and to open one ([`open`]) in a program
-//! that has all the numbers that are its own. `overspill run` sees to it that there are numbers above the limit ([`make_room`]).
-//! What the sibling opens lies in its own table ([`beside`]), and is neither moved nor noted. No locks.
+//! The limit is raised for the moment in which that is necessary: to move a descriptor, and to open
+//! one ([`open`]) in a program that has all the numbers that are its own. `overspill run` sees to
+//! it that there are numbers above the limit ([`make_room`]). What the sibling opens lies in its
+//! own table ([`beside`]), and is neither moved nor noted. No locks.
 
 use crate::{Errno, beside};
 use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
+};
 
-/// Numbers from the first that the engine takes: a userfaultfd, a ring, its own memory, and three for each of up to nine devices
-/// while a fork is made.
+/// Numbers from the first that the engine takes: a userfaultfd, a ring, its own memory, and three
+/// for each of up to nine devices while a fork is made.
 const ROOM: u64 = 32;
 /// Where the limit is higher, the engine stays below this: a table of so many takes 32 KiB.
 const HIGHEST: u64 = 4096;
@@ -40,12 +46,17 @@ fn fits_between(soft: u64, hard: u64) -> bool {
     soft <= below(hard.min(HIGHEST))
 }
 
-/// The first number, with these limits: where there is room half as high again as the soft one, since who wants a number that is no
-/// descriptor takes one next to the limit. The kernel's table is as long, a power of two.
+/// The first number, with these limits: where there is room half as high again as the soft one,
+/// since who wants a number that is no descriptor takes one next to the limit. The kernel's table
+/// is as long, a power of two.
 fn first(soft: Option<u64>, hard: Option<u64>) -> u64 {
     let (soft, hard) = (soft.unwrap_or(u64::MAX), hard.unwrap_or(u64::MAX));
     let highest = hard.min(HIGHEST);
-    if fits_between(soft, hard) { (soft + soft / 2).min(below(highest)) } else { below(soft.min(highest)) }
+    if fits_between(soft, hard) {
+        (soft + soft / 2).min(below(highest))
+    } else {
+        below(soft.min(highest))
+    }
 }
 
 /// The first of the last numbers below a limit: not so many where it is low.
@@ -53,18 +64,22 @@ fn below(limit: u64) -> u64 {
     limit - ROOM.min(limit / 4)
 }
 
-/// The limits that leave room for the engine's numbers between them where the present ones do not: first with a higher hard limit,
-/// which takes CAP_SYS_RESOURCE, then with a lower soft one. None where that limit is so high that the engine stays below it.
+/// The limits that leave room for the engine's numbers between them where the present ones do not:
+/// first with a higher hard limit, which takes CAP_SYS_RESOURCE, then with a lower soft one. None
+/// where that limit is so high that the engine stays below it.
 fn with_room(soft: u64, hard: u64) -> Option<[(u64, u64); 2]> {
-    (soft <= below(HIGHEST) && !fits_between(soft, hard)).then(|| [(soft, soft + ROOM), (below(hard), hard)])
+    (soft <= below(HIGHEST) && !fits_between(soft, hard))
+        .then(|| [(soft, soft + ROOM), (below(hard), hard)])
 }
 
-/// Before a program is started: leaves numbers between its two limits, so that it can use all that its own allows. This process
-/// and all that it starts have the new limits.
+/// Before a program is started: leaves numbers between its two limits, so that it can use all that
+/// its own allows. This process and all that it starts have the new limits.
 pub fn make_room() {
     let limit = getrlimit(Resource::Nofile);
     let (soft, hard) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
-    let set = |(soft, hard)| setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum: Some(hard) });
+    let set = |(soft, hard)| {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum: Some(hard) })
+    };
     // Where nothing can be changed the engine takes the highest numbers that the program may use.
     let _ = with_room(soft, hard).is_some_and(|ways| ways.into_iter().any(|way| set(way).is_ok()));
 }
@@ -95,7 +110,8 @@ pub fn take(fd: OwnedFd) -> RawFd {
     }
     let raw = match moved {
         Ok(moved) => {
-            // Not through OwnedFd: that calls the symbol `close`, which the preload library replaces.
+            // Not through OwnedFd: that calls the symbol `close`, which the preload library
+            // replaces.
             let raw = fd.into_raw_fd();
             // SAFETY: the number was the descriptor's own.
             unsafe { rustix::io::close(raw) };
@@ -112,14 +128,17 @@ fn duplicate_above_limit(fd: &OwnedFd, first: RawFd) -> Result<OwnedFd, Errno> {
     with_limit_raised(first, || rustix::io::fcntl_dupfd_cloexec(fd, first))
 }
 
-/// Runs `call` while the limit allows the engine's numbers. Several threads may do this at once, and the program may change
-/// its limit meanwhile: whoever restores it looks whether it is as they have left it. So the limit ends as the program's, though a
-/// thread may find that another has restored it too soon.
+/// Runs `call` while the limit allows the engine's numbers. Several threads may do this at once,
+/// and the program may change its limit meanwhile: whoever restores it looks whether it is as they
+/// have left it. So the limit ends as the program's, though a thread may find that another has
+/// restored it too soon.
 fn with_limit_raised<T>(first: RawFd, call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let before = getrlimit(Resource::Nofile);
     let wanted = first as u64 + ROOM;
-    let raised =
-        Rlimit { current: Some(before.maximum.map_or(wanted, |hard| hard.min(wanted))), maximum: before.maximum };
+    let raised = Rlimit {
+        current: Some(before.maximum.map_or(wanted, |hard| hard.min(wanted))),
+        maximum: before.maximum,
+    };
     setrlimit(Resource::Nofile, raised)?;
     let result = call();
     if getrlimit(Resource::Nofile) == raised {
@@ -128,8 +147,8 @@ fn with_limit_raised<T>(first: RawFd, call: impl FnOnce() -> Result<T, Errno>) -
     result
 }
 
-/// Makes a call that opens something for the engine. Where the program has used up all numbers that its limit allows, the call
-/// is made again with a limit that allows the engine's.
+/// Makes a call that opens something for the engine. Where the program has used up all numbers that
+/// its limit allows, the call is made again with a limit that allows the engine's.
 pub fn open<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let first = FIRST.load(Relaxed);
     let mut result = call();
@@ -160,7 +179,8 @@ pub fn is_engines(fd: RawFd) -> bool {
     word.is_some_and(|word| word.load(Relaxed) & 1 << (fd % 64) != 0)
 }
 
-/// Closes a descriptor of the engine's in the calling thread's table, by its number, which nothing uses any more.
+/// Closes a descriptor of the engine's in the calling thread's table, by its number, which nothing
+/// uses any more.
 pub fn close(fd: RawFd) {
     // SAFETY: the caller owns the number.
     unsafe { rustix::io::close(fd) };
@@ -169,11 +189,13 @@ pub fn close(fd: RawFd) {
     }
 }
 
-/// Descriptors that the sibling has closed and the program has not: a bit for each, and whether there are any.
+/// Descriptors that the sibling has closed and the program has not: a bit for each, and whether
+/// there are any.
 static LEFT: [AtomicU64; BITS / 64] = [const { AtomicU64::new(0) }; BITS / 64];
 static ARE_LEFT: AtomicBool = AtomicBool::new(false);
 
-/// Leaves a number that was open in both tables, and is closed in the sibling's, to the next thread of the program that comes by.
+/// Leaves a number that was open in both tables, and is closed in the sibling's, to the next thread
+/// of the program that comes by.
 pub(crate) fn leave_to_program(fd: RawFd) {
     if let Some(word) = usize::try_from(fd).ok().and_then(|fd| LEFT.get(fd / 64)) {
         word.fetch_or(1 << (fd % 64), Relaxed);
@@ -203,7 +225,8 @@ fn close_all_left() {
     }
 }
 
-/// Closes all descriptors of the calling process but the engine's: in the sibling, whose table is a copy of the program's.
+/// Closes all descriptors of the calling process but the engine's: in the sibling, whose table is a
+/// copy of the program's.
 pub(crate) fn keep_engines() {
     let mut next = 0;
     for (at, word) in ENGINES.iter().enumerate() {
@@ -263,7 +286,10 @@ mod tests {
         assert_eq!(with_room(20_000, 20_000), None);
         for (soft, hard) in [(1024, 1024), (1024, 1030), (40, 40), (100, 100), (3, 3)] {
             for (soft, hard) in with_room(soft, hard).into_iter().flatten() {
-                assert!((soft..=below(hard)).contains(&first(Some(soft), Some(hard))), "{soft} {hard}");
+                assert!(
+                    (soft..=below(hard)).contains(&first(Some(soft), Some(hard))),
+                    "{soft} {hard}"
+                );
             }
         }
     }

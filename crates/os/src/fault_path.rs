@@ -1,9 +1,11 @@
-//! The rules of the fault path, checked in debug builds: signals are blocked on it, and the heap is left alone.
+//! The rules of the fault path, checked in debug builds: signals are blocked on it, and the heap is
+//! left alone.
 //!
-//! Whoever serves a fault must not wait for what the faulting program may hold: the lock of a heap, or of anything else
-//! that the program's own calls take. [`FaultPath`] marks the stretch on the calling thread. A test whose global
-//! allocator is [`CheckedAllocator`] ends at the first allocation, growth or release in such a stretch; the engine's
-//! locks ask [`FaultPath::is_marked`].
+//! Whoever serves a fault must not wait for what the faulting program may hold: the lock of a heap,
+//! or of anything else that the program's own calls take. [`FaultPath`] marks the stretch on the
+//! calling thread. A test whose global allocator is [`CheckedAllocator`] ends at the first
+//! allocation, growth or release in such a stretch; the engine's locks ask
+//! [`FaultPath::is_marked`].
 //!
 //! In a release build the mark is nothing. No locks.
 
@@ -13,7 +15,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 thread_local! {
-    /// How many marks the thread has. Constant at first and without a destructor, so that nothing is registered.
+    /// How many marks the thread has. Constant at first and without a destructor, so that nothing
+    /// is registered.
     static MARKS: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -30,7 +33,10 @@ impl FaultPath {
     pub fn enter() -> FaultPath {
         if cfg!(debug_assertions) {
             if MARKS.get() == 0 {
-                assert!(signal::all_blocked(), "engine code runs on a thread where a signal handler can interrupt it");
+                assert!(
+                    signal::all_blocked(),
+                    "engine code runs on a thread where a signal handler can interrupt it"
+                );
             }
             MARKS.set(MARKS.get() + 1);
         }
@@ -54,8 +60,8 @@ impl Drop for FaultPath {
     }
 }
 
-/// The system's allocator for tests: use of it on the fault path ends the process with a message. A thread that panics
-/// may allocate, so that its own message is seen.
+/// The system's allocator for tests: use of it on the fault path ends the process with a message. A
+/// thread that panics may allocate, so that its own message is seen.
 #[derive(Debug)]
 pub struct CheckedAllocator;
 
@@ -108,7 +114,9 @@ mod tests {
         let outer = FaultPath::enter();
         drop(FaultPath::enter());
         assert!(FaultPath::is_marked());
-        std::thread::scope(|scope| scope.spawn(|| assert!(!FaultPath::is_marked())).join().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(!FaultPath::is_marked())).join().unwrap()
+        });
         drop(outer);
         assert!(!FaultPath::is_marked());
     }

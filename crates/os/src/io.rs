@@ -1,12 +1,14 @@
-//! Files that hold swapped pages: page-aligned buffers, direct I/O, preallocation and leases on byte ranges.
+//! Files that hold swapped pages: page-aligned buffers, direct I/O, preallocation and leases on
+//! byte ranges.
 //!
-//! [`IoBuffer`] is the only memory that swap I/O reads into or writes from: it is the engine's own, so a system
-//! call on it never faults on managed memory. [`File`] is a descriptor with positioned, complete reads and writes;
-//! [`crate::uring`] puts several of them in flight. Descriptors are closed by a direct system call, and a child
-//! of a fork replaces them in place ([`File::adopt`]), because the numbers it inherited mean its parent's table.
+//! [`IoBuffer`] is the only memory that swap I/O reads into or writes from: it is the engine's own,
+//! so a system call on it never faults on managed memory. [`File`] is a descriptor with positioned,
+//! complete reads and writes; [`crate::uring`] puts several of them in flight. Descriptors are
+//! closed by a direct system call, and a child of a fork replaces them in place ([`File::adopt`]),
+//! because the numbers it inherited mean its parent's table.
 //!
-//! No locks here. OFD locks ([`File::try_lock`]) are the kernel's: they belong to the open file, not to the process,
-//! and die with its last descriptor.
+//! No locks here. OFD locks ([`File::try_lock`]) are the kernel's: they belong to the open file,
+//! not to the process, and die with its last descriptor.
 
 use crate::{Errno, PAGE_SIZE, beside, descriptors};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -18,8 +20,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Acquire, Ordering::Release};
 use syscalls::{Sysno, raw_syscall};
 
-/// Page-aligned anonymous memory of the engine, zero at first and touched lazily: a buffer for direct I/O, or, seen
-/// as words, a table.
+/// Page-aligned anonymous memory of the engine, zero at first and touched lazily: a buffer for
+/// direct I/O, or, seen as words, a table.
 pub struct IoBuffer {
     base: NonNull<u8>,
     len: usize,
@@ -51,7 +53,8 @@ impl IoBuffer {
 
     /// The memory as 64-bit words.
     pub fn words(&self) -> &[u64] {
-        // SAFETY: 1. the mapping is len bytes, initialised (zero) and page aligned; 2. any bits are a valid u64;
+        // SAFETY: 1. the mapping is len bytes, initialised (zero) and page aligned; 2. any bits are
+        // a valid u64;
         // 3. `&self` keeps writers out.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
     }
@@ -73,7 +76,8 @@ impl Deref for IoBuffer {
 
 impl DerefMut for IoBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is len bytes, initialised, and `&mut self` makes the access exclusive.
+        // SAFETY: the mapping is len bytes, initialised, and `&mut self` makes the access
+        // exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 }
@@ -138,7 +142,8 @@ pub fn space(path: &Path) -> Result<Space, Errno> {
     })
 }
 
-/// The largest file that this process may write (RLIMIT_FSIZE): a write beyond it would raise SIGXFSZ.
+/// The largest file that this process may write (RLIMIT_FSIZE): a write beyond it would raise
+/// SIGXFSZ.
 pub fn file_size_limit_bytes() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current
 }
@@ -154,8 +159,9 @@ pub enum Lock {
 
 /// An open file or block device for positioned I/O.
 ///
-/// What the program has opened before its sibling began is open in both, under the same number. What the sibling opens is open
-/// there only; a thread of the program that wants it has the sibling do the operation ([`beside::call`]).
+/// What the program has opened before its sibling began is open in both, under the same number.
+/// What the sibling opens is open there only; a thread of the program that wants it has the sibling
+/// do the operation ([`beside::call`]).
 #[derive(Debug)]
 pub struct File {
     /// The descriptor, or -1 where a child of a fork has none.
@@ -164,8 +170,9 @@ pub struct File {
     beside: AtomicBool,
 }
 
-/// A file that may not grow (RLIMIT_FSIZE, which the program may lower) is like a full disk. The signal that the kernel sends for it is
-/// not the program's: it is taken back, all signals being blocked where the engine writes.
+/// A file that may not grow (RLIMIT_FSIZE, which the program may lower) is like a full disk. The
+/// signal that the kernel sends for it is not the program's: it is taken back, all signals being
+/// blocked where the engine writes.
 pub(crate) fn limited(errno: Errno) -> Errno {
     if errno != Errno::FBIG {
         return errno;
@@ -177,14 +184,15 @@ pub(crate) fn limited(errno: Errno) -> Errno {
 }
 
 impl File {
-    /// Opens `path` to read and write, past the page cache where the filesystem allows it (O_DIRECT); makes the
-    /// file, for this user only, if `create` and it does not exist.
+    /// Opens `path` to read and write, past the page cache where the filesystem allows it
+    /// (O_DIRECT); makes the file, for this user only, if `create` and it does not exist.
     pub fn open(path: &Path, create: bool) -> Result<File, Errno> {
         let create = if create { OFlags::CREATE } else { OFlags::empty() };
         open_direct(path, create | OFlags::NOCTTY)
     }
 
-    /// Opens block device `path` exclusively for a moment: EBUSY if it is mounted or a swap area in use.
+    /// Opens block device `path` exclusively for a moment: EBUSY if it is mounted or a swap area in
+    /// use.
     pub fn claim_block_device(path: &Path) -> Result<(), Errno> {
         open_direct(path, OFlags::EXCL).map(drop)
     }
@@ -192,13 +200,17 @@ impl File {
     /// A new file in directory `dir` that has no name and is gone with its last descriptor.
     pub fn anonymous_in(dir: &Path) -> Result<File, Errno> {
         match open_direct(dir, OFlags::TMPFILE) {
-            // Filesystems without O_TMPFILE, and kernels that take it for an attempt to write a directory.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => File::unlinked_in(dir),
+            // Filesystems without O_TMPFILE, and kernels that take it for an attempt to write a
+            // directory.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+                File::unlinked_in(dir)
+            }
             other => other,
         }
     }
 
-    /// A new file of `len` bytes in memory, without a name: a hole that takes memory where it is written.
+    /// A new file of `len` bytes in memory, without a name: a hole that takes memory where it is
+    /// written.
     pub fn in_memory(len: u64) -> Result<File, Errno> {
         let file = File::from_fd(rustix::fs::memfd_create(c"overspill-ram", MemfdFlags::CLOEXEC)?);
         file.set_len(len)?;
@@ -214,11 +226,16 @@ impl File {
         Ok(file)
     }
 
-    /// Opens it once more: a new open file, with locks of its own, on the same inode, also if that has no name any more. In the
-    /// table of the calling thread, also where it is open in the sibling's only.
+    /// Opens it once more: a new open file, with locks of its own, on the same inode, also if that
+    /// has no name any more. In the table of the calling thread, also where it is open in the
+    /// sibling's only.
     pub fn reopen(&self) -> Result<File, Errno> {
         let path = match self.is_elsewhere() {
-            true => format!("/proc/{}/fd/{}", beside::sibling()?.as_raw_nonzero(), self.fd.load(Acquire)),
+            true => format!(
+                "/proc/{}/fd/{}",
+                beside::sibling()?.as_raw_nonzero(),
+                self.fd.load(Acquire)
+            ),
             false => format!("/proc/thread-self/fd/{}", self.raw_fd()?),
         };
         open_direct(Path::new(&path), OFlags::empty())
@@ -226,18 +243,23 @@ impl File {
 
     /// Takes over a descriptor; its number may change ([`descriptors::take`]).
     pub fn from_fd(fd: OwnedFd) -> File {
-        File { fd: AtomicI32::new(descriptors::take(fd)), beside: AtomicBool::new(beside::is_here()) }
+        File {
+            fd: AtomicI32::new(descriptors::take(fd)),
+            beside: AtomicBool::new(beside::is_here()),
+        }
     }
 
     /// Gives the descriptor up to the caller; `None` if this file has none.
     pub fn into_fd(self) -> Option<OwnedFd> {
         let raw = self.fd.swap(-1, Acquire);
-        // SAFETY: the descriptor was this value's own, and -1 in its place keeps the drop from closing it.
+        // SAFETY: the descriptor was this value's own, and -1 in its place keeps the drop from
+        // closing it.
         (raw >= 0).then(|| unsafe { OwnedFd::from_raw_fd(raw) })
     }
 
-    /// In a child of a fork: goes on with `fd` (with none, all I/O fails with EBADF). The old number is forgotten
-    /// and not closed: it belongs to the parent's table of descriptors, and may be another file in this one's.
+    /// In a child of a fork: goes on with `fd` (with none, all I/O fails with EBADF). The old
+    /// number is forgotten and not closed: it belongs to the parent's table of descriptors, and may
+    /// be another file in this one's.
     pub fn adopt(&self, fd: Option<OwnedFd>) {
         self.fd.store(fd.map_or(-1, IntoRawFd::into_raw_fd), Release);
         self.beside.store(beside::is_here(), Release);
@@ -258,8 +280,8 @@ impl File {
     }
 
     pub(crate) fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
-        // SAFETY: the number is not -1, and stays open as long as `self`: only the drop and `into_fd`, which take
-        // the value itself, end it.
+        // SAFETY: the number is not -1, and stays open as long as `self`: only the drop and
+        // `into_fd`, which take the value itself, end it.
         self.raw_fd().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
@@ -274,7 +296,8 @@ impl File {
                 Ok(0) => break,
                 Ok(n) => {
                     done += n;
-                    // A file that ends inside a sector has ended: direct I/O would refuse to go on from there.
+                    // A file that ends inside a sector has ended: direct I/O would refuse to go on
+                    // from there.
                     if n % SECTOR != 0 {
                         break;
                     }
@@ -286,7 +309,8 @@ impl File {
         Ok(done)
     }
 
-    /// Writes all of `buffer`; returns the bytes written, fewer only if the kernel takes no more without saying why.
+    /// Writes all of `buffer`; returns the bytes written, fewer only if the kernel takes no more
+    /// without saying why.
     pub fn write_at(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
         if self.is_elsewhere() {
             return beside::call(|| self.write_at(buffer, offset));
@@ -303,21 +327,27 @@ impl File {
         Ok(done)
     }
 
-    /// Sets aside disk space for a range and extends the file over it. ENOSPC and EDQUOT if there is none,
-    /// EOPNOTSUPP where the filesystem cannot.
+    /// Sets aside disk space for a range and extends the file over it. ENOSPC and EDQUOT if there
+    /// is none, EOPNOTSUPP where the filesystem cannot.
     pub fn allocate(&self, range: Range<u64>) -> Result<(), Errno> {
         if self.is_elsewhere() {
             return beside::call(|| self.allocate(range));
         }
         loop {
-            match rustix::fs::fallocate(self.fd()?, FallocateFlags::empty(), range.start, range.end - range.start) {
+            match rustix::fs::fallocate(
+                self.fd()?,
+                FallocateFlags::empty(),
+                range.start,
+                range.end - range.start,
+            ) {
                 Err(Errno::INTR) => {}
                 other => return other.map_err(limited),
             }
         }
     }
 
-    /// Gives the disk space of a range back; it reads as zeros. EOPNOTSUPP where the filesystem cannot.
+    /// Gives the disk space of a range back; it reads as zeros. EOPNOTSUPP where the filesystem
+    /// cannot.
     pub fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
         if self.is_elsewhere() {
             return beside::call(|| self.punch(range));
@@ -326,25 +356,29 @@ impl File {
         rustix::fs::fallocate(self.fd()?, flags, range.start, range.end - range.start)
     }
 
-    /// Tells a block device, or the filesystem of a file, that what a range holds is not needed any more. Of a file it reads as
-    /// zeros afterwards, of a block device as anything. EOPNOTSUPP where that cannot be said.
+    /// Tells a block device, or the filesystem of a file, that what a range holds is not needed any
+    /// more. Of a file it reads as zeros afterwards, of a block device as anything. EOPNOTSUPP
+    /// where that cannot be said.
     pub fn discard(&self, range: Range<u64>) -> Result<(), Errno> {
         if self.is_elsewhere() {
             return beside::call(|| self.discard(range));
         }
         // _IO(0x12, 119) of linux/fs.h.
         const BLKDISCARD: usize = 0x1277;
-        if FileType::from_raw_mode(rustix::fs::fstat(self.fd()?)?.st_mode) != FileType::BlockDevice {
+        if FileType::from_raw_mode(rustix::fs::fstat(self.fd()?)?.st_mode) != FileType::BlockDevice
+        {
             return self.punch(range);
         }
         let range = [range.start, range.end - range.start];
         // SAFETY: the ioctl reads two live 64-bit words.
-        let ret = unsafe { raw_syscall!(Sysno::ioctl, self.fd()?.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+        let ret = unsafe {
+            raw_syscall!(Sysno::ioctl, self.fd()?.as_raw_fd(), BLKDISCARD, range.as_ptr())
+        };
         check(ret)
     }
 
-    /// A duplicate of the descriptor: the same open file. In the table of the calling thread, also where it is open in the
-    /// sibling's only.
+    /// A duplicate of the descriptor: the same open file. In the table of the calling thread, also
+    /// where it is open in the sibling's only.
     pub fn duplicate(&self) -> Result<File, Errno> {
         if self.is_elsewhere() {
             return beside::duplicate(beside::sibling()?, self.fd.load(Acquire));
@@ -370,12 +404,14 @@ impl File {
         const BLKGETSIZE64: usize = 0x8008_1272;
         let mut bytes = 0u64;
         // SAFETY: the ioctl writes eight bytes to a live u64.
-        let ret = unsafe { raw_syscall!(Sysno::ioctl, self.fd()?.as_raw_fd(), BLKGETSIZE64, &raw mut bytes) };
+        let ret = unsafe {
+            raw_syscall!(Sysno::ioctl, self.fd()?.as_raw_fd(), BLKGETSIZE64, &raw mut bytes)
+        };
         check(ret).map(|()| bytes)
     }
 
-    /// Takes an OFD lock on `range` without waiting, or changes the kind of one that this file holds; `false` if
-    /// another open file's lock is in the way.
+    /// Takes an OFD lock on `range` without waiting, or changes the kind of one that this file
+    /// holds; `false` if another open file's lock is in the way.
     pub fn try_lock(&self, range: Range<u64>, lock: Lock) -> Result<bool, Errno> {
         match self.fcntl_lock(libc::F_OFD_SETLK, range, lock_type(lock)) {
             Ok(_) => Ok(true),
@@ -389,7 +425,8 @@ impl File {
         self.fcntl_lock(libc::F_OFD_SETLK, range, libc::F_UNLCK).map(drop)
     }
 
-    /// Whether [`File::try_lock`] would succeed, without taking the lock; an error where the filesystem has no locks.
+    /// Whether [`File::try_lock`] would succeed, without taking the lock; an error where the
+    /// filesystem has no locks.
     pub fn could_lock(&self, range: Range<u64>, lock: Lock) -> Result<bool, Errno> {
         let found = self.fcntl_lock(libc::F_OFD_GETLK, range, lock_type(lock))?;
         Ok(i32::from(found) == libc::F_UNLCK)
@@ -406,8 +443,10 @@ impl File {
             l_len: (range.end - range.start) as i64,
             l_pid: 0,
         };
-        // SAFETY: fcntl reads and writes one live struct flock, which has 64-bit offsets on 64-bit machines.
-        let ret = unsafe { raw_syscall!(Sysno::fcntl, self.fd()?.as_raw_fd(), command, &raw mut flock) };
+        // SAFETY: fcntl reads and writes one live struct flock, which has 64-bit offsets on 64-bit
+        // machines.
+        let ret =
+            unsafe { raw_syscall!(Sysno::fcntl, self.fd()?.as_raw_fd(), command, &raw mut flock) };
         check(ret).map(|()| flock.l_type)
     }
 }
@@ -431,7 +470,11 @@ fn lock_type(lock: Lock) -> i32 {
 }
 
 fn check(ret: usize) -> Result<(), Errno> {
-    if ret > -4096isize as usize { Err(Errno::from_raw_os_error(-(ret as isize) as i32)) } else { Ok(()) }
+    if ret > -4096isize as usize {
+        Err(Errno::from_raw_os_error(-(ret as isize) as i32))
+    } else {
+        Ok(())
+    }
 }
 
 /// Opens with O_DIRECT, or without where the filesystem refuses that.
@@ -439,8 +482,11 @@ fn open_direct(path: &Path, flags: OFlags) -> Result<File, Errno> {
     let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
     let fd = descriptors::open(|| match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
-        // The refused attempt may have made the file: then it is this call's own, and O_EXCL has done its work.
-        Err(Errno::INVAL) if flags.contains(OFlags::CREATE) => rustix::fs::open(path, flags - OFlags::EXCL, mode),
+        // The refused attempt may have made the file: then it is this call's own, and O_EXCL has
+        // done its work.
+        Err(Errno::INVAL) if flags.contains(OFlags::CREATE) => {
+            rustix::fs::open(path, flags - OFlags::EXCL, mode)
+        }
         Err(Errno::INVAL) => rustix::fs::open(path, flags, mode),
         other => other,
     })?;
@@ -469,7 +515,11 @@ mod tests {
             let mut back = IoBuffer::new(3).unwrap();
             assert_eq!(file.read_at(&mut back, 8 * PAGE_SIZE as u64), Ok(back.len()));
             assert!(out[..] == back[..]);
-            assert_eq!(file.read_at(&mut back, 10 * PAGE_SIZE as u64), Ok(PAGE_SIZE), "the file ends there");
+            assert_eq!(
+                file.read_at(&mut back, 10 * PAGE_SIZE as u64),
+                Ok(PAGE_SIZE),
+                "the file ends there"
+            );
             assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
         }
     }
@@ -482,7 +532,8 @@ mod tests {
         assert_eq!(again.could_lock(50..60, Lock::Read), Ok(false));
         assert_eq!(again.try_lock(50..60, Lock::Read), Ok(false));
         assert_eq!(again.try_lock(100..200, Lock::Write), Ok(true));
-        // A write lock becomes a read lock without a gap; then both may hold it, and neither may write-lock it.
+        // A write lock becomes a read lock without a gap; then both may hold it, and neither may
+        // write-lock it.
         assert_eq!(file.try_lock(0..100, Lock::Read), Ok(true));
         assert_eq!(again.try_lock(0..100, Lock::Read), Ok(true));
         assert_eq!(file.try_lock(0..100, Lock::Write), Ok(false));

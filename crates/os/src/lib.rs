@@ -1,13 +1,15 @@
 //! Linux mechanisms under overspill, and the only place of the engine with unsafe code.
 //!
-//! Mechanism, no policy: each module wraps one thing the kernel offers in types whose safe methods check what
-//! they are given. System calls are made directly (not through libc symbols), because the preload library
-//! replaces those symbols for the whole process and must not call itself.
+//! Mechanism, no policy: each module wraps one thing the kernel offers in types whose safe methods
+//! check what they are given. System calls are made directly (not through libc symbols), because
+//! the preload library replaces those symbols for the whole process and must not call itself.
 //!
 //! Bottom up: [`vm`] (mappings), [`uffd`] (userfaultfd), [`arena`] (the memory behind page frames),
-//! [`backing`] (the seam by which pages come and go), [`io`] and [`uring`] (direct I/O), [`codec`] (LZ4, Zstandard),
-//! [`lock`] (held over forks), [`copy`] (of memory that may not be there), [`descriptors`], [`thread`], [`beside`], [`signal`], [`stack`], [`token`], [`tls`], [`fault_path`] (its rules), [`seccomp`] (stopping
-//! system calls), [`probe`]; [`region`] for users of the library.
+//! [`backing`] (the seam by which pages come and go), [`io`] and [`uring`] (direct I/O), [`codec`]
+//! (LZ4, Zstandard), [`lock`] (held over forks), [`copy`] (of memory that may not be there),
+//! [`descriptors`], [`thread`], [`beside`], [`signal`], [`stack`], [`token`], [`tls`],
+//! [`fault_path`] (its rules), [`seccomp`] (stopping system calls), [`probe`]; [`region`] for users
+//! of the library.
 
 pub mod arena;
 pub mod backing;
@@ -47,7 +49,8 @@ pub type Errno = rustix::io::Errno;
 pub struct Rlimit;
 
 impl Rlimit {
-    /// Bytes that may be locked into memory; `None` when there is no limit or none that binds this user.
+    /// Bytes that may be locked into memory; `None` when there is no limit or none that binds this
+    /// user.
     pub fn memlock() -> Option<u64> {
         if rustix::process::geteuid().is_root() {
             return None;

@@ -1,7 +1,8 @@
 //! A futex lock that can be held over fork.
 //!
-//! std's mutex gives its guard to the code that took it. Here prepare and parent or child handlers are separate
-//! functions, so the lock has plain `lock` and `unlock`. It never allocates and has no thread-local state.
+//! std's mutex gives its guard to the code that took it. Here prepare and parent or child handlers
+//! are separate functions, so the lock has plain `lock` and `unlock`. It never allocates and has no
+//! thread-local state.
 
 use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, Ordering};

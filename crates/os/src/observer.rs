@@ -1,8 +1,9 @@
 //! Who looks on: a tracer, or a program that translates this one instruction by instruction.
 //!
-//! A tracer is told of each signal before it comes, and may stop the process there. Under valgrind a program runs on a processor
-//! and behind a kernel interface that valgrind makes up: without userfaultfd and filters, in 128 GiB of addresses. Both are asked
-//! once, when the process starts. No locks.
+//! A tracer is told of each signal before it comes, and may stop the process there. Under valgrind
+//! a program runs on a processor and behind a kernel interface that valgrind makes up: without
+//! userfaultfd and filters, in 128 GiB of addresses. Both are asked once, when the process starts.
+//! No locks.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -12,7 +13,8 @@ use std::arch::asm;
 pub fn is_traced() -> bool {
     let mut text = [0; 512];
     let read = |text: &mut [u8]| -> Result<usize, Errno> {
-        let file = rustix::fs::open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let file =
+            rustix::fs::open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::io::read(crate::io::File::from_fd(file).fd()?, text)
     };
     read(&mut text).is_ok_and(|len| names_tracer(&text[..len]))
@@ -25,8 +27,8 @@ fn names_tracer(status: &[u8]) -> bool {
     line.and_then(|at| status.get(at + LINE.len())).is_some_and(|digit| *digit != b'0')
 }
 
-/// Whether valgrind runs the process (its request RUNNING_ON_VALGRIND: rotations that come to nothing, and an exchange of a register
-/// with itself).
+/// Whether valgrind runs the process (its request RUNNING_ON_VALGRIND: rotations that come to
+/// nothing, and an exchange of a register with itself).
 pub fn is_translated() -> bool {
     const RUNNING_ON_VALGRIND: usize = 0x1001;
     let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];

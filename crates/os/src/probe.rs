@@ -1,9 +1,10 @@
 //! What this kernel allows this user: asked once, before anything is built on it.
 //!
-//! [`probe`] tries each facility for real (it opens a userfaultfd each way, sets up a ring, drops a page of its
-//! own) and returns plain data, [`Probe`]; what follows from it is for the caller to say. Nothing stays open.
-//! [`simulated`] names facilities to be reported as missing, so that tests can walk the paths of older or
-//! stricter kernels on any machine. No locks; may be called from any thread before the engine starts.
+//! [`probe`] tries each facility for real (it opens a userfaultfd each way, sets up a ring, drops a
+//! page of its own) and returns plain data, [`Probe`]; what follows from it is for the caller to
+//! say. Nothing stays open. [`simulated`] names facilities to be reported as missing, so that tests
+//! can walk the paths of older or stricter kernels on any machine. No locks; may be called from any
+//! thread before the engine starts.
 
 use crate::vm::{self, IoVec};
 use crate::{Errno, PAGE_SIZE};
@@ -22,10 +23,11 @@ pub type Access = Result<(), Errno>;
 pub struct Probe {
     /// Kernel release, as `uname -r` prints it.
     pub kernel: String,
-    /// The userfaultfd system call, kernel-mode faults included. EPERM: sysctl and capabilities forbid it, or a
-    /// seccomp filter. ENOSYS: the kernel was built without it.
+    /// The userfaultfd system call, kernel-mode faults included. EPERM: sysctl and capabilities
+    /// forbid it, or a seccomp filter. ENOSYS: the kernel was built without it.
     pub uffd_syscall: Access,
-    /// The system call with UFFD_USER_MODE_ONLY: faults inside system calls give EFAULT to the program.
+    /// The system call with UFFD_USER_MODE_ONLY: faults inside system calls give EFAULT to the
+    /// program.
     pub uffd_user_mode: Access,
     /// /dev/userfaultfd (Linux 6.1 and later), kernel-mode faults included.
     pub uffd_device: Access,
@@ -37,7 +39,8 @@ pub struct Probe {
     pub io_uring: Access,
     /// Seccomp filters that stop system calls by SIGSYS: what signal delivery needs.
     pub seccomp: Access,
-    /// process_madvise(MADV_DONTNEED) on the own process: many ranges dropped with one TLB flush (Linux 6.14).
+    /// process_madvise(MADV_DONTNEED) on the own process: many ranges dropped with one TLB flush
+    /// (Linux 6.14).
     pub vector_drop: Access,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub huge_pages: Option<String>,
@@ -118,15 +121,18 @@ pub struct Simulated {
     pub no_kernel_faults: bool,
     /// `no-uring`: io_uring is forbidden, as under common container seccomp profiles.
     pub no_uring: bool,
-    /// `no-patch`: the C library's code cannot be changed, as under policies against memory that is written and executed.
+    /// `no-patch`: the C library's code cannot be changed, as under policies against memory that is
+    /// written and executed.
     pub no_patch: bool,
 }
 
 impl Simulated {
     /// The words of the list.
-    pub const NAMES: [&'static str; 5] = ["no-uffd", "no-move", "no-kernel-faults", "no-uring", "no-patch"];
+    pub const NAMES: [&'static str; 5] =
+        ["no-uffd", "no-move", "no-kernel-faults", "no-uring", "no-patch"];
 
-    /// Reads a comma-separated list of [`Simulated::NAMES`]; the error is the word that is none of them.
+    /// Reads a comma-separated list of [`Simulated::NAMES`]; the error is the word that is none of
+    /// them.
     pub fn parse(list: &str) -> Result<Simulated, String> {
         let mut simulated = Simulated::default();
         for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -150,8 +156,8 @@ pub fn simulate(list: Simulated) {
     let _ = SIMULATED.set(list);
 }
 
-/// What `OVERSPILL_SIMULATE` says; read once, later changes of the environment are not seen. A list that does not
-/// parse simulates nothing: `overspill` refuses it before the program starts.
+/// What `OVERSPILL_SIMULATE` says; read once, later changes of the environment are not seen. A list
+/// that does not parse simulates nothing: `overspill` refuses it before the program starts.
 pub fn simulated() -> Simulated {
     *SIMULATED.get_or_init(|| {
         let list = std::env::var("OVERSPILL_SIMULATE").unwrap_or_default();
@@ -205,11 +211,17 @@ fn bracketed(text: &str) -> Option<&str> {
 const USER_MODE_ONLY: u32 = 1;
 
 fn check(ret: usize) -> Result<usize, Errno> {
-    if ret > -4096isize as usize { Err(Errno::from_raw_os_error(-(ret as isize) as i32)) } else { Ok(ret) }
+    if ret > -4096isize as usize {
+        Err(Errno::from_raw_os_error(-(ret as isize) as i32))
+    } else {
+        Ok(ret)
+    }
 }
 
 fn open_syscall(flags: u32) -> Result<OwnedFd, Errno> {
-    let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK | UserfaultfdFlags::from_bits_retain(flags);
+    let flags = UserfaultfdFlags::CLOEXEC
+        | UserfaultfdFlags::NONBLOCK
+        | UserfaultfdFlags::from_bits_retain(flags);
     // SAFETY: nothing is registered with this userfaultfd, so it changes no memory's behaviour.
     unsafe { rustix::mm::userfaultfd(flags) }
 }
@@ -217,10 +229,13 @@ fn open_syscall(flags: u32) -> Result<OwnedFd, Errno> {
 fn open_device() -> Result<OwnedFd, Errno> {
     /// `_IO(0xAA, 0x00)`.
     const USERFAULTFD_IOC_NEW: usize = 0xAA00;
-    let device = rustix::fs::open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let device =
+        rustix::fs::open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let flags = (OFlags::CLOEXEC | OFlags::NONBLOCK).bits();
     // SAFETY: this ioctl takes flags by value and touches no memory of ours.
-    let fd = check(unsafe { raw_syscall!(Sysno::ioctl, device.as_raw_fd(), USERFAULTFD_IOC_NEW, flags) })?;
+    let fd = check(unsafe {
+        raw_syscall!(Sysno::ioctl, device.as_raw_fd(), USERFAULTFD_IOC_NEW, flags)
+    })?;
     // SAFETY: the kernel has just made this descriptor for us; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
@@ -249,8 +264,8 @@ fn try_io_uring() -> Access {
     #[repr(C, align(8))]
     struct Params([u8; PARAMS_BYTES]);
     let mut params = Params([0; PARAMS_BYTES]);
-    // SAFETY: 1. the struct has the size the kernel reads and writes; 2. without mapping its rings, a ring is only
-    // a descriptor.
+    // SAFETY: 1. the struct has the size the kernel reads and writes; 2. without mapping its rings,
+    // a ring is only a descriptor.
     let fd = check(unsafe { raw_syscall!(Sysno::io_uring_setup, 2, &raw mut params) })?;
     // SAFETY: the kernel has just made this descriptor for us; nothing else owns it.
     drop(unsafe { OwnedFd::from_raw_fd(fd as i32) });
@@ -266,7 +281,16 @@ fn try_vector_drop() -> Access {
     // SAFETY: the page was mapped readable and writable above, and only this function knows it.
     unsafe { page.write_volatile(1) };
     // SAFETY: IoVec has the layout of struct iovec; the range is the page above.
-    let ret = unsafe { raw_syscall!(Sysno::process_madvise, PIDFD_SELF, &raw const range, 1, libc::MADV_DONTNEED, 0) };
+    let ret = unsafe {
+        raw_syscall!(
+            Sysno::process_madvise,
+            PIDFD_SELF,
+            &raw const range,
+            1,
+            libc::MADV_DONTNEED,
+            0
+        )
+    };
     // SAFETY: as for the write above; a dropped page reads as zeros.
     let dropped = unsafe { page.read_volatile() } == 0;
     vm::unmap(base..base + PAGE_SIZE)?;
@@ -283,7 +307,8 @@ mod tests {
 
     #[test]
     fn a_probe_leaves_nothing_open() {
-        // Other tests of this process may open descriptors at the same moment: one quiet pass in many is enough.
+        // Other tests of this process may open descriptors at the same moment: one quiet pass in
+        // many is enough.
         let quiet = (0..200).any(|_| {
             let before = open_descriptors();
             let probe = probe_with(Simulated::default());
@@ -304,7 +329,10 @@ mod tests {
         let real = probe_with(Simulated::default());
 
         let probe = probe_with(Simulated { no_uffd: true, ..Simulated::default() });
-        assert_eq!((probe.uffd_syscall, probe.uffd_user_mode), (Err(Errno::NOSYS), Err(Errno::NOSYS)));
+        assert_eq!(
+            (probe.uffd_syscall, probe.uffd_user_mode),
+            (Err(Errno::NOSYS), Err(Errno::NOSYS))
+        );
         assert_eq!((probe.uffd_device, probe.features), (Err(Errno::NOENT), Features::default()));
         assert!(!probe.user_faults());
         assert_eq!(probe.io_uring, real.io_uring);
@@ -323,7 +351,13 @@ mod tests {
     #[test]
     fn simulation_lists_parse() {
         assert_eq!(Simulated::parse(""), Ok(Simulated::default()));
-        let all = Simulated { no_uffd: true, no_move: true, no_kernel_faults: true, no_uring: true, no_patch: true };
+        let all = Simulated {
+            no_uffd: true,
+            no_move: true,
+            no_kernel_faults: true,
+            no_uring: true,
+            no_patch: true,
+        };
         assert_eq!(Simulated::parse(&Simulated::NAMES.join(",")), Ok(all));
         assert_eq!(Simulated::parse("no-move, no-such"), Err("no-such".to_owned()));
     }

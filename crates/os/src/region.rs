@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Types of which every bit pattern is a value and which hold no padding, so that zeroed memory and any bytes are
-/// valid.
+/// Types of which every bit pattern is a value and which hold no padding, so that zeroed memory and
+/// any bytes are valid.
 ///
 /// # Safety
 /// Implement it for such types only.
@@ -24,8 +24,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Takes over a range: page aligned, mapped readable and writable, given to nobody else, and unmapped by the
-    /// caller only after this value is gone.
+    /// Takes over a range: page aligned, mapped readable and writable, given to nobody else, and
+    /// unmapped by the caller only after this value is gone.
     pub fn new(range: Range<usize>) -> Memory {
         assert!(range.start.is_multiple_of(crate::PAGE_SIZE));
         Memory { range }
@@ -38,14 +38,25 @@ impl Memory {
 
     /// As many values as fit.
     pub fn as_slice<T: Plain>(&self) -> &[T] {
-        // SAFETY: 1. the range is mapped, aligned to a page and owned by self; 2. any bytes are valid T; 3. pages that
-        // are not resident come back, with the same content, before an access completes.
-        unsafe { std::slice::from_raw_parts(self.range.start as *const T, self.range.len() / size_of::<T>()) }
+        // SAFETY: 1. the range is mapped, aligned to a page and owned by self; 2. any bytes are
+        // valid T; 3. pages that are not resident come back, with the same content, before an
+        // access completes.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.range.start as *const T,
+                self.range.len() / size_of::<T>(),
+            )
+        }
     }
 
     /// As many values as fit, to write.
     pub fn as_mut_slice<T: Plain>(&mut self) -> &mut [T] {
         // SAFETY: as in `as_slice`; `&mut self` makes the access exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.range.start as *mut T, self.range.len() / size_of::<T>()) }
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.range.start as *mut T,
+                self.range.len() / size_of::<T>(),
+            )
+        }
     }
 }

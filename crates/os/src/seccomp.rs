@@ -1,21 +1,22 @@
 //! A seccomp filter that stops system calls that are handed addresses of the window.
 //!
-//! In signal delivery a system call that meets an absent page fails with EFAULT. So the calls of a program whose
-//! arguments point into the window are turned into a signal, SIGSYS, whose handler makes the call with memory that is
-//! safe. All other calls pass through the filter with a look at the upper halves of their arguments.
+//! In signal delivery a system call that meets an absent page fails with EFAULT. So the calls of a
+//! program whose arguments point into the window are turned into a signal, SIGSYS, whose handler
+//! makes the call with memory that is safe. All other calls pass through the filter with a look at
+//! the upper halves of their arguments.
 //!
-//! - A filter is for ever: a process keeps it, and so does whatever it executes. So it depends on nothing of the process:
-//!   the addresses are fixed ([`WINDOW`]), and a program that has no memory there, such as a static one that overspill
-//!   cannot be loaded into, is never stopped.
-//! - A pointer to memory outside of the window that itself holds addresses of the window (an iovec on the stack) does not
-//!   show. Whoever knows of such a call marks the pointer by [`TAG`].
-//! - A call is let through, whatever it is handed, with a mark in the upper half of its sixth argument, which no call that is made
-//!   so reads ([`exempt`], [`let_through`]).
-//! - io_uring does not work here: the kernel's own threads would meet absent pages. It is answered as by a kernel without
-//!   it.
+//! - A filter is for ever: a process keeps it, and so does whatever it executes. So it depends on
+//!   nothing of the process: the addresses are fixed ([`WINDOW`]), and a program that has no memory
+//!   there, such as a static one that overspill cannot be loaded into, is never stopped.
+//! - A pointer to memory outside of the window that itself holds addresses of the window (an iovec
+//!   on the stack) does not show. Whoever knows of such a call marks the pointer by [`TAG`].
+//! - A call is let through, whatever it is handed, with a mark in the upper half of its sixth
+//!   argument, which no call that is made so reads ([`exempt`], [`let_through`]).
+//! - io_uring does not work here: the kernel's own threads would meet absent pages. It is answered
+//!   as by a kernel without it.
 //!
-//! Neighbours: [`arguments`] says which arguments of a call are addresses, [`exceptions`] lets the engine through filters of the
-//! program's. No locks.
+//! Neighbours: [`arguments`] says which arguments of a call are addresses, [`exceptions`] lets the
+//! engine through filters of the program's. No locks.
 
 use crate::Errno;
 use std::ops::Range;
@@ -26,22 +27,25 @@ pub mod exceptions;
 
 /// Where windows lie in signal delivery: 16 TiB at 64 TiB. Nothing else is put there:
 ///
-/// - The kernel has programs begin in the first GiB or above 85 TiB, and libraries and stacks end at 128 TiB and grow downwards,
-///   by at most 16 TiB of chance each. With the old layout (`setarch -L`, no limit on the stack) mappings grow upwards from
-///   42 to 58 TiB.
-/// - Runtimes that choose addresses at random choose 46 bits of them, less than 64 TiB: Go from 1.26 on, V8, PartitionAlloc. Older
-///   ones of Go begin at 0.75 TiB, mimalloc keeps below 31 TiB.
-/// - Collectors that map the heap several times (ZGC) keep below 40 TiB with heaps of up to 512 GiB, and shadow memory
-///   of sanitizers leaves this range free: that of addresses and leaks has its heap at 80 or 96 TiB, that of
-///   threads ends at 52 TiB, that of uninitialized memory has a gap here.
+/// - The kernel has programs begin in the first GiB or above 85 TiB, and libraries and stacks end
+///   at 128 TiB and grow downwards, by at most 16 TiB of chance each. With the old layout (`setarch
+///   -L`, no limit on the stack) mappings grow upwards from 42 to 58 TiB.
+/// - Runtimes that choose addresses at random choose 46 bits of them, less than 64 TiB: Go from
+///   1.26 on, V8, PartitionAlloc. Older ones of Go begin at 0.75 TiB, mimalloc keeps below 31 TiB.
+/// - Collectors that map the heap several times (ZGC) keep below 40 TiB with heaps of up to 512
+///   GiB, and shadow memory of sanitizers leaves this range free: that of addresses and leaks has
+///   its heap at 80 or 96 TiB, that of threads ends at 52 TiB, that of uninitialized memory has a
+///   gap here.
 pub const WINDOW: Range<usize> = 0x4000_0000_0000..0x5000_0000_0000;
 /// The bits of the upper half of an address that tell the window, and their value there.
 const WINDOW_MASK: u32 = 0xffff_f000;
 const WINDOW_BITS: u32 = 0x4000;
-const _: () = assert!(WINDOW.start >> 32 == WINDOW_BITS as usize && (WINDOW.end - 1) >> 44 == WINDOW.start >> 44);
+const _: () = assert!(
+    WINDOW.start >> 32 == WINDOW_BITS as usize && (WINDOW.end - 1) >> 44 == WINDOW.start >> 44
+);
 
-/// In the upper 16 bits of a pointer, which an address never has: the second or third argument of a call that is to be
-/// stopped for what it points to.
+/// In the upper 16 bits of a pointer, which an address never has: the second or third argument of a
+/// call that is to be stopped for what it points to.
 pub const TAG: usize = 0x4f56 << 48;
 const TAG_MASK: u32 = 0xffff_0000;
 const TAG_BITS: u32 = (TAG >> 32) as u32;
@@ -51,8 +55,9 @@ const TAG_BIT: u32 = 0x4000_0000;
 /// The upper half of the sixth argument of a call that is let through.
 const EXEMPT: usize = 0x4f76_5370;
 
-/// The call by which a process asks for the handler: rt_sigprocmask(2), which everybody may make who runs a C library, with one of
-/// the following in place of its set. They are tagged, so the call is stopped; where no filter is in force it fails with EFAULT.
+/// The call by which a process asks for the handler: rt_sigprocmask(2), which everybody may make
+/// who runs a C library, with one of the following in place of its set. They are tagged, so the
+/// call is stopped; where no filter is in force it fails with EFAULT.
 pub const HANDLER: usize = Sysno::rt_sigprocmask as usize;
 
 /// To ask whether the filter is in force, and to come back after a call.
@@ -61,8 +66,8 @@ pub const RETURN: usize = TAG | 1;
 /// Signals that the program has just unblocked have come before.
 pub const PENDING: usize = TAG | 2;
 
-/// The number of a call that the kernel has never had (vserver). It is always stopped: a change of the signal mask by the C
-/// library, whose number was replaced.
+/// The number of a call that the kernel has never had (vserver). It is always stopped: a change of
+/// the signal mask by the C library, whose number was replaced.
 pub const MASK: usize = 236;
 
 /// What the filter hands to the signal, to tell its own from those of other filters (si_errno).
@@ -131,7 +136,8 @@ const fn branch(code: u16, k: u32, if_true: u8, if_false: u8) -> Instruction {
 /// The filter.
 pub fn program() -> Vec<Instruction> {
     let mut quick = Vec::new();
-    // 1. Most calls: six looks at upper halves, and no more. Each hit jumps to the end of this part.
+    // 1. Most calls: six looks at upper halves, and no more. Each hit jumps to the end of this
+    //    part.
     for n in 0..6 {
         quick.push(plain(op::LOAD, data::upper(n)));
         if tagged(n) {
@@ -176,11 +182,20 @@ pub fn program() -> Vec<Instruction> {
         program.push(plain(op::OR, 1 << n));
         program.push(plain(op::STORE, 0));
     }
-    // 4. futex(2): a private one that only wakes touches no memory, its key is the address. Most of the others have no time, and
-    // leave whatever was in the register.
-    let with_time = [libc::FUTEX_WAIT, libc::FUTEX_LOCK_PI, libc::FUTEX_WAIT_BITSET, libc::FUTEX_WAIT_REQUEUE_PI, 13];
+    // 4. futex(2): a private one that only wakes touches no memory, its key is the address. Most of
+    //    the others have no time, and leave whatever was in the register.
+    let with_time = [
+        libc::FUTEX_WAIT,
+        libc::FUTEX_LOCK_PI,
+        libc::FUTEX_WAIT_BITSET,
+        libc::FUTEX_WAIT_REQUEUE_PI,
+        13,
+    ];
     program.push(plain(op::LOAD, data::NUMBER));
-    let wake = [libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG];
+    let wake = [
+        libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+        libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG,
+    ];
     program.push(branch(op::IF_EQUAL, Sysno::futex as u32, 0, with_time.len() as u8 + 9));
     program.push(plain(op::LOAD, data::lower(1)));
     program.push(branch(op::IF_EQUAL, wake[0] as u32, 1, 0));
@@ -188,13 +203,19 @@ pub fn program() -> Vec<Instruction> {
     program.push(plain(op::RETURN, RET_ALLOW));
     program.push(plain(op::AND, !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as u32));
     for (n, operation) in with_time.into_iter().enumerate() {
-        program.push(branch(op::IF_EQUAL, operation as u32, (with_time.len() - n - 1) as u8 + 4, 0));
+        program.push(branch(
+            op::IF_EQUAL,
+            operation as u32,
+            (with_time.len() - n - 1) as u8 + 4,
+            0,
+        ));
     }
     program.push(plain(op::LOAD_CELL, 0));
     program.push(branch(op::IF_SET, 1, 1, 0));
     program.push(plain(op::RETURN, RET_ALLOW));
     program.push(plain(op::RETURN, RET_TRAP | MARK as u32));
-    // 5. Is one of them an address to this call? Numbers of the same answer are a run; a tree over the runs.
+    // 5. Is one of them an address to this call? Numbers of the same answer are a run; a tree over
+    //    the runs.
     program.push(plain(op::LOAD, data::NUMBER));
     let mut runs: Vec<(u32, u8)> = Vec::new();
     for number in 0..=arguments::LAST {
@@ -230,8 +251,9 @@ fn tree(runs: &[(u32, u8)], program: &mut Vec<Instruction>) {
     tree(high, program);
 }
 
-/// Makes a call that the filter lets through; it reads at most the lower half of its sixth argument. The mark does not stay in
-/// the register, where the next call that somebody makes would have it too.
+/// Makes a call that the filter lets through; it reads at most the lower half of its sixth
+/// argument. The mark does not stay in the register, where the next call that somebody makes would
+/// have it too.
 ///
 /// # Safety
 ///
@@ -265,11 +287,12 @@ pub const fn exempt(sixth: usize) -> usize {
     EXEMPT << 32 | sixth & 0xffff_ffff
 }
 
-/// Whether the filter is in force for the calling thread, which has a handler for SIGSYS that sets the result of
-/// [`RETURN`] to 1.
+/// Whether the filter is in force for the calling thread, which has a handler for SIGSYS that sets
+/// the result of [`RETURN`] to 1.
 pub fn is_in_force() -> bool {
     let result: usize;
-    // SAFETY: either the handler answers, or the kernel says that there is no memory at this address.
+    // SAFETY: either the handler answers, or the kernel says that there is no memory at this
+    // address.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -295,8 +318,9 @@ pub fn probe() -> Result<(), Errno> {
     crate::vm::check(ret).map(drop)
 }
 
-/// Puts the filter on the calling thread and on all that comes of it. Without CAP_SYS_ADMIN the process must give up
-/// gaining rights first (PR_SET_NO_NEW_PRIVS): set-user-ID programs that it executes do not get any.
+/// Puts the filter on the calling thread and on all that comes of it. Without CAP_SYS_ADMIN the
+/// process must give up gaining rights first (PR_SET_NO_NEW_PRIVS): set-user-ID programs that it
+/// executes do not get any.
 pub fn install() -> Result<(), Errno> {
     const SET_MODE_FILTER: usize = 1;
     #[repr(C)]
@@ -307,7 +331,11 @@ pub fn install() -> Result<(), Errno> {
     let instructions = program();
     let program = Program { len: instructions.len() as u16, filter: instructions.as_ptr() };
     // SAFETY: the kernel copies the program during the call.
-    let set = || crate::vm::check(unsafe { raw_syscall!(Sysno::seccomp, SET_MODE_FILTER, 0, &raw const program) });
+    let set = || {
+        crate::vm::check(unsafe {
+            raw_syscall!(Sysno::seccomp, SET_MODE_FILTER, 0, &raw const program)
+        })
+    };
     match set() {
         Err(Errno::ACCESS) => {
             const SET_NO_NEW_PRIVS: usize = 38;
@@ -388,7 +416,8 @@ mod tests {
         assert_eq!(answer(libc::SYS_rt_sigreturn as u32, [INSIDE; 6]), RET_ALLOW);
         assert_eq!(answer(libc::SYS_madvise as u32, [INSIDE, 4096, 4, 0, 0, 0]), RET_ALLOW);
         // futex: only calls that wait have a time.
-        let futex = |operation| answer(libc::SYS_futex as u32, [0, operation, 1, INSIDE, INSIDE, 0]);
+        let futex =
+            |operation| answer(libc::SYS_futex as u32, [0, operation, 1, INSIDE, INSIDE, 0]);
         assert_eq!([0, 128, 9 | 128 | 256, 6, 13, 11].map(futex), [TRAP; 6]);
         assert_eq!([1, 129, 3, 4, 5, 7 | 128, 10, 12].map(futex), [RET_ALLOW; 8]);
         let word = |operation| answer(libc::SYS_futex as u32, [INSIDE, operation, 1, 0, 0, 0]);
@@ -397,7 +426,8 @@ mod tests {
         // Unknown ones.
         assert_eq!(answer(999, [0, 0, 0, 0, 0, INSIDE]), TRAP);
         // Other architectures have other numbers.
-        let other = Call { number: read, arguments: [INSIDE; 6], architecture: 0x4000_0003, address: 0 };
+        let other =
+            Call { number: read, arguments: [INSIDE; 6], architecture: 0x4000_0003, address: 0 };
         assert_eq!(run(&program(), &other).0, RET_ALLOW);
     }
 
@@ -408,16 +438,30 @@ mod tests {
         assert_eq!(answer(writev, [1, tagged, 2, 0, 0, 0]), TRAP);
         assert_eq!(answer(writev, [1, u64::MAX, 2, 0, 0, 0]), RET_ALLOW);
         assert_eq!(answer(writev, [1, INSIDE, 2, 0, 0, (EXEMPT as u64) << 32 | 7]), RET_ALLOW);
-        assert_eq!([RETURN, PENDING].map(|what| answer(HANDLER as u32, [0, what as u64, 0, 8, 0, 0])), [TRAP; 2]);
-        assert_eq!([MASK - 1, MASK, MASK + 1].map(|n| answer(n as u32, [0; 6])), [RET_ALLOW, TRAP, RET_ALLOW]);
-        assert_eq!(answer(libc::SYS_io_uring_setup as u32, [1, 2, 0, 0, 0, 0]), RET_ERRNO | libc::ENOSYS as u32);
+        assert_eq!(
+            [RETURN, PENDING].map(|what| answer(HANDLER as u32, [0, what as u64, 0, 8, 0, 0])),
+            [TRAP; 2]
+        );
+        assert_eq!(
+            [MASK - 1, MASK, MASK + 1].map(|n| answer(n as u32, [0; 6])),
+            [RET_ALLOW, TRAP, RET_ALLOW]
+        );
+        assert_eq!(
+            answer(libc::SYS_io_uring_setup as u32, [1, 2, 0, 0, 0, 0]),
+            RET_ERRNO | libc::ENOSYS as u32
+        );
     }
 
     #[test]
     fn it_fits_and_common_calls_take_few_steps() {
         let program = program();
         assert!(program.len() < 4096, "{}", program.len());
-        let call = Call { number: libc::SYS_getppid as u32, arguments: [1; 6], architecture: ARCHITECTURE, address: 0 };
+        let call = Call {
+            number: libc::SYS_getppid as u32,
+            arguments: [1; 6],
+            architecture: ARCHITECTURE,
+            address: 0,
+        };
         let (result, steps) = run(&program, &call);
         assert!(result == RET_ALLOW && steps <= 30, "{steps}");
     }
@@ -429,7 +473,8 @@ mod tests {
             let arguments = places.map(|place| values[place]);
             let hits = (0..6).filter(|n| places[*n] == 1 || places[*n] == 3 && tagged(*n)).fold(0, |hits, n| hits | 1u8 << n);
             let expected = match number as i64 {
-                // FUTEX_WAIT in this test where the operation has no bits, in the lower half, and else none that is known.
+                // FUTEX_WAIT in this test where the operation has no bits, in the lower half, and
+                // else none that is known.
                 libc::SYS_futex if arguments[1] as u32 & 0x7f != 0 && hits & 1 == 0 => RET_ALLOW,
                 libc::SYS_vserver => TRAP,
                 libc::SYS_io_uring_setup => RET_ERRNO | libc::ENOSYS as u32,

@@ -1,9 +1,9 @@
 //! Signals: blocking all of them around engine code, and SIGBUS as the messenger of faults.
 //!
-//! In signal delivery the kernel sends SIGBUS to the thread that touches an absent page. One handler serves all
-//! pools of the process: `WINDOW_TABLE` tells whose address it is. What is nobody's goes to the program's own
-//! SIGBUS action, kept here while ours is installed. So is that for SIGSYS, where somebody has a handler for it
-//! ([`install`]).
+//! In signal delivery the kernel sends SIGBUS to the thread that touches an absent page. One
+//! handler serves all pools of the process: `WINDOW_TABLE` tells whose address it is. What is
+//! nobody's goes to the program's own SIGBUS action, kept here while ours is installed. So is that
+//! for SIGSYS, where somebody has a handler for it ([`install`]).
 
 use crate::Errno;
 use crate::lock::RawLock;
@@ -17,16 +17,16 @@ use syscalls::{Sysno, raw_syscall};
 
 /// Bytes of the kernel's signal set.
 const SIGSET_BYTES: usize = 8;
-/// The two signals that glibc keeps for itself (thread cancellation, setuid of all threads) stay open, or setuid()
-/// would wait for ever for an engine thread.
+/// The two signals that glibc keeps for itself (thread cancellation, setuid of all threads) stay
+/// open, or setuid() would wait for ever for an engine thread.
 const RESERVED: u64 = 1 << 31 | 1 << 32;
 /// The two signals that may be taken for the engine, as the kernel's set.
 pub const OURS: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSYS - 1);
 /// Whether [`OURS`] are never blocked, and [`tls::blocked`] says which the program believes to be.
 static SHADOWED: AtomicBool = AtomicBool::new(false);
 
-/// From now on [`OURS`] are open on every thread of the program, and somebody else keeps [`tls::blocked`]. What the calling
-/// thread has blocked it goes on to believe blocked.
+/// From now on [`OURS`] are open on every thread of the program, and somebody else keeps
+/// [`tls::blocked`]. What the calling thread has blocked it goes on to believe blocked.
 pub fn shadow() {
     SHADOWED.store(true, Ordering::Relaxed);
     tls::set_blocked(change_mask(libc::SIG_UNBLOCK, OURS) & OURS);
@@ -39,7 +39,8 @@ pub fn unshadow() {
     tls::set_blocked(0);
 }
 
-/// Sends the calling thread the signals that have come while the program believed them blocked, and no longer does.
+/// Sends the calling thread the signals that have come while the program believed them blocked, and
+/// no longer does.
 pub fn raise_pending() {
     let due = tls::pending() & !tls::blocked();
     tls::set_pending(tls::pending() & !due);
@@ -54,8 +55,9 @@ fn send_to_self(signal: i32) {
     unsafe { raw_syscall!(Sysno::tgkill, pid, crate::thread::id(), signal) };
 }
 
-/// Before the program's handler: what it believes blocked is in the context's mask, where it may look or change it, and during
-/// the handler more is. `more` are signals that the handler is to have blocked.
+/// Before the program's handler: what it believes blocked is in the context's mask, where it may
+/// look or change it, and during the handler more is. `more` are signals that the handler is to
+/// have blocked.
 ///
 /// # Safety
 ///
@@ -82,7 +84,8 @@ pub unsafe fn end_handler(context: *mut libc::c_void) {
     }
 }
 
-/// The mask that is in force when the handler of a context returns; a sigset_t begins with the kernel's 8 bytes.
+/// The mask that is in force when the handler of a context returns; a sigset_t begins with the
+/// kernel's 8 bytes.
 ///
 /// # Safety
 ///
@@ -92,15 +95,19 @@ unsafe fn context_mask(context: *mut libc::c_void) -> *mut u64 {
     unsafe { (&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast() }
 }
 
-/// Changes the calling thread's mask; returns the one before. The sets may lie on a stack in managed memory: the filter of
-/// system calls lets the call through, and it is repeated should their page leave in this very moment.
+/// Changes the calling thread's mask; returns the one before. The sets may lie on a stack in
+/// managed memory: the filter of system calls lets the call through, and it is repeated should
+/// their page leave in this very moment.
 pub fn change_mask(how: i32, set: u64) -> u64 {
     loop {
         let mut before = 0u64;
         // SAFETY: both sets are 8 bytes, alive during the call.
         let ret = unsafe {
             let (set, old) = (&raw const set as usize, &raw mut before as usize);
-            seccomp::let_through(Sysno::rt_sigprocmask as usize, [how as usize, set, old, SIGSET_BYTES, 0, 0])
+            seccomp::let_through(
+                Sysno::rt_sigprocmask as usize,
+                [how as usize, set, old, SIGSET_BYTES, 0, 0],
+            )
         };
         if ret == 0 {
             return before;
@@ -115,9 +122,10 @@ pub struct Blocked {
 }
 
 impl Blocked {
-    /// Blocks all signals, on the engine's threads all but those that glibc keeps for itself. A thread of the program's gets
-    /// done with what it does; and there glibc's handlers would run on the thread's signal stack, which may hold the frame
-    /// that the engine is to return to. [`OURS`] stay open there once they are for ever: the thread's own stack, on which this
+    /// Blocks all signals, on the engine's threads all but those that glibc keeps for itself. A
+    /// thread of the program's gets done with what it does; and there glibc's handlers would run on
+    /// the thread's signal stack, which may hold the frame that the engine is to return to.
+    /// [`OURS`] stay open there once they are for ever: the thread's own stack, on which this
     /// begins and ends, may be managed memory.
     pub fn all() -> Blocked {
         let open = match tls::is_engine_thread() {
@@ -185,10 +193,12 @@ struct Window {
     server: OnceLock<&'static dyn SignalFaults>,
 }
 
-static WINDOW_TABLE: [Window; WINDOWS] =
-    [const { Window { start: AtomicUsize::new(0), end: AtomicUsize::new(0), server: OnceLock::new() } }; WINDOWS];
+static WINDOW_TABLE: [Window; WINDOWS] = [const {
+    Window { start: AtomicUsize::new(0), end: AtomicUsize::new(0), server: OnceLock::new() }
+}; WINDOWS];
 static INSTALLED: Mutex<bool> = Mutex::new(false);
-/// The program's own actions for SIGBUS and SIGSYS: handler, flags and mask, as the kernel's struct.
+/// The program's own actions for SIGBUS and SIGSYS: handler, flags and mask, as the kernel's
+/// struct.
 static PROGRAM_ACTIONS: [Action; 2] =
     [const { Action { lock: RawLock::new(), action: UnsafeCell::new(KernelAction::DEFAULT) } }; 2];
 
@@ -218,7 +228,8 @@ impl Action {
     }
 }
 
-/// Before a fork, all signals blocked: whoever is about the program's own actions gets done with it first.
+/// Before a fork, all signals blocked: whoever is about the program's own actions gets done with it
+/// first.
 pub fn fork_prepare() {
     PROGRAM_ACTIONS.iter().for_each(|action| action.lock.lock());
 }
@@ -247,8 +258,8 @@ impl KernelAction {
     pub const DEFAULT: KernelAction = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
 }
 
-/// Serves the faults of `range` by `server`, from now on and for as long as the process lives or until
-/// [`release_window`].
+/// Serves the faults of `range` by `server`, from now on and for as long as the process lives or
+/// until [`release_window`].
 pub fn serve_window(range: Range<usize>, server: &'static dyn SignalFaults) -> Result<(), Errno> {
     let mut installed = INSTALLED.lock().unwrap_or_else(|e| e.into_inner());
     let free = WINDOW_TABLE.iter().find(|w| w.server.get().is_none()).ok_or(Errno::NOSPC)?;
@@ -274,11 +285,11 @@ pub fn release_window(range: Range<usize>) {
 /// A handler with SA_SIGINFO.
 pub type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
-/// Handles SIGBUS or SIGSYS, on the thread's signal stack if it has one, with these signals blocked. The action before is the
-/// program's own from now on.
+/// Handles SIGBUS or SIGSYS, on the thread's signal stack if it has one, with these signals
+/// blocked. The action before is the program's own from now on.
 pub fn install(signal: i32, handler: Handler, mask: u64) -> Result<(), Errno> {
-    // SAFETY: the handler is a function of the right type for SA_SIGINFO and lives for ever; a sigset_t begins with the
-    // kernel's 8 bytes.
+    // SAFETY: the handler is a function of the right type for SA_SIGINFO and lives for ever; a
+    // sigset_t begins with the kernel's 8 bytes.
     let before = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
@@ -298,7 +309,13 @@ pub fn program_sigaction(signal: i32, new: Option<libc::sigaction>) -> libc::sig
     let before = program_action(signal).replace(new.map(|new| {
         let mut mask = [0u8; 8];
         // SAFETY: a sigset_t begins with the kernel's 8 bytes.
-        unsafe { std::ptr::copy_nonoverlapping((&new.sa_mask as *const libc::sigset_t).cast(), mask.as_mut_ptr(), 8) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                (&new.sa_mask as *const libc::sigset_t).cast(),
+                mask.as_mut_ptr(),
+                8,
+            )
+        };
         KernelAction {
             handler: new.sa_sigaction,
             flags: new.sa_flags as u32 as u64,
@@ -320,14 +337,23 @@ pub fn program_sigaction(signal: i32, new: Option<libc::sigaction>) -> libc::sig
     }
 }
 
-/// sigaction past the preload library, which interposes the libc symbol: through the next definition.
-unsafe fn real_sigaction(signal: i32, action: &libc::sigaction, before: &mut libc::sigaction) -> Result<(), Errno> {
+/// sigaction past the preload library, which interposes the libc symbol: through the next
+/// definition.
+unsafe fn real_sigaction(
+    signal: i32,
+    action: &libc::sigaction,
+    before: &mut libc::sigaction,
+) -> Result<(), Errno> {
     type Sigaction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
-    // SAFETY: dlsym finds the C library's own function, whose type this is; the C library adds its own restorer.
+    // SAFETY: dlsym finds the C library's own function, whose type this is; the C library adds its
+    // own restorer.
     let ret = unsafe {
         let found = libc::dlsym(libc::RTLD_NEXT, c"sigaction".as_ptr());
-        let call: Sigaction =
-            if found.is_null() { libc::sigaction } else { std::mem::transmute::<*mut libc::c_void, Sigaction>(found) };
+        let call: Sigaction = if found.is_null() {
+            libc::sigaction
+        } else {
+            std::mem::transmute::<*mut libc::c_void, Sigaction>(found)
+        };
         call(signal, action, before)
     };
     if ret == 0 { Ok(()) } else { Err(Errno::INVAL) }
@@ -369,7 +395,8 @@ fn is_write(context: *mut libc::c_void) -> bool {
     context.uc_mcontext.gregs[libc::REG_ERR as usize] & ERROR_WRITE != 0
 }
 
-/// Does what the program asked for: its handler, or the default, which kills. Called by the handler of [`install`].
+/// Does what the program asked for: its handler, or the default, which kills. Called by the handler
+/// of [`install`].
 ///
 /// # Safety
 ///
@@ -398,9 +425,10 @@ pub unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc:
     match action.handler {
         libc::SIG_IGN if is_sent => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // A fault cannot be ignored: with the default action installed the repeated access ends the process,
-            // as it does without us. What is not repeated is sent again, and arrives when this handler returns.
-            // SAFETY: plain data on our stack; no handler is installed; the call takes numbers.
+            // A fault cannot be ignored: with the default action installed the repeated access ends
+            // the process, as it does without us. What is not repeated is sent again, and arrives
+            // when this handler returns. SAFETY: plain data on our stack; no handler is installed;
+            // the call takes numbers.
             unsafe {
                 let mut default: libc::sigaction = std::mem::zeroed();
                 let mut before: libc::sigaction = std::mem::zeroed();
@@ -417,7 +445,8 @@ pub unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc:
             }
             let shadowed = SHADOWED.load(Ordering::Relaxed);
             let own = if action.flags & libc::SA_NODEFER as u64 != 0 { 0 } else { bit };
-            // SAFETY: 1. the caller's promise; 2. the handler is the program's own, called as the kernel would.
+            // SAFETY: 1. the caller's promise; 2. the handler is the program's own, called as the
+            // kernel would.
             unsafe {
                 // The program's mask, not ours, is in force during its handler.
                 let mask = *context_mask(context) | action.mask;

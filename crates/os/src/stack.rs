@@ -1,19 +1,23 @@
 //! Running a closure on a stack that is not managed memory.
 //!
-//! A program may run its threads on stacks in managed memory (coroutines, pthread_attr_setstack). Engine code
-//! that holds a lock must not fault on such a stack, or the handler thread could wait for that lock. So the
-//! engine's entry points move to a stack of its own first.
+//! A program may run its threads on stacks in managed memory (coroutines, pthread_attr_setstack).
+//! Engine code that holds a lock must not fault on such a stack, or the handler thread could wait
+//! for that lock. So the engine's entry points move to a stack of its own first.
 
 use crate::{Errno, PAGE_SIZE, vm};
 use rustix::thread::{Timespec, futex};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst,
+};
 
-/// Bytes of an engine stack: the deepest entry point needs about 8 KiB; the rest is margin for debug builds.
+/// Bytes of an engine stack: the deepest entry point needs about 8 KiB; the rest is margin for
+/// debug builds.
 const STACK_BYTES: usize = 64 << 10;
 /// Longest sleep without a look for a free stack: nothing is known to need it.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// A fixed set of stacks, one for each thread that is inside the engine at the same time; the next one waits.
+/// A fixed set of stacks, one for each thread that is inside the engine at the same time; the next
+/// one waits.
 #[derive(Debug)]
 pub struct EngineStacks {
     base: usize,
@@ -35,12 +39,19 @@ impl EngineStacks {
             vm::protect(base + i * slot..base + i * slot + PAGE_SIZE, vm::Prot::NONE)?;
         }
         let free = (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        let stacks = EngineStacks { base, count, free, waiting: AtomicU32::new(0), woken: AtomicU32::new(0) };
+        let stacks = EngineStacks {
+            base,
+            count,
+            free,
+            waiting: AtomicU32::new(0),
+            woken: AtomicU32::new(0),
+        };
         stacks.reset_in_child();
         Ok(stacks)
     }
 
-    /// In the child of a fork, whose only thread is on none of the stacks: frees those that threads of its parent had.
+    /// In the child of a fork, whose only thread is on none of the stacks: frees those that threads
+    /// of its parent had.
     pub fn reset_in_child(&self) {
         for (word, first) in self.free.iter().zip((0..self.count).step_by(64)) {
             let stacks = (self.count - first).min(64);
@@ -85,16 +96,20 @@ impl EngineStacks {
         }
     }
 
-    /// Runs `call` on one of the stacks and returns what it returns. All signals are blocked by the caller.
+    /// Runs `call` on one of the stacks and returns what it returns. All signals are blocked by the
+    /// caller.
     pub fn run<F: FnOnce() -> R, R>(&self, call: F) -> R {
         let index = self.claim();
         let top = self.base + (index + 1) * (STACK_BYTES + PAGE_SIZE);
         let mut job = Job { call: Some(call), result: None };
-        // The job itself must not lie on the managed stack while it runs: it is moved to the top of the new one.
+        // The job itself must not lie on the managed stack while it runs: it is moved to the top of
+        // the new one.
         let place = (top - size_of::<Job<F, R>>()) & !63;
-        // SAFETY: 1. `place` lies in the stack that this thread has just claimed, aligned and large enough;
-        // 2. `trampoline` is called with the stack pointer below it, on which nothing else runs; 3. it does not
-        // unwind (panics abort); 4. the job is moved in before and out after, so it is dropped once.
+        // SAFETY: 1. `place` lies in the stack that this thread has just claimed, aligned and large
+        // enough;
+        // 2. `trampoline` is called with the stack pointer below it, on which nothing else runs; 3.
+        //    it does not unwind (panics abort); 4. the job is moved in before and out after, so it
+        //    is dropped once.
         unsafe {
             std::ptr::write(place as *mut Job<F, R>, job);
             switch(place, place, trampoline::<F, R> as *const () as usize);
@@ -119,8 +134,8 @@ unsafe extern "C" fn trampoline<F: FnOnce() -> R, R>(job: usize) {
 
 /// Calls `function(argument)` with the stack pointer at `stack` (64-byte aligned).
 unsafe fn switch(stack: usize, argument: usize, function: usize) {
-    // SAFETY: the caller gives a free stack and a function of the C ABI; r12 keeps the old stack pointer, which
-    // the ABI preserves over the call.
+    // SAFETY: the caller gives a free stack and a function of the C ABI; r12 keeps the old stack
+    // pointer, which the ABI preserves over the call.
     unsafe {
         std::arch::asm!(
             "mov r12, rsp",
@@ -148,7 +163,10 @@ mod tests {
         let (there, text) = stacks.run(|| (vm::stack_address(), text + " back"));
         assert!(here.abs_diff(there) > STACK_BYTES);
         assert_eq!(text, "moved back");
-        assert_eq!(stacks.free.iter().map(|word| word.load(Relaxed)).collect::<Vec<_>>(), [u64::MAX, 1]);
+        assert_eq!(
+            stacks.free.iter().map(|word| word.load(Relaxed)).collect::<Vec<_>>(),
+            [u64::MAX, 1]
+        );
     }
 
     #[test]

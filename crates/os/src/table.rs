@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// Types of which all bytes zero are a value, and every byte pattern is one.
 ///
 /// # Safety
-/// Both must be so, the alignment at most that of a page, and nothing is to be done when a value is dropped.
+/// Both must be so, the alignment at most that of a page, and nothing is to be done when a value is
+/// dropped.
 pub unsafe trait Plain {}
 // SAFETY: integers, atomic or not, and arrays of them.
 unsafe impl Plain for u8 {}
@@ -23,8 +24,8 @@ unsafe impl Plain for AtomicU64 {}
 // SAFETY: as above.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// A slice of zeros in a mapping of its own: not part of the heap, whose allocator might fill it in, and not counted by
-/// the system before it is touched.
+/// A slice of zeros in a mapping of its own: not part of the heap, whose allocator might fill it
+/// in, and not counted by the system before it is touched.
 #[derive(Debug)]
 pub struct ZeroTable<T: Plain> {
     base: usize,
@@ -50,8 +51,8 @@ impl<T: Plain> ZeroTable<T> {
 impl<T: Plain> Deref for ZeroTable<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        // SAFETY: 1. the mapping has room for `len` values, page aligned; 2. zeros, and whatever was written since, are
-        // values (Plain); 3. it is unmapped only when self goes.
+        // SAFETY: 1. the mapping has room for `len` values, page aligned; 2. zeros, and whatever
+        // was written since, are values (Plain); 3. it is unmapped only when self goes.
         unsafe { std::slice::from_raw_parts(self.base as *const T, self.len) }
     }
 }
@@ -90,8 +91,8 @@ impl AtomicTable {
 impl Deref for AtomicTable {
     type Target = [AtomicU32];
     fn deref(&self) -> &[AtomicU32] {
-        // SAFETY: 1. as in `ZeroTable::deref`; an AtomicU32 lies in memory as a u32 does; 2. nobody has the table as plain
-        // words: it is private and only ever lent as this.
+        // SAFETY: 1. as in `ZeroTable::deref`; an AtomicU32 lies in memory as a u32 does; 2. nobody
+        // has the table as plain words: it is private and only ever lent as this.
         unsafe { std::slice::from_raw_parts(self.0.base as *const AtomicU32, self.0.len) }
     }
 }

@@ -1,21 +1,27 @@
-//! A few thread-local words that can be read anywhere: inside malloc, in a signal handler, on an engine thread.
+//! A few thread-local words that can be read anywhere: inside malloc, in a signal handler, on an
+//! engine thread.
 //!
-//! A `thread_local!` in a shared library is reached through `__tls_get_addr`, which may allocate memory at a
-//! thread's first access; an interposed malloc that asks "which thread am I?" that way would call itself. The
-//! words here use the initial-exec model instead: one load of an offset, one access relative to the thread
-//! pointer, no call. The loader gives such a library its place in the static TLS block when the program starts.
+//! A `thread_local!` in a shared library is reached through `__tls_get_addr`, which may allocate
+//! memory at a thread's first access; an interposed malloc that asks "which thread am I?" that way
+//! would call itself. The words here use the initial-exec model instead: one load of an offset, one
+//! access relative to the thread pointer, no call. The loader gives such a library its place in the
+//! static TLS block when the program starts.
 //!
-//! 1. The *context* word says whose work the thread does: the mark of an engine thread, and how deep it is in
-//!    sections whose memory must not be managed memory ([`Internal`]). Zero is the program's own code.
+//! 1. The *context* word says whose work the thread does: the mark of an engine thread, and how
+//!    deep it is in sections whose memory must not be managed memory ([`Internal`]). Zero is the
+//!    program's own code.
 //! 2. The *record* word belongs to the preload library (its per-thread record).
-//! 3. The *blocked* word has the signals that the program believes blocked while the kernel does not block them, as bits
-//!    of a signal set; the *pending* word those of them that have come.
-//! 4. The *signal stack* word is the address of the thread's signal stack, 0 if it has none of ours.
+//! 3. The *blocked* word has the signals that the program believes blocked while the kernel does
+//!    not block them, as bits of a signal set; the *pending* word those of them that have come.
+//! 4. The *signal stack* word is the address of the thread's signal stack, 0 if it has none of
+//!    ours.
 //! 5. The *number* word is the thread's number, once somebody has asked for it.
-//! 6. The *copies* word is the address of what a program was last executed with on this thread; the *tracee* word the process that
-//!    wants to be traced from then on. The child of a vfork has both from its parent's thread.
+//! 6. The *copies* word is the address of what a program was last executed with on this thread; the
+//!    *tracee* word the process that wants to be traced from then on. The child of a vfork has both
+//!    from its parent's thread.
 //!
-//! Neighbours: [`crate::thread`] marks engine threads; the preload library routes by the context word. No locks.
+//! Neighbours: [`crate::thread`] marks engine threads; the preload library routes by the context
+//! word. No locks.
 
 use std::arch::{asm, global_asm};
 use std::marker::PhantomData;
@@ -28,7 +34,8 @@ const WORDS: usize = 8;
 /// One level of [`Internal`]; the levels are counted in the bits above [`ENGINE`].
 const INTERNAL_ONE: usize = 2;
 
-// Zero words in the thread-local zero section, known to the linker but never exported from the library.
+// Zero words in the thread-local zero section, known to the linker but never exported from the
+// library.
 global_asm!(
     ".pushsection .tbss.overspill_tls,\"awT\",@nobits",
     ".balign 8",
@@ -44,7 +51,8 @@ global_asm!(
 #[inline(always)]
 fn load<const N: usize>() -> usize {
     let value;
-    // SAFETY: 1. the symbol is a thread-local object of eight words and N is less, so the access stays inside;
+    // SAFETY: 1. the symbol is a thread-local object of eight words and N is less, so the access
+    // stays inside;
     // 2. only the calling thread accesses it; 3. nothing but the output register changes.
     unsafe {
         asm!(
@@ -85,7 +93,8 @@ pub fn is_engine_thread() -> bool {
     load::<0>() & ENGINE != 0
 }
 
-/// Whether the calling thread runs the program's own code: no engine thread, no [`Internal`] section.
+/// Whether the calling thread runs the program's own code: no engine thread, no [`Internal`]
+/// section.
 #[inline(always)]
 pub fn is_program() -> bool {
     load::<0>() == 0
@@ -94,8 +103,8 @@ pub fn is_program() -> bool {
 /// Whether a process runs on a thread-local storage that a thread has too.
 static SHARED: AtomicBool = AtomicBool::new(false);
 
-/// A process is about to be made that shares the memory and has the calling thread's storage (clone(2) with CLONE_VM and
-/// without CLONE_SETTLS), and both go on.
+/// A process is about to be made that shares the memory and has the calling thread's storage
+/// (clone(2) with CLONE_VM and without CLONE_SETTLS), and both go on.
 pub fn share() {
     SHARED.store(true, Ordering::Relaxed);
 }
@@ -160,7 +169,8 @@ fn offset() -> isize {
     offset
 }
 
-/// Where the words of [`blocked`] and [`pending`] lie, one behind the other: bytes from every thread's thread pointer.
+/// Where the words of [`blocked`] and [`pending`] lie, one behind the other: bytes from every
+/// thread's thread pointer.
 pub fn blocked_offset() -> isize {
     offset() + 16
 }
@@ -169,7 +179,9 @@ pub fn blocked_offset() -> isize {
 pub fn thread_pointer() -> usize {
     let pointer;
     // SAFETY: the first word at the thread pointer is its own address, on x86-64.
-    unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly)) };
+    unsafe {
+        asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly))
+    };
     pointer
 }
 

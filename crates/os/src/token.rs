@@ -1,9 +1,10 @@
 //! Tokens: how a process learns that another, and all that descend from it, have left their memory.
 //!
-//! A process and the children that it forks share a table ([`Tokens`]) in which each has a place: a word that names a thread
-//! of the engine's, and the place of its parent. That thread registers the word with the kernel (set_robust_list(2)), which
-//! marks it when the thread ends, however it ends. So no descriptor, path or right is needed, and nothing grows with the
-//! number of children; it works across changes of user and root directory. The thread ends with its process, and when that
+//! A process and the children that it forks share a table ([`Tokens`]) in which each has a place: a
+//! word that names a thread of the engine's, and the place of its parent. That thread registers the
+//! word with the kernel (set_robust_list(2)), which marks it when the thread ends, however it ends.
+//! So no descriptor, path or right is needed, and nothing grows with the number of children; it
+//! works across changes of user and root directory. The thread ends with its process, and when that
 //! executes another program.
 //!
 //! No locks: places are taken by compare-and-swap. Given back by the nearest ancestor that lives.
@@ -16,7 +17,8 @@ use std::sync::atomic::{
 };
 use syscalls::{Sysno, raw_syscall};
 
-/// Places of a table: processes of a tree that share memory since a fork, dead ones with living descendants included.
+/// Places of a table: processes of a tree that share memory since a fork, dead ones with living
+/// descendants included.
 const PLACES: usize = 1 << 16;
 
 /// Bits of a word that has been registered: the kernel's FUTEX_OWNER_DIED and FUTEX_TID_MASK.
@@ -44,8 +46,11 @@ struct Head {
 }
 
 /// Of the one thread of this process that holds a token.
-static HEAD: Head =
-    Head { list: AtomicU64::new(0), offset: std::mem::offset_of!(Place, word) as i64, pending: AtomicU64::new(0) };
+static HEAD: Head = Head {
+    list: AtomicU64::new(0),
+    offset: std::mem::offset_of!(Place, word) as i64,
+    pending: AtomicU64::new(0),
+};
 
 /// The place of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,15 +66,17 @@ impl Tokens {
     /// A new table, in which this process is the first.
     pub fn new() -> Result<Tokens, Errno> {
         let (bytes, access) = (PLACES * size_of::<Place>(), ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: 1. a new mapping at an address of the kernel's choice replaces nothing; 2. it is page aligned, zero, which
-        // is a valid place, and never unmapped; 3. other processes access it by atomic operations only.
+        // SAFETY: 1. a new mapping at an address of the kernel's choice replaces nothing; 2. it is
+        // page aligned, zero, which is a valid place, and never unmapped; 3. other processes access
+        // it by atomic operations only.
         let places = unsafe {
             let flags = MapFlags::SHARED | MapFlags::NORESERVE;
             let base = mm::mmap_anonymous(crate::vm::own_place(bytes), bytes, access, flags)?;
             std::slice::from_raw_parts(base.cast::<Place>(), PLACES)
         };
         let tokens = Tokens { places, own: AtomicU32::new(0) };
-        // The first place is nobody's: 0 is no parent. Its parent is the highest place that was ever used.
+        // The first place is nobody's: 0 is no parent. Its parent is the highest place that was
+        // ever used.
         let first = tokens.child().ok_or(Errno::NOMEM)?;
         tokens.own.store(first.0, Relaxed);
         Ok(tokens)
@@ -83,7 +90,8 @@ impl Tokens {
     pub fn child(&self) -> Option<Token> {
         let own = beside::program().as_raw_nonzero().get() as u32;
         let free = |place: &Place| {
-            place.word.load(Relaxed) == 0 && place.word.compare_exchange(0, UNREGISTERED | own, AcqRel, Relaxed).is_ok()
+            place.word.load(Relaxed) == 0
+                && place.word.compare_exchange(0, UNREGISTERED | own, AcqRel, Relaxed).is_ok()
         };
         let at = self.places.iter().skip(1).position(free)? + 1;
         self.places[at].parent.store(self.own.load(Relaxed), Release);
@@ -99,8 +107,8 @@ impl Tokens {
         }
     }
 
-    /// Has the calling thread, which lives as long as its process, hold the place of that: the kernel marks it when the thread
-    /// ends.
+    /// Has the calling thread, which lives as long as its process, hold the place of that: the
+    /// kernel marks it when the thread ends.
     pub fn hold(&self) {
         let own = self.own.load(Relaxed) as usize;
         if own == 0 {
@@ -111,7 +119,8 @@ impl Tokens {
         place.link.store(head, Relaxed);
         HEAD.list.store(&raw const *place as u64, Relaxed);
         place.word.store(thread::id() as u32, Release);
-        // SAFETY: the list has one member, which lies in memory that is never unmapped and leads back to the head.
+        // SAFETY: the list has one member, which lies in memory that is never unmapped and leads
+        // back to the head.
         unsafe { raw_syscall!(Sysno::set_robust_list, head, size_of::<Head>()) };
     }
 
@@ -129,7 +138,8 @@ impl Tokens {
         }
     }
 
-    /// The places of those of `tokens` whose process is gone, with all that descend from it: gives these back.
+    /// The places of those of `tokens` whose process is gone, with all that descend from it: gives
+    /// these back.
     pub fn take_gone(&self, tokens: &mut dyn Iterator<Item = Token>) -> Vec<Token> {
         let high = self.high().load(Acquire) as usize;
         // 1. Whoever lives keeps all above it.
@@ -155,7 +165,8 @@ impl Tokens {
             }
             at != 0
         };
-        let ours: Vec<usize> = (1..kept.len()).filter(|at| !kept[*at] && leads_to_gone(*at)).collect();
+        let ours: Vec<usize> =
+            (1..kept.len()).filter(|at| !kept[*at] && leads_to_gone(*at)).collect();
         for at in ours {
             self.places[at].word.store(0, Release);
         }
@@ -205,7 +216,11 @@ mod tests {
         // 3. The last one ends: both places are free.
         hold_and_end(&tokens, grandchild);
         assert_eq!(gone(&[child]), [child]);
-        assert_eq!((tokens.child(), tokens.child()), (Some(child), Some(grandchild)), "places are used again");
+        assert_eq!(
+            (tokens.child(), tokens.child()),
+            (Some(child), Some(grandchild)),
+            "places are used again"
+        );
         tokens.not_made(grandchild);
         assert_eq!(tokens.child(), Some(grandchild));
     }

@@ -1,7 +1,7 @@
 //! userfaultfd: thin bindings, errno turned into meanings.
 //!
-//! [`Uffd`] is one open descriptor bound to this process's address space. Each method is one ioctl. The layouts
-//! and numbers are those of the kernel's stable user interface (`linux/userfaultfd.h`).
+//! [`Uffd`] is one open descriptor bound to this process's address space. Each method is one ioctl.
+//! The layouts and numbers are those of the kernel's stable user interface (`linux/userfaultfd.h`).
 
 use crate::io::File;
 use crate::{Errno, PAGE_SIZE, descriptors};
@@ -12,7 +12,8 @@ use syscalls::{Sysno, raw_syscall};
 
 const UFFDIO: u64 = 0xAA;
 
-/// Number of an ioctl: direction (1 write, 2 read), size of the argument, number within the type 0xAA.
+/// Number of an ioctl: direction (1 write, 2 read), size of the argument, number within the type
+/// 0xAA.
 const fn ioctl_number(direction: u64, number: u64, size: usize) -> u64 {
     direction << 30 | (size as u64) << 16 | UFFDIO << 8 | number
 }
@@ -133,7 +134,8 @@ struct WriteProtect {
     mode: u64,
 }
 
-/// What a transfer did: how many bytes from the start, and why it stopped there if it did not reach the end.
+/// What a transfer did: how many bytes from the start, and why it stopped there if it did not reach
+/// the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transferred {
     /// Bytes transferred from the start of the range.
@@ -178,11 +180,13 @@ impl From<Errno> for Stop {
 /// How a userfaultfd was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenedBy {
-    /// The system call, kernel faults included (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1).
+    /// The system call, kernel faults included (root, CAP_SYS_PTRACE, or
+    /// vm.unprivileged_userfaultfd = 1).
     SystemCall,
     /// /dev/userfaultfd, kernel faults included.
     Device,
-    /// The system call, faults from user mode only: a system call that is handed an absent page gets EFAULT.
+    /// The system call, faults from user mode only: a system call that is handed an absent page
+    /// gets EFAULT.
     UserModeOnly,
 }
 
@@ -199,24 +203,27 @@ pub struct FaultEvent {
     pub thread: u32,
 }
 
-/// An open userfaultfd of this process. The descriptor can be replaced, which a child of a fork does.
+/// An open userfaultfd of this process. The descriptor can be replaced, which a child of a fork
+/// does.
 #[derive(Debug)]
 pub struct Uffd {
     fd: AtomicI32,
     features: Features,
-    /// /dev/userfaultfd: who has it open may make more of them, whatever rights the process has given up since.
+    /// /dev/userfaultfd: who has it open may make more of them, whatever rights the process has
+    /// given up since.
     device: Option<File>,
 }
 
-/// Opens a descriptor in the most capable way that is allowed; `user_mode_only` settles for user-mode faults
-/// where nothing more is to be had.
+/// Opens a descriptor in the most capable way that is allowed; `user_mode_only` settles for
+/// user-mode faults where nothing more is to be had.
 pub fn open_descriptor(user_mode_only: bool) -> Result<(OwnedFd, OpenedBy), Errno> {
     descriptor(user_mode_only, None)
 }
 
 fn open_device() -> Result<File, Errno> {
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
-    descriptors::open(|| rustix::fs::open("/dev/userfaultfd", flags, rustix::fs::Mode::empty())).map(File::from_fd)
+    descriptors::open(|| rustix::fs::open("/dev/userfaultfd", flags, rustix::fs::Mode::empty()))
+        .map(File::from_fd)
 }
 
 /// [`open_descriptor`], where `device` may be open already.
@@ -235,25 +242,41 @@ fn descriptor(user_mode_only: bool, device: Option<&File>) -> Result<(OwnedFd, O
     };
     let opened = if device.is_none() { open_device().ok() } else { None };
     if let Some(Ok(device)) = device.or(opened.as_ref()).map(File::raw_fd) {
-        // SAFETY: the ioctl takes flags by value and returns a new descriptor that nothing else owns.
+        // SAFETY: the ioctl takes flags by value and returns a new descriptor that nothing else
+        // owns.
         unsafe {
-            if let Ok(fd) = descriptors::open(|| check(raw_syscall!(Sysno::ioctl, device, USERFAULTFD_IOC_NEW, flags)))
-            {
+            if let Ok(fd) = descriptors::open(|| {
+                check(raw_syscall!(Sysno::ioctl, device, USERFAULTFD_IOC_NEW, flags))
+            }) {
                 return Ok((OwnedFd::from_raw_fd(fd as i32), OpenedBy::Device));
             }
         }
     }
-    if user_mode_only { by_call(UFFD_USER_MODE_ONLY).map(|fd| (fd, OpenedBy::UserModeOnly)) } else { Err(first) }
+    if user_mode_only {
+        by_call(UFFD_USER_MODE_ONLY).map(|fd| (fd, OpenedBy::UserModeOnly))
+    } else {
+        Err(first)
+    }
 }
 
 fn check(ret: usize) -> Result<usize, Errno> {
-    if ret > -4096isize as usize { Err(Errno::from_raw_os_error(-(ret as isize) as i32)) } else { Ok(ret) }
+    if ret > -4096isize as usize {
+        Err(Errno::from_raw_os_error(-(ret as isize) as i32))
+    } else {
+        Ok(ret)
+    }
 }
 
 impl Uffd {
-    /// Opens a userfaultfd and agrees on features: those in `wanted` that the kernel has, minus `without`.
-    pub fn open(wanted: Features, without: Features, user_mode_only: bool) -> Result<(Uffd, OpenedBy), Errno> {
-        // The features of a kernel can be asked for only on a descriptor of its own: the answer binds it.
+    /// Opens a userfaultfd and agrees on features: those in `wanted` that the kernel has, minus
+    /// `without`.
+    pub fn open(
+        wanted: Features,
+        without: Features,
+        user_mode_only: bool,
+    ) -> Result<(Uffd, OpenedBy), Errno> {
+        // The features of a kernel can be asked for only on a descriptor of its own: the answer
+        // binds it.
         let (probe, _) = open_descriptor(user_mode_only)?;
         let has = handshake(&probe, Features(0))?;
         drop(probe);
@@ -266,8 +289,8 @@ impl Uffd {
         Ok((Uffd { fd: AtomicI32::new(fd), features, device }, by))
     }
 
-    /// Replaces the descriptor by a new one with the same features, bound to the address space of the calling
-    /// process: after a fork. The old number is forgotten, not closed.
+    /// Replaces the descriptor by a new one with the same features, bound to the address space of
+    /// the calling process: after a fork. The old number is forgotten, not closed.
     pub fn reopen(&self, user_mode_only: bool) -> Result<(), Errno> {
         let (fd, _) = descriptor(user_mode_only, self.device.as_ref())?;
         handshake(&fd, self.features)?;
@@ -286,8 +309,9 @@ impl Uffd {
     }
 
     fn ioctl<T>(&self, number: u64, argument: &mut T) -> Result<(), Errno> {
-        // SAFETY: the argument has the layout that the number stands for. The kernel reads and writes it only
-        // during the call. What the ioctl does to page tables concerns ranges the engine owns (see `vm`).
+        // SAFETY: the argument has the layout that the number stands for. The kernel reads and
+        // writes it only during the call. What the ioctl does to page tables concerns ranges the
+        // engine owns (see `vm`).
         let ret = unsafe { raw_syscall!(Sysno::ioctl, self.raw_fd(), number, argument as *mut T) };
         check(ret).map(drop)
     }
@@ -308,15 +332,18 @@ impl Uffd {
         self.ioctl(UFFDIO_WAKE, &mut UffdRange::from(range))
     }
 
-    /// Installs copies of `len` bytes at `src` at `dst`, write-protected if `protect`, and wakes who waits there.
+    /// Installs copies of `len` bytes at `src` at `dst`, write-protected if `protect`, and wakes
+    /// who waits there.
     fn copy_raw(&self, dst: usize, src: usize, len: usize, protect: bool) -> Transferred {
         let mode = if protect { COPY_MODE_WP } else { 0 };
-        let mut argument = Transfer { dst: dst as u64, src: src as u64, len: len as u64, mode, done: 0 };
+        let mut argument =
+            Transfer { dst: dst as u64, src: src as u64, len: len as u64, mode, done: 0 };
         let result = self.ioctl(UFFDIO_COPY, &mut argument);
         transferred(result, argument.done, len)
     }
 
-    /// Installs a copy of `pages` (whole pages) at `dst`, write-protected if `protect`, and wakes who waits there.
+    /// Installs a copy of `pages` (whole pages) at `dst`, write-protected if `protect`, and wakes
+    /// who waits there.
     pub fn copy(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
         assert!(pages.len().is_multiple_of(PAGE_SIZE));
         self.copy_raw(dst, pages.as_ptr() as usize, pages.len(), protect)
@@ -335,15 +362,22 @@ impl Uffd {
         transferred(result, argument.done, len)
     }
 
-    /// Moves the pages of `src` to `dst` in the same address space; both ranges are registered, `dst` is a hole.
-    /// Wakes who waits at `dst` if `wake`.
+    /// Moves the pages of `src` to `dst` in the same address space; both ranges are registered,
+    /// `dst` is a hole. Wakes who waits at `dst` if `wake`.
     ///
-    /// Linux 6.18 may move pages, lose count of them, and go on to find its own work in the way (EEXIST, seen once in some
-    /// hundred thousand moves on busy processors). Taken at its word that would be a page in place that is gone. So where a move
-    /// stops early, the page tables are asked.
+    /// Linux 6.18 may move pages, lose count of them, and go on to find its own work in the way
+    /// (EEXIST, seen once in some hundred thousand moves on busy processors). Taken at its word
+    /// that would be a page in place that is gone. So where a move stops early, the page tables are
+    /// asked.
     pub fn move_pages(&self, dst: usize, src: Range<usize>, wake: bool) -> Transferred {
         let mode = if wake { 0 } else { MODE_DONTWAKE };
-        let mut argument = Transfer { dst: dst as u64, src: src.start as u64, len: src.len() as u64, mode, done: 0 };
+        let mut argument = Transfer {
+            dst: dst as u64,
+            src: src.start as u64,
+            len: src.len() as u64,
+            mode,
+            done: 0,
+        };
         let result = self.ioctl(UFFDIO_MOVE, &mut argument);
         let told = transferred(result, argument.done, src.len());
         if told.stop.is_none() {
@@ -376,9 +410,12 @@ impl Uffd {
         })
     }
 
-    /// Makes a range fail with SIGBUS for user accesses and EFAULT for the kernel's, and wakes who waits there.
+    /// Makes a range fail with SIGBUS for user accesses and EFAULT for the kernel's, and wakes who
+    /// waits there.
     pub fn poison(&self, range: Range<usize>) -> Result<(), Errno> {
-        retry(|| self.ioctl(UFFDIO_POISON, &mut Fill { range: range.clone().into(), mode: 0, done: 0 }))
+        retry(|| {
+            self.ioctl(UFFDIO_POISON, &mut Fill { range: range.clone().into(), mode: 0, done: 0 })
+        })
     }
 
     /// Reads up to `events.len()` fault events; 0 when none is waiting.
@@ -395,7 +432,8 @@ impl Uffd {
         };
         let mut count = 0;
         for message in &raw[..bytes / size_of::<[u64; 4]>()] {
-            // struct uffd_msg: event in the first byte, then (at 8) flags, (16) address, (24) thread id.
+            // struct uffd_msg: event in the first byte, then (at 8) flags, (16) address, (24)
+            // thread id.
             if message[0] as u8 == EVENT_PAGEFAULT {
                 events[count] = FaultEvent {
                     address: message[2] as usize & !(PAGE_SIZE - 1),
@@ -409,14 +447,18 @@ impl Uffd {
         Ok(count)
     }
 
-    /// Waits until an event can be read, for `timeout_ms` milliseconds at most; whether there is one.
+    /// Waits until an event can be read, for `timeout_ms` milliseconds at most; whether there is
+    /// one.
     pub fn wait(&self, timeout_ms: u32) -> Result<bool, Errno> {
         let mut pollfd = libc::pollfd { fd: self.raw_fd(), events: libc::POLLIN, revents: 0 };
-        let time =
-            libc::timespec { tv_sec: (timeout_ms / 1000) as i64, tv_nsec: (timeout_ms % 1000) as i64 * 1_000_000 };
+        let time = libc::timespec {
+            tv_sec: (timeout_ms / 1000) as i64,
+            tv_nsec: (timeout_ms % 1000) as i64 * 1_000_000,
+        };
         let (timeout, no_mask) = (&time as *const libc::timespec, std::ptr::null::<u8>());
         // SAFETY: one pollfd and one timespec, both alive during the call, and no signal mask.
-        let ret = unsafe { raw_syscall!(Sysno::ppoll, &mut pollfd as *mut _, 1, timeout, no_mask, 8) };
+        let ret =
+            unsafe { raw_syscall!(Sysno::ppoll, &mut pollfd as *mut _, 1, timeout, no_mask, 8) };
         match check(ret) {
             Ok(ready) => Ok(ready > 0),
             Err(Errno::INTR) => Ok(false),
@@ -447,14 +489,17 @@ fn retry(mut call: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
     }
 }
 
-/// Bytes at the beginning of `src` that are at `dst`, and not where they were: so they have been moved.
+/// Bytes at the beginning of `src` that are at `dst`, and not where they were: so they have been
+/// moved.
 fn moved_uncounted(dst: usize, src: Range<usize>) -> usize {
     const AT_ONCE: usize = 64;
     let mut moved = 0;
     while moved < src.len() {
         let len = (src.len() - moved).min(AT_ONCE * PAGE_SIZE);
         let (mut here, mut there) = ([0; AT_ONCE], [0; AT_ONCE]);
-        if !(is_present(src.start + moved, len, &mut here) && is_present(dst + moved, len, &mut there)) {
+        if !(is_present(src.start + moved, len, &mut here)
+            && is_present(dst + moved, len, &mut there))
+        {
             return moved;
         }
         let pages = here.iter().zip(there).take(len / PAGE_SIZE);
@@ -467,8 +512,8 @@ fn moved_uncounted(dst: usize, src: Range<usize>) -> usize {
     moved
 }
 
-/// Which pages of a range are in the page tables: bit 0 of a byte each (mincore(2) on anonymous memory). False where it is not
-/// mapped.
+/// Which pages of a range are in the page tables: bit 0 of a byte each (mincore(2) on anonymous
+/// memory). False where it is not mapped.
 fn is_present(start: usize, len: usize, pages: &mut [u8]) -> bool {
     assert!(pages.len() >= len.div_ceil(PAGE_SIZE));
     // SAFETY: the kernel writes a byte for each page of the range, for which there is room.
@@ -504,11 +549,18 @@ mod tests {
             uffd.register(range).unwrap();
         }
         for page in 0..PAGES {
-            assert_eq!(uffd.copy(src + page * PAGE_SIZE, &[page as u8 + 1; PAGE_SIZE], false).stop, None);
+            assert_eq!(
+                uffd.copy(src + page * PAGE_SIZE, &[page as u8 + 1; PAGE_SIZE], false).stop,
+                None
+            );
         }
-        let pages = |start: usize, from: usize, to: usize| start + from * PAGE_SIZE..start + to * PAGE_SIZE;
+        let pages =
+            |start: usize, from: usize, to: usize| start + from * PAGE_SIZE..start + to * PAGE_SIZE;
         // As if the kernel had moved them in one call with what follows, and said nothing.
-        assert_eq!(uffd.move_pages(dst, pages(src, 0, 70), false), Transferred { bytes: 70 * PAGE_SIZE, stop: None });
+        assert_eq!(
+            uffd.move_pages(dst, pages(src, 0, 70), false),
+            Transferred { bytes: 70 * PAGE_SIZE, stop: None }
+        );
         let all = uffd.move_pages(dst, pages(src, 0, PAGES), true);
         assert_eq!(all, Transferred { bytes: 70 * PAGE_SIZE, stop: Some(Stop::Again) });
         assert_eq!(uffd.move_pages(dst + 10 * PAGE_SIZE, pages(src, 10, 70), true).stop, None);
@@ -521,9 +573,15 @@ mod tests {
         // A page that is in the way, and a hole, are what they are.
         assert_eq!(uffd.copy(src, &[1; PAGE_SIZE], false).stop, None);
         let stopped = |stop| Transferred { bytes: 0, stop: Some(stop) };
-        assert_eq!(uffd.move_pages(dst + 2 * PAGE_SIZE, pages(src, 0, 1), false), stopped(Stop::Exists));
+        assert_eq!(
+            uffd.move_pages(dst + 2 * PAGE_SIZE, pages(src, 0, 1), false),
+            stopped(Stop::Exists)
+        );
         crate::vm::advise(pages(dst, 1, 2), libc::MADV_DONTNEED).unwrap();
-        assert_eq!(uffd.move_pages(dst + PAGE_SIZE, pages(src, 1, 2), false), stopped(Stop::Absent));
+        assert_eq!(
+            uffd.move_pages(dst + PAGE_SIZE, pages(src, 1, 2), false),
+            stopped(Stop::Absent)
+        );
     }
 
     #[test]

@@ -1,21 +1,26 @@
-//! Batches of positioned reads and writes, several in flight at once, through io_uring or without it.
+//! Batches of positioned reads and writes, several in flight at once, through io_uring or without
+//! it.
 //!
-//! An [`Op`] borrows its buffer. [`Queue::run`] returns when every operation of the batch is complete, whatever
-//! happens, so no buffer is given back while the kernel still uses it: that is what makes it safe. Where io_uring is
-//! forbidden (containers), switched off or busy, the same call reads and writes one after another.
+//! An [`Op`] borrows its buffer. [`Queue::run`] returns when every operation of the batch is
+//! complete, whatever happens, so no buffer is given back while the kernel still uses it: that is
+//! what makes it safe. Where io_uring is forbidden (containers), switched off or busy, the same
+//! call reads and writes one after another.
 //!
-//! The interface of the kernel is used directly, by io_uring(7): the io-uring crate maps and closes through libc
-//! symbols, which the preload library replaces, and sets errno, which belongs to the program.
+//! The interface of the kernel is used directly, by io_uring(7): the io-uring crate maps and closes
+//! through libc symbols, which the preload library replaces, and sets errno, which belongs to the
+//! program.
 //!
-//! Locks: the ring of a [`Queue`] lies behind a mutex that is only ever tried, never waited for; nothing is locked
-//! inside it.
+//! Locks: the ring of a [`Queue`] lies behind a mutex that is only ever tried, never waited for;
+//! nothing is locked inside it.
 
 use crate::io::File;
 use crate::{Errno, beside, descriptors};
 use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::{Mutex, TryLockError};
 use syscalls::{Sysno, raw_syscall};
 
@@ -62,8 +67,11 @@ impl<'a> Op<'a> {
         let done = match self.result {
             Ok(done) if done == self.len() => return,
             Ok(done) => done,
-            // Failures of the way rather than of the device: the plain way may do it, or says what is wrong.
-            Err(Errno::AGAIN | Errno::INTR | Errno::INVAL | Errno::OPNOTSUPP | Errno::CANCELED) => 0,
+            // Failures of the way rather than of the device: the plain way may do it, or says what
+            // is wrong.
+            Err(Errno::AGAIN | Errno::INTR | Errno::INVAL | Errno::OPNOTSUPP | Errno::CANCELED) => {
+                0
+            }
             Err(_) => return,
         };
         let offset = self.offset + done as u64;
@@ -86,7 +94,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue with up to `entries` operations in flight through io_uring, if `allowed` and the kernel lets us.
+    /// A queue with up to `entries` operations in flight through io_uring, if `allowed` and the
+    /// kernel lets us.
     pub fn new(entries: u32, allowed: bool) -> Queue {
         let ring = if allowed { Ring::new(entries).ok() } else { None };
         Queue { entries, allowed, ring: Mutex::new(ring), is_due: AtomicBool::new(false) }
@@ -204,14 +213,16 @@ mod abi {
         pub flags: u32,
     }
 
-    const _: () = assert!(size_of::<Params>() == 120 && size_of::<Sqe>() == 64 && size_of::<Cqe>() == 16);
+    const _: () =
+        assert!(size_of::<Params>() == 120 && size_of::<Sqe>() == 64 && size_of::<Cqe>() == 16);
 
     pub const OP_READ: u8 = 22;
     pub const OP_WRITE: u8 = 23;
     pub const ENTER_GETEVENTS: u32 = 1;
     pub const OFFSET_RINGS: u64 = 0;
     pub const OFFSET_SQES: u64 = 0x1000_0000;
-    /// Both rings in one mapping; completions are never dropped; positioned OP_READ and OP_WRITE (Linux 5.6).
+    /// Both rings in one mapping; completions are never dropped; positioned OP_READ and OP_WRITE
+    /// (Linux 5.6).
     pub const FEATURES_NEEDED: u32 = 1 | 2 | 8;
 }
 
@@ -225,10 +236,19 @@ struct Mapping {
 impl Mapping {
     fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Mapping, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // The kernel takes no wish for the place of a ring. In a child of a fork it lies where its parent's was, which is the highest hole.
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base =
-            unsafe { mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED | MapFlags::POPULATE, fd, offset)? };
+        // The kernel takes no wish for the place of a ring. In a child of a fork it lies where its
+        // parent's was, which is the highest hole. SAFETY: a new mapping at an address of the
+        // kernel's choice replaces nothing.
+        let base = unsafe {
+            mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                access,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                fd,
+                offset,
+            )?
+        };
         let mapping = Mapping { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len };
         // A child of a fork must not be able to touch its parent's ring, by mistake or otherwise.
         crate::vm::advise(base as usize..base as usize + len, libc::MADV_DONTFORK)?;
@@ -243,8 +263,8 @@ impl Mapping {
     }
 
     fn counter(&self, offset: u32) -> &AtomicU32 {
-        // SAFETY: 1. the kernel keeps a 32-bit, aligned counter there, which both sides access atomically; 2. the
-        // mapping lives as long as `self`.
+        // SAFETY: 1. the kernel keeps a 32-bit, aligned counter there, which both sides access
+        // atomically; 2. the mapping lives as long as `self`.
         unsafe { &*self.at::<AtomicU32>(offset as usize) }
     }
 }
@@ -267,12 +287,13 @@ pub struct Ring {
     params: abi::Params,
 }
 
-// SAFETY: the mappings belong to this value, and an io_uring made without flags may be used from any thread.
+// SAFETY: the mappings belong to this value, and an io_uring made without flags may be used from
+// any thread.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// A ring for up to `entries` operations in flight (rounded up to a power of two). EPERM or ENOSYS where
-    /// io_uring is forbidden or the kernel's is too old.
+    /// A ring for up to `entries` operations in flight (rounded up to a power of two). EPERM or
+    /// ENOSYS where io_uring is forbidden or the kernel's is too old.
     pub fn new(entries: u32) -> Result<Ring, Errno> {
         let mut params = abi::Params::default();
         let fd = descriptors::open(|| {
@@ -288,25 +309,31 @@ impl Ring {
         // SAFETY: `file` holds the descriptor open until this function's end at least.
         let borrowed = unsafe { BorrowedFd::borrow_raw(file.raw_fd()?) };
         let sq_len = params.sq_off.array as usize + params.sq_entries as usize * size_of::<u32>();
-        let cq_len = params.cq_off.cqes as usize + params.cq_entries as usize * size_of::<abi::Cqe>();
+        let cq_len =
+            params.cq_off.cqes as usize + params.cq_entries as usize * size_of::<abi::Cqe>();
         let rings = Mapping::new(borrowed, abi::OFFSET_RINGS, sq_len.max(cq_len))?;
-        let sqes = Mapping::new(borrowed, abi::OFFSET_SQES, params.sq_entries as usize * size_of::<abi::Sqe>())?;
-        // The queue names submissions by index; each place always names the submission of the same index.
+        let sqes = Mapping::new(
+            borrowed,
+            abi::OFFSET_SQES,
+            params.sq_entries as usize * size_of::<abi::Sqe>(),
+        )?;
+        // The queue names submissions by index; each place always names the submission of the same
+        // index.
         for i in 0..params.sq_entries {
             rings.counter(params.sq_off.array + i * 4).store(i, Release);
         }
         Ok(Ring { rings, sqes, file, params })
     }
 
-    /// Completes all of `ops` on `file`; each has its `result` then. Never fails as a whole: what the ring will not
-    /// take is done by plain system calls.
+    /// Completes all of `ops` on `file`; each has its `result` then. Never fails as a whole: what
+    /// the ring will not take is done by plain system calls.
     pub fn run(&mut self, file: &File, ops: &mut [Op<'_>]) {
         self.submit(file, ops);
         ops.iter_mut().for_each(|op| op.finish(file));
     }
 
-    /// In a child of a fork: closes the descriptor of the parent's ring without touching its memory, which was not copied
-    /// (MADV_DONTFORK): its addresses may belong to something else.
+    /// In a child of a fork: closes the descriptor of the parent's ring without touching its
+    /// memory, which was not copied (MADV_DONTFORK): its addresses may belong to something else.
     pub fn abandon(self) {
         let Ring { rings, sqes, file, .. } = self;
         std::mem::forget((rings, sqes));
@@ -336,20 +363,26 @@ impl Ring {
                 len: op.len() as u32,
                 user_data: i as u64,
                 ..match &mut op.data {
-                    Data::Read(buffer) => {
-                        abi::Sqe { opcode: abi::OP_READ, addr: buffer.as_mut_ptr() as u64, ..Default::default() }
-                    }
-                    Data::Write(buffer) => {
-                        abi::Sqe { opcode: abi::OP_WRITE, addr: buffer.as_ptr() as u64, ..Default::default() }
-                    }
+                    Data::Read(buffer) => abi::Sqe {
+                        opcode: abi::OP_READ,
+                        addr: buffer.as_mut_ptr() as u64,
+                        ..Default::default()
+                    },
+                    Data::Write(buffer) => abi::Sqe {
+                        opcode: abi::OP_WRITE,
+                        addr: buffer.as_ptr() as u64,
+                        ..Default::default()
+                    },
                 }
             };
             let index = (first.wrapping_add(i as u32) & (self.params.sq_entries - 1)) as usize;
-            // SAFETY: `at` checks the place; the kernel reads it only inside the io_uring_enter that submits it.
+            // SAFETY: `at` checks the place; the kernel reads it only inside the io_uring_enter
+            // that submits it.
             unsafe { self.sqes.at::<abi::Sqe>(index * size_of::<abi::Sqe>()).write(sqe) };
         }
         sq_tail.store(first.wrapping_add(ops.len() as u32), Release);
-        // 2. Submit and wait, until nothing is in flight: the buffers are borrowed only for as long.
+        // 2. Submit and wait, until nothing is in flight: the buffers are borrowed only for as
+        //    long.
         let mut completed = 0;
         let mut refused = false;
         loop {
@@ -358,7 +391,8 @@ impl Ring {
             let flying = taken - completed;
             let more = if refused { 0 } else { ops.len() - taken };
             if flying + more == 0 {
-                // 3. What the kernel would not take leaves the queue again; the caller does it the plain way.
+                // 3. What the kernel would not take leaves the queue again; the caller does it the
+                //    plain way.
                 sq_tail.store(first.wrapping_add(taken as u32), Release);
                 return !refused;
             }
@@ -366,8 +400,8 @@ impl Ring {
                 Ok(0) if more > 0 && flying == 0 => refused = true,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) if more > 0 => refused = true,
-                // Waiting is refused (a seccomp filter set meanwhile): completions still arrive, as this thread
-                // passes through the kernel.
+                // Waiting is refused (a seccomp filter set meanwhile): completions still arrive, as
+                // this thread passes through the kernel.
                 Err(_) => rustix::thread::sched_yield(),
             }
         }
@@ -382,7 +416,8 @@ impl Ring {
         while at != tail {
             let index = (at & (self.params.cq_entries - 1)) as usize;
             let place = self.params.cq_off.cqes as usize + index * size_of::<abi::Cqe>();
-            // SAFETY: `at` checks the place; the kernel has published this completion by moving the tail past it.
+            // SAFETY: `at` checks the place; the kernel has published this completion by moving the
+            // tail past it.
             let cqe = unsafe { self.rings.at::<abi::Cqe>(place).read() };
             if let Some(op) = ops.get_mut(cqe.user_data as usize) {
                 op.result = check(cqe.res as isize as usize).map_err(crate::io::limited);
@@ -396,15 +431,29 @@ impl Ring {
 
     fn enter(&self, submit: u32, wait: u32) -> Result<usize, Errno> {
         let fd = self.file.raw_fd()?;
-        // SAFETY: the submissions name buffers that `submit_window`'s caller lends until all are complete.
-        let ret =
-            unsafe { raw_syscall!(Sysno::io_uring_enter, fd, submit, wait, abi::ENTER_GETEVENTS, 0usize, 0usize) };
+        // SAFETY: the submissions name buffers that `submit_window`'s caller lends until all are
+        // complete.
+        let ret = unsafe {
+            raw_syscall!(
+                Sysno::io_uring_enter,
+                fd,
+                submit,
+                wait,
+                abi::ENTER_GETEVENTS,
+                0usize,
+                0usize
+            )
+        };
         check(ret)
     }
 }
 
 fn check(ret: usize) -> Result<usize, Errno> {
-    if ret > -4096isize as usize { Err(Errno::from_raw_os_error(-(ret as isize) as i32)) } else { Ok(ret) }
+    if ret > -4096isize as usize {
+        Err(Errno::from_raw_os_error(-(ret as isize) as i32))
+    } else {
+        Ok(ret)
+    }
 }
 
 #[cfg(test)]
@@ -430,18 +479,25 @@ mod tests {
         buffer
     }
 
-    /// Writes `pages` pages in scattered order, more than fit the ring at once, and reads them back.
+    /// Writes `pages` pages in scattered order, more than fit the ring at once, and reads them
+    /// back.
     fn round_trip(run: &mut dyn FnMut(&File, &mut [Op<'_>])) {
         let (file, pages) = (file(), 37);
         let offset = |i: usize| ((i * 11 % pages) * PAGE_SIZE) as u64;
         let data = pattern(pages);
-        let mut ops: Vec<Op<'_>> =
-            data.chunks(PAGE_SIZE).enumerate().map(|(i, page)| Op::write(offset(i), page)).collect();
+        let mut ops: Vec<Op<'_>> = data
+            .chunks(PAGE_SIZE)
+            .enumerate()
+            .map(|(i, page)| Op::write(offset(i), page))
+            .collect();
         run(&file, &mut ops);
         assert!(ops.iter().all(|op| op.result == Ok(PAGE_SIZE)));
         let mut back = IoBuffer::new(pages + 1).unwrap();
-        let mut ops: Vec<Op<'_>> =
-            back.chunks_mut(PAGE_SIZE).enumerate().map(|(i, page)| Op::read(offset(i), page)).collect();
+        let mut ops: Vec<Op<'_>> = back
+            .chunks_mut(PAGE_SIZE)
+            .enumerate()
+            .map(|(i, page)| Op::read(offset(i), page))
+            .collect();
         ops[pages].offset = (pages * PAGE_SIZE) as u64;
         run(&file, &mut ops);
         assert!(ops[..pages].iter().all(|op| op.result == Ok(PAGE_SIZE)));

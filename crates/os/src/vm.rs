@@ -1,14 +1,16 @@
 //! Mappings: raw mmap, munmap, mprotect, madvise and process_madvise, by address.
 //!
-//! The functions here are safe to call only in the sense that the engine owns the ranges it names: each
-//! takes addresses, not pointers, and no Rust reference into such a range outlives a call (see [`crate::arena`]
-//! and [`SharedCells`] for the two typed views that hand out references).
+//! The functions here are safe to call only in the sense that the engine owns the ranges it names:
+//! each takes addresses, not pointers, and no Rust reference into such a range outlives a call (see
+//! [`crate::arena`] and [`SharedCells`] for the two typed views that hand out references).
 
 use crate::{Errno, PAGE_SIZE};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use std::ops::Range;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{
+    AtomicI32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
+};
 use syscalls::{Sysno, raw_syscall};
 
 /// madvise(2) values, as the kernel numbers them.
@@ -67,7 +69,11 @@ impl Prot {
 }
 
 pub(crate) fn check(ret: usize) -> Result<usize, Errno> {
-    if ret > -4096isize as usize { Err(Errno::from_raw_os_error(-(ret as isize) as i32)) } else { Ok(ret) }
+    if ret > -4096isize as usize {
+        Err(Errno::from_raw_os_error(-(ret as isize) as i32))
+    } else {
+        Ok(ret)
+    }
 }
 
 /// Memory of the machine in bytes.
@@ -79,14 +85,18 @@ pub fn machine_memory() -> u64 {
 /// Addresses that are nobody's by the conventions of compilers' run-times.
 const OWN: Range<usize> = 104 << 40..112 << 40;
 
-/// Where a new mapping of the engine's own goes, as a hint: far from where the kernel puts the program's. It would fill a hole there that the
-/// program has just made, and who touches that by mistake is to be told so. Addresses do not come twice, and differ from run to run.
+/// Where a new mapping of the engine's own goes, as a hint: far from where the kernel puts the
+/// program's. It would fill a hole there that the program has just made, and who touches that by
+/// mistake is to be told so. Addresses do not come twice, and differ from run to run.
 pub fn own_place(len: usize) -> *mut std::ffi::c_void {
     /// Where the loader has put this code is random, by 28 bits.
     const RANDOM_MASK: usize = (1 << 28) - 1;
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
     let start = ((own_place as *const () as usize / PAGE_SIZE) & RANDOM_MASK) * (PAGE_SIZE * 2);
-    let taken = TAKEN.fetch_add(len.next_multiple_of(PAGE_SIZE) + PAGE_SIZE, std::sync::atomic::Ordering::Relaxed);
+    let taken = TAKEN.fetch_add(
+        len.next_multiple_of(PAGE_SIZE) + PAGE_SIZE,
+        std::sync::atomic::Ordering::Relaxed,
+    );
     (OWN.start + (start + taken) % (OWN.end - OWN.start)) as *mut _
 }
 
@@ -95,7 +105,8 @@ pub fn is_own(range: &Range<usize>) -> bool {
     OWN.contains(&range.start) && range.end <= OWN.end
 }
 
-/// Reserves `len` bytes of address space, aligned to `align` (a power of two), without access and without memory.
+/// Reserves `len` bytes of address space, aligned to `align` (a power of two), without access and
+/// without memory.
 pub fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
     reserve_near(std::ptr::null_mut(), len, align)
 }
@@ -109,8 +120,9 @@ fn reserve_near(hint: *mut std::ffi::c_void, len: usize, align: usize) -> Result
     assert!(align.is_power_of_two() && align >= PAGE_SIZE);
     let span = len.checked_add(align).ok_or(Errno::NOMEM)?;
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-    let base = unsafe { mm::mmap_anonymous(hint, span, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)? }
-        as usize;
+    let base = unsafe {
+        mm::mmap_anonymous(hint, span, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)?
+    } as usize;
     let aligned = (base + align - 1) & !(align - 1);
     if aligned > base {
         unmap(base..aligned)?;
@@ -125,7 +137,8 @@ fn reserve_near(hint: *mut std::ffi::c_void, len: usize, align: usize) -> Result
 pub fn reserve_at(base: usize, len: usize) -> Result<usize, Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
     // SAFETY: a mapping that replaces nothing.
-    let at = unsafe { mm::mmap_anonymous(base as *mut _, len, ProtFlags::empty(), flags)? } as usize;
+    let at =
+        unsafe { mm::mmap_anonymous(base as *mut _, len, ProtFlags::empty(), flags)? } as usize;
     if at != base {
         // Before Linux 4.17 the address is a wish.
         unmap(at..at + len)?;
@@ -134,9 +147,9 @@ pub fn reserve_at(base: usize, len: usize) -> Result<usize, Errno> {
     Ok(base)
 }
 
-/// Maps `len` bytes of private zero memory for the engine's own use (page tables of the engine, not frames):
-/// readable, writable, NORESERVE, no huge pages, touched lazily, never unmapped. Not part of core dumps, which a table
-/// over the whole window would make gigabytes long.
+/// Maps `len` bytes of private zero memory for the engine's own use (page tables of the engine, not
+/// frames): readable, writable, NORESERVE, no huge pages, touched lazily, never unmapped. Not part
+/// of core dumps, which a table over the whole window would make gigabytes long.
 pub(crate) fn map_metadata(len: usize) -> Result<usize, Errno> {
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
     let base = unsafe {
@@ -154,7 +167,8 @@ pub(crate) fn map_metadata(len: usize) -> Result<usize, Errno> {
 
 /// Maps a fresh private anonymous mapping over `range`, replacing what was there.
 pub fn map_fixed(range: Range<usize>, prot: Prot) -> Result<(), Errno> {
-    // SAFETY: the caller owns the range (a part of the window or of the arena), so nothing of Rust's lives there.
+    // SAFETY: the caller owns the range (a part of the window or of the arena), so nothing of
+    // Rust's lives there.
     unsafe {
         mm::mmap_anonymous(
             range.start as *mut _,
@@ -174,14 +188,18 @@ pub fn unmap(range: Range<usize>) -> Result<(), Errno> {
 
 /// Changes the protection of a range.
 pub fn protect(range: Range<usize>, prot: Prot) -> Result<(), Errno> {
-    // SAFETY: the caller owns the range; the engine's own reads of it hold the extent lock that the caller holds.
-    unsafe { mm::mprotect(range.start as *mut _, range.len(), MprotectFlags::from_bits_retain(prot.0)) }
+    // SAFETY: the caller owns the range; the engine's own reads of it hold the extent lock that the
+    // caller holds.
+    unsafe {
+        mm::mprotect(range.start as *mut _, range.len(), MprotectFlags::from_bits_retain(prot.0))
+    }
 }
 
 /// Changes the protection of a range, and its protection key.
 pub fn protect_with_key(range: Range<usize>, prot: Prot, key: i32) -> Result<(), Errno> {
     // SAFETY: as in `protect`.
-    check(unsafe { raw_syscall!(Sysno::pkey_mprotect, range.start, range.len(), prot.0, key) }).map(drop)
+    check(unsafe { raw_syscall!(Sysno::pkey_mprotect, range.start, range.len(), prot.0, key) })
+        .map(drop)
 }
 
 /// mseal(2): of mappings that are the kernel's own affair.
@@ -192,12 +210,14 @@ pub fn seal(range: Range<usize>) -> Result<(), Errno> {
 
 /// madvise(2) with a raw advice value.
 pub fn advise(range: Range<usize>, advice: i32) -> Result<(), Errno> {
-    // SAFETY: madvise reads no memory of ours; advices that drop content are applied to ranges the caller owns.
+    // SAFETY: madvise reads no memory of ours; advices that drop content are applied to ranges the
+    // caller owns.
     let ret = unsafe { raw_syscall!(Sysno::madvise, range.start, range.len(), advice) };
     check(ret).map(drop)
 }
 
-/// mremap(2) of a mapping that is the kernel's own affair, to a place that the caller owns; `flags` are its flags.
+/// mremap(2) of a mapping that is the kernel's own affair, to a place that the caller owns; `flags`
+/// are its flags.
 pub fn remap(old: Range<usize>, new_len: usize, flags: u32, new: usize) -> Result<usize, Errno> {
     // SAFETY: the caller owns both ranges; no reference into them outlives this call.
     check(unsafe { raw_syscall!(Sysno::mremap, old.start, old.len(), new_len, flags, new) })
@@ -210,8 +230,8 @@ pub fn is_mapped(page: usize) -> bool {
     check(unsafe { raw_syscall!(Sysno::mincore, page, PAGE_SIZE, &raw mut residency) }).is_ok()
 }
 
-/// Whether an access to an address ends in a signal, told by the kernel without it; if it does not, the page is there. Before
-/// Linux 5.14 all of them are said to.
+/// Whether an access to an address ends in a signal, told by the kernel without it; if it does not,
+/// the page is there. Before Linux 5.14 all of them are said to.
 pub fn fails(address: usize, write: bool) -> bool {
     let page = address & !(PAGE_SIZE - 1);
     let how = if write { advice::POPULATE_WRITE } else { advice::POPULATE_READ };
@@ -220,7 +240,8 @@ pub fn fails(address: usize, write: bool) -> bool {
 
 /// mlock(2), or mlock2(2) with MLOCK_ONFAULT: of mappings that are the kernel's own affair.
 pub fn lock(range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
-    let (call, flags) = if on_fault { (Sysno::mlock2, libc::MLOCK_ONFAULT as usize) } else { (Sysno::mlock, 0) };
+    let (call, flags) =
+        if on_fault { (Sysno::mlock2, libc::MLOCK_ONFAULT as usize) } else { (Sysno::mlock, 0) };
     // SAFETY: locking changes no content.
     check(unsafe { raw_syscall!(call, range.start, range.len(), flags) }).map(drop)
 }
@@ -231,8 +252,9 @@ pub fn unlock(range: Range<usize>) -> Result<(), Errno> {
     check(unsafe { raw_syscall!(Sysno::munlock, range.start, range.len()) }).map(drop)
 }
 
-/// Drops the pages of many ranges with one TLB flush where the kernel has process_madvise on the own process
-/// (Linux 6.13 and later, PIDFD_SELF since 6.14), else range by range. Returns the number of system calls made.
+/// Drops the pages of many ranges with one TLB flush where the kernel has process_madvise on the
+/// own process (Linux 6.13 and later, PIDFD_SELF since 6.14), else range by range. Returns the
+/// number of system calls made.
 pub fn drop_ranges(ranges: &[IoVec]) -> Result<usize, Errno> {
     const PIDFD_SELF_THREAD_GROUP: isize = -10001;
     let mut done = 0;
@@ -240,7 +262,8 @@ pub fn drop_ranges(ranges: &[IoVec]) -> Result<usize, Errno> {
     for batch in ranges.chunks(1024) {
         let bytes: usize = batch.iter().map(|v| v.len).sum();
         if VECTOR_DROP.load(std::sync::atomic::Ordering::Relaxed) {
-            // SAFETY: IoVec has the layout of struct iovec; the ranges belong to the caller, whose pages they drop.
+            // SAFETY: IoVec has the layout of struct iovec; the ranges belong to the caller, whose
+            // pages they drop.
             let ret = unsafe {
                 raw_syscall!(
                     Sysno::process_madvise,
@@ -275,7 +298,8 @@ pub fn drop_ranges(ranges: &[IoVec]) -> Result<usize, Errno> {
 /// Whether [`drop_ranges`] still expects process_madvise to work; cleared at its first refusal.
 static VECTOR_DROP: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(true);
 
-/// Forces [`drop_ranges`] to a call a range, as on kernels without process_madvise for the own process.
+/// Forces [`drop_ranges`] to a call a range, as on kernels without process_madvise for the own
+/// process.
 pub fn disable_vector_drop() {
     VECTOR_DROP.store(false, std::sync::atomic::Ordering::Relaxed);
 }
@@ -290,7 +314,8 @@ pub struct IoVec {
     pub len: usize,
 }
 
-/// Gives the memory of a table back that has a private mapping of its own: it is zero again. Where that fails, `clear` is to do it.
+/// Gives the memory of a table back that has a private mapping of its own: it is zero again. Where
+/// that fails, `clear` is to do it.
 pub(crate) fn forget(base: usize, bytes: usize, clear: impl FnOnce()) {
     if advise(base..base + bytes.next_multiple_of(PAGE_SIZE), MADV_DONTNEED).is_err() {
         clear();
@@ -299,8 +324,8 @@ pub(crate) fn forget(base: usize, bytes: usize, clear: impl FnOnce()) {
 
 /// Memory of atomic cells that lives as long as the process: page words, extent tables, statistics.
 ///
-/// Anonymous or a shared mapping of a file; zero at first; touched lazily, so a table over a large window costs
-/// only what is used of it.
+/// Anonymous or a shared mapping of a file; zero at first; touched lazily, so a table over a large
+/// window costs only what is used of it.
 #[derive(Clone, Copy)]
 pub struct SharedCells {
     cells: &'static [AtomicU64],
@@ -310,13 +335,18 @@ impl SharedCells {
     /// A private table of `len` cells.
     pub fn anonymous(len: usize) -> Result<SharedCells, Errno> {
         let base = map_metadata(len * 8)?;
-        // SAFETY: the mapping is len * 8 bytes, page aligned, zeroed (a valid AtomicU64) and never unmapped.
-        Ok(SharedCells { cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) } })
+        // SAFETY: the mapping is len * 8 bytes, page aligned, zeroed (a valid AtomicU64) and never
+        // unmapped.
+        Ok(SharedCells {
+            cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) },
+        })
     }
 
     /// Sets all cells of a private table to zero, and gives their memory back.
     pub fn forget(&self) {
-        let clear = || self.cells.iter().for_each(|cell| cell.store(0, std::sync::atomic::Ordering::Relaxed));
+        let clear = || {
+            self.cells.iter().for_each(|cell| cell.store(0, std::sync::atomic::Ordering::Relaxed))
+        };
         forget(self.cells.as_ptr() as usize, self.cells.len() * 8, clear);
     }
 
@@ -324,19 +354,33 @@ impl SharedCells {
     pub fn inherited(len: usize) -> Result<SharedCells, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base = unsafe { mm::mmap_anonymous(own_place(len * 8), len * 8, access, MapFlags::SHARED)? } as usize;
+        let base =
+            unsafe { mm::mmap_anonymous(own_place(len * 8), len * 8, access, MapFlags::SHARED)? }
+                as usize;
         // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
-        Ok(SharedCells { cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) } })
+        Ok(SharedCells {
+            cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) },
+        })
     }
 
-    /// A table of `len` cells shared with whoever maps the same file; the file must be at least that long.
+    /// A table of `len` cells shared with whoever maps the same file; the file must be at least
+    /// that long.
     pub fn shared(file: std::os::fd::BorrowedFd<'_>, len: usize) -> Result<SharedCells, Errno> {
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let base = unsafe {
-            mm::mmap(own_place(len * 8), len * 8, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)?
+            mm::mmap(
+                own_place(len * 8),
+                len * 8,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )?
         } as usize;
         // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
-        Ok(SharedCells { cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) } })
+        Ok(SharedCells {
+            cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) },
+        })
     }
 }
 
@@ -353,15 +397,16 @@ impl std::fmt::Debug for SharedCells {
     }
 }
 
-/// Copies one page of managed memory. The page is present: moved in, or write-protected under its page lock.
+/// Copies one page of managed memory. The page is present: moved in, or write-protected under its
+/// page lock.
 ///
-/// The program may take a protected page back and write to it meanwhile; the copy is then a mixture, which the
-/// caller finds out from the page word and throws away.
+/// The program may take a protected page back and write to it meanwhile; the copy is then a
+/// mixture, which the caller finds out from the page word and throws away.
 pub fn copy_page(address: usize, out: &mut [u8; PAGE_SIZE]) {
     debug_assert!(address.is_multiple_of(PAGE_SIZE));
-    // SAFETY: 1. the caller holds the page's extent lock, so the page stays mapped and readable; 2. `out` is one
-    // page of our own; 3. the copy is made by the instruction, outside the language's memory model, so that a
-    // racing write of the program gives mixed bytes and nothing worse.
+    // SAFETY: 1. the caller holds the page's extent lock, so the page stays mapped and readable; 2.
+    // `out` is one page of our own; 3. the copy is made by the instruction, outside the language's
+    // memory model, so that a racing write of the program gives mixed bytes and nothing worse.
     unsafe {
         std::arch::asm!(
             "rep movsq",
@@ -379,8 +424,8 @@ pub fn touch(address: usize) {
     unsafe { std::ptr::read_volatile(address as *const u8) };
 }
 
-/// Makes `len` bytes of the calling thread's stack below here present and writable, so that no fault is taken on
-/// it for the next calls. Does nothing harmful on ordinary stacks.
+/// Makes `len` bytes of the calling thread's stack below here present and writable, so that no
+/// fault is taken on it for the next calls. Does nothing harmful on ordinary stacks.
 #[inline(never)]
 pub fn touch_own_stack() {
     const BYTES: usize = 48 << 10;
@@ -401,19 +446,21 @@ pub fn stack_address() -> usize {
     std::hint::black_box(&local) as *const u8 as usize
 }
 
-/// Simulates a write to every page of a range without changing content (MADV_POPULATE_WRITE), which makes pages
-/// that are shared after a fork the process's own.
+/// Simulates a write to every page of a range without changing content (MADV_POPULATE_WRITE), which
+/// makes pages that are shared after a fork the process's own.
 pub fn make_exclusive(range: Range<usize>) -> Result<(), Errno> {
     const MADV_POPULATE_WRITE: i32 = 23;
     advise(range, MADV_POPULATE_WRITE)
 }
 
-/// Moves the resident pages and the mapping of `old` to `new` (same length, both owned by the caller); `old` stays
-/// mapped and registered, as holes. `new` is not registered afterwards, and carries [`advice::RANDOM`].
+/// Moves the resident pages and the mapping of `old` to `new` (same length, both owned by the
+/// caller); `old` stays mapped and registered, as holes. `new` is not registered afterwards, and
+/// carries [`advice::RANDOM`].
 ///
-/// That advice, which means nothing for anonymous memory, keeps the kernel from joining `new` with mappings beside it
-/// that look the same: it takes the moved mapping's registration away, and would take it from all that it was joined with.
-/// Their absent pages would read as zeros. For the same reason nothing else in the window may have the advice.
+/// That advice, which means nothing for anonymous memory, keeps the kernel from joining `new` with
+/// mappings beside it that look the same: it takes the moved mapping's registration away, and would
+/// take it from all that it was joined with. Their absent pages would read as zeros. For the same
+/// reason nothing else in the window may have the advice.
 pub fn remap_pages(old: Range<usize>, new: usize) -> Result<(), Errno> {
     const MREMAP_MAYMOVE: usize = 1;
     const MREMAP_FIXED: usize = 2;
@@ -421,12 +468,14 @@ pub fn remap_pages(old: Range<usize>, new: usize) -> Result<(), Errno> {
     let flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
     advise(old.clone(), advice::RANDOM)?;
     // SAFETY: both ranges are owned by the caller, who holds their extent locks.
-    let moved = check(unsafe { raw_syscall!(Sysno::mremap, old.start, old.len(), old.len(), flags, new) });
+    let moved =
+        check(unsafe { raw_syscall!(Sysno::mremap, old.start, old.len(), old.len(), flags, new) });
     advise(old, advice::NORMAL)?;
     moved.map(drop)
 }
 
-/// Reads this process's memory past its protection, through /proc/self/mem: for pages under PROT_NONE.
+/// Reads this process's memory past its protection, through /proc/self/mem: for pages under
+/// PROT_NONE.
 #[derive(Debug)]
 pub struct ForceReader {
     /// The descriptor in the table of the program, and in that of its sibling.
@@ -460,7 +509,8 @@ impl ForceReader {
     fn open(own: &AtomicI32) -> Result<i32, Errno> {
         use rustix::fs::{Mode, OFlags};
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let opened = crate::descriptors::open(|| rustix::fs::open("/proc/self/mem", flags, Mode::empty()))?;
+        let opened =
+            crate::descriptors::open(|| rustix::fs::open("/proc/self/mem", flags, Mode::empty()))?;
         let opened = crate::descriptors::take(opened);
         // Of two threads that open it the first is right.
         let raced = own.compare_exchange(ForceReader::NONE, opened, AcqRel, Acquire);
@@ -491,21 +541,37 @@ impl Default for ForceReader {
 }
 
 impl SharedCells {
-    /// Puts a file (or, without one, private memory) behind the same cells. The values of the first `keep` stay, the others
-    /// are what the file holds, or zero.
+    /// Puts a file (or, without one, private memory) behind the same cells. The values of the first
+    /// `keep` stay, the others are what the file holds, or zero.
     ///
     /// A child of a fork does this, so that it no longer writes into its parent's file.
-    pub fn replace_backing(&self, file: Option<rustix::fd::BorrowedFd<'_>>, keep: usize) -> Result<(), Errno> {
+    pub fn replace_backing(
+        &self,
+        file: Option<rustix::fd::BorrowedFd<'_>>,
+        keep: usize,
+    ) -> Result<(), Errno> {
         use std::sync::atomic::Ordering::Relaxed;
         let values: Vec<u64> = self.iter().take(keep).map(|cell| cell.load(Relaxed)).collect();
         let (base, len) = (self.cells.as_ptr() as usize, self.cells.len() * 8);
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the new mapping covers exactly the old one, page aligned, and holds valid cells (zeros) at every
-        // moment; only this thread of the child exists.
+        // SAFETY: the new mapping covers exactly the old one, page aligned, and holds valid cells
+        // (zeros) at every moment; only this thread of the child exists.
         unsafe {
             match file {
-                Some(file) => mm::mmap(base as *mut _, len, access, MapFlags::SHARED | MapFlags::FIXED, file, 0)?,
-                None => mm::mmap_anonymous(base as *mut _, len, access, MapFlags::PRIVATE | MapFlags::FIXED)?,
+                Some(file) => mm::mmap(
+                    base as *mut _,
+                    len,
+                    access,
+                    MapFlags::SHARED | MapFlags::FIXED,
+                    file,
+                    0,
+                )?,
+                None => mm::mmap_anonymous(
+                    base as *mut _,
+                    len,
+                    access,
+                    MapFlags::PRIVATE | MapFlags::FIXED,
+                )?,
             };
         }
         self.iter().zip(values).for_each(|(cell, value)| cell.store(value, Relaxed));

@@ -1,4 +1,5 @@
-//! Codecs never call malloc once they are made: under the preload library, that is the program's heap.
+//! Codecs never call malloc once they are made: under the preload library, that is the program's
+//! heap.
 //!
 //! Counted are the calls of the thread that asks: the harness calls malloc whenever it likes.
 
@@ -8,7 +9,8 @@ use std::cell::Cell;
 use std::ffi::c_void;
 
 thread_local! {
-    /// Calls of malloc and its kind. It needs neither memory nor a destructor, so malloc may use it.
+    /// Calls of malloc and its kind. It needs neither memory nor a destructor, so malloc may use
+    /// it.
     static CALLS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -50,8 +52,11 @@ fn no_codec_allocates_after_it_was_made() {
     drop(std::hint::black_box(Box::new(7)));
     assert!(CALLS.get() > before, "calls are not counted");
     let levels = Codec::zstd_levels().map(Codec::Zstd);
-    let mut compressors: Vec<_> =
-        [Codec::None, Codec::Lz4].into_iter().chain(levels).map(|codec| Compressor::new(codec).unwrap()).collect();
+    let mut compressors: Vec<_> = [Codec::None, Codec::Lz4]
+        .into_iter()
+        .chain(levels)
+        .map(|codec| Compressor::new(codec).unwrap())
+        .collect();
     let mut decompressor = Decompressor::new(&[Codec::Zstd(1)]).unwrap();
     let mut random = 1u64;
     let (mut page, mut packed, mut back) = ([0; PAGE_SIZE], [0; 2 * PAGE_SIZE], [0; PAGE_SIZE]);

@@ -1,7 +1,8 @@
 //! process_madvise(2): advice about many ranges of memory at once.
 //!
-//! About the memory of the process itself it means the same as madvise(2) about one range after the other, so it goes the same way
-//! ([`crate::map`]). What is about another process, or about no managed memory, or is wrong as a whole, is the kernel's.
+//! About the memory of the process itself it means the same as madvise(2) about one range after the
+//! other, so it goes the same way ([`crate::map`]). What is about another process, or about no
+//! managed memory, or is wrong as a whole, is the kernel's.
 
 use crate::route::{pages, split};
 use crate::{map, memory, pool, syscall};
@@ -34,7 +35,15 @@ pub unsafe extern "C" fn process_madvise(
     let [process, advice] = [process, advice].map(|number| number as isize as usize);
     // SAFETY: the caller's promise.
     unsafe {
-        syscall::syscall(libc::SYS_process_madvise, process, vector as usize, count, advice, flags as usize, 0) as isize
+        syscall::syscall(
+            libc::SYS_process_madvise,
+            process,
+            vector as usize,
+            count,
+            advice,
+            flags as usize,
+            0,
+        ) as isize
     }
 }
 
@@ -54,13 +63,20 @@ pub unsafe fn own(
         return None;
     }
     let mut ranges = Vec::with_capacity(count);
-    let readable =
-        memory::for_each(vector, count, |piece: libc::iovec| ranges.push((piece.iov_base as usize, piece.iov_len)));
-    let is_right = |&(start, len): &(usize, usize)| start.checked_add(len).is_some_and(|end| end <= ADDRESSES_END);
+    let readable = memory::for_each(vector, count, |piece: libc::iovec| {
+        ranges.push((piece.iov_base as usize, piece.iov_len))
+    });
+    let is_right = |&(start, len): &(usize, usize)| {
+        start.checked_add(len).is_some_and(|end| end <= ADDRESSES_END)
+    };
     let is_managed = |&(start, len): &(usize, usize)| {
         pages(start, len).is_some_and(|range| !split(range, pool::window()).inside.is_empty())
     };
-    if !readable || !ranges.iter().all(is_right) || !ranges.iter().any(is_managed) || !is_own(process) {
+    if !readable
+        || !ranges.iter().all(is_right)
+        || !ranges.iter().any(is_managed)
+        || !is_own(process)
+    {
         return None;
     }
     let mut done = 0;
@@ -107,7 +123,11 @@ mod tests {
         assert!(is_own(SELF[0]) && is_own(SELF[1]) && !is_own(-1));
         let null = std::fs::File::open("/dev/null").unwrap();
         assert!(!is_own(std::os::fd::AsRawFd::as_raw_fd(&null)), "no process");
-        let own = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).unwrap();
+        let own = rustix::process::pidfd_open(
+            rustix::process::getpid(),
+            rustix::process::PidfdFlags::empty(),
+        )
+        .unwrap();
         assert!(is_own(std::os::fd::AsRawFd::as_raw_fd(&own)));
     }
 }

@@ -1,15 +1,18 @@
 //! malloc and its family: who serves a request, and whose a block is.
 //!
-//! - The program's own code, once the constructor has run: mimalloc, whose memory comes through this library's own
-//!   `mmap` and so is managed memory; large blocks are mappings of their own ([`crate::large`]).
-//! - Everybody else (engine threads, the C library inside pthread_create, constructors before ours): the internal
-//!   heap ([`crate::heap`]).
+//! - The program's own code, once the constructor has run: mimalloc, whose memory comes through
+//!   this library's own `mmap` and so is managed memory; large blocks are mappings of their own
+//!   ([`crate::large`]).
+//! - Everybody else (engine threads, the C library inside pthread_create, constructors before
+//!   ours): the internal heap ([`crate::heap`]).
 //!
-//! A block says by its address whose it is: inside the internal heap's range, or, with a pool, inside the window of
-//! managed addresses, where all of mimalloc's memory and all large blocks lie. Any other address is nobody's and is
-//! left alone. Without a pool what is not the internal heap's is mimalloc's or large.
+//! A block says by its address whose it is: inside the internal heap's range, or, with a pool,
+//! inside the window of managed addresses, where all of mimalloc's memory and all large blocks lie.
+//! Any other address is nobody's and is left alone. Without a pool what is not the internal heap's
+//! is mimalloc's or large.
 //!
-//! errno follows glibc: ENOMEM with every null of these functions, EINVAL for a bad alignment, unchanged by free.
+//! errno follows glibc: ENOMEM with every null of these functions, EINVAL for a bad alignment,
+//! unchanged by free.
 
 use crate::sys::{errno, restore_errno, set_errno};
 use crate::{gate, heap, large, pool};
@@ -18,7 +21,8 @@ use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Alignment of every block: 8, and 16 where a block has more than 8 bytes, as is enough for what fits into it.
+/// Alignment of every block: 8, and 16 where a block has more than 8 bytes, as is enough for what
+/// fits into it.
 const ALIGN_MIN: usize = 8;
 
 /// Set when mimalloc may be used: after the constructor.
@@ -26,12 +30,16 @@ static READY: AtomicBool = AtomicBool::new(false);
 
 /// Options of mimalloc (version 2) by number, with the values set; see include/mimalloc.h there.
 ///
-/// - eager_commit 1, arena_eager_commit 1, eager_commit_delay 0: memory is mapped readable and writable at once, so
-///   that no mprotect follows. It costs nothing, since managed memory has no page before it is touched.
-/// - allow_large_os_pages, reserve_huge_os_pages, reserve_os_memory 0: neither huge pages nor reserves.
-/// - purge_decommits 1: freed memory goes back with MADV_DONTNEED, which also drops its swapped copy.
+/// - eager_commit 1, arena_eager_commit 1, eager_commit_delay 0: memory is mapped readable and
+///   writable at once, so that no mprotect follows. It costs nothing, since managed memory has no
+///   page before it is touched.
+/// - allow_large_os_pages, reserve_huge_os_pages, reserve_os_memory 0: neither huge pages nor
+///   reserves.
+/// - purge_decommits 1: freed memory goes back with MADV_DONTNEED, which also drops its swapped
+///   copy.
 /// - use_numa_nodes 1: no search for nodes in /sys at start.
-/// - destroy_on_exit 2: nothing is collected at exit; that would bring swapped memory in to free it.
+/// - destroy_on_exit 2: nothing is collected at exit; that would bring swapped memory in to free
+///   it.
 const OPTIONS: &[(mi::mi_option_t, std::ffi::c_long)] =
     &[(3, 1), (4, 1), (5, 1), (6, 0), (7, 0), (9, 0), (14, 0), (16, 1), (22, 2)];
 
@@ -133,7 +141,8 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
         // SAFETY: the caller's promise; the address says whose it is.
         return unsafe { heap::free(block.cast()) };
     }
-    // free(3) leaves errno alone (glibc 2.33, POSIX 2024); giving memory back to the system may set it.
+    // free(3) leaves errno alone (glibc 2.33, POSIX 2024); giving memory back to the system may set
+    // it.
     let errno = errno();
     let pass = gate::enter();
     // SAFETY: as above. What is nobody's is left alone, as glibc cannot be asked.
@@ -182,7 +191,11 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
     if !moved.is_null() {
         // SAFETY: both blocks have at least so many bytes and are different.
         unsafe {
-            std::ptr::copy_nonoverlapping(block.cast::<u8>(), moved.cast(), usable(block).min(size));
+            std::ptr::copy_nonoverlapping(
+                block.cast::<u8>(),
+                moved.cast(),
+                usable(block).min(size),
+            );
             free(block);
         }
     }
@@ -195,7 +208,11 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
 ///
 /// As for [`realloc`].
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn reallocarray(
+    block: *mut c_void,
+    count: usize,
+    size: usize,
+) -> *mut c_void {
     match count.checked_mul(size) {
         // SAFETY: the caller's promise.
         Some(bytes) => unsafe { realloc(block, bytes) },
@@ -206,7 +223,11 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, size: us
 /// memalign(3): an alignment that is no power of two is raised to the next one, as glibc does.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
-    match align.max(ALIGN_MIN).checked_next_power_of_two().filter(|align| *align <= isize::MAX as usize) {
+    match align
+        .max(ALIGN_MIN)
+        .checked_next_power_of_two()
+        .filter(|align| *align <= isize::MAX as usize)
+    {
         Some(align) => allocate(size, align, false),
         None => {
             set_errno(Errno::INVAL);
@@ -231,7 +252,11 @@ pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
 ///
 /// `place` can be written.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size: usize) -> c_int {
+pub unsafe extern "C" fn posix_memalign(
+    place: *mut *mut c_void,
+    align: usize,
+    size: usize,
+) -> c_int {
     if !align.is_power_of_two() || align < size_of::<usize>() {
         return libc::EINVAL;
     }
@@ -276,7 +301,8 @@ pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
 pub extern "C" fn malloc_trim(_keep: usize) -> c_int {
     if is_program() {
         let _pass = gate::enter();
-        // SAFETY: inside the gate. Not forced: a forced collection walks the whole heap and brings it in.
+        // SAFETY: inside the gate. Not forced: a forced collection walks the whole heap and brings
+        // it in.
         unsafe { mi::mi_collect(false) };
     }
     1
@@ -326,15 +352,16 @@ mod tests {
 
     #[test]
     fn options_of_mimalloc_have_the_numbers_we_think() {
-        // Defaults that tell the entries apart: purge_delay before use_numa_nodes, arena_reserve (in KiB) after
-        // destroy_on_exit, guarded_max near the end.
-        // SAFETY: reading options is always allowed.
+        // Defaults that tell the entries apart: purge_delay before use_numa_nodes, arena_reserve
+        // (in KiB) after destroy_on_exit, guarded_max near the end. SAFETY: reading options is
+        // always allowed.
         let value = |option| unsafe { mi::mi_option_get(option) };
         assert_eq!((value(15), value(23), value(31)), (10, 1 << 20, 1 << 30));
         assert_eq!((value(19), value(21), value(24)), (32, 10, 10));
     }
 
-    /// The routes between the heaps, before and after start, as an engine thread and as the program.
+    /// The routes between the heaps, before and after start, as an engine thread and as the
+    /// program.
     #[test]
     fn blocks_find_their_heap_and_move_between_heaps() {
         crate::gate::init();
@@ -360,9 +387,14 @@ mod tests {
             assert!(realloc(malloc(5), 0).is_null());
             free(std::ptr::null_mut());
         }
-        for (align, size) in [(16, 1), (64, 100), (4096, 5000), (1 << 20, 10), (1 << 21, large::LARGE_MIN)] {
+        for (align, size) in
+            [(16, 1), (64, 100), (4096, 5000), (1 << 20, 10), (1 << 21, large::LARGE_MIN)]
+        {
             let block = memalign(align, size);
-            assert!(!block.is_null() && (block as usize).is_multiple_of(align), "{block:?} {align} {size}");
+            assert!(
+                !block.is_null() && (block as usize).is_multiple_of(align),
+                "{block:?} {align} {size}"
+            );
             // SAFETY: a live block.
             unsafe {
                 assert!(malloc_usable_size(block) >= size);
@@ -382,7 +414,10 @@ mod tests {
         let mut place = std::ptr::null_mut();
         // SAFETY: the place can be written, and the block is freed once.
         unsafe {
-            assert_eq!(errno(reallocarray(std::ptr::null_mut(), usize::MAX, 2)), Some(libc::ENOMEM));
+            assert_eq!(
+                errno(reallocarray(std::ptr::null_mut(), usize::MAX, 2)),
+                Some(libc::ENOMEM)
+            );
             assert_eq!(posix_memalign(&mut place, 4, 8), libc::EINVAL);
             assert_eq!(posix_memalign(&mut place, 24, 8), libc::EINVAL);
             for before in [0, libc::EAGAIN] {

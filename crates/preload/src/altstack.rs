@@ -1,25 +1,30 @@
 //! Signal stacks, in signal delivery: every thread of the program has one of ours.
 //!
-//! A signal frame cannot be pushed onto an absent page, and a program may run on stacks in managed memory (coroutines). So
-//! SIGBUS and SIGSYS are always handled on a stack that is not managed. It takes the place of the one that the program may set
-//! by sigaltstack(2): that is only noted, and used by hand for the program's handlers ([`crate::handlers`]). Those for SIGBUS and
-//! SIGSYS run on ours.
+//! A signal frame cannot be pushed onto an absent page, and a program may run on stacks in managed
+//! memory (coroutines). So SIGBUS and SIGSYS are always handled on a stack that is not managed. It
+//! takes the place of the one that the program may set by sigaltstack(2): that is only noted, and
+//! used by hand for the program's handlers ([`crate::handlers`]). Those for SIGBUS and SIGSYS run
+//! on ours.
 //!
-//! A stack comes with the thread and goes with it, for threads that the C library makes for itself with their first call that is
-//! stopped; some are kept for the next thread. A child of clone(2) that shares the memory has the thread-local words of its parent
-//! too, and the kernel takes the signal stack from it: it is *lent* one, which is used again when it is gone.
-//! A thread ends when its thread-specific data are destroyed: our destructor asks for another round until the last that there
-//! is, so that others, which may run code of the program, come first. No locks.
+//! A stack comes with the thread and goes with it, for threads that the C library makes for itself
+//! with their first call that is stopped; some are kept for the next thread. A child of clone(2)
+//! that shares the memory has the thread-local words of its parent too, and the kernel takes the
+//! signal stack from it: it is *lent* one, which is used again when it is gone. A thread ends when
+//! its thread-specific data are destroyed: our destructor asks for another round until the last
+//! that there is, so that others, which may run code of the program, come first. No locks.
 
 use crate::{memory, sys};
 use overspill_os::{Errno, PAGE_SIZE, seccomp, tls};
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
+};
 use syscalls::{Sysno, raw_syscall};
 
-/// Bytes of a stack: nested frames of both signals, a debug build's handlers, and those frames over which handlers run on the
-/// program's stack. Memory is used only as far as it is touched, mostly two pages.
+/// Bytes of a stack: nested frames of both signals, a debug build's handlers, and those frames over
+/// which handlers run on the program's stack. Memory is used only as far as it is touched, mostly
+/// two pages.
 const BYTES: usize = 256 << 10;
 /// The least that is left for the kernel while a handler runs on the program's stack.
 const LEFT: usize = 64 << 10;
@@ -43,12 +48,15 @@ struct Foot {
     programs: Cell<libc::stack_t>,
 }
 
-const NONE: libc::stack_t = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+const NONE: libc::stack_t =
+    libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
 
 fn call(new: *const libc::stack_t, old: *mut libc::stack_t) -> Result<usize, Errno> {
-    // The thread's own stack, on which these may lie, may be managed memory: the filter lets this through.
-    // SAFETY: each is null or a stack_t of ours.
-    sys::check(unsafe { seccomp::let_through(Sysno::sigaltstack as usize, [new as usize, old as usize, 0, 0, 0, 0]) })
+    // The thread's own stack, on which these may lie, may be managed memory: the filter lets this
+    // through. SAFETY: each is null or a stack_t of ours.
+    sys::check(unsafe {
+        seccomp::let_through(Sysno::sigaltstack as usize, [new as usize, old as usize, 0, 0, 0, 0])
+    })
 }
 
 /// The stack that the kernel uses for the calling thread.
@@ -72,7 +80,10 @@ fn map() -> Option<usize> {
 /// Makes the stack at `base` the calling thread's.
 fn set(base: usize) {
     let (low, high) = room(base);
-    let _ = call(&libc::stack_t { ss_sp: low as *mut _, ss_flags: 0, ss_size: high - low }, std::ptr::null_mut());
+    let _ = call(
+        &libc::stack_t { ss_sp: low as *mut _, ss_flags: 0, ss_size: high - low },
+        std::ptr::null_mut(),
+    );
     tls::set_signal_stack(base);
 }
 
@@ -90,14 +101,20 @@ fn foot() -> Option<&'static Foot> {
 
 /// Whether an address is on the stack that the program has set.
 fn is_on_programs(programs: &libc::stack_t, address: usize) -> bool {
-    programs.ss_flags & libc::SS_DISABLE == 0 && address.wrapping_sub(programs.ss_sp as usize) <= programs.ss_size
+    programs.ss_flags & libc::SS_DISABLE == 0
+        && address.wrapping_sub(programs.ss_sp as usize) <= programs.ss_size
 }
 
-/// Where a handler of the program's runs that has come to a thread with the stack pointer `sp`, on the program's own signal stack: the
-/// stack pointer, and which part of ours the kernel may use meanwhile. `kernels` is what it had when it pushed the frame, `used` the
-/// lowest address that is in use. None where the handler stays on ours: the program has no stack, or ours is in use below
+/// Where a handler of the program's runs that has come to a thread with the stack pointer `sp`, on
+/// the program's own signal stack: the stack pointer, and which part of ours the kernel may use
+/// meanwhile. `kernels` is what it had when it pushed the frame, `used` the lowest address that is
+/// in use. None where the handler stays on ours: the program has no stack, or ours is in use below
 /// this handler, or has little left.
-pub fn programs_place(sp: usize, kernels: &libc::stack_t, used: usize) -> Option<(usize, libc::stack_t)> {
+pub fn programs_place(
+    sp: usize,
+    kernels: &libc::stack_t,
+    used: usize,
+) -> Option<(usize, libc::stack_t)> {
     let programs = foot()?.programs.get();
     let (low, high) = room(tls::signal_stack());
     let on_ours = |address: usize| (low..high).contains(&address);
@@ -119,7 +136,8 @@ pub fn programs_place(sp: usize, kernels: &libc::stack_t, used: usize) -> Option
     } else {
         (programs.ss_sp as usize + programs.ss_size, kernels.end..high)
     };
-    let free_stack = libc::stack_t { ss_sp: free.start as *mut _, ss_flags: 0, ss_size: free.len() };
+    let free_stack =
+        libc::stack_t { ss_sp: free.start as *mut _, ss_flags: 0, ss_size: free.len() };
     (free.len() >= LEFT).then_some((stack & !15, free_stack))
 }
 
@@ -136,8 +154,9 @@ pub fn init() {
 fn watch_end(round: usize) {
     let key = KEY.load(Relaxed);
     if key >= 0 {
-        // SAFETY: the key was made by `init`. Its first 32 values lie in the thread's control block, so nothing is
-        // allocated; and should that fail the stack stays where it is, no worse.
+        // SAFETY: the key was made by `init`. Its first 32 values lie in the thread's control
+        // block, so nothing is allocated; and should that fail the stack stays where it is, no
+        // worse.
         unsafe { libc::pthread_setspecific(key as libc::pthread_key_t, round as *const c_void) };
     }
 }
@@ -158,8 +177,8 @@ pub fn give() {
     }
 }
 
-/// Gives a stack to a thread that the C library has made for itself, when it is in a handler for the first time: its own stack
-/// has little more than room for one.
+/// Gives a stack to a thread that the C library has made for itself, when it is in a handler for
+/// the first time: its own stack has little more than room for one.
 pub fn give_late(context: &mut libc::ucontext_t) {
     if tls::signal_stack() == 0 && tls::is_program() {
         give();
@@ -175,18 +194,21 @@ struct Lent {
 }
 
 /// As many as may live at once: the block of one beyond is lost.
-static LENT: [Lent; KEPT] = [const { Lent { child: AtomicI32::new(0), block: AtomicUsize::new(0) } }; KEPT];
+static LENT: [Lent; KEPT] =
+    [const { Lent { child: AtomicI32::new(0), block: AtomicUsize::new(0) } }; KEPT];
 /// While an entry is looked at.
 const BUSY: i32 = -1;
 /// Bytes at the top of a block on which a child begins.
 const FIRST_BYTES: usize = 16 << 10;
 
-/// A block for a child that shares the memory, and the calling thread's thread-local words: it is nobody's own.
+/// A block for a child that shares the memory, and the calling thread's thread-local words: it is
+/// nobody's own.
 pub fn lend() -> Option<usize> {
     for Lent { child, block } in &LENT {
         let id = child.load(Relaxed);
         // SAFETY: signal 0 only asks.
-        let is_gone = || sys::check(unsafe { raw_syscall!(Sysno::tkill, id, 0) }) == Err(Errno::SRCH);
+        let is_gone =
+            || sys::check(unsafe { raw_syscall!(Sysno::tkill, id, 0) }) == Err(Errno::SRCH);
         if id > 0 && is_gone() && child.compare_exchange(id, BUSY, AcqRel, Relaxed).is_ok() {
             let block = block.load(Relaxed);
             child.store(0, Release);
@@ -204,7 +226,8 @@ pub fn first_stack(base: usize) -> usize {
 /// In the child: its signal stack is the rest of the block.
 pub fn borrow(base: usize) {
     let (low, high) = room(base);
-    let stack = libc::stack_t { ss_sp: low as *mut _, ss_flags: 0, ss_size: high - FIRST_BYTES - low };
+    let stack =
+        libc::stack_t { ss_sp: low as *mut _, ss_flags: 0, ss_size: high - FIRST_BYTES - low };
     let _ = call(&stack, std::ptr::null_mut());
 }
 
@@ -308,7 +331,8 @@ mod tests {
         let (nested, second) = programs_place(stack - 1000, &first, used - 8192).unwrap();
         assert!(nested < stack - 1000 - RED_ZONE && nested > stack - 1200);
         assert!(second.ss_sp as usize == low && second.ss_size < first.ss_size - 4096);
-        // One that comes after that was left by siglongjmp: nobody is on the stack, and the other side has more room.
+        // One that comes after that was left by siglongjmp: nobody is on the stack, and the other
+        // side has more room.
         let left = libc::stack_t { ss_size: 100 << 10, ..all };
         let (stack, third) = programs_place(4096, &left, low + (96 << 10)).unwrap();
         assert_eq!((stack, third.ss_sp as usize + third.ss_size), ((1 << 20) + size, high));

@@ -1,12 +1,13 @@
-//! Functions of the C library's that hand the program's memory to the kernel: in signal delivery they are made with memory that is safe
-//! ([`crate::trap::around`]).
+//! Functions of the C library's that hand the program's memory to the kernel: in signal delivery
+//! they are made with memory that is safe ([`crate::trap::around`]).
 //!
-//! These are the functions that real programs call often: what redis, GNU sort, Python, SQLite and a compiler do. All others,
-//! and inline system calls, are stopped by the filter, which is as right and dearer. A function that is given no managed
-//! memory goes to the C library's at once, in any delivery.
+//! These are the functions that real programs call often: what redis, GNU sort, Python, SQLite and
+//! a compiler do. All others, and inline system calls, are stopped by the filter, which is as right
+//! and dearer. A function that is given no managed memory goes to the C library's at once, in any
+//! delivery.
 //!
-//! The C library's streams do not call the functions by these names. They call by tables, in which their two functions are
-//! replaced ([`crate::trap::streams`]).
+//! The C library's streams do not call the functions by these names. They call by tables, in which
+//! their two functions are replaced ([`crate::trap::streams`]).
 
 use crate::trap::around::{ADDRESS, Function, Kind, overspill_around};
 use overspill_os::seccomp;
@@ -15,11 +16,13 @@ use overspill_os::seccomp;
 const WINDOW_SHIFT: u32 = (seccomp::WINDOW.end - seccomp::WINDOW.start).trailing_zeros();
 const WINDOW_TOP: usize = seccomp::WINDOW.start >> WINDOW_SHIFT;
 const _: () = assert!(
-    WINDOW_TOP == (seccomp::WINDOW.end - 1) >> WINDOW_SHIFT && WINDOW_TOP != seccomp::WINDOW.end >> WINDOW_SHIFT
+    WINDOW_TOP == (seccomp::WINDOW.end - 1) >> WINDOW_SHIFT
+        && WINDOW_TOP != seccomp::WINDOW.end >> WINDOW_SHIFT
 );
 
-/// The functions of one kind of symbol: each looks at those of its registers that are named, and goes on to the C library's
-/// unless one is in the window, or it has not been looked for yet. With none named it is always looked at closer.
+/// The functions of one kind of symbol: each looks at those of its registers that are named, and
+/// goes on to the C library's unless one is in the window, or it has not been looked for yet. With
+/// none named it is always looked at closer.
 macro_rules! functions {
     ($list:ident, $export:meta;
      $($(#[$doc:meta])* $entry:ident $name:literal $symbol:ident = $kind:ident $number:ident($count:literal) $([$($register:literal),*])?;)*) => {
@@ -187,8 +190,8 @@ unsafe extern "C" {
     fn __chk_fail() -> !;
 }
 
-/// Functions in programs built with _FORTIFY_SOURCE: they compare a length with that of the buffer, and are then the same
-/// as others.
+/// Functions in programs built with _FORTIFY_SOURCE: they compare a length with that of the buffer,
+/// and are then the same as others.
 macro_rules! checked {
     ($($(#[$doc:meta])* $symbol:ident = $function:ident: $($line:literal),*;)*) => {
         $(
@@ -224,13 +227,14 @@ checked! {
     /// recv(2), checked.
     __recv_chk = recv: "cmp rdx, rcx", "ja 2f", "mov ecx, r8d";
     /// recvfrom(2), checked.
-    __recvfrom_chk = recvfrom: "cmp rdx, rcx", "ja 2f", "mov ecx, r8d", "mov r8, r9", "mov r9, [rsp + 8]";
+    __recvfrom_chk = recvfrom: "cmp rdx, rcx", "ja 2f", "mov ecx, r8d", "mov r8, r9", "mov r9, \
+                                                                                       [rsp + 8]";
     /// poll(2), checked.
     __poll_chk = poll: "mov rax, rcx", "shr rax, 3", "cmp rsi, rax", "ja 2f";
 }
 
-/// Looks for all of them: later that may not be possible, since the loader's lock may be held by whoever waits for a page,
-/// or is interrupted by a handler that calls one of them.
+/// Looks for all of them: later that may not be possible, since the loader's lock may be held by
+/// whoever waits for a page, or is interrupted by a handler that calls one of them.
 pub fn find() {
     for function in EXPORTED.iter().chain(INNER) {
         function.find();
@@ -239,5 +243,8 @@ pub fn find() {
 
 /// The C library's functions of streams, and what they are replaced by.
 pub fn of_streams() -> [(usize, usize); 2] {
-    [(STREAM_READ.find(), stream_read as *const () as usize), (STREAM_WRITE.find(), stream_write as *const () as usize)]
+    [
+        (STREAM_READ.find(), stream_read as *const () as usize),
+        (STREAM_WRITE.find(), stream_write as *const () as usize),
+    ]
 }

@@ -114,7 +114,11 @@ mod tests {
         assert_eq!(swap, ["/a:1073741824", "/b,prio=3"]);
         assert_eq!(config.stats_file.unwrap().to_str(), Some("/run/x/stats.42"));
         assert_eq!(config.job_file.unwrap().to_str(), Some("/run/x/job"));
-        let none = parse(&[("OVERSPILL_NO_SWAP", "1"), ("OVERSPILL_MEMORY", "1G"), ("OVERSPILL_SWAP", "/a")]);
+        let none = parse(&[
+            ("OVERSPILL_NO_SWAP", "1"),
+            ("OVERSPILL_MEMORY", "1G"),
+            ("OVERSPILL_SWAP", "/a"),
+        ]);
         assert!(none.unwrap().unwrap().swap.is_empty());
     }
 
@@ -132,7 +136,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for (key, value) in [("MEMORY", "12X"), ("SWAP", "/a:9Z"), ("FAULT", "mail"), ("SET", "folio=3")] {
+        for (key, value) in
+            [("MEMORY", "12X"), ("SWAP", "/a:9Z"), ("FAULT", "mail"), ("SET", "folio=3")]
+        {
             let key = format!("OVERSPILL_{key}");
             let error = parse(&[(&key, value), ("OVERSPILL_MEMORY", "1G")]).unwrap_err();
             assert!(error.starts_with(&format!("{key}: ")) && error.contains('\''), "{error}");

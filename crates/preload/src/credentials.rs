@@ -1,7 +1,9 @@
-//! Changes of user, groups and capabilities: the process beside the program follows ([`overspill_os::credentials`]).
+//! Changes of user, groups and capabilities: the process beside the program follows
+//! ([`overspill_os::credentials`]).
 //!
-//! What the C library offers for it is interposed, and the calls by number of the first thread. Not covered: capabilities that prctl(2)
-//! takes from a bounding set, inline system calls, and threads with credentials of their own.
+//! What the C library offers for it is interposed, and the calls by number of the first thread. Not
+//! covered: capabilities that prctl(2) takes from a bounding set, inline system calls, and threads
+//! with credentials of their own.
 
 use crate::sys::real;
 use crate::{memory, pool};
@@ -36,7 +38,10 @@ pub fn follow(call: Sysno, arguments: [usize; 3]) {
             // A version and a process; two sets of three words.
             let header = memory::read::<[u32; 2]>(arguments[0]);
             if let (Some(header), Some(sets)) = (header, memory::read::<[u32; 6]>(arguments[1])) {
-                credentials::change(call, [&raw const header as usize, &raw const sets as usize, 0]);
+                credentials::change(
+                    call,
+                    [&raw const header as usize, &raw const sets as usize, 0],
+                );
             }
         }
         Sysno::setgroups => {}
@@ -87,7 +92,8 @@ followed_by! {
 pub unsafe extern "C" fn initgroups(user: *const c_char, group: u32) -> c_int {
     // SAFETY: 1. the caller's promise; 2. so many groups are written.
     unsafe {
-        let result = real!(c"initgroups" as unsafe extern "C" fn(*const c_char, u32) -> c_int)(user, group);
+        let result =
+            real!(c"initgroups" as unsafe extern "C" fn(*const c_char, u32) -> c_int)(user, group);
         if result == 0 && followed() {
             let _internal = tls::Internal::enter();
             let count = libc::getgroups(0, std::ptr::null_mut());

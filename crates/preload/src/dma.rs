@@ -1,16 +1,18 @@
 //! Seeing that the program uses DMA into its memory.
 //!
-//! A device that writes into a page does not go through the page tables, so a page under direct I/O looks idle; if it
-//! were written out meanwhile, the new content would be lost. Once a program is seen to open the door to such I/O,
-//! the pool evicts only in the way that refuses pinned pages. What counts:
+//! A device that writes into a page does not go through the page tables, so a page under direct I/O
+//! looks idle; if it were written out meanwhile, the new content would be lost. Once a program is
+//! seen to open the door to such I/O, the pool evicts only in the way that refuses pinned pages.
+//! What counts:
 //!
 //! - a descriptor with O_DIRECT: opened, set later by fcntl, or inherited ([`scan_inherited`]);
-//! - a device opened under /dev, other than those that never touch memory directly (null, zero, random, terminals);
+//! - a device opened under /dev, other than those that never touch memory directly (null, zero,
+//!   random, terminals);
 //! - Linux AIO and io_uring, by system call or through libaio and liburing.
 //!
-//! Not seen: a descriptor with O_DIRECT received over a socket, a device opened by another path, and libaio or
-//! liburing linked statically (their system calls do not pass through the C library). The setting `out=move` is for
-//! those.
+//! Not seen: a descriptor with O_DIRECT received over a socket, a device opened by another path,
+//! and libaio or liburing linked statically (their system calls do not pass through the C library).
+//! The setting `out=move` is for those.
 
 use crate::sys::real;
 use crate::{calls, pool};
@@ -45,7 +47,9 @@ fn looking() -> bool {
 fn scan_inherited() {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
     for entry in entries.flatten() {
-        let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
         if overspill_os::descriptors::is_engines(fd) {
             continue;
         }
@@ -99,7 +103,8 @@ pub fn look_at_open(fd: c_int, path: *const c_char, flags: c_int) {
     }
 }
 
-/// A function of C's, so that those that call it need nothing for the case that it panics: a cancellation in open(2) unwinds them.
+/// A function of C's, so that those that call it need nothing for the case that it panics: a
+/// cancellation in open(2) unwinds them.
 extern "C" fn look_closer(fd: c_int, path: *const c_char, flags: c_int) {
     // SAFETY: the kernel has just read a path there.
     let path = unsafe { CStr::from_ptr(path) };
@@ -108,7 +113,8 @@ extern "C" fn look_closer(fd: c_int, path: *const c_char, flags: c_int) {
     }
 }
 
-/// The open family: the C library's function (a cancellation point), by [`crate::calls`], then a look.
+/// The open family: the C library's function (a cancellation point), by [`crate::calls`], then a
+/// look.
 macro_rules! open_family {
     ($($(#[$doc:meta])* $symbol:ident $(in $dir:ident: $dir_type:ty,)? ($flags:expr; $($argument:ident: $type:ty),*);)*) => {
         $(
@@ -116,7 +122,8 @@ macro_rules! open_family {
             ///
             /// # Safety
             ///
-            /// As for open(2). Where it is variadic in C the mode is read only if the flags ask for it.
+            /// As for open(2). Where it is variadic in C the mode is read only if the flags ask for
+            /// it.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $symbol($($dir: $dir_type,)? path: *const c_char, $($argument: $type),*) -> c_int {
                 type Open = unsafe extern "C" fn($($dir_type,)? *const c_char, $($type),*) -> c_int;
@@ -188,8 +195,8 @@ fcntl_family! {
     c"fcntl64" fcntl64;
 }
 
-/// Functions of libaio and liburing: seen, then passed on with six arguments, whatever they mean to a program that
-/// has a function of that name of its own.
+/// Functions of libaio and liburing: seen, then passed on with six arguments, whatever they mean to
+/// a program that has a function of that name of its own.
 macro_rules! asynchronous_io {
     ($($(#[$doc:meta])* $name:literal $symbol:ident $(= $call:ident)?;)*) => {
         $(
@@ -209,8 +216,8 @@ macro_rules! asynchronous_io {
                     // SAFETY: a function by that name takes its arguments as we got them.
                     return unsafe { std::mem::transmute::<usize, Any>(next)(a, b, c, d, e, f) };
                 }
-                // No library in sight has it, although the program does not define it: as if the kernel had no such
-                // call, except where the function is the call.
+                // No library in sight has it, although the program does not define it: as if the
+                // kernel had no such call, except where the function is the call.
                 let result: Result<usize, Errno> = Err(Errno::NOSYS);
                 $(
                     // SAFETY: the caller's promise.
@@ -245,13 +252,21 @@ asynchronous_io! {
 /// # Safety
 ///
 /// As for that system call.
-pub unsafe fn raw_call(number: libc::c_long, arguments: [usize; 6], call: impl FnOnce() -> isize) -> isize {
+pub unsafe fn raw_call(
+    number: libc::c_long,
+    arguments: [usize; 6],
+    call: impl FnOnce() -> isize,
+) -> isize {
     let result = call();
     if looking() && result >= 0 {
         match number {
             libc::SYS_io_setup | libc::SYS_io_uring_setup | libc::SYS_io_uring_register => seen(),
-            libc::SYS_openat => look_at_open(result as c_int, arguments[1] as *const c_char, arguments[2] as c_int),
-            libc::SYS_open => look_at_open(result as c_int, arguments[0] as *const c_char, arguments[1] as c_int),
+            libc::SYS_openat => {
+                look_at_open(result as c_int, arguments[1] as *const c_char, arguments[2] as c_int)
+            }
+            libc::SYS_open => {
+                look_at_open(result as c_int, arguments[0] as *const c_char, arguments[1] as c_int)
+            }
             _ => {}
         }
     }

@@ -1,15 +1,19 @@
-//! The C library's own malloc is ours, whichever way it is reached, and so is its end of the process.
+//! The C library's own malloc is ours, whichever way it is reached, and so is its end of the
+//! process.
 //!
-//! Most code calls malloc by its symbol, and finds ours. A library that is opened with RTLD_DEEPBIND looks among its own
-//! dependencies first, and finds the C library's; so does who asks dlsym for it there. But getline and strdup call malloc by
-//! the symbol, so such a library frees a block of ours with the C library's free, and that ends the program. Therefore the C
-//! library's functions begin with a jump to ours. dlopen could leave RTLD_DEEPBIND out instead, but then the library's other
-//! symbols were bound otherwise than without us, and dlsym would still find two allocators.
+//! Most code calls malloc by its symbol, and finds ours. A library that is opened with
+//! RTLD_DEEPBIND looks among its own dependencies first, and finds the C library's; so does who
+//! asks dlsym for it there. But getline and strdup call malloc by the symbol, so such a library
+//! frees a block of ours with the C library's free, and that ends the program. Therefore the C
+//! library's functions begin with a jump to ours. dlopen could leave RTLD_DEEPBIND out instead, but
+//! then the library's other symbols were bound otherwise than without us, and dlsym would still
+//! find two allocators.
 //!
-//! The constructor does this before any other code of the process has run, so no block of the C library's is about. A malloc
-//! in the program's executable wins over ours; its blocks come to the C library's functions as little as they do without us.
-//! A C library that dlmopen loads into a namespace of its own stays as it is: there everybody calls that one. Where code may
-//! not be changed nothing is.
+//! The constructor does this before any other code of the process has run, so no block of the C
+//! library's is about. A malloc in the program's executable wins over ours; its blocks come to the
+//! C library's functions as little as they do without us. A C library that dlmopen loads into a
+//! namespace of its own stays as it is: there everybody calls that one. Where code may not be
+//! changed nothing is.
 
 use crate::trap::masks::{JUMP_BYTES, jump};
 use crate::{alloc, image, sys};
@@ -19,8 +23,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use syscalls::Sysno;
 
-/// The functions that make and free blocks, the one that ends the process (exit(3) calls it by no symbol), and ours. What has
-/// several names has one place: the first counts.
+/// The functions that make and free blocks, the one that ends the process (exit(3) calls it by no
+/// symbol), and ours. What has several names has one place: the first counts.
 fn functions() -> [(&'static CStr, usize); 11] {
     [
         (c"_exit", exit as *const () as usize),
@@ -37,7 +41,8 @@ fn functions() -> [(&'static CStr, usize); 11] {
     ]
 }
 
-/// The C library's syscall(2): not looked up at the end, when somebody may hold the loader's lock for ever.
+/// The C library's syscall(2): not looked up at the end, when somebody may hold the loader's lock
+/// for ever.
 static SYSCALL: AtomicUsize = AtomicUsize::new(0);
 
 /// _exit(2).
@@ -52,11 +57,14 @@ pub fn start() {
     if overspill_os::probe::simulated().no_patch {
         return;
     }
-    let Some(code) = image::of(libc::gnu_get_libc_version as *const () as usize).map(|library| library.code) else {
+    let Some(code) =
+        image::of(libc::gnu_get_libc_version as *const () as usize).map(|library| library.code)
+    else {
         return;
     };
     let places = functions().map(|(name, ours)| (sys::next_definition(name), ours));
-    let reach = |ours: usize| code.start.abs_diff(ours).max(code.end.abs_diff(ours)) < i32::MAX as usize;
+    let reach =
+        |ours: usize| code.start.abs_diff(ours).max(code.end.abs_diff(ours)) < i32::MAX as usize;
     // Another library's, that the program is linked with, is that library's own affair.
     if places.iter().any(|(place, ours)| !code.contains(place) || !reach(*ours)) {
         return;
@@ -69,9 +77,11 @@ pub fn start() {
         for (n, (place, ours)) in places.iter().enumerate() {
             if places[..n].iter().all(|(before, _)| before != place) {
                 let jump = jump(*place, *ours);
-                // SAFETY: the first bytes of a function of the C library's, which is longer; the process has one thread, and no
-                // call of the function is under way.
-                unsafe { std::ptr::copy_nonoverlapping(jump.as_ptr(), *place as *mut u8, JUMP_BYTES) };
+                // SAFETY: the first bytes of a function of the C library's, which is longer; the
+                // process has one thread, and no call of the function is under way.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(jump.as_ptr(), *place as *mut u8, JUMP_BYTES)
+                };
             }
         }
         protect(&pages, CODE);

@@ -1,12 +1,15 @@
-//! The functions that execute a program, in signal delivery: what it is started with may be managed.
+//! The functions that execute a program, in signal delivery: what it is started with may be
+//! managed.
 //!
-//! The kernel reads path, arguments and environment through arrays, which the filter does not see, and the caller may be the child of a
-//! vfork that somebody traces, to whom a signal is a stop that nobody answers. So all of it that is managed is copied to unmanaged
-//! memory first, and neither a fault nor a stopped call comes from then on. The copies of a call that succeeds in the child of a
-//! vfork stay with the thread that it has borrowed, until that executes something again or ends.
+//! The kernel reads path, arguments and environment through arrays, which the filter does not see,
+//! and the caller may be the child of a vfork that somebody traces, to whom a signal is a stop that
+//! nobody answers. So all of it that is managed is copied to unmanaged memory first, and neither a
+//! fault nor a stopped call comes from then on. The copies of a call that succeeds in the child of
+//! a vfork stay with the thread that it has borrowed, until that executes something again or ends.
 //!
-//! Such a child that asks to be traced is traced from the last moment on ([`crate::tracee`]), and an executed program starts with the
-//! signals blocked that the program has blocked, SIGBUS and SIGSYS among them; not so what is executed by posix_spawn.
+//! Such a child that asks to be traced is traced from the last moment on ([`crate::tracee`]), and
+//! an executed program starts with the signals blocked that the program has blocked, SIGBUS and
+//! SIGSYS among them; not so what is executed by posix_spawn.
 
 use crate::sys::{self, errno, real, set_errno};
 use crate::vectors::looking;
@@ -26,8 +29,13 @@ unsafe extern "C" {
 
 /// The strings of an array that ends with a null, as far as that can be read.
 pub fn each(array: Strings) -> impl Iterator<Item = *const c_char> {
-    let read = move |n: usize| memory::read::<*const c_char>((array as usize).checked_add(n * size_of::<usize>())?);
-    (0..).take_while(move |_| !array.is_null()).map_while(read).take_while(|string| !string.is_null())
+    let read = move |n: usize| {
+        memory::read::<*const c_char>((array as usize).checked_add(n * size_of::<usize>())?)
+    };
+    (0..)
+        .take_while(move |_| !array.is_null())
+        .map_while(read)
+        .take_while(|string| !string.is_null())
 }
 
 /// Whether an array of strings, or one of them, is managed.
@@ -35,7 +43,8 @@ pub fn is_managed(array: Strings) -> bool {
     pool::contains(array as usize) || each(array).any(|string| pool::contains(string as usize))
 }
 
-/// The arguments of a program: an array, or those of a function, the first five of which are in one place and the rest in another.
+/// The arguments of a program: an array, or those of a function, the first five of which are in one
+/// place and the rest in another.
 #[derive(Clone, Copy)]
 enum Arguments {
     Array(Strings),
@@ -53,7 +62,9 @@ impl Arguments {
         unsafe {
             match self {
                 Arguments::Array(array) if array.is_null() => Some(0),
-                Arguments::Array(array) => memory::read((array as usize).checked_add(n * size_of::<usize>())?),
+                Arguments::Array(array) => {
+                    memory::read((array as usize).checked_add(n * size_of::<usize>())?)
+                }
                 Arguments::List(first, _) if n < 5 => Some(*first.add(n)),
                 Arguments::List(_, rest) => Some(*rest.add(n - 5)),
             }
@@ -67,7 +78,9 @@ impl Arguments {
     /// As for [`Arguments::get`].
     unsafe fn count(self) -> Option<usize> {
         // SAFETY: each one before was looked at.
-        (0..).find_map(|n| unsafe { self.get(n) }.map_or(Some(None), |at| (at == 0).then_some(Some(n))))?
+        (0..).find_map(|n| {
+            unsafe { self.get(n) }.map_or(Some(None), |at| (at == 0).then_some(Some(n)))
+        })?
     }
 
     /// Whether anything is managed. The same as [`Arguments::get`] asks of them.
@@ -126,7 +139,8 @@ impl Place {
     /// A copy of a string with its end.
     unsafe fn copy(&mut self, string: usize, len: usize) -> usize {
         let place = self.take(len);
-        // SAFETY: the caller has measured the string; another thread may have changed it since, so its end is written.
+        // SAFETY: the caller has measured the string; another thread may have changed it since, so
+        // its end is written.
         unsafe {
             std::ptr::copy_nonoverlapping(string as *const u8, place as *mut u8, len);
             ((place + len - 1) as *mut u8).write(0);
@@ -175,7 +189,8 @@ unsafe fn measure(arguments: Arguments) -> Result<(usize, usize), Errno> {
     }
 }
 
-/// What is added to each string, should another thread make it longer meanwhile, and for its alignment.
+/// What is added to each string, should another thread make it longer meanwhile, and for its
+/// alignment.
 const SLACK: usize = 64;
 
 /// The directories in which programs are looked for.
@@ -191,8 +206,9 @@ unsafe fn directories() -> &'static [u8] {
 
 type Execve = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
 
-/// Executes a program: by `call`, or where it is looked for (`search`) by execve. It returns only if it fails, errno is set then; None, and
-/// no call, where nothing is managed and nothing to be kept in mind.
+/// Executes a program: by `call`, or where it is looked for (`search`) by execve. It returns only
+/// if it fails, errno is set then; None, and no call, where nothing is managed and nothing to be
+/// kept in mind.
 ///
 /// # Safety
 ///
@@ -206,7 +222,9 @@ unsafe fn execute(
 ) -> Option<c_int> {
     let variables = Arguments::Array(environment);
     // SAFETY: the caller's promise.
-    let managed = || unsafe { pool::contains(file as usize) || arguments.are_managed() || variables.are_managed() };
+    let managed = || unsafe {
+        pool::contains(file as usize) || arguments.are_managed() || variables.are_managed()
+    };
     if !looking() || !(tls::blocked() != 0 || tracee::is_waiting() || managed()) {
         return None;
     }
@@ -218,7 +236,9 @@ unsafe fn execute(
         sizes => sizes,
     };
     // SAFETY: the caller's promise.
-    let result = sizes.and_then(|sizes| unsafe { execute_copies(file, arguments, variables, sizes, search, call) });
+    let result = sizes.and_then(|sizes| unsafe {
+        execute_copies(file, arguments, variables, sizes, search, call)
+    });
     let errno = result.err().unwrap_or_else(|| Errno::from_raw_os_error(sys::errno()));
     forget_copies();
     set_errno(errno);
@@ -316,7 +336,10 @@ unsafe fn try_each(
                 libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ENODEV | libc::ETIMEDOUT => {}
                 _ => return,
             }
-            at += CStr::from_ptr(candidate).to_bytes_with_nul().len().next_multiple_of(size_of::<usize>());
+            at += CStr::from_ptr(candidate)
+                .to_bytes_with_nul()
+                .len()
+                .next_multiple_of(size_of::<usize>());
         }
     }
     if denied {
@@ -325,7 +348,12 @@ unsafe fn try_each(
 }
 
 /// Has the shell run a file that is no program.
-unsafe fn as_script(file: *const c_char, place: &mut Place, arguments: (Strings, usize), environment: Strings) {
+unsafe fn as_script(
+    file: *const c_char,
+    place: &mut Place,
+    arguments: (Strings, usize),
+    environment: Strings,
+) {
     const SHELL: &CStr = c"/bin/sh";
     let (array, count) = arguments;
     let used = place.used;
@@ -349,13 +377,21 @@ unsafe fn as_script(file: *const c_char, place: &mut Place, arguments: (Strings,
 ///
 /// As for execve(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+pub unsafe extern "C" fn execve(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
     let real = real!(c"execve" as Execve);
     // SAFETY: the caller's promise.
     unsafe {
-        execute(path, Arguments::Array(arguments), environment, false, |path, arguments, environment| {
-            real(path, arguments, environment)
-        })
+        execute(
+            path,
+            Arguments::Array(arguments),
+            environment,
+            false,
+            |path, arguments, environment| real(path, arguments, environment),
+        )
         .unwrap_or_else(|| real(path, arguments, environment))
     }
 }
@@ -382,9 +418,13 @@ pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Str
     let real = real!(c"fexecve" as Fexecve);
     // SAFETY: the caller's promise.
     unsafe {
-        execute(std::ptr::null(), Arguments::Array(arguments), environment, false, |_, arguments, environment| {
-            real(fd, arguments, environment)
-        })
+        execute(
+            std::ptr::null(),
+            Arguments::Array(arguments),
+            environment,
+            false,
+            |_, arguments, environment| real(fd, arguments, environment),
+        )
         .unwrap_or_else(|| real(fd, arguments, environment))
     }
 }
@@ -406,9 +446,13 @@ pub unsafe extern "C" fn execveat(
     let real = real!(c"execveat" as Execveat);
     // SAFETY: the caller's promise.
     unsafe {
-        execute(path, Arguments::Array(arguments), environment, false, |path, arguments, environment| {
-            real(dir, path, arguments, environment, flags)
-        })
+        execute(
+            path,
+            Arguments::Array(arguments),
+            environment,
+            false,
+            |path, arguments, environment| real(dir, path, arguments, environment, flags),
+        )
         .unwrap_or_else(|| real(dir, path, arguments, environment, flags))
     }
 }
@@ -430,14 +474,22 @@ pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_in
 ///
 /// As for execvpe(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+pub unsafe extern "C" fn execvpe(
+    file: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
     type Execvpe = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
     let execve = real!(c"execve" as Execve);
     // SAFETY: the caller's promise.
     unsafe {
-        execute(file, Arguments::Array(arguments), environment, true, |path, arguments, environment| {
-            execve(path, arguments, environment)
-        })
+        execute(
+            file,
+            Arguments::Array(arguments),
+            environment,
+            true,
+            |path, arguments, environment| execve(path, arguments, environment),
+        )
         .unwrap_or_else(|| real!(c"execvpe" as Execvpe)(file, arguments, environment))
     }
 }
@@ -447,7 +499,8 @@ const EXECL: u32 = 0;
 const EXECLP: u32 = 1;
 const EXECLE: u32 = 2;
 
-// The functions with a list of arguments: they are made with copies, or go to the C library as they came.
+// The functions with a list of arguments: they are made with copies, or go to the C library as they
+// came.
 macro_rules! list_family {
     ($($(#[$doc:meta])* $symbol:ident $next:ident $which:ident = $name:literal;)*) => {
         $(
@@ -518,7 +571,12 @@ list_family! {
 }
 
 /// Executes a program with a list of arguments; 0 where the C library is to do it.
-unsafe extern "C" fn execute_list(path: *const c_char, first: *const usize, rest: *const usize, which: u32) -> c_int {
+unsafe extern "C" fn execute_list(
+    path: *const c_char,
+    first: *const usize,
+    rest: *const usize,
+    which: u32,
+) -> c_int {
     if !looking() {
         return 0;
     }

@@ -1,9 +1,10 @@
 //! Descriptors: the engine's survive a program that closes what it did not open.
 //!
-//! They are in the program's table, at numbers out of its way ([`overspill_os::descriptors`]): to the program they look
-//! closed, and directories that list its descriptors do not show them.
+//! They are in the program's table, at numbers out of its way ([`overspill_os::descriptors`]): to
+//! the program they look closed, and directories that list its descriptors do not show them.
 //!
-//! Calls by number through syscall(2) come here too. Inline system calls are not guarded, nor are listings by scandir(3) or the like.
+//! Calls by number through syscall(2) come here too. Inline system calls are not guarded, nor are
+//! listings by scandir(3) or the like.
 
 use crate::pool;
 use crate::sys::{check, real, to_c_int};
@@ -27,8 +28,9 @@ fn is_above_limit(fd: c_int) -> bool {
     fd as u64 >= limit.rlim_cur
 }
 
-/// What dup2(2) over a descriptor of the engine fails with: below the limit, where its numbers are only if that is high or cannot
-/// be raised, as if the number were about to be opened by another thread.
+/// What dup2(2) over a descriptor of the engine fails with: below the limit, where its numbers are
+/// only if that is high or cannot be raised, as if the number were about to be opened by another
+/// thread.
 fn refused(to: c_int) -> Errno {
     if is_above_limit(to) { Errno::BADF } else { Errno::BUSY }
 }
@@ -81,7 +83,8 @@ pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     unsafe { real!(c"dup3" as unsafe extern "C" fn(c_int, c_int, c_int) -> c_int)(from, to, flags) }
 }
 
-/// The parts of a range of descriptors between those that `skip` names. Beyond `table_end` there are none to skip.
+/// The parts of a range of descriptors between those that `skip` names. Beyond `table_end` there
+/// are none to skip.
 fn around(
     range: RangeInclusive<u32>,
     table_end: u32,
@@ -151,8 +154,8 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     }
 }
 
-/// Whether an entry of a directory stands for a descriptor of the engine's, in `/proc/self/fd` or one like it. A look at the name
-/// decides for nearly all.
+/// Whether an entry of a directory stands for a descriptor of the engine's, in `/proc/self/fd` or
+/// one like it. A look at the name decides for nearly all.
 fn is_hidden_entry(dir: *mut libc::DIR, entry: &libc::dirent64) -> bool {
     // In fd they are links, in fdinfo files; processes are directories.
     if !pool::exists() || !matches!(entry.d_type, libc::DT_LNK | libc::DT_REG) {
@@ -168,10 +171,12 @@ fn number(name: &[u8]) -> Option<i32> {
     std::str::from_utf8(name).ok()?.parse().ok()
 }
 
-/// Whether a directory is one of the process's own descriptors: `/proc/PID/fd`, also of one of its threads, or `fdinfo`.
+/// Whether a directory is one of the process's own descriptors: `/proc/PID/fd`, also of one of its
+/// threads, or `fdinfo`.
 fn lists_own_descriptors(dir: *mut libc::DIR) -> bool {
     let mut path = [0u8; 64];
-    // SAFETY: 1. the program's open directory; 2. the path is written during the call, and is long enough for those that count.
+    // SAFETY: 1. the program's open directory; 2. the path is written during the call, and is long
+    // enough for those that count.
     let len = unsafe {
         let link = format!("/proc/self/fd/{}\0", libc::dirfd(dir));
         check(raw_syscall!(Sysno::readlink, link.as_ptr(), path.as_mut_ptr(), path.len()))
@@ -285,12 +290,21 @@ mod tests {
 
     #[test]
     fn lists_of_own_descriptors_are_told_by_their_path() {
-        for path in ["/proc/17/fd", "/proc/17/fdinfo", "/proc/17/task/19/fd", "/proc/17/task/17/fdinfo"] {
+        for path in
+            ["/proc/17/fd", "/proc/17/fdinfo", "/proc/17/task/19/fd", "/proc/17/task/17/fdinfo"]
+        {
             assert!(is_own_list(path.as_bytes(), 17), "{path}");
         }
-        for path in
-            ["/proc/18/fd", "/proc/17", "/proc/17/task", "/proc/17/fd/3", "/tmp/17/fd", "/proc/self/fd", "", "/"]
-        {
+        for path in [
+            "/proc/18/fd",
+            "/proc/17",
+            "/proc/17/task",
+            "/proc/17/fd/3",
+            "/tmp/17/fd",
+            "/proc/self/fd",
+            "",
+            "/",
+        ] {
             assert!(!is_own_list(path.as_bytes(), 17), "{path}");
         }
     }

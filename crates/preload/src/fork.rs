@@ -1,33 +1,38 @@
 //! fork: the child gets all of the program's memory, and an engine of its own.
 //!
-//! fork(), daemon(), forkpty() and whatever else goes through glibc's fork runs the handlers registered with
-//! pthread_atfork. Ours are registered before all others, so that our prepare handler runs last and our parent and
-//! child handlers run first: other handlers find memory that works. `_Fork` and clone(2) without CLONE_VM run no
-//! handlers, and are interposed. vfork and posix_spawn share the parent's memory and need nothing. A child of clone(2) with
-//! CLONE_VM shares it and the thread-local memory too; in signal delivery it gets a signal stack ([`crate::altstack`]).
+//! fork(), daemon(), forkpty() and whatever else goes through glibc's fork runs the handlers
+//! registered with pthread_atfork. Ours are registered before all others, so that our prepare
+//! handler runs last and our parent and child handlers run first: other handlers find memory that
+//! works. `_Fork` and clone(2) without CLONE_VM run no handlers, and are interposed. vfork and
+//! posix_spawn share the parent's memory and need nothing. A child of clone(2) with CLONE_VM shares
+//! it and the thread-local memory too; in signal delivery it gets a signal stack
+//! ([`crate::altstack`]).
 //!
-//! The program's own prepare handlers have run when ours does, its parent and child handlers have not: it may hold any lock of
-//! its own, and one that its malloc takes where that is in the executable. So none of our handlers calls a function that
-//! could be the program's, or one of the C library's that could call malloc. What the engine and the loader allocate comes
-//! from the internal heap.
+//! The program's own prepare handlers have run when ours does, its parent and child handlers have
+//! not: it may hold any lock of its own, and one that its malloc takes where that is in the
+//! executable. So none of our handlers calls a function that could be the program's, or one of the
+//! C library's that could call malloc. What the engine and the loader allocate comes from the
+//! internal heap.
 //!
 //! Prepare, in this order ([`prepare`]):
-//! 1. All signals are blocked and the thread cannot be cancelled, both until the end. [`FORKING`]: one fork at a time.
+//! 1. All signals are blocked and the thread cannot be cancelled, both until the end. [`FORKING`]:
+//!    one fork at a time.
 //! 2. The list of streams ([`crate::stdio`]), which glibc's fork will want.
-//! 3. The gate: nobody is inside the allocator ([`crate::gate`]). Faults are still served, so whoever is inside gets
-//!    out.
+//! 3. The gate: nobody is inside the allocator ([`crate::gate`]). Faults are still served, so
+//!    whoever is inside gets out.
 //! 4. The pool stops evicting.
-//! 5. What is touched before the engine is up again is made present and writable: in the parent too, where a page that is
-//!    protected to find the next write would fault.
+//! 5. What is touched before the engine is up again is made present and writable: in the parent
+//!    too, where a page that is protected to find the next write would fault.
 //! 6. The pool freezes.
 //! 7. The table of handlers, and the internal heap's lock.
 //!
-//! Parent and child go back in the opposite order. A fault of another thread between 6 and the end waits. The engine's
-//! steps are made on a stack of their own ([`on_own_stack`]): the program's may be managed memory, and the engine hands addresses
-//! on its stack to the kernel.
+//! Parent and child go back in the opposite order. A fault of another thread between 6 and the end
+//! waits. The engine's steps are made on a stack of their own ([`on_own_stack`]): the program's may
+//! be managed memory, and the engine hands addresses on its stack to the kernel.
 //!
-//! Known limit: a thread that waits for a page while it holds glibc's name-service lock, exactly between 6 and the
-//! fork, would stop the fork; step 5 makes that state present, so it takes a fault on something else under that lock.
+//! Known limit: a thread that waits for a page while it holds glibc's name-service lock, exactly
+//! between 6 and the fork, would stop the fork; step 5 makes that state present, so it takes a
+//! fault on something else under that lock.
 
 use crate::sys::{Uncancelled, real};
 use crate::{altstack, gate, handlers, heap, pool, signals, stdio, sys, trap};
@@ -56,7 +61,8 @@ static FORKER: AtomicI32 = AtomicI32::new(0);
 enum Kind {
     /// glibc's fork, which resets streams in the child.
     Full,
-    /// `_Fork` or clone: nothing of glibc's state is touched, and the call may come from a signal handler.
+    /// `_Fork` or clone: nothing of glibc's state is touched, and the call may come from a signal
+    /// handler.
     Bare,
 }
 
@@ -70,7 +76,8 @@ pub fn register() {
         sys::restore_errno(0);
     }
     unsafe extern "C" fn parent() {
-        // The C library sets errno where there is no child, before its parent handlers run, and tells them nothing else.
+        // The C library sets errno where there is no child, before its parent handlers run, and
+        // tells them nothing else.
         let made = sys::errno() == 0;
         done_in_parent(Kind::Full, made);
         if made {
@@ -106,7 +113,9 @@ fn prepare(kind: Kind, words: Words) {
                 stdio::touch_streams();
                 stdio::touch_state();
             }
-            words.iter().for_each(|word| stdio::touch(*word..word.saturating_add(size_of::<usize>())));
+            words
+                .iter()
+                .for_each(|word| stdio::touch(*word..word.saturating_add(size_of::<usize>())));
             touch_stack(vm::stack_address());
         });
     }
@@ -164,18 +173,21 @@ const OWN_STACK_BYTES: usize = 256 << 10;
 unsafe impl Sync for OwnStack {}
 static OWN_STACK: OwnStack = OwnStack(UnsafeCell::new([0; OWN_STACK_BYTES]));
 
-/// Runs a step of a fork, by the thread that holds [`FORKING`], on memory that is never managed. Nothing there touches managed
-/// memory, nor is a signal handler called: the thread may be on its signal stack, of which the kernel would know nothing.
+/// Runs a step of a fork, by the thread that holds [`FORKING`], on memory that is never managed.
+/// Nothing there touches managed memory, nor is a signal handler called: the thread may be on its
+/// signal stack, of which the kernel would know nothing.
 fn on_own_stack<F: FnOnce()>(step: F) {
     extern "C" fn run<F: FnOnce()>(step: *mut Option<F>) {
-        // SAFETY: the step of the frame below, which is used once. That frame may be in managed memory.
+        // SAFETY: the step of the frame below, which is used once. That frame may be in managed
+        // memory.
         if let Some(step) = unsafe { (*step).take() } {
             step();
         }
     }
     let mut step = Some(step);
     let top = OWN_STACK.0.get() as usize + OWN_STACK_BYTES;
-    // SAFETY: 1. the stack is free, and aligned; 2. the function has the type; 3. it does not unwind: panics abort.
+    // SAFETY: 1. the stack is free, and aligned; 2. the function has the type; 3. it does not
+    // unwind: panics abort.
     unsafe { overspill_step_on(top, &raw mut step as usize, run::<F> as *const () as usize) };
 }
 
@@ -206,8 +218,8 @@ unsafe extern "C" {
     fn overspill_step_on(stack: usize, argument: usize, function: usize);
 }
 
-/// Makes present the part of a stack in managed memory that is used before the engine is up again: some frames below
-/// `address` and some above.
+/// Makes present the part of a stack in managed memory that is used before the engine is up again:
+/// some frames below `address` and some above.
 fn touch_stack(address: usize) {
     const BELOW: usize = 4 * PAGE_SIZE;
     const ABOVE: usize = 2 * PAGE_SIZE;
@@ -226,7 +238,8 @@ pub extern "C" fn _Fork() -> c_int {
     }) as c_int
 }
 
-/// Runs a call that returns twice, 0 in the child, with the engine prepared. Returns what it returns.
+/// Runs a call that returns twice, 0 in the child, with the engine prepared. Returns what it
+/// returns.
 pub fn bare_fork(words: Words, call: impl FnOnce() -> isize) -> isize {
     prepare(Kind::Bare, words);
     let pid = call();
@@ -240,8 +253,8 @@ pub fn bare_fork(words: Words, call: impl FnOnce() -> isize) -> isize {
 
 type CloneFn = extern "C" fn(*mut c_void) -> c_int;
 
-/// What the child of [`clone`] that shares the memory runs. It begins on a stack of ours, since nothing serves the faults of the
-/// program's yet, and goes on to that.
+/// What the child of [`clone`] that shares the memory runs. It begins on a stack of ours, since
+/// nothing serves the faults of the program's yet, and goes on to that.
 #[repr(C)]
 struct ChildStart {
     function: CloneFn,
@@ -252,7 +265,8 @@ struct ChildStart {
 
 extern "C" fn child_start(start: *mut c_void) -> c_int {
     // SAFETY: in the block that was lent to the child.
-    let ChildStart { function, argument, stack, lent } = unsafe { start.cast::<ChildStart>().read() };
+    let ChildStart { function, argument, stack, lent } =
+        unsafe { start.cast::<ChildStart>().read() };
     altstack::borrow(lent);
     // SAFETY: the stack is the program's for this function.
     unsafe { overspill_run_on(stack & !15, function, argument, end_of_sharer) }
@@ -268,7 +282,8 @@ extern "C" fn end_of_sharer(status: c_int) -> ! {
 /// Threads that the program had made when a child with a copy of its memory began.
 static MADE_BEFORE: AtomicUsize = AtomicUsize::new(0);
 
-/// The same where the child may have threads of the engine's: with no other of the program's, the process ends.
+/// The same where the child may have threads of the engine's: with no other of the program's, the
+/// process ends.
 extern "C" fn end_of_copy(status: c_int) -> ! {
     if crate::thread::made() == MADE_BEFORE.load(Ordering::Relaxed) {
         sys::exit_group(status)
@@ -276,7 +291,8 @@ extern "C" fn end_of_copy(status: c_int) -> ! {
     end_of_sharer(status)
 }
 
-// Calls a function on another stack, and another with what it returns. Here a stack begins: there is nothing to unwind to.
+// Calls a function on another stack, and another with what it returns. Here a stack begins: there
+// is nothing to unwind to.
 global_asm!(
     ".pushsection .text.overspill_run_on,\"ax\",@progbits",
     ".hidden overspill_run_on",
@@ -298,13 +314,20 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    fn overspill_run_on(stack: usize, function: CloneFn, argument: *mut c_void, ends: extern "C" fn(c_int) -> !) -> !;
+    fn overspill_run_on(
+        stack: usize,
+        function: CloneFn,
+        argument: *mut c_void,
+        ends: extern "C" fn(c_int) -> !,
+    ) -> !;
 }
 
-/// clone(2), the C library's function. Variadic in C; arguments that were not given are passed on unread.
+/// clone(2), the C library's function. Variadic in C; arguments that were not given are passed on
+/// unread.
 ///
-/// A child with a copy of the memory gets a copy of the descriptors too, also with CLONE_FILES: it closes the engine's of its parent.
-/// It begins in a copy of this frame, with its engine down, and then goes to the stack that was given.
+/// A child with a copy of the memory gets a copy of the descriptors too, also with CLONE_FILES: it
+/// closes the engine's of its parent. It begins in a copy of this frame, with its engine down, and
+/// then goes to the stack that was given.
 ///
 /// # Safety
 ///
@@ -330,7 +353,8 @@ pub unsafe extern "C" fn clone(
     ) -> c_int;
     let real = real!(c"clone" as Clone);
     let copies = flags & libc::CLONE_VM == 0;
-    let (Some(run), false, true) = (function, stack.is_null(), pool::exists() && (copies || pool::signal_delivery()))
+    let (Some(run), false, true) =
+        (function, stack.is_null(), pool::exists() && (copies || pool::signal_delivery()))
     else {
         // SAFETY: the caller's promise; the C library reads what the flags say.
         return unsafe { real(function, stack, flags, argument, parent_tid, tls, child_tid) };
@@ -363,7 +387,12 @@ pub unsafe extern "C" fn clone(
     let place = altstack::first_stack(lent) - size_of::<ChildStart>().next_multiple_of(64);
     // SAFETY: 1. the block is the child's; 2. as above.
     let pid = unsafe {
-        (place as *mut ChildStart).write(ChildStart { function: run, argument, stack: stack as usize, lent });
+        (place as *mut ChildStart).write(ChildStart {
+            function: run,
+            argument,
+            stack: stack as usize,
+            lent,
+        });
         let place = place as *mut c_void;
         real(Some(child_start), place, flags, place, parent_tid, tls, child_tid)
     };

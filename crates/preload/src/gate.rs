@@ -1,15 +1,17 @@
 //! The gate in front of the managed heap: fork finds no thread in the middle of an allocation.
 //!
-//! A child has a copy of the allocator's memory as it was at the fork. A thread that was half way through malloc
-//! then has left locks held and lists half linked, and does not exist in the child to finish. The C library holds
-//! all locks of its own allocator over fork for that reason; mimalloc offers no such call. So each thread says in a
-//! word of its own when it is inside the allocator, and fork closes the gate and waits until nobody is.
+//! A child has a copy of the allocator's memory as it was at the fork. A thread that was half way
+//! through malloc then has left locks held and lists half linked, and does not exist in the child
+//! to finish. The C library holds all locks of its own allocator over fork for that reason;
+//! mimalloc offers no such call. So each thread says in a word of its own when it is inside the
+//! allocator, and fork closes the gate and waits until nobody is.
 //!
-//! The way in costs a store and a load: the store of the own word and the load of the gate's may be reordered by the
-//! processor, so the closing side makes every thread execute a barrier (membarrier(2)); where that call is not
-//! available each entry executes one.
+//! The way in costs a store and a load: the store of the own word and the load of the gate's may be
+//! reordered by the processor, so the closing side makes every thread execute a barrier
+//! (membarrier(2)); where that call is not available each entry executes one.
 //!
-//! Waits are bounded ([`PATIENCE`]): a thread that holds a lock which fork needs may be waiting here.
+//! Waits are bounded ([`PATIENCE`]): a thread that holds a lock which fork needs may be waiting
+//! here.
 //!
 //! Lock: [`REGISTRY`]; inside it the internal heap's. Held over fork while the gate is closed.
 
@@ -17,12 +19,15 @@ use crate::heap;
 use overspill_os::lock::RawLock;
 use overspill_os::tls;
 use rustix::thread::futex;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering, compiler_fence, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering, compiler_fence, fence,
+};
 use std::time::{Duration, Instant};
 use syscalls::{Sysno, raw_syscall};
 
-/// Longest wait on either side of the gate. A fork takes milliseconds, an allocation microseconds; a wait this long
-/// means a lock cycle through the C library, which is ended by taking the risk that the gate exists to avoid.
+/// Longest wait on either side of the gate. A fork takes milliseconds, an allocation microseconds;
+/// a wait this long means a lock cycle through the C library, which is ended by taking the risk
+/// that the gate exists to avoid.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// [`STATE`]: the gate is closed.
@@ -83,7 +88,9 @@ impl Drop for Pass {
     #[inline(always)]
     fn drop(&mut self) {
         match self.record {
-            Some(record) => record.depth.store(record.depth.load(Ordering::Relaxed) - 1, Ordering::Release),
+            Some(record) => {
+                record.depth.store(record.depth.load(Ordering::Relaxed) - 1, Ordering::Release)
+            }
             None => {
                 INSIDE_UNRECORDED.fetch_sub(1, Ordering::Release);
             }
@@ -106,7 +113,9 @@ fn enter_unrecorded(word: usize) -> Pass {
     let deadline = Instant::now() + PATIENCE;
     loop {
         INSIDE_UNRECORDED.fetch_add(1, Ordering::SeqCst);
-        if STATE.load(Ordering::SeqCst) & CLOSED == 0 || CLOSER.load(Ordering::Relaxed) == thread_id() {
+        if STATE.load(Ordering::SeqCst) & CLOSED == 0
+            || CLOSER.load(Ordering::Relaxed) == thread_id()
+        {
             break;
         }
         if Instant::now() >= deadline {
@@ -137,7 +146,8 @@ fn wait_open(depth: &AtomicU32) {
 
 fn sleep_while_closed(deadline: Instant) {
     let left = deadline.saturating_duration_since(Instant::now());
-    let timeout = futex::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    let timeout =
+        futex::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
     let state = STATE.load(Ordering::Relaxed);
     if state & CLOSED != 0 {
         let _ = futex::wait(&STATE, futex::Flags::PRIVATE, state, Some(&timeout));
@@ -190,7 +200,9 @@ fn register() -> bool {
     let Some(record) = record else { return false };
     let address = record as *const Record as usize;
     // SAFETY: the key is valid; its value is a number to the C library.
-    if key < 0 || unsafe { libc::pthread_setspecific(key as u32, address as *const libc::c_void) } != 0 {
+    if key < 0
+        || unsafe { libc::pthread_setspecific(key as u32, address as *const libc::c_void) } != 0
+    {
         record.owned.store(false, Ordering::Relaxed);
         return false;
     }
@@ -198,15 +210,17 @@ fn register() -> bool {
     true
 }
 
-/// Runs when a thread ends: mimalloc gives up its thread's memory while the gate still knows the thread, then the
-/// record is free for others. Our key is older than mimalloc's, so this comes before its own destructor.
+/// Runs when a thread ends: mimalloc gives up its thread's memory while the gate still knows the
+/// thread, then the record is free for others. Our key is older than mimalloc's, so this comes
+/// before its own destructor.
 unsafe extern "C" fn retire(record: *mut libc::c_void) {
     if tls::record() != record as usize {
         return;
     }
     {
         let _pass = enter();
-        // SAFETY: mimalloc allows this at any time; its thread data comes back if the thread allocates again.
+        // SAFETY: mimalloc allows this at any time; its thread data comes back if the thread
+        // allocates again.
         unsafe { libmimalloc_sys::mi_thread_done() };
     }
     tls::set_record(RETIRED);
@@ -229,14 +243,15 @@ const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
 
 fn register_membarrier() {
     // SAFETY: the call takes no addresses.
-    let ret = unsafe { raw_syscall!(Sysno::membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0) };
+    let ret =
+        unsafe { raw_syscall!(Sysno::membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0) };
     if ret != 0 {
         STATE.fetch_or(NO_MEMBARRIER, Ordering::SeqCst);
     }
 }
 
-/// Closes the gate for a fork by the calling thread and waits until no other thread is inside. The registry is held
-/// until the gate is opened, since threads register before they enter.
+/// Closes the gate for a fork by the calling thread and waits until no other thread is inside. The
+/// registry is held until the gate is opened, since threads register before they enter.
 pub fn close() {
     if tls::record() == 0 {
         register();
@@ -252,7 +267,8 @@ pub fn close() {
     let deadline = Instant::now() + PATIENCE;
     let inside = || {
         INSIDE_UNRECORDED.load(Ordering::Acquire) != 0
-            || records().any(|r| r as *const Record as usize != own && r.depth.load(Ordering::Acquire) != 0)
+            || records()
+                .any(|r| r as *const Record as usize != own && r.depth.load(Ordering::Acquire) != 0)
     };
     let mut rounds = 0;
     while inside() && Instant::now() < deadline {
@@ -293,7 +309,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// Threads pass in and out while another closes and opens: while it is closed the counter inside is zero.
+    /// Threads pass in and out while another closes and opens: while it is closed the counter
+    /// inside is zero.
     #[test]
     fn nobody_is_inside_while_the_gate_is_closed() {
         static INSIDE: AtomicU32 = AtomicU32::new(0);
@@ -332,7 +349,8 @@ mod tests {
                 assert!(passer.join().unwrap() > 0);
             }
         });
-        // A thread that ends gives its record back, and the next one takes it; other tests' threads come and go too.
+        // A thread that ends gives its record back, and the next one takes it; other tests' threads
+        // come and go too.
         let count = records().count();
         for _ in 0..200 {
             std::thread::spawn(|| drop(enter())).join().unwrap();

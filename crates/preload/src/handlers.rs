@@ -1,19 +1,25 @@
 //! The program's handlers, in signal delivery: each is called by one of ours.
 //!
-//! The kernel knows [`overspill_handler`], and a table has what the program has set for each signal. So a handler
+//! The kernel knows [`overspill_handler`], and a table has what the program has set for each
+//! signal. So a handler
 //!
-//! - finds in its context a mask that says of SIGBUS and SIGSYS what the program has set, and may change it there;
-//! - runs on the stack that the program has set by sigaltstack(2), if it has asked for that (SA_ONSTACK), also where that is managed
-//!   memory: the kernel pushes its frame onto our stack ([`crate::altstack`]), and we go on to the program's.
+//! - finds in its context a mask that says of SIGBUS and SIGSYS what the program has set, and may
+//!   change it there;
+//! - runs on the stack that the program has set by sigaltstack(2), if it has asked for that
+//!   (SA_ONSTACK), also where that is managed memory: the kernel pushes its frame onto our stack
+//!   ([`crate::altstack`]), and we go on to the program's.
 //!
-//! SIGSEGV is ours also while the program has no handler for it, since a fault may be one of ours: we have looked at what the program has
-//! handed to a call, and there is nothing ([`crate::memory`], [`crate::trap::masks`]). The default for all others is what follows then.
+//! SIGSEGV is ours also while the program has no handler for it, since a fault may be one of ours:
+//! we have looked at what the program has handed to a call, and there is nothing
+//! ([`crate::memory`], [`crate::trap::masks`]). The default for all others is what follows then.
 //!
-//! While a handler runs on the program's stack ours still holds the kernel's frame. The kernel, which sees that nobody is
-//! on it, would put the next one over that; so it is told of the free part only, until it restores what it had found when the
-//! handler returns. Who leaves a handler by siglongjmp leaves it so, and the next handler finds all of the stack free.
+//! While a handler runs on the program's stack ours still holds the kernel's frame. The kernel,
+//! which sees that nobody is on it, would put the next one over that; so it is told of the free
+//! part only, until it restores what it had found when the handler returns. Who leaves a handler by
+//! siglongjmp leaves it so, and the next handler finds all of the stack free.
 //!
-//! The table is written under a lock with all signals blocked, held over a fork, and read by handlers without one.
+//! The table is written under a lock with all signals blocked, held over a fork, and read by
+//! handlers without one.
 
 use crate::{altstack, sys, trap};
 use overspill_os::copy;
@@ -22,7 +28,9 @@ use overspill_os::signal::{Blocked, KernelAction, begin_handler, change_mask, en
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicI32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::atomic::{AtomicU32, fence};
 use syscalls::{Sysno, raw_syscall};
 
@@ -38,10 +46,16 @@ struct Entry {
 }
 
 static ENTRIES: [Entry; SIGNALS] = [const {
-    Entry { count: AtomicU32::new(0), handler: AtomicUsize::new(0), flags: AtomicI32::new(0), mask: AtomicU64::new(0) }
+    Entry {
+        count: AtomicU32::new(0),
+        handler: AtomicUsize::new(0),
+        flags: AtomicI32::new(0),
+        mask: AtomicU64::new(0),
+    }
 }; SIGNALS];
 static WRITING: RawLock = RawLock::new();
-/// The process whose table this is. The child of a vfork shares it with its parent, but not the parent's actions.
+/// The process whose table this is. The child of a vfork shares it with its parent, but not the
+/// parent's actions.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// A copy of an entry.
@@ -102,7 +116,8 @@ pub fn fork_done() {
     WRITING.unlock();
 }
 
-/// What a handler was called with, and where it is to run. On our signal stack, where the assembler below knows its layout.
+/// What a handler was called with, and where it is to run. On our signal stack, where the assembler
+/// below knows its layout.
 #[repr(C)]
 struct Call {
     /// The stack pointer for the handler, at its return address, or 0 to stay where we are.
@@ -119,10 +134,12 @@ struct Call {
 
 const _: () = assert!(size_of::<Call>().is_multiple_of(16));
 
-// Between the change of stacks and that of the mask nothing touches memory on the program's stack, which may be absent: a fault
-// would come while its signal is blocked. Nor is anything written there afterwards: it may be read-only by then, and a SIGSEGV that
-// finds no room for its frame ends the program, where the kernel's own frame would have been in the way of none. So the return address is
-// there already ([`begin`]). No frame of Rust's is on the stack while the handler runs, since a cancellation may unwind it.
+// Between the change of stacks and that of the mask nothing touches memory on the program's stack,
+// which may be absent: a fault would come while its signal is blocked. Nor is anything written
+// there afterwards: it may be read-only by then, and a SIGSEGV that finds no room for its frame
+// ends the program, where the kernel's own frame would have been in the way of none. So the return
+// address is there already ([`begin`]). No frame of Rust's is on the stack while the handler runs,
+// since a cancellation may unwind it.
 global_asm!(
     ".pushsection .text.overspill_handler,\"ax\",@progbits",
     ".hidden overspill_handler",
@@ -217,11 +234,16 @@ extern "C" fn begin(call: &mut Call) {
             let context = &*call.context.cast::<libc::ucontext_t>();
             (context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize, context.uc_stack)
         };
-        if let Some((stack, free)) = altstack::programs_place(sp, &kernels, &raw const *call as usize) {
+        if let Some((stack, free)) =
+            altstack::programs_place(sp, &kernels, &raw const *call as usize)
+        {
             let place = stack - size_of::<usize>();
-            // SAFETY: the top of the program's signal stack, which is its own or free below what runs there. If it cannot be
-            // written that is the program's fault, and comes while we are on our stack.
-            unsafe { (place as *mut usize).write_volatile(overspill_handler_back as *const () as usize) };
+            // SAFETY: the top of the program's signal stack, which is its own or free below what
+            // runs there. If it cannot be written that is the program's fault, and comes while we
+            // are on our stack.
+            unsafe {
+                (place as *mut usize).write_volatile(overspill_handler_back as *const () as usize)
+            };
             call.mask = change_mask(libc::SIG_SETMASK, !0);
             (call.stack, call.free) = (place, free);
         }
@@ -254,12 +276,20 @@ fn for_fault(call: &Call, wanted: Wanted) -> Wanted {
 
 extern "C" fn nothing(_: c_int, _: *const libc::siginfo_t) {}
 
-/// The default, in which a fault that is met again ends the process, and so does what was sent and is sent again.
+/// The default, in which a fault that is met again ends the process, and so does what was sent and
+/// is sent again.
 extern "C" fn default_action(signal: c_int, info: *const libc::siginfo_t) {
     let default = KernelAction::DEFAULT;
-    // SAFETY: 1. the kernel reads one action and its 8 bytes of mask; 2. it has passed the information; 3. numbers.
+    // SAFETY: 1. the kernel reads one action and its 8 bytes of mask; 2. it has passed the
+    // information; 3. numbers.
     unsafe {
-        let set = raw_syscall!(Sysno::rt_sigaction, signal, &raw const default, 0, size_of_val(&default.mask));
+        let set = raw_syscall!(
+            Sysno::rt_sigaction,
+            signal,
+            &raw const default,
+            0,
+            size_of_val(&default.mask)
+        );
         if sys::check(set).is_err() {
             // In a sandbox: there is nothing else to be done that ends it.
             sys::exit_group(128 + signal);
@@ -298,7 +328,8 @@ extern "C" fn end(call: &mut Call) {
 }
 
 /// sigaction(2) of the C library's.
-pub type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+pub type Sigaction =
+    unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
 /// A mask as the kernel has it: its 8 bytes are the first of a sigset_t.
 fn kernels(set: &libc::sigset_t) -> u64 {
@@ -332,7 +363,11 @@ pub unsafe fn set(
             handler => handler != libc::SIG_IGN,
         };
         if let (Some(entry), true, false) = (entry, is_handler, is_borrowed()) {
-            entry.write(Wanted { handler: new.sa_sigaction, flags: new.sa_flags, mask: kernels(&new.sa_mask) });
+            entry.write(Wanted {
+                handler: new.sa_sigaction,
+                flags: new.sa_flags,
+                mask: kernels(&new.sa_mask),
+            });
             wanted.sa_sigaction = ours();
             wanted.sa_flags |= libc::SA_SIGINFO;
             if signal == libc::SIGSEGV {
@@ -347,7 +382,9 @@ pub unsafe fn set(
         wanted
     });
     // SAFETY: both are null or valid.
-    let result = unsafe { real(signal, wanted.as_ref().map_or(std::ptr::null(), |wanted| wanted), found.as_mut_ptr()) };
+    let result = unsafe {
+        real(signal, wanted.as_ref().map_or(std::ptr::null(), |wanted| wanted), found.as_mut_ptr())
+    };
     if result != 0 {
         if let (Some(entry), Some(before), true) = (entry, before, new.is_some()) {
             entry.write(before);
@@ -359,7 +396,8 @@ pub unsafe fn set(
             old.sa_sigaction = before.handler;
             // As the C library has it: a flag for its own trampoline.
             const SA_RESTORER: c_int = 0x0400_0000;
-            let restorer = if before.handler == libc::SIG_DFL { 0 } else { old.sa_flags & SA_RESTORER };
+            let restorer =
+                if before.handler == libc::SIG_DFL { 0 } else { old.sa_flags & SA_RESTORER };
             old.sa_flags = before.flags | restorer;
             // SAFETY: the first 8 bytes of a set.
             unsafe { (&raw mut old.sa_mask).cast::<u64>().write(before.mask) };
@@ -368,7 +406,8 @@ pub unsafe fn set(
     result
 }
 
-/// What the program is told of the handler before, where the C library has reported it: `handler` was in the table then.
+/// What the program is told of the handler before, where the C library has reported it: `handler`
+/// was in the table then.
 pub fn reported(found: usize, handler: Option<usize>) -> usize {
     if found == ours() { handler.unwrap_or(found) } else { found }
 }
@@ -403,13 +442,18 @@ mod tests {
         let mut old = action(0, 0);
         // SAFETY: actions that live through the calls; the handler only counts.
         unsafe {
-            let set_to = |new, old: &mut libc::sigaction| set(libc::sigaction, libc::SIGUSR2, new, Some(old));
+            let set_to = |new, old: &mut libc::sigaction| {
+                set(libc::sigaction, libc::SIGUSR2, new, Some(old))
+            };
             assert_eq!(set_to(Some(action(handler as *const () as usize, flags)), &mut old), 0);
             assert_eq!(old.sa_sigaction, libc::SIG_DFL);
             libc::raise(libc::SIGUSR2);
             assert_eq!(CALLED.load(Relaxed), libc::SIGUSR2 as usize);
             assert_eq!(set_to(Some(action(libc::SIG_IGN, 0)), &mut old), 0);
-            assert_eq!((old.sa_sigaction, old.sa_flags & flags), (handler as *const () as usize, flags));
+            assert_eq!(
+                (old.sa_sigaction, old.sa_flags & flags),
+                (handler as *const () as usize, flags)
+            );
             assert_eq!(set_to(Some(action(libc::SIG_DFL, 0)), &mut old), 0);
             assert_eq!(old.sa_sigaction, libc::SIG_IGN);
             assert_eq!(set(libc::sigaction, 1000, None, Some(&mut old)), -1);

@@ -1,11 +1,11 @@
 //! The internal heap: memory that is never managed memory.
 //!
-//! It serves Rust's allocations in this library (the engine's tables), malloc on engine threads, malloc before the
-//! pool is ready, and what the C library allocates while it makes a thread. All of it lies in one reserved range of
-//! addresses, so that free() tells its blocks by two compares.
+//! It serves Rust's allocations in this library (the engine's tables), malloc on engine threads,
+//! malloc before the pool is ready, and what the C library allocates while it makes a thread. All
+//! of it lies in one reserved range of addresses, so that free() tells its blocks by two compares.
 //!
-//! The allocator is dlmalloc over one segment that grows and shrinks at its end, as over brk. Each block has a
-//! header of 16 bytes before it that says how long it is and where its memory begins.
+//! The allocator is dlmalloc over one segment that grows and shrinks at its end, as over brk. Each
+//! block has a header of 16 bytes before it that says how long it is and where its memory begins.
 //!
 //! Lock: [`LOCK`], a leaf; held over fork by [`crate::fork`].
 
@@ -16,8 +16,9 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Addresses reserved, tried in this order (a limit on address space may forbid the first): 64 GiB cost nothing but
-/// addresses; 1 GiB is far more than the engine's tables and the C library's thread data ever took.
+/// Addresses reserved, tried in this order (a limit on address space may forbid the first): 64 GiB
+/// cost nothing but addresses; 1 GiB is far more than the engine's tables and the C library's
+/// thread data ever took.
 const RESERVE_BYTES: [usize; 2] = [64 << 30, 1 << 30];
 /// Memory is made accessible in steps of this, so that growing costs few system calls.
 const COMMIT_BYTES: usize = 1 << 20;
@@ -95,7 +96,8 @@ pub unsafe fn usable_size(block: *mut u8) -> usize {
 ///
 /// `block` is a live block of this heap, and nobody uses it any more.
 pub unsafe fn free(block: *mut u8) {
-    // SAFETY: 1. the block has a header; 2. the memory behind it began `offset` before it, with that alignment.
+    // SAFETY: 1. the block has a header; 2. the memory behind it began `offset` before it, with
+    // that alignment.
     unsafe {
         let Header { size, offset } = block.cast::<Header>().sub(1).read();
         LOCK.with(|| (*HEAP.0.get()).free(block.sub(offset), size + offset, offset));
@@ -158,8 +160,8 @@ impl Segment {
     }
 }
 
-// SAFETY: the memory handed out lies in the reserved range, is accessible, belongs to nobody else, and stays so until
-// `free_part` takes back its end.
+// SAFETY: the memory handed out lies in the reserved range, is accessible, belongs to nobody else,
+// and stays so until `free_part` takes back its end.
 unsafe impl Allocator for Segment {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         self.grow(size).map_or((std::ptr::null_mut(), 0, 0), |start| (start as *mut u8, size, 0))
@@ -235,7 +237,11 @@ mod tests {
         for (block, size, fill) in blocks {
             // SAFETY: live blocks of these sizes.
             unsafe {
-                assert!(std::slice::from_raw_parts(block as *const u8, size).iter().all(|byte| *byte == fill));
+                assert!(
+                    std::slice::from_raw_parts(block as *const u8, size)
+                        .iter()
+                        .all(|byte| *byte == fill)
+                );
                 free(block as *mut u8);
             }
         }

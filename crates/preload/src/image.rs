@@ -1,7 +1,8 @@
 //! Loaded libraries: where their code and their data lie, and words of these that are replaced.
 //!
-//! Some of what must be interposed no symbol leads to: the C library reaches it by addresses that it keeps in data, which is read-only
-//! once it is loaded. Nothing here takes a lock but the loader's list of libraries does; so it is called by the constructor only.
+//! Some of what must be interposed no symbol leads to: the C library reaches it by addresses that
+//! it keeps in data, which is read-only once it is loaded. Nothing here takes a lock but the
+//! loader's list of libraries does; so it is called by the constructor only.
 
 use crate::sys;
 use overspill_os::{Errno, PAGE_SIZE};
@@ -41,11 +42,15 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, search: *mut 
                 if header.p_flags & libc::PF_W != 0 {
                     image.variables = range.clone();
                 }
-                if header.p_flags & libc::PF_X != 0 && (image.code.is_empty() || range.contains(&search.contains)) {
+                if header.p_flags & libc::PF_X != 0
+                    && (image.code.is_empty() || range.contains(&search.contains))
+                {
                     image.code = range;
                 }
             }
-            libc::PT_GNU_RELRO => image.constants = range.start & !(PAGE_SIZE - 1)..range.end & !(PAGE_SIZE - 1),
+            libc::PT_GNU_RELRO => {
+                image.constants = range.start & !(PAGE_SIZE - 1)..range.end & !(PAGE_SIZE - 1)
+            }
             _ => {}
         }
     }
@@ -64,8 +69,8 @@ pub fn of(address: usize) -> Option<Image> {
 }
 
 impl Image {
-    /// Replaces each word of the constants that is the first of a pair by the second. Called while the process has one
-    /// thread.
+    /// Replaces each word of the constants that is the first of a pair by the second. Called while
+    /// the process has one thread.
     ///
     /// # Errors
     /// When the data cannot be changed.
@@ -75,14 +80,18 @@ impl Image {
         }
         let protect = |prot| {
             // SAFETY: data of a library's keep their protection, or get more.
-            unsafe { sys::on_range(Sysno::mprotect, self.constants.start, self.constants.len(), prot) }
+            unsafe {
+                sys::on_range(Sysno::mprotect, self.constants.start, self.constants.len(), prot)
+            }
         };
         protect(libc::PROT_READ | libc::PROT_WRITE)?;
         for at in self.constants.clone().step_by(size_of::<usize>()) {
             let word = at as *mut usize;
             // SAFETY: a word of these pages; the process has one thread.
             unsafe {
-                if let Some((_, ours)) = pairs.iter().find(|(theirs, _)| *theirs != 0 && *theirs == *word) {
+                if let Some((_, ours)) =
+                    pairs.iter().find(|(theirs, _)| *theirs != 0 && *theirs == *word)
+                {
                     word.write(*ours);
                 }
             }

@@ -1,17 +1,19 @@
 //! The constructor and the destructor.
 //!
-//! The library is linked with `-z initfirst`: the constructor runs before that of any other library, the C library's
-//! own included, so that nobody has registered fork handlers or made threads before. `environ` is not set yet then,
-//! so the environment is taken from the constructor's arguments.
+//! The library is linked with `-z initfirst`: the constructor runs before that of any other
+//! library, the C library's own included, so that nobody has registered fork handlers or made
+//! threads before. `environ` is not set yet then, so the environment is taken from the
+//! constructor's arguments.
 //!
-//! A program must not run without its budget unnoticed: if the pool cannot be made, the process ends with one sentence
-//! and status 125.
+//! A program must not run without its budget unnoticed: if the pool cannot be made, the process
+//! ends with one sentence and status 125.
 
 use crate::{alloc, altstack, calls, config, dma, entries, fork, gate, loader, pool, sys};
 use overspill_os::{beside, observer, thread, tls};
 use std::ffi::{CStr, c_char, c_int};
 
-/// Exit status when the pool cannot be made, as env(1) and timeout(1) use it for failures of their own.
+/// Exit status when the pool cannot be made, as env(1) and timeout(1) use it for failures of their
+/// own.
 const STATUS_FAILED: i32 = 125;
 
 type Constructor = unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char);
@@ -27,7 +29,11 @@ static CONSTRUCTOR: Constructor = constructor;
 #[unsafe(link_section = ".fini_array")]
 static DESTRUCTOR: extern "C" fn() = destructor;
 
-unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *const *const c_char) {
+unsafe extern "C" fn constructor(
+    _: c_int,
+    _: *const *const c_char,
+    variables: *const *const c_char,
+) {
     std::panic::set_hook(Box::new(on_panic));
     fork::register();
     gate::init();
@@ -40,7 +46,8 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
     entries::start();
     match asked {
         Ok(None) => {}
-        // What valgrind knows nothing of cannot be had, and it is the program that is to be looked at.
+        // What valgrind knows nothing of cannot be had, and it is the program that is to be looked
+        // at.
         Ok(Some(_)) if observer::is_translated() => {
             thread::report("the program runs without a budget, under valgrind");
         }
@@ -58,14 +65,15 @@ unsafe extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *
         Err(error) => fail(&error),
     }
     alloc::start();
-    // The locks of Rust's runtime wait by this function. It is looked up now, because the look-up takes the loader's lock,
-    // which a thread that loads a library may hold while it waits for a page.
-    // SAFETY: the call takes nothing.
+    // The locks of Rust's runtime wait by this function. It is looked up now, because the look-up
+    // takes the loader's lock, which a thread that loads a library may hold while it waits for a
+    // page. SAFETY: the call takes nothing.
     unsafe { libc::syscall(libc::SYS_gettid) };
 }
 
-/// A bug of ours: says where, and ends the process. The runtime's own report would read the environment, which may be
-/// managed memory by now, and write to a descriptor that engine threads do not have.
+/// A bug of ours: says where, and ends the process. The runtime's own report would read the
+/// environment, which may be managed memory by now, and write to a descriptor that engine threads
+/// do not have.
 fn on_panic(info: &std::panic::PanicHookInfo<'_>) {
     thread::report(format_args!("this is a bug, the program is ended: {info}"));
     beside::end_program()
@@ -85,7 +93,9 @@ extern "C" fn destructor() {
 /// # Safety
 ///
 /// `variables` is null or an array of C strings that ends with a null, alive for ever.
-unsafe fn environment(variables: *const *const c_char) -> impl Iterator<Item = (&'static str, &'static str)> {
+unsafe fn environment(
+    variables: *const *const c_char,
+) -> impl Iterator<Item = (&'static str, &'static str)> {
     let mut next = variables;
     std::iter::from_fn(move || {
         // SAFETY: the caller's promise; nothing is read behind the null.

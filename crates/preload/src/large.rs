@@ -1,10 +1,12 @@
-//! Blocks of 32 MiB and more: mappings of their own, so that realloc moves page tables and not bytes.
+//! Blocks of 32 MiB and more: mappings of their own, so that realloc moves page tables and not
+//! bytes.
 //!
-//! A growing vector of some gigabytes would otherwise be copied at every step, through memory that is mostly on
-//! swap. glibc treats large blocks the same way, and stops at the same size: below it, mapping and unmapping costs
-//! more than the copy.
+//! A growing vector of some gigabytes would otherwise be copied at every step, through memory that
+//! is mostly on swap. glibc treats large blocks the same way, and stops at the same size: below it,
+//! mapping and unmapping costs more than the copy.
 //!
-//! A block begins at the start of its mapping, so that only page-aligned pointers are looked up in the table.
+//! A block begins at the start of its mapping, so that only page-aligned pointers are looked up in
+//! the table.
 //!
 //! Lock: [`TABLE`], a leaf; taken inside the gate only, so that fork never finds it held.
 
@@ -52,7 +54,9 @@ pub fn alloc(size: usize) -> *mut u8 {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's or the pool's choice replaces nothing.
-    let Ok(start) = (unsafe { map::mmap(0, len, prot, flags, -1, 0) }) else { return std::ptr::null_mut() };
+    let Ok(start) = (unsafe { map::mmap(0, len, prot, flags, -1, 0) }) else {
+        return std::ptr::null_mut();
+    };
     with_table(|table| table.insert(start, len));
     start as *mut u8
 }
@@ -60,7 +64,9 @@ pub fn alloc(size: usize) -> *mut u8 {
 /// Length of the block if it is a large one.
 #[inline(always)]
 pub fn size_of_block(block: *mut u8) -> Option<usize> {
-    may_be_large(block as usize).then(|| with_table(|table| table.get(&(block as usize)).copied())).flatten()
+    may_be_large(block as usize)
+        .then(|| with_table(|table| table.get(&(block as usize)).copied()))
+        .flatten()
 }
 
 /// Frees the block if it is a large one, and says whether it was.
@@ -79,12 +85,13 @@ pub unsafe fn free(block: *mut u8) -> bool {
     true
 }
 
-/// Gives a large block of `old_len` bytes another size, itself large, perhaps at another address. None when there is
-/// no memory; the block is then unchanged.
+/// Gives a large block of `old_len` bytes another size, itself large, perhaps at another address.
+/// None when there is no memory; the block is then unchanged.
 ///
 /// # Safety
 ///
-/// `block` is a large block of that length, and the caller uses only the returned address afterwards.
+/// `block` is a large block of that length, and the caller uses only the returned address
+/// afterwards.
 pub unsafe fn resize(block: *mut u8, old_len: usize, size: usize) -> Option<*mut u8> {
     let new_len = page_round(size)?;
     if new_len == old_len {

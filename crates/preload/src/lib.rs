@@ -1,8 +1,9 @@
 //! The LD_PRELOAD library: it puts an unmodified program's memory on the engine.
 //!
-//! It exports functions of the C library's names, which the loader finds first. The heap is mimalloc, whose mappings
-//! come from this library's own `mmap`; private anonymous mappings become managed memory; everything else is passed
-//! on. Without OVERSPILL_MEMORY in the environment only the allocator changes.
+//! It exports functions of the C library's names, which the loader finds first. The heap is
+//! mimalloc, whose mappings come from this library's own `mmap`; private anonymous mappings become
+//! managed memory; everything else is passed on. Without OVERSPILL_MEMORY in the environment only
+//! the allocator changes.
 //!
 //! From the bottom up:
 //!
@@ -15,15 +16,17 @@
 //! - [`gate`], [`large`], [`alloc`], [`entries`]: the program's heap.
 //! - [`fork`], [`stdio`], [`thread`], [`credentials`]: processes and threads.
 //! - [`dma`], [`fds`], [`signals`], [`handlers`], [`sandbox`]: what else must be seen or guarded.
-//! - [`trap`], [`calls`], [`vectors`], [`exec`], [`spawn`], [`altstack`]: system calls on managed memory, in signal delivery.
+//! - [`trap`], [`calls`], [`vectors`], [`exec`], [`spawn`], [`altstack`]: system calls on managed
+//!   memory, in signal delivery.
 //! - [`config`], [`init`]: the beginning.
 //!
-//! Context: [`overspill_os::tls`] says for each thread whether it runs the program's own code. Only then is anything
-//! managed. Lock order: `FORKING` (fork), the C library's list of streams, the gate, the locks inside it (large
-//! blocks, the engine's), the internal heap's lock.
+//! Context: [`overspill_os::tls`] says for each thread whether it runs the program's own code. Only
+//! then is anything managed. Lock order: `FORKING` (fork), the C library's list of streams, the
+//! gate, the locks inside it (large blocks, the engine's), the internal heap's lock.
 //!
-//! Variadic C functions are defined here with their full list of arguments: in the calling convention of x86-64
-//! Linux an argument that was not given is an unread register or a readable word of the caller's frame.
+//! Variadic C functions are defined here with their full list of arguments: in the calling
+//! convention of x86-64 Linux an argument that was not given is an unread register or a readable
+//! word of the caller's frame.
 
 // Nothing here is public; the documentation is for those who work on it.
 #![allow(rustdoc::private_intra_doc_links)]

@@ -1,13 +1,16 @@
 //! The loader's memory is never managed memory.
 //!
-//! The loader keeps its data by the malloc that it finds when the program starts, ours or the program's own: the list of
-//! libraries, and each thread's vector of thread-local blocks. The vectors of threads that the C library makes for itself
-//! (asynchronous I/O, timers) are among them, and those that grow after a dlopen. A handler of SIGBUS that reaches a thread-local
-//! variable by an absent vector would fault itself; and a thread that the engine makes in the child of a fork must not wait
-//! for a lock of the program's malloc. So these requests go to the internal heap ([`crate::heap`]).
+//! The loader keeps its data by the malloc that it finds when the program starts, ours or the
+//! program's own: the list of libraries, and each thread's vector of thread-local blocks. The
+//! vectors of threads that the C library makes for itself (asynchronous I/O, timers) are among
+//! them, and those that grow after a dlopen. A handler of SIGBUS that reaches a thread-local
+//! variable by an absent vector would fault itself; and a thread that the engine makes in the child
+//! of a fork must not wait for a lock of the program's malloc. So these requests go to the internal
+//! heap ([`crate::heap`]).
 //!
-//! The loader calls malloc by addresses among its constants, which are replaced. It frees what it has allocated, and
-//! nothing else; what is not the internal heap's is from before, and goes where it came from.
+//! The loader calls malloc by addresses among its constants, which are replaced. It frees what it
+//! has allocated, and nothing else; what is not the internal heap's is from before, and goes where
+//! it came from.
 
 use crate::{alloc, heap, image};
 use overspill_os::{Errno, tls};
@@ -32,7 +35,9 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
     type Realloc = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
     if !block.is_null() && !heap::contains(block as usize) {
         // SAFETY: the function by which the loader got the block.
-        return unsafe { std::mem::transmute::<usize, Realloc>(REALLOC.load(Relaxed))(block, size) };
+        return unsafe {
+            std::mem::transmute::<usize, Realloc>(REALLOC.load(Relaxed))(block, size)
+        };
     }
     let _internal = tls::Internal::enter();
     // SAFETY: the caller's promise.
@@ -73,7 +78,8 @@ unsafe extern "C" {
 /// # Errors
 /// When the loader's data cannot be changed.
 pub fn start() -> Result<(), Errno> {
-    image::of(__tls_get_addr as *const () as usize).map_or(Ok(()), |loader| loader.replace(&pairs()))
+    image::of(__tls_get_addr as *const () as usize)
+        .map_or(Ok(()), |loader| loader.replace(&pairs()))
 }
 
 #[cfg(test)]

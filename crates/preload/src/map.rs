@@ -1,14 +1,17 @@
 //! Mappings: which requests become managed memory, and which go on to the kernel.
 //!
-//! Managed are private anonymous mappings that the program lets the system place: no stacks (MAP_STACK,
-//! MAP_GROWSDOWN), no huge pages, no code. All of them lie in the window, and nothing else is ever placed there,
-//! so for the other calls the address decides. A range that reaches over an edge of the window is cut.
+//! Managed are private anonymous mappings that the program lets the system place: no stacks
+//! (MAP_STACK, MAP_GROWSDOWN), no huge pages, no code. All of them lie in the window, and nothing
+//! else is ever placed there, so for the other calls the address decides. A range that reaches over
+//! an edge of the window is cut.
 //!
-//! Requests of engine threads and from internal sections go to the kernel as they are. A hint address is followed
-//! inside the window. Outside it is not, but for reservations of a program that insists ([`Insistence`]). MAP_POPULATE is a hint too, and ignored, since what it brings in would have to go out again.
+//! Requests of engine threads and from internal sections go to the kernel as they are. A hint
+//! address is followed inside the window. Outside it is not, but for reservations of a program that
+//! insists ([`Insistence`]). MAP_POPULATE is a hint too, and ignored, since what it brings in would
+//! have to go out again.
 //!
-//! Arguments are checked as the kernel checks them before they reach the engine. The functions here return results;
-//! [`crate::map_symbols`] makes C functions of them.
+//! Arguments are checked as the kernel checks them before they reach the engine. The functions here
+//! return results; [`crate::map_symbols`] makes C functions of them.
 
 use crate::route::{Split, pages, pages_touched, split};
 use crate::{gate, pool, sys};
@@ -20,8 +23,8 @@ use syscalls::{Sysno, raw_syscall};
 const PROT_KNOWN: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// Mappings with one of these flags are never managed.
 const NEVER: i32 = libc::MAP_GROWSDOWN | libc::MAP_HUGETLB;
-/// Mappings with one of these are not managed where the system places them. At an address inside the window they
-/// make no difference.
+/// Mappings with one of these are not managed where the system places them. At an address inside
+/// the window they make no difference.
 const NOT_PLACED: i32 = libc::MAP_STACK | libc::MAP_32BIT;
 const MAP_TYPE: i32 = 0x0f;
 
@@ -44,7 +47,8 @@ fn parts(range: Option<Range<usize>>) -> Option<Split> {
     Some(split(range?, pool::window())).filter(|parts| !parts.inside.is_empty())
 }
 
-/// Runs `outside` on the non-empty parts outside the window and `inside` on the part inside, in order of address.
+/// Runs `outside` on the non-empty parts outside the window and `inside` on the part inside, in
+/// order of address.
 fn each(
     parts: Split,
     mut outside: impl FnMut(Range<usize>) -> Result<usize, Errno>,
@@ -72,7 +76,14 @@ fn is_private_anonymous(prot: i32, flags: i32) -> bool {
 /// # Safety
 ///
 /// As for mmap(2): with MAP_FIXED, the caller owns the range.
-pub unsafe fn mmap(address: usize, len: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> Result<usize, Errno> {
+pub unsafe fn mmap(
+    address: usize,
+    len: usize,
+    prot: i32,
+    flags: i32,
+    fd: i32,
+    offset: i64,
+) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     let kernel = || unsafe { sys::mmap(address, len, prot, flags, fd, offset) };
     let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
@@ -88,7 +99,8 @@ pub unsafe fn mmap(address: usize, len: usize, prot: i32, flags: i32, fd: i32, o
     }
     if !is_private_anonymous(prot, flags) || flags & NOT_PLACED != 0 {
         // SAFETY: the caller's promise.
-        return unsafe { mmap_where_hinted(address, len, prot, flags, fd, offset) }.unwrap_or_else(kernel);
+        return unsafe { mmap_where_hinted(address, len, prot, flags, fd, offset) }
+            .unwrap_or_else(kernel);
     }
     if pages(0, len).is_none() {
         return Err(Errno::NOMEM);
@@ -105,8 +117,8 @@ pub unsafe fn mmap(address: usize, len: usize, prot: i32, flags: i32, fd: i32, o
             }
             Ok(placed)
         }
-        // A reservation of addresses larger than the window needs no memory yet; better unmanaged than not at all.
-        // The heap's own memory stays in the window, where free() looks for it.
+        // A reservation of addresses larger than the window needs no memory yet; better unmanaged
+        // than not at all. The heap's own memory stays in the window, where free() looks for it.
         Err(Errno::NOMEM) if is_reservation(prot, flags) && !gate::is_inside() => {
             pool::count_unmanaged();
             kernel()
@@ -115,7 +127,8 @@ pub unsafe fn mmap(address: usize, len: usize, prot: i32, flags: i32, fd: i32, o
     }
 }
 
-/// A file, or shared memory, at a place in the window that the program hints at, if there is room: it may have made that room.
+/// A file, or shared memory, at a place in the window that the program hints at, if there is room:
+/// it may have made that room.
 ///
 /// # Safety
 ///
@@ -129,9 +142,12 @@ unsafe fn mmap_where_hinted(
     offset: i64,
 ) -> Option<Result<usize, Errno>> {
     let is_file = flags & NEVER == 0 && !is_private_anonymous(prot, flags);
-    let parts = parts(pages(address, len)).filter(|_| is_file && address != 0 && aligned(address))?;
+    let parts =
+        parts(pages(address, len)).filter(|_| is_file && address != 0 && aligned(address))?;
     // SAFETY: the caller's promise; nothing is replaced.
-    let mapped = unsafe { mmap_in_window(parts, address, len, prot, flags | libc::MAP_FIXED_NOREPLACE, fd, offset) };
+    let mapped = unsafe {
+        mmap_in_window(parts, address, len, prot, flags | libc::MAP_FIXED_NOREPLACE, fd, offset)
+    };
     (mapped != Err(Errno::EXIST)).then_some(mapped)
 }
 
@@ -140,8 +156,9 @@ fn is_reservation(prot: i32, flags: i32) -> bool {
     prot == libc::PROT_NONE || flags & libc::MAP_NORESERVE != 0
 }
 
-/// Whether the program wants its reservations where it says, or not at all: it has given back some that lay elsewhere, as they were,
-/// one after the other (ZGC of the JVM, whose addresses have meanings). Most who give a hint go on with what they get (V8).
+/// Whether the program wants its reservations where it says, or not at all: it has given back some
+/// that lay elsewhere, as they were, one after the other (ZGC of the JVM, whose addresses have
+/// meanings). Most who give a hint go on with what they get (V8).
 struct Insistence {
     /// The last reservation that lies elsewhere than the hint said, 0 for none, and its length.
     placed: AtomicUsize,
@@ -150,11 +167,15 @@ struct Insistence {
     refused: AtomicUsize,
 }
 
-static INSISTENCE: Insistence =
-    Insistence { placed: AtomicUsize::new(0), len: AtomicUsize::new(0), refused: AtomicUsize::new(0) };
+static INSISTENCE: Insistence = Insistence {
+    placed: AtomicUsize::new(0),
+    len: AtomicUsize::new(0),
+    refused: AtomicUsize::new(0),
+};
 
 impl Insistence {
-    /// So many in a row: other collectors of the JVM try up to 29 places, and then take any. ZGC tries 100,000 before it gives up.
+    /// So many in a row: other collectors of the JVM try up to 29 places, and then take any. ZGC
+    /// tries 100,000 before it gives up.
     const ENOUGH: usize = 64;
 
     fn is_there(&self) -> bool {
@@ -197,7 +218,8 @@ unsafe fn mmap_in_window(
     }
     if is_private_anonymous(prot, flags) {
         // SAFETY: the caller's promise, for a part of the range.
-        let map = |part: Range<usize>| unsafe { sys::mmap(part.start, part.len(), prot, flags, -1, 0) };
+        let map =
+            |part: Range<usize>| unsafe { sys::mmap(part.start, part.len(), prot, flags, -1, 0) };
         each(parts, map, |inside| pool::mmap(inside.start, inside.len(), prot, flags).map(drop))?;
         return Ok(address);
     }
@@ -207,18 +229,23 @@ unsafe fn mmap_in_window(
         // What lies beside the window is nothing that could be asked for and kept free.
         return Err(Errno::EXIST);
     }
-    // 1. Whether it can be mapped at all is tried elsewhere, since what is there goes only for a call that succeeds.
-    let elsewhere = flags & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_POPULATE | libc::MAP_LOCKED);
-    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing, and nobody else knows of it.
+    // 1. Whether it can be mapped at all is tried elsewhere, since what is there goes only for a
+    //    call that succeeds.
+    let elsewhere = flags
+        & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_POPULATE | libc::MAP_LOCKED);
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing, and nobody else
+    // knows of it.
     unsafe {
         let trial = sys::mmap(0, len, prot, elsewhere, fd, offset)?;
         sys::on_range(Sysno::munmap, trial, len, 0)?;
     }
-    // 2. From here on the range is nobody else's. To the kernel the window's own reservation is in the way.
+    // 2. From here on the range is nobody else's. To the kernel the window's own reservation is in
+    //    the way.
     pool::surrender(parts.inside.clone(), prot, flags)?;
     let flags = flags & !libc::MAP_FIXED_NOREPLACE | libc::MAP_FIXED;
     // SAFETY: the caller's promise.
-    unsafe { sys::mmap(address, len, prot, flags, fd, offset) }.inspect_err(|_| give_back(parts.inside))
+    unsafe { sys::mmap(address, len, prot, flags, fd, offset) }
+        .inspect_err(|_| give_back(parts.inside))
 }
 
 /// Takes a part of the window back on which no mapping of another kind was put after all.
@@ -259,9 +286,16 @@ pub unsafe fn mprotect(address: usize, len: usize, prot: i32) -> Result<usize, E
 /// # Safety
 ///
 /// The caller owns the range.
-pub unsafe fn pkey_mprotect(address: usize, len: usize, prot: i32, key: i32) -> Result<usize, Errno> {
+pub unsafe fn pkey_mprotect(
+    address: usize,
+    len: usize,
+    prot: i32,
+    key: i32,
+) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    let kernel = |address, len| sys::check(unsafe { raw_syscall!(Sysno::pkey_mprotect, address, len, prot, key) });
+    let kernel = |address, len| {
+        sys::check(unsafe { raw_syscall!(Sysno::pkey_mprotect, address, len, prot, key) })
+    };
     protect(address, len, prot, kernel, |inside| pool::pkey_mprotect(inside, prot, key))
 }
 
@@ -283,7 +317,8 @@ fn protect(
 /// mseal(2).
 pub fn mseal(address: usize, len: usize, flags: usize) -> Result<usize, Errno> {
     // SAFETY: sealing changes no content.
-    let kernel = |address, len| sys::check(unsafe { raw_syscall!(Sysno::mseal, address, len, flags) });
+    let kernel =
+        |address, len| sys::check(unsafe { raw_syscall!(Sysno::mseal, address, len, flags) });
     if flags == 0 && is_engines(address, len) {
         return Ok(0);
     }
@@ -314,16 +349,25 @@ pub unsafe fn madvise(address: usize, len: usize, advice: i32) -> Result<usize, 
 /// # Safety
 ///
 /// The caller owns the range, and with MREMAP_FIXED the target too.
-pub unsafe fn mremap(old: usize, old_len: usize, new_len: usize, flags: i32, new: usize) -> Result<usize, Errno> {
+pub unsafe fn mremap(
+    old: usize,
+    old_len: usize,
+    new_len: usize,
+    flags: i32,
+    new: usize,
+) -> Result<usize, Errno> {
     // Otherwise the address is not read: it may be anything where it comes from syscall(2).
     let new = if flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0 { new } else { 0 };
     // SAFETY: the caller's promise.
-    let kernel = || unsafe { sys::check(raw_syscall!(Sysno::mremap, old, old_len, new_len, flags, new)) };
+    let kernel =
+        || unsafe { sys::check(raw_syscall!(Sysno::mremap, old, old_len, new_len, flags, new)) };
     if !concerns_pool() {
         return kernel();
     }
     if pool::contains(old) {
-        let (Some(range), Some(target)) = (pages(old, old_len), pages(new, new_len)) else { return Err(Errno::INVAL) };
+        let (Some(range), Some(target)) = (pages(old, old_len), pages(new, new_len)) else {
+            return Err(Errno::INVAL);
+        };
         if !aligned(old) || range.is_empty() || target.is_empty() {
             return Err(Errno::INVAL);
         }
@@ -337,15 +381,16 @@ pub unsafe fn mremap(old: usize, old_len: usize, new_len: usize, flags: i32, new
         && aligned(new)
         && let Some(parts) = parts(pages(new, new_len))
     {
-        // A mapping of another kind moves into the window. How it is protected the kernel knows alone: nobody is kept from it.
+        // A mapping of another kind moves into the window. How it is protected the kernel knows
+        // alone: nobody is kept from it.
         pool::surrender(parts.inside.clone(), PROT_KNOWN, libc::MAP_FIXED)?;
         return kernel().inspect_err(|_| give_back(parts.inside));
     }
     kernel()
 }
 
-/// Whether a range is the engine's: a program that locks all that it finds in its list of mappings would fill tables over terabytes,
-/// and what is sealed the engine cannot change.
+/// Whether a range is the engine's: a program that locks all that it finds in its list of mappings
+/// would fill tables over terabytes, and what is sealed the engine cannot change.
 fn is_engines(address: usize, len: usize) -> bool {
     concerns_pool() && pages_touched(address, len).is_some_and(|range| vm::is_own(&range))
 }
@@ -376,12 +421,15 @@ pub fn munlock(address: usize, len: usize) -> Result<usize, Errno> {
     each(parts, |part| kernel(part.start, part.len()), pool::munlock)
 }
 
-/// msync(2). Managed memory has nothing behind it to be written; what it has are holes, which the kernel cannot see.
+/// msync(2). Managed memory has nothing behind it to be written; what it has are holes, which the
+/// kernel cannot see.
 pub fn msync(address: usize, len: usize, flags: i32) -> Result<usize, Errno> {
     // SAFETY: writing files back changes no memory.
     let kernel = |address, len| unsafe { sys::on_range(Sysno::msync, address, len, flags) };
     let aligned = address.is_multiple_of(PAGE_SIZE);
-    let Some(parts) = parts(pages_touched(address, len)).filter(|_| aligned) else { return kernel(address, len) };
+    let Some(parts) = parts(pages_touched(address, len)).filter(|_| aligned) else {
+        return kernel(address, len);
+    };
     each(
         parts,
         |part| kernel(part.start, part.len()),
@@ -392,21 +440,24 @@ pub fn msync(address: usize, len: usize, flags: i32) -> Result<usize, Errno> {
     )
 }
 
-/// mincore(2), as the kernel sees it: what is evicted is not resident. Holes of the window are told from mapped memory.
+/// mincore(2), as the kernel sees it: what is evicted is not resident. Holes of the window are told
+/// from mapped memory.
 ///
 /// # Safety
 ///
 /// As for mincore(2).
 pub unsafe fn mincore(address: usize, len: usize, residency: *mut u8) -> Result<usize, Errno> {
-    if let Some(parts) = parts(pages_touched(address, len)).filter(|_| address.is_multiple_of(PAGE_SIZE)) {
+    if let Some(parts) =
+        parts(pages_touched(address, len)).filter(|_| address.is_multiple_of(PAGE_SIZE))
+    {
         pool::check_mapped(parts.inside)?;
     }
     // SAFETY: the caller's promise.
     sys::check(unsafe { raw_syscall!(Sysno::mincore, address, len, residency) })
 }
 
-/// mlockall(2). With a pool it is the pool's affair alone: the kernel's call would make every page of the window and
-/// of the engine resident.
+/// mlockall(2). With a pool it is the pool's affair alone: the kernel's call would make every page
+/// of the window and of the engine resident.
 pub fn mlockall(flags: i32) -> Result<usize, Errno> {
     if concerns_pool() {
         return pool::mlockall(flags as u32).map(|()| 0);

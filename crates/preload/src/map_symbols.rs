@@ -73,7 +73,12 @@ pub unsafe extern "C" fn mprotect(address: *mut c_void, len: usize, prot: c_int)
 ///
 /// As for pkey_mprotect(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pkey_mprotect(address: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int {
+pub unsafe extern "C" fn pkey_mprotect(
+    address: *mut c_void,
+    len: usize,
+    prot: c_int,
+    key: c_int,
+) -> c_int {
     // SAFETY: the caller's promise.
     to_c_int(unsafe {
         match key {
@@ -104,7 +109,8 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
     to_c_int(unsafe { map::madvise(address as usize, len, advice) })
 }
 
-/// posix_madvise(3): returns its error, and drops no content (POSIX_MADV_DONTNEED does nothing, as in glibc).
+/// posix_madvise(3): returns its error, and drops no content (POSIX_MADV_DONTNEED does nothing, as
+/// in glibc).
 ///
 /// # Safety
 ///
@@ -115,10 +121,12 @@ pub unsafe extern "C" fn posix_madvise(address: *mut c_void, len: usize, advice:
         return 0;
     }
     // SAFETY: the caller's promise.
-    unsafe { map::madvise(address as usize, len, advice) }.map_or_else(|errno| errno.raw_os_error(), |_| 0)
+    unsafe { map::madvise(address as usize, len, advice) }
+        .map_or_else(|errno| errno.raw_os_error(), |_| 0)
 }
 
-/// mremap(2). Variadic in C: the new address is read only with MREMAP_FIXED, so a caller that gave none is harmless.
+/// mremap(2). Variadic in C: the new address is read only with MREMAP_FIXED, so a caller that gave
+/// none is harmless.
 ///
 /// # Safety
 ///
@@ -201,8 +209,9 @@ pub extern "C" fn munlockall() -> c_int {
     to_c_int(map::munlockall())
 }
 
-/// prctl(2), for two things: names given to managed memory are dropped, since a name cuts the window's mapping in
-/// pieces, of which a process may have only so many (mimalloc names all that it maps); and sandboxes ([`crate::sandbox`]).
+/// prctl(2), for two things: names given to managed memory are dropped, since a name cuts the
+/// window's mapping in pieces, of which a process may have only so many (mimalloc names all that it
+/// maps); and sandboxes ([`crate::sandbox`]).
 ///
 /// # Safety
 ///
@@ -213,7 +222,8 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
         return 0;
     }
     // SAFETY: the caller's promise; the C library's function does no more than this.
-    let call = |b: usize| unsafe { syscalls::raw_syscall!(syscalls::Sysno::prctl, option, a, b, c, d) };
+    let call =
+        |b: usize| unsafe { syscalls::raw_syscall!(syscalls::Sysno::prctl, option, a, b, c, d) };
     if option == libc::PR_SET_SECCOMP {
         // SAFETY: the caller's promise.
         return to_c_int(unsafe { crate::sandbox::enter(a, b, call) });

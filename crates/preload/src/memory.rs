@@ -1,14 +1,16 @@
 //! What the program hands to a call, read and written for it where it may not be there.
 //!
-//! The kernel says EFAULT where a call is handed memory that cannot be accessed. So a function of ours that looks at what a
-//! pointer points to before the kernel does looks at it by these. Where it cannot be read the call goes to the kernel as
-//! it came, which says what it says without us; where that is not possible the function says EFAULT itself.
+//! The kernel says EFAULT where a call is handed memory that cannot be accessed. So a function of
+//! ours that looks at what a pointer points to before the kernel does looks at it by these. Where
+//! it cannot be read the call goes to the kernel as it came, which says what it says without us;
+//! where that is not possible the function says EFAULT itself.
 //!
-//! In signal delivery a copy is ended by its fault ([`overspill_os::copy`]): [`crate::handlers`] is asked first of all SIGSEGV, also
-//! when the program has no handler. It costs nothing but the copy. In thread delivery, where the program's signals are its own, the
-//! kernel copies.
+//! In signal delivery a copy is ended by its fault ([`overspill_os::copy`]): [`crate::handlers`] is
+//! asked first of all SIGSEGV, also when the program has no handler. It costs nothing but the copy.
+//! In thread delivery, where the program's signals are its own, the kernel copies.
 //!
-//! Not covered: programs that ignore or block SIGSEGV, or have set their handler by a call that bypasses the C library.
+//! Not covered: programs that ignore or block SIGSEGV, or have set their handler by a call that
+//! bypasses the C library.
 
 use crate::{pool, sys};
 use overspill_os::{Errno, PAGE_SIZE, copy};
@@ -33,8 +35,8 @@ unsafe fn transfer(call: Sysno, to: usize, from: usize, len: usize) -> usize {
     sys::check(ret).unwrap_or(0)
 }
 
-/// Reads plain data as far as that is possible; returns the number of bytes. The last ones before memory that cannot be read may
-/// be left out.
+/// Reads plain data as far as that is possible; returns the number of bytes. The last ones before
+/// memory that cannot be read may be left out.
 pub fn read_into<T: Copy>(at: usize, to: &mut [T]) -> usize {
     // SAFETY: there is room for so many bytes.
     unsafe { transfer(Sysno::process_vm_readv, to.as_mut_ptr() as usize, at, size_of_val(to)) }
@@ -45,7 +47,8 @@ pub fn read<T: Copy>(at: usize) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: 1. there is room for one; 2. all of it was copied.
     unsafe {
-        let copied = transfer(Sysno::process_vm_readv, value.as_mut_ptr() as usize, at, size_of::<T>());
+        let copied =
+            transfer(Sysno::process_vm_readv, value.as_mut_ptr() as usize, at, size_of::<T>());
         (copied == size_of::<T>()).then(|| value.assume_init())
     }
 }
@@ -57,17 +60,22 @@ pub fn read<T: Copy>(at: usize) -> Option<T> {
 /// The program has handed this address to a call that writes there.
 pub unsafe fn write<T: Copy>(at: usize, value: T) -> bool {
     // SAFETY: the caller's promise.
-    unsafe { transfer(Sysno::process_vm_writev, at, &raw const value as usize, size_of::<T>()) == size_of::<T>() }
+    unsafe {
+        transfer(Sysno::process_vm_writev, at, &raw const value as usize, size_of::<T>())
+            == size_of::<T>()
+    }
 }
 
-/// Calls `each` with the elements of an array of plain data; `false`, behind those before, where one cannot be read.
+/// Calls `each` with the elements of an array of plain data; `false`, behind those before, where
+/// one cannot be read.
 pub fn for_each<T: Copy>(at: usize, count: usize, mut each: impl FnMut(T)) -> bool {
     const AT_ONCE: usize = 8;
     let mut elements = [const { MaybeUninit::<T>::uninit() }; AT_ONCE];
     let mut done = 0;
     while done < count {
         let wanted = AT_ONCE.min(count - done);
-        let Some(start) = done.checked_mul(size_of::<T>()).and_then(|bytes| at.checked_add(bytes)) else {
+        let Some(start) = done.checked_mul(size_of::<T>()).and_then(|bytes| at.checked_add(bytes))
+        else {
             return false;
         };
         let read = read_into(start, &mut elements[..wanted]) / size_of::<T>();
@@ -114,7 +122,10 @@ mod tests {
         assert_eq!((read::<u64>(at + 24), read::<u64>(1)), (Some(3), None));
         let mut sum = 0;
         assert!(for_each(at, words.len(), |word: u64| sum += word) && sum == 190);
-        assert!(!for_each(1, 1, |_: u64| unreachable!()) && !for_each(usize::MAX - 7, 9, |_: u64| unreachable!()));
+        assert!(
+            !for_each(1, 1, |_: u64| unreachable!())
+                && !for_each(usize::MAX - 7, 9, |_: u64| unreachable!())
+        );
         assert!(for_each(1, 0, |_: u64| unreachable!()));
         let text = c"abc";
         assert_eq!(string_len(text.as_ptr() as usize, 100), Ok(4));

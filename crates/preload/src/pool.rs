@@ -1,7 +1,8 @@
 //! The one pool of the process, and the only module that names the engine's types.
 //!
-//! Each wrapper runs the engine inside an [`tls::Internal`] section: what the engine allocates or maps on the
-//! program's thread then never becomes managed memory, and errno stays as it was. No locks of its own.
+//! Each wrapper runs the engine inside an [`tls::Internal`] section: what the engine allocates or
+//! maps on the program's thread then never becomes managed memory, and errno stays as it was. No
+//! locks of its own.
 
 use crate::config::Asked;
 use crate::sys::keeping_errno;
@@ -29,12 +30,14 @@ pub fn create(asked: Asked) -> Result<(), String> {
     if observer::is_traced() && open_descriptor(false).is_ok() {
         config.delivery = Delivery::Thread;
     }
-    // `overspill run` has seen that a thread can serve faults. What is executed by who has given up his rights goes on by signals,
-    // which take none.
+    // `overspill run` has seen that a thread can serve faults. What is executed by who has given up
+    // his rights goes on by signals, which take none.
     let or_signals = config.delivery == Delivery::Thread && open_descriptor(false).is_err();
     if config.delivery == Delivery::Signal || or_signals {
         match start_signals() {
-            Ok(()) => (config.delivery, config.window_at) = (Delivery::Signal, Some(seccomp::WINDOW)),
+            Ok(()) => {
+                (config.delivery, config.window_at) = (Delivery::Signal, Some(seccomp::WINDOW))
+            }
             Err(_) if or_thread || or_signals => config.delivery = Delivery::Thread,
             Err(error) => return Err(error),
         }
@@ -96,7 +99,8 @@ fn managed<R>(call: impl FnOnce(&'static Pool) -> Result<R, Errno>) -> Result<R,
     with(call).unwrap_or(Err(Errno::NOMEM))
 }
 
-/// mmap(2) of private anonymous memory in the window; `flags` are mmap's, and without a fixed address `at` is a hint.
+/// mmap(2) of private anonymous memory in the window; `flags` are mmap's, and without a fixed
+/// address `at` is a hint.
 pub fn mmap(at: usize, len: usize, prot: i32, flags: i32) -> Result<usize, Errno> {
     managed(|pool| pool.mmap(Some(at), len, Prot(prot as u32), map_flags(flags)))
 }
@@ -110,19 +114,21 @@ fn map_flags(flags: i32) -> MapFlags {
     }
 }
 
-/// Forgets the pages of a range over which a mapping of another kind is about to be put; with `noreplace` there must be
-/// none; `flags` are mmap's.
+/// Forgets the pages of a range over which a mapping of another kind is about to be put; with
+/// `noreplace` there must be none; `flags` are mmap's.
 pub fn surrender(range: Range<usize>, prot: i32, flags: i32) -> Result<(), Errno> {
     managed(|pool| pool.surrender(range, Prot(prot as u32), map_flags(flags)))
 }
 
-/// Makes memory in the window unmanaged where it is, with its content: from the first page of a range that is mapped on, up to the
-/// first that is not. Which these are; `None` where nothing is mapped.
+/// Makes memory in the window unmanaged where it is, with its content: from the first page of a
+/// range that is mapped on, up to the first that is not. Which these are; `None` where nothing is
+/// mapped.
 pub fn give_up(range: Range<usize>) -> Result<Option<Range<usize>>, Errno> {
     managed(|pool| pool.give_up(range))
 }
 
-/// The first part of a range in the window that is not managed, `None` where all that is mapped is. EINVAL where nothing is mapped.
+/// The first part of a range in the window that is not managed, `None` where all that is mapped is.
+/// EINVAL where nothing is mapped.
 pub fn foreign_part(range: Range<usize>) -> Result<Option<Range<usize>>, Errno> {
     managed(|pool| pool.foreign_part(range))
 }
@@ -158,7 +164,12 @@ pub fn madvise(range: Range<usize>, advice: i32) -> Result<(), Errno> {
 }
 
 /// mremap(2) of a range inside the window.
-pub fn mremap(old: Range<usize>, new_len: usize, flags: u32, new_address: usize) -> Result<usize, Errno> {
+pub fn mremap(
+    old: Range<usize>,
+    new_len: usize,
+    flags: u32,
+    new_address: usize,
+) -> Result<usize, Errno> {
     managed(|pool| pool.mremap(old, new_len, flags, new_address))
 }
 
@@ -172,7 +183,8 @@ pub fn check_mapped(range: Range<usize>) -> Result<(), Errno> {
     managed(|pool| if pool.is_mapped(range) { Ok(()) } else { Err(Errno::NOMEM) })
 }
 
-/// How many bytes of a range in the window, from its start on, may be accessed in this way, as it is mapped.
+/// How many bytes of a range in the window, from its start on, may be accessed in this way, as it
+/// is mapped.
 pub fn accessible(range: Range<usize>, access: Access) -> usize {
     let write = access == Access::Write;
     // Mostly that is known: then nothing is allocated, and errno stays.
@@ -187,7 +199,8 @@ pub fn accessible_in_fork(range: Range<usize>, access: Access) -> usize {
     with(|pool| pool.accessible_in_fork(range, access == Access::Write)).unwrap_or(0)
 }
 
-/// Keeps a range inside the window in memory while the kernel is at it; `false` if it cannot be kept.
+/// Keeps a range inside the window in memory while the kernel is at it; `false` if it cannot be
+/// kept.
 pub fn hold(range: Range<usize>) -> bool {
     managed(|pool| pool.hold(range)).is_ok()
 }

@@ -1,8 +1,9 @@
 //! Robust mutexes in managed memory stay in memory.
 //!
-//! When a thread ends, however it does, the kernel goes through the list of the robust mutexes that it holds and marks each as one whose
-//! owner has died. It does not wait for pages then: at one that is out it stops, and who waits for that mutex waits for ever. There
-//! are few such mutexes, and each is made by pthread_mutex_init: its page is held from there until pthread_mutex_destroy.
+//! When a thread ends, however it does, the kernel goes through the list of the robust mutexes that
+//! it holds and marks each as one whose owner has died. It does not wait for pages then: at one
+//! that is out it stops, and who waits for that mutex waits for ever. There are few such mutexes,
+//! and each is made by pthread_mutex_init: its page is held from there until pthread_mutex_destroy.
 
 use crate::pool;
 use crate::route::pages_touched;
@@ -25,7 +26,9 @@ unsafe fn robust(mutex: *const libc::pthread_mutex_t) -> Option<Range<usize>> {
     }
     // SAFETY: the caller's promise.
     let kind = unsafe { mutex.cast::<u8>().add(KIND).cast::<i32>().read() };
-    (kind & ROBUST != 0).then(|| pages_touched(mutex as usize, size_of::<libc::pthread_mutex_t>())).flatten()
+    (kind & ROBUST != 0)
+        .then(|| pages_touched(mutex as usize, size_of::<libc::pthread_mutex_t>()))
+        .flatten()
 }
 
 /// pthread_mutex_init(3).
@@ -38,7 +41,8 @@ pub unsafe extern "C" fn pthread_mutex_init(
     mutex: *mut libc::pthread_mutex_t,
     attributes: *const libc::pthread_mutexattr_t,
 ) -> c_int {
-    type Init = unsafe extern "C" fn(*mut libc::pthread_mutex_t, *const libc::pthread_mutexattr_t) -> c_int;
+    type Init =
+        unsafe extern "C" fn(*mut libc::pthread_mutex_t, *const libc::pthread_mutexattr_t) -> c_int;
     // SAFETY: the caller's promise.
     unsafe {
         let result = real!(c"pthread_mutex_init" as Init)(mutex, attributes);

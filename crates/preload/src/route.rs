@@ -21,13 +21,15 @@ pub fn split(range: Range<usize>, window: Range<usize>) -> Split {
     Split { below: range.start..low, inside: low..high, above: high..range.end }
 }
 
-/// The whole pages of `len` bytes at `address`, which must be aligned; None where the sum overflows.
+/// The whole pages of `len` bytes at `address`, which must be aligned; None where the sum
+/// overflows.
 pub fn pages(address: usize, len: usize) -> Option<Range<usize>> {
     let len = len.checked_next_multiple_of(PAGE_SIZE)?;
     Some(address..address.checked_add(len)?)
 }
 
-/// The whole pages that `len` bytes at any address touch, as mlock(2) rounds; None where the sum overflows.
+/// The whole pages that `len` bytes at any address touch, as mlock(2) rounds; None where the sum
+/// overflows.
 pub fn pages_touched(address: usize, len: usize) -> Option<Range<usize>> {
     let start = address & !(PAGE_SIZE - 1);
     Some(start..address.checked_add(len)?.checked_next_multiple_of(PAGE_SIZE)?)
@@ -44,12 +46,19 @@ mod tests {
             for end in edges.into_iter().filter(|end| *end >= start) {
                 let parts = split(start..end, 10..20);
                 assert_eq!((parts.below.start, parts.above.end), (start, end));
-                assert_eq!((parts.below.end, parts.inside.end), (parts.inside.start, parts.above.start));
+                assert_eq!(
+                    (parts.below.end, parts.inside.end),
+                    (parts.inside.start, parts.above.start)
+                );
                 for address in start..end {
                     let expected = (address < 10, (10..20).contains(&address), address >= 20);
                     let Split { below, above, .. } = &parts;
                     assert_eq!(
-                        (below.contains(&address), parts.inside.contains(&address), above.contains(&address)),
+                        (
+                            below.contains(&address),
+                            parts.inside.contains(&address),
+                            above.contains(&address)
+                        ),
                         expected,
                         "{address} of {start}..{end}"
                     );

@@ -1,8 +1,9 @@
 //! Sandboxes: a program that puts a filter of system calls on itself goes on to have an engine.
 //!
 //! Its filter gets a beginning that lets the engine's own calls through
-//! ([`overspill_os::seccomp::exceptions`]). Filters come by prctl(2), or by seccomp(2), which the C library has no function for: through
-//! syscall(2). Strict mode, which knows no filters, is refused in signal delivery: its first fault would end the program.
+//! ([`overspill_os::seccomp::exceptions`]). Filters come by prctl(2), or by seccomp(2), which the C
+//! library has no function for: through syscall(2). Strict mode, which knows no filters, is refused
+//! in signal delivery: its first fault would end the program.
 
 use crate::sys::check;
 use crate::{image, memory, pool, trap};
@@ -30,7 +31,11 @@ const SET_MODE_FILTER: usize = 1;
 /// # Safety
 ///
 /// As for prctl(2).
-pub unsafe fn enter(mode: usize, program: usize, call: impl FnOnce(usize) -> usize) -> Result<usize, Errno> {
+pub unsafe fn enter(
+    mode: usize,
+    program: usize,
+    call: impl FnOnce(usize) -> usize,
+) -> Result<usize, Errno> {
     const STRICT: usize = 1;
     const FILTER: usize = 2;
     match mode {
@@ -65,8 +70,8 @@ fn is_refused() -> bool {
     pool::signal_delivery() && tls::is_program()
 }
 
-/// Runs `call` with a program that begins with the exceptions, or with the one that it was given where there is no engine, no program
-/// or no room for more.
+/// Runs `call` with a program that begins with the exceptions, or with the one that it was given
+/// where there is no engine, no program or no room for more.
 ///
 /// # Safety
 ///
@@ -82,7 +87,9 @@ unsafe fn with_exceptions<R>(program: usize, call: impl FnOnce(usize) -> R) -> R
         return call(program);
     }
     let own_code = image::of(is_refused as *const () as usize).map(|library| library.code);
-    let Some(mut filter) = own_code.and_then(|code| beginning(code, trap::passed_on())) else { return call(program) };
+    let Some(mut filter) = own_code.and_then(|code| beginning(code, trap::passed_on())) else {
+        return call(program);
+    };
     filter.append(&mut own);
     if filter.len() > LONGEST {
         return call(program);

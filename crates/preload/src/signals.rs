@@ -1,14 +1,17 @@
-//! Signals, for signal delivery: SIGBUS carries the engine's faults and SIGSYS the calls of [`crate::trap`], and neither is ever
-//! blocked.
+//! Signals, for signal delivery: SIGBUS carries the engine's faults and SIGSYS the calls of
+//! [`crate::trap`], and neither is ever blocked.
 //!
-//! What the program wants for them is kept ([`overspill_os::signal::program_sigaction`]) and done for those that are not
-//! ours; other handlers are called by one of ours ([`crate::handlers`]). Both are taken out of every mask that reaches the kernel
-//! ([`crate::trap::masks`] for those of threads, here those of handlers and of calls that wait with a mask of their own), since one that
-//! comes while it is blocked would end the process. That the program believes them blocked is kept for each thread: it
-//! reads back what it has set, one that is sent to it waits until it is unblocked, and a fault of its own ends it. In thread delivery
-//! all of this passes straight through.
+//! What the program wants for them is kept ([`overspill_os::signal::program_sigaction`]) and done
+//! for those that are not ours; other handlers are called by one of ours ([`crate::handlers`]).
+//! Both are taken out of every mask that reaches the kernel ([`crate::trap::masks`] for those of
+//! threads, here those of handlers and of calls that wait with a mask of their own), since one that
+//! comes while it is blocked would end the process. That the program believes them blocked is kept
+//! for each thread: it reads back what it has set, one that is sent to it waits until it is
+//! unblocked, and a fault of its own ends it. In thread delivery all of this passes straight
+//! through.
 //!
-//! Not covered: inline system calls, and signalfd(2) and sigwait(3) for these two, which never see one.
+//! Not covered: inline system calls, and signalfd(2) and sigwait(3) for these two, which never see
+//! one.
 
 use crate::sys::real;
 use crate::{handlers, memory, pool};
@@ -22,7 +25,8 @@ fn guarded() -> bool {
     pool::signal_delivery() && tls::is_program()
 }
 
-/// Runs `call` with SIGBUS open, where the engine has blocked all signals: it touches managed memory.
+/// Runs `call` with SIGBUS open, where the engine has blocked all signals: it touches managed
+/// memory.
 pub fn with_sigbus_open(call: impl FnOnce()) {
     if !pool::signal_delivery() {
         return call();
@@ -69,7 +73,11 @@ fn real_sigaction() -> handlers::Sigaction {
 ///
 /// As for sigaction(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+pub unsafe extern "C" fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
     let real = real_sigaction();
     // SAFETY: the caller's promise: each pointer is null or valid.
     unsafe {
@@ -88,13 +96,14 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
     }
 }
 
-/// Sets the program's own action for a signal of ours, and returns the one before. The child of a vfork has its parent's memory,
-/// but its actions end with it.
+/// Sets the program's own action for a signal of ours, and returns the one before. The child of a
+/// vfork has its parent's memory, but its actions end with it.
 fn set_ours(signal: c_int, wanted: Option<libc::sigaction>) -> libc::sigaction {
     program_sigaction(signal, wanted.filter(|_| !handlers::is_borrowed()))
 }
 
-/// signal(2) for a signal of ours, or one that comes to us first, with the flags of one of its dialects.
+/// signal(2) for a signal of ours, or one that comes to us first, with the flags of one of its
+/// dialects.
 fn set_to(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> libc::sighandler_t {
     // SAFETY: 1. a zeroed action is valid; 2. both live through the call.
     unsafe {
@@ -105,7 +114,11 @@ fn set_to(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> libc::sig
         if flags & libc::SA_NODEFER == 0 {
             libc::sigaddset(&mut action.sa_mask, signal);
         }
-        if sigaction(signal, &action, &mut before) == 0 { before.sa_sigaction } else { libc::SIG_ERR }
+        if sigaction(signal, &action, &mut before) == 0 {
+            before.sa_sigaction
+        } else {
+            libc::SIG_ERR
+        }
     }
 }
 
@@ -154,7 +167,8 @@ signal_family! {
 pub unsafe extern "C" fn sigpending(set: *mut libc::sigset_t) -> c_int {
     // SAFETY: the caller's promise; the kernel's 8 bytes are the first of a set.
     unsafe {
-        let result = real!(c"sigpending" as unsafe extern "C" fn(*mut libc::sigset_t) -> c_int)(set);
+        let result =
+            real!(c"sigpending" as unsafe extern "C" fn(*mut libc::sigset_t) -> c_int)(set);
         if result == 0 && guarded() {
             *set.cast::<u64>() |= tls::pending();
         }
@@ -221,7 +235,8 @@ pub unsafe extern "C" fn __ppoll_chk(
     set: Set,
     len: usize,
 ) -> c_int {
-    type Wait = unsafe extern "C" fn(*mut c_void, libc::nfds_t, *const libc::timespec, Set, usize) -> c_int;
+    type Wait =
+        unsafe extern "C" fn(*mut c_void, libc::nfds_t, *const libc::timespec, Set, usize) -> c_int;
     // SAFETY: the caller's promise.
     unsafe {
         if !guarded() || set.is_null() {

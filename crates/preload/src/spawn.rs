@@ -1,8 +1,8 @@
 //! The functions that make a child which executes a program, in signal delivery.
 //!
-//! posix_spawn, system and popen make a child that shares the memory and sets handled signals back to the default before it
-//! reads what it was given. So all of that is copied to unmanaged memory first, the environment included; lists of file
-//! actions are made there from the start.
+//! posix_spawn, system and popen make a child that shares the memory and sets handled signals back
+//! to the default before it reads what it was given. So all of that is copied to unmanaged memory
+//! first, the environment included; lists of file actions are made there from the start.
 
 use crate::exec::{Strings, each, environ, is_managed};
 use crate::memory;
@@ -55,7 +55,10 @@ impl Copies {
             return array;
         }
         let count = each(array).count();
-        let copy = self.bytes(array.cast(), (count + 1) * size_of::<usize>()).cast::<*const c_char>().cast_mut();
+        let copy = self
+            .bytes(array.cast(), (count + 1) * size_of::<usize>())
+            .cast::<*const c_char>()
+            .cast_mut();
         for n in 0..count {
             // SAFETY: the copy has so many elements.
             unsafe { copy.add(n).write(self.string(*array.add(n))) };
@@ -67,7 +70,11 @@ impl Copies {
 
     /// Bytes that a copy of a string takes; EFAULT where it cannot be read.
     pub fn measure(string: *const c_char) -> Result<usize, Errno> {
-        if string.is_null() { Ok(0) } else { Ok(memory::string_len(string as usize, usize::MAX)? + 16) }
+        if string.is_null() {
+            Ok(0)
+        } else {
+            Ok(memory::string_len(string as usize, usize::MAX)? + 16)
+        }
     }
 
     /// The same for an array of strings.
@@ -96,13 +103,16 @@ impl Drop for Copies {
 
 /// Runs `call` while the environment is not managed memory.
 pub fn with_plain_environment<R>(call: impl FnOnce() -> R) -> R {
-    // SAFETY: the program's environment, which nobody may change now (system(3) is not safe beside setenv(3)).
+    // SAFETY: the program's environment, which nobody may change now (system(3) is not safe beside
+    // setenv(3)).
     unsafe {
         let before = environ;
         if !is_managed(before) {
             return call();
         }
-        let Some(mut copies) = Copies::measure_all(before).ok().and_then(Copies::new) else { return call() };
+        let Some(mut copies) = Copies::measure_all(before).ok().and_then(Copies::new) else {
+            return call();
+        };
         let copy = copies.strings(before);
         environ = copy;
         let result = call();
@@ -115,8 +125,14 @@ pub fn with_plain_environment<R>(call: impl FnOnce() -> R) -> R {
 
 type Actions = libc::posix_spawn_file_actions_t;
 type Attributes = libc::posix_spawnattr_t;
-type Spawn =
-    unsafe extern "C" fn(*mut libc::pid_t, *const c_char, *const Actions, *const Attributes, Strings, Strings) -> c_int;
+type Spawn = unsafe extern "C" fn(
+    *mut libc::pid_t,
+    *const c_char,
+    *const Actions,
+    *const Attributes,
+    Strings,
+    Strings,
+) -> c_int;
 
 /// posix_spawn and posix_spawnp with copies.
 ///
@@ -137,8 +153,11 @@ unsafe fn spawn(
         if !looking() {
             return real(pid, path, actions, attributes, arguments, environment);
         }
-        let measure =
-            || Ok(Copies::measure(path)? + Copies::measure_all(arguments)? + Copies::measure_all(environment)?);
+        let measure = || {
+            Ok(Copies::measure(path)?
+                + Copies::measure_all(arguments)?
+                + Copies::measure_all(environment)?)
+        };
         let len = match measure() {
             Ok(len) => len + size_of::<Actions>() + size_of::<Attributes>() + PAGE_SIZE,
             Err(errno) => return Errno::raw_os_error(errno),
@@ -147,11 +166,14 @@ unsafe fn spawn(
         let path = copies.string(path);
         let arguments = copies.strings(arguments);
         let environment = copies.strings(environment);
-        let mut plain = |from: *const u8, len| if from.is_null() { from } else { copies.bytes(from, len) };
+        let mut plain =
+            |from: *const u8, len| if from.is_null() { from } else { copies.bytes(from, len) };
         let actions = plain(actions.cast(), size_of::<Actions>()).cast();
         let attributes = plain(attributes.cast(), size_of::<Attributes>()).cast();
         let mut child = 0;
-        let result = with_plain_environment(|| real(&mut child, path, actions, attributes, arguments, environment));
+        let result = with_plain_environment(|| {
+            real(&mut child, path, actions, attributes, arguments, environment)
+        });
         if result == 0 && !pid.is_null() {
             pid.write(child);
         }
@@ -174,7 +196,17 @@ pub unsafe extern "C" fn posix_spawn(
     environment: Strings,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { spawn(real!(c"posix_spawn" as Spawn), pid, path, actions, attributes, arguments, environment) }
+    unsafe {
+        spawn(
+            real!(c"posix_spawn" as Spawn),
+            pid,
+            path,
+            actions,
+            attributes,
+            arguments,
+            environment,
+        )
+    }
 }
 
 /// posix_spawnp(3).
@@ -192,7 +224,17 @@ pub unsafe extern "C" fn posix_spawnp(
     environment: Strings,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { spawn(real!(c"posix_spawnp" as Spawn), pid, file, actions, attributes, arguments, environment) }
+    unsafe {
+        spawn(
+            real!(c"posix_spawnp" as Spawn),
+            pid,
+            file,
+            actions,
+            attributes,
+            arguments,
+            environment,
+        )
+    }
 }
 
 /// Lists of file actions are made in unmanaged memory.

@@ -1,15 +1,18 @@
 //! What the C library touches in a forked child before our child handler has run.
 //!
-//! In the child of a process with threads, glibc resets the lock of every open stream and its name-service state,
-//! and only then calls fork handlers, whose list may have outgrown its static place. All that lies in memory that it got from
-//! malloc, and so perhaps in managed memory. An absent page would read as zeros there, because the child's engine is not up
-//! yet. So these pages are made present before the fork, after eviction has stopped.
+//! In the child of a process with threads, glibc resets the lock of every open stream and its
+//! name-service state, and only then calls fork handlers, whose list may have outgrown its static
+//! place. All that lies in memory that it got from malloc, and so perhaps in managed memory. An
+//! absent page would read as zeros there, because the child's engine is not up yet. So these pages
+//! are made present before the fork, after eviction has stopped.
 //!
-//! The program's own fork handlers have run by then, and may hold the locks of its malloc: nothing here calls the C library but
-//! for the list's lock. What it has on the heap is found by the pointers in its variables ([`touch_state`]).
+//! The program's own fork handlers have run by then, and may hold the locks of its malloc: nothing
+//! here calls the C library but for the list's lock. What it has on the heap is found by the
+//! pointers in its variables ([`touch_state`]).
 //!
-//! The list of streams is locked from before the gate closes until after the fork: its lock is recursive, glibc's
-//! fork takes it again, and no thread that holds it can then be waiting for the gate or for a page.
+//! The list of streams is locked from before the gate closes until after the fork: its lock is
+//! recursive, glibc's fork takes it again, and no thread that holds it can then be waiting for the
+//! gate or for a page.
 
 use crate::route::split;
 use crate::trap::Access;
@@ -29,7 +32,9 @@ struct Stream {
     after_lock: [usize; 9],
     vtable: usize,
 }
-const _: () = assert!(std::mem::offset_of!(Stream, chain) == 104 && std::mem::offset_of!(Stream, lock) == 136);
+const _: () = assert!(
+    std::mem::offset_of!(Stream, chain) == 104 && std::mem::offset_of!(Stream, lock) == 136
+);
 const _: () = assert!(size_of::<Stream>() == 224);
 
 unsafe extern "C" {
@@ -40,14 +45,16 @@ unsafe extern "C" {
     fn _IO_list_resetlock();
 }
 
-/// Makes the managed pages of a range present, and writable without another fault where the program may write. Called while a
-/// fork is prepared, after eviction has stopped: mappings stand still.
+/// Makes the managed pages of a range present, and writable without another fault where the program
+/// may write. Called while a fork is prepared, after eviction has stopped: mappings stand still.
 pub fn touch(range: Range<usize>) {
     let inside = split(range, pool::window()).inside;
     for page in (inside.start & !(PAGE_SIZE - 1)..inside.end).step_by(PAGE_SIZE) {
-        let allowed = |access| pool::accessible_in_fork(page..page + PAGE_SIZE, access) == PAGE_SIZE;
-        // SAFETY: the page may be accessed in this way, and stays so until the fork is over. The write changes nothing and is
-        // atomic, so that no other thread's is lost; the compiler does not know that it adds nothing.
+        let allowed =
+            |access| pool::accessible_in_fork(page..page + PAGE_SIZE, access) == PAGE_SIZE;
+        // SAFETY: the page may be accessed in this way, and stays so until the fork is over. The
+        // write changes nothing and is atomic, so that no other thread's is lost; the compiler does
+        // not know that it adds nothing.
         unsafe {
             if allowed(Access::Write) {
                 AtomicU8::from_ptr(page as *mut u8).fetch_add(black_box(0), Relaxed);
@@ -70,7 +77,8 @@ pub fn unlock_list() {
     unsafe { _IO_list_unlock() };
 }
 
-/// Makes it free in the child, whatever glibc has done with it: it resets it only if the parent had threads.
+/// Makes it free in the child, whatever glibc has done with it: it resets it only if the parent had
+/// threads.
 pub fn reset_list() {
     // SAFETY: the child has one thread, which does not use the list now.
     unsafe { _IO_list_resetlock() };
@@ -80,7 +88,8 @@ pub fn reset_list() {
 pub fn touch_streams() {
     /// Three words.
     const LOCK_BYTES: usize = 16;
-    // SAFETY: 1. the list is locked, so its members are live streams; 2. a stream's lock is live with it.
+    // SAFETY: 1. the list is locked, so its members are live streams; 2. a stream's lock is live
+    // with it.
     unsafe {
         let mut stream = _IO_list_all;
         while !stream.is_null() {
@@ -95,22 +104,23 @@ pub fn touch_streams() {
 /// Where the C library's variables lie.
 static VARIABLES: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Looks for the C library's variables. Called by the constructor: later a thread may hold the loader's lock while it waits
-/// for a page.
+/// Looks for the C library's variables. Called by the constructor: later a thread may hold the
+/// loader's lock while it waits for a page.
 pub fn find_state() {
     let library = image::of(libc::gnu_get_libc_version as *const () as usize).unwrap_or_default();
     VARIABLES[0].store(library.variables.start, Relaxed);
     VARIABLES[1].store(library.variables.end, Relaxed);
 }
 
-/// Makes present what the C library's variables point at, as much as any of these that matter here has. glibc takes the lock
-/// of the name service after our handler, when nobody serves its faults.
+/// Makes present what the C library's variables point at, as much as any of these that matter here
+/// has. glibc takes the lock of the name service after our handler, when nobody serves its faults.
 pub fn touch_state() {
     /// The largest, the state of name services, has half of that.
     const BYTES: usize = 1 << 10;
     let variables = VARIABLES[0].load(Relaxed)..VARIABLES[1].load(Relaxed);
     for at in variables.step_by(size_of::<usize>()) {
-        // SAFETY: a word of the C library's data. Other threads may write it: an old value does no harm.
+        // SAFETY: a word of the C library's data. Other threads may write it: an old value does no
+        // harm.
         let pointer = unsafe { (at as *const usize).read_volatile() };
         if pool::contains(pointer) {
             touch(pointer..pointer + BYTES);

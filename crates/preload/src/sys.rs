@@ -1,8 +1,8 @@
 //! The way around ourselves: raw system calls, the C library's own functions, errno.
 //!
-//! An interposed function gets at the real thing in one of two ways: a raw system call where the C library's
-//! function is nothing more (mappings, descriptors), or the next definition of the symbol ([`real!`]) where it is
-//! more: cancellation points, signal trampolines, thread creation.
+//! An interposed function gets at the real thing in one of two ways: a raw system call where the C
+//! library's function is nothing more (mappings, descriptors), or the next definition of the symbol
+//! ([`real!`]) where it is more: cancellation points, signal trampolines, thread creation.
 
 use overspill_os::Errno;
 use std::ffi::CStr;
@@ -12,7 +12,11 @@ use syscalls::{Sysno, raw_syscall};
 
 /// Splits a kernel return value.
 pub fn check(ret: usize) -> Result<usize, Errno> {
-    if ret > -4096isize as usize { Err(Errno::from_raw_os_error(-(ret as isize) as i32)) } else { Ok(ret) }
+    if ret > -4096isize as usize {
+        Err(Errno::from_raw_os_error(-(ret as isize) as i32))
+    } else {
+        Ok(ret)
+    }
 }
 
 /// Makes the C return value of a result: the value, or -1 with errno set.
@@ -36,7 +40,8 @@ pub fn set_errno(errno: Errno) {
     restore_errno(errno.raw_os_error());
 }
 
-/// Gives the calling thread's errno a value that it had; 0, which no error has, is such a value too.
+/// Gives the calling thread's errno a value that it had; 0, which no error has, is such a value
+/// too.
 pub fn restore_errno(errno: i32) {
     // SAFETY: the C library gives each thread its own errno.
     unsafe { *libc::__errno_location() = errno };
@@ -48,8 +53,9 @@ pub fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
-/// While this lives the calling thread is not cancelled: a cancellation unwinds the stack, which Rust's functions do not
-/// allow, and may come from any function of the C library that waits or closes.
+/// While this lives the calling thread is not cancelled: a cancellation unwinds the stack, which
+/// Rust's functions do not allow, and may come from any function of the C library that waits or
+/// closes.
 pub struct Uncancelled {
     before: i32,
 }
@@ -90,8 +96,9 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
 }
 
-/// Runs `call` and leaves errno as it was. The engine's locks and Rust's runtime wait by the C library's `syscall`, which
-/// sets errno where a lock is contended; a program does not expect that of a call that succeeds.
+/// Runs `call` and leaves errno as it was. The engine's locks and Rust's runtime wait by the C
+/// library's `syscall`, which sets errno where a lock is contended; a program does not expect that
+/// of a call that succeeds.
 pub fn keeping_errno<R>(call: impl FnOnce() -> R) -> R {
     let before = errno();
     let result = call();
@@ -104,7 +111,14 @@ pub fn keeping_errno<R>(call: impl FnOnce() -> R) -> R {
 /// # Safety
 ///
 /// As for mmap(2): with MAP_FIXED, nothing that Rust code refers to may lie in the range.
-pub unsafe fn mmap(address: usize, len: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> Result<usize, Errno> {
+pub unsafe fn mmap(
+    address: usize,
+    len: usize,
+    prot: i32,
+    flags: i32,
+    fd: i32,
+    offset: i64,
+) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     check(unsafe { raw_syscall!(Sysno::mmap, address, len, prot, flags, fd, offset) })
 }
@@ -119,12 +133,18 @@ pub unsafe fn mmap_own(len: usize, prot: i32, flags: i32) -> Result<usize, Errno
     unsafe { mmap(overspill_os::vm::own_place(len) as usize, len, prot, flags, -1, 0) }
 }
 
-/// A system call on a range of addresses with one more argument: munmap, mprotect, madvise, mlock, munlock, mlock2.
+/// A system call on a range of addresses with one more argument: munmap, mprotect, madvise, mlock,
+/// munlock, mlock2.
 ///
 /// # Safety
 ///
 /// As for that system call: nothing that Rust code refers to may lie in the range.
-pub unsafe fn on_range(call: Sysno, address: usize, len: usize, argument: i32) -> Result<usize, Errno> {
+pub unsafe fn on_range(
+    call: Sysno,
+    address: usize,
+    len: usize,
+    argument: i32,
+) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     check(unsafe { raw_syscall!(call, address, len, argument) })
 }
@@ -132,8 +152,8 @@ pub unsafe fn on_range(call: Sysno, address: usize, len: usize, argument: i32) -
 /// The next definition of a symbol after this library's, 0 if there is none.
 #[inline(never)]
 pub fn next_definition(name: &CStr) -> usize {
-    // SAFETY: the name is a C string. RTLD_NEXT goes by the caller's address, so this must not become a tail call;
-    // the use of the result below sees to that.
+    // SAFETY: the name is a C string. RTLD_NEXT goes by the caller's address, so this must not
+    // become a tail call; the use of the result below sees to that.
     let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     std::hint::black_box(address) as usize
 }
@@ -176,7 +196,8 @@ impl<F: Copy> Next<F> {
         if address == 0 {
             address = self.find();
         }
-        // SAFETY: F is a function pointer, and whoever named the function gave its type, as in an extern block.
+        // SAFETY: F is a function pointer, and whoever named the function gave its type, as in an
+        // extern block.
         unsafe { std::mem::transmute_copy(&address) }
     }
 
@@ -191,7 +212,8 @@ impl<F: Copy> Next<F> {
     }
 }
 
-/// The C library's own function of that name: `real!(c"close" as unsafe extern "C" fn(i32) -> i32)`.
+/// The C library's own function of that name: `real!(c"close" as unsafe extern "C" fn(i32) ->
+/// i32)`.
 macro_rules! real {
     ($name:literal as $type:ty) => {{
         static NEXT: $crate::sys::Next<$type> = $crate::sys::Next::new($name);

@@ -1,15 +1,18 @@
-//! Threads: what glibc allocates for them is never managed memory, and stacks that the program provides are.
+//! Threads: what glibc allocates for them is never managed memory, and stacks that the program
+//! provides are.
 //!
-//! pthread_create allocates the new thread's dynamic thread vector with calloc. It runs in an internal section, so
-//! that the vector comes from the internal heap: engine threads read it, and in signal delivery the SIGBUS handler
-//! does. A vector that grows later, after a dlopen, is moved by a realloc on the thread itself and may then be
-//! managed memory; engine threads never reach that point, because this library reaches its thread-local data
-//! without the vector ([`overspill_os::tls`]) and the program's libraries never run on them.
+//! pthread_create allocates the new thread's dynamic thread vector with calloc. It runs in an
+//! internal section, so that the vector comes from the internal heap: engine threads read it, and
+//! in signal delivery the SIGBUS handler does. A vector that grows later, after a dlopen, is moved
+//! by a realloc on the thread itself and may then be managed memory; engine threads never reach
+//! that point, because this library reaches its thread-local data without the vector
+//! ([`overspill_os::tls`]) and the program's libraries never run on them.
 //!
-//! A stack that the program gives a thread may be managed memory. The end at which glibc keeps the thread's control
-//! block is locked in memory, because the child of a fork walks the control blocks of all threads before its engine
-//! is up, and the kernel writes there when a thread ends. In signal delivery the kernel can do neither that nor push a signal
-//! frame onto an absent page, so the whole stack is made unmanaged where it is, and every thread gets a signal stack
+//! A stack that the program gives a thread may be managed memory. The end at which glibc keeps the
+//! thread's control block is locked in memory, because the child of a fork walks the control blocks
+//! of all threads before its engine is up, and the kernel writes there when a thread ends. In
+//! signal delivery the kernel can do neither that nor push a signal frame onto an absent page, so
+//! the whole stack is made unmanaged where it is, and every thread gets a signal stack
 //! ([`crate::altstack`]).
 
 use crate::route::{pages_touched, split};
@@ -21,8 +24,9 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is locked at the top of a thread's stack in thread delivery: the control block (2.3 KiB in glibc 2.36) and the
-/// static thread-local data below it (glibc reserves some 4 KiB beyond what the program's libraries need).
+/// What is locked at the top of a thread's stack in thread delivery: the control block (2.3 KiB in
+/// glibc 2.36) and the static thread-local data below it (glibc reserves some 4 KiB beyond what the
+/// program's libraries need).
 const CONTROL_BYTES: usize = 16 << 10;
 
 /// Threads that the program has made, or tried to.
@@ -34,7 +38,12 @@ pub fn made() -> usize {
 }
 
 type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
-type Create = unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
+type Create = unsafe extern "C" fn(
+    *mut libc::pthread_t,
+    *const libc::pthread_attr_t,
+    Start,
+    *mut c_void,
+) -> c_int;
 
 /// pthread_create(3).
 ///
@@ -60,7 +69,8 @@ pub unsafe extern "C" fn pthread_create(
     if place.is_null() {
         return libc::EAGAIN;
     }
-    // SAFETY: 1. the block has the size and alignment; 2. the caller's promise; 3. without a thread nobody has it.
+    // SAFETY: 1. the block has the size and alignment; 2. the caller's promise; 3. without a thread
+    // nobody has it.
     unsafe {
         place.write(Started { start, argument });
         let result = create(thread, attributes, overspill_thread_run, place.cast());
@@ -77,8 +87,9 @@ struct Started {
     argument: *mut c_void,
 }
 
-// The first function of every thread of the program: it asks what to run and jumps there, so that no frame of ours is on the stack when
-// pthread_exit or a cancellation unwinds it, which Rust's functions do not allow.
+// The first function of every thread of the program: it asks what to run and jumps there, so that
+// no frame of ours is on the stack when pthread_exit or a cancellation unwinds it, which Rust's
+// functions do not allow.
 global_asm!(
     ".pushsection .text.overspill_thread_run,\"ax\",@progbits",
     ".hidden overspill_thread_run",
@@ -123,7 +134,8 @@ extern "C" fn begin(started: *mut c_void) -> Next {
     Next { start, argument }
 }
 
-/// Locks in memory the managed part of a range; that it may fail (a budget too small) is no reason to refuse a stack.
+/// Locks in memory the managed part of a range; that it may fail (a budget too small) is no reason
+/// to refuse a stack.
 fn lock_in_memory(range: Option<Range<usize>>) {
     let Some(range) = range else { return };
     let inside = split(range, pool::window()).inside;

@@ -1,9 +1,10 @@
 //! Children that ask to be traced (PTRACE_TRACEME), in signal delivery.
 //!
-//! Who is traced stops at each signal before it comes. The child of a vfork that would stop so before it executes its program would stop for
-//! ever, since its parent waits for that. It asks to be traced for what it executes, so it is from the moment on in which nothing
-//! more comes of ours: when it has copies of everything that the call needs ([`crate::exec`]). Such a child that ends without was never
-//! traced, of which its parent is told nothing that differs.
+//! Who is traced stops at each signal before it comes. The child of a vfork that would stop so
+//! before it executes its program would stop for ever, since its parent waits for that. It asks to
+//! be traced for what it executes, so it is from the moment on in which nothing more comes of ours:
+//! when it has copies of everything that the call needs ([`crate::exec`]). Such a child that ends
+//! without was never traced, of which its parent is told nothing that differs.
 
 use crate::handlers::is_borrowed;
 use crate::nested::until_present;
@@ -48,7 +49,12 @@ pub fn begin() {
 ///
 /// As for ptrace(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn ptrace(request: usize, process: usize, address: usize, data: usize) -> c_long {
+pub unsafe extern "C" fn ptrace(
+    request: usize,
+    process: usize,
+    address: usize,
+    data: usize,
+) -> c_long {
     type Ptrace = unsafe extern "C" fn(usize, usize, usize, usize) -> c_long;
     if puts_off(request) {
         return 0;

@@ -1,31 +1,34 @@
 //! System calls on managed memory, in signal delivery: made safe instead of failing with EFAULT.
 //!
-//! The filter ([`overspill_os::seccomp`]) turns every call that is handed an address of the window into SIGSYS, with the
-//! registers as the program left them. [`on_sigsys`] prepares the call and goes back not to the program but to
-//! [`overspill_reissue`], which makes it: on the program's own stack, with the program's own signal mask. So a call
-//! that blocks is interrupted, restarted, cancelled and left by siglongjmp as it would be without us.
+//! The filter ([`overspill_os::seccomp`]) turns every call that is handed an address of the window
+//! into SIGSYS, with the registers as the program left them. [`on_sigsys`] prepares the call and
+//! goes back not to the program but to [`overspill_reissue`], which makes it: on the program's own
+//! stack, with the program's own signal mask. So a call that blocks is interrupted, restarted,
+//! cancelled and left by siglongjmp as it would be without us.
 //!
 //! 1. SIGSYS. [`calls::way`] says how the call treats its memory:
-//!    - data ([`data`]): through a buffer of ours ([`bounce`]), so that nothing is lost that the kernel has taken
+//!    - data ([`data`]): through a buffer of ours ([`bounce`]), so that nothing is lost that the
+//!      kernel has taken
 //!      from a socket or a queue;
 //!    - structures ([`structures`]): through a copy of each, for the same reason;
 //!    - requests of asynchronous I/O ([`submit`]): with their buffers locked in memory;
-//!    - anything else ([`present`]): its pages are made present, and the call is repeated after EFAULT.
-//! 2. A [`Record`] of the registers is put on the program's stack below the red zone, and the registers of the context are
-//!    changed to make the call.
-//! 3. The call. Most come straight back to the program; some go through SIGSYS once more ([`finish`]): to copy out, or to be
-//!    repeated.
+//!    - anything else ([`present`]): its pages are made present, and the call is repeated after
+//!      EFAULT.
+//! 2. A [`Record`] of the registers is put on the program's stack below the red zone, and the
+//!    registers of the context are changed to make the call.
+//! 3. The call. Most come straight back to the program; some go through SIGSYS once more
+//!    ([`finish`]): to copy out, or to be repeated.
 //!
-//! Calls by functions of the C library's that programs use much are not stopped: the functions do the same ([`around`],
-//! [`streams`]), and spare the signals.
+//! Calls by functions of the C library's that programs use much are not stopped: the functions do
+//! the same ([`around`], [`streams`]), and spare the signals.
 //!
-//! The engine's own calls are never stopped: it hands no managed memory to the kernel, and what it calls through the C library
-//! is let through ([`seccomp::let_through`]). They could not be, since the engine runs with all signals blocked, and not on the signal
-//! stack.
+//! The engine's own calls are never stopped: it hands no managed memory to the kernel, and what it
+//! calls through the C library is let through ([`seccomp::let_through`]). They could not be, since
+//! the engine runs with all signals blocked, and not on the signal stack.
 //!
-//! The handler runs on the thread's own signal stack ([`crate::altstack`]), with all signals blocked but those that a
-//! faulty access raises: it reads and writes managed memory as the program does. It allocates nothing and takes no lock of
-//! the program's.
+//! The handler runs on the thread's own signal stack ([`crate::altstack`]), with all signals
+//! blocked but those that a faulty access raises: it reads and writes managed memory as the program
+//! does. It allocates nothing and takes no lock of the program's.
 
 use crate::{altstack, pool};
 use overspill_os::signal::chain;
@@ -72,7 +75,17 @@ pub struct Record {
 impl Record {
     /// That of a call of the C library's, which does not come by a signal.
     fn new(number: usize, arguments: [usize; 6]) -> Record {
-        Record { rip: 0, arguments, flags: 0, finish: NEVER, result: 0, number, job: 0, tries: 0, id: 0 }
+        Record {
+            rip: 0,
+            arguments,
+            flags: 0,
+            finish: NEVER,
+            result: 0,
+            number,
+            job: 0,
+            tries: 0,
+            id: 0,
+        }
     }
 }
 
@@ -83,8 +96,8 @@ const ON_FAULT: usize = 1;
 /// One that is looked at in any case.
 const ALWAYS: usize = 2;
 
-// The call itself. The stack pointer is at the record. The frame is described as that of a function that was called by the
-// program's, so that a cancellation unwinds through it.
+// The call itself. The stack pointer is at the record. The frame is described as that of a function
+// that was called by the program's, so that a cancellation unwinds through it.
 global_asm!(
     ".pushsection .text.overspill_reissue,\"ax\",@progbits",
     ".hidden overspill_reissue",
@@ -161,7 +174,8 @@ unsafe extern "C" {
 /// The registers of the interrupted program that matter here.
 struct Registers<'a>(&'a mut [i64; 23]);
 
-const ARGUMENTS: [i32; 6] = [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
+const ARGUMENTS: [i32; 6] =
+    [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
 
 impl Registers<'_> {
     fn get(&self, register: i32) -> usize {
@@ -220,24 +234,32 @@ fn is_failure(result: usize) -> bool {
 
 /// Makes SIGSYS ours, and puts the filter in force unless the process has inherited it.
 pub fn start() -> Result<(), String> {
-    bounce::start().map_err(|errno| format!("no memory for the buffers of system calls: {errno}"))?;
+    bounce::start()
+        .map_err(|errno| format!("no memory for the buffers of system calls: {errno}"))?;
     masks::start().map_err(|errno| {
-        format!("the C library's code cannot be changed here ({errno}), so signals would be lost: use --fault thread")
+        format!(
+            "the C library's code cannot be changed here ({errno}), so signals would be lost: \
+                 use --fault thread"
+        )
     })?;
-    let kept = |errno: Errno| format!("the C library's data cannot be changed here ({errno}): use --fault thread");
+    let kept = |errno: Errno| {
+        format!("the C library's data cannot be changed here ({errno}): use --fault thread")
+    };
     streams::start().map_err(kept)?;
     overspill_os::signal::install(libc::SIGSYS, on_sigsys, HANDLER_MASK)
         .map_err(|errno| format!("SIGSYS cannot be handled: {errno}"))?;
     if !seccomp::is_in_force() {
-        seccomp::install()
-            .map_err(|errno| format!("system calls cannot be filtered here (seccomp: {errno}): use --fault thread"))?;
+        seccomp::install().map_err(|errno| {
+            format!("system calls cannot be filtered here (seccomp: {errno}): use --fault thread")
+        })?;
     }
     Ok(())
 }
 
 /// All signals but those that an access or a call raises.
 const HANDLER_MASK: u64 = {
-    let open = [libc::SIGBUS, libc::SIGSEGV, libc::SIGSYS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
+    let open =
+        [libc::SIGBUS, libc::SIGSEGV, libc::SIGSYS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
     let mut mask = !0u64;
     let mut at = 0;
     while at < open.len() {
@@ -270,10 +292,12 @@ extern "C" fn on_sigsys(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     let whole = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     altstack::give_late(whole);
     let mut registers = Registers(&mut whole.uc_mcontext.gregs);
-    let asked = if stopped.number as usize == seccomp::HANDLER { registers.get(libc::REG_RSI) } else { 0 };
+    let asked =
+        if stopped.number as usize == seccomp::HANDLER { registers.get(libc::REG_RSI) } else { 0 };
     if stopped.number as usize == seccomp::MASK {
         let [how, set, old, ..] = registers.arguments();
-        // SAFETY: 1. as above; a sigset_t begins with the kernel's 8 bytes; 2. a call of the C library's.
+        // SAFETY: 1. as above; a sigset_t begins with the kernel's 8 bytes; 2. a call of the C
+        // library's.
         let result = unsafe {
             let mask = &raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask;
             masks::change(&mut *mask.cast::<u64>(), how, set, old)
@@ -305,8 +329,8 @@ fn begin(registers: &mut Registers<'_>, number: usize) {
         flags: registers.get(libc::REG_EFL),
         ..Record::new(number, registers.arguments())
     };
-    // SAFETY: the stack below the red zone is free, and aligned to 8 as stack pointers are. An access there is the program's
-    // own: if it faults, it is served.
+    // SAFETY: the stack below the red zone is free, and aligned to 8 as stack pointers are. An
+    // access there is the program's own: if it faults, it is served.
     let record = unsafe {
         let place = place as *mut Record;
         place.write(record);
@@ -350,5 +374,9 @@ pub fn reset_in_child(parent: i32) {
 
 /// Marks a pointer, so that the call it is passed to is stopped for what lies behind it.
 pub fn tag<T>(pointer: *const T) -> *const T {
-    if pool::contains(pointer as usize) { pointer } else { (pointer as usize | seccomp::TAG) as *const T }
+    if pool::contains(pointer as usize) {
+        pointer
+    } else {
+        (pointer as usize | seccomp::TAG) as *const T
+    }
 }

@@ -1,20 +1,23 @@
 //! userfaultfds of the program's own, on memory that is managed.
 //!
-//! All managed memory is registered with the engine's userfaultfd, and memory can be with one only. So the engine gives
-//! up what the program registers, and what it moves pages out of ([`crate::pool::give_up`]): it is the kernel's and the
-//! program's from then on.
+//! All managed memory is registered with the engine's userfaultfd, and memory can be with one only.
+//! So the engine gives up what the program registers, and what it moves pages out of
+//! ([`crate::pool::give_up`]): it is the kernel's and the program's from then on.
 //!
-//! In signal delivery the source of a copy may be absent, which the kernel says in one of two ways: by EFAULT, or by
-//! EAGAIN and how far it came. The copy goes on from there with more of the source present, so that nothing is copied
-//! twice.
+//! In signal delivery the source of a copy may be absent, which the kernel says in one of two ways:
+//! by EFAULT, or by EAGAIN and how far it came. The copy goes on from there with more of the source
+//! present, so that nothing is copied twice.
 //!
-//! The requests come here from ioctl(2), from syscall(2) ([`crate::nested`]), and from the handler of SIGSYS where the
-//! argument lies in the window ([`crate::trap`]). All others are the kernel's affair.
+//! The requests come here from ioctl(2), from syscall(2) ([`crate::nested`]), and from the handler
+//! of SIGSYS where the argument lies in the window ([`crate::trap`]). All others are the kernel's
+//! affair.
 
 use crate::route::{pages, split};
 use crate::trap::{TRIES, touch};
 use crate::{memory, pool};
-use overspill_os::uffd::{Register, Transfer, UFFDIO_COPY, UFFDIO_MOVE, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UffdRange};
+use overspill_os::uffd::{
+    Register, Transfer, UFFDIO_COPY, UFFDIO_MOVE, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UffdRange,
+};
 use overspill_os::{Errno, seccomp, tls};
 use std::mem::offset_of;
 use std::ops::Range;
@@ -47,7 +50,8 @@ pub fn request(fd: usize, request: usize, argument: usize) -> Option<Result<usiz
         UFFDIO_MOVE => {
             let Transfer { src, len, .. } = memory::read(argument)?;
             let source = inside(UffdRange { start: src, len })?;
-            // The kernel takes pages as they are in the page tables, and cannot tell one that is out from a hole.
+            // The kernel takes pages as they are in the page tables, and cannot tell one that is
+            // out from a hole.
             each_part(source, |_| Ok(0)).err().map(Err)
         }
         _ => None,
@@ -60,8 +64,12 @@ fn inside(range: UffdRange) -> Option<Range<usize>> {
     (!inside.is_empty()).then_some(inside)
 }
 
-/// Gives up what is mapped of a range in the window, and calls `each` with every part of it; the last result.
-fn each_part(range: Range<usize>, mut each: impl FnMut(Range<usize>) -> Result<usize, Errno>) -> Result<usize, Errno> {
+/// Gives up what is mapped of a range in the window, and calls `each` with every part of it; the
+/// last result.
+fn each_part(
+    range: Range<usize>,
+    mut each: impl FnMut(Range<usize>) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
     // What the kernel says where nothing is mapped.
     let mut result = Err(Errno::INVAL);
     let mut start = range.start;
@@ -86,24 +94,30 @@ fn register(fd: usize, argument: usize, wanted: Register) -> Result<usize, Errno
     let Register { range: UffdRange { start, len }, .. } = wanted;
     let (start, len) = (start as usize, len as usize);
     let mut result = kernel(start..start + len);
-    // All that the kernel looks at before is as it should be. Parts of the window that are not mapped stay out of it.
+    // All that the kernel looks at before is as it should be. Parts of the window that are not
+    // mapped stay out of it.
     if result == Err(Errno::BUSY) {
         let parts = split(start..start + len, pool::window());
         let mut beside = [parts.below, parts.above].into_iter().filter(|part| !part.is_empty());
-        result = beside.try_for_each(|part| kernel(part).map(drop)).and_then(|()| each_part(parts.inside, kernel));
+        result = beside
+            .try_for_each(|part| kernel(part).map(drop))
+            .and_then(|()| each_part(parts.inside, kernel));
     }
     // SAFETY: the program has handed this address to a call that writes there.
-    if result.is_ok() && !unsafe { memory::write(argument + offset_of!(Register, ioctls), ioctls) } {
+    if result.is_ok() && !unsafe { memory::write(argument + offset_of!(Register, ioctls), ioctls) }
+    {
         return Err(Errno::FAULT);
     }
     result
 }
 
-/// What is managed is with no userfaultfd of the program's. The kernel has nothing to do there, and before Linux 6.17
-/// would take it off the engine's.
+/// What is managed is with no userfaultfd of the program's. The kernel has nothing to do there, and
+/// before Linux 6.17 would take it off the engine's.
 fn unregister(fd: usize, mut range: UffdRange) -> Result<usize, Errno> {
     let (start, len) = (range.start as usize, range.len as usize);
-    if !start.is_multiple_of(overspill_os::PAGE_SIZE) || !len.is_multiple_of(overspill_os::PAGE_SIZE) {
+    if !start.is_multiple_of(overspill_os::PAGE_SIZE)
+        || !len.is_multiple_of(overspill_os::PAGE_SIZE)
+    {
         return call(fd, UFFDIO_UNREGISTER, &mut range);
     }
     let parts = split(start..start + len, pool::window());
@@ -154,8 +168,12 @@ fn copy(fd: usize, argument: usize, wanted: Transfer) -> Result<usize, Errno> {
 
 /// A request with an argument of ours, past the filter.
 fn call<T: Copy>(fd: usize, request: u64, argument: &mut T) -> Result<usize, Errno> {
-    // SAFETY: the argument has the layout that the request stands for; what it does is what the program has asked for.
+    // SAFETY: the argument has the layout that the request stands for; what it does is what the
+    // program has asked for.
     crate::sys::check(unsafe {
-        seccomp::let_through(libc::SYS_ioctl as usize, [fd, request as usize, argument as *mut T as usize, 0, 0, 0])
+        seccomp::let_through(
+            libc::SYS_ioctl as usize,
+            [fd, request as usize, argument as *mut T as usize, 0, 0, 0],
+        )
     })
 }

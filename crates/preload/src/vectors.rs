@@ -1,13 +1,16 @@
-//! Calls whose arguments point to vectors, in signal delivery: what they name may be managed where they themselves are not.
+//! Calls whose arguments point to vectors, in signal delivery: what they name may be managed where
+//! they themselves are not.
 //!
-//! The filter sees arguments only. So whoever makes such a call for the program ([`crate::calls`], [`crate::syscall`]) has a
-//! look here at what is behind them, and the pointer is marked ([`crate::trap::tag`]): it is passed on with that, and the call
-//! is stopped. A vector that lies in managed memory is seen without that.
+//! The filter sees arguments only. So whoever makes such a call for the program ([`crate::calls`],
+//! [`crate::syscall`]) has a look here at what is behind them, and the pointer is marked
+//! ([`crate::trap::tag`]): it is passed on with that, and the call is stopped. A vector that lies
+//! in managed memory is seen without that.
 //!
 //! What cannot be read is the kernel's to judge.
 //!
-//! Not covered: vectors outside of managed memory in calls that do not come by one of these functions: inline system calls,
-//! and those of the C library's own, whose vectors name memory of its own.
+//! Not covered: vectors outside of managed memory in calls that do not come by one of these
+//! functions: inline system calls, and those of the C library's own, whose vectors name memory of
+//! its own.
 
 use crate::{memory, pool, trap};
 use overspill_os::tls;
@@ -60,11 +63,19 @@ fn messages(messages: *const libc::mmsghdr, count: usize) -> *const libc::mmsghd
     if managed { trap::tag(messages) } else { messages }
 }
 
-/// Calls that move a vector of buffers to or from a file: the vector is the second argument, its length the third.
-pub const FILE_VECTORS: [i64; 6] =
-    [libc::SYS_readv, libc::SYS_writev, libc::SYS_preadv, libc::SYS_pwritev, libc::SYS_preadv2, libc::SYS_pwritev2];
+/// Calls that move a vector of buffers to or from a file: the vector is the second argument, its
+/// length the third.
+pub const FILE_VECTORS: [i64; 6] = [
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+];
 
-/// The arguments of a system call that is made by number: the second or third is marked if what it names is managed.
+/// The arguments of a system call that is made by number: the second or third is marked if what it
+/// names is managed.
 pub fn look_at_call(number: i64, arguments: &mut [usize; 6]) {
     if !looking() {
         return;
@@ -74,9 +85,15 @@ pub fn look_at_call(number: i64, arguments: &mut [usize; 6]) {
         libc::SYS_vmsplice | libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
             arguments[1] = vector(b as *const libc::iovec, c) as usize;
         }
-        _ if FILE_VECTORS.contains(&number) => arguments[1] = vector(b as *const libc::iovec, c) as usize,
-        libc::SYS_sendmsg | libc::SYS_recvmsg => arguments[1] = message(b as *const libc::msghdr) as usize,
-        libc::SYS_sendmmsg | libc::SYS_recvmmsg => arguments[1] = messages(b as *const libc::mmsghdr, c) as usize,
+        _ if FILE_VECTORS.contains(&number) => {
+            arguments[1] = vector(b as *const libc::iovec, c) as usize
+        }
+        libc::SYS_sendmsg | libc::SYS_recvmsg => {
+            arguments[1] = message(b as *const libc::msghdr) as usize
+        }
+        libc::SYS_sendmmsg | libc::SYS_recvmmsg => {
+            arguments[1] = messages(b as *const libc::mmsghdr, c) as usize
+        }
         // What blocks of asynchronous I/O name is not worth a look first.
         libc::SYS_io_submit if c != 0 => arguments[2] = trap::tag(c as *const u8) as usize,
         _ => {}

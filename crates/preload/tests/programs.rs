@@ -1,7 +1,9 @@
-//! Real programs with this library preloaded: without a pool (only the allocator changes) and with one.
+//! Real programs with this library preloaded: without a pool (only the allocator changes) and with
+//! one.
 //!
-//! The programs are in `tests/programs/`; each checks itself, prints one line and ends with status 0. Programs that
-//! are compared with their native run are elsewhere, in the tests of the whole command.
+//! The programs are in `tests/programs/`; each checks itself, prints one line and ends with status
+//! 0. Programs that are compared with their native run are elsewhere, in the tests of the whole
+//! command.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -11,8 +13,9 @@ use std::time::{Duration, Instant};
 /// Longest that one program may take; natively they take a second or two.
 const TIME_LIMIT: Duration = Duration::from_secs(90);
 
-/// The library under test. Cargo builds no cdylib for the tests of its own package, so it is built here: with the rest of the
-/// workspace, as what this package alone needs of the others' features would be built once more.
+/// The library under test. Cargo builds no cdylib for the tests of its own package, so it is built
+/// here: with the rest of the workspace, as what this package alone needs of the others' features
+/// would be built once more.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -31,14 +34,24 @@ fn library() -> &'static Path {
 
 /// Compiles a program, once, and returns its path.
 fn compiled(source: &str) -> PathBuf {
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source).with_extension(format!("{}", std::process::id()));
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(source)
+        .with_extension(format!("{}", std::process::id()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
     let compiler = if source.extension().is_some_and(|ext| ext == "cc") { "c++" } else { "cc" };
     static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one_at_a_time = LOCK.lock().unwrap_or_else(|e| e.into_inner());
     if !out.exists() {
-        let status = Command::new(compiler).args(["-O1", "-g", "-pthread", "-o"]).arg(&out).arg(&source).status();
-        assert!(status.expect("a C compiler is needed").success(), "{} does not compile", source.display());
+        let status = Command::new(compiler)
+            .args(["-O1", "-g", "-pthread", "-o"])
+            .arg(&out)
+            .arg(&source)
+            .status();
+        assert!(
+            status.expect("a C compiler is needed").success(),
+            "{} does not compile",
+            source.display()
+        );
     }
     out
 }
@@ -67,7 +80,9 @@ fn run(program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output
         .spawn()
         .expect("the program starts");
     let deadline = Instant::now() + TIME_LIMIT;
-    while child.try_wait().expect("a child can be waited for").is_none() && Instant::now() < deadline {
+    while child.try_wait().expect("a child can be waited for").is_none()
+        && Instant::now() < deadline
+    {
         std::thread::sleep(Duration::from_millis(5));
     }
     // Either it has ended, or it is ended here and its status says so.
@@ -79,7 +94,11 @@ fn succeeds(source: &str, arguments: &[&str], variables: &[(&str, &str)], expect
     let output = run(&compiled(source), arguments, variables);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{source} with {variables:?}: {}\n{stderr}", output.status);
-    assert_eq!((String::from_utf8_lossy(&output.stdout).trim(), &*stderr), (expected, ""), "{source}");
+    assert_eq!(
+        (String::from_utf8_lossy(&output.stdout).trim(), &*stderr),
+        (expected, ""),
+        "{source}"
+    );
 }
 
 const THREAD: &[(&str, &str)] = &[("OVERSPILL_MEMORY", "64M")];
@@ -88,7 +107,8 @@ const SIGNAL: &[(&str, &str)] = &[("OVERSPILL_MEMORY", "64M"), ("OVERSPILL_FAULT
 #[test]
 fn cancelled_threads_unwind_through_interposed_calls() {
     let fifo = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fifo");
-    let made = Command::new("mkfifo").arg(&fifo).stderr(Stdio::null()).status().expect("mkfifo runs");
+    let made =
+        Command::new("mkfifo").arg(&fifo).stderr(Stdio::null()).status().expect("mkfifo runs");
     assert!(made.success() || fifo.exists());
     succeeds("cancel.cc", &[], &[], "unwound 2");
     if pools_work() {
@@ -120,7 +140,9 @@ fn children_of_managed_programs_can_allocate_too() {
 
 #[test]
 fn a_mistake_in_the_settings_ends_the_program_with_a_sentence() {
-    for (variable, value) in [("OVERSPILL_MEMORY", "12X"), ("OVERSPILL_MEMORY", "1"), ("OVERSPILL_SET", "nope=1")] {
+    for (variable, value) in
+        [("OVERSPILL_MEMORY", "12X"), ("OVERSPILL_MEMORY", "1"), ("OVERSPILL_SET", "nope=1")]
+    {
         let output = run(Path::new("true"), &[], &[("OVERSPILL_MEMORY", "64M"), (variable, value)]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{variable}={value}: {stderr}");
@@ -130,13 +152,16 @@ fn a_mistake_in_the_settings_ends_the_program_with_a_sentence() {
 
 #[test]
 fn only_interposed_functions_are_exported() {
-    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output().expect("nm runs");
+    let output =
+        Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output().expect("nm runs");
     let symbols = String::from_utf8(output.stdout).expect("symbols are text");
     let names: Vec<_> = symbols.lines().filter_map(|line| line.split_whitespace().last()).collect();
     assert!(
         ["malloc", "mmap", "fork", "open", "syscall"].map(|name| names.contains(&name))
             == [true, true, false, true, true]
     );
-    let foreign = |name: &&&str| ["mi_", "LZ4", "_ZN", "_R", "rust_", "overspill"].iter().any(|p| name.starts_with(p));
+    let foreign = |name: &&&str| {
+        ["mi_", "LZ4", "_ZN", "_R", "rust_", "overspill"].iter().any(|p| name.starts_with(p))
+    };
     assert_eq!(names.iter().filter(foreign).collect::<Vec<_>>(), Vec::<&&str>::new());
 }

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 /// First writes to pages a second, by all threads together; will-it-scale counts the same.
 pub const RATE: &str = "faults_per_s";
-/// Processor time for each page, of the whole process: the engine's threads, mapping and unmapping included. On a busy
-/// machine it varies less than [`RATE`].
+/// Processor time for each page, of the whole process: the engine's threads, mapping and unmapping
+/// included. On a busy machine it varies less than [`RATE`].
 pub const CPU: &str = "cpu_ns_per_page";
-/// Acquisitions of the zone lock for 1,000 frames that are taken, and given back again: 1,000 without lists if all go
-/// back at once when they are unmapped, 2,000 if each goes back by itself.
+/// Acquisitions of the zone lock for 1,000 frames that are taken, and given back again: 1,000
+/// without lists if all go back at once when they are unmapped, 2,000 if each goes back by itself.
 pub const LOCKS: &str = "zone_locks_per_1000";
 /// Time that the zone lock is held to give frames back, for each of them.
 pub const FREE_HOLD: &str = "zone_free_hold_ns_per_frame";
@@ -28,29 +28,41 @@ pub const PICK_HOLD: &str = "free_hold_ratio_to_pick_inside";
 /// Counters by name.
 type Counters = BTreeMap<&'static str, u64>;
 
-/// Adds what a pool counted while `pages` pages were written. A figure whose counter the engine lacks, or that is about
-/// frames when none was taken, is left out.
+/// Adds what a pool counted while `pages` pages were written. A figure whose counter the engine
+/// lacks, or that is about frames when none was taken, is left out.
 ///
 /// # Errors
 /// When pages were evicted: the measurement is not of first writes alone then.
-pub fn add(sample: &mut Sample, pages: u64, before: &Counters, after: &Counters) -> Result<(), Failure> {
+pub fn add(
+    sample: &mut Sample,
+    pages: u64,
+    before: &Counters,
+    after: &Counters,
+) -> Result<(), Failure> {
     let count = |name: &str| Some(after.get(name)?.saturating_sub(*before.get(name)?) as f64);
     let evicted = count("pgsteal_kswapd").unwrap_or(0.0) + count("pgsteal_direct").unwrap_or(0.0);
     if evicted > 0.0 {
-        return Err(Failure::new(format!("{evicted} pages were evicted, although the budget had room for all")));
+        return Err(Failure::new(format!(
+            "{evicted} pages were evicted, although the budget had room for all"
+        )));
     }
     let mut figure = |name: &str, value: Option<f64>| {
         if let Some(value) = value {
             sample.insert(name.to_owned(), value);
         }
     };
-    let frames = |value: Option<f64>, frames: Option<f64>| Some(value? / frames.filter(|frames| *frames > 0.0)?);
+    let frames = |value: Option<f64>, frames: Option<f64>| {
+        Some(value? / frames.filter(|frames| *frames > 0.0)?)
+    };
     let (taken, freed) = (count("frame_alloc"), count("frame_free"));
     let locks = count("zone_lock");
     figure("pages_per_fault", frames(Some(pages as f64), count("pgfault")));
     figure(LOCKS, frames(locks.map(|locks| locks * 1000.0), taken));
     // A lock that nobody took was not contended.
-    figure("zone_contended_ratio", count("zone_lock_contended").and_then(|n| Some(n / locks?.max(1.0))));
+    figure(
+        "zone_contended_ratio",
+        count("zone_lock_contended").and_then(|n| Some(n / locks?.max(1.0))),
+    );
     figure("zone_hold_ns_per_frame", frames(count("zone_lock_hold_ns"), taken));
     figure("zone_wait_ns_per_frame", frames(count("zone_lock_wait_ns"), taken));
     figure(FREE_HOLD, frames(count("zone_free_hold_ns"), freed));
@@ -116,7 +128,10 @@ mod tests {
             ("zone_fallbacks_per_1000", 1.0),
             ("zone_steals_per_1000", 2.0),
         ];
-        assert_eq!(sample, expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+        assert_eq!(
+            sample,
+            expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        );
     }
 
     #[test]
@@ -125,7 +140,8 @@ mod tests {
         let mut sample = Sample::new();
         add(&mut sample, 6, &before, &after).unwrap();
         assert_eq!(sample, Sample::from([("pages_per_fault".to_owned(), 3.0)]));
-        // Counters that stand still: no frame, so nothing a frame; a lock that nobody took was not contended.
+        // Counters that stand still: no frame, so nothing a frame; a lock that nobody took was not
+        // contended.
         let mut sample = Sample::new();
         add(&mut sample, 6, &Counters::from(BEFORE), &Counters::from(BEFORE)).unwrap();
         assert_eq!(sample, Sample::from([("zone_contended_ratio".to_owned(), 0.0)]));

@@ -14,10 +14,11 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// How long each measurement lasts, and then until every thread has made one whole pass. Sixty of them, with their
-/// warm-ups, make the default run.
+/// How long each measurement lasts, and then until every thread has made one whole pass. Sixty of
+/// them, with their warm-ups, make the default run.
 pub const MEASURED: Duration = Duration::from_millis(300);
-/// The budget in units of what is touched, and the least of it: so much that no watermark is ever passed.
+/// The budget in units of what is touched, and the least of it: so much that no watermark is ever
+/// passed.
 const BUDGET_FACTOR: u64 = 2;
 const BUDGET_SPARE: u64 = 64 << 20;
 
@@ -45,8 +46,10 @@ struct Kernel;
 
 impl Source for Kernel {
     fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure> {
-        let mapped = MmapMut::map_anon(len).and_then(|memory| memory.advise(Advice::NoHugePage).map(|()| memory));
-        let mut memory = mapped.map_err(|error| Failure::new(format!("the kernel maps no {}: {error}", size(len))))?;
+        let mapped = MmapMut::map_anon(len)
+            .and_then(|memory| memory.advise(Advice::NoHugePage).map(|()| memory));
+        let mut memory = mapped
+            .map_err(|error| Failure::new(format!("the kernel maps no {}: {error}", size(len))))?;
         borrower(&mut memory);
         Ok(())
     }
@@ -99,7 +102,8 @@ impl Measured {
     }
 }
 
-/// One pass of every thread: the host of a virtual machine gives it memory, lists fill, stacks and tables are touched.
+/// One pass of every thread: the host of a virtual machine gives it memory, lists fill, stacks and
+/// tables are touched.
 fn warm_up(request: &Request, source: &impl Source) -> Result<(), Failure> {
     passes(request, source, Duration::ZERO).map(drop)
 }
@@ -111,16 +115,22 @@ fn measure(request: &Request, source: &impl Source) -> Result<Measured, Failure>
 }
 
 /// Passes of all threads for `time`; returns pages written and the time it took.
-fn passes(request: &Request, source: &impl Source, time: Duration) -> Result<(u64, Duration), Failure> {
-    let timed = threads::run(request.threads, request.pinned, time, |stop| thread(source, request.bytes, stop));
+fn passes(
+    request: &Request,
+    source: &impl Source,
+    time: Duration,
+) -> Result<(u64, Duration), Failure> {
+    let timed = threads::run(request.threads, request.pinned, time, |stop| {
+        thread(source, request.bytes, stop)
+    });
     let pages: Vec<u64> = timed.results.into_iter().collect::<Result<_, Failure>>()?;
     Ok((pages.into_iter().sum(), timed.elapsed))
 }
 
 /// Map, write, unmap until told to stop, but one whole pass at least; returns pages written.
 ///
-/// A later pass is cut short, and what of it was written is unmapped within the time measured: so every page counted
-/// has cost its share of mapping and unmapping too.
+/// A later pass is cut short, and what of it was written is unmapped within the time measured: so
+/// every page counted has cost its share of mapping and unmapping too.
 fn thread(source: &impl Source, len: usize, stop: &AtomicBool) -> Result<u64, Failure> {
     let mut pages = 0;
     source.lend(len, &mut |memory| pages += write(memory, || false))?;
@@ -191,7 +201,10 @@ mod tests {
     #[test]
     fn a_thread_without_memory_fails_the_measurement() {
         let source = Counting { fails: true, ..Counting::default() };
-        assert_eq!(passes(&request(), &source, Duration::ZERO).unwrap_err(), Failure::new("no memory"));
+        assert_eq!(
+            passes(&request(), &source, Duration::ZERO).unwrap_err(),
+            Failure::new("no memory")
+        );
     }
 
     #[test]

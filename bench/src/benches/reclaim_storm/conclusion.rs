@@ -4,8 +4,8 @@ use super::{Step, figures};
 use crate::measure::Spread;
 use crate::report::{Row, percent, ratio, short, whole};
 
-/// What the throttle is to gain where the engine collapses without it, as its origin did: by how much the benchmark is sooner
-/// done, and by what share there are fewer major faults.
+/// What the throttle is to gain where the engine collapses without it, as its origin did: by how
+/// much the benchmark is sooner done, and by what share there are fewer major faults.
 const SOONER_TARGET: f64 = 9.0;
 const MAJOR_TARGET: f64 = 0.89;
 
@@ -16,7 +16,8 @@ pub fn of(steps: &[Step], rows: &[Row]) -> String {
         rows[at].figures.get(name).copied()
     };
     let median = |step: Step, name: &str| figure(step, name).map(|spread| spread.median);
-    let throttled = [Step::Wake, Step::Timed, Step::Default].into_iter().find(|step| steps.contains(step));
+    let throttled =
+        [Step::Wake, Step::Timed, Step::Default].into_iter().find(|step| steps.contains(step));
     let (Some(with), true) = (throttled, steps.contains(&Step::Off)) else {
         return "One way to reclaim shows no difference: add others with --steps.".to_owned();
     };
@@ -29,8 +30,9 @@ pub fn of(steps: &[Step], rows: &[Row]) -> String {
         figure(with, figures::MAJOR_LESS),
     ) {
         sentences.push(format!(
-            "With the throttle ({with}) at most {} threads reclaim at once, without it {}; the messages arrive in {} s, not in {} \
-             s: {} times as soon ({} to {} by round), with {} {} major faults.",
+            "With the throttle ({with}) at most {} threads reclaim at once, without it {}; the \
+             messages arrive in {} s, not in {} s: {} times as soon ({} to {} by round), with {} \
+             {} major faults.",
             whole(at_once),
             whole(off_at_once),
             ratio(on),
@@ -42,7 +44,8 @@ pub fn of(steps: &[Step], rows: &[Row]) -> String {
             if less.median < 0.0 { "more" } else { "fewer" },
         ));
         sentences.push(match sooner.median >= SOONER_TARGET && less.median >= MAJOR_TARGET {
-            true => "That is the gain of its origin: 9 times as soon, 89 % fewer major faults.".to_owned(),
+            true => "That is the gain of its origin: 9 times as soon, 89 % fewer major faults."
+                .to_owned(),
             false => collapse(&figure, with),
         });
     }
@@ -54,8 +57,8 @@ pub fn of(steps: &[Step], rows: &[Row]) -> String {
         ));
     }
     sentences.push(
-        "For context, the kernel patch that the mechanism comes from, on its machine with 120 groups: 282.3 s to 30.4 s, \
-         29,026 major faults to 3,064, 1,298 reclaimers at once to 4."
+        "For context, the kernel patch that the mechanism comes from, on its machine with 120 \
+         groups: 282.3 s to 30.4 s, 29,026 major faults to 3,064, 1,298 reclaimers at once to 4."
             .to_owned(),
     );
     sentences.join(" ")
@@ -74,14 +77,16 @@ fn collapse(figure: &impl Fn(Step, &str) -> Option<Spread>, with: Step) -> Strin
         (figures::RECLAIM_MS, "longest reclaim"),
     ];
     // Worse only where no round of the one is as good as any of the other.
-    let worse = SEVEN.iter().filter(|(name, _)| match (figure(with, name), figure(Step::Off, name)) {
-        (Some(with), Some(off)) => with.min > off.max,
-        _ => false,
-    });
+    let worse =
+        SEVEN.iter().filter(|(name, _)| match (figure(with, name), figure(Step::Off, name)) {
+            (Some(with), Some(off)) => with.min > off.max,
+            _ => false,
+        });
     let worse: Vec<&str> = worse.map(|(_, name)| *name).collect();
     format!(
-        "The origin gained 9 times and 89 %: it collapsed without the throttle, evicting what was used at once. Here {} of {} \
-         evicted pages came back within a second without it, and {} of {} with it; the longest reclaim took {} ms and {} ms. {}",
+        "The origin gained 9 times and 89 %: it collapsed without the throttle, evicting what was \
+         used at once. Here {} of {} evicted pages came back within a second without it, and {} \
+         of {} with it; the longest reclaim took {} ms and {} ms. {}",
         whole(median(Step::Off, figures::REFAULTS)),
         whole(median(Step::Off, figures::EVICTED)),
         whole(median(with, figures::REFAULTS)),
@@ -132,11 +137,15 @@ mod tests {
     fn a_gain_as_that_of_the_origin_is_said() {
         let text = of(&STEPS, &rows(10.0, 0.95, 1.0));
         assert!(
-            text.starts_with("With the throttle (default) at most 2 threads reclaim at once, without it 900;"),
+            text.starts_with(
+                "With the throttle (default) at most 2 threads reclaim at once, without it 900;"
+            ),
             "{text}"
         );
         assert!(
-            text.contains("10.00 times as soon (10.00 to 10.00 by round), with 95.0 % fewer major faults."),
+            text.contains(
+                "10.00 times as soon (10.00 to 10.00 by round), with 95.0 % fewer major faults."
+            ),
             "{text}"
         );
         assert!(text.contains("That is the gain of its origin"), "{text}");
@@ -145,7 +154,10 @@ mod tests {
     #[test]
     fn a_smaller_one_is_explained_and_what_is_worse_is_named() {
         let text = of(&STEPS, &rows(1.5, 0.1, 4.0));
-        assert!(text.contains("Here 800 of 1,000 evicted pages came back within a second without it"), "{text}");
+        assert!(
+            text.contains("Here 800 of 1,000 evicted pages came back within a second without it"),
+            "{text}"
+        );
         assert!(text.contains("With it none of the seven figures is worse"), "{text}");
         let text = of(&STEPS, &rows(1.5, 0.1, 6.0));
         assert!(text.contains("With it worse in every round: system time."), "{text}");
@@ -154,6 +166,8 @@ mod tests {
     #[test]
     fn one_step_shows_nothing() {
         let rows = rows(1.0, 0.0, 1.0);
-        assert!(of(&[Step::Default], &rows[1..]).starts_with("One way to reclaim shows no difference"));
+        assert!(
+            of(&[Step::Default], &rows[1..]).starts_with("One way to reclaim shows no difference")
+        );
     }
 }

@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn events_are_counted_from_the_start_and_maxima_are_what_they_are() {
-        let before: Counters = [("pgmajfault", 10), ("reclaimers_max", 2), ("pgsteal_direct", 5)].into();
+        let before: Counters =
+            [("pgmajfault", 10), ("reclaimers_max", 2), ("pgsteal_direct", 5)].into();
         let after = [
             ("pgmajfault", 110),
             ("reclaimers_max", 4),

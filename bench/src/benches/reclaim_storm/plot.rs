@@ -13,10 +13,13 @@ pub fn title(machine: &Machine, groups: u32) -> String {
 
 /// The charts.
 pub fn charts(rows: &[Row]) -> [Chart; 4] {
-    let bars = |figure: &str, name: &str| Bars::of(rows, figure, |row| (row.step.clone(), name.to_owned()));
+    let bars = |figure: &str, name: &str| {
+        Bars::of(rows, figure, |row| (row.step.clone(), name.to_owned()))
+    };
     [
         Chart {
-            title: "Until all messages have arrived (bar: median; line: lowest to highest round)".to_owned(),
+            title: "Until all messages have arrived (bar: median; line: lowest to highest round)"
+                .to_owned(),
             axis: "s",
             log: false,
             bars: bars(figures::BENCHMARK, "benchmark"),

@@ -1,4 +1,5 @@
-//! One measurement: groups of threads that pass messages, each with a working set in managed memory.
+//! One measurement: groups of threads that pass messages, each with a working set in managed
+//! memory.
 
 use super::figures::{self, Times};
 use crate::contents::{Random, WORDS, tag};
@@ -87,7 +88,8 @@ impl<'a> WorkingSet<'a> {
     }
 }
 
-/// A message on the stack: a system call that is handed managed memory fails where it is not resident.
+/// A message on the stack: a system call that is handed managed memory fails where it is not
+/// resident.
 type Message = [u8; MESSAGE_BYTES];
 
 fn send(set: &mut WorkingSet<'_>, to: &[UnixStream], messages: u32) -> std::io::Result<()> {
@@ -95,7 +97,10 @@ fn send(set: &mut WorkingSet<'_>, to: &[UnixStream], messages: u32) -> std::io::
         for mut receiver in to {
             let mut message: Message = [0; MESSAGE_BYTES];
             let words = set.any();
-            message.chunks_mut(8).zip(words).for_each(|(to, from)| to.copy_from_slice(&from.to_le_bytes()[..to.len()]));
+            message
+                .chunks_mut(8)
+                .zip(words)
+                .for_each(|(to, from)| to.copy_from_slice(&from.to_le_bytes()[..to.len()]));
             receiver.write_all(&message)?;
         }
     }
@@ -107,7 +112,10 @@ fn receive(set: &mut WorkingSet<'_>, mut from: &UnixStream, messages: u32) -> st
         let mut message: Message = [0; MESSAGE_BYTES];
         from.read_exact(&mut message)?;
         let words = set.any();
-        words.iter_mut().zip(message.as_chunks::<8>().0).for_each(|(to, from)| *to = u64::from_le_bytes(*from));
+        words
+            .iter_mut()
+            .zip(message.as_chunks::<8>().0)
+            .for_each(|(to, from)| *to = u64::from_le_bytes(*from));
     }
     Ok(())
 }
@@ -125,7 +133,9 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let mut region = pool::map(&pool, used as u64)?;
     raise_file_limit();
     let pairs = (0..threads / 2).map(|_| UnixStream::pair()).collect::<Result<Vec<_>, _>>();
-    let pairs = pairs.map_err(|error| Failure::new(format!("no sockets: {error}; raise the limit of open files")))?;
+    let pairs = pairs.map_err(|error| {
+        Failure::new(format!("no sockets: {error}; raise the limit of open files"))
+    })?;
     let (outs, ins): (Vec<UnixStream>, Vec<UnixStream>) = pairs.into_iter().unzip();
     // 1. Every thread fills its pages, and waits for the others.
     let (filled, start) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
@@ -139,7 +149,9 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         let sockets = group * SENDERS..(group + 1) * SENDERS;
         let done = match member.checked_sub(SENDERS) {
             None => send(&mut set, &outs[sockets], request.messages),
-            Some(receiver) => receive(&mut set, &ins[sockets][receiver], request.messages * SENDERS as u32),
+            Some(receiver) => {
+                receive(&mut set, &ins[sockets][receiver], request.messages * SENDERS as u32)
+            }
         };
         wrong.fetch_add(set.wrong, Relaxed);
         if let Err(error) = done {
@@ -153,8 +165,12 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         let share = used / size_of::<u64>() / threads;
         let threads: Vec<_> = (region.as_mut_slice::<u64>().chunks_exact_mut(share).enumerate())
             .map(|(thread, words)| {
-                let thread = Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, move || body(thread, words));
-                thread.unwrap_or_else(|error| give_up(&Failure::new(format!("no more threads can be had: {error}"))))
+                let thread = Builder::new()
+                    .stack_size(STACK_BYTES)
+                    .spawn_scoped(scope, move || body(thread, words));
+                thread.unwrap_or_else(|error| {
+                    give_up(&Failure::new(format!("no more threads can be had: {error}")))
+                })
             })
             .collect();
         filled.wait();
@@ -183,7 +199,8 @@ fn give_up(failure: &Failure) -> ! {
     std::process::exit(1);
 }
 
-/// Two sockets for each pair of threads are more than most users have by default, and fewer than they may have.
+/// Two sockets for each pair of threads are more than most users have by default, and fewer than
+/// they may have.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
@@ -194,7 +211,8 @@ fn cpu_times() -> Option<(Duration, Duration)> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // PID (NAME) STATE ...: the times are the twelfth and the thirteenth of what follows the name.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
-    let mut time = || Some(Duration::from_millis(fields.next()?.parse::<u64>().ok()? * 1000 / TICKS));
+    let mut time =
+        || Some(Duration::from_millis(fields.next()?.parse::<u64>().ok()? * 1000 / TICKS));
     Some((time()?, time()?))
 }
 
@@ -205,7 +223,10 @@ mod tests {
     #[test]
     fn working_sets_exceed_the_budget_by_an_eighth_in_whole_pages_each() {
         assert_eq!(used_bytes(64 << 20, 1), 72 * (1 << 20) / (40 * 4096) * (40 * 4096) + 40 * 4096);
-        assert!(used_bytes(128 << 20, 30) >= 144 << 20 && used_bytes(128 << 20, 30).is_multiple_of(1200 * 4096));
+        assert!(
+            used_bytes(128 << 20, 30) >= 144 << 20
+                && used_bytes(128 << 20, 30).is_multiple_of(1200 * 4096)
+        );
     }
 
     #[test]

@@ -5,10 +5,19 @@ use crate::contents::{Contents, Random, WORDS, tag};
 /// Of so many pages, one does not compress: media, ciphertext, what was compressed before.
 const RANDOM_EVERY: u64 = 8;
 
-/// Fills a page with what follows from its number: records of a pointer, a counter, a double and a word of text.
+/// Fills a page with what follows from its number: records of a pointer, a counter, a double and a
+/// word of text.
 pub fn fill(page: &mut [u64], number: u64) {
-    const TEXT: [&[u8; 8]; 8] =
-        [b"status: ", b"pending ", b"complete", b"customer", b"invoice ", b"street  ", b"2024-07-", b"null    "];
+    const TEXT: [&[u8; 8]; 8] = [
+        b"status: ",
+        b"pending ",
+        b"complete",
+        b"customer",
+        b"invoice ",
+        b"street  ",
+        b"2024-07-",
+        b"null    ",
+    ];
     let mut random = Random::new(number);
     if number.is_multiple_of(RANDOM_EVERY) {
         Contents::Random.fill(page, number);

@@ -1,4 +1,5 @@
-//! The figures: how long a read takes, by where its page came from, and what the counters of a pool say meanwhile.
+//! The figures: how long a read takes, by where its page came from, and what the counters of a pool
+//! say meanwhile.
 
 use crate::failure::Failure;
 use crate::measure::Sample;
@@ -33,7 +34,8 @@ pub enum Source {
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 4] = [Source::Resident, Source::Minor, Source::Compressed, Source::Device];
+    pub const ALL: [Source; 4] =
+        [Source::Resident, Source::Minor, Source::Compressed, Source::Device];
 
     /// Under which name its figures are.
     pub fn name(self) -> &'static str {
@@ -45,8 +47,8 @@ impl Source {
         }
     }
 
-    /// That of a read by the only thread that reads, from the counters before and after it. Reclaim in the background does
-    /// not touch these.
+    /// That of a read by the only thread that reads, from the counters before and after it. Reclaim
+    /// in the background does not touch these.
     pub fn between(before: &Counters, after: &Counters) -> Source {
         let moved = |name: &str| after.get(name) > before.get(name);
         match () {
@@ -75,14 +77,20 @@ pub fn of(
     percentiles(&mut sample, "any", reads.iter().map(|(_, ns)| *ns).collect());
     let told = reads.iter().filter(|(source, _)| source.is_some()).count();
     for source in Source::ALL {
-        let mine: Vec<u64> = reads.iter().filter(|(of, _)| *of == Some(source)).map(|(_, ns)| *ns).collect();
+        let mine: Vec<u64> =
+            reads.iter().filter(|(of, _)| *of == Some(source)).map(|(_, ns)| *ns).collect();
         if told > 0 {
             sample.insert(format!("{}.ratio", source.name()), mine.len() as f64 / told as f64);
         }
         percentiles(&mut sample, source.name(), mine);
     }
-    if let (Some(bytes), Some(pages @ 1..)) = (after.get("zswap_stored_bytes"), after.get("zswap_stored_pages")) {
-        sample.insert("compressed_size_ratio".to_owned(), *bytes as f64 / (*pages as f64 * PAGE_SIZE as f64));
+    if let (Some(bytes), Some(pages @ 1..)) =
+        (after.get("zswap_stored_bytes"), after.get("zswap_stored_pages"))
+    {
+        sample.insert(
+            "compressed_size_ratio".to_owned(),
+            *bytes as f64 / (*pages as f64 * PAGE_SIZE as f64),
+        );
     }
     let count = |name: &str| Some(after.get(name)?.saturating_sub(*before.get(name)?) as f64);
     let mut ratio = |name: &str, of: &str, to: &str| {
@@ -116,7 +124,8 @@ mod tests {
     fn the_source_is_told_by_the_farthest_counter_that_moved() {
         let names = ["pgfault", "zswpin", "pswpin_ops"];
         let before = Counters::from(names.map(|name| (name, 7)));
-        let after = |moved: &[&str]| names.map(|name| (name, 7 + u64::from(moved.contains(&name)))).into();
+        let after =
+            |moved: &[&str]| names.map(|name| (name, 7 + u64::from(moved.contains(&name)))).into();
         let source = |moved: &[&str]| Source::between(&before, &after(moved));
         assert_eq!(source(&[]), Source::Resident);
         assert_eq!(source(&["pgfault"]), Source::Minor);
@@ -131,9 +140,18 @@ mod tests {
         let mut after = Counters::from([("pswpin", 400), ("pswpout", 100), ("pswpin_ops", 200)]);
         after.extend([("zswap_stored_bytes", 4096), ("zswap_stored_pages", 2)]);
         let sample = of(&reads, Duration::from_secs(2), &before, &after).unwrap();
-        assert_eq!((sample["any.p50_ns"], sample["device.p99_ns"], sample["device.ratio"]), (500.0, 990.0, 1.0));
-        assert!(!sample.contains_key("any.p999_ns") && !sample.contains_key("minor.p50_ns"), "{sample:?}");
-        assert_eq!((sample[RATE], sample[WRITTEN], sample["pages_read_per_operation"]), (500.0, 0.25, 2.0));
+        assert_eq!(
+            (sample["any.p50_ns"], sample["device.p99_ns"], sample["device.ratio"]),
+            (500.0, 990.0, 1.0)
+        );
+        assert!(
+            !sample.contains_key("any.p999_ns") && !sample.contains_key("minor.p50_ns"),
+            "{sample:?}"
+        );
+        assert_eq!(
+            (sample[RATE], sample[WRITTEN], sample["pages_read_per_operation"]),
+            (500.0, 0.25, 2.0)
+        );
         assert_eq!(sample["compressed_size_ratio"], 0.5);
         assert!(!sample.contains_key("readahead_hit_ratio"));
         assert!(of(&[], Duration::from_secs(1), &before, &after).is_err());

@@ -16,8 +16,8 @@ use std::hint::black_box;
 /// Reads before anything is timed, as a share of the pages: what lies where has settled then.
 const WARM_UP: u64 = 2;
 
-/// Of so many reads, the source of one is told by the counters before and after it: reading them takes as long as reading
-/// many pages.
+/// Of so many reads, the source of one is told by the counters before and after it: reading them
+/// takes as long as reading many pages.
 const TOLD_EVERY: u64 = 4;
 
 /// What to measure.
@@ -59,16 +59,21 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let reader = Reader { pool: &pool, region: &region, pages, alone: request.threads == 1 };
     let run = |reads: u64, seed: u64| {
         let mut seeds: Vec<u64> = (0..request.threads as u64).map(|thread| seed + thread).collect();
-        threads::each(&mut seeds, |seed| reader.read(reads / request.threads as u64, Random::new(*seed)))
+        threads::each(&mut seeds, |seed| {
+            reader.read(reads / request.threads as u64, Random::new(*seed))
+        })
     };
     run(pages / WARM_UP, 1);
     let before = pool.stats();
     let timed = run(request.reads, 1 << 32);
     let after = pool.stats();
     if let wrong @ 1.. = timed.results.iter().map(|found| found.wrong).sum() {
-        return Err(Failure::new(format!("{wrong} pages came back with other content than was written")));
+        return Err(Failure::new(format!(
+            "{wrong} pages came back with other content than was written"
+        )));
     }
-    let reads: Vec<(Option<Source>, u64)> = timed.results.into_iter().flat_map(|found| found.ns).collect();
+    let reads: Vec<(Option<Source>, u64)> =
+        timed.results.into_iter().flat_map(|found| found.ns).collect();
     figures::of(&reads, timed.elapsed, &before.counters, &after.counters)
 }
 
@@ -94,7 +99,8 @@ impl Reader<'_> {
             let began = now_ns();
             let word = black_box(words[page as usize * WORDS]);
             let ns = now_ns() - began;
-            let source = before.map(|before| Source::between(&before.counters, &self.pool.stats().counters));
+            let source =
+                before.map(|before| Source::between(&before.counters, &self.pool.stats().counters));
             found.ns.push((source, ns));
             found.wrong += u64::from(word != tag(page));
         }

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 /// How many times the longest serial time is to fall by, from the first step to the last.
 const SERIAL_TARGET: f64 = 10.0;
-/// How many times the pages a second at which a lock saturates are to grow: what the origin's throughput grew.
+/// How many times the pages a second at which a lock saturates are to grow: what the origin's
+/// throughput grew.
 const SATURATION_TARGET: f64 = 2.92;
 /// Share of the time that swap locks may take with two threads, at the last step.
 const SHARE_TARGET: f64 = 0.01;
@@ -21,7 +22,8 @@ pub fn of(rows: &[Row], machine: &Machine) -> String {
     let rows = Rows(rows);
     let last = Step::value_variants().last().copied().expect("there are steps");
     let threads = rows.threads().into_iter().max().unwrap_or(0);
-    let mut sentences = vec![format!("{threads} thread{} on {} CPUs.", plural(threads), machine.cpus)];
+    let mut sentences =
+        vec![format!("{threads} thread{} on {} CPUs.", plural(threads), machine.cpus)];
     for phase in [Phase::Out, Phase::In] {
         sentences.extend(serial(&rows, threads, last, phase));
     }
@@ -30,13 +32,18 @@ pub fn of(rows: &[Row], machine: &Machine) -> String {
     sentences.extend(losses(&rows));
     if one_alone {
         sentences.remove(0);
-        sentences.push("One step alone is compared with nothing: measure baseline and batches too.".to_owned());
+        sentences.push(
+            "One step alone is compared with nothing: measure baseline and batches too.".to_owned(),
+        );
     }
-    let theirs: Vec<String> =
-        Step::value_variants().iter().filter_map(|step| step.reference_kib_per_s()).map(whole).collect();
+    let theirs: Vec<String> = Step::value_variants()
+        .iter()
+        .filter_map(|step| step.reference_kib_per_s())
+        .map(whole)
+        .collect();
     sentences.push(format!(
-        "For context, the kernel patches that the first four steps come from, on their machine of 2017, 32 processes: {} \
-         KiB/s out (+192 %).",
+        "For context, the kernel patches that the first four steps come from, on their machine of \
+         2017, 32 processes: {} KiB/s out (+192 %).",
         theirs.join(" -> ")
     ));
     sentences.join(" ")
@@ -64,8 +71,12 @@ impl Rows<'_> {
 
     /// What the lock is called at which a page takes longest, one after another.
     fn limit(&self, step: Step, threads: u64, phase: Phase) -> Option<&'static str> {
-        let serial = |name: &str| self.figure(step, threads, &phase.figure(name)).map(|spread| spread.median);
-        let times = LOCKS.iter().filter_map(|lock| Some((serial(&lock.figure("serial_ns_per_page"))?, lock.title)));
+        let serial = |name: &str| {
+            self.figure(step, threads, &phase.figure(name)).map(|spread| spread.median)
+        };
+        let times = LOCKS
+            .iter()
+            .filter_map(|lock| Some((serial(&lock.figure("serial_ns_per_page"))?, lock.title)));
         Some(times.max_by(|a, b| a.0.total_cmp(&b.0))?.1)
     }
 }
@@ -88,9 +99,9 @@ fn serial(rows: &Rows<'_>, threads: u64, last: Step, phase: Phase) -> Option<Str
         )
     });
     Some(format!(
-        "A page on its way {way} holds the lock that would limit it for {} ns, at the baseline for {} ns: {} \
-         ({} to {} times less by round; {}). It would saturate at {} pages a second rather than {}, {} times that ({}). At the \
-         baseline it is {}, at the end {}.{spread}",
+        "A page on its way {way} holds the lock that would limit it for {} ns, at the baseline \
+         for {} ns: {} ({} to {} times less by round; {}). It would saturate at {} pages a second \
+         rather than {}, {} times that ({}). At the baseline it is {}, at the end {}.{spread}",
         short(median(last, figures::SERIAL)?),
         short(median(Step::Baseline, figures::SERIAL)?),
         times_less(less.median),
@@ -107,21 +118,31 @@ fn serial(rows: &Rows<'_>, threads: u64, last: Step, phase: Phase) -> Option<Str
 }
 
 fn times_less(ratio: f64) -> String {
-    if ratio >= 1.0 { format!("{} times less", short(ratio)) } else { format!("{} times more", short(1.0 / ratio)) }
+    if ratio >= 1.0 {
+        format!("{} times less", short(ratio))
+    } else {
+        format!("{} times more", short(1.0 / ratio))
+    }
 }
 
 fn met(value: f64, target: f64) -> String {
-    if value >= target { format!("the target of {target} is met") } else { format!("the target of {target} is missed") }
+    if value >= target {
+        format!("the target of {target} is met")
+    } else {
+        format!("the target of {target} is missed")
+    }
 }
 
 /// What part of the time swap locks take with two threads.
 fn share(rows: &Rows<'_>, last: Step) -> Option<String> {
-    let share = |phase: Phase| Some(rows.figure(last, SHARE_THREADS, &phase.figure(figures::SHARE))?.median);
+    let share = |phase: Phase| {
+        Some(rows.figure(last, SHARE_THREADS, &phase.figure(figures::SHARE))?.median)
+    };
     let (out, back) = (share(Phase::Out)?, share(Phase::In)?);
     let met = if out.max(back) < SHARE_TARGET { "met" } else { "missed" };
     Some(format!(
-        "With {SHARE_THREADS} threads, swap locks take {} of the time on the way out and {} on the way in (the target of \
-         below {} is {met}).",
+        "With {SHARE_THREADS} threads, swap locks take {} of the time on the way out and {} on \
+         the way in (the target of below {} is {met}).",
         percent(out),
         percent(back),
         percent(SHARE_TARGET)
@@ -135,18 +156,25 @@ fn losses(rows: &Rows<'_>) -> Option<String> {
     for threads in rows.threads() {
         for step in Step::value_variants().iter().copied() {
             for (phase, way) in [(Phase::Out, "out"), (Phase::In, "in")] {
-                let Some(change) = rows.figure(step, threads, &phase.figure(figures::GAIN)) else { continue };
+                let Some(change) = rows.figure(step, threads, &phase.figure(figures::GAIN)) else {
+                    continue;
+                };
                 compared.push(change.rounds);
                 if change.max < 0.0 {
                     let plural = plural(threads);
-                    slower.push(format!("{step} with {threads} thread{plural}, {way} ({})", gain(change.median)));
+                    slower.push(format!(
+                        "{step} with {threads} thread{plural}, {way} ({})",
+                        gain(change.median)
+                    ));
                 }
             }
         }
     }
     let rounds = *compared.iter().min()?;
     if rounds < ROUNDS_BY_DEFAULT as usize {
-        return Some("Too few rounds to tell whether a step is slower than the one before.".to_owned());
+        return Some(
+            "Too few rounds to tell whether a step is slower than the one before.".to_owned(),
+        );
     }
     if slower.is_empty() {
         return Some("No step is slower than the one before in every round (met).".to_owned());
@@ -204,18 +232,21 @@ mod tests {
         let good = of(&ladder(20.0, [-0.1, 0.1, 0.2], 0.002), &machine());
         assert_eq!(
             good,
-            "2 threads on 2 CPUs. A page on its way out holds the lock that would limit it for 50.0 ns, at the \
-             baseline for 1,000 ns: 20.0 times less (20.0 to 20.0 times less by round; the target of 10 is met). It would saturate \
-             at 20,000,000 pages a second rather than 1,000,000, 20.0 times that (the target of 2.92 is met). At the \
-             baseline it is the lock of the device's slots, at the end the zone lock. Of the locks of swap alone, and were swap \
-             space in use evenly, it would be 80.0 times less (the target of 10 is met). With 2 threads, swap locks take \
-             0.2 % of the time on the way out and 0.1 % on the way in (the target of below 1.0 % is met). No step is \
-             slower than the one before in every round (met). For context, the kernel patches that the first four steps \
-             come from, on their machine of 2017, 32 processes: 1,428,002 -> 1,481,704 -> 2,050,097 -> 4,170,746 KiB/s \
-             out (+192 %)."
+            "2 threads on 2 CPUs. A page on its way out holds the lock that would limit it for \
+             50.0 ns, at the baseline for 1,000 ns: 20.0 times less (20.0 to 20.0 times less by \
+             round; the target of 10 is met). It would saturate at 20,000,000 pages a second \
+             rather than 1,000,000, 20.0 times that (the target of 2.92 is met). At the baseline \
+             it is the lock of the device's slots, at the end the zone lock. Of the locks of swap \
+             alone, and were swap space in use evenly, it would be 80.0 times less (the target of \
+             10 is met). With 2 threads, swap locks take 0.2 % of the time on the way out and 0.1 \
+             % on the way in (the target of below 1.0 % is met). No step is slower than the one \
+             before in every round (met). For context, the kernel patches that the first four \
+             steps come from, on their machine of 2017, 32 processes: 1,428,002 -> 1,481,704 -> \
+             2,050,097 -> 4,170,746 KiB/s out (+192 %)."
         );
         let bad = of(&ladder(2.0, [-0.3, -0.2, -0.1], 0.02), &machine());
-        for said in ["target of 10 is missed", "target of 2.92 is missed", "below 1.0 % is missed"] {
+        for said in ["target of 10 is missed", "target of 2.92 is missed", "below 1.0 % is missed"]
+        {
             assert!(bad.contains(said), "{said}: {bad}");
         }
         let said = "in every round: batches with 2 threads, out (-20.0 %) (1 of 1 comparisons, ";
@@ -229,16 +260,29 @@ mod tests {
             Row::new("slot-caches", &[("threads", json!(threads))], None, &vec![sample; rounds])
         };
         let rows = |rounds: usize| -> Vec<Row> {
-            (1..=8).map(|threads| row(threads, rounds, if threads == 1 { -0.1 } else { 0.1 })).collect()
+            (1..=8)
+                .map(|threads| row(threads, rounds, if threads == 1 { -0.1 } else { 0.1 }))
+                .collect()
         };
         let said = |rounds: usize| losses(&Rows(&rows(rounds))).unwrap();
-        assert!(said(3).contains("1 of 8 comparisons, which more rounds would tell from chance"), "{}", said(3));
-        assert!(said(12).contains("1 of 8 comparisons, more than chance explains: missed"), "{}", said(12));
+        assert!(
+            said(3).contains("1 of 8 comparisons, which more rounds would tell from chance"),
+            "{}",
+            said(3)
+        );
+        assert!(
+            said(12).contains("1 of 8 comparisons, more than chance explains: missed"),
+            "{}",
+            said(12)
+        );
     }
 
     #[test]
     fn a_ratio_below_one_is_more() {
-        assert_eq!((times_less(2.0), times_less(0.25)), ("2.0 times less".to_owned(), "4.0 times more".to_owned()));
+        assert_eq!(
+            (times_less(2.0), times_less(0.25)),
+            ("2.0 times less".to_owned(), "4.0 times more".to_owned())
+        );
     }
 
     #[test]

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 /// Pages that went out (or came in) a second.
 pub const RATE: &str = "pages_per_s";
-/// The longest of the times that a page takes at a kind of lock, one page after another, in nanoseconds: the time that
-/// locks of the kind are held for each page, divided by how many are in use side by side ([`Step::locks_side_by_side`]). Holds
-/// of more than 50 us do not count: their holder was interrupted, which a machine with processors enough would not do.
+/// The longest of the times that a page takes at a kind of lock, one page after another, in
+/// nanoseconds: the time that locks of the kind are held for each page, divided by how many are in
+/// use side by side ([`Step::locks_side_by_side`]). Holds of more than 50 us do not count: their
+/// holder was interrupted, which a machine with processors enough would not do.
 pub const SERIAL: &str = "serial_ns_per_page_max";
 /// Pages a second at which the locks of that kind are held all the time.
 pub const SATURATION: &str = "saturation_pages_per_s";
@@ -20,8 +21,8 @@ pub const SATURATION: &str = "saturation_pages_per_s";
 pub const SPREAD: &str = "swap_serial_ns_per_page_if_spread";
 /// That of the baseline in units of that here, round by round.
 pub const SPREAD_LESS: &str = "swap_serial_if_spread_less_than_baseline";
-/// The share of the time of all threads that can run at once which went into waiting for locks of slots, clusters and
-/// the swap cache, and holding them.
+/// The share of the time of all threads that can run at once which went into waiting for locks of
+/// slots, clusters and the swap cache, and holding them.
 pub const SHARE: &str = "swap_locks_ratio";
 /// [`SERIAL`] of the baseline in units of that here, round by round.
 pub const SERIAL_LESS: &str = "serial_less_than_baseline";
@@ -30,7 +31,8 @@ pub const SATURATION_MORE: &str = "saturation_ratio_to_baseline";
 /// What [`RATE`] gains over the step before, round by round.
 pub const GAIN: &str = "gain_over_step_before";
 
-/// Time held, without the holds so long that their holder must have been interrupted: what a lock is needed for.
+/// Time held, without the holds so long that their holder must have been interrupted: what a lock
+/// is needed for.
 const SHORT_HOLDS: &str = "short_hold_ns";
 
 /// Counters by name.
@@ -71,7 +73,11 @@ pub const LOCKS: [Lock; 5] = [
     Lock { name: "slot_lock", title: "the lock of the device's slots", of_swap: true },
     Lock { name: "cluster_lock", title: "the locks of clusters", of_swap: true },
     Lock { name: "swap_cache_lock", title: "the locks of the swap cache's index", of_swap: true },
-    Lock { name: "swap_ages_lock", title: "the locks of the swap cache's lists by age", of_swap: true },
+    Lock {
+        name: "swap_ages_lock",
+        title: "the locks of the swap cache's lists by age",
+        of_swap: true,
+    },
     Lock { name: "zone_lock", title: "the zone lock", of_swap: false },
 ];
 
@@ -82,17 +88,21 @@ impl Lock {
     }
 }
 
-/// Adds the time that each kind of lock takes a page one after another, and the longest of them, which limits how many
-/// pages move however many processors there are. `bytes` are how much swap space and frames are in use, the less of them.
+/// Adds the time that each kind of lock takes a page one after another, and the longest of them,
+/// which limits how many pages move however many processors there are. `bytes` are how much swap
+/// space and frames are in use, the less of them.
 pub fn add_serial(sample: &mut Sample, phase: Phase, step: Step, running: usize, bytes: u64) {
     let (mut longest, mut spread): (f64, f64) = (0.0, 0.0);
     for lock in LOCKS {
-        let Some(hold_ns) = sample.get(&phase.figure(&lock.figure(SHORT_HOLDS))).copied() else { continue };
+        let Some(hold_ns) = sample.get(&phase.figure(&lock.figure(SHORT_HOLDS))).copied() else {
+            continue;
+        };
         let serial = hold_ns / 1000.0 / step.locks_side_by_side(lock, running) as f64;
         sample.insert(phase.figure(&lock.figure("serial_ns_per_page")), serial);
         longest = longest.max(serial);
         if lock.of_swap {
-            spread = spread.max(hold_ns / 1000.0 / step.locks_if_spread(lock, running, bytes) as f64);
+            spread =
+                spread.max(hold_ns / 1000.0 / step.locks_if_spread(lock, running, bytes) as f64);
         }
     }
     if longest > 0.0 {
@@ -102,7 +112,8 @@ pub fn add_serial(sample: &mut Sample, phase: Phase, step: Step, running: usize,
     }
 }
 
-/// Adds what a pool counted while the threads, of which `running` can run at once, worked for `elapsed`.
+/// Adds what a pool counted while the threads, of which `running` can run at once, worked for
+/// `elapsed`.
 ///
 /// # Errors
 /// When no page moved, so that there is nothing to measure.
@@ -120,7 +131,9 @@ pub fn add(
         Phase::In => ("pswpin", "si_kib_per_s", "pswpin_ops"),
     };
     let pages = count(moved).filter(|pages| *pages > 0.0).ok_or_else(|| {
-        Failure::new(format!("no page was counted as {moved}: measure a larger --size or a smaller --memory"))
+        Failure::new(format!(
+            "no page was counted as {moved}: measure a larger --size or a smaller --memory"
+        ))
     })?;
     let seconds = elapsed.as_secs_f64();
     let mut figure = |name: &str, value: Option<f64>| {
@@ -137,7 +150,10 @@ pub fn add(
         let (taken, wait_ns, hold_ns) = (counted(""), counted("_wait_ns"), counted("_hold_ns"));
         let per_1000 = |value: Option<f64>| value.map(|value| value * 1000.0 / pages);
         figure(&lock.figure("per_1000"), per_1000(taken));
-        figure(&lock.figure("contended_ratio"), counted("_contended").and_then(|n| Some(n / taken?.max(1.0))));
+        figure(
+            &lock.figure("contended_ratio"),
+            counted("_contended").and_then(|n| Some(n / taken?.max(1.0))),
+        );
         figure(&lock.figure("wait_ns"), per_1000(wait_ns));
         figure(&lock.figure("hold_ns"), per_1000(hold_ns));
         let short = hold_ns.map(|ns| ns - counted("_long_ns").unwrap_or(0.0));
@@ -206,7 +222,10 @@ mod tests {
             ("locks.cluster_lock.short_hold_ns", 3_000_000.0),
             (SHARE, 0.005),
         ];
-        assert_eq!(measured(), expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+        assert_eq!(
+            measured(),
+            expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        );
     }
 
     #[test]
@@ -216,7 +235,10 @@ mod tests {
         assert_eq!((sample[SERIAL], sample["locks.slot_lock.serial_ns_per_page"]), (3000.0, 400.0));
         add_serial(&mut sample, Phase::Out, Step::CpuClusters, 8, 64 << 20);
         assert_eq!((sample[SERIAL], sample[SATURATION]), (400.0, 2.5e6));
-        assert!(!sample.contains_key("locks.zone_lock.serial_ns_per_page"), "what was not counted is not told");
+        assert!(
+            !sample.contains_key("locks.zone_lock.serial_ns_per_page"),
+            "what was not counted is not told"
+        );
     }
 
     #[test]
@@ -227,6 +249,9 @@ mod tests {
             let failure = add(&mut Sample::new(), phase, one, 1, &counters, &counters).unwrap_err();
             assert!(failure.to_string().contains("larger --size"), "{failure}");
         }
-        assert_eq!((Phase::Out.figure("x"), Phase::In.figure("x")), ("x".to_owned(), "in.x".to_owned()));
+        assert_eq!(
+            (Phase::Out.figure("x"), Phase::In.figure("x")),
+            ("x".to_owned(), "in.x".to_owned())
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The ladder as a drawing: throughput, and below it the serial time of the lock that would limit it.
+//! The ladder as a drawing: throughput, and below it the serial time of the lock that would limit
+//! it.
 
 use super::figures;
 use crate::machine::Machine;
@@ -27,7 +28,8 @@ pub fn charts(rows: &[Row]) -> [Chart; 2] {
             bars: bars(figures::RATE),
         },
         Chart {
-            title: "Time that each page out holds the lock that would limit it (less is better)".to_owned(),
+            title: "Time that each page out holds the lock that would limit it (less is better)"
+                .to_owned(),
             axis: "ns a page, log scale",
             log: true,
             bars: bars(figures::SERIAL),
@@ -44,7 +46,10 @@ mod tests {
 
     fn row(step: &str, threads: u64, rate: f64) -> Row {
         let sample = |scale: f64| {
-            Sample::from([(figures::RATE.to_owned(), rate * scale), (figures::SERIAL.to_owned(), scale / rate)])
+            Sample::from([
+                (figures::RATE.to_owned(), rate * scale),
+                (figures::SERIAL.to_owned(), scale / rate),
+            ])
         };
         Row::new(step, &[("threads", json!(threads))], None, &vec![sample(1.0), sample(2.0)])
     }
@@ -54,11 +59,21 @@ mod tests {
         let rows = [row("baseline", 1, 1e5), row("slot-caches", 1, 2e5), row("baseline", 32, 3e5)];
         let machine = Machine { cpus: 2, kernel: "6.18".to_owned(), ram_bytes: 0 };
         let text = drawn(&title(&machine), &charts(&rows)).unwrap();
-        for said in ["swap-w-seq on 2 CPUs, Linux 6.18", "pages a second", "baseline", "slot-caches", "32 threads"] {
+        for said in [
+            "swap-w-seq on 2 CPUs, Linux 6.18",
+            "pages a second",
+            "baseline",
+            "slot-caches",
+            "32 threads",
+        ] {
             assert!(text.contains(said), "{said}: {text}");
         }
         let of_colour = |colour: &str| text.matches(&format!("fill=\"{colour}\"")).count();
         // Two charts; a bar a row, and one in the legend.
-        assert_eq!((of_colour("#0072B2"), of_colour("#E69F00")), (2 * (2 + 1), 2 * (1 + 1)), "{text}");
+        assert_eq!(
+            (of_colour("#0072B2"), of_colour("#E69F00")),
+            (2 * (2 + 1), 2 * (1 + 1)),
+            "{text}"
+        );
     }
 }

@@ -34,7 +34,8 @@ pub enum Step {
 impl Step {
     /// The settings of its pool.
     pub fn settings(self) -> String {
-        let from = |step: Step, on: &'static str, off: &'static str| if self >= step { on } else { off };
+        let from =
+            |step: Step, on: &'static str, off: &'static str| if self >= step { on } else { off };
         let partition = match self {
             Step::Baseline | Step::ClusterLocks => "device",
             Step::Partitions64M | Step::SlotCaches | Step::CpuClusters => "64M",
@@ -54,8 +55,9 @@ impl Step {
         Step::value_variants().iter().copied().take_while(|step| *step < self).last()
     }
 
-    /// Swap-out in KiB a second that the origin of the mechanism published: vm-scalability's swap-w-seq with 32 processes,
-    /// "mm/swap: Regular page swap optimizations", Linux 2017. The last three steps are no part of that.
+    /// Swap-out in KiB a second that the origin of the mechanism published: vm-scalability's
+    /// swap-w-seq with 32 processes, "mm/swap: Regular page swap optimizations", Linux 2017. The
+    /// last three steps are no part of that.
     pub fn reference_kib_per_s(self) -> Option<f64> {
         match self {
             Step::Baseline => Some(1_428_002.0),
@@ -69,14 +71,18 @@ impl Step {
     /// The same as it stands in the row.
     pub fn reference(self) -> Option<Value> {
         let kib = self.reference_kib_per_s()?;
-        Some(json!({ "processes": 32, "so_kib_per_s": kib, "ratio_to_baseline": kib / 1_428_002.0 }))
+        Some(
+            json!({ "processes": 32, "so_kib_per_s": kib, "ratio_to_baseline": kib / 1_428_002.0 }),
+        )
     }
 
-    /// How many locks of a kind are in use side by side while `running` threads swap memory in sequence: what follows from
-    /// where their slots lie. Slots that go out at one time come from the current clusters: one of the device, or one of
-    /// each processor; they come back in the order in which they went. So only as many locks of the swap cache's index are in
-    /// use as cover the current clusters, which lie side by side, however many there are in all. Frames come from one zone,
-    /// and those of all threads from the same part of it, so that one list by age is in use.
+    /// How many locks of a kind are in use side by side while `running` threads swap memory in
+    /// sequence: what follows from where their slots lie. Slots that go out at one time come from
+    /// the current clusters: one of the device, or one of each processor; they come back in the
+    /// order in which they went. So only as many locks of the swap cache's index are in use as
+    /// cover the current clusters, which lie side by side, however many there are in all. Frames
+    /// come from one zone, and those of all threads from the same part of it, so that one list by
+    /// age is in use.
     pub fn locks_side_by_side(self, lock: Lock, running: usize) -> usize {
         let clusters = if self >= Step::CpuClusters { running } else { 1 };
         let clusters_of = |bytes: usize| bytes / (CLUSTER_SLOTS * PAGE_SIZE);
@@ -89,16 +95,20 @@ impl Step {
         }
     }
 
-    /// The same if what is swapped at one time were spread evenly over all of it, the swap space and the frames of `bytes`
-    /// bytes: the most that partitions can do, where [`Step::locks_side_by_side`] is what they do here.
+    /// The same if what is swapped at one time were spread evenly over all of it, the swap space
+    /// and the frames of `bytes` bytes: the most that partitions can do, where
+    /// [`Step::locks_side_by_side`] is what they do here.
     pub fn locks_if_spread(self, lock: Lock, running: usize, bytes: u64) -> usize {
         match (lock.name, self.partition_bytes()) {
-            ("swap_cache_lock" | "swap_ages_lock", Some(partition)) => (bytes as usize).div_ceil(partition),
+            ("swap_cache_lock" | "swap_ages_lock", Some(partition)) => {
+                (bytes as usize).div_ceil(partition)
+            }
             _ => self.locks_side_by_side(lock, running),
         }
     }
 
-    /// How much swap space, or how many bytes of frames, share a lock of the swap cache; none if all do.
+    /// How much swap space, or how many bytes of frames, share a lock of the swap cache; none if
+    /// all do.
     fn partition_bytes(self) -> Option<usize> {
         match self {
             Step::Baseline | Step::ClusterLocks => None,
@@ -122,9 +132,11 @@ mod tests {
 
     #[test]
     fn each_step_is_one_setting_more_and_the_engine_has_them_all() {
-        let settings: Vec<String> = Step::value_variants().iter().map(|step| step.settings()).collect();
+        let settings: Vec<String> =
+            Step::value_variants().iter().map(|step| step.settings()).collect();
         for (below, above) in settings.iter().zip(&settings[1..]) {
-            let changed = below.split(',').zip(above.split(',')).filter(|(below, above)| below != above);
+            let changed =
+                below.split(',').zip(above.split(',')).filter(|(below, above)| below != above);
             assert_eq!(changed.count(), 1, "{below} and {above}");
         }
         for list in settings {
@@ -135,11 +147,25 @@ mod tests {
     #[test]
     fn steps_have_the_names_and_the_order_of_the_ladder() {
         let names: Vec<String> = Step::value_variants().iter().map(Step::to_string).collect();
-        let expected =
-            ["baseline", "cluster-locks", "partitions-64m", "slot-caches", "cpu-clusters", "partitions-2m", "batches"];
+        let expected = [
+            "baseline",
+            "cluster-locks",
+            "partitions-64m",
+            "slot-caches",
+            "cpu-clusters",
+            "partitions-2m",
+            "batches",
+        ];
         assert_eq!(names, expected);
-        assert_eq!((Step::Baseline.before(), Step::SlotCaches.before()), (None, Some(Step::Partitions64M)));
-        assert!((Step::SlotCaches.reference().unwrap()["ratio_to_baseline"].as_f64().unwrap() - 2.92).abs() < 0.01);
+        assert_eq!(
+            (Step::Baseline.before(), Step::SlotCaches.before()),
+            (None, Some(Step::Partitions64M))
+        );
+        assert!(
+            (Step::SlotCaches.reference().unwrap()["ratio_to_baseline"].as_f64().unwrap() - 2.92)
+                .abs()
+                < 0.01
+        );
     }
 
     #[test]
@@ -150,7 +176,13 @@ mod tests {
         assert_eq!(of(Step::CpuClusters, 40), [1, 40, 2, 1, 1]);
         assert_eq!(of(Step::Batches, 16), [1, 16, 16, 1, 1]);
         let spread = |step: Step| LOCKS.map(|lock| step.locks_if_spread(lock, 2, 128 << 20));
-        assert_eq!([Step::Baseline, Step::Partitions64M, Step::Partitions2M].map(spread)[0], [1, 1, 1, 1, 1]);
-        assert_eq!([Step::Partitions64M, Step::Batches].map(spread), [[1, 1, 2, 2, 1], [1, 2, 64, 64, 1]]);
+        assert_eq!(
+            [Step::Baseline, Step::Partitions64M, Step::Partitions2M].map(spread)[0],
+            [1, 1, 1, 1, 1]
+        );
+        assert_eq!(
+            [Step::Partitions64M, Step::Batches].map(spread),
+            [[1, 1, 2, 2, 1], [1, 2, 64, 64, 1]]
+        );
     }
 }

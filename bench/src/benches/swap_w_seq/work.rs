@@ -49,13 +49,16 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         let region = pool::map(&pool, ((head + tail) * PAGE_SIZE) as u64)?;
         Ok(Share { region, first: ((index * (head + tail)) * WORDS) as u64, head })
     };
-    let mut shares: Vec<Share<'_>> = (0..request.threads).map(share).collect::<Result<_, Failure>>()?;
+    let mut shares: Vec<Share<'_>> =
+        (0..request.threads).map(share).collect::<Result<_, Failure>>()?;
 
     // 1. The budget is used up.
     threads::each(&mut shares, |share| share.write(0, share.head));
     // 2. Every page written pushes one out.
     let mut sample = Sample::new();
-    timed(&pool, Phase::Out, &request, &mut sample, || threads::each(&mut shares, Share::write_tail).elapsed)?;
+    timed(&pool, Phase::Out, &request, &mut sample, || {
+        threads::each(&mut shares, Share::write_tail).elapsed
+    })?;
     // 3. All is read back from its beginning, which pushes out what was written last.
     let mut wrong = 0;
     timed(&pool, Phase::In, &request, &mut sample, || {
@@ -64,7 +67,9 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         timed.elapsed
     })?;
     if wrong > 0 {
-        return Err(Failure::new(format!("{wrong} pages came back with other content than was written")));
+        return Err(Failure::new(format!(
+            "{wrong} pages came back with other content than was written"
+        )));
     }
     Ok(sample)
 }
@@ -106,7 +111,9 @@ impl Share<'_> {
         let firsts = (self.first..).step_by(WORDS);
         pages
             .zip(firsts)
-            .filter(|(page, first)| page[0] != *first || page[WORDS - 1] != first + WORDS as u64 - 1)
+            .filter(|(page, first)| {
+                page[0] != *first || page[WORDS - 1] != first + WORDS as u64 - 1
+            })
             .count()
     }
 }

@@ -37,8 +37,9 @@ pub fn of(rows: &[Row], without_kernel: Option<&str>) -> String {
         sentences.push(format!("The kernel was left out: {reason}."));
     }
     sentences.push(format!(
-        "For context, the change to FreeBSD that the mechanism comes from, on its machine with 1 GiB: {} s to {} s elapsed, {} s \
-         to {} s of system time, {} operations to {} of 18.3 pages each.",
+        "For context, the change to FreeBSD that the mechanism comes from, on its machine with 1 \
+         GiB: {} s to {} s elapsed, {} s to {} s of system time, {} operations to {} of 18.3 \
+         pages each.",
         ratio(REFERENCE_BEFORE.elapsed_s),
         ratio(REFERENCE_AFTER.elapsed_s),
         ratio(REFERENCE_BEFORE.sys_s),
@@ -53,13 +54,15 @@ pub fn of(rows: &[Row], without_kernel: Option<&str>) -> String {
 fn alone(step: Step, figure: impl Fn(Step, &str) -> Option<Spread>) -> Vec<String> {
     let median = |step, name: &str| figure(step, name).map(|spread| spread.median);
     let mut sentences = Vec::new();
-    if let (Some(sooner), Some(here), Some(base)) =
-        (figure(step, figures::SOONER), median(step, figures::ELAPSED), median(Step::Run1, figures::ELAPSED))
-    {
+    if let (Some(sooner), Some(here), Some(base)) = (
+        figure(step, figures::SOONER),
+        median(step, figures::ELAPSED),
+        median(Step::Run1, figures::ELAPSED),
+    ) {
         let met = met(sooner, SOONER_TARGET);
         sentences.push(format!(
-            "{step} empties the device in {} s, a page at a time it takes {} s: {} times as fast ({} to {} by round); 7 \
-             times: {met}.",
+            "{step} empties the device in {} s, a page at a time it takes {} s: {} times as fast \
+             ({} to {} by round); 7 times: {met}.",
             short(here),
             short(base),
             ratio(sooner.median),
@@ -67,7 +70,9 @@ fn alone(step: Step, figure: impl Fn(Step, &str) -> Option<Spread>) -> Vec<Strin
             ratio(sooner.max)
         ));
     }
-    if let (Some(fewer), Some(pages)) = (figure(step, figures::FEWER), median(step, figures::PAGES_PER_OPERATION)) {
+    if let (Some(fewer), Some(pages)) =
+        (figure(step, figures::FEWER), median(step, figures::PAGES_PER_OPERATION))
+    {
         let met = met(fewer, FEWER_TARGET);
         sentences.push(format!(
             "An operation reads {} pages, {} times fewer operations; 18 times: {met}.",
@@ -75,12 +80,15 @@ fn alone(step: Step, figure: impl Fn(Step, &str) -> Option<Spread>) -> Vec<Strin
             ratio(fewer.median)
         ));
     }
-    if let (Some(share), Some(here), Some(disk)) =
-        (figure(step, figures::DEVICE_RATIO), median(step, figures::MB_PER_S), median(step, figures::DEVICE_MB_PER_S))
-    {
+    if let (Some(share), Some(here), Some(disk)) = (
+        figure(step, figures::DEVICE_RATIO),
+        median(step, figures::MB_PER_S),
+        median(step, figures::DEVICE_MB_PER_S),
+    ) {
         let met = met(share, DEVICE_TARGET);
         sentences.push(format!(
-            "It brings in {} MB/s, {} of the {} MB/s that the disk reads in sequence ({} to {} by round); 70 %: {met}.",
+            "It brings in {} MB/s, {} of the {} MB/s that the disk reads in sequence ({} to {} by \
+             round); 70 %: {met}.",
             whole(here),
             percent(share.median),
             whole(disk),
@@ -88,7 +96,9 @@ fn alone(step: Step, figure: impl Fn(Step, &str) -> Option<Spread>) -> Vec<Strin
             percent(share.max)
         ));
     }
-    if let (Some(times), Some(kernel)) = (figure(step, figures::OF_KERNEL), median(Step::Kernel, figures::ELAPSED)) {
+    if let (Some(times), Some(kernel)) =
+        (figure(step, figures::OF_KERNEL), median(Step::Kernel, figures::ELAPSED))
+    {
         let met = met(times, KERNEL_TARGET);
         sentences.push(format!(
             "The kernel's swapoff takes {} s, {} times as long ({} to {} by round); 5 times: {met}.",
@@ -118,7 +128,8 @@ fn beside(step: Step, figure: impl Fn(Step, &str) -> Option<Spread>) -> Option<S
         Some(text)
     };
     let others = [(Step::Run1, "a page at a time"), (Step::Kernel, "with the kernel's")];
-    let others = others.into_iter().filter_map(|(step, what)| Some(format!("; {what} {}", told(step)?)));
+    let others =
+        others.into_iter().filter_map(|(step, what)| Some(format!("; {what} {}", told(step)?)));
     Some(format!("Beside it a load is {}{}.", told(step)?, others.collect::<String>()))
 }
 
@@ -140,7 +151,9 @@ mod tests {
 
     #[test]
     fn each_target_is_met_or_missed_with_its_figure() {
-        let load = |slower| [(figures::ELAPSED, 2.0), (figures::LOAD_SLOWDOWN, slower), (figures::LOAD_MS, 7.5)];
+        let load = |slower| {
+            [(figures::ELAPSED, 2.0), (figures::LOAD_SLOWDOWN, slower), (figures::LOAD_MS, 7.5)]
+        };
         let best = [
             (figures::ELAPSED, 0.5),
             (figures::SOONER, 8.0),
@@ -160,12 +173,15 @@ mod tests {
         ];
         let text = of(&rows, None);
         for said in [
-            "in-flight empties the device in 0.500 s, a page at a time it takes 4.0 s: 8.00 times as fast (7.20 to 8.80 by \
-             round); 7 times: met.",
+            "in-flight empties the device in 0.500 s, a page at a time it takes 4.0 s: 8.00 times \
+             as fast (7.20 to 8.80 by round); 7 times: met.",
             "An operation reads 17.0 pages, 17.00 times fewer operations; 18 times: missed.",
-            "1,500 MB/s, 75.0 % of the 2,000 MB/s that the disk reads in sequence (67.5 % to 82.5 % by round); 70 %: met.",
-            "The kernel's swapoff takes 2.0 s, 4.00 times as long (3.60 to 4.40 by round); 5 times: missed.",
-            "Beside it a load is 3.00 times slower for 2.0 s, its longest access 7.5 ms; with the kernel's 2.00 times slower",
+            "1,500 MB/s, 75.0 % of the 2,000 MB/s that the disk reads in sequence (67.5 % to 82.5 \
+             % by round); 70 %: met.",
+            "The kernel's swapoff takes 2.0 s, 4.00 times as long (3.60 to 4.40 by round); 5 \
+             times: missed.",
+            "Beside it a load is 3.00 times slower for 2.0 s, its longest access 7.5 ms; with the \
+             kernel's 2.00 times slower",
             "For context, the change to FreeBSD",
         ] {
             assert!(text.contains(said), "{said}: {text}");

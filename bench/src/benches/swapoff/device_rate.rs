@@ -22,18 +22,23 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Writes a file in `dir`, of `size` bytes at most. The same machine may be asked to read it later than to read a swap
-    /// file, so that no cache on the way holds more of it.
+    /// Writes a file in `dir`, of `size` bytes at most. The same machine may be asked to read it
+    /// later than to read a swap file, so that no cache on the way holds more of it.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn write(dir: &Path, size: u64) -> Result<Sample, Failure> {
         let bytes = (size.min(BYTES_MAX) / OPERATION).max(1) * OPERATION;
         let failure = |errno| {
-            Failure::new(format!("{} cannot be written in '{}' to be read: {errno}", Bytes(bytes), dir.display()))
+            Failure::new(format!(
+                "{} cannot be written in '{}' to be read: {errno}",
+                Bytes(bytes),
+                dir.display()
+            ))
         };
         let file = File::anonymous_in(dir).map_err(failure)?;
-        // As a swap file: set aside first, and written then. Where that cannot be, neither can it be for a swap file.
+        // As a swap file: set aside first, and written then. Where that cannot be, neither can it
+        // be for a swap file.
         let _ = file.allocate(0..bytes);
         let mut buffer = IoBuffer::new(OPERATION as usize / PAGE_SIZE).map_err(failure)?;
         let mut random = Random::new(bytes);
@@ -50,13 +55,19 @@ impl Sample {
     /// When it cannot be read.
     pub fn mb_per_s(&self) -> Result<f64, Failure> {
         let times = DEPTHS.map(|depth| self.read(depth));
-        let best = times.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().min().expect("there are depths");
+        let best = times
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .min()
+            .expect("there are depths");
         Ok(self.bytes as f64 / 1e6 / best.as_secs_f64())
     }
 
     /// Reads all of it with so many operations in flight.
     fn read(&self, depth: usize) -> Result<Duration, Failure> {
-        let failure = |errno| Failure::new(format!("a file that was just written cannot be read: {errno}"));
+        let failure =
+            |errno| Failure::new(format!("a file that was just written cannot be read: {errno}"));
         let mut buffers = (0..depth)
             .map(|_| IoBuffer::new(OPERATION as usize / PAGE_SIZE))
             .collect::<Result<Vec<_>, _>>()
@@ -75,8 +86,11 @@ impl Sample {
         };
         let began = Instant::now();
         std::thread::scope(|scope| {
-            let threads: Vec<_> = buffers.iter_mut().map(|buffer| scope.spawn(move || read(buffer))).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().expect("a panic ends the process"))
+            let threads: Vec<_> =
+                buffers.iter_mut().map(|buffer| scope.spawn(move || read(buffer))).collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().expect("a panic ends the process"))
         })
         .map_err(failure)?;
         Ok(began.elapsed())
@@ -91,7 +105,10 @@ mod tests {
     fn a_file_is_written_and_read_whole() {
         let dir = std::env::current_exe().unwrap().parent().unwrap().to_owned();
         let sample = Sample::write(&dir, (5 << 20) + 17).unwrap();
-        assert_eq!((sample.bytes, sample.file.len_and_allocated_bytes().unwrap().0), (5 << 20, 5 << 20));
+        assert_eq!(
+            (sample.bytes, sample.file.len_and_allocated_bytes().unwrap().0),
+            (5 << 20, 5 << 20)
+        );
         assert!(sample.mb_per_s().unwrap() > 0.0);
         assert!(Sample::write(Path::new("/proc"), 1).is_err());
     }

@@ -30,8 +30,9 @@ pub fn measure(
     load_device: &str,
     rate: &device_rate::Sample,
 ) -> Result<Measured, Failure> {
-    // One with a name, that is removed afterwards, also when this process is killed: to remove a large file takes hundreds of
-    // milliseconds, and of one without a name that is a part of its closing.
+    // One with a name, that is removed afterwards, also when this process is killed: to remove a
+    // large file takes hundreds of milliseconds, and of one without a name that is a part of its
+    // closing.
     let own = request.dir.join(format!(".overspill-bench-{}.device", std::process::id()));
     let file = file.unwrap_or(&own);
     let guard = if file.exists() {
@@ -62,7 +63,8 @@ fn in_pool(
     let mut data = pool::map(&pool, request.size)?;
     work::fill(data.as_mut_slice());
     work::touch(pool::map(&pool, request.other())?.as_mut_slice());
-    // What the other allocation left in memory goes too, so that both sides have as much to bring back.
+    // What the other allocation left in memory goes too, so that both sides have as much to bring
+    // back.
     let out = data.advise(0..request.size as usize, Advice::PageOut);
     out.map_err(|errno| Failure::new(format!("memory cannot be pushed out: {errno}")))?;
     let device_mb_per_s = rate.mb_per_s()?;
@@ -78,12 +80,21 @@ fn in_pool(
             return Err(Failure::new(format!("{} pages could not be read", evacuated.lost_pages)));
         }
         let (page_ins, operations) = (evacuated.read_pages, Some(evacuated.read_ops));
-        Ok(Measured { elapsed, usage, page_ins, operations, device_mb_per_s, first_access: Duration::ZERO, load: None })
+        Ok(Measured {
+            elapsed,
+            usage,
+            page_ins,
+            operations,
+            device_mb_per_s,
+            first_access: Duration::ZERO,
+            load: None,
+        })
     };
     let measured = if request.load == 0 {
         evacuate()?
     } else {
-        // Its pages go to a device of higher priority, which is there only now: what was pushed out lies on the other.
+        // Its pages go to a device of higher priority, which is there only now: what was pushed out
+        // lies on the other.
         let failure = |error: &dyn fmt::Display| Failure::new(error.to_string());
         let device: SwapSpec = load_device.parse().map_err(|error| failure(&error))?;
         let device = SwapSpec { prio: Some(2), ..device };

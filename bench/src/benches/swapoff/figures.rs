@@ -24,7 +24,8 @@ pub const MB_PER_S: &str = "mb_per_s";
 pub const DEVICE_MB_PER_S: &str = "device_mb_per_s";
 /// [`MB_PER_S`] as a share of that.
 pub const DEVICE_RATIO: &str = "device_ratio";
-/// Nanoseconds that the first access to a page takes afterwards: what comes back need not be mapped yet.
+/// Nanoseconds that the first access to a page takes afterwards: what comes back need not be mapped
+/// yet.
 pub const FIRST_ACCESS: &str = "first_access_ns";
 /// Accesses of the load a second, before and during the evacuation.
 pub const LOAD_BEFORE: &str = "load_ops_per_s_before";
@@ -80,7 +81,10 @@ pub fn of(measured: Measured) -> Sample {
         (FIRST_ACCESS, measured.first_access.as_nanos() as f64 / pages),
     ];
     if let Some(operations) = measured.operations.filter(|operations| *operations > 0) {
-        figures.extend([(OPERATIONS, operations as f64), (PAGES_PER_OPERATION, pages / operations as f64)]);
+        figures.extend([
+            (OPERATIONS, operations as f64),
+            (PAGES_PER_OPERATION, pages / operations as f64),
+        ]);
     }
     if let Some(Found { before, during }) = measured.load {
         figures.extend([
@@ -106,7 +110,8 @@ mod tests {
     #[test]
     fn rates_and_ratios_follow_from_what_was_measured() {
         let ms = Duration::from_millis;
-        let phase = |ops_per_s, longest| Phase { ops_per_s, longest: ms(longest), usage: Usage::default() };
+        let phase =
+            |ops_per_s, longest| Phase { ops_per_s, longest: ms(longest), usage: Usage::default() };
         let measured = Measured {
             elapsed: ms(500),
             usage: Usage { user: ms(100), sys: ms(200) },
@@ -119,10 +124,20 @@ mod tests {
         let sample = of(measured);
         let get = |name: &str| sample[name];
         assert_eq!((get(ELAPSED), get(USER), get(SYS)), (0.5, 0.1, 0.2));
-        assert_eq!((get(PAGES_PER_OPERATION), get(MB_PER_S), get(DEVICE_RATIO)), (250.0, 204.8, 0.5));
+        assert_eq!(
+            (get(PAGES_PER_OPERATION), get(MB_PER_S), get(DEVICE_RATIO)),
+            (250.0, 204.8, 0.5)
+        );
         assert_eq!(get(FIRST_ACCESS), 800.0);
-        assert_eq!((get(LOAD_SLOWDOWN), get(LOAD_LOST), get(LOAD_MS_BEFORE), get(LOAD_MS)), (2.5, 0.3, 2.0, 30.0));
+        assert_eq!(
+            (get(LOAD_SLOWDOWN), get(LOAD_LOST), get(LOAD_MS_BEFORE), get(LOAD_MS)),
+            (2.5, 0.3, 2.0, 30.0)
+        );
         let sample = of(Measured { operations: None, load: None, ..measured });
-        assert!([OPERATIONS, PAGES_PER_OPERATION, LOAD_SLOWDOWN].iter().all(|name| !sample.contains_key(*name)));
+        assert!(
+            [OPERATIONS, PAGES_PER_OPERATION, LOAD_SLOWDOWN]
+                .iter()
+                .all(|name| !sample.contains_key(*name))
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The kernel's side: a memory cgroup as large as the pool, a swap file, and swapoff(8).
 //!
-//! It needs root. What it changes on the machine is put back by a process of its own ([`crate::put_back`]), also when this
-//! one is killed.
+//! It needs root. What it changes on the machine is put back by a process of its own
+//! ([`crate::put_back`]), also when this one is killed.
 
 use super::device_rate;
 use super::figures::Measured;
@@ -33,7 +33,8 @@ pub fn measure(request: &Request, rate: &device_rate::Sample) -> Result<Measured
     // 1. Whatever this changes is put back.
     let hierarchy = Hierarchy::find(Path::new("/sys/fs/cgroup")).map_err(Failure::new)?;
     let name = format!("overspill-bench-{}", std::process::id());
-    let [file, load_file] = ["swap", "load.swap"].map(|end| request.dir.join(format!(".{name}.{end}")));
+    let [file, load_file] =
+        ["swap", "load.swap"].map(|end| request.dir.join(format!(".{name}.{end}")));
     let cgroup = hierarchy.group(&name);
     let what = PutBack {
         file: vec![file.clone(), load_file.clone()],
@@ -77,9 +78,18 @@ fn in_cgroup(
         let (before, began) = (children()?, Instant::now());
         command("swapoff", &[path(file)?])?;
         let elapsed = began.elapsed();
-        let operations = operations.zip(disk_reads(&request.dir)).map(|(before, after)| after - before);
+        let operations =
+            operations.zip(disk_reads(&request.dir)).map(|(before, after)| after - before);
         let usage = children()? - before;
-        Ok(Measured { elapsed, usage, page_ins, operations, device_mb_per_s, first_access: Duration::ZERO, load: None })
+        Ok(Measured {
+            elapsed,
+            usage,
+            page_ins,
+            operations,
+            device_mb_per_s,
+            first_access: Duration::ZERO,
+            load: None,
+        })
     };
     let measured = if alone {
         evacuate()?

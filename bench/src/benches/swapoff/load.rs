@@ -1,7 +1,8 @@
-//! The load that goes on beside an evacuation: a thread that reads and writes pages at random, of which about a third are
-//! out on another device, or on their way there.
+//! The load that goes on beside an evacuation: a thread that reads and writes pages at random, of
+//! which about a third are out on another device, or on their way there.
 //!
-//! It pushes pages of its own out at a steady rate, so that it meets as many faults before the evacuation as during it.
+//! It pushes pages of its own out at a steady rate, so that it meets as many faults before the
+//! evacuation as during it.
 
 use super::usage::{Usage, UsageWho};
 use crate::contents::{Random, tag};
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 
 /// After so many accesses,
 const ACCESSES: u64 = 64;
-/// so many neighbouring pages are pushed out. With a share out of f, 64 f come in for every 32 (1 - f) that go out.
+/// so many neighbouring pages are pushed out. With a share out of f, 64 f come in for every 32 (1 -
+/// f) that go out.
 const PAGES_OUT: usize = 32;
 /// How long it runs before it is watched,
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -99,7 +101,8 @@ impl<M: Memory> Load<M> {
     fn fill(&mut self) {
         let Load { memory, random, .. } = self;
         for (page, number) in memory.bytes().chunks_exact_mut(PAGE_SIZE).zip(0..) {
-            page.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next().to_ne_bytes()));
+            page.chunks_exact_mut(8)
+                .for_each(|word| word.copy_from_slice(&random.next().to_ne_bytes()));
             page[..8].copy_from_slice(&tag(number).to_ne_bytes());
         }
     }
@@ -127,13 +130,17 @@ impl<M: Memory> Load<M> {
             longest = longest.max(now.elapsed());
         }
         if self.wrong > 0 {
-            return Err(Failure::new(format!("{} accesses of the load found other content than it wrote", self.wrong)));
+            return Err(Failure::new(format!(
+                "{} accesses of the load found other content than it wrote",
+                self.wrong
+            )));
         }
         Ok(Found { before: done[WATCHED], during: done[DISTURBED] })
     }
 
-    /// Reads and writes a page, and pushes out what is due. All are written, since a clean page can leave in another way: what
-    /// is clean depends on how full swap space is, which an evacuation changes.
+    /// Reads and writes a page, and pushes out what is due. All are written, since a clean page can
+    /// leave in another way: what is clean depends on how full swap space is, which an evacuation
+    /// changes.
     fn access(&mut self, number: u64) -> Result<(), Failure> {
         let pages = (self.memory.bytes().len() / PAGE_SIZE) as u64;
         let at = self.random.below(pages);
@@ -182,7 +189,10 @@ mod tests {
             Ok(7)
         })
         .unwrap();
-        assert!(result == 7 && found.before.ops_per_s > 0.0 && found.during.ops_per_s > 0.0, "{found:?}");
+        assert!(
+            result == 7 && found.before.ops_per_s > 0.0 && found.during.ops_per_s > 0.0,
+            "{found:?}"
+        );
         assert!(found.during.usage.user + found.during.usage.sys <= 5 * pause, "{found:?}");
         let failed = beside(fake(false), || Err::<(), _>(Failure::new("no room"))).unwrap_err();
         assert_eq!(failed.to_string(), "no room");

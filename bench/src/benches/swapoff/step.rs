@@ -42,8 +42,8 @@ impl Step {
         }
     }
 
-    /// What the origin of the mechanism published: "swapoff to release multiple swap blocks at a time" of FreeBSD, with 1 GiB,
-    /// before and after.
+    /// What the origin of the mechanism published: "swapoff to release multiple swap blocks at a
+    /// time" of FreeBSD, with 1 GiB, before and after.
     pub fn reference(self) -> Option<Value> {
         match self {
             Step::Run1 => {
@@ -73,9 +73,11 @@ pub struct Reference {
 }
 
 /// A page at a time.
-pub const REFERENCE_BEFORE: Reference = Reference { elapsed_s: 47.50, sys_s: 11.35, operations: 263_858 };
+pub const REFERENCE_BEFORE: Reference =
+    Reference { elapsed_s: 47.50, sys_s: 11.35, operations: 263_858 };
 /// In runs.
-pub const REFERENCE_AFTER: Reference = Reference { elapsed_s: 7.93, sys_s: 0.77, operations: 14_596 };
+pub const REFERENCE_AFTER: Reference =
+    Reference { elapsed_s: 7.93, sys_s: 0.77, operations: 14_596 };
 /// What it was measured with.
 pub const REFERENCE_BYTES: u64 = 1 << 30;
 

@@ -22,23 +22,29 @@ impl Usage {
     /// # Errors
     /// When the kernel does not say.
     pub fn of(who: UsageWho) -> Result<Usage, Failure> {
-        let usage =
-            getrusage(who).map_err(|errno| Failure::new(format!("processor time cannot be asked for: {errno}")))?;
+        let usage = getrusage(who).map_err(|errno| {
+            Failure::new(format!("processor time cannot be asked for: {errno}"))
+        })?;
         Ok(Usage { user: duration(usage.user_time()), sys: duration(usage.system_time()) })
     }
 }
 
-/// What was used in between. A share of it that is counted twice, by a clock that is read a little later, is none.
+/// What was used in between. A share of it that is counted twice, by a clock that is read a little
+/// later, is none.
 impl Sub for Usage {
     type Output = Usage;
 
     fn sub(self, before: Usage) -> Usage {
-        Usage { user: self.user.saturating_sub(before.user), sys: self.sys.saturating_sub(before.sys) }
+        Usage {
+            user: self.user.saturating_sub(before.user),
+            sys: self.sys.saturating_sub(before.sys),
+        }
     }
 }
 
 fn duration(time: TimeVal) -> Duration {
-    Duration::from_secs(time.tv_sec().max(0) as u64) + Duration::from_micros(time.tv_usec().max(0) as u64)
+    Duration::from_secs(time.tv_sec().max(0) as u64)
+        + Duration::from_micros(time.tv_usec().max(0) as u64)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! One measurement: memory is written and pushed out by another allocation, that is freed, and the device is emptied; by the
-//! engine or by the kernel.
+//! One measurement: memory is written and pushed out by another allocation, that is freed, and the
+//! device is emptied; by the engine or by the kernel.
 
 use super::device_rate;
 use super::engine;
@@ -43,7 +43,8 @@ pub enum Who {
 }
 
 impl Request {
-    /// What fits in memory: all of it, and an eighth more, so that nothing is pushed out again as it comes in.
+    /// What fits in memory: all of it, and an eighth more, so that nothing is pushed out again as
+    /// it comes in.
     pub fn memory(&self) -> u64 {
         /// Room for what each side keeps for its own use.
         const SPARE: u64 = 16 << 20;
@@ -55,7 +56,8 @@ impl Request {
         self.memory() + self.memory() / 4
     }
 
-    /// The device that is emptied: room for what was written, and for what the other allocation pushes out of its own.
+    /// The device that is emptied: room for what was written, and for what the other allocation
+    /// pushes out of its own.
     pub fn device(&self) -> u64 {
         self.size + self.other()
     }
@@ -89,7 +91,10 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
 
 /// Writes every page of `words`; nothing in them compresses.
 pub fn fill(words: &mut [u64]) {
-    words.chunks_exact_mut(WORDS).zip(0..).for_each(|(page, number)| Contents::Random.fill(page, number));
+    words
+        .chunks_exact_mut(WORDS)
+        .zip(0..)
+        .for_each(|(page, number)| Contents::Random.fill(page, number));
 }
 
 /// Pushes everything else out: a word in each page is written.
@@ -116,7 +121,9 @@ pub fn verify(words: &[u64]) -> Result<(), Failure> {
     });
     match wrong.count() {
         0 => Ok(()),
-        wrong => Err(Failure::new(format!("{wrong} pages came back with other content than was written"))),
+        wrong => Err(Failure::new(format!(
+            "{wrong} pages came back with other content than was written"
+        ))),
     }
 }
 
@@ -137,9 +144,12 @@ mod tests {
 
     #[test]
     fn devices_have_room_for_everything() {
-        let request = Request { who: Who::Kernel, dir: PathBuf::new(), size: 64 << 20, load: 8 << 20 };
+        let request =
+            Request { who: Who::Kernel, dir: PathBuf::new(), size: 64 << 20, load: 8 << 20 };
         assert!(
-            request.memory() > (64 + 8) << 20 && request.other() > request.memory() && request.device() > request.size
+            request.memory() > (64 + 8) << 20
+                && request.other() > request.memory()
+                && request.device() > request.size
         );
         assert!(request.disk() > request.device() + load_device(request.load));
     }

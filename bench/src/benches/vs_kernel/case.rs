@@ -59,7 +59,9 @@ impl Task {
     /// All of it: accesses first.
     pub fn all() -> Vec<Task> {
         let accesses = Workload::value_variants().iter().map(|workload| Task::Accesses(*workload));
-        accesses.chain(Program::value_variants().iter().map(|program| Task::Program(*program))).collect()
+        accesses
+            .chain(Program::value_variants().iter().map(|program| Task::Program(*program)))
+            .collect()
     }
 
     /// The program, if it is one.
@@ -88,12 +90,16 @@ impl FromStr for Tasks {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Tasks, String> {
-        let of = |belongs: &dyn Fn(&Task) -> bool| Task::all().into_iter().filter(belongs).collect::<Vec<_>>();
+        let of = |belongs: &dyn Fn(&Task) -> bool| {
+            Task::all().into_iter().filter(belongs).collect::<Vec<_>>()
+        };
         let tasks = match text {
             "all" => of(&|_| true),
             "accesses" => of(&|task| task.program().is_none()),
             "programs" => of(&|task| task.program().is_some()),
-            "numpy" => of(&|task| matches!(task.program(), Some(Program::NumpySort | Program::NumpyProduct))),
+            "numpy" => of(&|task| {
+                matches!(task.program(), Some(Program::NumpySort | Program::NumpyProduct))
+            }),
             name => of(&|task| task.to_string() == name),
         };
         if tasks.is_empty() {
@@ -167,20 +173,22 @@ impl Case {
         }
     }
 
-    /// What a program with faults by signal is called where it cannot be measured: system calls that are handed a page that is out
-    /// may fail in it.
+    /// What a program with faults by signal is called where it cannot be measured: system calls
+    /// that are handed a page that is out may fail in it.
     pub fn by_signal(&self) -> Option<String> {
         match self {
-            Case::Work(Setting { task: Task::Program(program), .. }, step @ Step::OverspillSignal) => {
-                Some(format!("{program} in {step}"))
-            }
+            Case::Work(
+                Setting { task: Task::Program(program), .. },
+                step @ Step::OverspillSignal,
+            ) => Some(format!("{program} in {step}")),
             _ => None,
         }
     }
 
     /// Whether it cannot be measured without what has this name: a program, or a peer of its own.
     pub fn needs(&self, name: &str) -> bool {
-        let peer = matches!(self, Case::Work(setting, Step::Peer) if setting.peer.to_string() == name);
+        let peer =
+            matches!(self, Case::Work(setting, Step::Peer) if setting.peer.to_string() == name);
         peer || self.program().is_some_and(|program| program.to_string() == name)
     }
 }
@@ -192,14 +200,19 @@ impl fmt::Display for Case {
             Case::Alone(program) => write!(f, "{program}, alone"),
             Case::Work(setting, step) => {
                 let Setting { task, peer, overcommit, threads, .. } = setting;
-                write!(f, "{task}, {peer}, {overcommit}x, {}, {threads} threads, {step}", setting.contents())
+                write!(
+                    f,
+                    "{task}, {peer}, {overcommit}x, {}, {threads} threads, {step}",
+                    setting.contents()
+                )
             }
         }
     }
 }
 
-/// The ratio of elapsed time to reach in the library, and in `overspill run` against zram: of our time to the peer's, at 4x
-/// overcommit and 2.5:1 contents. A program by itself has none: the median of all has ([`PROGRAMS_TARGET`]).
+/// The ratio of elapsed time to reach in the library, and in `overspill run` against zram: of our
+/// time to the peer's, at 4x overcommit and 2.5:1 contents. A program by itself has none: the
+/// median of all has ([`PROGRAMS_TARGET`]).
 pub fn target(task: Task, peer: Peer, step: Step) -> Option<f64> {
     let row = match task {
         Task::Accesses(Workload::SeqWrite) => [0.45, 0.35, 0.80],
@@ -226,12 +239,23 @@ mod tests {
 
     #[test]
     fn tasks_have_names_and_groups() {
-        let names = |text: &str| text.parse::<Tasks>().unwrap().0.iter().map(Task::to_string).collect::<Vec<_>>();
-        assert_eq!(names("accesses"), ["seq-write", "seq-read", "rand-read", "rand-write", "zipf-read"]);
+        let names = |text: &str| {
+            text.parse::<Tasks>().unwrap().0.iter().map(Task::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names("accesses"),
+            ["seq-write", "seq-read", "rand-read", "rand-write", "zipf-read"]
+        );
         assert_eq!(names("programs"), ["sort", "numpy-sort", "numpy-product", "redis", "cxx"]);
-        assert_eq!((names("all").len(), names("numpy").len(), names("sort")), (10, 2, vec!["sort".to_owned()]));
+        assert_eq!(
+            (names("all").len(), names("numpy").len(), names("sort")),
+            (10, 2, vec!["sort".to_owned()])
+        );
         assert!(
-            "never".parse::<Tasks>().unwrap_err().starts_with("give all, accesses, programs, or of these: seq-write")
+            "never"
+                .parse::<Tasks>()
+                .unwrap_err()
+                .starts_with("give all, accesses, programs, or of these: seq-write")
         );
     }
 }

@@ -35,7 +35,12 @@ pub fn of(
         }
     }
     if !lines.is_empty() {
-        lines.insert(0, "Elapsed time as a ratio to the peer's, and what is to be reached (library: processor time no higher, too):".to_owned());
+        lines.insert(
+            0,
+            "Elapsed time as a ratio to the peer's, and what is to be reached \
+                         (library: processor time no higher, too):"
+                .to_owned(),
+        );
         lines.push(String::new());
     }
     lines.extend(programs(cases, rows));
@@ -50,24 +55,35 @@ pub fn of(
     lines.extend(same_ram(cases, rows));
     lines.extend(not_packed(cases, rows, ram));
     lines.extend(raised(cases, ram));
-    if rows.iter().any(|row| row.figures.get(figures::SAME_CODEC).is_some_and(|same| same.min < 1.0)) {
+    if rows
+        .iter()
+        .any(|row| row.figures.get(figures::SAME_CODEC).is_some_and(|same| same.min < 1.0))
+    {
         lines.push(
-            "This kernel has no lz4 for zswap, which compressed with what it has by default (mostly lzo) instead."
+            "This kernel has no lz4 for zswap, which compressed with what it has by default \
+             (mostly lzo) instead."
                 .to_owned(),
         );
     }
     if busy.began > cpus as f64 / 2.0 {
         lines.push(format!(
-            "Others were at work here: the load average was {} before this began and {} at the end, on {cpus} processors. Elapsed \
-             times are those of a busy machine; processor times suffer less.",
+            "Others were at work here: the load average was {} before this began and {} at the \
+             end, on {cpus} processors. Elapsed times are those of a busy machine; processor \
+             times suffer less.",
             short(busy.began),
             short(busy.ended)
         ));
     }
     for (name, reason) in left_out {
-        let whose =
-            if Peer::value_variants().iter().any(|peer| peer.to_string() == *name) { "The kernel's " } else { "" };
-        lines.push(format!("{whose}{name} was left out, or in some rounds: {}.", reason.trim_end_matches('.')));
+        let whose = if Peer::value_variants().iter().any(|peer| peer.to_string() == *name) {
+            "The kernel's "
+        } else {
+            ""
+        };
+        lines.push(format!(
+            "{whose}{name} was left out, or in some rounds: {}.",
+            reason.trim_end_matches('.')
+        ));
     }
     lines.join("\n")
 }
@@ -95,11 +111,14 @@ fn programs(cases: &[Case], rows: &[Row]) -> Vec<String> {
             if ratios.is_empty() {
                 continue;
             }
-            let told: Vec<String> = ratios.iter().map(|(name, value)| format!("{name} {}", ratio(*value))).collect();
+            let told: Vec<String> =
+                ratios.iter().map(|(name, value)| format!("{name} {}", ratio(*value))).collect();
             let median = Spread::of(ratios.into_iter().map(|(_, ratio)| ratio).collect());
             let to_reach = PROGRAMS_TARGET[peer as usize];
             let run = match peer {
-                Peer::Zram => format!("; {} in overspill run: {}", ratio(RUN_TARGET), met(median, RUN_TARGET)),
+                Peer::Zram => {
+                    format!("; {} in overspill run: {}", ratio(RUN_TARGET), met(median, RUN_TARGET))
+                }
                 Peer::Zswap | Peer::File => String::new(),
             };
             lines.push(format!(
@@ -114,17 +133,24 @@ fn programs(cases: &[Case], rows: &[Row]) -> Vec<String> {
         }
     }
     if !lines.is_empty() {
-        lines.insert(0, "Real programs, elapsed time from start to end as a ratio to the peer's (redis: of the reads): the median of them against".to_owned());
+        lines.insert(
+            0,
+            "Real programs, elapsed time from start to end as a ratio to the peer's \
+                         (redis: of the reads): the median of them against"
+                .to_owned(),
+        );
         lines.push(String::new());
     }
     lines
 }
 
 fn row<'r>(rows: &'r [Row], setting: &Setting, step: Step) -> Option<&'r Row> {
-    let label =
-        |row: &Row, name: &str, text: String| row.labels.get(name).is_some_and(|label| label.as_str() == Some(&text));
-    let number =
-        |row: &Row, name: &str, n: u32| row.labels.get(name).is_some_and(|label| label.as_u64() == Some(n.into()));
+    let label = |row: &Row, name: &str, text: String| {
+        row.labels.get(name).is_some_and(|label| label.as_str() == Some(&text))
+    };
+    let number = |row: &Row, name: &str, n: u32| {
+        row.labels.get(name).is_some_and(|label| label.as_u64() == Some(n.into()))
+    };
     rows.iter().find(|row| {
         row.step == step.to_string()
             && label(row, "workload", setting.task.to_string())
@@ -141,7 +167,13 @@ fn reach(setting: &Setting, step: Step) -> Option<f64> {
     target(setting.task, setting.peer, step).filter(|_| of)
 }
 
-fn line(setting: &Setting, step: Step, elapsed: Spread, to_reach: f64, cpu: Option<Spread>) -> String {
+fn line(
+    setting: &Setting,
+    step: Step,
+    elapsed: Spread,
+    to_reach: f64,
+    cpu: Option<Spread>,
+) -> String {
     let Setting { task, peer, threads, .. } = setting;
     let processor = cpu.map_or(String::new(), |cpu| {
         // More processor time than the peer's is a miss where the library is concerned.
@@ -179,7 +211,8 @@ fn raised(cases: &[Case], ram: &Ram) -> Option<String> {
     let told: Vec<String> = cases.iter().filter_map(more).collect();
     (!told.is_empty()).then(|| {
         format!(
-            "The kernel ended programs for want of memory, which then got more, and overspill as much: {}.",
+            "The kernel ended programs for want of memory, which then got more, and overspill as \
+             much: {}.",
             told.join("; ")
         )
     })
@@ -195,8 +228,9 @@ fn not_packed(cases: &[Case], rows: &[Row], ram: &Ram) -> Option<String> {
     let n = cases.iter().filter(as_much).count();
     (n > 0).then(|| {
         format!(
-            "In {n} of the comparisons the peer took nearly as much RAM as there was memory in use, or more, for what it keeps does not \
-             pack: swapping gains nothing there, and overspill, with as much, has little to swap."
+            "In {n} of the comparisons the peer took nearly as much RAM as there was memory in \
+             use, or more, for what it keeps does not pack: swapping gains nothing there, and \
+             overspill, with as much, has little to swap."
         )
     })
 }
@@ -215,13 +249,16 @@ fn same_ram(cases: &[Case], rows: &[Row]) -> Option<String> {
     }
     let told: Vec<String> = pools
         .iter()
-        .map(|(peer, (pool, total))| format!("{peer}'s took up to {} MiB, {} MiB all in all", mib(*pool), mib(*total)))
+        .map(|(peer, (pool, total))| {
+            format!("{peer}'s took up to {} MiB, {} MiB all in all", mib(*pool), mib(*total))
+        })
         .collect();
     (!told.is_empty()).then(|| {
         format!(
-            "RAM is the same on both sides: overspill's budget is what the peer took in the same round, with its compressed pool \
-             outside of the cgroup ({}), less what overspill takes beside its budget. Where its pages fit, the limit of the cgroup \
-             is lowered by the pool in the next round.",
+            "RAM is the same on both sides: overspill's budget is what the peer took in the same \
+             round, with its compressed pool outside of the cgroup ({}), less what overspill \
+             takes beside its budget. Where its pages fit, the limit of the cgroup is lowered by \
+             the pool in the next round.",
             told.join("; ")
         )
     })
@@ -270,33 +307,59 @@ mod tests {
         let pool = [(figures::POOL, 100.0 * 1048576.0), (figures::RAM, 200.0 * 1048576.0)];
         let rows = [
             row(Packing::Heap, Step::Peer, &pool),
-            row(Packing::Heap, Step::OverspillThread, &[(figures::RATIO, 0.7), (figures::CPU_RATIO, 1.5)]),
+            row(
+                Packing::Heap,
+                Step::OverspillThread,
+                &[(figures::RATIO, 0.7), (figures::CPU_RATIO, 1.5)],
+            ),
             row(Packing::Heap, Step::Library, &[(figures::RATIO, 0.5), (figures::CPU_RATIO, 1.2)]),
             row(Packing::None, Step::Library, &[(figures::RATIO, 0.5)]),
         ];
         let text = of(&cases, &rows, &Ram::new(Bytes(1 << 28)), &BTreeMap::new(), &QUIET, 2);
         for said in [
             "overspill-thread: 0.70 (0.63 to 0.77), to reach 0.80: met; processor time 1.50\n",
-            "library:          0.50 (0.45 to 0.55), to reach 0.35: missed; processor time 1.20: missed\n",
+            "library:          0.50 (0.45 to 0.55), to reach 0.35: missed; processor time 1.20: \
+             missed\n",
             "zram's took up to 110 MiB, 220 MiB all in all",
         ] {
             assert!(text.contains(said), "{said}: {text}");
         }
-        assert_eq!(text.matches("to reach").count(), 2, "nothing was said of other contents: {text}");
+        assert_eq!(
+            text.matches("to reach").count(),
+            2,
+            "nothing was said of other contents: {text}"
+        );
         assert!(!text.contains("left out") && !text.contains("Others"), "{text}");
     }
 
     #[test]
     fn what_was_not_measured_is_not_told_and_why_is() {
         let left_out = BTreeMap::from([("zram".to_owned(), "it needs root".to_owned())]);
-        let text = of(&[Case::Floor], &[], &Ram::new(Bytes(1 << 28)), &left_out, &Busy { began: 3.0, ended: 4.0 }, 2);
-        assert!(text.starts_with("Others were at work here: the load average was 3.0 before"), "{text}");
-        assert!(text.ends_with("The kernel's zram was left out, or in some rounds: it needs root."), "{text}");
+        let text = of(
+            &[Case::Floor],
+            &[],
+            &Ram::new(Bytes(1 << 28)),
+            &left_out,
+            &Busy { began: 3.0, ended: 4.0 },
+            2,
+        );
+        assert!(
+            text.starts_with("Others were at work here: the load average was 3.0 before"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("The kernel's zram was left out, or in some rounds: it needs root."),
+            "{text}"
+        );
     }
 
     #[test]
     fn programs_have_a_median_and_peers_that_pack_nothing_are_told() {
-        let setting = |program| Setting { task: Task::Program(program), packing: None, ..setting(Packing::Heap) };
+        let setting = |program| Setting {
+            task: Task::Program(program),
+            packing: None,
+            ..setting(Packing::Heap)
+        };
         let programs = [(Program::Sort, 0.5), (Program::Redis, 0.75), (Program::Cxx, 2.0)];
         let cases: Vec<Case> = programs
             .iter()
@@ -307,7 +370,9 @@ mod tests {
         let rows: Vec<Row> = programs
             .iter()
             .flat_map(|(program, ratio)| {
-                let figures = |step| if step == Step::Peer { (figures::RAM, 1e9) } else { (figures::RATIO, *ratio) };
+                let figures = |step| {
+                    if step == Step::Peer { (figures::RAM, 1e9) } else { (figures::RATIO, *ratio) }
+                };
                 [Step::Peer, Step::OverspillThread].map(|step| {
                     let mut row = row(Packing::Heap, step, &[figures(step)]);
                     row.labels.insert("workload".to_owned(), json!(program.to_string()));
@@ -320,7 +385,8 @@ mod tests {
         ram.raise(&setting(Program::Redis));
         let text = of(&cases, &rows, &ram, &BTreeMap::new(), &QUIET, 2);
         for said in [
-            "zram,  overspill-thread: 0.75 (sort 0.50, redis 0.75, cxx 2.00), to reach 0.70: missed; 0.80 in overspill run: met\n",
+            "zram,  overspill-thread: 0.75 (sort 0.50, redis 0.75, cxx 2.00), to reach 0.70: \
+             missed; 0.80 in overspill run: met\n",
             "In 3 of the comparisons the peer took nearly as much RAM",
             "redis with zram at 4x got 16 MiB more.",
         ] {

@@ -15,7 +15,8 @@ pub const CPU: &str = "cpu_s";
 pub const USER: &str = "user_s";
 /// The part of it in the kernel.
 pub const SYS: &str = "sys_s";
-/// How long an access took: the median, and what all but one in a hundred and one in a thousand took at most.
+/// How long an access took: the median, and what all but one in a hundred and one in a thousand
+/// took at most.
 pub const P50: &str = "p50_ns";
 /// See [`P50`].
 pub const P99: &str = "p99_ns";
@@ -23,7 +24,8 @@ pub const P99: &str = "p99_ns";
 pub const P999: &str = "p999_ns";
 /// Pages of the whole run that were brought in: unpacked, or read from a device.
 pub const PAGES_IN: &str = "pages_in";
-/// Faults of the whole run that waited for a device; zram is one to the kernel, and what is in zswap counts, too.
+/// Faults of the whole run that waited for a device; zram is one to the kernel, and what is in
+/// zswap counts, too.
 pub const MAJOR: &str = "major_faults";
 /// Other faults of the whole run.
 pub const MINOR: &str = "minor_faults";
@@ -41,7 +43,8 @@ pub const METADATA: &str = "metadata_bytes";
 pub const PACKED: &str = "packed";
 /// What a program put out, to tell whether it was the same each time.
 pub const CHECKSUM: &str = "checksum";
-/// 1 where the peer compresses with LZ4 as overspill does, or not at all; 0 where the kernel has none for it.
+/// 1 where the peer compresses with LZ4 as overspill does, or not at all; 0 where the kernel has
+/// none for it.
 pub const SAME_CODEC: &str = "same_codec";
 /// What fits: limit of the cgroup, or budget.
 pub const LIMIT: &str = "limit_bytes";
@@ -107,6 +110,9 @@ mod tests {
         };
         let mut sample = of(&outcome);
         add(&mut sample, [(MAJOR, 7)]);
-        assert_eq!((sample[CPU], sample[PER_ACCESS], sample[MAJOR], sample[MINOR]), (1.5, 2e6, 7.0, 4.0));
+        assert_eq!(
+            (sample[CPU], sample[PER_ACCESS], sample[MAJOR], sample[MINOR]),
+            (1.5, 2e6, 7.0, 4.0)
+        );
     }
 }

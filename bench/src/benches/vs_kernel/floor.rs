@@ -1,5 +1,5 @@
-//! The floor: what the mechanisms cost with nothing around them. A fault by signal that is served by one call, and a page
-//! that is packed and unpacked; beside them a minor fault of a pool.
+//! The floor: what the mechanisms cost with nothing around them. A fault by signal that is served
+//! by one call, and a page that is packed and unpacked; beside them a minor fault of a pool.
 
 use super::figures;
 use crate::failure::Failure;
@@ -42,7 +42,8 @@ pub fn measure(packing: Packing) -> Result<Sample, Failure> {
     // 2. Pages packed and unpacked.
     let mut compressor = Compressor::new(Codec::Lz4).map_err(failure)?;
     let mut decompressor = Decompressor::new(&[Codec::Lz4]).map_err(failure)?;
-    let pages: Vec<[u8; PAGE_SIZE]> = (0..PAGES as u64 / 8).map(|number| page(packing, number)).collect();
+    let pages: Vec<[u8; PAGE_SIZE]> =
+        (0..PAGES as u64 / 8).map(|number| page(packing, number)).collect();
     let began = Instant::now();
     let packed: Vec<Option<Vec<u8>>> = pages
         .iter()
@@ -69,7 +70,10 @@ fn page(packing: Packing, number: u64) -> [u8; PAGE_SIZE] {
     let mut words = [0; WORDS];
     packing.fill(&mut words, number);
     let mut bytes = [0; PAGE_SIZE];
-    bytes.chunks_mut(8).zip(words).for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_ne_bytes()));
+    bytes
+        .chunks_mut(8)
+        .zip(words)
+        .for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_ne_bytes()));
     bytes
 }
 
@@ -116,8 +120,10 @@ fn bare(moved: bool) -> Result<f64, Errno> {
     if let Some(from) = &from {
         from.clone().step_by(PAGE_SIZE).for_each(|at| _ = uffd.copy(at, &page, false));
     }
-    // Who serves is never given back; each measurement has a process of its own, so that this is a few KiB once.
-    let server: &'static Server = Box::leak(Box::new(Server { uffd, pages: pages.clone(), from: from.clone(), page }));
+    // Who serves is never given back; each measurement has a process of its own, so that this is a
+    // few KiB once.
+    let server: &'static Server =
+        Box::leak(Box::new(Server { uffd, pages: pages.clone(), from: from.clone(), page }));
     signal::serve_window(pages.clone(), server)?;
     let began = Instant::now();
     pages.clone().step_by(PAGE_SIZE).for_each(vm::touch);

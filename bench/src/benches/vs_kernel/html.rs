@@ -16,8 +16,8 @@ const STYLE: &str = include_str!("html/style.css");
 const MIB: f64 = (1 << 20) as f64;
 
 /// What is said of few rounds.
-const QUICK: &str =
-    "<p class=\"note\">This is a quick look: so few rounds do not tell a small difference from noise.</p>\n";
+const QUICK: &str = "<p class=\"note\">This is a quick look: so few rounds do not tell a small \
+                     difference from noise.</p>\n";
 
 /// What the page tells besides the rows.
 #[derive(Debug)]
@@ -40,11 +40,19 @@ type Cell = (&'static str, fn(&Row) -> String);
 const CELLS: &[Cell] = &[
     ("time", time),
     ("time: ratio to the kernel", |row| figure(row, figures::RATIO).map_or(String::new(), spread)),
-    ("99.9 % of accesses within", |row| figure(row, figures::P999).map_or(String::new(), |f| microseconds(f.median))),
-    ("processor time", |row| figure(row, figures::CPU).map_or(String::new(), |f| seconds(f.median))),
-    ("processor: ratio to the kernel", |row| figure(row, figures::CPU_RATIO).map_or(String::new(), spread)),
+    ("99.9 % of accesses within", |row| {
+        figure(row, figures::P999).map_or(String::new(), |f| microseconds(f.median))
+    }),
+    ("processor time", |row| {
+        figure(row, figures::CPU).map_or(String::new(), |f| seconds(f.median))
+    }),
+    ("processor: ratio to the kernel", |row| {
+        figure(row, figures::CPU_RATIO).map_or(String::new(), spread)
+    }),
     ("RAM, MiB", |row| mib(row, figures::RAM)),
-    ("pages brought in", |row| figure(row, figures::PAGES_IN).map_or(String::new(), |f| whole(f.median))),
+    ("pages brought in", |row| {
+        figure(row, figures::PAGES_IN).map_or(String::new(), |f| whole(f.median))
+    }),
     ("to and from disk, MiB", |row| mib(row, figures::DEVICE)),
 ];
 
@@ -54,7 +62,10 @@ const CELLS: &[Cell] = &[
 /// When the file cannot be written.
 pub fn write(path: &Path, about: &About<'_>, rows: &[Row]) -> Result<(), Failure> {
     std::fs::write(path, page(about, rows)).map_err(|error| {
-        Failure::new(format!("the page cannot be written to '{}': {error}; name another file", path.display()))
+        Failure::new(format!(
+            "the page cannot be written to '{}': {error}; name another file",
+            path.display()
+        ))
     })
 }
 
@@ -62,52 +73,63 @@ fn page(about: &About<'_>, rows: &[Row]) -> String {
     let About { machine, size, rounds, command, conclusion } = about;
     let title = "The same program, the same RAM: overspill beside the kernel's swap";
     let groups = plot::groups(rows);
-    let ratios: String = groups.iter().filter_map(|(title, rows)| section(title, rows, ratios(rows))).collect();
+    let ratios: String =
+        groups.iter().filter_map(|(title, rows)| section(title, rows, ratios(rows))).collect();
     let ratios = if ratios.is_empty() {
-        "<p>None of the kernel's ways to swap could be measured here, so there is nothing to compare with; why is told below.</p>".to_owned()
+        "<p>None of the kernel's ways to swap could be measured here, so there is nothing to \
+         compare with; why is told below.</p>"
+            .to_owned()
     } else {
         ratios
     };
-    let times: String = groups.iter().filter_map(|(title, rows)| section(title, rows, times(rows))).collect();
+    let times: String =
+        groups.iter().filter_map(|(title, rows)| section(title, rows, times(rows))).collect();
     let tables: String = groups.iter().map(|(title, rows)| table(title, rows)).collect();
-    let processor = crate::machine::processor().map_or(String::new(), |name| format!(" ({})", escaped(&name)));
+    let processor =
+        crate::machine::processor().map_or(String::new(), |name| format!(" ({})", escaped(&name)));
     format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{title}</title>\
-         <style>\n{STYLE}</style></head><body>\n<h1>{title}</h1>\n\
-         <p class=\"sub\">overspill {version}; {cpus} processors{processor}, {ram} of RAM, Linux {kernel}; medians of {rounds} round{s}</p>\n{quick}\
-         <p>A program that needs more memory than it may use either swaps or dies. Swap is a thing of the kernel: one for the whole \
-         machine, set up by its administrator. <b>overspill</b> does the same for one program, without a change to it and without the \
-         kernel's swap: what does not fit into a budget of RAM is compressed, and what does not fit then goes to a file.</p>\n\
-         {cards}\
-         <h2>How long it takes, with the kernel's time as 1</h2>\n\
-         <p>A bar is overspill's time divided by the kernel's time for the same work in the same round. \
-         <b>Shorter is better; left of the dashed line overspill is faster.</b> A thin dark line spans the lowest and the highest of \
-         the rounds.</p>\n{ratios}\
-         <h2>The times themselves</h2>\n<p>Shorter is better.</p>\n{times}\
-         <h2>What was compared</h2>\n<dl>\
-         <dt>The kernel</dt><dd>The program by itself, in a memory cgroup that limits its RAM, with one of the kernel's ways to swap: \
-         <i>zram</i>, a block device of compressed memory (LZ4); <i>zswap</i>, compressed memory in front of a swap file; a <i>swap file</i> alone.</dd>\
-         <dt>overspill run</dt><dd>The same unmodified program, started as <code>overspill run --memory …</code>: a thread in it \
-         serves its page faults.</dd>\
-         <dt>overspill run --fault signal</dt><dd>The same, each thread of the program serves its own faults. System calls that are \
-         handed a page that is out may fail, so not every program bears it.</dd>\
-         <dt>overspill as a library</dt><dd>The same accesses, by a program written to use overspill's memory.</dd></dl>\n\
-         <p><b>The same RAM.</b> What is compressed takes RAM, too. The kernel's compressed pool lies outside of the cgroup, so it is \
-         measured, and overspill gets as its budget what the kernel took in the same round, pool and all, less what overspill needs \
-         beside its budget. Peaks of both are in the tables.</p>\n\
-         <p><b>The work.</b> Accesses are to {size} of memory; <i>times the RAM</i> says how much more that is than the limit of the cgroup. \
-         <i>seq-write</i> writes fresh memory in sequence, <i>seq-read</i> reads it so; <i>rand-read</i> and <i>rand-write</i> access pages at \
-         random; <i>zipf-read</i> prefers some pages, as users of a cache do, and one access in twenty writes. <i>Contents 2.5:1</i> means that \
-         LZ4 packs what pages hold to two fifths, as it does with the heaps of programs. Real programs: GNU <i>sort</i> with all lines in \
-         memory; numpy sorts an array (<i>numpy-sort</i>) and multiplies matrices (<i>numpy-product</i>); <i>redis</i>-server, read at random by \
-         redis-benchmark; the C++ compiler of GCC (<i>cxx</i>), which g++ starts, on a source of many templates. What they put out is compared \
-         between all runs.</p>\n\
-         <h2>All figures</h2>\n<p>Time is of an access (µs), or of a whole program (s; of redis: of the reads). In brackets the lowest and the highest ratio \
-         of the rounds. RAM is the peak, the compressed pool included.</p>\n{tables}\
-         <h2>What it shows, in words</h2>\n<pre>{conclusion}</pre>\n\
-         <h2>How to repeat it</h2>\n<pre>{command}</pre>\n<p class=\"note\">It needs root for the kernel's side; what it changes on the machine it puts back. Compare \
-         within one run only: a machine is faster or slower from one minute to the next.</p>\n</body></html>\n",
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width,initial-scale=1\"><title>{title}</title><style>\n{STYLE}</style></head><body>\n<h1>{title}</h1>\n<p \
+         class=\"sub\">overspill {version}; {cpus} processors{processor}, {ram} of RAM, Linux \
+         {kernel}; medians of {rounds} round{s}</p>\n{quick}<p>A program that needs more memory \
+         than it may use either swaps or dies. Swap is a thing of the kernel: one for the whole \
+         machine, set up by its administrator. <b>overspill</b> does the same for one program, \
+         without a change to it and without the kernel's swap: what does not fit into a budget of \
+         RAM is compressed, and what does not fit then goes to a file.</p>\n{cards}<h2>How long \
+         it takes, with the kernel's time as 1</h2>\n<p>A bar is overspill's time divided by the \
+         kernel's time for the same work in the same round. <b>Shorter is better; left of the \
+         dashed line overspill is faster.</b> A thin dark line spans the lowest and the highest \
+         of the rounds.</p>\n{ratios}<h2>The times themselves</h2>\n<p>Shorter is \
+         better.</p>\n{times}<h2>What was compared</h2>\n<dl><dt>The kernel</dt><dd>The program \
+         by itself, in a memory cgroup that limits its RAM, with one of the kernel's ways to \
+         swap: <i>zram</i>, a block device of compressed memory (LZ4); <i>zswap</i>, compressed \
+         memory in front of a swap file; a <i>swap file</i> alone.</dd><dt>overspill \
+         run</dt><dd>The same unmodified program, started as <code>overspill run --memory \
+         …</code>: a thread in it serves its page faults.</dd><dt>overspill run --fault \
+         signal</dt><dd>The same, each thread of the program serves its own faults. System calls \
+         that are handed a page that is out may fail, so not every program bears \
+         it.</dd><dt>overspill as a library</dt><dd>The same accesses, by a program written to \
+         use overspill's memory.</dd></dl>\n<p><b>The same RAM.</b> What is compressed takes RAM, \
+         too. The kernel's compressed pool lies outside of the cgroup, so it is measured, and \
+         overspill gets as its budget what the kernel took in the same round, pool and all, less \
+         what overspill needs beside its budget. Peaks of both are in the tables.</p>\n<p><b>The \
+         work.</b> Accesses are to {size} of memory; <i>times the RAM</i> says how much more that \
+         is than the limit of the cgroup. <i>seq-write</i> writes fresh memory in sequence, \
+         <i>seq-read</i> reads it so; <i>rand-read</i> and <i>rand-write</i> access pages at \
+         random; <i>zipf-read</i> prefers some pages, as users of a cache do, and one access in \
+         twenty writes. <i>Contents 2.5:1</i> means that LZ4 packs what pages hold to two fifths, \
+         as it does with the heaps of programs. Real programs: GNU <i>sort</i> with all lines in \
+         memory; numpy sorts an array (<i>numpy-sort</i>) and multiplies matrices \
+         (<i>numpy-product</i>); <i>redis</i>-server, read at random by redis-benchmark; the C++ \
+         compiler of GCC (<i>cxx</i>), which g++ starts, on a source of many templates. What they \
+         put out is compared between all runs.</p>\n<h2>All figures</h2>\n<p>Time is of an access \
+         (µs), or of a whole program (s; of redis: of the reads). In brackets the lowest and the \
+         highest ratio of the rounds. RAM is the peak, the compressed pool \
+         included.</p>\n{tables}<h2>What it shows, in \
+         words</h2>\n<pre>{conclusion}</pre>\n<h2>How to repeat it</h2>\n<pre>{command}</pre>\n<p \
+         class=\"note\">It needs root for the kernel's side; what it changes on the machine it \
+         puts back. Compare within one run only: a machine is faster or slower from one minute to \
+         the next.</p>\n</body></html>\n",
         version = env!("CARGO_PKG_VERSION"),
         cpus = machine.cpus,
         kernel = escaped(&machine.kernel),
@@ -122,7 +144,9 @@ fn page(about: &About<'_>, rows: &[Row]) -> String {
 
 /// The result at a glance: for each peer the median of all ratios, of each way to use overspill.
 fn cards(rows: &[Row]) -> String {
-    let compared = |name: &&str| rows.iter().any(|row| peer(row) == **name && figure(row, figures::RATIO).is_some());
+    let compared = |name: &&str| {
+        rows.iter().any(|row| peer(row) == **name && figure(row, figures::RATIO).is_some())
+    };
     let card = |name: &str| {
         let of = |who: Who| -> Vec<f64> {
             let mine = rows.iter().filter(|row| peer(row) == name && Who::of(row) == Some(who));
@@ -133,10 +157,13 @@ fn cards(rows: &[Row]) -> String {
         let each: String = Who::OURS
             .into_iter()
             .filter_map(|who| Some((who, of(who))).filter(|(_, ratios)| !ratios.is_empty()))
-            .map(|(who, ratios)| format!("<span>{}: {}</span>", who.name(), ratio(Spread::of(ratios).median)))
+            .map(|(who, ratios)| {
+                format!("<span>{}: {}</span>", who.name(), ratio(Spread::of(ratios).median))
+            })
             .collect();
         format!(
-            "<div class=\"card\"><span>Against the kernel's {}</span><b>{} of {} faster</b><span>ratio of time, median of the workloads:</span>{each}</div>",
+            "<div class=\"card\"><span>Against the kernel's {}</span><b>{} of {} \
+             faster</b><span>ratio of time, median of the workloads:</span>{each}</div>",
             escaped(name),
             faster,
             all.len()
@@ -150,14 +177,25 @@ fn cards(rows: &[Row]) -> String {
 fn section(title: &str, rows: &[&Row], chart: Chart) -> Option<String> {
     let whos: Vec<Who> = Who::ALL
         .into_iter()
-        .filter(|who| chart.groups.iter().any(|group| group.bars.iter().any(|(class, _, _)| *class == who.class())))
+        .filter(|who| {
+            chart
+                .groups
+                .iter()
+                .any(|group| group.bars.iter().any(|(class, _, _)| *class == who.class()))
+        })
         .collect();
     if whos.is_empty() || rows.is_empty() {
         return None;
     }
-    let legend: String =
-        whos.iter().map(|who| format!("<span class=\"{}\"><i></i>{}</span>", who.class(), who.name())).collect();
-    Some(format!("<h3>{}</h3><figure><div class=\"legend\">{legend}</div>{}</figure>\n", escaped(title), chart.drawn()))
+    let legend: String = whos
+        .iter()
+        .map(|who| format!("<span class=\"{}\"><i></i>{}</span>", who.class(), who.name()))
+        .collect();
+    Some(format!(
+        "<h3>{}</h3><figure><div class=\"legend\">{legend}</div>{}</figure>\n",
+        escaped(title),
+        chart.drawn()
+    ))
 }
 
 fn ratios(rows: &[&Row]) -> Chart {
@@ -203,14 +241,19 @@ fn value(row: &Row, name: &str) -> Option<Spread> {
 }
 
 fn table(title: &str, rows: &[&Row]) -> String {
-    let used: Vec<&Cell> = CELLS.iter().filter(|(_, cell)| rows.iter().any(|row| !cell(row).is_empty())).collect();
+    let used: Vec<&Cell> =
+        CELLS.iter().filter(|(_, cell)| rows.iter().any(|row| !cell(row).is_empty())).collect();
     let head: String = used.iter().map(|(title, _)| format!("<th>{title}</th>")).collect();
     let mut lines = String::new();
     let mut last = String::new();
     for row in rows {
         let workload = label(row, "workload");
         if workload != last {
-            lines += &format!("<tr class=\"of\"><th colspan=\"{}\">{}</th></tr>\n", used.len() + 1, escaped(&workload));
+            lines += &format!(
+                "<tr class=\"of\"><th colspan=\"{}\">{}</th></tr>\n",
+                used.len() + 1,
+                escaped(&workload)
+            );
             last = workload;
         }
         let class = match figure(row, figures::RATIO) {
@@ -222,7 +265,11 @@ fn table(title: &str, rows: &[&Row]) -> String {
             .iter()
             .enumerate()
             .map(|(at, (_, cell))| {
-                format!("<td{}>{}</td>", if at == 1 { format!(" class=\"{class}\"") } else { String::new() }, cell(row))
+                format!(
+                    "<td{}>{}</td>",
+                    if at == 1 { format!(" class=\"{class}\"") } else { String::new() },
+                    cell(row)
+                )
             })
             .collect();
         let who = Who::of(row);
@@ -233,7 +280,8 @@ fn table(title: &str, rows: &[&Row]) -> String {
         );
     }
     format!(
-        "<h3>{}</h3><div class=\"wide\"><table><thead><tr><th>who</th>{head}</tr></thead><tbody>\n{lines}</tbody></table></div>\n",
+        "<h3>{}</h3><div \
+         class=\"wide\"><table><thead><tr><th>who</th>{head}</tr></thead><tbody>\n{lines}</tbody></table></div>\n",
         escaped(title)
     )
 }
@@ -254,7 +302,12 @@ fn mib(row: &Row, name: &str) -> String {
 fn spread(figure: Spread) -> String {
     match figure.rounds {
         1 => ratio(figure.median),
-        _ => format!("{} <small>({} to {})</small>", ratio(figure.median), ratio(figure.min), ratio(figure.max)),
+        _ => format!(
+            "{} <small>({} to {})</small>",
+            ratio(figure.median),
+            ratio(figure.min),
+            ratio(figure.max)
+        ),
     }
 }
 
@@ -280,13 +333,25 @@ mod tests {
     }
 
     fn drawn(rows: &[Row]) -> String {
-        let (machine, command) = (machine(), "sudo overspill-bench vs-kernel --size 64M".to_owned());
-        page(&About { machine: &machine, size: Bytes(64 << 20), rounds: 1, command, conclusion: "1 < 2" }, rows)
+        let (machine, command) =
+            (machine(), "sudo overspill-bench vs-kernel --size 64M".to_owned());
+        page(
+            &About {
+                machine: &machine,
+                size: Bytes(64 << 20),
+                rounds: 1,
+                command,
+                conclusion: "1 < 2",
+            },
+            rows,
+        )
     }
 
     #[test]
     fn the_page_needs_nothing_else_and_tells_who_is_faster() {
-        let of = |ratio: f64| [(figures::PER_ACCESS, 7000.0), (figures::RATIO, ratio), (figures::CPU, 1.0)];
+        let of = |ratio: f64| {
+            [(figures::PER_ACCESS, 7000.0), (figures::RATIO, ratio), (figures::CPU, 1.0)]
+        };
         let text = drawn(&[
             row("seq-read", "peer", &of(1.0)[..1]),
             row("seq-read", "library", &of(0.5)),
@@ -317,7 +382,8 @@ mod tests {
     fn without_a_peer_there_are_times_and_no_ratios() {
         let text = drawn(&[row("seq-read", "library", &[(figures::PER_ACCESS, 7000.0)])]);
         assert!(
-            text.contains("None of the kernel's ways to swap") && text.contains("microseconds an access"),
+            text.contains("None of the kernel's ways to swap")
+                && text.contains("microseconds an access"),
             "{text}"
         );
     }

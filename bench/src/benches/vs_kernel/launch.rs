@@ -1,4 +1,5 @@
-//! Runs a program and waits for its end: what it prints, what it takes, and that it does not take for ever.
+//! Runs a program and waits for its end: what it prints, what it takes, and that it does not take
+//! for ever.
 
 use super::figures;
 use super::program::Served;
@@ -32,8 +33,9 @@ pub fn was_killed(failure: &Failure) -> bool {
     failure.to_string().starts_with(KILLED)
 }
 
-/// Runs the program of a request with `before` in front of its command line, in a cgroup or where this is; `look` is called now
-/// and then. Whatever happens to this process, `guard` ends the program.
+/// Runs the program of a request with `before` in front of its command line, in a cgroup or where
+/// this is; `look` is called now and then. Whatever happens to this process, `guard` ends the
+/// program.
 ///
 /// # Errors
 /// When it fails, or takes too long.
@@ -44,11 +46,14 @@ pub fn run(
     guard: &mut Guard,
     mut look: impl FnMut() + Send,
 ) -> Result<Sample, Failure> {
-    let words: Vec<OsString> = before.iter().cloned().chain(request.words()?.into_iter().map(Into::into)).collect();
+    let words: Vec<OsString> =
+        before.iter().cloned().chain(request.words()?.into_iter().map(Into::into)).collect();
     let mut command = start::command(cgroup.map(Cgroup::path), &words)?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (usage, began) = (children(), Instant::now());
-    let mut child = command.spawn().map_err(|error| Failure::new(format!("no process can be started: {error}")))?;
+    let mut child = command
+        .spawn()
+        .map_err(|error| Failure::new(format!("no process can be started: {error}")))?;
     let group = Pid::from_raw(child.id() as i32).expect("a child has a process id");
     guard.watch(group);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -80,17 +85,23 @@ pub fn run(
         runs.store(false, Ordering::Relaxed);
         drop(ended);
         let served = client.map(|client| client.join().expect("no client panics")).transpose();
-        let [printed, said] = [printed, said].map(|thread| thread.join().expect("no reader panics"));
+        let [printed, said] =
+            [printed, said].map(|thread| thread.join().expect("no reader panics"));
         (status, elapsed, printed, said, served)
     });
     if late.into_inner() {
         return Err(Failure::new(format!("it did not end within {} s", request.limit.as_secs())));
     }
-    let status = status.map_err(|error| Failure::new(format!("the program cannot be waited for: {error}")))?;
+    let status = status
+        .map_err(|error| Failure::new(format!("the program cannot be waited for: {error}")))?;
     let served = served.map_err(|failure| failure.during(how(status)))?;
     if !status.success() {
         let said = String::from_utf8_lossy(&said.kept).trim().to_owned();
-        return Err(Failure::new(if said.is_empty() { how(status) } else { format!("{}: {said}", how(status)) }));
+        return Err(Failure::new(if said.is_empty() {
+            how(status)
+        } else {
+            format!("{}: {said}", how(status))
+        }));
     }
     sample(request, elapsed, usage, &printed, served)
 }
@@ -167,7 +178,9 @@ impl Printed {
     /// Of a stream that is read to its end.
     fn of(stream: Option<impl Read>) -> Printed {
         let (mut kept, mut checksum) = (Vec::new(), crc32fast::Hasher::new());
-        let Some(mut stream) = stream else { return Printed { kept, checksum: checksum.finalize() } };
+        let Some(mut stream) = stream else {
+            return Printed { kept, checksum: checksum.finalize() };
+        };
         let mut buffer = vec![0; KEPT_BYTES];
         // A stream that cannot be read any more has ended.
         while let Ok(read @ 1..) = stream.read(&mut buffer) {

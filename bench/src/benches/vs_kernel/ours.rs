@@ -1,4 +1,5 @@
-//! The same with overspill: the program under `overspill run`, or the accesses in a process of the library.
+//! The same with overspill: the program under `overspill run`, or the accesses in a process of the
+//! library.
 
 use super::work::{Job, Request};
 use super::{figures, launch};
@@ -30,11 +31,17 @@ pub fn run(request: &Request, command: &Path, fault: &str) -> Result<Sample, Fai
     let mut guard = Guard::start(&what)?;
     let measured = (|| {
         // 1. The command, without what the user set for other runs.
-        let own =
-            std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("OVERSPILL_"));
+        let own = std::env::vars_os()
+            .map(|(name, _)| name)
+            .filter(|name| name.to_string_lossy().starts_with("OVERSPILL_"));
         let mut words: Vec<OsString> = vec!["env".into()];
         words.extend(own.flat_map(|name| ["-u".into(), name]));
-        words.extend([command.into(), "run".into(), "--memory".into(), request.memory.to_string().into()]);
+        words.extend([
+            command.into(),
+            "run".into(),
+            "--memory".into(),
+            request.memory.to_string().into(),
+        ]);
         words.extend(["--fault".into(), fault.into(), "--swap".into(), request.dir.clone().into()]);
         if !request.settings.is_empty() {
             words.extend(["--set".into(), request.settings.clone().into()]);
@@ -48,12 +55,14 @@ pub fn run(request: &Request, command: &Path, fault: &str) -> Result<Sample, Fai
         let look = || peak = peak.max(cgroup.as_ref().and_then(Cgroup::used_bytes));
         let mut sample = launch::run(request, &words, cgroup.as_ref(), &mut guard, look)?;
         // 3. What overspill says of it.
-        let text = fs::read_to_string(&stats)
-            .map_err(|error| Failure::new(format!("'{}' cannot be read: {error}", stats.display())))?;
+        let text = fs::read_to_string(&stats).map_err(|error| {
+            Failure::new(format!("'{}' cannot be read: {error}", stats.display()))
+        })?;
         let stats: Value = serde_json::from_str(&text)
             .map_err(|error| Failure::new(format!("the statistics are no JSON: {error}")))?;
         let processes = stats["processes"].as_array().cloned().unwrap_or_default();
-        let count = |name: &str| processes.iter().filter_map(|one| one["counters"][name].as_u64()).sum();
+        let count =
+            |name: &str| processes.iter().filter_map(|one| one["counters"][name].as_u64()).sum();
         counted(&mut sample, request, count);
         if let Some(peak) = peak {
             figures::add(&mut sample, [(figures::RAM, peak)]);
@@ -72,7 +81,10 @@ pub fn run(request: &Request, command: &Path, fault: &str) -> Result<Sample, Fai
 /// When there is no pool to be had, or a page came back wrong.
 pub fn library(request: &Request) -> Result<Sample, Failure> {
     let cgroup = counting();
-    let what = PutBack { cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()), ..PutBack::default() };
+    let what = PutBack {
+        cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
+        ..PutBack::default()
+    };
     let guard = Guard::start(&what)?;
     let measured = cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.enter(NO_LIMIT)).and_then(|()| {
         let (ended, watch) = mpsc::channel::<()>();
@@ -80,7 +92,9 @@ pub fn library(request: &Request) -> Result<Sample, Failure> {
             let cgroup = cgroup.as_ref();
             let looker = scope.spawn(move || {
                 let mut peak = None;
-                launch::now_and_then(&watch, || peak = peak.max(cgroup.and_then(Cgroup::used_bytes)));
+                launch::now_and_then(&watch, || {
+                    peak = peak.max(cgroup.and_then(Cgroup::used_bytes))
+                });
                 peak
             });
             let sample = accesses(request);
@@ -110,7 +124,10 @@ fn accesses(request: &Request) -> Result<Sample, Failure> {
     let mut region = pool::map(&pool, pages * PAGE_SIZE as u64)?;
     let outcome = workload::run(*plan, region.as_mut_slice());
     if outcome.wrong > 0 {
-        return Err(Failure::new(format!("{} pages came back with other content than was written", outcome.wrong)));
+        return Err(Failure::new(format!(
+            "{} pages came back with other content than was written",
+            outcome.wrong
+        )));
     }
     let mut sample = figures::of(&outcome);
     let stats = pool.stats();

@@ -1,10 +1,13 @@
-//! The program by itself in a memory cgroup, with the kernel's swap: set up, measured, and put back.
+//! The program by itself in a memory cgroup, with the kernel's swap: set up, measured, and put
+//! back.
 
 use super::case::Peer;
 use super::work::Request;
 use super::{figures, launch};
 use crate::failure::Failure;
-use crate::kernel_swap::{self, Cgroup, Hierarchy, MOUNTS, NO_LIMIT, command, counting, path, swap_on};
+use crate::kernel_swap::{
+    self, Cgroup, Hierarchy, MOUNTS, NO_LIMIT, command, counting, path, swap_on,
+};
 use crate::machine;
 use crate::measure::Sample;
 use crate::put_back::{Guard, PutBack};
@@ -32,10 +35,12 @@ pub fn missing(peer: Peer) -> Option<String> {
         Peer::Zswap => (Path::new(ZSWAP), "zswap"),
         Peer::File => return None,
     };
-    (!needed.exists()).then(|| format!("this kernel has no {what} ('{}' is not there)", needed.display()))
+    (!needed.exists())
+        .then(|| format!("this kernel has no {what} ('{}' is not there)", needed.display()))
 }
 
-/// Whether other swap space would be used as well, in a sentence. Another measurement may be about to end.
+/// Whether other swap space would be used as well, in a sentence. Another measurement may be about
+/// to end.
 pub fn in_the_way() -> Option<String> {
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
@@ -44,7 +49,9 @@ pub fn in_the_way() -> Option<String> {
         }
         sleep(Duration::from_millis(100));
     }
-    Some(format!("swap space is in use at the highest priority, {PRIORITY}, which this needs for its own"))
+    Some(format!(
+        "swap space is in use at the highest priority, {PRIORITY}, which this needs for its own"
+    ))
 }
 
 /// Of the swap space that the machine has now.
@@ -60,7 +67,10 @@ fn highest_priority() -> i64 {
 /// When it fails.
 pub fn alone(request: &Request) -> Result<Sample, Failure> {
     let cgroup = counting();
-    let what = PutBack { cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()), ..PutBack::default() };
+    let what = PutBack {
+        cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
+        ..PutBack::default()
+    };
     let mut guard = Guard::start(&what)?;
     let mut peak = None;
     let measured = cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.make(NO_LIMIT)).and_then(|()| {
@@ -83,7 +93,8 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
     let name = kernel_swap::name();
     let cgroup = Hierarchy::find(Path::new(MOUNTS)).map_err(Failure::new)?.group(&name);
     // 1. Whatever this changes is put back.
-    let mut what = PutBack { cgroup: Some(cgroup.path().to_owned()), alone: true, ..PutBack::default() };
+    let mut what =
+        PutBack { cgroup: Some(cgroup.path().to_owned()), alone: true, ..PutBack::default() };
     let swap = match peer {
         Peer::Zram => {
             let number = read("/sys/class/zram-control/hot_add")?;
@@ -130,7 +141,8 @@ fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
             command("swapon", &["--priority", &PRIORITY.to_string(), path(swap)?])
         }
         Peer::Zswap => {
-            // Enabled first: only then it says which compressors it has. Without this one it keeps its own, which is told.
+            // Enabled first: only then it says which compressors it has. Without this one it keeps
+            // its own, which is told.
             zswap("enabled", "Y")?;
             let _ = zswap("compressor", COMPRESSOR);
             swap_on(swap, size, PRIORITY)
@@ -140,7 +152,13 @@ fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
 }
 
 /// 3. The program, in the cgroup.
-fn run(request: &Request, peer: Peer, swap: &Path, cgroup: &Cgroup, guard: &mut Guard) -> Result<Sample, Failure> {
+fn run(
+    request: &Request,
+    peer: Peer,
+    swap: &Path,
+    cgroup: &Cgroup,
+    guard: &mut Guard,
+) -> Result<Sample, Failure> {
     let before = Swapped::so_far(peer);
     let same_codec = peer != Peer::Zswap || read(&format!("{ZSWAP}/compressor"))? == COMPRESSOR;
     cgroup.make(request.memory)?;
@@ -181,13 +199,17 @@ impl Pool {
         match peer {
             // original, compressed, memory used, limit, most memory used, ...
             Peer::Zram => {
-                let stat = Path::new("/sys/block").join(swap.file_name().unwrap_or_default()).join("mm_stat");
+                let stat = Path::new("/sys/block")
+                    .join(swap.file_name().unwrap_or_default())
+                    .join("mm_stat");
                 let text = fs::read_to_string(stat).unwrap_or_default();
-                let fields: Vec<u64> = text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+                let fields: Vec<u64> =
+                    text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
                 let &[original, compressed, _, _, most, ..] = fields.as_slice() else { return };
                 self.bytes = self.bytes.max(most);
                 if original > self.original {
-                    (self.original, self.packed) = (original, original as f64 / compressed.max(1) as f64);
+                    (self.original, self.packed) =
+                        (original, original as f64 / compressed.max(1) as f64);
                 }
             }
             Peer::Zswap => self.bytes = self.bytes.max(machine::zswap_bytes()),
@@ -210,7 +232,8 @@ impl Swapped {
     fn so_far(peer: Peer) -> Swapped {
         let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
         let pages = |name: &str| {
-            let pages = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+            let pages =
+                text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
             pages.unwrap_or(0)
         };
         let disk = |name: &str| if peer == Peer::Zram { 0 } else { pages(name) * PAGE_SIZE as u64 };
@@ -222,10 +245,12 @@ impl Swapped {
 
 fn read(file: &str) -> Result<String, Failure> {
     let text = fs::read_to_string(file);
-    text.map(|text| text.trim().to_owned()).map_err(|error| Failure::new(format!("'{file}' cannot be read: {error}")))
+    text.map(|text| text.trim().to_owned())
+        .map_err(|error| Failure::new(format!("'{file}' cannot be read: {error}")))
 }
 
 fn write(file: &Path, value: &str) -> Result<(), Failure> {
-    fs::write(file, value)
-        .map_err(|error| Failure::new(format!("'{value}' cannot be written to '{}': {error}", file.display())))
+    fs::write(file, value).map_err(|error| {
+        Failure::new(format!("'{value}' cannot be written to '{}': {error}", file.display()))
+    })
 }

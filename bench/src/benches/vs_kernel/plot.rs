@@ -22,14 +22,19 @@ pub fn charts(rows: &[Row]) -> Vec<Chart> {
         } else {
             (figures::ELAPSED, "seconds, lower is better")
         };
-        let place =
-            |row: &Row| (label(row, "workload"), Who::of(row).map_or(String::new(), |who| who.name().to_owned()));
+        let place = |row: &Row| {
+            (
+                label(row, "workload"),
+                Who::of(row).map_or(String::new(), |who| who.name().to_owned()),
+            )
+        };
         Chart { title, axis, log: false, bars: Bars::of(rows, figure, place) }
     };
     groups(rows).into_iter().map(chart).collect()
 }
 
-/// Rows that belong together, and what they are about: those of a peer and setting, with programs by themselves.
+/// Rows that belong together, and what they are about: those of a peer and setting, with programs
+/// by themselves.
 pub fn groups(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     let mut of: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in rows.iter().filter(|row| row.labels.contains_key("peer")) {
@@ -51,7 +56,8 @@ fn title_of(row: &Row) -> String {
     let s = if threads == "1" { "" } else { "s" };
     let contents = label(row, "contents");
     format!(
-        "Accesses, against the kernel's {peer}: {overcommit} times the RAM, contents {contents}, {threads} thread{s}"
+        "Accesses, against the kernel's {peer}: {overcommit} times the RAM, contents {contents}, \
+         {threads} thread{s}"
     )
 }
 
@@ -119,9 +125,9 @@ impl Who {
 
 /// A label of a row as text.
 pub fn label(row: &Row, name: &str) -> String {
-    row.labels
-        .get(name)
-        .map_or(String::new(), |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    row.labels.get(name).map_or(String::new(), |value: &Value| {
+        value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    })
 }
 
 #[cfg(test)]
@@ -153,7 +159,8 @@ mod tests {
             titles,
             [
                 "Accesses, against the kernel's zram: 4 times the RAM, contents 2.5:1, 1 thread",
-                "Accesses, against the kernel's swap file: 4 times the RAM, contents 2.5:1, 2 threads",
+                "Accesses, against the kernel's swap file: 4 times the RAM, contents 2.5:1, 2 \
+                 threads",
             ]
         );
         let text = crate::plot::drawn("all", &charts(&rows)).unwrap();

@@ -1,7 +1,8 @@
 //! Real programs as work: what is installed of them, their inputs, and how they are started.
 //!
-//! Each is run as its users run it, with all that it works on in its memory. What it prints, or what a client reads from it, is
-//! compared to the bit between the runs ([`crate::benches::vs_kernel::launch`]). [`redis`] is the client of that server.
+//! Each is run as its users run it, with all that it works on in its memory. What it prints, or
+//! what a client reads from it, is compared to the bit between the runs
+//! ([`crate::benches::vs_kernel::launch`]). [`redis`] is the client of that server.
 
 mod inputs;
 mod redis;
@@ -18,7 +19,8 @@ use std::process::{Command, Stdio};
 const NUMPY: &str = include_str!("program/numpy.py");
 /// Pythons that may have numpy: the distribution's, and the first of the search path.
 const PYTHONS: [&str; 2] = ["/usr/bin/python3", "python3"];
-/// Bytes that the buffer of sort(1) may have for each byte of its file: lines and what it knows of each of them.
+/// Bytes that the buffer of sort(1) may have for each byte of its file: lines and what it knows of
+/// each of them.
 const SORT_BUFFER: u64 = 2;
 
 /// How a program is started.
@@ -32,7 +34,8 @@ pub struct Job {
     pub client: Option<Client>,
 }
 
-/// What programs need to be there is found in a directory, and removed when this is dropped, also by force.
+/// What programs need to be there is found in a directory, and removed when this is dropped, also
+/// by force.
 #[derive(Debug)]
 pub struct Inputs {
     files: Files,
@@ -79,12 +82,24 @@ impl Inputs {
     pub fn job(&self, program: Program, size: u64) -> Result<Job, Failure> {
         let Files { lines, source, socket } = &self.files;
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let words =
+            |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let (words, client) = match program {
             // With a buffer that takes all of it, so that it makes no files of its own.
             Program::Sort => {
                 let buffer = format!("{}b", SORT_BUFFER * size);
-                (words(&["env", "LC_ALL=C", "sort", "--parallel=1", "-S", &buffer, &text(lines)]), None)
+                (
+                    words(&[
+                        "env",
+                        "LC_ALL=C",
+                        "sort",
+                        "--parallel=1",
+                        "-S",
+                        &buffer,
+                        &text(lines),
+                    ]),
+                    None,
+                )
             }
             Program::NumpySort | Program::NumpyProduct => {
                 let python = python().ok_or_else(|| Failure::new(NO_NUMPY))?;
@@ -95,12 +110,15 @@ impl Inputs {
                 (words(&line), None)
             }
             Program::Redis => {
-                let quiet = ["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"];
+                let quiet =
+                    ["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"];
                 let socket = text(socket);
-                let line = [&["redis-server", "--unixsocket", socket.as_str()], &quiet[..]].concat();
+                let line =
+                    [&["redis-server", "--unixsocket", socket.as_str()], &quiet[..]].concat();
                 (words(&line), Some(Client::new(socket.clone(), size)?))
             }
-            // What g++ starts. Under `overspill run g++` it is a child of it, with a pool of its own.
+            // What g++ starts. Under `overspill run g++` it is a child of it, with a pool of its
+            // own.
             Program::Cxx => {
                 let compiler = compiler().ok_or_else(|| Failure::new(NO_COMPILER))?;
                 (words(&[&compiler, "-quiet", "-std=c++17", "-O0", &text(source), "-o", "-"]), None)
@@ -127,10 +145,13 @@ pub fn missing(program: Program) -> Option<String> {
         Program::Sort if !runs("sort", &["--version"]).is_some_and(|text| text.contains("GNU")) => {
             Some("there is no GNU sort: install coreutils".to_owned())
         }
-        Program::NumpySort | Program::NumpyProduct if python().is_none() => Some(NO_NUMPY.to_owned()),
-        Program::Redis if !is_there("redis-server") || !is_there("redis-benchmark") => {
-            Some("there is no redis-server with redis-benchmark: install redis-server and redis-tools".to_owned())
+        Program::NumpySort | Program::NumpyProduct if python().is_none() => {
+            Some(NO_NUMPY.to_owned())
         }
+        Program::Redis if !is_there("redis-server") || !is_there("redis-benchmark") => Some(
+            "there is no redis-server with redis-benchmark: install redis-server and redis-tools"
+                .to_owned(),
+        ),
         Program::Cxx if compiler().is_none() => Some(NO_COMPILER.to_owned()),
         _ => None,
     }

@@ -1,8 +1,9 @@
 //! How much RAM each gets: overspill what the peer took just before, all in all.
 //!
-//! The pools of zram and zswap lie outside of the cgroup whose limit is set, so that what a peer takes is known only
-//! afterwards. Its limit is lowered by that in the next round, so that it comes to what was asked for. Where its pages do not
-//! fit so, packed as they are, the limit stays, the peer takes more RAM than was asked for, and overspill gets as much.
+//! The pools of zram and zswap lie outside of the cgroup whose limit is set, so that what a peer
+//! takes is known only afterwards. Its limit is lowered by that in the next round, so that it comes
+//! to what was asked for. Where its pages do not fit so, packed as they are, the limit stays, the
+//! peer takes more RAM than was asked for, and overspill gets as much.
 
 use super::case::{Program, Setting, Step, Task};
 use super::figures;
@@ -13,12 +14,14 @@ use std::time::Duration;
 
 /// The least that a limit is lowered to, as a share of what was asked for.
 const LOWEST: u64 = 4;
-/// What overspill takes beside its budget, until it is known, by step: the program, its tables, the launcher.
+/// What overspill takes beside its budget, until it is known, by step: the program, its tables, the
+/// launcher.
 const BESIDE: [u64; 4] = [0, 5 << 20, 5 << 20, 1 << 20];
 
 /// What part of its RAM a peer gets more when it had too little to run with.
 const RAISE: u64 = 4;
-/// The least RAM that anything gets: a program that cannot keep what it runs from in memory only waits for it.
+/// The least RAM that anything gets: a program that cannot keep what it runs from in memory only
+/// waits for it.
 const LEAST: u64 = 8 << 20;
 
 /// What was seen so far.
@@ -57,7 +60,9 @@ impl Ram {
 
     /// Takes note of a program that had all that it wanted.
     pub fn saw_alone(&mut self, program: Program, sample: &Sample) {
-        if let (Some(bytes), Some(elapsed)) = (sample.get(figures::RAM), sample.get(figures::ELAPSED)) {
+        if let (Some(bytes), Some(elapsed)) =
+            (sample.get(figures::RAM), sample.get(figures::ELAPSED))
+        {
             let elapsed = Duration::try_from_secs_f64(*elapsed).unwrap_or_default();
             self.alone.insert(program, Alone { bytes: *bytes as u64, elapsed });
         }
@@ -73,7 +78,8 @@ impl Ram {
         self.raised.push(*setting);
     }
 
-    /// So many more bytes than were asked for is what a setting gets, whose RAM was raised; 0 where it was not.
+    /// So many more bytes than were asked for is what a setting gets, whose RAM was raised; 0 where
+    /// it was not.
     pub fn raised_by(&self, setting: &Setting) -> u64 {
         self.asked(setting) - self.part(setting)
     }
@@ -89,7 +95,9 @@ impl Ram {
 
     /// Memory that a task takes, in bytes.
     pub fn needs(&self, task: Task) -> u64 {
-        task.program().and_then(|program| self.alone.get(&program)).map_or(self.size.0, |alone| alone.bytes)
+        task.program()
+            .and_then(|program| self.alone.get(&program))
+            .map_or(self.size.0, |alone| alone.bytes)
     }
 
     /// The limit or the budget of the next measurement.
@@ -149,11 +157,19 @@ mod tests {
             ram.saw(&setting, step, &sample(figures.map(|(name, mib)| (name, (mib * MIB) as f64))));
         };
         assert_eq!(ram.of(&setting, Step::Peer), 100 * MIB);
-        assert_eq!(ram.of(&setting, Step::Library), 100 * MIB, "without a peer it is what was asked for");
+        assert_eq!(
+            ram.of(&setting, Step::Library),
+            100 * MIB,
+            "without a peer it is what was asked for"
+        );
         saw(&mut ram, Step::Peer, [(figures::POOL, 30), (figures::RAM, 130)]);
         assert_eq!(ram.of(&setting, Step::Library), 129 * MIB);
         saw(&mut ram, Step::Library, [(figures::LIMIT, 124), (figures::RAM, 134)]);
-        assert_eq!(ram.of(&setting, Step::Library), 120 * MIB, "what it took beside its budget counts");
+        assert_eq!(
+            ram.of(&setting, Step::Library),
+            120 * MIB,
+            "what it took beside its budget counts"
+        );
         assert_eq!(ram.of(&setting, Step::OverspillThread), 125 * MIB, "of each step by itself");
         assert_eq!(ram.of(&setting, Step::Peer), 70 * MIB);
         saw(&mut ram, Step::Peer, [(figures::POOL, 90), (figures::RAM, 190)]);
@@ -167,13 +183,20 @@ mod tests {
         let setting = Setting { task, peer: Peer::File, overcommit: 4, packing: None, threads: 1 };
         let mut ram = Ram::new(Bytes(200 * MIB));
         assert_eq!(ram.of(&setting, Step::Peer), 50 * MIB, "before it is known");
-        let alone = |mib: u64| sample([(figures::RAM, (mib * MIB) as f64), (figures::ELAPSED, 2.0)]);
+        let alone =
+            |mib: u64| sample([(figures::RAM, (mib * MIB) as f64), (figures::ELAPSED, 2.0)]);
         ram.saw_alone(Program::Sort, &alone(400));
-        assert_eq!((ram.elapsed(Program::Sort), ram.elapsed(Program::Cxx)), (Duration::from_secs(2), Duration::ZERO));
+        assert_eq!(
+            (ram.elapsed(Program::Sort), ram.elapsed(Program::Cxx)),
+            (Duration::from_secs(2), Duration::ZERO)
+        );
         assert_eq!((ram.needs(task), ram.of(&setting, Step::Peer)), (400 * MIB, 100 * MIB));
         ram.raise(&setting);
         ram.raise(&setting);
-        assert_eq!((ram.of(&setting, Step::Peer), ram.raised_by(&setting)), (156 * MIB + MIB / 4, 56 * MIB + MIB / 4));
+        assert_eq!(
+            (ram.of(&setting, Step::Peer), ram.raised_by(&setting)),
+            (156 * MIB + MIB / 4, 56 * MIB + MIB / 4)
+        );
         let other = Setting { overcommit: 2, ..setting };
         assert_eq!((ram.of(&other, Step::Peer), ram.raised_by(&other)), (200 * MIB, 0));
         ram.saw_alone(Program::Sort, &alone(12));

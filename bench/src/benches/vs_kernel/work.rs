@@ -122,5 +122,9 @@ impl Request {
 /// When it is not there.
 pub fn beside(name: &str) -> Result<PathBuf, Failure> {
     let path = std::env::current_exe().unwrap_or_default().with_file_name(name);
-    if path.exists() { Ok(path) } else { Err(Failure::new(format!("there is no '{}': build it", path.display()))) }
+    if path.exists() {
+        Ok(path)
+    } else {
+        Err(Failure::new(format!("there is no '{}': build it", path.display())))
+    }
 }

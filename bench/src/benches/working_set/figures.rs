@@ -39,17 +39,22 @@ pub struct Counted {
 impl Counted {
     /// Of what a policy missed.
     pub fn of(trace: &Trace, misses: &Misses) -> Counted {
-        let missed = || trace.accesses.iter().zip(misses).skip(trace.warm_up).filter(|(_, missed)| **missed);
+        let missed =
+            || trace.accesses.iter().zip(misses).skip(trace.warm_up).filter(|(_, missed)| **missed);
         let all = missed().count() as u64;
         let hot = missed().filter(|(page, _)| **page < trace.hot).count() as u64;
         Counted { all, hot }
     }
 
-    /// Of what a pool counted since the end of the warm-up: pages that it read from the device, and pages touched for the
-    /// first time. Beside hot pages, all of which had been touched by then, none is touched twice.
+    /// Of what a pool counted since the end of the warm-up: pages that it read from the device, and
+    /// pages touched for the first time. Beside hot pages, all of which had been touched by then,
+    /// none is touched twice.
     pub fn between(trace: &Trace, before: &Counters, after: &Counters) -> Counted {
         let read = since("pswpin", before, after);
-        Counted { all: read + since("pgzerofill", before, after), hot: if trace.hot > 0 { read } else { 0 } }
+        Counted {
+            all: read + since("pgzerofill", before, after),
+            hot: if trace.hot > 0 { read } else { 0 },
+        }
     }
 
     /// As figures.

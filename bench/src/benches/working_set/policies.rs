@@ -1,8 +1,9 @@
-//! What a policy of replacement would miss: first in first out, least recently used, and Belady's optimum, which knows
-//! what is to come (Belady, 1966).
+//! What a policy of replacement would miss: first in first out, least recently used, and Belady's
+//! optimum, which knows what is to come (Belady, 1966).
 //!
-//! Each function takes a trace of page numbers and the number of frames, and returns for each access whether the page was
-//! missing. Memory is empty at first, and nothing comes in before it is touched.
+//! Each function takes a trace of page numbers and the number of frames, and returns for each
+//! access whether the page was missing. Memory is empty at first, and nothing comes in before it is
+//! touched.
 
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -57,8 +58,12 @@ pub fn lru(trace: &[u32], frames: usize) -> Misses {
 pub fn belady(trace: &[u32], frames: usize) -> Misses {
     // 1. Backwards: when the page of each access is touched next.
     let mut after = vec![usize::MAX; pages(trace)];
-    let mut next: Vec<usize> =
-        trace.iter().enumerate().rev().map(|(now, page)| std::mem::replace(&mut after[*page as usize], now)).collect();
+    let mut next: Vec<usize> = trace
+        .iter()
+        .enumerate()
+        .rev()
+        .map(|(now, page)| std::mem::replace(&mut after[*page as usize], now))
+        .collect();
     next.reverse();
     // 2. Forwards. The heap has all accesses; those that are not their page's last are passed over.
     let mut due: Vec<Option<usize>> = vec![None; after.len()];
@@ -105,8 +110,14 @@ mod tests {
     fn by_hand() {
         // Belady's own example of first in, first out: more frames, more misses.
         let trace = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5];
-        assert_eq!((told(&fifo(&trace, 3)), told(&fifo(&trace, 4))), ("mmmmmmm..mm.".into(), "mmmm..mmmmmm".into()));
-        assert_eq!((told(&lru(&trace, 3)), told(&lru(&trace, 4))), ("mmmmmmm..mmm".into(), "mmmm..m..mmm".into()));
+        assert_eq!(
+            (told(&fifo(&trace, 3)), told(&fifo(&trace, 4))),
+            ("mmmmmmm..mm.".into(), "mmmm..mmmmmm".into())
+        );
+        assert_eq!(
+            (told(&lru(&trace, 3)), told(&lru(&trace, 4))),
+            ("mmmmmmm..mmm".into(), "mmmm..m..mmm".into())
+        );
         assert_eq!(
             (told(&belady(&trace, 3)), told(&belady(&trace, 4))),
             ("mmmm..m..mm.".into(), "mmmm..m...m.".into())
@@ -130,11 +141,18 @@ mod tests {
             return fewest(rest, frames, present);
         }
         let with = |victim: Option<usize>| {
-            let kept = present.iter().enumerate().filter(|(at, _)| Some(*at) != victim).map(|(_, page)| *page);
+            let kept = present
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| Some(*at) != victim)
+                .map(|(_, page)| *page);
             fewest(rest, frames, &kept.chain([*page]).collect::<Vec<u32>>())
         };
-        let best =
-            if present.len() < frames { with(None) } else { (0..frames).map(|at| with(Some(at))).min().unwrap() };
+        let best = if present.len() < frames {
+            with(None)
+        } else {
+            (0..frames).map(|at| with(Some(at))).min().unwrap()
+        };
         1 + best
     }
 

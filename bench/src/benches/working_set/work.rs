@@ -61,18 +61,22 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     }
     let after = pool.stats().counters;
     if wrong > 0 {
-        return Err(Failure::new(format!("{wrong} pages came back with other content than was written")));
+        return Err(Failure::new(format!(
+            "{wrong} pages came back with other content than was written"
+        )));
     }
     // 3. The figures, with those of LRU in as much memory as there was on average.
     let misses = Counted::between(&trace, &before, &after);
     let mut sample = misses.sample(&trace);
-    let [resident, charged] = [resident, charged].map(|looks| looks.iter().sum::<u64>() as f64 / looks.len() as f64);
+    let [resident, charged] =
+        [resident, charged].map(|looks| looks.iter().sum::<u64>() as f64 / looks.len() as f64);
     sample.insert(figures::RESIDENT.to_owned(), resident / fits as f64);
     sample.insert(figures::CHARGED.to_owned(), charged / fits as f64);
     let lru = Counted::of(&trace, &policies::lru(&trace.accesses, resident.round() as usize));
-    for (figure, ours, lru) in
-        [(figures::OF_LRU_RESIDENT, misses.all, lru.all), (figures::HOT_OF_LRU_RESIDENT, misses.hot, lru.hot)]
-    {
+    for (figure, ours, lru) in [
+        (figures::OF_LRU_RESIDENT, misses.all, lru.all),
+        (figures::HOT_OF_LRU_RESIDENT, misses.hot, lru.hot),
+    ] {
         if lru > 0 {
             sample.insert(figure.to_owned(), ours as f64 / lru as f64);
         }

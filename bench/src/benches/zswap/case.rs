@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
 
-/// Of so many pages of [`Work::Reviewers`] one compresses: one for each 4 MiB, so that no range of 64 MiB is empty.
+/// Of so many pages of [`Work::Reviewers`] one compresses: one for each 4 MiB, so that no range of
+/// 64 MiB is empty.
 const COMPRESSIBLE_EVERY: u64 = 1000;
 /// Of so many pages of [`Work::Incompressible`] one does not compress.
 const RANDOM_EVERY: u64 = 8;
@@ -33,7 +34,8 @@ pub enum Work {
     WriteMostly,
     /// A heap with random bytes in one page of eight, accessed at random, most accesses read
     Incompressible,
-    /// A heap of four times the budget, more than the tier may take, accessed in sequence again and again
+    /// A heap of four times the budget, more than the tier may take, accessed in sequence again and
+    /// again
     BeyondInSequence,
     /// The same, accessed at random
     BeyondAtRandom,
@@ -45,7 +47,9 @@ impl Work {
         match self {
             Work::Zero => Contents::Zero,
             Work::Random => Contents::Random,
-            Work::Reviewers if number % COMPRESSIBLE_EVERY != COMPRESSIBLE_EVERY - 1 => Contents::Random,
+            Work::Reviewers if number % COMPRESSIBLE_EVERY != COMPRESSIBLE_EVERY - 1 => {
+                Contents::Random
+            }
             Work::Incompressible if number.is_multiple_of(RANDOM_EVERY) => Contents::Random,
             _ => Contents::Heap,
         }
@@ -73,23 +77,37 @@ impl Work {
 
     /// What is compared, with the tier on and off.
     pub fn steps(self) -> &'static [(Tier, Step)] {
-        use Step::{Denser, KeepAuto, KeepOff, KeepOn, OwnSlots, Packed, Pages, RawInTier, RawToDevice, SameFilled};
+        use Step::{
+            Denser, KeepAuto, KeepOff, KeepOn, OwnSlots, Packed, Pages, RawInTier, RawToDevice,
+            SameFilled,
+        };
         use Tier::On;
         match self {
             Work::Zero => const { &after_invalidation(SameFilled) },
             Work::Random | Work::Heap | Work::Reviewers => const { &after_invalidation(OwnSlots) },
             Work::ReadMostly | Work::WriteMostly => &[(On, KeepOff), (On, KeepOn), (On, KeepAuto)],
             Work::Incompressible => &[(On, RawToDevice), (On, RawInTier)],
-            Work::BeyondInSequence | Work::BeyondAtRandom => &[(On, Pages), (On, Packed), (On, Denser)],
+            Work::BeyondInSequence | Work::BeyondAtRandom => {
+                &[(On, Pages), (On, Packed), (On, Denser)]
+            }
         }
     }
 }
 
-/// Every setting of `zswap.invalidate`, without the tier and with it, and then one more step with it.
+/// Every setting of `zswap.invalidate`, without the tier and with it, and then one more step with
+/// it.
 const fn after_invalidation(last: Step) -> [(Tier, Step); 7] {
     use Step::{Always, Empty, EmptyLookup};
     use Tier::{Off, On};
-    [(Off, Always), (Off, Empty), (Off, EmptyLookup), (On, Always), (On, Empty), (On, EmptyLookup), (On, last)]
+    [
+        (Off, Always),
+        (Off, Empty),
+        (Off, EmptyLookup),
+        (On, Always),
+        (On, Empty),
+        (On, EmptyLookup),
+        (On, last),
+    ]
 }
 
 impl fmt::Display for Work {
@@ -108,7 +126,8 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// The settings of a pool. It may take most of the budget, so that it takes whatever compresses.
+    /// The settings of a pool. It may take most of the budget, so that it takes whatever
+    /// compresses.
     pub fn settings(self) -> &'static str {
         match self {
             Tier::On => "compressed=90",
@@ -194,16 +213,22 @@ impl Step {
         }
     }
 
-    /// The settings of its pool, [`Tier::settings`] aside. Copies are not kept where it is not that which is measured: a page that
-    /// keeps its slot does not give it back.
+    /// The settings of its pool, [`Tier::settings`] aside. Copies are not kept where it is not that
+    /// which is measured: a page that keeps its slot does not give it back.
     pub fn settings(self) -> &'static str {
         match self {
-            Step::Always => "zswap.slots=device,clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=always",
-            Step::Empty => "zswap.slots=device,clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=empty",
+            Step::Always => {
+                "zswap.slots=device,clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=always"
+            }
+            Step::Empty => {
+                "zswap.slots=device,clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=empty"
+            }
             Step::EmptyLookup => {
                 "zswap.slots=device,clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=empty+lookup"
             }
-            Step::OwnSlots => "zswap.slots=own,clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=empty+lookup",
+            Step::OwnSlots => {
+                "zswap.slots=own,clean=off,zswap.keep=off,same_filled=off,zswap.invalidate=empty+lookup"
+            }
             Step::SameFilled => {
                 "zswap.slots=device,clean=off,zswap.keep=off,same_filled=on,zswap.invalidate=empty+lookup"
             }
@@ -222,7 +247,9 @@ impl Step {
     pub fn base(self) -> Option<Step> {
         match self {
             Step::Always | Step::KeepOff | Step::RawToDevice | Step::Pages => None,
-            Step::Empty | Step::EmptyLookup | Step::OwnSlots | Step::SameFilled => Some(Step::Always),
+            Step::Empty | Step::EmptyLookup | Step::OwnSlots | Step::SameFilled => {
+                Some(Step::Always)
+            }
             Step::KeepOn | Step::KeepAuto => Some(Step::KeepOff),
             Step::RawInTier => Some(Step::RawToDevice),
             Step::Packed => Some(Step::Pages),
@@ -230,8 +257,8 @@ impl Step {
         }
     }
 
-    /// Microseconds that swapping 2 GiB in took at the origin: "mm/zswap: avoid touching XArray for unnecessary
-    /// invalidation", Linux 2024.
+    /// Microseconds that swapping 2 GiB in took at the origin: "mm/zswap: avoid touching XArray for
+    /// unnecessary invalidation", Linux 2024.
     pub fn reference_swapin_us(self) -> Option<f64> {
         match self {
             Step::Always => Some(1_905_000.0),
@@ -268,7 +295,9 @@ impl Case {
     /// What stands in its row of the origin's figures.
     pub fn reference(self) -> Option<Value> {
         let us = self.step.reference_swapin_us().filter(|_| self.work == Work::Zero)?;
-        Some(json!({ "bytes": 2u64 << 30, "swapin_us": us, "swapin_faster_than_always": 1.0 - us / 1_905_000.0 }))
+        Some(
+            json!({ "bytes": 2u64 << 30, "swapin_us": us, "swapin_faster_than_always": 1.0 - us / 1_905_000.0 }),
+        )
     }
 }
 
@@ -321,7 +350,8 @@ impl Pages {
 
     /// Whether a page holds what it was filled with, as far as its first word and its last tell.
     pub fn is_right(&self, page: &[u64], number: u64) -> bool {
-        let expected = self.template(number).map_or([0; 2], |template| [tag(number), template[WORDS - 1]]);
+        let expected =
+            self.template(number).map_or([0; 2], |template| [tag(number), template[WORDS - 1]]);
         [page[0], page[WORDS - 1]] == expected
     }
 }
@@ -335,15 +365,25 @@ mod tests {
     fn the_engine_has_the_settings_of_every_case_and_a_base_is_one_setting_away() {
         for work in Work::value_variants() {
             for &(tier, step) in work.steps() {
-                Config::default().apply_settings(&Case { work: *work, tier, step }.settings()).unwrap();
+                Config::default()
+                    .apply_settings(&Case { work: *work, tier, step }.settings())
+                    .unwrap();
                 let Some(base) = step.base() else { continue };
-                assert!(work.steps().contains(&(tier, base)), "{work}: {step} is compared with what is measured");
+                assert!(
+                    work.steps().contains(&(tier, base)),
+                    "{work}: {step} is compared with what is measured"
+                );
                 let differ = |(here, base): (&str, &str)| {
                     assert_eq!(here.split('=').next(), base.split('=').next());
                     here != base
                 };
-                let changed = step.settings().split(',').zip(base.settings().split(',')).filter(|pair| differ(*pair));
-                let expected = if matches!(step, Step::OwnSlots | Step::SameFilled) { 2 } else { 1 };
+                let changed = step
+                    .settings()
+                    .split(',')
+                    .zip(base.settings().split(','))
+                    .filter(|pair| differ(*pair));
+                let expected =
+                    if matches!(step, Step::OwnSlots | Step::SameFilled) { 2 } else { 1 };
                 assert_eq!(changed.count(), expected, "{step} and {base}");
             }
         }
@@ -357,7 +397,11 @@ mod tests {
             for number in [0, 7, 999, 512 + 7] {
                 pages.fill(&mut page, number);
                 assert!(pages.is_right(&page, number), "{work}");
-                assert_eq!(pages.is_right(&page, number + TEMPLATES), *work == Work::Zero, "{work}");
+                assert_eq!(
+                    pages.is_right(&page, number + TEMPLATES),
+                    *work == Work::Zero,
+                    "{work}"
+                );
                 page[WORDS - 1] ^= 1;
                 assert!(!pages.is_right(&page, number), "{work}");
             }
@@ -367,7 +411,9 @@ mod tests {
     #[test]
     fn few_pages_of_the_reviewers_compress_and_some_in_each_range() {
         let heaps = |range: u64| {
-            (range << 14..(range + 1) << 14).filter(|n| Work::Reviewers.contents(*n) == Contents::Heap).count()
+            (range << 14..(range + 1) << 14)
+                .filter(|n| Work::Reviewers.contents(*n) == Contents::Heap)
+                .count()
         };
         assert!((0..8).all(|range| (16..=17).contains(&heaps(range))));
     }

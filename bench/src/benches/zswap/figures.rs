@@ -21,7 +21,8 @@ pub const COMPRESSED: &str = "compressed_ratio";
 pub const PAGE_NS: &str = "ns_per_page";
 /// Nanoseconds of processor time of the threads that read, a page.
 pub const PAGE_CPU_NS: &str = "cpu_ns_per_page";
-/// By how much less time a page than the step that it is compared with a step takes, round by round.
+/// By how much less time a page than the step that it is compared with a step takes, round by
+/// round.
 pub const IN_FASTER: &str = "swapin_faster";
 /// The same for pages that come in singly.
 pub const SINGLE_FASTER: &str = "single_faster";
@@ -37,8 +38,9 @@ pub const LOCKS: &str = "locks";
 pub const LOOKUPS: &str = "lookups";
 /// entries that went because their slot was given back.
 pub const FREED: &str = "freed";
-/// Share of the processor time of these threads, and of their waiting for those locks, that went into waiting for them and
-/// holding them, without the holds of more than 50 us, in which it was interrupted.
+/// Share of the processor time of these threads, and of their waiting for those locks, that went
+/// into waiting for them and holding them, without the holds of more than 50 us, in which it was
+/// interrupted.
 pub const SHARE: &str = "locks_ratio";
 /// [`LOCKS`] in units of those that are taken where only empty ranges are passed over.
 pub const OF_EMPTY: &str = "locks_of_empty";
@@ -78,8 +80,8 @@ impl Phase {
     }
 }
 
-/// Adds what a pool counted while `pages` pages moved within `elapsed`, and within `cpu` of processor time of the threads
-/// that alone moved them, if they did.
+/// Adds what a pool counted while `pages` pages moved within `elapsed`, and within `cpu` of
+/// processor time of the threads that alone moved them, if they did.
 ///
 /// # Errors
 /// When no page moved, so that there is nothing to measure.
@@ -100,8 +102,9 @@ pub fn add(
         Phase::Single => SINGLE_US,
     };
     sample.insert(us.to_owned(), elapsed.as_secs_f64() * 1e6);
-    let count =
-        |name: &str| after.get(name).copied().unwrap_or(0) as f64 - before.get(name).copied().unwrap_or(0) as f64;
+    let count = |name: &str| {
+        after.get(name).copied().unwrap_or(0) as f64 - before.get(name).copied().unwrap_or(0) as f64
+    };
     let per_1000 = |name: &str| count(name) * 1000.0 / pages;
     let mut figure = |name: &str, value: f64| sample.insert(phase.figure(name), value);
     figure(LOCKS, per_1000("zswap_lock"));
@@ -131,9 +134,16 @@ pub fn add_places(sample: &mut Sample, out: f64, now: &Counters) {
 }
 
 /// The figures of accesses at random.
-pub fn of_accesses(accesses: f64, elapsed: Duration, cpu: Duration, before: &Counters, after: &Counters) -> Sample {
-    let count =
-        |name: &str| after.get(name).copied().unwrap_or(0).saturating_sub(before.get(name).copied().unwrap_or(0));
+pub fn of_accesses(
+    accesses: f64,
+    elapsed: Duration,
+    cpu: Duration,
+    before: &Counters,
+    after: &Counters,
+) -> Sample {
+    let count = |name: &str| {
+        after.get(name).copied().unwrap_or(0).saturating_sub(before.get(name).copied().unwrap_or(0))
+    };
     let per_1000 = |name: &str| count(name) as f64 * 1000.0 / accesses;
     let figures = [
         (NS, elapsed.as_nanos() as f64 / accesses),
@@ -196,15 +206,26 @@ mod tests {
             ("single.unpacked", 0.0),
             ("single.read", 500.0),
         ];
-        assert_eq!(sample, expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
-        let none = add(&mut sample, Phase::In, (Duration::from_millis(1), None), 0.0, &before, &after).unwrap_err();
+        assert_eq!(
+            sample,
+            expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        );
+        let none =
+            add(&mut sample, Phase::In, (Duration::from_millis(1), None), 0.0, &before, &after)
+                .unwrap_err();
         assert!(none.to_string().contains("larger --size"), "{none}");
     }
 
     #[test]
     fn accesses_are_told_in_their_thousands() {
         let (before, after) = (counted(&[("zswpout", 10)]), counted(&[("zswpout", 60)]));
-        let sample = of_accesses(500.0, Duration::from_micros(1000), Duration::from_micros(1500), &before, &after);
+        let sample = of_accesses(
+            500.0,
+            Duration::from_micros(1000),
+            Duration::from_micros(1500),
+            &before,
+            &after,
+        );
         assert_eq!(
             (sample[NS], sample[CPU_NS], sample["per_1000.packed"], sample["per_1000.read"]),
             (2000.0, 3000.0, 100.0, 0.0)

@@ -15,13 +15,16 @@ pub fn title(machine: &Machine) -> String {
 pub fn charts(rows: &[Row]) -> [Chart; 4] {
     let bars = |figure: &str| {
         Bars::of(rows, figure, |row| {
-            let label = |name: &str| row.labels.get(name).and_then(Value::as_str).unwrap_or_default();
+            let label =
+                |name: &str| row.labels.get(name).and_then(Value::as_str).unwrap_or_default();
             (format!("{}, {}", label("case"), label("tier")), row.step.clone())
         })
     };
     [
         Chart {
-            title: "All pages swapped in in sequence, by contents, tier on or off (bar: median; line: lowest to highest round)".to_owned(),
+            title: "All pages swapped in in sequence, by contents, tier on or off (bar: median; \
+                    line: lowest to highest round)"
+                .to_owned(),
             axis: "us",
             log: false,
             bars: bars(figures::IN_US),
@@ -38,6 +41,11 @@ pub fn charts(rows: &[Row]) -> [Chart; 4] {
             log: false,
             bars: bars("single.locks"),
         },
-        Chart { title: "Accesses at random".to_owned(), axis: "ns an access", log: false, bars: bars(figures::NS) },
+        Chart {
+            title: "Accesses at random".to_owned(),
+            axis: "ns an access",
+            log: false,
+            bars: bars(figures::NS),
+        },
     ]
 }

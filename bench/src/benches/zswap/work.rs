@@ -35,7 +35,8 @@ pub struct Request {
     pub threads: usize,
     /// The budget in bytes.
     pub memory: u64,
-    /// The budget to which it is taken down before pages are read, so that what is left in memory leaves it too.
+    /// The budget to which it is taken down before pages are read, so that what is left in memory
+    /// leaves it too.
     pub rest: u64,
     /// Bytes that are written, and then read in sequence or accessed at random.
     pub bytes: u64,
@@ -80,7 +81,14 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
     let before = pool.stats();
     let elapsed = threads::each(&mut [&mut region], |region| fill(region, pages, 0)).elapsed;
     let out = pages_out(pool, singles + count) - out_before;
-    figures::add(&mut sample, Phase::Out, (elapsed, None), out, &before.counters, &pool.stats().counters)?;
+    figures::add(
+        &mut sample,
+        Phase::Out,
+        (elapsed, None),
+        out,
+        &before.counters,
+        &pool.stats().counters,
+    )?;
     // 2. What is still in memory leaves too.
     let written = request.bytes + singles * PAGE_SIZE as u64;
     shrink(pool, Bytes(request.rest), singles + count)?;
@@ -101,22 +109,41 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
             // All of these few were left in memory.
             return Ok(());
         }
-        figures::add(&mut sample, phase, (elapsed, Some(cpu)), pages_in, &before.counters, &pool.stats().counters)
+        figures::add(
+            &mut sample,
+            phase,
+            (elapsed, Some(cpu)),
+            pages_in,
+            &before.counters,
+            &pool.stats().counters,
+        )
     };
     let words = region.as_slice::<u64>();
     let sequence: Vec<u64> = (0..count).collect();
-    read(Phase::In, &mut || read_all(&sequence, request.threads, words, |page, at| pages.is_right(page, at)))?;
+    read(Phase::In, &mut || {
+        read_all(&sequence, request.threads, words, |page, at| pages.is_right(page, at))
+    })?;
     let words = single.as_slice::<u64>();
-    let order: Vec<u64> = Random::new(1).shuffled(singles as u32).into_iter().map(u64::from).collect();
-    read(Phase::Single, &mut || read_all(&order, request.threads, words, |page, at| pages.is_right(page, count + at)))?;
+    let order: Vec<u64> =
+        Random::new(1).shuffled(singles as u32).into_iter().map(u64::from).collect();
+    read(Phase::Single, &mut || {
+        read_all(&order, request.threads, words, |page, at| pages.is_right(page, count + at))
+    })?;
     if wrong > 0 {
-        return Err(Failure::new(format!("{wrong} pages came back with other content than was written")));
+        return Err(Failure::new(format!(
+            "{wrong} pages came back with other content than was written"
+        )));
     }
     Ok(sample)
 }
 
 /// Accesses pages at random or in sequence, of sixteen times so many by a write.
-fn access(pool: &Pool, pages: &Pages, request: &Request, writes_of_16: u64) -> Result<Sample, Failure> {
+fn access(
+    pool: &Pool,
+    pages: &Pages,
+    request: &Request,
+    writes_of_16: u64,
+) -> Result<Sample, Failure> {
     let count = request.bytes / PAGE_SIZE as u64;
     let mut region = pool::map(pool, request.bytes)?;
     fill(&mut region, pages, 0);
@@ -125,7 +152,8 @@ fn access(pool: &Pool, pages: &Pages, request: &Request, writes_of_16: u64) -> R
     let mut run = |accesses: u64, seed: u64| {
         let mut random = Random::new(seed);
         for access in 0..accesses {
-            let number = if request.work.in_sequence() { access % count } else { random.below(count) };
+            let number =
+                if request.work.in_sequence() { access % count } else { random.below(count) };
             let page = &mut words[number as usize * WORDS..][..WORDS];
             if random.below(16) < writes_of_16 {
                 // A word that neither tells the page nor makes it compress worse.
@@ -143,10 +171,13 @@ fn access(pool: &Pool, pages: &Pages, request: &Request, writes_of_16: u64) -> R
     let (elapsed, cpu) = (began.elapsed(), cpu_time(ClockId::ProcessCPUTime) - cpu_began);
     let after = pool.stats();
     if wrong > 0 {
-        return Err(Failure::new(format!("{wrong} pages came back with other content than was written")));
+        return Err(Failure::new(format!(
+            "{wrong} pages came back with other content than was written"
+        )));
     }
     let accesses = (ACCESSES_PER_PAGE * count) as f64;
-    let mut sample = figures::of_accesses(accesses, elapsed, cpu, &before.counters, &after.counters);
+    let mut sample =
+        figures::of_accesses(accesses, elapsed, cpu, &before.counters, &after.counters);
     sample.insert(figures::SLOTS.to_owned(), after.counters["nr_swap_used"] as f64 / count as f64);
     Ok(sample)
 }
@@ -192,8 +223,8 @@ fn set_memory(pool: &Pool, memory: Bytes) -> Result<(), Failure> {
     pool.set_memory(memory).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// Makes the budget smaller until nearly all of `written` pages are out, or as far as it gets. No longer: then compressed
-/// pages would leave for the device.
+/// Makes the budget smaller until nearly all of `written` pages are out, or as far as it gets. No
+/// longer: then compressed pages would leave for the device.
 fn shrink(pool: &Pool, memory: Bytes, written: u64) -> Result<(), Failure> {
     set_memory(pool, memory)?;
     let began = Instant::now();
@@ -219,7 +250,9 @@ mod tests {
     fn threads_share_the_pages_and_find_each_wrong_one() {
         let words: Vec<u64> = (0..10 * WORDS as u64).map(|word| word / WORDS as u64).collect();
         let order = [3, 9, 0, 5, 1, 2, 4, 6, 7, 8];
-        let read = |threads: usize| read_all(&order, threads, &words, |page, at| page == [at; WORDS] && at % 4 != 1);
+        let read = |threads: usize| {
+            read_all(&order, threads, &words, |page, at| page == [at; WORDS] && at % 4 != 1)
+        };
         for (threads, parts) in [(1, 1), (3, 3), (10, 10), (64, 10)] {
             let timed = read(threads);
             let wrong: u64 = timed.results.iter().map(|read| read.wrong).sum();

@@ -24,7 +24,8 @@ pub struct SetArgs {
 /// `overspill stat`.
 #[derive(Debug, Args)]
 pub struct StatArgs {
-    /// The job: the process of its `overspill run`, or any process that this started [default: the only one of yours]
+    /// The job: the process of its `overspill run`, or any process that this started [default: the
+    /// only one of yours]
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: Option<u32>,
 
@@ -68,7 +69,10 @@ pub struct ReclaimArgs {
 fn parse_reclaim(text: &str) -> Result<Bytes, String> {
     let size: Bytes = text.parse().map_err(|bad: overspill::base::BadSize| bad.to_string())?;
     if size.pages() == 0 {
-        return Err(format!("nothing smaller than a page, {}, can be reclaimed", Bytes::from_pages(1)));
+        return Err(format!(
+            "nothing smaller than a page, {}, can be reclaimed",
+            Bytes::from_pages(1)
+        ));
     }
     Ok(size)
 }
@@ -88,8 +92,12 @@ mod tests {
 
     #[test]
     fn set_takes_a_process_and_a_budget() {
-        let set = |args: &str| try_parse(["overspill", "set"].into_iter().chain(args.split(' ')).map(OsString::from));
-        let Ok(Cli { command: Command::Set(args) }) = set("--pid 7 --memory 1.5G") else { panic!("it is right") };
+        let set = |args: &str| {
+            try_parse(["overspill", "set"].into_iter().chain(args.split(' ')).map(OsString::from))
+        };
+        let Ok(Cli { command: Command::Set(args) }) = set("--pid 7 --memory 1.5G") else {
+            panic!("it is right")
+        };
         assert_eq!((args.pid, args.memory, args.wait), (7, Bytes(3 << 29), 5));
         let refused = |args: &str| set(args).unwrap_err().to_string();
         assert!(refused("--pid 7 --memory 3M").contains("the smallest possible is 4 MiB"));
@@ -101,19 +109,33 @@ mod tests {
 
     #[test]
     fn stat_takes_an_interval_and_a_count_as_vmstat_does() {
-        let stat = |args: &str| try_parse(["overspill", "stat"].into_iter().chain(args.split(' ')).map(OsString::from));
-        let Ok(Cli { command: Command::Stat(args) }) = stat("--psi 0.5 3") else { panic!("it is right") };
-        assert_eq!((args.pid, args.interval, args.count), (None, Some(Duration::from_millis(500)), Some(3)));
-        for refused in ["0", "-1", "x", "1e9", "nan", "1 0", "--json --psi", "--psi --latency", "--pid 0"] {
+        let stat = |args: &str| {
+            try_parse(["overspill", "stat"].into_iter().chain(args.split(' ')).map(OsString::from))
+        };
+        let Ok(Cli { command: Command::Stat(args) }) = stat("--psi 0.5 3") else {
+            panic!("it is right")
+        };
+        assert_eq!(
+            (args.pid, args.interval, args.count),
+            (None, Some(Duration::from_millis(500)), Some(3))
+        );
+        for refused in
+            ["0", "-1", "x", "1e9", "nan", "1 0", "--json --psi", "--psi --latency", "--pid 0"]
+        {
             assert!(stat(refused).is_err(), "{refused}");
         }
     }
 
     #[test]
     fn reclaim_takes_a_size() {
-        let args =
-            |args: &str| try_parse(["overspill", "reclaim"].into_iter().chain(args.split(' ')).map(OsString::from));
-        let Ok(Cli { command: Command::Reclaim(reclaim) }) = args("--pid 7 64M") else { panic!("it is right") };
+        let args = |args: &str| {
+            try_parse(
+                ["overspill", "reclaim"].into_iter().chain(args.split(' ')).map(OsString::from),
+            )
+        };
+        let Ok(Cli { command: Command::Reclaim(reclaim) }) = args("--pid 7 64M") else {
+            panic!("it is right")
+        };
         assert_eq!((reclaim.pid, reclaim.size, reclaim.wait), (7, Bytes(64 << 20), 60));
         for refused in ["--pid 7", "64M", "--pid 7 100", "--pid 7 much", "--pid 7 64M --wait 0"] {
             assert!(args(refused).is_err(), "{refused}");

@@ -16,10 +16,12 @@ pub enum Fault {
     /// By signal where that works, else by a thread
     #[default]
     Auto,
-    /// A handler thread serves faults: system calls see managed memory as any other; needs rights (see `overspill probe`)
+    /// A handler thread serves faults: system calls see managed memory as any other; needs rights
+    /// (see `overspill probe`)
     Thread,
-    /// The faulting thread serves itself: faster, and needs fewer rights; system calls that are handed managed memory are
-    /// stopped by a filter and made with memory that is safe (there is no io_uring then)
+    /// The faulting thread serves itself: faster, and needs fewer rights; system calls that are
+    /// handed managed memory are stopped by a filter and made with memory that is safe (there is no
+    /// io_uring then)
     Signal,
 }
 
@@ -28,17 +30,19 @@ pub enum Fault {
 pub struct RunArgs {
     /// The budget in RAM, such as 512M or 1.5G
     ///
-    /// It holds resident pages, compressed pages, and pages on their way in or out. Default: three quarters of
-    /// what is available to the job, which is the least of its memory cgroup limits and MemAvailable.
+    /// It holds resident pages, compressed pages, and pages on their way in or out. Default: three
+    /// quarters of what is available to the job, which is the least of its memory cgroup limits and
+    /// MemAvailable.
     #[arg(long, value_name = "SIZE", env = "OVERSPILL_MEMORY", hide_env_values = true, value_parser = parse_memory)]
     pub memory: Option<Bytes>,
 
     /// Where pages go that do not fit in the budget; may be given more than once, or name several
     ///
-    /// A directory (a file without a name is made there and is gone with the program), a file or a block device
-    /// (what they hold is OVERWRITTEN), used up to SIZE bytes; or memory that simulates a device (ram:SIZE). What follows
-    /// a path as KEY=VALUE belongs to it: see "Swap devices" below. Default: the directory $TMPDIR, or /var/tmp where
-    /// that is not set or is memory itself (tmpfs).
+    /// A directory (a file without a name is made there and is gone with the program), a file or a
+    /// block device (what they hold is OVERWRITTEN), used up to SIZE bytes; or memory that
+    /// simulates a device (ram:SIZE). What follows a path as KEY=VALUE belongs to it: see "Swap
+    /// devices" below. Default: the directory $TMPDIR, or /var/tmp where that is not set or is
+    /// memory itself (tmpfs).
     #[arg(
         long,
         value_name = "PATH[:SIZE][,KEY=VALUE...]",
@@ -94,7 +98,9 @@ pub struct RunArgs {
 
 fn parse_swap(list: &str) -> Result<SwapList, String> {
     match list.parse() {
-        Ok(SwapList(specs)) if specs.is_empty() => Err("name a directory on a disk, such as /var/tmp".to_owned()),
+        Ok(SwapList(specs)) if specs.is_empty() => {
+            Err("name a directory on a disk, such as /var/tmp".to_owned())
+        }
         parsed => parsed.map_err(|bad: overspill::config::BadSwap| bad.to_string()),
     }
 }
@@ -111,8 +117,8 @@ fn parse_file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// `--swap` and `--no-swap` exclude each other, but the command line wins over the environment: a run inside a
-/// run finds the outer one's choice there.
+/// `--swap` and `--no-swap` exclude each other, but the command line wins over the environment: a
+/// run inside a run finds the outer one's choice there.
 pub fn settle_swap(run: &mut RunArgs, matches: &ArgMatches) -> Result<(), clap::Error> {
     if run.swap.is_empty() || !run.no_swap {
         return Ok(());
@@ -159,16 +165,23 @@ mod tests {
         assert!(refused(&["--set", "folio=3", "--", "x"]).contains("folio cannot be '3'"));
         assert!(refused(&["--swap", "/tmp:9Q", "--", "x"]).contains("not a size"));
         assert!(refused(&["--swap", "", "--", "x"]).contains("name a directory"));
-        assert!(refused(&["--swap", "/tmp,colour=red", "--", "x"]).contains("'colour=red' is not an option"));
+        assert!(
+            refused(&["--swap", "/tmp,colour=red", "--", "x"])
+                .contains("'colour=red' is not an option")
+        );
         assert!(refused(&["--stats-json", "-", "--", "x"]).contains("/dev/stderr"));
-        assert!(refused(&["--swap", "/tmp", "--no-swap", "--", "x"]).contains("exclude each other"));
+        assert!(
+            refused(&["--swap", "/tmp", "--no-swap", "--", "x"]).contains("exclude each other")
+        );
         assert!(refused(&[]).contains("CMD"));
     }
 
     #[test]
     fn swaps_may_be_repeated_or_listed() {
-        let args = run(&["--swap", "/a:1G,prio=1,/b", "--swap", "/c,discard=once", "--", "x"]).unwrap();
-        let specs: Vec<_> = args.swap.iter().flat_map(|list| &list.0).map(ToString::to_string).collect();
+        let args =
+            run(&["--swap", "/a:1G,prio=1,/b", "--swap", "/c,discard=once", "--", "x"]).unwrap();
+        let specs: Vec<_> =
+            args.swap.iter().flat_map(|list| &list.0).map(ToString::to_string).collect();
         assert_eq!(specs, ["/a:1073741824,prio=1", "/b", "/c,discard=once"]);
     }
 }

@@ -1,6 +1,8 @@
 //! What `overspill run --help` tells beside the options.
 
-use overspill::config::{CachePartition, Config, Invalidate, OutOfRoom, Recheck, SETTINGS, TierSlots};
+use overspill::config::{
+    CachePartition, Config, Invalidate, OutOfRoom, Recheck, SETTINGS, TierSlots,
+};
 use overspill::frame::Pick;
 use overspill::slot::{Batching, SlotLock};
 
@@ -21,58 +23,103 @@ const MEANINGS: &[(&str, &str)] = &[
     ("in", "how stored pages are brought in"),
     ("out", "how pages are taken out; move refuses pages pinned for DMA"),
     ("background", "a thread reclaims ahead of need"),
-    ("workers", "threads that store pages ahead of need; auto is one for four processors, up to four"),
-    ("folio", "most pages that one fault brings in; auto: 16, from devices up to 64; 1 turns folios off"),
+    (
+        "workers",
+        "threads that store pages ahead of need; auto is one for four processors, up to four",
+    ),
+    (
+        "folio",
+        "most pages that one fault brings in; auto: 16, from devices up to 64; 1 turns folios off",
+    ),
     (
         "compressed",
-        "percent of the budget that compressed pages may take; auto follows what pays, 0 turns the tier off",
+        "percent of the budget that compressed pages may take; auto follows what pays, 0 turns \
+         the tier off",
     ),
     (
         "zswap.codec",
-        "what packs compressed pages; zstd (level 3, or 1 to 19, or -7 to -1) is denser and slower, auto takes it while that pays, none keeps them as they are",
+        "what packs compressed pages; zstd (level 3, or 1 to 19, or -7 to -1) is denser and \
+         slower, auto takes it while that pays, none keeps them as they are",
     ),
     (
         "zswap.recompress",
-        "compressed pages that stay cold are packed more densely: when no device has room, or before they go to one",
+        "compressed pages that stay cold are packed more densely: when no device has room, or \
+         before they go to one",
     ),
     (
         "zswap.slots",
-        "compressed pages have swap slots of their own and get one on a device when they are written to it, or have that from the beginning",
+        "compressed pages have swap slots of their own and get one on a device when they are \
+         written to it, or have that from the beginning",
     ),
-    ("zswap.invalidate", "what is looked at before a lock is taken to forget the compressed copy of a slot given back"),
+    (
+        "zswap.invalidate",
+        "what is looked at before a lock is taken to forget the compressed copy of a slot given \
+         back",
+    ),
     ("zswap.incompressible", "pages that do not compress go to a device, or are kept as they are"),
     (
         "zswap.writeback",
-        "compressed pages go to devices unpacked, each to a slot, or as they are, several packed into a slot",
+        "compressed pages go to devices unpacked, each to a slot, or as they are, several packed \
+         into a slot",
     ),
     (
         "zswap.keep",
-        "pages read from compressed memory keep their copies there until they are written to, while it has room",
+        "pages read from compressed memory keep their copies there until they are written to, \
+         while it has room",
     ),
     ("same_filled", "pages whose 32-bit words are all the same are kept as that word"),
-    ("clean", "pages read from a device leave memory without being written again, until they are written to"),
+    (
+        "clean",
+        "pages read from a device leave memory without being written again, until they are \
+         written to",
+    ),
     ("cache.partition", "how much swap space, or how many frames, share a lock of the swap cache"),
     ("swapoff.run", "most pages read with one operation from a device that is taken out of use"),
     ("swapoff.depth", "how many such operations are in flight"),
     ("readahead", "most pages read from a device around one that is missing; 1 turns it off"),
     ("frame.percpu", "each processor keeps a list of free page frames"),
-    ("frame.pick", "frames that go back in bulk are chosen before the zone's lock is taken, or under it"),
-    ("slot.lock", "swap slots are handed out and taken back under the lock of their cluster, or of the device"),
-    ("slot.cache", "each processor keeps this many swap slots to hand out, and collects as many that are freed"),
+    (
+        "frame.pick",
+        "frames that go back in bulk are chosen before the zone's lock is taken, or under it",
+    ),
+    (
+        "slot.lock",
+        "swap slots are handed out and taken back under the lock of their cluster, or of the device",
+    ),
+    (
+        "slot.cache",
+        "each processor keeps this many swap slots to hand out, and collects as many that are freed",
+    ),
     ("slot.cpu_cluster", "each processor takes swap slots from a cluster of its own"),
-    ("swap.batch", "swap slots, and pages of the swap cache, are handled many in one hold of a lock, rather than one"),
-    ("reclaim.max", "most threads that reclaim for themselves at once, the others wait; auto: two a NUMA node"),
+    (
+        "swap.batch",
+        "swap slots, and pages of the swap cache, are handled many in one hold of a lock, rather \
+         than one",
+    ),
+    (
+        "reclaim.max",
+        "most threads that reclaim for themselves at once, the others wait; auto: two a NUMA node",
+    ),
     (
         "reclaim.recheck",
-        "when those look for frames: whenever they wake, or after a second, for 4 x the high watermark",
+        "when those look for frames: whenever they wake, or after a second, for 4 x the high \
+         watermark",
     ),
     (
         "watermark.min",
-        "what of the budget faults leave free: below it threads reclaim for themselves; auto: 1/64, up to 8M",
+        "what of the budget faults leave free: below it threads reclaim for themselves; auto: \
+         1/64, up to 8M",
     ),
-    ("watermark.low", "free memory at which reclaim in the background begins; auto: 1/256 of the budget above min"),
+    (
+        "watermark.low",
+        "free memory at which reclaim in the background begins; auto: 1/256 of the budget above min",
+    ),
     ("watermark.high", "free memory at which it stops; auto: 1/256 of the budget above low"),
-    ("oom", "when there is no room: the access fails with SIGBUS, or the process is killed with a report"),
+    (
+        "oom",
+        "when there is no room: the access fails with SIGBUS, or the process is killed with a \
+         report",
+    ),
     ("oom.wait", "how long reclaim may be fruitless before there is no room, up to 10s"),
     ("uring", "swap I/O may use io_uring"),
     ("vector_drop", "many pages are dropped with one process_madvise"),
@@ -96,7 +143,9 @@ fn default_value(setting: &str, config: &Config) -> String {
             Invalidate::Empty => "empty".to_owned(),
             Invalidate::EmptyLookup => "empty+lookup".to_owned(),
         },
-        "zswap.incompressible" => if config.keeps_incompressible { "keep" } else { "device" }.to_owned(),
+        "zswap.incompressible" => {
+            if config.keeps_incompressible { "keep" } else { "device" }.to_owned()
+        }
         "zswap.writeback" => if config.packs { "packed" } else { "pages" }.to_owned(),
         "same_filled" => switch(config.same_filled),
         "cache.partition" => match config.cache_partition {
@@ -141,8 +190,13 @@ pub fn run_notes() -> String {
     let config = Config::default();
     let mut notes = format!("{SWAP_NOTES}\nSettings (--set KEY=VALUE):\n");
     for (name, values) in SETTINGS {
-        let meaning = MEANINGS.iter().find(|(key, _)| key == name).map_or("", |(_, meaning)| meaning);
-        notes += &format!("  {name:<16} {meaning}\n{:19}{values} [default: {}]\n", "", default_value(name, &config));
+        let meaning =
+            MEANINGS.iter().find(|(key, _)| key == name).map_or("", |(_, meaning)| meaning);
+        notes += &format!(
+            "  {name:<16} {meaning}\n{:19}{values} [default: {}]\n",
+            "",
+            default_value(name, &config)
+        );
     }
     notes + NOTES
 }

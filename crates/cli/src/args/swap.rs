@@ -8,7 +8,8 @@ use overspill::config::{Discard, Label, SwapSpec};
 /// `overspill swapon`.
 #[derive(Debug, Args)]
 pub struct SwaponArgs {
-    /// The job: the process of its `overspill run`, or any process that this started [default, to show: the only one of yours]
+    /// The job: the process of its `overspill run`, or any process that this started [default, to
+    /// show: the only one of yours]
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: Option<u32>,
 
@@ -17,7 +18,8 @@ pub struct SwaponArgs {
     #[arg(value_parser = clap::value_parser!(i32).range(-1..=SwapSpec::PRIO_MAX.into()))]
     pub priority: Option<i32>,
 
-    /// Discard parts of the device before they are first used (once), or also when nothing is left in them (pages)
+    /// Discard parts of the device before they are first used (once), or also when nothing is left
+    /// in them (pages)
     #[arg(short, long, value_name = "POLICY", num_args = 0..=1, require_equals = true, default_missing_value = "pages")]
     #[arg(value_parser = PossibleValuesParser::new(["once", "pages"]))]
     pub discard: Option<String>,
@@ -30,7 +32,8 @@ pub struct SwaponArgs {
     #[arg(short = 'L', long, value_name = "LABEL", value_parser = parse_label)]
     pub label: Option<Label>,
 
-    /// Show the devices, with these columns: NAME, TYPE, SIZE, USED, PRIO, UUID, LABEL [default: the first five]
+    /// Show the devices, with these columns: NAME, TYPE, SIZE, USED, PRIO, UUID, LABEL [default:
+    /// the first five]
     #[arg(long, value_name = "COLUMNS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     #[arg(value_parser = parse_columns, conflicts_with_all = ["device", "summary"])]
     pub show: Option<Columns>,
@@ -63,7 +66,8 @@ pub struct SwaponArgs {
     #[arg(short, long)]
     pub verbose: bool,
 
-    /// The devices: a directory, a file, a block device, or ram:SIZE, as with `overspill run --swap`
+    /// The devices: a directory, a file, a block device, or ram:SIZE, as with `overspill run
+    /// --swap`
     #[arg(value_name = "PATH[:SIZE][,KEY=VALUE...]", value_parser = parse_device, requires = "pid")]
     pub device: Vec<SwapSpec>,
 }
@@ -116,7 +120,10 @@ fn parse_options(list: &str) -> Result<Options, String> {
             ("pri", value) => {
                 let in_range = |prio: &i32| (-1..=SwapSpec::PRIO_MAX.into()).contains(prio);
                 let prio = value.parse().ok().filter(in_range);
-                options.priority = Some(prio.ok_or_else(|| format!("'{value}' is not a priority: it is -1 to 32767"))?);
+                options.priority =
+                    Some(prio.ok_or_else(|| {
+                        format!("'{value}' is not a priority: it is -1 to 32767")
+                    })?);
             }
             ("discard", "" | "pages") => options.discard = Some(Discard::Pages),
             ("discard", "once") => options.discard = Some(Discard::Once),
@@ -124,7 +131,8 @@ fn parse_options(list: &str) -> Result<Options, String> {
             ("defaults" | "sw" | "nofail", "") => {}
             _ => {
                 return Err(format!(
-                    "'{item}' is not an option: choose from pri=PRIO, discard, discard=once, discard=pages"
+                    "'{item}' is not an option: choose from pri=PRIO, discard, discard=once, \
+                     discard=pages"
                 ));
             }
         }
@@ -155,13 +163,16 @@ fn parse_device(text: &str) -> Result<SwapSpec, String> {
 }
 
 impl SwaponArgs {
-    /// The devices with what the options say of all of them. What is said with a path counts for it alone, and before these;
-    /// `-o` counts before the others.
+    /// The devices with what the options say of all of them. What is said with a path counts for it
+    /// alone, and before these; `-o` counts before the others.
     pub fn devices(&self) -> Vec<SwapSpec> {
         let options = self.options.clone().unwrap_or_default();
-        let priority = options.priority.or(self.priority).and_then(|priority| u16::try_from(priority).ok());
-        let by_option =
-            self.discard.as_deref().map(|policy| if policy == "once" { Discard::Once } else { Discard::Pages });
+        let priority =
+            options.priority.or(self.priority).and_then(|priority| u16::try_from(priority).ok());
+        let by_option = self
+            .discard
+            .as_deref()
+            .map(|policy| if policy == "once" { Discard::Once } else { Discard::Pages });
         let discard = options.discard.or(by_option).unwrap_or_default();
         let with_options = |spec: &SwapSpec| SwapSpec {
             prio: spec.prio.or(priority),
@@ -180,7 +191,8 @@ mod tests {
     use std::ffi::OsString;
 
     fn parse(args: &str) -> Result<Command, clap::Error> {
-        try_parse(["overspill"].into_iter().chain(args.split(' ')).map(OsString::from)).map(|Cli { command }| command)
+        try_parse(["overspill"].into_iter().chain(args.split(' ')).map(OsString::from))
+            .map(|Cli { command }| command)
     }
 
     fn swapon(args: &str) -> SwaponArgs {
@@ -200,7 +212,10 @@ mod tests {
         assert_eq!(devices("-p -1 /a"), ["/a"]);
         assert_eq!(devices("-d /a,discard=once /b"), ["/a,discard=once", "/b,discard=pages"]);
         assert_eq!(devices("--discard=once --label fast /a"), ["/a,label=fast,discard=once"]);
-        assert_eq!(devices("-o pri=9,discard -p 5 -L x ram:4M"), ["ram:4194304,prio=9,label=x,discard=pages"]);
+        assert_eq!(
+            devices("-o pri=9,discard -p 5 -L x ram:4M"),
+            ["ram:4194304,prio=9,label=x,discard=pages"]
+        );
         assert_eq!(devices("-o discard=once,pri=-1,nofail -p 5 --discard /a"), ["/a,discard=once"]);
         for refused in [
             "--pid 7 -p 32768 /a",
@@ -235,10 +250,18 @@ mod tests {
         let Ok(Command::Swapoff(args)) = parse("swapoff -v --pid 7 -L fast -U 5 /a LABEL=x") else {
             panic!("it is right")
         };
-        assert_eq!((args.pid, args.label, args.uuid), (7, vec!["fast".to_owned()], vec!["5".to_owned()]));
+        assert_eq!(
+            (args.pid, args.label, args.uuid),
+            (7, vec!["fast".to_owned()], vec!["5".to_owned()])
+        );
         assert!(args.verbose && args.device == ["/a", "LABEL=x"]);
-        assert!(matches!(parse("swapoff --pid 7 -a"), Ok(Command::Swapoff(SwapoffArgs { all: true, .. }))));
-        for refused in ["--pid 7", "-a", "--pid 7 -a /a", "--pid 7 -a -L x", "--pid 0 /a", "--pid 7 -x"] {
+        assert!(matches!(
+            parse("swapoff --pid 7 -a"),
+            Ok(Command::Swapoff(SwapoffArgs { all: true, .. }))
+        ));
+        for refused in
+            ["--pid 7", "-a", "--pid 7 -a /a", "--pid 7 -a -L x", "--pid 0 /a", "--pid 7 -x"]
+        {
             let error = parse(&format!("swapoff {refused}")).unwrap_err();
             assert_eq!(exit_status(&error, "swapoff"), 16, "{refused}");
         }

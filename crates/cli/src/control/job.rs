@@ -1,7 +1,9 @@
-//! A running job as its control socket answers for it: the table that its processes look at, and their statistics.
+//! A running job as its control socket answers for it: the table that its processes look at, and
+//! their statistics.
 //!
-//! Locks: one over the budget in force and the table, so that two requests at once come one after the other; one over the
-//! swap devices; one over the statistics of processes that have ended ([`RunDir`]). Nobody holds two.
+//! Locks: one over the budget in force and the table, so that two requests at once come one after
+//! the other; one over the swap devices; one over the statistics of processes that have ended
+//! ([`RunDir`]). Nobody holds two.
 
 use super::protocol::{Budget, Call, Process, Reclaim, Reply, Request, Stats};
 use super::swaps::{Processes, Swaps};
@@ -36,16 +38,29 @@ pub struct Job {
 }
 
 impl Job {
-    /// The job of this process, whose statistics are in `run_dir`, with a budget of `memory` and these devices. Before it is
-    /// started.
-    pub fn create(run_dir: &Arc<Mutex<RunDir>>, memory: Bytes, swap: &[SwapSpec]) -> io::Result<Job> {
+    /// The job of this process, whose statistics are in `run_dir`, with a budget of `memory` and
+    /// these devices. Before it is started.
+    pub fn create(
+        run_dir: &Arc<Mutex<RunDir>>,
+        memory: Bytes,
+        swap: &[SwapSpec],
+    ) -> io::Result<Job> {
         let path = run_dir.lock().unwrap_or_else(PoisonError::into_inner).path().to_owned();
         let table_path = path.join(overspill::job::FILE_NAME);
-        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&table_path)?;
+        let file =
+            fs::OpenOptions::new().read(true).write(true).create_new(true).open(&table_path)?;
         let table = JobTable::create(file.as_fd())?;
         let swaps = Mutex::new(Swaps::new(swap, table, JobSwaps::path(&table_path)));
         let (run_dir, memory) = (Arc::downgrade(run_dir), Mutex::new(memory));
-        Ok(Job { pid: std::process::id(), began: Instant::now(), path, run_dir, table, memory, swaps })
+        Ok(Job {
+            pid: std::process::id(),
+            began: Instant::now(),
+            path,
+            run_dir,
+            table,
+            memory,
+            swaps,
+        })
     }
 
     /// Does what is asked for.
@@ -69,7 +84,9 @@ impl Job {
             | Request::Swapon { .. }
             | Request::Swapoff { .. }
             | Request::SwapChange { .. }
-            | Request::CancelSwapoff { .. } => self.answer_swaps(&call.request).unwrap_or_else(Reply::Refused),
+            | Request::CancelSwapoff { .. } => {
+                self.answer_swaps(&call.request).unwrap_or_else(Reply::Refused)
+            }
         }
     }
 
@@ -77,7 +94,8 @@ impl Job {
     fn answer_swaps(&self, request: &Request) -> Result<Reply, String> {
         let mut swaps = self.swaps.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshots: Vec<_> = self.processes().collect();
-        let processes = Processes { snapshots: &snapshots, is_managed: &|pid| self.is_managed(pid) };
+        let processes =
+            Processes { snapshots: &snapshots, is_managed: &|pid| self.is_managed(pid) };
         // What processes say of the last list is noted before there is another.
         swaps.follow(&processes);
         let change = match request {
@@ -91,13 +109,15 @@ impl Job {
             _ => return Ok(Reply::Swaps(swaps.devices(&processes))),
         };
         let now = swaps.progress(change, &processes);
-        now.map(Reply::SwapChange).ok_or_else(|| "the job knows nothing of this change of its swap devices".to_owned())
+        now.map(Reply::SwapChange)
+            .ok_or_else(|| "the job knows nothing of this change of its swap devices".to_owned())
     }
 
     fn reclaim(&self, bytes: Bytes) -> Reclaim {
         // Never more than there is: what comes back meanwhile would be asked for again and again.
-        let used =
-            self.processes().fold(0, |sum: u64, (_, process)| sum.saturating_add(process.get(Counter::ChargedBytes)));
+        let used = self.processes().fold(0, |sum: u64, (_, process)| {
+            sum.saturating_add(process.get(Counter::ChargedBytes))
+        });
         let request = {
             let _one_at_a_time = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
             self.table.ask_reclaim(bytes.min(Bytes(used)))
@@ -134,7 +154,10 @@ impl Job {
             std::mem::replace(&mut *now, memory)
         };
         let warning = Limits::read().cgroup.filter(|cgroup| memory > *cgroup).map(|cgroup| {
-            format!("the budget of {memory} is above the memory cgroup's limit of {cgroup}, which may kill the program")
+            format!(
+                "the budget of {memory} is above the memory cgroup's limit of {cgroup}, which \
+                     may kill the program"
+            )
         });
         Budget { warning, ..self.budget(Some(before)) }
     }
@@ -142,15 +165,19 @@ impl Job {
     fn budget(&self, before: Option<Bytes>) -> Budget {
         let memory = *self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let request = self.table.budget().number;
-        let mut budget =
-            Budget { before_bytes: before.unwrap_or(memory).0, memory_bytes: memory.0, ..Budget::default() };
+        let mut budget = Budget {
+            before_bytes: before.unwrap_or(memory).0,
+            memory_bytes: memory.0,
+            ..Budget::default()
+        };
         for (pid, process) in self.processes() {
             let answered = process.answered == request;
             // A process that has begun to run another, unmanaged program leaves its file behind.
             if !answered && !self.is_managed(pid) {
                 continue;
             }
-            let [limit, used] = [Counter::LimitBytes, Counter::ChargedBytes].map(|counter| process.get(counter));
+            let [limit, used] =
+                [Counter::LimitBytes, Counter::ChargedBytes].map(|counter| process.get(counter));
             budget.processes += 1;
             budget.answered += u64::from(answered);
             budget.reached += u64::from(answered && limit <= process.target.0 && used <= limit);
@@ -176,7 +203,8 @@ impl Job {
     /// The living processes that keep statistics.
     fn processes(&self) -> impl Iterator<Item = (u32, Snapshot)> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let pid = |entry: &fs::DirEntry| entry.file_name().to_str()?.strip_prefix("stats.")?.parse().ok();
+        let pid =
+            |entry: &fs::DirEntry| entry.file_name().to_str()?.strip_prefix("stats.")?.parse().ok();
         let pids = entries.filter_map(move |entry| pid(&entry)).filter(|pid| lives(*pid));
         pids.filter_map(|pid| Some((pid, Snapshot::from_bytes(&fs::read(self.file(pid)).ok()?)?)))
     }
@@ -192,9 +220,9 @@ impl Job {
 pub fn check(memory: Bytes, total: Option<Bytes>) -> Result<(), String> {
     Config::check_memory(memory).map_err(|error| error.to_string())?;
     match total {
-        Some(total) if memory > total => {
-            Err(format!("a budget of {memory} is more than the {total} of RAM that this machine has: give less"))
-        }
+        Some(total) if memory > total => Err(format!(
+            "a budget of {memory} is more than the {total} of RAM that this machine has: give less"
+        )),
         _ => Ok(()),
     }
 }
@@ -226,7 +254,8 @@ mod tests {
 
         fn keep(&self, pid: u32) -> Stats {
             let path = self.0.lock().unwrap().path().join(format!("stats.{pid}"));
-            let file = fs::OpenOptions::new().create_new(true).read(true).write(true).open(path).unwrap();
+            let file =
+                fs::OpenOptions::new().create_new(true).read(true).write(true).open(path).unwrap();
             Stats::in_file(file.as_fd()).unwrap()
         }
     }
@@ -287,14 +316,22 @@ mod tests {
         let job = room.job();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         room.keep(child.id());
-        assert_eq!(budget(ask(&job, child.id(), Request::Budget)).processes, 1, "nothing was asked for yet");
+        assert_eq!(
+            budget(ask(&job, child.id(), Request::Budget)).processes,
+            1,
+            "nothing was asked for yet"
+        );
         let asked = budget(ask(&job, child.id(), Request::Set { memory_bytes: 16 << 20 }));
         assert_eq!(asked.processes, 0, "it has not mapped the file");
         child.kill().unwrap();
         while lives(child.id()) {
             std::thread::yield_now();
         }
-        assert_eq!(ask(&job, child.id(), Request::Budget), Reply::NotMine, "nobody has waited for it");
+        assert_eq!(
+            ask(&job, child.id(), Request::Budget),
+            Reply::NotMine,
+            "nobody has waited for it"
+        );
         child.wait().unwrap();
     }
 
@@ -309,7 +346,8 @@ mod tests {
         let stats = room.keep(std::process::id());
         stats.set(Counter::ChargedBytes, 10 << 20);
         let now = ask(Request::Reclaim { bytes: 4 << 20 });
-        let expected = Reclaim { number: 1, wanted_bytes: 4 << 20, processes: 1, ..Reclaim::default() };
+        let expected =
+            Reclaim { number: 1, wanted_bytes: 4 << 20, processes: 1, ..Reclaim::default() };
         assert_eq!(now, expected);
         // Reclaiming is tested with processes that do.
         stats.set_reclaim_done(1);
@@ -333,7 +371,9 @@ mod tests {
             Reply::Stats(stats) => stats,
             other => panic!("{other:?}"),
         };
-        let told = |stats: &super::Stats| (stats.processes, stats.counters["pgfault"], stats.counters["charged_bytes"]);
+        let told = |stats: &super::Stats| {
+            (stats.processes, stats.counters["pgfault"], stats.counters["charged_bytes"])
+        };
         // What ended counts, what it held does not; before and after its file is taken in.
         assert_eq!(told(&stats()), (1, 10, 10));
         room.0.lock().unwrap().sweep();
@@ -346,7 +386,11 @@ mod tests {
     fn budgets_that_make_no_sense_are_refused() {
         let total = Some(Bytes(1 << 30));
         assert_eq!(check(Bytes(4 << 20), total), Ok(()));
-        assert!(check(Bytes((4 << 20) - 1), total).unwrap_err().contains("the smallest possible is 4 MiB"));
+        assert!(
+            check(Bytes((4 << 20) - 1), total)
+                .unwrap_err()
+                .contains("the smallest possible is 4 MiB")
+        );
         assert!(check(Bytes(2 << 30), total).unwrap_err().contains("more than the 1 GiB of RAM"));
         assert_eq!(check(Config::MEMORY_MAX, None), Ok(()));
         assert!(check(Bytes(1 << 50), None).unwrap_err().contains("the largest possible is 2 TiB"));

@@ -1,9 +1,9 @@
 //! Where control sockets lie: `PID.sock` in a directory that belongs to one user.
 //!
-//! The directory is `$OVERSPILL_RUNTIME_DIR`; without it `$XDG_RUNTIME_DIR/overspill`, else `/run/overspill` for root,
-//! else `/tmp/overspill-UID`. It is used only if it belongs to the user and nobody else may write to it. Sockets are
-//! named through the open directory, so that what was checked is what is used, and so that its path may be longer than
-//! the address of a socket.
+//! The directory is `$OVERSPILL_RUNTIME_DIR`; without it `$XDG_RUNTIME_DIR/overspill`, else
+//! `/run/overspill` for root, else `/tmp/overspill-UID`. It is used only if it belongs to the user
+//! and nobody else may write to it. Sockets are named through the open directory, so that what was
+//! checked is what is used, and so that its path may be longer than the address of a socket.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -35,7 +35,12 @@ impl Variables {
         if let Some(own) = &self.own {
             return vec![own.into()];
         }
-        let xdg = self.xdg.iter().map(PathBuf::from).filter(|dir| dir.is_absolute()).map(|dir| dir.join("overspill"));
+        let xdg = self
+            .xdg
+            .iter()
+            .map(PathBuf::from)
+            .filter(|dir| dir.is_absolute())
+            .map(|dir| dir.join("overspill"));
         xdg.chain([default_directory(user)]).collect()
     }
 }
@@ -75,10 +80,12 @@ impl Directory {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
-            let bound = Directory::open(path, &[user]).and_then(|dir| dir.bind(pid).map(|listener| (dir, listener)));
+            let bound = Directory::open(path, &[user])
+                .and_then(|dir| dir.bind(pid).map(|listener| (dir, listener)));
             match bound {
                 // Another run has just ended and taken the empty directory away.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && tries.next().is_some() => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries.next().is_some() => {
+                }
                 bound => return bound,
             }
         }
@@ -115,8 +122,13 @@ impl Directory {
 
     /// Processes whose sockets are here.
     pub fn sockets(&self) -> Vec<u32> {
-        let entries = fs::read_dir(format!("/proc/self/fd/{}", self.fd.as_raw_fd())).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".sock")?.parse().ok()).collect()
+        let entries = fs::read_dir(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries
+            .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".sock")?.parse().ok())
+            .collect()
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -134,7 +146,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn scratch(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("overspill-place-{}-{name}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("overspill-place-{}-{name}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         dir
     }
@@ -155,7 +168,10 @@ mod tests {
             variables.directories(user).iter().map(|dir| dir.display().to_string()).collect()
         };
         assert_eq!(shown(variables(Some("/x"), Some("/run/user/7")), 7), ["/x"]);
-        assert_eq!(shown(variables(None, Some("/run/user/7")), 7), ["/run/user/7/overspill", "/tmp/overspill-7"]);
+        assert_eq!(
+            shown(variables(None, Some("/run/user/7")), 7),
+            ["/run/user/7/overspill", "/tmp/overspill-7"]
+        );
         assert_eq!(shown(variables(Some(""), Some("not/absolute")), 7), ["/tmp/overspill-7"]);
         assert_eq!(shown(variables(None, None), 0), ["/run/overspill"]);
     }
@@ -170,7 +186,10 @@ mod tests {
         assert_eq!((mode(&path), mode(&path.join("7.sock"))), (0o700, 0o600));
         dir.connect(7).unwrap();
         assert_eq!(dir.connect(8).unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert_eq!(Directory::listen(&path, user(), 7).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(
+            Directory::listen(&path, user(), 7).unwrap_err().kind(),
+            io::ErrorKind::AddrInUse
+        );
         drop(listener);
         assert_eq!(dir.connect(7).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         let again = Directory::listen(&path, user(), 7).unwrap();
@@ -195,7 +214,9 @@ mod tests {
             for pid in 0..200 {
                 let reached = loop {
                     match dir.connect(pid) {
-                        Err(error) if error.kind() == io::ErrorKind::NotFound && !listens.is_finished() => {}
+                        Err(error)
+                            if error.kind() == io::ErrorKind::NotFound
+                                && !listens.is_finished() => {}
                         reached => break reached,
                     }
                 };
@@ -209,7 +230,8 @@ mod tests {
     #[test]
     fn directories_of_others_are_not_used() {
         let dir = scratch("others");
-        let refused = |path: &Path, user| Directory::listen(path, user, 7).map(drop).unwrap_err().to_string();
+        let refused =
+            |path: &Path, user| Directory::listen(path, user, 7).map(drop).unwrap_err().to_string();
         assert!(refused(&dir, user() + 1).contains("it belongs to user"));
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(refused(&dir, user()).contains("others may write"));

@@ -5,8 +5,9 @@
 //! {"version":1,"reply":{"budget":{"before_bytes":268435456,"memory_bytes":100663296,...}}}
 //! ```
 //!
-//! A new command is a variant of [`Request`], with a variant of [`Reply`] where none fits. [`VERSION`] changes when what
-//! is there already changes its meaning. Fields that are not known are passed over, so that fields can be added.
+//! A new command is a variant of [`Request`], with a variant of [`Reply`] where none fits.
+//! [`VERSION`] changes when what is there already changes its meaning. Fields that are not known
+//! are passed over, so that fields can be added.
 
 mod swaps;
 
@@ -17,7 +18,8 @@ pub use swaps::{SwapChange, SwapDevice, SwapName, SwapOutcome};
 
 /// Version of the protocol. Both sides say theirs.
 pub const VERSION: u32 = 1;
-/// Longest request in bytes, the end of the line included: a command and its few arguments, with a path among them.
+/// Longest request in bytes, the end of the line included: a command and its few arguments, with a
+/// path among them.
 pub const REQUEST_MAX: usize = 8 << 10;
 /// Longest reply in bytes.
 pub const REPLY_MAX: usize = 1 << 20;
@@ -44,8 +46,8 @@ pub enum Request {
     },
     /// Tell its budget, and how far each process is with it.
     Budget,
-    /// Take pages of its processes out of memory, so many bytes together; 0 ends what is under way. Answered at once, by
-    /// [`Reply::Reclaim`].
+    /// Take pages of its processes out of memory, so many bytes together; 0 ends what is under way.
+    /// Answered at once, by [`Reply::Reclaim`].
     Reclaim {
         /// How much.
         bytes: u64,
@@ -74,7 +76,8 @@ pub enum Request {
         /// What [`Reply::SwapChange`] said.
         change: u32,
     },
-    /// Use the device as before, which was to be taken out of use. Answered at once, by [`Reply::SwapChange`].
+    /// Use the device as before, which was to be taken out of use. Answered at once, by
+    /// [`Reply::SwapChange`].
     CancelSwapoff {
         /// What [`Reply::SwapChange`] said.
         change: u32,
@@ -183,7 +186,8 @@ pub struct Stats {
     pub counters: BTreeMap<String, u64>,
     /// How much the process waits for memory that waits most.
     pub pressure: [Waited; 2],
-    /// Times of faults, for each [`FaultSource`] in its order: buckets of its histogram that are not empty.
+    /// Times of faults, for each [`FaultSource`] in its order: buckets of its histogram that are
+    /// not empty.
     pub latency: Vec<Vec<(u16, u64)>>,
 }
 
@@ -203,21 +207,30 @@ impl Stats {
         Stats {
             elapsed_us,
             processes,
-            counters: total.counters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            counters: total
+                .counters
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect(),
             pressure: [total.pressure.some, total.pressure.full].map(waited),
-            latency: FaultSource::ALL.iter().map(|source| total.latency.of(*source).buckets().collect()).collect(),
+            latency: FaultSource::ALL
+                .iter()
+                .map(|source| total.latency.of(*source).buckets().collect())
+                .collect(),
         }
     }
 
     /// How much the process waits for memory that waits most.
     pub fn pressure(&self) -> Pressure {
-        let [some, full] = self.pressure.map(|waited| Stall { avg: waited.avg, total_us: waited.total_us });
+        let [some, full] =
+            self.pressure.map(|waited| Stall { avg: waited.avg, total_us: waited.total_us });
         Pressure { some, full }
     }
 
     /// Times of faults.
     pub fn latency(&self) -> Latencies {
-        let buckets = |source: FaultSource| self.latency.get(source as usize).into_iter().flatten().copied();
+        let buckets =
+            |source: FaultSource| self.latency.get(source as usize).into_iter().flatten().copied();
         Latencies::new(|source| Histogram::of_buckets(buckets(source)))
     }
 }
@@ -233,8 +246,8 @@ pub fn parse(line: &[u8]) -> Result<Call, String> {
     let head: Head = serde_json::from_slice(line).map_err(broken)?;
     if head.version != VERSION {
         return Err(format!(
-            "this job's overspill speaks version {VERSION} of the protocol and the command version {}: use the same \
-             overspill for both",
+            "this job's overspill speaks version {VERSION} of the protocol and the command \
+             version {}: use the same overspill for both",
             head.version
         ));
     }
@@ -267,7 +280,8 @@ mod tests {
                 any::<u32>().prop_map(SwapName::Id),
                 "\\PC{0,16}".prop_map(SwapName::Label),
                 "\\PC{0,36}".prop_map(SwapName::Uuid),
-                (prop::option::of("\\PC{0,36}"), "/\\PC{0,40}").prop_map(|(text, path)| SwapName::Any { text, path }),
+                (prop::option::of("\\PC{0,36}"), "/\\PC{0,40}")
+                    .prop_map(|(text, path)| SwapName::Any { text, path }),
             ]
             .prop_map(|device| Request::Swapoff { device }),
             any::<u32>().prop_map(|change| Request::SwapChange { change }),
@@ -290,7 +304,8 @@ mod tests {
             prop_assert!(parse(&bytes).unwrap_err().starts_with("this is no request"));
         }
 
-        /// Bytes changed, left out, put in, cut off: a request or a sentence, and a request only if it says so.
+        /// Bytes changed, left out, put in, cut off: a request or a sentence, and a request only if
+        /// it says so.
         #[test]
         fn damaged_requests_are_read_or_refused(
             pid in any::<u32>(),
@@ -330,28 +345,51 @@ mod tests {
     fn versions_and_commands_of_others_are_named() {
         let refused = |text: &str| parse(text.as_bytes()).unwrap_err();
         assert!(
-            refused(r#"{"version":2,"anything":[]}"#).contains("version 1 of the protocol and the command version 2")
+            refused(r#"{"version":2,"anything":[]}"#)
+                .contains("version 1 of the protocol and the command version 2")
         );
         assert!(refused(r#"{"version":1,"pid":1,"request":"dance"}"#).contains("dance"));
         assert!(refused(r#"{"version":1,"pid":-1,"request":"budget"}"#).contains("-1"));
         assert!(refused(r#"{"version":1,"pid":1,"request":{"set":{}}}"#).contains("memory_bytes"));
         // Fields that a later version adds do no harm.
-        let call = parse(br#"{"version":1,"pid":7,"request":{"set":{"memory_bytes":5,"new":0}},"more":{}}"#);
-        assert_eq!(call, Ok(Call { version: 1, pid: 7, request: Request::Set { memory_bytes: 5 } }));
+        let call = parse(
+            br#"{"version":1,"pid":7,"request":{"set":{"memory_bytes":5,"new":0}},"more":{}}"#,
+        );
+        assert_eq!(
+            call,
+            Ok(Call { version: 1, pid: 7, request: Request::Set { memory_bytes: 5 } })
+        );
     }
 
     #[test]
     fn the_longest_reply_has_room() {
         let process = Process { pid: u32::MAX, name: "\u{1}".repeat(32), ..Process::default() };
-        let process = Process { target_bytes: u64::MAX, limit_bytes: u64::MAX, used_bytes: u64::MAX, ..process };
-        let budget = Budget { largest: vec![process; super::super::job::LISTED_MAX], ..Budget::default() };
-        assert!(line(&Answer { version: VERSION, reply: Reply::Budget(budget) }).len() < REPLY_MAX / 2);
+        let process = Process {
+            target_bytes: u64::MAX,
+            limit_bytes: u64::MAX,
+            used_bytes: u64::MAX,
+            ..process
+        };
+        let budget =
+            Budget { largest: vec![process; super::super::job::LISTED_MAX], ..Budget::default() };
+        assert!(
+            line(&Answer { version: VERSION, reply: Reply::Budget(budget) }).len() < REPLY_MAX / 2
+        );
         let mut stats = Stats::new(u64::MAX, u64::MAX, &Snapshot::default());
-        stats.counters = Counter::ALL.iter().map(|counter| (counter.name().to_owned(), u64::MAX)).collect();
+        stats.counters =
+            Counter::ALL.iter().map(|counter| (counter.name().to_owned(), u64::MAX)).collect();
         stats.latency = vec![vec![(u16::MAX, u64::MAX); 400]; FaultSource::ALL.len()];
-        assert!(line(&Answer { version: VERSION, reply: Reply::Stats(Box::new(stats)) }).len() < REPLY_MAX / 2);
-        // A path is 4096 bytes at most, and without control characters where the list of devices can carry it.
-        let device = SwapDevice { path: "\"".repeat(4096), label: Some("\"".repeat(16)), ..SwapDevice::default() };
+        assert!(
+            line(&Answer { version: VERSION, reply: Reply::Stats(Box::new(stats)) }).len()
+                < REPLY_MAX / 2
+        );
+        // A path is 4096 bytes at most, and without control characters where the list of devices
+        // can carry it.
+        let device = SwapDevice {
+            path: "\"".repeat(4096),
+            label: Some("\"".repeat(16)),
+            ..SwapDevice::default()
+        };
         let swaps = Reply::Swaps(vec![device; overspill::base::SlotId::DEVICES_MAX]);
         assert!(line(&Answer { version: VERSION, reply: swaps }).len() < REPLY_MAX);
     }

@@ -1,12 +1,13 @@
 //! The swap devices of a running job, and the changes of them that are under way.
 //!
-//! A change puts another list ([`JobSwaps`]) in the place of the last one and waits until each process is done with that, or
-//! with a later one: of two changes at once each has its own device in mind. A device that some process cannot take out of
-//! use, because nothing takes its pages, is put on the list again under its old number, and those that had closed it open it
-//! once more; so is one whose change is called off. A device that no process can open is taken off again.
+//! A change puts another list ([`JobSwaps`]) in the place of the last one and waits until each
+//! process is done with that, or with a later one: of two changes at once each has its own device
+//! in mind. A device that some process cannot take out of use, because nothing takes its pages, is
+//! put on the list again under its old number, and those that had closed it open it once more; so
+//! is one whose change is called off. A device that no process can open is taken off again.
 //!
-//! Nothing happens by itself: whoever asks has [`Swaps::follow`] look at the processes first. [`table`] tells the devices,
-//! [`place`] which of them is meant.
+//! Nothing happens by itself: whoever asks has [`Swaps::follow`] look at the processes first.
+//! [`table`] tells the devices, [`place`] which of them is meant.
 //!
 //! Locks: none. The job keeps it under one.
 
@@ -25,7 +26,8 @@ use overspill::stats::{Snapshot, SwapsOutcome};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 
-/// Changes that have ended and are still known: a command asks for the end of its own within a second.
+/// Changes that have ended and are still known: a command asks for the end of its own within a
+/// second.
 const CHANGES_KEPT: usize = 64;
 
 /// The living processes of the job, as they are now.
@@ -37,7 +39,8 @@ pub struct Processes<'a> {
 }
 
 impl Processes<'_> {
-    /// Those that answer, with what they say of the list of that number, or of a later one, once they are done with it.
+    /// Those that answer, with what they say of the list of that number, or of a later one, once
+    /// they are done with it.
     fn of_list(&self, number: u32) -> impl Iterator<Item = (u32, &Snapshot, Option<SwapsOutcome>)> {
         self.snapshots.iter().filter_map(move |(pid, snapshot)| {
             let (done, outcome) = snapshot.swaps_done;
@@ -76,8 +79,8 @@ struct Change {
     /// The list with which processes have to be done for the next step.
     list: u32,
     step: Step,
-    /// What processes had said of pages that they could not read when it began, and what they say since; also those that have
-    /// ended since.
+    /// What processes had said of pages that they could not read when it began, and what they say
+    /// since; also those that have ended since.
     lost: BTreeMap<u32, (u64, u64)>,
     /// Processes that could not open the device.
     not_opened: BTreeSet<u32>,
@@ -105,7 +108,14 @@ impl Swaps {
     /// Those with which a job begins. `file` is where their list will be when it changes.
     pub fn new(specs: &[SwapSpec], table: JobTable, file: PathBuf) -> Swaps {
         let list = JobSwaps::first(specs);
-        Swaps { file, table, next_device: specs.len() as u32, list, changes: VecDeque::new(), next_change: 1 }
+        Swaps {
+            file,
+            table,
+            next_device: specs.len() as u32,
+            list,
+            changes: VecDeque::new(),
+            next_change: 1,
+        }
     }
 
     /// All devices that are in use, also those that are being taken out of use.
@@ -116,10 +126,17 @@ impl Swaps {
     /// Adds a device. Returns the number of the change, or a sentence that says why not.
     pub fn add(&mut self, text: &str) -> Result<u32, String> {
         // 1. May it be used?
-        let spec: SwapSpec = text.parse().map_err(|bad: overspill::config::BadSwap| bad.to_string())?;
-        place::check_unused(&spec, self.in_use().iter().map(|used| (&used.device.spec, used.leaving)))?;
+        let spec: SwapSpec =
+            text.parse().map_err(|bad: overspill::config::BadSwap| bad.to_string())?;
+        place::check_unused(
+            &spec,
+            self.in_use().iter().map(|used| (&used.device.spec, used.leaving)),
+        )?;
         if self.list.devices.len() >= SlotId::IN_MEMORY {
-            return Err(format!("a job has at most {} swap devices: take one out of use first", SlotId::IN_MEMORY));
+            return Err(format!(
+                "a job has at most {} swap devices: take one out of use first",
+                SlotId::IN_MEMORY
+            ));
         }
         let spec = swap::check(&spec).map_err(|failure| failure.sentence)?;
         overspill::device::check(&spec).map_err(|error| error.to_string())?;
@@ -132,11 +149,13 @@ impl Swaps {
         Ok(self.begin(Kind::On, device))
     }
 
-    /// Takes a device out of use. Returns the number of the change, or a sentence that says why not.
+    /// Takes a device out of use. Returns the number of the change, or a sentence that says why
+    /// not.
     pub fn remove(&mut self, name: &SwapName, processes: &Processes<'_>) -> Result<u32, String> {
         let id = place::find(name, &self.devices(processes))?;
         // Who asks again waits for the same.
-        let under_way = self.changes.iter().find(|change| change.is_leaving() && change.device.id == id);
+        let under_way =
+            self.changes.iter().find(|change| change.is_leaving() && change.device.id == id);
         if let Some(change) = under_way {
             return Ok(change.id);
         }
@@ -149,7 +168,8 @@ impl Swaps {
         let change = self.changes.back_mut().expect("it has just begun");
         change.priority = priority;
         let lost = |(pid, snapshot): &(u32, Snapshot)| (*pid, snapshot.swaps_done.1.lost_pages);
-        change.lost = processes.snapshots.iter().map(lost).map(|(pid, lost)| (pid, (lost, lost))).collect();
+        change.lost =
+            processes.snapshots.iter().map(lost).map(|(pid, lost)| (pid, (lost, lost))).collect();
         Ok(id)
     }
 
@@ -204,7 +224,8 @@ impl Swaps {
             now.done += u64::from(done);
             now.silent += u64::from(!done && snapshot.swaps_left == 0);
             if change.is_leaving() {
-                now.left_pages = now.left_pages.saturating_add(table::used_pages(snapshot, change.device.id));
+                now.left_pages =
+                    now.left_pages.saturating_add(table::used_pages(snapshot, change.device.id));
             }
         }
         Some(now)
@@ -222,8 +243,11 @@ impl Swaps {
             leaving: false,
         });
         let leaving = self.changes.iter().filter(|change| change.is_leaving());
-        let leaving =
-            leaving.map(|change| InUse { device: change.device.clone(), priority: change.priority, leaving: true });
+        let leaving = leaving.map(|change| InUse {
+            device: change.device.clone(),
+            priority: change.priority,
+            leaving: true,
+        });
         let mut all: Vec<_> = listed.chain(leaving).collect();
         all.sort_by_key(|used| used.device.id);
         all
@@ -233,7 +257,9 @@ impl Swaps {
     fn publish(&mut self, list: JobSwaps) -> Result<(), String> {
         let list = JobSwaps { number: self.list.number + 1, ..list };
         list.write(&self.file).map_err(|error| {
-            format!("the list of the job's swap devices cannot be written ({error}): make room for it")
+            format!(
+                "the list of the job's swap devices cannot be written ({error}): make room for it"
+            )
         })?;
         self.table.set_swaps(list.number);
         self.list = list;
@@ -244,11 +270,21 @@ impl Swaps {
         let (id, list) = (self.next_change, self.list.number);
         self.next_change += 1;
         let (lost, not_opened) = (BTreeMap::new(), BTreeSet::new());
-        self.changes.push_back(Change { id, kind, device, priority: 0, list, step: Step::Doing, lost, not_opened });
+        self.changes.push_back(Change {
+            id,
+            kind,
+            device,
+            priority: 0,
+            list,
+            step: Step::Doing,
+            lost,
+            not_opened,
+        });
         id
     }
 
-    /// Whether a process that is not done with the list of a change has nothing more to do for it, but for another.
+    /// Whether a process that is not done with the list of a change has nothing more to do for it,
+    /// but for another.
     fn is_ahead(&self, change: &Change, snapshot: &Snapshot) -> bool {
         let has = table::has(snapshot, change.device.id);
         match (change.step, change.kind) {
@@ -281,7 +317,12 @@ impl Swaps {
         let change = &mut self.changes[at];
         match change.step {
             Step::Doing if stays => return Some(SwapOutcome::NoRoom),
-            Step::Doing if all && change.kind == Kind::On && count > 0 && change.not_opened.len() == count => {
+            Step::Doing
+                if all
+                    && change.kind == Kind::On
+                    && count > 0
+                    && change.not_opened.len() == count =>
+            {
                 return Some(SwapOutcome::NotOpened);
             }
             Step::Doing if all => change.step = Step::Over(SwapOutcome::Done),

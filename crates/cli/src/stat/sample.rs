@@ -76,7 +76,8 @@ impl Sample {
         Bytes(self.get(counter).saturating_mul(Bytes::from_pages(1).0))
     }
 
-    /// By how much a counter grew a second. A program that executes another begins to count anew, which is no growth.
+    /// By how much a counter grew a second. A program that executes another begins to count anew,
+    /// which is no growth.
     pub fn rate(&self, counter: Counter) -> f64 {
         let before = self.before.get(counter.name()).copied().unwrap_or(0);
         self.get(counter).saturating_sub(before) as f64 / self.seconds()
@@ -92,7 +93,8 @@ impl Sample {
         Bytes(self.get(Counter::LimitBytes).saturating_sub(self.get(Counter::ChargedBytes)))
     }
 
-    /// What compressed pages are by themselves, for each byte of the frames that they are kept in; 1 without any.
+    /// What compressed pages are by themselves, for each byte of the frames that they are kept in;
+    /// 1 without any.
     pub fn ratio(&self) -> f64 {
         match self.get(Counter::CompressedPoolBytes) {
             0 => 1.0,
@@ -111,7 +113,8 @@ impl Sample {
 
     /// All of it, with the time of day.
     pub fn json(&self, time: Duration) -> Value {
-        let rates: BTreeMap<_, _> = RATES.map(|counter| (counter.name(), rounded(self.rate(counter)))).into();
+        let rates: BTreeMap<_, _> =
+            RATES.map(|counter| (counter.name(), rounded(self.rate(counter)))).into();
         let [some, full] = self.stalled_percent().map(rounded);
         json!({
             "time_s": rounded(time.as_secs_f64()),
@@ -151,7 +154,8 @@ pub mod tests {
     use crate::control::protocol::Waited;
 
     pub fn stats(elapsed_ms: u64, counters: &[(Counter, u64)]) -> Stats {
-        let counters = counters.iter().map(|(counter, value)| (counter.name().to_owned(), *value)).collect();
+        let counters =
+            counters.iter().map(|(counter, value)| (counter.name().to_owned(), *value)).collect();
         Stats { elapsed_us: elapsed_ms * 1000, processes: 1, counters, ..Stats::default() }
     }
 
@@ -162,9 +166,15 @@ pub mod tests {
         second.pressure = [Waited { total_us: 500_000, ..Waited::default() }, Waited::default()];
         second.latency = vec![Vec::new(), vec![(30, 5)]];
         let sample = Sample::new(1, &Stats::default(), &first);
-        assert_eq!((sample.rate(Counter::PgFault), sample.minor_rate(), sample.elapsed.as_secs()), (200.0, 150.0, 4));
+        assert_eq!(
+            (sample.rate(Counter::PgFault), sample.minor_rate(), sample.elapsed.as_secs()),
+            (200.0, 150.0, 4)
+        );
         let sample = Sample::new(1, &first, &second);
-        assert_eq!((sample.rate(Counter::PgFault), sample.interval), (500.0, Duration::from_secs(2)));
+        assert_eq!(
+            (sample.rate(Counter::PgFault), sample.interval),
+            (500.0, Duration::from_secs(2))
+        );
         assert_eq!(sample.rate(Counter::PgMajFault), 0.0, "what begins anew has not shrunk");
         assert_eq!((sample.stalled_percent(), sample.latency.all().count()), ([25.0, 0.0], 5));
         assert_eq!(
@@ -183,12 +193,22 @@ pub mod tests {
             (Counter::CompressedPoolBytes, 1 << 20),
             (Counter::PswpOut, 300),
         ];
-        let json = Sample::new(7, &Stats::default(), &stats(2_000, &counters)).json(Duration::from_millis(1_500));
-        assert_eq!((&json["job"], &json["time_s"], &json["interval_s"]), (&json!(7), &json!(1.5), &json!(2.0)));
+        let json = Sample::new(7, &Stats::default(), &stats(2_000, &counters))
+            .json(Duration::from_millis(1_500));
+        assert_eq!(
+            (&json["job"], &json["time_s"], &json["interval_s"]),
+            (&json!(7), &json!(1.5), &json!(2.0))
+        );
         assert_eq!(json["memory"]["free_bytes"], 4 << 20);
         assert_eq!(json["memory"]["zswap_ratio"], 4.0);
-        assert_eq!((&json["per_s"]["pswpout"], &json["counters"]["pswpout"]), (&json!(150.0), &json!(300)));
-        assert_eq!((&json["psi"]["full"]["avg10"], &json["latency"]["major"]["count"]), (&json!(0.0), &json!(0)));
+        assert_eq!(
+            (&json["per_s"]["pswpout"], &json["counters"]["pswpout"]),
+            (&json!(150.0), &json!(300))
+        );
+        assert_eq!(
+            (&json["psi"]["full"]["avg10"], &json["latency"]["major"]["count"]),
+            (&json!(0.0), &json!(0))
+        );
         assert!(!json.to_string().contains('\n'));
     }
 }

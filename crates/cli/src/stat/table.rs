@@ -89,7 +89,8 @@ pub fn head() -> String {
 
 /// A sample as a line.
 pub fn line(sample: &Sample) -> String {
-    // What is too wide for its column takes from the room of those behind it, as far as they have some.
+    // What is too wide for its column takes from the room of those behind it, as far as they have
+    // some.
     let mut over = 0;
     let cells = GROUPS.iter().flat_map(|group| group.columns).map(|column| {
         let width = column.width.saturating_sub(over);
@@ -107,7 +108,9 @@ pub fn latency(sample: &Sample) -> String {
         "faults", "count", "p50", "p90", "p99", "p99.9", "max", "together"
     );
     for (name, times) in sample.latency.kinds() {
-        let within = |per_mille| if times.count() == 0 { "-".to_owned() } else { duration(times.within_ns(per_mille)) };
+        let within = |per_mille| {
+            if times.count() == 0 { "-".to_owned() } else { duration(times.within_ns(per_mille)) }
+        };
         let (max, together) = (within(1000), duration(times.total_ns()));
         text += &format!(
             "{name:<10} {:>10} {:>9} {:>9} {:>9} {:>9} {max:>9} {together:>9}\n",
@@ -168,11 +171,18 @@ mod tests {
         assert_eq!(heads.len(), HEAD_LINES);
         assert!(heads.iter().all(|head| head.len() + 1 == line.len()), "{heads:#?}\n{line}");
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let expected = "p 1, swpd 100, free 4096, res 40000, cache 0, stored 4096, pool 1024, ratio 4.0, zi 0, zo 1000, si 0, \
-                        so 100, rd 0, wr 2, minor 990, major 10, some 0, full 0";
-        let shown: Vec<_> = words(heads[1]).iter().zip(words(&line)).map(|(a, b)| format!("{a} {b}")).collect();
+        let expected = "p 1, swpd 100, free 4096, res 40000, cache 0, stored 4096, pool 1024, \
+                        ratio 4.0, zi 0, zo 1000, si 0, so 100, rd 0, wr 2, minor 990, major 10, \
+                        some 0, full 0";
+        let shown: Vec<_> =
+            words(heads[1]).iter().zip(words(&line)).map(|(a, b)| format!("{a} {b}")).collect();
         assert_eq!(shown.join(", "), expected);
-        assert!(heads[0].contains("-memory-") && heads[0].contains("faults") && heads[0].contains("stall%"), "{head}");
+        assert!(
+            heads[0].contains("-memory-")
+                && heads[0].contains("faults")
+                && heads[0].contains("stall%"),
+            "{head}"
+        );
     }
 
     #[test]
@@ -187,7 +197,8 @@ mod tests {
         let mut now = stats(1_000, &[]);
         now.latency = vec![vec![(56, 3)], Vec::new(), Vec::new(), vec![(120, 1)]];
         let text = latency(&Sample::new(1, &Stats::default(), &now));
-        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let words: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0], ["faults", "count", "p50", "p90", "p99", "p99.9", "max", "together"]);
         let names: Vec<_> = words[1..9].iter().map(|line| (line[0], line[1])).collect();
         let expected = [

@@ -23,7 +23,8 @@ impl Progress {
     pub fn new(device: &str, lines: bool) -> Progress {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-            let style = ProgressStyle::with_template("{prefix} {wide_bar} {msg}").expect("the template is right");
+            let style = ProgressStyle::with_template("{prefix} {wide_bar} {msg}")
+                .expect("the template is right");
             bar.with_style(style).with_prefix(device.to_owned())
         });
         let now = Instant::now();
@@ -75,7 +76,8 @@ impl Amount {
 
     /// Processes that take note later have more; what is freed meanwhile need not be moved.
     fn note(&mut self, left_pages: u64) {
-        self.most_pages = self.most_pages.saturating_add(left_pages.saturating_sub(self.left_pages));
+        self.most_pages =
+            self.most_pages.saturating_add(left_pages.saturating_sub(self.left_pages));
         self.left_pages = left_pages;
     }
 
@@ -91,7 +93,10 @@ impl Amount {
         }
         let rate = moved as f64 / seconds;
         let mib_per_s = rate * Bytes::from_pages(1).0 as f64 / f64::from(1 << 20);
-        format!("{left} pages left, {mib_per_s:.0} MiB/s, {:.0} s to go", (left as f64 / rate).ceil())
+        format!(
+            "{left} pages left, {mib_per_s:.0} MiB/s, {:.0} s to go",
+            (left as f64 / rate).ceil()
+        )
     }
 }
 

@@ -1,4 +1,5 @@
-//! The swap devices of a job as a table, in the form that swapon(8) of util-linux gives it, or as JSON.
+//! The swap devices of a job as a table, in the form that swapon(8) of util-linux gives it, or as
+//! JSON.
 
 use crate::args::{Columns, SwaponArgs};
 use crate::control::protocol::{Reply, Request, SwapDevice};
@@ -107,24 +108,36 @@ fn kind(device: &SwapDevice) -> &str {
     if device.kind == "block" { "partition" } else { &device.kind }
 }
 
-/// Lines of columns of one width each, or with one space between them if they are `raw`. Nothing if there are no devices.
-fn table(devices: &[SwapDevice], columns: &[Column], in_bytes: bool, headings: bool, raw: bool) -> String {
+/// Lines of columns of one width each, or with one space between them if they are `raw`. Nothing if
+/// there are no devices.
+fn table(
+    devices: &[SwapDevice],
+    columns: &[Column],
+    in_bytes: bool,
+    headings: bool,
+    raw: bool,
+) -> String {
     if devices.is_empty() {
         return String::new();
     }
     let head = headings.then(|| columns.iter().map(|column| column.name().to_owned()).collect());
-    let row = |device: &SwapDevice| columns.iter().map(|column| column.text(device, in_bytes)).collect();
+    let row =
+        |device: &SwapDevice| columns.iter().map(|column| column.text(device, in_bytes)).collect();
     let lines: Vec<Vec<String>> = head.into_iter().chain(devices.iter().map(row)).collect();
     let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns.len()).map(|at| if raw { 0 } else { width(at) }).collect();
     let mut text = String::new();
     for line in &lines {
-        let cells = line.iter().zip(columns).zip(&widths).map(|((cell, column), width)| match column.is_figure() {
-            true => format!("{cell:>width$}"),
-            false => format!("{cell:<width$}"),
-        });
+        let cells =
+            line.iter().zip(columns).zip(&widths).map(|((cell, column), width)| {
+                match column.is_figure() {
+                    true => format!("{cell:>width$}"),
+                    false => format!("{cell:<width$}"),
+                }
+            });
         let cells = cells.collect::<Vec<_>>().join(" ");
-        writeln!(text, "{}", if raw { &cells } else { cells.trim_end() }).expect("strings take everything");
+        writeln!(text, "{}", if raw { &cells } else { cells.trim_end() })
+            .expect("strings take everything");
     }
     text
 }
@@ -134,9 +147,11 @@ fn summary(devices: &[SwapDevice]) -> String {
     let mut text = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n".to_owned();
     let tabs = |cell: String| if cell.len() < 8 { cell + "\t\t" } else { cell + "\t" };
     for device in devices {
-        let [size, used] = [device.size_bytes, device.used_bytes].map(|bytes| tabs((bytes >> 10).to_string()));
+        let [size, used] =
+            [device.size_bytes, device.used_bytes].map(|bytes| tabs((bytes >> 10).to_string()));
         let (name, kind) = (printable(&device.path), tabs(kind(device).to_owned()));
-        writeln!(text, "{name:<39} {kind}{size}{used}{}", device.priority).expect("strings take everything");
+        writeln!(text, "{name:<39} {kind}{size}{used}{}", device.priority)
+            .expect("strings take everything");
     }
     text
 }
@@ -152,7 +167,10 @@ impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.columns.len()))?;
         for column in self.columns {
-            map.serialize_entry(&column.name().to_lowercase(), &column.value(self.device, self.in_bytes))?;
+            map.serialize_entry(
+                &column.name().to_lowercase(),
+                &column.value(self.device, self.in_bytes),
+            )?;
         }
         map.end()
     }
@@ -164,7 +182,9 @@ fn as_json(devices: &[SwapDevice], columns: &[Column], in_bytes: bool) -> String
     struct Table<'a> {
         swapdevices: Vec<Row<'a>>,
     }
-    let table = Table { swapdevices: devices.iter().map(|device| Row { device, columns, in_bytes }).collect() };
+    let table = Table {
+        swapdevices: devices.iter().map(|device| Row { device, columns, in_bytes }).collect(),
+    };
     let mut json = Vec::new();
     let indented = serde_json::ser::PrettyFormatter::with_indent(b"   ");
     table
@@ -173,7 +193,8 @@ fn as_json(devices: &[SwapDevice], columns: &[Column], in_bytes: bool) -> String
     String::from_utf8(json).expect("JSON is UTF-8") + "\n"
 }
 
-/// A size as util-linux writes it: in the largest unit of which there is one, with a decimal where it is not zero.
+/// A size as util-linux writes it: in the largest unit of which there is one, with a decimal where
+/// it is not zero.
 fn human(bytes: u64) -> String {
     const UNITS: [char; 7] = ['B', 'K', 'M', 'G', 'T', 'P', 'E'];
     let unit = bytes.checked_ilog2().unwrap_or(0) as usize / 10;
@@ -212,7 +233,9 @@ mod tests {
 
     #[test]
     fn the_table_is_laid_out_as_that_of_util_linux() {
-        let table = |columns: &[Column], in_bytes, headings, raw| table(&devices(), columns, in_bytes, headings, raw);
+        let table = |columns: &[Column], in_bytes, headings, raw| {
+            table(&devices(), columns, in_bytes, headings, raw)
+        };
         let expected = "\
 NAME        TYPE      SIZE USED PRIO
 /var/swap/a file      1.5G  10M    5
@@ -220,7 +243,8 @@ NAME        TYPE      SIZE USED PRIO
 ";
         assert_eq!(table(&Column::DEFAULT, false, true, false), expected);
         assert_eq!(table(&[Column::Prio, Column::Label], true, false, false), " 5 fast disk\n-2\n");
-        let raw = "NAME SIZE UUID\n/var/swap/a 1610612736 00112233-4455-4677-8899-aabbccddeeff\n/dev/sdb 0 \n";
+        let raw = "NAME SIZE UUID\n/var/swap/a 1610612736 \
+                   00112233-4455-4677-8899-aabbccddeeff\n/dev/sdb 0 \n";
         assert_eq!(table(&[Column::Name, Column::Size, Column::Uuid], true, true, true), raw);
         assert_eq!(super::table(&[], &Column::DEFAULT, false, true, false), "");
     }
@@ -249,7 +273,8 @@ NAME        TYPE      SIZE USED PRIO
     #[test]
     fn the_summary_is_that_of_proc_swaps() {
         let text = summary(&devices());
-        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["Filename", "Type", "Size", "Used", "Priority"]);
         assert_eq!(lines[1], ["/var/swap/a", "file", "1572864", "10240", "5"]);
         assert_eq!(lines[2], ["/dev/sdb", "partition", "0", "0", "-2"]);

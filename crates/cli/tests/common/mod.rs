@@ -1,4 +1,5 @@
-//! What the tests of the built command share: a stand-in for the preload library, and running things.
+//! What the tests of the built command share: a stand-in for the preload library, and running
+//! things.
 #![allow(dead_code)] // Each test file uses its part.
 
 use std::fs;
@@ -82,7 +83,11 @@ pub fn bare() -> Command {
     for name in inherited.filter(|name| name.to_string_lossy().starts_with("OVERSPILL_")) {
         command.env_remove(name);
     }
-    command.env_remove("LD_PRELOAD").env_remove("TMPDIR").env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
+    command
+        .env_remove("LD_PRELOAD")
+        .env_remove("TMPDIR")
+        .env_remove("XDG_RUNTIME_DIR")
+        .stdin(Stdio::null());
     command
 }
 

@@ -1,10 +1,12 @@
 //! The frames of the swap cache by age.
 //!
-//! A doubly linked list over the frames, so that a page that is touched leaves it at once. The frames are split in
-//! partitions with a list and a lock each; between partitions age is not compared, they are asked in turn.
+//! A doubly linked list over the frames, so that a page that is touched leaves it at once. The
+//! frames are split in partitions with a list and a lock each; between partitions age is not
+//! compared, they are asked in turn.
 //!
-//! What is added or taken out together is tied to a list, or cut out of it, as a chain: under the lock only its ends are
-//! looked at again, and a batch takes the lock once a partition. [`Batching::Single`] is the baseline.
+//! What is added or taken out together is tied to a list, or cut out of it, as a chain: under the
+//! lock only its ends are looked at again, and a batch takes the lock once a partition.
+//! [`Batching::Single`] is the baseline.
 //!
 //! Lock: a partition's ([`Rank::SwapCache`]); nothing is taken under it.
 
@@ -58,8 +60,8 @@ pub struct Ages {
     shift: u32,
     /// Most frames that are added or taken out in one hold of a lock.
     hold_frames: usize,
-    /// Partitions up to the highest that ever had a frame: the arena has address space for many more frames than the budget
-    /// ever fills.
+    /// Partitions up to the highest that ever had a frame: the arena has address space for many
+    /// more frames than the budget ever fills.
     used: AtomicUsize,
     /// The partition that is asked next.
     turn: AtomicUsize,
@@ -68,7 +70,12 @@ pub struct Ages {
 
 impl Ages {
     /// For an arena whose frames have these cells.
-    pub fn new(cells: FrameCells, partition: CachePartition, batching: Batching, stats: Stats) -> Ages {
+    pub fn new(
+        cells: FrameCells,
+        partition: CachePartition,
+        batching: Batching,
+        stats: Stats,
+    ) -> Ages {
         let frames = cells.frames();
         let (shift, count) = match partition {
             CachePartition::Device => (u32::BITS, 1),
@@ -78,7 +85,11 @@ impl Ages {
             }
         };
         let list = |_| {
-            let list = CountedMutex::new(Rank::SwapCache, &AGES_LOCK, List { oldest: NO_FRAME, newest: NO_FRAME });
+            let list = CountedMutex::new(
+                Rank::SwapCache,
+                &AGES_LOCK,
+                List { oldest: NO_FRAME, newest: NO_FRAME },
+            );
             Partition { list, any: AtomicBool::new(false) }
         };
         Ages {
@@ -131,8 +142,8 @@ impl Ages {
         self.stats.add(Counter::SwapCachePages, 1);
     }
 
-    /// Takes frames out whose pages were touched or given up. The caller holds the page locks, or has taken them out of the
-    /// index.
+    /// Takes frames out whose pages were touched or given up. The caller holds the page locks, or
+    /// has taken them out of the index.
     pub fn remove_run(&self, frame: FrameId, count: usize) {
         for part in self.parts(frame.0..frame.0 + count as u32) {
             self.unlink_all(&mut self.lock(self.partition(part.start)), part);
@@ -140,12 +151,15 @@ impl Ages {
         self.stats.sub(Counter::SwapCachePages, count as u64);
     }
 
-    /// The same for frames that lie anywhere. Best in the order in which [`Ages::oldest`] gave them: those of a partition
-    /// together, and neighbours in its list in a row.
+    /// The same for frames that lie anywhere. Best in the order in which [`Ages::oldest`] gave
+    /// them: those of a partition together, and neighbours in its list in a row.
     pub fn remove_many(&self, frames: &[FrameId]) {
         for same in frames.chunk_by(|a, b| self.partition(a.0) == self.partition(b.0)) {
             for part in same.chunks(self.hold_frames.min(same.len())) {
-                self.unlink_all(&mut self.lock(self.partition(part[0].0)), part.iter().map(|frame| frame.0));
+                self.unlink_all(
+                    &mut self.lock(self.partition(part[0].0)),
+                    part.iter().map(|frame| frame.0),
+                );
             }
         }
         self.stats.sub(Counter::SwapCachePages, frames.len() as u64);
@@ -162,18 +176,21 @@ impl Ages {
         self.cells.set_owner(frame, Owner::Page(page));
     }
 
-    /// Copies out some of the oldest, oldest first in each partition, without taking them out: the caller finds out whether
-    /// the owner still has the frame, and removes it then. Returns how many: as many as `out` has room for, if there are.
+    /// Copies out some of the oldest, oldest first in each partition, without taking them out: the
+    /// caller finds out whether the owner still has the frame, and removes it then. Returns how
+    /// many: as many as `out` has room for, if there are.
     pub fn oldest(&self, out: &mut [(Owner, FrameId)]) -> usize {
         let (turn, lists) = (self.turn.load(Relaxed), self.used.load(Relaxed).max(1));
         let mut count = 0;
-        // As much as one partition has, before the next is asked; the next time it is the other's turn.
+        // As much as one partition has, before the next is asked; the next time it is the other's
+        // turn.
         for partition in (0..lists).map(|i| (turn + i) % lists) {
             if !self.lists[partition].any.load(Relaxed) {
                 continue;
             }
-            // The lock is for the end of the list only. The way from there may lead astray while others change links: to frames
-            // that are gone or in the list twice, of which the caller finds out; or that there are none.
+            // The lock is for the end of the list only. The way from there may lead astray while
+            // others change links: to frames that are gone or in the list twice, of which the
+            // caller finds out; or that there are none.
             let mut at = self.lock(partition).list.oldest;
             while (at as usize) < self.cells.frames() && count < out.len() {
                 let Some(owner) = self.owner(FrameId(at)) else { break };
@@ -223,7 +240,11 @@ impl Ages {
         // 2. Tied to the list.
         let mut list = self.lock(self.partition(first));
         for frame in part {
-            debug_assert_eq!(self.owner(FrameId(frame)), None, "frame {frame} has an owner already");
+            debug_assert_eq!(
+                self.owner(FrameId(frame)),
+                None,
+                "frame {frame} has an owner already"
+            );
             self.cells.set_owner(FrameId(frame), owner(frame));
         }
         self.push_chain(&mut list, first, last);
@@ -247,7 +268,10 @@ impl Ages {
     /// Takes frames out of their list. Those that follow one another there are cut out at once.
     fn unlink_all(&self, list: &mut LockedList<'_>, mut frames: impl Iterator<Item = u32>) {
         let disown = |frame: u32| {
-            assert!(self.cells.disown(FrameId(frame)).is_some(), "frame {frame} is not in the swap cache");
+            assert!(
+                self.cells.disown(FrameId(frame)).is_some(),
+                "frame {frame} is not in the swap cache"
+            );
             frame
         };
         let Some(mut first) = frames.next().map(disown) else { return };
@@ -356,7 +380,8 @@ mod tests {
                         ages.remove_run(FrameId(frame), (end - frame) as usize);
                         model.iter_mut().for_each(|queue| queue.retain(|f| !(frame..end).contains(f)));
                     }
-                    // As the second hand does: some of the oldest, but for those that are wanted again.
+                    // As the second hand does: some of the oldest, but for those that are wanted
+                    // again.
                     (5, _) => {
                         let mut oldest = [(Owner::Page(PageIndex(0)), FrameId(0)); 20];
                         let count = ages.oldest(&mut oldest);
@@ -419,7 +444,12 @@ mod tests {
     #[test]
     fn the_baseline_locks_for_each_frame() {
         let stats = Stats::anonymous().unwrap();
-        let ages = Ages::new(FrameCells::new(64).unwrap(), CachePartition::Device, Batching::Single, stats);
+        let ages = Ages::new(
+            FrameCells::new(64).unwrap(),
+            CachePartition::Device,
+            Batching::Single,
+            stats,
+        );
         ages.add_run(PageIndex(1000), FrameId(0), 10);
         ages.remove_many(&FrameId(0).run(6).collect::<Vec<_>>());
         ages.remove_run(FrameId(6), 4);

@@ -1,11 +1,13 @@
 //! The slot index of the swap cache: what of a swap slot is in memory, or when it left.
 //!
-//! An entry a slot, a word of 32 bits each, in tables that are touched lazily. Looked up without a lock. Changed under the
-//! lock of a partition of the swap space, one partition or many by setting, as it takes a lock to change several entries at
-//! once. A look-up says what was: who acts on it does so by a change that looks again.
+//! An entry a slot, a word of 32 bits each, in tables that are touched lazily. Looked up without a
+//! lock. Changed under the lock of a partition of the swap space, one partition or many by setting,
+//! as it takes a lock to change several entries at once. A look-up says what was: who acts on it
+//! does so by a change that looks again.
 //!
-//! A slot is handed out and given back by [`crate::slot`]; between, its entry is not [`Entry::None`]. A slot that is given up
-//! while it is read ahead, or written from the compressed tier, is given back by whoever does that.
+//! A slot is handed out and given back by [`crate::slot`]; between, its entry is not
+//! [`Entry::None`]. A slot that is given up while it is read ahead, or written from the compressed
+//! tier, is given back by whoever does that.
 //!
 //! Locks: a partition's ([`Rank::SwapCache`]), one at a time; nothing is taken under it.
 
@@ -21,7 +23,8 @@ use overspill_os::table::AtomicTable;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Most locks: enough for 64 GiB in partitions of 64 MiB; beyond, partitions share them. 64 KiB of memory.
+/// Most locks: enough for 64 GiB in partitions of 64 MiB; beyond, partitions share them. 64 KiB of
+/// memory.
 const LOCKS_MAX: u64 = 1024;
 
 /// The counters of the locks of partitions.
@@ -40,7 +43,8 @@ pub enum Entry {
     None,
     /// Its page is on the device only.
     Shadow(Stamp),
-    /// I/O is under way that its page's owner did not ask for: it is read ahead, or written from the compressed tier.
+    /// I/O is under way that its page's owner did not ask for: it is read ahead, or written from
+    /// the compressed tier.
     Busy(Stamp),
     /// The same, and its page was given up meanwhile.
     Abandoned,
@@ -52,8 +56,8 @@ pub enum Entry {
     Lost,
 }
 
-/// When a page left memory for a device: how many pages had left before, up to [`PAYLOAD_BITS`] bits of it. Enough to tell
-/// that 4 TiB have left since.
+/// When a page left memory for a device: how many pages had left before, up to [`PAYLOAD_BITS`]
+/// bits of it. Enough to tell that 4 TiB have left since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp(u32);
 
@@ -69,7 +73,8 @@ impl Stamp {
     }
 }
 
-/// A word has a tag in its highest bits, and a stamp or a frame below; or, with the first tag, which of the others it is.
+/// A word has a tag in its highest bits, and a stamp or a frame below; or, with the first tag,
+/// which of the others it is.
 const PAYLOAD_BITS: u32 = 30;
 const PAYLOAD_MASK: u32 = (1 << PAYLOAD_BITS) - 1;
 const _: () = assert!(Config::ARENA_MAX.pages() <= 1 << PAYLOAD_BITS);
@@ -141,7 +146,8 @@ impl<A: Atomic> Place<'_, A> {
         true
     }
 
-    /// Ends it, with the frame that has a copy now, or without one; `false` when the slot was given up meanwhile.
+    /// Ends it, with the frame that has a copy now, or without one; `false` when the slot was given
+    /// up meanwhile.
     pub(crate) fn end_io(&self, frame: Option<FrameId>) -> bool {
         match (self.load(), frame) {
             (Entry::Busy(stamp), Some(frame)) => {
@@ -165,7 +171,8 @@ impl<A: Atomic> Place<'_, A> {
         Some(frame)
     }
 
-    /// The page is in memory, and keeps its slot; `false` if it must not, for the slot is read ahead or was.
+    /// The page is in memory, and keeps its slot; `false` if it must not, for the slot is read
+    /// ahead or was.
     pub(crate) fn came_back(&self) -> bool {
         let alone = matches!(self.load(), Entry::Shadow(_));
         if alone {
@@ -200,7 +207,8 @@ impl<A: Atomic> Place<'_, A> {
 /// What is known of the slots of a device.
 struct Tables {
     entries: AtomicTable,
-    /// Whose page a slot has: a hint, good while the page's lock is held and its word names the slot.
+    /// Whose page a slot has: a hint, good while the page's lock is held and its word names the
+    /// slot.
     owners: AtomicTable,
 }
 
@@ -229,7 +237,12 @@ impl SlotIndex {
     ///
     /// # Errors
     /// ENOMEM when there is no address space.
-    pub fn new(partition: CachePartition, batching: Batching, frames: usize, stats: Stats) -> Result<SlotIndex, Errno> {
+    pub fn new(
+        partition: CachePartition,
+        batching: Batching,
+        frames: usize,
+        stats: Stats,
+    ) -> Result<SlotIndex, Errno> {
         let (shift, locks) = match partition {
             CachePartition::Device => (u64::BITS - 1, SlotId::DEVICES_MAX as u64),
             CachePartition::Bytes(bytes) => ((bytes / PAGE_SIZE as u64).ilog2(), LOCKS_MAX),
@@ -245,11 +258,12 @@ impl SlotIndex {
         })
     }
 
-    /// Makes entries for a device of `slots` slots; `false` when that number had a smaller one, or there is no address
-    /// space for more.
+    /// Makes entries for a device of `slots` slots; `false` when that number had a smaller one, or
+    /// there is no address space for more.
     pub fn open(&self, device: usize, slots: u64) -> bool {
         if self.devices[device].get().is_none()
-            && let (Ok(entries), Ok(owners)) = (AtomicTable::new(slots as usize), AtomicTable::new(slots as usize))
+            && let (Ok(entries), Ok(owners)) =
+                (AtomicTable::new(slots as usize), AtomicTable::new(slots as usize))
         {
             let _ = self.devices[device].set(Tables { entries, owners });
         }
@@ -311,10 +325,11 @@ impl SlotIndex {
         }
     }
 
-    /// Makes sure that there is memory behind the entry of a slot not used before: to get it takes longer than all that is done under
-    /// a lock here.
+    /// Makes sure that there is memory behind the entry of a slot not used before: to get it takes
+    /// longer than all that is done under a lock here.
     fn prefault(&self, slot: SlotId) {
-        // What changes nothing, but needs the memory as what changes it does. (To add 0 would be compiled to a load.)
+        // What changes nothing, but needs the memory as what changes it does. (To add 0 would be
+        // compiled to a load.)
         let _ = self.place(slot).entry.compare_exchange(0, 0, Relaxed, Relaxed);
     }
 
@@ -326,36 +341,40 @@ impl SlotIndex {
         while let Some(first) = slots.next() {
             let _held = self.lock(first);
             self.place(first).stored(stamp);
-            let others = std::iter::from_fn(|| slots.next_if(|slot| partition(*slot) == partition(first)));
+            let others =
+                std::iter::from_fn(|| slots.next_if(|slot| partition(*slot) == partition(first)));
             others.take(self.hold_slots - 1).for_each(|slot| self.place(slot).stored(stamp));
         }
     }
 
-    /// Begins I/O on what of a run is not in memory, or only compressed; `wanted` receives which slots.
+    /// Begins I/O on what of a run is not in memory, or only compressed; `wanted` receives which
+    /// slots.
     pub fn begin_io(&self, run: SlotRun, wanted: &mut [bool]) {
         self.for_each(run, |i, place| wanted[i] = place.begin_io());
     }
 
-    /// Ends it for those of a run that are `wanted`, with the frames that have copies now. Those that stay wanted are in use
-    /// still; of the others the caller must give the slots back.
+    /// Ends it for those of a run that are `wanted`, with the frames that have copies now. Those
+    /// that stay wanted are in use still; of the others the caller must give the slots back.
     pub fn end_io(&self, run: SlotRun, frames: &[Option<FrameId>], wanted: &mut [bool]) {
         self.for_each(run, |i, place| wanted[i] = wanted[i] && place.end_io(frames[i]));
     }
 
-    /// The page of a slot on no device cannot be had any more; the caller holds its lock, or has not published the slot yet.
+    /// The page of a slot on no device cannot be had any more; the caller holds its lock, or has
+    /// not published the slot yet.
     pub fn lost(&self, slot: SlotId) {
         let _held = self.lock(slot);
         self.place(slot).lost();
     }
 
-    /// Takes the frame with a copy of a slot's page, if there is one, which is the caller's from now on.
+    /// Takes the frame with a copy of a slot's page, if there is one, which is the caller's from
+    /// now on.
     pub fn take_frame(&self, slot: SlotId) -> Option<FrameId> {
         let _held = self.lock(slot);
         self.place(slot).take_frame()
     }
 
-    /// The pages of a run are in memory; `keeps` receives which of them keep their slots. One that is read ahead, or was, must
-    /// not.
+    /// The pages of a run are in memory; `keeps` receives which of them keep their slots. One that
+    /// is read ahead, or was, must not.
     pub fn came_back(&self, run: SlotRun, keeps: &mut [bool]) {
         self.for_each(run, |i, place| keeps[i] = place.came_back());
     }
@@ -366,7 +385,8 @@ impl SlotIndex {
         self.place(slot).left(stamp);
     }
 
-    /// The pages of a run are wanted no more, or are elsewhere; `done` receives what is to be done with the slot of each.
+    /// The pages of a run are wanted no more, or are elsewhere; `done` receives what is to be done
+    /// with the slot of each.
     pub fn give_up(&self, run: SlotRun, done: &mut [GivenUp]) {
         self.for_each(run, |i, place| done[i] = place.give_up());
     }
@@ -387,13 +407,20 @@ mod tests {
             .into_iter()
             .chain([Entry::Shadow(stamp), Entry::Busy(stamp), Entry::Frame(frame)])
             .chain([Entry::Shadow(Stamp(0)), Entry::Busy(Stamp(0)), Entry::Frame(FrameId(0))]);
-        entries.for_each(|entry| assert_eq!(Entry::from_word(u32::try_from(entry.to_word()).unwrap().into()), entry));
+        entries.for_each(|entry| {
+            assert_eq!(Entry::from_word(u32::try_from(entry.to_word()).unwrap().into()), entry)
+        });
         assert_eq!(Stamp::new(5).distance((7 << PAYLOAD_BITS) + 4), (1 << PAYLOAD_BITS) - 1);
     }
 
     #[test]
     fn a_page_that_was_read_ahead_in_vain_left_when_it_left() {
-        let index = SlotIndex::new(CachePartition::default(), Batching::default(), 8, Stats::anonymous().unwrap());
+        let index = SlotIndex::new(
+            CachePartition::default(),
+            Batching::default(),
+            8,
+            Stats::anonymous().unwrap(),
+        );
         let index = index.unwrap();
         assert!(index.open(0, 64));
         let run = SlotRun { first: SlotId::new(0, 3), len: 1 };

@@ -1,19 +1,22 @@
 //! The table of chunks: which objects of each are used, and which chunks of a class have room.
 //!
-//! Nothing is kept for chunks beside what is kept of frames: an entry is the [cells](crate::frame::cells) of the first four frames of
-//! a chunk, which those of the other users of frames can be told from.
+//! Nothing is kept for chunks beside what is kept of frames: an entry is the
+//! [cells](crate::frame::cells) of the first four frames of a chunk, which those of the other users
+//! of frames can be told from.
 //!
-//! An entry belongs to the lock of the class that the chunk is of: every change takes that class's [`Lists`] as proof
-//! that its lock is held, but for one ([`ChunkTable::written`]). The entry of a chunk of no class belongs to whoever holds
-//! the chunk.
+//! An entry belongs to the lock of the class that the chunk is of: every change takes that class's
+//! [`Lists`] as proof that its lock is held, but for one ([`ChunkTable::written`]). The entry of a
+//! chunk of no class belongs to whoever holds the chunk.
 //!
-//! A chunk with room is in one of its class's lists, by fullness, unless it is taken out of circulation:
+//! A chunk with room is in one of its class's lists, by fullness, unless it is taken out of
+//! circulation:
 //!
-//! - *retired*: its frames are to leave the arena. It takes no more objects until it was empty, or until it stays after all.
-//! - *pinned*: a compactor is at work on it. It takes no more objects and is not given back, even if it becomes empty,
-//!   until the compactor unpins it; objects of it can be freed. Only chunks in which nobody is just writing an
-//!   object are pinned. So while a chunk is pinned, what lies in its places stays, also where an object is freed,
-//!   and no handle of it is given out anew.
+//! - *retired*: its frames are to leave the arena. It takes no more objects until it was empty, or
+//!   until it stays after all.
+//! - *pinned*: a compactor is at work on it. It takes no more objects and is not given back, even
+//!   if it becomes empty, until the compactor unpins it; objects of it can be freed. Only chunks in
+//!   which nobody is just writing an object are pinned. So while a chunk is pinned, what lies in
+//!   its places stays, also where an object is freed, and no handle of it is given out anew.
 
 use super::class::{CLASSES, OBJECTS_MAX, ORDER_MIN};
 use crate::frame::cells::{CHUNK_STATE, FRAME_WORDS, FrameCells, OBJECTS};
@@ -27,8 +30,8 @@ const GROUPS: usize = 8;
 
 /// Frames of the smallest chunk.
 const FRAMES: usize = 1 << ORDER_MIN;
-/// Cells of an entry. The state, and the place in a list, lie where the links of the first frames are; which objects are used
-/// where the owners of all four are.
+/// Cells of an entry. The state, and the place in a list, lie where the links of the first frames
+/// are; which objects are used where the owners of all four are.
 pub(super) const CELLS: usize = FRAMES * FRAME_WORDS;
 const STATE: usize = 0;
 const LINKS: usize = FRAME_WORDS;
@@ -54,8 +57,9 @@ impl Cells for FrameCells {
     type Word = AtomicU64;
 }
 
-/// The first cell of an entry: used objects in bits 0 to 15, objects that are being written in bits 16 to 31, class in bits 32 to 47,
-/// flags above. Without the highest it is no chunk's, and says nothing.
+/// The first cell of an entry: used objects in bits 0 to 15, objects that are being written in bits
+/// 16 to 31, class in bits 32 to 47, flags above. Without the highest it is no chunk's, and says
+/// nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State(u64);
 
@@ -153,7 +157,9 @@ impl<C: Cells> ChunkTable<C> {
 
     /// Whether the object is stored. Exact under the class's lock, and for the owner of the object.
     pub fn holds(&self, chunk: u32, class: usize, object: usize) -> bool {
-        self.class(chunk) == Some(class) && object < CLASSES[class].objects && self.is_used(chunk, object)
+        self.class(chunk) == Some(class)
+            && object < CLASSES[class].objects
+            && self.is_used(chunk, object)
     }
 
     fn is_used(&self, chunk: u32, object: usize) -> bool {
@@ -162,12 +168,18 @@ impl<C: Cells> ChunkTable<C> {
 
     /// Whether the chunk is of no class, and nothing is left of what it was.
     pub fn is_unused(&self, chunk: u32) -> bool {
-        self.class(chunk).is_none() && (0..FRAMES).all(|word| self.bitmap(chunk, word).load(Relaxed) == 0)
+        self.class(chunk).is_none()
+            && (0..FRAMES).all(|word| self.bitmap(chunk, word).load(Relaxed) == 0)
     }
 
-    /// Takes an object of the fullest chunks with room, to be written next. `None` when the class has none. Chunks that are
-    /// `leaving` are retired.
-    pub fn take_object(&self, lists: &mut Lists, class: usize, leaving: impl Fn(u32) -> bool) -> Option<(u32, usize)> {
+    /// Takes an object of the fullest chunks with room, to be written next. `None` when the class
+    /// has none. Chunks that are `leaving` are retired.
+    pub fn take_object(
+        &self,
+        lists: &mut Lists,
+        class: usize,
+        leaving: impl Fn(u32) -> bool,
+    ) -> Option<(u32, usize)> {
         let chunk = loop {
             let chunk = *lists.heads.iter().rev().find(|head| **head != NONE)?;
             if !leaving(chunk) {
@@ -194,23 +206,33 @@ impl<C: Cells> ChunkTable<C> {
             debug_assert_eq!(cell.load(Relaxed), 0, "the frames of chunk {chunk} have an owner");
             cell.store(OBJECTS | u64::from(word == 0), Relaxed);
         }
-        self.change(lists, chunk, |_| CHUNK_STATE | (class as u64 * State::CLASS + State::USED + State::WRITING));
+        self.change(lists, chunk, |_| {
+            CHUNK_STATE | (class as u64 * State::CLASS + State::USED + State::WRITING)
+        });
         0
     }
 
-    /// The object that was taken last is written: from now on its chunk may be pinned, by who then sees what was written.
-    /// Needs no lock.
+    /// The object that was taken last is written: from now on its chunk may be pinned, by who then
+    /// sees what was written. Needs no lock.
     pub fn written(&self, chunk: u32) {
         self.entry(chunk)[STATE].fetch_sub(State::WRITING, Release);
     }
 
-    /// Gives up a stored object, and the chunk with it when no other is left: true then. A chunk that was retired and is not
-    /// `leaving` any more takes objects again.
-    pub fn put_object(&self, lists: &mut Lists, chunk: u32, object: usize, leaving: impl Fn(u32) -> bool) -> bool {
+    /// Gives up a stored object, and the chunk with it when no other is left: true then. A chunk
+    /// that was retired and is not `leaving` any more takes objects again.
+    pub fn put_object(
+        &self,
+        lists: &mut Lists,
+        chunk: u32,
+        object: usize,
+        leaving: impl Fn(u32) -> bool,
+    ) -> bool {
         let word = self.bitmap(chunk, object / WORD_OBJECTS);
         word.store(word.load(Relaxed) & !(1 << (object % WORD_OBJECTS)), Relaxed);
         let stays = self.state(chunk).has(State::RETIRED) && !leaving(chunk);
-        self.change(lists, chunk, |state| (if stays { state & !State::RETIRED } else { state }) - State::USED);
+        self.change(lists, chunk, |state| {
+            (if stays { state & !State::RETIRED } else { state }) - State::USED
+        });
         self.disband(lists, chunk)
     }
 
@@ -256,8 +278,8 @@ impl<C: Cells> ChunkTable<C> {
         free
     }
 
-    /// Ends what [`ChunkTable::pin`] began; the chunk is given up, and true is returned, when it has no object left. One
-    /// that objects were `stuck` in is skipped by the next who pins.
+    /// Ends what [`ChunkTable::pin`] began; the chunk is given up, and true is returned, when it
+    /// has no object left. One that objects were `stuck` in is skipped by the next who pins.
     pub fn unpin(&self, lists: &mut Lists, chunk: u32, stuck: bool) -> bool {
         let skip = if stuck { State::SKIP } else { 0 };
         self.change(lists, chunk, |state| (state | skip) & !State::PINNED);
@@ -295,7 +317,10 @@ impl<C: Cells> ChunkTable<C> {
             let used = self.objects(chunk).count();
             assert_eq!(state.used(), used, "count of chunk {chunk}");
             assert!((1..=objects).contains(&state.used()), "chunk {chunk} has {used} objects");
-            assert!(!state.is_being_written() && !state.has(State::PINNED), "somebody is at work on chunk {chunk}");
+            assert!(
+                !state.is_being_written() && !state.has(State::PINNED),
+                "somebody is at work on chunk {chunk}"
+            );
             held.chunks += 1;
             held.objects += used;
             if state.group().is_some() {
@@ -307,8 +332,16 @@ impl<C: Cells> ChunkTable<C> {
         for (group, head) in lists.heads.iter().enumerate() {
             let (mut chunk, mut previous) = (*head, NONE);
             while chunk != NONE {
-                assert_eq!(self.class(chunk), Some(class), "chunk {chunk} is in the list of another class");
-                assert_eq!(self.state(chunk).group(), Some(group), "chunk {chunk} is in the wrong list");
+                assert_eq!(
+                    self.class(chunk),
+                    Some(class),
+                    "chunk {chunk} is in the list of another class"
+                );
+                assert_eq!(
+                    self.state(chunk).group(),
+                    Some(group),
+                    "chunk {chunk} is in the wrong list"
+                );
                 let [before, after] = self.links(chunk);
                 assert_eq!(before, previous, "links of chunk {chunk}");
                 with_room -= 1;

@@ -1,13 +1,16 @@
-//! The size classes: how large the places are that objects are stored in, and the chunks that hold them.
+//! The size classes: how large the places are that objects are stored in, and the chunks that hold
+//! them.
 //!
-//! A class is a size of place of which `n` fit a chunk of `2^order` frames with next to nothing left at its end. Large
-//! chunks have sizes closer to one another, which cuts what rounding wastes; small chunks leave less empty where a class
-//! has few objects, and most sizes that a large chunk has, a smaller one has too. So from the largest size downwards, each
-//! next class is one between [`STEP_MILLI`] (or [`STEP_BYTES`]) and twice that smaller: of the smallest chunk that has
-//! such a size.
+//! A class is a size of place of which `n` fit a chunk of `2^order` frames with next to nothing
+//! left at its end. Large chunks have sizes closer to one another, which cuts what rounding wastes;
+//! small chunks leave less empty where a class has few objects, and most sizes that a large chunk
+//! has, a smaller one has too. So from the largest size downwards, each next class is one between
+//! [`STEP_MILLI`] (or [`STEP_BYTES`]) and twice that smaller: of the smallest chunk that has such a
+//! size.
 //!
-//! What that wastes of a pool in steady turnover, with compaction, in percent of what the pool occupies, for lengths as
-//! LZ4 leaves them (mean 1.5 KiB), for 4, 16, 64, 256 MiB stored (a simulation; each object's 12 bytes of its own included):
+//! What that wastes of a pool in steady turnover, with compaction, in percent of what the pool
+//! occupies, for lengths as LZ4 leaves them (mean 1.5 KiB), for 4, 16, 64, 256 MiB stored (a
+//! simulation; each object's 12 bytes of its own included):
 //!
 //! | chunks of | step | classes | 4 | 16 | 64 | 256 |
 //! |---|---|---|---|---|---|---|
@@ -18,26 +21,30 @@
 //! | 4 to 16 frames | 3.5 %, 32 bytes | 55 | 15.6 | 6.8 | 4.3 | 3.6 |
 //! | 4 to 16 frames | 2.5 %, 32 bytes | 63 | 19.1 | 7.3 | 3.9 | 3.0 |
 //!
-//! Chunks of one frame would be better by a little, but each that comes back costs a flush (20 us where the process runs on
-//! several processors), for two or three objects.
+//! Chunks of one frame would be better by a little, but each that comes back costs a flush (20 us
+//! where the process runs on several processors), for two or three objects.
 
 use super::OBJECT_BYTES_MAX;
 use crate::base::PAGE_SIZE;
 
-/// The smallest chunk is of `2^2` frames, 16 KiB: ten objects of the mean length share the cost of its coming and going.
+/// The smallest chunk is of `2^2` frames, 16 KiB: ten objects of the mean length share the cost of
+/// its coming and going.
 pub(super) const ORDER_MIN: u8 = 2;
 
 /// The largest chunk is of `2^4` frames, 64 KiB, which the buddy allocator must find side by side.
 pub(super) const ORDER_MAX: u8 = 4;
 
-/// Bytes kept with each object, at the end of its place: who owns it and how long it is (8), a checksum (4).
+/// Bytes kept with each object, at the end of its place: who owns it and how long it is (8), a
+/// checksum (4).
 pub(crate) const TRAILER_BYTES: usize = 12;
 
-/// Sizes are multiples of this: the trailers lie aligned, and the table from length to class stays short.
+/// Sizes are multiples of this: the trailers lie aligned, and the table from length to class stays
+/// short.
 const ALIGN_BYTES: usize = 4;
 
-/// Least difference between two classes, in thousandths of the larger one. Half of the difference is lost with each
-/// object on average, while each class more has a chunk more that is partly empty.
+/// Least difference between two classes, in thousandths of the larger one. Half of the difference
+/// is lost with each object on average, while each class more has a chunk more that is partly
+/// empty.
 const STEP_MILLI: usize = 35;
 
 /// Least difference between two classes in bytes: small objects are not worth many classes.
@@ -74,8 +81,8 @@ const fn chunk_bytes(order: u8) -> usize {
     PAGE_SIZE << order
 }
 
-/// The largest class of chunks of `2^order` frames of at most `bytes`; `None` where more objects would fit than a bitmap has
-/// bits for.
+/// The largest class of chunks of `2^order` frames of at most `bytes`; `None` where more objects
+/// would fit than a bitmap has bits for.
 const fn at_most(order: u8, bytes: usize) -> Option<SizeClass> {
     let mut objects = chunk_bytes(order).div_ceil(bytes + ALIGN_BYTES);
     while chunk_bytes(order) / objects / ALIGN_BYTES * ALIGN_BYTES > bytes {
@@ -111,10 +118,11 @@ const fn below(bytes: usize) -> Option<SizeClass> {
     best
 }
 
-const LARGEST: SizeClass = match at_most(ORDER_MAX, chunk_bytes(ORDER_MAX) / (chunk_bytes(ORDER_MAX) / LARGEST_BYTES)) {
-    Some(class) => class,
-    None => unreachable!(),
-};
+const LARGEST: SizeClass =
+    match at_most(ORDER_MAX, chunk_bytes(ORDER_MAX) / (chunk_bytes(ORDER_MAX) / LARGEST_BYTES)) {
+        Some(class) => class,
+        None => unreachable!(),
+    };
 
 const CLASS_COUNT: usize = {
     let (mut count, mut bytes) = (1, LARGEST.bytes);
@@ -170,7 +178,10 @@ mod tests {
         for len in 1..=OBJECT_BYTES_MAX {
             let (class, place) = (class_of(len), len + TRAILER_BYTES);
             assert!(CLASSES[class].bytes >= place);
-            assert!(CLASSES.get(class + 1).is_none_or(|smaller| smaller.bytes < place), "{len} bytes: class {class}");
+            assert!(
+                CLASSES.get(class + 1).is_none_or(|smaller| smaller.bytes < place),
+                "{len} bytes: class {class}"
+            );
         }
     }
 
@@ -180,12 +191,20 @@ mod tests {
         assert!((50..60).contains(&CLASSES.len()), "{} classes: {CLASSES:?}", CLASSES.len());
         for class in &CLASSES {
             assert!(class.objects <= OBJECTS_MAX && class.bytes >= SMALLEST_BYTES);
-            assert!((ORDER_MIN..=ORDER_MAX).contains(&class.order) && class.bytes.is_multiple_of(ALIGN_BYTES));
+            assert!(
+                (ORDER_MIN..=ORDER_MAX).contains(&class.order)
+                    && class.bytes.is_multiple_of(ALIGN_BYTES)
+            );
             // At most what rounding to ALIGN_BYTES loses, an object each.
             let tail = chunk_bytes(class.order) - class.objects * class.bytes;
-            assert!(tail < class.objects * ALIGN_BYTES, "class of {} bytes leaves {tail}", class.bytes);
+            assert!(
+                tail < class.objects * ALIGN_BYTES,
+                "class of {} bytes leaves {tail}",
+                class.bytes
+            );
         }
-        // Over all lengths from 256 bytes to the longest that is worth storing, the bytes of full chunks that hold no data.
+        // Over all lengths from 256 bytes to the longest that is worth storing, the bytes of full
+        // chunks that hold no data.
         let lengths = 256..=3632;
         let place = |len: usize| {
             let class = CLASSES[class_of(len)];

@@ -5,7 +5,8 @@ use super::{OBJECT_BYTES_MAX, first_frame};
 use crate::base::FrameId;
 use std::fmt;
 
-/// Names a stored object. Whoever holds it owns the object: it alone frees it, once, and nobody may load it later.
+/// Names a stored object. Whoever holds it owns the object: it alone frees it, once, and nobody may
+/// load it later.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle(u64);
 
@@ -58,6 +59,11 @@ impl Handle {
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let frame = (self.chunk() as u64) << ORDER_MIN;
-        write!(f, "Handle(chunk at frame {frame}, object {}, {} bytes)", self.object(), self.len_bytes())
+        write!(
+            f,
+            "Handle(chunk at frame {frame}, object {}, {} bytes)",
+            self.object(),
+            self.len_bytes()
+        )
     }
 }

@@ -1,11 +1,14 @@
-//! Objects that move while their owners load and free them, in interleavings that a checker explores.
+//! Objects that move while their owners load and free them, in interleavings that a checker
+//! explores.
 //!
-//! The table of chunks is the pool's own ([`ChunkTable`]), on words that the checker watches; the lock of the class is the
-//! checker's. A place holds two words in place of bytes, so that a mixture of two objects is seen. The steps of an actor are
-//! those of the method of [`super::CompressedPool`] named with it, in the same order; who changes one changes the other.
+//! The table of chunks is the pool's own ([`ChunkTable`]), on words that the checker watches; the
+//! lock of the class is the checker's. A place holds two words in place of bytes, so that a mixture
+//! of two objects is seen. The steps of an actor are those of the method of
+//! [`super::CompressedPool`] named with it, in the same order; who changes one changes the other.
 //!
-//! Checked: an owner reads what it stored last; a place that is written is nobody else's; at the end no object is lost. A
-//! [`Bug`] is a wrong order of steps that must be found, which shows that mistakes can be.
+//! Checked: an owner reads what it stored last; a place that is written is nobody else's; at the
+//! end no object is lost. A [`Bug`] is a wrong order of steps that must be found, which shows that
+//! mistakes can be.
 
 use super::chunk::{Cells, ChunkTable, Lists};
 use super::class::{CLASSES, OBJECTS_MAX};
@@ -60,17 +63,27 @@ fn place(handle: u64) -> (u32, usize) {
     (((handle - 1) / OBJECTS_MAX as u64) as u32, (handle - 1) as usize % OBJECTS_MAX)
 }
 
-/// Copying a page takes as long as many steps of others, and an owner does not use its page all the time.
+/// Copying a page takes as long as many steps of others, and an owner does not use its page all the
+/// time.
 fn pause() {
     (0..thread_rng().gen_range(0..40)).for_each(|_| shuttle::thread::yield_now());
 }
 
 impl Machine {
     fn new(bug: Option<Bug>) -> Machine {
-        let cells: Box<[Word]> = (0..CHUNKS as usize * super::chunk::CELLS).map(|_| Word::new(0)).collect();
-        let memory = (0..CHUNKS as usize * CLASSES[CLASS].objects).map(|_| Default::default()).collect();
+        let cells: Box<[Word]> =
+            (0..CHUNKS as usize * super::chunk::CELLS).map(|_| Word::new(0)).collect();
+        let memory =
+            (0..CHUNKS as usize * CLASSES[CLASS].objects).map(|_| Default::default()).collect();
         let (lists, free) = (Mutex::new(Lists::new()), Mutex::new((0..CHUNKS).collect()));
-        Machine { bug, table: ChunkTable::over(cells), lists, memory, free, index: Default::default() }
+        Machine {
+            bug,
+            table: ChunkTable::over(cells),
+            lists,
+            memory,
+            free,
+            index: Default::default(),
+        }
     }
 
     fn memory(&self, (chunk, object): (u32, usize)) -> &[Word; 2] {
@@ -108,7 +121,8 @@ impl Machine {
     /// `put_chunk`: the chunk goes back, and what is in it is gone.
     fn put_chunk(&self, emptied: bool, chunk: u32) {
         if emptied {
-            (0..CLASSES[CLASS].objects).for_each(|object| self.memory((chunk, object))[1].store(0, SeqCst));
+            (0..CLASSES[CLASS].objects)
+                .for_each(|object| self.memory((chunk, object))[1].store(0, SeqCst));
             self.free.lock().unwrap().push(chunk);
         }
     }
@@ -150,7 +164,9 @@ impl Machine {
             let [owner, _] = self.read(old);
             let Some(new) = self.take(false) else { break };
             self.write(new, self.read(old));
-            if self.bug == Some(Bug::FreedTooEarly) && self.index[owner as usize].load(SeqCst) == handle(old) {
+            if self.bug == Some(Bug::FreedTooEarly)
+                && self.index[owner as usize].load(SeqCst) == handle(old)
+            {
                 self.free(old);
             }
             let word = &self.index[owner as usize];
@@ -172,8 +188,8 @@ impl Machine {
 
 fn scenario(bug: Option<Bug>) {
     let machine = Arc::new(Machine::new(bug));
-    // Two chunks with an object each that nobody moves, so that there is always one to move to. Other objects of the first
-    // one lie before it, and are come upon at once.
+    // Two chunks with an object each that nobody moves, so that there is always one to move to.
+    // Other objects of the first one lie before it, and are come upon at once.
     let n = CLASSES[CLASS].objects;
     let mut others: Vec<_> = (0..=n).map(|_| machine.take(true).unwrap()).collect();
     others.iter().for_each(|place| machine.write(*place, [0, u64::MAX]));
@@ -208,7 +224,8 @@ fn scenario(bug: Option<Bug>) {
         assert_eq!(machine.read(place), [0, u64::MAX], "an object that nobody moved");
         machine.free(place);
     }
-    let held = machine.table.check(&machine.lists.lock().unwrap(), CLASS, &machine.table.chunks_in_use());
+    let held =
+        machine.table.check(&machine.lists.lock().unwrap(), CLASS, &machine.table.chunks_in_use());
     assert_eq!((held.chunks, held.objects), (0, 0), "objects or chunks are lost");
     let mut free = machine.free.lock().unwrap().clone();
     free.sort_unstable();

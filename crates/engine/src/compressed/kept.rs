@@ -2,9 +2,10 @@
 
 use super::class::ORDER_MAX;
 
-/// Frames in empty chunks that are kept for the next store of a class with chunks of that size, so that one object that comes
-/// and goes does not fill and empty frames each time (20 us and more: emptying frames flushes). Cost: up to 1 MiB of budget,
-/// taken from the pool's limit; a 256th of that at most, but 128 KiB.
+/// Frames in empty chunks that are kept for the next store of a class with chunks of that size, so
+/// that one object that comes and goes does not fill and empty frames each time (20 us and more:
+/// emptying frames flushes). Cost: up to 1 MiB of budget, taken from the pool's limit; a 256th of
+/// that at most, but 128 KiB.
 pub(super) const KEPT_FRAMES_MAX: usize = 256;
 const KEPT_FRAMES_LEAST: usize = 32;
 
@@ -76,7 +77,10 @@ mod tests {
         let most = kept_max(1000);
         assert!(kept.push(1, 2, most) && kept.push(2, 4, most) && kept.push(3, 2, most));
         assert!(!kept.push(4, 4, most) && kept.push(4, 3, most) && !kept.push(5, 2, most));
-        assert_eq!((kept.frames(), kept.pop(2), kept.pop(2), kept.pop(2)), (32, Some(3), Some(1), None));
+        assert_eq!(
+            (kept.frames(), kept.pop(2), kept.pop(2), kept.pop(2)),
+            (32, Some(3), Some(1), None)
+        );
         let mut out = [(0, 0); 4];
         assert_eq!((kept.take_older_half(&mut out), kept.take_older_half(&mut out[1..])), (1, 1));
         assert_eq!((out, kept.take_older_half(&mut [])), ([(2, 4), (4, 3), (0, 0), (0, 0)], 0));

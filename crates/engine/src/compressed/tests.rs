@@ -1,4 +1,5 @@
-//! The pool against a model that keeps every object's bytes, on memory that knows which chunks it has given.
+//! The pool against a model that keeps every object's bytes, on memory that knows which chunks it
+//! has given.
 
 mod compaction;
 mod waste;
@@ -33,7 +34,8 @@ impl FakeSource {
     fn new(frames: usize, budget: usize) -> FakeSource {
         let settings = FrameSettings { percpu: false, ..FrameSettings::default() };
         let stats = Stats::anonymous().unwrap();
-        let allocator = FrameAllocator::new(frames as u64, 0, settings, Topology::new(1, &[]), stats).unwrap();
+        let allocator =
+            FrameAllocator::new(frames as u64, 0, settings, Topology::new(1, &[]), stats).unwrap();
         allocator.resize(frames as u64, |_| Ok::<_, ()>(())).unwrap();
         let memory = (0..allocator.frames_max() >> ORDER_MIN).map(|_| Mutex::default()).collect();
         let (given, given_max) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -55,7 +57,13 @@ impl FakeSource {
     }
 
     /// Goes over the bytes of a range: memory, and where that is in the range.
-    fn pieces(&self, first: FrameId, offset: usize, len: usize, mut each: impl FnMut(&mut [u8], Range<usize>)) {
+    fn pieces(
+        &self,
+        first: FrameId,
+        offset: usize,
+        len: usize,
+        mut each: impl FnMut(&mut [u8], Range<usize>),
+    ) {
         let mut done = 0;
         while done < len {
             let (granule, begin) = ((offset + done) / GRANULE, (offset + done) % GRANULE);
@@ -79,7 +87,10 @@ impl FrameSource for FakeSource {
         };
         self.given_max.fetch_max(before + (1 << order), Relaxed);
         for granule in FakeSource::granules(first, order) {
-            assert!(std::mem::replace(&mut *self.memory[granule].lock().unwrap(), vec![0xDD; GRANULE]).is_empty());
+            assert!(
+                std::mem::replace(&mut *self.memory[granule].lock().unwrap(), vec![0xDD; GRANULE])
+                    .is_empty()
+            );
         }
         Some(first)
     }
@@ -126,7 +137,8 @@ impl Random {
         ((self.next() >> 11) % n as u64) as usize
     }
 
-    /// Lengths as LZ4 leaves them on pages of programs: some near empty, most around a third to a half, raw ones too.
+    /// Lengths as LZ4 leaves them on pages of programs: some near empty, most around a third to a
+    /// half, raw ones too.
     fn stored_len(&mut self) -> usize {
         match self.below(100) {
             0..15 => 20 + self.below(480),
@@ -137,16 +149,22 @@ impl Random {
     }
 }
 
-/// Content that tells the object: two objects with different seeds differ in every stretch of 8 bytes.
+/// Content that tells the object: two objects with different seeds differ in every stretch of 8
+/// bytes.
 fn content(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|i| (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (i % 8 * 8)) as u8 ^ i as u8).collect()
+    (0..len as u64)
+        .map(|i| (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (i % 8 * 8)) as u8 ^ i as u8)
+        .collect()
 }
 
 fn verify(pool: &CompressedPool, source: &FakeSource, handle: Handle, expected: &[u8]) {
     let mut out = [0x77; PAGE_SIZE];
     assert_eq!(pool.load(source, handle, &mut out), Ok(expected.len()));
     assert!(out[..expected.len()] == *expected, "{handle:?} holds another's bytes");
-    assert!(out[expected.len()..].iter().all(|byte| *byte == 0x77), "more was copied than is stored");
+    assert!(
+        out[expected.len()..].iter().all(|byte| *byte == 0x77),
+        "more was copied than is stored"
+    );
 }
 
 #[derive(Clone, Debug)]
@@ -214,7 +232,8 @@ impl Model {
         let mut asked = 0;
         move |owner, old, new| {
             asked += 1;
-            let object = self.objects.iter_mut().find(|(of, ..)| *of == owner).expect("its owner is asked");
+            let object =
+                self.objects.iter_mut().find(|(of, ..)| *of == owner).expect("its owner is asked");
             assert_eq!(object.1, old, "the owner has another handle");
             assert_eq!((new.len_bytes(), new == old), (old.len_bytes(), false));
             let agrees = asked % (refuse + 1) != 0;
@@ -292,7 +311,9 @@ fn a_full_pool_is_evacuated() {
         model.store(&pool, &source, PAGE_SIZE / 2 - TRAILER_BYTES, FRAMES);
     }
     // Those that stay lie behind where the arena is to end.
-    let low = |(_, handle, _): &(u64, Handle, Vec<u8>)| (pool.place(*handle).first_frame().0 as usize) < most / 3;
+    let low = |(_, handle, _): &(u64, Handle, Vec<u8>)| {
+        (pool.place(*handle).first_frame().0 as usize) < most / 3
+    };
     while let Some(at) = model.objects.iter().position(low) {
         model.free(&pool, &source, at);
     }
@@ -310,7 +331,8 @@ fn a_full_pool_is_evacuated() {
 
 #[test]
 fn handles_keep_their_parts_in_48_bits() {
-    for (chunk, object, len) in [(0, 0, 1), (5, OBJECTS_MAX - 1, 64), ((1 << 28) - 1, 7, PAGE_SIZE)] {
+    for (chunk, object, len) in [(0, 0, 1), (5, OBJECTS_MAX - 1, 64), ((1 << 28) - 1, 7, PAGE_SIZE)]
+    {
         let handle = Handle::new(chunk, object, len);
         assert!(handle.to_bits() < 1 << Handle::BITS);
         let handle = Handle::from_bits(handle.to_bits());
@@ -322,7 +344,8 @@ fn handles_keep_their_parts_in_48_bits() {
 fn an_object_that_comes_and_goes_does_not_move_chunks() {
     let source = FakeSource::new(512, 512);
     let pool = source.pool(512);
-    // From the largest down, so that the classes have chunks of other sizes in turn; one chunk of each size is kept.
+    // From the largest down, so that the classes have chunks of other sizes in turn; one chunk of
+    // each size is kept.
     for len in (1..=PAGE_SIZE).rev() {
         pool.free(&source, pool.store(&source, 0, &vec![1; len]).unwrap());
         assert!(source.given_max.load(Relaxed) <= KEPT_FRAMES_MAX, "{len} bytes");
@@ -346,11 +369,14 @@ fn the_fullest_chunk_with_room_is_filled_first() {
     let source = FakeSource::new(512, 512);
     let pool = source.pool(512);
     let n = CLASSES[class_of(PAGE_SIZE)].objects;
-    let handles: Vec<_> = (0..3 * n).map(|_| pool.store(&source, 0, &[1; PAGE_SIZE]).unwrap()).collect();
-    // One chunk is left with 2 objects, one with all but one, one with half; freed last, so first in its list, is that.
+    let handles: Vec<_> =
+        (0..3 * n).map(|_| pool.store(&source, 0, &[1; PAGE_SIZE]).unwrap()).collect();
+    // One chunk is left with 2 objects, one with all but one, one with half; freed last, so first
+    // in its list, is that.
     let (few, many, half) = (&handles[..n - 2], &handles[n..n + 1], &handles[2 * n..2 * n + n / 2]);
     few.iter().chain(many).chain(half).for_each(|handle| pool.free(&source, *handle));
-    let next = (0..1 + n / 2 + n - 2).map(|_| pool.store(&source, 0, &[1; PAGE_SIZE]).unwrap().chunk());
+    let next =
+        (0..1 + n / 2 + n - 2).map(|_| pool.store(&source, 0, &[1; PAGE_SIZE]).unwrap().chunk());
     let chunk = |of: &[Handle]| vec![of[0].chunk(); of.len()];
     assert_eq!(next.collect::<Vec<_>>(), [chunk(many), chunk(half), chunk(few)].concat());
     assert_eq!(pool.frames(), 3 << ORDER_MAX);
@@ -363,7 +389,11 @@ fn a_source_without_room_costs_no_frames_and_larger_places_are_used() {
     let pool = source.pool(512);
     let first = pool.store(&source, 0, &[1; PAGE_SIZE]).unwrap();
     let small = pool.store(&source, 0, &[2; 100]).unwrap();
-    assert_eq!((small.chunk(), pool.frames()), (first.chunk(), 1 << order), "there was room in a larger class");
+    assert_eq!(
+        (small.chunk(), pool.frames()),
+        (first.chunk(), 1 << order),
+        "there was room in a larger class"
+    );
     (2..CLASSES[0].objects).for_each(|_| _ = pool.store(&source, 0, &[1; PAGE_SIZE]).unwrap());
     assert_eq!(pool.store(&source, 0, &[1; 100]), Err(Full));
     verify(&pool, &source, first, &[1; PAGE_SIZE]);
@@ -378,17 +408,28 @@ fn damage_of_any_byte_of_an_object_reaches_its_reader_only() {
     let pool = source.pool(512);
     for len in [1, 64, 1000, PAGE_SIZE] {
         let data = content(len as u64, len);
-        let [before, handle, after] = [1, 2, 3].map(|owner| pool.store(&source, owner, &data).unwrap());
+        let [before, handle, after] =
+            [1, 2, 3].map(|owner| pool.store(&source, owner, &data).unwrap());
         let place = pool.place(handle);
-        for at in (place.data()..place.data() + len).chain(place.trailer()..place.trailer() + TRAILER_BYTES) {
-            let flip = |bit: u8| source.pieces(place.first_frame(), at, 1, |memory, _| memory[0] ^= 1 << bit);
+        for at in (place.data()..place.data() + len)
+            .chain(place.trailer()..place.trailer() + TRAILER_BYTES)
+        {
+            let flip = |bit: u8| {
+                source.pieces(place.first_frame(), at, 1, |memory, _| memory[0] ^= 1 << bit)
+            };
             for bit in 0..8 {
                 flip(bit);
-                assert_eq!(pool.load(&source, handle, &mut [0; PAGE_SIZE]), Err(Damaged), "byte {at}, bit {bit}");
+                assert_eq!(
+                    pool.load(&source, handle, &mut [0; PAGE_SIZE]),
+                    Err(Damaged),
+                    "byte {at}, bit {bit}"
+                );
                 flip(bit);
             }
         }
-        [before, handle, after].into_iter().for_each(|handle| verify(&pool, &source, handle, &data));
+        [before, handle, after]
+            .into_iter()
+            .for_each(|handle| verify(&pool, &source, handle, &data));
     }
 }
 

@@ -3,14 +3,14 @@
 use super::OBJECT_BYTES_MAX;
 use super::class::TRAILER_BYTES;
 
-/// Owner, length and checksum of an object. A trailer lies at the end of the object's place, so that it is found without
-/// knowing the length.
+/// Owner, length and checksum of an object. A trailer lies at the end of the object's place, so
+/// that it is found without knowing the length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Trailer {
     /// The owner in the low [`OWNER_BITS`] bits, the length less one above.
     word: u64,
-    /// CRC-32 of the data, begun with the word folded to half. At 1.5 KiB crc32fast takes 70 to 90 ns, the crc32c crate 120
-    /// to 140.
+    /// CRC-32 of the data, begun with the word folded to half. At 1.5 KiB crc32fast takes 70 to 90
+    /// ns, the crc32c crate 120 to 140.
     checksum: u32,
 }
 
@@ -27,7 +27,8 @@ impl Trailer {
 
     /// Whether this is the trailer of `data`.
     pub fn fits(self, data: &[u8]) -> bool {
-        self.word >> OWNER_BITS == data.len() as u64 - 1 && self.checksum == checksum(self.word, data)
+        self.word >> OWNER_BITS == data.len() as u64 - 1
+            && self.checksum == checksum(self.word, data)
     }
 
     /// Who owns the object.

@@ -25,16 +25,19 @@ impl fmt::Display for FolioMax {
 /// The same by where they come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Folios {
-    /// Made up, unpacked, or out of the swap cache. More than 16 save little there: a fault's own cost is spread over enough.
+    /// Made up, unpacked, or out of the swap cache. More than 16 save little there: a fault's own
+    /// cost is spread over enough.
     pub memory: usize,
-    /// Read from a device, where an operation of 64 pages moves twice as many bytes in its time as one of 16.
+    /// Read from a device, where an operation of 64 pages moves twice as many bytes in its time as
+    /// one of 16.
     pub device: usize,
 }
 
 impl Folios {
     /// Most from memory where nothing else was asked for; and the least from devices.
     const AUTO: usize = 16;
-    /// What the buffers of all that serve faults may take of the budget together, so that there are larger ones: 1/64.
+    /// What the buffers of all that serve faults may take of the budget together, so that there are
+    /// larger ones: 1/64.
     const BUFFERS_SHARE: usize = 64;
 
     /// For a budget of `pages`, with buffers for `buffers` folios in all.

@@ -29,7 +29,9 @@ impl RamModel {
     /// Applies an option of [`RamModel::KEYS`]; an error says which values it takes.
     pub(super) fn apply(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
         match key {
-            "latency" => self.latency = parse_time(value).ok_or("a time up to 10s, such as 20us or 1.5ms")?,
+            "latency" => {
+                self.latency = parse_time(value).ok_or("a time up to 10s, such as 20us or 1.5ms")?
+            }
             "bandwidth" => {
                 let bytes = value.parse().ok().filter(|bytes: &Bytes| bytes.0 > 0);
                 self.bandwidth = Some(bytes.ok_or("bytes a second, such as 500M or 2G")?);
@@ -67,8 +69,8 @@ pub struct FaultModel {
 }
 
 const BILLION: u32 = 1_000_000_000;
-const FAULTS_TAKE: &str = "a share of operations between 0 and 1, such as 0.01, or with some of the kinds \
-                           eio+short+full+slow+flip+rot, as in 0.01:eio+slow";
+const FAULTS_TAKE: &str = "a share of operations between 0 and 1, such as 0.01, or with some of \
+                           the kinds eio+short+full+slow+flip+rot, as in 0.01:eio+slow";
 
 impl FromStr for FaultModel {
     type Err = ();
@@ -79,7 +81,8 @@ impl FromStr for FaultModel {
             None => (text, FaultKinds::ALL),
         };
         let decimal = rate.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-        let rate: f64 = rate.parse().ok().filter(|rate| decimal && (0.0..=1.0).contains(rate)).ok_or(())?;
+        let rate: f64 =
+            rate.parse().ok().filter(|rate| decimal && (0.0..=1.0).contains(rate)).ok_or(())?;
         Ok(FaultModel { per_billion: (rate * f64::from(BILLION)).round() as u32, kinds })
     }
 }
@@ -177,11 +180,18 @@ mod tests {
 
     #[test]
     fn times_have_units() {
-        for (text, ns) in [("0us", 0), ("10us", 10_000), ("1.5ms", 1_500_000), ("500ns", 500), ("10s", 10_000_000_000)]
-        {
+        for (text, ns) in [
+            ("0us", 0),
+            ("10us", 10_000),
+            ("1.5ms", 1_500_000),
+            ("500ns", 500),
+            ("10s", 10_000_000_000),
+        ] {
             assert_eq!(parse_time(text), Some(Duration::from_nanos(ns)), "{text}");
         }
-        for text in ["", "10", "us", "-1us", "1h", "10.1s", "1e3us", "..us", "99999999999999999999s"] {
+        for text in
+            ["", "10", "us", "-1us", "1h", "10.1s", "1e3us", "..us", "99999999999999999999s"]
+        {
             assert_eq!(parse_time(text), None, "{text}");
         }
     }

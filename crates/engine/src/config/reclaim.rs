@@ -19,8 +19,9 @@ pub enum ReclaimMax {
 }
 
 impl ReclaimMax {
-    /// Threads that can reclaim at once where that is not bounded: each has buffers and a stack of its own, of which some 8 KiB
-    /// are touched in advance, and some 170 KiB once it reclaims. They are not part of the budget.
+    /// Threads that can reclaim at once where that is not bounded: each has buffers and a stack of
+    /// its own, of which some 8 KiB are touched in advance, and some 170 KiB once it reclaims. They
+    /// are not part of the budget.
     pub const OFF_THREADS: u16 = 2048;
     /// Most that can be asked for.
     const THREADS_MAX: u16 = 1024;
@@ -47,7 +48,8 @@ pub enum Recheck {
     /// Whenever it wakes up.
     #[default]
     Wake,
-    /// After more than a second of waiting, and then for four times the high watermark: the mechanism as it was first proposed.
+    /// After more than a second of waiting, and then for four times the high watermark: the
+    /// mechanism as it was first proposed.
     Timed,
 }
 
@@ -148,9 +150,10 @@ impl Watermarks {
     const MIN_LEAST: u64 = 96;
     /// Most of them unless more are asked for: 8 MiB.
     const MIN_MOST: u64 = 2048;
-    /// Pages from one to the next: a 256th of the budget, but a batch of the background thread's as far as that is not more than
-    /// a 64th, and 16 MiB at most. What is free is of no use to the program: with a 64th a Zipf load that has twice its budget
-    /// misses 6 % more, and threads do not find frames without reclaim more often.
+    /// Pages from one to the next: a 256th of the budget, but a batch of the background thread's as
+    /// far as that is not more than a 64th, and 16 MiB at most. What is free is of no use to the
+    /// program: with a 64th a Zipf load that has twice its budget misses 6 % more, and threads do
+    /// not find frames without reclaim more often.
     const STEP_LEAST: u64 = 32;
     const STEP_BATCH: u64 = 128;
     const STEP_MOST: u64 = 4096;
@@ -158,12 +161,16 @@ impl Watermarks {
     /// The three in pages of a budget of `limit` pages, as they were asked for.
     fn asked(&self, limit: u64) -> [u64; 3] {
         let min = self.min.pages(limit, (limit / 64).clamp(Self::MIN_LEAST, Self::MIN_MOST));
-        let step = (limit / 64).clamp(Self::STEP_LEAST, Self::STEP_BATCH).max(limit / 256).min(Self::STEP_MOST);
+        let step = (limit / 64)
+            .clamp(Self::STEP_LEAST, Self::STEP_BATCH)
+            .max(limit / 256)
+            .min(Self::STEP_MOST);
         let low = self.low.pages(limit, min + step);
         [min, low, self.high.pages(limit, low + step)]
     }
 
-    /// Min, low and high in pages of a budget of `limit` pages: each above the one before, whatever the budget has become.
+    /// Min, low and high in pages of a budget of `limit` pages: each above the one before, whatever
+    /// the budget has become.
     pub fn pages(&self, limit: u64) -> [u64; 3] {
         let [min, low, high] = self.asked(limit);
         let min = min.max(Self::MIN_LEAST);
@@ -186,14 +193,27 @@ mod tests {
     fn values_are_read_and_refused() {
         let max = |text: &str| text.parse::<ReclaimMax>();
         assert_eq!((max("auto"), max("off")), (Ok(ReclaimMax::Auto), Ok(ReclaimMax::Off)));
-        assert_eq!((max("1"), max("1024")), (Ok(ReclaimMax::Threads(1)), Ok(ReclaimMax::Threads(1024))));
-        ["0", "1025", "-1", "", "two"].iter().for_each(|text| assert_eq!(max(text), Err(()), "{text}"));
+        assert_eq!(
+            (max("1"), max("1024")),
+            (Ok(ReclaimMax::Threads(1)), Ok(ReclaimMax::Threads(1024)))
+        );
+        ["0", "1025", "-1", "", "two"]
+            .iter()
+            .for_each(|text| assert_eq!(max(text), Err(()), "{text}"));
         let mark = |text: &str| text.parse::<Mark>();
         assert_eq!((mark("auto"), mark("1.5%")), (Ok(Mark::Auto), Ok(Mark::Share(150))));
-        assert_eq!((mark("50%"), mark("16M")), (Ok(Mark::Share(5000)), Ok(Mark::Size(Bytes(16 << 20)))));
-        ["51%", "-1%", "%", "nan%", "much", ""].iter().for_each(|text| assert_eq!(mark(text), Err(()), "{text}"));
+        assert_eq!(
+            (mark("50%"), mark("16M")),
+            (Ok(Mark::Share(5000)), Ok(Mark::Size(Bytes(16 << 20))))
+        );
+        ["51%", "-1%", "%", "nan%", "much", ""]
+            .iter()
+            .for_each(|text| assert_eq!(mark(text), Err(()), "{text}"));
         let wait = |text: &str| text.parse::<OomWait>().map(|wait| wait.0);
-        assert_eq!((wait("500ms"), wait("0s")), (Ok(Duration::from_millis(500)), Ok(Duration::ZERO)));
+        assert_eq!(
+            (wait("500ms"), wait("0s")),
+            (Ok(Duration::from_millis(500)), Ok(Duration::ZERO))
+        );
         ["2", "11s", ""].iter().for_each(|text| assert_eq!(wait(text), Err(()), "{text}"));
     }
 
@@ -208,16 +228,23 @@ mod tests {
             "what is enough does not grow with the budget"
         );
         assert_eq!(auto.pages(1024), [96, 128, 160]);
-        let shares = Watermarks { min: Mark::Share(200), low: Mark::Share(400), high: Mark::Share(1000) };
+        let shares =
+            Watermarks { min: Mark::Share(200), low: Mark::Share(400), high: Mark::Share(1000) };
         assert_eq!(shares.pages(10_000), [200, 400, 1000]);
         assert!(shares.rise(10_000));
-        // The reserve is what reclaim needs, however little is asked for; sizes are bounded by the budget.
+        // The reserve is what reclaim needs, however little is asked for; sizes are bounded by the
+        // budget.
         assert_eq!(Watermarks { min: Mark::Size(Bytes(0)), ..auto }.pages(1 << 16)[0], 96);
-        assert_eq!(Watermarks { high: Mark::Size(Bytes(1 << 40)), ..auto }.pages(1 << 16)[2], 1 << 15);
+        assert_eq!(
+            Watermarks { high: Mark::Size(Bytes(1 << 40)), ..auto }.pages(1 << 16)[2],
+            1 << 15
+        );
         // What rises until then does after it.
-        let low = Watermarks { min: Mark::Share(800), low: Mark::Share(900), high: Mark::Share(1000) };
+        let low =
+            Watermarks { min: Mark::Share(800), low: Mark::Share(900), high: Mark::Share(1000) };
         assert_eq!((low.rise(1024), low.pages(1024)), (true, [96, 97, 102]));
-        // What is upside down is refused when the pool is made, and put right when its budget makes it so.
+        // What is upside down is refused when the pool is made, and put right when its budget makes
+        // it so.
         let upside_down = Watermarks { low: Mark::Size(Bytes(4096)), ..auto };
         assert!(!upside_down.rise(1 << 16));
         assert_eq!(upside_down.pages(1 << 16)[..2], [1024, 1025]);

@@ -1,8 +1,8 @@
 //! Swap devices as the user names them: `PATH[:SIZE][,KEY=VALUE...]`, or `ram:SIZE[,KEY=VALUE...]`.
 //!
-//! A [`SwapList`] names several: `/a:1G,prio=2,/b` is two devices, since an item of the form `key=value` belongs to the
-//! path before it. Both have a textual form from which they are read back as they were: in it they travel to the processes
-//! of a job, in an environment variable.
+//! A [`SwapList`] names several: `/a:1G,prio=2,/b` is two devices, since an item of the form
+//! `key=value` belongs to the path before it. Both have a textual form from which they are read
+//! back as they were: in it they travel to the processes of a job, in an environment variable.
 
 use super::ram::RamModel;
 use crate::base::Bytes;
@@ -27,7 +27,8 @@ pub enum Discard {
     Pages,
 }
 
-/// The name of a device: 1 to 16 bytes, as in the header of a kernel swap area, without commas and control characters.
+/// The name of a device: 1 to 16 bytes, as in the header of a kernel swap area, without commas and
+/// control characters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Label(String);
 
@@ -47,7 +48,9 @@ impl FromStr for Label {
     fn from_str(text: &str) -> Result<Label, BadSwap> {
         let fits = (1..=Label::BYTES_MAX).contains(&text.len());
         if !fits || text.contains(',') || text.contains(char::is_control) {
-            return Err(BadSwap(format!("'{text}' is not a label: it takes 1 to 16 bytes of text without commas")));
+            return Err(BadSwap(format!(
+                "'{text}' is not a label: it takes 1 to 16 bytes of text without commas"
+            )));
         }
         Ok(Label(text.to_owned()))
     }
@@ -62,7 +65,8 @@ impl fmt::Display for Label {
 /// A swap device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SwapSpec {
-    /// A directory (an unlinked file is made there), a file, or a block device; `ram` for a RAM device.
+    /// A directory (an unlinked file is made there), a file, or a block device; `ram` for a RAM
+    /// device.
     pub path: PathBuf,
     /// At most this much is used; all that the path has room for by default.
     pub size: Option<Bytes>,
@@ -82,7 +86,14 @@ impl SwapSpec {
 
     /// What is at `path`, with nothing else said about it.
     pub fn new(path: impl Into<PathBuf>) -> SwapSpec {
-        SwapSpec { path: path.into(), size: None, prio: None, label: None, discard: Discard::Off, ram: None }
+        SwapSpec {
+            path: path.into(),
+            size: None,
+            prio: None,
+            label: None,
+            discard: Discard::Off,
+            ram: None,
+        }
     }
 
     /// The same, wherever the working directory is later.
@@ -93,8 +104,8 @@ impl SwapSpec {
         }
     }
 
-    /// The priorities of devices named in this order: what was given, which is not negative, and for the others -2, -3
-    /// and so on, as in Linux.
+    /// The priorities of devices named in this order: what was given, which is not negative, and
+    /// for the others -2, -3 and so on, as in Linux.
     pub fn priorities<'a>(specs: impl IntoIterator<Item = &'a SwapSpec>) -> Vec<i32> {
         let mut left = -1;
         let mut lower = || {
@@ -108,9 +119,16 @@ impl SwapSpec {
     fn place(text: &str) -> Result<SwapSpec, BadSwap> {
         if let Some(size) = text.strip_prefix(RAM) {
             let size = size.parse().map_err(|_| {
-                BadSwap(format!("a RAM device needs a size, and '{size}' is none: write ram:SIZE, such as ram:1G"))
+                BadSwap(format!(
+                    "a RAM device needs a size, and '{size}' is none: write ram:SIZE, \
+                                 such as ram:1G"
+                ))
             })?;
-            return Ok(SwapSpec { size: Some(size), ram: Some(RamModel::default()), ..SwapSpec::new("ram") });
+            return Ok(SwapSpec {
+                size: Some(size),
+                ram: Some(RamModel::default()),
+                ..SwapSpec::new("ram")
+            });
         }
         // A path may hold colons: only a last part that begins with a digit is a size.
         if let Some((path, size)) = text.rsplit_once(':')
@@ -118,14 +136,16 @@ impl SwapSpec {
             && size.starts_with(|c: char| c.is_ascii_digit())
             && !size.contains('/')
         {
-            let size = size.parse().map_err(|bad: crate::base::BadSize| BadSwap(bad.to_string()))?;
+            let size =
+                size.parse().map_err(|bad: crate::base::BadSize| BadSwap(bad.to_string()))?;
             return Ok(SwapSpec { size: Some(size), ..SwapSpec::new(path) });
         }
         Ok(SwapSpec::new(text))
     }
 
     fn apply(&mut self, key: &str, value: &str) -> Result<(), BadSwap> {
-        let bad = |takes: &str| BadSwap(format!("'{value}' is not a value of {key}: it takes {takes}"));
+        let bad =
+            |takes: &str| BadSwap(format!("'{value}' is not a value of {key}: it takes {takes}"));
         match key {
             "prio" => {
                 let prio = value.parse().ok().filter(|prio| *prio <= SwapSpec::PRIO_MAX);
@@ -150,8 +170,8 @@ impl SwapSpec {
             },
             _ => {
                 return Err(BadSwap(format!(
-                    "'{key}={value}' is not an option of swap devices: choose one of {KEYS}, or write a path as \
-                     './{key}={value}'"
+                    "'{key}={value}' is not an option of swap devices: choose one of {KEYS}, or \
+                     write a path as './{key}={value}'"
                 )));
             }
         }
@@ -166,7 +186,9 @@ impl FromStr for SwapSpec {
         let SwapList(mut specs) = text.parse()?;
         match (specs.pop(), specs.is_empty()) {
             (Some(spec), true) => Ok(spec),
-            (None, _) => Err(BadSwap("a swap device needs a path: name a directory on a disk".to_owned())),
+            (None, _) => {
+                Err(BadSwap("a swap device needs a path: name a directory on a disk".to_owned()))
+            }
             _ => Err(BadSwap(format!("'{text}' names more than one swap device: name one"))),
         }
     }
@@ -204,7 +226,9 @@ impl FromStr for SwapList {
                 continue;
             };
             let spec = specs.last_mut().ok_or_else(|| {
-                BadSwap(format!("'{item}' is an option of a swap device, and no device is named before it"))
+                BadSwap(format!(
+                    "'{item}' is an option of a swap device, and no device is named before it"
+                ))
             })?;
             if keys.contains(&key) {
                 return Err(BadSwap(format!(
@@ -261,14 +285,18 @@ mod tests {
 
     #[test]
     fn a_size_follows_the_last_colon() {
-        assert_eq!(spec("/a:b/c:2G"), SwapSpec { size: Some(Bytes(2 << 30)), ..SwapSpec::new("/a:b/c") });
+        assert_eq!(
+            spec("/a:b/c:2G"),
+            SwapSpec { size: Some(Bytes(2 << 30)), ..SwapSpec::new("/a:b/c") }
+        );
         assert_eq!(spec("/a:b/c"), SwapSpec::new("/a:b/c"));
         assert_eq!(spec("ram"), SwapSpec::new("ram"), "a file of that name");
     }
 
     #[test]
     fn options_belong_to_the_path_before_them() {
-        let list: SwapList = "/a:1G,prio=5,/b,label=fast disk,discard=pages,,/c=d,discard=once".parse().unwrap();
+        let list: SwapList =
+            "/a:1G,prio=5,/b,label=fast disk,discard=pages,,/c=d,discard=once".parse().unwrap();
         let [a, b, c] = &list.0[..] else { panic!("{list}") };
         assert_eq!((a.prio, a.discard, b.prio), (Some(5), Discard::Off, None));
         assert_eq!((b.label.as_ref().unwrap().as_str(), b.discard), ("fast disk", Discard::Pages));
@@ -283,7 +311,8 @@ mod tests {
     #[test]
     fn a_ram_device_has_a_model() {
         let ram = spec("ram:1G,latency=1.5ms,bandwidth=2G,faults=0.01:eio+flip,seed=7,prio=1");
-        let faults = FaultModel { per_billion: 10_000_000, kinds: FaultKinds::EIO | FaultKinds::FLIP };
+        let faults =
+            FaultModel { per_billion: 10_000_000, kinds: FaultKinds::EIO | FaultKinds::FLIP };
         let model = RamModel {
             latency: Duration::from_micros(1500),
             bandwidth: Some(Bytes(2 << 30)),

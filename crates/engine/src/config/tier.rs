@@ -44,8 +44,9 @@ impl fmt::Display for CompressedMax {
     }
 }
 
-/// What the tier may pack pages with where nothing else was asked for, the quickest first. Level -1 of Zstandard leaves literals as
-/// they are: that saves most for records and pointers, little for text.
+/// What the tier may pack pages with where nothing else was asked for, the quickest first. Level -1
+/// of Zstandard leaves literals as they are: that saves most for records and pointers, little for
+/// text.
 const BY_DENSITY: [Codec; CODECS_MAX] = [Codec::Lz4, Codec::Zstd(-1), Codec::Zstd(1)];
 /// How many codecs the tier chooses from at most.
 pub const CODECS_MAX: usize = 3;

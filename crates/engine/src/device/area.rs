@@ -1,7 +1,8 @@
 //! One swap device: its disk, and its slots on it.
 //!
-//! Locks: those of the slot map ([`crate::slot`]), which asks for leases and disk space ([`Disk`]) with its right to grow held,
-//! and gives leases back under its own lock; none is held over reads and writes.
+//! Locks: those of the slot map ([`crate::slot`]), which asks for leases and disk space ([`Disk`])
+//! with its right to grow held, and gives leases back under its own lock; none is held over reads
+//! and writes.
 
 use super::InheritedDevice;
 use super::block_io::BlockIo;
@@ -72,7 +73,8 @@ pub struct Area {
     /// Cleared where nothing can be discarded.
     pub(super) discards: AtomicBool,
     slots: SlotMap,
-    /// The checksum of each page as it was written, by its place: a slot's owner alone reads and writes it.
+    /// The checksum of each page as it was written, by its place: a slot's owner alone reads and
+    /// writes it.
     pub(super) checksums: AtomicTable,
     /// Whether it was inherited in a fork: read and freed, never written.
     pub(super) inherited: AtomicBool,
@@ -92,19 +94,28 @@ impl Area {
         slots: SlotSettings,
         stats: &Stats,
     ) -> Result<Area, SwapError> {
-        let Opened { file, kind, label, uuid, pages, reserved_pages, shared, sparse, bad_pages } = open::open(spec)?;
-        // Without the table children get no parts. In memory each makes a file of its own in any case.
+        let Opened { file, kind, label, uuid, pages, reserved_pages, shared, sparse, bad_pages } =
+            open::open(spec)?;
+        // Without the table children get no parts. In memory each makes a file of its own in any
+        // case.
         let parts = if kind == DeviceKind::Directory { Parts::new().ok() } else { None };
         let io = match spec.ram {
             Some(model) => Box::new(Ram::new(file, model, pages)),
             None => make_io(file),
         };
         let path = spec.path.as_path().into();
-        let identity = Identity { path, kind, label: label.into(), uuid, pages, discard: spec.discard };
-        Area::new(New { identity, reserved_pages, bad_pages, shared, sparse, parts, slots }, place, io, stats)
+        let identity =
+            Identity { path, kind, label: label.into(), uuid, pages, discard: spec.discard };
+        Area::new(
+            New { identity, reserved_pages, bad_pages, shared, sparse, parts, slots },
+            place,
+            io,
+            stats,
+        )
     }
 
-    /// In a child of a fork: the part that was taken for it of the file of this device, its parent's, opened by `make_io`.
+    /// In a child of a fork: the part that was taken for it of the file of this device, its
+    /// parent's, opened by `make_io`.
     pub fn open_part(
         &self,
         part: usize,
@@ -112,25 +123,31 @@ impl Area {
         make_io: impl FnOnce(File) -> Box<dyn BlockIo>,
         stats: &Stats,
     ) -> Result<Area, SwapError> {
-        let failed = |errno| SwapError::new(self.path(), "taking a part of the parent's file", errno);
+        let failed =
+            |errno| SwapError::new(self.path(), "taking a part of the parent's file", errno);
         let parts = self.parts.ok_or(failed(Errno::OPNOTSUPP))?.of_child(part);
         let range = parts.own_bytes();
         // Writing beyond the limit would kill the process.
         if io::file_size_limit_bytes().is_some_and(|limit| limit < range.end) {
             return Err(failed(Errno::FBIG));
         }
-        let io = PartIo { io: make_io(self.file().duplicate().map_err(failed)?), start: range.start };
-        let identity = Identity { pages: self.identity.pages.min(PART.pages()), ..self.identity.clone() };
+        let io =
+            PartIo { io: make_io(self.file().duplicate().map_err(failed)?), start: range.start };
+        let identity =
+            Identity { pages: self.identity.pages.min(PART.pages()), ..self.identity.clone() };
         let sparse = self.preallocates.load(Relaxed);
         let (bad_pages, parts, slots) = (Vec::new(), Some(parts), self.slots.settings());
-        let new = New { identity, reserved_pages: 0, bad_pages, shared: false, sparse, parts, slots };
+        let new =
+            New { identity, reserved_pages: 0, bad_pages, shared: false, sparse, parts, slots };
         Area::new(new, place, Box::new(io), stats)
     }
 
     fn new(new: New, place: Place, io: Box<dyn BlockIo>, stats: &Stats) -> Result<Area, SwapError> {
         let New { identity, reserved_pages, bad_pages, shared, sparse, parts, slots } = new;
-        let no_memory = |errno| SwapError::new(&identity.path, "getting memory for its slots", errno);
-        let slots = SlotMap::new(identity.pages, reserved_pages, slots, cpus(), *stats).map_err(no_memory)?;
+        let no_memory =
+            |errno| SwapError::new(&identity.path, "getting memory for its slots", errno);
+        let slots = SlotMap::new(identity.pages, reserved_pages, slots, cpus(), *stats)
+            .map_err(no_memory)?;
         let bad_pages = bad_pages.into_iter().map(u64::from);
         slots.exclude(bad_pages.filter(|page| (reserved_pages..identity.pages).contains(page)));
         let checksums = AtomicTable::new(identity.pages as usize).map_err(no_memory)?;
@@ -201,7 +218,9 @@ impl Area {
     /// Whether it is the file or the block device of that path, open to be written to.
     pub fn is_named_place(&self, path: &Path) -> bool {
         let named = matches!(self.identity.kind, DeviceKind::File | DeviceKind::Block);
-        named && !self.is_inherited() && (*self.identity.path == *path || same_file(&self.identity.path, path))
+        named
+            && !self.is_inherited()
+            && (*self.identity.path == *path || same_file(&self.identity.path, path))
     }
 
     /// Whether it was inherited in a fork: read and freed, never written.
@@ -246,18 +265,21 @@ impl Area {
         self.slots.free(offset, len, self)
     }
 
-    /// Before a fork: turns the leases of extents in use into ones that a child can hold too. Other processes take
-    /// leases by write locks, so a read lock keeps them out as well.
+    /// Before a fork: turns the leases of extents in use into ones that a child can hold too. Other
+    /// processes take leases by write locks, so a read lock keeps them out as well.
     pub fn share_leases(&self) {
         self.hold_leases(self.file());
     }
 
-    /// Has `file`, this device opened once more, hold the leases of extents in use; `false` if it cannot.
+    /// Has `file`, this device opened once more, hold the leases of extents in use; `false` if it
+    /// cannot.
     pub fn hold_leases(&self, file: &File) -> bool {
-        !self.shared || self.slots.all_leases_in_use(|bytes| file.try_lock(bytes, Lock::Read) == Ok(true))
+        !self.shared
+            || self.slots.all_leases_in_use(|bytes| file.try_lock(bytes, Lock::Read) == Ok(true))
     }
 
-    /// Before a fork: takes a part of the file for the child, if it has parts and this process writes to it.
+    /// Before a fork: takes a part of the file for the child, if it has parts and this process
+    /// writes to it.
     pub fn take_part(&self) -> Option<usize> {
         self.parts.filter(|_| !self.inherited.load(Relaxed))?.take()
     }
@@ -272,10 +294,11 @@ impl Area {
         }
     }
 
-    /// In a child of a fork: goes on with `device`, to read and free what was inherited and nothing else.
+    /// In a child of a fork: goes on with `device`, to read and free what was inherited and nothing
+    /// else.
     pub fn adopt(&self, device: Option<InheritedDevice>) -> Result<(), SwapError> {
-        // Without the leases another process may already have overwritten the pages: rather an error than its data. A
-        // duplicate has those of the parent, for as long as it is open.
+        // Without the leases another process may already have overwritten the pages: rather an
+        // error than its data. A duplicate has those of the parent, for as long as it is open.
         let device = device.filter(|device| !device.own_locks || self.hold_leases(&device.file));
         self.own_locks.store(device.as_ref().is_some_and(|device| device.own_locks), Relaxed);
         self.file().adopt(device.and_then(|device| device.file.into_fd()));
@@ -291,13 +314,21 @@ impl Area {
 
     /// What a fork copies, on `io`.
     #[cfg(test)]
-    pub fn copied_by_fork(&self, io: Box<dyn BlockIo>, figures: DeviceFigures, stats: Stats) -> Area {
+    pub fn copied_by_fork(
+        &self,
+        io: Box<dyn BlockIo>,
+        figures: DeviceFigures,
+        stats: Stats,
+    ) -> Area {
         let io = match self.parts.map_or(0, |parts| parts.own_bytes().start) {
             0 => io,
             start => Box::new(PartIo { io, start }),
         };
         let checksums = AtomicTable::new(self.checksums.len()).unwrap();
-        checksums.iter().zip(&*self.checksums).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+        checksums
+            .iter()
+            .zip(&*self.checksums)
+            .for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
         Area {
             id: self.id,
             serial: self.serial,

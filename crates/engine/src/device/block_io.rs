@@ -1,4 +1,5 @@
-//! The seam between a device and its disk, where tests (and a device of another kind) take the disk's place.
+//! The seam between a device and its disk, where tests (and a device of another kind) take the
+//! disk's place.
 
 use overspill_os::Errno;
 use overspill_os::io::File;

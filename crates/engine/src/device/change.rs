@@ -1,7 +1,9 @@
-//! Devices that go while others are in use: taken out of use first, then, when nothing is left on them, out of the table.
+//! Devices that go while others are in use: taken out of use first, then, when nothing is left on
+//! them, out of the table.
 //!
-//! From [`SwapDevices::retire`] on, a device hands out no slots, and those in use are only read and given back; so no slot of it
-//! that was free ever has another page, until [`SwapDevices::resume`]. Who moves the pages is [`crate::swapoff`].
+//! From [`SwapDevices::retire`] on, a device hands out no slots, and those in use are only read and
+//! given back; so no slot of it that was free ever has another page, until [`SwapDevices::resume`].
+//! Who moves the pages is [`crate::swapoff`].
 
 use super::area::Area;
 use super::{CLOSED, SwapDevices};
@@ -69,7 +71,11 @@ impl SwapDevices {
                 area.slots().settle_retired(&*area);
                 area.figures.set_leaving(true);
             }
-            Retired { device, area: Arc::downgrade(&area), clusters: area.slots().clusters_in_use() }
+            Retired {
+                device,
+                area: Arc::downgrade(&area),
+                clusters: area.slots().clusters_in_use(),
+            }
         };
         self.of(id).map(retire).collect()
     }

@@ -1,7 +1,8 @@
-//! Discarding: telling a device that what a part of it holds is not needed, so that it has room for what comes.
+//! Discarding: telling a device that what a part of it holds is not needed, so that it has room for
+//! what comes.
 //!
-//! Whole extents only, and never while a fault waits: an extent is discarded when it is leased, which is rare, and where that
-//! was asked for by the background thread when no page is left in it.
+//! Whole extents only, and never while a fault waits: an extent is discarded when it is leased,
+//! which is rare, and where that was asked for by the background thread when no page is left in it.
 
 use super::area::Area;
 use crate::base::PAGE_SIZE;
@@ -25,12 +26,14 @@ impl Area {
         self.discard() == Discard::Pages && !self.inherited.load(Relaxed)
     }
 
-    /// Discards and gives up the extents in which no page is left, but for one. For the background thread.
+    /// Discards and gives up the extents in which no page is left, but for one. For the background
+    /// thread.
     pub fn discard_idle(&self) {
         if !self.discards_idle() {
             return;
         }
-        // Nobody can have it meanwhile, and its lease stays; no lock is held, for which faults would wait.
+        // Nobody can have it meanwhile, and its lease stays; no lock is held, for which faults
+        // would wait.
         self.slots().give_up_idle(|extent| {
             self.discard_extent(extent.clone());
             self.release(extent);

@@ -1,4 +1,5 @@
-//! Why a device was refused, and why a page could not be read: a sentence each, that says what to do.
+//! Why a device was refused, and why a page could not be read: a sentence each, that says what to
+//! do.
 
 use super::header::BadHeader;
 use crate::base::Bytes;
@@ -82,7 +83,8 @@ impl SwapError {
         }
     }
 
-    /// Whether it may be there for others: another user, another root, another view of its filesystem.
+    /// Whether it may be there for others: another user, another root, another view of its
+    /// filesystem.
     pub(super) fn is_out_of_reach(&self) -> bool {
         matches!(self, SwapError::Missing(_) | SwapError::Denied(_) | SwapError::ReadOnly(_))
     }
@@ -93,14 +95,14 @@ impl fmt::Display for SwapError {
         match self {
             SwapError::Missing(path) => write!(
                 f,
-                "swap device '{0}' does not exist: create the directory, or write '{0}:SIZE' to have a swap file made \
-                 in an existing directory",
+                "swap device '{0}' does not exist: create the directory, or write '{0}:SIZE' to \
+                 have a swap file made in an existing directory",
                 path.display()
             ),
             SwapError::Denied(path) => write!(
                 f,
-                "swap device '{}' may not be read and written by this user: change its permissions or choose another \
-                 place",
+                "swap device '{}' may not be read and written by this user: change its \
+                 permissions or choose another place",
                 path.display()
             ),
             SwapError::ReadOnly(path) => write!(
@@ -115,30 +117,33 @@ impl fmt::Display for SwapError {
             ),
             SwapError::InMemory(path) => write!(
                 f,
-                "swap directory '{}' is on a filesystem in RAM, where swapping frees no memory: choose a directory on \
-                 a disk",
+                "swap directory '{}' is on a filesystem in RAM, where swapping frees no memory: \
+                 choose a directory on a disk",
                 path.display()
             ),
             SwapError::NoSpace(path) => write!(
                 f,
-                "there is no space left for swap device '{}': free some or choose another filesystem",
+                "there is no space left for swap device '{}': free some or choose another \
+                 filesystem",
                 path.display()
             ),
             SwapError::TooSmall { path, size, least } => write!(
                 f,
-                "swap device '{}' would have {size} and needs at least {least}: give a larger size, as in '{}:1G'",
+                "swap device '{}' would have {size} and needs at least {least}: give a larger \
+                 size, as in '{}:1G'",
                 path.display(),
                 path.display()
             ),
             SwapError::FileSizeLimit { path, limit } => write!(
                 f,
-                "swap device '{}' cannot be used because this process may only write files of {limit}: raise the limit \
-                 (ulimit -f)",
+                "swap device '{}' cannot be used because this process may only write files of \
+                 {limit}: raise the limit (ulimit -f)",
                 path.display()
             ),
             SwapError::Busy(path) => write!(
                 f,
-                "swap device '{}' is in use, mounted or as kernel swap: unmount it, swapoff it, or choose another",
+                "swap device '{}' is in use, mounted or as kernel swap: unmount it, swapoff it, \
+                 or choose another",
                 path.display()
             ),
             SwapError::InUse(path) => {
@@ -146,20 +151,20 @@ impl fmt::Display for SwapError {
             }
             SwapError::HoldsData(path) => write!(
                 f,
-                "swap device '{}' holds data that swapping would overwrite: choose another, or empty it if the data \
-                 is not needed",
+                "swap device '{}' holds data that swapping would overwrite: choose another, or \
+                 empty it if the data is not needed",
                 path.display()
             ),
             SwapError::BadHeader { path, reason } => write!(
                 f,
-                "swap device '{}' has a header that cannot be trusted ({reason}): choose another, or zero its first 4096 \
-                 bytes if what it holds is not needed",
+                "swap device '{}' has a header that cannot be trusted ({reason}): choose another, \
+                 or zero its first 4096 bytes if what it holds is not needed",
                 path.display()
             ),
             SwapError::NoLocks(path) => write!(
                 f,
-                "swap device '{}' is on a filesystem without file locks, which processes need to share it: name a \
-                 directory instead, or choose another filesystem",
+                "swap device '{}' is on a filesystem without file locks, which processes need to \
+                 share it: name a directory instead, or choose another filesystem",
                 path.display()
             ),
             SwapError::TooMany(path) => write!(
@@ -170,11 +175,16 @@ impl fmt::Display for SwapError {
             ),
             SwapError::Lost(path) => write!(
                 f,
-                "pages on swap device '{}' were lost to this process in a fork: reading them will fail",
+                "pages on swap device '{}' were lost to this process in a fork: reading them will \
+                 fail",
                 path.display()
             ),
             SwapError::Other { path, doing, errno } => {
-                write!(f, "swap device '{}' cannot be used: {doing} failed: {errno}", path.display())
+                write!(
+                    f,
+                    "swap device '{}' cannot be used: {doing} failed: {errno}",
+                    path.display()
+                )
             }
         }
     }
@@ -205,16 +215,25 @@ pub struct ReadError {
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, at) = (self.path.display(), self.offset_bytes);
-        // Told on the fault path, where the C library's text for an error number would be allocated.
+        // Told on the fault path, where the C library's text for an error number would be
+        // allocated.
         match self.failure {
             ReadFailure::Io(Errno::IO) => {
                 write!(f, "reading swap device '{path}' at byte {at} failed: Input/output error")
             }
             ReadFailure::Io(errno) => {
-                write!(f, "reading swap device '{path}' at byte {at} failed: error number {}", errno.raw_os_error())
+                write!(
+                    f,
+                    "reading swap device '{path}' at byte {at} failed: error number {}",
+                    errno.raw_os_error()
+                )
             }
             ReadFailure::Checksum => {
-                write!(f, "what swap device '{path}' has at byte {at} is not what was written there (wrong checksum)")
+                write!(
+                    f,
+                    "what swap device '{path}' has at byte {at} is not what was written there \
+                     (wrong checksum)"
+                )
             }
         }
     }

@@ -1,7 +1,8 @@
 //! What goes wrong with a device that is to fail at random.
 //!
-//! A fault of a read is over when the pages are read again, as on a device that has trouble with its line and not with its
-//! medium; only what is written wrong stays so. No locks: the sequence of chance and the marks are atomic words.
+//! A fault of a read is over when the pages are read again, as on a device that has trouble with
+//! its line and not with its medium; only what is written wrong stays so. No locks: the sequence of
+//! chance and the marks are atomic words.
 
 use crate::base::PAGE_SIZE;
 use crate::config::{FaultKinds, FaultModel};
@@ -9,7 +10,8 @@ use overspill_os::Errno;
 use overspill_os::uring::{Data, Op};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Writes go wrong for good so many times more rarely than in other ways: data that is gone ends programs.
+/// Writes go wrong for good so many times more rarely than in other ways: data that is gone ends
+/// programs.
 const ROT_RARER: u64 = 8;
 
 /// What happens to one operation.
@@ -81,7 +83,8 @@ impl Faults {
         if spared || len == 0 || !self.goes_wrong() {
             return None;
         }
-        let kind = self.pick([FaultKinds::EIO, FaultKinds::SHORT, FaultKinds::SLOW, FaultKinds::FLIP])?;
+        let kind =
+            self.pick([FaultKinds::EIO, FaultKinds::SHORT, FaultKinds::SLOW, FaultKinds::FLIP])?;
         if kind != FaultKinds::SLOW {
             pages.for_each(|page| {
                 self.mark(page, true);
@@ -94,7 +97,13 @@ impl Faults {
         if len == 0 || !self.goes_wrong() {
             return None;
         }
-        let kinds = [FaultKinds::EIO, FaultKinds::SHORT, FaultKinds::FULL, FaultKinds::SLOW, FaultKinds::ROT];
+        let kinds = [
+            FaultKinds::EIO,
+            FaultKinds::SHORT,
+            FaultKinds::FULL,
+            FaultKinds::SLOW,
+            FaultKinds::ROT,
+        ];
         let kind = self.pick(kinds)?;
         let happens = kind != FaultKinds::ROT || self.next().is_multiple_of(ROT_RARER);
         happens.then(|| self.of_kind(kind, len))
@@ -102,7 +111,11 @@ impl Faults {
 
     /// Whether space can be set aside.
     pub fn draw_allocation(&self) -> Result<(), Errno> {
-        if self.model.kinds.has(FaultKinds::FULL) && self.goes_wrong() { Err(Errno::NOSPC) } else { Ok(()) }
+        if self.model.kinds.has(FaultKinds::FULL) && self.goes_wrong() {
+            Err(Errno::NOSPC)
+        } else {
+            Ok(())
+        }
     }
 
     fn of_kind(&self, kind: FaultKinds, len: usize) -> Fault {
@@ -153,7 +166,9 @@ mod tests {
                 Fault::Fails(Errno::NOSPC) => "full",
                 Fault::Short(len) if len < 4 * PAGE_SIZE => "short",
                 Fault::Slow => "slow",
-                Fault::Flips { byte, mask } if byte < 4 * PAGE_SIZE && mask.count_ones() == 1 => "flip",
+                Fault::Flips { byte, mask } if byte < 4 * PAGE_SIZE && mask.count_ones() == 1 => {
+                    "flip"
+                }
                 other => panic!("{other:?}"),
             };
             *counts.entry(name).or_default() += 1;
@@ -164,20 +179,30 @@ mod tests {
     #[test]
     fn every_kind_happens_as_often_as_is_asked_for() {
         let all = faults(0.01, FaultKinds::ALL);
-        for (write, kinds, each) in
-            [(false, ["eio", "flip", "short", "slow"].as_slice(), 250), (true, &["eio", "full", "short", "slow"], 200)]
-        {
+        for (write, kinds, each) in [
+            (false, ["eio", "flip", "short", "slow"].as_slice(), 250),
+            (true, &["eio", "full", "short", "slow"], 200),
+        ] {
             let mut counts = tally(&all, write);
             if write {
                 let rot = counts.remove("flip").unwrap();
                 assert!((10..50).contains(&rot), "{rot}: an eighth of {each}");
             }
             assert_eq!(counts.keys().copied().collect::<Vec<_>>(), kinds);
-            assert!(counts.values().all(|count| (each / 2..each * 2).contains(count)), "{counts:?}");
+            assert!(
+                counts.values().all(|count| (each / 2..each * 2).contains(count)),
+                "{counts:?}"
+            );
         }
         assert!(tally(&faults(0.0, FaultKinds::ALL), false).is_empty());
-        assert_eq!(tally(&faults(0.1, FaultKinds::SLOW), true).keys().collect::<Vec<_>>(), [&"slow"]);
-        assert!(tally(&faults(1.0, FaultKinds::ROT), false).is_empty(), "nothing goes wrong with reads");
+        assert_eq!(
+            tally(&faults(0.1, FaultKinds::SLOW), true).keys().collect::<Vec<_>>(),
+            [&"slow"]
+        );
+        assert!(
+            tally(&faults(1.0, FaultKinds::ROT), false).is_empty(),
+            "nothing goes wrong with reads"
+        );
     }
 
     #[test]
@@ -185,7 +210,9 @@ mod tests {
         let faults = faults(1.0, FaultKinds::EIO | FaultKinds::FLIP);
         let mut buffer = vec![0; 16 * PAGE_SIZE];
         let mut draw = |page: usize, pages: usize| {
-            faults.draw(&Op::read((page * PAGE_SIZE) as u64, &mut buffer[..pages * PAGE_SIZE])).is_some()
+            faults
+                .draw(&Op::read((page * PAGE_SIZE) as u64, &mut buffer[..pages * PAGE_SIZE]))
+                .is_some()
         };
         assert!(draw(0, 16));
         assert!(!draw(3, 1) && draw(3, 1));
@@ -195,7 +222,11 @@ mod tests {
     #[test]
     fn a_seed_makes_it_the_same_again() {
         let sequence = |seed| {
-            let faults = Faults::new(FaultModel { per_billion: 500_000_000, kinds: FaultKinds::ALL }, seed, 1);
+            let faults = Faults::new(
+                FaultModel { per_billion: 500_000_000, kinds: FaultKinds::ALL },
+                seed,
+                1,
+            );
             (0..64).map(|_| faults.draw(&Op::write(0, &[0; PAGE_SIZE]))).collect::<Vec<_>>()
         };
         assert_eq!(sequence(1), sequence(1));

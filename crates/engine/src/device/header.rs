@@ -1,8 +1,10 @@
-//! The first page of a named device: what it says of the device, and that the device may be overwritten.
+//! The first page of a named device: what it says of the device, and that the device may be
+//! overwritten.
 //!
-//! A header of ours is text: a line that says so, then `uuid=`, `label=`, `size=` (bytes), and the CRC-32 of all that in
-//! `checksum=`. The header of a kernel swap area, as mkswap(8) makes it, stays as it is and is only read: how large the area is,
-//! and which of its pages are bad. Anything else is somebody's data.
+//! A header of ours is text: a line that says so, then `uuid=`, `label=`, `size=` (bytes), and the
+//! CRC-32 of all that in `checksum=`. The header of a kernel swap area, as mkswap(8) makes it,
+//! stays as it is and is only read: how large the area is, and which of its pages are bad. Anything
+//! else is somebody's data.
 
 use crate::base::{Bytes, PAGE_SIZE, Uuid};
 use crate::config::Label;
@@ -13,8 +15,8 @@ const MAGIC: &[u8] = b"overspill swap device 1\n";
 /// How the header page of a kernel swap area ends.
 const KERNEL_MAGIC: &[u8] = b"SWAPSPACE2";
 
-// Where the fields of a kernel swap area lie, in bytes: 32-bit words, a UUID and a label, and the numbers of bad pages. The
-// first 1024 bytes are for boot blocks.
+// Where the fields of a kernel swap area lie, in bytes: 32-bit words, a UUID and a label, and the
+// numbers of bad pages. The first 1024 bytes are for boot blocks.
 const KERNEL_VERSION: usize = 1024;
 const KERNEL_LAST_PAGE: usize = 1028;
 const KERNEL_BAD_COUNT: usize = 1032;
@@ -41,7 +43,9 @@ impl OwnHeader {
     pub fn write(&self, page: &mut [u8; PAGE_SIZE]) {
         let label = self.label.as_ref().map(|label| format!("label={label}\n")).unwrap_or_default();
         let mut text = MAGIC.to_vec();
-        text.extend_from_slice(format!("uuid={}\n{label}size={}\n", self.uuid, self.size.0).as_bytes());
+        text.extend_from_slice(
+            format!("uuid={}\n{label}size={}\n", self.uuid, self.size.0).as_bytes(),
+        );
         text.extend_from_slice(format!("checksum={:08x}\n", crc32fast::hash(&text)).as_bytes());
         page.fill(0);
         page[..text.len()].copy_from_slice(&text);
@@ -112,7 +116,8 @@ fn parse_own(page: &[u8], rest: &[u8]) -> Result<Header, BadHeader> {
     let text = std::str::from_utf8(text).map_err(|_| BadHeader("its text is not UTF-8"))?;
     let no_checksum = BadHeader("it does not end in a checksum");
     let (fields, checksum) = text.rsplit_once("checksum=").ok_or(no_checksum)?;
-    let checksum = checksum.strip_suffix('\n').filter(|digits| digits.len() == 8).ok_or(no_checksum)?;
+    let checksum =
+        checksum.strip_suffix('\n').filter(|digits| digits.len() == 8).ok_or(no_checksum)?;
     let checksum = u32::from_str_radix(checksum, 16).map_err(|_| no_checksum)?;
     if checksum != crc32fast::hash(&page[..MAGIC.len() + fields.len()]) {
         return Err(BadHeader("its checksum is wrong"));
@@ -120,9 +125,15 @@ fn parse_own(page: &[u8], rest: &[u8]) -> Result<Header, BadHeader> {
     let (mut uuid, mut label, mut size) = (None, None, None);
     for line in fields.lines() {
         match line.split_once('=') {
-            Some(("uuid", value)) => uuid = Some(value.parse().map_err(|()| BadHeader("its UUID is not one"))?),
-            Some(("label", value)) => label = Some(value.parse().map_err(|_| BadHeader("its label is not one"))?),
-            Some(("size", value)) => size = Some(value.parse().map_err(|_| BadHeader("its size is not one"))?),
+            Some(("uuid", value)) => {
+                uuid = Some(value.parse().map_err(|()| BadHeader("its UUID is not one"))?)
+            }
+            Some(("label", value)) => {
+                label = Some(value.parse().map_err(|_| BadHeader("its label is not one"))?)
+            }
+            Some(("size", value)) => {
+                size = Some(value.parse().map_err(|_| BadHeader("its size is not one"))?)
+            }
             _ => return Err(BadHeader("it has a line that this version does not know")),
         }
     }
@@ -135,15 +146,21 @@ fn parse_own(page: &[u8], rest: &[u8]) -> Result<Header, BadHeader> {
 fn parse_kernel(page: &[u8; PAGE_SIZE]) -> Result<KernelHeader, BadHeader> {
     let word = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("four bytes"));
     if word(KERNEL_VERSION) != 1 {
-        return Err(BadHeader("it is that of a kernel swap area, and its version is not 1 in this byte order"));
+        return Err(BadHeader(
+            "it is that of a kernel swap area, and its version is not 1 in this byte order",
+        ));
     }
     let (last, count) = (word(KERNEL_LAST_PAGE), word(KERNEL_BAD_COUNT));
     if last == 0 || count > KERNEL_BAD_MAX {
-        return Err(BadHeader("it is that of a kernel swap area without pages, or with more bad pages than fit"));
+        return Err(BadHeader(
+            "it is that of a kernel swap area without pages, or with more bad pages than fit",
+        ));
     }
     let bad_pages: Vec<u32> = (0..count as usize).map(|i| word(KERNEL_BAD_PAGES + 4 * i)).collect();
     if bad_pages.iter().any(|page| !(1..=last).contains(page)) {
-        return Err(BadHeader("it is that of a kernel swap area, and names bad pages that are not in it"));
+        return Err(BadHeader(
+            "it is that of a kernel swap area, and names bad pages that are not in it",
+        ));
     }
     let uuid = Uuid(page[KERNEL_UUID..KERNEL_LABEL].try_into().expect("sixteen bytes"));
     let label = &page[KERNEL_LABEL..KERNEL_LABEL + Label::BYTES_MAX];
@@ -173,7 +190,9 @@ mod tests {
     fn kernel(last: u32, bad: &[u32], label: &[u8]) -> [u8; PAGE_SIZE] {
         let mut page = [0; PAGE_SIZE];
         page[..4].copy_from_slice(b"boot");
-        for (at, value) in [(KERNEL_VERSION, 1), (KERNEL_LAST_PAGE, last), (KERNEL_BAD_COUNT, bad.len() as u32)] {
+        for (at, value) in
+            [(KERNEL_VERSION, 1), (KERNEL_LAST_PAGE, last), (KERNEL_BAD_COUNT, bad.len() as u32)]
+        {
             page[at..at + 4].copy_from_slice(&value.to_le_bytes());
         }
         page[KERNEL_UUID..KERNEL_UUID + 16].copy_from_slice(&[9; 16]);
@@ -211,8 +230,12 @@ mod tests {
 
     #[test]
     fn a_kernel_swap_area_is_read() {
-        let header =
-            KernelHeader { uuid: Some(Uuid([9; 16])), label: "swap".into(), pages: 256, bad_pages: vec![5, 255] };
+        let header = KernelHeader {
+            uuid: Some(Uuid([9; 16])),
+            label: "swap".into(),
+            pages: 256,
+            bad_pages: vec![5, 255],
+        };
         assert_eq!(Header::parse(&kernel(255, &[5, 255], b"swap")), Ok(Header::Kernel(header)));
         let full = kernel(1 << 20, &[7; KERNEL_BAD_MAX as usize], b"sixteen letters.");
         let Ok(Header::Kernel(read)) = Header::parse(&full) else { panic!("it is one") };

@@ -13,14 +13,16 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-/// Largest file made in a directory that was named without a size: 256 GiB, for which the slot table reserves 19 MiB
-/// of address space.
+/// Largest file made in a directory that was named without a size: 256 GiB, for which the slot
+/// table reserves 19 MiB of address space.
 pub const DIRECTORY_MAX: Bytes = Bytes(256 << 30);
-/// Share of a filesystem's free space that is used at most, in percent: the rest is for everybody else.
+/// Share of a filesystem's free space that is used at most, in percent: the rest is for everybody
+/// else.
 const FREE_PERCENT: u64 = 95;
 /// Smallest device: 1 MiB, one operation of the largest size.
 const LEAST: Bytes = Bytes(1 << 20);
-/// Pages at the start of a named device that are never used for slots: the header ([`super::header`]).
+/// Pages at the start of a named device that are never used for slots: the header
+/// ([`super::header`]).
 const HEADER_PAGES: u64 = 1;
 const _: () = assert!(HEADER_PAGES == 1, "a header is a page");
 /// The lock under which a header is read and written: a range of bytes behind every device.
@@ -66,15 +68,17 @@ pub fn open(spec: &SwapSpec) -> Result<Opened, SwapError> {
         Ok(Kind::BlockDevice) => open_block_device(spec),
         Ok(Kind::Other) => Err(SwapError::WrongKind(path.clone())),
         // A name that ends in a slash is meant to be a directory.
-        Err(Errno::NOENT) if spec.size.is_some() && !path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+        Err(Errno::NOENT)
+            if spec.size.is_some() && !path.as_os_str().as_encoded_bytes().ends_with(b"/") =>
+        {
             open_file(spec)
         }
         Err(errno) => Err(SwapError::new(path, "looking at it", errno)),
     }
 }
 
-/// Tries whether a pool could use what `spec` names; returns the size that it would have. A file or block device has a header
-/// afterwards.
+/// Tries whether a pool could use what `spec` names; returns the size that it would have. A file or
+/// block device has a header afterwards.
 ///
 /// # Errors
 /// Why it could not.
@@ -86,14 +90,16 @@ pub fn check(spec: &SwapSpec) -> Result<Bytes, SwapError> {
 fn open_ram(spec: &SwapSpec) -> Result<Opened, SwapError> {
     let asked = spec.size.unwrap_or_default();
     let bytes = limit_file_size(&spec.path, asked.0)?;
-    let file = File::in_memory(bytes).map_err(|errno| SwapError::new(&spec.path, "making a file in memory", errno))?;
+    let file = File::in_memory(bytes)
+        .map_err(|errno| SwapError::new(&spec.path, "making a file in memory", errno))?;
     Ok(Opened::own(file, DeviceKind::Ram, bytes, spec))
 }
 
 /// An unlinked file in directory `path`, this process's own.
 fn open_directory(spec: &SwapSpec) -> Result<Opened, SwapError> {
     let (path, size) = (&spec.path, spec.size);
-    let space = io::space(path).map_err(|errno| SwapError::new(path, "asking for its free space", errno))?;
+    let space = io::space(path)
+        .map_err(|errno| SwapError::new(path, "asking for its free space", errno))?;
     if space.in_memory {
         return Err(SwapError::InMemory(path.clone()));
     }
@@ -102,7 +108,8 @@ fn open_directory(spec: &SwapSpec) -> Result<Opened, SwapError> {
         return Err(SwapError::NoSpace(path.clone()));
     }
     let bytes = limit_file_size(path, room.min(size.unwrap_or(DIRECTORY_MAX).0))?;
-    let file = File::anonymous_in(path).map_err(|errno| SwapError::new(path, "making a file in it", errno))?;
+    let file = File::anonymous_in(path)
+        .map_err(|errno| SwapError::new(path, "making a file in it", errno))?;
     Ok(Opened::own(file, DeviceKind::Directory, bytes, spec))
 }
 
@@ -183,13 +190,18 @@ struct Named {
     kernel: Option<(u64, Vec<u32>)>,
 }
 
-/// Reads the header of a device of `size` bytes and writes one of ours where there may be one. Writes in any case, which
-/// shows whether the device can be written: a file that is kernel swap just now cannot (ETXTBSY).
+/// Reads the header of a device of `size` bytes and writes one of ours where there may be one.
+/// Writes in any case, which shows whether the device can be written: a file that is kernel swap
+/// just now cannot (ETXTBSY).
 fn take_header(spec: &SwapSpec, file: &File, size: Bytes) -> Result<Named, SwapError> {
     let failed = |doing| move |errno| SwapError::new(&spec.path, doing, errno);
-    // 1. One process at a time, so that all see the same UUID. The lock goes with the file if anything fails.
+    // 1. One process at a time, so that all see the same UUID. The lock goes with the file if
+    //    anything fails.
     let mut tries = 1;
-    while !file.try_lock(HEADER_LOCK, io::Lock::Write).map_err(|_| SwapError::NoLocks(spec.path.clone()))? {
+    while !file
+        .try_lock(HEADER_LOCK, io::Lock::Write)
+        .map_err(|_| SwapError::NoLocks(spec.path.clone()))?
+    {
         if tries == LOCK_TRIES {
             return Err(failed("waiting for others to read its header")(Errno::AGAIN));
         }
@@ -197,11 +209,14 @@ fn take_header(spec: &SwapSpec, file: &File, size: Bytes) -> Result<Named, SwapE
         crate::sync::sleep(PAUSE);
     }
     // 2. What is there.
-    let mut page = IoBuffer::new(HEADER_PAGES as usize).map_err(failed("getting memory for its header"))?;
+    let mut page =
+        IoBuffer::new(HEADER_PAGES as usize).map_err(failed("getting memory for its header"))?;
     let header = read_header(&spec.path, file, &mut page)?;
     // 3. What there is to be.
     let label = |own: Option<Label>| spec.label.clone().or(own);
-    let text = |label: &Option<Label>| label.as_ref().map(|label| label.as_str().to_owned()).unwrap_or_default();
+    let text = |label: &Option<Label>| {
+        label.as_ref().map(|label| label.as_str().to_owned()).unwrap_or_default()
+    };
     let named = match header {
         Header::Kernel(KernelHeader { uuid, label, pages, bad_pages }) => {
             let label = spec.label.as_ref().map_or(label, |label| label.as_str().to_owned());
@@ -229,7 +244,8 @@ fn take_header(spec: &SwapSpec, file: &File, size: Bytes) -> Result<Named, SwapE
 
 fn read_header(path: &Path, file: &File, page: &mut IoBuffer) -> Result<Header, SwapError> {
     file.read_at(page, 0).map_err(|errno| SwapError::new(path, "reading its header", errno))?;
-    Header::parse(page_mut(page, 0)).map_err(|reason| SwapError::BadHeader { path: path.to_owned(), reason })
+    Header::parse(page_mut(page, 0))
+        .map_err(|reason| SwapError::BadHeader { path: path.to_owned(), reason })
 }
 
 /// Refuses what holds data, before anything is changed.
@@ -249,13 +265,33 @@ impl Opened {
         let (limit, bad_pages) = kernel.unwrap_or((u64::MAX, Vec::new()));
         let sparse = kind == DeviceKind::File;
         let pages = pages(bytes).min(limit);
-        Opened { file, kind, label, uuid, pages, reserved_pages: HEADER_PAGES, shared: true, sparse, bad_pages }
+        Opened {
+            file,
+            kind,
+            label,
+            uuid,
+            pages,
+            reserved_pages: HEADER_PAGES,
+            shared: true,
+            sparse,
+            bad_pages,
+        }
     }
 
     /// A device of this process's own.
     fn own(file: File, kind: DeviceKind, bytes: u64, spec: &SwapSpec) -> Opened {
         let label = spec.label.as_ref().map(|label| label.as_str().to_owned()).unwrap_or_default();
         let (pages, bad_pages) = (pages(bytes), Vec::new());
-        Opened { file, kind, label, uuid: None, pages, reserved_pages: 0, shared: false, sparse: true, bad_pages }
+        Opened {
+            file,
+            kind,
+            label,
+            uuid: None,
+            pages,
+            reserved_pages: 0,
+            shared: false,
+            sparse: true,
+            bad_pages,
+        }
     }
 }

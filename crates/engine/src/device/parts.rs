@@ -1,12 +1,14 @@
 //! Parts of an unlinked file: swap space for a child of a fork that may not make a file of its own.
 //!
-//! A child makes a file of its own in the swap directory, as its parent did. Where it cannot (it has become another user,
-//! or has another root directory), it goes on in a part of the file that its parent has open: a range of bytes far behind
-//! those that the maker of the file uses. Files are sparse, so a part costs disk space only where it is written.
+//! A child makes a file of its own in the swap directory, as its parent did. Where it cannot (it
+//! has become another user, or has another root directory), it goes on in a part of the file that
+//! its parent has open: a range of bytes far behind those that the maker of the file uses. Files
+//! are sparse, so a part costs disk space only where it is written.
 //!
-//! Which parts are taken is in a table in memory that the whole family shares. The parent takes one for each child before
-//! the fork, and gives it back when the child and its descendants are gone, along with those that they took. What nobody
-//! is left to give back is gone with the file. No locks: a part is taken by compare-and-swap.
+//! Which parts are taken is in a table in memory that the whole family shares. The parent takes one
+//! for each child before the fork, and gives it back when the child and its descendants are gone,
+//! along with those that they took. What nobody is left to give back is gone with the file. No
+//! locks: a part is taken by compare-and-swap.
 
 use super::block_io::BlockIo;
 use crate::base::Bytes;
@@ -47,15 +49,17 @@ impl Parts {
     /// Takes a part for a child; `None` when there is none left.
     pub fn take(&self) -> Option<usize> {
         let owner = self.own as u64 + 1;
-        let free = |cell: &usize| self.taken[*cell].compare_exchange(0, owner, AcqRel, Relaxed).is_ok();
+        let free =
+            |cell: &usize| self.taken[*cell].compare_exchange(0, owner, AcqRel, Relaxed).is_ok();
         (1..PARTS).find(free)
     }
 
-    /// Gives back a part that this process has taken, and what its user has taken in turn, and so on: `clear` is called for
-    /// each range of bytes before another may have it.
+    /// Gives back a part that this process has taken, and what its user has taken in turn, and so
+    /// on: `clear` is called for each range of bytes before another may have it.
     pub fn give_back(&self, part: usize, clear: &mut dyn FnMut(Range<u64>)) {
         clear(bytes(part));
-        let taken = |by: usize| move |other: &usize| self.taken[*other].load(Acquire) == by as u64 + 1;
+        let taken =
+            |by: usize| move |other: &usize| self.taken[*other].load(Acquire) == by as u64 + 1;
         (1..PARTS).filter(taken(part)).for_each(|other| self.give_back(other, clear));
         self.taken[part].store(0, Release);
     }
@@ -121,7 +125,10 @@ mod tests {
         assert_eq!(child.take(), Some(7));
         let grandchild = child.of_child(7);
         parts.give_back(3, &mut |_| {});
-        assert_eq!((grandchild.take(), grandchild.take(), grandchild.take()), (Some(3), Some(900), None));
+        assert_eq!(
+            (grandchild.take(), grandchild.take(), grandchild.take()),
+            (Some(3), Some(900), None)
+        );
         let mut cleared = Vec::new();
         parts.give_back(5, &mut |range| cleared.push(range));
         assert_eq!(cleared, [5, 7, 3, 900].map(bytes));

@@ -1,10 +1,12 @@
 //! RAM devices: memory that behaves as a disk does, as slow and as unreliable as is asked for.
 //!
-//! A [`Ram`] keeps its pages in a file in memory, which the kernel counts as any other memory of the process: it is a device
-//! and not part of the budget. Each operation takes the latency; those in flight at once wait at once. Beyond that bytes go
-//! through one after the other, at the bandwidth.
+//! A [`Ram`] keeps its pages in a file in memory, which the kernel counts as any other memory of
+//! the process: it is a device and not part of the budget. Each operation takes the latency; those
+//! in flight at once wait at once. Beyond that bytes go through one after the other, at the
+//! bandwidth.
 //!
-//! No locks: the time at which the last byte is through is an atomic word. Nothing is allocated after it is made.
+//! No locks: the time at which the last byte is through is an atomic word. Nothing is allocated
+//! after it is made.
 
 use super::block_io::BlockIo;
 use super::faults::{Fault, Faults};
@@ -143,7 +145,8 @@ mod tests {
     /// Reads `count` times `pages` pages, all at once.
     fn time_of_reads(ram: &Ram, count: usize, pages: usize) -> Duration {
         let mut buffer = IoBuffer::new(count * pages).unwrap();
-        let mut ops: Vec<Op<'_>> = buffer.chunks_mut(pages * PAGE_SIZE).map(|chunk| Op::read(0, chunk)).collect();
+        let mut ops: Vec<Op<'_>> =
+            buffer.chunks_mut(pages * PAGE_SIZE).map(|chunk| Op::read(0, chunk)).collect();
         let start = Instant::now();
         ram.run(&mut ops);
         assert!(ops.iter().all(|op| op.result == Ok(pages * PAGE_SIZE)));

@@ -1,10 +1,12 @@
 //! The table of devices: what each number stands for.
 //!
-//! It is read at every fault and eviction and changed around forks. So there are several copies, each on cache lines of its
-//! own: a reader locks that of its processor, which no other is after, and a change goes to all.
+//! It is read at every fault and eviction and changed around forks. So there are several copies,
+//! each on cache lines of its own: a reader locks that of its processor, which no other is after,
+//! and a change goes to all.
 //!
-//! Locks: an entry of a copy (`Rank::DeviceTable`), one at a time. It may be held over what is done with a device's slots, but
-//! not over reads and writes, for which the device is borrowed ([`DeviceTable::get`]).
+//! Locks: an entry of a copy (`Rank::DeviceTable`), one at a time. It may be held over what is done
+//! with a device's slots, but not over reads and writes, for which the device is borrowed
+//! ([`DeviceTable::get`]).
 
 use super::area::Area;
 use crate::base::SlotId;
@@ -33,10 +35,14 @@ impl DeviceTable {
     /// An empty table, for a machine of `cpus` processors.
     pub fn new(cpus: usize) -> DeviceTable {
         let copy = || Copy([const { RwLock::new(None) }; SlotId::DEVICES_MAX]);
-        DeviceTable { copies: (0..cpus.clamp(1, COPIES_MAX)).map(|_| copy()).collect(), top: AtomicUsize::new(0) }
+        DeviceTable {
+            copies: (0..cpus.clamp(1, COPIES_MAX)).map(|_| copy()).collect(),
+            top: AtomicUsize::new(0),
+        }
     }
 
-    /// Does something with a device. The entry does not change meanwhile, so `call` must not change it.
+    /// Does something with a device. The entry does not change meanwhile, so `call` must not change
+    /// it.
     pub fn with<T>(&self, index: usize, call: impl FnOnce(&Area) -> T) -> Option<T> {
         TABLE.check();
         let _held = TABLE.hold();
@@ -62,7 +68,8 @@ impl DeviceTable {
         self.top.fetch_max(index + 1, Relaxed);
     }
 
-    /// Waits for whoever does something with a device just now: what was changed before, all that come later see.
+    /// Waits for whoever does something with a device just now: what was changed before, all that
+    /// come later see.
     pub fn synchronize(&self, index: usize) {
         for copy in &self.copies {
             TABLE.check();

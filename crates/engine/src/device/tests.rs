@@ -22,7 +22,8 @@ struct Dir(PathBuf);
 
 impl Dir {
     fn new(name: &str) -> Dir {
-        let tests = std::env::current_exe().unwrap().parent().unwrap().join("overspill-device-tests");
+        let tests =
+            std::env::current_exe().unwrap().parent().unwrap().join("overspill-device-tests");
         let dir = tests.join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         Dir(dir)
@@ -44,8 +45,12 @@ fn spec(path: &Path, size: impl Into<Option<u64>>) -> SwapSpec {
 }
 
 fn open(path: &Path, size: impl Into<Option<u64>>) -> SwapDevices {
-    SwapDevices::open(&JobSwaps::first(&[spec(path, size)]), DeviceSettings::default(), Stats::anonymous().unwrap())
-        .unwrap()
+    SwapDevices::open(
+        &JobSwaps::first(&[spec(path, size)]),
+        DeviceSettings::default(),
+        Stats::anonymous().unwrap(),
+    )
+    .unwrap()
 }
 
 fn refusal(path: &Path, size: impl Into<Option<u64>>) -> SwapError {
@@ -59,7 +64,8 @@ fn refusal(path: &Path, size: impl Into<Option<u64>>) -> SwapError {
     error
 }
 
-/// Fills the pages of a buffer so that page `slot` of generation `generation` can be told from any other.
+/// Fills the pages of a buffer so that page `slot` of generation `generation` can be told from any
+/// other.
 fn fill(buffer: &mut IoBuffer, from_page: usize, run: SlotRun, generation: u64) {
     for (i, slot) in run.slots().enumerate() {
         buffer.words_mut()[(from_page + i) * 512..][..512].fill(slot.to_bits() ^ generation << 48);
@@ -69,13 +75,15 @@ fn fill(buffer: &mut IoBuffer, from_page: usize, run: SlotRun, generation: u64) 
 fn write(devices: &SwapDevices, run: SlotRun, generation: u64) -> Result<(), Errno> {
     let mut buffer = IoBuffer::new(run.len).unwrap();
     fill(&mut buffer, 0, run, generation);
-    let mut writes = [RunWrite { run, buffer_page: 0, keeps_slots: false, result: Err(Errno::INVAL) }];
+    let mut writes =
+        [RunWrite { run, buffer_page: 0, keeps_slots: false, result: Err(Errno::INVAL) }];
     devices.write(&buffer, &mut writes);
     writes[0].result
 }
 
 fn reads_back(devices: &SwapDevices, run: SlotRun, generation: u64) -> bool {
-    let (mut expected, mut buffer) = (IoBuffer::new(run.len).unwrap(), IoBuffer::new(run.len).unwrap());
+    let (mut expected, mut buffer) =
+        (IoBuffer::new(run.len).unwrap(), IoBuffer::new(run.len).unwrap());
     fill(&mut expected, 0, run, generation);
     devices.read(run, &mut buffer).is_ok() && buffer[..] == expected[..]
 }
@@ -96,29 +104,49 @@ fn batches_round_trip_with_and_without_uring() {
         let stats = Stats::anonymous().unwrap();
         // Two devices, the first so small that the batch goes on to the second.
         let specs = [spec(&dir.0, 4 << 20), spec(&dir.file("swap"), 64 << 20)];
-        let devices =
-            SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings { uring, ..DeviceSettings::default() }, stats)
-                .unwrap();
+        let devices = SwapDevices::open(
+            &JobSwaps::first(&specs),
+            DeviceSettings { uring, ..DeviceSettings::default() },
+            stats,
+        )
+        .unwrap();
         assert_eq!(devices.capacity_pages(), (4 << 8) + (64 << 8) - 1);
         let runs: Vec<SlotRun> = (0..100).map(|i| devices.alloc_run(1 + i % 40).unwrap()).collect();
-        assert_eq!(runs.iter().map(|run| run.first.device()).collect::<BTreeSet<_>>(), BTreeSet::from([0, 1]));
+        assert_eq!(
+            runs.iter().map(|run| run.first.device()).collect::<BTreeSet<_>>(),
+            BTreeSet::from([0, 1])
+        );
         let mut buffer = IoBuffer::new(pages(&runs) as usize).unwrap();
         let mut writes = Vec::new();
         let mut buffer_page = 0;
         for run in &runs {
             fill(&mut buffer, buffer_page, *run, 0);
-            writes.push(RunWrite { run: *run, buffer_page, keeps_slots: false, result: Err(Errno::INVAL) });
+            writes.push(RunWrite {
+                run: *run,
+                buffer_page,
+                keeps_slots: false,
+                result: Err(Errno::INVAL),
+            });
             buffer_page += run.len;
         }
         devices.write(&buffer, &mut writes);
         assert!(writes.iter().all(|write| write.result == Ok(())));
         assert!(runs.iter().all(|run| reads_back(&devices, *run, 0)));
         assert_eq!(stats.get(Counter::PswpOutOps), 100);
-        assert_eq!((stats.get(Counter::PswpOut), stats.get(Counter::PswpIn)), (pages(&runs), pages(&runs)));
-        assert_eq!((stats.get(Counter::DevicePages), devices.used_pages()), (pages(&runs), pages(&runs)));
+        assert_eq!(
+            (stats.get(Counter::PswpOut), stats.get(Counter::PswpIn)),
+            (pages(&runs), pages(&runs))
+        );
+        assert_eq!(
+            (stats.get(Counter::DevicePages), devices.used_pages()),
+            (pages(&runs), pages(&runs))
+        );
         runs.iter().for_each(|run| devices.free_run(*run));
         assert_eq!((stats.get(Counter::DevicePages), devices.used_pages()), (0, 0));
-        assert_eq!(stats.get(Counter::DeviceCapacityBytes), devices.capacity_pages() * PAGE_SIZE as u64);
+        assert_eq!(
+            stats.get(Counter::DeviceCapacityBytes),
+            devices.capacity_pages() * PAGE_SIZE as u64
+        );
         assert_eq!(pages(&alloc_all(&devices)), devices.capacity_pages());
     }
 }
@@ -142,7 +170,8 @@ fn processes_that_share_a_file_never_get_the_same_slots() {
     assert!(runs.iter().flatten().flat_map(|run| run.slots()).all(|slot| seen.insert(slot)));
     assert_eq!(seen.len(), (128 << 8) - 1, "all of the device is used");
     assert_eq!(one.capacity_pages() + two.capacity_pages(), seen.len() as u64);
-    // Leases end with their process, and are found free when asked for again; and when extents are empty.
+    // Leases end with their process, and are found free when asked for again; and when extents are
+    // empty.
     drop(one);
     assert_eq!(two.alloc_run(1), None, "not asked again at once");
     std::thread::sleep(Duration::from_millis(1100));
@@ -156,10 +185,15 @@ fn processes_that_share_a_file_never_get_the_same_slots() {
 fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     let dir = Dir::new("fork");
     let specs = [spec(&dir.0, 16 << 20), spec(&dir.file("swap"), 64 << 20)];
-    let parent =
-        SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap();
+    let parent = SwapDevices::open(
+        &JobSwaps::first(&specs),
+        DeviceSettings::default(),
+        Stats::anonymous().unwrap(),
+    )
+    .unwrap();
     // Fills the first device and half of the second, then gives up every third page.
-    let mut slots: Vec<SlotId> = (0..40).flat_map(|_| parent.alloc_run(RUN_MAX).unwrap().slots()).collect();
+    let mut slots: Vec<SlotId> =
+        (0..40).flat_map(|_| parent.alloc_run(RUN_MAX).unwrap().slots()).collect();
     let one = |first| SlotRun { first, len: 1 };
     slots.iter().for_each(|slot| write(&parent, one(*slot), 1).unwrap());
     slots.iter().skip(2).step_by(3).for_each(|slot| parent.free(*slot));
@@ -172,7 +206,10 @@ fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     slots.iter().step_by(2).for_each(|slot| parent.free(*slot));
     for devices in [&parent, &child] {
         for run in alloc_all(devices) {
-            assert!(run.slots().all(|slot| slots.binary_search(&slot).is_err()), "a slot that is shared");
+            assert!(
+                run.slots().all(|slot| slots.binary_search(&slot).is_err()),
+                "a slot that is shared"
+            );
             write(devices, run, 2).unwrap();
         }
     }
@@ -184,12 +221,16 @@ fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     // The parent exits. A new process must not get what the child still reads.
     let freed = slots.len() as u64 / 2;
     drop(parent);
-    let other =
-        SwapDevices::open(&JobSwaps::first(&specs[1..]), DeviceSettings::default(), Stats::anonymous().unwrap())
-            .unwrap();
+    let other = SwapDevices::open(
+        &JobSwaps::first(&specs[1..]),
+        DeviceSettings::default(),
+        Stats::anonymous().unwrap(),
+    )
+    .unwrap();
     alloc_all(&other).into_iter().for_each(|run| write(&other, run, 3).unwrap());
     assert!(slots.iter().all(|slot| reads_back(&child, one(*slot), 1)));
-    // Once the child has given it up, the inherited devices are closed and their extents are free for others.
+    // Once the child has given it up, the inherited devices are closed and their extents are free
+    // for others.
     assert_eq!(child.fds().len(), 4);
     slots.iter().for_each(|slot| child.free(*slot));
     assert_eq!(child.fds().len(), 2);
@@ -258,13 +299,15 @@ fn a_grandchild_reads_what_its_grandparent_wrote() {
 }
 
 impl SwapDevices {
-    /// What a fork copies: every table, and descriptors whose numbers mean nothing here (in the child they would mean
-    /// files of another table).
+    /// What a fork copies: every table, and descriptors whose numbers mean nothing here (in the
+    /// child they would mean files of another table).
     fn copied_by_fork(&self) -> SwapDevices {
         let queue = Arc::new(Queue::new(QUEUE_DEPTH as u32, true));
         let copy = SwapDevices {
             table: DeviceTable::new(3),
-            priorities: std::array::from_fn(|index| AtomicI32::new(self.priorities[index].load(Relaxed))),
+            priorities: std::array::from_fn(|index| {
+                AtomicI32::new(self.priorities[index].load(Relaxed))
+            }),
             turn: AtomicUsize::new(self.turn.load(Relaxed)),
             opened: AtomicU64::new(100),
             closed: RankedMutex::new(Rank::ClosedDevices, Vec::new()),
@@ -290,14 +333,17 @@ impl SwapDevices {
         for (index, area) in self.areas() {
             let file = File::from_fd(std::fs::File::open("/dev/null").unwrap().into());
             let io = Box::new(Direct { file, queue: queue.clone() });
-            copy.table.set(index, Some(Arc::new(area.copied_by_fork(io, copy.stats.device(index), copy.stats))));
+            copy.table.set(
+                index,
+                Some(Arc::new(area.copied_by_fork(io, copy.stats.device(index), copy.stats))),
+            );
         }
         copy
     }
 }
 
-/// A child and a grandchild that can open nothing by its name: they read what they inherited, and write to parts of the
-/// file that the first of them made, until they are gone.
+/// A child and a grandchild that can open nothing by its name: they read what they inherited, and
+/// write to parts of the file that the first of them made, until they are gone.
 #[test]
 fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
     let dir = Dir::new("parts");
@@ -309,7 +355,8 @@ fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
         let parent = family.last().unwrap();
         let child = parent.copied_by_fork();
         parent.share_leases();
-        let lend = |(index, area): (usize, Arc<Area>)| SwapDevices::lend(index, &area, None).unwrap().0;
+        let lend =
+            |(index, area): (usize, Arc<Area>)| SwapDevices::lend(index, &area, None).unwrap().0;
         let inherited = parent.areas().map(lend).collect();
         assert_eq!(child.adopt_in_child(inherited, &JobSwaps::first(&[spec(&dir.0, None)])), []);
         parent.seal_for_child(1);
@@ -324,8 +371,16 @@ fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
             assert!(reads_back(devices, run, 100 + i));
         });
         let youngest = family.last().unwrap();
-        assert!(runs.iter().zip(0..).all(|(run, generation)| reads_back(youngest, *run, generation)));
-        assert!(family.iter().zip(&runs).zip(0..).all(|((devices, run), i)| reads_back(devices, *run, i)));
+        assert!(
+            runs.iter().zip(0..).all(|(run, generation)| reads_back(youngest, *run, generation))
+        );
+        assert!(
+            family
+                .iter()
+                .zip(&runs)
+                .zip(0..)
+                .all(|((devices, run), i)| reads_back(devices, *run, i))
+        );
     }
     // The child of the first is gone, and all of its descendants: their disk space is free.
     let blocks = || family[0].table.get(0).unwrap().file().len_and_allocated_bytes().unwrap().1;
@@ -354,7 +409,10 @@ fn fork(parent: &SwapDevices, specs: &[SwapSpec], leases: bool) -> (SwapDevices,
     let child = parent.copied_by_fork();
     let errors = child.adopt_in_child(inherited, &JobSwaps::first(specs));
     assert_eq!(child.stats.get(Counter::DevicePages), child.used_pages());
-    assert_eq!(child.stats.get(Counter::DeviceCapacityBytes), child.capacity_pages() * PAGE_SIZE as u64);
+    assert_eq!(
+        child.stats.get(Counter::DeviceCapacityBytes),
+        child.capacity_pages() * PAGE_SIZE as u64
+    );
     (child, errors)
 }
 
@@ -407,17 +465,23 @@ impl BlockIo for Faulty {
         for op in ops {
             let (countdown, errno) = match op.data {
                 Data::Read(_) => (&self.faults.reads, Errno::IO),
-                Data::Write(_) => {
-                    (&self.faults.writes, Errno::from_raw_os_error(self.faults.errno.load(Relaxed) as i32))
-                }
+                Data::Write(_) => (
+                    &self.faults.writes,
+                    Errno::from_raw_os_error(self.faults.errno.load(Relaxed) as i32),
+                ),
             };
             if let Data::Write(data) = op.data
-                && (op.offset..op.offset + data.len() as u64).contains(&self.faults.bad_byte.load(Relaxed))
+                && (op.offset..op.offset + data.len() as u64)
+                    .contains(&self.faults.bad_byte.load(Relaxed))
             {
                 op.result = Err(errno);
                 continue;
             }
-            let failing = if matches!(op.data, Data::Read(_)) { self.faults.reads_failing.load(Relaxed) } else { 1 };
+            let failing = if matches!(op.data, Data::Read(_)) {
+                self.faults.reads_failing.load(Relaxed)
+            } else {
+                1
+            };
             match -countdown.fetch_sub(1, Relaxed) {
                 n if (0..failing).contains(&n) => op.result = Err(errno),
                 _ => self.disk.run(std::slice::from_mut(op)),
@@ -429,7 +493,12 @@ impl BlockIo for Faulty {
         if self.faults.no_fallocate.load(Relaxed) {
             return Err(Errno::OPNOTSUPP);
         }
-        let left = self.faults.space.load(Relaxed).checked_sub(range.end - range.start).ok_or(Errno::NOSPC)?;
+        let left = self
+            .faults
+            .space
+            .load(Relaxed)
+            .checked_sub(range.end - range.start)
+            .ok_or(Errno::NOSPC)?;
         self.faults.space.store(left, Relaxed);
         Ok(())
     }
@@ -447,11 +516,16 @@ impl BlockIo for Faulty {
 fn faulty(dir: &Dir, space: u64, errno: Errno) -> (SwapDevices, Arc<Faults>, Stats) {
     let faults = Arc::new(Faults::none(space, errno));
     let (ours, stats) = (faults.clone(), Stats::anonymous().unwrap());
-    let make_io: MakeIo =
-        Box::new(move |file, queue| Box::new(Faulty { disk: Direct { file, queue }, faults: ours.clone() }));
-    let devices =
-        SwapDevices::open_with(&JobSwaps::first(&[spec(&dir.0, 64 << 20)]), DeviceSettings::default(), stats, make_io)
-            .unwrap();
+    let make_io: MakeIo = Box::new(move |file, queue| {
+        Box::new(Faulty { disk: Direct { file, queue }, faults: ours.clone() })
+    });
+    let devices = SwapDevices::open_with(
+        &JobSwaps::first(&[spec(&dir.0, 64 << 20)]),
+        DeviceSettings::default(),
+        stats,
+        make_io,
+    )
+    .unwrap();
     (devices, faults, stats)
 }
 
@@ -461,8 +535,10 @@ fn a_failed_write_marks_the_bad_slot_and_no_other() {
     let (devices, faults, stats) = faulty(&dir, u64::MAX, Errno::IO);
     let runs: Vec<SlotRun> = (0..8).map(|_| devices.alloc_run(16).unwrap()).collect();
     let buffer = IoBuffer::new(16).unwrap();
-    let mut writes: Vec<RunWrite> =
-        runs.iter().map(|run| RunWrite { run: *run, buffer_page: 0, keeps_slots: false, result: Ok(()) }).collect();
+    let mut writes: Vec<RunWrite> = runs
+        .iter()
+        .map(|run| RunWrite { run: *run, buffer_page: 0, keeps_slots: false, result: Ok(()) })
+        .collect();
     // What goes wrong once is no error.
     faults.writes.store(5, Relaxed);
     devices.write(&buffer, &mut writes);
@@ -508,7 +584,10 @@ fn a_disk_that_is_full_only_when_written_is_left_alone_for_a_while() {
     let (one, two) = (devices.alloc_run(64).unwrap(), devices.alloc_run(64).unwrap());
     faults.writes.store(1, Relaxed);
     assert_eq!((write(&devices, one, 1), write(&devices, two, 1)), (Ok(()), Err(Errno::NOSPC)));
-    assert_eq!((devices.used_pages(), devices.capacity_pages(), stats.get(Counter::WriteErrors)), (64, 64, 1));
+    assert_eq!(
+        (devices.used_pages(), devices.capacity_pages(), stats.get(Counter::WriteErrors)),
+        (64, 64, 1)
+    );
     assert_eq!(devices.alloc_run(1), None);
     assert!(reads_back(&devices, one, 1));
     std::thread::sleep(Duration::from_millis(1100));
@@ -587,5 +666,10 @@ fn a_named_file_is_made_extended_and_used_again_and_keeps_its_header() {
 /// RAM devices, a list of options for each.
 fn ram(list: &str) -> SwapDevices {
     let SwapList(specs) = list.parse().unwrap();
-    SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap()
+    SwapDevices::open(
+        &JobSwaps::first(&specs),
+        DeviceSettings::default(),
+        Stats::anonymous().unwrap(),
+    )
+    .unwrap()
 }

@@ -1,8 +1,9 @@
 //! Reading and writing the pages of a device, and knowing them again.
 //!
-//! The checksum of each page is kept in memory when it is written, and compared whenever it is read. What cannot be read, or
-//! is not what was written, is read once more by itself, so that trouble on the line is no error; what stays wrong is an
-//! error of the page that is wrong, and of no other.
+//! The checksum of each page is kept in memory when it is written, and compared whenever it is
+//! read. What cannot be read, or is not what was written, is read once more by itself, so that
+//! trouble on the line is no error; what stays wrong is an error of the page that is wrong, and of
+//! no other.
 
 use super::area::Area;
 use super::error::{ReadError, ReadFailure};
@@ -17,11 +18,15 @@ use std::sync::atomic::Ordering::Relaxed;
 impl Area {
     /// Writes up to [`QUEUE_DEPTH`] runs of this device, all in flight at once.
     pub fn write(&self, buffer: &IoBuffer, batch: &mut [RunWrite], stats: &Stats) {
-        let data = |write: &RunWrite| &buffer[write.buffer_page * PAGE_SIZE..][..write.run.len * PAGE_SIZE];
+        let data = |write: &RunWrite| {
+            &buffer[write.buffer_page * PAGE_SIZE..][..write.run.len * PAGE_SIZE]
+        };
         // 1. The checksums.
         for write in &*batch {
             let pages = data(write).chunks_exact(PAGE_SIZE);
-            for (checksum, page) in self.checksums[write.run.first.offset() as usize..].iter().zip(pages) {
+            for (checksum, page) in
+                self.checksums[write.run.first.offset() as usize..].iter().zip(pages)
+            {
                 checksum.store(crc32fast::hash(page), Relaxed);
             }
         }
@@ -37,7 +42,8 @@ impl Area {
         }
         // 3. What became of them. Of a run that failed, each page by itself.
         for (write, result) in batch.iter_mut().zip(results) {
-            write.result = result.or_else(|errno| self.write_singly(write, data(write), errno, stats));
+            write.result =
+                result.or_else(|errno| self.write_singly(write, data(write), errno, stats));
             stats.add(Counter::PswpOutOps, 1);
             self.figures.add(DeviceFigure::Writes, 1);
             if write.result.is_ok() {
@@ -48,9 +54,16 @@ impl Area {
         self.publish();
     }
 
-    /// Writes the pages of a run that could not be written as a whole one by one. The slots of those that fail again are
-    /// withdrawn, and then the others, which were good, are given back: the pages stay where they are.
-    fn write_singly(&self, write: &RunWrite, data: &[u8], errno: Errno, stats: &Stats) -> Result<(), Errno> {
+    /// Writes the pages of a run that could not be written as a whole one by one. The slots of
+    /// those that fail again are withdrawn, and then the others, which were good, are given back:
+    /// the pages stay where they are.
+    fn write_singly(
+        &self,
+        write: &RunWrite,
+        data: &[u8],
+        errno: Errno,
+        stats: &Stats,
+    ) -> Result<(), Errno> {
         stats.add(Counter::WriteErrors, 1);
         self.figures.add(DeviceFigure::WriteErrors, 1);
         let (first, len) = (write.run.first.offset(), write.run.len);
@@ -83,7 +96,9 @@ impl Area {
 
     /// The outcome of a write; what it left out without saying why is written once more.
     fn finish_write(&self, op: &Op<'_>) -> Result<(), Errno> {
-        let Data::Write(data) = op.data else { unreachable!("the operations of a batch are writes") };
+        let Data::Write(data) = op.data else {
+            unreachable!("the operations of a batch are writes")
+        };
         let done = op.result? / PAGE_SIZE * PAGE_SIZE;
         if op.result == Ok(data.len()) {
             return Ok(());
@@ -93,11 +108,18 @@ impl Area {
         if rest[0].result? == data.len() - done { Ok(()) } else { Err(Errno::IO) }
     }
 
-    /// Reads a run into the first pages of `buffer`. An error is that of the first page that cannot be had; the pages before it
-    /// are good.
-    pub fn read(&self, offset: u64, len: usize, buffer: &mut [u8], stats: &Stats) -> Result<(), ReadError> {
+    /// Reads a run into the first pages of `buffer`. An error is that of the first page that cannot
+    /// be had; the pages before it are good.
+    pub fn read(
+        &self,
+        offset: u64,
+        len: usize,
+        buffer: &mut [u8],
+        stats: &Stats,
+    ) -> Result<(), ReadError> {
         let whole = self.read_op(offset, &mut buffer[..len * PAGE_SIZE], stats);
-        for (offset, page) in (offset..).zip(buffer[..len * PAGE_SIZE].chunks_exact_mut(PAGE_SIZE)) {
+        for (offset, page) in (offset..).zip(buffer[..len * PAGE_SIZE].chunks_exact_mut(PAGE_SIZE))
+        {
             if whole.is_ok() && self.is_as_written(offset, page, stats) {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! What is kept of each frame: two words, the meaning of which follows from what the frame is used for, as `struct page` has it.
+//! What is kept of each frame: two words, the meaning of which follows from what the frame is used
+//! for, as `struct page` has it.
 //!
 //! | a frame | links | owner |
 //! |---|---|---|
@@ -8,9 +9,10 @@
 //! | of the compressed pool, the first four of a chunk | state and list of the chunk, in two of them | which objects are used |
 //! | used for anything else | | none |
 //!
-//! Who has the frame changes its words; the links of frames in a list with the list's lock. The swap cache looks at words without a
-//! lock, on its way through a list, and may come upon those of a frame that has left it: so a frame with an owner is in the swap
-//! cache and nothing else, while a link may come out as any number.
+//! Who has the frame changes its words; the links of frames in a list with the list's lock. The
+//! swap cache looks at words without a lock, on its way through a list, and may come upon those of
+//! a frame that has left it: so a frame with an owner is in the swap cache and nothing else, while
+//! a link may come out as any number.
 
 use crate::base::{FrameId, PageIndex, SlotId};
 use overspill_os::{Errno, table::ZeroTable};
@@ -22,7 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub const FRAME_WORDS: usize = 2;
 /// No frame: the end of a list. Links never have the highest bit of their word.
 pub const NO_FRAME: u32 = u32::MAX >> 1;
-/// The highest bit of the links of the first frame of a chunk, and of no other frame that a chunk may begin with.
+/// The highest bit of the links of the first frame of a chunk, and of no other frame that a chunk
+/// may begin with.
 pub const CHUNK_STATE: u64 = 1 << 63;
 /// The two highest bits of an owner say what it is: a page, objects of a chunk, or a slot.
 const KIND: u64 = 3 << 62;
@@ -36,7 +39,8 @@ const COPY: u64 = 3 << 62;
 pub enum Owner {
     /// A page that was moved out: its word names the frame.
     Page(PageIndex),
-    /// A page that was moved out clean: its word names the frame, and the index the page of the slot in which its copy is.
+    /// A page that was moved out clean: its word names the frame, and the index the page of the
+    /// slot in which its copy is.
     Copy(SlotId),
     /// A page that was read ahead: the index names the frame.
     Slot(SlotId),
@@ -158,7 +162,9 @@ mod tests {
         let frame = FrameId(2);
         let slot = SlotId::new(SlotId::IN_MEMORY, (1 << 42) - 1);
         let page = PageIndex(u32::MAX as usize);
-        for owner in [Owner::Page(PageIndex(1)), Owner::Page(page), Owner::Slot(slot), Owner::Copy(slot)] {
+        for owner in
+            [Owner::Page(PageIndex(1)), Owner::Page(page), Owner::Slot(slot), Owner::Copy(slot)]
+        {
             cells.set_owner(frame, owner);
             assert_eq!(cells.owner(frame), Some(owner));
         }

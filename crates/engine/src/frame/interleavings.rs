@@ -1,7 +1,8 @@
 //! Lists of processors and a drain from another one, in interleavings that a checker explores.
 //!
-//! Lists and zone are the allocator's own; the locks around them are the checker's. The steps of an actor are those
-//! of the method of [`super::FrameAllocator`] named with it, in the same order; who changes one changes the other.
+//! Lists and zone are the allocator's own; the locks around them are the checker's. The steps of an
+//! actor are those of the method of [`super::FrameAllocator`] named with it, in the same order; who
+//! changes one changes the other.
 
 use super::cells::FrameCells;
 use super::percpu::{CpuLists, Marks, Picked};
@@ -25,10 +26,17 @@ struct Machine {
 impl Machine {
     fn new() -> Machine {
         let pageblocks = Pageblocks::new(FRAMES as usize).unwrap();
-        let mut zone = Zone::new(0..FRAMES, pageblocks.clone(), FrameCells::new(FRAMES as usize).unwrap()).unwrap();
+        let mut zone =
+            Zone::new(0..FRAMES, pageblocks.clone(), FrameCells::new(FRAMES as usize).unwrap())
+                .unwrap();
         zone.resize(FRAMES);
         let lists = || Mutex::new(CpuLists::new(Marks { batch: 2, high_max: 8 }));
-        Machine { lists: [lists(), lists()], zone: Mutex::new(zone), pageblocks, owned: Mutex::default() }
+        Machine {
+            lists: [lists(), lists()],
+            zone: Mutex::new(zone),
+            pageblocks,
+            owned: Mutex::default(),
+        }
     }
 
     /// `alloc_from_lists`
@@ -81,7 +89,10 @@ impl Machine {
             let before = lists.frames();
             lists.pick(frames, &mut picked);
             picked.merge();
-            picked.blocks().iter().for_each(|(block, order)| self.pageblocks.clear_used(*block, *order));
+            picked
+                .blocks()
+                .iter()
+                .for_each(|(block, order)| self.pageblocks.clear_used(*block, *order));
             shuttle::thread::yield_now();
             let mut zone = self.zone.lock().unwrap();
             picked.blocks().iter().for_each(|(block, order)| zone.free(*block, *order));
@@ -98,7 +109,8 @@ impl Machine {
     }
 }
 
-/// Two processors that take and give back, frames that travel between them, and an arena that shrinks meanwhile.
+/// Two processors that take and give back, frames that travel between them, and an arena that
+/// shrinks meanwhile.
 fn scenario() {
     let machine = Arc::new(Machine::new());
     let threads: Vec<_> = (0..3)
@@ -128,8 +140,8 @@ fn scenario() {
     });
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     shrink.join().unwrap();
-    // Whoever found a frame in the lists just before they were drained may have given it back after: once more, as those
-    // who empty an arena do, and everything is in its place.
+    // Whoever found a frame in the lists just before they were drained may have given it back
+    // after: once more, as those who empty an arena do, and everything is in its place.
     machine.drain();
     let mut zone = machine.zone.lock().unwrap();
     zone.check();

@@ -1,19 +1,20 @@
-//! The lists of free frames that each processor keeps, so that most frames are had and given back without the zone.
+//! The lists of free frames that each processor keeps, so that most frames are had and given back
+//! without the zone.
 //!
-//! A list for each mobility and order up to [`LIST_ORDER_MAX`]. What was freed last is handed out first, while it is
-//! hot; what has lain longest goes back to the zone first. How much a processor may keep follows its use: it grows
-//! while it takes frames again and again, and shrinks with time.
+//! A list for each mobility and order up to [`LIST_ORDER_MAX`]. What was freed last is handed out
+//! first, while it is hot; what has lain longest goes back to the zone first. How much a processor
+//! may keep follows its use: it grows while it takes frames again and again, and shrinks with time.
 //!
-//! Blocks lie in rings, not in links through the frames: the N-th is found without a walk, so that picking what goes
-//! back touches no other memory.
+//! Blocks lie in rings, not in links through the frames: the N-th is found without a walk, so that
+//! picking what goes back touches no other memory.
 
 use super::{MAX_ORDER, Mobility};
 use std::collections::VecDeque;
 
 /// The largest order that is kept in lists: 64 frames, the run that reclaim moves at once.
 pub const LIST_ORDER_MAX: u8 = 6;
-/// Blocks that are taken from a zone or given to it in one hold of its lock, at most: a bound on the hold of about
-/// 3 us, and on the stack that a picked batch takes (1 KiB).
+/// Blocks that are taken from a zone or given to it in one hold of its lock, at most: a bound on
+/// the hold of about 3 us, and on the stack that a picked batch takes (1 KiB).
 pub const HOLD_BLOCKS: usize = 128;
 
 const LISTS: usize = Mobility::LISTED * (LIST_ORDER_MAX as usize + 1);
@@ -28,8 +29,8 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// A sixty-fourth of the budget among all processors, at most 4 MiB on each: what is kept there holds no page, and a
-    /// sixteenth cost 4 % more faults at random access.
+    /// A sixty-fourth of the budget among all processors, at most 4 MiB on each: what is kept there
+    /// holds no page, and a sixteenth cost 4 % more faults at random access.
     const SHARE: u64 = 64;
     const HIGH_MAX: u64 = 1024;
 
@@ -69,15 +70,19 @@ impl Picked {
         self.len = 0;
     }
 
-    /// Makes of buddies the blocks that they are together, in the order in which they lie: what is done here is not done under
-    /// the lock of the zone, where each step touches memory that others change.
+    /// Makes of buddies the blocks that they are together, in the order in which they lie: what is
+    /// done here is not done under the lock of the zone, where each step touches memory that others
+    /// change.
     pub fn merge(&mut self) {
         let blocks = &mut self.blocks[..self.len];
         blocks.sort_unstable();
         let mut merged = 0;
         for next in 0..blocks.len() {
             let (mut block, mut order) = blocks[next];
-            while order < MAX_ORDER && merged > 0 && blocks[merged - 1] == (block ^ (1 << order), order) {
+            while order < MAX_ORDER
+                && merged > 0
+                && blocks[merged - 1] == (block ^ (1 << order), order)
+            {
                 merged -= 1;
                 block = blocks[merged].0.min(block);
                 order += 1;
@@ -110,7 +115,9 @@ pub struct CpuLists {
 impl CpuLists {
     /// Empty lists. They have room for what they may ever hold, so that nothing is allocated later.
     pub fn new(marks: Marks) -> CpuLists {
-        let room = |list: usize| (Marks::HIGH_MAX as usize >> (list % (LIST_ORDER_MAX as usize + 1))) + HOLD_BLOCKS;
+        let room = |list: usize| {
+            (Marks::HIGH_MAX as usize >> (list % (LIST_ORDER_MAX as usize + 1))) + HOLD_BLOCKS
+        };
         CpuLists {
             lists: std::array::from_fn(|list| VecDeque::with_capacity(room(list))),
             frames: 0,
@@ -137,12 +144,15 @@ impl CpuLists {
         self.burst = marks.batch;
     }
 
-    /// Takes the block that was freed last; one of a larger order is taken apart for it, if need be.
+    /// Takes the block that was freed last; one of a larger order is taken apart for it, if need
+    /// be.
     pub fn pop(&mut self, mobility: Mobility, order: u8) -> Option<u32> {
-        let (block, whole) = (order..=LIST_ORDER_MAX)
-            .find_map(|larger| Some((self.lists[Self::list(mobility, larger)].pop_back()?, larger)))?;
+        let (block, whole) = (order..=LIST_ORDER_MAX).find_map(|larger| {
+            Some((self.lists[Self::list(mobility, larger)].pop_back()?, larger))
+        })?;
         self.frames -= 1 << whole;
-        // Parts that follow one another are handed out one after the other, so that they come back as the block that they were.
+        // Parts that follow one another are handed out one after the other, so that they come back
+        // as the block that they were.
         let parts = (block + (1 << order)..block + (1 << whole)).step_by(1 << order);
         parts.rev().for_each(|part| self.push(part, order, mobility));
         Some(block)
@@ -183,8 +193,9 @@ impl CpuLists {
         self.frames.saturating_sub(self.high)
     }
 
-    /// Takes up to [`HOLD_BLOCKS`] blocks of together at least `want` frames, if there are so many, off the lists: those
-    /// that have lain longest, round robin over the lists, one more of each in a round while the others are empty.
+    /// Takes up to [`HOLD_BLOCKS`] blocks of together at least `want` frames, if there are so many,
+    /// off the lists: those that have lain longest, round robin over the lists, one more of each in
+    /// a round while the others are empty.
     pub fn pick(&mut self, want: u32, picked: &mut Picked) {
         picked.clear();
         let (mut frames, mut list) = (0, 0);
@@ -236,8 +247,11 @@ mod tests {
     #[test]
     fn buddies_become_blocks_and_nothing_else_does() {
         let mut picked = Picked::new();
-        // 8..16 in parts and out of order; 17 and 18, which are neighbours but no buddies; 5 twice, which is for the zone to find.
-        for (block, order) in [(12, 2), (18, 0), (8, 0), (10, 1), (9, 0), (5, 0), (17, 0), (5, 0), (512, 9), (0, 9)] {
+        // 8..16 in parts and out of order; 17 and 18, which are neighbours but no buddies; 5 twice,
+        // which is for the zone to find.
+        for (block, order) in
+            [(12, 2), (18, 0), (8, 0), (10, 1), (9, 0), (5, 0), (17, 0), (5, 0), (512, 9), (0, 9)]
+        {
             picked.push(block, order);
         }
         picked.merge();

@@ -62,7 +62,8 @@ fn allocator(settings: FrameSettings, nodes: usize) -> FrameAllocator {
 
 fn allocator_of(limit: u64, settings: FrameSettings, nodes: usize) -> FrameAllocator {
     let stats = Stats::anonymous().unwrap();
-    let allocator = FrameAllocator::new(limit, 2 * limit, settings, topology(nodes), stats).unwrap();
+    let allocator =
+        FrameAllocator::new(limit, 2 * limit, settings, topology(nodes), stats).unwrap();
     resize(&allocator, limit);
     allocator
 }
@@ -99,9 +100,9 @@ impl Model {
 
     fn has_free(&self, order: u8, span: usize, allocator: &FrameAllocator) -> bool {
         let blocks = self.used[..span].chunks_exact(1 << order).enumerate();
-        blocks
-            .into_iter()
-            .any(|(i, block)| block.iter().all(|used| !used) && !allocator.is_isolated(FrameId((i << order) as u32)))
+        blocks.into_iter().any(|(i, block)| {
+            block.iter().all(|used| !used) && !allocator.is_isolated(FrameId((i << order) as u32))
+        })
     }
 
     fn count(&self) -> u64 {
@@ -120,13 +121,18 @@ fn drive(ops: Vec<Op>, settings: FrameSettings, nodes: usize) -> Vec<Option<Fram
                 let answer = allocator.alloc(order, Mobility::ALL[mobility], need);
                 match answer {
                     Some(frame) => {
-                        assert!(!allocator.is_isolated(frame), "handed out of an isolated pageblock");
+                        assert!(
+                            !allocator.is_isolated(frame),
+                            "handed out of an isolated pageblock"
+                        );
                         model.take(frame, order);
                     }
-                    // Merged as far as can be, so whatever is free and aligned is found while there is room.
+                    // Merged as far as can be, so whatever is free and aligned is found while there
+                    // is room.
                     None if nodes == 1 && !settings.percpu => {
                         let reserve = if need == Need::Fault { allocator.min() } else { 0 };
-                        let room = need == Need::Over || model.count() + (1 << order) + reserve <= allocator.limit();
+                        let room = need == Need::Over
+                            || model.count() + (1 << order) + reserve <= allocator.limit();
                         let found = model.has_free(order, allocator.frames(), &allocator);
                         assert!(!room || !found, "order {order} was there");
                     }
@@ -157,8 +163,10 @@ fn drive(ops: Vec<Op>, settings: FrameSettings, nodes: usize) -> Vec<Option<Fram
                 }
             }
             Op::FreeMany(want) => {
-                let (mut single, rest): (Vec<_>, Vec<_>) = model.owned.drain(..).partition(|(_, order)| *order == 0);
-                let freed: Vec<_> = single.drain(..want.min(single.len())).map(|(frame, _)| frame).collect();
+                let (mut single, rest): (Vec<_>, Vec<_>) =
+                    model.owned.drain(..).partition(|(_, order)| *order == 0);
+                let freed: Vec<_> =
+                    single.drain(..want.min(single.len())).map(|(frame, _)| frame).collect();
                 model.owned = single;
                 model.owned.extend(rest);
                 allocator.free_many(&freed);
@@ -179,7 +187,11 @@ fn drive(ops: Vec<Op>, settings: FrameSettings, nodes: usize) -> Vec<Option<Fram
             Op::GiveUp => {
                 let (before, mut given) = (allocator.frames(), 0);
                 allocator.give_up_surplus(|frames| {
-                    assert!(model.used[frames.start as usize..frames.end as usize].iter().all(|used| !used));
+                    assert!(
+                        model.used[frames.start as usize..frames.end as usize]
+                            .iter()
+                            .all(|used| !used)
+                    );
                     given += frames.len();
                 });
                 assert_eq!(allocator.frames(), before - given);
@@ -220,17 +232,20 @@ proptest! {
 #[test]
 fn faults_leave_the_reserve_to_reclaim() {
     let allocator = allocator(FrameSettings { percpu: false, ..FrameSettings::default() }, 1);
-    let take = |need| std::iter::from_fn(|| allocator.alloc(0, Mobility::Movable, need)).count() as u64;
+    let take =
+        |need| std::iter::from_fn(|| allocator.alloc(0, Mobility::Movable, need)).count() as u64;
     let min = allocator.min();
     assert_eq!(take(Need::Fault), LIMIT - min);
     assert_eq!(take(Need::Reclaim), min);
     assert_eq!((allocator.used(), allocator.free_pages()), (LIMIT, 0));
     assert!(allocator.alloc(0, Mobility::Movable, Need::Over).is_some());
-    assert!(min < allocator.low() && allocator.low() < allocator.high() && allocator.high() < LIMIT);
+    assert!(
+        min < allocator.low() && allocator.low() < allocator.high() && allocator.high() < LIMIT
+    );
 }
 
-/// What reclaim frees comes back to the lists of processors, from which faults take. Where it needs frames itself meanwhile, for
-/// compressed pages, the reserve must not go to faults by and by.
+/// What reclaim frees comes back to the lists of processors, from which faults take. Where it needs
+/// frames itself meanwhile, for compressed pages, the reserve must not go to faults by and by.
 #[test]
 fn faults_do_not_take_the_reserve_by_way_of_lists() {
     let allocator = allocator_of(80_000, FrameSettings::default(), 1);
@@ -238,7 +253,8 @@ fn faults_do_not_take_the_reserve_by_way_of_lists() {
     let mut resident: Vec<_> = std::iter::from_fn(fault).collect();
     for round in 0..200 {
         // A batch: half as many frames for what it stores as it frees.
-        let chunks: Vec<_> = (0..3).map_while(|_| allocator.alloc(4, Mobility::Unmovable, Need::Reclaim)).collect();
+        let chunks: Vec<_> =
+            (0..3).map_while(|_| allocator.alloc(4, Mobility::Unmovable, Need::Reclaim)).collect();
         assert_eq!(chunks.len(), 3, "reclaim finds no frames in round {round}");
         assert!(resident.len() > 96, "the load must stay larger than a batch");
         allocator.free_many(&resident.split_off(resident.len() - 96));
@@ -251,9 +267,11 @@ fn kinds_that_stay_do_not_break_up_the_runs_of_others() {
     let allocator = allocator(FrameSettings::default(), 1);
     let mut random = 1u64;
     let mut owned: Vec<FrameId> = Vec::new();
-    // Single pages come and go in any order, until they take half of the budget and lie all over their pageblocks.
+    // Single pages come and go in any order, until they take half of the budget and lie all over
+    // their pageblocks.
     for _ in 0..20_000 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let at = (random >> 33) as usize;
         if owned.len() as u64 > LIMIT / 2 && at.is_multiple_of(2) {
             allocator.free(owned.swap_remove(at / 2 % owned.len()), 0);
@@ -265,17 +283,21 @@ fn kinds_that_stay_do_not_break_up_the_runs_of_others() {
         }
     }
     // Long runs are still there for the swap cache.
-    let runs: Vec<_> = (0..6).map(|_| allocator.alloc(6, Mobility::Reclaimable, Need::Reclaim).unwrap()).collect();
+    let runs: Vec<_> =
+        (0..6).map(|_| allocator.alloc(6, Mobility::Reclaimable, Need::Reclaim).unwrap()).collect();
     runs.iter().for_each(|run| allocator.free(*run, 6));
 }
 
 #[test]
 fn lists_save_the_lock() {
     let count = |percpu| {
-        let allocator = allocator_of(1 << 16, FrameSettings { percpu, ..FrameSettings::default() }, 1);
+        let allocator =
+            allocator_of(1 << 16, FrameSettings { percpu, ..FrameSettings::default() }, 1);
         let mut frames = Vec::new();
         for _ in 0..50 {
-            frames.extend((0..1000).map(|_| allocator.alloc(0, Mobility::Movable, Need::Fault).unwrap()));
+            frames.extend(
+                (0..1000).map(|_| allocator.alloc(0, Mobility::Movable, Need::Fault).unwrap()),
+            );
             allocator.free_many(&frames);
             frames.clear();
         }
@@ -289,7 +311,8 @@ fn an_arena_shrinks_when_its_last_frames_come_back() {
     let allocator = allocator(FrameSettings::default(), 1);
     let span = allocator.frames();
     // Every block of the arena, so that the last ones are in use.
-    let blocks: Vec<_> = std::iter::from_fn(|| allocator.alloc(MAX_ORDER, Mobility::Movable, Need::Over)).collect();
+    let blocks: Vec<_> =
+        std::iter::from_fn(|| allocator.alloc(MAX_ORDER, Mobility::Movable, Need::Over)).collect();
     assert_eq!(blocks.len(), span / PAGEBLOCK);
     resize(&allocator, LIMIT / 2);
     allocator.give_up_surplus(|_| panic!("nothing is free yet"));
@@ -341,9 +364,12 @@ fn a_misaligned_free_is_seen() {
 #[test]
 fn threads_never_share_a_frame() {
     let stats = Stats::anonymous().unwrap();
-    let allocator = FrameAllocator::new(LIMIT, LIMIT, FrameSettings::default(), Topology::new(3, &[]), stats).unwrap();
+    let allocator =
+        FrameAllocator::new(LIMIT, LIMIT, FrameSettings::default(), Topology::new(3, &[]), stats)
+            .unwrap();
     resize(&allocator, LIMIT);
-    let owned: Vec<AtomicBool> = (0..allocator.frames_max()).map(|_| AtomicBool::new(false)).collect();
+    let owned: Vec<AtomicBool> =
+        (0..allocator.frames_max()).map(|_| AtomicBool::new(false)).collect();
     let claim = |first: FrameId, count: usize, now: bool| {
         for flag in &owned[first.0 as usize..first.0 as usize + count] {
             assert_ne!(flag.swap(now, Relaxed), now, "two owners");
@@ -359,7 +385,9 @@ fn threads_never_share_a_frame() {
                     let mut blocks: Vec<(FrameId, u8)> = Vec::new();
                     let mut folio = Vec::new();
                     for _ in 0..20_000 {
-                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        random = random
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1_442_695_040_888_963_407);
                         let roll = (random >> 33) as usize;
                         if roll.is_multiple_of(8) {
                             allocator.alloc_folio(1 + roll / 8 % 64, Need::Fault, &mut folio);
@@ -373,7 +401,9 @@ fn threads_never_share_a_frame() {
                             allocator.free(frame, order);
                         } else {
                             let order = (roll / 8 % 7) as u8;
-                            if let Some(frame) = allocator.alloc(order, Mobility::ALL[roll / 64 % 3], Need::Fault) {
+                            if let Some(frame) =
+                                allocator.alloc(order, Mobility::ALL[roll / 64 % 3], Need::Fault)
+                            {
                                 claim(frame, 1 << order, true);
                                 blocks.push((frame, order));
                             }

@@ -1,24 +1,30 @@
 //! A zone: the frames of one NUMA node, as a buddy system grouped by mobility.
 //!
-//! A free list for each order and mobility holds blocks of `2^order` frames that begin at a multiple of their size. A
-//! block that is too large is halved as often as needed; a freed one is merged with its buddy (the other half of the
-//! block one order up) for as long as that is free too. After Knuth, The Art of Computer Programming, volume 1,
-//! section 2.5. The mobility belongs to the **pageblock** (the block of the largest order), so that buddies always lie
-//! in lists of one mobility.
+//! A free list for each order and mobility holds blocks of `2^order` frames that begin at a
+//! multiple of their size. A block that is too large is halved as often as needed; a freed one is
+//! merged with its buddy (the other half of the block one order up) for as long as that is free
+//! too. After Knuth, The Art of Computer Programming, volume 1, section 2.5. The mobility belongs
+//! to the **pageblock** (the block of the largest order), so that buddies always lie in lists of
+//! one mobility.
 //!
-//! When a mobility has nothing left it falls back on another one, from the largest block that has: it takes over
-//! the whole pageblock if at least half of that is free, else only the piece that it needs.
+//! When a mobility has nothing left it falls back on another one, from the largest block that has:
+//! it takes over the whole pageblock if at least half of that is free, else only the piece that it
+//! needs.
 //!
-//! A pageblock that is **isolated** gives no frames; what is freed in it is kept apart until it is whole.
+//! A pageblock that is **isolated** gives no frames; what is freed in it is kept apart until it is
+//! whole.
 //!
-//! Blocks of the sizes in which pages come and go (16 to 128 frames) are handed out and freed all the time. Some of those that
-//! were freed last are **parked**: they are free, but not merged, so that to free one and hand it out again touches no other
-//! block. When something is not found, and before pageblocks change hands, they are merged.
+//! Blocks of the sizes in which pages come and go (16 to 128 frames) are handed out and freed all
+//! the time. Some of those that were freed last are **parked**: they are free, but not merged, so
+//! that to free one and hand it out again touches no other block. When something is not found, and
+//! before pageblocks change hands, they are merged.
 //!
-//! Metadata: 9 1/8 bytes a frame, 0.22 % of the memory it stands for, of which 8 are the links in its [cells](super::cells), which are others'
-//! while it is handed out. Tables are zero at first, and so cost memory only for the part of the arena that was ever used.
+//! Metadata: 9 1/8 bytes a frame, 0.22 % of the memory it stands for, of which 8 are the links in
+//! its [cells](super::cells), which are others' while it is handed out. Tables are zero at first,
+//! and so cost memory only for the part of the arena that was ever used.
 //!
-//! Locks: [`super::FrameAllocator`] holds `Rank::FrameZone` around every call to a [`Zone`]; those to [`Pageblocks`] need none.
+//! Locks: [`super::FrameAllocator`] holds `Rank::FrameZone` around every call to a [`Zone`]; those
+//! to [`Pageblocks`] need none.
 
 use super::cells::{FrameCells, NO_FRAME};
 use super::{FALLBACKS, MAX_ORDER, Mobility, ORDERS, PAGEBLOCK};
@@ -32,12 +38,14 @@ const PARKED_ORDERS: [u8; 4] = [4, 5, 6, 7];
 /// Frames that are parked, at most, for each mobility and order: 2 MiB.
 const PARKED_FRAMES: usize = 512;
 
-/// What is known of frames and pageblocks without a zone's lock: which frames are handed out, and of each pageblock its mobility.
+/// What is known of frames and pageblocks without a zone's lock: which frames are handed out, and
+/// of each pageblock its mobility.
 #[derive(Clone)]
 pub struct Pageblocks {
     mobility: Arc<[AtomicU8]>,
-    /// A bit a frame: handed out. It makes double frees certain to be seen. Set by who has taken a block, cleared by who is about to
-    /// give it back, without the lock: the words lie anywhere, and come from other processors.
+    /// A bit a frame: handed out. It makes double frees certain to be seen. Set by who has taken a
+    /// block, cleared by who is about to give it back, without the lock: the words lie anywhere,
+    /// and come from other processors.
     used: Arc<ZeroTable<AtomicU64>>,
 }
 
@@ -47,7 +55,9 @@ impl Pageblocks {
     /// # Errors
     /// ENOMEM when there is no address space for the table.
     pub fn new(frames: usize) -> Result<Pageblocks, Errno> {
-        let mobility = (0..frames.div_ceil(PAGEBLOCK)).map(|_| AtomicU8::new(Mobility::Isolated as u8)).collect();
+        let mobility = (0..frames.div_ceil(PAGEBLOCK))
+            .map(|_| AtomicU8::new(Mobility::Isolated as u8))
+            .collect();
         Ok(Pageblocks { mobility, used: Arc::new(ZeroTable::new(frames.div_ceil(64))?) })
     }
 
@@ -70,13 +80,17 @@ impl Pageblocks {
         }
     }
 
-    /// Marks a block free that is about to go back to its zone, once it is certain that its owner may free it.
+    /// Marks a block free that is about to go back to its zone, once it is certain that its owner
+    /// may free it.
     ///
     /// # Panics
     /// When `block` is not a multiple of `2^order`, or one of the frames is free already.
     pub fn clear_used(&self, block: u32, order: u8) {
         assert!(order <= MAX_ORDER, "no block has order {order}");
-        assert!(block.is_multiple_of(1 << order), "frame {block} cannot begin a block of order {order}");
+        assert!(
+            block.is_multiple_of(1 << order),
+            "frame {block} cannot begin a block of order {order}"
+        );
         let (words, bits) = self.bits(block, order);
         for word in words {
             let before = word.fetch_and(!bits, Relaxed);
@@ -113,12 +127,14 @@ pub enum Source {
 
 /// What the lock guards. Invariants, verified by `check`:
 ///
-/// 1. a frame of the zone is either handed out or in exactly one free block, which is in a list or parked;
-/// 2. a free block lies in the zone, begins at a multiple of its size, and is in the list of its pageblock's mobility;
+/// 1. a frame of the zone is either handed out or in exactly one free block, which is in a list or
+///    parked;
+/// 2. a free block lies in the zone, begins at a multiple of its size, and is in the list of its
+///    pageblock's mobility;
 /// 3. of two buddies below [`MAX_ORDER`] at most one is in a list;
 ///
-/// What nearly every hold changes comes first, on the cache line of the lock: that line comes from another processor anyway, and
-/// each further one takes as long again, with the lock held.
+/// What nearly every hold changes comes first, on the cache line of the lock: that line comes from
+/// another processor anyway, and each further one takes as long again, with the lock held.
 #[repr(C)]
 pub struct Zone {
     /// Frames handed out.
@@ -127,8 +143,8 @@ pub struct Zone {
     parked_count: [[u8; PARKED_ORDERS.len()]; Mobility::LISTED],
     /// Frames of the arena that this zone may ever have.
     range: Range<u32>,
-    /// From the start of the range: frames in use so far, frames that it has, and frames that it is to have. Multiples of
-    /// [`PAGEBLOCK`].
+    /// From the start of the range: frames in use so far, frames that it has, and frames that it is
+    /// to have. Multiples of [`PAGEBLOCK`].
     span: u32,
     size: u32,
     target: u32,
@@ -149,11 +165,16 @@ impl Zone {
     /// What the tables take for a pageblock, in bytes.
     pub const METADATA_BYTES_PER_PAGEBLOCK: usize = PAGEBLOCK * (8 + 1) + PAGEBLOCK / 8;
 
-    /// A zone without frames, that may get those of `range`, which begins and ends with a pageblock.
+    /// A zone without frames, that may get those of `range`, which begins and ends with a
+    /// pageblock.
     ///
     /// # Errors
     /// ENOMEM when there is no address space for the tables.
-    pub fn new(range: Range<u32>, pageblocks: Pageblocks, cells: FrameCells) -> Result<Zone, Errno> {
+    pub fn new(
+        range: Range<u32>,
+        pageblocks: Pageblocks,
+        cells: FrameCells,
+    ) -> Result<Zone, Errno> {
         let frames = range.len();
         assert!(frames.is_multiple_of(PAGEBLOCK) && range.start.is_multiple_of(PAGEBLOCK as u32));
         Ok(Zone {
@@ -187,20 +208,23 @@ impl Zone {
         self.range.start..self.range.start + self.span
     }
 
-    /// Free blocks of each order, of whatever mobility but isolated ones. Frames not yet in use are whole pageblocks.
+    /// Free blocks of each order, of whatever mobility but isolated ones. Frames not yet in use are
+    /// whole pageblocks.
     pub fn free_blocks(&self) -> [u32; ORDERS] {
         let mut blocks = std::array::from_fn(|order| {
             self.blocks[..Mobility::Isolated as usize].iter().map(|orders| orders[order]).sum()
         });
-        for (count, order) in self.parked_count.iter().flat_map(|counts| counts.iter().zip(PARKED_ORDERS)) {
+        for (count, order) in
+            self.parked_count.iter().flat_map(|counts| counts.iter().zip(PARKED_ORDERS))
+        {
             blocks[order as usize] += u32::from(*count);
         }
         blocks[MAX_ORDER as usize] += self.target.saturating_sub(self.span) / PAGEBLOCK as u32;
         blocks
     }
 
-    /// Changes how many frames there are to be, to whole pageblocks: new ones can be used from now on, surplus ones are
-    /// isolated and stay until [`Zone::shrink`].
+    /// Changes how many frames there are to be, to whole pageblocks: new ones can be used from now
+    /// on, surplus ones are isolated and stay until [`Zone::shrink`].
     pub fn resize(&mut self, frames: u32) {
         self.merge_parked();
         self.target = frames.next_multiple_of(PAGEBLOCK as u32).min(self.range.len() as u32);
@@ -226,7 +250,8 @@ impl Zone {
         self.size > self.target
     }
 
-    /// Gives up surplus frames from the end, up to the first pageblock that is not empty; those that were given up.
+    /// Gives up surplus frames from the end, up to the first pageblock that is not empty; those
+    /// that were given up.
     pub fn shrink(&mut self) -> Range<u32> {
         self.merge_parked();
         while self.span > self.target {
@@ -241,7 +266,8 @@ impl Zone {
         self.range.start + self.size..self.range.start + before
     }
 
-    /// Takes the next pageblock into use, if there is one. Not all at once: the tables cost memory where they are used.
+    /// Takes the next pageblock into use, if there is one. Not all at once: the tables cost memory
+    /// where they are used.
     fn extend(&mut self, mobility: Mobility) -> bool {
         let block = self.range.start + self.span;
         let more = self.span < self.target;
@@ -253,28 +279,36 @@ impl Zone {
         more
     }
 
-    /// Takes a block for a use of the given mobility; for the caller to mark ([`Pageblocks::set_used`]).
+    /// Takes a block for a use of the given mobility; for the caller to mark
+    /// ([`Pageblocks::set_used`]).
     pub fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<(u32, Source)> {
-        // 1. The smallest block of its own that is large enough; of a pageblock that was not used so far, if need be.
+        // 1. The smallest block of its own that is large enough; of a pageblock that was not used
+        //    so far, if need be.
         if let Some((block, _)) = self.alloc_own(order, order, mobility) {
             return Some((block, Source::Own));
         }
-        // 2. Another's, the largest first: taking one piece of it leaves the most to its owner in one piece.
+        // 2. Another's, the largest first: taking one piece of it leaves the most to its owner in
+        //    one piece.
         for other in FALLBACKS[mobility as usize] {
             let lists = &self.heads[other as usize];
-            let Some(found) = (order..=MAX_ORDER).rev().find(|o| lists[*o as usize] != NO_FRAME) else { continue };
+            let Some(found) = (order..=MAX_ORDER).rev().find(|o| lists[*o as usize] != NO_FRAME)
+            else {
+                continue;
+            };
             let block = lists[found as usize];
             if self.pageblocks.free_in(block) >= PAGEBLOCK / 2 {
                 self.set_mobility(block, mobility);
-                return self.take(order, mobility, order..=MAX_ORDER).map(|block| (block, Source::Steal));
+                return self
+                    .take(order, mobility, order..=MAX_ORDER)
+                    .map(|block| (block, Source::Steal));
             }
             return self.take(order, other, found..=found).map(|block| (block, Source::Fallback));
         }
         None
     }
 
-    /// Takes a block of at least order `least` of its own mobility: the smallest that there is, or of that the first part of
-    /// order `most`. Its first frame and order.
+    /// Takes a block of at least order `least` of its own mobility: the smallest that there is, or
+    /// of that the first part of order `most`. Its first frame and order.
     pub fn alloc_own(&mut self, least: u8, most: u8, mobility: Mobility) -> Option<(u32, u8)> {
         // 1. Of a size those that are parked first.
         for found in least..=MAX_ORDER {
@@ -310,7 +344,9 @@ impl Zone {
     /// Parks a free block, if it is of such an order, and there is room.
     fn park(&mut self, block: u32, order: u8) -> bool {
         let mobility = self.pageblocks.mobility(block);
-        let Some(at) = PARKED_ORDERS.iter().position(|parked| *parked == order) else { return false };
+        let Some(at) = PARKED_ORDERS.iter().position(|parked| *parked == order) else {
+            return false;
+        };
         if mobility == Mobility::Isolated {
             return false;
         }
@@ -337,8 +373,8 @@ impl Zone {
         any
     }
 
-    /// Gives back a block, or a part of one, or neighbouring ones as the block that they make up; marked already
-    /// ([`Pageblocks::clear_used`]).
+    /// Gives back a block, or a part of one, or neighbouring ones as the block that they make up;
+    /// marked already ([`Pageblocks::clear_used`]).
     ///
     /// # Panics
     /// When it lies outside the zone.
@@ -364,8 +400,14 @@ impl Zone {
         self.push(block, order);
     }
 
-    fn take(&mut self, order: u8, from: Mobility, orders: std::ops::RangeInclusive<u8>) -> Option<u32> {
-        let found = orders.into_iter().find(|o| self.heads[from as usize][*o as usize] != NO_FRAME)?;
+    fn take(
+        &mut self,
+        order: u8,
+        from: Mobility,
+        orders: std::ops::RangeInclusive<u8>,
+    ) -> Option<u32> {
+        let found =
+            orders.into_iter().find(|o| self.heads[from as usize][*o as usize] != NO_FRAME)?;
         let block = self.heads[from as usize][found as usize];
         self.unlink(block, found);
         self.halve(block, found, order);
@@ -382,7 +424,10 @@ impl Zone {
 
     /// Moves the free blocks of the pageblock of `frame` to the lists of another mobility.
     fn set_mobility(&mut self, frame: u32, mobility: Mobility) {
-        debug_assert!(self.parked_count.iter().flatten().all(|count| *count == 0), "parked blocks would stay behind");
+        debug_assert!(
+            self.parked_count.iter().flatten().all(|count| *count == 0),
+            "parked blocks would stay behind"
+        );
         let first = frame & !(PAGEBLOCK as u32 - 1);
         let before = self.pageblocks.mobility(first);
         let mut at = first;
@@ -448,43 +493,72 @@ impl Zone {
         let mut tagged = 0;
         for mobility in Mobility::ALL {
             for order in 0..=MAX_ORDER {
-                let (mut block, mut previous) = (self.heads[mobility as usize][order as usize], NO_FRAME);
+                let (mut block, mut previous) =
+                    (self.heads[mobility as usize][order as usize], NO_FRAME);
                 let mut blocks = 0;
                 while block != NO_FRAME {
                     let (at, size) = (self.at(block), 1 << order);
-                    assert!(at % size == 0 && at + size <= frames, "block {block} cannot have order {order}");
+                    assert!(
+                        at % size == 0 && at + size <= frames,
+                        "block {block} cannot have order {order}"
+                    );
                     assert_eq!(self.tags[at], order + 1, "tag of block {block}");
                     assert_eq!(self.cells.links(block).0, previous, "links of block {block}");
-                    assert_eq!(self.pageblocks.mobility(block), mobility, "block {block} is in a list of another kind");
+                    assert_eq!(
+                        self.pageblocks.mobility(block),
+                        mobility,
+                        "block {block} is in a list of another kind"
+                    );
                     for frame in &mut in_free_block[at..at + size] {
-                        assert!(!std::mem::replace(frame, true), "block {block}, order {order}: in two free blocks");
+                        assert!(
+                            !std::mem::replace(frame, true),
+                            "block {block}, order {order}: in two free blocks"
+                        );
                     }
                     let buddy = self.tags.get(at ^ size);
-                    assert!(order == MAX_ORDER || buddy != Some(&(order + 1)), "block {block} and its buddy are free");
+                    assert!(
+                        order == MAX_ORDER || buddy != Some(&(order + 1)),
+                        "block {block} and its buddy are free"
+                    );
                     blocks += 1;
                     (previous, block) = (block, self.cells.links(block).1);
                 }
-                assert_eq!(self.blocks[mobility as usize][order as usize], blocks, "blocks of order {order}");
+                assert_eq!(
+                    self.blocks[mobility as usize][order as usize], blocks,
+                    "blocks of order {order}"
+                );
                 tagged += blocks;
             }
         }
         for (mobility, parked) in self.parked.iter().enumerate() {
-            for ((parked, count), order) in parked.iter().zip(self.parked_count[mobility]).zip(PARKED_ORDERS) {
+            for ((parked, count), order) in
+                parked.iter().zip(self.parked_count[mobility]).zip(PARKED_ORDERS)
+            {
                 for block in &parked[..count as usize] {
                     let (at, size) = (self.at(*block), 1 << order);
-                    assert!(at % size == 0 && at + size <= frames, "block {block} cannot be parked");
+                    assert!(
+                        at % size == 0 && at + size <= frames,
+                        "block {block} cannot be parked"
+                    );
                     assert_eq!(
                         self.pageblocks.mobility(*block) as usize,
                         mobility,
                         "block {block} is parked elsewhere"
                     );
                     for frame in &mut in_free_block[at..at + size] {
-                        assert!(!std::mem::replace(frame, true), "parked block {block}: in two free blocks");
+                        assert!(
+                            !std::mem::replace(frame, true),
+                            "parked block {block}: in two free blocks"
+                        );
                     }
                 }
             }
         }
-        assert_eq!(self.tags.iter().filter(|tag| **tag != 0).count() as u32, tagged, "tagged blocks in no list");
+        assert_eq!(
+            self.tags.iter().filter(|tag| **tag != 0).count() as u32,
+            tagged,
+            "tagged blocks in no list"
+        );
         for (at, free) in in_free_block.iter().enumerate() {
             let (words, bits) = self.pageblocks.bits(self.range.start + at as u32, 0);
             let used = words[0].load(Relaxed) & bits != 0;

@@ -1,8 +1,9 @@
 //! The swap devices of a job: a list that each of its processes keeps to.
 //!
-//! A list that takes another's place has a number of its own, which is in the job's table once the list is in its file. A
-//! process that finds a number that it does not know reads the file, opens what it has not, and takes out of use what is on
-//! the list no more. So a process that begins later has the same devices, and one that was stopped gets there when it goes on.
+//! A list that takes another's place has a number of its own, which is in the job's table once the
+//! list is in its file. A process that finds a number that it does not know reads the file, opens
+//! what it has not, and takes out of use what is on the list no more. So a process that begins
+//! later has the same devices, and one that was stopped gets there when it goes on.
 
 use crate::config::SwapSpec;
 use std::fmt;
@@ -11,20 +12,22 @@ use std::io::{self, Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// First item: what it is, and the version of its form. The number of the list follows. An item ends with a zero byte, which is in
-/// no path.
+/// First item: what it is, and the version of its form. The number of the list follows. An item
+/// ends with a zero byte, which is in no path.
 const HEAD: &str = "overspill-swaps-1";
 
 /// A swap device of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedSwap {
-    /// Tells it from all that the job has had. Those that it began with are numbered from 0, in their order.
+    /// Tells it from all that the job has had. Those that it began with are numbered from 0, in
+    /// their order.
     pub id: u32,
     /// What it is.
     pub spec: SwapSpec,
 }
 
-/// The devices of a job, in the order in which they were added: [`SwapSpec::priorities`] of them are their priorities.
+/// The devices of a job, in the order in which they were added: [`SwapSpec::priorities`] of them
+/// are their priorities.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JobSwaps {
     /// Of lists for one job, none has that of another; 0 is that with which it began.
@@ -42,7 +45,9 @@ impl JobSwaps {
 
     /// The devices, with their priorities.
     pub fn with_priorities(&self) -> impl Iterator<Item = (&ListedSwap, i32)> {
-        self.devices.iter().zip(SwapSpec::priorities(self.devices.iter().map(|listed| &listed.spec)))
+        self.devices
+            .iter()
+            .zip(SwapSpec::priorities(self.devices.iter().map(|listed| &listed.spec)))
     }
 
     /// The file, beside that of the job's table.
@@ -66,7 +71,8 @@ impl JobSwaps {
     /// Those of the file system; `InvalidData` for what is no list.
     pub fn read(path: &Path) -> io::Result<JobSwaps> {
         let text = fs::read_to_string(path)?;
-        text.parse().map_err(|NoList| Error::new(ErrorKind::InvalidData, "it is no list of swap devices"))
+        text.parse()
+            .map_err(|NoList| Error::new(ErrorKind::InvalidData, "it is no list of swap devices"))
     }
 
     fn parse(text: &str) -> Option<JobSwaps> {
@@ -107,8 +113,9 @@ mod tests {
     fn lists_are_read_as_they_were_written() {
         let path = std::env::temp_dir().join(format!("overspill-swaps-{}", std::process::id()));
         assert!(JobSwaps::read(&path).is_err());
-        let specs: Vec<SwapSpec> =
-            ["/a\n b:1G,prio=3,label=x", "ram:4M,seed=7", "/c,discard=once"].map(|text| text.parse().unwrap()).into();
+        let specs: Vec<SwapSpec> = ["/a\n b:1G,prio=3,label=x", "ram:4M,seed=7", "/c,discard=once"]
+            .map(|text| text.parse().unwrap())
+            .into();
         let mut list = JobSwaps::first(&specs);
         list.devices.remove(1);
         list.number = 7;
@@ -117,8 +124,13 @@ mod tests {
         assert_eq!(list.devices.iter().map(|device| device.id).collect::<Vec<_>>(), [0, 2]);
         JobSwaps::default().write(&path).unwrap();
         assert_eq!(JobSwaps::read(&path).unwrap(), JobSwaps::default());
-        let items =
-            ["", "overspill-swaps-1", "overspill-swaps-1 x\0", "overspill-swaps-2 1\0", "overspill-swaps-1 1\x000\0"];
+        let items = [
+            "",
+            "overspill-swaps-1",
+            "overspill-swaps-1 x\0",
+            "overspill-swaps-2 1\0",
+            "overspill-swaps-1 1\x000\0",
+        ];
         for broken in items.into_iter().chain(["overspill-swaps-1 1\x000 /a"]) {
             fs::write(&path, broken).unwrap();
             assert!(JobSwaps::read(&path).is_err(), "{broken}");

@@ -1,5 +1,5 @@
-//! The ways of resident pages out of the page tables: a run moves to frames of the arena, or pages are protected, stored where they
-//! are, and dropped with one call.
+//! The ways of resident pages out of the page tables: a run moves to frames of the arena, or pages
+//! are protected, stored where they are, and dropped with one call.
 
 use super::Progress;
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
@@ -19,8 +19,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// Shortest run that is moved: at 64 pages a flush for each run costs a page 0.4 us when another core is busy, the
-/// same as protecting and dropping; below that moving is dearer.
+/// Shortest run that is moved: at 64 pages a flush for each run costs a page 0.4 us when another
+/// core is busy, the same as protecting and dropping; below that moving is dearer.
 const RUN_MIN: usize = 64;
 /// Pages moved by one call; the order of the frames that take them.
 const RUN_ORDER: u8 = 6;
@@ -66,7 +66,9 @@ impl Engine {
 
     /// Whether dense runs are moved just now.
     fn prefers_move(&self) -> bool {
-        self.config.way_out == WayOut::Auto && self.frames.backing.can_move() && self.way_out.pick() == 0
+        self.config.way_out == WayOut::Auto
+            && self.frames.backing.can_move()
+            && self.way_out.pick() == 0
     }
 
     /// Whether an extent has pages that can leave like that.
@@ -84,7 +86,8 @@ impl Engine {
         progress: &mut Progress,
     ) {
         let first = extent::pages_of(index).start;
-        // 1. Dense runs move out; all runs, where a device might be writing to a page that looks idle.
+        // 1. Dense runs move out; all runs, where a device might be writing to a page that looks
+        //    idle.
         if sent.moves {
             let shortest = if sent.only_move { 1 } else { RUN_MIN };
             let mut immovable: Bitmap = [0; EXTENT_PAGES / 64];
@@ -93,16 +96,18 @@ impl Engine {
                 at = run.end;
                 if run.len() >= shortest {
                     let pages = first + run.start..first + run.end;
-                    progress.deactivated += self.move_out(pages, sent.only_move, first, &mut wanted, &mut immovable);
+                    progress.deactivated +=
+                        self.move_out(pages, sent.only_move, first, &mut wanted, &mut immovable);
                 }
             }
             if sent.only_move {
-                // A page that cannot be moved because it is not writable is not a device's target either.
+                // A page that cannot be moved because it is not writable is not a device's target
+                // either.
                 wanted = immovable;
             }
         }
-        // 2. The rest is stored where it is and dropped; or, where it would go to a device, from which it is dear to bring back,
-        // copied to the swap cache first.
+        // 2. The rest is stored where it is and dropped; or, where it would go to a device, from
+        //    which it is dear to bring back, copied to the swap cache first.
         let mut picked = 0;
         for at in (0..EXTENT_PAGES).filter(|at| wanted[at / 64] & 1 << (at % 64) != 0) {
             if picked == most {
@@ -119,11 +124,12 @@ impl Engine {
         }
     }
 
-    /// Sends the pages of a part of an extent out that are in place, whether they were referenced lately or not; how many have
-    /// left it.
+    /// Sends the pages of a part of an extent out that are in place, whether they were referenced
+    /// lately or not; how many have left it.
     pub(crate) fn send_away(&self, batch: &mut Batch, pages: Range<usize>, to: Leaves) -> usize {
         let _mark = FaultPath::enter();
-        let (index, sent) = (pages.start / EXTENT_PAGES, self.way_to(to, to == Leaves::ToSwapCache));
+        let (index, sent) =
+            (pages.start / EXTENT_PAGES, self.way_to(to, to == Leaves::ToSwapCache));
         if !self.may_leave(index, sent) {
             return 0;
         }
@@ -143,8 +149,9 @@ impl Engine {
         progress.freed + progress.deactivated
     }
 
-    /// Moves a run of resident pages out to frames of the arena; returns how many moved. Bit 0 of the bitmaps is page
-    /// `base`: what moved leaves `wanted`, what the kernel will not move for its kind of mapping enters `immovable`.
+    /// Moves a run of resident pages out to frames of the arena; returns how many moved. Bit 0 of
+    /// the bitmaps is page `base`: what moved leaves `wanted`, what the kernel will not move for
+    /// its kind of mapping enters `immovable`.
     fn move_out(
         &self,
         pages: Range<usize>,
@@ -178,7 +185,8 @@ impl Engine {
             let mut done = self.frames.backing.move_out(dst, self.address_range(at..at + len));
             let count = done.bytes >> PAGE_SHIFT;
             if count == 0 && done.stop == Some(Stop::Busy) && exclusive {
-                // Shared since a fork? Make it the process's own, and try once more; if it is pinned, it stays.
+                // Shared since a fork? Make it the process's own, and try once more; if it is
+                // pinned, it stays.
                 let own = vm::make_exclusive(self.address_range(at..at + 1));
                 if own.is_ok() {
                     done = self.frames.backing.move_out(dst, self.address_range(at..at + 1));
@@ -192,18 +200,23 @@ impl Engine {
             for (i, frame) in frame.run(count).enumerate() {
                 let page = PageIndex(at + i);
                 let word = self.words.load(page);
-                let State::Resident(hole) = word.state() else { unreachable!("locked as resident") };
+                let State::Resident(hole) = word.state() else {
+                    unreachable!("locked as resident")
+                };
                 own[i] = hole;
                 if let Some(slot) = self.copy_of(word) {
                     self.cells().set_owner(frame, Owner::Copy(slot));
                 }
-                self.words.unlock_as(page, word.with_state(State::Cached(frame)).clean(word.is_clean()));
+                self.words
+                    .unlock_as(page, word.with_state(State::Cached(frame)).clean(word.is_clean()));
                 wanted[(page.0 - base) / 64] &= !(1 << ((page.0 - base) % 64));
             }
             self.unlock_run(at + count, len - count);
             self.frames.give_holes(&own[..count]);
             if count < 1 << order {
-                self.frames.allocator.free_run(FrameId(frame.0 + count as u32), (1 << order) - count);
+                self.frames
+                    .allocator
+                    .free_run(FrameId(frame.0 + count as u32), (1 << order) - count);
             }
             self.extents.sub_resident(PageIndex(at), count);
             self.stats.sub(Counter::ResidentPages, count as u64);
@@ -220,7 +233,8 @@ impl Engine {
                     self.stats.add(Counter::MoveBusy, 1);
                     at += 1;
                 }
-                // Dropped behind our back by a raw system call: to the kernel it reads as zeros now.
+                // Dropped behind our back by a raw system call: to the kernel it reads as zeros
+                // now.
                 Some(Stop::Absent) => {
                     self.note_zapped(PageIndex(at));
                     at += 1;
@@ -265,10 +279,12 @@ impl Engine {
 
     /// Protects the picked pages, so that from then on every write to one of them is a fault.
     fn protect_picked(&self, batch: &mut Batch) {
-        // With one call for extents that are next to one another; but a pinned page stays writable, since the kernel may be about to
-        // write there, and so does one that the program protects itself. Whoever makes a page such waits for the lock of its
-        // extent, and so for who did not see that.
-        let may_be_passed_over = self.pinned_pages.load(Relaxed) + self.foreign_pages.load(Relaxed) > 0;
+        // With one call for extents that are next to one another; but a pinned page stays writable,
+        // since the kernel may be about to write there, and so does one that the program protects
+        // itself. Whoever makes a page such waits for the lock of its extent, and so for who did
+        // not see that.
+        let may_be_passed_over =
+            self.pinned_pages.load(Relaxed) + self.foreign_pages.load(Relaxed) > 0;
         let is_passed_over = |page: usize| {
             let word = self.words.load(PageIndex(page));
             word.is_pinned() || word.state() == State::Foreign
@@ -295,7 +311,8 @@ impl Engine {
         });
     }
 
-    /// Stores or copies the picked pages from where they are, and drops them; returns how many. The locks of their extents are held.
+    /// Stores or copies the picked pages from where they are, and drops them; returns how many. The
+    /// locks of their extents are held.
     fn evict_in_place(&self, batch: &mut Batch, to: Leaves) -> usize {
         if batch.picks.is_empty() {
             return 0;
@@ -310,9 +327,13 @@ impl Engine {
             Leaves::ToSwapCache => {
                 let Batch { picks, buffer, .. } = &mut *batch;
                 for (i, pick) in picks.iter_mut().enumerate() {
-                    let State::Evicting(frame) = pick.from else { unreachable!("picked to be evicted") };
+                    let State::Evicting(frame) = pick.from else {
+                        unreachable!("picked to be evicted")
+                    };
                     pick.place = Some(i as u32);
-                    pick.stored = self.read_evicting(pick, page_mut(buffer, i)).then_some(State::Cached(frame));
+                    pick.stored = self
+                        .read_evicting(pick, page_mut(buffer, i))
+                        .then_some(State::Cached(frame));
                 }
             }
         }
@@ -368,7 +389,8 @@ impl Engine {
         if to == Leaves::ToSwapCache {
             self.stats.add(Counter::PgDeactivate, count as u64);
         }
-        for picks in batch.picks.chunk_by(|a, b| a.page.0 / EXTENT_PAGES == b.page.0 / EXTENT_PAGES) {
+        for picks in batch.picks.chunk_by(|a, b| a.page.0 / EXTENT_PAGES == b.page.0 / EXTENT_PAGES)
+        {
             self.extents.sub_resident(picks[0].page, picks.len());
         }
         self.stats.sub(Counter::ResidentPages, count as u64);
@@ -377,7 +399,8 @@ impl Engine {
         count
     }
 
-    /// Copies a page that is being evicted, be it accessible or not; `false` if it was taken back, or cannot be read.
+    /// Copies a page that is being evicted, be it accessible or not; `false` if it was taken back,
+    /// or cannot be read.
     fn read_evicting(&self, pick: &Pick, out: &mut [u8; PAGE_SIZE]) -> bool {
         let word = self.words.load(pick.page);
         if !matches!(word.state(), State::Evicting(_)) {
@@ -392,8 +415,8 @@ impl Engine {
         }
     }
 
-    /// Puts a page of the buffer into the frame that its page owns, of which there was no memory in the arena while the page was
-    /// in place.
+    /// Puts a page of the buffer into the frame that its page owns, of which there was no memory in
+    /// the arena while the page was in place.
     fn fill_own_frame(&self, pick: &Pick, buffer: &mut [u8]) {
         let (Some(State::Cached(frame)), Some(place)) = (pick.stored, pick.place) else {
             unreachable!("read for the swap cache")
@@ -407,7 +430,8 @@ impl Engine {
 /// The first run of set bits from bit `from` on.
 fn next_run(bits: &Bitmap, from: usize) -> Option<Range<usize>> {
     let start = (from..EXTENT_PAGES).find(|i| bits[i / 64] & 1 << (i % 64) != 0)?;
-    let end = (start..EXTENT_PAGES).find(|i| bits[i / 64] & 1 << (i % 64) == 0).unwrap_or(EXTENT_PAGES);
+    let end =
+        (start..EXTENT_PAGES).find(|i| bits[i / 64] & 1 << (i % 64) == 0).unwrap_or(EXTENT_PAGES);
     Some(start..end)
 }
 

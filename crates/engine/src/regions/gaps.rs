@@ -1,17 +1,19 @@
 //! The gaps between regions, by place and by length. A pure structure.
 //!
-//! Allocators and runtimes leave tens of thousands of small gaps. So gaps are also kept by classes of length: a place for a
-//! mapping is found by a look at the lowest gap of each class, not by a walk over all that are too small.
+//! Allocators and runtimes leave tens of thousands of small gaps. So gaps are also kept by classes
+//! of length: a place for a mapping is found by a look at the lowest gap of each class, not by a
+//! walk over all that are too small.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Lengths below this have a class each; above there are four classes between a power of two and the next.
+/// Lengths below this have a class each; above there are four classes between a power of two and
+/// the next.
 const EXACT: usize = 64;
 /// Classes of all lengths that a 64-bit address space can have, in pages.
 const CLASSES: usize = class_of(1 << 52) + 1;
-/// Gaps of one class that are tried one by one where the length of the class does not say whether a mapping fits: 64
-/// take a few microseconds, and the next class has one that does.
+/// Gaps of one class that are tried one by one where the length of the class does not say whether a
+/// mapping fits: 64 take a few microseconds, and the next class has one that does.
 const TRIES: usize = 64;
 
 /// The class of a length.
@@ -42,7 +44,8 @@ pub struct Gaps {
 impl Gaps {
     /// One gap.
     pub fn new(pages: Range<usize>) -> Gaps {
-        let mut gaps = Gaps { ends: BTreeMap::new(), classes: vec![BTreeSet::new(); CLASSES].into() };
+        let mut gaps =
+            Gaps { ends: BTreeMap::new(), classes: vec![BTreeSet::new(); CLASSES].into() };
         gaps.insert(pages);
         gaps
     }
@@ -65,7 +68,8 @@ impl Gaps {
 
     /// Takes `pages`, all of them free.
     pub fn take(&mut self, pages: Range<usize>) {
-        let (&start, _) = self.ends.range(..=pages.start).next_back().expect("what is taken is free");
+        let (&start, _) =
+            self.ends.range(..=pages.start).next_back().expect("what is taken is free");
         let gap = self.remove(start).expect("just seen");
         assert!(pages.end <= gap.end, "{pages:?} are not free");
         if gap.start < pages.start {
@@ -90,8 +94,8 @@ impl Gaps {
         self.insert(pages);
     }
 
-    /// A free run of `pages` pages whose start is a multiple of `align`: the lowest, but for gaps that are nearly too
-    /// small, of which only some are tried.
+    /// A free run of `pages` pages whose start is a multiple of `align`: the lowest, but for gaps
+    /// that are nearly too small, of which only some are tried.
     pub fn find(&self, pages: usize, align: usize) -> Option<usize> {
         let fit = |(&start, &end): (&usize, &usize)| {
             let first = start.next_multiple_of(align);
@@ -104,9 +108,13 @@ impl Gaps {
         // 2. Below it, those of the classes in which some are.
         let limit = lowest.copied().unwrap_or(usize::MAX);
         let some = self.classes[class_of(pages)..first_sure].iter();
-        let tried =
-            some.flat_map(|class| class.range(..limit).take(TRIES)).filter_map(|start| fit((start, &self.ends[start])));
-        tried.chain(lowest.map(|start| start.next_multiple_of(align))).min().or_else(|| self.ends.iter().find_map(fit))
+        let tried = some
+            .flat_map(|class| class.range(..limit).take(TRIES))
+            .filter_map(|start| fit((start, &self.ends[start])));
+        tried
+            .chain(lowest.map(|start| start.next_multiple_of(align)))
+            .min()
+            .or_else(|| self.ends.iter().find_map(fit))
     }
 
     /// All gaps.

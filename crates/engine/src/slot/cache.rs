@@ -1,8 +1,10 @@
-//! The slots that each processor keeps, so that most are had and given back without the lock of their cluster.
+//! The slots that each processor keeps, so that most are had and given back without the lock of
+//! their cluster.
 //!
-//! Two stores: runs set aside to be handed out, taken from clusters [`CACHE_SLOTS`] at a time, so that what one processor
-//! evicts lies together; and slots that were freed, which go back [`CACHE_SLOTS`] at a time, sorted, so that each cluster is
-//! locked once. A freed slot is not handed out from here: it lies anywhere, and would break up what is read together.
+//! Two stores: runs set aside to be handed out, taken from clusters [`CACHE_SLOTS`] at a time, so
+//! that what one processor evicts lies together; and slots that were freed, which go back
+//! [`CACHE_SLOTS`] at a time, sorted, so that each cluster is locked once. A freed slot is not
+//! handed out from here: it lies anywhere, and would break up what is read together.
 
 use super::cluster::CLUSTER_SLOTS;
 use super::runs::{Run, Runs};
@@ -10,9 +12,9 @@ use super::table::RUN_MIN;
 
 /// Slots taken or given back at a time, as in Linux: 256 KiB, and arrays of a few cache lines.
 pub const CACHE_SLOTS: usize = 64;
-/// Requests for more slots, and runs of more that are freed, go past the caches: one lock of a cluster for [`RUN_MIN`] slots
-/// costs less than to pass them through here (6 against 20 ns a slot for runs of 16), and finds longer runs where space is
-/// fragmented (9 slots on average against 6).
+/// Requests for more slots, and runs of more that are freed, go past the caches: one lock of a
+/// cluster for [`RUN_MIN`] slots costs less than to pass them through here (6 against 20 ns a slot
+/// for runs of 16), and finds longer runs where space is fragmented (9 slots on average against 6).
 pub const CACHED_MAX: usize = RUN_MIN - 1;
 
 /// Freed slots on their way back.

@@ -44,12 +44,17 @@ impl<R: Records> SlotTable<R> {
                     }
                     State::Current => {
                         currents += 1;
-                        let owners = (0..self.owners()).filter(|o| self.current(*o) == Some(cluster.index()));
+                        let owners = (0..self.owners())
+                            .filter(|o| self.current(*o) == Some(cluster.index()));
                         assert_eq!(owners.count(), 1, "a current cluster has an owner");
                         add(Place::Free, free);
                     }
                     state @ (State::Full | State::Listed(_)) => {
-                        assert_eq!(state, place_of(&cluster), "a cluster stands where it should not");
+                        assert_eq!(
+                            state,
+                            place_of(&cluster),
+                            "a cluster stands where it should not"
+                        );
                         add(Place::Free, free);
                         if let State::Listed(list) = state {
                             listed[list] += 1;
@@ -63,7 +68,9 @@ impl<R: Records> SlotTable<R> {
                 idle += u32::from(self.is_idle(books, index));
             }
         }
-        for place in [Place::Taken, Place::Free, Place::Ungrown, Place::Sealed, Place::Another, Place::Bad] {
+        for place in
+            [Place::Taken, Place::Free, Place::Ungrown, Place::Sealed, Place::Another, Place::Bad]
+        {
             assert_eq!(self.tally.get(place), found.get(place), "slots that are {place:?}");
         }
         if !self.is_closed() {
@@ -71,7 +78,8 @@ impl<R: Records> SlotTable<R> {
             assert_eq!(currents, (0..self.owners()).filter(|o| self.current(*o).is_some()).count());
             for (list, clusters) in listed.into_iter().enumerate() {
                 let all = books.lists.iter(&self.clusters, list);
-                let standing = all.filter(|cluster| self.clusters.state(*cluster) == State::Listed(list));
+                let standing =
+                    all.filter(|cluster| self.clusters.state(*cluster) == State::Listed(list));
                 assert_eq!(standing.count(), clusters, "clusters of list {list}");
             }
         }

@@ -1,11 +1,14 @@
-//! The records of clusters: which slots of each are in use or bad, and where it stands. Each has a lock of its own.
+//! The records of clusters: which slots of each are in use or bad, and where it stands. Each has a
+//! lock of its own.
 //!
-//! A record is [`RECORD_WORDS`] atomic words in memory that is zero and touched lazily: 192 bytes a 2 MiB, or 0.009 % of
-//! the swap space that was ever in use. A zero record is a cluster that is [`State::Absent`] with no slot in use. Its
-//! first cache line is the bitmap, its last all that is counted; the one between is touched where slots are bad.
+//! A record is [`RECORD_WORDS`] atomic words in memory that is zero and touched lazily: 192 bytes a
+//! 2 MiB, or 0.009 % of the swap space that was ever in use. A zero record is a cluster that is
+//! [`State::Absent`] with no slot in use. Its first cache line is the bitmap, its last all that is
+//! counted; the one between is touched where slots are bad.
 //!
-//! Locks: a word of the record (`Rank::Cluster`, a leaf), waited for by [`Atomic::wait`]; holds are below a microsecond.
-//! [`Cluster`] is the proof that it is held. What may be read without it says so.
+//! Locks: a word of the record (`Rank::Cluster`, a leaf), waited for by [`Atomic::wait`]; holds are
+//! below a microsecond. [`Cluster`] is the proof that it is held. What may be read without it says
+//! so.
 
 use crate::counted::LockCounters;
 use crate::lockdep::{Class, Held, Rank};
@@ -39,8 +42,8 @@ const LINKS: usize = SEAL + 1;
 const TOUCHED: usize = LINKS + 1;
 const _: () = assert!(TOUCHED < RECORD_WORDS && LOCK.is_multiple_of(8));
 
-/// Lists of clusters: one of free ones, and one a quarter of occupancy, so that the emptiest, which have the longest
-/// runs, are found at once.
+/// Lists of clusters: one of free ones, and one a quarter of occupancy, so that the emptiest, which
+/// have the longest runs, are found at once.
 pub const LISTS: usize = 5;
 /// The list of clusters without a slot in use.
 pub const FREE_LIST: usize = 0;
@@ -59,7 +62,8 @@ static CLUSTER_LOCK: LockCounters = LockCounters {
     long_ns: Counter::ClusterLockLongNs,
 };
 
-/// Where a cluster stands. It is changed under its lock and that of the device, so either is enough to read it.
+/// Where a cluster stands. It is changed under its lock and that of the device, so either is enough
+/// to read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Not leased, or without disk space yet.
@@ -135,7 +139,9 @@ impl<R: Records> ClusterTable<R> {
     /// The slots that are in use; may be read without a lock, as [`ClusterTable::used_slots`].
     pub fn used_bitmap(&self, cluster: u32) -> Bitmap {
         let record = self.record(cluster);
-        std::array::from_fn(|word| record[OCCUPIED + word].load(Relaxed) & !record[BAD + word].load(Relaxed))
+        std::array::from_fn(|word| {
+            record[OCCUPIED + word].load(Relaxed) & !record[BAD + word].load(Relaxed)
+        })
     }
 
     /// Where a cluster stands; read under its lock or the device's.
@@ -143,7 +149,8 @@ impl<R: Records> ClusterTable<R> {
         State::from_word(self.record(cluster)[STATE].load(Relaxed))
     }
 
-    /// How many slots are in use; may be read without a lock, by who can do with what was true a moment ago.
+    /// How many slots are in use; may be read without a lock, by who can do with what was true a
+    /// moment ago.
     pub fn used_slots(&self, cluster: u32) -> u64 {
         used_of(self.record(cluster))
     }
@@ -297,7 +304,11 @@ impl<A: Atomic> Cluster<'_, A> {
     pub fn take(&mut self, start: usize, len: usize) {
         for (i, mask) in masks(start, len) {
             let occupied = self.get(OCCUPIED + i);
-            assert_eq!(occupied & mask, 0, "a slot that is in use or bad was about to be handed out");
+            assert_eq!(
+                occupied & mask,
+                0,
+                "a slot that is in use or bad was about to be handed out"
+            );
             self.set(OCCUPIED + i, occupied | mask);
         }
         self.count(self.used_slots() + len as u64, self.bad_slots());
@@ -328,8 +339,14 @@ impl<A: Atomic> Cluster<'_, A> {
     /// Checks the counts against the bitmaps.
     pub fn check(&self) {
         let (occupied, bad) = (self.occupied(), self.bitmap(BAD));
-        assert!(occupied.iter().zip(bad).all(|(occupied, bad)| bad & !occupied == 0), "a bad slot is free");
-        assert_eq!((count(&occupied) - count(&bad), count(&bad)), (self.used_slots(), self.bad_slots()));
+        assert!(
+            occupied.iter().zip(bad).all(|(occupied, bad)| bad & !occupied == 0),
+            "a bad slot is free"
+        );
+        assert_eq!(
+            (count(&occupied) - count(&bad), count(&bad)),
+            (self.used_slots(), self.bad_slots())
+        );
     }
 }
 
@@ -358,8 +375,8 @@ pub fn free_runs(occupied: &Bitmap) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// The first run of `want` free slots of a cluster, or else its first longest run: start and length, which is 0
-/// where every slot is occupied.
+/// The first run of `want` free slots of a cluster, or else its first longest run: start and
+/// length, which is 0 where every slot is occupied.
 pub fn find_run(occupied: &Bitmap, want: usize) -> (usize, usize) {
     let mut best = (0, 0);
     for (start, len) in free_runs(occupied) {
@@ -373,7 +390,8 @@ pub fn find_run(occupied: &Bitmap, want: usize) -> (usize, usize) {
     best
 }
 
-/// First slot at or after `from` whose bit is clear (`flip` 0) or set (`flip` all ones); the end if there is none.
+/// First slot at or after `from` whose bit is clear (`flip` 0) or set (`flip` all ones); the end if
+/// there is none.
 fn next(bitmap: &Bitmap, from: usize, flip: u64) -> usize {
     let mut at = from;
     while at < CLUSTER_SLOTS {

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 pub struct Counts {
     /// Handed out.
     pub used: u64,
-    /// In the caches of processors: set aside to be handed out, or freed and not yet back in their cluster.
+    /// In the caches of processors: set aside to be handed out, or freed and not yet back in their
+    /// cluster.
     pub cached: u64,
     /// Can be handed out at once.
     pub free: u64,
@@ -22,7 +23,8 @@ pub struct Counts {
     pub bad: u64,
 }
 
-/// As the fields of [`Counts`], except that clusters do not tell who has what was taken out of them.
+/// As the fields of [`Counts`], except that clusters do not tell who has what was taken out of
+/// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Place {
@@ -40,7 +42,8 @@ pub enum Place {
     Bad,
 }
 
-/// How many slots there are in each place. Changed along with what it counts, under the lock that guards that.
+/// How many slots there are in each place. Changed along with what it counts, under the lock that
+/// guards that.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Tally<A>([A; 6]);
@@ -51,7 +54,8 @@ impl<A: Atomic> Tally<A> {
         self.0[place as usize].load(Relaxed)
     }
 
-    /// Moves slots from one place to another: they are in one of them at every moment, or seen in both.
+    /// Moves slots from one place to another: they are in one of them at every moment, or seen in
+    /// both.
     pub fn shift(&self, from: Place, to: Place, slots: u64) {
         if slots > 0 {
             self.0[to as usize].fetch_add(slots, Relaxed);

@@ -1,11 +1,14 @@
-//! Clusters that change hands, and caches that are emptied, in interleavings that a checker explores.
+//! Clusters that change hands, and caches that are emptied, in interleavings that a checker
+//! explores.
 //!
-//! Clusters with their locks, the books and the caches are the map's own ([`SlotTable`], [`SlotCache`]), on words that the
-//! checker watches; the locks of the device and of caches are the checker's. The steps of an actor are those of the method
-//! of [`super::SlotMap`] named with it, in the same order; who changes one changes the other.
+//! Clusters with their locks, the books and the caches are the map's own ([`SlotTable`],
+//! [`SlotCache`]), on words that the checker watches; the locks of the device and of caches are the
+//! checker's. The steps of an actor are those of the method of [`super::SlotMap`] named with it, in
+//! the same order; who changes one changes the other.
 //!
-//! Checked: no slot is handed out twice; at the end every cluster stands where it should, every slot is counted, and all of
-//! them can be had. A [`Bug`] is a wrong order of steps that must be found, which shows that mistakes can be.
+//! Checked: no slot is handed out twice; at the end every cluster stands where it should, every
+//! slot is counted, and all of them can be had. A [`Bug`] is a wrong order of steps that must be
+//! found, which shows that mistakes can be.
 
 use super::cache::{CACHE_SLOTS, SlotCache};
 use super::cluster::{CLUSTER_SLOTS, RECORD_WORDS, Records};
@@ -92,7 +95,10 @@ impl Machine {
 
     fn own(&self, run: Run) -> Run {
         let mut owned = self.owned.lock().unwrap();
-        assert!((run.0..run.0 + run.1 as u64).all(|slot| owned.insert(slot)), "{run:?} was handed out twice");
+        assert!(
+            (run.0..run.0 + run.1 as u64).all(|slot| owned.insert(slot)),
+            "{run:?} was handed out twice"
+        );
         run
     }
 
@@ -123,7 +129,8 @@ impl Machine {
     fn try_cache(&self, cpu: usize) -> Option<shuttle::sync::MutexGuard<'_, SlotCache>> {
         let early = self.caching.load(Relaxed);
         let cache = self.caches[cpu].try_lock().ok()?;
-        let caching = if self.bug == Some(Bug::LookedTooEarly) { early } else { self.caching.load(Relaxed) };
+        let caching =
+            if self.bug == Some(Bug::LookedTooEarly) { early } else { self.caching.load(Relaxed) };
         if caching == 1 { Some(cache) } else { None }
     }
 
@@ -132,7 +139,13 @@ impl Machine {
         let mut may_grow = true;
         self.table.take_current(cpu, want, runs)
             || loop {
-                let taken = self.table.take_anywhere(&mut self.books.lock().unwrap(), cpu, want, may_grow, runs);
+                let taken = self.table.take_anywhere(
+                    &mut self.books.lock().unwrap(),
+                    cpu,
+                    want,
+                    may_grow,
+                    runs,
+                );
                 match taken {
                     Taken::Grow => may_grow = self.grow(),
                     taken => break taken == Taken::Yes,
@@ -197,7 +210,8 @@ impl Machine {
         }
     }
 
-    /// After the last thread, with the caches given up: everything is where it should be, and can be had.
+    /// After the last thread, with the caches given up: everything is where it should be, and can
+    /// be had.
     fn check_at_rest(&self) {
         assert!(
             self.caches.iter().all(|cache| cache.lock().unwrap().slots() == 0),
@@ -206,11 +220,16 @@ impl Machine {
         self.table.check(&self.books.lock().unwrap());
         assert_eq!(self.table.tally.get(Place::Taken), 0);
         let runs = std::iter::from_fn(|| self.alloc(0, CLUSTER_SLOTS));
-        assert_eq!(runs.map(|run| run.1 as u64).sum::<u64>(), CLUSTERS * CLUSTER_SLOTS as u64 - 1, "slots are lost");
+        assert_eq!(
+            runs.map(|run| run.1 as u64).sum::<u64>(),
+            CLUSTERS * CLUSTER_SLOTS as u64 - 1,
+            "slots are lost"
+        );
     }
 }
 
-/// Three threads that take runs and put them back in parts, so that clusters change lists and owners all the time.
+/// Three threads that take runs and put them back in parts, so that clusters change lists and
+/// owners all the time.
 fn clusters_change_hands(bug: Option<Bug>) {
     let machine = Arc::new(Machine::new(thread_rng().gen_range(0..2) == 0, bug));
     let threads: Vec<_> = (0..3)
@@ -243,7 +262,8 @@ fn clusters_change_hands(bug: Option<Bug>) {
 /// Two threads that use the caches, while a third empties them.
 fn caches_are_given_up(bug: Option<Bug>) {
     let machine = Arc::new(Machine::new(true, bug));
-    // Freed slots that lie in a cache, so that one more thread may be the one that has to return them.
+    // Freed slots that lie in a cache, so that one more thread may be the one that has to return
+    // them.
     let waiting = machine.alloc(0, CACHE_SLOTS - 2).unwrap();
     machine.free(0, waiting, true);
     let mut threads: Vec<_> = (0..2)
@@ -255,7 +275,9 @@ fn caches_are_given_up(bug: Option<Bug>) {
                 for _ in 0..3 {
                     let cpu = random.gen_range(0..CPUS);
                     let want = random.gen_range(1..4);
-                    runs.extend(machine.alloc_cached(cpu, want).or_else(|| machine.alloc(cpu, want)));
+                    runs.extend(
+                        machine.alloc_cached(cpu, want).or_else(|| machine.alloc(cpu, want)),
+                    );
                     if thread == 0
                         && let Some(run) = runs.pop()
                     {
@@ -282,14 +304,17 @@ fn explore(scheduler: impl Scheduler + 'static, scenario: Scenario, bug: Option<
     shuttle::Runner::new(scheduler, shuttle::Config::default()).run(move || scenario(bug));
 }
 
-/// Schedules that each scheduler makes up; all of them take some seconds in a build with debug assertions.
+/// Schedules that each scheduler makes up; all of them take some seconds in a build with debug
+/// assertions.
 const SCHEDULES: usize = 3_000;
 
 #[test]
 fn no_interleaving_loses_a_slot_or_hands_one_out_twice() {
     for scenario in [clusters_change_hands, caches_are_given_up] as [Scenario; 2] {
         explore(RandomScheduler::new(SCHEDULES), scenario, None);
-        [2, 3, 5].into_iter().for_each(|depth| explore(PctScheduler::new(depth, SCHEDULES), scenario, None));
+        [2, 3, 5]
+            .into_iter()
+            .for_each(|depth| explore(PctScheduler::new(depth, SCHEDULES), scenario, None));
     }
 }
 

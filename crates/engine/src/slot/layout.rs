@@ -4,11 +4,12 @@ use super::cluster::CLUSTER_SLOTS;
 use crate::base::PAGE_SIZE;
 use std::ops::Range;
 
-/// Most clusters of an extent: 32 x 2 MiB = 64 MiB, so that leases and growth are rare (two system calls for 16384
-/// pages).
+/// Most clusters of an extent: 32 x 2 MiB = 64 MiB, so that leases and growth are rare (two system
+/// calls for 16384 pages).
 pub const EXTENT_CLUSTERS_MAX: u32 = 32;
-/// Extents that a device has at least, as far as its clusters go: so many processes can share it. A device of 4 GiB
-/// and more has extents of 64 MiB. Processes need not agree on the size: leases are locks on ranges of bytes.
+/// Extents that a device has at least, as far as its clusters go: so many processes can share it. A
+/// device of 4 GiB and more has extents of 64 MiB. Processes need not agree on the size: leases are
+/// locks on ranges of bytes.
 const EXTENTS_MIN: u32 = 64;
 
 /// The layout of a device.

@@ -1,9 +1,11 @@
-//! How a map takes more of its device into use, extent by extent, and gives it back: leases and growth.
+//! How a map takes more of its device into use, extent by extent, and gives it back: leases and
+//! growth.
 //!
-//! The books change under the device's lock, which [`Books`] prove. What is to be done on the disk the map asks of [`Disk`], and
-//! takes the answer as it is: a lease refused or a full disk is asked for again after [`RETRY`]. To take more into use is up to
-//! milliseconds of system calls: it is done by one thread at a time ([`SlotTable::grow`]) without the device's lock, while
-//! others take slots out of what is there and put slots back.
+//! The books change under the device's lock, which [`Books`] prove. What is to be done on the disk
+//! the map asks of [`Disk`], and takes the answer as it is: a lease refused or a full disk is asked
+//! for again after [`RETRY`]. To take more into use is up to milliseconds of system calls: it is
+//! done by one thread at a time ([`SlotTable::grow`]) without the device's lock, while others take
+//! slots out of what is there and put slots back.
 
 use super::Place;
 use super::cluster::{CLUSTER_SLOTS, FREE_LIST, Records, State};
@@ -13,16 +15,20 @@ use std::fmt::Debug;
 use std::ops::{DerefMut, Range};
 use std::time::{Duration, Instant};
 
-/// Disk space is set aside in steps of this many clusters (64 MiB), and in smaller ones as a disk becomes full.
+/// Disk space is set aside in steps of this many clusters (64 MiB), and in smaller ones as a disk
+/// becomes full.
 const GROWTH_STEPS: [u32; 4] = [32, 8, 2, 1];
-/// Clusters that are leased at a time at least where no other process can want them: 16 MiB, so that a small device, which has
-/// small extents, does not grow 2 MiB at a time.
+/// Clusters that are leased at a time at least where no other process can want them: 16 MiB, so
+/// that a small device, which has small extents, does not grow 2 MiB at a time.
 const GROWTH_LEAST: u32 = 8;
-/// How long a full disk, or one whose extents other processes lease, is left alone before it is asked again.
+/// How long a full disk, or one whose extents other processes lease, is left alone before it is
+/// asked again.
 pub const RETRY: Duration = Duration::from_secs(1);
-/// Extents asked for at a time, where other processes have many: bounds the time that an allocation takes.
+/// Extents asked for at a time, where other processes have many: bounds the time that an allocation
+/// takes.
 const LEASE_TRIES: usize = 64;
-/// Extents without a slot in use that a process keeps, for its next writes, before it gives leases back.
+/// Extents without a slot in use that a process keeps, for its next writes, before it gives leases
+/// back.
 const IDLE_EXTENTS_KEPT: u32 = 1;
 
 /// What a map asks of the disk that its slots lie on.
@@ -87,8 +93,9 @@ impl Extent {
 }
 
 impl<R: Records> SlotTable<R> {
-    /// Takes more of the disk into use; whether there are free clusters now. `lock` locks the books: they are not locked while
-    /// the disk is asked. One thread at a time, which is for the caller to see to.
+    /// Takes more of the disk into use; whether there are free clusters now. `lock` locks the
+    /// books: they are not locked while the disk is asked. One thread at a time, which is for the
+    /// caller to see to.
     pub fn grow<B: DerefMut<Target = Books>>(&self, lock: impl Fn() -> B, disk: &dyn Disk) -> bool {
         let mut books = lock();
         // Whoever was at it before may have done what is needed.
@@ -117,8 +124,8 @@ impl<R: Records> SlotTable<R> {
         let mut failed = u32::MAX;
         let steps = GROWTH_STEPS.map(|step| step.min(ungrown.len() as u32));
         let grown = steps.into_iter().filter(|step| *step > 0).find(|step| {
-            let done =
-                *step != failed && disk.allocate(self.layout.bytes_of(ungrown.start..ungrown.start + step)).is_ok();
+            let done = *step != failed
+                && disk.allocate(self.layout.bytes_of(ungrown.start..ungrown.start + step)).is_ok();
             failed = *step;
             done
         });
@@ -136,7 +143,8 @@ impl<R: Records> SlotTable<R> {
         grown.is_some()
     }
 
-    /// The first `clusters` of those that are leased have disk space: their slots can be handed out.
+    /// The first `clusters` of those that are leased have disk space: their slots can be handed
+    /// out.
     fn grown(&self, books: &mut Books, clusters: u32) {
         let first = books.ungrown.start;
         books.ungrown.start += clusters;
@@ -160,10 +168,13 @@ impl<R: Records> SlotTable<R> {
         }
         // The first that may be had; a further one where it goes on.
         let rest = &books.extents[books.lease_hint as usize..];
-        let skipped = rest.iter().position(|extent| extent.owner == Owner::Nobody).unwrap_or(rest.len());
+        let skipped =
+            rest.iter().position(|extent| extent.owner == Owner::Nobody).unwrap_or(rest.len());
         books.lease_hint += skipped as u32;
         let extent = books.lease_hint;
-        if extent == self.layout.extents() || more && self.layout.clusters_of(extent).start != books.ungrown.end {
+        if extent == self.layout.extents()
+            || more && self.layout.clusters_of(extent).start != books.ungrown.end
+        {
             return None;
         }
         books.extents[extent as usize].owner = Owner::Asking;
@@ -175,7 +186,8 @@ impl<R: Records> SlotTable<R> {
         if leased {
             books.extents[extent as usize].owner = Owner::Us;
             let clusters = self.layout.clusters_of(extent);
-            books.ungrown = if books.ungrown.is_empty() { clusters } else { books.ungrown.start..clusters.end };
+            books.ungrown =
+                if books.ungrown.is_empty() { clusters } else { books.ungrown.start..clusters.end };
         } else {
             books.extents[extent as usize].owner = Owner::Another;
             self.tally.shift(Place::Ungrown, Place::Another, self.usable_slots(books, extent));
@@ -185,13 +197,17 @@ impl<R: Records> SlotTable<R> {
 
     /// Forgets which extents other processes had, so that they are asked for again.
     pub fn forget_refused(&self, books: &mut Books) {
-        books.extents.iter_mut().filter(|e| e.owner == Owner::Another).for_each(|e| e.owner = Owner::Nobody);
+        books
+            .extents
+            .iter_mut()
+            .filter(|e| e.owner == Owner::Another)
+            .for_each(|e| e.owner = Owner::Nobody);
         self.tally.shift(Place::Another, Place::Ungrown, self.tally.get(Place::Another));
         books.lease_hint = 0;
     }
 
-    /// Gives the extent of a cluster back if it has no slot in use and there are others like it; of a closed map, if it has
-    /// no slot in use.
+    /// Gives the extent of a cluster back if it has no slot in use and there are others like it; of
+    /// a closed map, if it has no slot in use.
     pub fn release_idle(&self, books: &mut Books, cluster: u32, disk: &dyn Disk) {
         let extent = self.layout.extent_of(cluster);
         if !disk.gives_back() || !books.extents[extent as usize].is_ours() {
@@ -212,13 +228,15 @@ impl<R: Records> SlotTable<R> {
         disk.release(self.layout.extent_bytes(extent));
     }
 
-    /// Takes an extent without a slot in use out of use, if there are others like it: it can be leased again after
-    /// [`SlotTable::given_up`]. Of several the last.
+    /// Takes an extent without a slot in use out of use, if there are others like it: it can be
+    /// leased again after [`SlotTable::given_up`]. Of several the last.
     pub fn give_up_idle(&self, books: &mut Books) -> Option<u32> {
         if self.is_closed() || books.idle_extents <= IDLE_EXTENTS_KEPT {
             return None;
         }
-        let idle = |extent: &u32| books.extents[*extent as usize].is_ours() && self.is_idle(books, *extent);
+        let idle = |extent: &u32| {
+            books.extents[*extent as usize].is_ours() && self.is_idle(books, *extent)
+        };
         let extent = (0..self.layout.extents()).rev().find(idle)?;
         self.vacate(books, extent);
         books.extents[extent as usize].owner = Owner::Leaving;

@@ -52,7 +52,13 @@ impl Lists {
     }
 
     /// The clusters of a list, in order.
-    pub fn iter<R: Records>(&self, clusters: &ClusterTable<R>, list: usize) -> impl Iterator<Item = u32> {
-        std::iter::successors(self.first(list), |c| Some(clusters.links(*c).1).filter(|next| *next != NONE))
+    pub fn iter<R: Records>(
+        &self,
+        clusters: &ClusterTable<R>,
+        list: usize,
+    ) -> impl Iterator<Item = u32> {
+        std::iter::successors(self.first(list), |c| {
+            Some(clusters.links(*c).1).filter(|next| *next != NONE)
+        })
     }
 }

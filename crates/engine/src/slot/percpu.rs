@@ -1,7 +1,7 @@
 //! How a map uses the caches of processors: when, for what, and how they are emptied.
 //!
-//! Locks, in order: a cache (`Rank::SlotCache`), which is tried and waited for only to empty it; then, while it is filled, the
-//! device's and a cluster's. It is not held while slots go back.
+//! Locks, in order: a cache (`Rank::SlotCache`), which is tried and waited for only to empty it;
+//! then, while it is filled, the device's and a cluster's. It is not held while slots go back.
 
 use super::cache::{CACHE_SLOTS, CACHED_MAX, SlotCache};
 use super::counts::Place;
@@ -15,8 +15,9 @@ use crate::sync::{RankedGuard, RankedMutex, lock};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Free slots a processor below which caches are given up, and above which they are used (again): as in Linux. What they
-/// can hold at most is the first, so that a device never runs out while most of its free slots are cached.
+/// Free slots a processor below which caches are given up, and above which they are used (again):
+/// as in Linux. What they can hold at most is the first, so that a device never runs out while most
+/// of its free slots are cached.
 const CACHE_LOW: u64 = 2 * CACHE_SLOTS as u64;
 pub const CACHE_HIGH: u64 = 5 * CACHE_SLOTS as u64;
 
@@ -32,7 +33,10 @@ pub struct CpuCache {
 impl CpuCache {
     /// Over a cache.
     pub fn new(cache: SlotCache) -> CpuCache {
-        CpuCache { slots: AtomicU64::new(cache.slots() as u64), cache: RankedMutex::new(Rank::SlotCache, cache) }
+        CpuCache {
+            slots: AtomicU64::new(cache.slots() as u64),
+            cache: RankedMutex::new(Rank::SlotCache, cache),
+        }
     }
 
     fn publish(&self, cache: &SlotCache) {
@@ -41,14 +45,17 @@ impl CpuCache {
 }
 
 impl SlotMap {
-    /// Hands slots out of the cache of processor `cpu`, which is filled first if nothing good is in it. `None` if it is
-    /// not used, somebody else's just now, or empty for want of slots.
+    /// Hands slots out of the cache of processor `cpu`, which is filled first if nothing good is in
+    /// it. `None` if it is not used, somebody else's just now, or empty for want of slots.
     pub(super) fn alloc_cached(&self, cpu: usize, want: usize, disk: &dyn Disk) -> Option<Run> {
-        let want = if self.settings.batching == Batching::Single { want.min(CACHE_SLOTS) } else { want };
+        let want =
+            if self.settings.batching == Batching::Single { want.min(CACHE_SLOTS) } else { want };
         let (cell, mut cache) = self.try_cache(cpu, want)?;
         let mut filled = false;
         let run = cache.take(want).or_else(|| {
-            filled = cache.fill(|slots, runs| self.draw(cpu, Want { slots, run_min: want.min(slots) }, disk, runs));
+            filled = cache.fill(|slots, runs| {
+                self.draw(cpu, Want { slots, run_min: want.min(slots) }, disk, runs)
+            });
             cache.take(want).or_else(|| cache.take_longest())
         });
         cell.publish(&cache);
@@ -61,7 +68,8 @@ impl SlotMap {
         run
     }
 
-    /// Adds slots to those that processor `cpu` has collected; `false` if its cache is not used, or somebody else's just now.
+    /// Adds slots to those that processor `cpu` has collected; `false` if its cache is not used, or
+    /// somebody else's just now.
     pub(super) fn collect(&self, cpu: usize, offset: u64, len: usize, disk: &dyn Disk) -> bool {
         let Some((cell, mut cache)) = self.try_cache(cpu, len) else { return false };
         let mut full = None;
@@ -77,10 +85,16 @@ impl SlotMap {
         true
     }
 
-    /// The cache of a processor, for a request of `slots`; or that of the next if it is somebody else's just now, who may have
-    /// been interrupted with it. `None` if none is to be had, or none is to be used.
-    fn try_cache(&self, cpu: usize, slots: usize) -> Option<(&CpuCache, RankedGuard<'_, SlotCache>)> {
-        let most = if self.settings.batching == Batching::Single { CACHE_SLOTS } else { CACHED_MAX };
+    /// The cache of a processor, for a request of `slots`; or that of the next if it is somebody
+    /// else's just now, who may have been interrupted with it. `None` if none is to be had, or none
+    /// is to be used.
+    fn try_cache(
+        &self,
+        cpu: usize,
+        slots: usize,
+    ) -> Option<(&CpuCache, RankedGuard<'_, SlotCache>)> {
+        let most =
+            if self.settings.batching == Batching::Single { CACHE_SLOTS } else { CACHED_MAX };
         if slots > most || !self.caching.load(Relaxed) {
             return None;
         }
@@ -90,16 +104,19 @@ impl SlotMap {
         if self.caching.load(Relaxed) { Some(locked) } else { None }
     }
 
-    /// Slots that can be handed out, disk space taken into use as needed; those in caches do not count.
+    /// Slots that can be handed out, disk space taken into use as needed; those in caches do not
+    /// count.
     pub(super) fn available(&self) -> u64 {
         if self.writes_paused.load(Relaxed) {
             return 0;
         }
-        let ungrown = if self.disk_full.load(Relaxed) { 0 } else { self.table.tally.get(Place::Ungrown) };
+        let ungrown =
+            if self.disk_full.load(Relaxed) { 0 } else { self.table.tally.get(Place::Ungrown) };
         self.table.tally.get(Place::Free) + ungrown
     }
 
-    /// Begins to use the caches where there is room enough, and gives them up where there is too little.
+    /// Begins to use the caches where there is room enough, and gives them up where there is too
+    /// little.
     pub(super) fn review(&self, disk: &dyn Disk) {
         if self.caches.is_empty() {
             return;
@@ -115,17 +132,19 @@ impl SlotMap {
         }
     }
 
-    /// Puts everything back that is in caches; how many slots that were. What other threads are just putting back they
-    /// put back themselves.
+    /// Puts everything back that is in caches; how many slots that were. What other threads are
+    /// just putting back they put back themselves.
     pub fn drain(&self, disk: &dyn Disk) -> usize {
-        let slots = self.caches.iter().map(|cell| self.drain_one(cell, lock(&cell.cache), disk)).sum();
+        let slots =
+            self.caches.iter().map(|cell| self.drain_one(cell, lock(&cell.cache), disk)).sum();
         if slots > 0 {
             self.stats.add(Counter::SlotCacheDrain, 1);
         }
         slots
     }
 
-    /// Puts back what lies in caches that were not used since this was last called. To be called now and then.
+    /// Puts back what lies in caches that were not used since this was last called. To be called
+    /// now and then.
     pub fn trim(&self, disk: &dyn Disk) {
         for cell in &self.caches {
             if let Some(mut cache) = cell.cache.try_lock()
@@ -136,7 +155,12 @@ impl SlotMap {
         }
     }
 
-    fn drain_one(&self, cell: &CpuCache, mut cache: RankedGuard<'_, SlotCache>, disk: &dyn Disk) -> usize {
+    fn drain_one(
+        &self,
+        cell: &CpuCache,
+        mut cache: RankedGuard<'_, SlotCache>,
+        disk: &dyn Disk,
+    ) -> usize {
         let slots = cache.slots();
         if slots > 0 {
             let (ready, mut freed) = cache.drain();

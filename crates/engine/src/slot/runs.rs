@@ -31,7 +31,8 @@ impl<const N: usize> Runs<N> {
 
     /// Adds slots, to the last run if they go on where that ends, in the same cluster.
     pub fn push(&mut self, first: u64, len: usize) {
-        let same_cluster = |before: u64| before / CLUSTER_SLOTS as u64 == first / CLUSTER_SLOTS as u64;
+        let same_cluster =
+            |before: u64| before / CLUSTER_SLOTS as u64 == first / CLUSTER_SLOTS as u64;
         if let Some(last) = self.runs[..self.len].last_mut()
             && last.0 + last.1 as u64 == first
             && same_cluster(last.0)

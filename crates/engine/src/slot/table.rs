@@ -1,16 +1,20 @@
-//! How clusters change hands: what one does under a cluster's lock, and what under the device's as well.
+//! How clusters change hands: what one does under a cluster's lock, and what under the device's as
+//! well.
 //!
-//! [`SlotTable`] is what threads share; [`Books`] is what the device's lock guards, and borrowing it is the proof that the
-//! lock is held. Slots are taken out of a [`State::Current`] cluster, and put back into any, under the cluster's lock
-//! alone. Every change of where a cluster *stands* needs both locks, so who puts slots back looks afterwards whether
-//! the cluster stands where it should, and if not comes again with the books ([`SlotTable::settle`]). Between the two
-//! anything may have happened to it: what is done then follows from what is found then.
+//! [`SlotTable`] is what threads share; [`Books`] is what the device's lock guards, and borrowing
+//! it is the proof that the lock is held. Slots are taken out of a [`State::Current`] cluster, and
+//! put back into any, under the cluster's lock alone. Every change of where a cluster *stands*
+//! needs both locks, so who puts slots back looks afterwards whether the cluster stands where it
+//! should, and if not comes again with the books ([`SlotTable::settle`]). Between the two anything
+//! may have happened to it: what is done then follows from what is found then.
 //!
-//! Locks, in order: the device's, a cluster's. All of it works over any [`Records`], so that a checker of interleavings
-//! runs the same code.
+//! Locks, in order: the device's, a cluster's. All of it works over any [`Records`], so that a
+//! checker of interleavings runs the same code.
 
 use super::SlotSettings;
-use super::cluster::{CLUSTER_SLOTS, Cluster, ClusterTable, FREE_LIST, LISTS, Records, State, find_run, free_runs};
+use super::cluster::{
+    CLUSTER_SLOTS, Cluster, ClusterTable, FREE_LIST, LISTS, Records, State, find_run, free_runs,
+};
 use super::counts::{Place, Tally};
 use super::layout::Layout;
 use super::lease::Extent;
@@ -23,8 +27,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// A run at least this long is taken from the current cluster rather than a fresh cluster begun: at 8 pages the
-/// cost of a disk operation is well shared, and a cluster is left with gaps that are too small for that only.
+/// A run at least this long is taken from the current cluster rather than a fresh cluster begun: at
+/// 8 pages the cost of a disk operation is well shared, and a cluster is left with gaps that are
+/// too small for that only.
 pub const RUN_MIN: usize = 8;
 
 /// What is to be taken out of a cluster.
@@ -51,7 +56,8 @@ pub struct Books {
     pub sealed_clusters: u32,
     /// Set while the disk has no room for growth: when to ask again.
     pub no_growth_until: Option<Instant>,
-    /// Set while the disk had no room for a write to space that could not be set aside: when to write again.
+    /// Set while the disk had no room for a write to space that could not be set aside: when to
+    /// write again.
     pub no_writes_until: Option<Instant>,
     /// When extents that other processes had are asked for again.
     pub lease_retry: Option<Instant>,
@@ -96,7 +102,8 @@ pub struct SlotTable<R: Records> {
     pub layout: Layout,
     pub clusters: ClusterTable<R>,
     pub tally: Tally<R::Word>,
-    /// One more than the current cluster of each owner, or 0: changed under the device's lock, elsewhere a hint.
+    /// One more than the current cluster of each owner, or 0: changed under the device's lock,
+    /// elsewhere a hint.
     currents: Box<[Current<R::Word>]>,
     /// Clusters of which slots were ever handed out.
     touched: R::Word,
@@ -107,7 +114,13 @@ pub struct SlotTable<R: Records> {
 
 impl<R: Records> SlotTable<R> {
     /// A table over `records`, which are zero: every cluster is absent.
-    pub fn new(layout: Layout, records: R, settings: SlotSettings, cpus: usize, stats: Stats) -> (SlotTable<R>, Books) {
+    pub fn new(
+        layout: Layout,
+        records: R,
+        settings: SlotSettings,
+        cpus: usize,
+        stats: Stats,
+    ) -> (SlotTable<R>, Books) {
         let owners = if settings.cpu_cluster { cpus } else { 1 };
         let table = SlotTable {
             layout,
@@ -158,22 +171,30 @@ impl<R: Records> SlotTable<R> {
         self.currents[owner % self.currents.len()].0.store(word, Relaxed);
     }
 
-    /// Takes slots out of the current cluster of processor `owner`, if it has a run that is long enough.
-    pub fn take_current<const N: usize>(&self, owner: usize, want: Want, runs: &mut Runs<N>) -> bool {
+    /// Takes slots out of the current cluster of processor `owner`, if it has a run that is long
+    /// enough.
+    pub fn take_current<const N: usize>(
+        &self,
+        owner: usize,
+        want: Want,
+        runs: &mut Runs<N>,
+    ) -> bool {
         let Some(index) = self.current(owner) else { return false };
         let mut cluster = self.clusters.lock(index);
         // Of another owner by now, perhaps: that does no harm.
         cluster.state() == State::Current && self.take(&mut cluster, want, want.run_min, runs)
     }
 
-    /// Takes the slot after one that was taken, out of the current cluster that both lie in, if it is free.
+    /// Takes the slot after one that was taken, out of the current cluster that both lie in, if it
+    /// is free.
     pub fn take_next(&self, slot: u64) -> bool {
         let (index, at) = ((slot / CLUSTER_SLOTS as u64) as u32, slot as usize % CLUSTER_SLOTS);
         if at == 0 {
             return false;
         }
         let mut cluster = self.clusters.lock(index);
-        let free = cluster.state() == State::Current && cluster.occupied()[at / 64] >> (at % 64) & 1 == 0;
+        let free =
+            cluster.state() == State::Current && cluster.occupied()[at / 64] >> (at % 64) & 1 == 0;
         if free {
             cluster.take(at, 1);
             self.tally.shift(Place::Free, Place::Taken, 1);
@@ -181,8 +202,8 @@ impl<R: Records> SlotTable<R> {
         free
     }
 
-    /// Takes slots of whatever cluster there is, which becomes the owner's current one. `may_grow` is whether more of the disk
-    /// can be asked for.
+    /// Takes slots of whatever cluster there is, which becomes the owner's current one. `may_grow`
+    /// is whether more of the disk can be asked for.
     pub fn take_anywhere<const N: usize>(
         &self,
         books: &mut Books,
@@ -191,9 +212,11 @@ impl<R: Records> SlotTable<R> {
         may_grow: bool,
         runs: &mut Runs<N>,
     ) -> Taken {
-        let may_grow = may_grow && books.no_growth_until.is_none_or(|until| Instant::now() >= until);
+        let may_grow =
+            may_grow && books.no_growth_until.is_none_or(|until| Instant::now() >= until);
         // 1. Somebody else may have come here first. Else a free cluster.
-        if self.take_current(owner, want, runs) || self.take_listed(books, owner, FREE_LIST..FREE_LIST + 1, want, runs)
+        if self.take_current(owner, want, runs)
+            || self.take_listed(books, owner, FREE_LIST..FREE_LIST + 1, want, runs)
         {
             return Taken::Yes;
         }
@@ -213,8 +236,9 @@ impl<R: Records> SlotTable<R> {
         (self.retire_all(books) && self.take_listed(books, owner, 0..LISTS, want, runs)).into()
     }
 
-    /// Whether more disk space should be taken into use before partly used clusters are: while half of what is there
-    /// is in use, if long runs are wanted. At half they still are; the price is disk space of at most twice what is stored.
+    /// Whether more disk space should be taken into use before partly used clusters are: while half
+    /// of what is there is in use, if long runs are wanted. At half they still are; the price is
+    /// disk space of at most twice what is stored.
     fn wants_growth(&self) -> bool {
         self.long_runs && self.tally.get(Place::Free) < self.tally.get(Place::Taken)
     }
@@ -237,8 +261,8 @@ impl<R: Records> SlotTable<R> {
         self.take(&mut cluster, want, 1, runs)
     }
 
-    /// Takes the first run of all slots that are wanted, or else the longest, if it has `run_min`; and in that case the other
-    /// runs that are long enough, if there is room for them in `runs`.
+    /// Takes the first run of all slots that are wanted, or else the longest, if it has `run_min`;
+    /// and in that case the other runs that are long enough, if there is room for them in `runs`.
     fn take<const N: usize>(
         &self,
         cluster: &mut Cluster<'_, R::Word>,
@@ -283,7 +307,8 @@ impl<R: Records> SlotTable<R> {
 
     // ---- Putting back ----
 
-    /// Puts slots of one cluster back, which must be in use: of each run, the first slot in the cluster and the number.
+    /// Puts slots of one cluster back, which must be in use: of each run, the first slot in the
+    /// cluster and the number.
     pub fn put(&self, index: u32, runs: impl Iterator<Item = (usize, usize)>) -> After {
         let mut cluster = self.clusters.lock(index);
         let mut slots = 0;
@@ -300,7 +325,11 @@ impl<R: Records> SlotTable<R> {
             return After::Publish;
         }
         self.tally.shift(Place::Taken, Place::Free, slots);
-        if is_placed(cluster.state()) && cluster.state() != place_of(&cluster) { After::Settle } else { After::Nothing }
+        if is_placed(cluster.state()) && cluster.state() != place_of(&cluster) {
+            After::Settle
+        } else {
+            After::Nothing
+        }
     }
 
     /// Moves a cluster to where it should stand by now.
@@ -331,7 +360,8 @@ impl<R: Records> SlotTable<R> {
         }
     }
 
-    /// Moves a cluster: out of its list if it is in one, to the end of the new one if that is a list.
+    /// Moves a cluster: out of its list if it is in one, to the end of the new one if that is a
+    /// list.
     pub fn set_state(&self, books: &mut Books, cluster: &mut Cluster<'_, R::Word>, state: State) {
         let before = cluster.state();
         if let State::Listed(list) = before {
@@ -346,17 +376,20 @@ impl<R: Records> SlotTable<R> {
         let was_idle = self.is_idle(books, index);
         let extent = &mut books.extents[index as usize];
         extent.free_clusters = extent.free_clusters + listed_free(state) - listed_free(before);
-        books.idle_extents = books.idle_extents + u32::from(self.is_idle(books, index)) - u32::from(was_idle);
+        books.idle_extents =
+            books.idle_extents + u32::from(self.is_idle(books, index)) - u32::from(was_idle);
     }
 
     /// Whether no cluster of an extent is in use.
     pub fn is_idle(&self, books: &Books, extent: u32) -> bool {
-        books.extents[extent as usize].free_clusters as usize == self.layout.clusters_of(extent).len()
+        books.extents[extent as usize].free_clusters as usize
+            == self.layout.clusters_of(extent).len()
     }
 
     // ---- Forks ----
 
-    /// Seals every cluster with slots in use for the child of fork number `seq` (counted from 1, in order).
+    /// Seals every cluster with slots in use for the child of fork number `seq` (counted from 1, in
+    /// order).
     pub fn seal(&self, books: &mut Books, seq: u64) {
         assert!(seq > 0);
         if self.is_closed() {
@@ -364,13 +397,16 @@ impl<R: Records> SlotTable<R> {
         }
         for index in 0..self.layout.clusters {
             // A look without the lock first: most of a large device was never used.
-            if !books.extents[self.layout.extent_of(index) as usize].is_ours() || self.clusters.used_slots(index) == 0 {
+            if !books.extents[self.layout.extent_of(index) as usize].is_ours()
+                || self.clusters.used_slots(index) == 0
+            {
                 continue;
             }
             let mut cluster = self.clusters.lock(index);
             if cluster.state() != State::Sealed {
                 if cluster.state() == State::Current {
-                    let owner = (0..self.currents.len()).find(|owner| self.current(*owner) == Some(index));
+                    let owner =
+                        (0..self.currents.len()).find(|owner| self.current(*owner) == Some(index));
                     self.set_current(books, owner.expect("a current cluster has an owner"), None);
                 }
                 self.set_state(books, &mut cluster, State::Sealed);
@@ -381,10 +417,12 @@ impl<R: Records> SlotTable<R> {
         }
     }
 
-    /// Unseals the clusters that no living child can share: all, or those sealed before the oldest living child's
-    /// fork.
+    /// Unseals the clusters that no living child can share: all, or those sealed before the oldest
+    /// living child's fork.
     pub fn unseal(&self, books: &mut Books, oldest_living_child: Option<u64>) {
-        for index in 0..if self.is_closed() || books.sealed_clusters == 0 { 0 } else { self.layout.clusters } {
+        for index in
+            0..if self.is_closed() || books.sealed_clusters == 0 { 0 } else { self.layout.clusters }
+        {
             if !books.extents[self.layout.extent_of(index) as usize].is_ours()
                 || self.clusters.state(index) != State::Sealed
                 || oldest_living_child.is_some_and(|oldest| self.clusters.seal(index) >= oldest)
@@ -413,7 +451,10 @@ impl<R: Records> SlotTable<R> {
 
     /// The leased extents that hold slots in use.
     pub fn extents_in_use(&self, books: &Books) -> impl Iterator<Item = u32> {
-        let ours = (0..).zip(&books.extents).filter(|(_, extent)| extent.is_ours()).map(|(index, _)| index);
+        let ours = (0..)
+            .zip(&books.extents)
+            .filter(|(_, extent)| extent.is_ours())
+            .map(|(index, _)| index);
         ours.filter(|extent| self.is_extent_in_use(*extent))
     }
 
@@ -433,7 +474,10 @@ impl<R: Records> SlotTable<R> {
         other.touched.store(self.touched.load(Relaxed), Relaxed);
         self.clusters.copy_to(&other.clusters);
         self.tally.copy_to(&other.tally);
-        self.currents.iter().zip(&other.currents).for_each(|(from, to)| to.0.store(from.0.load(Relaxed), Relaxed));
+        self.currents
+            .iter()
+            .zip(&other.currents)
+            .for_each(|(from, to)| to.0.store(from.0.load(Relaxed), Relaxed));
         other.closed.store(self.is_closed(), Relaxed);
     }
 }

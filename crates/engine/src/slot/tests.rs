@@ -1,4 +1,5 @@
-//! The slot map against a model that keeps a state for every slot, on a disk that does as it is told.
+//! The slot map against a model that keeps a state for every slot, on a disk that does as it is
+//! told.
 
 use super::cluster::{Bitmap, find_run};
 use super::*;
@@ -129,7 +130,8 @@ proptest! {
     ) {
         let map = map_of(pages, reserved, settings, cpus);
         let mut disk = TestDisk { shared, ..TestDisk::default() };
-        // The model: slots in use, bad slots, and of each cluster the last fork that it was in use at.
+        // The model: slots in use, bad slots, and of each cluster the last fork that it was in use
+        // at.
         let (mut used, mut bad) = (BTreeSet::new(), BTreeSet::new());
         let mut seals: BTreeMap<u64, u64> = BTreeMap::new();
         let mut seq = 0;
@@ -139,15 +141,19 @@ proptest! {
                 Step::Alloc { cpu, want } => {
                     if let Some((offset, len)) = map.alloc_on(cpu, want, &disk) {
                         prop_assert!(len >= 1 && len <= want && offset >= reserved && offset + len as u64 <= pages);
-                        prop_assert_eq!(offset / slots, (offset + len as u64 - 1) / slots, "crosses clusters");
-                        prop_assert!(!seals.contains_key(&(offset / slots)), "a slot of a sealed cluster");
+                        prop_assert_eq!(offset / slots, (offset + len as u64 - 1) / slots, "crosses \
+                                                                                            clusters");
+                        prop_assert!(!seals.contains_key(&(offset / slots)), "a slot of a sealed \
+                                                                              cluster");
                         for slot in offset..offset + len as u64 {
                             prop_assert!(!bad.contains(&slot), "a bad slot");
                             prop_assert!(used.insert(slot), "handed out twice");
                         }
                     } else {
                         let counts = map.counts();
-                        prop_assert_eq!((counts.free, counts.cached), (0, 0), "free slots, and none was handed out");
+                        prop_assert_eq!((counts.free, counts.cached), (0, 0), "free slots, and \
+                                                                               none was handed \
+                                                                               out");
                         let full = map.books.inspect().no_growth_until.is_some();
                         let asked = full || disk.refuses.load(Relaxed);
                         prop_assert!(counts.ungrown == 0 || asked, "there was more of the disk");
@@ -238,7 +244,8 @@ proptest! {
 #[test]
 fn pages_evicted_together_get_neighbouring_slots() {
     let (map, disk) = (map_of_clusters(64), TestDisk::default());
-    // 100 does not divide 512: the run is shortened at a cluster's end, and the next one begins right after.
+    // 100 does not divide 512: the run is shortened at a cluster's end, and the next one begins
+    // right after.
     let mut expected = 0;
     for _ in 0..30 {
         let (offset, len) = map.alloc_on(0, 100, &disk).unwrap();
@@ -325,7 +332,8 @@ fn a_sealed_cluster_waits_for_the_youngest_child_that_shares_it() {
 
 #[test]
 fn a_closed_map_gives_leases_back_as_extents_empty() {
-    let (map, disk) = (map_of(128 * CLUSTER_SLOTS as u64, 1, SlotSettings::default(), 1), TestDisk::default());
+    let (map, disk) =
+        (map_of(128 * CLUSTER_SLOTS as u64, 1, SlotSettings::default(), 1), TestDisk::default());
     assert_eq!(map.alloc_on(0, 511, &disk), Some((1, 511)));
     assert_eq!(map.alloc_on(0, 512, &disk), Some((512, 512)));
     assert_eq!(map.alloc_on(0, 512, &disk), Some((1024, 512)));
@@ -341,7 +349,10 @@ fn a_closed_map_gives_leases_back_as_extents_empty() {
     assert_eq!(in_use(), [0..4 << 20, 4 << 20..8 << 20]);
     assert_eq!((map.alloc_on(0, 1, &disk), map.capacity_pages()), (None, 511 + 2 * 512));
     assert!(!map.free_on(0, 1, 1023, &disk));
-    assert_eq!((map.capacity_pages(), map.stats.get(Counter::DeviceCapacityBytes)), (512, 512 * PAGE_SIZE as u64));
+    assert_eq!(
+        (map.capacity_pages(), map.stats.get(Counter::DeviceCapacityBytes)),
+        (512, 512 * PAGE_SIZE as u64)
+    );
     assert_eq!(disk.released(), [0]);
     assert_eq!(in_use().as_slice(), std::slice::from_ref(&(4 << 20..8 << 20)));
     map.check();
@@ -396,7 +407,10 @@ fn caches_are_used_while_there_is_room() {
     (0..24).for_each(|_| assert_eq!(take(8).1, 8));
     assert_eq!((map.available(), cached(), map.stats.get(Counter::SlotCacheDrain)), (128, 58, 0));
     take(8);
-    assert_eq!((map.available(), cached(), map.stats.get(Counter::SlotCacheDrain)), (120 + 58, 0, 1));
+    assert_eq!(
+        (map.available(), cached(), map.stats.get(Counter::SlotCacheDrain)),
+        (120 + 58, 0, 1)
+    );
     take(1);
     map.free_on(0, runs[1].0, 1, &disk);
     assert_eq!(cached(), 0);
@@ -436,7 +450,11 @@ fn the_baseline_takes_and_puts_back_slots_one_by_one_and_still_in_runs() {
     };
     assert_eq!(locks(baseline), (64, 64));
     assert_eq!(locks(SlotSettings { lock: SlotLock::Cluster, ..baseline }), (64, 64));
-    assert_eq!(locks(SlotSettings { cache: true, ..baseline }), (1, 1), "caches take and give back many at once");
+    assert_eq!(
+        locks(SlotSettings { cache: true, ..baseline }),
+        (1, 1),
+        "caches take and give back many at once"
+    );
     assert_eq!(locks(SlotSettings { batching: Batching::Whole, ..baseline }), (1, 1));
 }
 
@@ -477,10 +495,18 @@ impl Disk for SlowDisk {
 fn slots_come_and_go_while_the_disk_is_asked_for_space() {
     let settings = SlotSettings { cache: false, ..SlotSettings::default() };
     let map = map_of(64 << 9, 0, settings, 2);
-    let disk = SlowDisk { disk: TestDisk::default(), asked: Mutex::default(), go: std::sync::Barrier::new(2) };
+    let disk = SlowDisk {
+        disk: TestDisk::default(),
+        asked: Mutex::default(),
+        go: std::sync::Barrier::new(2),
+    };
     // All of the first 16 MiB, so that the next run needs space.
     let runs: Vec<Run> = (0..8).map(|_| map.alloc_on(0, 512, &disk).unwrap()).collect();
-    assert_eq!(disk.asked.lock().unwrap().as_slice(), std::slice::from_ref(&(0..16 << 20)), "in a large step");
+    assert_eq!(
+        disk.asked.lock().unwrap().as_slice(),
+        std::slice::from_ref(&(0..16 << 20)),
+        "in a large step"
+    );
     std::thread::scope(|scope| {
         let grower = scope.spawn(|| map.alloc_on(0, 512, &disk));
         disk.go.wait();
@@ -506,7 +532,10 @@ fn on_threads(threads: usize, call: impl Fn(usize) + Sync) {
 fn threads_never_share_a_slot() {
     for settings in all_settings() {
         // So small that clusters are fought over, and space runs out now and then.
-        let (map, disk) = (map_of(16 << 9, 1, settings, 4), TestDisk { keeps_leases: true, ..TestDisk::default() });
+        let (map, disk) = (
+            map_of(16 << 9, 1, settings, 4),
+            TestDisk { keeps_leases: true, ..TestDisk::default() },
+        );
         let taken: Vec<AtomicU64> = (0..16 << 3).map(|_| AtomicU64::new(0)).collect();
         let claim = |(offset, len): Run| {
             for slot in offset..offset + len as u64 {
@@ -524,7 +553,9 @@ fn threads_never_share_a_slot() {
             let mut random = thread as u64 + 1;
             let mut owned: Vec<Run> = Vec::new();
             for _ in 0..2_000 {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 let roll = (random >> 33) as usize;
                 let cpu = thread + roll % 2;
                 if (roll / 2).is_multiple_of(2) && !owned.is_empty() {
@@ -536,7 +567,11 @@ fn threads_never_share_a_slot() {
                         map.free_on(cpu, run.0 + at as u64, parts, &disk);
                     });
                 } else {
-                    let want = if (roll / 4).is_multiple_of(8) { 1 + roll / 32 % 256 } else { 1 + roll / 32 % 32 };
+                    let want = if (roll / 4).is_multiple_of(8) {
+                        1 + roll / 32 % 256
+                    } else {
+                        1 + roll / 32 % 32
+                    };
                     if let Some(run) = map.alloc_on(cpu, want, &disk) {
                         claim(run);
                         owned.push(run);

@@ -1,11 +1,13 @@
-//! Parts of the window that are not managed: mappings of the kernel's own, and memory that the program has for itself,
-//! because it has a userfaultfd of its own there or a thread's stack.
+//! Parts of the window that are not managed: mappings of the kernel's own, and memory that the
+//! program has for itself, because it has a userfaultfd of its own there or a thread's stack.
 //!
-//! The map of regions has both as [`Kind::Foreign`]. Memory that was managed before also says so in its page words
-//! ([`State::Foreign`]), which faults, reclaim and system calls look at without the map's lock.
+//! The map of regions has both as [`Kind::Foreign`]. Memory that was managed before also says so in
+//! its page words ([`State::Foreign`]), which faults, reclaim and system calls look at without the
+//! map's lock.
 //!
-//! Where the program has a userfaultfd, the kernel may wait in a call that unmaps, moves or drops memory until the
-//! program has read of that. Such calls are made without the map's lock, which the reader may need.
+//! Where the program has a userfaultfd, the kernel may wait in a call that unmaps, moves or drops
+//! memory until the program has read of that. Such calls are made without the map's lock, which the
+//! reader may need.
 
 use super::remap::{DONTUNMAP, FIXED, MAYMOVE};
 use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
@@ -24,17 +26,19 @@ use rustix::process::{Resource, getrlimit};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Pages that are in memory at once on their way out of management, beside all others: few, so that there is room in
-/// the smallest budget; many enough that a large range takes few system calls.
+/// Pages that are in memory at once on their way out of management, beside all others: few, so that
+/// there is room in the smallest budget; many enough that a large range takes few system calls.
 const AT_ONCE: usize = 64;
-/// What a mapping may grow down into at most, 1 GiB: whatever the limit of stacks says, some addresses are to be left.
+/// What a mapping may grow down into at most, 1 GiB: whatever the limit of stacks says, some
+/// addresses are to be left.
 const GROWTH_MAX: usize = 1 << (30 - PAGE_SHIFT);
 const _: () = assert!(EXTENT_PAGES.is_multiple_of(AT_ONCE));
 
 impl Engine {
-    /// Gives managed memory up where it is: from the first page of a range that is mapped on, up to the first that is
-    /// not. Returns the addresses of these pages; `None` where nothing is mapped. What has content keeps it and is
-    /// present afterwards; what was never touched is absent, and under no userfaultfd.
+    /// Gives managed memory up where it is: from the first page of a range that is mapped on, up to
+    /// the first that is not. Returns the addresses of these pages; `None` where nothing is mapped.
+    /// What has content keeps it and is present afterwards; what was never touched is absent, and
+    /// under no userfaultfd.
     ///
     /// On an error the pages before the one that it is about are given up.
     pub(crate) fn give_up(&self, range: Range<usize>) -> Result<Option<Range<usize>>, Errno> {
@@ -63,7 +67,12 @@ impl Engine {
     }
 
     /// [`Engine::give_up`] for at most [`AT_ONCE`] pages of one extent and one region.
-    fn give_up_some(&self, regions: &mut RegionMap, pages: Range<usize>, region: Region) -> Result<(), Errno> {
+    fn give_up_some(
+        &self,
+        regions: &mut RegionMap,
+        pages: Range<usize>,
+        region: Region,
+    ) -> Result<(), Errno> {
         let index = pages.start / EXTENT_PAGES;
         // 1. What has content comes in, and stays.
         self.set_pinned(pages.clone(), true);
@@ -73,10 +82,11 @@ impl Engine {
             let word = self.words.load(*page);
             !(word.is_resident() || word.state() == State::Empty || is_untouched(word))
         });
-        let mut result = match out.all(|page| self.serve_on_this_thread(page, false) == Outcome::Served) {
-            true => Ok(()),
-            false => Err(Errno::NOMEM),
-        };
+        let mut result =
+            match out.all(|page| self.serve_on_this_thread(page, false) == Outcome::Served) {
+                true => Ok(()),
+                false => Err(Errno::NOMEM),
+            };
         // 2. No fault beside them brings one in any more, nor does reclaim look at them.
         self.set_access(pages.clone(), false);
         let extent = self.extents.lock(index);
@@ -89,7 +99,9 @@ impl Engine {
             .and_then(|()| self.drop_untouched(pages.clone(), region.access()))
             .and_then(|()| self.frames.backing.unregister(addresses.clone()));
         if result.is_err() {
-            pages.clone().for_each(|page| self.words.unlock_as(PageIndex(page), self.words.load(PageIndex(page))));
+            pages.clone().for_each(|page| {
+                self.words.unlock_as(PageIndex(page), self.words.load(PageIndex(page)))
+            });
             drop(extent);
             self.set_access(pages.clone(), region.access().readable());
             if !region.pinned {
@@ -113,7 +125,10 @@ impl Engine {
                 }
             }
             self.note_extent(page);
-            self.words.unlock_as(page, word.with_state(State::Foreign).referenced(false).pinned(false).beside(false));
+            self.words.unlock_as(
+                page,
+                word.with_state(State::Foreign).referenced(false).pinned(false).beside(false),
+            );
         }
         self.pinned_pages.fetch_sub(pages.len(), Relaxed);
         self.foreign_pages.fetch_add(pages.len(), Relaxed);
@@ -123,22 +138,23 @@ impl Engine {
         drop(extent);
         regions.update(pages, |region| region.kind = Kind::Foreign);
         if region.guard {
-            // Guards are the kernel's from here on; where it has none they stay what they are in its page tables.
+            // Guards are the kernel's from here on; where it has none they stay what they are in
+            // its page tables.
             let _ = vm::protect(addresses.clone(), region.prot)
                 .and_then(|()| vm::advise(addresses.clone(), vm::advice::GUARD_INSTALL))
                 .or_else(|_| vm::protect(addresses.clone(), vm::Prot::NONE));
         }
         if region.pinned {
-            // The kernel's lock, as it is the kernel that might take them out. Without it they stay as well as other
-            // memory.
+            // The kernel's lock, as it is the kernel that might take them out. Without it they stay
+            // as well as other memory.
             let _ = vm::lock(addresses, true);
         }
         Ok(())
     }
 
-    /// Drops pages that were never touched and are in memory all the same, since they came in beside others: to the
-    /// program they are absent. Their locks are held. Of those that it has touched without a fault, a page of zeros is
-    /// taken for one.
+    /// Drops pages that were never touched and are in memory all the same, since they came in
+    /// beside others: to the program they are absent. Their locks are held. Of those that it has
+    /// touched without a fault, a page of zeros is taken for one.
     fn drop_untouched(&self, pages: Range<usize>, access: vm::Prot) -> Result<(), Errno> {
         let mut content = Box::new([0; PAGE_SIZE]);
         let mut ranges = Vec::new();
@@ -181,8 +197,8 @@ impl Engine {
         self.words.load(self.page(address)).state() == State::Foreign
     }
 
-    /// The first part of a range that is not managed, up to the first page that is, or is not mapped; `None` where
-    /// there is none.
+    /// The first part of a range that is not managed, up to the first page that is, or is not
+    /// mapped; `None` where there is none.
     ///
     /// # Errors
     /// EINVAL where nothing is mapped.
@@ -190,12 +206,13 @@ impl Engine {
         let pages = self.pages(range)?;
         let regions = lock(&self.regions);
         regions.overlapping(pages.clone()).next().ok_or(Errno::INVAL)?;
-        let mut foreign = regions.overlapping(pages).filter(|(_, region)| region.kind == Kind::Foreign);
+        let mut foreign =
+            regions.overlapping(pages).filter(|(_, region)| region.kind == Kind::Foreign);
         Ok(foreign.next().map(|(part, _)| self.address_range(part)))
     }
 
-    /// What the kernel has in a range goes before the map of regions is locked to put something else there: the kernel
-    /// may wait until the program has read of that.
+    /// What the kernel has in a range goes before the map of regions is locked to put something
+    /// else there: the kernel may wait until the program has read of that.
     pub(super) fn detach_foreign(&self, pages: Range<usize>) -> Result<(), Errno> {
         if self.foreign_pages.load(Relaxed) == 0 {
             return Ok(());
@@ -207,22 +224,34 @@ impl Engine {
         }
         let parts: Vec<_> = regions.overlapping(pages).filter(is_foreign).collect();
         drop(regions);
-        parts.into_iter().try_for_each(|(part, _)| vm::map_fixed(self.address_range(part), vm::Prot::NONE))
+        parts
+            .into_iter()
+            .try_for_each(|(part, _)| vm::map_fixed(self.address_range(part), vm::Prot::NONE))
     }
 
-    /// Whether nothing is mapped in a range: it is free, or a hole into which nothing has grown yet.
+    /// Whether nothing is mapped in a range: it is free, or a hole into which nothing has grown
+    /// yet.
     pub(super) fn is_vacant(&self, regions: &RegionMap, pages: Range<usize>) -> bool {
         let is_empty = |part: Range<usize>| {
             let addresses = self.address_range(part);
-            vm::reserve_at(addresses.start, addresses.len()).is_ok_and(|_| vm::unmap(addresses).is_ok())
+            vm::reserve_at(addresses.start, addresses.len())
+                .is_ok_and(|_| vm::unmap(addresses).is_ok())
         };
         regions.overlapping(pages).all(|(part, region)| region.hole && is_empty(part))
     }
 
-    /// Makes room for a mapping that grows down from a page: the kernel does not let it grow over the reservation of the
-    /// window. Down to the next region, and as far as the limit of stacks allows.
-    pub(super) fn open_hole(&self, regions: &mut RegionMap, page: usize, region: Region) -> Result<(), Errno> {
-        let limit = getrlimit(Resource::Stack).current.map_or(GROWTH_MAX, |bytes| (bytes >> PAGE_SHIFT) as usize);
+    /// Makes room for a mapping that grows down from a page: the kernel does not let it grow over
+    /// the reservation of the window. Down to the next region, and as far as the limit of stacks
+    /// allows.
+    pub(super) fn open_hole(
+        &self,
+        regions: &mut RegionMap,
+        page: usize,
+        region: Region,
+    ) -> Result<(), Errno> {
+        let limit = getrlimit(Resource::Stack)
+            .current
+            .map_or(GROWTH_MAX, |bytes| (bytes >> PAGE_SHIFT) as usize);
         let gap = regions.gap_below(page);
         let hole = gap.start.max(page.saturating_sub(limit.min(GROWTH_MAX)))..page;
         if hole.is_empty() {
@@ -234,8 +263,8 @@ impl Engine {
         Ok(())
     }
 
-    /// What lies behind a hole is about to change, so that nothing grows into it any more: it is a gap of the window again, unless
-    /// something is in it.
+    /// What lies behind a hole is about to change, so that nothing grows into it any more: it is a
+    /// gap of the window again, unless something is in it.
     pub(super) fn close_hole(&self, regions: &mut RegionMap, page: usize) -> Result<(), Errno> {
         match page.checked_sub(1).and_then(|below| regions.around(below)) {
             Some((pages, region)) if region.hole => {
@@ -271,8 +300,8 @@ impl Engine {
         grown
     }
 
-    /// mremap of a whole region that is not managed; the new place lies in the window too, unless the program says
-    /// otherwise.
+    /// mremap of a whole region that is not managed; the new place lies in the window too, unless
+    /// the program says otherwise.
     pub(super) fn remap_foreign(
         &self,
         mut regions: RankedGuard<'_, RegionMap>,
@@ -285,7 +314,10 @@ impl Engine {
         let (window, count) = (self.window(), new_len.div_ceil(PAGE_SIZE));
         // 1. It grows where it is, or where to?
         let tail = old.end..old.start + count;
-        if flags & (FIXED | DONTUNMAP) == 0 && tail.end <= self.words.len() && regions.is_free(tail.clone()) {
+        if flags & (FIXED | DONTUNMAP) == 0
+            && tail.end <= self.words.len()
+            && regions.is_free(tail.clone())
+        {
             return self.grow_foreign(&mut regions, old, tail, region);
         }
         let new = if flags & FIXED == 0 {
@@ -312,7 +344,8 @@ impl Engine {
         let at = new.as_ref().map_or(new_at, |new| self.address(PageIndex(new.start)));
         let addresses = self.address_range(old.clone());
         let moved = vm::remap(addresses.clone(), new_len, flags & DONTUNMAP | FIXED | MAYMOVE, at);
-        // 3. What is empty now is a gap of the window again, unless somebody was faster to map something there.
+        // 3. What is empty now is a gap of the window again, unless somebody was faster to map
+        //    something there.
         let emptied = if moved.is_err() {
             new
         } else if flags & DONTUNMAP == 0 {

@@ -20,16 +20,18 @@ impl Engine {
         if self.pin_and_bring_in(range, on_fault)? { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
-    /// Locks up to the first hole, as the kernel does; what may not be read is locked and cannot be brought in. Whether
-    /// everything was there and came in.
+    /// Locks up to the first hole, as the kernel does; what may not be read is locked and cannot be
+    /// brought in. Whether everything was there and came in.
     fn pin_and_bring_in(&self, range: Range<usize>, on_fault: bool) -> Result<bool, Errno> {
         let end = range.end.next_multiple_of(PAGE_SIZE);
         let wanted = self.pages(range.start & !(PAGE_SIZE - 1)..end)?;
         let mut regions = self.regions();
         let pages = regions.mapped_start(wanted.clone());
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
-        let (managed, foreign): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, r)| r.kind == Kind::Managed);
-        let fresh = || managed.iter().filter(|(_, region)| !region.pinned).map(|(part, _)| part.clone());
+        let (managed, foreign): (Vec<_>, Vec<_>) =
+            parts.into_iter().partition(|(_, r)| r.kind == Kind::Managed);
+        let fresh =
+            || managed.iter().filter(|(_, region)| !region.pinned).map(|(part, _)| part.clone());
         self.charge_pinned(fresh().map(|part| part.len()).sum())?;
         regions.update(pages.clone(), |region| region.pinned = true);
         fresh().for_each(|part| self.set_pinned(part, true));
@@ -47,15 +49,16 @@ impl Engine {
         Ok(complete)
     }
 
-    /// Brings a range in that is mapped, and keeps it in memory until it is released as often as it is held, whatever mlock and
-    /// munlock do meanwhile.
+    /// Brings a range in that is mapped, and keeps it in memory until it is released as often as it
+    /// is held, whatever mlock and munlock do meanwhile.
     pub(crate) fn hold(&self, range: Range<usize>) -> Result<(), Errno> {
         let pages = self.pages(range)?;
         let mut regions = self.regions();
         if self.pinned_pages.load(Relaxed) + pages.len() > self.pinned_max() {
             return Err(Errno::NOMEM);
         }
-        let managed: Vec<_> = regions.overlapping(pages.clone()).filter(|(_, r)| r.kind == Kind::Managed).collect();
+        let managed: Vec<_> =
+            regions.overlapping(pages.clone()).filter(|(_, r)| r.kind == Kind::Managed).collect();
         regions.hold(pages.clone());
         managed.iter().for_each(|(part, _)| self.set_pinned(part.clone(), true));
         // Reclaim that began before may still protect them.
@@ -70,8 +73,10 @@ impl Engine {
         let Ok(pages) = self.pages(range) else { return };
         let mut regions = self.regions();
         if regions.release(&pages) {
-            let free = regions.overlapping(pages).filter(|(_, r)| r.kind == Kind::Managed && !r.pinned);
-            free.flat_map(|(part, _)| regions.not_held(part)).for_each(|part| self.set_pinned(part, false));
+            let free =
+                regions.overlapping(pages).filter(|(_, r)| r.kind == Kind::Managed && !r.pinned);
+            free.flat_map(|(part, _)| regions.not_held(part))
+                .for_each(|part| self.set_pinned(part, false));
         }
     }
 
@@ -85,7 +90,9 @@ impl Engine {
         let pinned: Vec<_> = regions.overlapping(pages.clone()).filter(|(_, r)| r.pinned).collect();
         for (part, region) in pinned {
             match region.kind {
-                Kind::Managed => regions.not_held(part).into_iter().for_each(|part| self.set_pinned(part, false)),
+                Kind::Managed => {
+                    regions.not_held(part).into_iter().for_each(|part| self.set_pinned(part, false))
+                }
                 Kind::Foreign => vm::unlock(self.address_range(part))?,
             }
         }
@@ -95,28 +102,39 @@ impl Engine {
 
     /// mlockall.
     pub(crate) fn pin_all(&self, flags: u32) -> Result<(), Errno> {
-        if flags == 0 || flags & !(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0 || flags == MCL_ONFAULT {
+        if flags == 0
+            || flags & !(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0
+            || flags == MCL_ONFAULT
+        {
             return Err(Errno::INVAL);
         }
         self.lock_future(flags & MCL_FUTURE != 0);
         if flags & MCL_CURRENT == 0 {
             return Ok(());
         }
-        let all: Vec<_> =
-            self.regions().iter().filter(|(_, r)| r.kind == Kind::Managed).map(|(pages, _)| pages).collect();
+        let all: Vec<_> = self
+            .regions()
+            .iter()
+            .filter(|(_, r)| r.kind == Kind::Managed)
+            .map(|(pages, _)| pages)
+            .collect();
         // What cannot be brought in is no failure here.
         let on_fault = flags & MCL_ONFAULT != 0;
-        all.into_iter().try_for_each(|pages| self.pin_and_bring_in(self.address_range(pages), on_fault).map(drop))
+        all.into_iter().try_for_each(|pages| {
+            self.pin_and_bring_in(self.address_range(pages), on_fault).map(drop)
+        })
     }
 
     /// munlockall.
     pub(crate) fn unpin_all(&self) -> Result<(), Errno> {
         self.lock_future(false);
-        let all: Vec<_> = self.regions().iter().filter(|(_, r)| r.pinned).map(|(pages, _)| pages).collect();
+        let all: Vec<_> =
+            self.regions().iter().filter(|(_, r)| r.pinned).map(|(pages, _)| pages).collect();
         all.into_iter().try_for_each(|pages| self.unpin(self.address_range(pages)))
     }
 
-    /// Room for more pinned pages: half of the budget at most, so that the rest can still turn over.
+    /// Room for more pinned pages: half of the budget at most, so that the rest can still turn
+    /// over.
     pub(super) fn charge_pinned(&self, pages: usize) -> Result<(), Errno> {
         let after = self.pinned_pages.load(Relaxed) + pages;
         let allowed = match Rlimit::memlock() {

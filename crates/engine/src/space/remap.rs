@@ -17,7 +17,13 @@ pub(super) const DONTUNMAP: u32 = 4;
 
 impl Engine {
     /// mremap; returns the new address.
-    pub(crate) fn remap(&self, old: Range<usize>, new_len: usize, flags: u32, new_at: usize) -> Result<usize, Errno> {
+    pub(crate) fn remap(
+        &self,
+        old: Range<usize>,
+        new_len: usize,
+        flags: u32,
+        new_at: usize,
+    ) -> Result<usize, Errno> {
         let known = flags & !(MAYMOVE | FIXED | DONTUNMAP) == 0;
         let moves = flags & MAYMOVE != 0;
         if !known || new_len == 0 || old.is_empty() || flags & (FIXED | DONTUNMAP) != 0 && !moves {
@@ -77,10 +83,13 @@ impl Engine {
             self.clear_out(regions, common.end..old.end)?;
             return self.move_mapping(regions, common, new, keep_old);
         }
-        // As it is: many mappings move one by one, up to one that cannot, and holes between them stay what they are there.
+        // As it is: many mappings move one by one, up to one that cannot, and holes between them
+        // stay what they are there.
         let mut rest = old.clone();
         loop {
-            let Some(start) = regions.overlapping(rest).next().map(|(part, _)| part.start) else { return Ok(()) };
+            let Some(start) = regions.overlapping(rest).next().map(|(part, _)| part.start) else {
+                return Ok(());
+            };
             let mapping = regions.mapping_start(start..old.end);
             movable(regions, mapping.clone())?;
             let there = mapping.start - old.start + new.start..mapping.end - old.start + new.start;
@@ -90,7 +99,8 @@ impl Engine {
         }
     }
 
-    /// To where there is room: where it is, if it grows, or else, if it may move, elsewhere. Returns the first page.
+    /// To where there is room: where it is, if it grows, or else, if it may move, elsewhere.
+    /// Returns the first page.
     fn remap_anywhere(
         &self,
         regions: &mut RegionMap,
@@ -116,8 +126,8 @@ impl Engine {
 
     /// Moves one mapping to pages where nothing is, as many or more.
     ///
-    /// The pages move while no fault beside them can bring in either place, where content would be in the way or lost; then
-    /// they are mapped there, and unmapped here.
+    /// The pages move while no fault beside them can bring in either place, where content would be
+    /// in the way or lost; then they are mapped there, and unmapped here.
     fn move_mapping(
         &self,
         regions: &mut RegionMap,
@@ -131,11 +141,12 @@ impl Engine {
         let grown = Region { guard: false, ..region };
         self.set_access(old.clone(), false);
         let moved = self.move_content(old.clone(), new.start).and_then(|()| {
-            let mut mapped = parts
-                .iter()
-                .try_for_each(|(part, region)| self.map_part(regions, there(part.start)..there(part.end), *region));
+            let mut mapped = parts.iter().try_for_each(|(part, region)| {
+                self.map_part(regions, there(part.start)..there(part.end), *region)
+            });
             if there(old.end) < new.end {
-                mapped = mapped.and_then(|()| self.map_part(regions, there(old.end)..new.end, grown));
+                mapped =
+                    mapped.and_then(|()| self.map_part(regions, there(old.end)..new.end, grown));
             }
             if mapped.is_err() {
                 // Guards take more mappings of the kernel's than there may be.
@@ -143,7 +154,9 @@ impl Engine {
             }
             mapped
         });
-        parts.iter().for_each(|(part, region)| self.set_access(part.clone(), region.access().readable()));
+        parts
+            .iter()
+            .for_each(|(part, region)| self.set_access(part.clone(), region.access().readable()));
         if let Err(errno) = moved {
             regions.insert(new.clone(), grown);
             self.clear_out(regions, new)?;
@@ -156,17 +169,25 @@ impl Engine {
             return self.clear_out(regions, old);
         }
         // The guards have moved.
-        parts.into_iter().try_for_each(|(part, region)| self.set_guard(regions, part, region, false))
+        parts
+            .into_iter()
+            .try_for_each(|(part, region)| self.set_guard(regions, part, region, false))
     }
 
-    fn map_part(&self, regions: &mut RegionMap, pages: Range<usize>, region: Region) -> Result<(), Errno> {
+    fn map_part(
+        &self,
+        regions: &mut RegionMap,
+        pages: Range<usize>,
+        region: Region,
+    ) -> Result<(), Errno> {
         vm::protect(self.address_range(pages.clone()), region.access())?;
         self.set_access(pages.clone(), region.access().readable());
         regions.insert(pages, region);
         Ok(())
     }
 
-    /// Moves the content of pages to `new..`, where nothing is. If that fails, everything is where it was.
+    /// Moves the content of pages to `new..`, where nothing is. If that fails, everything is where
+    /// it was.
     fn move_content(&self, old: Range<usize>, new: usize) -> Result<(), Errno> {
         let there = new..new + old.len();
         let moved = self.move_pages(old.clone(), new);
@@ -179,15 +200,17 @@ impl Engine {
         moved
     }
 
-    /// Makes managed memory like any other of a range to which [`Engine::move_pages`] has moved pages.
+    /// Makes managed memory like any other of a range to which [`Engine::move_pages`] has moved
+    /// pages.
     fn settle_moved(&self, pages: Range<usize>) -> Result<(), Errno> {
         let addresses = self.address_range(pages);
         self.frames.backing.register(addresses.clone())?;
         vm::advise(addresses, advice::NORMAL)
     }
 
-    /// Moves the content of pages to `new..`, where nothing is; stored copies change owner, resident pages move in
-    /// the page tables. Ends at an error. The caller settles the new range afterwards.
+    /// Moves the content of pages to `new..`, where nothing is; stored copies change owner,
+    /// resident pages move in the page tables. Ends at an error. The caller settles the new range
+    /// afterwards.
     fn move_pages(&self, old: Range<usize>, new: usize) -> Result<(), Errno> {
         let shift = |page: usize| PageIndex(page - old.start + new);
         for (index, part) in split(old.clone()) {
@@ -201,7 +224,10 @@ impl Engine {
             }
             let mut result = Ok(());
             if resident {
-                result = remap_resident(self.address_range(part.clone()), self.address(shift(part.start)));
+                result = remap_resident(
+                    self.address_range(part.clone()),
+                    self.address(shift(part.start)),
+                );
             }
             for page in part {
                 let word = self.words.load(PageIndex(page));
@@ -234,7 +260,8 @@ impl Engine {
     }
 }
 
-/// Whether pages are one mapping, which may have guards, and can be moved; its region, but for the guards.
+/// Whether pages are one mapping, which may have guards, and can be moved; its region, but for the
+/// guards.
 fn movable(regions: &RegionMap, pages: Range<usize>) -> Result<Region, Errno> {
     let region = regions.overlapping(pages.clone()).next().map(|(_, region)| region);
     match region.filter(|_| regions.mapping_start(pages.clone()) == pages) {
@@ -244,8 +271,9 @@ fn movable(regions: &RegionMap, pages: Range<usize>) -> Result<Region, Errno> {
     }
 }
 
-/// Moves what is resident of a range in the page tables. The kernel moves parts of one mapping of its own only, and
-/// may keep two of them where the map of regions has one (their pages have different histories): then by halves.
+/// Moves what is resident of a range in the page tables. The kernel moves parts of one mapping of
+/// its own only, and may keep two of them where the map of regions has one (their pages have
+/// different histories): then by halves.
 fn remap_resident(old: Range<usize>, new: usize) -> Result<(), Errno> {
     match vm::remap_pages(old.clone(), new) {
         Err(Errno::FAULT) if old.len() > PAGE_SIZE => {

@@ -1,5 +1,5 @@
-//! What is counted, and how each figure is named. Gauges come first, up to [`Counter::PgFault`]: a child of a fork keeps them, while
-//! what follows is counted from zero in it.
+//! What is counted, and how each figure is named. Gauges come first, up to [`Counter::PgFault`]: a
+//! child of a fork keeps them, while what follows is counted from zero in it.
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident => $text:literal),* $(,)?) => {
@@ -21,7 +21,8 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Budget that this process was granted, in bytes (gauge): a child of a fork is granted a share of its parent's.
+    /// Budget that this process was granted, in bytes (gauge): a child of a fork is granted a share
+    /// of its parent's.
     BudgetBytes => "budget_bytes",
     /// What of it the process may use now (gauge): less while children hold shares.
     LimitBytes => "limit_bytes",
@@ -49,7 +50,8 @@ counters! {
     CompressedLimitBytes => "zswap_pool_limit_bytes",
     /// Pages held as a fill value only (gauge).
     SameFilledPages => "zswap_same_filled_pages",
-    /// Slots of swap devices in use: pages on them, and compressed pages that have a place there (gauge).
+    /// Slots of swap devices in use: pages on them, and compressed pages that have a place there
+    /// (gauge).
     DevicePages => "nr_swap_used",
     /// Compressed pages that lie on devices as they are, several to a slot (gauge).
     ZswapPacked => "zswap_packed_pages",
@@ -155,7 +157,8 @@ counters! {
     SwapCacheLockWaitNs => "swap_cache_lock_wait_ns",
     /// Time that they were held, in nanoseconds.
     SwapCacheLockHoldNs => "swap_cache_lock_hold_ns",
-    /// What of that was in holds of more than 50 us: their holder was interrupted, or did a system call.
+    /// What of that was in holds of more than 50 us: their holder was interrupted, or did a system
+    /// call.
     SwapCacheLockLongNs => "swap_cache_lock_long_ns",
     /// Times that a lock of the swap cache's lists by age was taken.
     SwapAgesLock => "swap_ages_lock",
@@ -221,7 +224,8 @@ counters! {
     WriteErrors => "swap_write_errors",
     /// Device reads that failed.
     ReadErrors => "swap_read_errors",
-    /// Pages that came back from a device with a wrong checksum, also those that were right when read again.
+    /// Pages that came back from a device with a wrong checksum, also those that were right when
+    /// read again.
     ChecksumErrors => "swap_checksum_errors",
     /// Pages that were read a second time, after an error or a wrong checksum.
     ReadRetries => "swap_read_retries",
@@ -308,7 +312,8 @@ impl Counter {
     ];
 
     /// Those that are the most of something: of several processes, the highest counts.
-    pub const MAXIMA: [Counter; 3] = [Counter::ThrottleWaitNsMax, Counter::ReclaimersMax, Counter::DirectReclaimNsMax];
+    pub const MAXIMA: [Counter; 3] =
+        [Counter::ThrottleWaitNsMax, Counter::ReclaimersMax, Counter::DirectReclaimNsMax];
 
     /// Free blocks by order.
     pub const BUDDY_FREE: [Counter; 10] = [

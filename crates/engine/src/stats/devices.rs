@@ -1,7 +1,7 @@
 //! The figures of each swap device: a section of the statistics table with an entry a device.
 //!
-//! An entry says what the device is, and counts; [`DeviceFigures`] writes it, [`DeviceSnapshot`] is what others read. It is
-//! empty while its first cell is zero, which is written last.
+//! An entry says what the device is, and counts; [`DeviceFigures`] writes it, [`DeviceSnapshot`] is
+//! what others read. It is empty while its first cell is zero, which is written last.
 
 use crate::base::{Bytes, SlotId, Uuid};
 use overspill_os::vm::SharedCells;
@@ -24,7 +24,8 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    const ALL: [DeviceKind; 4] = [DeviceKind::Directory, DeviceKind::File, DeviceKind::Block, DeviceKind::Ram];
+    const ALL: [DeviceKind; 4] =
+        [DeviceKind::Directory, DeviceKind::File, DeviceKind::Block, DeviceKind::Ram];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -139,14 +140,18 @@ impl DeviceFigures {
         self.write_bytes(PATH, PATH_BYTES / 8, &path[path.len().saturating_sub(PATH_BYTES)..]);
         self.cell(ID).store(device.id.into(), Relaxed);
         self.set(DeviceFigure::Size, device.pages);
-        let kind = DeviceKind::ALL.iter().position(|kind| *kind == device.kind).map_or(0, |at| at as u64 + 1);
+        let kind = DeviceKind::ALL
+            .iter()
+            .position(|kind| *kind == device.kind)
+            .map_or(0, |at| at as u64 + 1);
         self.cell(KIND).store(kind, Release);
     }
 
     /// Notes its priority.
     pub fn set_priority(&self, priority: Option<i32>) {
         // None is below all priorities.
-        self.cell(PRIORITY).store(priority.map_or(0, |priority| priority as u32 as u64 | 1 << 32), Relaxed);
+        self.cell(PRIORITY)
+            .store(priority.map_or(0, |priority| priority as u32 as u64 | 1 << 32), Relaxed);
     }
 
     /// Notes whether it is being taken out of use.
@@ -212,17 +217,22 @@ pub struct DeviceSnapshot {
 }
 
 impl DeviceSnapshot {
-    /// The devices of a section. Whatever is in it, another process's file, is read as well as it can be.
+    /// The devices of a section. Whatever is in it, another process's file, is read as well as it
+    /// can be.
     pub(super) fn read(section: &[u64]) -> Vec<DeviceSnapshot> {
         section.chunks_exact(ENTRY).filter_map(DeviceSnapshot::from_entry).collect()
     }
 
     fn from_entry(entry: &[u64]) -> Option<DeviceSnapshot> {
         let kind = *DeviceKind::ALL.get((entry[KIND] as usize).checked_sub(1)?)?;
-        let bytes = |cells: &[u64]| cells.iter().flat_map(|cell| cell.to_le_bytes()).collect::<Vec<u8>>();
-        let text = |cells: &[u64]| String::from_utf8_lossy(&bytes(cells)).trim_end_matches('\0').to_owned();
+        let bytes =
+            |cells: &[u64]| cells.iter().flat_map(|cell| cell.to_le_bytes()).collect::<Vec<u8>>();
+        let text = |cells: &[u64]| {
+            String::from_utf8_lossy(&bytes(cells)).trim_end_matches('\0').to_owned()
+        };
         let figure = |figure: DeviceFigure| entry[FIGURE + figure as usize];
-        let in_bytes = |pages: u64| Bytes::from_pages(pages & (u64::MAX >> crate::base::PAGE_SHIFT)).0;
+        let in_bytes =
+            |pages: u64| Bytes::from_pages(pages & (u64::MAX >> crate::base::PAGE_SHIFT)).0;
         let uuid = Uuid(bytes(&entry[UUID..UUID + 2]).try_into().expect("two cells are 16 bytes"));
         Some(DeviceSnapshot {
             path: text(&entry[PATH..ID]),
@@ -255,7 +265,8 @@ impl DeviceSnapshot {
 
     fn merge(&mut self, other: &DeviceSnapshot) {
         // Memory of each process, or a place that they share.
-        let apart = self.kind == DeviceKind::Ram && self.priority.is_some() && other.priority.is_some();
+        let apart =
+            self.kind == DeviceKind::Ram && self.priority.is_some() && other.priority.is_some();
         self.size_bytes = match apart {
             true => self.size_bytes.saturating_add(other.size_bytes),
             false => self.size_bytes.max(other.size_bytes),
@@ -281,9 +292,11 @@ impl DeviceSnapshot {
     pub(super) fn merge_all(all: &mut Vec<DeviceSnapshot>, others: &[DeviceSnapshot]) {
         let mut taken = vec![false; all.len()];
         for other in others {
-            // Several of one name stay several. What a child inherited is one that is there already.
+            // Several of one name stay several. What a child inherited is one that is there
+            // already.
             let inherited = other.priority.is_none();
-            let same = (0..all.len()).find(|at| (inherited || !taken[*at]) && all[*at].is_named_as(other));
+            let same =
+                (0..all.len()).find(|at| (inherited || !taken[*at]) && all[*at].is_named_as(other));
             match same {
                 Some(at) => {
                     all[at].merge(other);
@@ -304,7 +317,15 @@ mod tests {
     use crate::stats::{Snapshot, Stats};
 
     fn identity(path: &str, kind: DeviceKind) -> DeviceIdentity<'_> {
-        DeviceIdentity { path: path.as_ref(), kind, label: "", uuid: None, priority: Some(-2), pages: 256, id: 4 }
+        DeviceIdentity {
+            path: path.as_ref(),
+            kind,
+            label: "",
+            uuid: None,
+            priority: Some(-2),
+            pages: 256,
+            id: 4,
+        }
     }
 
     #[test]
@@ -317,7 +338,9 @@ mod tests {
             uuid: Some(uuid),
             ..identity("/dev/sdb", DeviceKind::Block)
         });
-        stats.device(63).describe(DeviceIdentity { priority: None, ..identity(&long, DeviceKind::File) });
+        stats
+            .device(63)
+            .describe(DeviceIdentity { priority: None, ..identity(&long, DeviceKind::File) });
         stats.device(5).describe(identity("ram", DeviceKind::Ram));
         stats.device(5).clear();
         stats.device(0).set(DeviceFigure::Used, 3);
@@ -330,7 +353,10 @@ mod tests {
             ("/dev/sdb", "sixteen letters.", Some(uuid))
         );
         assert_eq!((block.id, block.leaving, file.leaving), (4, true, false));
-        assert_eq!((block.kind, block.priority, block.size_bytes), (DeviceKind::Block, Some(-2), 1 << 20));
+        assert_eq!(
+            (block.kind, block.priority, block.size_bytes),
+            (DeviceKind::Block, Some(-2), 1 << 20)
+        );
         assert_eq!((block.used_bytes, block.write_errors, block.reads), (3 << 12, 2, 0));
         assert!(long.ends_with(&file.path) && file.path.len() == PATH_BYTES, "{}", file.path);
         assert_eq!((file.label.as_str(), file.uuid, file.priority), ("", None, None));
@@ -346,7 +372,9 @@ mod tests {
             stats.device(0).describe(identity("/swap", DeviceKind::File));
             (1..3).for_each(|index| stats.device(index).describe(identity("ram", DeviceKind::Ram)));
             // What is a parent's.
-            stats.device(3).describe(DeviceIdentity { priority: None, ..identity("ram", DeviceKind::Ram) });
+            stats
+                .device(3)
+                .describe(DeviceIdentity { priority: None, ..identity("ram", DeviceKind::Ram) });
             stats.device(3).set(DeviceFigure::Reads, 100);
             (0..2).for_each(|index| stats.device(index).set(DeviceFigure::Used, used));
             stats.device(1).add(DeviceFigure::Reads, used);

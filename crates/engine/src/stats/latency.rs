@@ -23,15 +23,21 @@ pub enum FaultSource {
     Compressed,
     /// A swap device: a major fault.
     Device,
-    /// It was in place: a write to a page that was being evicted, or one that came in with another meanwhile.
+    /// It was in place: a write to a page that was being evicted, or one that came in with another
+    /// meanwhile.
     #[default]
     Place,
 }
 
 impl FaultSource {
     /// All of them, in the order of the table.
-    pub const ALL: [FaultSource; 5] =
-        [FaultSource::Zero, FaultSource::Cache, FaultSource::Compressed, FaultSource::Device, FaultSource::Place];
+    pub const ALL: [FaultSource; 5] = [
+        FaultSource::Zero,
+        FaultSource::Cache,
+        FaultSource::Compressed,
+        FaultSource::Device,
+        FaultSource::Place,
+    ];
 
     /// The name under which it is printed.
     pub fn name(self) -> &'static str {
@@ -51,7 +57,8 @@ pub(super) fn cell(source: FaultSource, ns: u64) -> usize {
 }
 
 fn bucket(ns: u64) -> usize {
-    // Values below SUB_BUCKETS have a bucket each; above, the top three bits below the leading one choose.
+    // Values below SUB_BUCKETS have a bucket each; above, the top three bits below the leading one
+    // choose.
     if ns < SUB_BUCKETS as u64 {
         return ns as usize;
     }
@@ -90,7 +97,11 @@ impl Histogram {
 
     /// The buckets that are not empty, by their number.
     pub fn buckets(&self) -> impl Iterator<Item = (u16, u64)> {
-        self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(index, count)| (index as u16, *count))
+        self.counts
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0)
+            .map(|(index, count)| (index as u16, *count))
     }
 
     /// How many faults there were.
@@ -98,7 +109,8 @@ impl Histogram {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// The time within which so many of 1,000 faults were served, in nanoseconds; 0 where there was none.
+    /// The time within which so many of 1,000 faults were served, in nanoseconds; 0 where there was
+    /// none.
     pub fn within_ns(&self, per_mille: u64) -> u64 {
         let total: u128 = self.counts.iter().map(|count| u128::from(*count)).sum();
         let rank = (total * u128::from(per_mille)).div_ceil(1000).max(1);
@@ -126,13 +138,23 @@ impl Histogram {
     /// Adds others.
     pub fn merge(&mut self, others: &Histogram) {
         self.counts.resize(BUCKETS, 0);
-        self.counts.iter_mut().zip(&others.counts).for_each(|(to, from)| *to = to.saturating_add(*from));
+        self.counts
+            .iter_mut()
+            .zip(&others.counts)
+            .for_each(|(to, from)| *to = to.saturating_add(*from));
     }
 
     /// What has come since an `earlier` moment.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let earlier = earlier.counts.iter().copied().chain(std::iter::repeat(0));
-        Histogram { counts: self.counts.iter().zip(earlier).map(|(now, then)| now.saturating_sub(then)).collect() }
+        Histogram {
+            counts: self
+                .counts
+                .iter()
+                .zip(earlier)
+                .map(|(now, then)| now.saturating_sub(then))
+                .collect(),
+        }
     }
 }
 
@@ -140,7 +162,9 @@ impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("count", &self.count())?;
-        for (name, per_mille) in [("p50_ns", 500), ("p90_ns", 900), ("p99_ns", 990), ("p999_ns", 999)] {
+        for (name, per_mille) in
+            [("p50_ns", 500), ("p90_ns", 900), ("p99_ns", 990), ("p999_ns", 999)]
+        {
             map.serialize_entry(name, &self.within_ns(per_mille))?;
         }
         map.serialize_entry("max_ns", &self.max_ns())?;
@@ -163,7 +187,9 @@ impl Latencies {
 
     /// From the cells of all shards, added up.
     pub(super) fn of_cells(cells: &[u64]) -> Latencies {
-        Latencies::new(|source| Histogram { counts: cells[source as usize * BUCKETS..][..BUCKETS].to_vec() })
+        Latencies::new(|source| Histogram {
+            counts: cells[source as usize * BUCKETS..][..BUCKETS].to_vec(),
+        })
     }
 
     /// Those of one source.
@@ -183,7 +209,10 @@ impl Latencies {
 
     fn sum(&self, counts: impl Fn(FaultSource) -> bool) -> Histogram {
         let mut sum = Histogram::default();
-        FaultSource::ALL.iter().filter(|source| counts(**source)).for_each(|source| sum.merge(self.of(*source)));
+        FaultSource::ALL
+            .iter()
+            .filter(|source| counts(**source))
+            .for_each(|source| sum.merge(self.of(*source)));
         sum
     }
 
@@ -229,7 +258,9 @@ mod tests {
 
     fn times(source: FaultSource, ns: &[u64]) -> Latencies {
         let of = |of| if of == source { ns } else { &[] };
-        Latencies::new(|source| Histogram::of_buckets(of(source).iter().map(|ns| (bucket(*ns) as u16, 1))))
+        Latencies::new(|source| {
+            Histogram::of_buckets(of(source).iter().map(|ns| (bucket(*ns) as u16, 1)))
+        })
     }
 
     #[test]
@@ -237,7 +268,8 @@ mod tests {
         let mut all = times(FaultSource::Device, &[80_000; 3]);
         all.merge(&times(FaultSource::Compressed, &[4_000; 5]));
         all.merge(&times(FaultSource::Zero, &[900; 2]));
-        let counts: Vec<_> = all.kinds().iter().map(|(name, times)| (*name, times.count())).collect();
+        let counts: Vec<_> =
+            all.kinds().iter().map(|(name, times)| (*name, times.count())).collect();
         let expected = [
             ("all", 10),
             ("minor", 7),
@@ -265,7 +297,10 @@ mod tests {
     #[test]
     fn buckets_are_what_they_were_made_of() {
         let histogram = Histogram::of_buckets([(3, 5), (200, 1), (u16::MAX, 2)]);
-        assert_eq!(histogram.buckets().collect::<Vec<_>>(), [(3, 5), (200, 1), (BUCKETS as u16 - 1, 2)]);
+        assert_eq!(
+            histogram.buckets().collect::<Vec<_>>(),
+            [(3, 5), (200, 1), (BUCKETS as u16 - 1, 2)]
+        );
         let json = serde_json::to_value(&histogram).unwrap();
         assert_eq!((&json["count"], &json["p50_ns"]), (&8.into(), &3.into()), "{json}");
     }

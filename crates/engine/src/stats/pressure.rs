@@ -66,11 +66,13 @@ impl Pressure {
 
     /// From the table.
     pub(super) fn of_cells(cells: &[u64]) -> Pressure {
-        let stall = |cells: &[u64]| Stall { avg: [cells[1], cells[2], cells[3]], total_us: cells[0] };
+        let stall =
+            |cells: &[u64]| Stall { avg: [cells[1], cells[2], cells[3]], total_us: cells[0] };
         Pressure { some: stall(&cells[..4]), full: stall(&cells[4..]) }
     }
 
-    /// The higher of each figure: that of a job, of which its worst process is known, is at least that.
+    /// The higher of each figure: that of a job, of which its worst process is known, is at least
+    /// that.
     pub fn max(self, other: Pressure) -> Pressure {
         Pressure { some: self.some.max(other.some), full: self.full.max(other.full) }
     }
@@ -93,7 +95,8 @@ mod tests {
         let pressure = Pressure { some, full: Stall::default() };
         assert_eq!(
             pressure.to_string(),
-            "some avg10=12.34 avg60=0.05 avg300=100.00 total=7000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0"
+            "some avg10=12.34 avg60=0.05 avg300=100.00 total=7000000\nfull avg10=0.00 avg60=0.00 \
+             avg300=0.00 total=0"
         );
         let json = serde_json::to_value(pressure).unwrap();
         assert_eq!(

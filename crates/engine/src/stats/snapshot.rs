@@ -1,9 +1,10 @@
 //! The statistics of a process as they were at one moment, and of several added up.
 
 use super::{
-    CELL_ANSWERED, CELL_ENGINE, CELL_NAME, CELL_PID, CELL_PRESSURE, CELL_RECLAIM_DONE, CELL_STUCK, CELL_SWAPS_DONE,
-    CELL_SWAPS_LEFT, CELL_SWAPS_OUTCOME, CELL_TARGET, CELLS, COUNTERS_MAX, Counter, DEVICES, DeviceSnapshot, GAUGES,
-    HEADER, Latencies, MAGIC, NAME_CELLS, Pressure, SHARD, SwapsOutcome,
+    CELL_ANSWERED, CELL_ENGINE, CELL_NAME, CELL_PID, CELL_PRESSURE, CELL_RECLAIM_DONE, CELL_STUCK,
+    CELL_SWAPS_DONE, CELL_SWAPS_LEFT, CELL_SWAPS_OUTCOME, CELL_TARGET, CELLS, COUNTERS_MAX,
+    Counter, DEVICES, DeviceSnapshot, GAUGES, HEADER, Latencies, MAGIC, NAME_CELLS, Pressure,
+    SHARD, SwapsOutcome,
 };
 use crate::base::Bytes;
 use serde::Serialize;
@@ -43,8 +44,8 @@ pub struct Snapshot {
     pub devices: Vec<DeviceSnapshot>,
     /// What the frame allocator did on each processor; beyond the sixteenth they share entries.
     pub by_cpu: Vec<BTreeMap<&'static str, u64>>,
-    /// Fragmentation: for each order, the share of free frames that lie in smaller blocks (0 to 1, the kernel's
-    /// unusable free space index).
+    /// Fragmentation: for each order, the share of free frames that lie in smaller blocks (0 to 1,
+    /// the kernel's unusable free space index).
     pub frag_unusable: Vec<f64>,
     /// How much the process waits for memory.
     pub pressure: Pressure,
@@ -61,17 +62,21 @@ pub struct Snapshot {
 impl Snapshot {
     /// Reads a statistics file; `None` if it is not one.
     pub fn from_bytes(bytes: &[u8]) -> Option<Snapshot> {
-        let cells: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|c| u64::from_le_bytes(*c)).collect();
+        let cells: Vec<u64> =
+            bytes.as_chunks::<8>().0.iter().map(|c| u64::from_le_bytes(*c)).collect();
         (cells.len() >= CELLS && cells[0] == MAGIC).then(|| Snapshot::from_cells(&cells))
     }
 
     pub(super) fn from_cells(cells: &[u64]) -> Snapshot {
-        let name: Vec<u8> = cells[CELL_NAME..CELL_NAME + NAME_CELLS].iter().flat_map(|c| c.to_le_bytes()).collect();
+        let name: Vec<u8> =
+            cells[CELL_NAME..CELL_NAME + NAME_CELLS].iter().flat_map(|c| c.to_le_bytes()).collect();
         let shards = || cells[HEADER..DEVICES].chunks_exact(SHARD);
         let sum = |index: usize| shards().fold(0u64, |sum, shard| sum.wrapping_add(shard[index]));
         let counters = Counter::ALL.iter().map(|c| (c.name(), sum(*c as usize))).collect();
         let latency = Latencies::of_cells(&(COUNTERS_MAX..SHARD).map(sum).collect::<Vec<_>>());
-        let of_cpu = |shard: &[u64]| Counter::BY_CPU.iter().map(|c| (c.name(), shard[*c as usize])).collect();
+        let of_cpu = |shard: &[u64]| {
+            Counter::BY_CPU.iter().map(|c| (c.name(), shard[*c as usize])).collect()
+        };
         let mut snapshot = Snapshot {
             pid: cells[CELL_PID] as u32,
             engine: cells[CELL_ENGINE] as u32,
@@ -80,7 +85,10 @@ impl Snapshot {
             stuck: cells[CELL_STUCK] != 0,
             answered: cells[CELL_ANSWERED] as u32,
             reclaim_done: cells[CELL_RECLAIM_DONE] as u32,
-            swaps_done: (cells[CELL_SWAPS_DONE] as u32, SwapsOutcome::from_word(cells[CELL_SWAPS_OUTCOME])),
+            swaps_done: (
+                cells[CELL_SWAPS_DONE] as u32,
+                SwapsOutcome::from_word(cells[CELL_SWAPS_OUTCOME]),
+            ),
             swaps_left: cells[CELL_SWAPS_LEFT],
             counters,
             devices: DeviceSnapshot::read(&cells[DEVICES..CELLS]),
@@ -94,7 +102,8 @@ impl Snapshot {
     }
 
     fn summarise(&mut self) {
-        let blocks = (Counter::BuddyFree0 as usize..=Counter::BuddyFree9 as usize).map(|i| self.get(Counter::ALL[i]));
+        let blocks = (Counter::BuddyFree0 as usize..=Counter::BuddyFree9 as usize)
+            .map(|i| self.get(Counter::ALL[i]));
         self.frag_unusable = unusable(&blocks.collect::<Vec<_>>());
         let all = self.latency.all();
         self.fault_ns_p50 = all.within_ns(500);
@@ -122,8 +131,8 @@ impl Snapshot {
         self.summarise();
     }
 
-    /// Adds another process's statistics to these: counters, gauges and times of faults add up; of the pressure, the higher
-    /// counts.
+    /// Adds another process's statistics to these: counters, gauges and times of faults add up; of
+    /// the pressure, the higher counts.
     pub fn merge(&mut self, other: &Snapshot) {
         for (name, value) in &other.counters {
             let sum = self.counters.entry(name).or_default();
@@ -147,12 +156,16 @@ impl Snapshot {
     }
 }
 
-/// From the number of free blocks of each order, the share of free frames that no allocation of each order can have.
+/// From the number of free blocks of each order, the share of free frames that no allocation of
+/// each order can have.
 fn unusable(blocks: &[u64]) -> Vec<f64> {
     let frames = |(order, n): (usize, &u64)| n.saturating_mul(1 << order);
-    let sum = |from: usize| blocks.iter().enumerate().skip(from).map(frames).fold(0, u64::saturating_add);
+    let sum =
+        |from: usize| blocks.iter().enumerate().skip(from).map(frames).fold(0, u64::saturating_add);
     let free = sum(0);
-    (0..blocks.len()).map(|order| if free == 0 { 0.0 } else { (free - sum(order)) as f64 / free as f64 }).collect()
+    (0..blocks.len())
+        .map(|order| if free == 0 { 0.0 } else { (free - sum(order)) as f64 / free as f64 })
+        .collect()
 }
 
 #[cfg(test)]
@@ -176,7 +189,10 @@ mod tests {
         let mut total = stats.snapshot();
         total.merge_done(&stats.snapshot());
         let count = total.latency.all().count();
-        assert_eq!((total.get(Counter::ResidentPages), total.get(Counter::PgFault), count), (5, 14, 2));
+        assert_eq!(
+            (total.get(Counter::ResidentPages), total.get(Counter::PgFault), count),
+            (5, 14, 2)
+        );
     }
 
     #[test]
@@ -186,7 +202,8 @@ mod tests {
         stats.add(Counter::PgFault, 7);
         (0..98).for_each(|_| stats.fault_ns(FaultSource::Zero, 1000));
         (0..2).for_each(|_| stats.fault_ns(FaultSource::Device, 100_000));
-        let bytes: Vec<u8> = stats.cells.iter().flat_map(|c| c.load(Relaxed).to_le_bytes()).collect();
+        let bytes: Vec<u8> =
+            stats.cells.iter().flat_map(|c| c.load(Relaxed).to_le_bytes()).collect();
         let snapshot = Snapshot::from_bytes(&bytes).unwrap();
         assert_eq!((snapshot.name.as_str(), snapshot.get(Counter::PgFault)), ("sort", 7));
         assert!(snapshot.fault_ns_p50 >= 1000 && snapshot.fault_ns_p50 < 1125);

@@ -3,7 +3,8 @@
 /// What became of a list of swap devices ([`crate::job::swaps`]) in a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SwapsOutcome {
-    /// A device that it names could not be opened: the process has said why on its standard error, and goes on without.
+    /// A device that it names could not be opened: the process has said why on its standard error,
+    /// and goes on without.
     pub not_opened: bool,
     /// A device that it does not name is still in use: nothing took its pages.
     pub no_room: bool,
@@ -27,7 +28,9 @@ mod tests {
 
     #[test]
     fn it_survives_its_form() {
-        for (not_opened, no_room, lost_pages) in [(true, false, 0), (false, true, 5), (true, true, 1 << 40)] {
+        for (not_opened, no_room, lost_pages) in
+            [(true, false, 0), (false, true, 5), (true, true, 1 << 40)]
+        {
             let outcome = SwapsOutcome { not_opened, no_room, lost_pages };
             assert_eq!(SwapsOutcome::from_word(outcome.to_word()), outcome);
         }

@@ -1,4 +1,5 @@
-//! What of a device is compressed: pages whose copies in memory belong to its slots, and those that are packed into them.
+//! What of a device is compressed: pages whose copies in memory belong to its slots, and those that
+//! are packed into them.
 
 use super::Evacuation;
 use super::evacuate::{Bench, Moved, Which};
@@ -31,7 +32,8 @@ impl Engine {
             self.zswap.end_load(slot);
             let word = self.words.load(page);
             gone[0] = stored.is_some();
-            self.words.unlock_as(page, stored.map_or(word, |to| word.with_state(State::Stored(to))));
+            self.words
+                .unlock_as(page, stored.map_or(word, |to| word.with_state(State::Stored(to))));
             if !gone[0] {
                 full = !self.unpack(bench, run, object, &mut gone);
             }
@@ -40,18 +42,20 @@ impl Engine {
         Moved { pages: gone[0].into(), full }
     }
 
-    /// Copies the object of a locked page for a slot on no device; which one. The page of a damaged one is lost: its reader will
-    /// hear of it.
+    /// Copies the object of a locked page for a slot on no device; which one. The page of a damaged
+    /// one is lost: its reader will hear of it.
     fn copy_object(&self, bench: &mut Bench, object: Object, page: PageIndex) -> Option<SlotId> {
         let Bench { batch, fresh, .. } = bench;
-        let Ok(len) = self.compressed.load(&self.frames, object.handle()?, &mut batch.packed) else {
+        let Ok(len) = self.compressed.load(&self.frames, object.handle()?, &mut batch.packed)
+        else {
             return self.lost_slot(page);
         };
         let next = fresh.take().or_else(|| self.devices.alloc_in_memory(FRESH_SLOTS))?;
         let to = next.first;
         match self.compressed.store_smaller(&self.frames, to.to_bits(), &batch.packed[..len]) {
             Ok(handle) => {
-                *fresh = (next.len > 1).then(|| SlotRun { first: to.advance(1), len: next.len - 1 });
+                *fresh =
+                    (next.len > 1).then(|| SlotRun { first: to.advance(1), len: next.len - 1 });
                 self.index.set_owner(to, page);
                 self.insert_objects(std::iter::once((to, Object::in_memory(handle, object.codec))));
                 Some(to)
@@ -63,7 +67,8 @@ impl Engine {
         }
     }
 
-    /// Unpacks the page of a claimed slot, whose object is in memory, and puts it elsewhere; whether there was room.
+    /// Unpacks the page of a claimed slot, whose object is in memory, and puts it elsewhere;
+    /// whether there was room.
     fn unpack(&self, bench: &mut Bench, run: SlotRun, object: Object, gone: &mut Which) -> bool {
         let slot = run.first;
         if !self.zswap.begin_load_of(slot, object) {
@@ -73,19 +78,30 @@ impl Engine {
         let Batch { packed, decompressor, .. } = batch;
         let unpacked = object.handle().is_some_and(|handle| {
             let len = self.compressed.load(&self.frames, handle, packed);
-            len.is_ok_and(|len| decompressor.decompress(object.codec, &packed[..len], page_mut(buffer, 0)).is_ok())
+            len.is_ok_and(|len| {
+                decompressor.decompress(object.codec, &packed[..len], page_mut(buffer, 0)).is_ok()
+            })
         });
         self.zswap.end_load(slot);
         let mut has = [false; RUN_MAX];
         has[0] = unpacked;
-        unpacked && !self.put_elsewhere(bench, run, &has, gone, |slot| self.zswap.look_up(slot) == Some(object))
+        unpacked
+            && !self.put_elsewhere(bench, run, &has, gone, |slot| {
+                self.zswap.look_up(slot) == Some(object)
+            })
     }
 
-    /// Moves the compressed pages that are packed into slots of the device back into the tier, or where it has no room, unpacked,
-    /// elsewhere.
-    pub(super) fn move_packs(&self, evacuation: &Evacuation, bench: &mut Bench, run: SlotRun) -> Moved {
+    /// Moves the compressed pages that are packed into slots of the device back into the tier, or
+    /// where it has no room, unpacked, elsewhere.
+    pub(super) fn move_packs(
+        &self,
+        evacuation: &Evacuation,
+        bench: &mut Bench,
+        run: SlotRun,
+    ) -> Moved {
         let (mut has, mut lost) = ([false; RUN_MAX], [false; RUN_MAX]);
-        // A slot whose last object goes meanwhile is not handed out again while its device is retired.
+        // A slot whose last object goes meanwhile is not handed out again while its device is
+        // retired.
         self.read_run(evacuation, run, &mut bench.buffer, &mut has, &mut lost);
         let mut moved = Moved::default();
         for (i, pack) in run.slots().enumerate() {
@@ -128,7 +144,8 @@ impl Engine {
             match self.compressed.store(&self.frames, slot.to_bits(), data) {
                 Ok(handle) => {
                     let new = Object::in_memory(handle, object.codec);
-                    if self.zswap.finish_load(slot, object, Some(new), self.evictions.load(Relaxed)) {
+                    if self.zswap.finish_load(slot, object, Some(new), self.evictions.load(Relaxed))
+                    {
                         self.free_object(object);
                         moved.pages = 1;
                     } else {
@@ -160,7 +177,8 @@ impl Engine {
         if !self.begin_io(slot) {
             return false;
         }
-        let Some(page) = self.lock_owner(slot, |slot| self.zswap.look_up(slot) == Some(object)) else {
+        let Some(page) = self.lock_owner(slot, |slot| self.zswap.look_up(slot) == Some(object))
+        else {
             self.end_claim(run, &[false; RUN_MAX]);
             return false;
         };

@@ -1,21 +1,26 @@
 //! Moving the pages of a device elsewhere: what each thread of an evacuation does.
 //!
-//! Clusters are gone through in the order in which they lie on the device, a run of slots at a time, inside the gate of reclaim:
+//! Clusters are gone through in the order in which they lie on the device, a run of slots at a
+//! time, inside the gate of reclaim:
 //!
-//! 1. What is in the slots: pages that are nowhere else, compressed pages packed into them, or only what a copy in memory is
-//!    for. Neighbours of one kind are a run.
-//! 2. **Claim** each slot, by marking it in the slot index as one with I/O under way. From here on it stays in use, whatever becomes
-//!    of its page; a fault on the page waits for this run alone, and who gives the page up leaves the slot to us.
+//! 1. What is in the slots: pages that are nowhere else, compressed pages packed into them, or only
+//!    what a copy in memory is for. Neighbours of one kind are a run.
+//! 2. **Claim** each slot, by marking it in the slot index as one with I/O under way. From here on
+//!    it stays in use, whatever becomes of its page; a fault on the page waits for this run alone,
+//!    and who gives the page up leaves the slot to us.
 //! 3. Read the run with one operation.
-//! 4. Lock the pages, those whose words still name the slots: **only what is there under both the claim and the page lock is
-//!    used**. So nothing that was read before a page changed is ever installed.
-//! 5. To memory, into frames of the swap cache, while there is more than the low watermark; the rest to the tiers as pages that
-//!    leave memory, by which it may be compressed, or written to another device.
+//! 4. Lock the pages, those whose words still name the slots: **only what is there under both the
+//!    claim and the page lock is used**. So nothing that was read before a page changed is ever
+//!    installed.
+//! 5. To memory, into frames of the swap cache, while there is more than the low watermark; the
+//!    rest to the tiers as pages that leave memory, by which it may be compressed, or written to
+//!    another device.
 //! 6. End the claim, and give the slots back as a range.
 //!
 //! Steps 4 to 6 are in `place`; what is compressed is in `compressed`.
 //!
-//! The owner of a slot is in the reverse map of the slot index: a hint, which the page's word confirms.
+//! The owner of a slot is in the reverse map of the slot index: a hint, which the page's word
+//! confirms.
 
 use super::{Ending, Evacuation, LONG_PATIENCE, PATIENCE};
 use crate::base::{PAGE_SHIFT, SlotId};
@@ -52,7 +57,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// For runs of up to `run` pages, of which those that do not fit in memory are stored `batch` at a time.
+    /// For runs of up to `run` pages, of which those that do not fit in memory are stored `batch`
+    /// at a time.
     pub fn new(run: usize, batch: usize, config: &Config) -> Result<Bench, Errno> {
         let batch = Batch::new(batch, config)?;
         Ok(Bench { buffer: IoBuffer::new(run)?, run_max: run, batch, fresh: None })
@@ -94,8 +100,8 @@ pub struct Moved {
 }
 
 impl Evacuation {
-    /// The next cluster to be looked at: which of the devices, and its number there. `None` when nothing is left, or no more can
-    /// be done.
+    /// The next cluster to be looked at: which of the devices, and its number there. `None` when
+    /// nothing is left, or no more can be done.
     fn next_cluster(&self, engine: &Engine) -> Option<(usize, u32)> {
         let total: u64 = self.devices.iter().map(|device| device.clusters.len() as u64).sum();
         if total == 0 || !self.is_going() || engine.stop.load(Relaxed) {
@@ -123,8 +129,15 @@ impl Evacuation {
     /// Before another pass: gives up if there was no progress for too long.
     fn rest(&self, engine: &Engine) {
         thread::sleep(PAUSE);
-        let still = self.began.elapsed().saturating_sub(Duration::from_millis(self.progress_ms.load(Relaxed)));
-        let patience = if self.full.load(Relaxed) { PATIENCE.min(engine.config.oom_wait.0 / 2) } else { LONG_PATIENCE };
+        let still = self
+            .began
+            .elapsed()
+            .saturating_sub(Duration::from_millis(self.progress_ms.load(Relaxed)));
+        let patience = if self.full.load(Relaxed) {
+            PATIENCE.min(engine.config.oom_wait.0 / 2)
+        } else {
+            LONG_PATIENCE
+        };
         if still > patience {
             self.end(Ending::NoRoom);
         }
@@ -160,7 +173,9 @@ impl Engine {
                 let mut bench = lock(&evacuation.benches[number]);
                 let Some(bench) = &mut *bench else { break };
                 let first = SlotId::new(retired.device, u64::from(cluster) * CLUSTER_SLOTS as u64);
-                let Some((run, holds)) = self.next_run(&area.slots().used_in(cluster), first, at, bench.run_max) else {
+                let Some((run, holds)) =
+                    self.next_run(&area.slots().used_in(cluster), first, at, bench.run_max)
+                else {
                     break;
                 };
                 at = (run.first.offset() - first.offset()) as usize + run.len;
@@ -187,14 +202,22 @@ impl Engine {
         self.kick_background();
     }
 
-    /// The next run of a cluster, from slot `from` of it on: neighbouring slots in use that hold the same.
-    fn next_run(&self, used: &Bitmap, first: SlotId, from: usize, most: usize) -> Option<(SlotRun, Holds)> {
+    /// The next run of a cluster, from slot `from` of it on: neighbouring slots in use that hold
+    /// the same.
+    fn next_run(
+        &self,
+        used: &Bitmap,
+        first: SlotId,
+        from: usize,
+        most: usize,
+    ) -> Option<(SlotRun, Holds)> {
         let is_used = |at: &usize| used[at / 64] >> (at % 64) & 1 != 0;
         let start = (from..CLUSTER_SLOTS).find(is_used)?;
         let holds = self.holds(first.advance(start as u64));
         let together = matches!(holds, Holds::Page | Holds::Pack);
         let end = if together { CLUSTER_SLOTS.min(start + most) } else { start + 1 };
-        let more = (start + 1..end).take_while(|at| is_used(at) && self.holds(first.advance(*at as u64)) == holds);
+        let more = (start + 1..end)
+            .take_while(|at| is_used(at) && self.holds(first.advance(*at as u64)) == holds);
         Some((SlotRun { first: first.advance(start as u64), len: 1 + more.count() }, holds))
     }
 
@@ -223,7 +246,9 @@ impl Engine {
             self.read_run(evacuation, part, &mut bench.buffer, &mut has, &mut lost);
             // 3. Elsewhere.
             let mut gone = [false; RUN_MAX];
-            moved.full |= self.put_elsewhere(bench, part, &has, &mut gone, |slot| self.zswap.look_up(slot).is_none());
+            moved.full |= self.put_elsewhere(bench, part, &has, &mut gone, |slot| {
+                self.zswap.look_up(slot).is_none()
+            });
             for (i, slot) in part.slots().enumerate().filter(|(i, _)| lost[*i]) {
                 gone[i] = self.lose(evacuation, slot);
             }
@@ -234,7 +259,8 @@ impl Engine {
         moved
     }
 
-    /// Reads a run of slots that are in use: which are in the buffer now, each at its place in the run, and which cannot be had.
+    /// Reads a run of slots that are in use: which are in the buffer now, each at its place in the
+    /// run, and which cannot be had.
     pub(super) fn read_run(
         &self,
         evacuation: &Evacuation,
@@ -251,7 +277,9 @@ impl Engine {
             let read = match self.devices.read(rest, &mut buffer[at << PAGE_SHIFT..]) {
                 Ok(()) => rest.len,
                 Err(error) => {
-                    let good = (error.offset_bytes >> PAGE_SHIFT).saturating_sub(rest.first.offset()) as usize;
+                    let good = (error.offset_bytes >> PAGE_SHIFT)
+                        .saturating_sub(rest.first.offset())
+                        as usize;
                     lost[at + good] = true;
                     good
                 }
@@ -274,7 +302,8 @@ impl Engine {
             return Moved::default();
         };
         if self.zswap.contains(slot) {
-            // It was read while the page was being stored, which is compressed: on the device there was another.
+            // It was read while the page was being stored, which is compressed: on the device there
+            // was another.
             self.ages.remove(frame);
             self.frames.give_one(frame);
             self.words.unlock_as(page, word);
@@ -286,11 +315,12 @@ impl Engine {
         Moved { pages: 1, full: false }
     }
 
-    /// A page in memory that is as it is on the device has no copy there any more: the next write to it finds out that it is
-    /// protected for nothing.
+    /// A page in memory that is as it is on the device has no copy there any more: the next write
+    /// to it finds out that it is protected for nothing.
     pub(super) fn leave_clean(&self, slot: SlotId) -> Moved {
         let page = self.index.owner(slot);
-        let has_copy = |w: PageWord| !matches!(w.state(), State::Evicting(_)) && self.copy_of(w) == Some(slot);
+        let has_copy =
+            |w: PageWord| !matches!(w.state(), State::Evicting(_)) && self.copy_of(w) == Some(slot);
         let Some(word) = self.words.try_lock_if(page, has_copy) else { return Moved::default() };
         self.drop_copy(page, word);
         self.words.unlock_as(page, word.clean(false));

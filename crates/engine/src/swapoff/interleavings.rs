@@ -1,17 +1,21 @@
-//! Pages that are moved off a device beside all that may become of them meanwhile, in interleavings that a checker explores.
+//! Pages that are moved off a device beside all that may become of them meanwhile, in interleavings
+//! that a checker explores.
 //!
-//! The page words, the entries of the slot index and their changes are the engine's own ([`PageCell`], [`Place`]). Around them
-//! stands a model: a device that leaves and what else has slots, frames, the compressed tier, and two pages whose content is a
-//! version. The steps of an actor are those of the method of the engine named with it, in the same order; who changes one
+//! The page words, the entries of the slot index and their changes are the engine's own
+//! ([`PageCell`], [`Place`]). Around them stands a model: a device that leaves and what else has
+//! slots, frames, the compressed tier, and two pages whose content is a version. The steps of an
+//! actor are those of the method of the engine named with it, in the same order; who changes one
 //! changes the other.
 //!
-//! Checked: a page always reads as it was written last, and an access fails only if its page cannot be read; no slot or frame is
-//! lost or given back twice; a slot goes back when its page is elsewhere and nobody is at it; a device closes empty; a fault waits
-//! for no more than the run that its page is in.
+//! Checked: a page always reads as it was written last, and an access fails only if its page cannot
+//! be read; no slot or frame is lost or given back twice; a slot goes back when its page is
+//! elsewhere and nobody is at it; a device closes empty; a fault waits for no more than the run
+//! that its page is in.
 //!
-//! That the device hands nothing out while it leaves and that slots are claimed are two defences, each of which keeps pages
-//! whole by itself. So in half of the schedules the device goes on handing slots out: there the claim alone does it. A [`Bug`] is a wrong order of steps that
-//! the model must find, which shows that it can.
+//! That the device hands nothing out while it leaves and that slots are claimed are two defences,
+//! each of which keeps pages whole by itself. So in half of the schedules the device goes on
+//! handing slots out: there the claim alone does it. A [`Bug`] is a wrong order of steps that the
+//! model must find, which shows that it can.
 
 mod evacuation;
 mod program;
@@ -53,7 +57,8 @@ enum Bug {
     KeptWithoutRoom,
     /// A page is locked without another look at its word.
     NotLookedAgain,
-    /// A page is taken from the device although its store is under way: its slot is known, its compressed copy is not yet.
+    /// A page is taken from the device although its store is under way: its slot is known, its
+    /// compressed copy is not yet.
     ReadTooSoon,
     /// The same page is taken for lost.
     LostTooSoon,
@@ -92,7 +97,8 @@ struct Slot {
     entry: Word,
     owner: Word,
     partition: Mutex<()>,
-    /// The run in which it is claimed by an evacuation, counted from 1; changed with `partition` locked.
+    /// The run in which it is claimed by an evacuation, counted from 1; changed with `partition`
+    /// locked.
     run: Word,
     in_use: Word,
     /// What is on the device, and the version that the compressed tier has of it.
@@ -158,9 +164,18 @@ fn chance(of: u32) -> bool {
 impl Machine {
     fn new(bug: Option<Bug>) -> Machine {
         let (retires, is_roomy) = (chance(2), chance(2));
-        let elsewhere = LEAVING..if is_roomy { SLOTS } else { LEAVING + thread_rng().gen_range(0..2) };
+        let elsewhere =
+            LEAVING..if is_roomy { SLOTS } else { LEAVING + thread_rng().gen_range(0..2) };
         let bad = chance(2).then_some(0);
-        let machine = Machine { bug, retires, is_roomy, elsewhere, bad, next_run: 1.into(), ..Machine::default() };
+        let machine = Machine {
+            bug,
+            retires,
+            is_roomy,
+            elsewhere,
+            bad,
+            next_run: 1.into(),
+            ..Machine::default()
+        };
         machine.slots.iter().for_each(|slot| slot.device.store(TORN, SeqCst));
         machine
     }
@@ -211,13 +226,20 @@ impl Machine {
     }
 
     fn check_open(&self, slot: usize) {
-        assert!(slot >= LEAVING || self.closed.load(SeqCst) == 0, "slot {slot} of a closed device is used");
+        assert!(
+            slot >= LEAVING || self.closed.load(SeqCst) == 0,
+            "slot {slot} of a closed device is used"
+        );
     }
 
     /// `SwapDevices::free_run`
     fn free_slot(&self, slot: usize) {
         self.check_open(slot);
-        assert_eq!(self.look_up(slot), Entry::None, "somebody is at slot {slot}, which is given back");
+        assert_eq!(
+            self.look_up(slot),
+            Entry::None,
+            "somebody is at slot {slot}, which is given back"
+        );
         let page = self.slots[slot].owner.load(SeqCst) as usize;
         let truth = self.mapped(page).truth;
         let is_here = self.cell(page).load().state() == stored(slot);
@@ -265,7 +287,9 @@ impl Machine {
     }
 
     fn take_frame(&self, version: u64) -> Option<FrameId> {
-        let free = |frame: &usize| self.frames[*frame].compare_exchange(0, version, SeqCst, SeqCst).is_ok();
+        let free = |frame: &usize| {
+            self.frames[*frame].compare_exchange(0, version, SeqCst, SeqCst).is_ok()
+        };
         (0..FRAMES).find(free).map(|frame| FrameId(frame as u32))
     }
 

@@ -1,4 +1,5 @@
-//! Where the pages of a claimed run go: to memory, to the tiers, or, if they could not be read, nowhere.
+//! Where the pages of a claimed run go: to memory, to the tiers, or, if they could not be read,
+//! nowhere.
 
 use super::Evacuation;
 use super::evacuate::{Bench, Which};
@@ -19,8 +20,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const BLOCK_ORDER: u32 = 8;
 
 impl Engine {
-    /// Puts pages of a claimed run, whose contents are in the buffer, elsewhere: those that still are what `is_still` says.
-    /// Notes which are gone from their slots; whether there was no room for some.
+    /// Puts pages of a claimed run, whose contents are in the buffer, elsewhere: those that still
+    /// are what `is_still` says. Notes which are gone from their slots; whether there was no room
+    /// for some.
     pub(super) fn put_elsewhere(
         &self,
         bench: &mut Bench,
@@ -44,7 +46,11 @@ impl Engine {
             batch.picks.clear();
             while at < run.len && batch.has_room() {
                 if let Some(page) = pages[at] {
-                    batch.picks.push(Pick::new(page, State::Stored(run.first.advance(at as u64)), None));
+                    batch.picks.push(Pick::new(
+                        page,
+                        State::Stored(run.first.advance(at as u64)),
+                        None,
+                    ));
                 }
                 at += 1;
             }
@@ -62,14 +68,21 @@ impl Engine {
                 let word = self.words.load(pick.page);
                 gone[place(pick.from)] = pick.stored.is_some();
                 full |= pick.stored.is_none();
-                self.words.unlock_as(pick.page, pick.stored.map_or(word, |stored| word.with_state(stored)));
+                self.words.unlock_as(
+                    pick.page,
+                    pick.stored.map_or(word, |stored| word.with_state(stored)),
+                );
             }
         }
         full
     }
 
     /// Locks the page of a slot, if its word says that it is there.
-    pub(super) fn lock_owner(&self, slot: SlotId, is_still: impl Fn(SlotId) -> bool) -> Option<PageIndex> {
+    pub(super) fn lock_owner(
+        &self,
+        slot: SlotId,
+        is_still: impl Fn(SlotId) -> bool,
+    ) -> Option<PageIndex> {
         let page = self.index.owner(slot);
         let word = self.words.try_lock_if(page, |w| w.state() == State::Stored(slot))?;
         if is_still(slot) {
@@ -79,7 +92,8 @@ impl Engine {
         None
     }
 
-    /// Puts locked pages into the swap cache, as far as there are frames above the low watermark, and takes them out of `pages`.
+    /// Puts locked pages into the swap cache, as far as there are frames above the low watermark,
+    /// and takes them out of `pages`.
     fn place_in_memory(
         &self,
         buffer: &IoBuffer,
@@ -95,13 +109,17 @@ impl Engine {
                 continue;
             }
             let Some(block) = self.take_block(together) else { return };
-            self.frames.fill(FrameId(block.start), &buffer[at << PAGE_SHIFT..][..block.len() << PAGE_SHIFT]);
+            self.frames.fill(
+                FrameId(block.start),
+                &buffer[at << PAGE_SHIFT..][..block.len() << PAGE_SHIFT],
+            );
             // Those that follow one another are as one in the lists of the swap cache.
             let ours = at..at + block.len();
             let mut next = at;
             while next < ours.end {
                 let first = pages[next].expect("it is one of those together");
-                let more = (next + 1..ours.end).take_while(|i| pages[*i] == Some(PageIndex(first.0 + i - next)));
+                let more = (next + 1..ours.end)
+                    .take_while(|i| pages[*i] == Some(PageIndex(first.0 + i - next)));
                 let count = 1 + more.count();
                 self.ages.add_run(first, FrameId(block.start + (next - at) as u32), count);
                 next += count;
@@ -121,13 +139,15 @@ impl Engine {
         let spare = self.budget().free_pages().saturating_sub(self.budget().low()) as usize;
         let largest = pages.min(spare).checked_ilog2()?.min(BLOCK_ORDER);
         let take = |order: u32| {
-            let first = self.frames.allocator.alloc(order as u8, Mobility::Reclaimable, Need::Fault)?;
+            let first =
+                self.frames.allocator.alloc(order as u8, Mobility::Reclaimable, Need::Fault)?;
             Some(first.0..first.0 + (1 << order))
         };
         (0..=largest).rev().find_map(take)
     }
 
-    /// A page cannot be read: it has no place any more but one that says so. Whether it still was there.
+    /// A page cannot be read: it has no place any more but one that says so. Whether it still was
+    /// there.
     pub(super) fn lose(&self, evacuation: &Evacuation, slot: SlotId) -> bool {
         // What is being stored just now is not on the device yet.
         let is_still = |slot| self.zswap.look_up(slot).is_none();
@@ -154,7 +174,8 @@ impl Engine {
         self.stats.add(Counter::SwapoffLost, 1);
     }
 
-    /// Ends the claim on a run, of which some pages are `gone`: their slots are given back, and those that were given up meanwhile.
+    /// Ends the claim on a run, of which some pages are `gone`: their slots are given back, and
+    /// those that were given up meanwhile.
     pub(super) fn end_claim(&self, run: SlotRun, gone: &Which) {
         let mut done = [GivenUp::Later; RUN_MAX];
         for part in runs_where(run, |i| gone[i]) {

@@ -1,7 +1,8 @@
-//! Threads that reclaim, wait for their turn, and go, in interleavings that a checker explores: the throttle's own code over
-//! the checker's locks and bells.
+//! Threads that reclaim, wait for their turn, and go, in interleavings that a checker explores: the
+//! throttle's own code over the checker's locks and bells.
 //!
-//! A bell here is waited for without a time limit: a wake-up that is lost is a deadlock, which the checker finds.
+//! A bell here is waited for without a time limit: a wake-up that is lost is a deadlock, which the
+//! checker finds.
 
 use super::*;
 use shuttle::rand::{Rng, thread_rng};
@@ -78,7 +79,10 @@ fn fault(throttle: &TestThrottle, frames: &Frames, reclaiming: &AtomicUsize) {
         };
         match turn {
             Turn::Mine(turn) => {
-                assert!(turn < TURNS && reclaiming.fetch_add(1, SeqCst) < TURNS, "more reclaim than there are turns");
+                assert!(
+                    turn < TURNS && reclaiming.fetch_add(1, SeqCst) < TURNS,
+                    "more reclaim than there are turns"
+                );
                 shuttle::thread::yield_now();
                 // Others than faults take frames too.
                 *frames.lock().unwrap() += thread_rng().gen_range(0..4);
@@ -100,12 +104,17 @@ fn scenario(places: usize, recheck: Recheck) {
     let (frames, reclaiming) = (Arc::new(Frames::new(0)), Arc::new(AtomicUsize::new(0)));
     let threads: Vec<_> = (0..THREADS)
         .map(|_| {
-            let (throttle, frames, reclaiming) = (throttle.clone(), frames.clone(), reclaiming.clone());
-            shuttle::thread::spawn(move || (0..2).for_each(|_| fault(&throttle, &frames, &reclaiming)))
+            let (throttle, frames, reclaiming) =
+                (throttle.clone(), frames.clone(), reclaiming.clone());
+            shuttle::thread::spawn(move || {
+                (0..2).for_each(|_| fault(&throttle, &frames, &reclaiming))
+            })
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    throttle.line.with(|line| assert_eq!((line.active(), line.waiting), (0, 0), "everybody is gone"));
+    throttle
+        .line
+        .with(|line| assert_eq!((line.active(), line.waiting), (0, 0), "everybody is gone"));
 }
 
 fn explore(scheduler: impl Scheduler + 'static, scenario: fn()) {
@@ -125,11 +134,13 @@ fn nor_where_the_line_is_too_short_or_nobody_looks_for_frames() {
     explore(RandomScheduler::new(1_000), || scenario(THREADS, Recheck::Timed));
 }
 
-/// A thread that waits is overtaken by those before it in the line and by nobody else, however they are scheduled.
+/// A thread that waits is overtaken by those before it in the line and by nobody else, however they
+/// are scheduled.
 #[test]
 fn who_came_first_has_the_first_turn() {
     explore(RandomScheduler::new(2_000), || {
-        let throttle: Arc<TestThrottle> = Arc::new(Throttle::with_places(1, THREADS, Recheck::Wake));
+        let throttle: Arc<TestThrottle> =
+            Arc::new(Throttle::with_places(1, THREADS, Recheck::Wake));
         let Turn::Mine(turn) = throttle.enter().0 else { panic!("nobody else is there") };
         let order = Arc::new(Mutex::new(Vec::new()));
         let tickets: Vec<_> = (0..THREADS).map(|_| throttle.enter().0).collect();

@@ -17,14 +17,16 @@ fn ticket(turn: Turn) -> Ticket {
 
 #[test]
 fn who_looks_at_every_wake_needs_some_frames() {
-    let enough = |pages, waited| is_enough(Recheck::Wake, Free { pages, min: 100, high: 400 }, waited);
+    let enough =
+        |pages, waited| is_enough(Recheck::Wake, Free { pages, min: 100, high: 400 }, waited);
     assert!(enough(132, Duration::ZERO) && enough(132, ms(5000)));
     assert!(!enough(131, Duration::ZERO) && !enough(0, ms(5000)));
 }
 
 #[test]
 fn who_looks_after_a_second_needs_four_times_the_high_watermark() {
-    let enough = |pages, waited| is_enough(Recheck::Timed, Free { pages, min: 100, high: 400 }, waited);
+    let enough =
+        |pages, waited| is_enough(Recheck::Timed, Free { pages, min: 100, high: 400 }, waited);
     assert!(enough(1601, ms(1001)));
     assert!(!enough(1600, ms(1001)) && !enough(1601, ms(1000)) && !enough(u64::MAX, ms(999)));
 }
@@ -76,7 +78,11 @@ fn a_turn_that_is_not_taken_up_passes_on() {
     line.enter(ms(0));
     let [gone, next, last] = [1, 2, 3].map(|at| ticket(line.enter(ms(at))));
     line.leave(0, ms(10));
-    assert_eq!(line.look(last, ms(1010), false), (Turn::Wait(last), NONE), "it has been a second, and no more");
+    assert_eq!(
+        line.look(last, ms(1010), false),
+        (Turn::Wait(last), NONE),
+        "it has been a second, and no more"
+    );
     assert_eq!(line.look(last, ms(1011), false), (Turn::Wait(last), next.place));
     assert_eq!(line.look(next, ms(1012), false), (Turn::Mine(0), NONE));
     // If it comes after all, it waits anew: or goes, if there are frames.
@@ -134,7 +140,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Against a queue: turns are never more than there are, go to who has waited longest, and are not lost.
+    /// Against a queue: turns are never more than there are, go to who has waited longest, and are
+    /// not lost.
     #[test]
     fn any_sequence_keeps_order_and_loses_no_turn(ops in prop::collection::vec(op(), 1..300), turns in 1..4usize) {
         let mut line = Line::new(turns, 8);
@@ -170,7 +177,9 @@ proptest! {
             };
             match turn {
                 Turn::Mine(turn) => {
-                    prop_assert!(threads.iter().all(|at| *at != At::Reclaiming(turn)), "turn {turn} twice");
+                    prop_assert!(threads.iter().all(|at| *at != At::Reclaiming(turn)), "turn \
+                                                                                        {turn} \
+                                                                                        twice");
                     // Before it, nobody waits who has not been called.
                     for other in order.iter().take_while(|other| **other != thread) {
                         if let At::Waiting(ticket) = threads[*other] {
@@ -216,6 +225,7 @@ proptest! {
                 };
             }
         }
-        prop_assert!(threads.iter().all(|at| matches!(at, At::Outside | At::Gone)), "{threads:?} {line:?}");
+        prop_assert!(threads.iter().all(|at| matches!(at, At::Outside | At::Gone)), "{threads:?} \
+                                                                                     {line:?}");
     }
 }

@@ -1,13 +1,14 @@
 //! Everything that meets at a page word, in interleavings that a checker explores.
 //!
-//! The words and their transitions are the engine's own ([`PageCell`]). Around them stands a model of what the engine
-//! moves: page tables whose entries carry a version in place of content, a device, and frames with the list of the swap
-//! cache. The steps of an actor are those of the engine's function named with it, in the same order; who changes one
-//! changes the other.
+//! The words and their transitions are the engine's own ([`PageCell`]). Around them stands a model
+//! of what the engine moves: page tables whose entries carry a version in place of content, a
+//! device, and frames with the list of the swap cache. The steps of an actor are those of the
+//! engine's function named with it, in the same order; who changes one changes the other.
 //!
-//! Checked at every access and at every change of place: the program reads what was written last; a page is in
-//! exactly one place, which has that version; nothing is read after it was given up, or given up twice; the
-//! engine never touches an absent page. A [`Bug`] is a wrong order of steps that the model must find, which shows that it can.
+//! Checked at every access and at every change of place: the program reads what was written last; a
+//! page is in exactly one place, which has that version; nothing is read after it was given up, or
+//! given up twice; the engine never touches an absent page. A [`Bug`] is a wrong order of steps
+//! that the model must find, which shows that it can.
 
 use super::{PageCell, PageWord, State};
 use crate::base::{FrameId, SlotId};
@@ -20,12 +21,14 @@ use std::sync::Arc;
 type Word = shuttle::sync::atomic::AtomicU64;
 
 const PAGES: usize = 2;
-/// The frame that a page in the page tables owns: one without memory of its own, which plays no part here.
+/// The frame that a page in the page tables owns: one without memory of its own, which plays no
+/// part here.
 const OWN: FrameId = FrameId(0);
 /// What a copy holds that was made while the page changed.
 const TORN: u64 = u64::MAX;
 
-/// How faults are told apart: thread delivery says whether protection was the cause, a signal only what was tried.
+/// How faults are told apart: thread delivery says whether protection was the cause, a signal only
+/// what was tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Delivery {
     Thread,
@@ -41,7 +44,8 @@ enum Bug {
     DropWithoutCommit,
     /// Fault: the stored copy is given up before the page is installed.
     FreeBeforeInstall,
-    /// Fault: a page is made writable without its lock, when a new eviction may have protected it again.
+    /// Fault: a page is made writable without its lock, when a new eviction may have protected it
+    /// again.
     UnprotectUnlocked,
     /// Range calls: pages are cleared without the extent's lock.
     ClearWithoutExtent,
@@ -56,8 +60,8 @@ struct Entry {
     truth: u64,
 }
 
-/// Slots of a device or frames: whose page is in each, and its version. The lowest free place is the next to be taken, so
-/// that places are soon used again.
+/// Slots of a device or frames: whose page is in each, and its version. The lowest free place is
+/// the next to be taken, so that places are soon used again.
 struct Places(Vec<Option<(usize, u64)>>);
 
 impl Places {
@@ -134,7 +138,8 @@ impl Process {
                 if entry.present && !(write && entry.protected) {
                     assert_eq!(entry.content, entry.truth, "the content of page {page}");
                     if write {
-                        let version = 1 + self.versions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        let version =
+                            1 + self.versions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                         (entry.content, entry.truth) = (version, version);
                     }
                     return;
@@ -174,13 +179,16 @@ impl Process {
     }
 
     fn try_lock_in(&self, page: usize, state: State) -> Option<PageWord> {
-        let update = self.cell(page).try_update(|w| if w.state() == state { w.lock() } else { None });
+        let update =
+            self.cell(page).try_update(|w| if w.state() == state { w.lock() } else { None });
         update.map(|(_, word)| word)
     }
 
     /// `Engine::make_writable`.
     fn make_writable(&self, page: usize) -> bool {
-        let Some((_, word)) = self.cell(page).try_update(PageWord::lock_in_place) else { return false };
+        let Some((_, word)) = self.cell(page).try_update(PageWord::lock_in_place) else {
+            return false;
+        };
         self.entry(page).protected = false;
         self.publish(page, word.with_state(State::Resident(OWN)));
         true
@@ -223,7 +231,10 @@ impl Process {
             state => unreachable!("{state:?}"),
         }
         // 3. Publish, then give the old copy up.
-        self.publish(page, word.with_state(State::Resident(OWN)).referenced(matches!(state, State::Cached(_))));
+        self.publish(
+            page,
+            word.with_state(State::Resident(OWN)).referenced(matches!(state, State::Cached(_))),
+        );
         if !self.has(Bug::FreeBeforeInstall) {
             self.forget(state);
         }
@@ -250,7 +261,10 @@ impl Process {
 
     fn unlist(&self, frame: u32) {
         let mut list = self.list.lock().unwrap();
-        let at = list.iter().position(|(_, listed)| *listed == frame).expect("a frame of the swap cache");
+        let at = list
+            .iter()
+            .position(|(_, listed)| *listed == frame)
+            .expect("a frame of the swap cache");
         list.remove(at);
     }
 
@@ -265,7 +279,10 @@ impl Process {
     fn check_place(&self, page: usize, state: State) {
         let entry = self.entry(page);
         let resident = matches!(state, State::Resident(_) | State::Evicting(_));
-        assert_eq!(entry.present, resident, "whether page {page} is in the page tables as {state:?}");
+        assert_eq!(
+            entry.present, resident,
+            "whether page {page} is in the page tables as {state:?}"
+        );
         let content = match state {
             State::Stored(slot) => self.device.lock().unwrap().get(page, slot.offset() as u32),
             State::Cached(frame) => self.frames.lock().unwrap().get(page, frame.0),
@@ -288,7 +305,8 @@ impl Process {
         for (page, stored) in &mut picks {
             if self.cell(*page).load().state() == State::Evicting(OWN) {
                 let content = self.copy(*page);
-                *stored = self.device.lock().unwrap().put(*page, content).map(|slot| (slot, content));
+                *stored =
+                    self.device.lock().unwrap().put(*page, content).map(|slot| (slot, content));
             }
         }
         // 4. Commit.
@@ -314,7 +332,11 @@ impl Process {
         for (page, stored) in &picks {
             let mut entry = self.entry(*page);
             assert!(entry.present, "page {page} is dropped while it is absent");
-            assert_eq!(stored.map(|(_, content)| content), Some(entry.content), "the stored copy of page {page}");
+            assert_eq!(
+                stored.map(|(_, content)| content),
+                Some(entry.content),
+                "the stored copy of page {page}"
+            );
             (entry.present, entry.protected) = (false, false);
         }
         // 6. Publish where they are now.
@@ -326,7 +348,10 @@ impl Process {
     fn publish_stored(&self, picks: &[Pick]) {
         for (page, stored) in picks {
             let (slot, _) = stored.expect("kept in step 4");
-            self.publish(*page, self.cell(*page).load().with_state(State::Stored(SlotId::new(0, slot as u64))));
+            self.publish(
+                *page,
+                self.cell(*page).load().with_state(State::Stored(SlotId::new(0, slot as u64))),
+            );
         }
     }
 
@@ -412,13 +437,20 @@ impl Process {
         let (mut slots, mut frames) = (0, 0);
         for page in 0..PAGES {
             let word = self.cell(page).load();
-            assert!(!word.is_locked() && word.state() != State::Evicting(OWN), "page {page} at the end: {word:?}");
+            assert!(
+                !word.is_locked() && word.state() != State::Evicting(OWN),
+                "page {page} at the end: {word:?}"
+            );
             self.check_place(page, word.state());
             slots += usize::from(matches!(word.state(), State::Stored(_)));
             frames += usize::from(matches!(word.state(), State::Cached(_)));
         }
         let in_use = |places: &Mutex<Places>| places.lock().unwrap().0.iter().flatten().count();
-        assert_eq!((in_use(&self.device), in_use(&self.frames)), (slots, frames), "slots and frames in use");
+        assert_eq!(
+            (in_use(&self.device), in_use(&self.frames)),
+            (slots, frames),
+            "slots and frames in use"
+        );
         assert_eq!(self.list.lock().unwrap().len(), frames);
     }
 }
@@ -430,8 +462,16 @@ fn scenario(delivery: Delivery, bug: Option<Bug>) {
     // As an eviction leaves pages that lie between those it chose.
     process.entries.iter().for_each(|entry| entry.lock().unwrap().protected = true);
     let actors: [fn(&Process); 5] = [
-        |p| [(0, true), (1, true), (0, false), (0, true)].into_iter().for_each(|(page, write)| p.access(page, write)),
-        |p| [(1, true), (0, true), (1, false)].into_iter().for_each(|(page, write)| p.access(page, write)),
+        |p| {
+            [(0, true), (1, true), (0, false), (0, true)]
+                .into_iter()
+                .for_each(|(page, write)| p.access(page, write))
+        },
+        |p| {
+            [(1, true), (0, true), (1, false)]
+                .into_iter()
+                .for_each(|(page, write)| p.access(page, write))
+        },
         |p| {
             p.evict_in_place();
             p.move_out(0);
@@ -455,10 +495,12 @@ fn scenario(delivery: Delivery, bug: Option<Bug>) {
 }
 
 fn explore(scheduler: impl Scheduler + 'static, delivery: Delivery, bug: Option<Bug>) {
-    shuttle::Runner::new(scheduler, shuttle::Config::default()).run(move || scenario(delivery, bug));
+    shuttle::Runner::new(scheduler, shuttle::Config::default())
+        .run(move || scenario(delivery, bug));
 }
 
-/// Schedules that each scheduler makes up; all of them take some seconds in a build with debug assertions.
+/// Schedules that each scheduler makes up; all of them take some seconds in a build with debug
+/// assertions.
 const SCHEDULES: usize = 4_000;
 /// Changes of priority that an error may need, for the scheduler that looks for rare ones.
 const DEPTHS: [usize; 4] = [2, 3, 4, 5];
@@ -467,7 +509,9 @@ const DEPTHS: [usize; 4] = [2, 3, 4, 5];
 fn no_interleaving_loses_a_write_or_a_place() {
     for delivery in [Delivery::Thread, Delivery::Signal] {
         explore(RandomScheduler::new(SCHEDULES), delivery, None);
-        DEPTHS.into_iter().for_each(|depth| explore(PctScheduler::new(depth, SCHEDULES), delivery, None));
+        DEPTHS
+            .into_iter()
+            .for_each(|depth| explore(PctScheduler::new(depth, SCHEDULES), delivery, None));
     }
 }
 

@@ -1,15 +1,18 @@
-//! A slot that is stored compressed, loaded, kept, given up and stored anew, beside writeback, packed or not, readahead and
-//! compaction, in interleavings that a checker explores.
+//! A slot that is stored compressed, loaded, kept, given up and stored anew, beside writeback,
+//! packed or not, readahead and compaction, in interleavings that a checker explores.
 //!
-//! The entries and their changes are the engine's own: those of the compressed tier ([`Place`]) and those of the slot index of
-//! the swap cache (`cache::index`). Around them stands a model: two slots, of which one is on a device, frames, a pool whose
-//! objects say whose they are, and one page. The steps of an actor are those of the method of the engine named with it, in the
-//! same order; who changes one changes the other.
+//! The entries and their changes are the engine's own: those of the compressed tier ([`Place`]) and
+//! those of the slot index of the swap cache (`cache::index`). Around them stands a model: two
+//! slots, of which one is on a device, frames, a pool whose objects say whose they are, and one
+//! page. The steps of an actor are those of the method of the engine named with it, in the same
+//! order; who changes one changes the other.
 //!
-//! Checked: the owner of the page always gets the version that it stored last; no object is read that has been freed, none is
-//! freed twice or lost; a slot is handed out again only when all I/O on it is over; what is in the list has an entry.
+//! Checked: the owner of the page always gets the version that it stored last; no object is read
+//! that has been freed, none is freed twice or lost; a slot is handed out again only when all I/O
+//! on it is over; what is in the list has an entry.
 //!
-//! A [`Bug`] is a wrong order of steps that the model must find, which shows that it can. The races that the design lists:
+//! A [`Bug`] is a wrong order of steps that the model must find, which shows that it can. The races
+//! that the design lists:
 //!
 //! | race | forced by |
 //! |---|---|
@@ -47,7 +50,8 @@ const TORN: u64 = u64::MAX;
 /// Mistakes that one could make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bug {
-    /// A slot that is given back keeps its entry, for the next store to replace: one that is refused does not.
+    /// A slot that is given back keeps its entry, for the next store to replace: one that is
+    /// refused does not.
     RefusedKeepsOlder,
     /// Writeback takes the entry out although the device has not taken the page.
     FailedIsTaken,
@@ -277,7 +281,9 @@ impl Machine {
             return Object::from_word(word) == Some(old)
                 && self.slots[slot].entry.compare_exchange(word, moved, SeqCst, SeqCst).is_ok();
         }
-        self.entry(slot).load().is_some_and(|object| object == old && self.entry(slot).replace(object, 0, Some(new)))
+        self.entry(slot)
+            .load()
+            .is_some_and(|object| object == old && self.entry(slot).replace(object, 0, Some(new)))
     }
 
     // ---- Packs ----
@@ -391,7 +397,8 @@ impl Machine {
 
     // ---- The owner ----
 
-    /// `Engine::store_run` for a page of which no word says yet where it is; the slot, if one took it.
+    /// `Engine::store_run` for a page of which no word says yet where it is; the slot, if one took
+    /// it.
     fn store(&self, version: u64) -> Option<usize> {
         // 1. A slot, of which anything may be left on the device.
         let slot = loop {
@@ -433,7 +440,9 @@ impl Machine {
         if !self.is_in_memory(slot) {
             match self.look_up(slot) {
                 Entry::Busy(_) => return None,
-                Entry::Frame(..) if let Some(frame) = self.index(slot, |place| place.take_frame()) => {
+                Entry::Frame(..)
+                    if let Some(frame) = self.index(slot, |place| place.take_frame()) =>
+                {
                     return Some(self.frames[frame.0 as usize].swap(0, SeqCst));
                 }
                 _ => return self.load_stored(slot),
@@ -475,7 +484,8 @@ impl Machine {
         self.slots[slot].device.load(SeqCst)
     }
 
-    /// Loads the page, which holds `version`, and leaves it without a slot, or with one if `keep` and that can be; the slot.
+    /// Loads the page, which holds `version`, and leaves it without a slot, or with one if `keep`
+    /// and that can be; the slot.
     fn load(&self, version: u64, keep: bool) -> Option<usize> {
         let (mut page, slot) = loop {
             let page: MutexGuard<'_, Option<usize>> = self.page.lock().unwrap();
@@ -549,7 +559,8 @@ impl Machine {
         if slot != ON_DEVICE && chance(2) {
             return self.write_back_packed(slot, object, version);
         }
-        let to = if slot == ON_DEVICE || self.take_slot(ON_DEVICE) { Some(ON_DEVICE) } else { None };
+        let to =
+            if slot == ON_DEVICE || self.take_slot(ON_DEVICE) { Some(ON_DEVICE) } else { None };
         let written = to.is_some_and(|to| self.write(to, version));
         // 3. `Engine::finish_writeback`
         let takes = to == Some(slot) && (written || self.has(Bug::FailedIsTaken));
@@ -575,7 +586,10 @@ impl Machine {
             self.free(object);
         } else {
             self.entry(slot).end_load();
-            packed.into_iter().filter(|_| !self.has(Bug::PackLost)).for_each(|packed| self.free(packed));
+            packed
+                .into_iter()
+                .filter(|_| !self.has(Bug::PackLost))
+                .for_each(|packed| self.free(packed));
         }
         self.end_writeback(slot);
     }
@@ -605,7 +619,11 @@ impl Machine {
 
     /// `Engine::change_slot`
     fn change_slot(&self, from: usize, to: usize, version: u64) {
-        let page = self.page.try_lock().ok().filter(|page| self.has(Bug::SlotChangedUnseen) || **page == Some(from));
+        let page = self
+            .page
+            .try_lock()
+            .ok()
+            .filter(|page| self.has(Bug::SlotChangedUnseen) || **page == Some(from));
         let Some(mut page) = page else { return self.free_slot(to) };
         self.index(to, |place| place.stored(Stamp::new(version)));
         *page = Some(to);
@@ -613,7 +631,8 @@ impl Machine {
         self.forget(from);
     }
 
-    /// `Engine::read_around` and `Engine::keep_around`, of a neighbour's owner; and what reclaim does with what was read ahead.
+    /// `Engine::read_around` and `Engine::keep_around`, of a neighbour's owner; and what reclaim
+    /// does with what was read ahead.
     fn read_ahead(&self, slot: usize) {
         if let Some(frame) = self.index(slot, |place| place.take_frame()) {
             self.free_frame(frame);
@@ -624,7 +643,9 @@ impl Machine {
         }
         let Some(version) = self.load_slot(slot) else { return self.end_io(slot, None) };
         // A frame that is not 0, also if there is nothing on the device yet.
-        let free = |frame: &usize| self.frames[*frame].compare_exchange(0, version.max(1), SeqCst, SeqCst).is_ok();
+        let free = |frame: &usize| {
+            self.frames[*frame].compare_exchange(0, version.max(1), SeqCst, SeqCst).is_ok()
+        };
         let frame = (0..FRAMES).find(free).map(|frame| FrameId(frame as u32));
         self.end_io(slot, frame);
     }
@@ -645,7 +666,11 @@ fn scenario(bug: Option<Bug>) {
     });
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     for slot in 0..SLOTS {
-        assert_eq!((machine.look_up(slot), machine.entry(slot).load()), (Entry::None, None), "slot {slot}");
+        assert_eq!(
+            (machine.look_up(slot), machine.entry(slot).load()),
+            (Entry::None, None),
+            "slot {slot}"
+        );
         let Slot { listed, counted, in_use, .. } = &machine.slots[slot];
         let left = [listed, counted, in_use].map(|word| word.load(SeqCst));
         assert_eq!(left, [0; 3], "slot {slot} is lost");

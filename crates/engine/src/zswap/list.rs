@@ -1,8 +1,9 @@
 //! The entries of a range by age: a doubly linked list through a cell a slot, oldest first.
 //!
-//! How old the oldest entry is, which is to be compared with that of other ranges, is known roughly: a cell has a few bits for the
-//! *epoch* in which its entry was made, and a range says when its epochs began. A new one begins after so many entries, if its
-//! number is free: as entries are in order of age, those of the oldest's epoch are the only ones in the way. Until they have
+//! How old the oldest entry is, which is to be compared with that of other ranges, is known
+//! roughly: a cell has a few bits for the *epoch* in which its entry was made, and a range says
+//! when its epochs began. A new one begins after so many entries, if its number is free: as entries
+//! are in order of age, those of the oldest's epoch are the only ones in the way. Until they have
 //! gone the last epoch goes on, and what is made in it looks older than it is.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -18,8 +19,9 @@ const EPOCHS: usize = 1 << EPOCH_BITS;
 /// Entries that are made in one. All entries of a full range are of as many epochs as there are.
 const EPOCH_ENTRIES: u64 = (RANGE_SLOTS / EPOCHS) as u64;
 
-/// Cells that a range has for its list. The first: oldest and newest, each one more than its index, so that zero is an empty list,
-/// and how many entries have been made in the newest's epoch. The others: when each epoch began, a count of pages.
+/// Cells that a range has for its list. The first: oldest and newest, each one more than its index,
+/// so that zero is an empty list, and how many entries have been made in the newest's epoch. The
+/// others: when each epoch began, a count of pages.
 pub const HEAD_CELLS: usize = 1 + EPOCHS;
 
 /// A list; its range's lock is held by whoever changes it or follows it.
@@ -54,16 +56,21 @@ impl List<'_> {
     fn ends(&self) -> Option<(usize, usize, u64)> {
         let word = self.head[0].load(Relaxed);
         let part = |shift: u32| (word >> shift) as usize & ((1 << (RANGE_BITS + 1)) - 1);
-        Some((part(0).checked_sub(1)?, part(RANGE_BITS + 1).checked_sub(1)?, word >> (2 * (RANGE_BITS + 1))))
+        Some((
+            part(0).checked_sub(1)?,
+            part(RANGE_BITS + 1).checked_sub(1)?,
+            word >> (2 * (RANGE_BITS + 1)),
+        ))
     }
 
     fn set_ends(&self, oldest: usize, newest: usize, made: u64) {
         let (oldest, newest) = (oldest as u64 + 1, newest as u64 + 1);
-        self.head[0].store(oldest | newest << (RANGE_BITS + 1) | made << (2 * (RANGE_BITS + 1)), Relaxed);
+        self.head[0]
+            .store(oldest | newest << (RANGE_BITS + 1) | made << (2 * (RANGE_BITS + 1)), Relaxed);
     }
 
-    /// How long ago the oldest entry was made, `now` being the time, or longer; `None` when there is none. A guess without the
-    /// lock.
+    /// How long ago the oldest entry was made, `now` being the time, or longer; `None` when there
+    /// is none. A guess without the lock.
     pub fn age(&self, now: u64) -> Option<u64> {
         let (oldest, ..) = self.ends()?;
         Some(now.saturating_sub(self.head[1 + self.link(oldest).epoch].load(Relaxed)))
@@ -91,28 +98,42 @@ impl List<'_> {
     /// Takes an entry out.
     pub fn unlink(&self, index: usize) {
         let Link { older, newer, .. } = self.link(index);
-        let Some((oldest, newest, made)) = self.ends() else { unreachable!("an entry of an empty list") };
+        let Some((oldest, newest, made)) = self.ends() else {
+            unreachable!("an entry of an empty list")
+        };
         if oldest == newest {
             return self.head[0].store(0, Relaxed);
         }
         let (is_oldest, is_newest) = (index == oldest, index == newest);
         // An end is its own neighbour, and so is what becomes one.
         if !is_oldest {
-            self.set_link(older, Link { newer: if is_newest { older } else { newer }, ..self.link(older) });
+            self.set_link(
+                older,
+                Link { newer: if is_newest { older } else { newer }, ..self.link(older) },
+            );
         }
         if !is_newest {
-            self.set_link(newer, Link { older: if is_oldest { newer } else { older }, ..self.link(newer) });
+            self.set_link(
+                newer,
+                Link { older: if is_oldest { newer } else { older }, ..self.link(newer) },
+            );
         }
         let last = if is_newest { older } else { newest };
         // Where none of the newest's epoch is left, the one before has ended.
         let has_ended = self.link(last).epoch != self.link(newest).epoch;
-        self.set_ends(if is_oldest { newer } else { oldest }, last, if has_ended { EPOCH_ENTRIES } else { made });
+        self.set_ends(
+            if is_oldest { newer } else { oldest },
+            last,
+            if has_ended { EPOCH_ENTRIES } else { made },
+        );
     }
 
     /// The entries, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         let first = self.ends().map(|(oldest, ..)| oldest);
-        std::iter::successors(first, |index| Some(self.link(*index).newer).filter(|newer| newer != index))
+        std::iter::successors(first, |index| {
+            Some(self.link(*index).newer).filter(|newer| newer != index)
+        })
     }
 }
 
@@ -156,10 +177,12 @@ mod tests {
         }
     }
 
-    /// Pushes all slots once, a page leaving with each, then takes them out and pushes some again: `again` of each 4.
+    /// Pushes all slots once, a page leaving with each, then takes them out and pushes some again:
+    /// `again` of each 4.
     fn ages(again: usize) -> impl Iterator<Item = (u64, u64)> {
         let (links, head) = cells();
-        let mut times: VecDeque<(usize, u64)> = (0..RANGE_SLOTS).map(|slot| (slot, 10 + slot as u64)).collect();
+        let mut times: VecDeque<(usize, u64)> =
+            (0..RANGE_SLOTS).map(|slot| (slot, 10 + slot as u64)).collect();
         let list = List { links: &links, head: &head };
         times.iter().for_each(|(slot, time)| list.push(*slot, *time));
         let mut now = times.len() as u64 + 10;
@@ -182,7 +205,10 @@ mod tests {
         for again in 0..=4 {
             // The pages that leave while so many entries are made.
             let epoch = EPOCH_ENTRIES * 4 / again.clamp(1, 4) as u64;
-            assert!(ages(again).all(|(looks, is)| (is..is + 2 * epoch).contains(&looks)), "{again} of 4");
+            assert!(
+                ages(again).all(|(looks, is)| (is..is + 2 * epoch).contains(&looks)),
+                "{again} of 4"
+            );
         }
     }
 

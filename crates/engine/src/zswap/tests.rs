@@ -44,7 +44,8 @@ fn object(number: u64) -> Object {
 
 /// One that has a slot of a device for itself.
 fn packed_object(number: u64) -> Object {
-    let location = Location::Packed(SlotId::new(DEVICES[0], number), (number % PACKED_MAX as u64) as u8);
+    let location =
+        Location::Packed(SlotId::new(DEVICES[0], number), (number % PACKED_MAX as u64) as u8);
     Object { location, codec: CodecId::Zstd }
 }
 
@@ -52,10 +53,14 @@ fn packed_object(number: u64) -> Object {
 fn by_age(model: &BTreeMap<SlotId, (Object, u64)>) -> BTreeMap<(usize, u64), Vec<SlotId>> {
     let mut ages = BTreeMap::<_, Vec<_>>::new();
     for (slot, (_, time)) in model.iter().filter(|(_, (object, _))| object.handle().is_some()) {
-        ages.entry((slot.device(), slot.offset() / RANGE_SLOTS as u64)).or_default().push((*time, *slot));
+        ages.entry((slot.device(), slot.offset() / RANGE_SLOTS as u64))
+            .or_default()
+            .push((*time, *slot));
     }
     ages.values_mut().for_each(|slots| slots.sort_unstable());
-    ages.into_iter().map(|(range, slots)| (range, slots.into_iter().map(|(_, slot)| slot).collect())).collect()
+    ages.into_iter()
+        .map(|(range, slots)| (range, slots.into_iter().map(|(_, slot)| slot).collect()))
+        .collect()
 }
 
 proptest! {
@@ -70,7 +75,8 @@ proptest! {
         for device in DEVICES {
             prop_assert!(zswap.open(device, SLOTS));
         }
-        prop_assert!(!zswap.open(DEVICES[0], SLOTS + PAGE_SIZE as u64), "a larger device needs other tables");
+        prop_assert!(!zswap.open(DEVICES[0], SLOTS + PAGE_SIZE as u64), "a larger device needs \
+                                                                         other tables");
         let mut model = BTreeMap::<SlotId, (Object, u64)>::new();
         let (mut number, mut time) = (0, 0);
         for (step, device, first, len) in steps {
@@ -189,7 +195,8 @@ proptest! {
 fn the_oldest_range_comes_first() {
     let zswap = Zswap::new(Invalidate::default(), Stats::anonymous().unwrap());
     DEVICES.into_iter().for_each(|device| assert!(zswap.open(device, SLOTS)));
-    let slots = [(0, 5), (1, 7), (0, SLOTS - 1)].map(|(device, offset)| SlotId::new(DEVICES[device], offset));
+    let slots = [(0, 5), (1, 7), (0, SLOTS - 1)]
+        .map(|(device, offset)| SlotId::new(DEVICES[device], offset));
     let mut oldest = Vec::with_capacity(8);
     zswap.oldest(0, &mut oldest);
     assert!(oldest.is_empty());
@@ -200,13 +207,22 @@ fn the_oldest_range_comes_first() {
     for (expected, number) in [(1, 10), (0, 20), (2, 30)] {
         zswap.oldest(40, &mut oldest);
         assert_eq!(oldest, [(slots[expected], object(number))]);
-        zswap.invalidate(SlotRun { first: slots[expected], len: 1 }, |freed| assert_eq!(freed, object(number)));
+        zswap.invalidate(SlotRun { first: slots[expected], len: 1 }, |freed| {
+            assert_eq!(freed, object(number))
+        });
     }
     // A device that is forgotten is as new.
-    assert_eq!([DEVICES[0], DEVICES[1], 7].map(|device| zswap.had_entries(device)), [true, true, false]);
+    assert_eq!(
+        [DEVICES[0], DEVICES[1], 7].map(|device| zswap.had_entries(device)),
+        [true, true, false]
+    );
     zswap.forget(DEVICES[0]);
     assert_eq!(DEVICES.map(|device| zswap.had_entries(device)), [false, true]);
-    zswap.insert(std::iter::once((slots[2], object(50))), 50, |older| panic!("{older:?} was there"));
+    zswap
+        .insert(std::iter::once((slots[2], object(50))), 50, |older| panic!("{older:?} was there"));
     zswap.oldest(60, &mut oldest);
-    assert_eq!((oldest.as_slice(), zswap.had_entries(DEVICES[0])), ([(slots[2], object(50))].as_slice(), true));
+    assert_eq!(
+        (oldest.as_slice(), zswap.had_entries(DEVICES[0])),
+        ([(slots[2], object(50))].as_slice(), true)
+    );
 }

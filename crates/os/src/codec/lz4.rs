@@ -19,8 +19,8 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// 1, the library's default and its best ratio. Larger values trade ratio for speed, the wrong way round here: pages are
-/// compressed in the background, and what they do not shrink by is budget.
+/// 1, the library's default and its best ratio. Larger values trade ratio for speed, the wrong way
+/// round here: pages are compressed in the background, and what they do not shrink by is budget.
 const ACCELERATION: c_int = 1;
 
 /// Bytes of a page as C takes them.
@@ -43,9 +43,9 @@ impl Lz4 {
     /// As [`super::Compressor::compress`].
     pub fn compress(&mut self, src: &[u8; PAGE_SIZE], dst: &mut [u8]) -> Option<usize> {
         let room = c_int::try_from(dst.len()).unwrap_or(c_int::MAX);
-        // SAFETY: 1. the state has LZ4_sizeofState() bytes, aligned to 8, and is initialised anew by each call; 2. src
-        // is PAGE_BYTES long; 3. dst is at least `room` long, which bounds what LZ4 writes; 4. &mut self and &mut dst
-        // keep the three apart.
+        // SAFETY: 1. the state has LZ4_sizeofState() bytes, aligned to 8, and is initialised anew
+        // by each call; 2. src is PAGE_BYTES long; 3. dst is at least `room` long, which bounds
+        // what LZ4 writes; 4. &mut self and &mut dst keep the three apart.
         let written = unsafe {
             LZ4_compress_fast_extState(
                 self.state.as_mut_ptr().cast(),
@@ -61,12 +61,15 @@ impl Lz4 {
     }
 }
 
-/// Decompresses what [`Lz4::compress`] wrote; `src` must be exactly those bytes. Any other `src` gives either
-/// [`CorruptPage`] (then `dst` may be partly overwritten) or some page, and never touches other memory.
+/// Decompresses what [`Lz4::compress`] wrote; `src` must be exactly those bytes. Any other `src`
+/// gives either [`CorruptPage`] (then `dst` may be partly overwritten) or some page, and never
+/// touches other memory.
 pub(super) fn decompress(src: &[u8], dst: &mut [u8; PAGE_SIZE]) -> Result<(), CorruptPage> {
     let len = c_int::try_from(src.len()).map_err(|_| CorruptPage)?;
-    // SAFETY: src is `len` long and dst PAGE_BYTES; the _safe variant reads and writes within these whatever src holds.
-    let written =
-        unsafe { lz4_sys::LZ4_decompress_safe(src.as_ptr().cast(), dst.as_mut_ptr().cast(), len, PAGE_BYTES) };
+    // SAFETY: src is `len` long and dst PAGE_BYTES; the _safe variant reads and writes within these
+    // whatever src holds.
+    let written = unsafe {
+        lz4_sys::LZ4_decompress_safe(src.as_ptr().cast(), dst.as_mut_ptr().cast(), len, PAGE_BYTES)
+    };
     if written == PAGE_BYTES { Ok(()) } else { Err(CorruptPage) }
 }

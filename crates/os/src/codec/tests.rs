@@ -56,7 +56,8 @@ fn pages_come_back_as_they_went() {
         let mut shortest = usize::MAX;
         for round in 0..101 {
             let page = page(&mut random, round);
-            let len = compressor.compress(&page, &mut stored).expect("two pages hold any packed page");
+            let len =
+                compressor.compress(&page, &mut stored).expect("two pages hold any packed page");
             let mut back = [0xAA; PAGE_SIZE];
             decompressor.decompress(codec.id(), &stored[..len], &mut back).unwrap();
             assert!(back == page, "{codec}, round {round}");
@@ -65,7 +66,11 @@ fn pages_come_back_as_they_went() {
             // Nothing beyond the room that there is.
             let less = random.below(len);
             let mut short = [0x55; PAGE_SIZE * 2];
-            assert_eq!(compressor.compress(&page, &mut short[..less]), None, "{codec}: {len} bytes in {less}");
+            assert_eq!(
+                compressor.compress(&page, &mut short[..less]),
+                None,
+                "{codec}: {len} bytes in {less}"
+            );
             assert!(short[less..].iter().all(|b| *b == 0x55), "{codec}, round {round}");
         }
         let fits = if codec == Codec::None { PAGE_SIZE } else { 600 };
@@ -82,7 +87,11 @@ fn a_page_gives_the_same_bytes_whatever_the_workspace_held() {
             let page = page(&mut random, round * 2);
             let [mut one, mut other] = [[0x55; 2 * PAGE_SIZE]; 2];
             let len = used.compress(&page, &mut one);
-            assert_eq!(compressor(codec).compress(&page, &mut other), len, "{codec}, round {round}");
+            assert_eq!(
+                compressor(codec).compress(&page, &mut other),
+                len,
+                "{codec}, round {round}"
+            );
             assert!(one == other, "{codec}, round {round}");
         }
     }
@@ -94,7 +103,10 @@ fn denser_codecs_are_denser() {
     let pages: Vec<_> = (0..50).map(|round| page(&mut random, round)).collect();
     let packed = |codec| {
         let mut compressor = compressor(codec);
-        pages.iter().map(|page| compressor.compress(page, &mut [0; 2 * PAGE_SIZE]).unwrap()).sum::<usize>()
+        pages
+            .iter()
+            .map(|page| compressor.compress(page, &mut [0; 2 * PAGE_SIZE]).unwrap())
+            .sum::<usize>()
     };
     let sizes = [Codec::None, Codec::Lz4, Codec::Zstd(3), Codec::Zstd(19)].map(packed);
     assert!(sizes.is_sorted_by(|a, b| a > b), "{sizes:?}");
@@ -127,11 +139,19 @@ fn changed_pages_are_refused_or_decode_to_a_page() {
                 damaged[at] = random.next() as u8;
             }
             let mut out = [[0x55; PAGE_SIZE]; 3];
-            refused += usize::from(decompressor.decompress(codec.id(), &damaged, &mut out[1]).is_err());
-            assert!(out[0] == [0x55; PAGE_SIZE] && out[2] == [0x55; PAGE_SIZE], "{codec}: wrote outside");
+            refused +=
+                usize::from(decompressor.decompress(codec.id(), &damaged, &mut out[1]).is_err());
+            assert!(
+                out[0] == [0x55; PAGE_SIZE] && out[2] == [0x55; PAGE_SIZE],
+                "{codec}: wrote outside"
+            );
             // A page cut short ends within a sequence, or yields fewer bytes than a page.
             let cut = stored[..random.below(len)].to_vec();
-            assert_eq!(decompressor.decompress(codec.id(), &cut, &mut out[1]), Err(CorruptPage), "{codec}");
+            assert_eq!(
+                decompressor.decompress(codec.id(), &cut, &mut out[1]),
+                Err(CorruptPage),
+                "{codec}"
+            );
             // What went wrong is forgotten.
             decompressor.decompress(codec.id(), &stored[..len], &mut out[1]).unwrap();
             assert!(out[1] == page, "{codec}, round {round}");
@@ -203,10 +223,14 @@ fn codecs_have_names() {
     }
     assert_eq!(("zstd".parse(), CodecId::from_bits(3)), (Ok(Codec::Zstd(3)), None));
     assert_eq!(Codec::default().to_string(), "lz4");
-    for bad in ["", "lz", "LZ4", "lz4:1", "zstd:", "zstd:0", "zstd:20", "zstd:-8", "zstd:3:4", "none:1"] {
+    for bad in
+        ["", "lz", "LZ4", "lz4:1", "zstd:", "zstd:0", "zstd:20", "zstd:-8", "zstd:3:4", "none:1"]
+    {
         let error = bad.parse::<Codec>().unwrap_err().to_string();
         let levels = "1 to 19, or -7 to -1";
-        let expected = format!("'{bad}' is no codec: write lz4, zstd, zstd:LEVEL with a level of {levels}, or none");
+        let expected = format!(
+            "'{bad}' is no codec: write lz4, zstd, zstd:LEVEL with a level of {levels}, or none"
+        );
         assert_eq!(error, expected);
     }
 }

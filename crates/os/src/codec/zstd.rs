@@ -1,8 +1,8 @@
 //! Zstandard of single pages, with contexts in workspaces of fixed size.
 //!
-//! Contexts are *static*, as the library calls it: it never calls malloc for them, and fails where the workspace is too
-//! small. They take less than 2 KiB of stack. Frames have no magic number and no checksum: three bytes beside the
-//! data.
+//! Contexts are *static*, as the library calls it: it never calls malloc for them, and fails where
+//! the workspace is too small. They take less than 2 KiB of stack. Frames have no magic number and
+//! no checksum: three bytes beside the data.
 
 use super::CorruptPage;
 use crate::table::ZeroTable;
@@ -10,13 +10,14 @@ use crate::{Errno, PAGE_SIZE};
 use std::ffi::c_int;
 use std::ptr::NonNull;
 use zstd_sys::{
-    ZSTD_CCtx, ZSTD_CCtx_setParameter, ZSTD_DCtx, ZSTD_DCtx_setParameter, ZSTD_cParameter, ZSTD_compress2,
-    ZSTD_dParameter, ZSTD_decompressDCtx, ZSTD_estimateCCtxSize_usingCParams, ZSTD_estimateDCtxSize, ZSTD_format_e,
-    ZSTD_getCParams, ZSTD_initStaticCCtx, ZSTD_initStaticDCtx, ZSTD_isError,
+    ZSTD_CCtx, ZSTD_CCtx_setParameter, ZSTD_DCtx, ZSTD_DCtx_setParameter, ZSTD_cParameter,
+    ZSTD_compress2, ZSTD_dParameter, ZSTD_decompressDCtx, ZSTD_estimateCCtxSize_usingCParams,
+    ZSTD_estimateDCtxSize, ZSTD_format_e, ZSTD_getCParams, ZSTD_initStaticCCtx,
+    ZSTD_initStaticDCtx, ZSTD_isError,
 };
 
-/// A workspace: memory of its own, which costs nothing where the library does not touch it. Words of 8 bytes for the alignment
-/// that it asks for.
+/// A workspace: memory of its own, which costs nothing where the library does not touch it. Words
+/// of 8 bytes for the alignment that it asks for.
 type Memory = ZeroTable<u64>;
 
 /// ZSTD_c_format and ZSTD_d_format, by the names that the library keeps for what is experimental.
@@ -31,7 +32,8 @@ pub(super) struct ZstdCompressor {
     _memory: Memory,
 }
 
-// SAFETY: 1. the context lies in memory that is this value's own, and refers to no thread; 2. it is used through &mut only.
+// SAFETY: 1. the context lies in memory that is this value's own, and refers to no thread; 2. it is
+// used through &mut only.
 unsafe impl Send for ZstdCompressor {}
 
 impl ZstdCompressor {
@@ -42,23 +44,36 @@ impl ZstdCompressor {
     pub fn new(level: i8) -> Result<ZstdCompressor, Errno> {
         let level = c_int::from(level);
         // SAFETY: functions of numbers, which return numbers.
-        let bytes = unsafe { ZSTD_estimateCCtxSize_usingCParams(ZSTD_getCParams(level, PAGE_SIZE as u64, 0)) };
+        let bytes = unsafe {
+            ZSTD_estimateCCtxSize_usingCParams(ZSTD_getCParams(level, PAGE_SIZE as u64, 0))
+        };
         let mut memory = Memory::new(bytes.div_ceil(8))?;
-        // SAFETY: the memory is so long, aligned to 8, and lives as long as the context: both are fields of one value.
+        // SAFETY: the memory is so long, aligned to 8, and lives as long as the context: both are
+        // fields of one value.
         let context = unsafe { ZSTD_initStaticCCtx(memory.as_mut_ptr().cast(), memory.len() * 8) };
         let context = NonNull::new(context).ok_or(Errno::NOMEM)?;
-        for (parameter, value) in [(ZSTD_cParameter::ZSTD_c_compressionLevel, level), (C_FORMAT, MAGICLESS)] {
+        for (parameter, value) in
+            [(ZSTD_cParameter::ZSTD_c_compressionLevel, level), (C_FORMAT, MAGICLESS)]
+        {
             // SAFETY: the context was made just now.
-            check(unsafe { ZSTD_CCtx_setParameter(context.as_ptr(), parameter, value) }).expect("a valid parameter");
+            check(unsafe { ZSTD_CCtx_setParameter(context.as_ptr(), parameter, value) })
+                .expect("a valid parameter");
         }
         Ok(ZstdCompressor { context, _memory: memory })
     }
 
     /// As [`super::Compressor::compress`].
     pub fn compress(&mut self, page: &[u8; PAGE_SIZE], dst: &mut [u8]) -> Option<usize> {
-        // SAFETY: 1. the context is ours; 2. page and dst are as long as is said; 3. &mut keeps the three apart.
+        // SAFETY: 1. the context is ours; 2. page and dst are as long as is said; 3. &mut keeps the
+        // three apart.
         check(unsafe {
-            ZSTD_compress2(self.context.as_ptr(), dst.as_mut_ptr().cast(), dst.len(), page.as_ptr().cast(), PAGE_SIZE)
+            ZSTD_compress2(
+                self.context.as_ptr(),
+                dst.as_mut_ptr().cast(),
+                dst.len(),
+                page.as_ptr().cast(),
+                PAGE_SIZE,
+            )
         })
     }
 }
@@ -92,9 +107,14 @@ impl ZstdDecompressor {
     }
 
     /// As [`super::Decompressor::decompress`].
-    pub fn decompress(&mut self, packed: &[u8], page: &mut [u8; PAGE_SIZE]) -> Result<(), CorruptPage> {
-        // SAFETY: 1. the context is ours; 2. packed and page are as long as is said, and the library reads and writes within
-        // that whatever packed holds; 3. &mut keeps the three apart.
+    pub fn decompress(
+        &mut self,
+        packed: &[u8],
+        page: &mut [u8; PAGE_SIZE],
+    ) -> Result<(), CorruptPage> {
+        // SAFETY: 1. the context is ours; 2. packed and page are as long as is said, and the
+        // library reads and writes within that whatever packed holds; 3. &mut keeps the three
+        // apart.
         let written = check(unsafe {
             ZSTD_decompressDCtx(
                 self.context.as_ptr(),

@@ -1,7 +1,7 @@
 //! Which arguments of a system call are addresses that the kernel reads or writes through.
 //!
-//! Addresses that it only takes note of, such as those of mmap(2) and clone(2), are not among them; nor are those that a
-//! call passes inside of what it points to.
+//! Addresses that it only takes note of, such as those of mmap(2) and clone(2), are not among them;
+//! nor are those that a call passes inside of what it points to.
 
 use libc::*;
 
@@ -112,7 +112,8 @@ const GROUPS: &[(Mask, &[c_long])] = &[
         SYS_socketpair, SYS_setsockopt, SYS_semctl, SYS_ptrace, SYS_reboot, SYS_epoll_ctl, SYS_mbind,
         SYS_rt_tgsigqueueinfo, SYS_kexec_file_load, SYS_quotactl_fd,
     ]),
-    // futex: the second word of the calls that have two is near the first; in the others it is what a register held.
+    // futex: the second word of the calls that have two is near the first; in the others it is what
+    // a register held.
     (0b1001, &[SYS_mq_open, SYS_futex_waitv, SYS_futex]),
     (0b1010, &[
         SYS_wait4, SYS_quotactl, SYS_semtimedop, SYS_renameat, SYS_linkat, SYS_splice, SYS_process_vm_readv,

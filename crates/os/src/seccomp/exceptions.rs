@@ -1,12 +1,14 @@
 //! Exceptions for the engine in a filter that the program puts on itself.
 //!
-//! A sandboxed program allows the calls that it makes, and kills for others; the engine makes its own on the program's threads.
-//! So the program's filter gets a beginning that allows what is made from the engine's code, as told by the address of the
-//! instruction: only the calls that the engine needs (`ENGINES`), and no memory that can be executed. Calls of the program's that
-//! are only passed on from there by number, after their memory was made safe, are left to the program's filter.
+//! A sandboxed program allows the calls that it makes, and kills for others; the engine makes its
+//! own on the program's threads. So the program's filter gets a beginning that allows what is made
+//! from the engine's code, as told by the address of the instruction: only the calls that the
+//! engine needs (`ENGINES`), and no memory that can be executed. Calls of the program's that are
+//! only passed on from there by number, after their memory was made safe, are left to the program's
+//! filter.
 //!
-//! The engine's code differs from process to process, but not after a fork. What the program executes has an engine of its own, for
-//! which the exceptions do not hold.
+//! The engine's code differs from process to process, but not after a fork. What the program
+//! executes has an engine of its own, for which the exceptions do not hold.
 
 use super::{ARCHITECTURE, Instruction, MASK, RET_ALLOW, branch, data, op, plain};
 use std::ops::Range;
@@ -90,8 +92,9 @@ const ENGINES: [Sysno; 68] = [
     Sysno::exit_group,
 ];
 
-/// The beginning of a program's filter: allows the engine's calls from `code`, but not one that returns to `passed_on`, and goes on to
-/// what follows for all others. None where the code lies so that an address does not tell.
+/// The beginning of a program's filter: allows the engine's calls from `code`, but not one that
+/// returns to `passed_on`, and goes on to what follows for all others. None where the code lies so
+/// that an address does not tell.
 pub fn beginning(code: Range<usize>, passed_on: usize) -> Option<Vec<Instruction>> {
     const ALLOW: u8 = u8::MAX;
     const GO_ON: u8 = u8::MAX - 1;
@@ -157,8 +160,12 @@ mod tests {
         assert!(filter.len() < 250, "its jumps reach");
         filter.push(plain(op::LOAD, data::NUMBER));
         filter.push(plain(op::RETURN, RET_TRAP));
-        let call =
-            Call { number: number as u32, arguments: [0, 0, prot, 0, 0, 0], architecture: ARCHITECTURE, address };
+        let call = Call {
+            number: number as u32,
+            arguments: [0, 0, prot, 0, 0, 0],
+            architecture: ARCHITECTURE,
+            address,
+        };
         run(&filter, &call).0 == RET_ALLOW
     }
 
@@ -168,13 +175,21 @@ mod tests {
         let futex = Sysno::futex as usize;
         assert!(answer(futex, 0, inside) && answer(futex, 7, 0x7f12_3400_0000));
         assert!(
-            !answer(futex, 0, passed_on) && !answer(futex, 0, 0x7f12_3408_0000) && !answer(futex, 0, 0x7f12_33ff_ffff)
+            !answer(futex, 0, passed_on)
+                && !answer(futex, 0, 0x7f12_3408_0000)
+                && !answer(futex, 0, 0x7f12_33ff_ffff)
         );
         assert!(!answer(futex, 0, inside - (1 << 32)));
-        assert!(!answer(Sysno::execve as usize, 0, inside) && !answer(Sysno::socket as usize, 0, inside));
+        assert!(
+            !answer(Sysno::execve as usize, 0, inside)
+                && !answer(Sysno::socket as usize, 0, inside)
+        );
         for call in [Sysno::mmap as usize, Sysno::mprotect as usize] {
             assert!(
-                answer(call, 3, inside) && !answer(call, 4, inside) && !answer(call, 7, inside) && !answer(call, 3, 5)
+                answer(call, 3, inside)
+                    && !answer(call, 4, inside)
+                    && !answer(call, 7, inside)
+                    && !answer(call, 3, 5)
             );
         }
         assert!(!answer(Sysno::prctl as usize, 0, inside), "its first argument is 0 here");
@@ -186,8 +201,12 @@ mod tests {
     #[test]
     fn other_architectures_and_odd_places() {
         let filter = beginning(0x1_0000..0x2_0000, 0x1_8000).unwrap();
-        let call =
-            Call { number: Sysno::futex as u32, arguments: [0; 6], architecture: 0x4000_0003, address: 0x1_1000 };
+        let call = Call {
+            number: Sysno::futex as u32,
+            arguments: [0; 6],
+            architecture: 0x4000_0003,
+            address: 0x1_1000,
+        };
         let filter = [filter, vec![plain(op::RETURN, 0)]].concat();
         assert_eq!(run(&filter, &call).0, 0);
         assert_eq!(beginning(0xffff_f000..0x1_0000_1000, 0), None);

@@ -1,20 +1,23 @@
 //! Calls that come by a function of the C library's: made safe without being stopped.
 //!
-//! A stopped call costs two signals, some microseconds. But what a program calls mostly are functions of the C library's, and
-//! they can be interposed. So the functions of [`crate::calls`] prepare a call as the handler of SIGSYS does, by the same
-//! code ([`super::data`], [`super::structures`]) and with the same buffers, then call the C library's function with what was
-//! prepared, and finish it. That function makes the call, and so it is a cancellation point, is restarted, interrupted and left
-//! by siglongjmp as ever. A call that is left keeps its buffer, which is found again as that of a stopped call is
-//! ([`super::bounce`]).
+//! A stopped call costs two signals, some microseconds. But what a program calls mostly are
+//! functions of the C library's, and they can be interposed. So the functions of [`crate::calls`]
+//! prepare a call as the handler of SIGSYS does, by the same code ([`super::data`],
+//! [`super::structures`]) and with the same buffers, then call the C library's function with what
+//! was prepared, and finish it. That function makes the call, and so it is a cancellation point, is
+//! restarted, interrupted and left by siglongjmp as ever. A call that is left keeps its buffer,
+//! which is found again as that of a stopped call is ([`super::bounce`]).
 //!
-//! 1. The function looks at its pointers: none in the window, and it jumps on to the C library's. That costs 1 ns.
-//! 2. [`overspill_around`] makes a [`Frame`] and has the call prepared ([`begin`]). What cannot be prepared (memory that the
-//!    program may not access, too many elements) goes to the C library's function as it came, and is stopped; and so does what
-//!    another library has by that name.
-//! 3. It calls the function, has the result looked at ([`end`]), and does so again for the next part of a large buffer.
+//! 1. The function looks at its pointers: none in the window, and it jumps on to the C library's.
+//!    That costs 1 ns.
+//! 2. [`overspill_around`] makes a [`Frame`] and has the call prepared ([`begin`]). What cannot be
+//!    prepared (memory that the program may not access, too many elements) goes to the C library's
+//!    function as it came, and is stopped; and so does what another library has by that name.
+//! 3. It calls the function, has the result looked at ([`end`]), and does so again for the next
+//!    part of a large buffer.
 //!
-//! Between preparation and end there is no frame of Rust's on the stack, which a cancellation could not unwind; in all there
-//! are some 200 bytes of it during the call. No locks.
+//! Between preparation and end there is no frame of Rust's on the stack, which a cancellation could
+//! not unwind; in all there are some 200 bytes of it during the call. No locks.
 
 use super::{Next, Record, bounce, calls, failure, structures};
 use crate::vectors::{FILE_VECTORS, look_at_call, looking};
@@ -59,7 +62,14 @@ pub const ADDRESS: usize = offset_of!(Function, address);
 impl Function {
     /// The function `name`, which makes the call `number` with its first so many arguments.
     pub const fn new(name: &'static CStr, number: i64, arguments: usize, kind: Kind) -> Function {
-        Function { address: AtomicUsize::new(0), name, number, arguments, kind, foreign: AtomicBool::new(false) }
+        Function {
+            address: AtomicUsize::new(0),
+            name,
+            number,
+            arguments,
+            kind,
+            foreign: AtomicBool::new(false),
+        }
     }
 
     /// Looks for the C library's definition. Returns its address, 0 if there is none.
@@ -86,8 +96,12 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, library: *mut
         let (info, library) = (&*info, &mut *library.cast::<Library>());
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize);
         let loaded = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
-        let start = loaded().map(|header| (info.dlpi_addr + header.p_vaddr) as usize).min().unwrap_or(0);
-        let end = loaded().map(|header| (info.dlpi_addr + header.p_vaddr + header.p_memsz) as usize).max().unwrap_or(0);
+        let start =
+            loaded().map(|header| (info.dlpi_addr + header.p_vaddr) as usize).min().unwrap_or(0);
+        let end = loaded()
+            .map(|header| (info.dlpi_addr + header.p_vaddr + header.p_memsz) as usize)
+            .max()
+            .unwrap_or(0);
         let found = (start..end).contains(&library.contains);
         if found {
             library.found = start..end;
@@ -133,7 +147,8 @@ const DIRECT: u32 = 0;
 const CALL: u32 = 1;
 const RESULT: u32 = 2;
 
-/// Bytes of the frame on the stack, which is 8 bytes short of a multiple of 16 when a function begins.
+/// Bytes of the frame on the stack, which is 8 bytes short of a multiple of 16 when a function
+/// begins.
 const FRAME: usize = size_of::<Frame>().next_multiple_of(16) + 8;
 
 // Arguments as for the function; its `Function` in r11.
@@ -248,8 +263,10 @@ extern "C" fn begin(frame: &mut Frame) -> u32 {
     }
     frame.record = Record::new(number as usize, arguments);
     frame.call = frame.arguments;
-    let prepared = calls::copy(&mut frame.record, arguments)
-        .or_else(|| structures::paths(number).and_then(|list| structures::begin(&mut frame.record, list, arguments)));
+    let prepared = calls::copy(&mut frame.record, arguments).or_else(|| {
+        structures::paths(number)
+            .and_then(|list| structures::begin(&mut frame.record, list, arguments))
+    });
     match prepared {
         Some(next) => go_on(frame, next),
         None => {
@@ -293,7 +310,13 @@ mod tests {
 
     #[test]
     fn functions_are_told_by_their_library() {
-        assert!(is_c_librarys(sys::next_definition(c"read")) && is_c_librarys(sys::next_definition(c"_IO_file_read")));
-        assert!(!is_c_librarys(functions_are_told_by_their_library as *const () as usize) && !is_c_librarys(0));
+        assert!(
+            is_c_librarys(sys::next_definition(c"read"))
+                && is_c_librarys(sys::next_definition(c"_IO_file_read"))
+        );
+        assert!(
+            !is_c_librarys(functions_are_told_by_their_library as *const () as usize)
+                && !is_c_librarys(0)
+        );
     }
 }

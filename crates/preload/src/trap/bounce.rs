@@ -1,12 +1,13 @@
 //! Buffers of unmanaged memory for calls that are under way.
 //!
-//! A buffer belongs to a call from its preparation to its end, which may be long after: a read that blocks keeps its
-//! buffer. A call that is left by siglongjmp or by a cancellation never ends; its buffer is found again when there is no
-//! other: the thread is gone, or the call's record on the stack was overwritten.
+//! A buffer belongs to a call from its preparation to its end, which may be long after: a read that
+//! blocks keeps its buffer. A call that is left by siglongjmp or by a cancellation never ends; its
+//! buffer is found again when there is no other: the thread is gone, or the call's record on the
+//! stack was overwritten.
 //!
-//! Memory is used only where a buffer was used, and those with low numbers first. Beyond the fixed number a call gets a mapping
-//! of its own. No locks: words of each class say which are free. A thread begins to look at a word by its number, so that
-//! threads do not contend for one.
+//! Memory is used only where a buffer was used, and those with low numbers first. Beyond the fixed
+//! number a call gets a mapping of its own. No locks: words of each class say which are free. A
+//! thread begins to look at a word by its number, so that threads do not contend for one.
 
 use super::Record;
 use crate::{pool, sys};
@@ -15,19 +16,20 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 use syscalls::{Sysno, raw_syscall};
 
-/// Sizes of buffers: for structures and small data, for most reads and writes, and for large ones, which are made in
-/// parts of a MiB.
+/// Sizes of buffers: for structures and small data, for most reads and writes, and for large ones,
+/// which are made in parts of a MiB.
 const SIZES: [usize; 3] = [16 << 10, 128 << 10, LARGE];
 const LARGE: usize = (1 << 20) + (64 << 10);
-/// Buffers of each size: more calls at once get mappings of their own. Of small ones a server with a thread for each client
-/// has one for each that waits.
+/// Buffers of each size: more calls at once get mappings of their own. Of small ones a server with
+/// a thread for each client has one for each that waits.
 const COUNTS: [usize; 3] = [1024, 256, 64];
 /// A word says which of so many are free.
 const GROUP: usize = 64;
-/// Buffers that are looked at, when there is no other, whether their calls have been left: some two system calls each.
+/// Buffers that are looked at, when there is no other, whether their calls have been left: some two
+/// system calls each.
 const LOOKS: usize = 8;
-/// What is left resident of a buffer that is free, but for so many of the large ones: to have 1 MiB made anew takes five times as long
-/// as to copy it.
+/// What is left resident of a buffer that is free, but for so many of the large ones: to have 1 MiB
+/// made anew takes five times as long as to copy it.
 const KEEP: usize = 128 << 10;
 const KEPT_WHOLE: usize = 2;
 
@@ -102,8 +104,8 @@ impl Buffer {
         unsafe { &mut *self.0 }
     }
 
-    /// Takes `len` bytes, whose address has the same remainder by `align` (a power of two) as `like`; None where they do not
-    /// fit.
+    /// Takes `len` bytes, whose address has the same remainder by `align` (a power of two) as
+    /// `like`; None where they do not fit.
     pub fn take(&mut self, len: usize, align: usize, like: usize) -> Option<usize> {
         let base = self.0 as usize;
         let header = self.header();
@@ -208,7 +210,8 @@ pub fn release(record: &mut Record) {
     }
     if used > KEEP && number >= KEPT_WHOLE {
         // SAFETY: as above; what is dropped are bytes of a buffer that is free.
-        let _ = unsafe { sys::on_range(Sysno::madvise, base + KEEP, len - KEEP, libc::MADV_DONTNEED) };
+        let _ =
+            unsafe { sys::on_range(Sysno::madvise, base + KEEP, len - KEEP, libc::MADV_DONTNEED) };
     }
     let class = &CLASSES[class];
     class.owner(number).thread.store(0, Relaxed);
@@ -287,7 +290,9 @@ pub fn reset_in_child(parent: i32) {
     tls::reset_number();
     PROCESS.store(rustix::process::getpid().as_raw_nonzero().get(), Relaxed);
     let own = tls::number() as u32;
-    for group in CLASSES.iter().filter(|class| class.base.load(Relaxed) != 0).flat_map(|class| class.groups) {
+    for group in
+        CLASSES.iter().filter(|class| class.base.load(Relaxed) != 0).flat_map(|class| class.groups)
+    {
         let mut free = 0;
         for (number, owner) in group.owners.iter().enumerate() {
             if owner.thread.load(Relaxed) == parent as u32 {
@@ -306,7 +311,17 @@ mod tests {
     use super::*;
 
     fn record() -> Record {
-        Record { rip: 0, arguments: [0; 6], flags: 0, finish: 0, result: 0, number: 0, job: 0, tries: 0, id: 0 }
+        Record {
+            rip: 0,
+            arguments: [0; 6],
+            flags: 0,
+            finish: 0,
+            result: 0,
+            number: 0,
+            job: 0,
+            tries: 0,
+            id: 0,
+        }
     }
 
     #[test]

@@ -23,7 +23,8 @@ fn way(number: usize) -> Way {
     }
 }
 
-/// Prepares a call that is made with buffers or copies; None where it is not of that kind, or its memory not as it should be.
+/// Prepares a call that is made with buffers or copies; None where it is not of that kind, or its
+/// memory not as it should be.
 pub fn copy(record: &mut Record, arguments: [usize; 6]) -> Option<Next> {
     match way(record.number) {
         Way::Data(shape) => data::begin(record, shape, arguments),

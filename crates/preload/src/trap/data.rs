@@ -1,9 +1,10 @@
 //! Calls that read and write data: through a buffer.
 //!
-//! What is unmanaged of a vector stays as it is, what is managed has a piece of the buffer in its place. Input is copied out
-//! when the call is over, output is copied in before. More than fits in a buffer ([`CHUNK`]) goes in parts where that cannot be
-//! told from one call: output, and input from files and with MSG_WAITALL. Pieces begin at the same place in their page as the
-//! memory they stand for, so that direct I/O works.
+//! What is unmanaged of a vector stays as it is, what is managed has a piece of the buffer in its
+//! place. Input is copied out when the call is over, output is copied in before. More than fits in
+//! a buffer ([`CHUNK`]) goes in parts where that cannot be told from one call: output, and input
+//! from files and with MSG_WAITALL. Pieces begin at the same place in their page as the memory they
+//! stand for, so that direct I/O works.
 //!
 //! The calls are in three groups: [`vector`], [`address`], [`messages`].
 
@@ -90,7 +91,8 @@ struct Job {
     goes_on: bool,
     /// What is taken of the buffer without the parts.
     used: usize,
-    /// Messages: the program's headers, with copies of them as they were, and those that are handed over.
+    /// Messages: the program's headers, with copies of them as they were, and those that are handed
+    /// over.
     messages: *mut Message,
     headers: *mut mmsghdr,
     timeout: [usize; 2],
@@ -131,7 +133,8 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
 
 /// The job of a call.
 fn job(record: &Record) -> &'static mut Job {
-    // SAFETY: every function that begins a call puts its job first into the buffer, which is the calling thread's.
+    // SAFETY: every function that begins a call puts its job first into the buffer, which is the
+    // calling thread's.
     unsafe { &mut *Buffer::of(record).first::<Job>() }
 }
 
@@ -149,7 +152,8 @@ fn new_job(buffer: &mut Buffer, arguments: [usize; 6]) -> Option<&'static mut Jo
 fn is_usable(piece: &iovec, input: bool) -> bool {
     let start = piece.iov_base as usize;
     let access = if input { Access::Write } else { Access::Read };
-    !pool::contains(start) || pool::accessible(start..start.saturating_add(piece.iov_len), access) >= piece.iov_len
+    !pool::contains(start)
+        || pool::accessible(start..start.saturating_add(piece.iov_len), access) >= piece.iov_len
 }
 
 /// Copies the program's vector into the buffer; None where it is not one.
@@ -167,7 +171,8 @@ fn copy_vector(buffer: &mut Buffer, at: usize, count: usize, input: bool) -> Opt
     (all && pieces.iter().all(|piece| is_usable(piece, input))).then_some(copy)
 }
 
-/// Bytes of a vector of the program's or of ours; None where it cannot be read, or is longer than can be.
+/// Bytes of a vector of the program's or of ours; None where it cannot be read, or is longer than
+/// can be.
 fn total(vector: *const iovec, count: usize) -> Option<usize> {
     let mut total = Some(0usize);
     let whole = memory::for_each(vector as usize, count, |piece: iovec| {
@@ -176,8 +181,8 @@ fn total(vector: *const iovec, count: usize) -> Option<usize> {
     total.filter(|_| whole)
 }
 
-/// Fills `parts` with what of `whole` comes after `skip` bytes, its managed pieces replaced by pieces of the buffer, for at most
-/// `most` bytes. Returns the elements and bytes.
+/// Fills `parts` with what of `whole` comes after `skip` bytes, its managed pieces replaced by
+/// pieces of the buffer, for at most `most` bytes. Returns the elements and bytes.
 fn replace(
     buffer: &mut Buffer,
     whole: *const iovec,
@@ -231,8 +236,10 @@ fn copy_out(whole: *const iovec, count: usize, parts: *const iovec, skip: usize,
     for i in 0..count {
         // SAFETY: both have as many elements as `replace` went through.
         let piece = unsafe { *whole.add(i) };
-        let (start, left) =
-            (piece.iov_base as usize + skip.min(piece.iov_len), piece.iov_len - skip.min(piece.iov_len));
+        let (start, left) = (
+            piece.iov_base as usize + skip.min(piece.iov_len),
+            piece.iov_len - skip.min(piece.iov_len),
+        );
         skip -= skip.min(piece.iov_len);
         if len == 0 {
             break;
@@ -243,14 +250,17 @@ fn copy_out(whole: *const iovec, count: usize, parts: *const iovec, skip: usize,
         let bytes = left.min(from.iov_len).min(len);
         if from.iov_base as usize != start {
             // SAFETY: the kernel has filled these bytes, and the program may write to the others.
-            unsafe { std::ptr::copy_nonoverlapping(from.iov_base as *const u8, start as *mut u8, bytes) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(from.iov_base as *const u8, start as *mut u8, bytes)
+            };
         }
         len -= bytes;
     }
 }
 
 impl Job {
-    /// Notes that so many bytes of what was handed over were moved; whether the call is made again for the rest.
+    /// Notes that so many bytes of what was handed over were moved; whether the call is made again
+    /// for the rest.
     fn moved(&mut self, bytes: usize) -> bool {
         self.done += bytes;
         self.goes_on && bytes == self.handed && bytes > 0 && self.done < self.total
@@ -274,7 +284,8 @@ fn is_file(fd: usize) -> bool {
     unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
         let ret = raw_syscall!(Sysno::fstat, fd, &raw mut stat);
-        sys::check(ret).is_ok() && matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK)
+        sys::check(ret).is_ok()
+            && matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK)
     }
 }
 
@@ -282,7 +293,15 @@ fn is_file(fd: usize) -> bool {
 fn is_stream(fd: usize) -> bool {
     let (mut kind, mut len) = (0i32, size_of::<i32>() as u32);
     // SAFETY: the kernel writes one integer.
-    let ret =
-        unsafe { raw_syscall!(Sysno::getsockopt, fd, libc::SOL_SOCKET, libc::SO_TYPE, &raw mut kind, &raw mut len) };
+    let ret = unsafe {
+        raw_syscall!(
+            Sysno::getsockopt,
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_TYPE,
+            &raw mut kind,
+            &raw mut len
+        )
+    };
     sys::check(ret).is_ok() && kind == libc::SOCK_STREAM
 }

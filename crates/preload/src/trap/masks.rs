@@ -1,23 +1,27 @@
-//! Changes of the signal mask, in signal delivery: they never block our signals, and the program reads back what it has set.
+//! Changes of the signal mask, in signal delivery: they never block our signals, and the program
+//! reads back what it has set.
 //!
-//! glibc blocks all signals while it makes a thread or a child, in the threads that it keeps for itself (timers,
-//! asynchronous I/O), and hands masks of the program's to the kernel from wherever they lie (swapcontext). None of that
-//! comes by a symbol. So the system call itself is replaced, where glibc makes it, in some twenty places:
+//! glibc blocks all signals while it makes a thread or a child, in the threads that it keeps for
+//! itself (timers, asynchronous I/O), and hands masks of the program's to the kernel from wherever
+//! they lie (swapcontext). None of that comes by a symbol. So the system call itself is replaced,
+//! where glibc makes it, in some twenty places:
 //!
-//! - The five bytes `mov eax, 14` before a `syscall` become a jump to a copy of a *stub*, which hands over a copy of the mask
-//!   without our signals, on the stack, and goes on behind the `syscall`. What the mask says of ours is kept in a word of the
-//!   thread ([`tls::blocked`]), and is in the old mask that the caller gets: so masks are inherited by new threads, saved and restored
-//!   as the C library does it. Instructions between the two are taken along,
-//!   if they are of a kind that is known here.
-//! - Where the number comes from another register (a loop, or asynchronous I/O), the instruction that takes it from there becomes the
-//!   jump, and what it jumps to looks at the number first.
-//! - Where they are not, only the number is replaced, by one that the filter always stops; the handler does the rest
-//!   ([`change`]).
+//! - The five bytes `mov eax, 14` before a `syscall` become a jump to a copy of a *stub*, which
+//!   hands over a copy of the mask without our signals, on the stack, and goes on behind the
+//!   `syscall`. What the mask says of ours is kept in a word of the thread ([`tls::blocked`]), and
+//!   is in the old mask that the caller gets: so masks are inherited by new threads, saved and
+//!   restored as the C library does it. Instructions between the two are taken along, if they are
+//!   of a kind that is known here.
+//! - Where the number comes from another register (a loop, or asynchronous I/O), the instruction
+//!   that takes it from there becomes the jump, and what it jumps to looks at the number first.
+//! - Where they are not, only the number is replaced, by one that the filter always stops; the
+//!   handler does the rest ([`change`]).
 //!
-//! A set that cannot be read, or a place that cannot be written, is a fault in the stub. Its handler goes on where the stub ends, which it
-//! finds on the stack, with EFAULT ([`recover`]).
+//! A set that cannot be read, or a place that cannot be written, is a fault in the stub. Its
+//! handler goes on where the stub ends, which it finds on the stack, with EFAULT ([`recover`]).
 //!
-//! Where code may not be changed (a policy against memory that is written and executed) signal delivery is refused.
+//! Where code may not be changed (a policy against memory that is written and executed) signal
+//! delivery is refused.
 
 use super::Registers;
 use crate::{image, memory, sys};
@@ -28,7 +32,8 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use syscalls::Sysno;
 
-/// What glibc's places look like: `mov eax, SYS_rt_sigprocmask`, perhaps something that takes a few bytes, and `syscall`.
+/// What glibc's places look like: `mov eax, SYS_rt_sigprocmask`, perhaps something that takes a few
+/// bytes, and `syscall`.
 const NUMBER: [u8; 5] = [0xb8, libc::SYS_rt_sigprocmask as u8, 0, 0, 0];
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const BETWEEN_MAX: usize = 32;
@@ -41,21 +46,24 @@ const IS_MASK: [u8; 5] = [0x83, 0xf8, libc::SYS_rt_sigprocmask as u8, 0x74, 7];
 /// `jmp` with a distance of 32 bits.
 const JUMP: u8 = 0xe9;
 pub const JUMP_BYTES: usize = 5;
-/// Bytes for stubs: some sixty. They are in this library, which the loader puts within the reach of a jump.
+/// Bytes for stubs: some sixty. They are in this library, which the loader puts within the reach of
+/// a jump.
 const ROOM: usize = 4 * PAGE_SIZE;
 
 /// Stands in the stub for the offset of the thread's words; `start` puts that in its place.
 const OFFSET: i32 = 0x7a5a_e11f;
 
-/// Bytes of a stub's frame, with the red zone above it, and where in it the address of the stub's end is.
+/// Bytes of a stub's frame, with the red zone above it, and where in it the address of the stub's
+/// end is.
 const FRAME: usize = super::RED_ZONE + 64;
 const END: usize = 48;
 /// Where the arguments are that the stub uses registers of.
 const SET: usize = 16;
 const OLD: usize = 24;
 
-// The arguments are those of the system call: rdi, rsi (the set), rdx (where the old one goes), r10. It keeps all registers but
-// rax, rcx and r11, and so does this. The last instruction is the jump back.
+// The arguments are those of the system call: rdi, rsi (the set), rdx (where the old one goes),
+// r10. It keeps all registers but rax, rcx and r11, and so does this. The last instruction is the
+// jump back.
 global_asm!(
     ".pushsection .rodata.overspill_mask_stub,\"a\",@progbits",
     ".hidden overspill_mask_stub",
@@ -164,7 +172,8 @@ unsafe extern "C" {
 fn stub() -> &'static [u8] {
     // SAFETY: both symbols are in one section, in this order.
     unsafe {
-        let len = &raw const overspill_mask_stub_end as usize - &raw const overspill_mask_stub as usize;
+        let len =
+            &raw const overspill_mask_stub_end as usize - &raw const overspill_mask_stub as usize;
         std::slice::from_raw_parts(&raw const overspill_mask_stub, len)
     }
 }
@@ -199,13 +208,19 @@ fn syscall_after(bytes: &[u8], at: usize) -> Option<usize> {
 fn is_jumped_to(bytes: &[u8], to: usize) -> bool {
     let mut near = to.saturating_sub(FUNCTION_MAX)..bytes.len().min(to + FUNCTION_MAX);
     near.any(|at| {
-        let leads = |len: usize, distance: i32| (at + len).wrapping_add_signed(distance as isize) == to;
+        let leads =
+            |len: usize, distance: i32| (at + len).wrapping_add_signed(distance as isize) == to;
         let far = |from: usize| {
-            let distance = bytes.get(at + from..at + from + 4).and_then(|d| d.try_into().ok()).map(i32::from_le_bytes);
+            let distance = bytes
+                .get(at + from..at + from + 4)
+                .and_then(|d| d.try_into().ok())
+                .map(i32::from_le_bytes);
             distance.is_some_and(|distance| leads(from + 4, distance))
         };
         match bytes[at] {
-            0xeb | 0x70..=0x7f | 0xe3 => bytes.get(at + 1).is_some_and(|distance| leads(2, *distance as i8 as i32)),
+            0xeb | 0x70..=0x7f | 0xe3 => {
+                bytes.get(at + 1).is_some_and(|distance| leads(2, *distance as i8 as i32))
+            }
             0xe8 | JUMP => far(1),
             0x0f if bytes.get(at + 1).is_some_and(|second| second & 0xf0 == 0x80) => far(2),
             _ => false,
@@ -216,14 +231,18 @@ fn is_jumped_to(bytes: &[u8], to: usize) -> bool {
 /// The places in a library's code, as offsets.
 fn places(bytes: &[u8]) -> Vec<Place> {
     let number = |(at, window): (usize, &[u8])| {
-        let between = if *window == NUMBER { syscall_after(bytes, at + NUMBER.len()) } else { None }?;
+        let between =
+            if *window == NUMBER { syscall_after(bytes, at + NUMBER.len()) } else { None }?;
         Some(Place { at, first: NUMBER.len(), between, certain: true })
     };
     // `mov reg, 14` far before `mov eax, reg`: the registers from 8 on have a prefix.
     let register = |at: usize| {
         let (first, register) = match bytes[at..] {
             [0x44, 0x89, form, ..] if form & 0xc7 == 0xc0 => (3, 8 + (form >> 3 & 7)),
-            [0x89, form, ..] if form & 0xc7 == 0xc0 && !matches!(bytes.get(at.wrapping_sub(1)), Some(0x40..=0x4f)) => {
+            [0x89, form, ..]
+                if form & 0xc7 == 0xc0
+                    && !matches!(bytes.get(at.wrapping_sub(1)), Some(0x40..=0x4f)) =>
+            {
                 (2, form >> 3 & 7)
             }
             _ => return None,
@@ -233,13 +252,15 @@ fn places(bytes: &[u8]) -> Vec<Place> {
         let long = [0x41, 0xb8 + (register & 7), NUMBER[1], 0, 0, 0];
         let load = if register < 8 { &long[1..] } else { &long[..] };
         let place = Place { at, first, between, certain: false };
-        // Instructions that the jump covers besides: none that is known here has less than two bytes.
+        // Instructions that the jump covers besides: none that is known here has less than two
+        // bytes.
         let mut covered = (at + first..at + JUMP_BYTES).step_by(2);
         let loaded = before.windows(load.len()).any(|window| window == load);
         let fits = loaded && first + between + SYSCALL.len() >= JUMP_BYTES;
         (fits && !covered.any(|to| is_jumped_to(bytes, to))).then_some(place)
     };
-    let mut places: Vec<Place> = bytes.windows(NUMBER.len()).enumerate().filter_map(number).collect();
+    let mut places: Vec<Place> =
+        bytes.windows(NUMBER.len()).enumerate().filter_map(number).collect();
     places.extend((0..bytes.len()).filter_map(register));
     places
 }
@@ -252,7 +273,9 @@ fn places(bytes: &[u8]) -> Vec<Place> {
 unsafe fn name_words(copy: usize, len: usize) {
     // SAFETY: the caller's promise.
     let code = unsafe { std::slice::from_raw_parts_mut(copy as *mut u8, len) };
-    let offset = i32::try_from(tls::blocked_offset()).expect("thread-local memory is less than 2 GiB").to_le_bytes();
+    let offset = i32::try_from(tls::blocked_offset())
+        .expect("thread-local memory is less than 2 GiB")
+        .to_le_bytes();
     for at in 0..len - offset.len() {
         if code[at..at + offset.len()] == OFFSET.to_le_bytes() {
             code[at..at + offset.len()].copy_from_slice(&offset);
@@ -260,29 +283,33 @@ unsafe fn name_words(copy: usize, len: usize) {
     }
 }
 
-/// Moves instructions by a distance to other addresses: what they name relative to themselves is adjusted. None where one is
-/// not known.
+/// Moves instructions by a distance to other addresses: what they name relative to themselves is
+/// adjusted. None where one is not known.
 fn moved(code: &[u8], distance: usize) -> Option<Vec<u8>> {
     let mut out = code.to_vec();
     let mut at = 0;
     while at < code.len() {
         let rest = &code[at..];
         at += match *rest {
-            // lea and mov of 64 bits: relative to themselves; to a register with 32 or 8 bits; to the stack; of registers.
-            [0x48 | 0x4c | 0x49 | 0x4d, 0x89 | 0x8b | 0x8d, form, ..] => match (form >> 6, form & 7) {
-                (0, 5) => {
-                    let old = i32::from_le_bytes(rest.get(3..7)?.try_into().ok()?);
-                    let new = i32::try_from((old as isize).checked_sub(distance as isize)?).ok()?;
-                    out[at + 3..at + 7].copy_from_slice(&new.to_le_bytes());
-                    7
+            // lea and mov of 64 bits: relative to themselves; to a register with 32 or 8 bits; to
+            // the stack; of registers.
+            [0x48 | 0x4c | 0x49 | 0x4d, 0x89 | 0x8b | 0x8d, form, ..] => {
+                match (form >> 6, form & 7) {
+                    (0, 5) => {
+                        let old = i32::from_le_bytes(rest.get(3..7)?.try_into().ok()?);
+                        let new =
+                            i32::try_from((old as isize).checked_sub(distance as isize)?).ok()?;
+                        out[at + 3..at + 7].copy_from_slice(&new.to_le_bytes());
+                        7
+                    }
+                    (2, 4) => 8,
+                    (2, _) => 7,
+                    (1, 4) => 5,
+                    (1, _) => 4,
+                    (0, 4) => 4,
+                    _ => 3,
                 }
-                (2, 4) => 8,
-                (2, _) => 7,
-                (1, 4) => 5,
-                (1, _) => 4,
-                (0, 4) => 4,
-                _ => 3,
-            },
+            }
             // add, sub and others of a register with 8 bits.
             [0x48 | 0x49, 0x83, 0xc0..=0xff, ..] => 4,
             // mov of a number to the top of the stack.
@@ -305,14 +332,17 @@ fn moved(code: &[u8], distance: usize) -> Option<Vec<u8>> {
 /// `context` is what the kernel has passed to the handler.
 pub unsafe fn recover(context: *mut c_void) -> bool {
     // SAFETY: the caller's promise.
-    let mut registers = Registers(unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs });
+    let mut registers =
+        Registers(unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs });
     let stubs = &raw const overspill_mask_stubs as usize;
     let (at, frame) = (registers.get(libc::REG_RIP), registers.get(libc::REG_RSP));
     if !(stubs..stubs + ROOM).contains(&at) {
         return false;
     }
-    // SAFETY: the stack of who runs the stub. All that may fault in it comes after it has written these words.
-    let [set, old, end] = [SET, OLD, END].map(|word| unsafe { ((frame + word) as *const usize).read() });
+    // SAFETY: the stack of who runs the stub. All that may fault in it comes after it has written
+    // these words.
+    let [set, old, end] =
+        [SET, OLD, END].map(|word| unsafe { ((frame + word) as *const usize).read() });
     // Not so the instructions of the C library's that were taken along.
     let met = (at..at + stub().len()).contains(&end);
     if met {
@@ -324,8 +354,8 @@ pub unsafe fn recover(context: *mut c_void) -> bool {
     met
 }
 
-/// Changes a mask that is in force when the handler returns, and what the program believes blocked. Returns the result of the
-/// call.
+/// Changes a mask that is in force when the handler returns, and what the program believes blocked.
+/// Returns the result of the call.
 ///
 /// # Safety
 ///
@@ -345,7 +375,11 @@ pub unsafe fn change(mask: &mut u64, how: usize, set: usize, old: usize) -> usiz
         tls::set_blocked(after & OURS);
     }
     // SAFETY: the caller's promise.
-    if old == 0 || unsafe { memory::write(old, before | blocked) } { 0 } else { super::failure(libc::EFAULT) }
+    if old == 0 || unsafe { memory::write(old, before | blocked) } {
+        0
+    } else {
+        super::failure(libc::EFAULT)
+    }
 }
 
 /// rt_sigprocmask(2), by number.
@@ -375,12 +409,13 @@ pub fn start() -> Result<(), Errno> {
         return Err(Errno::ACCESS);
     }
     let code = image::of(sys::next_definition(c"pthread_sigmask")).ok_or(Errno::NOENT)?.code;
-    let size = (BETWEEN_MAX + IS_MASK.len() + SYSCALL.len() + stub().len() + 3 * JUMP_BYTES).next_multiple_of(16);
+    let size = (BETWEEN_MAX + IS_MASK.len() + SYSCALL.len() + stub().len() + 3 * JUMP_BYTES)
+        .next_multiple_of(16);
     let page = &raw const overspill_mask_stubs as usize;
     // SAFETY: the library's code, which stays where it is.
     let places = places(unsafe { std::slice::from_raw_parts(code.start as *const u8, code.len()) });
-    let reach =
-        (places.len() * size <= ROOM) && page.abs_diff(code.start).max(page.abs_diff(code.end)) < i32::MAX as usize;
+    let reach = (places.len() * size <= ROOM)
+        && page.abs_diff(code.start).max(page.abs_diff(code.end)) < i32::MAX as usize;
     if places.is_empty() || !reach {
         return Err(Errno::NOEXEC);
     }
@@ -395,10 +430,12 @@ pub fn start() -> Result<(), Errno> {
     for (n, Place { at: place, first, between, certain }) in places.into_iter().enumerate() {
         let (at, place) = (page + n * size, code.start + place);
         let behind = place + first + between;
-        // What the copy begins with: without the number, which the stub has, or with the instruction that fetches it.
+        // What the copy begins with: without the number, which the stub has, or with the
+        // instruction that fetches it.
         let taken = if certain { place + first } else { place };
-        // SAFETY: 1. there is room for so many; 2. nobody runs this code now: the process has one thread; 3. the place is the
-        // first byte of an instruction, and nothing jumps to those that its jump covers besides.
+        // SAFETY: 1. there is room for so many; 2. nobody runs this code now: the process has one
+        // thread; 3. the place is the first byte of an instruction, and nothing jumps to those that
+        // its jump covers besides.
         unsafe {
             let taken_bytes = std::slice::from_raw_parts(taken as *const u8, behind - taken);
             let Some(copy) = moved(taken_bytes, at.wrapping_sub(taken)) else {
@@ -443,7 +480,9 @@ mod tests {
         let mut result = |mask, how| {
             let (mut mask, set) = (mask, set | sigbus);
             // SAFETY: both are sets.
-            let result = unsafe { change(&mut mask, how as usize, &raw const set as usize, &raw mut before as usize) };
+            let result = unsafe {
+                change(&mut mask, how as usize, &raw const set as usize, &raw mut before as usize)
+            };
             (result, mask, before)
         };
         assert_eq!(result(1, libc::SIG_BLOCK), (0, 0b111, 1));
@@ -478,7 +517,8 @@ mod tests {
         assert_eq!(places(&plain), [Place { at: 0, first: 5, between: 2, certain: true }]);
         assert_eq!(places(&plain[..8]), []);
         // mov r15d, 14; nop; mov eax, r15d; mov rdx, r8; syscall
-        let register = [0x41, 0xbf, 14, 0, 0, 0, 0x90, 0x44, 0x89, 0xf8, 0x4c, 0x89, 0xc2, 0x0f, 0x05, 0xc3];
+        let register =
+            [0x41, 0xbf, 14, 0, 0, 0, 0x90, 0x44, 0x89, 0xf8, 0x4c, 0x89, 0xc2, 0x0f, 0x05, 0xc3];
         assert_eq!(places(&register), [Place { at: 7, first: 3, between: 3, certain: false }]);
         let mut other = register;
         other[2] = 15;
@@ -501,7 +541,8 @@ mod tests {
     fn the_c_library_has_places_to_replace() {
         let code = image::of(sys::next_definition(c"pthread_sigmask")).unwrap().code;
         // SAFETY: as in `start`.
-        let places = places(unsafe { std::slice::from_raw_parts(code.start as *const u8, code.len()) });
+        let places =
+            places(unsafe { std::slice::from_raw_parts(code.start as *const u8, code.len()) });
         assert!((5..60).contains(&places.len()), "{}", places.len());
         assert!(stub().len() < 256);
         let named = stub().windows(4).filter(|bytes| *bytes == OFFSET.to_le_bytes()).count();

@@ -1,8 +1,9 @@
-//! Calls whose pages are made present: paths, structures that are only read, everything that is not known.
+//! Calls whose pages are made present: paths, structures that are only read, everything that is not
+//! known.
 //!
-//! Made again after EFAULT, with more pages around each address, since a page may have left meanwhile and since it is not
-//! known how far the kernel reads. EFAULT says that the call has done nothing; calls for which that is not so are
-//! elsewhere ([`super::structures`], [`super::data`]).
+//! Made again after EFAULT, with more pages around each address, since a page may have left
+//! meanwhile and since it is not known how far the kernel reads. EFAULT says that the call has done
+//! nothing; calls for which that is not so are elsewhere ([`super::structures`], [`super::data`]).
 
 use super::{NEVER, Next, ON_FAULT, Record, failure};
 use crate::route::{pages_touched, split};
@@ -11,7 +12,8 @@ use overspill_os::{PAGE_SIZE, seccomp};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Tries before the program gets its EFAULT. The last one has made 256 pages around each address present.
+/// Tries before the program gets its EFAULT. The last one has made 256 pages around each address
+/// present.
 pub const TRIES: usize = 8;
 
 /// Whether the kernel reads or writes memory.
@@ -21,8 +23,9 @@ pub enum Access {
     Write,
 }
 
-/// Makes the managed pages of a range present as far as the program may access them: for writing where it may write. Pages that the
-/// program has for itself are the kernel's affair: a touch would be one of the program's, and be told to a userfaultfd of its own.
+/// Makes the managed pages of a range present as far as the program may access them: for writing
+/// where it may write. Pages that the program has for itself are the kernel's affair: a touch would
+/// be one of the program's, and be told to a userfaultfd of its own.
 pub fn touch(start: usize, len: usize) {
     let Some(range) = pages_touched(start, len.max(1)) else { return };
     let inside = split(range, pool::window()).inside;
@@ -43,7 +46,8 @@ pub fn touch(start: usize, len: usize) {
 ///
 /// The byte is the program's, and valid for the access.
 unsafe fn touch_byte(byte: usize, access: Access) {
-    // SAFETY: the caller's promise. A write that changes nothing is atomic, so that no other thread's is lost.
+    // SAFETY: the caller's promise. A write that changes nothing is atomic, so that no other
+    // thread's is lost.
     unsafe {
         match access {
             Access::Read => drop((byte as *const u8).read_volatile()),
@@ -51,9 +55,12 @@ unsafe fn touch_byte(byte: usize, access: Access) {
                 let byte = AtomicU8::from_ptr(byte as *mut u8);
                 let mut value = byte.load(Ordering::Relaxed);
                 // Not fetch_or(0), of which the compiler makes a load.
-                while let Err(now) =
-                    byte.compare_exchange_weak(value, black_box(value), Ordering::Relaxed, Ordering::Relaxed)
-                {
+                while let Err(now) = byte.compare_exchange_weak(
+                    value,
+                    black_box(value),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                ) {
                     value = now;
                 }
             }
@@ -85,8 +92,12 @@ pub const SYS_IO_PGETEVENTS: i64 = 333;
 pub fn call(record: &mut Record, mut arguments: [usize; 6]) -> Next {
     if has_sixth(record.number) {
         // The kernel is to say what it says of memory that is not there.
-        let is_nowhere = |at: usize| pool::contains(at) && pool::accessible(at..at + 1, Access::Read) == 0;
-        arguments.iter_mut().filter(|argument| is_nowhere(**argument)).for_each(|argument| *argument = NOWHERE);
+        let is_nowhere =
+            |at: usize| pool::contains(at) && pool::accessible(at..at + 1, Access::Read) == 0;
+        arguments
+            .iter_mut()
+            .filter(|argument| is_nowhere(**argument))
+            .for_each(|argument| *argument = NOWHERE);
         record.finish = NEVER;
         return match arguments.iter().any(|argument| pool::contains(*argument)) {
             true => Next::Result(failure(libc::EFAULT)),
@@ -118,9 +129,9 @@ pub fn again(record: &mut Record) -> Next {
 const SEARCHED: usize = 4096;
 const AT_ONCE: usize = 32;
 
-/// Makes present what the arguments of a call point to, and what is pointed to from there: words that may be managed addresses.
-/// Returns whether there was one. It is not known what they are, so that is for calls that have met an absent page; with each round
-/// more pages behind each are.
+/// Makes present what the arguments of a call point to, and what is pointed to from there: words
+/// that may be managed addresses. Returns whether there was one. It is not known what they are, so
+/// that is for calls that have met an absent page; with each round more pages behind each are.
 pub fn follow(number: i64, arguments: &[usize; 6], round: usize) -> bool {
     let Ok(number) = usize::try_from(number) else { return false };
     let addresses = seccomp::arguments::pointers(number);
@@ -161,9 +172,10 @@ fn nested(number: i64, arguments: &[usize; 6]) {
             strings(third);
             strings(fourth);
         }
-        libc::SYS_vmsplice | libc::SYS_process_vm_readv | libc::SYS_process_vm_writev | libc::SYS_process_madvise => {
-            vector(second, third)
-        }
+        libc::SYS_vmsplice
+        | libc::SYS_process_vm_readv
+        | libc::SYS_process_vm_writev
+        | libc::SYS_process_madvise => vector(second, third),
         libc::SYS_sendmsg | libc::SYS_recvmsg => message(second),
         libc::SYS_readv
         | libc::SYS_writev
@@ -171,9 +183,11 @@ fn nested(number: i64, arguments: &[usize; 6]) {
         | libc::SYS_pwritev
         | libc::SYS_preadv2
         | libc::SYS_pwritev2 => vector(second, third),
-        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_sendto => {
-            touch(second, third)
-        }
+        libc::SYS_read
+        | libc::SYS_write
+        | libc::SYS_pread64
+        | libc::SYS_pwrite64
+        | libc::SYS_sendto => touch(second, third),
         _ => {}
     }
 }
@@ -181,11 +195,11 @@ fn nested(number: i64, arguments: &[usize; 6]) {
 /// Makes an array of strings present, which ends with a null.
 fn strings(array: usize) {
     // Reading a string makes it present.
-    crate::exec::each(array as crate::exec::Strings).filter(|string| pool::contains(*string as usize)).for_each(
-        |string| {
+    crate::exec::each(array as crate::exec::Strings)
+        .filter(|string| pool::contains(*string as usize))
+        .for_each(|string| {
             let _ = memory::string_len(string as usize, usize::MAX);
-        },
-    );
+        });
 }
 
 /// Makes what a vector names present.
@@ -216,7 +230,8 @@ struct ControlBlock {
     bytes: u64,
 }
 
-/// Calls `each` with every piece of memory that an array of `count` control blocks names, and the blocks themselves.
+/// Calls `each` with every piece of memory that an array of `count` control blocks names, and the
+/// blocks themselves.
 pub fn control_blocks(at: usize, count: usize, mut each: impl FnMut(usize, usize)) {
     memory::for_each(at, count, |block: usize| {
         let Some(ControlBlock { opcode, buffer, bytes, .. }) = memory::read(block) else { return };
@@ -227,7 +242,9 @@ pub fn control_blocks(at: usize, count: usize, mut each: impl FnMut(usize, usize
             0 | 1 => each(buffer, bytes),
             7 | 8 => {
                 each(buffer, bytes.saturating_mul(size_of::<libc::iovec>()));
-                memory::for_each(buffer, bytes, |piece: libc::iovec| each(piece.iov_base as usize, piece.iov_len));
+                memory::for_each(buffer, bytes, |piece: libc::iovec| {
+                    each(piece.iov_base as usize, piece.iov_len)
+                });
             }
             _ => {}
         }
@@ -262,7 +279,12 @@ mod tests {
                 touch_byte(page + 5, access);
                 faults() - before
             };
-            let counts = (count(Access::Read), count(Access::Read), count(Access::Write), count(Access::Write));
+            let counts = (
+                count(Access::Read),
+                count(Access::Read),
+                count(Access::Write),
+                count(Access::Write),
+            );
             assert_eq!(counts, (1, 0, 1, 0));
             *(page as *mut u8).add(5) = 77;
             touch_byte(page + 5, Access::Write);

@@ -1,9 +1,10 @@
 //! Calls that are handed structures: each is made with copies of them.
 //!
-//! These are the calls that would lose something if the kernel found a page absent at their end (a child that was reaped, a
-//! message, an accepted connection, what is left of a time), and those that wait, while pages leave. Structures that the
-//! kernel may write are copied back whatever the result: it has written what it wanted. But only bytes that are not as they were go back,
-//! since other threads may change the rest meanwhile, such as the descriptors that poll(2) is to look at.
+//! These are the calls that would lose something if the kernel found a page absent at their end (a
+//! child that was reaped, a message, an accepted connection, what is left of a time), and those
+//! that wait, while pages leave. Structures that the kernel may write are copied back whatever the
+//! result: it has written what it wanted. But only bytes that are not as they were go back, since
+//! other threads may change the rest meanwhile, such as the descriptors that poll(2) is to look at.
 
 use super::bounce::{self, Buffer};
 use super::present::{self, Access};
@@ -57,7 +58,9 @@ const VECTOR: usize = size_of::<libc::iovec>();
 pub fn list(number: i64) -> Option<&'static [Argument]> {
     Some(match number {
         libc::SYS_poll => const { &[written(0, Each(8, 1))] },
-        libc::SYS_ppoll => const { &[written(0, Each(8, 1)), written(2, TIMESPEC), read(3, SIGSET)] },
+        libc::SYS_ppoll => {
+            const { &[written(0, Each(8, 1)), written(2, TIMESPEC), read(3, SIGSET)] }
+        }
         libc::SYS_select => {
             const { &[written(1, Set(0)), written(2, Set(0)), written(3, Set(0)), written(4, TIMESPEC)] }
         }
@@ -74,7 +77,9 @@ pub fn list(number: i64) -> Option<&'static [Argument]> {
         }
         libc::SYS_epoll_wait => const { &[written(1, Each(12, 2))] },
         libc::SYS_epoll_pwait => const { &[written(1, Each(12, 2)), read(4, SIGSET)] },
-        libc::SYS_epoll_pwait2 => const { &[written(1, Each(12, 2)), read(3, TIMESPEC), read(4, SIGSET)] },
+        libc::SYS_epoll_pwait2 => {
+            const { &[written(1, Each(12, 2)), read(3, TIMESPEC), read(4, SIGSET)] }
+        }
         libc::SYS_nanosleep => const { &[read(0, TIMESPEC), written(1, TIMESPEC)] },
         libc::SYS_clock_nanosleep => const { &[read(2, TIMESPEC), written(3, TIMESPEC)] },
         libc::SYS_wait4 => const { &[written(1, INT), written(3, RUSAGE)] },
@@ -84,24 +89,38 @@ pub fn list(number: i64) -> Option<&'static [Argument]> {
         }
         libc::SYS_getsockopt => const { &[written(4, INT), written(3, Pointed(4))] },
         libc::SYS_connect | libc::SYS_bind => const { &[read(1, Counted(2, 0))] },
-        libc::SYS_rt_sigtimedwait => const { &[read(0, SIGSET), written(1, SIGINFO), read(2, TIMESPEC)] },
+        libc::SYS_rt_sigtimedwait => {
+            const { &[read(0, SIGSET), written(1, SIGINFO), read(2, TIMESPEC)] }
+        }
         libc::SYS_rt_sigsuspend => const { &[read(0, SIGSET)] },
         libc::SYS_rt_sigprocmask => const { &[read(1, SIGSET), written(2, SIGSET)] },
         libc::SYS_rt_sigaction => const { &[read(1, Bytes(32)), written(2, Bytes(32))] },
         libc::SYS_setitimer => const { &[read(1, TIMER), written(2, TIMER)] },
-        libc::SYS_timer_settime | libc::SYS_timerfd_settime => const { &[read(2, TIMER), written(3, TIMER)] },
+        libc::SYS_timer_settime | libc::SYS_timerfd_settime => {
+            const { &[read(2, TIMER), written(3, TIMER)] }
+        }
         libc::SYS_prlimit64 => const { &[read(2, Bytes(16)), written(3, Bytes(16))] },
         libc::SYS_sendfile => const { &[written(2, OFFSET)] },
-        libc::SYS_copy_file_range | libc::SYS_splice => const { &[written(1, OFFSET), written(3, OFFSET)] },
+        libc::SYS_copy_file_range | libc::SYS_splice => {
+            const { &[written(1, OFFSET), written(3, OFFSET)] }
+        }
         libc::SYS_msgsnd => const { &[read(1, Counted(2, 8))] },
         libc::SYS_msgrcv => const { &[written(1, Counted(2, 8))] },
         libc::SYS_mq_timedsend => const { &[read(1, Counted(2, 0)), read(4, TIMESPEC)] },
-        libc::SYS_mq_timedreceive => const { &[written(1, Counted(2, 0)), written(3, INT), read(4, TIMESPEC)] },
+        libc::SYS_mq_timedreceive => {
+            const { &[written(1, Counted(2, 0)), written(3, INT), read(4, TIMESPEC)] }
+        }
         libc::SYS_semop => const { &[read(1, Each(6, 2))] },
         libc::SYS_semtimedop => const { &[read(1, Each(6, 2)), read(3, TIMESPEC)] },
         libc::SYS_io_getevents => const { &[written(3, Each(32, 2)), written(4, TIMESPEC)] },
         present::SYS_IO_PGETEVENTS => {
-            const { &[written(3, Each(32, 2)), written(4, TIMESPEC), read(5, Bytes(2 * size_of::<usize>()))] }
+            const {
+                &[
+                    written(3, Each(32, 2)),
+                    written(4, TIMESPEC),
+                    read(5, Bytes(2 * size_of::<usize>())),
+                ]
+            }
         }
         libc::SYS_getrandom => const { &[written(0, Counted(1, 0))] },
         libc::SYS_getdents64 | libc::SYS_getdents => const { &[written(1, Counted(2, 0))] },
@@ -112,15 +131,17 @@ pub fn list(number: i64) -> Option<&'static [Argument]> {
     })
 }
 
-/// The paths of a call about files, and what goes with them. Only where it does not cost a signal to have the copy given back: a call
-/// that is stopped is made with the path itself, present.
+/// The paths of a call about files, and what goes with them. Only where it does not cost a signal
+/// to have the copy given back: a call that is stopped is made with the path itself, present.
 pub fn paths(number: i64) -> Option<&'static [Argument]> {
     const STAT: Size = Bytes(size_of::<libc::stat>());
     const STATX: Size = Bytes(size_of::<libc::statx>());
     Some(match number {
-        libc::SYS_open | libc::SYS_creat | libc::SYS_access | libc::SYS_unlink | libc::SYS_mkdir => {
-            const { &[read(0, Path)] }
-        }
+        libc::SYS_open
+        | libc::SYS_creat
+        | libc::SYS_access
+        | libc::SYS_unlink
+        | libc::SYS_mkdir => const { &[read(0, Path)] },
         libc::SYS_openat | libc::SYS_unlinkat => const { &[read(1, Path)] },
         libc::SYS_stat | libc::SYS_lstat => const { &[read(0, Path), written(1, STAT)] },
         libc::SYS_fstat => const { &[written(1, STAT)] },
@@ -169,10 +190,14 @@ fn len(argument: Argument, arguments: &[usize; 6]) -> Option<usize> {
 /// Prepares a call; None where its memory is not as it should be, or where there is too much of it.
 pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) -> Option<Next> {
     let copies = |arguments: &[usize; 6]| {
-        list.iter().filter(|argument| pool::contains(arguments[argument.at])).copied().collect::<Copies>()
+        list.iter()
+            .filter(|argument| pool::contains(arguments[argument.at]))
+            .copied()
+            .collect::<Copies>()
     };
     let wanted = copies(&arguments);
-    // An integer that says how long another is may itself be in managed memory: read as the program would.
+    // An integer that says how long another is may itself be in managed memory: read as the program
+    // would.
     let mut total = size_of::<[Copied; MOST]>() + 16;
     for argument in wanted.iter() {
         let len = len(*argument, &arguments)?;
@@ -227,7 +252,8 @@ unsafe fn copy_changes(from: *const u8, before: *const u8, to: *mut u8, len: usi
         // SAFETY: the caller's promise.
         unsafe {
             let equal = step == WORD
-                && from.add(at).cast::<u64>().read_unaligned() == before.add(at).cast::<u64>().read_unaligned();
+                && from.add(at).cast::<u64>().read_unaligned()
+                    == before.add(at).cast::<u64>().read_unaligned();
             if !equal {
                 for byte in at..at + step {
                     let now = *from.add(byte);
@@ -288,7 +314,8 @@ fn touch_mask(record: &Record, arguments: &[usize; 6]) {
 
 /// After the call.
 pub fn finish(record: &mut Record, list: &[Argument]) -> Next {
-    let remote = matches!(record.number as i64, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev);
+    let remote =
+        matches!(record.number as i64, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev);
     if remote && record.result == failure(libc::EFAULT) && record.tries < present::TRIES {
         record.tries += 1;
         let tries = record.tries;
@@ -303,7 +330,8 @@ pub fn finish(record: &mut Record, list: &[Argument]) -> Next {
     }
     let table = Buffer::of(record).first::<Copied>();
     for n in 0..MOST {
-        // SAFETY: `begin` has made the table; the program may write to what was copied, as was checked.
+        // SAFETY: `begin` has made the table; the program may write to what was copied, as was
+        // checked.
         unsafe {
             let Copied { original, copy, before, len } = table.add(n).read();
             copy_changes(copy as *const u8, before as *const u8, original as *mut u8, len);

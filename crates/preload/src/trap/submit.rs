@@ -1,11 +1,12 @@
 //! io_submit(2): the buffers are held in memory until the kernel has them.
 //!
-//! A request that meets an absent page ends early, and the program would get a short result long after. Once submitted,
-//! buffers of direct I/O are pinned, and pages that are pinned are not evicted ([`crate::dma`]); the rest is done within the
-//! call.
+//! A request that meets an absent page ends early, and the program would get a short result long
+//! after. Once submitted, buffers of direct I/O are pinned, and pages that are pinned are not
+//! evicted ([`crate::dma`]); the rest is done within the call.
 //!
-//! The kernel says how many requests it has taken, and not why it has not taken the next: perhaps what describes that was absent, as
-//! there were too many to hold. So the others are submitted by themselves, and what becomes of those tells.
+//! The kernel says how many requests it has taken, and not why it has not taken the next: perhaps
+//! what describes that was absent, as there were too many to hold. So the others are submitted by
+//! themselves, and what becomes of those tells.
 
 use super::bounce::{self, Buffer};
 use super::present::{self, control_blocks};
@@ -47,8 +48,13 @@ fn submit(record: &mut Record, mut arguments: [usize; 6], done: usize) -> Option
     let [_, count, blocks, ..] = arguments;
     let mut hold = |start: usize, len: usize| {
         present::touch(start, len);
-        let Some(range) = pages_touched(start, len).filter(|range| pool::contains(range.start)) else { return };
-        let known = held.ranges[..held.count].iter().any(|(start, end)| *start <= range.start && range.end <= *end);
+        let Some(range) = pages_touched(start, len).filter(|range| pool::contains(range.start))
+        else {
+            return;
+        };
+        let known = held.ranges[..held.count]
+            .iter()
+            .any(|(start, end)| *start <= range.start && range.end <= *end);
         if !known && held.count < MOST && pool::hold(range.clone()) {
             held.ranges[held.count] = (range.start, range.end);
             held.count += 1;

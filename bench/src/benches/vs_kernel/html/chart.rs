@@ -32,12 +32,14 @@ pub struct Group {
 impl Chart {
     /// As HTML.
     pub fn drawn(&self) -> String {
-        let values = || self.groups.iter().flat_map(|group| &group.bars).map(|(_, _, value)| value.max);
+        let values =
+            || self.groups.iter().flat_map(|group| &group.bars).map(|(_, _, value)| value.max);
         let highest = values().chain(self.line.map(|(at, _)| at)).fold(f64::MIN_POSITIVE, f64::max);
         let step = mark(highest);
         let marks = || (1..).map(move |n| f64::from(n) * step).take_while(move |at| *at <= highest);
         let at = |value: f64| value / highest * LONGEST;
-        let mut lines: String = marks().map(|mark| format!("<u style=\"left:{:.2}%\"></u>", at(mark))).collect();
+        let mut lines: String =
+            marks().map(|mark| format!("<u style=\"left:{:.2}%\"></u>", at(mark))).collect();
         if let Some((line, _)) = self.line {
             lines += &format!("<u class=\"one\" style=\"left:{:.2}%\"></u>", at(line));
         }
@@ -51,7 +53,9 @@ impl Chart {
             let end = if value.rounds > 1 { at(value.max) } else { at(value.median) };
             let text = (self.format)(value.median);
             format!(
-                "<div class=\"bar {class}\" title=\"{who}: {text}\"><i style=\"width:{:.2}%\"></i>{spread}<em style=\"left:{end:.2}%\">{text}</em></div>",
+                "<div class=\"bar {class}\" title=\"{who}: {text}\"><i \
+                 style=\"width:{:.2}%\"></i>{spread}<em \
+                 style=\"left:{end:.2}%\">{text}</em></div>",
                 at(value.median)
             )
         };
@@ -68,7 +72,8 @@ impl Chart {
             .collect();
         let line = self.line.map_or(String::new(), |(_, name)| format!("; dashed: {name}"));
         format!(
-            "<div class=\"plot\">{groups}<b></b><div class=\"axis\">{numbers}</div><div class=\"unit\">{}{line}</div></div>\n",
+            "<div class=\"plot\">{groups}<b></b><div class=\"axis\">{numbers}</div><div \
+             class=\"unit\">{}{line}</div></div>\n",
             self.unit
         )
     }
@@ -77,7 +82,11 @@ impl Chart {
 /// The distance of marks on a scale: 1, 2 or 5 times a power of ten.
 fn mark(highest: f64) -> f64 {
     let power = 10f64.powf((highest / MARKS).log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * power).find(|step| highest / step <= MARKS).unwrap_or(10.0 * power)
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|n| n * power)
+        .find(|step| highest / step <= MARKS)
+        .unwrap_or(10.0 * power)
 }
 
 /// A time in microseconds, of nanoseconds.
@@ -96,7 +105,9 @@ mod tests {
 
     #[test]
     fn marks_are_round_numbers() {
-        for (highest, step) in [(1.0, 0.5), (4.1, 2.0), (0.9, 0.5), (150.0, 50.0), (12_000.0, 5000.0)] {
+        for (highest, step) in
+            [(1.0, 0.5), (4.1, 2.0), (0.9, 0.5), (150.0, 50.0), (12_000.0, 5000.0)]
+        {
             assert!((mark(highest) - step).abs() < 1e-9, "{highest}: {}", mark(highest));
         }
     }
@@ -104,11 +115,27 @@ mod tests {
     #[test]
     fn a_bar_is_as_long_as_its_value_and_the_longest_leaves_room() {
         let value = |value| Spread { median: value, min: value, max: value, rounds: 1 };
-        let group =
-            Group { name: "a<b".to_owned(), bars: vec![("run", "one", value(1.0)), ("library", "two", value(2.0))] };
-        let chart = Chart { unit: "ratio", format: short, line: Some((1.0, "the kernel")), groups: vec![group] };
+        let group = Group {
+            name: "a<b".to_owned(),
+            bars: vec![("run", "one", value(1.0)), ("library", "two", value(2.0))],
+        };
+        let chart = Chart {
+            unit: "ratio",
+            format: short,
+            line: Some((1.0, "the kernel")),
+            groups: vec![group],
+        };
         let text = chart.drawn();
-        assert!(text.contains("width:41.00%") && text.contains("width:82.00%") && text.contains("a&lt;b"), "{text}");
-        assert!(text.contains("class=\"one\" style=\"left:41.00%\"") && text.contains("dashed: the kernel"), "{text}");
+        assert!(
+            text.contains("width:41.00%")
+                && text.contains("width:82.00%")
+                && text.contains("a&lt;b"),
+            "{text}"
+        );
+        assert!(
+            text.contains("class=\"one\" style=\"left:41.00%\"")
+                && text.contains("dashed: the kernel"),
+            "{text}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What programs read: lines to sort, and a source to compile. Made in sequence from a fixed seed, the same each time.
+//! What programs read: lines to sort, and a source to compile. Made in sequence from a fixed seed,
+//! the same each time.
 
 use crate::failure::Failure;
 use crate::put_back;
@@ -46,7 +47,8 @@ const WORDS: [&str; 32] = [
     "worker",
 ];
 
-/// Writes records of a log in random order, of about 1 KiB each: a key, and words that LZ4 packs about 2.5:1.
+/// Writes records of a log in random order, of about 1 KiB each: a key, and words that LZ4 packs
+/// about 2.5:1.
 ///
 /// # Errors
 /// When the file cannot be made or written.
@@ -59,7 +61,8 @@ pub fn lines(path: &Path, bytes: u64) -> Result<(), Failure> {
             line += &format!("{:016x} 2024-07-19T08:14:02Z level=INFO", random.next());
             for _ in 0..16 {
                 let mut word = || WORDS[random.below(WORDS.len() as u64) as usize];
-                line += &format!(" service=\"{}\" event=\"{} {}\" status=200", word(), word(), word());
+                line +=
+                    &format!(" service=\"{}\" event=\"{} {}\" status=200", word(), word(), word());
             }
             line.push('\n');
             out.write_all(line.as_bytes())?;

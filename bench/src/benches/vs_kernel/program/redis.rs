@@ -1,4 +1,5 @@
-//! The client of a redis-server: fills it, has redis-benchmark read at random, and reads everything back.
+//! The client of a redis-server: fills it, has redis-benchmark read at random, and reads everything
+//! back.
 
 use crate::failure::Failure;
 use overspill_bench::contents::{Contents, WORDS};
@@ -51,7 +52,9 @@ impl Client {
     /// When sockets cannot have such a name.
     pub fn new(socket: String, size: u64) -> Result<Client, Failure> {
         if socket.len() > PATH_MAX {
-            return Err(Failure::new(format!("'{socket}' is too long for a socket: name another --dir")));
+            return Err(Failure::new(format!(
+                "'{socket}' is too long for a socket: name another --dir"
+            )));
         }
         Ok(Client { socket, keys: (size / KEY_BYTES).max(1) })
     }
@@ -61,7 +64,9 @@ impl Client {
     /// # Errors
     /// When the server does not answer, or not as it should.
     pub fn work(&self, is_up: impl Fn() -> bool) -> Result<Served, Failure> {
-        let failure = |error: std::io::Error| Failure::new(format!("the connection to redis-server failed: {error}"));
+        let failure = |error: std::io::Error| {
+            Failure::new(format!("the connection to redis-server failed: {error}"))
+        };
         // 1. Values, in sequence.
         let mut server = self.connect(is_up)?;
         for first in (0..self.keys).step_by(PIPELINE as usize) {
@@ -79,8 +84,9 @@ impl Client {
         let text = self.benchmark()?;
         let elapsed = began.elapsed();
         let after = server.cpu_s().map_err(failure)?;
-        let [p50_ns, p99_ns] = percentiles(&text)
-            .ok_or_else(|| Failure::new(format!("redis-benchmark printed no percentiles: {}", text.trim())))?;
+        let [p50_ns, p99_ns] = percentiles(&text).ok_or_else(|| {
+            Failure::new(format!("redis-benchmark printed no percentiles: {}", text.trim()))
+        })?;
         // 3. Every value is what it was.
         let mut checksum = crc32fast::Hasher::new();
         for first in (0..self.keys).step_by(PIPELINE as usize) {
@@ -106,7 +112,9 @@ impl Client {
             match UnixStream::connect(&self.socket).and_then(Connection::new) {
                 Ok(server) => return Ok(server),
                 Err(_) if is_up() && began.elapsed() < PATIENCE => sleep(Duration::from_millis(5)),
-                Err(error) => return Err(Failure::new(format!("redis-server does not answer: {error}"))),
+                Err(error) => {
+                    return Err(Failure::new(format!("redis-server does not answer: {error}")));
+                }
             }
         }
     }
@@ -115,12 +123,27 @@ impl Client {
     fn benchmark(&self) -> Result<String, Failure> {
         let keys = self.keys.to_string();
         let mut line = Command::new("redis-benchmark");
-        line.args(["-s", &self.socket, "--csv", "-n", &keys, "-r", &keys, "GET", "key:__rand_int__"]);
+        line.args([
+            "-s",
+            &self.socket,
+            "--csv",
+            "-n",
+            &keys,
+            "-r",
+            &keys,
+            "GET",
+            "key:__rand_int__",
+        ]);
         let output = line.stdin(Stdio::null()).output();
-        let output = output.map_err(|error| Failure::new(format!("redis-benchmark cannot be started: {error}")))?;
+        let output = output
+            .map_err(|error| Failure::new(format!("redis-benchmark cannot be started: {error}")))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            return Err(Failure::new(format!("redis-benchmark failed ({}): {}", output.status, said.trim())));
+            return Err(Failure::new(format!(
+                "redis-benchmark failed ({}): {}",
+                output.status,
+                said.trim()
+            )));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -135,7 +158,8 @@ fn name(key: u64) -> String {
 fn set(batch: &mut Vec<u8>, key: u64) {
     let mut words = [0; WORDS];
     Contents::Heap.fill(&mut words, key);
-    let value: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(VALUE_BYTES).collect();
+    let value: Vec<u8> =
+        words.iter().flat_map(|word| word.to_le_bytes()).take(VALUE_BYTES).collect();
     command(batch, &[b"SET", name(key).as_bytes(), &value]);
 }
 
@@ -149,12 +173,16 @@ fn command(batch: &mut Vec<u8>, parts: &[&[u8]]) {
     }
 }
 
-/// Nanoseconds of the median and the 99th percentile, of what redis-benchmark prints as CSV in milliseconds.
+/// Nanoseconds of the median and the 99th percentile, of what redis-benchmark prints as CSV in
+/// milliseconds.
 fn percentiles(csv: &str) -> Option<[f64; 2]> {
-    let fields = |line: &str| line.split("\",\"").map(|field| field.trim_matches('"').to_owned()).collect::<Vec<_>>();
+    let fields = |line: &str| {
+        line.split("\",\"").map(|field| field.trim_matches('"').to_owned()).collect::<Vec<_>>()
+    };
     let mut lines = csv.lines();
     let (head, values) = (fields(lines.next()?), fields(lines.next()?));
-    let of = |name: &str| values.get(head.iter().position(|field| field == name)?)?.parse::<f64>().ok();
+    let of =
+        |name: &str| values.get(head.iter().position(|field| field == name)?)?.parse::<f64>().ok();
     Some([of("p50_latency_ms")? * 1e6, of("p99_latency_ms")? * 1e6])
 }
 
@@ -184,7 +212,11 @@ impl Connection {
 
     fn expect(&mut self, answer: &str) -> std::io::Result<()> {
         let line = self.line()?;
-        if line == answer { Ok(()) } else { Err(std::io::Error::other(format!("it answered '{line}'"))) }
+        if line == answer {
+            Ok(())
+        } else {
+            Err(std::io::Error::other(format!("it answered '{line}'")))
+        }
     }
 
     /// A string that may hold anything.
@@ -206,7 +238,8 @@ impl Connection {
         command(&mut batch, &[b"INFO", b"cpu"]);
         self.send(&batch)?;
         let text = String::from_utf8_lossy(&self.bulk()?).into_owned();
-        let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        let of =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         match (of("used_cpu_user:"), of("used_cpu_sys:")) {
             (Some(user), Some(sys)) => Ok([user, sys]),
             _ => Err(std::io::Error::other("it does not tell its processor time")),
@@ -243,6 +276,8 @@ mod tests {
     #[test]
     fn a_socket_has_a_name_that_sockets_can_have() {
         assert_eq!(Client::new("/a".to_owned(), 64 << 20).unwrap().keys, (64 << 20) / KEY_BYTES);
-        assert!(Client::new("x".repeat(200), 1).unwrap_err().to_string().contains("name another --dir"));
+        assert!(
+            Client::new("x".repeat(200), 1).unwrap_err().to_string().contains("name another --dir")
+        );
     }
 }

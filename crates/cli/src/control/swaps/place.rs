@@ -7,16 +7,24 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// Refuses a device that the job uses already: of `used`, with whether it is being taken out of use.
-pub fn check_unused<'a>(spec: &SwapSpec, mut used: impl Iterator<Item = (&'a SwapSpec, bool)>) -> Result<(), String> {
-    let same = |other: &SwapSpec| spec.ram.is_none() && other.ram.is_none() && is_same(&spec.path, &other.path);
+/// Refuses a device that the job uses already: of `used`, with whether it is being taken out of
+/// use.
+pub fn check_unused<'a>(
+    spec: &SwapSpec,
+    mut used: impl Iterator<Item = (&'a SwapSpec, bool)>,
+) -> Result<(), String> {
+    let same = |other: &SwapSpec| {
+        spec.ram.is_none() && other.ram.is_none() && is_same(&spec.path, &other.path)
+    };
     let path = spec.path.display();
     match used.find(|(other, _)| same(other)) {
         None => Ok(()),
-        Some((_, false)) => Err(format!("swap device '{path}' is in use by this job already: choose another")),
+        Some((_, false)) => {
+            Err(format!("swap device '{path}' is in use by this job already: choose another"))
+        }
         Some((_, true)) => Err(format!(
-            "swap device '{path}' is being taken out of use by this job just now: wait for that, or end it by running \
-             `overspill swapoff` again and interrupting it"
+            "swap device '{path}' is being taken out of use by this job just now: wait for that, \
+             or end it by running `overspill swapoff` again and interrupting it"
         )),
     }
 }
@@ -35,11 +43,17 @@ pub fn find(name: &SwapName, devices: &[SwapDevice]) -> Result<u32, String> {
         (Some(own), Ok(uuid)) => own.parse() == Ok(uuid),
         _ => false,
     };
-    let is_at = |device: &SwapDevice, path: &str| device.kind != "ram" && is_same(path.as_ref(), device.path.as_ref());
-    let all = |what: &dyn Fn(&SwapDevice) -> bool| devices.iter().filter(|device| what(device)).collect::<Vec<_>>();
+    let is_at = |device: &SwapDevice, path: &str| {
+        device.kind != "ram" && is_same(path.as_ref(), device.path.as_ref())
+    };
+    let all = |what: &dyn Fn(&SwapDevice) -> bool| {
+        devices.iter().filter(|device| what(device)).collect::<Vec<_>>()
+    };
     let (named, found) = match name {
         SwapName::Id(id) => (id.to_string(), all(&|device| device.id == *id)),
-        SwapName::Label(label) => (format!("LABEL={label}"), all(&|device| has_label(device, label))),
+        SwapName::Label(label) => {
+            (format!("LABEL={label}"), all(&|device| has_label(device, label)))
+        }
         SwapName::Uuid(uuid) => (format!("UUID={uuid}"), all(&|device| has_uuid(device, uuid))),
         SwapName::Any { text, path } => {
             let mut found = all(&|device| is_at(device, path));
@@ -49,7 +63,8 @@ pub fn find(name: &SwapName, devices: &[SwapDevice]) -> Result<u32, String> {
                     &|device| has_label(device, text),
                     &|device| has_uuid(device, text),
                 ];
-                found = ways.map(all).into_iter().find(|found| !found.is_empty()).unwrap_or_default();
+                found =
+                    ways.map(all).into_iter().find(|found| !found.is_empty()).unwrap_or_default();
             }
             (text.clone().unwrap_or_else(|| path.clone()), found)
         }
@@ -58,7 +73,8 @@ pub fn find(name: &SwapName, devices: &[SwapDevice]) -> Result<u32, String> {
         [device] => Ok(device.id),
         [] => Err(format!("'{named}' is no swap device of this job: {}", choices(devices))),
         several => Err(format!(
-            "'{named}' is {} swap devices of this job: name one by its label or UUID, or all with -a",
+            "'{named}' is {} swap devices of this job: name one by its label or UUID, or all with \
+             -a",
             several.len()
         )),
     }

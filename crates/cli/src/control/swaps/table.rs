@@ -10,13 +10,15 @@ use std::os::unix::fs::FileTypeExt;
 /// All devices in use with their figures.
 pub fn devices(used: &[InUse], processes: &Processes<'_>) -> Vec<SwapDevice> {
     let of_each = |used: &InUse| {
-        let figures = processes.snapshots.iter().map(|(_, snapshot)| of(snapshot, used.device.id).collect());
+        let figures =
+            processes.snapshots.iter().map(|(_, snapshot)| of(snapshot, used.device.id).collect());
         device(used, &figures.collect::<Vec<Vec<&DeviceSnapshot>>>())
     };
     used.iter().map(of_each).collect()
 }
 
-/// What a process has of a device: besides what is its own, what it has from its parent and only reads and frees.
+/// What a process has of a device: besides what is its own, what it has from its parent and only
+/// reads and frees.
 fn of(snapshot: &Snapshot, id: u32) -> impl Iterator<Item = &DeviceSnapshot> {
     snapshot.devices.iter().filter(move |device| device.id == id)
 }
@@ -28,7 +30,10 @@ pub fn has(snapshot: &Snapshot, id: u32) -> bool {
 
 /// Pages that a process still has on a device.
 pub fn used_pages(snapshot: &Snapshot, id: u32) -> u64 {
-    overspill::base::Bytes(of(snapshot, id).fold(0, |sum, device| sum.saturating_add(device.used_bytes))).pages()
+    overspill::base::Bytes(
+        of(snapshot, id).fold(0, |sum, device| sum.saturating_add(device.used_bytes)),
+    )
+    .pages()
 }
 
 /// A device with what each process has of it.

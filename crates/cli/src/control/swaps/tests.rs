@@ -18,13 +18,20 @@ impl Job {
     /// With `devices` directories "a", "b" and so on, and so many processes that have them open.
     fn new(name: &str, devices: usize, processes: u32) -> Job {
         // In the directory of the build, which is on a disk.
-        let dir = std::env::current_exe().unwrap().parent().unwrap().join(format!("swaps-test-{name}"));
+        let dir =
+            std::env::current_exe().unwrap().parent().unwrap().join(format!("swaps-test-{name}"));
         for sub in ["a", "b", "c"] {
             std::fs::create_dir_all(dir.join(sub)).unwrap();
         }
         let dir = dir.canonicalize().unwrap();
-        let specs: Vec<SwapSpec> = ["a", "b"][..devices].iter().map(|sub| SwapSpec::new(dir.join(sub))).collect();
-        let file = std::fs::OpenOptions::new().create(true).truncate(true).read(true).write(true).open(dir.join("job"));
+        let specs: Vec<SwapSpec> =
+            ["a", "b"][..devices].iter().map(|sub| SwapSpec::new(dir.join(sub))).collect();
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(dir.join("job"));
         let table = JobTable::create(std::os::fd::AsFd::as_fd(&file.unwrap())).unwrap();
         let swaps = Swaps::new(&specs, table, dir.join("swaps"));
         let processes = (1..=processes).map(|pid| (pid, Stats::anonymous().unwrap())).collect();
@@ -39,7 +46,11 @@ impl Job {
         for (index, (device, priority)) in self.swaps.list.with_priorities().enumerate() {
             stats.device(index).describe(DeviceIdentity {
                 path: &device.spec.path,
-                kind: if device.spec.ram.is_some() { DeviceKind::Ram } else { DeviceKind::Directory },
+                kind: if device.spec.ram.is_some() {
+                    DeviceKind::Ram
+                } else {
+                    DeviceKind::Directory
+                },
                 label: device.spec.label.as_ref().map_or("", |label| label.as_str()),
                 uuid: None,
                 priority: Some(priority),
@@ -65,7 +76,8 @@ impl Job {
     }
 
     fn with<T>(&mut self, call: impl FnOnce(&mut Swaps, &Processes<'_>) -> T) -> T {
-        let snapshots: Vec<_> = self.processes.iter().map(|(pid, stats)| (*pid, stats.snapshot())).collect();
+        let snapshots: Vec<_> =
+            self.processes.iter().map(|(pid, stats)| (*pid, stats.snapshot())).collect();
         let processes = Processes { snapshots: &snapshots, is_managed: &|_| true };
         self.swaps.follow(&processes);
         call(&mut self.swaps, &processes)
@@ -73,7 +85,9 @@ impl Job {
 
     fn remove(&mut self, name: &str) -> Result<u32, String> {
         let path = self.dir.join(name).to_str().unwrap().to_owned();
-        self.with(|swaps, processes| swaps.remove(&SwapName::Any { text: Some(name.to_owned()), path }, processes))
+        self.with(|swaps, processes| {
+            swaps.remove(&SwapName::Any { text: Some(name.to_owned()), path }, processes)
+        })
     }
 
     fn add(&mut self, text: &str) -> Result<u32, String> {
@@ -100,7 +114,8 @@ impl Job {
         let list = JobSwaps::read(&self.dir.join("swaps")).unwrap();
         assert_eq!((list.number, &list), (self.swaps.table.swaps(), &self.swaps.list));
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
-        let names = list.devices.iter().map(|device| format!("{}{}", name(&device.spec.path), device.id));
+        let names =
+            list.devices.iter().map(|device| format!("{}{}", name(&device.spec.path), device.id));
         names.collect::<Vec<_>>().join(" ")
     }
 }
@@ -123,7 +138,10 @@ fn a_device_is_out_of_use_when_every_process_says_so() {
     job.processes[0].1.set_swaps_left(100);
     job.processes[0].1.device(0).set(DeviceFigure::Used, 100);
     let now = job.progress(change);
-    assert_eq!((now.processes, now.done, now.silent, now.left_pages, now.over), (2, 0, 1, 100, false));
+    assert_eq!(
+        (now.processes, now.done, now.silent, now.left_pages, now.over),
+        (2, 0, 1, 100, false)
+    );
     assert_eq!(job.remove("a"), Ok(change), "who asks again waits for the same");
     job.done(&[0], SwapsOutcome { lost_pages: 3, ..DONE });
     assert_eq!(job.state(change), (None, false, 1));
@@ -173,7 +191,10 @@ fn what_is_called_off_is_over_when_all_is_as_before() {
     let again = job.remove("b").unwrap();
     assert_ne!(again, change);
     job.done(&[0, 1], DONE);
-    assert_eq!((job.state(change), job.state(again)), ((Some(Cancelled), true, 2), (Some(Done), true, 2)));
+    assert_eq!(
+        (job.state(change), job.state(again)),
+        ((Some(Cancelled), true, 2), (Some(Done), true, 2))
+    );
     job.cancel(again);
     assert_eq!(job.listed(), "a0", "it is too late for that");
 }
@@ -301,8 +322,12 @@ fn devices_are_found_by_path_label_and_uuid() {
         pages: 256,
         id: 1,
     });
-    let mut find = |name: SwapName| job.with(|swaps, processes| place::find(&name, &swaps.devices(processes)));
-    let any = |text: &str, path: &Path| SwapName::Any { text: Some(text.into()), path: path.to_str().unwrap().into() };
+    let mut find =
+        |name: SwapName| job.with(|swaps, processes| place::find(&name, &swaps.devices(processes)));
+    let any = |text: &str, path: &Path| SwapName::Any {
+        text: Some(text.into()),
+        path: path.to_str().unwrap().into(),
+    };
     let nowhere = Path::new("/no/such/place");
     assert_eq!(find(any("b", &path)), Ok(1));
     assert_eq!(find(any("x", &path.join("../b"))), Ok(1));
@@ -313,7 +338,11 @@ fn devices_are_found_by_path_label_and_uuid() {
     assert_eq!(find(SwapName::Label("fast".into())), Ok(2));
     assert_eq!(find(SwapName::Id(3)), Ok(3));
     assert!(find(any("ram", nowhere)).unwrap_err().contains("is 2 swap devices"));
-    assert!(find(SwapName::Label("slow".into())).unwrap_err().contains("'LABEL=slow' is no swap device of this job"));
+    assert!(
+        find(SwapName::Label("slow".into()))
+            .unwrap_err()
+            .contains("'LABEL=slow' is no swap device of this job")
+    );
     let sentence = find(any("zzz", nowhere)).unwrap_err();
     assert!(sentence.contains("'zzz' is no swap device of this job: it has '"), "{sentence}");
     assert!(sentence.contains("'ram' (fast), 'ram'"), "{sentence}");
@@ -327,7 +356,8 @@ fn figures_are_those_of_all_processes() {
     job.add("ram:1M").unwrap();
     job.done(&[0, 1], DONE);
     for (n, (_, stats)) in (1..).zip(&job.processes) {
-        (0..4).for_each(|index| stats.device(index).set(DeviceFigure::Used, n * (index as u64 + 1)));
+        (0..4)
+            .for_each(|index| stats.device(index).set(DeviceFigure::Used, n * (index as u64 + 1)));
     }
     // One of a parent, which its child reads.
     job.processes[1].1.device(4).describe(DeviceIdentity {
@@ -342,7 +372,9 @@ fn figures_are_those_of_all_processes() {
     job.processes[1].1.device(4).set(DeviceFigure::Used, 100);
     let told = |job: &mut Job| -> Vec<_> {
         let devices = job.with(|swaps, processes| swaps.devices(processes));
-        let of = |device: &SwapDevice| (device.id, device.priority, device.used_bytes >> 12, device.size_bytes >> 20);
+        let of = |device: &SwapDevice| {
+            (device.id, device.priority, device.used_bytes >> 12, device.size_bytes >> 20)
+        };
         devices.iter().map(of).collect()
     };
     assert_eq!(told(&mut job), [(0, -2, 3, 1), (1, -3, 106, 1), (2, 4, 9, 2), (3, -4, 12, 2)]);

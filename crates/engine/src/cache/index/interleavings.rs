@@ -1,8 +1,10 @@
-//! A slot that is written, read ahead, taken, given up and used again, in interleavings that a checker explores.
+//! A slot that is written, read ahead, taken, given up and used again, in interleavings that a
+//! checker explores.
 //!
-//! The entry and its changes are the engine's own ([`Place`]), each under the lock of the partition; look-ups are without it.
-//! Around them stands a model: a device whose slot holds a version in place of content, and two frames. Checked: the owner
-//! always gets the version that it stored last; a slot is used again only when nobody reads it; no frame is lost or given back
+//! The entry and its changes are the engine's own ([`Place`]), each under the lock of the
+//! partition; look-ups are without it. Around them stands a model: a device whose slot holds a
+//! version in place of content, and two frames. Checked: the owner always gets the version that it
+//! stored last; a slot is used again only when nobody reads it; no frame is lost or given back
 //! twice. A [`Bug`] is a wrong order of steps that the model must find, which shows that it can.
 
 use super::{Entry, GivenUp, Place, Stamp};
@@ -64,7 +66,9 @@ impl Model {
     }
 
     fn take_frame(&self, version: u64) -> Option<FrameId> {
-        let free = |frame: &usize| self.frames[*frame].compare_exchange(0, version, SeqCst, SeqCst).is_ok();
+        let free = |frame: &usize| {
+            self.frames[*frame].compare_exchange(0, version, SeqCst, SeqCst).is_ok()
+        };
         (0..FRAMES).find(free).map(|frame| FrameId(frame as u32))
     }
 
@@ -99,8 +103,12 @@ impl Model {
                     shuttle::thread::yield_now();
                     continue;
                 }
-                Entry::Frame(frame) if self.bug == Some(Bug::TrustLookUp) => Some(self.free_frame(frame)),
-                Entry::Frame(..) => self.change(|place| place.take_frame()).map(|frame| self.free_frame(frame)),
+                Entry::Frame(frame) if self.bug == Some(Bug::TrustLookUp) => {
+                    Some(self.free_frame(frame))
+                }
+                Entry::Frame(..) => {
+                    self.change(|place| place.take_frame()).map(|frame| self.free_frame(frame))
+                }
                 _ => None,
             };
             let found = found.unwrap_or_else(|| self.device.load(SeqCst));

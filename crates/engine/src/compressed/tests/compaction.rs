@@ -9,12 +9,15 @@ fn objects_leave_chunks_whose_frames_leave_the_arena() {
     let source = FakeSource::new(4096, 4096);
     let pool = source.pool(4096);
     // The low part of the arena is taken, so that the pool begins in the other one.
-    let ballast: Vec<_> = (0..4).map(|_| source.frames.alloc(9, Mobility::Movable, Need::Over).unwrap()).collect();
+    let ballast: Vec<_> =
+        (0..4).map(|_| source.frames.alloc(9, Mobility::Movable, Need::Over).unwrap()).collect();
     let mut model = Model::default();
     (0..400).for_each(|i| model.store(&pool, &source, 900 + i % 300, 4096));
     ballast.into_iter().for_each(|block| source.frames.free(block, 9));
     source.frames.resize(1024, |_| Ok::<_, ()>(())).unwrap();
-    let left = |model: &Model| model.objects.iter().filter(|(_, h, _)| source.is_leaving(h.chunk_frame())).count();
+    let left = |model: &Model| {
+        model.objects.iter().filter(|(_, h, _)| source.is_leaving(h.chunk_frame())).count()
+    };
     assert_eq!(left(&model), 400);
     // Bounded, and again until nothing is left; one in eight owners refuses.
     assert_eq!(pool.evacuate(&source, 10, &mut model.moved(7)).copied, 10);
@@ -37,7 +40,8 @@ fn objects_leave_chunks_whose_frames_leave_the_arena() {
 fn a_chunk_that_stays_after_all_takes_objects_again() {
     let source = FakeSource::new(4096, 4096);
     let pool = source.pool(4096);
-    let ballast: Vec<_> = (0..4).map(|_| source.frames.alloc(9, Mobility::Movable, Need::Over).unwrap()).collect();
+    let ballast: Vec<_> =
+        (0..4).map(|_| source.frames.alloc(9, Mobility::Movable, Need::Over).unwrap()).collect();
     let handles = [1, 2, 3].map(|owner| pool.store(&source, owner, &[1; 1000]).unwrap());
     ballast.into_iter().for_each(|block| source.frames.free(block, 9));
     source.frames.resize(1024, |_| Ok::<_, ()>(())).unwrap();
@@ -60,7 +64,8 @@ fn a_chunk_with_an_object_that_cannot_move_does_not_stop_the_others() {
     // Three objects are left of each chunk.
     let owners: Vec<u64> = model.objects.iter().map(|(owner, ..)| *owner).collect();
     for (i, owner) in owners.iter().enumerate().filter(|(i, _)| i % n >= 3) {
-        let at = model.objects.iter().position(|(of, ..)| of == owner).unwrap_or_else(|| panic!("{i}"));
+        let at =
+            model.objects.iter().position(|(of, ..)| of == owner).unwrap_or_else(|| panic!("{i}"));
         model.free(&pool, &source, at);
     }
     let locked = model.objects[0].0;
@@ -68,7 +73,8 @@ fn a_chunk_with_an_object_that_cannot_move_does_not_stop_the_others() {
     let mut moved = 0;
     for _ in 0..200 {
         let mut agree = model.moved(u64::MAX - 1);
-        let done = pool.compact(&source, 16, &mut |owner, old, new| owner != locked && agree(owner, old, new));
+        let done = pool
+            .compact(&source, 16, &mut |owner, old, new| owner != locked && agree(owner, old, new));
         moved += done.moved;
     }
     pool.check();
@@ -78,15 +84,16 @@ fn a_chunk_with_an_object_that_cannot_move_does_not_stop_the_others() {
     assert_eq!(pool.compactable_frames(), 0);
 }
 
-/// Owners that store, load and free while others compact and the arena shrinks: nobody ever reads anything but what was
-/// stored last.
+/// Owners that store, load and free while others compact and the arena shrinks: nobody ever reads
+/// anything but what was stored last.
 #[test]
 fn owners_and_compactors_run_side_by_side() {
     const OWNERS: usize = 3000;
     /// Of a word of the index: somebody is loading or freeing the object.
     const BUSY: u64 = 1 << 63;
     const THREADS: usize = 3;
-    /// Each owner goes on for so many rounds, and on a busy machine longer, until so many objects were moved.
+    /// Each owner goes on for so many rounds, and on a busy machine longer, until so many objects
+    /// were moved.
     const ROUNDS: u64 = 20_000;
     const ROUNDS_MAX: u64 = 1_000_000;
     const MOVES: usize = 500;
@@ -97,7 +104,9 @@ fn owners_and_compactors_run_side_by_side() {
     let ended = AtomicUsize::new(0);
     let moves = AtomicUsize::new(0);
     let moved = |owner: u64, old: Handle, new: Handle| {
-        index[owner as usize].compare_exchange(old.to_bits(), new.to_bits(), AcqRel, Relaxed).is_ok()
+        index[owner as usize]
+            .compare_exchange(old.to_bits(), new.to_bits(), AcqRel, Relaxed)
+            .is_ok()
     };
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -124,7 +133,8 @@ fn owners_and_compactors_run_side_by_side() {
                         word.store(if free { 0 } else { handle.to_bits() }, Release);
                     } else {
                         let len = random.stored_len();
-                        let handle = pool.store(source, owner as u64, &content(seed(round), len)).unwrap();
+                        let handle =
+                            pool.store(source, owner as u64, &content(seed(round), len)).unwrap();
                         word.store(handle.to_bits(), Release);
                         versions[owner] = Some((round, len));
                     }
@@ -140,7 +150,10 @@ fn owners_and_compactors_run_side_by_side() {
                     let done = pool.compact(source, 1 + random.below(200), &mut moved);
                     moves.fetch_add(done.moved, Relaxed);
                     if compactor == 0 {
-                        source.frames.resize([1024, 8192][random.below(2)], |_| Ok::<_, ()>(())).unwrap();
+                        source
+                            .frames
+                            .resize([1024, 8192][random.below(2)], |_| Ok::<_, ()>(()))
+                            .unwrap();
                         let done = pool.evacuate(source, 100, &mut moved);
                         moves.fetch_add(done.moved, Relaxed);
                         pool.trim(source);
@@ -152,7 +165,11 @@ fn owners_and_compactors_run_side_by_side() {
         }
     });
     pool.check();
-    assert!(moves.load(Relaxed) > MOVES, "{} moves: the test lost its subject", moves.load(Relaxed));
+    assert!(
+        moves.load(Relaxed) > MOVES,
+        "{} moves: the test lost its subject",
+        moves.load(Relaxed)
+    );
     for word in index.iter().filter(|word| word.load(Relaxed) != 0) {
         pool.free(&source, Handle::from_bits(word.load(Relaxed)));
     }

@@ -1,12 +1,13 @@
-//! How much of what the pool occupies is not data, for lengths as contents have them, while compaction runs as in the
-//! background.
+//! How much of what the pool occupies is not data, for lengths as contents have them, while
+//! compaction runs as in the background.
 
 use super::*;
 
 /// Where lengths come from.
 type Lengths = fn(&mut Random) -> usize;
 
-/// Lengths as LZ4 leaves them on pages of text, numbers and pointers: most from 800 to 2500 bytes, some up to 3632, some tiny.
+/// Lengths as LZ4 leaves them on pages of text, numbers and pointers: most from 800 to 2500 bytes,
+/// some up to 3632, some tiny.
 fn packed(random: &mut Random) -> usize {
     match random.below(100) {
         0..6 => 20 + random.below(400),
@@ -31,8 +32,8 @@ fn uniform(random: &mut Random) -> usize {
     1 + random.below(3632)
 }
 
-/// Waste in percent after `bytes` of data were stored and each object was replaced `turnover` times on average; with or without
-/// compaction.
+/// Waste in percent after `bytes` of data were stored and each object was replaced `turnover` times
+/// on average; with or without compaction.
 fn waste(bytes: usize, lengths: Lengths, turnover: usize, compaction: bool) -> f64 {
     let frames = 2 * bytes / PAGE_SIZE + 4096;
     let source = FakeSource::new(frames, frames);
@@ -104,5 +105,8 @@ fn what_is_drained_comes_back() {
     assert_eq!((pool.compactable_frames(), pool.frames() <= drained - wanted), (0, true));
     assert!(pool.frames() * PAGE_SIZE < 5 << 20, "{} frames for 2.4 MiB", pool.frames());
     let metadata = (48 * source.frames.frames_max()) >> ORDER_MIN;
-    assert!(metadata * 300 < source.frames.frames_max() * PAGE_SIZE, "metadata above a third of a percent");
+    assert!(
+        metadata * 300 < source.frames.frames_max() * PAGE_SIZE,
+        "metadata above a third of a percent"
+    );
 }

@@ -8,7 +8,8 @@ fn a_page_that_is_not_what_was_written_fails_alone() {
     let path = dir.file("swap");
     let specs = [spec(&path, 64 << 20)];
     let stats = Stats::anonymous().unwrap();
-    let devices = SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), stats).unwrap();
+    let devices =
+        SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), stats).unwrap();
     let run = devices.alloc_run(16).unwrap();
     write(&devices, run, 1).unwrap();
     // Somebody changes one bit of the sixth page.
@@ -23,7 +24,8 @@ fn a_page_that_is_not_what_was_written_fails_alone() {
         assert_eq!((error.failure, error.offset_bytes), (ReadFailure::Checksum, place));
         let said = error.to_string();
         assert!(
-            said.contains(path.to_str().unwrap()) && said.contains(&format!("at byte {place} is not what")),
+            said.contains(path.to_str().unwrap())
+                && said.contains(&format!("at byte {place} is not what")),
             "{said}"
         );
         for (i, slot) in run.slots().enumerate() {
@@ -37,7 +39,8 @@ fn a_page_that_is_not_what_was_written_fails_alone() {
     assert!(reads_back(&devices, run, 2));
 }
 
-/// A device that fails at random gives back what was written, or an error where that is gone, and nothing else.
+/// A device that fails at random gives back what was written, or an error where that is gone, and
+/// nothing else.
 #[test]
 fn an_unreliable_device_never_gives_wrong_pages() {
     // Pages that rot are rare: long enough that the chance of none is nothing.
@@ -57,7 +60,8 @@ fn an_unreliable_device_never_gives_wrong_pages() {
             if held.len() > 30 {
                 let (run, generation) = held.remove(generation as usize * 11 % 30);
                 for slot in run.slots() {
-                    let (mut expected, mut read) = (IoBuffer::new(1).unwrap(), IoBuffer::new(1).unwrap());
+                    let (mut expected, mut read) =
+                        (IoBuffer::new(1).unwrap(), IoBuffer::new(1).unwrap());
                     let one = SlotRun { first: slot, len: 1 };
                     fill(&mut expected, 0, one, generation);
                     // What is there, whatever the device says.
@@ -66,9 +70,13 @@ fn an_unreliable_device_never_gives_wrong_pages() {
                     file.file().read_at(&mut there, slot.offset() * PAGE_SIZE as u64).unwrap();
                     match devices.read(one, &mut read) {
                         Ok(()) => wrong += usize::from(read[..] != expected[..]),
-                        // Any failure will do: a retry of rotted data may itself fail short or with EIO.
+                        // Any failure will do: a retry of rotted data may itself fail short or with
+                        // EIO.
                         Err(error) => {
-                            assert!(there[..] != expected[..], "gone though the device has it: {error}");
+                            assert!(
+                                there[..] != expected[..],
+                                "gone though the device has it: {error}"
+                            );
                             gone += 1;
                         }
                     }
@@ -78,6 +86,9 @@ fn an_unreliable_device_never_gives_wrong_pages() {
         }
         assert_eq!((wrong, gone > 0), (0, rots), "{faults}: {gone} gone");
         assert_eq!(devices.stats.get(Counter::ReadErrors), gone, "{faults}");
-        assert!(devices.stats.get(Counter::ReadRetries) > 0 && devices.stats.get(Counter::ChecksumErrors) > 0);
+        assert!(
+            devices.stats.get(Counter::ReadRetries) > 0
+                && devices.stats.get(Counter::ChecksumErrors) > 0
+        );
     }
 }

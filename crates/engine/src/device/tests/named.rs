@@ -16,11 +16,16 @@ fn a_header_keeps_its_uuid_and_its_label_until_another_is_given() {
     let path = dir.file("swap");
     let open = |options: &str| {
         let spec: SwapSpec = format!("{}{options}", path.display()).parse().unwrap();
-        SwapDevices::open(&JobSwaps::first(&[spec]), DeviceSettings::default(), Stats::anonymous().unwrap())
+        SwapDevices::open(
+            &JobSwaps::first(&[spec]),
+            DeviceSettings::default(),
+            Stats::anonymous().unwrap(),
+        )
     };
     // Several at once see the same.
     let uuids: BTreeSet<Uuid> = std::thread::scope(|scope| {
-        let openers: Vec<_> = (0..8).map(|_| scope.spawn(|| figures(&open(":4M").unwrap()).uuid.unwrap())).collect();
+        let openers: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| figures(&open(":4M").unwrap()).uuid.unwrap())).collect();
         openers.into_iter().map(|opener| opener.join().unwrap()).collect()
     });
     assert_eq!(uuids.len(), 1);
@@ -55,7 +60,9 @@ fn a_kernel_swap_area_keeps_its_header_and_its_bad_pages_are_never_used() {
     for (at, word) in [(1024, 1), (1028, 999), (1032, bad.len() as u32)] {
         header[at..at + 4].copy_from_slice(&u32::to_le_bytes(word));
     }
-    bad.iter().enumerate().for_each(|(i, page)| header[1536 + 4 * i..][..4].copy_from_slice(&page.to_le_bytes()));
+    bad.iter()
+        .enumerate()
+        .for_each(|(i, page)| header[1536 + 4 * i..][..4].copy_from_slice(&page.to_le_bytes()));
     header[1036..1052].fill(9);
     header[1052..1056].copy_from_slice(b"room");
     header[4086..].copy_from_slice(b"SWAPSPACE2");
@@ -66,10 +73,14 @@ fn a_kernel_swap_area_keeps_its_header_and_its_bad_pages_are_never_used() {
     // The area is smaller than the file.
     assert_eq!(devices.capacity_pages(), 1000 - 1 - 6);
     let runs = alloc_all(&devices);
-    let slots: BTreeSet<u64> = runs.iter().flat_map(|run| run.slots()).map(SlotId::offset).collect();
+    let slots: BTreeSet<u64> =
+        runs.iter().flat_map(|run| run.slots()).map(SlotId::offset).collect();
     assert_eq!(slots, (1..1000).filter(|page| !bad.contains(&(*page as u32))).collect());
     let figures = figures(&devices);
-    assert_eq!((figures.label.as_str(), figures.uuid, figures.bad_slots), ("room", Some(Uuid([9; 16])), 6));
+    assert_eq!(
+        (figures.label.as_str(), figures.uuid, figures.bad_slots),
+        ("room", Some(Uuid([9; 16])), 6)
+    );
     runs.into_iter().for_each(|run| write(&devices, run, 1).unwrap());
     assert_eq!(std::fs::read(&path).unwrap()[..4096], header);
     // One that cannot be right is refused.
@@ -80,15 +91,19 @@ fn a_kernel_swap_area_keeps_its_header_and_its_bad_pages_are_never_used() {
 #[test]
 fn every_device_has_figures() {
     let dir = Dir::new("figures");
-    let specs = format!("{}:8M,label=one,{}:4M,prio=3,ram:2M", dir.0.display(), dir.file("swap").display());
+    let specs =
+        format!("{}:8M,label=one,{}:4M,prio=3,ram:2M", dir.0.display(), dir.file("swap").display());
     let SwapList(specs) = specs.parse().unwrap();
     let stats = Stats::anonymous().unwrap();
-    let devices = SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), stats).unwrap();
+    let devices =
+        SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), stats).unwrap();
     let runs = alloc_all(&devices);
     runs.iter().for_each(|run| write(&devices, *run, 1).unwrap());
     assert!(reads_back(&devices, runs[0], 1));
     let all = stats.snapshot().devices;
-    let names = |device: &DeviceSnapshot| (device.kind, device.label.clone(), device.priority, device.size_bytes >> 20);
+    let names = |device: &DeviceSnapshot| {
+        (device.kind, device.label.clone(), device.priority, device.size_bytes >> 20)
+    };
     assert_eq!(
         all.iter().map(names).collect::<Vec<_>>(),
         [
@@ -97,8 +112,14 @@ fn every_device_has_figures() {
             (DeviceKind::Ram, String::new(), Some(-3), 2)
         ]
     );
-    assert!(all.iter().all(|device| device.used_bytes == device.pages_written << 12 && device.writes > 0));
-    assert_eq!(all.iter().map(|device| device.pages_written).sum::<u64>(), stats.get(Counter::PswpOut));
+    assert!(
+        all.iter()
+            .all(|device| device.used_bytes == device.pages_written << 12 && device.writes > 0)
+    );
+    assert_eq!(
+        all.iter().map(|device| device.pages_written).sum::<u64>(),
+        stats.get(Counter::PswpOut)
+    );
     assert_eq!((all[1].pages_read, all[1].reads, all[0].reads), (runs[0].len as u64, 1, 0));
     assert_eq!((all[0].path.as_str(), all[2].path.as_str()), (dir.0.to_str().unwrap(), "ram"));
     runs.iter().for_each(|run| devices.free_run(*run));
@@ -108,7 +129,8 @@ fn every_device_has_figures() {
     let run = devices.alloc_run(8).unwrap();
     let child = fork(&devices, &specs, true).0;
     let inherited = child.stats.snapshot().devices;
-    let priorities: Vec<_> = inherited.iter().map(|device| (device.kind, device.priority)).collect();
+    let priorities: Vec<_> =
+        inherited.iter().map(|device| (device.kind, device.priority)).collect();
     assert_eq!(
         priorities,
         [
@@ -131,13 +153,20 @@ fn allocated(devices: &SwapDevices) -> u64 {
 fn what_is_not_in_use_any_more_is_discarded() {
     let dir = Dir::new("discard");
     let named = dir.file("swap");
-    for (place, least) in [(dir.0.display().to_string(), 2), (named.display().to_string(), 2), ("ram".to_owned(), 0)] {
-        for (discard, gives_back) in [("", false), (",discard=once", false), (",discard=pages", true)] {
+    for (place, least) in
+        [(dir.0.display().to_string(), 2), (named.display().to_string(), 2), ("ram".to_owned(), 0)]
+    {
+        for (discard, gives_back) in
+            [("", false), (",discard=once", false), (",discard=pages", true)]
+        {
             let _ = std::fs::remove_file(&named);
             let specs = [format!("{place}:256M{discard}").parse().unwrap()];
-            let devices =
-                SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), Stats::anonymous().unwrap())
-                    .unwrap();
+            let devices = SwapDevices::open(
+                &JobSwaps::first(&specs),
+                DeviceSettings::default(),
+                Stats::anonymous().unwrap(),
+            )
+            .unwrap();
             // Four extents of 4 MiB.
             let runs: Vec<SlotRun> = (0..15).map(|_| devices.alloc_run(RUN_MAX).unwrap()).collect();
             runs.iter().for_each(|run| write(&devices, *run, 1).unwrap());
@@ -151,9 +180,13 @@ fn what_is_not_in_use_any_more_is_discarded() {
             // Nothing in use is harmed, and what was given up is used again.
             assert!(reads_back(&devices, runs[0], 1));
             let capacity = devices.capacity_pages();
-            let again: Vec<SlotRun> = (0..12).map(|_| devices.alloc_run(RUN_MAX).unwrap()).collect();
+            let again: Vec<SlotRun> =
+                (0..12).map(|_| devices.alloc_run(RUN_MAX).unwrap()).collect();
             again.iter().for_each(|run| write(&devices, *run, 2).unwrap());
-            assert!(again.iter().all(|run| reads_back(&devices, *run, 2)) && reads_back(&devices, runs[0], 1));
+            assert!(
+                again.iter().all(|run| reads_back(&devices, *run, 2))
+                    && reads_back(&devices, runs[0], 1)
+            );
             assert_eq!(devices.capacity_pages(), capacity);
         }
     }
@@ -165,14 +198,22 @@ fn a_part_of_a_file_is_discarded_before_it_is_first_used() {
     let path = dir.file("swap");
     let open = |discard: &str| {
         let spec = format!("{}:64M{discard}", path.display()).parse().unwrap();
-        SwapDevices::open(&JobSwaps::first(&[spec]), DeviceSettings::default(), Stats::anonymous().unwrap()).unwrap()
+        SwapDevices::open(
+            &JobSwaps::first(&[spec]),
+            DeviceSettings::default(),
+            Stats::anonymous().unwrap(),
+        )
+        .unwrap()
     };
     let first = open("");
     alloc_all(&first).into_iter().for_each(|run| write(&first, run, 1).unwrap());
     drop(first);
-    let old = |place: usize| std::fs::read(&path).unwrap()[place..place + 4096].iter().any(|byte| *byte != 0);
+    let old = |place: usize| {
+        std::fs::read(&path).unwrap()[place..place + 4096].iter().any(|byte| *byte != 0)
+    };
     assert!(old(4096) && old(32 << 20));
-    // With the first run an extent of a MiB or more is leased and discarded; the header and the rest stay.
+    // With the first run an extent of a MiB or more is leased and discarded; the header and the
+    // rest stay.
     let second = open(",discard=once");
     let run = second.alloc_run(1).unwrap();
     assert!(!old(run.first.offset() as usize * PAGE_SIZE) && old(32 << 20) && old(0));
@@ -186,11 +227,18 @@ fn a_device_that_cannot_discard_goes_on_without() {
     let stats = Stats::anonymous().unwrap();
     let faults = Arc::new(Faults::none(u64::MAX, Errno::IO));
     let ours = faults.clone();
-    let make_io: MakeIo =
-        Box::new(move |file, queue| Box::new(Faulty { disk: Direct { file, queue }, faults: ours.clone() }));
+    let make_io: MakeIo = Box::new(move |file, queue| {
+        Box::new(Faulty { disk: Direct { file, queue }, faults: ours.clone() })
+    });
     let spec = format!("{}:256M,discard=pages", dir.file("swap").display()).parse().unwrap();
     faults.no_discard.store(true, Relaxed);
-    let devices = SwapDevices::open_with(&JobSwaps::first(&[spec]), DeviceSettings::default(), stats, make_io).unwrap();
+    let devices = SwapDevices::open_with(
+        &JobSwaps::first(&[spec]),
+        DeviceSettings::default(),
+        stats,
+        make_io,
+    )
+    .unwrap();
     for generation in 0..3 {
         let runs = alloc_all(&devices);
         assert_eq!(pages(&runs), (256 << 8) - 1);

@@ -11,7 +11,9 @@ fn higher_priorities_are_filled_first() {
     order.dedup();
     assert_eq!((order.as_slice(), pages(&runs)), ([3, 1, 4, 0, 2].as_slice(), 5 << 9));
     // What becomes free on a device of higher priority is used again before the others.
-    runs.iter().filter(|run| [0, 3].contains(&run.first.device())).for_each(|run| devices.free_run(*run));
+    runs.iter()
+        .filter(|run| [0, 3].contains(&run.first.device()))
+        .for_each(|run| devices.free_run(*run));
     assert_eq!(devices.alloc_run(1).unwrap().first.device(), 3);
 }
 
@@ -40,7 +42,12 @@ fn a_device_that_fills_up_in_mid_run_leaves_the_rest_to_the_next() {
     let (mut buffer, mut writes, mut at) = (IoBuffer::new(400).unwrap(), Vec::new(), 0);
     for run in runs {
         fill(&mut buffer, at, run, 5);
-        writes.push(RunWrite { run, buffer_page: at, keeps_slots: false, result: Err(Errno::INVAL) });
+        writes.push(RunWrite {
+            run,
+            buffer_page: at,
+            keeps_slots: false,
+            result: Err(Errno::INVAL),
+        });
         at += run.len;
     }
     devices.write(&buffer, &mut writes);

@@ -129,7 +129,8 @@ impl Machine {
                 place.end_io(None)
             })
         };
-        let mut back: Vec<_> = run.slots.iter().copied().filter(|slot| !kept(slot) && !ends(slot)).collect();
+        let mut back: Vec<_> =
+            run.slots.iter().copied().filter(|slot| !kept(slot) && !ends(slot)).collect();
         self.runs[run.thread].store(0, SeqCst);
         if self.has(Bug::WholeRunFreed) && !back.is_empty() {
             back.clone_from(&run.slots);
@@ -144,15 +145,25 @@ impl Machine {
         let contents: Vec<_> = run.slots.iter().map(|slot| self.read(*slot)).collect();
         let is_still = |slot| self.has(Bug::ReadTooSoon) || self.compressed(slot) == 0;
         let mut gone = self.put_elsewhere(&mut run, &contents, is_still);
-        let lost = run.slots.iter().zip(&contents).filter(|(slot, content)| content.is_none() && self.lose(**slot));
+        let lost = run
+            .slots
+            .iter()
+            .zip(&contents)
+            .filter(|(slot, content)| content.is_none() && self.lose(**slot));
         gone.extend(lost.map(|(slot, _)| *slot));
         self.end_claim(&mut run, &gone);
     }
 
     /// `Engine::put_elsewhere`: the slots from which pages are gone.
-    fn put_elsewhere(&self, run: &mut Run, contents: &[Option<u64>], is_still: impl Fn(usize) -> bool) -> Vec<usize> {
+    fn put_elsewhere(
+        &self,
+        run: &mut Run,
+        contents: &[Option<u64>],
+        is_still: impl Fn(usize) -> bool,
+    ) -> Vec<usize> {
         // 1. Lock.
-        let read = run.slots.iter().zip(contents).filter_map(|(slot, content)| Some((*slot, (*content)?)));
+        let read =
+            run.slots.iter().zip(contents).filter_map(|(slot, content)| Some((*slot, (*content)?)));
         let lock = |(slot, content)| Some((slot, self.lock_owner(slot, &is_still)?, content));
         let mut pages: Vec<_> = read.filter_map(lock).collect();
         // 2. To memory.
@@ -166,7 +177,8 @@ impl Machine {
             gone.push(slot);
         }
         // 3. To the tiers.
-        let places: Vec<_> = pages.iter().map(|(_, page, content)| self.store(*page, *content)).collect();
+        let places: Vec<_> =
+            pages.iter().map(|(_, page, content)| self.store(*page, *content)).collect();
         let stored = pages.iter().zip(&places).filter(|(_, place)| place.is_some());
         gone.extend(stored.map(|((slot, ..), _)| *slot));
         if self.has(Bug::EndedUnpublished) {
@@ -183,7 +195,9 @@ impl Machine {
     fn lock_owner(&self, slot: usize, is_still: impl Fn(usize) -> bool) -> Option<usize> {
         let page = self.slots[slot].owner.load(SeqCst) as usize;
         let word = match self.has(Bug::NotLookedAgain) {
-            true if self.cell(page).load().state() == stored(slot) => self.cell(page).try_update(PageWord::lock)?.1,
+            true if self.cell(page).load().state() == stored(slot) => {
+                self.cell(page).try_update(PageWord::lock)?.1
+            }
             _ => self.try_lock_in(page, stored(slot))?,
         };
         if is_still(slot) {
@@ -224,7 +238,9 @@ impl Machine {
     /// `Engine::leave_clean`
     fn leave_clean(&self, slot: usize) {
         let page = self.slots[slot].owner.load(SeqCst) as usize;
-        let has_copy = |w: &PageWord| w.is_resident() && w.is_clean() && self.copies[page].load(SeqCst) == slot as u64;
+        let has_copy = |w: &PageWord| {
+            w.is_resident() && w.is_clean() && self.copies[page].load(SeqCst) == slot as u64
+        };
         let update = self.cell(page).try_update(|w| if has_copy(&w) { w.lock() } else { None });
         let Some((_, word)) = update else { return };
         self.drop_copy(page, word);

@@ -1,5 +1,5 @@
-//! The program of the model, and the threads that reclaim beside it: the steps of [`crate::fault`], [`crate::reclaim`],
-//! [`crate::tier`], [`crate::readahead`] and [`crate::writeback`].
+//! The program of the model, and the threads that reclaim beside it: the steps of [`crate::fault`],
+//! [`crate::reclaim`], [`crate::tier`], [`crate::readahead`] and [`crate::writeback`].
 
 use super::{LEAVING, Machine, Mapped, OWN, chance, pause, stored};
 use crate::cache::{Entry, Stamp};
@@ -44,7 +44,10 @@ impl Machine {
             match self.serve(page, by_protection) {
                 Served::Failed => {
                     let truth = self.mapped(page).truth;
-                    assert!(self.unreadable.lock().unwrap().contains(&truth), "page {page} was good and is lost");
+                    assert!(
+                        self.unreadable.lock().unwrap().contains(&truth),
+                        "page {page} was good and is lost"
+                    );
                     return false;
                 }
                 Served::Busy => shuttle::thread::yield_now(),
@@ -65,13 +68,16 @@ impl Machine {
     }
 
     pub(super) fn try_lock_in(&self, page: usize, state: State) -> Option<PageWord> {
-        let update = self.cell(page).try_update(|w| if w.state() == state { w.lock() } else { None });
+        let update =
+            self.cell(page).try_update(|w| if w.state() == state { w.lock() } else { None });
         update.map(|(_, word)| word)
     }
 
     /// `Engine::make_writable`
     fn make_writable(&self, page: usize) -> Served {
-        let Some((_, word)) = self.cell(page).try_update(PageWord::lock_in_place) else { return Served::Busy };
+        let Some((_, word)) = self.cell(page).try_update(PageWord::lock_in_place) else {
+            return Served::Busy;
+        };
         self.mapped(page).protected = false;
         self.drop_copy(page, word);
         self.cell(page).unlock_as(word.with_state(State::Resident(OWN)));
@@ -150,7 +156,9 @@ impl Machine {
 
     /// `Engine::read_around` and `keep_around` of a neighbour.
     pub(super) fn read_ahead(&self, slot: usize) {
-        let is_lone = slot < LEAVING && matches!(self.look_up(slot), Entry::Shadow(_)) && self.compressed(slot) == 0;
+        let is_lone = slot < LEAVING
+            && matches!(self.look_up(slot), Entry::Shadow(_))
+            && self.compressed(slot) == 0;
         if is_lone && self.index(slot, |place| place.begin_io()) {
             self.end_io(slot, self.read(slot).and_then(|version| self.take_frame(version)));
         }

@@ -1,6 +1,9 @@
 //! sendto and recvfrom.
 
-use super::{ADDRESS_MAX, CHUNK, Shape, copy_out, is_stream, is_usable, job, new_job, overhead, replace, usable};
+use super::{
+    ADDRESS_MAX, CHUNK, Shape, copy_out, is_stream, is_usable, job, new_job, overhead, replace,
+    usable,
+};
 use crate::trap::bounce::{self, Buffer};
 use crate::trap::present::NOWHERE;
 use crate::trap::{ALWAYS, Next, Record, failure, is_failure};
@@ -62,7 +65,8 @@ fn hand_over(record: &mut Record, shape: Shape) -> Next {
     let mut buffer = Buffer::of(record);
     let job = job(record);
     buffer.cut(job.used);
-    let most = if job.goes_on { (job.total - job.done).min(CHUNK) } else { job.total.min(buffer.rest()) };
+    let most =
+        if job.goes_on { (job.total - job.done).min(CHUNK) } else { job.total.min(buffer.rest()) };
     let (_, bytes) = replace(&mut buffer, job.whole, 1, job.parts, job.done, most, shape);
     job.handed = bytes;
     record.finish = ALWAYS;
@@ -83,14 +87,22 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
         copy_out(job.whole, 1, job.parts, job.done, result.min(job.handed));
         let [_, _, _, _, address, address_len] = job.arguments;
         if address != 0 && job.timeout[1] != 0 {
-            // SAFETY: the kernel has written the length; the program may write to both, as was checked.
+            // SAFETY: the kernel has written the length; the program may write to both, as was
+            // checked.
             unsafe {
                 let len = (job.timeout[1] as *const u32).read_unaligned();
                 if job.timeout[0] != address {
-                    let before =
-                        if job.timeout[1] == address_len { len } else { (address_len as *const u32).read_unaligned() };
+                    let before = if job.timeout[1] == address_len {
+                        len
+                    } else {
+                        (address_len as *const u32).read_unaligned()
+                    };
                     let bytes = (len.min(before) as usize).min(ADDRESS_MAX);
-                    std::ptr::copy_nonoverlapping(job.timeout[0] as *const u8, address as *mut u8, bytes);
+                    std::ptr::copy_nonoverlapping(
+                        job.timeout[0] as *const u8,
+                        address as *mut u8,
+                        bytes,
+                    );
                 }
                 if job.timeout[1] != address_len {
                     (address_len as *mut u32).write_unaligned(len);

@@ -1,8 +1,9 @@
-//! sendmsg, recvmsg, sendmmsg and recvmmsg: each message in copies of its header and of all that it names.
+//! sendmsg, recvmsg, sendmmsg and recvmmsg: each message in copies of its header and of all that it
+//! names.
 
 use super::{
-    ADDRESS_MAX, CHUNK, CONTROL_MAX, Form, Job, Message, Shape, VECTOR_MAX, copy_out, copy_vector, is_stream, job,
-    new_job, replace, total, usable,
+    ADDRESS_MAX, CHUNK, CONTROL_MAX, Form, Job, Message, Shape, VECTOR_MAX, copy_out, copy_vector,
+    is_stream, job, new_job, replace, total, usable,
 };
 use crate::trap::bounce::{self, Buffer};
 use crate::trap::{ALWAYS, Next, Record, failure, is_failure};
@@ -19,7 +20,8 @@ pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Op
         return None;
     }
     let wanted = if many { (arguments[2] as u32 as usize).min(VECTOR_MAX) } else { 1 };
-    let (list, each) = (arguments[1], if many { size_of::<mmsghdr>() } else { size_of::<msghdr>() });
+    let (list, each) =
+        (arguments[1], if many { size_of::<mmsghdr>() } else { size_of::<msghdr>() });
     let header = |i: usize| {
         let at = list + i * each;
         if pool::contains(at) {
@@ -64,11 +66,15 @@ pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Op
         let mut copy = before;
         if pool::contains(before.msg_name as usize) {
             let len = (before.msg_namelen as usize).min(ADDRESS_MAX);
-            copy.msg_name = copy_block(&mut buffer, before.msg_name as usize, len, ADDRESS_MAX, shape.input)? as *mut _;
+            copy.msg_name =
+                copy_block(&mut buffer, before.msg_name as usize, len, ADDRESS_MAX, shape.input)?
+                    as *mut _;
         }
         if pool::contains(before.msg_control as usize) {
             let len = before.msg_controllen;
-            copy.msg_control = copy_block(&mut buffer, before.msg_control as usize, len, len, shape.input)? as *mut _;
+            copy.msg_control =
+                copy_block(&mut buffer, before.msg_control as usize, len, len, shape.input)?
+                    as *mut _;
         }
         let bytes = total(whole, vectors)?;
         let most = if many || bytes <= CHUNK || !is_stream(arguments[0]) { bytes } else { CHUNK };
@@ -77,7 +83,12 @@ pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Op
         (job.total, job.handed) = (bytes, handed);
         // SAFETY: room for so many.
         unsafe {
-            job.messages.add(i).write(Message { original: list + i * each, before, whole, parts_count: vectors });
+            job.messages.add(i).write(Message {
+                original: list + i * each,
+                before,
+                whole,
+                parts_count: vectors,
+            });
             let place = job.headers.add(i);
             place.write(std::mem::zeroed());
             (*place).msg_hdr = copy;
@@ -102,7 +113,13 @@ pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Op
 }
 
 /// A copy of `len` bytes in a block of `room`.
-fn copy_block(buffer: &mut Buffer, start: usize, len: usize, room: usize, write: bool) -> Option<*mut u8> {
+fn copy_block(
+    buffer: &mut Buffer,
+    start: usize,
+    len: usize,
+    room: usize,
+    write: bool,
+) -> Option<*mut u8> {
     usable(start, len, write)?;
     let copy = buffer.array::<u8>(room)?;
     // SAFETY: the program may read so many bytes, and the block has room for them.
@@ -118,7 +135,8 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
     if job.timeout[0] != 0 {
         // SAFETY: the program may write there, as was checked.
         unsafe {
-            (job.timeout[0] as *mut libc::timespec).write_unaligned((job.timeout[1] as *const libc::timespec).read())
+            (job.timeout[0] as *mut libc::timespec)
+                .write_unaligned((job.timeout[1] as *const libc::timespec).read())
         };
     }
     if is_failure(result) {
@@ -126,7 +144,8 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
     }
     let mut written = true;
     for i in 0..if many { result.min(job.count) } else { 1 } {
-        // SAFETY: made by [`begin`]; the program may write to all of it that is managed, as was checked.
+        // SAFETY: made by [`begin`]; the program may write to all of it that is managed, as was
+        // checked.
         unsafe {
             let Message { original, before, whole, parts_count } = *job.messages.add(i);
             let mmsghdr { msg_hdr: after, msg_len } = *job.headers.add(i);
@@ -144,12 +163,16 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
                     std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len);
                 }
             };
-            let name = (after.msg_namelen as usize).min(before.msg_namelen as usize).min(ADDRESS_MAX);
+            let name =
+                (after.msg_namelen as usize).min(before.msg_namelen as usize).min(ADDRESS_MAX);
             copy(after.msg_name as usize, before.msg_name as usize, name);
             let control = after.msg_controllen.min(before.msg_controllen);
             copy(after.msg_control as usize, before.msg_control as usize, control);
             written &= memory::write(original + offset_of!(msghdr, msg_namelen), after.msg_namelen)
-                && memory::write(original + offset_of!(msghdr, msg_controllen), after.msg_controllen)
+                && memory::write(
+                    original + offset_of!(msghdr, msg_controllen),
+                    after.msg_controllen,
+                )
                 && memory::write(original + offset_of!(msghdr, msg_flags), after.msg_flags);
         }
     }
@@ -162,7 +185,8 @@ pub fn finish(record: &mut Record, shape: Shape) -> Next {
     Next::Result(if many { result } else { job.done })
 }
 
-/// The rest of a message on a stream: bytes without control data, which went with the first of them.
+/// The rest of a message on a stream: bytes without control data, which went with the first of
+/// them.
 fn send_more(record: &mut Record, shape: Shape) -> Next {
     let mut buffer = Buffer::of(record);
     let job = job(record);
@@ -174,7 +198,8 @@ fn send_more(record: &mut Record, shape: Shape) -> Next {
         let used = buffer.used() - job.handed;
         buffer.cut(used);
         let most = (job.total - job.done).min(job.handed);
-        let (count, bytes) = replace(&mut buffer, whole, parts_count, header.msg_iov, job.done, most, shape);
+        let (count, bytes) =
+            replace(&mut buffer, whole, parts_count, header.msg_iov, job.done, most, shape);
         (header.msg_iovlen, job.handed) = (count, bytes);
         (header.msg_control, header.msg_controllen) = (std::ptr::null_mut(), 0);
         let [fd, _, flags, ..] = job.arguments;

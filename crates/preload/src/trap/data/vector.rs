@@ -1,7 +1,8 @@
 //! read and write, and the same with vectors and offsets.
 
 use super::{
-    CHUNK, Form, Shape, VECTOR_MAX, copy_out, copy_vector, is_file, is_usable, job, new_job, overhead, replace, total,
+    CHUNK, Form, Shape, VECTOR_MAX, copy_out, copy_vector, is_file, is_usable, job, new_job,
+    overhead, replace, total,
 };
 use crate::trap::bounce::{self, Buffer};
 use crate::trap::{ALWAYS, Next, Record, is_failure};
@@ -47,7 +48,8 @@ fn hand_over(record: &mut Record, shape: Shape) -> Next {
     let job = job(record);
     buffer.cut(job.used);
     let most = (job.total - job.done).min(CHUNK);
-    let (count, bytes) = replace(&mut buffer, job.whole, job.count, job.parts, job.done, most, shape);
+    let (count, bytes) =
+        replace(&mut buffer, job.whole, job.count, job.parts, job.done, most, shape);
     (job.parts_count, job.handed) = (count, bytes);
     record.finish = ALWAYS;
     let mut arguments = job.arguments;
