@@ -67,11 +67,10 @@ impl Engine {
         let [compressed, packed, packs] = self.zswap.check();
         // 2. What the words say, each thing named once.
         let mut named = Named::default();
-        for index in
-            (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index))
-        {
+        for index in 0..self.extents_high.load(Relaxed) {
             let before = named.resident;
-            pages_of(index).map(PageIndex).for_each(|page| self.name(page, &mut named));
+            let touched = self.extents.touched(index, pages_of(index));
+            touched.for_each(|page| self.name(page, &mut named));
             assert_eq!(
                 self.extents.resident(index) as u64,
                 named.resident - before,

@@ -222,10 +222,8 @@ impl Engine {
         if self.stats.get(Counter::CleanPages) == 0 {
             return;
         }
-        for index in
-            (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index))
-        {
-            for page in pages_of(index).map(PageIndex) {
+        for index in 0..self.extents_high.load(Relaxed) {
+            for page in self.extents.touched(index, pages_of(index)) {
                 if let Some(word) = self.words.try_lock_if(page, PageWord::is_clean) {
                     self.drop_copy(page, word);
                     self.words.unlock_as(page, word.with_state(word.state()));

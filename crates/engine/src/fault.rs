@@ -319,16 +319,20 @@ impl Engine {
         if self.words.try_lock_if(page, |w| w.state() == state).is_none() {
             return 0;
         }
-        self.extents.touch(page);
-        self.note_extent(page);
         let end = (page.0 / EXTENT_PAGES + 1) * EXTENT_PAGES;
-        let whole = self.extents.is_accessible(page);
         let max = max.min(end - page.0);
+        self.extents.touch(page.0..page.0 + max);
+        self.note_extent(page);
         let (mut len, mut last) = (1, state);
         while len < max {
             let next = PageIndex(page.0 + len);
-            let fits = |w: PageWord| (whole || w.is_accessible()) && self.follows(last, w.state());
+            let fits = |w: PageWord| self.follows(last, w.state());
             let Some(word) = self.words.try_lock_if(next, fits) else { break };
+            // Under its lock: who unmaps it takes access away before it waits for that lock.
+            if !self.extents.is_accessible(next) {
+                self.unlock_unchanged(next);
+                break;
+            }
             last = word.state();
             len += 1;
         }

@@ -46,7 +46,7 @@ impl Engine {
                 && let Some(_guard) = self.extents.try_lock(index)
             {
                 batch.picks.clear();
-                for page in pages_of(index).map(PageIndex) {
+                for page in self.extents.touched(index, pages_of(index)) {
                     if !batch.has_room() {
                         self.store_cached(batch);
                         batch.picks.clear();

@@ -235,8 +235,9 @@ impl Engine {
             }
             // 1. Keep reclaim and faults out.
             let _extent = self.extents.lock(index);
+            let touched = self.extents.touched(index, part.clone());
             let mut used = false;
-            for page in part.clone().map(PageIndex) {
+            for page in touched.clone() {
                 used |= self.words.lock(page).state() != State::Empty;
             }
             // 2. Drop what is in the page tables.
@@ -245,7 +246,7 @@ impl Engine {
             }
             // 3. Forget every stored copy.
             let (mut holes, mut present): (Vec<FrameId>, Vec<FrameId>) = (Vec::new(), Vec::new());
-            for page in part.clone().map(PageIndex) {
+            for page in touched {
                 let word = self.words.load(page);
                 self.drop_copy(page, word);
                 match word.state() {
@@ -275,28 +276,8 @@ impl Engine {
     /// Notes whether pages are mapped with access.
     fn set_access(&self, pages: Range<usize>, on: bool) {
         for (index, part) in split(pages) {
-            let extent = self.extents.lock(index);
-            let whole = part.len() == EXTENT_PAGES;
-            let was = self.extents.is_accessible(PageIndex(part.start));
-            if whole || was && !on {
-                // The extent's mark goes first into the words, or comes out of them.
-                let marked = !whole;
-                if self.extents.is_touched(index) || marked {
-                    crate::extent::pages_of(index)
-                        .for_each(|page| self.mark_accessible(page, marked));
-                }
-                self.extents.set_accessible(&extent, whole && on);
-            }
-            if !(whole || was && on) {
-                self.extents.touch(PageIndex(part.start));
-                part.for_each(|page| self.mark_accessible(page, on));
-            }
+            self.extents.set_access(&self.extents.lock(index), part, on);
         }
-    }
-
-    fn mark_accessible(&self, page: usize, on: bool) {
-        let word = self.words.lock(PageIndex(page));
-        self.words.unlock_as(PageIndex(page), word.accessible(on));
     }
 
     /// Whether every page of a range is mapped.

@@ -44,15 +44,12 @@ const PINNED: u64 = 1 << 5;
 /// Came back from the swap cache, or was faulted in shortly after its eviction: passed over once by
 /// the clock.
 const REFERENCED: u64 = 1 << 6;
-/// The page is mapped with access: readable in place, may be brought in beside a fault. Where the
-/// whole extent is, [`crate::extent::Extents`] says so instead.
-const ACCESSIBLE: u64 = 1 << 7;
 /// In memory, with a copy on a device or in the compressed tier that is as good ([`crate::clean`]).
 /// Goes with any change of the state but an eviction that begins or is taken back.
-const CLEAN: u64 = 1 << 8;
+const CLEAN: u64 = 1 << 7;
 /// Came in as zeros beside a page that was touched, and is not known to have been touched itself.
-const BESIDE: u64 = 1 << 9;
-const FLAGS: u64 = PINNED | REFERENCED | ACCESSIBLE | BESIDE;
+const BESIDE: u64 = 1 << 8;
+const FLAGS: u64 = PINNED | REFERENCED | BESIDE;
 const PAYLOAD_SHIFT: u32 = 16;
 
 /// A value of a page word.
@@ -109,11 +106,6 @@ impl PageWord {
     /// Whether the clock passes it over once.
     pub fn is_referenced(self) -> bool {
         self.0 & REFERENCED != 0
-    }
-
-    /// Whether the page itself is marked as mapped with access.
-    pub fn is_accessible(self) -> bool {
-        self.0 & ACCESSIBLE != 0
     }
 
     /// Whether the page has a copy on a device or in the compressed tier that is as good.
@@ -175,12 +167,6 @@ impl PageWord {
         self.flag(REFERENCED, on)
     }
 
-    /// The word with the accessible flag set or cleared.
-    #[must_use]
-    pub fn accessible(self, on: bool) -> PageWord {
-        self.flag(ACCESSIBLE, on)
-    }
-
     /// The word with the clean flag set or cleared.
     #[must_use]
     pub fn clean(self, on: bool) -> PageWord {
@@ -205,7 +191,6 @@ impl std::fmt::Debug for PageWord {
             (LOCKED, " locked"),
             (PINNED, " pinned"),
             (REFERENCED, " referenced"),
-            (ACCESSIBLE, " accessible"),
             (CLEAN, " clean"),
             (BESIDE, " beside"),
         ];
@@ -343,16 +328,10 @@ mod tests {
     }
 
     fn any_word() -> impl Strategy<Value = PageWord> {
-        (any_state(), any::<[bool; 4]>()).prop_map(
-            |(state, [locked, pinned, referenced, access])| {
-                let word = PageWord(0)
-                    .with_state(state)
-                    .pinned(pinned)
-                    .referenced(referenced)
-                    .accessible(access);
-                if locked { word.lock().unwrap() } else { word }
-            },
-        )
+        (any_state(), any::<[bool; 3]>()).prop_map(|(state, [locked, pinned, referenced])| {
+            let word = PageWord(0).with_state(state).pinned(pinned).referenced(referenced);
+            if locked { word.lock().unwrap() } else { word }
+        })
     }
 
     proptest! {
@@ -361,8 +340,8 @@ mod tests {
             let next = word.with_state(state);
             prop_assert_eq!(next.state(), state);
             prop_assert_eq!(
-                (next.is_locked(), next.is_pinned(), next.is_referenced(), next.is_accessible()),
-                (word.is_locked(), word.is_pinned(), word.is_referenced(), word.is_accessible())
+                (next.is_locked(), next.is_pinned(), next.is_referenced()),
+                (word.is_locked(), word.is_pinned(), word.is_referenced())
             );
         }
 
@@ -382,8 +361,9 @@ mod tests {
             // An eviction begins and ends with the page in place; only the owner of the lock may
             // move it.
             if let Some(next) = word.begin_evict() {
-                let State::Resident(frame) = word.state() else { panic!("{word:?} began to be \
-                                                                         evicted") };
+                let State::Resident(frame) = word.state() else {
+                    panic!("{word:?} began to be evicted")
+                };
                 prop_assert!(!word.is_pinned());
                 prop_assert_eq!(next.state(), State::Evicting(frame));
                 prop_assert_eq!(next.take_back().map(|w| w.state()), Some(State::Resident(frame)));
@@ -395,7 +375,8 @@ mod tests {
                 prop_assert!(next.is_locked());
                 prop_assert_eq!(next.state(), word.state());
             }
-            let in_place = matches!(word.state(), State::Resident(_) | State::Evicting(_)) && !word.is_locked();
+            let in_place = !word.is_locked()
+                && matches!(word.state(), State::Resident(_) | State::Evicting(_));
             prop_assert_eq!(word.lock_in_place(), if in_place { word.lock() } else { None });
         }
     }

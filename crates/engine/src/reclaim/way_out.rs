@@ -407,7 +407,7 @@ impl Engine {
             return false;
         }
         let address = self.address(pick.page);
-        if word.is_accessible() || self.extents.is_accessible(pick.page) {
+        if self.extents.is_accessible(pick.page) {
             vm::copy_page(address, out);
             true
         } else {

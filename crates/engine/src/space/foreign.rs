@@ -181,7 +181,7 @@ impl Engine {
     /// Notes in the words of pages of the kernel's own mappings that they are none of the engine's.
     fn mark_foreign(&self, pages: Range<usize>) {
         for page in pages.map(PageIndex) {
-            self.extents.touch(page);
+            self.extents.touch(page.0..page.0 + 1);
             self.note_extent(page);
             let word = self.words.lock(page);
             if word.state() != State::Foreign {

@@ -150,9 +150,8 @@ impl Engine {
     }
 
     pub(super) fn set_pinned(&self, pages: Range<usize>, on: bool) {
-        for page in pages {
-            let page = PageIndex(page);
-            self.extents.touch(page);
+        for page in pages.map(PageIndex) {
+            self.extents.touch(page.0..page.0 + 1);
             let word = self.words.lock(page);
             if word.is_pinned() != on {
                 if on {
