@@ -627,7 +627,6 @@ forced! {
     no_same_filled_pages: "same_filled=off", zero ["same_filled_out"], some ["zswpout", "zswpin"];
     packed_by_zstd: "zswap.codec=zstd", zero [], some ["zswpout", "zswpin"];
     not_packed: "zswap.codec=none,compressed=20", zero [], some ["zswpwb", "zswpin"];
-    several_pages_to_a_slot: "zswap.writeback=packed,compressed=20", zero [], some ["zswap_packed_out", "pswpin"];
     cold_pages_packed_again: "zswap.recompress=zstd:1,compressed=20", zero [], some ["zswap_recompressed", "zswpin"];
     a_tier_that_is_always_full: "compressed=3", zero [], some ["zswpwb", "zswpin", "pswpin"];
 }

@@ -311,7 +311,7 @@ mod tests {
         expected.extend(of("zero", "on", &[&three[..], &["same-filled"]].concat()));
         expected.extend(of("read-mostly", "on", &["keep=off", "keep=on", "keep=auto"]));
         assert_eq!(order, expected);
-        assert_eq!(plan(&args("")).len(), 4 * 6 + 1 + 3 + 2 * 3 + 2 + 2 * 3);
+        assert_eq!(plan(&args("")).len(), 4 * 6 + 1 + 3 + 2 * 3 + 2 + 2 * 2);
     }
 
     #[test]

@@ -31,15 +31,14 @@ use crate::frame::cells::FrameCells;
 use crate::lockdep::Rank;
 use crate::sync::{RankedGuard, RankedMutex, lock};
 use chunk::{ChunkTable, Lists};
-pub(crate) use class::TRAILER_BYTES;
-use class::{CLASSES, ORDER_MAX, ORDER_MIN, class_of};
+use class::{CLASSES, ORDER_MAX, ORDER_MIN, TRAILER_BYTES, class_of};
 pub use compact::{Compacted, Moved};
 pub use handle::Handle;
 use kept::{Kept, kept_max};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-pub(crate) use trailer::Trailer;
+use trailer::Trailer;
 
 /// The longest object.
 pub const OBJECT_BYTES_MAX: usize = PAGE_SIZE;

@@ -151,9 +151,6 @@ pub struct Config {
     /// Setting `zswap.keep`: whether pages that are read from the compressed tier keep their copies
     /// there while they are not written and it has room.
     pub keeps_compressed: Clean,
-    /// Setting `zswap.writeback`: whether compressed pages go to devices as they are, several to a
-    /// slot.
-    pub packs: bool,
     /// Setting `same_filled`: whether pages whose words are all the same are kept as that word.
     pub same_filled: bool,
     /// Setting `clean`: whether pages read from a device keep their slots while they are not
@@ -213,7 +210,6 @@ impl Default for Config {
             invalidate: Invalidate::default(),
             keeps_incompressible: false,
             keeps_compressed: Clean::Auto,
-            packs: false,
             same_filled: true,
             clean: Clean::Auto,
             cache_partition: CachePartition::default(),
@@ -265,7 +261,6 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("zswap.invalidate", "empty+lookup|empty|always"),
     ("zswap.incompressible", "device|keep"),
     ("zswap.keep", "auto|on|off"),
-    ("zswap.writeback", "pages|packed"),
     ("same_filled", "on|off"),
     ("clean", "auto|on|off"),
     ("cache.partition", "device|64M|2M"),
@@ -445,13 +440,6 @@ impl Config {
                 }
             }
             "zswap.keep" => self.keeps_compressed = Clean::of(value).ok_or_else(bad)?,
-            "zswap.writeback" => {
-                self.packs = match value {
-                    "packed" => true,
-                    "pages" => false,
-                    _ => return Err(bad()),
-                }
-            }
             "same_filled" => switch(&mut self.same_filled)?,
             "slot.cpu_cluster" => switch(&mut self.slot.cpu_cluster)?,
             "swap.batch" => {

@@ -45,7 +45,7 @@ impl Choice {
     }
 
     /// Average nanoseconds a page; 0 when never tried.
-    pub fn average_ns(&self, way: usize) -> u64 {
+    fn average_ns(&self, way: usize) -> u64 {
         self.averages[way].load(Relaxed)
     }
 }

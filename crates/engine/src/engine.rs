@@ -101,8 +101,6 @@ pub(crate) struct Engine {
     pub stacks: EngineStacks,
     /// Way out: moving (0) or protecting and dropping (1), for dense runs.
     pub way_out: Choice,
-    /// Way past a compressed tier that is full: whole pages (0) or compressed ones (1).
-    pub past_tier: Choice,
     /// Way in from the swap cache: copying (0) or moving (1), by log2 of the run.
     pub way_in: [Choice; 7],
     /// The first hand of the clock, and one more than the highest extent ever used.
@@ -266,8 +264,7 @@ impl Engine {
             ReclaimMax::Threads(threads) => threads.into(),
             ReclaimMax::Off => ReclaimMax::OFF_THREADS.into(),
         };
-        let buffers = if config.packs { 2 * contexts } else { contexts };
-        let folios = Folios::new(config.folio, config.memory.pages() as usize, buffers);
+        let folios = Folios::new(config.folio, config.memory.pages() as usize, contexts);
         let folio = folios.memory.max(folios.device);
         let benches =
             |count, pages| Workbenches::new(Rank::Batch, count, || Batch::new(pages, &config));
@@ -277,7 +274,7 @@ impl Engine {
         // A stack for each of them, beside those for everything else.
         let stacks = EngineStacks::new(STACKS + direct.len()).map_err(out_of_address_space)?;
         let contexts = Workbenches::new(Rank::FaultContext, contexts, || {
-            FaultContext::new(folio, config.readahead_max, &config.codecs(), config.packs)
+            FaultContext::new(folio, config.readahead_max, &config.codecs())
         })
         .map_err(out_of_address_space)?;
         let share = Share::new(config.compressed_max);
@@ -286,7 +283,7 @@ impl Engine {
         // The buffers of the benches count too; but not those of more direct reclaimers than there
         // are by default, which together could be larger than the budget.
         let direct_counted = direct.len().min(DIRECT_PER_NODE * nodes) * DIRECT_PAGES;
-        let bench_frames = batches.len() * batch_pages + direct_counted + buffers * folio;
+        let bench_frames = batches.len() * batch_pages + direct_counted + contexts.len() * folio;
         for _ in 0..bench_frames {
             allocator.alloc(0, Mobility::Unmovable, Need::Over);
         }
@@ -332,7 +329,6 @@ impl Engine {
             force_reader: ForceReader::new(),
             stacks,
             way_out: Choice::default(),
-            past_tier: Choice::default(),
             way_in: std::array::from_fn(|_| Choice::default()),
             clock_hand: AtomicUsize::new(0),
             extents_high: AtomicUsize::new(1),
@@ -411,7 +407,7 @@ impl Engine {
 
     /// Brings the metadata figure up to date: what the tables take up that have an entry a page, a
     /// frame or a slot, of all that were ever in use. Not what few have: 4 bytes a frame that was
-    /// read ahead into, and 4 a slot that was packed into.
+    /// read ahead into.
     pub fn publish_metadata(&self) {
         let extents = self.extents_high.load(Relaxed) as u64;
         // A page word, and the extent's cells.

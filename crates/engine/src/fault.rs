@@ -50,8 +50,6 @@ pub struct FaultContext {
     installed: usize,
     /// Pages as they come from a device, or out of a compressed copy.
     pub buffer: IoBuffer,
-    /// Slots that hold several compressed pages each.
-    pub(crate) packs: IoBuffer,
     pub(crate) packed: Box<[u8; PAGE_SIZE]>,
     pub(crate) decompressor: Decompressor,
     /// Frames taken for the pages of the fault.
@@ -62,19 +60,13 @@ pub struct FaultContext {
 
 impl FaultContext {
     /// For folios of up to `folio` pages, and `around` pages read at once around a missing one;
-    /// compressed by any of `codecs`, and perhaps in `packs`.
-    pub fn new(
-        folio: usize,
-        around: usize,
-        codecs: &[Codec],
-        packs: bool,
-    ) -> Result<FaultContext, Errno> {
+    /// compressed by any of `codecs`.
+    pub fn new(folio: usize, around: usize, codecs: &[Codec]) -> Result<FaultContext, Errno> {
         Ok(FaultContext {
             thread: 0,
             source: FaultSource::default(),
             installed: 0,
             buffer: IoBuffer::new(folio.max(around))?,
-            packs: IoBuffer::new(if packs { folio.max(around) } else { 1 })?,
             packed: Box::new([0; PAGE_SIZE]),
             decompressor: Decompressor::new(codecs)?,
             frames: Vec::with_capacity(folio),

@@ -55,7 +55,6 @@ pub mod job;
 mod limit;
 mod lockdep;
 mod oom;
-mod pack;
 mod pool;
 mod pressure;
 mod proactive;

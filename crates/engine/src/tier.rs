@@ -14,7 +14,6 @@ use crate::engine::Engine;
 use crate::fault::FaultContext;
 use crate::fill;
 use crate::frame::cells::Owner;
-use crate::pack::{PACK_BYTES_MAX, Packing};
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 #[cfg(debug_assertions)]
@@ -28,7 +27,6 @@ use overspill_os::io::IoBuffer;
 use overspill_os::vm::IoVec;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 /// Compressed size from which a page goes to a device instead, where there is one: 3/4 of a page.
 /// Above, the frame saved is less than a quarter, for 4 us of compression and 2 us of decompression
@@ -40,11 +38,6 @@ const WORTH_BYTES_NO_DEVICE: usize = 3632;
 
 /// Share of what it may take at which the compressed tier takes pages again after it was full.
 pub(crate) const ACCEPT_PERCENT: usize = 90;
-
-/// Ways past the tier when it is full, in [`Engine::past_tier`]: whole pages, or compressed ones,
-/// several to a slot.
-const PAST_WHOLE: usize = 0;
-const PAST_PACKED: usize = 1;
 
 /// A page chosen to leave, and where it went.
 #[derive(Clone, Copy, Debug)]
@@ -97,17 +90,10 @@ pub struct Batch {
     /// Pages of the compressed tier on their way to devices.
     pub(crate) oldest: Vec<(SlotId, Object)>,
     pub(crate) cold: Vec<Cold>,
-    /// Compressed pages that are written as they are.
-    pub(crate) packing: Packing,
     /// The compressed tier had no room for a page of the batch: it is not tried for the others.
     refused: bool,
     /// Devices have room for what the tier does not take, although it has slots of its own.
     backed: bool,
-    /// Whether what the tier does not take is compressed for a device, once that has been decided
-    /// for the batch; of how many pages that was tried, and how long it took.
-    packs_refused: Option<bool>,
-    tried: usize,
-    tried_ns: u64,
     /// By density ([`crate::share::Density`]).
     compressors: Vec<Compressor>,
     pub(crate) decompressor: Decompressor,
@@ -128,12 +114,8 @@ impl Batch {
             writes: Vec::with_capacity(pages),
             oldest: Vec::with_capacity(pages),
             cold: Vec::with_capacity(pages),
-            packing: Packing::new(pages),
             refused: false,
             backed: false,
-            packs_refused: None,
-            tried: 0,
-            tried_ns: 0,
             compressors: config
                 .zswap_codec
                 .codecs()
@@ -209,17 +191,6 @@ impl fmt::Display for LoadError {
     }
 }
 
-/// What became of a page that was to be compressed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Outcome {
-    /// It is in memory.
-    Stored(Object),
-    /// It is lined up to be written with others.
-    Packed,
-    /// Neither.
-    Refused,
-}
-
 /// Lines a page of the buffer up to be written to a slot, in one run with the last if it lies
 /// behind it.
 pub(crate) fn line_up(writes: &mut Vec<RunWrite>, slot: SlotId, at: usize, keeps_slots: bool) {
@@ -267,13 +238,9 @@ impl Engine {
             }
         }
         // 2. It gets slots next to one another: on no device what the compressed tier takes, if it
-        //    has slots of its own, or what is packed on devices, where it needs no slot each; else
-        //    of devices, as far as they have some.
+        //    has slots of its own; else of devices, as far as they have some.
         batch.writes.clear();
-        batch.packing.clear();
         batch.refused = false;
-        (batch.packs_refused, batch.tried, batch.tried_ns) = (None, 0, 0);
-        let packs = self.packs();
         let own = self.config.zswap_slots == TierSlots::Own;
         batch.backed = own && self.devices_have_room();
         let mut at = 0;
@@ -283,7 +250,7 @@ impl Engine {
                 CompressedMax::OFF => None,
                 _ => self.devices.alloc_in_memory(want),
             };
-            let run = match packs || own && self.accepts_compressed(batch.backed) {
+            let run = match own && self.accepts_compressed(batch.backed) {
                 true => in_memory(pages - at).or_else(|| on_devices(pages - at)),
                 false => on_devices(pages - at).or_else(|| {
                     batch.backed = false;
@@ -298,9 +265,8 @@ impl Engine {
             at += run.len;
         }
         batch.slots[at..pages].fill(None);
-        self.store_for_slots(batch, at, packs);
+        self.store_for_slots(batch, at);
         // 3. What does not compress is written to its slots; what has none yet may get some.
-        self.write_packed(batch);
         self.line_up_rest(batch, pages);
         if !batch.writes.is_empty() {
             self.write_lined_up(batch);
@@ -319,14 +285,12 @@ impl Engine {
 
     /// Compresses the first `pages` pages of the buffer, each for its slot, and lines up for
     /// writing what does not stay in memory.
-    fn store_for_slots(&self, batch: &mut Batch, pages: usize, packs: bool) {
+    fn store_for_slots(&self, batch: &mut Batch, pages: usize) {
         let mut raw = 0;
         for at in 0..pages {
             let slot = batch.slots[at].expect("it was given one");
-            let outcome = self.compress(batch, at, slot, packs);
-            batch.objects[at] =
-                if let Outcome::Stored(object) = outcome { Some(object) } else { None };
-            if outcome != Outcome::Refused {
+            batch.objects[at] = self.compress(batch, at, slot);
+            if batch.objects[at].is_some() {
                 continue;
             }
             raw += 1;
@@ -349,43 +313,17 @@ impl Engine {
         self.zswap.insert(objects, self.evictions.load(Relaxed), |older| self.free_object(older));
     }
 
-    /// Writes what was compressed and is not to stay in memory, several pages to a slot.
-    fn write_packed(&self, batch: &mut Batch) {
-        let Batch { packing, buffer, slots, .. } = batch;
-        let start = Instant::now();
-        if !packing.objects.is_empty() {
-            self.write_packs(packing, buffer);
-        }
-        // What did not compress will take its time again.
-        let whole = (batch.tried.saturating_sub(packing.objects.len())) as u64
-            * self.past_tier.average_ns(PAST_WHOLE);
-        let ns = batch.tried_ns + start.elapsed().as_nanos() as u64 + whole;
-        self.past_tier.record(PAST_PACKED, ns, batch.tried);
-        let packed = packing.objects.iter();
-        self.insert_objects(
-            packed
-                .clone()
-                .filter_map(|packed| Some((slots[packed.item]?, packing.location(packed)?))),
-        );
-        for packed in packed.filter(|packed| packing.location(packed).is_none()) {
-            slots[packed.item].take().into_iter().for_each(|slot| self.devices.free(slot));
-        }
-    }
-
     /// Lines up for writing, as they are, the first `pages` pages of the buffer that have no slot,
     /// as far as devices have some.
     fn line_up_rest(&self, batch: &mut Batch, pages: usize) {
-        let Batch { slots, packing, writes, .. } = batch;
-        let lone = |slots: &[Option<SlotId>]| {
-            (0..pages).filter(|at| slots[*at].is_none() && packing.is_whole(*at)).count()
-        };
-        let mut want = lone(slots);
+        let Batch { slots, writes, .. } = batch;
+        let mut want = slots[..pages].iter().filter(|slot| slot.is_none()).count();
         let mut at = 0;
         while want > 0 {
             let Some(run) = self.devices.alloc_run(want.min(RUN_MAX)) else { return };
             want -= run.len;
             for slot in run.slots() {
-                while slots[at].is_some() || !packing.is_whole(at) {
+                while slots[at].is_some() {
                     at += 1;
                 }
                 slots[at] = Some(slot);
@@ -394,21 +332,13 @@ impl Engine {
         }
     }
 
-    /// Compresses a page of the buffer for a slot, if the tier takes it, or it is to be packed.
-    fn compress(&self, batch: &mut Batch, at: usize, slot: SlotId, packs: bool) -> Outcome {
-        let on_device = slot.device() != SlotId::IN_MEMORY;
-        let packs = packs && !on_device;
-        let passes_on = on_device || packs || batch.backed;
-        let accepts = !batch.refused && self.accepts_compressed(passes_on);
-        // What goes past the tier is compressed for the device if that has been cheaper lately than
-        // to write whole pages.
-        let start = (!accepts).then(Instant::now);
-        let packs_refused = || self.past_tier.pick() == PAST_PACKED;
+    /// Compresses a page of the buffer for a slot, if the tier takes it.
+    fn compress(&self, batch: &mut Batch, at: usize, slot: SlotId) -> Option<Object> {
+        let passes_on = slot.device() != SlotId::IN_MEMORY || batch.backed;
+        if batch.refused || !self.accepts_compressed(passes_on) {
+            return None;
+        }
         let worth = match self.config.zswap_codec {
-            _ if !(accepts || packs && *batch.packs_refused.get_or_insert_with(packs_refused)) => {
-                return Outcome::Refused;
-            }
-            _ if !accepts => PACK_BYTES_MAX,
             TierCodec::Always(Codec::None) => PAGE_SIZE,
             _ if passes_on => WORTH_BYTES,
             _ => WORTH_BYTES_NO_DEVICE,
@@ -423,35 +353,28 @@ impl Engine {
             }
         };
         let compressor = &mut compressors[density];
-        let len = compressor.compress(page, &mut packed[..worth]);
-        if let Some(start) = start {
-            (batch.tried, batch.tried_ns) =
-                (batch.tried + 1, batch.tried_ns + start.elapsed().as_nanos() as u64);
-        }
-        let (data, codec) = match len {
+        let (data, codec) = match compressor.compress(page, &mut packed[..worth]) {
             Some(len) => (&packed[..len], compressor.codec().id()),
-            None if self.config.keeps_incompressible && accepts => (&page[..], CodecId::None),
-            None => return Outcome::Refused,
+            None if self.config.keeps_incompressible => (&page[..], CodecId::None),
+            None => return None,
         };
-        let count = || {
-            self.stats.add(Counter::ZswpOut, 1);
-            self.stats.add(Counter::ZswpOutDense, (density > 0).into());
-        };
-        if accepts {
-            if let Ok(handle) = self.compressed.store(&self.frames, slot.to_bits(), data) {
-                count();
-                return Outcome::Stored(Object::in_memory(handle, codec));
+        match self.compressed.store(&self.frames, slot.to_bits(), data) {
+            Ok(handle) => {
+                self.stats.add(Counter::ZswpOut, 1);
+                self.stats.add(Counter::ZswpOutDense, (density > 0).into());
+                Some(Object { handle, codec })
             }
-            self.compressed_full.store(true, Relaxed);
-            batch.refused = true;
+            Err(_) => {
+                self.compressed_full.store(true, Relaxed);
+                batch.refused = true;
+                None
+            }
         }
-        let len = data.len();
-        if !packs || len > PACK_BYTES_MAX {
-            return Outcome::Refused;
-        }
-        count();
-        batch.packing.push(buffer, at, slot, codec, &packed[..len]);
-        Outcome::Packed
+    }
+
+    /// Gives up an object of the compressed tier that no entry names any more.
+    pub(crate) fn free_object(&self, object: Object) {
+        self.compressed.free(&self.frames, object.handle);
     }
 
     /// Whether the compressed tier takes pages: not from when it was full until it is at
@@ -474,12 +397,10 @@ impl Engine {
 
     /// Writes what is lined up; pages of runs that fail get no slot.
     fn write_lined_up(&self, batch: &mut Batch) {
-        let start = Instant::now();
         let writing = self.hardship.writing();
         self.devices.write(&batch.buffer, &mut batch.writes);
         drop(writing);
         let pages = batch.writes.iter().map(|write| write.run.len).sum();
-        self.past_tier.record(PAST_WHOLE, start.elapsed().as_nanos() as u64, pages);
         let now = self.stamp(pages);
         for write in &batch.writes {
             match write.result {
@@ -501,9 +422,8 @@ impl Engine {
         out: &mut [u8; PAGE_SIZE],
     ) -> Result<bool, LoadError> {
         let Some(object) = self.zswap.begin_load(slot) else { return Ok(false) };
-        let len = object.handle().map(|handle| self.compressed.load(&self.frames, handle, packed));
+        let len = self.compressed.load(&self.frames, object.handle, packed);
         self.zswap.end_load(slot);
-        let Some(len) = len else { return Ok(false) };
         let len = len.map_err(|_| LoadError::Corrupt)?;
         decompressor
             .decompress(object.codec, &packed[..len], out)
@@ -520,7 +440,8 @@ impl Engine {
         at: usize,
     ) -> Result<(), LoadError> {
         match run.first.device() {
-            SlotId::IN_MEMORY => self.load_packed(run, context, at),
+            // What had a slot on no device, and is not compressed, was lost with its device.
+            SlotId::IN_MEMORY => Err(LoadError::Lost),
             _ => self
                 .devices
                 .read(run, &mut context.buffer[at << PAGE_SHIFT..])
@@ -582,16 +503,15 @@ impl Engine {
         // Nobody is writing it to a device just now: that would be from before the damage.
         let alone = self.begin_io(slot);
         let object = if alone { self.zswap.begin_load(slot) } else { None };
-        let handle = object.and_then(Object::handle);
-        handle.into_iter().for_each(|handle| self.compressed.damage(&self.frames, handle, byte));
-        if object.is_some() {
+        if let Some(object) = object {
+            self.compressed.damage(&self.frames, object.handle, byte);
             self.zswap.end_load(slot);
         }
         if alone {
             self.end_io(slot);
         }
         self.words.unlock_as(page, word);
-        handle.is_some()
+        object.is_some()
     }
 
     /// Brings the gauges of the tiers up to date.

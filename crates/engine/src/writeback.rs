@@ -5,9 +5,9 @@
 //! (setting `zswap.recompress`), a page is packed by that first, and has to become the coldest once
 //! more. A page whose slot is on no device (setting `zswap.slots`), or was inherited, is written to
 //! another slot, which it gets if nobody wants the page at that moment; those of a batch lie side
-//! by side there, in the order of their addresses. Or it is written as it is compressed, packed
-//! with others ([`crate::pack`]). One whose slot lies on a device is written to it, without its
-//! owner being asked: until then it can be loaded from the tier, after that from the device.
+//! by side there, in the order of their addresses. One whose slot lies on a device is written to
+//! it, without its owner being asked: until then it can be loaded from the tier, after that from
+//! the device.
 //!
 //! Locks: those of the index of the tier and of the slot index, for a moment each; the page lock of
 //! a page that gets another slot, tried.
@@ -17,7 +17,6 @@ use crate::cache::Entry;
 use crate::compressed::Handle;
 use crate::config::{Recompress, TierSlots};
 use crate::engine::Engine;
-use crate::pack::PACK_BYTES_MAX;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::tier::{ACCEPT_PERCENT, Batch, line_up, page_mut};
@@ -39,12 +38,9 @@ const COMPACT_OBJECTS: usize = 128;
 pub struct Cold {
     slot: SlotId,
     object: Object,
-    handle: Handle,
-    /// Where it is written to as a page: its own slot, or another; and whether it is there now.
+    /// Where it is written to: its own slot, or another; and whether it is there now.
     to: SlotId,
     written: bool,
-    /// Where it is packed on a device now.
-    packed: Option<Object>,
 }
 
 impl Engine {
@@ -136,8 +132,8 @@ impl Engine {
                 self.zswap.rotate(slot, now);
             } else if !self.zswap.begin_load_of(slot, object) {
                 self.end_io(slot);
-            } else if let Some(handle) = object.handle() {
-                cold.push(Cold { slot, object, handle, to: slot, written: false, packed: None });
+            } else {
+                cold.push(Cold { slot, object, to: slot, written: false });
             }
         }
     }
@@ -152,13 +148,13 @@ impl Engine {
             return 0;
         };
         let before = cold.len();
-        cold.retain(|&Cold { slot, object, handle, .. }| {
+        cold.retain(|&Cold { slot, object, .. }| {
             let id = compressor.codec().id();
             if object.codec == id || object.codec == CodecId::None {
                 return true;
             }
             let page = page_mut(buffer, 0);
-            let loaded = self.compressed.load(&self.frames, handle, packed).ok();
+            let loaded = self.compressed.load(&self.frames, object.handle, packed).ok();
             let unpacked = loaded
                 .filter(|len| decompressor.decompress(object.codec, &packed[..*len], page).is_ok());
             let shorter =
@@ -167,12 +163,12 @@ impl Engine {
                 self.compressed.store_smaller(&self.frames, slot.to_bits(), &trial[..len]).ok()
             });
             let Some(smaller) = stored else { return true };
-            let done =
-                self.zswap.finish_load(slot, object, Some(Object::in_memory(smaller, id)), now);
+            let new = Object { handle: smaller, codec: id };
+            let done = self.zswap.finish_load(slot, object, Some(new), now);
             if !done {
                 self.zswap.end_load(slot);
             }
-            self.compressed.free(&self.frames, if done { handle } else { smaller });
+            self.free_object(if done { object } else { new });
             self.zswap.rotate(slot, now);
             self.end_io(slot);
             false
@@ -182,27 +178,22 @@ impl Engine {
         done
     }
 
-    /// Lines the chosen up: packed with others, or as they were before compression, with another
-    /// slot where their own cannot be written to.
+    /// Lines the chosen up, as they were before compression, with another slot where their own
+    /// cannot be written to.
     fn line_up_cold(&self, batch: &mut Batch) {
-        let Batch { cold, packing, buffer, packed, decompressor, writes, .. } = batch;
+        let Batch { cold, buffer, packed, decompressor, writes, .. } = batch;
         writes.clear();
-        packing.clear();
         if self.config.zswap_slots == TierSlots::Own {
             // Neighbours in the address space are to be neighbours on the device, too.
             cold.sort_unstable_by_key(|cold| self.index.owner(cold.slot));
         }
-        let (packs, mut fresh) = (self.packs(), None);
+        let mut fresh = None;
         for i in 0..cold.len() {
-            let Cold { slot, object, handle, .. } = cold[i];
-            let Ok(len) = self.compressed.load(&self.frames, handle, packed) else {
+            let Cold { slot, object, .. } = cold[i];
+            let Ok(len) = self.compressed.load(&self.frames, object.handle, packed) else {
                 // Its reader will hear of it.
                 continue;
             };
-            if packs && slot.device() == SlotId::IN_MEMORY && len <= PACK_BYTES_MAX {
-                packing.push(buffer, i, slot, object.codec, &packed[..len]);
-                continue;
-            }
             let keeps_slots = self.devices.is_writable(slot);
             if !keeps_slots && fresh.is_none() {
                 fresh = self.devices.alloc_run(cold.len() - i);
@@ -225,7 +216,7 @@ impl Engine {
 
     /// Writes what is lined up, and notes what is on devices now.
     fn write_cold(&self, batch: &mut Batch) {
-        let Batch { cold, packing, buffer, writes, .. } = batch;
+        let Batch { cold, buffer, writes, .. } = batch;
         let writing = self.hardship.writing();
         self.devices.write(buffer, writes);
         drop(writing);
@@ -234,26 +225,18 @@ impl Engine {
                 .iter_mut()
                 .for_each(|cold| cold.written = true);
         }
-        if !packing.objects.is_empty() {
-            self.write_packs(packing, buffer);
-            packing
-                .objects
-                .iter()
-                .for_each(|object| cold[object.item].packed = packing.location(object));
-        }
     }
 
     /// Takes a page that was written out of the tier, unless somebody reads it there just now;
     /// whether it left.
     fn finish_writeback(&self, cold: &Cold, now: u64) -> bool {
-        let Cold { slot, object, handle, to, written, packed } = *cold;
-        let is_there = packed.is_some() || written && to == slot;
-        let left = if is_there && self.zswap.finish_load(slot, object, packed, now) {
-            self.compressed.free(&self.frames, handle);
+        let Cold { slot, object, to, written } = *cold;
+        let is_there = written && to == slot;
+        let left = if is_there && self.zswap.finish_load(slot, object, None, now) {
+            self.free_object(object);
             true
         } else {
             self.zswap.end_load(slot);
-            packed.into_iter().for_each(|packed| self.free_object(packed));
             written && to != slot && self.change_slot(slot, to)
         };
         if !left {

@@ -1,13 +1,11 @@
 //! The index of the compressed tier: which slots have a compressed copy, and where.
 //!
 //! The tier stands in front of the devices, keyed by swap slot. An entry a slot, a word each
-//! ([`Object`]), in tables that are touched lazily. A copy lies in memory, in the compressed pool;
-//! that of a slot on no device may also have gone on to a device, packed into a slot there with
-//! others (`pack`). How many lie in a slot is counted here, too. Look-ups take no lock. What
-//! changes the set of entries takes the lock of a range of 64 MiB of swap space, over the entries'
-//! list by age and their number. Every slot that is given back asks to forget its entry, and most
-//! have none ([`Zswap::invalidate`]): setting `zswap.invalidate` says how much is looked at before
-//! the lock is taken.
+//! ([`Object`]), in tables that are touched lazily. A copy lies in the compressed pool. Look-ups
+//! take no lock. What changes the set of entries takes the lock of a range of 64 MiB of swap space,
+//! over the entries' list by age and their number. Every slot that is given back asks to forget its
+//! entry, and most have none ([`Zswap::invalidate`]): setting `zswap.invalidate` says how much is
+//! looked at before the lock is taken.
 //!
 //! **Who may read an object.** Whoever has announced it in the entry ([`Zswap::begin_load`]), until
 //! it says that it is done. An entry that is being read is neither moved nor taken out for the
@@ -22,7 +20,7 @@
 //! 3. *Writeback*: what the list has as oldest is a hint. The writer makes sure that the slot stays
 //!    in use (the slot index of the swap cache says that I/O is under way), then announces itself,
 //!    which compares the entry; only then it looks at the object. When the page is on the device it
-//!    takes the entry out, or has it say where it is packed, if nobody else reads it.
+//!    takes the entry out, if nobody else reads it.
 //! 4. *Compaction* replaces an object that nobody reads by a copy of it.
 //!
 //! Neighbours: [`crate::compressed`] keeps the bytes, [`crate::tier`] and [`crate::writeback`] use
@@ -76,76 +74,40 @@ pub enum Invalidate {
     EmptyLookup,
 }
 
-/// Where the bytes of a compressed page are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Location {
-    /// In the compressed pool.
-    Memory(Handle),
-    /// Packed into a slot of a device, under a number there.
-    Packed(SlotId, u8),
-}
-
-/// A compressed page: where it is, and by which codec it was made.
+/// A compressed page: its place in the compressed pool, and the codec that made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Object {
     /// Its bytes.
-    pub location: Location,
-    /// What packed it.
+    pub handle: Handle,
+    /// What compressed it.
     pub codec: CodecId,
 }
 
-/// A handle, or a slot, has the low bits.
-const LOCATION_BITS: u32 = 48;
-const _: () = assert!(Handle::BITS <= LOCATION_BITS && SlotId::BITS <= LOCATION_BITS);
-const CODEC_SHIFT: u32 = LOCATION_BITS;
-const NUMBER_SHIFT: u32 = CODEC_SHIFT + CodecId::BITS;
-/// Objects that a slot can hold: the number of one has 6 bits.
-pub const PACKED_MAX: usize = 1 << 6;
+/// The handle has the low bits.
+const HANDLE_BITS: u32 = 48;
+const _: () = assert!(Handle::BITS <= HANDLE_BITS);
+const CODEC_SHIFT: u32 = HANDLE_BITS;
 /// One reader; two bits, as there are at most the owner of the page and a writer.
-const READER: u64 = 1 << (NUMBER_SHIFT + PACKED_MAX.ilog2());
+const READER: u64 = 1 << (CODEC_SHIFT + CodecId::BITS);
 const READERS: u64 = 3 * READER;
-/// It is on a device.
-const PACKED: u64 = 1 << 62;
 /// There is an entry.
 const PRESENT: u64 = 1 << 63;
-const _: () = assert!(READERS < PACKED);
+const _: () = assert!(READERS < PRESENT);
 
 impl Object {
-    /// One in the compressed pool.
-    pub fn in_memory(handle: Handle, codec: CodecId) -> Object {
-        Object { location: Location::Memory(handle), codec }
-    }
-
     fn to_word(self) -> u64 {
-        let location = match self.location {
-            Location::Memory(handle) => handle.to_bits(),
-            Location::Packed(slot, number) => {
-                PACKED | u64::from(number) << NUMBER_SHIFT | slot.to_bits()
-            }
-        };
-        PRESENT | self.codec.to_bits() << CODEC_SHIFT | location
+        PRESENT | self.codec.to_bits() << CODEC_SHIFT | self.handle.to_bits()
     }
 
     fn from_word(word: u64) -> Option<Object> {
-        let bits = word & ((1 << LOCATION_BITS) - 1);
-        let location = match word & PACKED {
-            0 => Location::Memory(Handle::from_bits(bits)),
-            _ => Location::Packed(
-                SlotId::from_bits(bits),
-                (word >> NUMBER_SHIFT) as u8 & (PACKED_MAX - 1) as u8,
-            ),
-        };
-        let codec = CodecId::from_bits(word >> CODEC_SHIFT & ((1 << CodecId::BITS) - 1))
-            .expect("an entry has a codec");
-        (word & PRESENT != 0).then_some(Object { location, codec })
-    }
-
-    /// Its place in the compressed pool, if it is there.
-    pub fn handle(self) -> Option<Handle> {
-        match self.location {
-            Location::Memory(handle) => Some(handle),
-            Location::Packed(..) => None,
+        if word & PRESENT == 0 {
+            return None;
         }
+        let codec = CodecId::from_bits(word >> CODEC_SHIFT & ((1 << CodecId::BITS) - 1));
+        Some(Object {
+            handle: Handle::from_bits(word & ((1 << HANDLE_BITS) - 1)),
+            codec: codec.expect("an entry has a codec"),
+        })
     }
 }
 
@@ -216,8 +178,6 @@ struct Tables {
     heads: SharedCells,
     /// By range: entries. Changed with its lock, read without to find a range empty.
     counts: SharedCells,
-    /// By slot of a device: objects that are packed into it.
-    packed: AtomicTable,
     /// Ranges from here on never had an entry.
     used: AtomicUsize,
 }
@@ -231,8 +191,7 @@ pub struct Zswap {
 }
 
 impl Zswap {
-    /// What a slot takes up here: its entry and its links. Not what few have: objects that are
-    /// packed into it.
+    /// What a slot takes up here: its entry and its links.
     pub const SLOT_BYTES: u64 = 12;
 
     /// An index for no device yet.
@@ -252,7 +211,6 @@ impl Zswap {
                 links: AtomicTable::new(slots).ok()?,
                 heads: SharedCells::anonymous(ranges * HEAD_CELLS).ok()?,
                 counts: SharedCells::anonymous(ranges).ok()?,
-                packed: AtomicTable::new(slots).ok()?,
                 used: AtomicUsize::new(0),
             })
         };
@@ -272,11 +230,10 @@ impl Zswap {
 
     /// Gives the memory of a device's entries back, of which there are none.
     pub fn forget(&self, device: usize) {
-        if let Some(Tables { entries, links, packed, used, .. }) = self.devices[device].get() {
+        if let Some(Tables { entries, links, used, .. }) = self.devices[device].get() {
             used.store(0, Relaxed);
             entries.forget();
             links.forget();
-            packed.forget();
         }
     }
 
@@ -302,8 +259,8 @@ impl Zswap {
         List { links, head: &tables.heads[range * HEAD_CELLS..][..HEAD_CELLS] }
     }
 
-    /// Puts another object, or none, in the place of what a slot has; its range's lock is held.
-    /// What is in memory is in the list, from after it can be found. Returns what was.
+    /// Puts another object, or none, in the place of what a slot has; its range's lock is held. It
+    /// is in the list from after it can be found. Returns what was.
     fn set(&self, slot: SlotId, new: Option<Object>, now: u64) -> Option<Object> {
         let old = self.place(slot).swap(new);
         self.settle(slot, old, new, now);
@@ -313,9 +270,7 @@ impl Zswap {
     /// Brings the list and the count of a range up to date with an entry that has been changed; its
     /// lock is held.
     fn settle(&self, slot: SlotId, old: Option<Object>, new: Option<Object>, now: u64) {
-        let listed =
-            |object: Option<Object>| object.is_some_and(|object| object.handle().is_some());
-        match (listed(old), listed(new)) {
+        match (old.is_some(), new.is_some()) {
             (false, true) => self.list(slot).push(Self::in_range(slot), now),
             (true, false) => self.list(slot).unlink(Self::in_range(slot)),
             _ => {}
@@ -336,9 +291,9 @@ impl Zswap {
         self.place(slot).load()
     }
 
-    /// Whether a slot has a copy in memory, as far as can be said without a lock.
+    /// Whether a slot has a compressed copy, as far as can be said without a lock.
     pub fn contains(&self, slot: SlotId) -> bool {
-        self.look_up(slot).is_some_and(|object| object.handle().is_some())
+        self.look_up(slot).is_some()
     }
 
     /// Announces a reader of a slot's object, to be followed by [`Zswap::end_load`]: the owner of
@@ -430,12 +385,11 @@ impl Zswap {
         };
         let place = Place(cell);
         place.load().is_some_and(|object| {
-            object.handle() == Some(old)
-                && place.replace(object, 0, Some(Object::in_memory(new, object.codec)))
+            object.handle == old && place.replace(object, 0, Some(Object { handle: new, ..object }))
         })
     }
 
-    /// Writeback, whose page is packed more densely, or on a device now: puts `new`, or nothing, in
+    /// Writeback, whose page is compressed more densely, or on a device now: puts `new`, or nothing, in
     /// the place of the object of which the caller is the only reader, and has it read no more.
     pub fn finish_load(&self, slot: SlotId, old: Object, new: Option<Object>, now: u64) -> bool {
         let _held = self.lock(slot);
@@ -444,39 +398,6 @@ impl Zswap {
             self.settle(slot, Some(old), new, now);
         }
         done
-    }
-
-    /// Notes how many objects were packed into a slot of a device, before an entry says so.
-    pub fn set_packed(&self, slot: SlotId, objects: usize) {
-        self.tables(slot).packed[slot.offset() as usize].store(objects as u32, Release);
-    }
-
-    /// How many objects are packed into a slot of a device.
-    pub fn packed(&self, slot: SlotId) -> u64 {
-        self.tables(slot).packed[slot.offset() as usize].load(Acquire).into()
-    }
-
-    /// Calls `each` for the slots on no device whose objects are packed into one of a device: by a
-    /// look at all there are.
-    pub fn for_packed_in(&self, pack: SlotId, mut each: impl FnMut(SlotId, Object)) {
-        let slots = self.devices[SlotId::IN_MEMORY].get().map_or(0, |tables| {
-            (tables.used.load(Relaxed) * RANGE_SLOTS).min(tables.entries.len())
-        });
-        for slot in (0..slots as u64).map(|offset| SlotId::new(SlotId::IN_MEMORY, offset)) {
-            if let Some(object) = self.look_up(slot)
-                && matches!(object.location, Location::Packed(other, _) if other == pack)
-            {
-                each(slot, object);
-            }
-        }
-    }
-
-    /// One object less is packed into a slot of a device: whether none is left, and the slot is to
-    /// be given back.
-    pub fn take_packed(&self, slot: SlotId) -> bool {
-        let before = self.tables(slot).packed[slot.offset() as usize].fetch_sub(1, AcqRel);
-        debug_assert_ne!(before, 0, "{slot:?} has no more objects");
-        before == 1
     }
 
     /// Makes an entry the newest again, if there is one.
@@ -531,15 +452,13 @@ impl Zswap {
     }
 
     /// Checks that lists and entries agree, and that nobody reads one; while all else stands still.
-    /// Returns how many objects are in memory, how many are packed into slots of devices, and how
-    /// many such slots there are.
+    /// Returns how many entries there are.
     ///
     /// # Panics
     /// When they do not.
     #[cfg(any(test, debug_assertions))]
-    pub fn check(&self) -> [usize; 3] {
-        let mut in_memory = 0;
-        let mut packs = std::collections::BTreeMap::<SlotId, u64>::new();
+    pub fn check(&self) -> usize {
+        let mut entries = 0;
         for (device, tables) in
             self.devices.iter().enumerate().filter_map(|(d, t)| Some((d, t.get()?)))
         {
@@ -553,32 +472,15 @@ impl Zswap {
                     cells.iter().all(|cell| cell.load(Relaxed) & READERS == 0),
                     "an entry with a reader"
                 );
-                let objects = || {
-                    cells.iter().enumerate().filter_map(|(i, cell)| Some((i, Place(cell).load()?)))
-                };
-                let has_handle = |(i, object): (usize, Object)| object.handle().map(|_| i);
-                assert!(
-                    listed.iter().copied().eq(objects().filter_map(has_handle)),
-                    "the list of a range"
-                );
-                assert_eq!(
-                    tables.counts[range].load(Relaxed),
-                    objects().count() as u64,
-                    "entries of a range"
-                );
-                in_memory += listed.len();
-                for (_, object) in objects() {
-                    if let Location::Packed(slot, _) = object.location {
-                        *packs.entry(slot).or_default() += 1;
-                    }
-                }
+                let there =
+                    cells.iter().enumerate().filter(|(_, cell)| Place(*cell).load().is_some());
+                assert!(listed.iter().copied().eq(there.map(|(i, _)| i)), "the list of a range");
+                let count = tables.counts[range].load(Relaxed);
+                assert_eq!(count, listed.len() as u64, "entries of a range");
+                entries += listed.len();
             }
         }
-        for (slot, objects) in &packs {
-            let counted = self.tables(*slot).packed[slot.offset() as usize].load(Relaxed);
-            assert_eq!(u64::from(counted), *objects, "objects packed into {slot:?}");
-        }
-        [in_memory, packs.values().sum::<u64>() as usize, packs.len()]
+        entries
     }
 }
 

@@ -60,12 +60,11 @@ fn used(pool: &Pool, label: &str) -> Option<u64> {
 }
 
 /// Settings with which pages lie on devices in every way.
-const WAYS: [&str; 6] = [
+const WAYS: [&str; 5] = [
     "",
     "zswap.slots=device",
     "compressed=0",
     "compressed=0,clean=on,readahead=8",
-    "zswap.writeback=packed,compressed=10",
     "swapoff.run=1,swapoff.depth=1,uring=off,compressed=10",
 ];
 
@@ -267,11 +266,7 @@ fn no_page_is_ever_stale() {
 /// Pages that cannot be read are lost to whoever reads them, and to nobody else; the device goes.
 #[test]
 fn what_cannot_be_read_is_lost_to_its_reader_only() {
-    for way in [
-        "compressed=0",
-        "compressed=0,clean=on,swapoff.run=8",
-        "zswap.writeback=packed,compressed=10",
-    ] {
+    for way in ["compressed=0", "compressed=0,clean=on,swapoff.run=8"] {
         // System calls say EFAULT of a page that is lost.
         let devices = ["ram:64M,label=bad,faults=0.9:rot,seed=3"];
         let Some(pool) = pool(config(8, &devices, Delivery::Thread), way) else { return };

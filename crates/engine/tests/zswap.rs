@@ -92,8 +92,7 @@ fn cases(all: bool) -> Vec<Case> {
         let (codec, swap) = (["lz4", "zstd", "none"][codec], ["", "ram:1G", "ram:20M"][swap]);
         let (keep, incompressible) = (["off", "on"][keep], ["device", "keep"][incompressible]);
         let invalidate = ["always", "empty", "empty+lookup"][n % 3];
-        let writeback =
-            ["zswap.writeback=packed", "zswap.writeback=pages", "zswap.slots=device"][at / 2 % 3];
+        let slots = ["own", "device"][at / 2 % 2];
         let recompress = ["off", "auto", "zstd:1"][at / 3 % 3];
         let others =
             ["", ",background=off", "", ",out=move", "", ",folio=1,swap.batch=off", ""][at % 7];
@@ -112,7 +111,7 @@ fn cases(all: bool) -> Vec<Case> {
             delivery: if (at + at / 9).is_multiple_of(9) { Delivery::Signal } else { Delivery::Thread },
             settings: format!(
                 "compressed={percent},zswap.codec={codec},zswap.keep={keep},zswap.incompressible={incompressible},\
-                 zswap.invalidate={invalidate},{writeback},zswap.recompress={recompress}{others}"
+                 zswap.invalidate={invalidate},zswap.slots={slots},zswap.recompress={recompress}{others}"
             ),
             swap: if swap == "ram:1G" && at % 2 == 1 { FAILING } else { swap },
             budgets: [8 * MIB, low * MIB],
@@ -319,7 +318,6 @@ fn each_load_returns_the_last_store() {
             "zswpout",
             "zswpin",
             "zswpwb",
-            "zswap_packed_out",
             "zswap_recompressed",
             "zswap_reject",
             "zswap_erased",

@@ -78,8 +78,7 @@ impl Work {
     /// What is compared, with the tier on and off.
     pub fn steps(self) -> &'static [(Tier, Step)] {
         use Step::{
-            Denser, KeepAuto, KeepOff, KeepOn, OwnSlots, Packed, Pages, RawInTier, RawToDevice,
-            SameFilled,
+            Denser, KeepAuto, KeepOff, KeepOn, OwnSlots, Pages, RawInTier, RawToDevice, SameFilled,
         };
         use Tier::On;
         match self {
@@ -87,9 +86,7 @@ impl Work {
             Work::Random | Work::Heap | Work::Reviewers => const { &after_invalidation(OwnSlots) },
             Work::ReadMostly | Work::WriteMostly => &[(On, KeepOff), (On, KeepOn), (On, KeepAuto)],
             Work::Incompressible => &[(On, RawToDevice), (On, RawInTier)],
-            Work::BeyondInSequence | Work::BeyondAtRandom => {
-                &[(On, Pages), (On, Packed), (On, Denser)]
-            }
+            Work::BeyondInSequence | Work::BeyondAtRandom => &[(On, Pages), (On, Denser)],
         }
     }
 }
@@ -168,17 +165,15 @@ pub enum Step {
     RawToDevice,
     /// It stays in the tier as it is.
     RawInTier,
-    /// What leaves the tier for the device is unpacked, and has a slot for itself.
+    /// What is cold leaves the tier for the device.
     Pages,
-    /// It is written as it is, several pages to a slot.
-    Packed,
-    /// The same, after it was packed more densely while it was cold.
+    /// It is compressed more densely first, and leaves if it stays cold.
     Denser,
 }
 
 impl Step {
     /// All of them.
-    pub const ALL: [Step; 13] = [
+    pub const ALL: [Step; 12] = [
         Step::Always,
         Step::Empty,
         Step::EmptyLookup,
@@ -190,7 +185,6 @@ impl Step {
         Step::RawToDevice,
         Step::RawInTier,
         Step::Pages,
-        Step::Packed,
         Step::Denser,
     ];
 
@@ -207,8 +201,7 @@ impl Step {
             Step::KeepAuto => "keep=auto",
             Step::RawToDevice => "incompressible=device",
             Step::RawInTier => "incompressible=keep",
-            Step::Pages => "writeback=pages",
-            Step::Packed => "writeback=packed",
+            Step::Pages => "recompress=off",
             Step::Denser => "recompress=zstd:1",
         }
     }
@@ -237,9 +230,8 @@ impl Step {
             Step::KeepAuto => "clean=off,zswap.keep=auto",
             Step::RawToDevice => "clean=off,zswap.keep=off,zswap.incompressible=device",
             Step::RawInTier => "clean=off,zswap.keep=off,zswap.incompressible=keep",
-            Step::Pages => "compressed=20,zswap.recompress=off,zswap.writeback=pages",
-            Step::Packed => "compressed=20,zswap.recompress=off,zswap.writeback=packed",
-            Step::Denser => "compressed=20,zswap.recompress=zstd:1,zswap.writeback=packed",
+            Step::Pages => "compressed=20,zswap.recompress=off",
+            Step::Denser => "compressed=20,zswap.recompress=zstd:1",
         }
     }
 
@@ -252,8 +244,7 @@ impl Step {
             }
             Step::KeepOn | Step::KeepAuto => Some(Step::KeepOff),
             Step::RawInTier => Some(Step::RawToDevice),
-            Step::Packed => Some(Step::Pages),
-            Step::Denser => Some(Step::Packed),
+            Step::Denser => Some(Step::Pages),
         }
     }
 

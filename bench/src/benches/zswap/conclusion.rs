@@ -44,13 +44,13 @@ pub fn of(cases: &[Case], rows: &[Row]) -> String {
         Step::RawInTier,
         "Keeping what does not compress",
     ));
-    let packed = [(Work::BeyondInSequence, "in sequence"), (Work::BeyondAtRandom, "at random")];
-    sentences.extend(packed.into_iter().filter_map(|(work, how)| {
+    let beyond = [(Work::BeyondInSequence, "in sequence"), (Work::BeyondAtRandom, "at random")];
+    sentences.extend(beyond.into_iter().filter_map(|(work, how)| {
         accesses(
             &rows,
             work,
-            Step::Packed,
-            &format!("Packing what goes on to the device, pages accessed {how}"),
+            Step::Denser,
+            &format!("Recompressing what would go on to the device, pages accessed {how}"),
         )
     }));
     if cases.iter().any(|case| case.work == Work::Zero) {

@@ -58,11 +58,6 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     ("zswap.incompressible", "pages that do not compress go to a device, or are kept as they are"),
     (
-        "zswap.writeback",
-        "compressed pages go to devices unpacked, each to a slot, or as they are, several packed \
-         into a slot",
-    ),
-    (
         "zswap.keep",
         "pages read from compressed memory keep their copies there until they are written to, \
          while it has room",
@@ -146,7 +141,6 @@ fn default_value(setting: &str, config: &Config) -> String {
         "zswap.incompressible" => {
             if config.keeps_incompressible { "keep" } else { "device" }.to_owned()
         }
-        "zswap.writeback" => if config.packs { "packed" } else { "pages" }.to_owned(),
         "same_filled" => switch(config.same_filled),
         "cache.partition" => match config.cache_partition {
             CachePartition::Device => "device".to_owned(),

@@ -36,7 +36,7 @@ pub(super) const ORDER_MAX: u8 = 4;
 
 /// Bytes kept with each object, at the end of its place: who owns it and how long it is (8), a
 /// checksum (4).
-pub(crate) const TRAILER_BYTES: usize = 12;
+pub const TRAILER_BYTES: usize = 12;
 
 /// Sizes are multiples of this: the trailers lie aligned, and the table from length to class stays
 /// short.

@@ -6,7 +6,7 @@ use super::class::TRAILER_BYTES;
 /// Owner, length and checksum of an object. A trailer lies at the end of the object's place, so
 /// that it is found without knowing the length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Trailer {
+pub struct Trailer {
     /// The owner in the low [`OWNER_BITS`] bits, the length less one above.
     word: u64,
     /// CRC-32 of the data, begun with the word folded to half. At 1.5 KiB crc32fast takes 70 to 90

@@ -53,8 +53,6 @@ counters! {
     /// Slots of swap devices in use: pages on them, and compressed pages that have a place there
     /// (gauge).
     DevicePages => "nr_swap_used",
-    /// Compressed pages that lie on devices as they are, several to a slot (gauge).
-    ZswapPacked => "zswap_packed_pages",
     /// Bytes that swap devices can hold at most (gauge).
     DeviceCapacityBytes => "swap_total_bytes",
     /// Frames of the arena (gauge).
@@ -115,10 +113,8 @@ counters! {
     PgAdvisedOut => "pgadvised_out",
     /// Compressed pages written to devices.
     ZswpWb => "zswpwb",
-    /// Compressed pages that stayed cold and were packed more densely.
+    /// Compressed pages that stayed cold and were compressed more densely.
     ZswapRecompressed => "zswap_recompressed",
-    /// Compressed pages written to devices as they are, several to a slot.
-    ZswapPackedOut => "zswap_packed_out",
     /// Pages read from devices.
     PswpIn => "pswpin",
     /// Pages written to devices.

@@ -3,8 +3,8 @@
 //! Clusters are gone through in the order in which they lie on the device, a run of slots at a
 //! time, inside the gate of reclaim:
 //!
-//! 1. What is in the slots: pages that are nowhere else, compressed pages packed into them, or only
-//!    what a copy in memory is for. Neighbours of one kind are a run.
+//! 1. What is in the slots: pages that are nowhere else, or only what a copy in memory is for.
+//!    Neighbours that are nowhere else are a run.
 //! 2. **Claim** each slot, by marking it in the slot index as one with I/O under way. From here on
 //!    it stays in use, whatever becomes of its page; a fault on the page waits for this run alone,
 //!    and who gives the page up leaves the slot to us.
@@ -75,8 +75,6 @@ impl Bench {
 enum Holds {
     /// A page that is nowhere else.
     Page,
-    /// Compressed pages whose slots are on no device.
-    Pack,
     /// Nothing: its page is compressed in memory.
     Compressed,
     /// A page that was read ahead.
@@ -182,7 +180,6 @@ impl Engine {
                 let _mark = FaultPath::enter();
                 let moved = match holds {
                     Holds::Page => self.move_run(evacuation, bench, run),
-                    Holds::Pack => self.move_packs(evacuation, bench, run),
                     Holds::Compressed => self.move_compressed(bench, run.first),
                     Holds::ReadAhead => self.keep_read_ahead(run.first),
                     Holds::Clean => self.leave_clean(run.first),
@@ -214,8 +211,7 @@ impl Engine {
         let is_used = |at: &usize| used[at / 64] >> (at % 64) & 1 != 0;
         let start = (from..CLUSTER_SLOTS).find(is_used)?;
         let holds = self.holds(first.advance(start as u64));
-        let together = matches!(holds, Holds::Page | Holds::Pack);
-        let end = if together { CLUSTER_SLOTS.min(start + most) } else { start + 1 };
+        let end = if holds == Holds::Page { CLUSTER_SLOTS.min(start + most) } else { start + 1 };
         let more = (start + 1..end)
             .take_while(|at| is_used(at) && self.holds(first.advance(*at as u64)) == holds);
         Some((SlotRun { first: first.advance(start as u64), len: 1 + more.count() }, holds))
@@ -223,7 +219,6 @@ impl Engine {
 
     fn holds(&self, slot: SlotId) -> Holds {
         match self.index.load(slot) {
-            _ if self.zswap.packed(slot) > 0 => Holds::Pack,
             Entry::Shadow(_) if self.zswap.contains(slot) => Holds::Compressed,
             Entry::Shadow(_) => Holds::Page,
             Entry::Frame(..) => Holds::ReadAhead,

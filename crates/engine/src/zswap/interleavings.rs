@@ -1,5 +1,5 @@
 //! A slot that is stored compressed, loaded, kept, given up and stored anew, beside writeback,
-//! packed or not, readahead and compaction, in interleavings that a checker explores.
+//! readahead and compaction, in interleavings that a checker explores.
 //!
 //! The entries and their changes are the engine's own: those of the compressed tier ([`Place`]) and
 //! those of the slot index of the swap cache (`cache::index`). Around them stands a model: two
@@ -22,8 +22,8 @@
 //! | an entry is published before it is in the list | [`Bug::ListedFirst`] |
 //! | a load that frees the entry leaves a page that must be stored again | [`Bug::CleanWithoutCopy`] |
 
-use super::{Invalidate, Location, Object, Place};
-use crate::base::{FrameId, SlotId};
+use super::{Invalidate, Object, Place};
+use crate::base::FrameId;
 use crate::cache::index::Place as IndexPlace;
 use crate::cache::{Entry, GivenUp, Stamp};
 use crate::compressed::Handle;
@@ -42,8 +42,6 @@ const ON_DEVICE: usize = 1;
 /// Places of the pool: the object of the page, copies of it, and one that is not free again yet.
 const PLACES: usize = 4;
 const FRAMES: usize = 1;
-/// Slots of devices for packs, of one object each.
-const PACKS: usize = 2;
 /// What is on a device while it is written, and after that has failed.
 const TORN: u64 = u64::MAX;
 
@@ -73,15 +71,9 @@ enum Bug {
     FreedWhileWritten,
     /// A page gets the slot that it was written to although it has come back meanwhile.
     SlotChangedUnseen,
-    /// The objects of a pack are counted only when their entries say that they are there.
-    PackCountedLate,
-    /// What was packed for nothing, as its owner was at it, is not given up.
-    PackLost,
-    /// A range counts as empty when what it has is packed.
-    PackedIsEmpty,
 }
 
-const BUGS: [Bug; 14] = [
+const BUGS: [Bug; 11] = [
     Bug::RefusedKeepsOlder,
     Bug::FailedIsTaken,
     Bug::NotCompared,
@@ -93,9 +85,6 @@ const BUGS: [Bug; 14] = [
     Bug::WrittenUnclaimed,
     Bug::FreedWhileWritten,
     Bug::SlotChangedUnseen,
-    Bug::PackCountedLate,
-    Bug::PackLost,
-    Bug::PackedIsEmpty,
 ];
 
 #[derive(Default)]
@@ -124,15 +113,6 @@ struct Books {
     pinned: bool,
 }
 
-/// A slot of a device that holds objects.
-#[derive(Default)]
-struct Pack {
-    in_use: Word,
-    version: Word,
-    /// In the index of the compressed tier.
-    objects: Word,
-}
-
 struct Machine {
     bug: Option<Bug>,
     setting: Invalidate,
@@ -144,24 +124,19 @@ struct Machine {
     frames: [Word; FRAMES],
     /// When the page left that is read ahead into each.
     stamps: [Word; FRAMES],
-    packs: [Pack; PACKS],
     /// The page under its lock: the slot in which it is stored.
     page: Mutex<Option<usize>>,
 }
 
 fn object(place: usize) -> Object {
-    Object::in_memory(Handle::from_bits(place as u64), CodecId::Lz4)
+    Object { handle: Handle::from_bits(place as u64), codec: CodecId::Lz4 }
 }
 
 fn place_of(object: Object) -> usize {
-    object.handle().expect("all are in memory").to_bits() as usize
+    object.handle.to_bits() as usize
 }
 
-fn packed_object(pack: usize) -> Object {
-    Object { location: Location::Packed(SlotId::new(1, pack as u64), 0), codec: CodecId::Lz4 }
-}
-
-/// What takes time: copying a page, packing it, reading or writing it.
+/// What takes time: copying a page, compressing it, reading or writing it.
 fn pause() {
     (0..thread_rng().gen_range(0..4)).for_each(|_| shuttle::thread::yield_now());
 }
@@ -185,7 +160,6 @@ impl Machine {
             objects: Default::default(),
             frames: Default::default(),
             stamps: Default::default(),
-            packs: Default::default(),
             page: Mutex::new(None),
         }
     }
@@ -244,13 +218,6 @@ impl Machine {
 
     /// `Engine::free_object`
     fn free(&self, object: Object) {
-        if let Location::Packed(pack, _) = object.location {
-            let pack = &self.packs[pack.offset() as usize];
-            let before = pack.objects.fetch_sub(1, SeqCst);
-            assert_eq!(before, 1, "the one object of a pack");
-            assert_eq!(pack.in_use.swap(0, SeqCst), 1, "a pack was given back twice");
-            return;
-        }
         let place = &mut self.books.lock().unwrap()[place_of(object)];
         assert!(place.used, "an object was freed twice");
         *place = Books { pinned: place.pinned, ..Books::default() };
@@ -284,44 +251,6 @@ impl Machine {
         self.entry(slot)
             .load()
             .is_some_and(|object| object == old && self.entry(slot).replace(object, 0, Some(new)))
-    }
-
-    // ---- Packs ----
-
-    /// `Engine::write_packs`, of one object; `None` if there is no slot, or the device fails.
-    fn write_pack(&self, version: u64) -> Option<Object> {
-        let take = |pack: &Pack| pack.in_use.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
-        let at = self.packs.iter().position(take)?;
-        let pack = &self.packs[at];
-        pack.version.store(TORN, SeqCst);
-        pause();
-        if chance(4) {
-            pack.in_use.store(0, SeqCst);
-            return None;
-        }
-        pack.version.store(version, SeqCst);
-        if !self.has(Bug::PackCountedLate) {
-            pack.objects.store(1, SeqCst);
-        }
-        Some(packed_object(at))
-    }
-
-    /// `Engine::load_packed`, of one page; `None` if it is being stored just now.
-    fn load_packed(&self, slot: usize) -> Option<u64> {
-        let object = self.entry(slot).begin_load(None)?;
-        let version = match object.location {
-            Location::Memory(_) => self.unpack(object, slot),
-            Location::Packed(pack, _) => {
-                let pack = &self.packs[pack.offset() as usize];
-                let version = pack.version.load(SeqCst);
-                pause();
-                assert_eq!(pack.in_use.load(SeqCst), 1, "a pack was read that is not there");
-                assert_eq!(pack.version.load(SeqCst), version, "a pack changed while it was read");
-                version
-            }
-        };
-        self.entry(slot).end_load();
-        Some(version)
     }
 
     // ---- Slots ----
@@ -359,8 +288,7 @@ impl Machine {
     /// `Zswap::invalidate`
     fn invalidate(&self, slot: usize) {
         let Slot { listed, counted, .. } = &self.slots[slot];
-        let count = if self.has(Bug::PackedIsEmpty) { listed } else { counted };
-        if self.setting != Invalidate::Always && count.load(SeqCst) == 0 {
+        if self.setting != Invalidate::Always && counted.load(SeqCst) == 0 {
             return;
         }
         if self.setting == Invalidate::EmptyLookup && self.entry(slot).load().is_none() {
@@ -445,41 +373,32 @@ impl Machine {
                 {
                     return Some(self.frames[frame.0 as usize].swap(0, SeqCst));
                 }
-                _ => return self.load_stored(slot),
+                _ => return Some(self.load_slot(slot)),
             }
         }
         // `Engine::load_compressed`
         if self.has(Bug::ReadUnannounced) {
             return Some(match self.entry(slot).load() {
-                Some(object) if object.handle().is_some() => self.unpack(object, slot),
-                _ => return self.load_stored(slot),
+                Some(object) => self.unpack(object, slot),
+                None => self.load_slot(slot),
             });
         }
-        if let Some(object) = self.entry(slot).begin_load(None) {
-            let version = object.handle().map(|_| self.unpack(object, slot));
-            self.entry(slot).end_load();
-            if version.is_some() {
-                return version;
-            }
-        }
-        self.load_stored(slot)
-    }
-
-    fn load_stored(&self, slot: usize) -> Option<u64> {
-        Some(self.load_slot(slot).expect("a page of a slot on no device has an object"))
+        let Some(object) = self.entry(slot).begin_load(None) else {
+            return Some(self.load_slot(slot));
+        };
+        let version = self.unpack(object, slot);
+        self.entry(slot).end_load();
+        Some(version)
     }
 
     /// `Zswap::contains`
     fn is_in_memory(&self, slot: usize) -> bool {
-        self.entry(slot).load().is_some_and(|object| object.handle().is_some())
+        self.entry(slot).load().is_some()
     }
 
     /// `Engine::load_slots`
-    fn load_slot(&self, slot: usize) -> Option<u64> {
-        if slot == ON_DEVICE { Some(self.read_device(slot)) } else { self.load_packed(slot) }
-    }
-
-    fn read_device(&self, slot: usize) -> u64 {
+    fn load_slot(&self, slot: usize) -> u64 {
+        assert_eq!(slot, ON_DEVICE, "a page of a slot on no device has an object");
         pause();
         self.slots[slot].device.load(SeqCst)
     }
@@ -554,42 +473,20 @@ impl Machine {
         if self.entry(slot).begin_load(Some(object)).is_none() {
             return self.end_writeback(slot);
         }
-        // 2. The page as it was, or packed, and out.
+        // 2. The page as it was, and out.
         let version = self.unpack(object, slot);
-        if slot != ON_DEVICE && chance(2) {
-            return self.write_back_packed(slot, object, version);
-        }
         let to =
             if slot == ON_DEVICE || self.take_slot(ON_DEVICE) { Some(ON_DEVICE) } else { None };
         let written = to.is_some_and(|to| self.write(to, version));
         // 3. `Engine::finish_writeback`
         let takes = to == Some(slot) && (written || self.has(Bug::FailedIsTaken));
-        if takes && self.finish_load(slot, object, None) {
+        if takes && self.finish_load(slot, object) {
             self.free(object);
         } else {
             self.entry(slot).end_load();
             if let Some(to) = to.filter(|to| *to != slot) {
                 if written { self.change_slot(slot, to, version) } else { self.free_slot(to) }
             }
-        }
-        self.end_writeback(slot);
-    }
-
-    fn write_back_packed(&self, slot: usize, object: Object, version: u64) {
-        let packed = self.write_pack(version);
-        if packed.is_some() && self.finish_load(slot, object, packed) {
-            if self.has(Bug::PackCountedLate)
-                && let Some(Location::Packed(pack, _)) = packed.map(|object| object.location)
-            {
-                self.packs[pack.offset() as usize].objects.store(1, SeqCst);
-            }
-            self.free(object);
-        } else {
-            self.entry(slot).end_load();
-            packed
-                .into_iter()
-                .filter(|_| !self.has(Bug::PackLost))
-                .for_each(|packed| self.free(packed));
         }
         self.end_writeback(slot);
     }
@@ -601,18 +498,18 @@ impl Machine {
     }
 
     /// `Zswap::finish_load`
-    fn finish_load(&self, slot: usize, object: Object, new: Option<Object>) -> bool {
+    fn finish_load(&self, slot: usize, object: Object) -> bool {
         let _held = self.slots[slot].range.lock().unwrap();
         let taken = match self.bug {
             Some(Bug::TakenWhileRead) => {
-                self.slots[slot].entry.store(new.map_or(0, Object::to_word), SeqCst);
+                self.slots[slot].entry.store(0, SeqCst);
                 true
             }
-            _ => self.entry(slot).replace(object, 1, new),
+            _ => self.entry(slot).replace(object, 1, None),
         };
         if taken {
             self.slots[slot].listed.store(0, SeqCst);
-            self.slots[slot].counted.store(new.is_some().into(), SeqCst);
+            self.slots[slot].counted.store(0, SeqCst);
         }
         taken
     }
@@ -633,7 +530,8 @@ impl Machine {
 
     /// `Engine::read_around` and `Engine::keep_around`, of a neighbour's owner; and what reclaim
     /// does with what was read ahead.
-    fn read_ahead(&self, slot: usize) {
+    fn read_ahead(&self) {
+        let slot = ON_DEVICE;
         if let Some(frame) = self.index(slot, |place| place.take_frame()) {
             self.free_frame(frame);
         }
@@ -641,7 +539,7 @@ impl Machine {
         if !lone || !self.index(slot, |place| place.begin_io()) {
             return;
         }
-        let Some(version) = self.load_slot(slot) else { return self.end_io(slot, None) };
+        let version = self.load_slot(slot);
         // A frame that is not 0, also if there is nothing on the device yet.
         let free = |frame: &usize| {
             self.frames[*frame].compare_exchange(0, version.max(1), SeqCst, SeqCst).is_ok()
@@ -658,7 +556,7 @@ fn scenario(bug: Option<Bug>) {
         |m| (0..6).for_each(|i| m.write_back((i + 1) % SLOTS)),
         |m| (0..4).for_each(|i| m.write_back((i + 1) % SLOTS)),
         |m| (0..6).for_each(|_| m.compact()),
-        |m| (0..6).for_each(|i| m.read_ahead((i + 1) % SLOTS)),
+        |m| (0..6).for_each(|_| m.read_ahead()),
     ];
     let threads = actors.map(|actor| {
         let machine = machine.clone();
@@ -675,7 +573,6 @@ fn scenario(bug: Option<Bug>) {
         let left = [listed, counted, in_use].map(|word| word.load(SeqCst));
         assert_eq!(left, [0; 3], "slot {slot} is lost");
     }
-    assert!(machine.packs.iter().all(|pack| pack.in_use.load(SeqCst) == 0), "a pack is lost");
     assert_eq!(*machine.books.lock().unwrap(), [Books::default(); PLACES], "an object is lost");
     assert!(machine.frames.iter().all(|frame| frame.load(SeqCst) == 0), "a frame is lost");
 }

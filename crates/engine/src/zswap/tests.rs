@@ -17,9 +17,9 @@ enum Step {
     Insert(u64),
     Invalidate,
     Replace,
-    /// Its page is on a device now: packed, or not.
+    /// Its page is compressed more densely now, or on a device.
     Finish {
-        packed: bool,
+        denser: bool,
     },
     /// The same, and somebody else reads.
     FinishWhileRead,
@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = (Step, usize, u64, usize)> {
         4 => any::<u64>().prop_map(Step::Insert),
         3 => Just(Step::Invalidate),
         1 => Just(Step::Replace),
-        1 => any::<bool>().prop_map(|packed| Step::Finish { packed }),
+        1 => any::<bool>().prop_map(|denser| Step::Finish { denser }),
         1 => Just(Step::FinishWhileRead),
         1 => Just(Step::Rotate),
     ];
@@ -39,20 +39,13 @@ fn step() -> impl Strategy<Value = (Step, usize, u64, usize)> {
 }
 
 fn object(number: u64) -> Object {
-    Object::in_memory(Handle::from_bits(number), CodecId::Lz4)
-}
-
-/// One that has a slot of a device for itself.
-fn packed_object(number: u64) -> Object {
-    let location =
-        Location::Packed(SlotId::new(DEVICES[0], number), (number % PACKED_MAX as u64) as u8);
-    Object { location, codec: CodecId::Zstd }
+    Object { handle: Handle::from_bits(number), codec: CodecId::Lz4 }
 }
 
 /// The newest last, by device and range.
 fn by_age(model: &BTreeMap<SlotId, (Object, u64)>) -> BTreeMap<(usize, u64), Vec<SlotId>> {
     let mut ages = BTreeMap::<_, Vec<_>>::new();
-    for (slot, (_, time)) in model.iter().filter(|(_, (object, _))| object.handle().is_some()) {
+    for (slot, (_, time)) in model {
         ages.entry((slot.device(), slot.offset() / RANGE_SLOTS as u64))
             .or_default()
             .push((*time, *slot));
@@ -87,15 +80,9 @@ proptest! {
                     let objects: Vec<_> = (0..run.len)
                         .map(|i| {
                             number += 1;
-                            let object = if number % 4 == 0 { packed_object(number) } else { object(number) };
-                            (bits >> (i % 64) & 1 != 0).then_some(object)
+                            (bits >> (i % 64) & 1 != 0).then(|| object(number))
                         })
                         .collect();
-                    for object in objects.iter().flatten() {
-                        if let Location::Packed(slot, _) = object.location {
-                            zswap.set_packed(slot, 1);
-                        }
-                    }
                     let (mut older, mut expected) = (Vec::new(), Vec::new());
                     let entries = run.slots().zip(&objects).filter_map(|(slot, object)| Some((slot, (*object)?)));
                     zswap.insert(entries, time, |object| older.push(object));
@@ -104,8 +91,8 @@ proptest! {
                         time += 1;
                         let old = model.get(&slot).copied();
                         expected.extend(old.map(|(old, _)| old));
-                        // One in memory keeps its place in the list.
-                        let age = old.filter(|(old, _)| old.handle().is_some()).map_or(time, |(_, age)| age);
+                        // One that was there keeps its place in the list.
+                        let age = old.map_or(time, |(_, age)| age);
                         model.insert(slot, (object, age));
                     }
                     prop_assert_eq!(older, expected);
@@ -120,7 +107,7 @@ proptest! {
                 Step::Replace => {
                     number += 1;
                     let new = Handle::from_bits(number);
-                    let old = model.get(&slot).and_then(|(object, _)| object.handle());
+                    let old = model.get(&slot).map(|(object, _)| object.handle);
                     prop_assert!(!zswap.replace(slot, new, new));
                     let moved = old.is_some_and(|old| zswap.replace(slot, old, new));
                     prop_assert_eq!(moved, old.is_some());
@@ -137,17 +124,12 @@ proptest! {
                     prop_assert!(zswap.begin_load_of(slot, wanted));
                     let other = matches!(step, Step::FinishWhileRead);
                     number += 1;
-                    let new = match step {
-                        Step::Finish { packed: true } => Some(packed_object(number)),
-                        _ => None,
-                    };
-                    if new.is_some() {
-                        zswap.set_packed(SlotId::new(DEVICES[0], number), 1);
-                    }
+                    let denser = matches!(step, Step::Finish { denser: true });
+                    let new = denser.then(|| Object { codec: CodecId::Zstd, ..object(number) });
                     if other {
                         prop_assert_eq!(zswap.begin_load(slot), Some(wanted));
                     }
-                    let moved = wanted.handle().is_some_and(|old| zswap.replace(slot, old, Handle::from_bits(number)));
+                    let moved = zswap.replace(slot, wanted.handle, Handle::from_bits(number));
                     prop_assert!(!moved, "somebody reads it");
                     prop_assert_eq!(zswap.finish_load(slot, wanted, new, time), !other);
                     if other {
@@ -161,14 +143,12 @@ proptest! {
                 Step::Rotate => {
                     zswap.rotate(slot, time);
                     time += 1;
-                    if let Some((_, age)) = model.get_mut(&slot).filter(|(object, _)| object.handle().is_some()) {
+                    if let Some((_, age)) = model.get_mut(&slot) {
                         *age = time;
                     }
                 }
             }
-            let in_memory = model.values().filter(|(object, _)| object.handle().is_some()).count();
-            let packed = model.len() - in_memory;
-            prop_assert_eq!(zswap.check(), [in_memory, packed, packed], "each has a slot for itself");
+            prop_assert_eq!(zswap.check(), model.len());
             for device in DEVICES {
                 for slot in (FIRST..SLOTS).map(|offset| SlotId::new(device, offset)) {
                     prop_assert_eq!(zswap.look_up(slot), model.get(&slot).map(|(object, _)| *object));
