@@ -5,13 +5,13 @@
 //! `overspill run` when it ends. The engine stands still meanwhile, by the gates that a fork
 //! closes.
 
-use crate::base::{FrameId, PageIndex, SlotId};
-use crate::cache::Entry;
 use crate::engine::Engine;
-use crate::extent::pages_of;
 use crate::frame::cells::Owner;
+use crate::memory::extent::pages_of;
+use crate::memory::word::{PageWord, State};
 use crate::stats::Counter;
-use crate::word::{PageWord, State};
+use crate::swap::Entry;
+use crate::units::{FrameId, PageIndex, SlotId};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 

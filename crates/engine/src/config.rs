@@ -7,11 +7,11 @@ mod swap;
 mod tier;
 
 use crate::Error;
-use crate::base::Bytes;
 use crate::device::RUN_MAX;
 use crate::frame::{FrameSettings, Pick};
 use crate::slot::{Batching, SlotLock, SlotSettings};
-pub use crate::zswap::Invalidate;
+pub use crate::swap::zswap::Invalidate;
+use crate::units::Bytes;
 pub use folio::FolioMax;
 pub(crate) use folio::Folios;
 pub use overspill_os::codec::{BadCodec, Codec};
@@ -183,7 +183,7 @@ pub struct Config {
     /// File of [`crate::stats::FILE_BYTES`] bytes that the statistics are kept in, for others to
     /// read.
     pub stats_file: Option<PathBuf>,
-    /// File of the [`crate::job::JobTable`] that tells the processes of a job about changes, if
+    /// File of the [`crate::control::job::JobTable`] that tells the processes of a job about changes, if
     /// there is one.
     pub job_file: Option<PathBuf>,
 }

@@ -1,7 +1,7 @@
 //! The address space that the program sees: mmap, munmap, mprotect, madvise, mremap and mlock over
 //! the window, with the meaning that Linux gives them.
 //!
-//! Called on threads of the program, through [`crate::delivery::enter`]. One lock over the map of
+//! Called on threads of the program, through [`crate::fault::delivery::enter`]. One lock over the map of
 //! regions plays the part of the kernel's mmap_lock; engine threads never take it. Where a call
 //! changes what is behind addresses, it holds the extent's lock, which keeps reclaim out, and the
 //! locks of the pages, which keep faults out.
@@ -10,21 +10,23 @@
 //! [`foreign`].
 //!
 //! Lock order: regions -> extent -> pages -> compressed pool, swap cache, slots
-//! ([`crate::lockdep`]).
+//! ([`crate::base::lockdep`]).
 
+pub mod access;
 mod foreign;
 mod pin;
+pub mod regions;
 mod remap;
 
-use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use crate::base::sync::{RankedGuard, lock};
 use crate::config::Delivery;
+use crate::control::advice::Wish;
 use crate::engine::Engine;
-use crate::extent::{EXTENT_PAGES, split};
-use crate::hints::Wish;
-use crate::regions::{Kind, Region, RegionMap};
+use crate::memory::extent::{EXTENT_PAGES, split};
+use crate::memory::word::State;
+use crate::space::regions::{Kind, Region, RegionMap};
 use crate::stats::Counter;
-use crate::sync::{RankedGuard, lock};
-use crate::word::State;
+use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::vm::{self, Prot, advice};

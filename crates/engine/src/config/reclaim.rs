@@ -1,7 +1,7 @@
 //! When reclaim begins, who does it, and what becomes of an access for which there is no room.
 
 use super::ram::parse_time;
-use crate::base::Bytes;
+use crate::units::Bytes;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! mlock and its family: pages that stay in memory.
 
-use crate::base::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::engine::Engine;
-use crate::extent;
-use crate::regions::Kind;
+use crate::memory::extent;
+use crate::space::regions::Kind;
+use crate::units::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::vm;
 use overspill_os::{Errno, Rlimit};
 use std::ops::Range;

@@ -1,10 +1,10 @@
 //! mremap: pages move, their stored copies change owner.
 
-use crate::base::{PAGE_SIZE, PageIndex};
 use crate::engine::Engine;
-use crate::extent::split;
-use crate::regions::{Kind, Region, RegionMap};
-use crate::word::State;
+use crate::memory::extent::split;
+use crate::memory::word::State;
+use crate::space::regions::{Kind, Region, RegionMap};
+use crate::units::{PAGE_SIZE, PageIndex};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::vm::{self, advice};
