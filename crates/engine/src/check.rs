@@ -27,52 +27,36 @@ struct Named {
     foreign: usize,
 }
 
-/// The engine stands still until this is dropped.
-struct Still<'a>(&'a Engine);
-
-impl Still<'_> {
-    fn new(engine: &Engine) -> Still<'_> {
-        engine.ops_gate.close();
-        engine.reclaim_gate.close();
-        engine.fault_gate.close();
-        Still(engine)
-    }
-}
-
-impl Drop for Still<'_> {
-    fn drop(&mut self) {
-        self.0.fault_gate.open();
-        self.0.reclaim_gate.open();
-        self.0.ops_gate.open();
-    }
-}
-
 impl Engine {
     /// Checks the invariants, with everybody else at rest.
     ///
     /// # Panics
     /// When one does not hold.
     pub(crate) fn check(&self) {
-        let _still = Still::new(self);
+        let _still = self.base.gates.still();
         self.check_at_rest();
     }
 
     fn check_at_rest(&self) {
-        assert_eq!(self.throttle.reclaiming(), 0, "threads that reclaim, and nobody is there");
+        assert_eq!(
+            self.reclaim.throttle.reclaiming(),
+            0,
+            "threads that reclaim, and nobody is there"
+        );
         // 1. The parts by themselves. What processors keep for themselves counts as used until it
         //    is given back.
-        self.frames.allocator.drain();
-        self.frames.allocator.check();
-        self.compressed.check();
-        let compressed = self.zswap.check();
+        self.memory.frames.allocator.drain();
+        self.memory.frames.allocator.check();
+        self.swap.zpool.check();
+        let compressed = self.swap.zswap.check();
         // 2. What the words say, each thing named once.
         let mut named = Named::default();
-        for index in 0..self.extents_high.load(Relaxed) {
+        for index in 0..self.memory.extents_high.load(Relaxed) {
             let before = named.resident;
-            let touched = self.extents.touched(index, pages_of(index));
+            let touched = self.memory.extents.touched(index, pages_of(index));
             touched.for_each(|page| self.name(page, &mut named));
             assert_eq!(
-                self.extents.resident(index) as u64,
+                self.memory.extents.resident(index) as u64,
                 named.resident - before,
                 "resident pages of extent {index}"
             );
@@ -80,38 +64,38 @@ impl Engine {
         // 3. The parts agree with the words.
         let gauge = |counter| self.stats.get(counter);
         assert_eq!(gauge(Counter::ResidentPages), named.resident, "resident pages");
-        assert_eq!(self.ages.len(), named.cached, "pages in the swap cache");
-        let frames = (0..self.cells().frames() as u32).map(FrameId);
-        let owned = frames.filter(|frame| self.ages.owner(*frame).is_some()).count();
+        assert_eq!(self.swap.lru.len(), named.cached, "pages in the swap cache");
+        let frames = (0..self.memory.cells().frames() as u32).map(FrameId);
+        let owned = frames.filter(|frame| self.swap.lru.owner(*frame).is_some()).count();
         assert_eq!(owned, named.cached, "frames with an owner");
         assert_eq!(gauge(Counter::CleanPages), named.clean, "clean pages");
         assert_eq!(
-            self.foreign_pages.load(Relaxed),
+            self.memory.foreign_pages.load(Relaxed),
             named.foreign,
             "pages that the program has for itself"
         );
         assert_eq!(gauge(Counter::SameFilledPages), named.filled, "same-filled pages");
-        assert_eq!(self.compressed.stored_objects(), compressed, "compressed pages");
+        assert_eq!(self.swap.zpool.stored_objects(), compressed, "compressed pages");
         let of_slots = named
             .slots
             .iter()
-            .filter(|slot| self.zswap.contains(SlotId::from_bits(**slot)))
+            .filter(|slot| self.swap.zswap.contains(SlotId::from_bits(**slot)))
             .count();
         assert_eq!(compressed, of_slots, "compressed pages of slots in use");
-        let in_use = self.devices.used_pages() + self.devices.used_in_memory();
+        let in_use = self.swap.devices.used_pages() + self.swap.devices.used_in_memory();
         assert_eq!(
             in_use,
             named.slots.len() as u64,
             "slots in use: {} on none",
-            self.devices.used_in_memory()
+            self.swap.devices.used_in_memory()
         );
-        let frames = named.frames.len() + self.frames_of_benches() + self.compressed.frames();
-        assert_eq!(self.frames.allocator.used(), frames as u64, "frames in use");
+        let frames = named.frames.len() + self.frames_of_benches() + self.swap.zpool.frames();
+        assert_eq!(self.memory.frames.allocator.used(), frames as u64, "frames in use");
     }
 
     /// Notes what a page names.
     fn name(&self, page: PageIndex, named: &mut Named) {
-        let word = self.words.load(page);
+        let word = self.memory.words.load(page);
         assert!(!word.is_locked(), "{page:?} is locked, and nobody is there: {word:?}");
         match word.state() {
             State::Empty => {}
@@ -123,7 +107,7 @@ impl Engine {
                     named.frames.insert(frame),
                     "{page:?} has a frame that another page has: {word:?}"
                 );
-                assert_eq!(self.ages.owner(frame), None, "{page:?} is mapped");
+                assert_eq!(self.swap.lru.owner(frame), None, "{page:?} is mapped");
             }
             State::Evicting(_) => panic!("{page:?} is being evicted, and nobody is there"),
             State::Cached(frame) => {
@@ -135,7 +119,7 @@ impl Engine {
                 );
                 let owner = copy.map_or(Owner::Page(page), Owner::Copy);
                 assert_eq!(
-                    self.ages.owner(frame),
+                    self.swap.lru.owner(frame),
                     Some(owner),
                     "the owner of a frame of the swap cache"
                 );
@@ -146,12 +130,12 @@ impl Engine {
                     named.slots.insert(slot.to_bits()),
                     "{page:?} has a slot that another page has: {word:?}"
                 );
-                assert_eq!(self.index.owner(slot), page, "the owner of a slot");
+                assert_eq!(self.swap.index.owner(slot), page, "the owner of a slot");
                 let somewhere = slot.device() != SlotId::IN_MEMORY
-                    || self.zswap.look_up(slot).is_some()
-                    || self.index.load(slot) == Entry::Lost;
+                    || self.swap.zswap.look_up(slot).is_some()
+                    || self.swap.index.load(slot) == Entry::Lost;
                 assert!(somewhere, "{page:?} is neither on a device nor in memory");
-                match self.index.load(slot) {
+                match self.swap.index.load(slot) {
                     Entry::Shadow(_) | Entry::Lost => {}
                     Entry::Frame(frame) => {
                         named.cached += 1;
@@ -160,7 +144,7 @@ impl Engine {
                             "{slot:?} has a frame that another page has"
                         );
                         assert_eq!(
-                            self.ages.owner(frame),
+                            self.swap.lru.owner(frame),
                             Some(Owner::Slot(slot)),
                             "the owner of what was read ahead"
                         );
@@ -175,7 +159,7 @@ impl Engine {
 
     /// Notes the copy of a clean page.
     fn name_copy(&self, page: PageIndex, word: PageWord, named: &mut Named) -> Option<SlotId> {
-        let copy = self.copy_of(word);
+        let copy = self.swap.copy_of(word);
         assert_eq!(copy.is_some(), word.is_clean(), "the copy of {page:?}");
         if let Some(slot) = copy {
             named.clean += 1;
@@ -184,11 +168,11 @@ impl Engine {
                 "a clean page has a slot that another page has: {word:?}"
             );
             assert_eq!(
-                self.index.load(slot),
+                self.swap.index.load(slot),
                 Entry::Clean,
                 "what is known of the slot of a clean page"
             );
-            assert_eq!(self.index.owner(slot), page, "the owner of the slot of a clean page");
+            assert_eq!(self.swap.index.owner(slot), page, "the owner of the slot of a clean page");
         }
         copy
     }
@@ -196,8 +180,9 @@ impl Engine {
     /// Frames that the workbenches hold: their buffers', and those of pages that were copied in
     /// lately.
     fn frames_of_benches(&self) -> usize {
-        self.bench_frames
-            + self.swaps.charged.load(Relaxed)
-            + self.contexts.iter().map(|context| context.spent()).sum::<usize>()
+        self.reclaim.charged
+            + self.fault.charged
+            + self.control.swaps.charged.load(Relaxed)
+            + self.fault.spent()
     }
 }

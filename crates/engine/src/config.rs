@@ -301,6 +301,19 @@ impl Config {
         }
     }
 
+    /// Whether a pool can be made with this.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        Config::check_memory(self.memory)?;
+        let watermarks = self.frame.watermarks;
+        if !watermarks.rise(self.memory.pages()) {
+            return Err(Error::Watermarks { watermarks, memory: self.memory });
+        }
+        if self.window > Config::WINDOW_MAX {
+            return Err(Error::WindowTooLarge { window: self.window });
+        }
+        Ok(())
+    }
+
     /// What may have packed a page.
     pub fn codecs(&self) -> Vec<Codec> {
         self.zswap_codec.codecs().into_iter().chain(self.zswap_recompress.codec()).collect()

@@ -2,7 +2,77 @@
 //! advice, and swap devices that come and go.
 
 pub mod advice;
+mod children;
 pub mod job;
 pub mod limit;
 pub mod proactive;
 pub mod swapoff;
+
+use crate::base::Base;
+use crate::config::Config;
+use crate::device::list::JobSwaps;
+use crate::memory::Memory;
+use crate::reclaim::Reclaim;
+use crate::stats::Stats;
+use crate::swap::Swap;
+use advice::Wishes;
+pub use children::{Child, Children};
+use job::JobTable;
+use limit::Limits;
+use overspill_os::Errno;
+use proactive::Proactive;
+use std::sync::Arc;
+use swapoff::Swaps;
+
+/// What changes the engine while it runs.
+pub struct Control {
+    base: Arc<Base>,
+    stats: Stats,
+    config: Arc<Config>,
+    memory: Arc<Memory>,
+    swap: Arc<Swap>,
+    reclaim: Arc<Reclaim>,
+    job: Option<JobTable>,
+    /// What the limit of the budget is to be, and who says so.
+    pub limits: Limits,
+    /// Requests for pages to leave memory ahead of need.
+    pub proactive: Proactive,
+    /// What the program wishes of pages.
+    pub wishes: Wishes,
+    /// Which devices there are to be.
+    pub swaps: Swaps,
+    /// Processes that share memory since a fork.
+    pub children: Children,
+}
+
+impl Control {
+    /// Of a process that follows its job's requests up to the number `request`, with the devices of
+    /// a list.
+    pub fn new(
+        base: &Arc<Base>,
+        config: &Arc<Config>,
+        reclaim: &Arc<Reclaim>,
+        swap: &Arc<Swap>,
+        memory: &Arc<Memory>,
+        (job, request, list): (Option<JobTable>, u32, JobSwaps),
+        stats: Stats,
+    ) -> Result<Control, Errno> {
+        let proactive = Proactive::new(job.as_ref())?;
+        stats.set_reclaim_done(proactive.job_done());
+        stats.set_answered(request);
+        Ok(Control {
+            base: base.clone(),
+            stats,
+            config: config.clone(),
+            memory: memory.clone(),
+            swap: swap.clone(),
+            reclaim: reclaim.clone(),
+            job,
+            limits: Limits::new(memory.budget().limit(), request),
+            proactive,
+            wishes: Wishes::default(),
+            swaps: Swaps::new(list),
+            children: Children::new()?,
+        })
+    }
+}

@@ -8,26 +8,39 @@
 pub mod delivery;
 pub mod readahead;
 
+use crate::base::Base;
+use crate::base::buffers::Buffers;
+use crate::base::costs::Choice;
+use crate::base::lockdep::Rank;
 use crate::config::FOLIO_MAX;
+use crate::config::{Config, Folios};
 use crate::config::{Delivery, WayIn};
-use crate::engine::Engine;
 use crate::frame::Need;
+use crate::memory::Memory;
 use crate::memory::extent::EXTENT_PAGES;
 use crate::memory::frames::zeros;
 use crate::memory::word::{PageWord, State};
+use crate::reclaim::Reclaim;
 use crate::slot::SlotRun;
+use crate::stats::Stats;
 use crate::stats::{Counter, FaultSource};
 use crate::swap::Entry;
+use crate::swap::Swap;
 use crate::swap::fill;
 use crate::swap::store::{LoadError, page_mut, runs_where};
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
+use crate::workingset::WorkingSet;
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::codec::{Codec, Decompressor};
+use overspill_os::cpu;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::io::IoBuffer;
+use overspill_os::stack::EngineStacks;
 use overspill_os::uffd::{Stop, Transferred};
 use overspill_os::vm::IoVec;
+use readahead::{Streams, Window};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -130,7 +143,81 @@ enum Room {
     Never,
 }
 
-impl Engine {
+/// What serves faults.
+pub struct Fault {
+    base: Arc<Base>,
+    stats: Stats,
+    config: Arc<Config>,
+    memory: Arc<Memory>,
+    workingset: Arc<WorkingSet>,
+    swap: Arc<Swap>,
+    reclaim: Arc<Reclaim>,
+    contexts: Buffers<FaultContext>,
+    /// Frames that stand for their buffers.
+    #[cfg(debug_assertions)]
+    pub charged: usize,
+    stacks: EngineStacks,
+    streams: Streams,
+    window_around: Window,
+    /// Way in from the swap cache: copying (0) or moving (1), by log2 of the run.
+    way_in: [Choice; 7],
+}
+
+/// Stacks for threads that are inside the engine at the same time; the next one waits.
+const STACKS: usize = 64;
+
+impl Fault {
+    /// With buffers for as many faults at once as processors and delivery make sense of.
+    pub fn new(
+        base: &Arc<Base>,
+        config: &Arc<Config>,
+        reclaim: &Arc<Reclaim>,
+        swap: &Arc<Swap>,
+        memory: &Arc<Memory>,
+        workingset: &Arc<WorkingSet>,
+        stats: Stats,
+    ) -> Result<Fault, Errno> {
+        let contexts = match config.delivery {
+            Delivery::Signal => 2 * cpu::available().clamp(2, 32),
+            Delivery::Thread => 1,
+        };
+        let folios = Folios::new(config.folio, memory.budget().limit() as usize, contexts);
+        let folio = folios.memory.max(folios.device);
+        let contexts = Buffers::new(Rank::FaultContext, contexts, || {
+            FaultContext::new(folio, config.readahead_max, &config.codecs())
+        })?;
+        let charged = contexts.len() * folio;
+        memory.charge_buffers(charged);
+        Ok(Fault {
+            base: base.clone(),
+            stats,
+            config: config.clone(),
+            memory: memory.clone(),
+            workingset: workingset.clone(),
+            swap: swap.clone(),
+            // A stack for each that reclaims for itself, beside those for everything else.
+            stacks: EngineStacks::new(STACKS + reclaim.direct_count())?,
+            reclaim: reclaim.clone(),
+            contexts,
+            #[cfg(debug_assertions)]
+            charged,
+            streams: Streams::new(folios),
+            window_around: Window::default(),
+            way_in: std::array::from_fn(|_| Choice::default()),
+        })
+    }
+
+    /// In the child of a fork: nobody is on a stack.
+    pub fn reset_in_child(&self) {
+        self.stacks.reset_in_child();
+    }
+
+    /// Frames that contexts hold until they are dropped with others.
+    #[cfg(debug_assertions)]
+    pub fn spent(&self) -> usize {
+        self.contexts.iter().map(|context| context.spent()).sum()
+    }
+
     /// Serves a fault on `page` and keeps the books; it takes since `since`.
     pub(crate) fn serve_fault(
         &self,
@@ -147,13 +234,13 @@ impl Engine {
             let ns = since.elapsed().as_nanos() as u64;
             self.stats.add(Counter::PgFault, 1);
             self.stats.fault_ns(context.source, ns);
-            self.share.note_fault(context.source, ns, context.installed);
+            self.workingset.tier_size.note_fault(context.source, ns, context.installed);
         }
         served
     }
 
     fn serve(&self, context: &mut FaultContext, page: PageIndex, access: Access) -> Served {
-        let word = self.words.load(page);
+        let word = self.memory.words.load(page);
         if word.is_locked() {
             return Served::Busy;
         }
@@ -172,28 +259,28 @@ impl Engine {
     /// and protected before this unprotects it: a write would go unseen while the page is stored,
     /// and be dropped with it.
     fn make_writable(&self, page: PageIndex) -> Served {
-        let Some((_, word)) = self.words.try_update(page, PageWord::lock_in_place) else {
+        let Some((_, word)) = self.memory.words.try_update(page, PageWord::lock_in_place) else {
             return Served::Busy;
         };
-        let range = self.address_range(page.0..page.0 + 1);
+        let range = self.memory.address_range(page.0..page.0 + 1);
         // A signal does not tell protection from absence: the program may have dropped the page
         // with a system call of its own making, as in `reinstall`.
         let absent = self.config.delivery == Delivery::Signal
-            && self.frames.backing.install(range.start, zeros(1), false).stop.is_none();
+            && self.memory.frames.backing.install(range.start, zeros(1), false).stop.is_none();
         let unprotected =
-            if absent { Ok(()) } else { self.frames.backing.unprotect(range.clone()) };
+            if absent { Ok(()) } else { self.memory.frames.backing.unprotect(range.clone()) };
         let (State::Resident(frame) | State::Evicting(frame)) = word.state() else {
             unreachable!("locked in place")
         };
-        self.drop_written_copy(page, word);
-        self.words.unlock_as(page, word.with_state(State::Resident(frame)));
+        self.swap.drop_written_copy(page, word);
+        self.memory.words.unlock_as(page, word.with_state(State::Resident(frame)));
         self.stats.add(Counter::WpFault, 1);
         // On an error the mapping has changed under the fault: the repeated access finds out.
         if unprotected.is_ok() { Served::Done } else { self.wake(range) }
     }
 
     fn wake(&self, range: std::ops::Range<usize>) -> Served {
-        let _ = self.frames.backing.wake(range);
+        let _ = self.memory.frames.backing.wake(range);
         Served::Done
     }
 
@@ -201,20 +288,20 @@ impl Engine {
     /// If it truly is not there, the program dropped it with a system call of its own making, and
     /// it reads as zeros.
     fn reinstall(&self, page: PageIndex) -> Served {
-        let Some((_, word)) = self.words.try_update(page, PageWord::lock_in_place) else {
+        let Some((_, word)) = self.memory.words.try_update(page, PageWord::lock_in_place) else {
             return Served::Busy;
         };
         let (State::Resident(frame) | State::Evicting(frame)) = word.state() else {
             unreachable!("locked in place")
         };
         let word = word.with_state(State::Resident(frame)).clean(word.is_clean());
-        let range = self.address_range(page.0..page.0 + 1);
-        let done = self.frames.backing.install(range.start, zeros(1), false);
+        let range = self.memory.address_range(page.0..page.0 + 1);
+        let done = self.memory.frames.backing.install(range.start, zeros(1), false);
         let present = done.stop.is_some();
         if !present {
-            self.drop_copy(page, word);
+            self.swap.drop_copy(page, word);
         }
-        self.words.unlock_as(page, word.clean(word.is_clean() && present));
+        self.memory.words.unlock_as(page, word.clean(word.is_clean() && present));
         if done.stop.is_some() { self.wake(range) } else { Served::Done }
     }
 
@@ -230,7 +317,7 @@ impl Engine {
         self.stats.add(Counter::SwapRaHit, read_ahead as u64);
         // 1. Frames: as many as there are without waiting, or one.
         context.frames.clear();
-        if self.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 {
+        if self.memory.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 {
             match self.make_room(context) {
                 Room::Taken => {}
                 Room::ToReclaim => return Served::NoRoom,
@@ -238,20 +325,22 @@ impl Engine {
                 Room::Never => return Served::Failed,
             }
         }
-        self.kick_background();
+        if self.memory.is_low() {
+            self.base.wake.background.wake();
+        }
         // 2. Lock the run: the page, and neighbours whose content lies likewise.
         let len = self.lock_run(page, state, context.frames.len());
         if len == 0 {
-            self.frames.give_holes(&context.frames);
+            self.memory.frames.give_holes(&context.frames);
             return Served::Busy;
         }
         // 3. Load and install.
         let protect = !access.write
-            && matches!(state, State::Stored(slot) if self.keeps_copies(slot, len == 1 && self.is_back_soon(slot), len));
+            && matches!(state, State::Stored(slot) if self.swap.keeps_copies(slot, len == 1 && self.is_back_soon(slot), len));
         let loaded = self.install_run(context, page, state, len, protect);
         let installed = loaded.as_ref().map_or(0, |loaded| loaded.pages);
         context.installed = installed;
-        self.frames.give_holes(&context.frames[installed..]);
+        self.memory.frames.give_holes(&context.frames[installed..]);
         // 4. Publish.
         let served = match loaded {
             Ok(Loaded { clean, foreign, .. }) => {
@@ -268,14 +357,14 @@ impl Engine {
                 }
             }
             Err(error) => {
-                (0..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
+                (0..len).for_each(|i| self.memory.unlock_unchanged(PageIndex(page.0 + i)));
                 if len > 1 {
                     // A neighbour may be the unreadable one: a read error reaches only its own
                     // reader.
                     self.streams.forget(page);
                     Served::Busy
                 } else {
-                    self.report_once(format_args!("{error}"));
+                    self.base.report.once(format_args!("{error}"));
                     Served::Failed
                 }
             }
@@ -292,17 +381,17 @@ impl Engine {
     /// Takes one frame although there seemed to be none.
     fn make_room(&self, context: &mut FaultContext) -> Room {
         self.free_spent(context);
-        if self.frames.allocator.alloc_folio(1, Need::Fault, &mut context.frames) == 1 {
+        if self.memory.frames.allocator.alloc_folio(1, Need::Fault, &mut context.frames) == 1 {
             return Room::Taken;
         }
-        if self.reclaim_gate.try_enter().is_some() {
+        if self.base.gates.reclaim.try_enter().is_some() {
             return Room::ToReclaim;
         }
         // Frozen for a fork, or for a moment because DMA was seen.
-        if !self.may_exceed(context.thread) {
+        if !self.base.gates.may_exceed(context.thread) {
             return Room::Later;
         }
-        match self.frames.allocator.alloc_folio(1, Need::Over, &mut context.frames) {
+        match self.memory.frames.allocator.alloc_folio(1, Need::Over, &mut context.frames) {
             1 => Room::Taken,
             _ => Room::Never,
         }
@@ -311,21 +400,21 @@ impl Engine {
     /// Locks up to `max` pages from `page` on whose content is of the same kind as `state`; how
     /// many. 0 if the page itself has changed.
     fn lock_run(&self, page: PageIndex, state: State, max: usize) -> usize {
-        if self.words.try_lock_if(page, |w| w.state() == state).is_none() {
+        if self.memory.words.try_lock_if(page, |w| w.state() == state).is_none() {
             return 0;
         }
         let end = (page.0 / EXTENT_PAGES + 1) * EXTENT_PAGES;
         let max = max.min(end - page.0);
-        self.extents.touch(page.0..page.0 + max);
-        self.note_extent(page);
+        self.memory.extents.touch(page.0..page.0 + max);
+        self.memory.note_extent(page);
         let (mut len, mut last) = (1, state);
         while len < max {
             let next = PageIndex(page.0 + len);
             let fits = |w: PageWord| self.follows(last, w.state());
-            let Some(word) = self.words.try_lock_if(next, fits) else { break };
+            let Some(word) = self.memory.words.try_lock_if(next, fits) else { break };
             // Under its lock: who unmaps it takes access away before it waits for that lock.
-            if !self.extents.is_accessible(next) {
-                self.unlock_unchanged(next);
+            if !self.memory.extents.is_accessible(next) {
+                self.memory.unlock_unchanged(next);
                 break;
             }
             last = word.state();
@@ -339,7 +428,7 @@ impl Engine {
     fn follows(&self, last: State, next: State) -> bool {
         match (last, next) {
             (State::Filled(_) | State::Stored(_), State::Stored(slot))
-                if self.zswap.contains(slot) =>
+                if self.swap.zswap.contains(slot) =>
             {
                 true
             }
@@ -357,8 +446,8 @@ impl Engine {
         len: usize,
         protect: bool,
     ) -> Result<Loaded, LoadError> {
-        let dst = self.address(page);
-        let backing = &self.frames.backing;
+        let dst = self.memory.address(page);
+        let backing = &self.memory.frames.backing;
         let mut cached = if let State::Cached(frame) = state { Some(frame) } else { None };
         context.source = match state {
             State::Empty => FaultSource::Zero,
@@ -372,21 +461,21 @@ impl Engine {
             }
             State::Cached(frame) => {
                 // Before its frame is another's, with a copy of its own.
-                (page.0..page.0 + len).for_each(|page| self.drop_cached_copy(PageIndex(page)));
+                (page.0..page.0 + len).for_each(|page| self.swap.drop_cached_copy(PageIndex(page)));
                 self.install_cached(context, dst, frame, len, false)
             }
-            State::Stored(slot) if len == 1 && !self.zswap.contains(slot) => {
-                match self.index.load(slot) {
+            State::Stored(slot) if len == 1 && !self.swap.zswap.contains(slot) => {
+                match self.swap.index.load(slot) {
                     Entry::Lost => return Err(LoadError::Lost),
                     // Somebody reads it just now: one operation is enough.
                     Entry::Busy(_) => return Ok(Loaded { pages: 0, clean: false, foreign: false }),
-                    Entry::Frame(..) if let Some(frame) = self.index.take_frame(slot) => {
+                    Entry::Frame(..) if let Some(frame) = self.swap.index.take_frame(slot) => {
                         context.source = FaultSource::Cache;
                         self.window_around.hit();
                         self.stats.add(Counter::SwapRaHit, 1);
                         let done = self.install_cached(context, dst, frame, 1, protect);
                         if done.bytes == 0 && done.stop != Some(Stop::Exists) {
-                            self.ages.remove(frame);
+                            self.swap.lru.remove(frame);
                             self.spend(context, frame);
                         }
                         cached = Some(frame);
@@ -395,7 +484,7 @@ impl Engine {
                     _ => {
                         context.source = FaultSource::Device;
                         let (at, around) =
-                            self.stalled_for_device(|| self.read_around(context, slot))?;
+                            self.base.psi.stalled_for_device(|| self.read_around(context, slot))?;
                         self.stats.add(Counter::PgMajFault, 1);
                         let done = backing.install(dst, page_mut(&mut context.buffer, at), protect);
                         if let Some(around) = around {
@@ -417,10 +506,10 @@ impl Engine {
             // A page is there already: it counts as installed when it is the faulting one, and
             // everyone is woken.
             if let Some(frame) = cached {
-                self.ages.remove(frame);
+                self.swap.lru.remove(frame);
                 self.spend(context, frame);
             }
-            let _ = backing.wake(self.address_range(page.0..page.0 + 1));
+            let _ = backing.wake(self.memory.address_range(page.0..page.0 + 1));
             return Ok(Loaded { pages: 1, clean: false, foreign: false });
         }
         // Mappings changing, or gone: what was installed counts, the rest stays as it was.
@@ -436,7 +525,7 @@ impl Engine {
         page: PageIndex,
         len: usize,
     ) -> Result<(), LoadError> {
-        let state = |i: usize| self.words.load(PageIndex(page.0 + i)).state();
+        let state = |i: usize| self.memory.words.load(PageIndex(page.0 + i)).state();
         let mut i = 0;
         while i < len {
             let FaultContext { packed, decompressor, buffer, .. } = &mut *context;
@@ -451,7 +540,7 @@ impl Engine {
                 other => unreachable!("{other:?} is not stored"),
             };
             // 1. Compressed.
-            if self.load_compressed(slot, packed, decompressor, out)? {
+            if self.swap.load_compressed(slot, packed, decompressor, out)? {
                 i += 1;
                 continue;
             }
@@ -459,12 +548,14 @@ impl Engine {
             let more = (i + 1..len).take_while(|next| {
                 let here = State::Stored(slot.advance((next - i) as u64));
                 state(*next) == here
-                    && !matches!(here, State::Stored(slot) if self.zswap.contains(slot))
+                    && !matches!(here, State::Stored(slot) if self.swap.zswap.contains(slot))
             });
             let pages = 1 + more.count();
             let run = SlotRun { first: slot, len: pages };
             context.source = FaultSource::Device;
-            self.stalled_for_device(|| self.load_slots(run, context, i))?;
+            self.base
+                .psi
+                .stalled_for_device(|| self.swap.load_slots(run, &mut context.buffer, i))?;
             self.stats.add(Counter::PgMajFault, 1);
             self.stats.add(Counter::SwapRa, pages as u64 - 1);
             i += pages;
@@ -482,8 +573,8 @@ impl Engine {
         len: usize,
         protect: bool,
     ) -> Transferred {
-        let backing = &self.frames.backing;
-        let frames = self.frames.arena.frame_range(frame.0, len);
+        let backing = &self.memory.frames.backing;
+        let frames = self.memory.frames.arena.frame_range(frame.0, len);
         let way = match self.config.way_in {
             // What is moved is not protected.
             _ if protect => 0,
@@ -518,14 +609,14 @@ impl Engine {
         len: usize,
         protect: bool,
     ) -> Transferred {
-        let done = self.frames.backing.install_frames(
+        let done = self.memory.frames.backing.install_frames(
             dst,
-            self.frames.arena.frame_range(frame.0, len),
+            self.memory.frames.arena.frame_range(frame.0, len),
             protect,
         );
         let pages = done.bytes >> PAGE_SHIFT;
         self.stats.add(Counter::InCopied, pages as u64);
-        self.ages.remove_run(frame, pages);
+        self.swap.lru.remove_run(frame, pages);
         frame.run(pages).for_each(|frame| self.spend(context, frame));
         done
     }
@@ -541,18 +632,18 @@ impl Engine {
 
     fn finish_moved_in(&self, frame: FrameId, pages: usize) {
         self.stats.add(Counter::InMoved, pages as u64);
-        self.ages.remove_run(frame, pages);
-        self.frames.allocator.free_run(frame, pages);
+        self.swap.lru.remove_run(frame, pages);
+        self.memory.frames.allocator.free_run(frame, pages);
     }
 
     /// Gives the locked run its new words and its old copies up: the first pages are resident, with
     /// `frames`.
     fn publish_run(&self, page: PageIndex, len: usize, frames: &[FrameId], clean: bool) {
         let installed = frames.len();
-        let state = |i: usize| self.words.load(PageIndex(page.0 + i)).state();
+        let state = |i: usize| self.memory.words.load(PageIndex(page.0 + i)).state();
         // Counted first: once a word is published, an eviction may count its page out again.
         if installed > 0 {
-            self.extents.add_resident(page, installed);
+            self.memory.extents.add_resident(page, installed);
             self.stats.add(Counter::ResidentPages, installed as u64);
             self.stats.add(Counter::FaultAround, installed as u64 - 1);
             if matches!(state(0), State::Cached(_)) {
@@ -574,13 +665,13 @@ impl Engine {
             }
             at = end;
         }
-        (installed..len).for_each(|i| self.unlock_unchanged(PageIndex(page.0 + i)));
+        (installed..len).for_each(|i| self.memory.unlock_unchanged(PageIndex(page.0 + i)));
     }
 
     /// A page that had no slot is resident, with `frame`; `along` with one that was touched, or
     /// touched itself.
     fn publish_page(&self, page: PageIndex, frame: FrameId, along: bool) {
-        let word = self.words.load(page);
+        let word = self.memory.words.load(page);
         let old = word.state();
         let referenced = matches!(old, State::Cached(_));
         debug_assert!(
@@ -588,12 +679,12 @@ impl Engine {
             "the copy of {page:?} is known by a frame that is no longer its own"
         );
         let beside = along && (old == State::Empty || word.is_beside());
-        self.words.unlock_as(
+        self.memory.words.unlock_as(
             page,
             word.with_state(State::Resident(frame)).referenced(referenced).beside(beside),
         );
         // What it had of its own is given up last.
-        self.forget(old);
+        self.swap.forget(old);
     }
 
     /// Pages that had the slots of a run are resident, with `frames`; they keep the slots if they
@@ -603,27 +694,28 @@ impl Engine {
         run.slots().zip(&mut soon).for_each(|(slot, soon)| *soon = self.refaults_soon(slot));
         let mut keeps = [false; FOLIO_MAX];
         if clean {
-            self.index.came_back(run, &mut keeps);
+            self.swap.index.came_back(run, &mut keeps);
         }
         for (i, (slot, frame)) in run.slots().zip(frames).enumerate() {
             let page = PageIndex(page.0 + i);
             if keeps[i] {
-                self.keep_copy(*frame, slot);
+                self.swap.keep_copy(*frame, slot);
             }
-            let word = self.words.load(page).with_state(State::Resident(*frame));
-            self.words.unlock_as(page, word.referenced(soon[i]).clean(keeps[i]));
+            let word = self.memory.words.load(page).with_state(State::Resident(*frame));
+            self.memory.words.unlock_as(page, word.referenced(soon[i]).clean(keeps[i]));
         }
-        runs_where(run, |i| !keeps[i]).for_each(|run| self.forget_run(run));
+        runs_where(run, |i| !keeps[i]).for_each(|run| self.swap.forget_run(run));
     }
 
     /// Whether a page that comes back from a device would still be here if it had been kept a
     /// little longer: since it left, less has left than fits in memory.
     fn refaults_soon(&self, slot: SlotId) -> bool {
-        let evictions = self.evictions.load(Relaxed);
+        let evictions = self.workingset.evictions.load(Relaxed);
         let Some(distance) = self.refault_distance(slot, evictions) else { return false };
-        self.share.note_refault(distance);
-        let soon = distance < self.budget().limit();
-        let recent = distance <= evictions.saturating_sub(self.recent.a_second_ago(evictions));
+        self.workingset.tier_size.note_refault(distance);
+        let soon = distance < self.memory.budget().limit();
+        let recent =
+            distance <= evictions.saturating_sub(self.workingset.history.a_second_ago(evictions));
         self.stats.add(Counter::Refaults1s, recent.into());
         self.stats.add(Counter::WorkingsetRefault, 1);
         self.stats.add(Counter::WorkingsetActivate, soon.into());
@@ -632,7 +724,7 @@ impl Engine {
 
     /// How many pages have left since that of a slot did, of which `evictions` are all so far.
     fn refault_distance(&self, slot: SlotId, evictions: u64) -> Option<u64> {
-        match self.index.load(slot) {
+        match self.swap.index.load(slot) {
             Entry::Shadow(stamp) => Some(stamp.distance(evictions)),
             _ => None,
         }
@@ -643,22 +735,18 @@ impl Engine {
     /// is less than its copy takes up meanwhile; from a device, it would still be in memory or in
     /// the tier, had those that left before it not been there in its place.
     fn is_back_soon(&self, slot: SlotId) -> bool {
-        let soon = if self.zswap.contains(slot) {
-            self.budget().limit() / HOT_SHARE
+        let soon = if self.swap.zswap.contains(slot) {
+            self.memory.budget().limit() / HOT_SHARE
         } else {
-            self.copies.reach()
+            self.workingset.copies.reach()
         };
-        self.refault_distance(slot, self.evictions.load(Relaxed))
+        self.refault_distance(slot, self.workingset.evictions.load(Relaxed))
             .is_some_and(|distance| distance < soon)
-    }
-
-    fn unlock_unchanged(&self, page: PageIndex) {
-        self.words.unlock_as(page, self.words.load(page));
     }
 
     /// Drops the frames that contexts hold which nobody uses just now.
     pub(crate) fn free_idle_spent(&self) {
-        if let Some(_inside) = self.fault_gate.try_enter() {
+        if let Some(_inside) = self.base.gates.faults.try_enter() {
             self.contexts.idle().for_each(|mut context| self.free_spent(&mut context));
         }
     }
@@ -666,7 +754,7 @@ impl Engine {
     /// Drops frames whose pages were copied in, with one call.
     pub(crate) fn free_spent(&self, context: &mut FaultContext) {
         let _mark = FaultPath::enter();
-        self.frames.give_present(&context.spent, &mut context.ranges);
+        self.memory.frames.give_present(&context.spent, &mut context.ranges);
         context.spent.clear();
     }
 }

@@ -3,3 +3,216 @@
 pub mod extent;
 pub mod frames;
 pub mod word;
+
+use crate::frame::cells::FrameCells;
+use crate::frame::{FrameAllocator, FrameSettings, Mobility, Need};
+use crate::stats::Stats;
+use crate::units::{Bytes, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use extent::{EXTENT_PAGES, Extents};
+use frames::Frames;
+use overspill_os::Errno;
+use overspill_os::arena::Arena;
+use overspill_os::backing::{AnonPrivate, Backing};
+use overspill_os::cpu::Topology;
+use overspill_os::probe;
+use overspill_os::uffd::{Features, Uffd};
+use overspill_os::vm::{self, ForceReader};
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use word::PageWords;
+
+/// Pages at the start of the window that no program gets.
+pub const RESERVED_PAGES: usize = EXTENT_PAGES;
+
+/// The window, its pages and the frames.
+pub struct Memory {
+    window: Range<usize>,
+    pub words: PageWords,
+    pub extents: Extents,
+    /// One more than the highest extent ever used.
+    pub extents_high: AtomicUsize,
+    pub frames: Frames,
+    pub force_reader: ForceReader,
+    /// Pages under mlock.
+    pub pinned_pages: AtomicUsize,
+    /// Pages that the program has for itself.
+    pub foreign_pages: AtomicUsize,
+    /// Pages of budget that the arena was made to fit.
+    pub arena_fits: AtomicU64,
+}
+
+/// What memory is made for.
+#[derive(Clone, Debug)]
+pub struct MemorySettings {
+    /// The budget, and the most that it may become.
+    pub memory: Bytes,
+    pub memory_max: Bytes,
+    /// Size of the window, and where it is to lie.
+    pub window: Bytes,
+    pub window_at: Option<Range<usize>>,
+    pub frames: FrameSettings,
+    /// Whether threads serve their own faults.
+    pub own_faults: bool,
+}
+
+/// Why there is none.
+#[derive(Clone, Copy, Debug)]
+pub enum NoMemory {
+    /// No room for the window or the tables over it.
+    AddressSpace,
+    /// The kernel gives no userfaultfd.
+    Userfaultfd(Errno),
+}
+
+impl Memory {
+    /// Reserves a window and makes the tables over it.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(settings: &MemorySettings, stats: Stats) -> Result<Memory, NoMemory> {
+        let no_room = |_| NoMemory::AddressSpace;
+        // 1. The window, and the tables over it.
+        let len = settings.window.0 as usize + RESERVED_PAGES * PAGE_SIZE;
+        let base = match &settings.window_at {
+            None => vm::reserve(len, (16 * EXTENT_PAGES) << PAGE_SHIFT),
+            Some(range) if len > range.len() => Err(Errno::NOMEM),
+            Some(range) => vm::reserve_at(range.start, len),
+        }
+        .map_err(no_room)?;
+        let window = base..base + len;
+        vm::advise(window.clone(), vm::MADV_NOHUGEPAGE).map_err(no_room)?;
+        let pages = len >> PAGE_SHIFT;
+        let words = PageWords::new(pages).map_err(no_room)?;
+        let extents = Extents::new(pages).map_err(no_room)?;
+        // 2. The userfaultfd over the window and the arena.
+        let (allocator, arena) = frames_and_arena(settings, stats).map_err(no_room)?;
+        let backing = AnonPrivate::new(open_uffd(settings.own_faults)?);
+        for range in [window.clone(), arena.range()] {
+            backing.register(range).map_err(NoMemory::Userfaultfd)?;
+        }
+        Ok(Memory {
+            window,
+            words,
+            extents,
+            extents_high: AtomicUsize::new(1),
+            arena_fits: AtomicU64::new(settings.memory.pages()),
+            frames: Frames { arena, allocator, backing },
+            force_reader: ForceReader::new(),
+            pinned_pages: AtomicUsize::new(0),
+            foreign_pages: AtomicUsize::new(0),
+        })
+    }
+
+    /// Charges the budget for buffers of so many pages.
+    pub fn charge_buffers(&self, pages: usize) {
+        for _ in 0..pages {
+            self.budget().alloc(0, Mobility::Unmovable, Need::Over);
+        }
+    }
+
+    /// Whether fewer frames are free than the background thread keeps so.
+    pub fn is_low(&self) -> bool {
+        self.budget().free_pages() < self.budget().low()
+    }
+
+    /// The addresses under management.
+    pub fn window(&self) -> Range<usize> {
+        self.window.clone()
+    }
+
+    /// Address of a page.
+    pub fn address(&self, page: PageIndex) -> usize {
+        self.window.start + (page.0 << PAGE_SHIFT)
+    }
+
+    /// Addresses of a range of pages.
+    pub fn address_range(&self, pages: Range<usize>) -> Range<usize> {
+        self.address(PageIndex(pages.start))..self.address(PageIndex(pages.end))
+    }
+
+    /// The page of an address of the window.
+    pub fn page(&self, address: usize) -> PageIndex {
+        debug_assert!(self.window.contains(&address));
+        PageIndex((address - self.window.start) >> PAGE_SHIFT)
+    }
+
+    /// The budget.
+    pub fn budget(&self) -> &FrameAllocator {
+        &self.frames.allocator
+    }
+
+    /// What is kept of each frame.
+    pub fn cells(&self) -> &FrameCells {
+        self.budget().cells()
+    }
+
+    /// Notes that the extent of `page` is in use, for the clock and for the metadata figure.
+    pub fn note_extent(&self, page: PageIndex) {
+        let index = page.0 / EXTENT_PAGES;
+        if self.extents_high.load(Relaxed) <= index {
+            self.extents_high.fetch_max(index + 1, Relaxed);
+        }
+    }
+
+    /// Gives the lock of a page back, as it was.
+    pub fn unlock_unchanged(&self, page: PageIndex) {
+        self.words.unlock_as(page, self.words.load(page));
+    }
+
+    /// The same for a run of pages.
+    pub fn unlock_run(&self, first: usize, len: usize) {
+        for page in (first..first + len).map(PageIndex) {
+            self.words.unlock_as(page, self.words.load(page));
+        }
+    }
+
+    /// Makes the arena fit a budget of `pages`; for the holder of the lock over the limit. What
+    /// does not fit any more is isolated, and leaves with reclaim.
+    pub fn resize_arena(&self, pages: u64) {
+        let resized = self.frames.allocator.resize(pages, |frames| self.frames.arena.open(frames));
+        // Where the system has no room for it just now: again the next time. Until then runs may be
+        // hard to find.
+        self.arena_fits.store(if resized.is_ok() { pages } else { 0 }, Relaxed);
+    }
+}
+
+/// Frames for the budget, with room to grow to the whole memory of the machine, which costs
+/// addresses only; without that room where they are short.
+fn frames_and_arena(
+    settings: &MemorySettings,
+    stats: Stats,
+) -> Result<(FrameAllocator, Arena), Errno> {
+    let limit = settings.memory.pages();
+    let grown = vm::machine_memory().min(settings.memory_max.0) >> PAGE_SHIFT;
+    let room = |limit_max| {
+        let topology = Topology::of_machine().clone();
+        let allocator = FrameAllocator::new(limit, limit_max, settings.frames, topology, stats)?;
+        let arena = Arena::new(allocator.frames_max())?;
+        Ok((allocator, arena))
+    };
+    let (allocator, arena) = room(grown).or_else(|_: Errno| room(limit))?;
+    allocator.resize(limit, |frames| arena.open(frames))?;
+    Ok((allocator, arena))
+}
+
+fn open_uffd(own_faults: bool) -> Result<Uffd, NoMemory> {
+    let mut wanted = Features::THREAD_ID.0
+        | Features::POISON.0
+        | Features::MOVE.0
+        | Features::PAGEFAULT_FLAG_WP.0;
+    if own_faults {
+        wanted |= Features::SIGBUS.0;
+    }
+    let simulated = probe::simulated();
+    if simulated.no_uffd {
+        return Err(NoMemory::Userfaultfd(Errno::NOSYS));
+    }
+    let without = if simulated.no_move { Features::MOVE } else { Features(0) };
+    let (uffd, _) =
+        Uffd::open(Features(wanted), without, own_faults).map_err(NoMemory::Userfaultfd)?;
+    if own_faults && !uffd.features().has(Features::SIGBUS) {
+        return Err(NoMemory::Userfaultfd(Errno::OPNOTSUPP));
+    }
+    Ok(uffd)
+}

@@ -7,9 +7,8 @@ use crate::control::swapoff::{Evacuated, Progress, SwapoffError};
 use crate::device::SwapError;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::fault::delivery;
 pub use crate::space::MapFlags;
-use crate::stats::{Snapshot, Stats};
+use crate::stats::{Counter, Snapshot, Stats};
 use crate::units::{Bytes, PAGE_SIZE};
 use overspill_os::region::{Memory, Plain};
 use overspill_os::vm::{Prot, advice};
@@ -46,11 +45,11 @@ impl Pool {
         stats.set_name(&program_name());
         let engine: &'static Engine = Box::leak(Box::new(Engine::build(config, stats)?));
         if engine.config.delivery == Delivery::Signal {
-            signal::serve_window(engine.window(), engine)
+            signal::serve_window(engine.memory.window(), &*engine.fault)
                 .map_err(|errno| Error::NoUserfaultfd { errno })?;
         }
-        delivery::start_threads(engine, false)?;
-        engine.publish_metadata();
+        engine.start_threads(false)?;
+        engine.swap.publish_metadata();
         Ok(Pool { engine })
     }
 
@@ -80,7 +79,7 @@ impl Pool {
 
     /// The addresses under management.
     pub fn window(&self) -> Range<usize> {
-        self.engine.window()
+        self.engine.memory.window()
     }
 
     /// Changes the budget: of this process, if it is part of a job of several. A larger one is in
@@ -92,7 +91,7 @@ impl Pool {
     /// Those of [`Config::check_memory`].
     pub fn set_memory(&self, memory: Bytes) -> Result<(), Error> {
         Config::check_memory(memory)?;
-        self.enter(|engine| engine.set_job_budget(memory.pages()));
+        self.enter(|engine| engine.control.set_job_budget(memory.pages()));
         Ok(())
     }
 
@@ -102,18 +101,18 @@ impl Pool {
     /// asked for, perhaps, or less. Calls of several threads come one after the other.
     pub fn reclaim(&self, memory: Bytes) -> Bytes {
         const PAUSE: Duration = Duration::from_millis(1);
-        while !self.engine.proactive.try_begin() {
+        while !self.engine.control.proactive.try_begin() {
             sleep(PAUSE);
         }
-        let number = self.enter(|engine| engine.ask_reclaim(memory));
+        let number = self.enter(|engine| engine.control.ask_reclaim(memory));
         let reclaimed = loop {
             // Outside of the gate of mapping calls in between: a fork need not wait for it.
-            if let Some(reclaimed) = self.enter(|engine| engine.reclaimed(number)) {
+            if let Some(reclaimed) = self.enter(|engine| engine.control.reclaimed(number)) {
                 break reclaimed;
             }
             sleep(PAUSE);
         };
-        self.engine.proactive.end();
+        self.engine.control.proactive.end();
         reclaimed
     }
 
@@ -122,10 +121,10 @@ impl Pool {
     /// # Errors
     /// See [`SwapError`]: each prints as one sentence that says what to do.
     pub fn swapon(&self, spec: &SwapSpec) -> Result<(), SwapError> {
-        let id = self.enter(|engine| engine.ask_swapon(spec));
+        let id = self.enter(|engine| engine.control.ask_swapon(spec));
         loop {
             // Outside of the gate of mapping calls in between: a fork need not wait for it.
-            if let Some(done) = self.enter(|engine| engine.swapped_on(id)) {
+            if let Some(done) = self.enter(|engine| engine.control.swapped_on(id)) {
                 return done;
             }
             sleep(LOOK_SHORT);
@@ -147,15 +146,15 @@ impl Pool {
         device: &str,
         mut watch: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Evacuated, SwapoffError> {
-        let asked = self.enter(|engine| engine.ask_swapoff(device))?;
+        let asked = self.enter(|engine| engine.control.ask_swapoff(device))?;
         let mut looked = None;
         let ended = loop {
-            match self.enter(|engine| engine.swapped_off(&asked)) {
+            match self.enter(|engine| engine.control.swapped_off(&asked)) {
                 Err(ended) => break ended,
                 Ok(progress) if looked.is_none_or(|at: Instant| at.elapsed() >= LOOK_LONG) => {
                     looked = Some(Instant::now());
                     if watch(progress).is_break() {
-                        self.enter(|engine| engine.take_swapoff_back(&asked));
+                        self.enter(|engine| engine.control.take_swapoff_back(&asked));
                     }
                 }
                 Ok(_) => {}
@@ -163,7 +162,7 @@ impl Pool {
             sleep(LOOK_SHORT);
         };
         if ended.is_err() {
-            self.enter(|engine| engine.take_swapoff_back(&asked));
+            self.enter(|engine| engine.control.take_swapoff_back(&asked));
         }
         ended
     }
@@ -175,7 +174,7 @@ impl Pool {
     }
 
     fn enter<R>(&self, call: impl FnOnce(&'static Engine) -> R) -> R {
-        delivery::enter(self.engine, || call(self.engine))
+        self.engine.fault.enter(|| call(self.engine))
     }
 
     /// mmap(2) of private anonymous memory; `at` is a MAP_FIXED address in the window, unless the
@@ -187,7 +186,7 @@ impl Pool {
         prot: Prot,
         flags: MapFlags,
     ) -> Result<usize, Errno> {
-        self.enter(|engine| engine.map(at, len, prot, flags))
+        self.enter(|engine| engine.space.map(at, len, prot, flags))
     }
 
     /// Forgets the pages of a range over which the caller is about to put a mapping of another kind
@@ -195,7 +194,7 @@ impl Pool {
     /// `grows_down` may grow into free addresses below it. A later [`Pool::munmap`] takes the range
     /// back.
     pub fn surrender(&self, range: Range<usize>, prot: Prot, flags: MapFlags) -> Result<(), Errno> {
-        self.enter(|engine| engine.surrender(range, prot, flags))
+        self.enter(|engine| engine.space.surrender(range, prot, flags))
     }
 
     /// Makes managed memory unmanaged where it is, with its content: from the first mapped page of
@@ -207,7 +206,7 @@ impl Pool {
     /// ENOMEM when a page cannot be brought in, or the process has too many mappings; what lies
     /// before it is unmanaged then.
     pub fn give_up(&self, range: Range<usize>) -> Result<Option<Range<usize>>, Errno> {
-        self.enter(|engine| engine.give_up(range))
+        self.enter(|engine| engine.space.give_up(range))
     }
 
     /// The first part of a range in the window that is not managed, `None` where all that is mapped
@@ -216,38 +215,38 @@ impl Pool {
     /// # Errors
     /// EINVAL where nothing is mapped.
     pub fn foreign_part(&self, range: Range<usize>) -> Result<Option<Range<usize>>, Errno> {
-        self.enter(|engine| engine.foreign_part(range))
+        self.enter(|engine| engine.space.foreign_part(range))
     }
 
     /// Whether the page at an address in the window was given up ([`Pool::give_up`]), as far as
     /// that is known without a lock.
     pub fn is_foreign(&self, address: usize) -> bool {
-        self.engine.is_foreign(address)
+        self.engine.space.is_foreign(address)
     }
 
     /// munmap(2).
     pub fn munmap(&self, range: Range<usize>) -> Result<(), Errno> {
-        self.enter(|engine| engine.unmap(range))
+        self.enter(|engine| engine.space.unmap(range))
     }
 
     /// mprotect(2).
     pub fn mprotect(&self, range: Range<usize>, prot: Prot) -> Result<(), Errno> {
-        self.enter(|engine| engine.protect(range, prot, None))
+        self.enter(|engine| engine.space.protect(range, prot, None))
     }
 
     /// pkey_mprotect(2).
     pub fn pkey_mprotect(&self, range: Range<usize>, prot: Prot, key: i32) -> Result<(), Errno> {
-        self.enter(|engine| engine.protect(range, prot, Some(key)))
+        self.enter(|engine| engine.space.protect(range, prot, Some(key)))
     }
 
     /// mseal(2).
     pub fn mseal(&self, range: Range<usize>) -> Result<(), Errno> {
-        self.enter(|engine| engine.seal(range))
+        self.enter(|engine| engine.space.seal(range))
     }
 
     /// madvise(2).
     pub fn madvise(&self, range: Range<usize>, advice: i32) -> Result<(), Errno> {
-        self.enter(|engine| engine.advise(range, advice))
+        self.enter(|engine| engine.space.advise(range, advice))
     }
 
     /// mremap(2); returns the new address.
@@ -258,29 +257,29 @@ impl Pool {
         flags: u32,
         new_at: usize,
     ) -> Result<usize, Errno> {
-        self.enter(|engine| engine.remap(old, new_len, flags, new_at))
+        self.enter(|engine| engine.space.remap(old, new_len, flags, new_at))
     }
 
     /// mlock2(2). At most half of the budget can be locked.
     pub fn mlock(&self, range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
-        self.enter(|engine| engine.pin(range, on_fault))
+        self.enter(|engine| engine.space.pin(range, on_fault))
     }
 
     /// Whether every page of a range is mapped; what msync(2) and mincore(2) ask.
     pub fn is_mapped(&self, range: Range<usize>) -> bool {
-        self.enter(|engine| engine.is_mapped(range))
+        self.enter(|engine| engine.space.is_mapped(range))
     }
 
     /// How many bytes of a range in the window, from its start on, may be read, or written, as it
     /// is mapped.
     pub fn accessible(&self, range: Range<usize>, write: bool) -> usize {
-        self.enter(|engine| engine.accessible(range, write))
+        self.enter(|engine| engine.space.accessible(range, write))
     }
 
     /// Whether it is known without a lock that all of a range in the window may be read, or
     /// written. What was asked of [`Pool::accessible`] is known until the mappings change.
     pub fn is_accessible(&self, range: Range<usize>, write: bool) -> bool {
-        self.engine.is_accessible(range, write)
+        self.engine.space.is_accessible(range, write)
     }
 
     /// Brings the pages of a range in the window into memory and keeps them there, for the kernel,
@@ -290,27 +289,27 @@ impl Pool {
     /// # Errors
     /// ENOMEM when more than half of the budget would be held or locked.
     pub fn hold(&self, range: Range<usize>) -> Result<(), Errno> {
-        self.enter(|engine| engine.hold(range))
+        self.enter(|engine| engine.space.hold(range))
     }
 
     /// Ends what [`Pool::hold`] began.
     pub fn release(&self, range: Range<usize>) {
-        self.enter(|engine| engine.release(range));
+        self.enter(|engine| engine.space.release(range));
     }
 
     /// munlock(2).
     pub fn munlock(&self, range: Range<usize>) -> Result<(), Errno> {
-        self.enter(|engine| engine.unpin(range))
+        self.enter(|engine| engine.space.unpin(range))
     }
 
     /// mlockall(2).
     pub fn mlockall(&self, flags: u32) -> Result<(), Errno> {
-        self.enter(|engine| engine.pin_all(flags))
+        self.enter(|engine| engine.space.pin_all(flags))
     }
 
     /// munlockall(2).
     pub fn munlockall(&self) -> Result<(), Errno> {
-        self.enter(|engine| engine.unpin_all())
+        self.enter(|engine| engine.space.unpin_all())
     }
 
     /// The program is seen using DMA into its memory (O_DIRECT, io_uring, a device): from now on
@@ -318,12 +317,12 @@ impl Pool {
     /// kernel cannot move pages (before Linux 6.8) nothing is evicted any more, which is said on
     /// standard error.
     pub fn dma_seen(&self) {
-        self.engine.note_dma();
+        self.engine.reclaim.note_dma();
     }
 
     /// Counts a mapping that was left to the kernel although it is of the kind that is managed.
     pub fn count_unmanaged(&self) {
-        delivery::count_unmanaged(self.engine);
+        self.engine.stats.add(Counter::Unmanaged, 1);
     }
 
     /// Before fork(2), first half: nothing is evicted any more, faults are still served.
@@ -334,7 +333,7 @@ impl Pool {
     /// [`Pool::accessible`] between the halves of the preparation of a fork, by the thread that
     /// forks: mappings stand still then, and every other call waits for the fork.
     pub fn accessible_in_fork(&self, range: Range<usize>, write: bool) -> usize {
-        self.engine.accessible(range, write)
+        self.engine.space.accessible(range, write)
     }
 
     /// Before fork(2), second half: faults are not served until one of the next two.
@@ -355,9 +354,9 @@ impl Pool {
     /// Brings the statistics up to date.
     pub fn report_exit(&self) {
         self.enter(|engine| {
-            engine.publish_tiers();
-            engine.publish_metadata();
-            engine.publish_pressure(SHORTEST);
+            engine.swap.publish_tiers();
+            engine.swap.publish_metadata();
+            engine.base.psi.publish(SHORTEST);
         });
     }
 
@@ -376,26 +375,26 @@ impl Pool {
     /// has one at the moment; for tests. `byte` says which, as a number of any size.
     #[cfg(debug_assertions)]
     pub fn damage_compressed(&self, address: usize, byte: usize) -> bool {
-        self.enter(|engine| engine.damage_compressed(engine.page(address), byte))
+        self.enter(|engine| engine.swap.damage_compressed(engine.memory.page(address), byte))
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let pages = self.engine.window();
+        let pages = self.engine.memory.window();
         let _ = self.munmap(
-            pages.start + (crate::engine::RESERVED_PAGES * crate::units::PAGE_SIZE)..pages.end,
+            pages.start + (crate::memory::RESERVED_PAGES * crate::units::PAGE_SIZE)..pages.end,
         );
         if cfg!(debug_assertions) && !std::thread::panicking() {
             self.enter(|engine| {
                 // Nobody takes slots or gives them back while this is closed, and nothing is mapped
                 // that could fault.
-                engine.reclaim_gate.close();
-                engine.devices.check();
-                engine.reclaim_gate.open();
+                engine.base.gates.reclaim.close();
+                engine.swap.devices.check();
+                engine.base.gates.reclaim.open();
             });
         }
-        self.engine.stop_threads();
+        self.engine.base.wake.stop();
         signal::release_window(pages);
     }
 }

@@ -17,18 +17,33 @@ pub mod throttle;
 mod way_out;
 pub mod writeback;
 
+use crate::base::Base;
+use crate::base::buffers::Buffers;
+use crate::base::costs::Choice;
+use crate::base::lockdep::Rank;
 use crate::config::CompressedMax;
-use crate::engine::Engine;
+use crate::config::{Config, Delivery, ReclaimMax};
 use crate::frame::cells::Owner;
+use crate::memory::Memory;
 use crate::memory::extent::{self, EXTENT_PAGES, ExtentGuard};
 use crate::memory::word::{PageWord, State};
 use crate::reclaim::direct::DIRECT_PAGES;
 use crate::stats::Counter;
+use crate::stats::Stats;
+use crate::swap::Swap;
 use crate::swap::store::{Batch, Pick};
 use crate::units::{FrameId, PageIndex, SlotId};
+use crate::workingset::WorkingSet;
+use oom::Hardship;
+use overspill_os::Errno;
+use overspill_os::backing::Backing;
+use overspill_os::cpu::Topology;
 use overspill_os::fault_path::FaultPath;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use throttle::Throttle;
 pub(crate) use way_out::Leaves;
 use way_out::{Bitmap, Sent};
 
@@ -65,7 +80,92 @@ impl Reclaimer {
     }
 }
 
-impl Engine {
+/// What takes pages out of memory.
+pub struct Reclaim {
+    base: Arc<Base>,
+    stats: Stats,
+    config: Arc<Config>,
+    memory: Arc<Memory>,
+    workingset: Arc<WorkingSet>,
+    swap: Arc<Swap>,
+    /// Buffers of engine threads, and one for whoever must not be throttled: the handler thread, a
+    /// fork, mapping calls.
+    pub batches: Buffers<Batch>,
+    /// Who reclaims for itself, and with which of these.
+    pub throttle: Throttle,
+    direct: Buffers<Batch>,
+    /// Frames that stand for these buffers.
+    #[cfg(debug_assertions)]
+    pub charged: usize,
+    /// How far it is from being out of room, and whether the process is being killed for that.
+    pub hardship: Hardship,
+    killing: AtomicBool,
+    /// How many pages had left when writeback found nothing to do, last.
+    written_back: AtomicU64,
+    /// Way out: moving (0) or protecting and dropping (1), for dense runs.
+    way_out: Choice,
+    /// The first hand of the clock.
+    clock_hand: AtomicUsize,
+    dma_seen: AtomicBool,
+}
+
+/// Threads that may reclaim for themselves at once unless the setting says otherwise, a NUMA node.
+const DIRECT_PER_NODE: usize = 2;
+
+impl Reclaim {
+    /// With buffers for the background thread, `workers` beside it, and as many threads that
+    /// reclaim for themselves as the settings say.
+    pub fn new(
+        base: &Arc<Base>,
+        config: &Arc<Config>,
+        swap: &Arc<Swap>,
+        memory: &Arc<Memory>,
+        workingset: &Arc<WorkingSet>,
+        stats: Stats,
+    ) -> Result<Reclaim, Errno> {
+        let nodes = Topology::of_machine().nodes();
+        let direct = match config.reclaim_max {
+            // In thread delivery there is nobody to throttle.
+            _ if config.delivery != Delivery::Signal => 0,
+            ReclaimMax::Auto => DIRECT_PER_NODE * nodes,
+            ReclaimMax::Threads(threads) => threads.into(),
+            ReclaimMax::Off => ReclaimMax::OFF_THREADS.into(),
+        };
+        let buffers = |count, pages| Buffers::new(Rank::Batch, count, || Batch::new(pages, config));
+        let pages = (memory.budget().limit() as usize / 64).clamp(32, 128);
+        let batches = buffers(1 + base.wake.worker_count() + 1, pages)?;
+        let direct = buffers(direct, DIRECT_PAGES)?;
+        // They count too; but not those of more direct reclaimers than there are by default, which
+        // together could be larger than the budget.
+        let direct_counted = direct.len().min(DIRECT_PER_NODE * nodes) * DIRECT_PAGES;
+        let charged = batches.len() * pages + direct_counted;
+        memory.charge_buffers(charged);
+        Ok(Reclaim {
+            base: base.clone(),
+            stats,
+            config: config.clone(),
+            memory: memory.clone(),
+            workingset: workingset.clone(),
+            swap: swap.clone(),
+            throttle: Throttle::new(direct.len(), config.reclaim_recheck),
+            batches,
+            direct,
+            #[cfg(debug_assertions)]
+            charged,
+            hardship: Hardship::default(),
+            killing: AtomicBool::new(false),
+            written_back: AtomicU64::new(0),
+            way_out: Choice::default(),
+            clock_hand: AtomicUsize::new(0),
+            dma_seen: AtomicBool::new(false),
+        })
+    }
+
+    /// How many threads may reclaim for themselves at once.
+    pub fn direct_count(&self) -> usize {
+        self.direct.len()
+    }
+
     /// Frees `want` pages or as many as can be had; returns how many.
     pub(crate) fn reclaim(&self, batch: &mut Batch, want: usize, who: Reclaimer) -> usize {
         let _mark = FaultPath::enter();
@@ -75,11 +175,11 @@ impl Engine {
         // in all: pages that nothing takes may go to the swap cache and come back for ever.
         let (mut idle, mut passed) = (0, 0);
         while freed < want {
-            let extents = self.extents_high.load(Relaxed);
+            let extents = self.memory.extents_high.load(Relaxed);
             if passed > ROUNDS_MAX * extents {
                 break;
             }
-            let cache_full = self.ages.len() > self.cached_max();
+            let cache_full = self.swap.lru.len() > self.cached_max();
             if cache_full || idle > 2 * extents {
                 let stored = self.store_oldest(batch, who);
                 freed += stored;
@@ -90,7 +190,7 @@ impl Engine {
             }
             // Nothing is left to compress, or the compressed tier holds more than it may: on to the
             // devices.
-            if idle > 2 * extents || self.compressed.is_over_limit() {
+            if idle > 2 * extents || self.swap.zpool.is_over_limit() {
                 match self.write_back(batch) {
                     0 if idle > 2 * extents => break,
                     written => {
@@ -115,13 +215,14 @@ impl Engine {
 
     /// How full the swap cache may be before its oldest pages are stored.
     fn cached_max(&self) -> usize {
-        self.budget().limit() as usize / CACHE_SHARE
+        self.memory.budget().limit() as usize / CACHE_SHARE
     }
 
     /// Whether so much waits in the swap cache, and so little room is left, that workers are to
     /// store it.
     pub(crate) fn has_to_store(&self) -> bool {
-        self.ages.len() > self.cached_max() / 2 && self.budget().free_pages() < self.budget().high()
+        self.swap.lru.len() > self.cached_max() / 2
+            && self.memory.budget().free_pages() < self.memory.budget().high()
     }
 
     /// The second hand, counted; returns how many pages it freed.
@@ -143,11 +244,11 @@ impl Engine {
         let mut oldest = [(Owner::Page(PageIndex(0)), FrameId(0)); 128];
         let (mut taken, mut locked) = ([FrameId(0); 128], 0);
         let room = batch.capacity().min(oldest.len());
-        let count = self.ages.oldest(&mut oldest[..room]);
+        let count = self.swap.lru.oldest(&mut oldest[..room]);
         for &(owner, frame) in &oldest[..count] {
             let page = match owner {
                 Owner::Page(page) => page,
-                Owner::Copy(slot) => self.index.owner(slot),
+                Owner::Copy(slot) => self.swap.index.owner(slot),
                 Owner::Slot(slot) => {
                     self.drop_read_ahead(batch, slot);
                     continue;
@@ -155,29 +256,29 @@ impl Engine {
             };
             let from = State::Cached(frame);
             if let Some(word) =
-                self.words.try_lock_if(page, |w| w.state() == from && !w.is_pinned())
+                self.memory.words.try_lock_if(page, |w| w.state() == from && !w.is_pinned())
             {
                 (taken[locked], locked) = (frame, locked + 1);
                 batch.picks.push(self.pick(page, word));
-            } else if self.words.load(page).is_pinned() {
-                self.ages.rotate(owner, frame);
+            } else if self.memory.words.load(page).is_pinned() {
+                self.swap.lru.rotate(owner, frame);
             }
         }
-        self.ages.remove_many(&taken[..locked]);
-        self.frames.give_present(&batch.frames, &mut batch.ranges);
+        self.swap.lru.remove_many(&taken[..locked]);
+        self.memory.frames.give_present(&batch.frames, &mut batch.ranges);
         batch.frames.len() + self.store_cached(batch)
     }
 
     /// A page of memory to be stored, or only dropped if it is clean.
     pub(crate) fn pick(&self, page: PageIndex, word: PageWord) -> Pick {
-        Pick::new(page, word.state(), self.copy_of(word))
+        Pick::new(page, word.state(), self.swap.copy_of(word))
     }
 
     /// Takes the copy of a slot's page out of the swap cache, if it is still there, and adds its
     /// frame to those to be freed.
     pub(crate) fn drop_read_ahead(&self, batch: &mut Batch, slot: SlotId) {
-        if let Some(frame) = self.index.take_frame(slot) {
-            self.ages.remove(frame);
+        if let Some(frame) = self.swap.index.take_frame(slot) {
+            self.swap.lru.remove(frame);
             batch.frames.push(frame);
         }
     }
@@ -186,8 +287,8 @@ impl Engine {
     /// many.
     pub(crate) fn store_cached(&self, batch: &mut Batch) -> usize {
         // 2. Store. The frames are ours alone: nothing to protect.
-        let arena = &self.frames.arena;
-        self.store_batch(batch, |pick, out| {
+        let arena = &self.memory.frames.arena;
+        self.swap.store_batch(batch, |pick, out| {
             let State::Cached(frame) = pick.from else {
                 unreachable!("picked from the swap cache")
             };
@@ -200,21 +301,21 @@ impl Engine {
             let State::Cached(frame) = pick.from else {
                 unreachable!("picked from the swap cache")
             };
-            let word = self.words.load(pick.page);
+            let word = self.memory.words.load(pick.page);
             match pick.stored {
                 Some(stored) => {
-                    pick.copy.into_iter().for_each(|copy| self.leave_copy(copy));
-                    self.words.unlock_as(pick.page, word.with_state(stored));
+                    pick.copy.into_iter().for_each(|copy| self.swap.leave_copy(copy));
+                    self.memory.words.unlock_as(pick.page, word.with_state(stored));
                     batch.frames.push(frame);
                 }
                 None => {
-                    self.ages.add(pick.owner(), frame);
-                    self.words.unlock_as(pick.page, word);
+                    self.swap.lru.add(pick.owner(), frame);
+                    self.memory.words.unlock_as(pick.page, word);
                 }
             }
         }
         // 4. Free the frames, with one call and one flush.
-        self.frames.give_present(&batch.frames, &mut batch.ranges);
+        self.memory.frames.give_present(&batch.frames, &mut batch.ranges);
         batch.frames.len()
     }
 
@@ -224,7 +325,7 @@ impl Engine {
         let mut progress = Progress::default();
         let to = if self.is_bound_for_devices() { Leaves::ToSwapCache } else { Leaves::ToTiers };
         let sent = self.way_to(to, true);
-        let extents = self.extents_high.load(Relaxed).max(1);
+        let extents = self.memory.extents_high.load(Relaxed).max(1);
         let mut guards = [const { None }; TOGETHER_EXTENTS];
         batch.picks.clear();
         for guard in guards.iter_mut().take(extents) {
@@ -261,24 +362,26 @@ impl Engine {
         if !self.may_leave(index, sent) {
             return None;
         }
-        let guard = self.extents.try_lock(index)?;
+        let guard = self.memory.extents.try_lock(index)?;
         // 1. Isolate: who is resident and was not referenced lately.
         let mut wanted: Bitmap = [0; EXTENT_PAGES / 64];
-        let sheds = self.sheds_compressed();
+        let sheds = self.swap.sheds_compressed();
         let mut count = 0;
         let first = extent::pages_of(index).start;
         for i in (from..EXTENT_PAGES).chain(0..from) {
             let page = PageIndex(first + i);
-            let word = self.words.load(page);
+            let word = self.memory.words.load(page);
             if word.is_locked() || word.is_pinned() || !word.is_resident() {
                 continue;
             }
             if sheds && word.is_clean() {
-                self.shed_compressed(page);
+                self.swap.shed_compressed(page);
             }
             progress.scanned += 1;
             if word.is_referenced() {
-                self.words.try_update(page, |w| (!w.is_locked()).then_some(w.referenced(false)));
+                self.memory
+                    .words
+                    .try_update(page, |w| (!w.is_locked()).then_some(w.referenced(false)));
                 continue;
             }
             wanted[i / 64] |= 1 << (i % 64);
@@ -301,11 +404,11 @@ impl Engine {
             while at < pages.end && batch.has_room() {
                 let page = PageIndex(at);
                 let goes = |w: PageWord| matches!(w.state(), State::Cached(_)) && !w.is_pinned();
-                if let Some(word) = self.words.try_lock_if(page, goes)
+                if let Some(word) = self.memory.words.try_lock_if(page, goes)
                     && let State::Cached(frame) = word.state()
                 {
                     batch.picks.push(self.pick(page, word));
-                    self.ages.remove(frame);
+                    self.swap.lru.remove(frame);
                 }
                 at += 1;
             }
@@ -316,8 +419,8 @@ impl Engine {
 
     /// Whether what leaves memory just now goes to a device rather than to the compressed tier.
     fn is_bound_for_devices(&self) -> bool {
-        let tier_takes =
-            self.config.compressed_max != CompressedMax::OFF && !self.compressed_full.load(Relaxed);
+        let tier_takes = self.config.compressed_max != CompressedMax::OFF
+            && !self.swap.compressed_full.load(Relaxed);
         !tier_takes && self.stats.get(Counter::DeviceCapacityBytes) > 0
     }
 }
@@ -331,4 +434,36 @@ struct Progress {
     scanned: usize,
     deactivated: usize,
     freed: usize,
+}
+
+impl Reclaim {
+    /// Notes that the program uses DMA into its memory: pages leave by being moved only, from now
+    /// on.
+    pub fn note_dma(&self) {
+        if self.dma_seen.load(Relaxed) {
+            return;
+        }
+        // Evictions that began before go on to their end first, also for a second caller. Nobody
+        // may close the gate again on this thread meanwhile, as a signal handler that forks would.
+        let blocked = overspill_os::signal::Blocked::all();
+        self.base.gates.reclaim.close();
+        let seen = self.dma_seen.swap(true, Relaxed);
+        self.base.gates.reclaim.open();
+        drop(blocked);
+        self.stats.set(Counter::DmaSeen, 1);
+        if !seen && !self.memory.frames.backing.can_move() {
+            overspill_os::thread::report(
+                "the program uses direct I/O or a device, and this kernel cannot move pages \
+                 safely then: nothing more is evicted. Use Linux 6.8 or later, or a larger \
+                 --memory",
+            );
+        }
+    }
+
+    /// Wakes the workers, if there is something to do.
+    pub(crate) fn kick_workers(&self) {
+        if self.base.wake.worker_count() > 0 && self.has_to_store() {
+            self.base.wake.workers.wake();
+        }
+    }
 }

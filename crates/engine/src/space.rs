@@ -18,19 +18,29 @@ mod pin;
 pub mod regions;
 mod remap;
 
+use crate::base::lockdep::Rank;
+use crate::base::sync::RankedMutex;
 use crate::base::sync::{RankedGuard, lock};
+use crate::config::Config;
 use crate::config::Delivery;
+use crate::control::Control;
 use crate::control::advice::Wish;
-use crate::engine::Engine;
+use crate::fault::Fault;
 use crate::memory::extent::{EXTENT_PAGES, split};
 use crate::memory::word::State;
+use crate::memory::{Memory, RESERVED_PAGES};
 use crate::space::regions::{Kind, Region, RegionMap};
 use crate::stats::Counter;
+use crate::stats::Stats;
+use crate::swap::Swap;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use access::Accesses;
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::vm::{self, Prot, advice};
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Flags of [`crate::Pool::mmap`].
@@ -46,11 +56,49 @@ pub struct MapFlags {
     pub grows_down: bool,
 }
 
-impl Engine {
+/// The address space.
+pub struct Space {
+    stats: Stats,
+    config: Arc<Config>,
+    memory: Arc<Memory>,
+    swap: Arc<Swap>,
+    fault: Arc<Fault>,
+    control: Arc<Control>,
+    regions: RankedMutex<RegionMap>,
+    /// What of it is known without its lock.
+    accesses: Accesses,
+    /// Whether new mappings are locked (MCL_FUTURE).
+    pin_future: AtomicBool,
+}
+
+impl Space {
+    /// With nothing mapped.
+    pub fn new(
+        config: &Arc<Config>,
+        control: &Arc<Control>,
+        fault: &Arc<Fault>,
+        swap: &Arc<Swap>,
+        memory: &Arc<Memory>,
+        stats: Stats,
+    ) -> Space {
+        let regions = RegionMap::new(RESERVED_PAGES..memory.words.len());
+        Space {
+            stats,
+            config: config.clone(),
+            memory: memory.clone(),
+            swap: swap.clone(),
+            fault: fault.clone(),
+            control: control.clone(),
+            regions: RankedMutex::new(Rank::Regions, regions),
+            accesses: Accesses::default(),
+            pin_future: AtomicBool::new(false),
+        }
+    }
+
     /// The pages of a range of bytes that begins on a page and lies in the window; its end is
     /// rounded up.
     fn pages(&self, range: Range<usize>) -> Result<Range<usize>, Errno> {
-        let window = self.window();
+        let window = self.memory.window();
         let inside =
             range.start >= window.start && range.start <= range.end && range.end <= window.end;
         if !range.start.is_multiple_of(PAGE_SIZE) || !inside {
@@ -97,7 +145,7 @@ impl Engine {
             let advice = if change.dumped { advice::DODUMP } else { advice::DONTDUMP };
             // Refused at the limit of mappings: a longer dump, or one with less in it, and nothing
             // else.
-            let _ = vm::advise(self.address_range(change.pages), advice);
+            let _ = vm::advise(self.memory.address_range(change.pages), advice);
         }
         let bytes = (regions.mapped_pages() << PAGE_SHIFT) as u64;
         self.stats.set(Counter::ManagedBytes, bytes);
@@ -144,7 +192,7 @@ impl Engine {
         if flags.locked {
             self.charge_pinned(count)?;
         }
-        vm::protect(self.address_range(pages.clone()), prot)?;
+        vm::protect(self.memory.address_range(pages.clone()), prot)?;
         self.set_access(pages.clone(), prot.readable());
         regions.insert(pages.clone(), region);
         self.settle_managed(&mut regions);
@@ -155,7 +203,7 @@ impl Engine {
                 self.bring_in(pages.clone(), prot);
             }
         }
-        Ok(self.address(PageIndex(pages.start)))
+        Ok(self.memory.address(PageIndex(pages.start)))
     }
 
     /// munmap.
@@ -203,12 +251,12 @@ impl Engine {
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
         self.close_hole(regions, pages.start)?;
         for (part, region) in parts {
-            let addresses = self.address_range(part.clone());
+            let addresses = self.memory.address_range(part.clone());
             if region.kind == Kind::Foreign {
                 vm::map_fixed(addresses.clone(), Prot::NONE)?;
                 vm::advise(addresses.clone(), vm::MADV_NOHUGEPAGE)?;
                 self.clear(part.clone())?;
-                self.frames.backing.register(addresses)?;
+                self.memory.frames.backing.register(addresses)?;
             } else {
                 // Access goes first, lest content comes back while it is given up; and before
                 // access goes, reclaim must know, which reads in place.
@@ -232,53 +280,54 @@ impl Engine {
     /// Gives the content of pages up: they read as zeros.
     pub(crate) fn clear(&self, pages: Range<usize>) -> Result<(), Errno> {
         for (index, part) in split(pages) {
-            if !self.extents.is_touched(index) {
+            if !self.memory.extents.is_touched(index) {
                 continue;
             }
             // 1. Keep reclaim and faults out.
-            let _extent = self.extents.lock(index);
-            let touched = self.extents.touched(index, part.clone());
+            let _extent = self.memory.extents.lock(index);
+            let touched = self.memory.extents.touched(index, part.clone());
             let mut used = false;
             for page in touched.clone() {
-                used |= self.words.lock(page).state() != State::Empty;
+                used |= self.memory.words.lock(page).state() != State::Empty;
             }
             // 2. Drop what is in the page tables.
             if used {
-                vm::advise(self.address_range(part.clone()), vm::MADV_DONTNEED)?;
+                vm::advise(self.memory.address_range(part.clone()), vm::MADV_DONTNEED)?;
             }
             // 3. Forget every stored copy.
             let (mut holes, mut present): (Vec<FrameId>, Vec<FrameId>) = (Vec::new(), Vec::new());
             for page in touched {
-                let word = self.words.load(page);
-                self.drop_copy(page, word);
+                let word = self.memory.words.load(page);
+                self.swap.drop_copy(page, word);
                 match word.state() {
                     State::Resident(frame) | State::Evicting(frame) => holes.push(frame),
                     State::Cached(frame) => {
-                        self.ages.remove(frame);
+                        self.swap.lru.remove(frame);
                         present.push(frame);
                     }
                     State::Foreign => {
-                        self.foreign_pages.fetch_sub(1, Relaxed);
+                        self.memory.foreign_pages.fetch_sub(1, Relaxed);
                     }
-                    state => self.forget(state),
+                    state => self.swap.forget(state),
                 }
-                self.words
+                self.memory
+                    .words
                     .unlock_as(page, word.with_state(State::Empty).referenced(false).beside(false));
             }
             // 4. Give the room back.
-            self.frames.give_present(&present, &mut Vec::with_capacity(present.len()));
-            self.frames.give_holes(&holes);
-            self.extents.sub_resident(PageIndex(part.start), holes.len());
+            self.memory.frames.give_present(&present, &mut Vec::with_capacity(present.len()));
+            self.memory.frames.give_holes(&holes);
+            self.memory.extents.sub_resident(PageIndex(part.start), holes.len());
             self.stats.sub(Counter::ResidentPages, holes.len() as u64);
         }
-        self.publish_tiers();
+        self.swap.publish_tiers();
         Ok(())
     }
 
     /// Notes whether pages are mapped with access.
     fn set_access(&self, pages: Range<usize>, on: bool) {
         for (index, part) in split(pages) {
-            self.extents.set_access(&self.extents.lock(index), part, on);
+            self.memory.extents.set_access(&self.memory.extents.lock(index), part, on);
         }
     }
 
@@ -298,7 +347,7 @@ impl Engine {
             // What has grown into a hole reaches up to its end.
             if part.start != end
                 || !allowed
-                || region.hole && !vm::is_mapped(self.address(PageIndex(end)))
+                || region.hole && !vm::is_mapped(self.memory.address(PageIndex(end)))
             {
                 break;
             }
@@ -315,7 +364,7 @@ impl Engine {
                 region.access().writable(),
             );
         }
-        (self.address(PageIndex(end))).clamp(range.start, range.end) - range.start
+        (self.memory.address(PageIndex(end))).clamp(range.start, range.end) - range.start
     }
 
     /// Whether the program may read, or write, all of a range, as far as that is known without a
@@ -327,7 +376,7 @@ impl Engine {
 
     /// What of a range lies in the window, and its pages.
     fn inside(&self, range: Range<usize>) -> (Range<usize>, Range<usize>) {
-        let window = self.window();
+        let window = self.memory.window();
         let range =
             range.start.clamp(window.start, window.end)..range.end.clamp(window.start, window.end);
         let page = |address: usize| (address - window.start) >> PAGE_SHIFT;
@@ -381,7 +430,7 @@ impl Engine {
         if !access.readable() {
             changing().for_each(|part| self.set_access(part, false));
         }
-        let addresses = self.address_range(first.start..last.end);
+        let addresses = self.memory.address_range(first.start..last.end);
         match key {
             Some(key) => vm::protect_with_key(addresses, access, key)?,
             None => vm::protect(addresses, access)?,
@@ -403,7 +452,7 @@ impl Engine {
         }
         let foreign =
             regions.overlapping(pages.clone()).filter(|(_, region)| region.kind == Kind::Foreign);
-        foreign.map(|(part, _)| self.address_range(part)).try_for_each(vm::seal)?;
+        foreign.map(|(part, _)| self.memory.address_range(part)).try_for_each(vm::seal)?;
         regions.update(pages, |region| region.sealed = true);
         Ok(())
     }
@@ -445,7 +494,7 @@ impl Engine {
             }
             match what {
                 advice::DONTFORK | advice::DOFORK | advice::WIPEONFORK | advice::KEEPONFORK => {
-                    vm::advise(self.address_range(part.clone()), what)?;
+                    vm::advise(self.memory.address_range(part.clone()), what)?;
                     regions.update(part.clone(), |r| {
                         r.advised = true;
                         match what {
@@ -457,7 +506,7 @@ impl Engine {
                     });
                 }
                 advice::DONTDUMP | advice::DODUMP => {
-                    vm::advise(self.address_range(part.clone()), what)?;
+                    vm::advise(self.memory.address_range(part.clone()), what)?;
                     regions.update(part.clone(), |r| r.advised = true);
                 }
                 _ if region.kind == Kind::Foreign => foreign.push(part.clone()),
@@ -495,9 +544,11 @@ impl Engine {
             }
         }
         drop(regions);
-        // The kernel may wait here, as in [`Engine::detach_foreign`].
-        foreign.into_iter().try_for_each(|part| vm::advise(self.address_range(part), what))?;
-        wishes.into_iter().for_each(|(wish, pages)| self.wish(wish, pages));
+        // The kernel may wait here, as in [`Space::detach_foreign`].
+        foreign
+            .into_iter()
+            .try_for_each(|part| vm::advise(self.memory.address_range(part), what))?;
+        wishes.into_iter().for_each(|(wish, pages)| self.control.wish(wish, pages));
         let covered: usize = parts.iter().map(|(part, _)| part.len()).sum();
         if covered == pages.len() { Ok(()) } else { Err(Errno::NOMEM) }
     }
@@ -508,12 +559,13 @@ impl Engine {
             match self.config.delivery {
                 // All signals are blocked here, so a touch would kill: the fault is served as if it
                 // had been taken.
-                Delivery::Signal if self.words.load(page).is_resident() && !access.writable() => {}
+                Delivery::Signal
+                    if self.memory.words.load(page).is_resident() && !access.writable() => {}
                 // Writable: a system call that writes there must not meet a protected page.
                 Delivery::Signal => {
-                    let _ = self.serve_on_this_thread(page, access.writable());
+                    let _ = self.fault.serve_on_this_thread(page, access.writable());
                 }
-                Delivery::Thread => vm::touch(self.address(page)),
+                Delivery::Thread => vm::touch(self.memory.address(page)),
             }
         }
     }
@@ -527,7 +579,7 @@ impl Engine {
         let mut foreign = Vec::new();
         self.lock_future(false);
         for (pages, region) in all {
-            let addresses = self.address_range(pages.clone());
+            let addresses = self.memory.address_range(pages.clone());
             if region.dont_fork {
                 vm::map_fixed(addresses.clone(), Prot::NONE)?;
                 vm::advise(addresses, vm::MADV_NOHUGEPAGE)?;
@@ -551,15 +603,15 @@ impl Engine {
         }
         // The window, but for mappings of the kernel's own.
         use overspill_os::backing::Backing;
-        let window = self.window();
+        let window = self.memory.window();
         let mut at = window.start;
         for hole in foreign.into_iter().chain(std::iter::once(window.end..window.end)) {
             if at < hole.start {
-                self.frames.backing.register(at..hole.start)?;
+                self.memory.frames.backing.register(at..hole.start)?;
             }
             at = hole.end;
         }
-        self.frames.backing.register(self.frames.arena.range())
+        self.memory.frames.backing.register(self.memory.frames.arena.range())
     }
 }
 
@@ -570,4 +622,18 @@ fn is_discard(what: i32) -> bool {
         what,
         DONTNEED | FREE | DONTNEED_LOCKED | REMOVE | DONTFORK | WIPEONFORK | GUARD_INSTALL
     )
+}
+
+impl Space {
+    /// MADV_WILLNEED: brings in what is stored, while there is room without reclaim.
+    pub(crate) fn prefetch(&self, pages: Range<usize>, access: Prot) {
+        for page in pages {
+            if self.memory.budget().free_pages() <= self.memory.budget().low() {
+                return;
+            }
+            if matches!(self.memory.words.load(PageIndex(page)).state(), State::Stored(_)) {
+                self.bring_in(page..page + 1, access);
+            }
+        }
+    }
 }

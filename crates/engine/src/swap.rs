@@ -12,10 +12,112 @@
 
 pub mod clean;
 pub mod fill;
+mod follow;
 pub mod index;
 pub mod lru;
 pub mod store;
 pub mod zswap;
 
+use crate::base::Base;
+use crate::config::Config;
+use crate::device::SwapDevices;
+use crate::memory::Memory;
+use crate::memory::extent::EXTENT_PAGES;
+use crate::stats::{Counter, Stats};
+use crate::units::PAGE_SHIFT;
+use crate::workingset::WorkingSet;
+use crate::zpool::CompressedPool;
 pub use index::{Entry, GivenUp, SlotIndex, Stamp};
 pub use lru::Ages;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use zswap::Zswap;
+
+/// Where pages are that have left memory.
+pub struct Swap {
+    base: Arc<Base>,
+    stats: Stats,
+    config: Arc<Config>,
+    memory: Arc<Memory>,
+    workingset: Arc<WorkingSet>,
+    /// Frames of the swap cache by age.
+    pub lru: Ages,
+    /// What is known of each slot.
+    pub index: Arc<SlotIndex>,
+    /// Which slots have a compressed copy in memory, and these copies.
+    pub zswap: Arc<Zswap>,
+    pub zpool: CompressedPool,
+    /// Whether there was no room for more.
+    pub compressed_full: AtomicBool,
+    pub devices: SwapDevices,
+    /// Threads that write to devices now.
+    writing: AtomicUsize,
+}
+
+impl Swap {
+    /// With the devices of a pool, and nothing stored yet.
+    pub fn new(
+        base: &Arc<Base>,
+        config: &Arc<Config>,
+        memory: &Arc<Memory>,
+        workingset: &Arc<WorkingSet>,
+        devices: SwapDevices,
+        stats: Stats,
+    ) -> Swap {
+        let cells = memory.cells().clone();
+        let frames = workingset.tier_size.frames(memory.budget().limit());
+        Swap {
+            base: base.clone(),
+            stats,
+            config: config.clone(),
+            memory: memory.clone(),
+            workingset: workingset.clone(),
+            lru: Ages::new(cells.clone(), config.cache_partition, config.slot.batching, stats),
+            index: devices.index().clone(),
+            zswap: devices.zswap().clone(),
+            zpool: CompressedPool::new(cells, frames),
+            compressed_full: AtomicBool::new(false),
+            devices,
+            writing: AtomicUsize::new(0),
+        }
+    }
+
+    /// Pages are being written to devices, until the value is dropped.
+    pub fn begin_writing(&self) -> Writing<'_> {
+        self.writing.fetch_add(1, Relaxed);
+        Writing(self)
+    }
+
+    /// Whether pages are being written to devices.
+    pub fn is_writing(&self) -> bool {
+        self.writing.load(Relaxed) > 0
+    }
+
+    /// Changes the limit of the budget, and of the compressed tier with it.
+    pub fn set_limit(&self, pages: u64) {
+        self.memory.budget().set_limit(pages);
+        self.zpool.set_limit(self.workingset.tier_size.frames(pages));
+    }
+
+    /// Brings the metadata figure up to date: what the tables take up that have an entry a page, a
+    /// frame or a slot, of all that were ever in use. Not what few have: 4 bytes a frame that was
+    /// read ahead into.
+    pub fn publish_metadata(&self) {
+        let extents = self.memory.extents_high.load(Relaxed) as u64;
+        // A page word, and the extent's cells.
+        let words = extents * (EXTENT_PAGES as u64 * 8 + 16);
+        // Its cells, and its tag.
+        let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (16 + 1);
+        self.stats.set(Counter::MetadataBytes, words + frames + self.devices.table_bytes());
+    }
+}
+
+/// See [`Swap::begin_writing`].
+pub struct Writing<'a>(&'a Swap);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.writing.fetch_sub(1, Relaxed);
+    }
+}

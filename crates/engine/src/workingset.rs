@@ -1,6 +1,64 @@
-//! The working set: what refaults tell about the size of the compressed tier and its codec.
+//! The working set: what refaults tell about the size of the compressed tier and its codec, and
+//! whether copies of pages in memory are worth their room.
 //!
 //! Numbers in, decisions out.
 
+pub mod copies;
 pub mod history;
 pub mod tier_size;
+
+use crate::config::CompressedMax;
+use copies::Copies;
+use history::Recent;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tier_size::{Density, Share, Tiers};
+
+/// What is known of it.
+pub struct WorkingSet {
+    /// Pages that have left for the compressed tier or a device.
+    pub evictions: AtomicU64,
+    /// How many had left when.
+    pub history: Recent,
+    /// The compressed tier's share of the budget.
+    pub tier_size: Share,
+    /// How densely it packs.
+    pub density: Density,
+    /// Copies of pages in memory.
+    pub copies: Copies,
+    /// Whether the share changes.
+    follows: bool,
+}
+
+impl WorkingSet {
+    /// Nothing has left yet.
+    pub fn new(compressed: CompressedMax) -> WorkingSet {
+        WorkingSet {
+            evictions: AtomicU64::new(0),
+            history: Recent::default(),
+            tier_size: Share::new(compressed),
+            density: Density::default(),
+            copies: Copies::default(),
+            follows: compressed == CompressedMax::Auto,
+        }
+    }
+
+    /// Follows what refaults have told, if it is time to look at that; whether the share of the
+    /// compressed tier has changed.
+    pub fn follow(&self, tiers: Tiers) -> bool {
+        let left = self.evictions.load(Relaxed);
+        if tiers.was_full && self.density.now() == 0 {
+            self.density.overflows(left, tiers);
+        }
+        if !self.tier_size.is_due(left, tiers.budget) {
+            return false;
+        }
+        let past = self.tier_size.look(left);
+        self.density.follow(&past, tiers);
+        self.follows && self.tier_size.follow(&past, tiers)
+    }
+
+    /// Notes how many have left by now, for what is told of the last second.
+    pub fn sample(&self) {
+        self.history.sample(self.evictions.load(Relaxed));
+    }
+}

@@ -3,6 +3,11 @@
 use rustix::fs::{Mode, OFlags};
 use std::sync::OnceLock;
 
+/// Processors that this process may use.
+pub fn available() -> usize {
+    std::thread::available_parallelism().map_or(2, |count| count.get())
+}
+
 /// The processor that the calling thread runs on just now: a hint, since it may move at any moment.
 ///
 /// Read from the thread's restartable-sequences area, which the kernel keeps up to date and the C

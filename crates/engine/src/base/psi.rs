@@ -15,16 +15,14 @@
 //! and gets no processor counts as one that waits.
 //!
 //! A fault that stalls costs two compare-and-swaps, any other nothing. The rest is done by the
-//! background thread, ten times a second ([`Engine::publish_pressure`]).
+//! background thread, ten times a second ([`Pressures::publish`]).
 //!
 //! Lock: one over what was published last ([`Rank::Pressure`]), only tried, and never held at a
 //! fork: whoever publishes is inside the gate of reclaim or of mapping calls.
 
 use crate::base::lockdep::Rank;
 use crate::base::sync::RankedMutex;
-use crate::config::Delivery;
-use crate::engine::Engine;
-use crate::stats::{Pressure, Stall, WINDOWS_S};
+use crate::stats::{Pressure, Stall, Stats, WINDOWS_S};
 use overspill_os::thread;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -35,10 +33,10 @@ const THREADS_MAX: usize = 18;
 const AVERAGED: Duration = Duration::from_secs(2);
 /// Shortest period of which `full` is told: a fault and what a thread does besides are shorter by
 /// far.
-pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
+pub const SHORTEST: Duration = Duration::from_millis(1);
 /// How often the background thread publishes, at most: it reads the clocks of all engine threads
 /// for it.
-pub(crate) const PUBLISH_EVERY: Duration = Duration::from_millis(50);
+pub const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 
 /// How many threads are stalled, and since when at least one is: a word, with the time in
 /// microseconds.
@@ -150,7 +148,10 @@ impl Meter {
 
 /// How much a pool's program waits.
 #[derive(Debug)]
-pub(crate) struct Pressures {
+pub struct Pressures {
+    stats: Stats,
+    /// Whether threads of the program serve their own faults.
+    own_faults: bool,
     began: Instant,
     stalled: AtomicU64,
     some_us: AtomicU64,
@@ -161,9 +162,12 @@ pub(crate) struct Pressures {
     meter: RankedMutex<Meter>,
 }
 
-impl Default for Pressures {
-    fn default() -> Pressures {
+impl Pressures {
+    /// Nothing was waited for yet; `own_faults` is whether threads serve their own.
+    pub fn new(stats: Stats, own_faults: bool) -> Pressures {
         Pressures {
+            stats,
+            own_faults,
             began: Instant::now(),
             stalled: AtomicU64::new(0),
             some_us: AtomicU64::new(0),
@@ -241,39 +245,39 @@ impl Pressures {
     }
 }
 
-impl Engine {
+impl Pressures {
     /// Runs what the calling thread does for a page that is on a device.
-    pub(crate) fn stalled_for_device<R>(&self, work: impl FnOnce() -> R) -> R {
-        self.pressures.enter();
+    pub fn stalled_for_device<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.enter();
         let done = work();
-        self.pressures.leave();
+        self.leave();
         done
     }
 
     /// Runs what the calling thread does for room, which is work of the engine's whoever does it.
-    pub(crate) fn stalled_for_room<R>(&self, work: impl FnOnce() -> R) -> R {
-        let cpu_time = || match self.config.delivery {
-            Delivery::Signal => thread::cpu_time(thread::id()),
+    pub fn stalled_for_room<R>(&self, work: impl FnOnce() -> R) -> R {
+        let cpu_time = || match self.own_faults {
+            true => thread::cpu_time(thread::id()),
             // That of the handler is none of the program's anyway.
-            Delivery::Thread => Duration::ZERO,
+            false => Duration::ZERO,
         };
         let before = cpu_time();
         let done = self.stalled_for_device(work);
         let spent = cpu_time().saturating_sub(before);
-        self.pressures.reclaim_ns.fetch_add(spent.as_nanos() as u64, Relaxed);
+        self.reclaim_ns.fetch_add(spent.as_nanos() as u64, Relaxed);
         done
     }
 
     /// Brings the figures in the statistics up to date, unless somebody does so just now, or did
     /// within `period`.
-    pub(crate) fn publish_pressure(&self, period: Duration) {
-        let Some(mut meter) = self.pressures.meter.try_lock() else { return };
-        let now = self.pressures.began.elapsed();
+    pub fn publish(&self, period: Duration) {
+        let Some(mut meter) = self.meter.try_lock() else { return };
+        let now = self.began.elapsed();
         if now < meter.now + period {
             return;
         }
-        self.pressures.take(Stalled::flush);
-        meter.advance(now, self.pressures.some_us.load(Relaxed), self.pressures.worked());
+        self.take(Stalled::flush);
+        meter.advance(now, self.some_us.load(Relaxed), self.worked());
         self.stats.set_pressure(&meter.pressure());
     }
 }

@@ -13,13 +13,10 @@
 
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::engine::Engine;
+use crate::control::Control;
 use crate::memory::extent::EXTENT_PAGES;
-use crate::memory::word::State;
 use crate::reclaim::Leaves;
 use crate::stats::Counter;
-use crate::units::PageIndex;
-use overspill_os::vm::Prot;
 use rustix::thread::{Timespec, futex};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -111,11 +108,11 @@ impl Wishes {
     }
 }
 
-impl Engine {
+impl Control {
     /// MADV_COLD and MADV_PAGEOUT; inside the gate of mapping calls, with no lock held.
     pub(crate) fn wish(&self, wish: Wish, pages: Range<usize>) {
         let Some(number) = self.wishes.push(wish, pages) else { return };
-        self.kick_background();
+        self.base.wake.background.wake();
         if wish == Wish::PageOut {
             self.wishes.wait_for(number);
         }
@@ -127,7 +124,7 @@ impl Engine {
             return 0;
         }
         let next = {
-            let _inside = self.reclaim_gate.enter();
+            let _inside = self.base.gates.reclaim.enter();
             self.wishes.pop()
         };
         let Some((number, wish, pages)) = next else { return 0 };
@@ -135,13 +132,13 @@ impl Engine {
         let mut at = pages.start;
         while at < pages.end {
             let end = pages.end.min((at / EXTENT_PAGES + 1) * EXTENT_PAGES);
-            let _inside = self.reclaim_gate.enter();
-            if let Some(mut batch) = self.batches.try_take() {
+            let _inside = self.base.gates.reclaim.enter();
+            if let Some(mut batch) = self.reclaim.batches.try_take() {
                 gone += match wish {
-                    Wish::Cold => self.send_away(&mut batch, at..end, Leaves::ToSwapCache),
+                    Wish::Cold => self.reclaim.send_away(&mut batch, at..end, Leaves::ToSwapCache),
                     Wish::PageOut => {
-                        self.send_away(&mut batch, at..end, Leaves::ToTiers)
-                            + self.store_cached_of(&mut batch, at..end)
+                        self.reclaim.send_away(&mut batch, at..end, Leaves::ToTiers)
+                            + self.reclaim.store_cached_of(&mut batch, at..end)
                     }
                 };
             }
@@ -151,18 +148,6 @@ impl Engine {
         self.wishes.granted(number);
         // One more look around, also if none of them was in memory.
         gone.max(1)
-    }
-
-    /// MADV_WILLNEED: brings in what is stored, while there is room without reclaim.
-    pub(crate) fn prefetch(&self, pages: Range<usize>, access: Prot) {
-        for page in pages {
-            if self.budget().free_pages() <= self.budget().low() {
-                return;
-            }
-            if matches!(self.words.load(PageIndex(page)).state(), State::Stored(_)) {
-                self.bring_in(page..page + 1, access);
-            }
-        }
     }
 }
 

@@ -18,7 +18,7 @@
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
 use crate::config::Config;
-use crate::engine::Engine;
+use crate::control::Control;
 use crate::stats::Counter;
 use crate::units::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -112,7 +112,7 @@ impl Limits {
     }
 }
 
-impl Engine {
+impl Control {
     /// Changes the budget of the job for this process.
     pub(crate) fn set_job_budget(&self, pages: u64) {
         let mut state = lock(&self.limits.state);
@@ -120,7 +120,7 @@ impl Engine {
         self.stats.add(Counter::BudgetChanges, 1);
         self.aim(&mut state);
         drop(state);
-        self.kick_background();
+        self.base.wake.background.wake();
     }
 
     /// Does what the job's table asks for, if that is new.
@@ -135,7 +135,7 @@ impl Engine {
         self.stats.set_answered(request.number);
     }
 
-    /// Halves this process's share and returns the other half, for a child. [`Engine::press_limit`]
+    /// Halves this process's share and returns the other half, for a child. [`Control::press_limit`]
     /// gets there.
     pub(crate) fn lend_half(&self) -> Share {
         let mut state = lock(&self.limits.state);
@@ -161,7 +161,7 @@ impl Engine {
     }
 
     fn aim(&self, state: &mut State) {
-        let limit = self.budget().limit();
+        let limit = self.memory.budget().limit();
         if !self.limits.is_pressed() || state.ceiling < limit {
             state.ceiling = limit;
         }
@@ -171,11 +171,11 @@ impl Engine {
         self.stats.set_stuck(false);
         // Frames first: a limit that rises above them would have faults reclaim.
         let granted = state.granted.of(state.job);
-        if granted > self.arena_fits.load(Relaxed) {
-            self.resize_arena(granted);
+        if granted > self.memory.arena_fits.load(Relaxed) {
+            self.memory.resize_arena(granted);
         }
         if state.aim > limit {
-            self.set_limit(state.aim);
+            self.swap.set_limit(state.aim);
         }
         self.stats.set(Counter::BudgetBytes, Bytes::from_pages(state.granted.of(state.job)).0);
         self.stats.set_target(Bytes::from_pages(state.aim));
@@ -186,20 +186,20 @@ impl Engine {
     pub(crate) fn fit_arena(&self) {
         let state = lock(&self.limits.state);
         let granted = state.granted.of(state.job);
-        if granted != self.arena_fits.load(Relaxed) {
-            self.resize_arena(granted);
+        if granted != self.memory.arena_fits.load(Relaxed) {
+            self.memory.resize_arena(granted);
         }
         drop(state);
-        self.empty_isolated();
+        self.reclaim.empty_isolated();
     }
 
     /// Brings the limit as near to its aim as the pages in use allow now.
     pub(crate) fn press_limit(&self) -> Press {
         let mut state = lock(&self.limits.state);
-        let (limit, used) = (self.budget().limit(), self.budget().used());
+        let (limit, used) = (self.memory.budget().limit(), self.memory.budget().used());
         if limit <= state.aim || used <= state.aim {
             if limit != state.aim {
-                self.set_limit(state.aim);
+                self.swap.set_limit(state.aim);
             }
             self.limits.pressed.store(false, Relaxed);
             self.stats.set_stuck(false);
@@ -210,7 +210,7 @@ impl Engine {
         let room = (used + used / 8 + 256).max(state.aim);
         if !self.limits.is_pressed() {
             if room < limit {
-                self.set_limit(room);
+                self.swap.set_limit(room);
             }
             return Press::Stuck;
         }
@@ -219,14 +219,14 @@ impl Engine {
         } else if state.since.elapsed() > PATIENCE.min(self.config.oom_wait.0 / 2) {
             self.limits.pressed.store(false, Relaxed);
             self.stats.set_stuck(true);
-            self.set_limit(room.min(state.ceiling).max(limit));
+            self.swap.set_limit(room.min(state.ceiling).max(limit));
             return Press::Stuck;
         }
         // Room for reclaim, which takes a few frames in order to free many; none for faults, which
         // reclaim for themselves.
-        let next = (used + self.budget().min()).max(state.aim);
+        let next = (used + self.memory.budget().min()).max(state.aim);
         if next < limit {
-            self.set_limit(next);
+            self.swap.set_limit(next);
         }
         Press::Going
     }

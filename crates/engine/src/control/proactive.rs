@@ -11,8 +11,8 @@
 //! No locks: the request, what of it is taken, and what is reclaimed are a cell each. Whoever asks
 //! for the pool waits for its turn outside of all gates.
 
+use crate::control::Control;
 use crate::control::job::JobTable;
-use crate::engine::Engine;
 use crate::reclaim::Reclaimer;
 use crate::units::Bytes;
 use overspill_os::Errno;
@@ -132,13 +132,15 @@ impl Proactive {
     }
 }
 
-impl Engine {
+impl Control {
     /// Asks this pool for pages, no more than are in use, so that it comes to an end however many
     /// come back meanwhile; returns the number of the request.
     pub(crate) fn ask_reclaim(&self, memory: Bytes) -> u32 {
-        let request =
-            self.proactive.own.ask_reclaim(memory.min(Bytes::from_pages(self.budget().used())));
-        self.kick_background();
+        let request = self
+            .proactive
+            .own
+            .ask_reclaim(memory.min(Bytes::from_pages(self.memory.budget().used())));
+        self.base.wake.background.wake();
         request.number
     }
 
@@ -173,19 +175,19 @@ impl Engine {
             progress.finish(request.number);
             return 0;
         }
-        let _inside = self.reclaim_gate.enter();
+        let _inside = self.base.gates.reclaim.enter();
         // Without a batch, or while others have taken all that is left, it is looked at again a
         // little later.
-        let Some(mut batch) = self.batches.try_take() else { return 0 };
+        let Some(mut batch) = self.reclaim.batches.try_take() else { return 0 };
         let taken = table.take_reclaim(request.number, BATCH_PAGES);
         if taken == 0 {
             let reclaimed = table.reclaimed(request.number).unwrap_or_default().pages();
-            if progress.is_forgotten(request.number, reclaimed, self.pressures.now()) {
+            if progress.is_forgotten(request.number, reclaimed, self.base.psi.now()) {
                 table.forget_taken(request.number);
             }
             return 0;
         }
-        let freed = self.reclaim(&mut batch, taken as usize, Reclaimer::Proactive);
+        let freed = self.reclaim.reclaim(&mut batch, taken as usize, Reclaimer::Proactive);
         table.settle_reclaim(request.number, taken, freed as u64);
         // All of it was looked at, twice, and there is no more to be had, but for a few pages that
         // come and go.

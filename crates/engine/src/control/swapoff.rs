@@ -20,9 +20,9 @@ mod place;
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
 use crate::config::SwapSpec;
+use crate::control::Control;
 use crate::device::list::{JobSwaps, ListedSwap};
 use crate::device::{Retired, SwapError};
-use crate::engine::Engine;
 use crate::frame::{Mobility, Need};
 use crate::stats::SwapsOutcome;
 use crate::units::FrameId;
@@ -251,10 +251,10 @@ impl Swaps {
     }
 }
 
-impl Engine {
+impl Control {
     /// Does what there is to be done about devices. For the background thread, inside the gate of
     /// reclaim.
-    pub(crate) fn look_after_swaps(&'static self) {
+    pub(crate) fn look_after_swaps(self: &Arc<Self>) {
         let Swaps { state, due, under_way, number, .. } = &self.swaps;
         let news = self.job.is_some_and(|job| job.swaps() != number.load(Relaxed));
         if !due.swap(false, Acquire) && !under_way.load(Relaxed) && !news {
@@ -268,7 +268,7 @@ impl Engine {
         // Whoever waits for it may want to unmount what it is on.
         let all_closed = self.close_devices();
         // What is on the list no more goes; what is on it again stays.
-        for id in self.devices.ids() {
+        for id in self.swap.devices.ids() {
             if !state.is_listed(id) && !state.leaves(id) && !state.kept.contains(&id) {
                 self.begin_swapoff(state, id);
             }
@@ -281,10 +281,10 @@ impl Engine {
         let list = state.list.clone();
         for (listed, priority) in list.with_priorities() {
             let failed = state.not_opened.iter().any(|(id, _)| *id == listed.id);
-            if self.devices.is_open(listed.id) || state.leaves(listed.id) || failed {
+            if self.swap.devices.is_open(listed.id) || state.leaves(listed.id) || failed {
                 continue;
             }
-            if let Err(error) = self.devices.add(listed, priority) {
+            if let Err(error) = self.swap.devices.add(listed, priority) {
                 if list.number != 0 {
                     // Who asks for it by the job's list hears of it here.
                     thread::report(format_args!("{error}"));
@@ -293,7 +293,7 @@ impl Engine {
                 state.not_opened.push((listed.id, error));
             }
         }
-        self.devices.set_priorities(&list);
+        self.swap.devices.set_priorities(&list);
         let left = state.under_way.iter().map(|evacuation| evacuation.left()).sum();
         self.stats.set_swaps_left(left);
         let done = state.under_way.is_empty() && all_closed;
@@ -328,9 +328,9 @@ impl Engine {
     }
 
     /// Begins to take a device out of use.
-    fn begin_swapoff(&'static self, state: &mut State, id: u32) {
-        let devices = self.devices.retire(id);
-        let limit = self.budget().limit() as usize;
+    fn begin_swapoff(self: &Arc<Self>, state: &mut State, id: u32) {
+        let devices = self.swap.devices.retire(id);
+        let limit = self.memory.budget().limit() as usize;
         let run = self.config.swapoff_run.min((limit / RUN_SHARE).max(1));
         let batch = BATCH_PAGES.min((limit / RUN_SHARE).max(16));
         let pages = run + batch;
@@ -339,7 +339,7 @@ impl Engine {
             |_| Ok(RankedMutex::new(Rank::Batch, Some(Bench::new(run, batch, &self.config)?)));
         let benches: Vec<_> =
             (0..threads).map(bench).collect::<Result<_, Errno>>().unwrap_or_default();
-        let frame = |_| self.frames.allocator.alloc(0, Mobility::Unmovable, Need::Over);
+        let frame = |_| self.memory.frames.allocator.alloc(0, Mobility::Unmovable, Need::Over);
         let frames: Vec<_> = (0..benches.len() * pages).filter_map(frame).collect();
         self.swaps.charged.fetch_add(frames.len(), Relaxed);
         let evacuation = Arc::new(Evacuation {
@@ -360,9 +360,9 @@ impl Engine {
         });
         let (mut started, mut refused) = (0, None);
         for number in 0..evacuation.benches.len() {
-            let theirs = evacuation.clone();
+            let (control, theirs) = (self.clone(), evacuation.clone());
             evacuation.working.fetch_add(1, Relaxed);
-            match thread::spawn(c"overspill-so", move || self.evacuate(&theirs, number)) {
+            match thread::spawn(c"overspill-so", move || control.evacuate(&theirs, number)) {
                 Ok(()) => started += 1,
                 Err(errno) => {
                     evacuation.working.fetch_sub(1, Relaxed);
@@ -391,12 +391,12 @@ impl Engine {
             // Whoever sees that the device is gone sees this.
             self.stats.set_swaps_outcome(state.outcome);
             // Nothing is left, whatever else was wished meanwhile.
-            if evacuation.left() == 0 && !state.is_listed(id) && self.devices.remove(id) {
+            if evacuation.left() == 0 && !state.is_listed(id) && self.swap.devices.remove(id) {
                 state.end(id, Ok(evacuated));
                 continue;
             }
             let left_pages = evacuation.left();
-            self.devices.resume(id);
+            self.swap.devices.resume(id);
             if evacuation.ending.load(Relaxed) == Ending::Cancelled as u32 {
                 state.end(id, Err(SwapoffError::Interrupted { left_pages }));
             } else {
@@ -413,28 +413,29 @@ impl Engine {
             bench.into_iter().for_each(|bench| bench.give_back(self));
         }
         self.swaps.charged.fetch_sub(evacuation.frames.len(), Relaxed);
-        self.frames.allocator.free_many(&evacuation.frames);
+        self.memory.frames.allocator.free_many(&evacuation.frames);
     }
 
     /// Has the files of devices that are out of use closed, by a thread of its own: to remove one
     /// without a name takes long, and nobody waits for the background thread meanwhile. Whether all
     /// are closed.
-    pub(crate) fn close_devices(&'static self) -> bool {
-        let (open, unused) = self.devices.to_close();
+    pub(crate) fn close_devices(self: &Arc<Self>) -> bool {
+        let (open, unused) = self.swap.devices.to_close();
         let closing = &self.swaps.closing;
         if unused > 0 && !closing.swap(true, Acquire) {
+            let control = self.clone();
             let close = move || {
                 // A fork finds them open or closed.
-                let inside = self.reclaim_gate.enter();
-                self.devices.close_files();
+                let inside = control.base.gates.reclaim.enter();
+                control.swap.devices.close_files();
                 drop(inside);
-                self.pressures.note_ended_thread();
-                self.swaps.closing.store(false, Release);
-                self.swaps.due.store(true, Release);
-                self.kick_background();
+                control.base.psi.note_ended_thread();
+                control.swaps.closing.store(false, Release);
+                control.swaps.due.store(true, Release);
+                control.base.wake.background.wake();
             };
             if thread::spawn(c"overspill-so", close).is_err() {
-                self.devices.close_files();
+                self.swap.devices.close_files();
                 closing.store(false, Release);
             }
         }
@@ -447,7 +448,7 @@ impl Engine {
         let state = &mut *lock(&self.swaps.state);
         for evacuation in std::mem::take(&mut state.under_way) {
             self.give_back_benches(&evacuation);
-            self.devices.resume(evacuation.id);
+            self.swap.devices.resume(evacuation.id);
         }
         state.kept.clear();
         state.ended.clear();
@@ -459,7 +460,8 @@ impl Engine {
     /// In the child of a fork: a device that it could not open, which was said, is not tried again.
     pub(crate) fn note_missing_in_child(&self) {
         let state = &mut *lock(&self.swaps.state);
-        let missing = state.list.devices.iter().filter(|listed| !self.devices.is_open(listed.id));
+        let missing =
+            state.list.devices.iter().filter(|listed| !self.swap.devices.is_open(listed.id));
         state.not_opened =
             missing.map(|listed| (listed.id, SwapError::Lost(listed.spec.path.clone()))).collect();
     }
@@ -470,7 +472,7 @@ impl Engine {
     pub(crate) fn ask_swapon(&self, spec: &SwapSpec) -> u32 {
         let state = &mut *lock(&self.swaps.state);
         let listed = state.list.devices.iter().map(|listed| listed.id);
-        let id = listed.chain(self.devices.ids()).max().map_or(0, |id| id + 1);
+        let id = listed.chain(self.swap.devices.ids()).max().map_or(0, |id| id + 1);
         state.ended.retain(|(other, _)| *other != id);
         state.list.devices.push(ListedSwap { id, spec: spec.to_absolute() });
         self.ask();
@@ -484,14 +486,14 @@ impl Engine {
             state.list.devices.retain(|listed| listed.id != id);
             return Some(Err(state.not_opened.swap_remove(at).1));
         }
-        self.devices.is_open(id).then_some(Ok(()))
+        self.swap.devices.is_open(id).then_some(Ok(()))
     }
 
     /// Takes a device off the list; its number there, and what takes it back.
     pub(crate) fn ask_swapoff(&self, name: &str) -> Result<Asked, SwapoffError> {
         let state = &mut *lock(&self.swaps.state);
         let unknown = || SwapoffError::Unknown(name.to_owned());
-        let id = self.devices.find(name).ok_or_else(unknown)?;
+        let id = self.swap.devices.find(name).ok_or_else(unknown)?;
         let at =
             state.list.devices.iter().position(|listed| listed.id == id).ok_or_else(unknown)?;
         let listed = state.list.devices.remove(at);
@@ -504,7 +506,7 @@ impl Engine {
     pub(crate) fn swapped_off(&self, asked: &Asked) -> Result<Progress, Ended> {
         let state = &mut *lock(&self.swaps.state);
         let id = asked.listed.id;
-        let all_closed = self.devices.to_close().0 == 0 && !self.swaps.closing.load(Acquire);
+        let all_closed = self.swap.devices.to_close().0 == 0 && !self.swaps.closing.load(Acquire);
         if let Some(at) = state.ended.iter().position(|(ended, _)| *ended == id)
             && all_closed
         {
@@ -515,7 +517,7 @@ impl Engine {
             .iter()
             .find(|other| other.id == id)
             .map_or(0, |e| e.evacuated().moved_pages);
-        Ok(Progress { left_pages: self.devices.left(id), moved_pages })
+        Ok(Progress { left_pages: self.swap.devices.left(id), moved_pages })
     }
 
     /// Puts it on the list again.
@@ -531,7 +533,7 @@ impl Engine {
 
     fn ask(&self) {
         self.swaps.due.store(true, Release);
-        self.kick_background();
+        self.base.wake.background.wake();
     }
 }
 

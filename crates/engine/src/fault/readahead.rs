@@ -9,7 +9,7 @@
 //! Locks: those of the swap cache, for a moment each.
 
 use crate::config::{FOLIO_MAX, Folios};
-use crate::engine::Engine;
+use crate::fault::Fault;
 use crate::fault::FaultContext;
 use crate::frame::cells::Owner;
 use crate::frame::{Mobility, Need};
@@ -28,10 +28,10 @@ pub struct Around {
     wanted: [bool; FOLIO_MAX],
 }
 
-impl Engine {
+impl Fault {
     /// Reads the page of a slot, whose page lock the caller holds, into the first page of the
     /// buffer, or further back if pages around it were read too: where, and what has come with it,
-    /// for [`Engine::keep_around`].
+    /// for [`Fault::keep_around`].
     pub(crate) fn read_around(
         &self,
         context: &mut FaultContext,
@@ -44,16 +44,16 @@ impl Engine {
             let own = (slot.offset() - run.first.offset()) as usize;
             let mut around = Around { run, wanted: [false; FOLIO_MAX] };
             let (before, after) = around.wanted.split_at_mut(own);
-            self.index.begin_io(SlotRun { first: run.first, len: own }, before);
+            self.swap.index.begin_io(SlotRun { first: run.first, len: own }, before);
             let next = SlotRun { first: slot.advance(1), len: run.len - own - 1 };
-            self.index.begin_io(next, &mut after[1..]);
+            self.swap.index.begin_io(next, &mut after[1..]);
             // 2. With one operation. Where it fails, another's page may be the reason.
-            if self.load_slots(run, context, 0).is_ok() {
+            if self.swap.load_slots(run, &mut context.buffer, 0).is_ok() {
                 return Ok((own, Some(around)));
             }
             self.keep_around(context, around, false);
         }
-        self.load_slots(SlotRun { first: slot, len: 1 }, context, 0)?;
+        self.swap.load_slots(SlotRun { first: slot, len: 1 }, &mut context.buffer, 0)?;
         Ok((0, None))
     }
 
@@ -63,10 +63,11 @@ impl Engine {
         let at_device = |offset: u64| SlotId::new(slot.device(), offset);
         let lone = |offset: u64| {
             let slot = at_device(offset);
-            matches!(self.index.load(slot), Entry::Shadow(_)) && !self.zswap.contains(slot)
+            matches!(self.swap.index.load(slot), Entry::Shadow(_))
+                && !self.swap.zswap.contains(slot)
         };
         let start = slot.offset() & !(pages as u64 - 1);
-        let end = (start + pages as u64).min(self.index.slots(slot.device()));
+        let end = (start + pages as u64).min(self.swap.index.slots(slot.device()));
         let first = (start..slot.offset())
             .rev()
             .take_while(|offset| lone(*offset))
@@ -87,22 +88,23 @@ impl Engine {
         // 1. Into frames. They have an owner before they can be found.
         let mut frames = [None; FOLIO_MAX];
         for (i, slot) in run.slots().enumerate().filter(|(i, _)| was_read && was_wanted[*i]) {
-            let Some(frame) = self.frames.allocator.alloc(0, Mobility::Reclaimable, Need::Fault)
+            let Some(frame) =
+                self.memory.frames.allocator.alloc(0, Mobility::Reclaimable, Need::Fault)
             else {
                 break;
             };
-            let range = self.frames.arena.frame_range(frame.0, 1);
+            let range = self.memory.frames.arena.frame_range(frame.0, 1);
             let page = &context.buffer[i << PAGE_SHIFT..][..range.len()];
-            let done = self.frames.backing.install(range.start, page, false);
+            let done = self.memory.frames.backing.install(range.start, page, false);
             assert_eq!(done.stop, None, "a free frame is not a hole");
-            self.ages.add(Owner::Slot(slot), frame);
+            self.swap.lru.add(Owner::Slot(slot), frame);
             self.stats.add(Counter::SwapRa, 1);
             frames[i] = Some(frame);
         }
         // 2. To be found; what was given up meanwhile goes back.
-        self.index.end_io(run, &frames, &mut wanted);
+        self.swap.index.end_io(run, &frames, &mut wanted);
         for (i, slot) in run.slots().enumerate().filter(|(i, _)| was_wanted[*i] && !wanted[*i]) {
-            self.give_back(SlotRun { first: slot, len: 1 }, frames[i]);
+            self.swap.give_back(SlotRun { first: slot, len: 1 }, frames[i]);
         }
     }
 }

@@ -8,7 +8,7 @@
 //! [`crate::fault::delivery`] calls.
 
 use crate::base::sync::Backoff;
-use crate::engine::Engine;
+use crate::reclaim::Reclaim;
 use crate::reclaim::Reclaimer;
 use crate::reclaim::throttle::{Free, Ticket, Turn};
 use crate::stats::Counter;
@@ -53,7 +53,7 @@ impl Stall {
     }
 }
 
-impl Engine {
+impl Reclaim {
     /// The next step of a thread that may be throttled; inside the gate of faults.
     pub(crate) fn stall_in_turn(&self, stall: &mut Stall) -> Stalled {
         let turn = match stall.ticket.take() {
@@ -78,7 +78,7 @@ impl Engine {
         match turn {
             Turn::Mine(turn) => {
                 let since = Instant::now();
-                let freed = self.stalled_for_room(|| self.direct_reclaim(Some(turn)));
+                let freed = self.base.psi.stalled_for_room(|| self.direct_reclaim(Some(turn)));
                 self.throttle.leave(turn);
                 self.after_reclaim(stall, since, freed)
             }
@@ -94,14 +94,14 @@ impl Engine {
     /// The next step of a thread that must not be throttled: somebody in the line may wait for it.
     pub(crate) fn stall_at_once(&self, stall: &mut Stall) -> Stalled {
         let since = Instant::now();
-        let freed = self.stalled_for_room(|| self.direct_reclaim(None));
+        let freed = self.base.psi.stalled_for_room(|| self.direct_reclaim(None));
         self.after_reclaim(stall, since, freed)
     }
 
     /// Reclaims with the workbench of a turn, or one that is free; how many pages were freed.
     /// `None` while reclaim stands still for a fork.
     fn direct_reclaim(&self, turn: Option<usize>) -> Option<usize> {
-        let _inside = self.reclaim_gate.try_enter()?;
+        let _inside = self.base.gates.reclaim.try_enter()?;
         self.stats.add(Counter::AllocStall, 1);
         self.stats.add(Counter::Reclaimers, 1);
         let since = Instant::now();
@@ -115,7 +115,7 @@ impl Engine {
         self.stats.raise(Counter::DirectReclaimNsMax, since.elapsed().as_nanos() as u64);
         if freed == 0 {
             // Nothing to reclaim, but other processors may keep free frames.
-            self.frames.allocator.drain();
+            self.memory.frames.allocator.drain();
         }
         Some(freed)
     }
@@ -126,7 +126,7 @@ impl Engine {
             None => Stalled::Again,
             Some(freed) => {
                 let since = stall.tried.replace(Instant::now()).unwrap_or(since);
-                let fruitless = self.hardship.note(since, freed);
+                let fruitless = self.hardship.note(since, freed, self.swap.is_writing());
                 if freed > 0 {
                     return Stalled::Again;
                 }
@@ -145,7 +145,7 @@ impl Engine {
     }
 
     fn free(&self) -> Free {
-        let budget = self.budget();
+        let budget = self.memory.budget();
         Free { pages: budget.free_pages(), min: budget.min(), high: budget.high() }
     }
 }

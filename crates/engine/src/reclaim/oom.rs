@@ -11,11 +11,11 @@
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
 use crate::config::OutOfRoom;
-use crate::engine::Engine;
+use crate::reclaim::Reclaim;
 use crate::stats::Counter;
 use overspill_os::{beside, thread};
 use rustix::process::{Signal, kill_process};
-use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use std::sync::atomic::Ordering::AcqRel;
 use std::time::{Duration, Instant};
 
 /// What a freed page takes off the account: a process that frees less than 50 pages a second of
@@ -59,26 +59,25 @@ impl Account {
     }
 }
 
-/// The account, and who writes to devices now.
+/// The account.
 #[derive(Debug)]
 pub(crate) struct Hardship {
     began: Instant,
     account: RankedMutex<Account>,
-    writing: AtomicUsize,
 }
 
 impl Default for Hardship {
     fn default() -> Hardship {
         let account = RankedMutex::new(Rank::Hardship, Account::default());
-        Hardship { began: Instant::now(), account, writing: AtomicUsize::new(0) }
+        Hardship { began: Instant::now(), account }
     }
 }
 
 impl Hardship {
-    /// Notes what came of trying since `from`; how long it has all been fruitless.
-    pub fn note(&self, from: Instant, freed: usize) -> Duration {
+    /// Notes what came of trying since `from`, while pages were `writing` to devices or not; how long it has all been fruitless.
+    pub fn note(&self, from: Instant, freed: usize, writing: bool) -> Duration {
         let [from, now] = [from, Instant::now()].map(|at| at.saturating_duration_since(self.began));
-        lock(&self.account).note(from, now, freed, self.writing.load(Relaxed) > 0)
+        lock(&self.account).note(from, now, freed, writing)
     }
 
     /// Whether reclaim has lately been fruitless for so long.
@@ -94,24 +93,9 @@ impl Hardship {
             lock(&self.account).take_off(pages);
         }
     }
-
-    /// Pages are being written to devices, until the value is dropped.
-    pub fn writing(&self) -> Writing<'_> {
-        self.writing.fetch_add(1, Relaxed);
-        Writing(self)
-    }
 }
 
-/// See [`Hardship::writing`].
-pub(crate) struct Writing<'a>(&'a Hardship);
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        self.0.writing.fetch_sub(1, Relaxed);
-    }
-}
-
-impl Engine {
+impl Reclaim {
     /// There is no room, for as long as it is worth waiting: says so, once. Returns if the access
     /// is to fail.
     pub(crate) fn out_of_room(&self) {
@@ -119,12 +103,12 @@ impl Engine {
         let remedy = "Give it a larger --memory, or a larger --swap";
         match self.config.oom {
             OutOfRoom::Sigbus => {
-                self.report_once(format_args!("{sentence} the program gets SIGBUS. {remedy}"))
+                self.base.report.once(format_args!("{sentence} the program gets SIGBUS. {remedy}"))
             }
             OutOfRoom::Kill => {
                 // The others end with the process.
                 if !self.killing.swap(true, AcqRel) {
-                    self.publish_tiers();
+                    self.swap.publish_tiers();
                     let bytes = |counter| crate::units::Bytes(self.stats.get(counter));
                     let pages = |counter| crate::units::Bytes::from_pages(self.stats.get(counter));
                     thread::report(format_args!(

@@ -3,11 +3,11 @@
 
 use super::Progress;
 use crate::config::WayOut;
-use crate::engine::Engine;
 use crate::frame::cells::Owner;
 use crate::memory::extent::{self, EXTENT_PAGES};
 use crate::memory::frames::push_range;
 use crate::memory::word::{PageWord, State};
+use crate::reclaim::Reclaim;
 use crate::stats::Counter;
 use crate::swap::store::{Batch, Pick, page_mut};
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
@@ -47,7 +47,7 @@ pub(super) struct Sent {
     pub(super) to: Leaves,
 }
 
-impl Engine {
+impl Reclaim {
     /// How pages leave that are to go there; runs may move out.
     pub(super) fn way_to(&self, to: Leaves, runs_move: bool) -> Sent {
         let only_move = self.only_move();
@@ -67,13 +67,14 @@ impl Engine {
     /// Whether dense runs are moved just now.
     fn prefers_move(&self) -> bool {
         self.config.way_out == WayOut::Auto
-            && self.frames.backing.can_move()
+            && self.memory.frames.backing.can_move()
             && self.way_out.pick() == 0
     }
 
     /// Whether an extent has pages that can leave like that.
     pub(super) fn may_leave(&self, index: usize, sent: Sent) -> bool {
-        self.extents.resident(index) > 0 && (!sent.only_move || self.frames.backing.can_move())
+        self.memory.extents.resident(index) > 0
+            && (!sent.only_move || self.memory.frames.backing.can_move())
     }
 
     /// Sends the wanted pages of an extent out whose lock is held, or picks them for that.
@@ -117,7 +118,7 @@ impl Engine {
                 self.evict_picked(batch, sent.to, progress);
             }
             let page = PageIndex(first + at);
-            if let Some((_, word)) = self.words.try_update(page, PageWord::begin_evict) {
+            if let Some((_, word)) = self.memory.words.try_update(page, PageWord::begin_evict) {
                 batch.picks.push(self.pick(page, word));
                 picked += 1;
             }
@@ -133,11 +134,11 @@ impl Engine {
         if !self.may_leave(index, sent) {
             return 0;
         }
-        let Some(_guard) = self.extents.try_lock(index) else { return 0 };
+        let Some(_guard) = self.memory.extents.try_lock(index) else { return 0 };
         let mut wanted: Bitmap = [0; EXTENT_PAGES / 64];
         let first = extent::pages_of(index).start;
         for page in pages {
-            let word = self.words.load(PageIndex(page));
+            let word = self.memory.words.load(PageIndex(page));
             if word.is_resident() && !word.is_locked() && !word.is_pinned() {
                 wanted[(page - first) / 64] |= 1 << ((page - first) % 64);
             }
@@ -168,7 +169,9 @@ impl Engine {
             let order = ((pages.end - at).ilog2() as u8).min(largest);
             let mut len = 0;
             let goes = |w: PageWord| w.is_resident() && !w.is_pinned();
-            while len < 1 << order && self.words.try_lock_if(PageIndex(at + len), goes).is_some() {
+            while len < 1 << order
+                && self.memory.words.try_lock_if(PageIndex(at + len), goes).is_some()
+            {
                 len += 1;
             }
             if len == 0 {
@@ -176,49 +179,56 @@ impl Engine {
                 continue;
             }
             // 2. Move.
-            let Some(frame) = self.frames.take_holes(order) else {
-                self.unlock_run(at, len);
+            let Some(frame) = self.memory.frames.take_holes(order) else {
+                self.memory.unlock_run(at, len);
                 break;
             };
             let start = Instant::now();
-            let dst = self.frames.arena.frame_range(frame.0, len).start;
-            let mut done = self.frames.backing.move_out(dst, self.address_range(at..at + len));
+            let dst = self.memory.frames.arena.frame_range(frame.0, len).start;
+            let mut done =
+                self.memory.frames.backing.move_out(dst, self.memory.address_range(at..at + len));
             let count = done.bytes >> PAGE_SHIFT;
             if count == 0 && done.stop == Some(Stop::Busy) && exclusive {
                 // Shared since a fork? Make it the process's own, and try once more; if it is
                 // pinned, it stays.
-                let own = vm::make_exclusive(self.address_range(at..at + 1));
+                let own = vm::make_exclusive(self.memory.address_range(at..at + 1));
                 if own.is_ok() {
-                    done = self.frames.backing.move_out(dst, self.address_range(at..at + 1));
+                    done = self
+                        .memory
+                        .frames
+                        .backing
+                        .move_out(dst, self.memory.address_range(at..at + 1));
                 }
             }
             let count = count.max(done.bytes >> PAGE_SHIFT);
             self.way_out.record(0, start.elapsed().as_nanos() as u64, count);
             // 3. Publish: the moved are in the swap cache, the others as they were.
-            self.ages.add_run(PageIndex(at), frame, count);
+            self.swap.lru.add_run(PageIndex(at), frame, count);
             let mut own = [FrameId(0); 1 << RUN_ORDER];
             for (i, frame) in frame.run(count).enumerate() {
                 let page = PageIndex(at + i);
-                let word = self.words.load(page);
+                let word = self.memory.words.load(page);
                 let State::Resident(hole) = word.state() else {
                     unreachable!("locked as resident")
                 };
                 own[i] = hole;
-                if let Some(slot) = self.copy_of(word) {
-                    self.cells().set_owner(frame, Owner::Copy(slot));
+                if let Some(slot) = self.swap.copy_of(word) {
+                    self.memory.cells().set_owner(frame, Owner::Copy(slot));
                 }
-                self.words
+                self.memory
+                    .words
                     .unlock_as(page, word.with_state(State::Cached(frame)).clean(word.is_clean()));
                 wanted[(page.0 - base) / 64] &= !(1 << ((page.0 - base) % 64));
             }
-            self.unlock_run(at + count, len - count);
-            self.frames.give_holes(&own[..count]);
+            self.memory.unlock_run(at + count, len - count);
+            self.memory.frames.give_holes(&own[..count]);
             if count < 1 << order {
-                self.frames
+                self.memory
+                    .frames
                     .allocator
                     .free_run(FrameId(frame.0 + count as u32), (1 << order) - count);
             }
-            self.extents.sub_resident(PageIndex(at), count);
+            self.memory.extents.sub_resident(PageIndex(at), count);
             self.stats.sub(Counter::ResidentPages, count as u64);
             self.stats.add(Counter::OutMoved, count as u64);
             self.stats.add(Counter::PgDeactivate, count as u64);
@@ -248,22 +258,16 @@ impl Engine {
         moved
     }
 
-    fn unlock_run(&self, first: usize, len: usize) {
-        for page in (first..first + len).map(PageIndex) {
-            self.words.unlock_as(page, self.words.load(page));
-        }
-    }
-
     /// A resident page turned out not to be in the page tables.
     fn note_zapped(&self, page: PageIndex) {
-        if let Some(word) = self.words.try_lock_if(page, PageWord::is_resident)
+        if let Some(word) = self.memory.words.try_lock_if(page, PageWord::is_resident)
             && let State::Resident(frame) = word.state()
         {
-            self.extents.sub_resident(page, 1);
+            self.memory.extents.sub_resident(page, 1);
             self.stats.sub(Counter::ResidentPages, 1);
-            self.drop_copy(page, word);
-            self.words.unlock_as(page, word.with_state(State::Empty));
-            self.frames.give_holes(&[frame]);
+            self.swap.drop_copy(page, word);
+            self.memory.words.unlock_as(page, word.with_state(State::Empty));
+            self.memory.frames.give_holes(&[frame]);
         }
     }
 
@@ -284,9 +288,9 @@ impl Engine {
         // itself. Whoever makes a page such waits for the lock of its extent, and so for who did
         // not see that.
         let may_be_passed_over =
-            self.pinned_pages.load(Relaxed) + self.foreign_pages.load(Relaxed) > 0;
+            self.memory.pinned_pages.load(Relaxed) + self.memory.foreign_pages.load(Relaxed) > 0;
         let is_passed_over = |page: usize| {
-            let word = self.words.load(PageIndex(page));
+            let word = self.memory.words.load(PageIndex(page));
             word.is_pinned() || word.state() == State::Foreign
         };
         let together = |a: &Pick, b: &Pick| {
@@ -296,7 +300,10 @@ impl Engine {
         };
         let protect = |picks: &[Pick]| {
             let (Some(first), Some(last)) = (picks.first(), picks.last()) else { return Ok(()) };
-            self.frames.backing.protect(self.address_range(first.page.0..last.page.0 + 1))
+            self.memory
+                .frames
+                .backing
+                .protect(self.memory.address_range(first.page.0..last.page.0 + 1))
         };
         if batch.picks.chunk_by(together).all(|picks| protect(picks).is_ok()) {
             return;
@@ -305,7 +312,7 @@ impl Engine {
         batch.picks.retain(|pick| {
             let protected = protect(std::slice::from_ref(pick)).is_ok();
             if !protected {
-                self.words.try_update(pick.page, PageWord::take_back);
+                self.memory.words.try_update(pick.page, PageWord::take_back);
             }
             protected
         });
@@ -323,7 +330,9 @@ impl Engine {
         let protect_ns = started.elapsed().as_nanos() as u64;
         // 2. Store from where they are; for the swap cache, in the frames that they own.
         match to {
-            Leaves::ToTiers => self.store_batch(batch, |pick, out| self.read_evicting(pick, out)),
+            Leaves::ToTiers => {
+                self.swap.store_batch(batch, |pick, out| self.read_evicting(pick, out))
+            }
             Leaves::ToSwapCache => {
                 let Batch { picks, buffer, .. } = &mut *batch;
                 for (i, pick) in picks.iter_mut().enumerate() {
@@ -341,20 +350,20 @@ impl Engine {
         batch.ranges.clear();
         batch.picks.retain(|pick| {
             let Some(stored) = pick.stored else {
-                if self.words.try_update(pick.page, PageWord::take_back).is_none() {
+                if self.memory.words.try_update(pick.page, PageWord::take_back).is_none() {
                     self.stats.add(Counter::EvictAborted, 1);
                 }
                 return false;
             };
-            if self.words.try_update(pick.page, PageWord::commit_evict).is_none() {
+            if self.memory.words.try_update(pick.page, PageWord::commit_evict).is_none() {
                 self.stats.add(Counter::EvictAborted, 1);
                 // The copy of a page that was clean is its writer's business.
                 if pick.copy.is_none() {
-                    self.forget(stored);
+                    self.swap.forget(stored);
                 }
                 return false;
             }
-            push_range(&mut batch.ranges, self.address_range(pick.page.0..pick.page.0 + 1));
+            push_range(&mut batch.ranges, self.memory.address_range(pick.page.0..pick.page.0 + 1));
             true
         });
         if batch.picks.is_empty() {
@@ -367,31 +376,33 @@ impl Engine {
         }
         // 4. Drop, with one call and one flush.
         let started = Instant::now();
-        self.frames.backing.drop_pages(&batch.ranges).expect("dropping managed pages");
+        self.memory.frames.backing.drop_pages(&batch.ranges).expect("dropping managed pages");
         let count = batch.picks.len();
         self.way_out.record(1, protect_ns + started.elapsed().as_nanos() as u64, count);
         // 5. Publish where they are now.
         batch.frames.clear();
         for pick in &batch.picks {
-            let word = self.words.load(pick.page);
+            let word = self.memory.words.load(pick.page);
             let State::Evicting(frame) = word.state() else { unreachable!("committed in step 3") };
             let stored = pick.stored.expect("kept in step 3");
             if to == Leaves::ToSwapCache {
-                self.ages.add(pick.owner(), frame);
-                self.words.unlock_as(pick.page, word.with_state(stored).clean(word.is_clean()));
+                self.swap.lru.add(pick.owner(), frame);
+                self.memory
+                    .words
+                    .unlock_as(pick.page, word.with_state(stored).clean(word.is_clean()));
                 continue;
             }
             batch.frames.push(frame);
-            pick.copy.into_iter().for_each(|copy| self.leave_copy(copy));
-            self.words.unlock_as(pick.page, word.with_state(stored));
+            pick.copy.into_iter().for_each(|copy| self.swap.leave_copy(copy));
+            self.memory.words.unlock_as(pick.page, word.with_state(stored));
         }
-        self.frames.give_holes(&batch.frames);
+        self.memory.frames.give_holes(&batch.frames);
         if to == Leaves::ToSwapCache {
             self.stats.add(Counter::PgDeactivate, count as u64);
         }
         for picks in batch.picks.chunk_by(|a, b| a.page.0 / EXTENT_PAGES == b.page.0 / EXTENT_PAGES)
         {
-            self.extents.sub_resident(picks[0].page, picks.len());
+            self.memory.extents.sub_resident(picks[0].page, picks.len());
         }
         self.stats.sub(Counter::ResidentPages, count as u64);
         self.stats.add(Counter::OutDropped, count as u64);
@@ -402,16 +413,16 @@ impl Engine {
     /// Copies a page that is being evicted, be it accessible or not; `false` if it was taken back,
     /// or cannot be read.
     fn read_evicting(&self, pick: &Pick, out: &mut [u8; PAGE_SIZE]) -> bool {
-        let word = self.words.load(pick.page);
+        let word = self.memory.words.load(pick.page);
         if !matches!(word.state(), State::Evicting(_)) {
             return false;
         }
-        let address = self.address(pick.page);
-        if self.extents.is_accessible(pick.page) {
+        let address = self.memory.address(pick.page);
+        if self.memory.extents.is_accessible(pick.page) {
             vm::copy_page(address, out);
             true
         } else {
-            self.force_reader.copy_page(address, out).is_ok()
+            self.memory.force_reader.copy_page(address, out).is_ok()
         }
     }
 
@@ -421,8 +432,9 @@ impl Engine {
         let (Some(State::Cached(frame)), Some(place)) = (pick.stored, pick.place) else {
             unreachable!("read for the swap cache")
         };
-        let hole = self.frames.arena.frame_range(frame.0, 1).start;
-        let done = self.frames.backing.install(hole, page_mut(buffer, place as usize), false);
+        let hole = self.memory.frames.arena.frame_range(frame.0, 1).start;
+        let done =
+            self.memory.frames.backing.install(hole, page_mut(buffer, place as usize), false);
         assert_eq!(done.stop, None, "the frame of a resident page is not a hole");
     }
 }

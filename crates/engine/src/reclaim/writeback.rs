@@ -13,8 +13,8 @@
 //! a page that gets another slot, tried.
 
 use crate::config::{Recompress, TierSlots};
-use crate::engine::Engine;
 use crate::memory::word::State;
+use crate::reclaim::Reclaim;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::swap::Entry;
@@ -43,17 +43,17 @@ pub struct Cold {
     written: bool,
 }
 
-impl Engine {
+impl Reclaim {
     /// Writes compressed pages to devices until some frames of the tier are free; returns how many.
     pub(crate) fn write_back(&self, batch: &mut Batch) -> usize {
-        let before = self.compressed.frames();
+        let before = self.swap.zpool.frames();
         // Each batch takes other pages: what cannot be written becomes the newest.
-        for _ in 0..=self.compressed.stored_objects() / batch.capacity() {
+        for _ in 0..=self.swap.zpool.stored_objects() / batch.capacity() {
             if self.write_back_coldest(batch) == 0 && !self.goes_on() {
                 break;
             }
             self.compact();
-            let freed = before.saturating_sub(self.compressed.frames());
+            let freed = before.saturating_sub(self.swap.zpool.frames());
             if freed > 0 {
                 return freed;
             }
@@ -63,31 +63,35 @@ impl Engine {
 
     /// Moves compressed pages closer together, so that frames of the tier come back.
     pub(crate) fn compact(&self) {
-        if self.compressed.compactable_frames() >= COMPACT_FRAMES {
-            self.compressed.compact(&self.frames, COMPACT_OBJECTS, &mut self.moves_object());
+        if self.swap.zpool.compactable_frames() >= COMPACT_FRAMES {
+            self.swap.zpool.compact(&self.memory.frames, COMPACT_OBJECTS, &mut self.moves_object());
         }
     }
 
     /// What makes a slot know the new place of its compressed page.
     pub(crate) fn moves_object(&self) -> impl FnMut(u64, Handle, Handle) -> bool {
-        |owner, old, new| self.zswap.replace(SlotId::from_bits(owner), old, new)
+        |owner, old, new| self.swap.zswap.replace(SlotId::from_bits(owner), old, new)
     }
 
     /// Whether the tier was full, does not yet accept pages again, and something can be done about
     /// it.
     pub(crate) fn has_to_write_back(&self) -> bool {
-        self.compressed_full.load(Relaxed)
-            && self.compressed.is_above_percent(ACCEPT_PERCENT)
+        self.swap.compressed_full.load(Relaxed)
+            && self.swap.zpool.is_above_percent(ACCEPT_PERCENT)
             && (self.goes_on()
                 || self.recompresses()
-                    && self.evictions.load(Relaxed).wrapping_sub(self.written_back.load(Relaxed))
+                    && self
+                        .workingset
+                        .evictions
+                        .load(Relaxed)
+                        .wrapping_sub(self.written_back.load(Relaxed))
                         >= FRUITLESS_PAGES)
     }
 
     /// Whether compressed pages can go on to devices: there is room, or they have slots there.
     fn goes_on(&self) -> bool {
         match self.config.zswap_slots {
-            TierSlots::Own => self.devices_have_room(),
+            TierSlots::Own => self.swap.devices_have_room(),
             TierSlots::Device => self.stats.get(Counter::DeviceCapacityBytes) > 0,
         }
     }
@@ -97,7 +101,7 @@ impl Engine {
         match self.config.zswap_recompress {
             Recompress::Off => false,
             Recompress::Cold(_) => true,
-            Recompress::LastResort => !self.devices_have_room(),
+            Recompress::LastResort => !self.swap.devices_have_room(),
         }
     }
 
@@ -106,7 +110,7 @@ impl Engine {
     pub(crate) fn write_back_coldest(&self, batch: &mut Batch) -> usize {
         // 1. Those whose slots stay in use until this is done, and whose objects are still what
         //    they were.
-        let now = self.evictions.load(Relaxed);
+        let now = self.workingset.evictions.load(Relaxed);
         self.hold_coldest(batch, now);
         // 2. Out, to be read from the device.
         let denser = if self.recompresses() { self.recompress(batch, now) } else { 0 };
@@ -114,7 +118,7 @@ impl Engine {
         self.write_cold(batch);
         let left = batch.cold.iter().filter(|cold| self.finish_writeback(cold, now)).count();
         self.stats.add(Counter::ZswpWb, left as u64);
-        self.publish_tiers();
+        self.swap.publish_tiers();
         if left + denser == 0 {
             self.written_back.store(now, Relaxed);
         }
@@ -124,14 +128,14 @@ impl Engine {
     /// Chooses the coldest.
     fn hold_coldest(&self, batch: &mut Batch, now: u64) {
         let Batch { cold, oldest, .. } = batch;
-        self.zswap.oldest(now, oldest);
+        self.swap.zswap.oldest(now, oldest);
         cold.clear();
         for &(slot, object) in &*oldest {
-            if !self.begin_io(slot) {
+            if !self.swap.begin_io(slot) {
                 // Its owner is at it just now, or keeps it for a page in memory.
-                self.zswap.rotate(slot, now);
-            } else if !self.zswap.begin_load_of(slot, object) {
-                self.end_io(slot);
+                self.swap.zswap.rotate(slot, now);
+            } else if !self.swap.zswap.begin_load_of(slot, object) {
+                self.swap.end_io(slot);
             } else {
                 cold.push(Cold { slot, object, to: slot, written: false });
             }
@@ -154,23 +158,26 @@ impl Engine {
                 return true;
             }
             let page = page_mut(buffer, 0);
-            let loaded = self.compressed.load(&self.frames, object.handle, packed).ok();
+            let loaded = self.swap.zpool.load(&self.memory.frames, object.handle, packed).ok();
             let unpacked = loaded
                 .filter(|len| decompressor.decompress(object.codec, &packed[..*len], page).is_ok());
             let shorter =
                 unpacked.and_then(|len| compressor.compress(page, &mut trial[..len - len / 8]));
             let stored = shorter.and_then(|len| {
-                self.compressed.store_smaller(&self.frames, slot.to_bits(), &trial[..len]).ok()
+                self.swap
+                    .zpool
+                    .store_smaller(&self.memory.frames, slot.to_bits(), &trial[..len])
+                    .ok()
             });
             let Some(smaller) = stored else { return true };
             let new = Object { handle: smaller, codec: id };
-            let done = self.zswap.finish_load(slot, object, Some(new), now);
+            let done = self.swap.zswap.finish_load(slot, object, Some(new), now);
             if !done {
-                self.zswap.end_load(slot);
+                self.swap.zswap.end_load(slot);
             }
-            self.free_object(if done { object } else { new });
-            self.zswap.rotate(slot, now);
-            self.end_io(slot);
+            self.swap.free_object(if done { object } else { new });
+            self.swap.zswap.rotate(slot, now);
+            self.swap.end_io(slot);
             false
         });
         let done = before - cold.len();
@@ -185,18 +192,18 @@ impl Engine {
         writes.clear();
         if self.config.zswap_slots == TierSlots::Own {
             // Neighbours in the address space are to be neighbours on the device, too.
-            cold.sort_unstable_by_key(|cold| self.index.owner(cold.slot));
+            cold.sort_unstable_by_key(|cold| self.swap.index.owner(cold.slot));
         }
         let mut fresh = None;
         for i in 0..cold.len() {
             let Cold { slot, object, .. } = cold[i];
-            let Ok(len) = self.compressed.load(&self.frames, object.handle, packed) else {
+            let Ok(len) = self.swap.zpool.load(&self.memory.frames, object.handle, packed) else {
                 // Its reader will hear of it.
                 continue;
             };
-            let keeps_slots = self.devices.is_writable(slot);
+            let keeps_slots = self.swap.devices.is_writable(slot);
             if !keeps_slots && fresh.is_none() {
-                fresh = self.devices.alloc_run(cold.len() - i);
+                fresh = self.swap.devices.alloc_run(cold.len() - i);
             }
             if !keeps_slots && fresh.is_none()
                 || decompressor
@@ -210,15 +217,15 @@ impl Engine {
             line_up(writes, to, i, keeps_slots);
         }
         if let Some(rest) = fresh {
-            self.devices.free_run(rest);
+            self.swap.devices.free_run(rest);
         }
     }
 
     /// Writes what is lined up, and notes what is on devices now.
     fn write_cold(&self, batch: &mut Batch) {
         let Batch { cold, buffer, writes, .. } = batch;
-        let writing = self.hardship.writing();
-        self.devices.write(buffer, writes);
+        let writing = self.swap.begin_writing();
+        self.swap.devices.write(buffer, writes);
         drop(writing);
         for write in writes.iter().filter(|write| write.result.is_ok()) {
             cold[write.buffer_page..write.buffer_page + write.run.len]
@@ -232,56 +239,40 @@ impl Engine {
     fn finish_writeback(&self, cold: &Cold, now: u64) -> bool {
         let Cold { slot, object, to, written } = *cold;
         let is_there = written && to == slot;
-        let left = if is_there && self.zswap.finish_load(slot, object, None, now) {
-            self.free_object(object);
+        let left = if is_there && self.swap.zswap.finish_load(slot, object, None, now) {
+            self.swap.free_object(object);
             true
         } else {
-            self.zswap.end_load(slot);
+            self.swap.zswap.end_load(slot);
             written && to != slot && self.change_slot(slot, to)
         };
         if !left {
-            self.zswap.rotate(slot, now);
+            self.swap.zswap.rotate(slot, now);
         }
-        self.end_io(slot);
+        self.swap.end_io(slot);
         left
     }
 
     /// Gives a page another slot, to which it was written, if nobody is at it. The old one is given
     /// up when I/O on it ends.
     fn change_slot(&self, from: SlotId, to: SlotId) -> bool {
-        let page = self.index.owner(from);
+        let page = self.swap.index.owner(from);
         let run = SlotRun { first: to, len: 1 };
-        let Some(word) = self.words.try_lock_if(page, |w| w.state() == State::Stored(from)) else {
-            self.devices.free_run(run);
+        let Some(word) = self.memory.words.try_lock_if(page, |w| w.state() == State::Stored(from))
+        else {
+            self.swap.devices.free_run(run);
             return false;
         };
-        self.index.set_owner(to, page);
+        self.swap.index.set_owner(to, page);
         // The page left memory when it left for the old one.
-        let left = match self.index.load(from) {
+        let left = match self.swap.index.load(from) {
             Entry::Busy(stamp) => stamp,
-            _ => self.stamp(0),
+            _ => self.swap.stamp(0),
         };
-        self.index.stored(run.slots(), left);
-        self.words.unlock_as(page, word.with_state(State::Stored(to)));
-        self.forget_run(SlotRun { first: from, len: 1 });
+        self.swap.index.stored(run.slots(), left);
+        self.memory.words.unlock_as(page, word.with_state(State::Stored(to)));
+        self.swap.forget_run(SlotRun { first: from, len: 1 });
         true
-    }
-
-    /// Begins I/O on a slot, so that it stays in use until [`Engine::end_io`]; `false` when its
-    /// page is not there alone, or somebody is at it.
-    pub(crate) fn begin_io(&self, slot: SlotId) -> bool {
-        let mut begun = [false];
-        self.index.begin_io(SlotRun { first: slot, len: 1 }, &mut begun);
-        begun[0]
-    }
-
-    /// I/O on a slot ends; it is given back if its page was given up meanwhile.
-    pub(crate) fn end_io(&self, slot: SlotId) {
-        let (run, mut wanted) = (SlotRun { first: slot, len: 1 }, [true]);
-        self.index.end_io(run, &[None], &mut wanted);
-        if !wanted[0] {
-            self.give_back(run, None);
-        }
     }
 }
 

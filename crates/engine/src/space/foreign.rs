@@ -11,10 +11,10 @@
 
 use super::remap::{DONTUNMAP, FIXED, MAYMOVE};
 use crate::base::sync::{RankedGuard, lock};
-use crate::engine::Engine;
 use crate::memory::extent::{EXTENT_PAGES, split};
 use crate::memory::frames::push_range;
 use crate::memory::word::{PageWord, State};
+use crate::space::Space;
 use crate::space::regions::{Kind, Region, RegionMap};
 use crate::stats::Counter;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
@@ -34,7 +34,7 @@ const AT_ONCE: usize = 64;
 const GROWTH_MAX: usize = 1 << (30 - PAGE_SHIFT);
 const _: () = assert!(EXTENT_PAGES.is_multiple_of(AT_ONCE));
 
-impl Engine {
+impl Space {
     /// Gives managed memory up where it is: from the first page of a range that is mapped on, up to
     /// the first that is not. Returns the addresses of these pages; `None` where nothing is mapped.
     /// What has content keeps it and is present afterwards; what was never touched is absent, and
@@ -63,10 +63,10 @@ impl Engine {
                 }
             }
         }
-        Ok(Some(self.address_range(pages)))
+        Ok(Some(self.memory.address_range(pages)))
     }
 
-    /// [`Engine::give_up`] for at most [`AT_ONCE`] pages of one extent and one region.
+    /// [`Space::give_up`] for at most [`AT_ONCE`] pages of one extent and one region.
     fn give_up_some(
         &self,
         regions: &mut RegionMap,
@@ -77,30 +77,32 @@ impl Engine {
         // 1. What has content comes in, and stays.
         self.set_pinned(pages.clone(), true);
         // Reclaim that began before may still take some out.
-        drop(self.extents.lock(index));
+        drop(self.memory.extents.lock(index));
         let mut out = pages.clone().map(PageIndex).filter(|page| {
-            let word = self.words.load(*page);
+            let word = self.memory.words.load(*page);
             !(word.is_resident() || word.state() == State::Empty || is_untouched(word))
         });
         let mut result =
-            match out.all(|page| self.serve_on_this_thread(page, false) == Outcome::Served) {
+            match out.all(|page| self.fault.serve_on_this_thread(page, false) == Outcome::Served) {
                 true => Ok(()),
                 false => Err(Errno::NOMEM),
             };
         // 2. No fault beside them brings one in any more, nor does reclaim look at them.
         self.set_access(pages.clone(), false);
-        let extent = self.extents.lock(index);
+        let extent = self.memory.extents.lock(index);
         for page in pages.clone() {
-            self.words.lock(PageIndex(page));
+            self.memory.words.lock(PageIndex(page));
         }
         // 3. Out of management. Before their frames are free, since it may fail.
-        let addresses = self.address_range(pages.clone());
+        let addresses = self.memory.address_range(pages.clone());
         result = result
             .and_then(|()| self.drop_untouched(pages.clone(), region.access()))
-            .and_then(|()| self.frames.backing.unregister(addresses.clone()));
+            .and_then(|()| self.memory.frames.backing.unregister(addresses.clone()));
         if result.is_err() {
             pages.clone().for_each(|page| {
-                self.words.unlock_as(PageIndex(page), self.words.load(PageIndex(page)))
+                self.memory
+                    .words
+                    .unlock_as(PageIndex(page), self.memory.words.load(PageIndex(page)))
             });
             drop(extent);
             self.set_access(pages.clone(), region.access().readable());
@@ -112,8 +114,8 @@ impl Engine {
         // 4. They go with their memory, which is charged to nobody from here on.
         let mut frames: Vec<FrameId> = Vec::with_capacity(pages.len());
         for page in pages.clone().map(PageIndex) {
-            let word = self.words.load(page);
-            self.drop_copy(page, word);
+            let word = self.memory.words.load(page);
+            self.swap.drop_copy(page, word);
             match word.state() {
                 State::Resident(frame) => frames.push(frame),
                 state => {
@@ -121,19 +123,19 @@ impl Engine {
                         state == State::Empty || is_untouched(word),
                         "{page:?} was brought in and is pinned: {word:?}"
                     );
-                    self.forget(state);
+                    self.swap.forget(state);
                 }
             }
-            self.note_extent(page);
-            self.words.unlock_as(
+            self.memory.note_extent(page);
+            self.memory.words.unlock_as(
                 page,
                 word.with_state(State::Foreign).referenced(false).pinned(false).beside(false),
             );
         }
-        self.pinned_pages.fetch_sub(pages.len(), Relaxed);
-        self.foreign_pages.fetch_add(pages.len(), Relaxed);
-        self.frames.give_holes(&frames);
-        self.extents.sub_resident(PageIndex(pages.start), frames.len());
+        self.memory.pinned_pages.fetch_sub(pages.len(), Relaxed);
+        self.memory.foreign_pages.fetch_add(pages.len(), Relaxed);
+        self.memory.frames.give_holes(&frames);
+        self.memory.extents.sub_resident(PageIndex(pages.start), frames.len());
         self.stats.sub(Counter::ResidentPages, frames.len() as u64);
         drop(extent);
         regions.update(pages, |region| region.kind = Kind::Foreign);
@@ -159,42 +161,46 @@ impl Engine {
         let mut content = Box::new([0; PAGE_SIZE]);
         let mut ranges = Vec::new();
         for page in pages.map(PageIndex) {
-            let word = self.words.load(page);
+            let word = self.memory.words.load(page);
             if !word.is_resident() || !word.is_beside() {
                 continue;
             }
-            let range = self.address_range(page.0..page.0 + 1);
+            let range = self.memory.address_range(page.0..page.0 + 1);
             // From here on a write is a fault, which waits for the page.
-            self.frames.backing.protect(range.clone())?;
+            self.memory.frames.backing.protect(range.clone())?;
             if access.readable() {
                 vm::copy_page(range.start, &mut content);
             } else {
-                self.force_reader.copy_page(range.start, &mut content)?;
+                self.memory.force_reader.copy_page(range.start, &mut content)?;
             }
             if content.iter().all(|byte| *byte == 0) {
                 push_range(&mut ranges, range);
             }
         }
-        if ranges.is_empty() { Ok(()) } else { self.frames.backing.drop_pages(&ranges).map(drop) }
+        if ranges.is_empty() {
+            Ok(())
+        } else {
+            self.memory.frames.backing.drop_pages(&ranges).map(drop)
+        }
     }
 
     /// Notes in the words of pages of the kernel's own mappings that they are none of the engine's.
     fn mark_foreign(&self, pages: Range<usize>) {
         for page in pages.map(PageIndex) {
-            self.extents.touch(page.0..page.0 + 1);
-            self.note_extent(page);
-            let word = self.words.lock(page);
+            self.memory.extents.touch(page.0..page.0 + 1);
+            self.memory.note_extent(page);
+            let word = self.memory.words.lock(page);
             if word.state() != State::Foreign {
                 assert_eq!(word.state(), State::Empty, "{page:?} is not managed");
-                self.foreign_pages.fetch_add(1, Relaxed);
+                self.memory.foreign_pages.fetch_add(1, Relaxed);
             }
-            self.words.unlock_as(page, word.with_state(State::Foreign));
+            self.memory.words.unlock_as(page, word.with_state(State::Foreign));
         }
     }
 
     /// Whether the program is known to have a page of the window for itself.
     pub(crate) fn is_foreign(&self, address: usize) -> bool {
-        self.words.load(self.page(address)).state() == State::Foreign
+        self.memory.words.load(self.memory.page(address)).state() == State::Foreign
     }
 
     /// The first part of a range that is not managed, up to the first page that is, or is not
@@ -208,13 +214,13 @@ impl Engine {
         regions.overlapping(pages.clone()).next().ok_or(Errno::INVAL)?;
         let mut foreign =
             regions.overlapping(pages).filter(|(_, region)| region.kind == Kind::Foreign);
-        Ok(foreign.next().map(|(part, _)| self.address_range(part)))
+        Ok(foreign.next().map(|(part, _)| self.memory.address_range(part)))
     }
 
     /// What the kernel has in a range goes before the map of regions is locked to put something
     /// else there: the kernel may wait until the program has read of that.
     pub(super) fn detach_foreign(&self, pages: Range<usize>) -> Result<(), Errno> {
-        if self.foreign_pages.load(Relaxed) == 0 {
+        if self.memory.foreign_pages.load(Relaxed) == 0 {
             return Ok(());
         }
         let is_foreign = |(_, region): &(Range<usize>, Region)| region.kind == Kind::Foreign;
@@ -224,16 +230,16 @@ impl Engine {
         }
         let parts: Vec<_> = regions.overlapping(pages).filter(is_foreign).collect();
         drop(regions);
-        parts
-            .into_iter()
-            .try_for_each(|(part, _)| vm::map_fixed(self.address_range(part), vm::Prot::NONE))
+        parts.into_iter().try_for_each(|(part, _)| {
+            vm::map_fixed(self.memory.address_range(part), vm::Prot::NONE)
+        })
     }
 
     /// Whether nothing is mapped in a range: it is free, or a hole into which nothing has grown
     /// yet.
     pub(super) fn is_vacant(&self, regions: &RegionMap, pages: Range<usize>) -> bool {
         let is_empty = |part: Range<usize>| {
-            let addresses = self.address_range(part);
+            let addresses = self.memory.address_range(part);
             vm::reserve_at(addresses.start, addresses.len())
                 .is_ok_and(|_| vm::unmap(addresses).is_ok())
         };
@@ -257,7 +263,7 @@ impl Engine {
         if hole.is_empty() {
             return Ok(());
         }
-        vm::unmap(self.address_range(hole.clone()))?;
+        vm::unmap(self.memory.address_range(hole.clone()))?;
         self.mark_foreign(hole.clone());
         regions.insert(hole, Region { hole: true, ..region });
         Ok(())
@@ -269,7 +275,7 @@ impl Engine {
         match page.checked_sub(1).and_then(|below| regions.around(below)) {
             Some((pages, region)) if region.hole => {
                 let hole = pages.start..page;
-                let addresses = self.address_range(hole.clone());
+                let addresses = self.memory.address_range(hole.clone());
                 match vm::reserve_at(addresses.start, addresses.len()) {
                     Ok(_) => self.clear_out(regions, hole),
                     Err(_) => Ok(()),
@@ -287,12 +293,13 @@ impl Engine {
         tail: Range<usize>,
         region: Region,
     ) -> Result<usize, Errno> {
-        let addresses = self.address_range(old.clone());
+        let addresses = self.memory.address_range(old.clone());
         // The window's reservation would be in the way.
-        vm::unmap(self.address_range(tail.clone()))?;
+        vm::unmap(self.memory.address_range(tail.clone()))?;
         regions.insert(tail.clone(), region);
         self.mark_foreign(tail.clone());
-        let grown = vm::remap(addresses, self.address_range(old.start..tail.end).len(), 0, 0);
+        let grown =
+            vm::remap(addresses, self.memory.address_range(old.start..tail.end).len(), 0, 0);
         if grown.is_err() {
             self.clear_out(regions, tail)?;
         }
@@ -311,11 +318,11 @@ impl Engine {
         flags: u32,
         new_at: usize,
     ) -> Result<usize, Errno> {
-        let (window, count) = (self.window(), new_len.div_ceil(PAGE_SIZE));
+        let (window, count) = (self.memory.window(), new_len.div_ceil(PAGE_SIZE));
         // 1. It grows where it is, or where to?
         let tail = old.end..old.start + count;
         if flags & (FIXED | DONTUNMAP) == 0
-            && tail.end <= self.words.len()
+            && tail.end <= self.memory.words.len()
             && regions.is_free(tail.clone())
         {
             return self.grow_foreign(&mut regions, old, tail, region);
@@ -341,8 +348,8 @@ impl Engine {
         }
         drop(regions);
         // 2. Move.
-        let at = new.as_ref().map_or(new_at, |new| self.address(PageIndex(new.start)));
-        let addresses = self.address_range(old.clone());
+        let at = new.as_ref().map_or(new_at, |new| self.memory.address(PageIndex(new.start)));
+        let addresses = self.memory.address_range(old.clone());
         let moved = vm::remap(addresses.clone(), new_len, flags & DONTUNMAP | FIXED | MAYMOVE, at);
         // 3. What is empty now is a gap of the window again, unless somebody was faster to map
         //    something there.

@@ -1,7 +1,7 @@
 //! mlock and its family: pages that stay in memory.
 
-use crate::engine::Engine;
 use crate::memory::extent;
+use crate::space::Space;
 use crate::space::regions::Kind;
 use crate::units::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::vm;
@@ -14,7 +14,7 @@ const MCL_CURRENT: u32 = 1;
 const MCL_FUTURE: u32 = 2;
 const MCL_ONFAULT: u32 = 4;
 
-impl Engine {
+impl Space {
     /// mlock and mlock2.
     pub(crate) fn pin(&self, range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
         if self.pin_and_bring_in(range, on_fault)? { Ok(()) } else { Err(Errno::NOMEM) }
@@ -36,11 +36,13 @@ impl Engine {
         regions.update(pages.clone(), |region| region.pinned = true);
         fresh().for_each(|part| self.set_pinned(part, true));
         // Reclaim that began before may still protect them.
-        fresh().flat_map(extent::split).for_each(|(index, _)| drop(self.extents.lock(index)));
+        fresh()
+            .flat_map(extent::split)
+            .for_each(|(index, _)| drop(self.memory.extents.lock(index)));
         drop(regions);
         let mut complete = pages == wanted;
         for (part, _) in foreign {
-            complete &= vm::lock(self.address_range(part), on_fault).is_ok();
+            complete &= vm::lock(self.memory.address_range(part), on_fault).is_ok();
         }
         if pages == wanted && !on_fault {
             complete &= managed.iter().all(|(_, region)| region.access().readable());
@@ -54,7 +56,7 @@ impl Engine {
     pub(crate) fn hold(&self, range: Range<usize>) -> Result<(), Errno> {
         let pages = self.pages(range)?;
         let mut regions = self.regions();
-        if self.pinned_pages.load(Relaxed) + pages.len() > self.pinned_max() {
+        if self.memory.pinned_pages.load(Relaxed) + pages.len() > self.pinned_max() {
             return Err(Errno::NOMEM);
         }
         let managed: Vec<_> =
@@ -62,13 +64,13 @@ impl Engine {
         regions.hold(pages.clone());
         managed.iter().for_each(|(part, _)| self.set_pinned(part.clone(), true));
         // Reclaim that began before may still protect them.
-        extent::split(pages).for_each(|(index, _)| drop(self.extents.lock(index)));
+        extent::split(pages).for_each(|(index, _)| drop(self.memory.extents.lock(index)));
         drop(regions);
         managed.into_iter().for_each(|(part, region)| self.bring_in(part, region.access()));
         Ok(())
     }
 
-    /// Ends what [`Engine::hold`] began.
+    /// Ends what [`Space::hold`] began.
     pub(crate) fn release(&self, range: Range<usize>) {
         let Ok(pages) = self.pages(range) else { return };
         let mut regions = self.regions();
@@ -93,7 +95,7 @@ impl Engine {
                 Kind::Managed => {
                     regions.not_held(part).into_iter().for_each(|part| self.set_pinned(part, false))
                 }
-                Kind::Foreign => vm::unlock(self.address_range(part))?,
+                Kind::Foreign => vm::unlock(self.memory.address_range(part))?,
             }
         }
         regions.update(pages, |region| region.pinned = false);
@@ -121,7 +123,7 @@ impl Engine {
         // What cannot be brought in is no failure here.
         let on_fault = flags & MCL_ONFAULT != 0;
         all.into_iter().try_for_each(|pages| {
-            self.pin_and_bring_in(self.address_range(pages), on_fault).map(drop)
+            self.pin_and_bring_in(self.memory.address_range(pages), on_fault).map(drop)
         })
     }
 
@@ -130,13 +132,13 @@ impl Engine {
         self.lock_future(false);
         let all: Vec<_> =
             self.regions().iter().filter(|(_, r)| r.pinned).map(|(pages, _)| pages).collect();
-        all.into_iter().try_for_each(|pages| self.unpin(self.address_range(pages)))
+        all.into_iter().try_for_each(|pages| self.unpin(self.memory.address_range(pages)))
     }
 
     /// Room for more pinned pages: half of the budget at most, so that the rest can still turn
     /// over.
     pub(super) fn charge_pinned(&self, pages: usize) -> Result<(), Errno> {
-        let after = self.pinned_pages.load(Relaxed) + pages;
+        let after = self.memory.pinned_pages.load(Relaxed) + pages;
         let allowed = match Rlimit::memlock() {
             Some(0) if pages > 0 => return Err(Errno::PERM),
             Some(bytes) => (bytes as usize) >> PAGE_SHIFT,
@@ -146,21 +148,21 @@ impl Engine {
     }
 
     fn pinned_max(&self) -> usize {
-        self.budget().limit() as usize / 2
+        self.memory.budget().limit() as usize / 2
     }
 
     pub(super) fn set_pinned(&self, pages: Range<usize>, on: bool) {
         for page in pages.map(PageIndex) {
-            self.extents.touch(page.0..page.0 + 1);
-            let word = self.words.lock(page);
+            self.memory.extents.touch(page.0..page.0 + 1);
+            let word = self.memory.words.lock(page);
             if word.is_pinned() != on {
                 if on {
-                    self.pinned_pages.fetch_add(1, Relaxed)
+                    self.memory.pinned_pages.fetch_add(1, Relaxed)
                 } else {
-                    self.pinned_pages.fetch_sub(1, Relaxed)
+                    self.memory.pinned_pages.fetch_sub(1, Relaxed)
                 };
             }
-            self.words.unlock_as(page, word.pinned(on));
+            self.memory.words.unlock_as(page, word.pinned(on));
         }
     }
 

@@ -1,8 +1,8 @@
 //! mremap: pages move, their stored copies change owner.
 
-use crate::engine::Engine;
 use crate::memory::extent::split;
 use crate::memory::word::State;
+use crate::space::Space;
 use crate::space::regions::{Kind, Region, RegionMap};
 use crate::units::{PAGE_SIZE, PageIndex};
 use overspill_os::Errno;
@@ -15,7 +15,7 @@ pub(super) const MAYMOVE: u32 = 1;
 pub(super) const FIXED: u32 = 2;
 pub(super) const DONTUNMAP: u32 = 4;
 
-impl Engine {
+impl Space {
     /// mremap; returns the new address.
     pub(crate) fn remap(
         &self,
@@ -65,7 +65,7 @@ impl Engine {
             self.remap_anywhere(&mut regions, old, count, (moves, keep_old), new_at)
         };
         self.settle_managed(&mut regions);
-        first.map(|first| self.address(PageIndex(first)))
+        first.map(|first| self.memory.address(PageIndex(first)))
     }
 
     /// To where the caller says.
@@ -111,7 +111,7 @@ impl Engine {
     ) -> Result<usize, Errno> {
         let region = movable(regions, old.clone())?;
         let tail = old.end..old.start + count;
-        if !keep_old && tail.end <= self.words.len() && regions.is_free(tail.clone()) {
+        if !keep_old && tail.end <= self.memory.words.len() && regions.is_free(tail.clone()) {
             self.map_part(regions, tail, Region { guard: false, ..region })?;
             return Ok(old.start);
         }
@@ -180,7 +180,7 @@ impl Engine {
         pages: Range<usize>,
         region: Region,
     ) -> Result<(), Errno> {
-        vm::protect(self.address_range(pages.clone()), region.access())?;
+        vm::protect(self.memory.address_range(pages.clone()), region.access())?;
         self.set_access(pages.clone(), region.access().readable());
         regions.insert(pages, region);
         Ok(())
@@ -200,11 +200,11 @@ impl Engine {
         moved
     }
 
-    /// Makes managed memory like any other of a range to which [`Engine::move_pages`] has moved
+    /// Makes managed memory like any other of a range to which [`Space::move_pages`] has moved
     /// pages.
     fn settle_moved(&self, pages: Range<usize>) -> Result<(), Errno> {
-        let addresses = self.address_range(pages);
-        self.frames.backing.register(addresses.clone())?;
+        let addresses = self.memory.address_range(pages);
+        self.memory.frames.backing.register(addresses.clone())?;
         vm::advise(addresses, advice::NORMAL)
     }
 
@@ -214,46 +214,46 @@ impl Engine {
     fn move_pages(&self, old: Range<usize>, new: usize) -> Result<(), Errno> {
         let shift = |page: usize| PageIndex(page - old.start + new);
         for (index, part) in split(old.clone()) {
-            if !self.extents.is_touched(index) {
+            if !self.memory.extents.is_touched(index) {
                 continue;
             }
-            let _extent = self.extents.lock(index);
+            let _extent = self.memory.extents.lock(index);
             let mut resident = false;
-            let touched = self.extents.touched(index, part.clone());
+            let touched = self.memory.extents.touched(index, part.clone());
             for page in touched.clone() {
-                resident |= self.words.lock(page).is_resident();
+                resident |= self.memory.words.lock(page).is_resident();
             }
             let mut result = Ok(());
             if resident {
                 result = remap_resident(
-                    self.address_range(part.clone()),
-                    self.address(shift(part.start)),
+                    self.memory.address_range(part.clone()),
+                    self.memory.address(shift(part.start)),
                 );
             }
             for page in touched {
-                let word = self.words.load(page);
+                let word = self.memory.words.load(page);
                 let state = word.state();
                 if result.is_err() || state == State::Empty {
-                    self.words.unlock_as(page, word);
+                    self.memory.words.unlock_as(page, word);
                     continue;
                 }
                 // Protection does not come along.
-                self.drop_copy(page, word);
+                self.swap.drop_copy(page, word);
                 let target = shift(page.0);
-                self.extents.touch(target.0..target.0 + 1);
-                self.note_extent(target);
+                self.memory.extents.touch(target.0..target.0 + 1);
+                self.memory.note_extent(target);
                 match state {
-                    State::Cached(frame) => self.ages.change_owner(frame, target),
-                    State::Stored(slot) => self.index.set_owner(slot, target),
+                    State::Cached(frame) => self.swap.lru.change_owner(frame, target),
+                    State::Stored(slot) => self.swap.index.set_owner(slot, target),
                     State::Resident(_) => {
-                        self.extents.sub_resident(page, 1);
-                        self.extents.add_resident(target, 1);
+                        self.memory.extents.sub_resident(page, 1);
+                        self.memory.extents.add_resident(target, 1);
                     }
                     _ => {}
                 }
-                let there = self.words.lock(target);
-                self.words.unlock_as(target, there.with_state(state));
-                self.words.unlock_as(page, word.with_state(State::Empty));
+                let there = self.memory.words.lock(target);
+                self.memory.words.unlock_as(target, there.with_state(state));
+                self.memory.words.unlock_as(page, word.with_state(State::Empty));
             }
             result?;
         }

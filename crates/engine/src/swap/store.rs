@@ -8,8 +8,6 @@
 
 use crate::config::{CompressedMax, Config, FOLIO_MAX, TierCodec, TierSlots};
 use crate::device::{RUN_MAX, ReadError, RunWrite};
-use crate::engine::Engine;
-use crate::fault::FaultContext;
 use crate::frame::cells::Owner;
 #[cfg(debug_assertions)]
 use crate::memory::word::PageWord;
@@ -17,6 +15,7 @@ use crate::memory::word::State;
 use crate::reclaim::writeback::Cold;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
+use crate::swap::Swap;
 use crate::swap::fill;
 use crate::swap::zswap::Object;
 use crate::swap::{GivenUp, Stamp};
@@ -209,7 +208,7 @@ pub(crate) fn line_up(writes: &mut Vec<RunWrite>, slot: SlotId, at: usize, keeps
     }
 }
 
-impl Engine {
+impl Swap {
     /// Stores every page of the batch that a tier takes; `read` copies a page's content, or says
     /// that it is gone.
     pub(crate) fn store_batch(
@@ -310,7 +309,9 @@ impl Engine {
     pub(crate) fn insert_objects(&self, objects: impl Iterator<Item = (SlotId, Object)> + Clone) {
         let now = self.stamp(objects.clone().count());
         self.index.stored(objects.clone().map(|(slot, _)| slot), now);
-        self.zswap.insert(objects, self.evictions.load(Relaxed), |older| self.free_object(older));
+        self.zswap.insert(objects, self.workingset.evictions.load(Relaxed), |older| {
+            self.free_object(older)
+        });
     }
 
     /// Lines up for writing, as they are, the first `pages` pages of the buffer that have no slot,
@@ -348,8 +349,8 @@ impl Engine {
         let density = match compressors.len() {
             1 => 0,
             _ => {
-                self.density.try_all(compressors, page, &mut trial[..worth]);
-                self.density.now()
+                self.workingset.density.try_all(compressors, page, &mut trial[..worth]);
+                self.workingset.density.now()
             }
         };
         let compressor = &mut compressors[density];
@@ -358,14 +359,16 @@ impl Engine {
             None if self.config.keeps_incompressible => (&page[..], CodecId::None),
             None => return None,
         };
-        match self.compressed.store(&self.frames, slot.to_bits(), data) {
+        match self.zpool.store(&self.memory.frames, slot.to_bits(), data) {
             Ok(handle) => {
                 self.stats.add(Counter::ZswpOut, 1);
                 self.stats.add(Counter::ZswpOutDense, (density > 0).into());
                 Some(Object { handle, codec })
             }
             Err(_) => {
-                self.compressed_full.store(true, Relaxed);
+                if !self.compressed_full.swap(true, Relaxed) {
+                    self.base.wake.background.wake();
+                }
                 batch.refused = true;
                 None
             }
@@ -374,7 +377,7 @@ impl Engine {
 
     /// Gives up an object of the compressed tier that no entry names any more.
     pub(crate) fn free_object(&self, object: Object) {
-        self.compressed.free(&self.frames, object.handle);
+        self.zpool.free(&self.memory.frames, object.handle);
     }
 
     /// Whether the compressed tier takes pages: not from when it was full until it is at
@@ -383,7 +386,7 @@ impl Engine {
         if self.config.compressed_max == CompressedMax::OFF {
             return false;
         }
-        if self.compressed_full.load(Relaxed) && !self.compressed.is_above_percent(ACCEPT_PERCENT) {
+        if self.compressed_full.load(Relaxed) && !self.zpool.is_above_percent(ACCEPT_PERCENT) {
             self.compressed_full.store(false, Relaxed);
         }
         !passes_on || !self.compressed_full.load(Relaxed)
@@ -397,7 +400,7 @@ impl Engine {
 
     /// Writes what is lined up; pages of runs that fail get no slot.
     fn write_lined_up(&self, batch: &mut Batch) {
-        let writing = self.hardship.writing();
+        let writing = self.begin_writing();
         self.devices.write(&batch.buffer, &mut batch.writes);
         drop(writing);
         let pages = batch.writes.iter().map(|write| write.run.len).sum();
@@ -422,7 +425,7 @@ impl Engine {
         out: &mut [u8; PAGE_SIZE],
     ) -> Result<bool, LoadError> {
         let Some(object) = self.zswap.begin_load(slot) else { return Ok(false) };
-        let len = self.compressed.load(&self.frames, object.handle, packed);
+        let len = self.zpool.load(&self.memory.frames, object.handle, packed);
         self.zswap.end_load(slot);
         let len = len.map_err(|_| LoadError::Corrupt)?;
         decompressor
@@ -436,22 +439,19 @@ impl Engine {
     pub(crate) fn load_slots(
         &self,
         run: SlotRun,
-        context: &mut FaultContext,
+        buffer: &mut IoBuffer,
         at: usize,
     ) -> Result<(), LoadError> {
         match run.first.device() {
             // What had a slot on no device, and is not compressed, was lost with its device.
             SlotId::IN_MEMORY => Err(LoadError::Lost),
-            _ => self
-                .devices
-                .read(run, &mut context.buffer[at << PAGE_SHIFT..])
-                .map_err(LoadError::Read),
+            _ => self.devices.read(run, &mut buffer[at << PAGE_SHIFT..]).map_err(LoadError::Read),
         }
     }
 
     /// When `pages` pages leave for devices, which is now.
     pub(crate) fn stamp(&self, pages: usize) -> Stamp {
-        Stamp::new(self.evictions.fetch_add(pages as u64, Relaxed))
+        Stamp::new(self.workingset.evictions.fetch_add(pages as u64, Relaxed))
     }
 
     /// Gives up the stored copy of a page, if it has one outside memory: it was loaded, or nobody
@@ -488,8 +488,8 @@ impl Engine {
     pub(crate) fn give_back(&self, run: SlotRun, frame: Option<FrameId>) {
         self.zswap.invalidate(run, |object| self.free_object(object));
         if let Some(frame) = frame {
-            self.ages.remove(frame);
-            self.frames.give_one(frame);
+            self.lru.remove(frame);
+            self.memory.frames.give_one(frame);
         }
         self.devices.free_run(run);
     }
@@ -498,29 +498,48 @@ impl Engine {
     #[cfg(debug_assertions)]
     pub(crate) fn damage_compressed(&self, page: PageIndex, byte: usize) -> bool {
         let stored = |w: PageWord| matches!(w.state(), State::Stored(_));
-        let Some(word) = self.words.try_lock_if(page, stored) else { return false };
+        let Some(word) = self.memory.words.try_lock_if(page, stored) else { return false };
         let State::Stored(slot) = word.state() else { unreachable!("locked as stored") };
         // Nobody is writing it to a device just now: that would be from before the damage.
         let alone = self.begin_io(slot);
         let object = if alone { self.zswap.begin_load(slot) } else { None };
         if let Some(object) = object {
-            self.compressed.damage(&self.frames, object.handle, byte);
+            self.zpool.damage(&self.memory.frames, object.handle, byte);
             self.zswap.end_load(slot);
         }
         if alone {
             self.end_io(slot);
         }
-        self.words.unlock_as(page, word);
+        self.memory.words.unlock_as(page, word);
         object.is_some()
     }
 
     /// Brings the gauges of the tiers up to date.
     pub(crate) fn publish_tiers(&self) {
-        let pages = self.compressed.stored_objects() as u64;
+        let pages = self.zpool.stored_objects() as u64;
         self.note_compressed(pages);
         self.stats.set(Counter::CompressedPages, pages);
-        self.stats.set(Counter::CompressedBytes, self.compressed.stored_bytes() as u64);
-        self.stats.set(Counter::CompressedPoolBytes, self.compressed.pool_bytes() as u64);
-        self.stats.set(Counter::CompressedLimitBytes, self.compressed.limit_bytes() as u64);
+        self.stats.set(Counter::CompressedBytes, self.zpool.stored_bytes() as u64);
+        self.stats.set(Counter::CompressedPoolBytes, self.zpool.pool_bytes() as u64);
+        self.stats.set(Counter::CompressedLimitBytes, self.zpool.limit_bytes() as u64);
+    }
+}
+
+impl Swap {
+    /// Begins I/O on a slot, so that it stays in use until [`Swap::end_io`]; `false` when its
+    /// page is not there alone, or somebody is at it.
+    pub(crate) fn begin_io(&self, slot: SlotId) -> bool {
+        let mut begun = [false];
+        self.index.begin_io(SlotRun { first: slot, len: 1 }, &mut begun);
+        begun[0]
+    }
+
+    /// I/O on a slot ends; it is given back if its page was given up meanwhile.
+    pub(crate) fn end_io(&self, slot: SlotId) {
+        let (run, mut wanted) = (SlotRun { first: slot, len: 1 }, [true]);
+        self.index.end_io(run, &[None], &mut wanted);
+        if !wanted[0] {
+            self.give_back(run, None);
+        }
     }
 }

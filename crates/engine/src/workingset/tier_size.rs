@@ -33,8 +33,7 @@
 mod density;
 
 use crate::config::CompressedMax;
-use crate::engine::Engine;
-use crate::stats::{Counter, FaultSource};
+use crate::stats::FaultSource;
 pub(crate) use density::Density;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -67,7 +66,7 @@ const READS_LEAST: f64 = 1.0 / 8.0;
 const NEAR_LEAST: f64 = 1.0 / 2.0;
 /// How full the tier must be for it to take more, in percent of what it may: below that it has room
 /// as it is.
-const FULL_PERCENT: usize = 85;
+pub const FULL_PERCENT: usize = 85;
 /// How much more must be saved than lost, so that chance does not move the share, or change the
 /// codec, to and fro.
 const MARGIN: f64 = 1.25;
@@ -192,13 +191,13 @@ impl Share {
 
     /// Whether a period has passed since the last look, now that `left` pages have left memory in
     /// all.
-    fn is_due(&self, left: u64, budget: u64) -> bool {
+    pub(super) fn is_due(&self, left: u64, budget: u64) -> bool {
         left.wrapping_sub(self.looked.load(Relaxed)) >= budget / PERIODS
     }
 
     /// What there is to be learnt from the time that is remembered, now that `left` pages have
     /// left; a part of it is forgotten.
-    fn look(&self, left: u64) -> Past {
+    pub(super) fn look(&self, left: u64) -> Past {
         fade(&self.left, left.wrapping_sub(self.looked.swap(left, Relaxed)));
         let past = Past {
             curve: Curve {
@@ -223,7 +222,7 @@ impl Share {
     }
 
     /// A step up or down, if it is worth it; whether there was one.
-    fn follow(&self, past: &Past, tiers: Tiers) -> bool {
+    pub(super) fn follow(&self, past: &Past, tiers: Tiers) -> bool {
         let now = self.now.load(Relaxed);
         let next = match verdict(past, tiers, now) {
             _ if !tiers.has_devices => MOST_ALONE,
@@ -238,7 +237,7 @@ impl Share {
 
 /// What is known of the time that is remembered.
 #[derive(Debug)]
-struct Past {
+pub(super) struct Past {
     curve: Curve,
     copies: Copies,
     costs: Costs,
@@ -265,16 +264,17 @@ impl Past {
 
 /// How things stand.
 #[derive(Clone, Copy, Debug)]
-struct Tiers {
+pub struct Tiers {
     /// Frames of the budget, and those of the compressed tier.
-    budget: u64,
-    frames: u64,
+    pub budget: u64,
+    pub frames: u64,
     /// What is compressed.
-    pages: u64,
-    /// Whether the tier takes what it may.
-    is_full: bool,
+    pub pages: u64,
+    /// Whether the tier takes what it may; and whether it was full, and takes no pages yet.
+    pub is_full: bool,
+    pub was_full: bool,
     /// Whether devices have room.
-    has_devices: bool,
+    pub has_devices: bool,
 }
 
 impl Tiers {
@@ -390,38 +390,6 @@ fn steps(saved_ns: f64, lost_ns: f64) -> u32 {
     if saved_ns > CLEARLY * lost_ns { STRIDE } else { 1 }
 }
 
-impl Engine {
-    /// Lets the compressed tier's share of the budget, and how densely it packs, follow what
-    /// refaults tell.
-    pub(crate) fn follow_refaults(&self) {
-        let left = self.evictions.load(Relaxed);
-        if self.compressed_full.load(Relaxed) && self.density.now() == 0 {
-            self.density.overflows(left, self.tiers());
-        }
-        if !self.share.is_due(left, self.budget().limit()) {
-            return;
-        }
-        let tiers = self.tiers();
-        let past = self.share.look(left);
-        self.density.follow(&past, tiers);
-        if self.config.compressed_max == CompressedMax::Auto && self.share.follow(&past, tiers) {
-            self.compressed.set_limit(self.share.frames(tiers.budget));
-            self.publish_tiers();
-        }
-    }
-
-    /// How things stand now.
-    fn tiers(&self) -> Tiers {
-        Tiers {
-            budget: self.budget().limit(),
-            frames: self.compressed.frames() as u64,
-            pages: self.stats.get(Counter::CompressedPages),
-            is_full: self.compressed.is_above_percent(FULL_PERCENT),
-            has_devices: self.devices_have_room(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -470,8 +438,14 @@ mod tests {
     }
 
     /// 10,000 frames, of which 6,500 hold 16,250 compressed pages.
-    pub const TIERS: Tiers =
-        Tiers { budget: 10_000, frames: 6_500, pages: 16_250, is_full: true, has_devices: true };
+    pub const TIERS: Tiers = Tiers {
+        budget: 10_000,
+        frames: 6_500,
+        pages: 16_250,
+        is_full: true,
+        was_full: false,
+        has_devices: true,
+    };
     pub const COSTS: Costs =
         Costs { compressed_ns: 10_000.0, device_ns: 70_000.0, device_reads: 1_000.0 };
 

@@ -25,8 +25,8 @@
 use super::{Ending, Evacuation, LONG_PATIENCE, PATIENCE};
 use crate::base::sync::lock;
 use crate::config::Config;
+use crate::control::Control;
 use crate::device::RUN_MAX;
-use crate::engine::Engine;
 use crate::memory::word::{PageWord, State};
 use crate::reclaim::Reclaimer;
 use crate::slot::{Bitmap, CLUSTER_SLOTS, SlotRun};
@@ -65,8 +65,8 @@ impl Bench {
     }
 
     /// Gives back what it has of the engine's.
-    pub fn give_back(self, engine: &Engine) {
-        self.fresh.into_iter().for_each(|run| engine.devices.free_run(run));
+    pub fn give_back(self, control: &Control) {
+        self.fresh.into_iter().for_each(|run| control.swap.devices.free_run(run));
     }
 }
 
@@ -100,9 +100,9 @@ pub struct Moved {
 impl Evacuation {
     /// The next cluster to be looked at: which of the devices, and its number there. `None` when
     /// nothing is left, or no more can be done.
-    fn next_cluster(&self, engine: &Engine) -> Option<(usize, u32)> {
+    fn next_cluster(&self, control: &Control) -> Option<(usize, u32)> {
         let total: u64 = self.devices.iter().map(|device| device.clusters.len() as u64).sum();
-        if total == 0 || !self.is_going() || engine.stop.load(Relaxed) {
+        if total == 0 || !self.is_going() || control.base.wake.has_stopped() {
             return None;
         }
         let next = self.next.fetch_add(1, Relaxed);
@@ -112,7 +112,7 @@ impl Evacuation {
                 return None;
             }
             if next.is_multiple_of(total) {
-                self.rest(engine);
+                self.rest(control);
             }
         }
         let mut at = (next % total) as usize;
@@ -125,14 +125,14 @@ impl Evacuation {
     }
 
     /// Before another pass: gives up if there was no progress for too long.
-    fn rest(&self, engine: &Engine) {
+    fn rest(&self, control: &Control) {
         thread::sleep(PAUSE);
         let still = self
             .began
             .elapsed()
             .saturating_sub(Duration::from_millis(self.progress_ms.load(Relaxed)));
         let patience = if self.full.load(Relaxed) {
-            PATIENCE.min(engine.config.oom_wait.0 / 2)
+            PATIENCE.min(control.config.oom_wait.0 / 2)
         } else {
             LONG_PATIENCE
         };
@@ -141,31 +141,31 @@ impl Evacuation {
         }
     }
 
-    fn note(&self, engine: &Engine, moved: &Moved) {
+    fn note(&self, control: &Control, moved: &Moved) {
         if moved.pages > 0 {
             self.moved.fetch_add(moved.pages as u64, Relaxed);
             self.progress_ms.store(self.began.elapsed().as_millis() as u64, Relaxed);
             self.full.store(false, Relaxed);
-            engine.stats.add(Counter::SwapoffPages, moved.pages as u64);
+            control.stats.add(Counter::SwapoffPages, moved.pages as u64);
         }
         if moved.full {
             self.full.store(true, Relaxed);
             // The program must not fail for want of the room that the device has.
-            if engine.hardship.is_beyond(engine.config.oom_wait.0 / 4) {
+            if control.reclaim.hardship.is_beyond(control.config.oom_wait.0 / 4) {
                 self.end(Ending::NoRoom);
             }
         }
     }
 }
 
-impl Engine {
+impl Control {
     /// The body of a thread of an evacuation.
     pub(super) fn evacuate(&self, evacuation: &Evacuation, number: usize) {
         while let Some((device, cluster)) = evacuation.next_cluster(self) {
             let mut at = 0;
             while at < CLUSTER_SLOTS && evacuation.is_going() {
                 // A fork finds no lock taken, and no slot claimed.
-                let _inside = self.reclaim_gate.enter();
+                let _inside = self.base.gates.reclaim.enter();
                 let retired = &evacuation.devices[device];
                 let Some(area) = retired.area() else { break };
                 let mut bench = lock(&evacuation.benches[number]);
@@ -186,17 +186,17 @@ impl Engine {
                     Holds::Busy => Moved::default(),
                 };
                 evacuation.note(self, &moved);
-                self.kick_background();
+                self.base.wake.background.wake();
                 if moved.full {
                     // Others may have room to give: those that were not used for longest.
-                    self.reclaim(&mut bench.batch, run.len, Reclaimer::Background);
+                    self.reclaim.reclaim(&mut bench.batch, run.len, Reclaimer::Background);
                 }
             }
         }
-        self.pressures.note_ended_thread();
+        self.base.psi.note_ended_thread();
         evacuation.working.fetch_sub(1, Release);
         self.swaps.due.store(true, Release);
-        self.kick_background();
+        self.base.wake.background.wake();
     }
 
     /// The next run of a cluster, from slot `from` of it on: neighbouring slots in use that hold
@@ -218,8 +218,8 @@ impl Engine {
     }
 
     fn holds(&self, slot: SlotId) -> Holds {
-        match self.index.load(slot) {
-            Entry::Shadow(_) if self.zswap.contains(slot) => Holds::Compressed,
+        match self.swap.index.load(slot) {
+            Entry::Shadow(_) if self.swap.zswap.contains(slot) => Holds::Compressed,
             Entry::Shadow(_) => Holds::Page,
             Entry::Frame(..) => Holds::ReadAhead,
             Entry::Clean => Holds::Clean,
@@ -233,7 +233,7 @@ impl Engine {
     fn move_run(&self, evacuation: &Evacuation, bench: &mut Bench, run: SlotRun) -> Moved {
         // 1. Claim.
         let mut claimed = [false; RUN_MAX];
-        self.index.begin_io(run, &mut claimed);
+        self.swap.index.begin_io(run, &mut claimed);
         let mut moved = Moved::default();
         for part in runs_where(run, |i| claimed[i]) {
             // 2. Read.
@@ -242,7 +242,7 @@ impl Engine {
             // 3. Elsewhere.
             let mut gone = [false; RUN_MAX];
             moved.full |= self.put_elsewhere(bench, part, &has, &mut gone, |slot| {
-                self.zswap.look_up(slot).is_none()
+                self.swap.zswap.look_up(slot).is_none()
             });
             for (i, slot) in part.slots().enumerate().filter(|(i, _)| lost[*i]) {
                 gone[i] = self.lose(evacuation, slot);
@@ -269,7 +269,7 @@ impl Engine {
             let rest = SlotRun { first: run.first.advance(at as u64), len: run.len - at };
             evacuation.read_ops.fetch_add(1, Relaxed);
             self.stats.add(Counter::SwapoffReadOps, 1);
-            let read = match self.devices.read(rest, &mut buffer[at << PAGE_SHIFT..]) {
+            let read = match self.swap.devices.read(rest, &mut buffer[at << PAGE_SHIFT..]) {
                 Ok(()) => rest.len,
                 Err(error) => {
                     let good = (error.offset_bytes >> PAGE_SHIFT)
@@ -291,34 +291,37 @@ impl Engine {
     /// A page that was read ahead is in the swap cache without its slot.
     pub(super) fn keep_read_ahead(&self, slot: SlotId) -> Moved {
         let Some(page) = self.lock_owner(slot, |_| true) else { return Moved::default() };
-        let word = self.words.load(page);
-        let Some(frame) = self.index.take_frame(slot) else {
-            self.words.unlock_as(page, word);
+        let word = self.memory.words.load(page);
+        let Some(frame) = self.swap.index.take_frame(slot) else {
+            self.memory.words.unlock_as(page, word);
             return Moved::default();
         };
-        if self.zswap.contains(slot) {
+        if self.swap.zswap.contains(slot) {
             // It was read while the page was being stored, which is compressed: on the device there
             // was another.
-            self.ages.remove(frame);
-            self.frames.give_one(frame);
-            self.words.unlock_as(page, word);
+            self.swap.lru.remove(frame);
+            self.memory.frames.give_one(frame);
+            self.memory.words.unlock_as(page, word);
             return Moved::default();
         }
-        self.ages.change_owner(frame, page);
-        self.words.unlock_as(page, word.with_state(State::Cached(frame)));
-        self.forget(State::Stored(slot));
+        self.swap.lru.change_owner(frame, page);
+        self.memory.words.unlock_as(page, word.with_state(State::Cached(frame)));
+        self.swap.forget(State::Stored(slot));
         Moved { pages: 1, full: false }
     }
 
     /// A page in memory that is as it is on the device has no copy there any more: the next write
     /// to it finds out that it is protected for nothing.
     pub(super) fn leave_clean(&self, slot: SlotId) -> Moved {
-        let page = self.index.owner(slot);
-        let has_copy =
-            |w: PageWord| !matches!(w.state(), State::Evicting(_)) && self.copy_of(w) == Some(slot);
-        let Some(word) = self.words.try_lock_if(page, has_copy) else { return Moved::default() };
-        self.drop_copy(page, word);
-        self.words.unlock_as(page, word.clean(false));
+        let page = self.swap.index.owner(slot);
+        let has_copy = |w: PageWord| {
+            !matches!(w.state(), State::Evicting(_)) && self.swap.copy_of(w) == Some(slot)
+        };
+        let Some(word) = self.memory.words.try_lock_if(page, has_copy) else {
+            return Moved::default();
+        };
+        self.swap.drop_copy(page, word);
+        self.memory.words.unlock_as(page, word.clean(false));
         Moved { pages: 1, full: false }
     }
 }

@@ -3,8 +3,8 @@
 
 use super::Evacuation;
 use super::evacuate::{Bench, Which};
+use crate::control::Control;
 use crate::device::RUN_MAX;
-use crate::engine::Engine;
 use crate::frame::{Mobility, Need};
 use crate::memory::word::State;
 use crate::slot::SlotRun;
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Largest block of frames that a run is put into.
 const BLOCK_ORDER: u32 = 8;
 
-impl Engine {
+impl Control {
     /// Puts pages of a claimed run, whose contents are in the buffer, elsewhere: those that still
     /// are what `is_still` says. Notes which are gone from their slots; whether there was no room
     /// for some.
@@ -59,16 +59,16 @@ impl Engine {
                 other => unreachable!("{other:?} is not on a device"),
             };
             if !full && !batch.picks.is_empty() {
-                self.store_batch(batch, |pick, out| {
+                self.swap.store_batch(batch, |pick, out| {
                     out.copy_from_slice(&buffer[place(pick.from) << PAGE_SHIFT..][..PAGE_SIZE]);
                     true
                 });
             }
             for pick in &batch.picks {
-                let word = self.words.load(pick.page);
+                let word = self.memory.words.load(pick.page);
                 gone[place(pick.from)] = pick.stored.is_some();
                 full |= pick.stored.is_none();
-                self.words.unlock_as(
+                self.memory.words.unlock_as(
                     pick.page,
                     pick.stored.map_or(word, |stored| word.with_state(stored)),
                 );
@@ -83,12 +83,12 @@ impl Engine {
         slot: SlotId,
         is_still: impl Fn(SlotId) -> bool,
     ) -> Option<PageIndex> {
-        let page = self.index.owner(slot);
-        let word = self.words.try_lock_if(page, |w| w.state() == State::Stored(slot))?;
+        let page = self.swap.index.owner(slot);
+        let word = self.memory.words.try_lock_if(page, |w| w.state() == State::Stored(slot))?;
         if is_still(slot) {
             return Some(page);
         }
-        self.words.unlock_as(page, word);
+        self.memory.words.unlock_as(page, word);
         None
     }
 
@@ -109,7 +109,7 @@ impl Engine {
                 continue;
             }
             let Some(block) = self.take_block(together) else { return };
-            self.frames.fill(
+            self.memory.frames.fill(
                 FrameId(block.start),
                 &buffer[at << PAGE_SHIFT..][..block.len() << PAGE_SHIFT],
             );
@@ -121,13 +121,13 @@ impl Engine {
                 let more = (next + 1..ours.end)
                     .take_while(|i| pages[*i] == Some(PageIndex(first.0 + i - next)));
                 let count = 1 + more.count();
-                self.ages.add_run(first, FrameId(block.start + (next - at) as u32), count);
+                self.swap.lru.add_run(first, FrameId(block.start + (next - at) as u32), count);
                 next += count;
             }
             for (i, frame) in ours.clone().zip(block) {
                 let page = pages[i].take().expect("it is one of those together");
-                let word = self.words.load(page).with_state(State::Cached(FrameId(frame)));
-                self.words.unlock_as(page, word);
+                let word = self.memory.words.load(page).with_state(State::Cached(FrameId(frame)));
+                self.memory.words.unlock_as(page, word);
                 gone[i] = true;
             }
             at = ours.end;
@@ -136,11 +136,15 @@ impl Engine {
 
     /// Frames for up to so many pages: a block of them.
     fn take_block(&self, pages: usize) -> Option<Range<u32>> {
-        let spare = self.budget().free_pages().saturating_sub(self.budget().low()) as usize;
+        let spare =
+            self.memory.budget().free_pages().saturating_sub(self.memory.budget().low()) as usize;
         let largest = pages.min(spare).checked_ilog2()?.min(BLOCK_ORDER);
         let take = |order: u32| {
-            let first =
-                self.frames.allocator.alloc(order as u8, Mobility::Reclaimable, Need::Fault)?;
+            let first = self.memory.frames.allocator.alloc(
+                order as u8,
+                Mobility::Reclaimable,
+                Need::Fault,
+            )?;
             Some(first.0..first.0 + (1 << order))
         };
         (0..=largest).rev().find_map(take)
@@ -150,11 +154,11 @@ impl Engine {
     /// there.
     pub(super) fn lose(&self, evacuation: &Evacuation, slot: SlotId) -> bool {
         // What is being stored just now is not on the device yet.
-        let is_still = |slot| self.zswap.look_up(slot).is_none();
+        let is_still = |slot| self.swap.zswap.look_up(slot).is_none();
         let Some(page) = self.lock_owner(slot, is_still) else { return false };
         let to = self.lost_slot(page);
-        let word = self.words.load(page);
-        self.words.unlock_as(page, to.map_or(word, |to| word.with_state(State::Stored(to))));
+        let word = self.memory.words.load(page);
+        self.memory.words.unlock_as(page, to.map_or(word, |to| word.with_state(State::Stored(to))));
         if to.is_some() {
             self.note_lost(evacuation);
         }
@@ -163,9 +167,9 @@ impl Engine {
 
     /// A slot on no device that says that the page, whose lock the caller holds, is lost.
     pub(super) fn lost_slot(&self, page: PageIndex) -> Option<SlotId> {
-        let SlotRun { first: slot, .. } = self.devices.alloc_in_memory(1)?;
-        self.index.set_owner(slot, page);
-        self.index.lost(slot);
+        let SlotRun { first: slot, .. } = self.swap.devices.alloc_in_memory(1)?;
+        self.swap.index.set_owner(slot, page);
+        self.swap.index.lost(slot);
         Some(slot)
     }
 
@@ -179,12 +183,12 @@ impl Engine {
     pub(super) fn end_claim(&self, run: SlotRun, gone: &Which) {
         let mut done = [GivenUp::Later; RUN_MAX];
         for part in runs_where(run, |i| gone[i]) {
-            self.index.give_up(part, &mut done);
+            self.swap.index.give_up(part, &mut done);
         }
         let mut still = [true; RUN_MAX];
-        self.index.end_io(run, &[None; RUN_MAX], &mut still);
+        self.swap.index.end_io(run, &[None; RUN_MAX], &mut still);
         for part in runs_where(run, |i| !still[i]) {
-            self.give_back(part, None);
+            self.swap.give_back(part, None);
         }
     }
 }

@@ -114,7 +114,7 @@ impl Density {
 
     /// The tier is full, and `left` pages have left memory: while that does not tell what comes
     /// back, takes the codec that is best if it is each page once in two times.
-    pub(super) fn overflows(&self, left: u64, tiers: Tiers) {
+    pub(in crate::workingset) fn overflows(&self, left: u64, tiers: Tiers) {
         let choices =
             self.choices(tiers.pages).filter(|choices| tiers.has_devices && is_open(choices, left));
         let Some(choices) = choices else { return };
@@ -129,7 +129,7 @@ impl Density {
     }
 
     /// Changes the codec if it is worth it.
-    pub(super) fn follow(&self, past: &Past, tiers: Tiers) {
+    pub(in crate::workingset) fn follow(&self, past: &Past, tiers: Tiers) {
         let now = self.now();
         let Some(choices) =
             self.choices(tiers.pages).filter(|choices| !is_open(choices, past.left))

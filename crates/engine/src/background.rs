@@ -1,0 +1,158 @@
+//! What the engine does ahead of need, and the threads that do it.
+
+use crate::base::psi::PUBLISH_EVERY;
+use crate::base::wake::NAP;
+use crate::config::Delivery;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::reclaim::Reclaimer;
+use overspill_os::beside::{self, Job, Nap};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Pages freed by one round of background reclaim, between two looks at the gate and the
+/// watermarks.
+const ROUND_PAGES: usize = 256;
+/// Sleep of the background thread while there is something to do that it could not do just now.
+const SHORT_NAP: Duration = Duration::from_millis(5);
+
+impl Engine {
+    /// Whether there is more to reclaim than ahead of need.
+    fn has_to_reclaim(&self) -> bool {
+        let forks = self.control.children.room_wanted.load(Relaxed)
+            && self.memory.budget().free_pages() < self.memory.budget().min();
+        forks || self.control.limits.is_pressed()
+    }
+
+    /// The body of the background thread: keeps the free pages between low and high, brings the
+    /// process down to a lower limit, and looks after what changes. All of it inside the gate of
+    /// reclaim: a fork finds no lock of it taken.
+    fn reclaim_in_background(&self) {
+        self.base.psi.note_engine_thread();
+        self.control.children.tokens.hold();
+        let budget = self.memory.budget();
+        let mut is_below = false;
+        while !self.base.wake.has_stopped() {
+            self.workingset.sample();
+            // From the low watermark on, up to the high one.
+            let mark = if is_below { budget.high() } else { budget.low() };
+            is_below = self.config.background && budget.free_pages() < mark;
+            let reclaims = is_below || self.has_to_reclaim();
+            let freed = if reclaims { self.reclaim_a_round() } else { self.look_after_all() };
+            let done = freed
+                + self.write_back_in_background()
+                + self.control.reclaim_on_request()
+                + self.control.grant_wish();
+            if done == 0 && (reclaims || !self.has_to_reclaim()) {
+                self.nap();
+            }
+        }
+    }
+
+    /// Reclaims some pages; returns how many were freed.
+    fn reclaim_a_round(&self) -> usize {
+        let _inside = self.base.gates.reclaim.enter();
+        self.control.follow_job();
+        self.control.look_after_swaps();
+        self.base.psi.publish(PUBLISH_EVERY);
+        self.swap.follow_refaults();
+        self.control.press_limit();
+        let Some(mut batch) = self.reclaim.batches.try_take() else { return 0 };
+        let freed = self.reclaim.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background);
+        self.control.children.fruitless.fetch_add((freed == 0).into(), Relaxed);
+        self.reclaim.hardship.freed(freed);
+        freed
+    }
+
+    /// What there is to be done while there are enough free pages. It frees none.
+    fn look_after_all(&self) -> usize {
+        self.fault.free_idle_spent();
+        // While a fork has the gate closed there is nothing to look after.
+        if let Some(_inside) = self.base.gates.reclaim.try_enter() {
+            self.swap.publish_metadata();
+            self.base.psi.publish(PUBLISH_EVERY);
+            self.swap.follow_refaults();
+            self.control.reap_children();
+            self.control.follow_job();
+            self.control.look_after_swaps();
+            self.control.press_limit();
+            self.control.fit_arena();
+            self.memory.budget().decay();
+            self.swap.devices.trim_caches();
+            self.swap.devices.discard_idle();
+            self.swap.devices.publish();
+            self.control.close_devices();
+            self.reclaim.compact();
+        }
+        0
+    }
+
+    fn nap(&self) {
+        let control = &self.control;
+        self.base.wake.background.sleep(|| {
+            let is_due = control.limits.is_pressed()
+                || control.proactive.is_due()
+                || control.wishes.is_due()
+                || control.swaps.is_due()
+                || self.reclaim.has_to_write_back()
+                || self.config.background && self.memory.is_low()
+                || self.base.wake.has_stopped();
+            if is_due { SHORT_NAP } else { NAP }
+        });
+    }
+
+    /// Writes a batch of the compressed tier's pages to devices if that is due; returns how many.
+    fn write_back_in_background(&self) -> usize {
+        if !self.config.background || !self.reclaim.has_to_write_back() {
+            return 0;
+        }
+        let _inside = self.base.gates.reclaim.enter();
+        let written = self
+            .reclaim
+            .batches
+            .try_take()
+            .map_or(0, |mut batch| self.reclaim.write_back_coldest(&mut batch));
+        self.reclaim.compact();
+        written
+    }
+
+    /// The body of a worker: stores the oldest pages of the swap cache while much waits there, so
+    /// that neither the background thread nor a fault has to.
+    fn store_in_background(&self) {
+        self.base.psi.note_engine_thread();
+        while !self.base.wake.has_stopped() {
+            let stored = match self.base.gates.reclaim.try_enter() {
+                Some(_inside) if self.reclaim.has_to_store() => {
+                    self.reclaim.batches.try_take().map_or(0, |mut batch| {
+                        self.reclaim.store_oldest(&mut batch, Reclaimer::Background)
+                    })
+                }
+                _ => 0,
+            };
+            self.reclaim.hardship.freed(stored);
+            if stored == 0 {
+                let has_stopped = || self.base.wake.has_stopped();
+                self.base.wake.workers.sleep(|| if has_stopped() { SHORT_NAP } else { NAP });
+            }
+        }
+    }
+
+    /// Starts the engine's threads: that which serves faults in thread delivery, that of the
+    /// background, and the workers. Those of the child of a fork wait until they are needed, where
+    /// none serves faults: most children execute a program, or end, before that.
+    pub(crate) fn start_threads(&'static self, is_child: bool) -> Result<(), Error> {
+        let handler = (self.config.delivery == Delivery::Thread)
+            .then(|| Job::new(c"overspill", || self.fault.handle_faults()));
+        let hold_token = || self.control.children.tokens.hold();
+        let nap = (is_child && handler.is_none())
+            .then(|| Nap { cell: self.base.wake.background.word(), first: Box::new(hold_token) });
+        let background = Job::new(c"overspill-bg", || self.reclaim_in_background());
+        let worker = |_| Job::new(c"overspill-wk", || self.store_in_background());
+        let workers = (0..self.base.wake.worker_count()).map(worker);
+        let jobs = handler.into_iter().chain([background]).chain(workers).collect();
+        beside::start(jobs, nap).map_err(|_| Error::Thread)?;
+        let sibling = beside::sibling().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
+        self.stats.set_engine(sibling);
+        Ok(())
+    }
+}

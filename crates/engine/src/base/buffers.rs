@@ -1,0 +1,142 @@
+//! Sets of buffers that threads work with, made in advance: nothing is allocated under pressure.
+
+use super::lockdep::Rank;
+use super::sync::{RankedGuard, RankedMutex, lock};
+use rustix::thread::{Timespec, futex};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, fence};
+
+/// Longest sleep of a thread that waits for a set of buffers between two looks: nothing is known to need
+/// it.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// A fixed set of sets of buffers, made in advance; a thread takes a free one.
+#[derive(Debug)]
+pub struct Buffers<T> {
+    benches: Box<[RankedMutex<T>]>,
+    /// Threads that wait for one, and how often one of them was woken.
+    waiting: AtomicU32,
+    woken: AtomicU32,
+}
+
+/// A set of buffers that a thread has.
+pub struct Taken<'a, T> {
+    bench: Option<RankedGuard<'a, T>>,
+    benches: &'a Buffers<T>,
+}
+
+impl<T> std::ops::Deref for Taken<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.bench.as_ref().expect("held until dropped")
+    }
+}
+
+impl<T> std::ops::DerefMut for Taken<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.bench.as_mut().expect("held until dropped")
+    }
+}
+
+impl<T> Drop for Taken<'_, T> {
+    fn drop(&mut self) {
+        drop(self.bench.take());
+        // The lock is given back before this look, and who waits looks at the lock once more after
+        // it said so.
+        fence(SeqCst);
+        if self.benches.waiting.load(Relaxed) > 0 {
+            self.benches.woken.fetch_add(1, Release);
+            let _ = futex::wake(&self.benches.woken, futex::Flags::PRIVATE, 1);
+        }
+    }
+}
+
+impl<T> Buffers<T> {
+    pub fn new<E>(
+        rank: Rank,
+        count: usize,
+        make: impl Fn() -> Result<T, E>,
+    ) -> Result<Buffers<T>, E> {
+        let bench = |_| Ok(RankedMutex::new(rank, make()?));
+        let benches = (0..count).map(bench).collect::<Result<_, E>>()?;
+        Ok(Buffers { benches, waiting: AtomicU32::new(0), woken: AtomicU32::new(0) })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.benches.len()
+    }
+
+    /// All of them, one after the other.
+    #[cfg(debug_assertions)]
+    pub fn iter(&self) -> impl Iterator<Item = RankedGuard<'_, T>> {
+        self.benches.iter().map(lock)
+    }
+
+    fn taken<'a>(&'a self, bench: RankedGuard<'a, T>) -> Taken<'a, T> {
+        Taken { bench: Some(bench), benches: self }
+    }
+
+    /// That with a number, which nobody else has.
+    pub fn at(&self, number: usize) -> Taken<'_, T> {
+        self.taken(lock(&self.benches[number]))
+    }
+
+    /// A free one, if there is one.
+    pub fn try_take(&self) -> Option<Taken<'_, T>> {
+        // Always from the first: under one thread it is the one that is hot in cache.
+        self.benches.iter().find_map(RankedMutex::try_lock).map(|bench| self.taken(bench))
+    }
+
+    /// Those that are free, one after the other.
+    pub fn idle(&self) -> impl Iterator<Item = Taken<'_, T>> {
+        self.benches.iter().filter_map(RankedMutex::try_lock).map(|bench| self.taken(bench))
+    }
+
+    /// A free one, waiting for it asleep: with many more threads than processors, those that poll
+    /// keep the others from getting done.
+    pub fn take(&self) -> Taken<'_, T> {
+        self.benches[0].class().check();
+        loop {
+            if let Some(bench) = self.try_take() {
+                return bench;
+            }
+            self.waiting.fetch_add(1, SeqCst);
+            let woken = self.woken.load(Acquire);
+            fence(SeqCst);
+            let found = self.try_take();
+            if found.is_none() {
+                let _ = futex::wait(&self.woken, futex::Flags::PRIVATE, woken, Some(&LOOK_EVERY));
+            }
+            self.waiting.fetch_sub(1, SeqCst);
+            if let Some(bench) = found {
+                return bench;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_threads_than_sets_take_turns() {
+        let benches = Buffers::new(Rank::Batch, 2, || Ok::<u64, ()>(0)).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let mut bench = benches.take();
+                        *bench += 1;
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        });
+        let sum: u64 = (0..2).map(|number| *benches.at(number)).sum();
+        assert_eq!((sum, benches.waiting.load(Relaxed)), (4000, 0));
+        let _both = [benches.try_take(), benches.try_take()].map(Option::unwrap);
+        assert!(benches.try_take().is_none());
+    }
+}
