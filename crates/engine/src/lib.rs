@@ -77,5 +77,11 @@ mod word;
 mod writeback;
 mod zswap;
 
+// The examples of the documents compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+#[doc = include_str!("../../../README.md")]
+struct Documents;
+
 pub use error::Error;
 pub use pool::{Advice, MapFlags, Pool, Region};
