@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 const ANY_LINES: &str = "...";
 /// Fewest words in which a mark can say why something is not run.
 const REASON_WORDS: usize = 3;
+/// Least length of a part of a sentence that tells something.
+const SENTENCE_PART: usize = 8;
 /// Units that follow a number, and vary with it.
 const UNITS: [&str; 14] =
     ["B", "KiB", "MiB", "GiB", "TiB", "K", "M", "G", "T", "ns", "us", "ms", "s", "MiB/s"];
@@ -216,22 +218,57 @@ fn without_number(line: &str) -> String {
     words.join(" ")
 }
 
-/// All pages of the repository, by path.
-pub fn pages() -> Vec<PathBuf> {
-    fn collect(dir: &Path, found: &mut Vec<PathBuf>) {
+/// What a page says that overspill says: the parts of its sentences between what varies, with their
+/// lines. Sentences stand in tables with the head `sentence`; `…`, PATH, NAME, SIZE, WORD and N are
+/// what varies, and a semicolon separates sentences.
+pub fn sentences(page: &str) -> Vec<(usize, &str)> {
+    let is_varying = |word: &str| matches!(word, "PATH" | "NAME" | "SIZE" | "WORD" | "N");
+    let mut found = Vec::new();
+    let mut inside = false;
+    for (line, text) in prose(page) {
+        let Some(cell) = text.strip_prefix("| ").and_then(|row| row.split(" | ").next()) else {
+            inside &= text.starts_with('|');
+            continue;
+        };
+        if !inside {
+            inside = cell == "sentence";
+            continue;
+        }
+        let ends = |c: char| matches!(c, '…' | ';' | ',' | ':' | '=' | '(' | ')' | '\'');
+        for part in cell.split(ends) {
+            let mut from = 0;
+            for (at, word) in part.split(' ').scan(0, |at, word| {
+                *at += word.len() + 1;
+                Some((*at - word.len() - 1, word))
+            }) {
+                if is_varying(word) {
+                    found.push((line, part[from..at].trim()));
+                    from = at + word.len();
+                }
+            }
+            found.push((line, part[from..].trim()));
+        }
+    }
+    found.retain(|(_, part)| part.len() >= SENTENCE_PART);
+    found
+}
+
+/// All files of the repository whose names end so, by path.
+pub fn files(end: &str) -> Vec<PathBuf> {
+    fn collect(dir: &Path, end: &str, found: &mut Vec<PathBuf>) {
         let entries = fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
         for entry in entries.flatten() {
             let (path, name) = (entry.path(), entry.file_name());
             let name = name.to_string_lossy();
             if path.is_dir() && !path.is_symlink() && !name.starts_with('.') && name != "target" {
-                collect(&path, found);
-            } else if name.ends_with(".md") {
+                collect(&path, end, found);
+            } else if name.ends_with(end) {
                 found.push(path);
             }
         }
     }
     let mut found = Vec::new();
-    collect(repository(), &mut found);
+    collect(repository(), end, &mut found);
     found.sort();
     found
 }
@@ -334,6 +371,14 @@ mod tests {
         ));
         assert!(same_output(&page, "a 7 (1:1)\nleft 9 pages, 1 MiB/s\nend 10ms"));
         assert!(!same_output(&page, "a 7 (1:1)\nleft 9 pages, 1 MiB/s\nend"));
+    }
+
+    #[test]
+    fn sentences_are_taken_apart_at_what_varies() {
+        let page = "| sentence | what to do |\n|---|---|\n\
+                    | process N belongs to user N; is too small (here) | Nothing. |\n\n\
+                    | other | table |\n|---|---|\n| a long sentence | x |\n";
+        assert_eq!(sentences(page), [(3, "belongs to user"), (3, "is too small")]);
     }
 
     #[test]

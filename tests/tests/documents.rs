@@ -6,7 +6,7 @@
 //! the page's 384.
 
 use overspill_tests::documents::{
-    Block, Mark, Run, Shown, anchors, blocks, links, pages, same_output,
+    Block, Mark, Run, Shown, anchors, blocks, files, links, same_output, sentences,
 };
 use overspill_tests::job::Job;
 use overspill_tests::process::run;
@@ -216,7 +216,7 @@ fn two_thirds_of_the_commands_are_run() {
 fn every_link_leads_somewhere() {
     let mut found: HashMap<PathBuf, _> = HashMap::new();
     let mut broken = Vec::new();
-    for page in pages() {
+    for page in files(".md") {
         for (line, target) in links(&read(&page)) {
             let (file, heading) = target.split_once('#').unwrap_or((&target, ""));
             let to = match file {
@@ -238,4 +238,24 @@ fn every_link_leads_somewhere() {
         }
     }
     assert!(broken.is_empty(), "these links lead nowhere:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn overspill_says_what_the_page_of_its_sentences_says() {
+    let page = format!("{GUIDE}/troubleshooting.md");
+    let crates = repository().join("crates");
+    let sources = files(".rs").into_iter().filter(|file| file.starts_with(&crates));
+    let code: String = sources.map(|file| in_one_line(&read(&file))).collect();
+    let text = read(&repository().join(&page));
+    let parts = sentences(&text);
+    assert!(parts.len() > 100, "{} parts of sentences", parts.len());
+    let unsaid: Vec<_> = parts.into_iter().filter(|(_, part)| !code.contains(part)).collect();
+    assert!(unsaid.is_empty(), "{page}: nobody says this any more: {unsaid:#?}");
+}
+
+/// Source text with its string literals in one line each.
+fn in_one_line(source: &str) -> String {
+    let mut lines = source.split("\\\n");
+    let first = lines.next().unwrap_or_default().to_owned();
+    lines.fold(first, |text, line| text + line.trim_start())
 }
