@@ -51,6 +51,11 @@ pub mod units;
 mod workingset;
 pub mod zpool;
 
-pub use control::{job, swapoff};
+// The examples of the documents compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+#[doc = include_str!("../../../README.md")]
+struct Documents;
+
 pub use error::Error;
 pub use pool::{Advice, MapFlags, Pool, Region};
