@@ -57,5 +57,6 @@ pub mod zpool;
 #[doc = include_str!("../../../README.md")]
 struct Documents;
 
+pub use control::{job, swapoff};
 pub use error::Error;
 pub use pool::{Advice, MapFlags, Pool, Region};
