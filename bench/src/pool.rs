@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use overspill::base::Bytes;
-use overspill::config::{Config, Delivery};
+use overspill::config::{Config, Delivery, baselines};
 use overspill::{Pool, Region};
 
 /// A pool in signal delivery with a budget of `memory` bytes; `device` and `settings` are as the
@@ -16,7 +16,7 @@ pub fn open(memory: u64, device: Option<&str>, settings: &str) -> Result<Pool, F
     let swap = device.into_iter().collect();
     let mut config =
         Config { memory: Bytes(memory), swap, delivery: Delivery::Signal, ..Config::default() };
-    config.apply_settings(settings).map_err(|error| failure(&error))?;
+    baselines::apply(&mut config, settings).map_err(|error| failure(&error))?;
     Pool::new(config).map_err(|error| failure(&error))
 }
 

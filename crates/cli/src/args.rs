@@ -55,6 +55,8 @@ pub enum Command {
     ///
     /// Exit status 0 where `overspill run` works, 1 where it does not.
     Probe(ProbeArgs),
+    /// List the settings that `overspill run --set` takes: values, default, meaning
+    Settings(SettingsArgs),
 }
 
 /// `overspill probe`.
@@ -63,6 +65,14 @@ pub struct ProbeArgs {
     /// Print one JSON object instead of sentences
     #[arg(long)]
     pub json: bool,
+}
+
+/// `overspill settings`.
+#[derive(Debug, Args)]
+pub struct SettingsArgs {
+    /// Print a table in Markdown
+    #[arg(long)]
+    pub markdown: bool,
 }
 
 fn parse_memory(text: &str) -> Result<Bytes, String> {

@@ -4,9 +4,9 @@
 //! A page that a read brings in from a device, or unpacks, may keep its slot and what is there. It
 //! is installed write-protected, and marked clean in its word; the first write is a fault that
 //! gives the slot up. Evicted before that, it needs neither compression nor I/O. This is a gain for
-//! pages that are mostly read and a loss for those that are written after all, a fault each: the
-//! settings `clean` and `zswap.keep` keep copies while more of them were of use than not, devices
-//! and the compressed tier each by their own account.
+//! pages that are mostly read and a loss for those that are written after all, a fault each. So
+//! copies are kept while more of them were of use than not, devices and the compressed tier each by
+//! their own account (baselines `clean` and `zswap.keep`).
 //!
 //! Which slot the copy is in is kept with the page's frame, in its [cells](crate::frame::cells):
 //! who owns the page, by its lock, owns them. No locks.
@@ -92,7 +92,7 @@ impl Engine {
     /// if all that is read left clean. With how many `pages` come in by what is said of the first.
     pub(crate) fn keeps_copies(&self, slot: SlotId, soon: bool, pages: usize) -> bool {
         if self.zswap.contains(slot) {
-            if soon || !self.copies.compressed.pays(self.config.keeps_compressed) {
+            if soon || !self.copies.compressed.pays(self.config.baselines.keeps_compressed) {
                 return false;
             }
             let sheds = self.sheds_compressed();
@@ -101,8 +101,8 @@ impl Engine {
             }
             return !sheds;
         }
-        !(soon && self.config.clean == Clean::Auto)
-            && self.copies.stored.pays(self.config.clean)
+        !(soon && self.config.baselines.clean == Clean::Auto)
+            && self.copies.stored.pays(self.config.baselines.clean)
             && 2 * self.stats.get(Counter::DevicePages)
                 < self.stats.get(Counter::DeviceCapacityBytes) >> 12
     }
@@ -177,7 +177,7 @@ impl Engine {
 
     /// Whether compressed copies of pages in memory are in the way of others.
     pub(crate) fn sheds_compressed(&self) -> bool {
-        match self.config.keeps_compressed {
+        match self.config.baselines.keeps_compressed {
             Clean::Off => false,
             Clean::On => self.compressed.is_above_percent(KEEP_PERCENT),
             Clean::Auto => {

@@ -176,7 +176,8 @@ impl Engine {
         while !self.stop.load(Acquire) {
             self.recent.sample(self.evictions.load(Relaxed));
             if !self.has_to_reclaim()
-                && (self.budget().free_pages() >= self.budget().low() || !self.config.background)
+                && (self.budget().free_pages() >= self.budget().low()
+                    || !self.config.baselines.background)
             {
                 self.free_idle_spent();
                 // While a fork has the gate closed there is nothing to look after.
@@ -204,7 +205,8 @@ impl Engine {
                 continue;
             }
             while self.has_to_reclaim()
-                || self.config.background && self.budget().free_pages() < self.budget().high()
+                || self.config.baselines.background
+                    && self.budget().free_pages() < self.budget().high()
             {
                 if self.stop.load(Acquire) {
                     break;
@@ -240,7 +242,7 @@ impl Engine {
 
     /// Writes a batch of the compressed tier's pages to devices if that is due; returns how many.
     fn write_back_in_background(&self) -> usize {
-        if !self.config.background || !self.has_to_write_back() {
+        if !self.config.baselines.background || !self.has_to_write_back() {
             return 0;
         }
         let _inside = self.reclaim_gate.enter();

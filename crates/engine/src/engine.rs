@@ -158,7 +158,7 @@ impl Engine {
             config.memory = request.memory;
         }
         Config::check_memory(config.memory)?;
-        let watermarks = config.frame.watermarks;
+        let watermarks = config.watermarks;
         if !watermarks.rise(config.memory.pages()) {
             return Err(Error::Watermarks { watermarks, memory: config.memory });
         }
@@ -166,7 +166,7 @@ impl Engine {
             return Err(Error::WindowTooLarge { window: config.window });
         }
         let out_of_address_space = |_| Error::AddressSpace { window: config.window };
-        if !config.vector_drop {
+        if !config.baselines.vector_drop {
             vm::disable_vector_drop();
         }
         // 1. The window, and the tables over it.
@@ -191,7 +191,7 @@ impl Engine {
             let allocator = FrameAllocator::new(
                 limit,
                 limit_max,
-                config.frame,
+                config.frame(),
                 Topology::of_machine().clone(),
                 stats,
             )?;
@@ -231,10 +231,10 @@ impl Engine {
         register(arena.range())?;
         // 3. The tiers and the benches, charged to the budget.
         let settings = DeviceSettings {
-            slots: config.slot,
-            uring: config.uring && !simulated.no_uring,
-            partition: config.cache_partition,
-            invalidate: config.invalidate,
+            slots: config.baselines.slot,
+            uring: config.baselines.uring && !simulated.no_uring,
+            partition: config.baselines.cache_partition,
+            invalidate: config.baselines.invalidate,
             // No more pages can be compressed than there are.
             in_memory: pages as u64,
             frames: frame_count,
@@ -251,7 +251,7 @@ impl Engine {
         let (index, zswap) = (devices.index().clone(), devices.zswap().clone());
         let batch_pages = (config.memory.pages() as usize / 64).clamp(32, 128);
         let workers = match config.workers {
-            _ if !config.background => 0,
+            _ if !config.baselines.background => 0,
             Some(workers) => workers as usize - 1,
             None if config.memory < WORKERS_LEAST => 0,
             None => (cpus() / 4).clamp(1, 4) - 1,
@@ -270,7 +270,7 @@ impl Engine {
             |count, pages| Workbenches::new(Rank::Batch, count, || Batch::new(pages, &config));
         let batches = benches(1 + workers + 1, batch_pages).map_err(out_of_address_space)?;
         let direct = benches(direct, DIRECT_PAGES).map_err(out_of_address_space)?;
-        let throttle = Throttle::new(direct.len(), config.reclaim_recheck);
+        let throttle = Throttle::new(direct.len(), config.baselines.reclaim_recheck);
         // A stack for each of them, beside those for everything else.
         let stacks = EngineStacks::new(STACKS + direct.len()).map_err(out_of_address_space)?;
         let contexts = Workbenches::new(Rank::FaultContext, contexts, || {
@@ -294,8 +294,8 @@ impl Engine {
         stats.set_reclaim_done(proactive.job_done());
         let ages = Ages::new(
             allocator.cells().clone(),
-            config.cache_partition,
-            config.slot.batching,
+            config.baselines.cache_partition,
+            config.baselines.slot.batching,
             stats,
         );
         let frames = Frames { arena, allocator, backing };

@@ -477,7 +477,7 @@ impl Engine {
     ) -> Transferred {
         let backing = &self.frames.backing;
         let frames = self.frames.arena.frame_range(frame.0, len);
-        let way = match self.config.way_in {
+        let way = match self.config.baselines.way_in {
             // What is moved is not protected.
             _ if protect => 0,
             WayIn::Move => 1,

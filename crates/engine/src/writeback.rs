@@ -3,7 +3,7 @@
 //! In the background, from when the tier is full until it is at [`ACCEPT_PERCENT`] of what it may
 //! take; else only by a thread that finds nothing else to reclaim. Where there is a denser codec
 //! (setting `zswap.recompress`), a page is packed by that first, and has to become the coldest once
-//! more. A page whose slot is on no device (setting `zswap.slots`), or was inherited, is written to
+//! more. A page whose slot is on no device (baseline `zswap.slots`), or was inherited, is written to
 //! another slot, which it gets if nobody wants the page at that moment; those of a batch lie side
 //! by side there, in the order of their addresses. One whose slot lies on a device is written to
 //! it, without its owner being asked: until then it can be loaded from the tier, after that from
@@ -86,7 +86,7 @@ impl Engine {
 
     /// Whether compressed pages can go on to devices: there is room, or they have slots there.
     fn goes_on(&self) -> bool {
-        match self.config.zswap_slots {
+        match self.config.baselines.zswap_slots {
             TierSlots::Own => self.devices_have_room(),
             TierSlots::Device => self.stats.get(Counter::DeviceCapacityBytes) > 0,
         }
@@ -183,7 +183,7 @@ impl Engine {
     fn line_up_cold(&self, batch: &mut Batch) {
         let Batch { cold, buffer, packed, decompressor, writes, .. } = batch;
         writes.clear();
-        if self.config.zswap_slots == TierSlots::Own {
+        if self.config.baselines.zswap_slots == TierSlots::Own {
             // Neighbours in the address space are to be neighbours on the device, too.
             cold.sort_unstable_by_key(|cold| self.index.owner(cold.slot));
         }

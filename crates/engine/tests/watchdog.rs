@@ -5,7 +5,7 @@
 //! which it did not run itself: on a machine that has no time for anybody nothing is proved.
 
 use overspill::base::Bytes;
-use overspill::config::{Config, Delivery};
+use overspill::config::{Config, Delivery, baselines};
 use overspill::{Error, Pool};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -77,10 +77,7 @@ impl Load {
             random.one_of(&["out=auto", "out=move", "out=drop"]),
             random.one_of(&["folio=16", "folio=1"]),
             random.one_of(&["readahead=8", "readahead=64", "readahead=1"]),
-            random.one_of(&[
-                "watermark.min=auto",
-                "watermark.min=8%,watermark.low=9%,watermark.high=10%",
-            ]),
+            random.one_of(&["watermark=auto", "watermark=8%/9%/10%"]),
         ];
         Load {
             delivery: random.one_of(&[Delivery::Signal, Delivery::Thread]),
@@ -172,7 +169,7 @@ fn run(seed: u64) {
         Config { memory: Bytes(load.memory), delivery: load.delivery, ..Config::default() };
     config.swap = vec![load.swap.parse().unwrap()];
     config.window = Bytes(1 << 30);
-    config.apply_settings(&load.settings).unwrap();
+    baselines::apply(&mut config, &load.settings).unwrap();
     let pool = match Pool::new(config) {
         Ok(pool) => pool,
         Err(error @ Error::NoUserfaultfd { .. }) => return eprintln!("SKIPPED: {error}"),

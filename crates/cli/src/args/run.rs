@@ -67,7 +67,7 @@ pub struct RunArgs {
     )]
     pub fault: Fault,
 
-    /// Settings of the engine, for measurements; may be given more than once
+    /// Settings of the engine, see "Settings" below; may be given more than once
     #[arg(
         long,
         value_name = "KEY=VALUE[,...]",
