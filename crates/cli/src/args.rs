@@ -118,4 +118,15 @@ mod tests {
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn the_help_of_every_command_fits_80_columns() {
+        let mut command = Cli::command().term_width(80);
+        command.build();
+        for subcommand in command.get_subcommands_mut() {
+            let help = subcommand.render_long_help().to_string();
+            let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+            assert!(long.is_empty(), "{}: {long:#?}", subcommand.get_name());
+        }
+    }
 }

@@ -95,8 +95,8 @@ pub struct SwapoffArgs {
     #[arg(short, long)]
     pub verbose: bool,
 
-    /// The devices: paths, labels or UUIDs
-    #[arg(value_name = "PATH|LABEL=LABEL|UUID=UUID|LABEL|UUID", required_unless_present_any = ["all", "label", "uuid"])]
+    /// The devices: a path, a label or a UUID each; LABEL=NAME and UUID=NAME say which it is
+    #[arg(value_name = "PATH|LABEL|UUID", required_unless_present_any = ["all", "label", "uuid"])]
     pub device: Vec<String>,
 }
 
