@@ -178,7 +178,7 @@ fn table(words: &mut [u64], random: &mut Random) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overspill::base::PAGE_SIZE;
+    use overspill::units::PAGE_SIZE;
     use overspill_os::codec::{Codec, Compressor};
 
     fn page(contents: Contents, number: u64) -> [u64; WORDS] {

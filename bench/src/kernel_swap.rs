@@ -9,7 +9,7 @@ mod cgroup;
 use crate::failure::Failure;
 use crate::put_back;
 pub use cgroup::{Cgroup, Hierarchy, join};
-use overspill::base::{Bytes, PAGE_SIZE};
+use overspill::units::{Bytes, PAGE_SIZE};
 use rustix::fs::FallocateFlags;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

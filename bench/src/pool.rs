@@ -1,8 +1,8 @@
 //! The pool that is measured, and what it maps.
 
 use crate::failure::Failure;
-use overspill::base::Bytes;
 use overspill::config::{Config, Delivery, baselines};
+use overspill::units::Bytes;
 use overspill::{Pool, Region};
 
 /// A pool in signal delivery with a budget of `memory` bytes; `device` and `settings` are as the

@@ -1,7 +1,7 @@
 //! The swap device of a bench.
 
-use overspill::base::Bytes;
 use overspill::config::SwapSpec;
+use overspill::units::Bytes;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;

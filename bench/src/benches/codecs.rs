@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::measure::{self, Sample, Series, Spread, compare};
 use crate::report::{Column, Findings, Report, Row, Table, percent, ratio, whole};
 use crate::threads;
-use overspill::base::{Bytes, PAGE_SIZE};
+use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_os::codec::{Codec, Compressor, Decompressor};
 use serde_json::json;
 use std::fmt;

@@ -25,7 +25,7 @@ use crate::report::{
 };
 use crate::swap_device::{self, SwapDevice};
 use clap::ValueEnum;
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;

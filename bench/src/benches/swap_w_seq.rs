@@ -25,7 +25,7 @@ use crate::measure::{self, Series, compare};
 use crate::report::{self, Column, Findings, Report, Row, Table, gain, percent, short, whole};
 use crate::swap_device::{self, SwapDevice};
 use figures::Phase;
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;

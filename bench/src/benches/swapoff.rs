@@ -32,7 +32,7 @@ use crate::measure::{self, Sample, Series, compare};
 use crate::place::Place;
 use crate::report::{self, Column, Findings, Report, Row, Table, percent, ratio, short, whole};
 use crate::swap_device::SwapDevice;
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;

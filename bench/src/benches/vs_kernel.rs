@@ -34,7 +34,7 @@ use crate::place::Place;
 use crate::report::{self, Column, Findings, Report, Row, Table, ratio, short, whole};
 use case::{Case, Peer, Program, Setting, Step, Task, Tasks};
 use clap::ValueEnum;
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use overspill_bench::workload::{Packing, Plan, Workload};
 use program::Inputs;
 use ram::Ram;

@@ -29,7 +29,7 @@ use crate::report::{self, Column, Findings, Report, Row, Table, percent, ratio, 
 use crate::swap_device::{RAM, SwapDevice};
 use clap::ValueEnum;
 use figures::Counted;
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use policies::Misses;
 use serde_json::{Value, json};
 use std::fmt;

@@ -28,8 +28,8 @@ use crate::report::{self, Column, Findings, Report, Row, Table, gain, percent, s
 use crate::swap_device::{self, SwapDevice};
 use case::{Case, Step, Tier, Work};
 use figures::Phase;
-use overspill::base::Bytes;
 use overspill::config::Config;
+use overspill::units::Bytes;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -9,8 +9,8 @@ mod swap_help;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use jobs::{ReclaimArgs, SetArgs, StatArgs};
-use overspill::base::Bytes;
 use overspill::config::Config;
+use overspill::units::Bytes;
 pub use run::{Fault, RunArgs};
 use std::ffi::OsString;
 pub use swap::{Columns, SwapoffArgs, SwaponArgs};
@@ -76,7 +76,7 @@ pub struct SettingsArgs {
 }
 
 fn parse_memory(text: &str) -> Result<Bytes, String> {
-    let size: Bytes = text.parse().map_err(|bad: overspill::base::BadSize| bad.to_string())?;
+    let size: Bytes = text.parse().map_err(|bad: overspill::units::BadSize| bad.to_string())?;
     Config::check_memory(size).map_err(|error| error.to_string())?;
     Ok(size)
 }

@@ -369,7 +369,7 @@ fn variable(environment: &[u8], name: &str) -> Option<OsString> {
 mod tests {
     use super::*;
     use crate::rundir::RunDir;
-    use overspill::base::Bytes;
+    use overspill::units::Bytes;
     use std::sync::Mutex;
 
     /// A job in a directory of its own.

@@ -2,8 +2,8 @@
 
 use crate::args::Fault;
 use crate::preload;
-use overspill::base::Bytes;
 use overspill::config::{SwapList, SwapSpec};
+use overspill::units::Bytes;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 

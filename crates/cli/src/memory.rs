@@ -1,6 +1,6 @@
 //! How much memory the job may use: its memory cgroup limits and what the machine has available.
 
-use overspill::base::{Bytes, PAGE_SIZE};
+use overspill::units::{Bytes, PAGE_SIZE};
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -4,7 +4,7 @@ use crate::args::{Fault, ProbeArgs};
 use crate::failure::Failure;
 use crate::memory::Limits;
 use crate::swap;
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use overspill_os::Errno;
 use overspill_os::probe::{Access, Features, Probe, probe, simulated};
 use serde_json::{Value, json};

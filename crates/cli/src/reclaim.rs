@@ -5,7 +5,7 @@ use crate::args::ReclaimArgs;
 use crate::control::protocol::{Reclaim, Reply, Request};
 use crate::control::{self, Found, unexpected};
 use crate::failure::{Failure, say};
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! The statistics of a run as text for people, with the names of /proc/vmstat beside it.
 
 use crate::rundir::Tree;
-use overspill::base::Bytes;
 use overspill::stats::{Counter, DeviceSnapshot, Snapshot};
+use overspill::units::Bytes;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 const LINES_MAX: usize = 10;
 /// The most pages whose bytes can be counted: a figure may be anything, the file that it is from is
 /// another process's.
-const PAGES_MAX: u64 = u64::MAX >> overspill::base::PAGE_SHIFT;
+const PAGES_MAX: u64 = u64::MAX >> overspill::units::PAGE_SHIFT;
 
 /// The whole report, each line ended.
 pub fn render(tree: &Tree, elapsed: Duration) -> String {

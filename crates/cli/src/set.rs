@@ -6,7 +6,7 @@ use crate::control::{self, Found, job, unexpected};
 use crate::failure::{Failure, say};
 use crate::memory::mem_total;
 use crate::report::printable;
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};

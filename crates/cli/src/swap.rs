@@ -1,8 +1,8 @@
 //! Swap devices as the user names them, checked and made absolute.
 
 use crate::failure::Failure;
-use overspill::base::Bytes;
 use overspill::config::SwapSpec;
+use overspill::units::Bytes;
 use rustix::fs::{Access, Mode, OFlags, access, open, statfs, statvfs};
 use rustix::io::Errno;
 use std::ffi::OsString;

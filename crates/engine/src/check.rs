@@ -5,13 +5,13 @@
 //! `overspill run` when it ends. The engine stands still meanwhile, by the gates that a fork
 //! closes.
 
-use crate::base::{FrameId, PageIndex, SlotId};
-use crate::cache::Entry;
 use crate::engine::Engine;
-use crate::extent::pages_of;
 use crate::frame::cells::Owner;
+use crate::memory::extent::pages_of;
+use crate::memory::word::{PageWord, State};
 use crate::stats::Counter;
-use crate::word::{PageWord, State};
+use crate::swap::Entry;
+use crate::units::{FrameId, PageIndex, SlotId};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -67,11 +67,10 @@ impl Engine {
         let compressed = self.zswap.check();
         // 2. What the words say, each thing named once.
         let mut named = Named::default();
-        for index in
-            (0..self.extents_high.load(Relaxed)).filter(|index| self.extents.is_touched(*index))
-        {
+        for index in 0..self.extents_high.load(Relaxed) {
             let before = named.resident;
-            pages_of(index).map(PageIndex).for_each(|page| self.name(page, &mut named));
+            let touched = self.extents.touched(index, pages_of(index));
+            touched.for_each(|page| self.name(page, &mut named));
             assert_eq!(
                 self.extents.resident(index) as u64,
                 named.resident - before,

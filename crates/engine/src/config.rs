@@ -13,10 +13,10 @@ mod table;
 mod tier;
 
 use crate::Error;
-use crate::base::Bytes;
 use crate::frame::FrameSettings;
 #[doc(hidden)]
-pub use crate::zswap::Invalidate;
+pub use crate::swap::zswap::Invalidate;
+use crate::units::Bytes;
 #[doc(hidden)]
 pub use baselines::{Baselines, CachePartition, Clean, WayIn};
 pub use folio::FolioMax;
@@ -113,7 +113,7 @@ pub struct Config {
     /// File of [`crate::stats::FILE_BYTES`] bytes that the statistics are kept in, for others to
     /// read.
     pub stats_file: Option<PathBuf>,
-    /// File of the [`crate::job::JobTable`] that tells the processes of a job about changes, if
+    /// File of the [`crate::control::job::JobTable`] that tells the processes of a job about changes, if
     /// there is one.
     pub job_file: Option<PathBuf>,
 }

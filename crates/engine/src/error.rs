@@ -1,8 +1,8 @@
 //! Why a pool could not be made: one sentence each, saying what to do.
 
-use crate::base::Bytes;
 use crate::config::{Config, Watermarks};
 use crate::device::SwapError;
+use crate::units::Bytes;
 use overspill_os::Errno;
 use std::fmt;
 

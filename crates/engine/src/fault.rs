@@ -3,21 +3,24 @@
 //! The same code serves both deliveries. It allocates nothing, takes no lock that the program's own
 //! calls hold while they can fault, and touches no managed memory. Neighbouring pages come in
 //! beside the faulting one as a folio while a thread goes through memory in sequence
-//! ([`crate::readahead`]), else not.
+//! ([`crate::fault::readahead`]), else not.
 
-use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
-use crate::cache::Entry;
+pub mod delivery;
+pub mod readahead;
+
 use crate::config::FOLIO_MAX;
 use crate::config::{Delivery, WayIn};
 use crate::engine::Engine;
-use crate::extent::EXTENT_PAGES;
-use crate::fill;
 use crate::frame::Need;
-use crate::frames::zeros;
+use crate::memory::extent::EXTENT_PAGES;
+use crate::memory::frames::zeros;
+use crate::memory::word::{PageWord, State};
 use crate::slot::SlotRun;
 use crate::stats::{Counter, FaultSource};
-use crate::tier::{LoadError, page_mut, runs_where};
-use crate::word::{PageWord, State};
+use crate::swap::Entry;
+use crate::swap::fill;
+use crate::swap::store::{LoadError, page_mut, runs_where};
+use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::codec::{Codec, Decompressor};
@@ -90,7 +93,7 @@ pub enum Served {
     /// The page is somebody else's just now, or reclaim stands still for a fork: serve it again a
     /// little later.
     Busy,
-    /// There is no frame for it: reclaim, and serve it again ([`crate::stall`]).
+    /// There is no frame for it: reclaim, and serve it again ([`crate::reclaim::direct`]).
     NoRoom,
     /// It cannot be served; the program is to get SIGBUS.
     Failed,
@@ -311,16 +314,20 @@ impl Engine {
         if self.words.try_lock_if(page, |w| w.state() == state).is_none() {
             return 0;
         }
-        self.extents.touch(page);
-        self.note_extent(page);
         let end = (page.0 / EXTENT_PAGES + 1) * EXTENT_PAGES;
-        let whole = self.extents.is_accessible(page);
         let max = max.min(end - page.0);
+        self.extents.touch(page.0..page.0 + max);
+        self.note_extent(page);
         let (mut len, mut last) = (1, state);
         while len < max {
             let next = PageIndex(page.0 + len);
-            let fits = |w: PageWord| (whole || w.is_accessible()) && self.follows(last, w.state());
+            let fits = |w: PageWord| self.follows(last, w.state());
             let Some(word) = self.words.try_lock_if(next, fits) else { break };
+            // Under its lock: who unmaps it takes access away before it waits for that lock.
+            if !self.extents.is_accessible(next) {
+                self.unlock_unchanged(next);
+                break;
+            }
             last = word.state();
             len += 1;
         }

@@ -24,12 +24,12 @@ pub mod cells;
 pub mod percpu;
 pub mod zone;
 
-use crate::base::{Bytes, FrameId};
+use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
+use crate::base::lockdep::Rank;
+use crate::base::sync::{RankedMutex, lock};
 use crate::config::Watermarks;
-use crate::counted::{CountedGuard, CountedMutex, LockCounters};
-use crate::lockdep::Rank;
 use crate::stats::{Counter, Stats};
-use crate::sync::{RankedMutex, lock};
+use crate::units::{Bytes, FrameId};
 use cells::{FrameCells, NO_FRAME};
 use overspill_os::Errno;
 use overspill_os::cpu::{self, Topology};

@@ -23,58 +23,33 @@
 //! with EFAULT: touch or copy the data first, or make a pool in thread delivery
 //! ([`config::Delivery::Thread`]) where system calls work on any memory.
 //!
-//! The rooms, bottom up: [`base`], [`stats`], [`frame`], [`device`] and [`slot`], [`compressed`],
-//! then inside the crate the swap cache, the tiers, the address space, fault and reclaim.
-//! ARCHITECTURE.md tells a fault and a reclaim step by step.
+//! The floors, bottom up: [`units`] and [`stats`]; locks and waiting; [`frame`] and [`slot`];
+//! [`device`] and [`zpool`]; page words; swap; reclaim; faults; control; the address space. Each is
+//! read knowing only those below it. ARCHITECTURE.md tells a fault and a reclaim step by step.
 #![forbid(unsafe_code)]
 
-mod access;
-pub mod base;
-mod cache;
+mod base;
 #[cfg(debug_assertions)]
 mod check;
-mod clean;
-pub mod compressed;
 pub mod config;
-mod costs;
-mod counted;
-mod delivery;
+mod control;
 pub mod device;
 mod engine;
 mod error;
-#[cfg(test)]
-mod explore;
-mod extent;
-mod family;
 mod fault;
-pub mod fill;
+mod fork;
 pub mod frame;
-mod frames;
-mod hints;
-pub mod job;
-mod limit;
-mod lockdep;
-mod oom;
+mod memory;
 mod pool;
-mod pressure;
-mod proactive;
-mod readahead;
-mod recent;
 mod reclaim;
-mod regions;
-mod resize;
-mod share;
 pub mod slot;
 mod space;
-mod stall;
 pub mod stats;
-pub mod swapoff;
-mod sync;
-mod throttle;
-mod tier;
-mod word;
-mod writeback;
-mod zswap;
+mod swap;
+pub mod units;
+mod workingset;
+pub mod zpool;
 
+pub use control::{job, swapoff};
 pub use error::Error;
 pub use pool::{Advice, MapFlags, Pool, Region};

@@ -1,16 +1,16 @@
 //! A pool and its regions: the library's face.
 
-use crate::base::{Bytes, PAGE_SIZE};
+use crate::base::psi::SHORTEST;
+use crate::base::sync::sleep;
 use crate::config::{Config, Delivery, SwapSpec};
-use crate::delivery;
+use crate::control::swapoff::{Evacuated, Progress, SwapoffError};
 use crate::device::SwapError;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::pressure::SHORTEST;
+use crate::fault::delivery;
 pub use crate::space::MapFlags;
 use crate::stats::{Snapshot, Stats};
-use crate::swapoff::{Evacuated, Progress, SwapoffError};
-use crate::sync::sleep;
+use crate::units::{Bytes, PAGE_SIZE};
 use overspill_os::region::{Memory, Plain};
 use overspill_os::vm::{Prot, advice};
 use overspill_os::{Errno, signal};
@@ -384,7 +384,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let pages = self.engine.window();
         let _ = self.munmap(
-            pages.start + (crate::engine::RESERVED_PAGES * crate::base::PAGE_SIZE)..pages.end,
+            pages.start + (crate::engine::RESERVED_PAGES * crate::units::PAGE_SIZE)..pages.end,
         );
         if cfg!(debug_assertions) && !std::thread::panicking() {
             self.enter(|engine| {

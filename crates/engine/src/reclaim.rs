@@ -10,17 +10,22 @@
 //! are tried, never waited for. Nobody waits for a reclaiming thread's page locks longer than one
 //! system call.
 
+pub mod direct;
+pub mod oom;
+mod resize;
+pub mod throttle;
 mod way_out;
+pub mod writeback;
 
-use crate::base::{FrameId, PageIndex, SlotId};
 use crate::config::CompressedMax;
 use crate::engine::Engine;
-use crate::extent::{self, EXTENT_PAGES, ExtentGuard};
 use crate::frame::cells::Owner;
-use crate::stall::DIRECT_PAGES;
+use crate::memory::extent::{self, EXTENT_PAGES, ExtentGuard};
+use crate::memory::word::{PageWord, State};
+use crate::reclaim::direct::DIRECT_PAGES;
 use crate::stats::Counter;
-use crate::tier::{Batch, Pick};
-use crate::word::{PageWord, State};
+use crate::swap::store::{Batch, Pick};
+use crate::units::{FrameId, PageIndex, SlotId};
 use overspill_os::fault_path::FaultPath;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,7 +50,7 @@ pub enum Reclaimer {
     Background,
     /// A thread that needs a frame for its fault.
     Direct,
-    /// The background thread, because it was asked to ([`crate::proactive`]).
+    /// The background thread, because it was asked to ([`crate::control::proactive`]).
     Proactive,
 }
 

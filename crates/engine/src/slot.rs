@@ -52,11 +52,11 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::base::{PAGE_SIZE, SlotId};
-use crate::counted::{CountedGuard, CountedMutex, LockCounters};
-use crate::lockdep::Rank;
+use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
+use crate::base::lockdep::Rank;
+use crate::base::sync::{RankedMutex, lock};
 use crate::stats::{Counter, Stats};
-use crate::sync::{RankedMutex, lock};
+use crate::units::{PAGE_SIZE, SlotId};
 use cache::SlotCache;
 use cluster::RECORD_WORDS;
 pub use cluster::{Bitmap, CLUSTER_SLOTS};
@@ -623,7 +623,7 @@ impl SlotMap {
         self.table.copy_to(&copy.table);
         let books = self.books.inspect().clone();
         *copy.books.inspect() = books;
-        let cache = |cell: &CpuCache| CpuCache::new(crate::sync::lock(&cell.cache).clone());
+        let cache = |cell: &CpuCache| CpuCache::new(crate::base::sync::lock(&cell.cache).clone());
         let copy = SlotMap { caches: self.caches.iter().map(cache).collect(), stats, ..copy };
         copy.caching.store(self.caching.load(Relaxed), Relaxed);
         copy.retiring.store(self.is_retiring(), Relaxed);

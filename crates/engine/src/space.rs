@@ -1,7 +1,7 @@
 //! The address space that the program sees: mmap, munmap, mprotect, madvise, mremap and mlock over
 //! the window, with the meaning that Linux gives them.
 //!
-//! Called on threads of the program, through [`crate::delivery::enter`]. One lock over the map of
+//! Called on threads of the program, through [`crate::fault::delivery::enter`]. One lock over the map of
 //! regions plays the part of the kernel's mmap_lock; engine threads never take it. Where a call
 //! changes what is behind addresses, it holds the extent's lock, which keeps reclaim out, and the
 //! locks of the pages, which keep faults out.
@@ -10,21 +10,23 @@
 //! [`foreign`].
 //!
 //! Lock order: regions -> extent -> pages -> compressed pool, swap cache, slots
-//! ([`crate::lockdep`]).
+//! ([`crate::base::lockdep`]).
 
+pub mod access;
 mod foreign;
 mod pin;
+pub mod regions;
 mod remap;
 
-use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use crate::base::sync::{RankedGuard, lock};
 use crate::config::Delivery;
+use crate::control::advice::Wish;
 use crate::engine::Engine;
-use crate::extent::{EXTENT_PAGES, split};
-use crate::hints::Wish;
-use crate::regions::{Kind, Region, RegionMap};
+use crate::memory::extent::{EXTENT_PAGES, split};
+use crate::memory::word::State;
+use crate::space::regions::{Kind, Region, RegionMap};
 use crate::stats::Counter;
-use crate::sync::{RankedGuard, lock};
-use crate::word::State;
+use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::vm::{self, Prot, advice};
@@ -235,8 +237,9 @@ impl Engine {
             }
             // 1. Keep reclaim and faults out.
             let _extent = self.extents.lock(index);
+            let touched = self.extents.touched(index, part.clone());
             let mut used = false;
-            for page in part.clone().map(PageIndex) {
+            for page in touched.clone() {
                 used |= self.words.lock(page).state() != State::Empty;
             }
             // 2. Drop what is in the page tables.
@@ -245,7 +248,7 @@ impl Engine {
             }
             // 3. Forget every stored copy.
             let (mut holes, mut present): (Vec<FrameId>, Vec<FrameId>) = (Vec::new(), Vec::new());
-            for page in part.clone().map(PageIndex) {
+            for page in touched {
                 let word = self.words.load(page);
                 self.drop_copy(page, word);
                 match word.state() {
@@ -275,28 +278,8 @@ impl Engine {
     /// Notes whether pages are mapped with access.
     fn set_access(&self, pages: Range<usize>, on: bool) {
         for (index, part) in split(pages) {
-            let extent = self.extents.lock(index);
-            let whole = part.len() == EXTENT_PAGES;
-            let was = self.extents.is_accessible(PageIndex(part.start));
-            if whole || was && !on {
-                // The extent's mark goes first into the words, or comes out of them.
-                let marked = !whole;
-                if self.extents.is_touched(index) || marked {
-                    crate::extent::pages_of(index)
-                        .for_each(|page| self.mark_accessible(page, marked));
-                }
-                self.extents.set_accessible(&extent, whole && on);
-            }
-            if !(whole || was && on) {
-                self.extents.touch(PageIndex(part.start));
-                part.for_each(|page| self.mark_accessible(page, on));
-            }
+            self.extents.set_access(&self.extents.lock(index), part, on);
         }
-    }
-
-    fn mark_accessible(&self, page: usize, on: bool) {
-        let word = self.words.lock(PageIndex(page));
-        self.words.unlock_as(PageIndex(page), word.accessible(on));
     }
 
     /// Whether every page of a range is mapped.

@@ -13,7 +13,7 @@ mod pressure;
 mod snapshot;
 mod swaps;
 
-use crate::base::Bytes;
+use crate::units::Bytes;
 pub use counter::Counter;
 pub use devices::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, DeviceSnapshot};
 pub use latency::{FaultSource, Histogram, Latencies};
@@ -128,7 +128,7 @@ impl Stats {
         self.cells[CELL_STUCK].store(stuck.into(), Relaxed);
     }
 
-    /// Notes which request of the job's table ([`crate::job`]) this process follows.
+    /// Notes which request of the job's table ([`crate::control::job`]) this process follows.
     pub fn set_answered(&self, number: u32) {
         self.cells[CELL_ANSWERED].store(number.into(), Relaxed);
     }
@@ -138,7 +138,7 @@ impl Stats {
         self.cells[CELL_RECLAIM_DONE].store(number.into(), Relaxed);
     }
 
-    /// Notes with which list of swap devices ([`crate::job::swaps`]) this process is done, and how.
+    /// Notes with which list of swap devices ([`crate::device::list`]) this process is done, and how.
     pub fn set_swaps_done(&self, number: u32, outcome: SwapsOutcome) {
         self.set_swaps_outcome(outcome);
         self.cells[CELL_SWAPS_DONE].store(number.into(), Release);

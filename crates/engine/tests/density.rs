@@ -6,8 +6,8 @@
 mod common;
 
 use common::pool;
-use overspill::base::Bytes;
 use overspill::config::{Config, Delivery, SwapList};
+use overspill::units::Bytes;
 
 const PAGE: usize = 4096;
 const BUDGET: Bytes = Bytes(16 << 20);

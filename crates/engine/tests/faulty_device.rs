@@ -6,8 +6,8 @@
 mod common;
 
 use overspill::Pool;
-use overspill::base::Bytes;
 use overspill::config::{Config, Delivery, SwapList};
+use overspill::units::Bytes;
 use overspill_os::Errno;
 use overspill_os::vm::MADV_DONTNEED;
 use rustix::fs::{MemfdFlags, memfd_create};

@@ -2,8 +2,8 @@
 
 mod common;
 
-use overspill::base::Bytes;
 use overspill::config::{Config, Delivery, SwapList};
+use overspill::units::Bytes;
 use overspill::{Advice, Pool, Region};
 use overspill_os::Errno;
 use std::time::{Duration, Instant};

@@ -8,8 +8,8 @@
 mod common;
 
 use overspill::Pool;
-use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
+use overspill::units::Bytes;
 use overspill_os::fault_path::{CheckedAllocator, FaultPath};
 use overspill_os::signal::Blocked;
 use std::os::unix::process::ExitStatusExt;

@@ -3,9 +3,9 @@
 mod common;
 
 use overspill::Pool;
-use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
 use overspill::stats::FaultSource;
+use overspill::units::Bytes;
 
 const MIB: usize = 1 << 20;
 

@@ -3,9 +3,9 @@
 mod common;
 
 use overspill::Pool;
-use overspill::base::{Bytes, PAGE_SIZE};
 use overspill::config::{Config, Delivery};
 use overspill::stats::Counter;
+use overspill::units::{Bytes, PAGE_SIZE};
 
 const MIB: u64 = 1 << 20;
 

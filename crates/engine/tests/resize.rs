@@ -2,9 +2,9 @@
 
 mod common;
 
-use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
 use overspill::stats::{Counter, Snapshot};
+use overspill::units::Bytes;
 use overspill::{Error, Pool};
 use std::time::{Duration, Instant};
 

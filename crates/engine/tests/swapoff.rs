@@ -5,10 +5,10 @@ mod common;
 
 use common::pool;
 use overspill::Pool;
-use overspill::base::{Bytes, PAGE_SIZE};
 use overspill::config::{Config, Delivery, SwapSpec};
 use overspill::stats::Counter;
 use overspill::swapoff::{Evacuated, Progress, SwapoffError};
+use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_os::Errno;
 use overspill_os::vm::MADV_DONTNEED;
 use rustix::fs::{MemfdFlags, memfd_create};

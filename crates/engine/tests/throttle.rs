@@ -4,9 +4,9 @@
 mod common;
 
 use overspill::Pool;
-use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
 use overspill::stats::Snapshot;
+use overspill::units::Bytes;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -4,8 +4,8 @@
 //! of its threads gets on for [`STALL`], by the clock of a watcher that does not count the time in
 //! which it did not run itself: on a machine that has no time for anybody nothing is proved.
 
-use overspill::base::Bytes;
 use overspill::config::{Config, Delivery, baselines};
+use overspill::units::Bytes;
 use overspill::{Error, Pool};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

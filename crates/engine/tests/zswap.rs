@@ -8,9 +8,9 @@
 
 mod common;
 
-use overspill::base::Bytes;
 use overspill::config::{Config, Delivery, SwapList};
 use overspill::stats::Snapshot;
+use overspill::units::Bytes;
 use overspill::{MapFlags, Pool};
 use overspill_os::Errno;
 use overspill_os::vm::{MADV_DONTNEED, Prot};

@@ -89,7 +89,7 @@ pub fn from_variables<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overspill::base::Bytes;
+    use overspill::units::Bytes;
 
     fn parse(variables: &[(&str, &str)]) -> Result<Option<Config>, String> {
         from_variables(variables.iter().copied(), 42).map(|asked| asked.map(|asked| asked.config))

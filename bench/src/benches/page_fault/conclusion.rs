@@ -5,7 +5,7 @@ use super::{Step, figures};
 use crate::machine::Machine;
 use crate::measure::{Spread, verdict};
 use crate::report::{Row, gain, ratio, short};
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use serde_json::Value;
 
 /// The sentences; `smaller` are numbers of threads that mapped less than the size asked for.

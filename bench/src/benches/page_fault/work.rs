@@ -7,7 +7,7 @@ use crate::pool;
 use crate::threads;
 use memmap2::{Advice, MmapMut};
 use overspill::Pool;
-use overspill::base::{Bytes, PAGE_SIZE};
+use overspill::units::{Bytes, PAGE_SIZE};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;

@@ -6,7 +6,7 @@ use crate::contents::{Random, WORDS, tag};
 use crate::failure::Failure;
 use crate::measure::Sample;
 use crate::pool;
-use overspill::base::PAGE_SIZE;
+use overspill::units::PAGE_SIZE;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::fs;

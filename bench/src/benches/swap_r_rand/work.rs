@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::measure::Sample;
 use crate::pool;
 use crate::threads;
-use overspill::base::PAGE_SIZE;
+use overspill::units::PAGE_SIZE;
 use overspill::{Pool, Region};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};

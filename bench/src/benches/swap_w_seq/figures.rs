@@ -3,7 +3,7 @@
 use super::step::Step;
 use crate::failure::Failure;
 use crate::measure::Sample;
-use overspill::base::PAGE_SIZE;
+use overspill::units::PAGE_SIZE;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

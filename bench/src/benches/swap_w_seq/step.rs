@@ -2,8 +2,8 @@
 
 use super::figures::Lock;
 use clap::ValueEnum;
-use overspill::base::PAGE_SIZE;
 use overspill::slot::CLUSTER_SLOTS;
+use overspill::units::PAGE_SIZE;
 use serde_json::{Value, json};
 use std::fmt;
 

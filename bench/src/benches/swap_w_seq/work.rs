@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::measure::Sample;
 use crate::pool;
 use crate::threads;
-use overspill::base::PAGE_SIZE;
+use overspill::units::PAGE_SIZE;
 use overspill::{Pool, Region};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::contents::Random;
 use crate::failure::Failure;
-use overspill::base::{Bytes, PAGE_SIZE};
+use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_os::io::{File, IoBuffer};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -3,7 +3,7 @@
 use super::load::Found;
 use super::usage::Usage;
 use crate::measure::Sample;
-use overspill::base::PAGE_SIZE;
+use overspill::units::PAGE_SIZE;
 use std::time::Duration;
 
 /// Seconds until the device was empty.

@@ -11,7 +11,7 @@ use super::work::{self, Request};
 use crate::failure::Failure;
 use crate::kernel_swap::{Cgroup, Hierarchy, PROCESS_BYTES, command, path, swap_on, swaps};
 use crate::put_back::{Guard, PutBack};
-use overspill::base::{Bytes, PAGE_SIZE};
+use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_os::Errno;
 use overspill_os::io::IoBuffer;
 use overspill_os::vm::{self, advice};

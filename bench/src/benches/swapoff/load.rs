@@ -7,7 +7,7 @@
 use super::usage::{Usage, UsageWho};
 use crate::contents::{Random, tag};
 use crate::failure::Failure;
-use overspill::base::PAGE_SIZE;
+use overspill::units::PAGE_SIZE;
 use overspill_os::Errno;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};

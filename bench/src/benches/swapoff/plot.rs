@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::measure::{Sample, Spread};
 use crate::plot::{Bars, Chart};
 use crate::report::Row;
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use serde_json::Value;
 
 /// What stands above the drawing.

@@ -269,7 +269,7 @@ mod tests {
     use super::super::case::{Program, Task};
     use super::*;
     use crate::testing::sample;
-    use overspill::base::Bytes;
+    use overspill::units::Bytes;
     use overspill_bench::workload::Workload;
     use serde_json::json;
 

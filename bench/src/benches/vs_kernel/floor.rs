@@ -5,7 +5,7 @@ use super::figures;
 use crate::failure::Failure;
 use crate::measure::Sample;
 use crate::pool;
-use overspill::base::PAGE_SIZE;
+use overspill::units::PAGE_SIZE;
 use overspill_bench::contents::WORDS;
 use overspill_bench::workload::Packing;
 use overspill_os::Errno;

@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::measure::{ROUNDS_BY_DEFAULT, Spread};
 use crate::report::{Row, ratio, short, whole};
 use chart::{Chart, Group, microseconds, seconds};
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use std::path::Path;
 
 const STYLE: &str = include_str!("html/style.css");

@@ -8,7 +8,7 @@ use crate::kernel_swap::{self, Cgroup, NO_LIMIT, counting};
 use crate::measure::Sample;
 use crate::pool;
 use crate::put_back::{Guard, PutBack};
-use overspill::base::PAGE_SIZE;
+use overspill::units::PAGE_SIZE;
 use overspill_bench::workload;
 use serde_json::Value;
 use std::ffi::OsString;

@@ -11,7 +11,7 @@ use crate::kernel_swap::{
 use crate::machine;
 use crate::measure::Sample;
 use crate::put_back::{Guard, PutBack};
-use overspill::base::PAGE_SIZE;
+use overspill::units::PAGE_SIZE;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;

@@ -4,7 +4,7 @@ use super::figures;
 use crate::machine::Machine;
 use crate::plot::{Bars, Chart};
 use crate::report::Row;
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use serde_json::Value;
 
 /// What stands above the drawing.

@@ -8,7 +8,7 @@
 use super::case::{Program, Setting, Step, Task};
 use super::figures;
 use crate::measure::Sample;
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

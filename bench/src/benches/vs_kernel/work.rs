@@ -5,7 +5,7 @@ use super::program::Client;
 use super::{floor, ours, peer, program};
 use crate::failure::Failure;
 use crate::measure::Sample;
-use overspill::base::PAGE_SIZE;
+use overspill::units::PAGE_SIZE;
 use overspill_bench::workload::{Packing, Plan};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use crate::contents::{WORDS, tag};
 use crate::failure::Failure;
 use crate::measure::Sample;
 use crate::pool;
-use overspill::base::{Bytes, PAGE_SIZE};
+use overspill::units::{Bytes, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::measure::Sample;
 use crate::pool;
 use crate::threads::{self, Timed};
-use overspill::base::{Bytes, PAGE_SIZE};
+use overspill::units::{Bytes, PAGE_SIZE};
 use overspill::{Pool, Region};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};

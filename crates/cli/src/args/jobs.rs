@@ -2,7 +2,7 @@
 
 use super::parse_memory;
 use clap::Args;
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use std::time::Duration;
 
 /// `overspill set`.
@@ -67,7 +67,7 @@ pub struct ReclaimArgs {
 }
 
 fn parse_reclaim(text: &str) -> Result<Bytes, String> {
-    let size: Bytes = text.parse().map_err(|bad: overspill::base::BadSize| bad.to_string())?;
+    let size: Bytes = text.parse().map_err(|bad: overspill::units::BadSize| bad.to_string())?;
     if size.pages() == 0 {
         return Err(format!(
             "nothing smaller than a page, {}, can be reclaimed",

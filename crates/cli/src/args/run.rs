@@ -5,8 +5,8 @@ use clap::builder::FalseyValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, ValueEnum};
-use overspill::base::Bytes;
 use overspill::config::{Config, SwapList};
+use overspill::units::Bytes;
 use std::ffi::OsString;
 use std::path::PathBuf;
 

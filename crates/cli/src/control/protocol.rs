@@ -390,7 +390,7 @@ mod tests {
             label: Some("\"".repeat(16)),
             ..SwapDevice::default()
         };
-        let swaps = Reply::Swaps(vec![device; overspill::base::SlotId::DEVICES_MAX]);
+        let swaps = Reply::Swaps(vec![device; overspill::units::SlotId::DEVICES_MAX]);
         assert!(line(&Answer { version: VERSION, reply: swaps }).len() < REPLY_MAX);
     }
 

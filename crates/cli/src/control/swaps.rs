@@ -18,11 +18,11 @@ mod tests;
 
 use super::protocol::{SwapChange, SwapDevice, SwapName, SwapOutcome};
 use crate::swap;
-use overspill::base::SlotId;
 use overspill::config::SwapSpec;
+use overspill::device::list::{JobSwaps, ListedSwap};
 use overspill::job::JobTable;
-use overspill::job::swaps::{JobSwaps, ListedSwap};
 use overspill::stats::{Snapshot, SwapsOutcome};
+use overspill::units::SlotId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! What a job did between two moments, and what it holds at the second.
 
 use crate::control::protocol::Stats;
-use overspill::base::Bytes;
 use overspill::stats::{Counter, Latencies, Pressure};
+use overspill::units::Bytes;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;

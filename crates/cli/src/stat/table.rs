@@ -2,8 +2,8 @@
 
 use super::sample::Sample;
 use crate::report::duration;
-use overspill::base::Bytes;
 use overspill::stats::Counter;
+use overspill::units::Bytes;
 
 /// Lines of the header.
 pub const HEAD_LINES: usize = 2;

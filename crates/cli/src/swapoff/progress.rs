@@ -2,7 +2,7 @@
 
 use crate::failure::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use overspill::base::Bytes;
+use overspill::units::Bytes;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! How a RAM device behaves: its latency, its bandwidth, and what goes wrong.
 
-use crate::base::Bytes;
+use crate::units::Bytes;
 use std::fmt;
 use std::ops::BitOr;
 use std::str::FromStr;

@@ -2,7 +2,7 @@
 
 use super::ram::parse_time;
 use super::size_text;
-use crate::base::Bytes;
+use crate::units::Bytes;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use super::{
     CompressedMax, Config, FolioMax, OomWait, OutOfRoom, ReclaimMax, Recompress, TierCodec,
     Watermarks, WayOut, size_text,
 };
-use crate::base::Bytes;
+use crate::units::Bytes;
 
 const WAY_OUT: Form<WayOut> =
     Form::Words(&[("auto", WayOut::Auto), ("move", WayOut::Move), ("drop", WayOut::Drop)]);

@@ -5,7 +5,7 @@
 //! back as they were: in it they travel to the processes of a job, in an environment variable.
 
 use super::ram::RamModel;
-use crate::base::Bytes;
+use crate::units::Bytes;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -137,7 +137,7 @@ impl SwapSpec {
             && !size.contains('/')
         {
             let size =
-                size.parse().map_err(|bad: crate::base::BadSize| BadSwap(bad.to_string()))?;
+                size.parse().map_err(|bad: crate::units::BadSize| BadSwap(bad.to_string()))?;
             return Ok(SwapSpec { size: Some(size), ..SwapSpec::new(path) });
         }
         Ok(SwapSpec::new(text))

@@ -3,11 +3,11 @@
 //!
 //! From [`SwapDevices::retire`] on, a device hands out no slots, and those in use are only read and
 //! given back; so no slot of it that was free ever has another page, until [`SwapDevices::resume`].
-//! Who moves the pages is [`crate::swapoff`].
+//! Who moves the pages is [`crate::control::swapoff`].
 
 use super::area::Area;
 use super::{CLOSED, SwapDevices};
-use crate::job::swaps::JobSwaps;
+use crate::device::list::JobSwaps;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 

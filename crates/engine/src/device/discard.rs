@@ -5,9 +5,9 @@
 //! which is rare, and where that was asked for by the background thread when no page is left in it.
 
 use super::area::Area;
-use crate::base::PAGE_SIZE;
 use crate::config::Discard;
 use crate::slot::Disk;
+use crate::units::PAGE_SIZE;
 use overspill_os::thread;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;

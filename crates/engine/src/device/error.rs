@@ -2,7 +2,7 @@
 //! do.
 
 use super::header::BadHeader;
-use crate::base::Bytes;
+use crate::units::Bytes;
 use overspill_os::Errno;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ pub enum SwapError {
     },
     /// Its filesystem has no locks, by which processes share a file.
     NoLocks(PathBuf),
-    /// There are [`crate::base::SlotId::DEVICES_MAX`] devices already.
+    /// There are [`crate::units::SlotId::DEVICES_MAX`] devices already.
     TooMany(PathBuf),
     /// In a child of a fork: what its parent had stored there cannot be read any more.
     Lost(PathBuf),
@@ -171,7 +171,7 @@ impl fmt::Display for SwapError {
                 f,
                 "swap device '{}' is one too many: use at most {}",
                 path.display(),
-                crate::base::SlotId::DEVICES_MAX
+                crate::units::SlotId::DEVICES_MAX
             ),
             SwapError::Lost(path) => write!(
                 f,

@@ -6,8 +6,8 @@
 //! stays as it is and is only read: how large the area is, and which of its pages are bad. Anything
 //! else is somebody's data.
 
-use crate::base::{Bytes, PAGE_SIZE, Uuid};
 use crate::config::Label;
+use crate::units::{Bytes, PAGE_SIZE, Uuid};
 use std::fmt;
 
 /// What a header of ours begins with.

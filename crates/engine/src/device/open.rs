@@ -2,11 +2,11 @@
 
 use super::error::SwapError;
 use super::header::{Header, KernelHeader, OwnHeader};
-use crate::base::{Bytes, Uuid};
 use crate::config::{Label, SwapSpec};
 use crate::slot::SLOTS_MAX;
 use crate::stats::DeviceKind;
-use crate::tier::page_mut;
+use crate::swap::store::page_mut;
+use crate::units::{Bytes, Uuid};
 use overspill_os::Errno;
 use overspill_os::io::{self, File, IoBuffer, Kind};
 use std::ops::Range;
@@ -150,7 +150,7 @@ fn open_block_device(spec: &SwapSpec) -> Result<Opened, SwapError> {
             return Err(SwapError::new(path, "opening it", errno));
         }
         tries += 1;
-        crate::sync::sleep(PAUSE);
+        crate::base::sync::sleep(PAUSE);
     }
     let file = File::open(path, false).map_err(failed("opening it"))?;
     let device = file.block_device_bytes().map_err(failed("asking for its size"))?;
@@ -206,7 +206,7 @@ fn take_header(spec: &SwapSpec, file: &File, size: Bytes) -> Result<Named, SwapE
             return Err(failed("waiting for others to read its header")(Errno::AGAIN));
         }
         tries += 1;
-        crate::sync::sleep(PAUSE);
+        crate::base::sync::sleep(PAUSE);
     }
     // 2. What is there.
     let mut page =

@@ -11,7 +11,7 @@
 //! locks: a part is taken by compare-and-swap.
 
 use super::block_io::BlockIo;
-use crate::base::Bytes;
+use crate::units::Bytes;
 use overspill_os::io::File;
 use overspill_os::uring::Op;
 use overspill_os::{Errno, vm::SharedCells};

@@ -10,8 +10,8 @@
 
 use super::block_io::BlockIo;
 use super::faults::{Fault, Faults};
+use crate::base::sync::sleep;
 use crate::config::RamModel;
-use crate::sync::sleep;
 use overspill_os::Errno;
 use overspill_os::io::File;
 use overspill_os::uring::{Data, Op};
@@ -132,7 +132,7 @@ fn wait_until(time: Instant) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{Bytes, PAGE_SIZE};
+    use crate::units::{Bytes, PAGE_SIZE};
     use overspill_os::io::IoBuffer;
 
     const PAGES: usize = 256;

@@ -9,8 +9,8 @@
 //! ([`DeviceTable::get`]).
 
 use super::area::Area;
-use crate::base::SlotId;
-use crate::lockdep::{Class, Rank};
+use crate::base::lockdep::{Class, Rank};
+use crate::units::SlotId;
 use overspill_os::cpu;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};

@@ -6,9 +6,9 @@ mod ram;
 
 use super::block_io::BlockIo;
 use super::*;
-use crate::base::{Bytes, PAGE_SIZE};
 use crate::config::{CachePartition, SwapList, SwapSpec};
 use crate::stats::Counter;
+use crate::units::{Bytes, PAGE_SIZE};
 use overspill_os::uring::{Data, Op};
 use std::collections::BTreeSet;
 use std::ops::Range;

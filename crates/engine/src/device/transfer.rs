@@ -8,8 +8,8 @@
 use super::area::Area;
 use super::error::{ReadError, ReadFailure};
 use super::{QUEUE_DEPTH, RUN_MAX, RunWrite};
-use crate::base::PAGE_SIZE;
 use crate::stats::{Counter, DeviceFigure, Stats};
+use crate::units::PAGE_SIZE;
 use overspill_os::Errno;
 use overspill_os::io::IoBuffer;
 use overspill_os::uring::{Data, Op};

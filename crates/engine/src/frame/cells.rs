@@ -14,7 +14,7 @@
 //! a frame that has left it: so a frame with an owner is in the swap cache and nothing else, while
 //! a link may come out as any number.
 
-use crate::base::{FrameId, PageIndex, SlotId};
+use crate::units::{FrameId, PageIndex, SlotId};
 use overspill_os::{Errno, table::ZeroTable};
 use std::ops::Deref;
 use std::sync::Arc;

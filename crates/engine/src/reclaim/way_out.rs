@@ -2,15 +2,15 @@
 //! are protected, stored where they are, and dropped with one call.
 
 use super::Progress;
-use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::config::WayOut;
 use crate::engine::Engine;
-use crate::extent::{self, EXTENT_PAGES};
 use crate::frame::cells::Owner;
-use crate::frames::push_range;
+use crate::memory::extent::{self, EXTENT_PAGES};
+use crate::memory::frames::push_range;
+use crate::memory::word::{PageWord, State};
 use crate::stats::Counter;
-use crate::tier::{Batch, Pick, page_mut};
-use crate::word::{PageWord, State};
+use crate::swap::store::{Batch, Pick, page_mut};
+use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::uffd::Stop;
@@ -407,7 +407,7 @@ impl Engine {
             return false;
         }
         let address = self.address(pick.page);
-        if word.is_accessible() || self.extents.is_accessible(pick.page) {
+        if self.extents.is_accessible(pick.page) {
             vm::copy_page(address, out);
             true
         } else {

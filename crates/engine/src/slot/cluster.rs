@@ -10,10 +10,10 @@
 //! below a microsecond. [`Cluster`] is the proof that it is held. What may be read without it says
 //! so.
 
-use crate::counted::LockCounters;
-use crate::lockdep::{Class, Held, Rank};
+use crate::base::counted::LockCounters;
+use crate::base::lockdep::{Class, Held, Rank};
+use crate::base::sync::{Atomic, Backoff};
 use crate::stats::{Counter, Stats};
-use crate::sync::{Atomic, Backoff};
 use overspill_os::table::ZeroTable;
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;

@@ -1,6 +1,6 @@
 //! Where the slots of a device are, in numbers.
 
-use crate::sync::Atomic;
+use crate::base::sync::Atomic;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Where the usable slots of a device are; the fields add up to their number.

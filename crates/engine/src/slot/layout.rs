@@ -1,7 +1,7 @@
 //! How the slots of a device divide into clusters and extents: arithmetic only.
 
 use super::cluster::CLUSTER_SLOTS;
-use crate::base::PAGE_SIZE;
+use crate::units::PAGE_SIZE;
 use std::ops::Range;
 
 /// Most clusters of an extent: 32 x 2 MiB = 64 MiB, so that leases and growth are rare (two system

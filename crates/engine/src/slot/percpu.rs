@@ -9,9 +9,9 @@ use super::layout::pieces;
 use super::runs::Run;
 use super::table::Want;
 use super::{Batching, Disk, SlotMap};
-use crate::lockdep::Rank;
+use crate::base::lockdep::Rank;
+use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::stats::Counter;
-use crate::sync::{RankedGuard, RankedMutex, lock};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -10,14 +10,14 @@
 //! reader may need.
 
 use super::remap::{DONTUNMAP, FIXED, MAYMOVE};
-use crate::base::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use crate::base::sync::{RankedGuard, lock};
 use crate::engine::Engine;
-use crate::extent::{EXTENT_PAGES, split};
-use crate::frames::push_range;
-use crate::regions::{Kind, Region, RegionMap};
+use crate::memory::extent::{EXTENT_PAGES, split};
+use crate::memory::frames::push_range;
+use crate::memory::word::{PageWord, State};
+use crate::space::regions::{Kind, Region, RegionMap};
 use crate::stats::Counter;
-use crate::sync::{RankedGuard, lock};
-use crate::word::{PageWord, State};
+use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::signal::Outcome;
@@ -181,7 +181,7 @@ impl Engine {
     /// Notes in the words of pages of the kernel's own mappings that they are none of the engine's.
     fn mark_foreign(&self, pages: Range<usize>) {
         for page in pages.map(PageIndex) {
-            self.extents.touch(page);
+            self.extents.touch(page.0..page.0 + 1);
             self.note_extent(page);
             let word = self.words.lock(page);
             if word.state() != State::Foreign {

@@ -1,9 +1,9 @@
 //! mlock and its family: pages that stay in memory.
 
-use crate::base::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use crate::engine::Engine;
-use crate::extent;
-use crate::regions::Kind;
+use crate::memory::extent;
+use crate::space::regions::Kind;
+use crate::units::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::vm;
 use overspill_os::{Errno, Rlimit};
 use std::ops::Range;
@@ -150,9 +150,8 @@ impl Engine {
     }
 
     pub(super) fn set_pinned(&self, pages: Range<usize>, on: bool) {
-        for page in pages {
-            let page = PageIndex(page);
-            self.extents.touch(page);
+        for page in pages.map(PageIndex) {
+            self.extents.touch(page.0..page.0 + 1);
             let word = self.words.lock(page);
             if word.is_pinned() != on {
                 if on {

@@ -1,10 +1,10 @@
 //! mremap: pages move, their stored copies change owner.
 
-use crate::base::{PAGE_SIZE, PageIndex};
 use crate::engine::Engine;
-use crate::extent::split;
-use crate::regions::{Kind, Region, RegionMap};
-use crate::word::State;
+use crate::memory::extent::split;
+use crate::memory::word::State;
+use crate::space::regions::{Kind, Region, RegionMap};
+use crate::units::{PAGE_SIZE, PageIndex};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::vm::{self, advice};
@@ -219,8 +219,9 @@ impl Engine {
             }
             let _extent = self.extents.lock(index);
             let mut resident = false;
-            for page in part.clone() {
-                resident |= self.words.lock(PageIndex(page)).is_resident();
+            let touched = self.extents.touched(index, part.clone());
+            for page in touched.clone() {
+                resident |= self.words.lock(page).is_resident();
             }
             let mut result = Ok(());
             if resident {
@@ -229,30 +230,30 @@ impl Engine {
                     self.address(shift(part.start)),
                 );
             }
-            for page in part {
-                let word = self.words.load(PageIndex(page));
+            for page in touched {
+                let word = self.words.load(page);
                 let state = word.state();
                 if result.is_err() || state == State::Empty {
-                    self.words.unlock_as(PageIndex(page), word);
+                    self.words.unlock_as(page, word);
                     continue;
                 }
                 // Protection does not come along.
-                self.drop_copy(PageIndex(page), word);
-                let target = shift(page);
-                self.extents.touch(target);
+                self.drop_copy(page, word);
+                let target = shift(page.0);
+                self.extents.touch(target.0..target.0 + 1);
                 self.note_extent(target);
                 match state {
                     State::Cached(frame) => self.ages.change_owner(frame, target),
                     State::Stored(slot) => self.index.set_owner(slot, target),
                     State::Resident(_) => {
-                        self.extents.sub_resident(PageIndex(page), 1);
+                        self.extents.sub_resident(page, 1);
                         self.extents.add_resident(target, 1);
                     }
                     _ => {}
                 }
                 let there = self.words.lock(target);
                 self.words.unlock_as(target, there.with_state(state));
-                self.words.unlock_as(PageIndex(page), word.with_state(State::Empty));
+                self.words.unlock_as(page, word.with_state(State::Empty));
             }
             result?;
         }

@@ -3,7 +3,7 @@
 //! An entry says what the device is, and counts; [`DeviceFigures`] writes it, [`DeviceSnapshot`] is
 //! what others read. It is empty while its first cell is zero, which is written last.
 
-use crate::base::{Bytes, SlotId, Uuid};
+use crate::units::{Bytes, SlotId, Uuid};
 use overspill_os::vm::SharedCells;
 use serde::Serialize;
 use std::path::Path;
@@ -98,7 +98,7 @@ pub struct DeviceIdentity<'a> {
     pub priority: Option<i32>,
     /// Its size in pages.
     pub pages: u64,
-    /// Which of the job's list of devices ([`crate::job::swaps`]) it is.
+    /// Which of the job's list of devices ([`crate::device::list`]) it is.
     pub id: u32,
 }
 
@@ -208,7 +208,7 @@ pub struct DeviceSnapshot {
     pub checksum_errors: u64,
     /// Writes that failed.
     pub write_errors: u64,
-    /// Which of the job's list of devices ([`crate::job::swaps`]) it is.
+    /// Which of the job's list of devices ([`crate::device::list`]) it is.
     #[serde(skip)]
     pub id: u32,
     /// Whether it is being taken out of use.
@@ -232,7 +232,7 @@ impl DeviceSnapshot {
         };
         let figure = |figure: DeviceFigure| entry[FIGURE + figure as usize];
         let in_bytes =
-            |pages: u64| Bytes::from_pages(pages & (u64::MAX >> crate::base::PAGE_SHIFT)).0;
+            |pages: u64| Bytes::from_pages(pages & (u64::MAX >> crate::units::PAGE_SHIFT)).0;
         let uuid = Uuid(bytes(&entry[UUID..UUID + 2]).try_into().expect("two cells are 16 bytes"));
         Some(DeviceSnapshot {
             path: text(&entry[PATH..ID]),

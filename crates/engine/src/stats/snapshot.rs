@@ -6,7 +6,7 @@ use super::{
     Counter, DEVICES, DeviceSnapshot, GAUGES, HEADER, Latencies, MAGIC, NAME_CELLS, Pressure,
     SHARD, SwapsOutcome,
 };
-use crate::base::Bytes;
+use crate::units::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

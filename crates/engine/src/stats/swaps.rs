@@ -1,6 +1,6 @@
 //! What became of a list of swap devices in a process.
 
-/// What became of a list of swap devices ([`crate::job::swaps`]) in a process.
+/// What became of a list of swap devices ([`crate::device::list`]) in a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SwapsOutcome {
     /// A device that it names could not be opened: the process has said why on its standard error,

@@ -1,8 +1,8 @@
 //! Which device is meant, and whether two names mean the same.
 
 use crate::control::protocol::{SwapDevice, SwapName};
-use overspill::base::Uuid;
 use overspill::config::SwapSpec;
+use overspill::units::Uuid;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;

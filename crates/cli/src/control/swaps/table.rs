@@ -30,7 +30,7 @@ pub fn has(snapshot: &Snapshot, id: u32) -> bool {
 
 /// Pages that a process still has on a device.
 pub fn used_pages(snapshot: &Snapshot, id: u32) -> u64 {
-    overspill::base::Bytes(
+    overspill::units::Bytes(
         of(snapshot, id).fold(0, |sum, device| sum.saturating_add(device.used_bytes)),
     )
     .pages()

@@ -1,6 +1,6 @@
 use super::*;
-use overspill::base::Uuid;
 use overspill::stats::{DeviceFigure, DeviceIdentity, DeviceKind, Stats};
+use overspill::units::Uuid;
 use std::path::Path;
 
 const DONE: SwapsOutcome = SwapsOutcome { not_opened: false, no_room: false, lost_pages: 0 };

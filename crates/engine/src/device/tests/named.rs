@@ -1,8 +1,8 @@
 //! Headers, figures and discarding.
 
 use super::*;
-use crate::base::Uuid;
 use crate::stats::{DeviceKind, DeviceSnapshot};
+use crate::units::Uuid;
 
 /// The only device of those that are open.
 fn figures(devices: &SwapDevices) -> DeviceSnapshot {

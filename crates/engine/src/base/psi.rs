@@ -1,0 +1,383 @@
+//! Memory pressure: when threads of the program wait for memory, and for what share of the time.
+//!
+//! A thread is *stalled* while a fault of its reads a device, reclaims for itself, or waits for
+//! room. As with the kernel's pressure-stall figures, `some` is the time in which at least one
+//! thread is stalled. It is exact in signal delivery. In thread delivery a fault is known from the
+//! moment at which the handler thread takes it up, and the handler serves one after the other: what
+//! waits in the kernel's queue meanwhile is not seen, but its time is that of the fault before it.
+//!
+//! `full` is the time in which some thread is stalled and none gets on. Which threads have nothing
+//! to do anyway cannot be known in user space, but processor time can: it is taken for the part of
+//! a period in which some thread was stalled that is left when the processor time of the program in
+//! that period, outside of the engine, is taken off the period. That is exact for one thread, also
+//! if it sleeps. With several it is too high where threads work while others wait and all sleep at
+//! other times of the same period, and too low where several work at once. A thread that could run
+//! and gets no processor counts as one that waits.
+//!
+//! A fault that stalls costs two compare-and-swaps, any other nothing. The rest is done by the
+//! background thread, ten times a second ([`Engine::publish_pressure`]).
+//!
+//! Lock: one over what was published last ([`Rank::Pressure`]), only tried, and never held at a
+//! fork: whoever publishes is inside the gate of reclaim or of mapping calls.
+
+use crate::base::lockdep::Rank;
+use crate::base::sync::RankedMutex;
+use crate::config::Delivery;
+use crate::engine::Engine;
+use crate::stats::{Pressure, Stall, WINDOWS_S};
+use overspill_os::thread;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Engine threads of a pool at most: the handler, the background thread and its workers.
+const THREADS_MAX: usize = 18;
+/// Period of the averages, as the kernel's.
+const AVERAGED: Duration = Duration::from_secs(2);
+/// Shortest period of which `full` is told: a fault and what a thread does besides are shorter by
+/// far.
+pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
+/// How often the background thread publishes, at most: it reads the clocks of all engine threads
+/// for it.
+pub(crate) const PUBLISH_EVERY: Duration = Duration::from_millis(50);
+
+/// How many threads are stalled, and since when at least one is: a word, with the time in
+/// microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Stalled(u64);
+
+impl Stalled {
+    /// Threads take 16 bits, the time 48: nine years.
+    const THREADS: u64 = (1 << 16) - 1;
+
+    fn new(threads: u64, since_us: u64) -> Stalled {
+        Stalled(since_us << 16 | threads)
+    }
+
+    fn threads(self) -> u64 {
+        self.0 & Stalled::THREADS
+    }
+
+    fn since_us(self) -> u64 {
+        self.0 >> 16
+    }
+
+    /// One thread more.
+    fn enter(self, now_us: u64) -> Stalled {
+        let since_us = if self.threads() == 0 { now_us } else { self.since_us() };
+        Stalled::new(self.threads() + 1, since_us)
+    }
+
+    /// One thread less; and the time that has passed, once none is left.
+    fn leave(self, now_us: u64) -> (Stalled, u64) {
+        match self.threads() {
+            // None: it entered in the parent of a fork.
+            0 => (self, 0),
+            1 => (Stalled::default(), now_us.saturating_sub(self.since_us())),
+            threads => (Stalled::new(threads - 1, self.since_us()), 0),
+        }
+    }
+
+    /// The time that has passed so far, if any thread is stalled, which is counted anew from here
+    /// on.
+    fn flush(self, now_us: u64) -> (Stalled, u64) {
+        match self.threads() {
+            0 => (self, 0),
+            threads => {
+                let since_us = self.since_us().max(now_us);
+                (Stalled::new(threads, since_us), since_us - self.since_us())
+            }
+        }
+    }
+}
+
+/// Shares of time, averaged as the kernel does: what is a window old counts 1/e.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Averages([f64; WINDOWS_S.len()]);
+
+impl Averages {
+    /// Another period, of which a part was stalled.
+    fn add(&mut self, period: Duration, stalled_us: u64) {
+        let share = (stalled_us as f64 / 1e6 / period.as_secs_f64()).min(1.0);
+        for (average, window) in self.0.iter_mut().zip(WINDOWS_S) {
+            let kept = (-period.as_secs_f64() / window as f64).exp();
+            *average = *average * kept + share * (1.0 - kept);
+        }
+    }
+
+    fn stall(&self, total_us: u64) -> Stall {
+        Stall { avg: self.0.map(|share| (share * 10_000.0).round() as u64), total_us }
+    }
+}
+
+/// What was published last, and of what.
+#[derive(Debug, Default)]
+struct Meter {
+    /// Up to when, and what the totals were then.
+    now: Duration,
+    some_us: u64,
+    full_us: u64,
+    /// Processor time of the program outside of the engine, by then.
+    worked: Duration,
+    /// Up to when the averages go, and what the totals were then.
+    averaged: Duration,
+    averaged_some_us: u64,
+    averaged_full_us: u64,
+    some: Averages,
+    full: Averages,
+}
+
+impl Meter {
+    /// Goes on to `now`, at which some thread had been stalled for `some_us` in all and the program
+    /// had `worked`.
+    fn advance(&mut self, now: Duration, some_us: u64, worked: Duration) {
+        let (period, worked_now) = (now - self.now, worked.saturating_sub(self.worked));
+        let left = period.saturating_sub(worked_now).as_micros() as u64;
+        self.full_us += left.min(some_us - self.some_us);
+        (self.now, self.some_us, self.worked) = (now, some_us, worked);
+        let period = now - self.averaged;
+        if period >= AVERAGED {
+            self.some.add(period, some_us - self.averaged_some_us);
+            self.full.add(period, self.full_us - self.averaged_full_us);
+            (self.averaged, self.averaged_some_us, self.averaged_full_us) =
+                (now, some_us, self.full_us);
+        }
+    }
+
+    fn pressure(&self) -> Pressure {
+        Pressure { some: self.some.stall(self.some_us), full: self.full.stall(self.full_us) }
+    }
+}
+
+/// How much a pool's program waits.
+#[derive(Debug)]
+pub(crate) struct Pressures {
+    began: Instant,
+    stalled: AtomicU64,
+    some_us: AtomicU64,
+    /// Processor time that stalled threads of the program spent on reclaim: the engine's work.
+    reclaim_ns: AtomicU64,
+    /// The engine's threads; 0 is none.
+    threads: [AtomicI32; THREADS_MAX],
+    meter: RankedMutex<Meter>,
+}
+
+impl Default for Pressures {
+    fn default() -> Pressures {
+        Pressures {
+            began: Instant::now(),
+            stalled: AtomicU64::new(0),
+            some_us: AtomicU64::new(0),
+            reclaim_ns: AtomicU64::new(0),
+            threads: std::array::from_fn(|_| AtomicI32::new(0)),
+            meter: RankedMutex::new(Rank::Pressure, Meter::default()),
+        }
+    }
+}
+
+impl Pressures {
+    /// The calling thread is the engine's: its processor time is not the program's.
+    pub fn note_engine_thread(&self) {
+        let tid = thread::id();
+        let free = |cell: &&AtomicI32| cell.compare_exchange(0, tid, Relaxed, Relaxed).is_ok();
+        let found = self.threads.iter().find(free);
+        debug_assert!(found.is_some(), "more threads than there may be");
+    }
+
+    /// The calling thread, which was the engine's for all its life, ends.
+    pub fn note_ended_thread(&self) {
+        let ns = thread::cpu_time(thread::id()).as_nanos() as u64;
+        self.reclaim_ns.fetch_add(ns, Relaxed);
+    }
+
+    /// In the child of a fork, which has no threads of the engine's yet, and has not waited for
+    /// anything.
+    pub fn reset_in_child(&self) {
+        self.threads.iter().for_each(|thread| thread.store(0, Relaxed));
+        [&self.stalled, &self.some_us, &self.reclaim_ns]
+            .iter()
+            .for_each(|cell| cell.store(0, Relaxed));
+        if let Some(mut meter) = self.meter.try_lock() {
+            let now = self.began.elapsed();
+            *meter = Meter { now, averaged: now, ..Meter::default() };
+        }
+    }
+
+    /// How long the pool has been there.
+    pub fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn now_us(&self) -> u64 {
+        self.began.elapsed().as_micros() as u64
+    }
+
+    fn enter(&self) {
+        let now_us = self.now_us();
+        let _ =
+            self.stalled.fetch_update(Relaxed, Relaxed, |word| Some(Stalled(word).enter(now_us).0));
+    }
+
+    fn leave(&self) {
+        self.take(Stalled::leave);
+    }
+
+    fn take(&self, change: impl Fn(Stalled, u64) -> (Stalled, u64)) {
+        let now_us = self.now_us();
+        let old = self
+            .stalled
+            .fetch_update(Relaxed, Relaxed, |word| Some(change(Stalled(word), now_us).0.0));
+        let (_, passed_us) = change(Stalled(old.expect("it is always updated")), now_us);
+        if passed_us > 0 {
+            self.some_us.fetch_add(passed_us, Relaxed);
+        }
+    }
+
+    /// Processor time of the program outside of the engine.
+    fn worked(&self) -> Duration {
+        let threads = self.threads.iter().map(|tid| tid.load(Relaxed)).filter(|tid| *tid != 0);
+        let engine: Duration = threads.map(thread::cpu_time).sum();
+        let reclaim = Duration::from_nanos(self.reclaim_ns.load(Relaxed));
+        thread::process_cpu_time().saturating_sub(engine + reclaim)
+    }
+}
+
+impl Engine {
+    /// Runs what the calling thread does for a page that is on a device.
+    pub(crate) fn stalled_for_device<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.pressures.enter();
+        let done = work();
+        self.pressures.leave();
+        done
+    }
+
+    /// Runs what the calling thread does for room, which is work of the engine's whoever does it.
+    pub(crate) fn stalled_for_room<R>(&self, work: impl FnOnce() -> R) -> R {
+        let cpu_time = || match self.config.delivery {
+            Delivery::Signal => thread::cpu_time(thread::id()),
+            // That of the handler is none of the program's anyway.
+            Delivery::Thread => Duration::ZERO,
+        };
+        let before = cpu_time();
+        let done = self.stalled_for_device(work);
+        let spent = cpu_time().saturating_sub(before);
+        self.pressures.reclaim_ns.fetch_add(spent.as_nanos() as u64, Relaxed);
+        done
+    }
+
+    /// Brings the figures in the statistics up to date, unless somebody does so just now, or did
+    /// within `period`.
+    pub(crate) fn publish_pressure(&self, period: Duration) {
+        let Some(mut meter) = self.pressures.meter.try_lock() else { return };
+        let now = self.pressures.began.elapsed();
+        if now < meter.now + period {
+            return;
+        }
+        self.pressures.take(Stalled::flush);
+        meter.advance(now, self.pressures.some_us.load(Relaxed), self.pressures.worked());
+        self.stats.set_pressure(&meter.pressure());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Enter,
+        Leave,
+        Flush,
+    }
+
+    proptest! {
+        /// Against a model that looks at every microsecond.
+        #[test]
+        fn some_is_the_time_in_which_anybody_waits(
+            steps in prop::collection::vec((0..50u64, prop::sample::select(vec![Step::Enter, Step::Leave, Step::Flush])), 0..60),
+        ) {
+            let (mut now, mut word, mut total, mut expected) = (1_000u64, Stalled::default(), 0, 0);
+            for (passes, step) in steps {
+                expected += if word.threads() > 0 { passes } else { 0 };
+                now += passes;
+                let passed = match step {
+                    Step::Enter => {
+                        word = word.enter(now);
+                        0
+                    }
+                    Step::Leave => {
+                        let (next, passed) = word.leave(now);
+                        word = next;
+                        passed
+                    }
+                    Step::Flush => {
+                        let (next, passed) = word.flush(now);
+                        word = next;
+                        passed
+                    }
+                };
+                total += passed;
+            }
+            prop_assert_eq!(total + word.flush(now).1, expected);
+        }
+    }
+
+    #[test]
+    fn clocks_that_are_read_out_of_order_take_nothing_away() {
+        let word = Stalled::default().enter(1_000);
+        assert_eq!(word.leave(990), (Stalled::default(), 0));
+        let (word, passed) = word.flush(990);
+        assert_eq!((word, passed), (Stalled::new(1, 1_000), 0));
+    }
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn averages_follow_as_those_of_the_kernel() {
+        let mut averages = Averages::default();
+        (0..5).for_each(|_| averages.add(ms(2_000), 2_000_000));
+        // After 10 s of nothing else: 1 - 1/e, 1 - e^(-1/6), 1 - e^(-1/30).
+        assert_eq!(averages.stall(7), Stall { avg: [6321, 1535, 328], total_us: 7 });
+        // A period that is longer than it should be, because nobody looked, counts as several.
+        let mut long = Averages::default();
+        long.add(ms(10_000), 10_000_000);
+        assert_eq!(long.stall(7), averages.stall(7));
+        (0..300).for_each(|_| averages.add(ms(2_000), 0));
+        assert_eq!(averages.stall(0).avg, [0, 0, 44]);
+        // More than all of the time cannot be.
+        averages.add(ms(2_000), 9_000_000);
+        assert!(averages.0.iter().all(|share| *share <= 1.0));
+    }
+
+    #[test]
+    fn full_is_what_work_leaves_of_some() {
+        let mut meter = Meter::default();
+        let mut advance = |now: u64, some: u64, worked: u64| {
+            meter.advance(ms(now), some * 1000, ms(worked));
+            (meter.some_us / 1000, meter.full_us / 1000)
+        };
+        // One thread that waits for 60 ms and works for 40.
+        assert_eq!(advance(100, 60, 40), (60, 60));
+        // It waits for 60, works for 20 and sleeps.
+        assert_eq!(advance(200, 120, 60), (120, 120));
+        // One waits all the time, and another works all the time; then for three quarters of it.
+        assert_eq!(advance(300, 220, 160), (220, 120));
+        assert_eq!(advance(400, 320, 235), (320, 145));
+        // Two work at once.
+        assert_eq!(advance(500, 330, 435), (330, 145));
+    }
+
+    #[test]
+    fn a_meter_averages_every_two_seconds() {
+        let mut meter = Meter::default();
+        for tick in 1..=100 {
+            meter.advance(ms(100 * tick), 50_000 * tick, ms(0));
+        }
+        // Half of 10 s, all of it without work.
+        let pressure = meter.pressure();
+        assert_eq!((pressure.some, pressure.full), (pressure.full, pressure.some));
+        assert_eq!(pressure.some, Stall { avg: [3161, 768, 164], total_us: 5_000_000 });
+    }
+}

@@ -1,0 +1,375 @@
+//! Waiting: a mutex that knows its rank, a backoff for short waits, and the gate that a fork
+//! closes.
+//!
+//! What decides between threads is written over any [`Atomic`], so that tests run the same code on
+//! words whose interleavings a checker explores.
+
+use crate::base::lockdep::{Class, Held, Rank};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::SeqCst};
+use std::time::Duration;
+
+/// A mutex with a place in the order of locks. Poison means nothing here, since a panic ends the
+/// process.
+#[derive(Debug)]
+pub struct RankedMutex<T> {
+    class: Class,
+    mutex: std::sync::Mutex<T>,
+}
+
+impl<T> RankedMutex<T> {
+    /// A mutex of the given rank over `value`.
+    pub const fn new(rank: Rank, value: T) -> RankedMutex<T> {
+        RankedMutex { class: Class::new(rank), mutex: std::sync::Mutex::new(value) }
+    }
+
+    /// The class, for those who wait by trying.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Locks it if it is free.
+    pub fn try_lock(&self) -> Option<RankedGuard<'_, T>> {
+        let guard = match self.mutex.try_lock() {
+            Ok(guard) => guard,
+            Err(std::sync::TryLockError::Poisoned(e)) => e.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        };
+        Some(RankedGuard { guard, _held: self.class.hold() })
+    }
+}
+
+/// Locks a mutex.
+pub fn lock<T>(mutex: &RankedMutex<T>) -> RankedGuard<'_, T> {
+    mutex.class.check();
+    RankedGuard {
+        guard: mutex.mutex.lock().unwrap_or_else(|e| e.into_inner()),
+        _held: mutex.class.hold(),
+    }
+}
+
+/// A [`RankedMutex`], locked.
+#[derive(Debug)]
+pub struct RankedGuard<'a, T> {
+    guard: std::sync::MutexGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> Deref for RankedGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for RankedGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+/// Waits in growing steps: spins, then yields, then sleeps.
+#[derive(Default, Debug)]
+pub struct Backoff {
+    step: u32,
+}
+
+impl Backoff {
+    /// Spins of a first phase: a page lock is mostly held for a microsecond or two.
+    const SPINS: u32 = 6;
+    /// Yields of a second phase.
+    const YIELDS: u32 = 16;
+    /// Longest sleep: the time of a device read, so that a waiter is not much later than what it
+    /// waits for.
+    const SLEEP_US_MAX: u64 = 100;
+
+    /// Waits a little, and longer the next time.
+    pub fn wait(&mut self) {
+        if self.step < Self::SPINS {
+            (0..1 << self.step).for_each(|_| std::hint::spin_loop());
+        } else if self.step < Self::SPINS + Self::YIELDS {
+            rustix::thread::sched_yield();
+        } else {
+            let us =
+                (1u64 << (self.step - Self::SPINS - Self::YIELDS).min(10)).min(Self::SLEEP_US_MAX);
+            sleep(Duration::from_micros(us));
+        }
+        self.step += 1;
+    }
+}
+
+/// Sleeps without a libc symbol that a program could have replaced.
+pub fn sleep(time: Duration) {
+    let spec = rustix::thread::Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: time.subsec_nanos() as i64,
+    };
+    let _ = rustix::thread::nanosleep(&spec);
+}
+
+/// An atomic word: the processor's, or in tests one of a checker of interleavings. One of 32 bits
+/// has no higher values.
+pub trait Atomic: Default {
+    /// Whether the threads that meet here are those of the machine: then the order of locks is
+    /// checked ([`crate::base::lockdep`]), which knows no others.
+    const MACHINE: bool;
+    /// As the method of [`AtomicU64`].
+    fn load(&self, order: Ordering) -> u64;
+    /// As the method of [`AtomicU64`].
+    fn store(&self, value: u64, order: Ordering);
+    /// As the method of [`AtomicU64`].
+    fn swap(&self, value: u64, order: Ordering) -> u64;
+    /// As the method of [`AtomicU64`].
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64;
+    /// As the method of [`AtomicU64`].
+    fn fetch_sub(&self, value: u64, order: Ordering) -> u64;
+    /// As the method of [`AtomicU64`].
+    fn compare_exchange_weak(
+        &self,
+        now: u64,
+        new: u64,
+        done: Ordering,
+        failed: Ordering,
+    ) -> Result<u64, u64>;
+    /// Waits a little for another thread to change a word.
+    fn wait(backoff: &mut Backoff);
+}
+
+/// A value as a word that has room for it.
+#[inline(always)]
+fn low<W: TryFrom<u64, Error: std::fmt::Debug>>(value: u64) -> W {
+    value.try_into().expect("a value fits its word")
+}
+
+/// [`Atomic`] for a type with the methods of [`AtomicU64`].
+macro_rules! impl_atomic {
+    ($type:ty, $word:ty, $machine:literal, $wait:expr) => {
+        impl Atomic for $type {
+            const MACHINE: bool = $machine;
+            #[inline(always)]
+            fn load(&self, order: Ordering) -> u64 {
+                <$type>::load(self, order) as u64
+            }
+            #[inline(always)]
+            fn store(&self, value: u64, order: Ordering) {
+                <$type>::store(self, low::<$word>(value), order);
+            }
+            #[inline(always)]
+            fn swap(&self, value: u64, order: Ordering) -> u64 {
+                <$type>::swap(self, low(value), order) as u64
+            }
+            #[inline(always)]
+            fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+                <$type>::fetch_add(self, low(value), order) as u64
+            }
+            #[inline(always)]
+            fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+                <$type>::fetch_sub(self, low(value), order) as u64
+            }
+            #[inline(always)]
+            fn compare_exchange_weak(
+                &self,
+                now: u64,
+                new: u64,
+                done: Ordering,
+                failed: Ordering,
+            ) -> Result<u64, u64> {
+                let result = <$type>::compare_exchange_weak(self, low(now), low(new), done, failed);
+                result.map(|value| value as u64).map_err(|value| value as u64)
+            }
+            fn wait(backoff: &mut Backoff) {
+                #[allow(clippy::redundant_closure_call)]
+                ($wait)(backoff);
+            }
+        }
+    };
+}
+impl_atomic!(AtomicU64, u64, true, Backoff::wait);
+impl_atomic!(AtomicU32, u32, true, Backoff::wait);
+#[cfg(test)]
+impl_atomic!(shuttle::sync::atomic::AtomicU64, u64, false, |_| shuttle::thread::yield_now());
+
+/// A gate that many pass at once and one can close: it waits until everybody is through.
+///
+/// Used to quiesce a kind of work over a fork. State is two words and no queue, so that a child can
+/// open a gate that its parent closed.
+#[derive(Debug)]
+pub struct Gate {
+    class: Class,
+    words: GateWords<AtomicU64>,
+}
+
+/// The words of a [`Gate`].
+#[derive(Default, Debug)]
+struct GateWords<A> {
+    closed: A,
+    inside: A,
+}
+
+impl<A: Atomic> GateWords<A> {
+    fn try_enter(&self) -> bool {
+        // Counted before the look: who closes the gate looks at the count afterwards.
+        self.inside.fetch_add(1, SeqCst);
+        let open = self.closed.load(SeqCst) == 0;
+        if !open {
+            self.leave();
+        }
+        open
+    }
+
+    fn leave(&self) {
+        self.inside.fetch_sub(1, SeqCst);
+    }
+
+    fn close(&self) {
+        let mut backoff = Backoff::default();
+        while self.closed.swap(1, SeqCst) != 0 {
+            A::wait(&mut backoff);
+        }
+        let mut backoff = Backoff::default();
+        while self.inside.load(SeqCst) != 0 {
+            A::wait(&mut backoff);
+        }
+    }
+
+    fn open(&self) {
+        self.closed.store(0, SeqCst);
+    }
+}
+
+impl Gate {
+    /// An open gate; being inside has the given rank.
+    pub fn new(rank: Rank) -> Gate {
+        Gate { class: Class::new(rank), words: GateWords::default() }
+    }
+
+    /// Passes, waiting while the gate is closed. Leaving is dropping the value.
+    pub fn enter(&self) -> Inside<'_> {
+        self.class.check();
+        let mut backoff = Backoff::default();
+        loop {
+            if let Some(inside) = self.try_enter() {
+                return inside;
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Passes if the gate is open.
+    pub fn try_enter(&self) -> Option<Inside<'_>> {
+        self.words.try_enter().then(|| Inside { gate: self, _held: self.class.hold() })
+    }
+
+    /// Closes the gate, waiting for another who closed it, and then for those inside.
+    pub fn close(&self) {
+        self.class.check();
+        self.words.close();
+    }
+
+    /// Opens it.
+    pub fn open(&self) {
+        self.words.open();
+    }
+
+    /// Opens it in the child of a fork, where nobody is inside whatever the count says.
+    pub fn open_in_child(&self) {
+        self.words.inside.store(0, SeqCst);
+        self.open();
+    }
+}
+
+/// Proof of being inside a [`Gate`].
+#[derive(Debug)]
+pub struct Inside<'a> {
+    gate: &'a Gate,
+    _held: Held,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.gate.words.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn a_closed_gate_lets_nobody_in_and_waits_for_those_inside() {
+        let gate = Gate::new(Rank::OpsGate);
+        let inside = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        let _proof = gate.enter();
+                        inside.fetch_add(1, SeqCst);
+                        inside.fetch_sub(1, SeqCst);
+                    }
+                });
+            }
+            for _ in 0..200 {
+                gate.close();
+                assert_eq!(inside.load(SeqCst), 0);
+                assert!(gate.try_enter().is_none());
+                gate.open();
+                std::thread::yield_now();
+            }
+        });
+    }
+
+    /// Two threads that pass, one that waits and one that goes away, and two that close the gate.
+    fn gate_scenario() {
+        type Word = shuttle::sync::atomic::AtomicU64;
+        let gate: Arc<GateWords<Word>> = Arc::default();
+        let inside: Arc<Word> = Arc::default();
+        let visit = |gate: &GateWords<Word>, inside: &Word| {
+            inside.fetch_add(1, SeqCst);
+            inside.fetch_sub(1, SeqCst);
+            gate.leave();
+        };
+        let mut threads = Vec::new();
+        for waits in [true, false] {
+            let (gate, inside) = (gate.clone(), inside.clone());
+            threads.push(shuttle::thread::spawn(move || {
+                for _ in 0..2 {
+                    while !gate.try_enter() {
+                        if !waits {
+                            return;
+                        }
+                        shuttle::thread::yield_now();
+                    }
+                    visit(&gate, &inside);
+                }
+            }));
+        }
+        let closed: Arc<Word> = Arc::default();
+        for _ in 0..2 {
+            let (gate, inside, closed) = (gate.clone(), inside.clone(), closed.clone());
+            threads.push(shuttle::thread::spawn(move || {
+                gate.close();
+                assert_eq!(closed.fetch_add(1, SeqCst), 0, "the gate is closed twice");
+                assert_eq!(inside.load(SeqCst), 0, "somebody is inside a closed gate");
+                assert!(!gate.try_enter());
+                assert_eq!(inside.load(SeqCst), 0, "somebody came into a closed gate");
+                closed.fetch_sub(1, SeqCst);
+                gate.open();
+            }));
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!((gate.inside.load(SeqCst), gate.closed.load(SeqCst)), (0, 0));
+    }
+
+    #[test]
+    fn every_interleaving_of_gate_users_keeps_closed_gates_empty() {
+        fn explore(scheduler: impl Scheduler + 'static) {
+            shuttle::Runner::new(scheduler, shuttle::Config::default()).run(gate_scenario);
+        }
+        explore(RandomScheduler::new(5_000));
+        explore(PctScheduler::new(3, 5_000));
+    }
+}

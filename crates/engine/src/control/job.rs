@@ -1,0 +1,310 @@
+//! What all processes of a job are told: one table that each of them maps.
+//!
+//! Whoever started the job makes the file of the table and writes to it; the pool of each process
+//! looks at it about ten times a second, and when it is made. So a process learns of a change
+//! whenever and however it was started, and no process is forgotten because it was being started
+//! just then. What it has taken note of, it says in its own table ([`crate::stats`]).
+//!
+//! Which swap devices the job has is a list in a file of its own ([`crate::device::list`]), of which the table
+//! has the number.
+//!
+//! No locks: a request is one atomic cell. A request to reclaim pages has two more, for how far it
+//! is; they bear its number, so that nobody adds to those of the next by mistake.
+
+use crate::units::Bytes;
+use overspill_os::{Errno, vm::SharedCells};
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Name of the file in the directory of a run.
+pub const FILE_NAME: &str = "job";
+/// Name of the file there for what processes report whose standard error is something else by now.
+pub const REPORTS_NAME: &str = "reports";
+/// First cell: "ovrsjob" and the version of the layout.
+const MAGIC: u64 = u64::from_le_bytes(*b"ovrsjob\x01");
+const CELL_BUDGET: usize = 1;
+/// The pages that are to be reclaimed, those of them that processes have taken on, and those that
+/// are.
+const CELL_RECLAIM: usize = 2;
+const CELL_TAKEN: usize = 3;
+const CELL_RECLAIMED: usize = 4;
+/// The number of the list of swap devices.
+const CELL_SWAPS: usize = 5;
+/// Whether a process has asked if it is the first.
+const CELL_STARTED: usize = 6;
+/// Room for what else a job will be told.
+const CELLS: usize = 64;
+/// A request is its number and a number of pages, of which 40 bits are 4 PiB.
+const PAGES_BITS: u32 = 40;
+const PAGES_MAX: u64 = (1 << PAGES_BITS) - 1;
+const NUMBER_MAX: u32 = (1 << (64 - PAGES_BITS)) - 1;
+
+/// What the processes of a job are to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BudgetRequest {
+    /// Tells requests apart; 0 is none. Counts modulo 2^24, so it is compared for equality only.
+    pub number: u32,
+    /// Budget of each process of the job.
+    pub memory: Bytes,
+}
+
+/// Pages that the processes of a job are to reclaim together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReclaimRequest {
+    /// Tells requests apart, as that of a [`BudgetRequest`].
+    pub number: u32,
+    /// How much.
+    pub memory: Bytes,
+}
+
+/// The next number: 0 means that nothing was ever asked for.
+fn next(number: u32) -> u32 {
+    if number >= NUMBER_MAX { 1 } else { number + 1 }
+}
+
+fn cell(number: u32, pages: u64) -> u64 {
+    u64::from(number) << PAGES_BITS | pages.min(PAGES_MAX)
+}
+
+/// Number and pages of a cell.
+fn parts(cell: u64) -> (u32, u64) {
+    ((cell >> PAGES_BITS) as u32, cell & PAGES_MAX)
+}
+
+/// The table of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct JobTable {
+    cells: SharedCells,
+}
+
+impl JobTable {
+    /// Makes the table in a new file.
+    pub fn create(file: BorrowedFd<'_>) -> Result<JobTable, Errno> {
+        rustix::fs::ftruncate(file, CELLS as u64 * 8)?;
+        let cells = SharedCells::shared(file, CELLS)?;
+        cells[0].store(MAGIC, Release);
+        Ok(JobTable { cells })
+    }
+
+    /// Maps the table that another process made; `None` if there is none.
+    pub fn open(path: &Path) -> Option<JobTable> {
+        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        // Behind the end of a file that is too short there would be SIGBUS.
+        if rustix::fs::fstat(&file).ok()?.st_size < CELLS as i64 * 8 {
+            return None;
+        }
+        let cells = SharedCells::shared(file.as_fd(), CELLS).ok()?;
+        (cells[0].load(Acquire) == MAGIC).then_some(JobTable { cells })
+    }
+
+    /// Asks for another budget; returns the request as the processes will see it.
+    ///
+    /// One caller at a time: of two at once, either may be the last.
+    pub fn ask_budget(&self, memory: Bytes) -> BudgetRequest {
+        let number = next(self.budget().number);
+        self.cells[CELL_BUDGET].store(cell(number, memory.pages()), Release);
+        self.budget()
+    }
+
+    /// The latest request.
+    pub fn budget(&self) -> BudgetRequest {
+        let (number, pages) = parts(self.cells[CELL_BUDGET].load(Relaxed));
+        BudgetRequest { number, memory: Bytes::from_pages(pages) }
+    }
+
+    /// Says that the list of swap devices of that number is in its file ([`crate::device::list::JobSwaps`]).
+    pub fn set_swaps(&self, number: u32) {
+        self.cells[CELL_SWAPS].store(number.into(), Release);
+    }
+
+    /// Whether the caller is the first of the job's processes. To be asked once by each.
+    pub(crate) fn is_first(&self) -> bool {
+        self.cells[CELL_STARTED].swap(1, Relaxed) == 0
+    }
+
+    /// Number of the list of swap devices.
+    pub fn swaps(&self) -> u32 {
+        self.cells[CELL_SWAPS].load(Acquire) as u32
+    }
+
+    /// A table of one process's own.
+    pub(crate) fn anonymous() -> Result<JobTable, Errno> {
+        Ok(JobTable { cells: SharedCells::anonymous(CELLS)? })
+    }
+
+    /// Asks for pages to be reclaimed, by all processes together; takes the place of a request that
+    /// is under way. One caller at a time.
+    pub fn ask_reclaim(&self, memory: Bytes) -> ReclaimRequest {
+        let number = next(self.reclaim().number);
+        // Whoever sees the request must find its other cells.
+        self.cells[CELL_TAKEN].store(cell(number, 0), Relaxed);
+        self.cells[CELL_RECLAIMED].store(cell(number, 0), Relaxed);
+        self.cells[CELL_RECLAIM].store(cell(number, memory.pages()), Release);
+        self.reclaim()
+    }
+
+    /// The latest request to reclaim pages.
+    pub fn reclaim(&self) -> ReclaimRequest {
+        let (number, pages) = parts(self.cells[CELL_RECLAIM].load(Acquire));
+        ReclaimRequest { number, memory: Bytes::from_pages(pages) }
+    }
+
+    /// What has been reclaimed for a request; nothing if another has taken its place.
+    pub fn reclaimed(&self, number: u32) -> Option<Bytes> {
+        let (of, pages) = parts(self.cells[CELL_RECLAIMED].load(Acquire));
+        (of == number).then_some(Bytes::from_pages(pages))
+    }
+
+    /// Takes up to `most` pages of a request on, as far as others have left some; how many.
+    pub(crate) fn take_reclaim(&self, number: u32, most: u64) -> u64 {
+        let wanted = self.reclaim();
+        if wanted.number != number {
+            return 0;
+        }
+        let takes = |taken: u64| wanted.memory.pages().saturating_sub(taken).min(most);
+        let old = self.cells[CELL_TAKEN].fetch_update(Relaxed, Relaxed, |old| {
+            let (of, taken) = parts(old);
+            (of == number).then(|| cell(of, taken + takes(taken)))
+        });
+        old.map_or(0, |old| takes(parts(old).1))
+    }
+
+    /// Takes nothing for granted that was taken on and not reclaimed yet: whoever took it has
+    /// ended.
+    pub(crate) fn forget_taken(&self, number: u32) {
+        let reclaimed = self.reclaimed(number).unwrap_or_default().pages();
+        let _ = self.cells[CELL_TAKEN].fetch_update(Relaxed, Relaxed, |old| {
+            let (of, taken) = parts(old);
+            (of == number).then(|| cell(of, taken.min(reclaimed)))
+        });
+    }
+
+    /// Says that of `taken` pages so many, or more, were reclaimed: what is missing is left to
+    /// others.
+    pub(crate) fn settle_reclaim(&self, number: u32, taken: u64, reclaimed: u64) {
+        let change = |at: usize, less: u64, more: u64| {
+            let _ = self.cells[at].fetch_update(Relaxed, Relaxed, |old| {
+                let (of, pages) = parts(old);
+                (of == number).then(|| cell(of, (pages + more).saturating_sub(less)))
+            });
+        };
+        change(CELL_RECLAIMED, 0, reclaimed);
+        change(CELL_TAKEN, taken, reclaimed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn requests_reach_whoever_maps_the_file() {
+        let path = std::env::temp_dir().join(format!("overspill-job-{}", std::process::id()));
+        assert!(JobTable::open(&path).is_none());
+        let file = std::fs::File::create_new(&path).unwrap();
+        assert!(JobTable::open(&path).is_none(), "an empty file");
+        drop(file);
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let ours = JobTable::create(file.as_fd()).unwrap();
+        let theirs = JobTable::open(&path).unwrap();
+        assert_eq!(theirs.budget().number, 0);
+        let asked = ours.ask_budget(Bytes((96 << 20) + 5));
+        assert_eq!((asked.number, asked.memory), (1, Bytes(96 << 20)));
+        assert_eq!(theirs.budget(), asked);
+        assert_ne!(
+            ours.ask_budget(asked.memory).number,
+            asked.number,
+            "the same budget again is another request"
+        );
+        assert_eq!(ours.ask_budget(Bytes(u64::MAX)).memory, Bytes::from_pages((1 << 40) - 1));
+        std::fs::write(&path, [0; 8 * CELLS]).unwrap();
+        assert!(JobTable::open(&path).is_none(), "something else");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn numbers_go_on_from_one_after_the_last() {
+        let table = JobTable::anonymous().unwrap();
+        for at in [CELL_BUDGET, CELL_RECLAIM] {
+            table.cells[at].store(cell(NUMBER_MAX, 5), Relaxed);
+        }
+        assert_eq!(table.ask_budget(Bytes(4 << 20)).number, 1);
+        assert_eq!(
+            table.ask_reclaim(Bytes(4 << 20)),
+            ReclaimRequest { number: 1, memory: Bytes(4 << 20) }
+        );
+    }
+
+    #[test]
+    fn what_comes_late_does_not_count_for_the_next_request() {
+        let table = JobTable::anonymous().unwrap();
+        let first = table.ask_reclaim(Bytes::from_pages(100)).number;
+        assert_eq!(table.take_reclaim(first, 60), 60);
+        let second = table.ask_reclaim(Bytes::from_pages(50)).number;
+        table.settle_reclaim(first, 60, 60);
+        assert_eq!((table.take_reclaim(first, 10), table.reclaimed(first)), (0, None));
+        assert_eq!((table.take_reclaim(second, 60), table.reclaimed(second)), (50, Some(Bytes(0))));
+        table.settle_reclaim(second, 50, 52);
+        assert_eq!(
+            (table.take_reclaim(second, 60), table.reclaimed(second)),
+            (0, Some(Bytes::from_pages(52)))
+        );
+    }
+
+    proptest! {
+        /// Processes that take, give some of it and take again: together they never give more than
+        /// was wanted, but for what one batch has too much, and all of it if they have it.
+        #[test]
+        fn all_that_can_be_had_is_given_and_hardly_more(
+            wanted in 0..500u64,
+            has in prop::collection::vec(0..300u64, 1..5),
+            turns in prop::collection::vec((any::<prop::sample::Index>(), 1..64u64, 0..5u64), 0..300),
+        ) {
+            let table = JobTable::anonymous().unwrap();
+            let number = table.ask_reclaim(Bytes::from_pages(wanted)).number;
+            let (all, processes) = (has.iter().sum::<u64>(), has.len());
+            let mut has = has;
+            let mut given = 0;
+            let mut turn = |who: usize, most: u64, over: u64| {
+                let taken = table.take_reclaim(number, most);
+                assert!(taken <= most && (taken == 0 || given + taken <= wanted));
+                let gives = if taken == 0 { 0 } else { (taken + over).min(has[who]) };
+                has[who] -= gives;
+                given += gives;
+                table.settle_reclaim(number, taken, gives);
+                assert_eq!(table.reclaimed(number).unwrap().pages(), given);
+                assert!(given <= wanted + 4);
+            };
+            turns.into_iter().for_each(|(who, most, over)| turn(who.index(processes), most, over));
+            (0..processes).for_each(|who| turn(who, 1000, 0));
+            prop_assert!(given >= wanted.min(all));
+        }
+    }
+
+    #[test]
+    fn processes_at_once_give_what_is_wanted() {
+        let table = JobTable::anonymous().unwrap();
+        let number = table.ask_reclaim(Bytes::from_pages(10_000)).number;
+        let took: Vec<u64> = std::thread::scope(|scope| {
+            let process = |short: u64| {
+                move || {
+                    let mut took = 0;
+                    while table.reclaimed(number).unwrap() < Bytes::from_pages(10_000) {
+                        let taken = table.take_reclaim(number, 7);
+                        // Some of it cannot be had, and is left to others.
+                        let gives = taken.saturating_sub(short);
+                        table.settle_reclaim(number, taken, gives);
+                        took += gives;
+                    }
+                    took
+                }
+            };
+            let threads = [0, 1, 6].map(|short| scope.spawn(process(short)));
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(took.iter().sum::<u64>(), 10_000);
+    }
+}

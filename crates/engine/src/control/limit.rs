@@ -1,0 +1,247 @@
+//! The limit of the budget: what it is to be, and how a lower one is reached.
+//!
+//! A process may use its [`Share`] of the job's budget: all of it, or what forks have left of it.
+//! That is what its limit *aims* at. A higher aim is in force at once. A lower one is *pressed*
+//! towards: the limit follows the pages in use down, step by step while they are reclaimed, and is
+//! never below them, so that reclaim always has its reserve and no fault fails because of pages
+//! that nobody has taken yet. What cannot be brought down (nothing takes the pages: no swap, a full
+//! disk, locked memory) stops the pressing: the process gets room to go on, and its limit follows
+//! down only what it gives up by itself.
+//!
+//! The background thread presses, whatever the baseline `background` says: that is about reclaim
+//! ahead of need.
+//!
+//! Lock: one over the state ([`Rank::Limits`]), never held at a fork: the background thread takes
+//! it inside the gate of reclaim, threads of the program as part of a fork or inside the gate of
+//! mapping calls. Over it, the limit is set.
+
+use crate::base::lockdep::Rank;
+use crate::base::sync::{RankedMutex, lock};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::stats::Counter;
+use crate::units::Bytes;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How long pressing goes on without any progress, and never more than half of what a fault waits
+/// for room.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A part of the job's budget. Forks divide it, the end of a child puts it together again, exactly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Share(u64);
+
+impl Share {
+    const BITS: u32 = 62;
+    /// The whole budget.
+    pub const WHOLE: Share = Share(1 << Share::BITS);
+
+    /// Pages of a job's budget of `job` pages; never less than a pool needs to run.
+    fn of(self, job: u64) -> u64 {
+        let pages = (u128::from(job) * u128::from(self.0)) >> Share::BITS;
+        (pages as u64).max(Config::MEMORY_MIN.pages())
+    }
+}
+
+/// Where pressing stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Press {
+    /// The limit is what it is to be.
+    Reached,
+    /// It comes down as pages are reclaimed.
+    Going,
+    /// Nothing more can be reclaimed.
+    Stuck,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The job's budget in pages.
+    job: u64,
+    /// This process's part of it at first, and without what its children have.
+    granted: Share,
+    share: Share,
+    /// What the limit is to be, in pages.
+    aim: u64,
+    /// The limit that was in force before it was to be lower: enough for the process to go on.
+    ceiling: u64,
+    /// Fewest pages in use since pressing began, and when that was.
+    best: u64,
+    since: Instant,
+}
+
+/// The limit in force, and the one to come.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    state: RankedMutex<State>,
+    pressed: AtomicBool,
+    /// Number of the job's request that this process follows.
+    request: AtomicU32,
+}
+
+impl Limits {
+    /// For a process with the whole budget of `job` pages, which is in force.
+    pub fn new(job: u64, request: u32) -> Limits {
+        let state = State {
+            job,
+            granted: Share::WHOLE,
+            share: Share::WHOLE,
+            aim: job,
+            ceiling: job,
+            best: u64::MAX,
+            since: Instant::now(),
+        };
+        Limits {
+            state: RankedMutex::new(Rank::Limits, state),
+            pressed: AtomicBool::new(false),
+            request: AtomicU32::new(request),
+        }
+    }
+
+    /// Whether pages are to be reclaimed to reach a lower limit.
+    pub fn is_pressed(&self) -> bool {
+        self.pressed.load(Relaxed)
+    }
+
+    /// Tries again what seemed out of reach.
+    pub fn press_again(&self) {
+        let mut state = lock(&self.state);
+        (state.best, state.since) = (u64::MAX, Instant::now());
+        self.pressed.store(true, Relaxed);
+    }
+}
+
+impl Engine {
+    /// Changes the budget of the job for this process.
+    pub(crate) fn set_job_budget(&self, pages: u64) {
+        let mut state = lock(&self.limits.state);
+        state.job = pages;
+        self.stats.add(Counter::BudgetChanges, 1);
+        self.aim(&mut state);
+        drop(state);
+        self.kick_background();
+    }
+
+    /// Does what the job's table asks for, if that is new.
+    pub(crate) fn follow_job(&self) {
+        let Some(job) = self.job else { return };
+        let request = job.budget();
+        if request.number != self.limits.request.load(Relaxed) {
+            self.limits.request.store(request.number, Relaxed);
+            self.set_job_budget(request.memory.max(Config::MEMORY_MIN).pages());
+        }
+        // Said each time: a statistics file that a fork or an exec made anew does not know it.
+        self.stats.set_answered(request.number);
+    }
+
+    /// Halves this process's share and returns the other half, for a child. [`Engine::press_limit`]
+    /// gets there.
+    pub(crate) fn lend_half(&self) -> Share {
+        let mut state = lock(&self.limits.state);
+        let half = Share(state.share.0 / 2);
+        state.share.0 -= half.0;
+        self.aim(&mut state);
+        half
+    }
+
+    /// Takes back what a child had.
+    pub(crate) fn take_back(&self, share: Share) {
+        let mut state = lock(&self.limits.state);
+        state.share.0 += share.0;
+        self.aim(&mut state);
+    }
+
+    /// In the child of a fork: its share is all that it has.
+    pub(crate) fn begin_with(&self, share: Share) {
+        let mut state = lock(&self.limits.state);
+        (state.granted, state.share) = (share, share);
+        self.aim(&mut state);
+        self.stats.set_answered(self.limits.request.load(Relaxed));
+    }
+
+    fn aim(&self, state: &mut State) {
+        let limit = self.budget().limit();
+        if !self.limits.is_pressed() || state.ceiling < limit {
+            state.ceiling = limit;
+        }
+        state.aim = state.share.of(state.job);
+        (state.best, state.since) = (u64::MAX, Instant::now());
+        self.limits.pressed.store(state.aim < limit, Relaxed);
+        self.stats.set_stuck(false);
+        // Frames first: a limit that rises above them would have faults reclaim.
+        let granted = state.granted.of(state.job);
+        if granted > self.arena_fits.load(Relaxed) {
+            self.resize_arena(granted);
+        }
+        if state.aim > limit {
+            self.set_limit(state.aim);
+        }
+        self.stats.set(Counter::BudgetBytes, Bytes::from_pages(state.granted.of(state.job)).0);
+        self.stats.set_target(Bytes::from_pages(state.aim));
+    }
+
+    /// Makes the arena fit this process's part of the job's budget, what its children have of it
+    /// included.
+    pub(crate) fn fit_arena(&self) {
+        let state = lock(&self.limits.state);
+        let granted = state.granted.of(state.job);
+        if granted != self.arena_fits.load(Relaxed) {
+            self.resize_arena(granted);
+        }
+        drop(state);
+        self.empty_isolated();
+    }
+
+    /// Brings the limit as near to its aim as the pages in use allow now.
+    pub(crate) fn press_limit(&self) -> Press {
+        let mut state = lock(&self.limits.state);
+        let (limit, used) = (self.budget().limit(), self.budget().used());
+        if limit <= state.aim || used <= state.aim {
+            if limit != state.aim {
+                self.set_limit(state.aim);
+            }
+            self.limits.pressed.store(false, Relaxed);
+            self.stats.set_stuck(false);
+            return Press::Reached;
+        }
+        // What a process needs that can give nothing up: above what it uses, the reserve and both
+        // watermarks.
+        let room = (used + used / 8 + 256).max(state.aim);
+        if !self.limits.is_pressed() {
+            if room < limit {
+                self.set_limit(room);
+            }
+            return Press::Stuck;
+        }
+        if used < state.best {
+            (state.best, state.since) = (used, Instant::now());
+        } else if state.since.elapsed() > PATIENCE.min(self.config.oom_wait.0 / 2) {
+            self.limits.pressed.store(false, Relaxed);
+            self.stats.set_stuck(true);
+            self.set_limit(room.min(state.ceiling).max(limit));
+            return Press::Stuck;
+        }
+        // Room for reclaim, which takes a few frames in order to free many; none for faults, which
+        // reclaim for themselves.
+        let next = (used + self.budget().min()).max(state.aim);
+        if next < limit {
+            self.set_limit(next);
+        }
+        Press::Going
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_the_budget_and_never_too_small_to_run_in() {
+        let min = Config::MEMORY_MIN.pages();
+        assert_eq!(Share::WHOLE.of(1 << 38), 1 << 38);
+        assert_eq!(Share(Share::WHOLE.0 / 2).of(3 * min), 3 * min / 2);
+        assert_eq!(Share(Share::WHOLE.0 / 2).of(min), min);
+        assert_eq!(Share(0).of(1 << 38), min);
+    }
+}

@@ -1,0 +1,85 @@
+//! What of a device is compressed: pages whose copies in memory belong to its slots.
+
+use super::evacuate::{Bench, Moved, Which};
+use crate::device::RUN_MAX;
+use crate::engine::Engine;
+use crate::memory::word::State;
+use crate::slot::SlotRun;
+use crate::swap::store::{Batch, page_mut};
+use crate::swap::zswap::Object;
+use crate::units::{PageIndex, SlotId};
+
+/// Slots on no device that are taken at a time for compressed pages.
+const FRESH_SLOTS: usize = 64;
+
+impl Engine {
+    /// A page that is compressed in memory gets a slot on no device.
+    pub(super) fn move_compressed(&self, bench: &mut Bench, slot: SlotId) -> Moved {
+        let run = SlotRun { first: slot, len: 1 };
+        if !self.begin_io(slot) {
+            return Moved::default();
+        }
+        let (mut gone, mut full) = ([false; RUN_MAX], false);
+        if let Some(object) = self.zswap.look_up(slot)
+            && let Some(page) = self.lock_owner(slot, |slot| self.zswap.begin_load_of(slot, object))
+        {
+            let stored = self.copy_object(bench, object, page);
+            self.zswap.end_load(slot);
+            let word = self.words.load(page);
+            gone[0] = stored.is_some();
+            self.words
+                .unlock_as(page, stored.map_or(word, |to| word.with_state(State::Stored(to))));
+            if !gone[0] {
+                full = !self.unpack(bench, run, object, &mut gone);
+            }
+        }
+        self.end_claim(run, &gone);
+        Moved { pages: gone[0].into(), full }
+    }
+
+    /// Copies the object of a locked page for a slot on no device; which one. The page of a damaged
+    /// one is lost: its reader will hear of it.
+    fn copy_object(&self, bench: &mut Bench, object: Object, page: PageIndex) -> Option<SlotId> {
+        let Bench { batch, fresh, .. } = bench;
+        let Ok(len) = self.compressed.load(&self.frames, object.handle, &mut batch.packed) else {
+            return self.lost_slot(page);
+        };
+        let next = fresh.take().or_else(|| self.devices.alloc_in_memory(FRESH_SLOTS))?;
+        let to = next.first;
+        match self.compressed.store_smaller(&self.frames, to.to_bits(), &batch.packed[..len]) {
+            Ok(handle) => {
+                *fresh =
+                    (next.len > 1).then(|| SlotRun { first: to.advance(1), len: next.len - 1 });
+                self.index.set_owner(to, page);
+                self.insert_objects(std::iter::once((to, Object { handle, ..object })));
+                Some(to)
+            }
+            Err(_) => {
+                *fresh = Some(next);
+                None
+            }
+        }
+    }
+
+    /// Unpacks the page of a claimed slot, whose object is in memory, and puts it elsewhere;
+    /// whether there was room.
+    fn unpack(&self, bench: &mut Bench, run: SlotRun, object: Object, gone: &mut Which) -> bool {
+        let slot = run.first;
+        if !self.zswap.begin_load_of(slot, object) {
+            return true;
+        }
+        let Bench { buffer, batch, .. } = bench;
+        let Batch { packed, decompressor, .. } = batch;
+        let loaded = self.compressed.load(&self.frames, object.handle, packed);
+        let unpacked = loaded.is_ok_and(|len| {
+            decompressor.decompress(object.codec, &packed[..len], page_mut(buffer, 0)).is_ok()
+        });
+        self.zswap.end_load(slot);
+        let mut has = [false; RUN_MAX];
+        has[0] = unpacked;
+        unpacked
+            && !self.put_elsewhere(bench, run, &has, gone, |slot| {
+                self.zswap.look_up(slot) == Some(object)
+            })
+    }
+}

@@ -1,0 +1,254 @@
+//! Readahead: what else to bring in with a page that is missing.
+//!
+//! Along the address space: pages that follow a fault come in with it as a folio, longer each time,
+//! while a thread goes through memory in sequence ([`Streams`]). Around the slot: pages that left
+//! together lie together on the device, and are wanted together more often than not; those around a
+//! slot are read with it into the swap cache, more of them as they are touched, none while they are
+//! not ([`Window`]). Whether a slot has a page at all is looked up before a frame is taken for it.
+//!
+//! Locks: those of the swap cache, for a moment each.
+
+use crate::config::{FOLIO_MAX, Folios};
+use crate::engine::Engine;
+use crate::fault::FaultContext;
+use crate::frame::cells::Owner;
+use crate::frame::{Mobility, Need};
+use crate::slot::SlotRun;
+use crate::stats::Counter;
+use crate::swap::Entry;
+use crate::swap::store::LoadError;
+use crate::units::{PAGE_SHIFT, PageIndex, SlotId};
+use overspill_os::backing::Backing;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// What was read around a slot.
+pub struct Around {
+    run: SlotRun,
+    /// Which of its slots were read ahead.
+    wanted: [bool; FOLIO_MAX],
+}
+
+impl Engine {
+    /// Reads the page of a slot, whose page lock the caller holds, into the first page of the
+    /// buffer, or further back if pages around it were read too: where, and what has come with it,
+    /// for [`Engine::keep_around`].
+    pub(crate) fn read_around(
+        &self,
+        context: &mut FaultContext,
+        slot: SlotId,
+    ) -> Result<(usize, Option<Around>), LoadError> {
+        // 1. As many pages as are worth it, if they are on the device and nowhere else.
+        let pages = self.window_around.pages(slot.offset(), self.config.readahead_max);
+        let run = self.neighbours(slot, pages);
+        if run.len > 1 {
+            let own = (slot.offset() - run.first.offset()) as usize;
+            let mut around = Around { run, wanted: [false; FOLIO_MAX] };
+            let (before, after) = around.wanted.split_at_mut(own);
+            self.index.begin_io(SlotRun { first: run.first, len: own }, before);
+            let next = SlotRun { first: slot.advance(1), len: run.len - own - 1 };
+            self.index.begin_io(next, &mut after[1..]);
+            // 2. With one operation. Where it fails, another's page may be the reason.
+            if self.load_slots(run, context, 0).is_ok() {
+                return Ok((own, Some(around)));
+            }
+            self.keep_around(context, around, false);
+        }
+        self.load_slots(SlotRun { first: slot, len: 1 }, context, 0)?;
+        Ok((0, None))
+    }
+
+    /// The slots around one that are to be read with it: those of an aligned window of `pages`
+    /// pages, as far as they have pages that are nowhere else.
+    fn neighbours(&self, slot: SlotId, pages: usize) -> SlotRun {
+        let at_device = |offset: u64| SlotId::new(slot.device(), offset);
+        let lone = |offset: u64| {
+            let slot = at_device(offset);
+            matches!(self.index.load(slot), Entry::Shadow(_)) && !self.zswap.contains(slot)
+        };
+        let start = slot.offset() & !(pages as u64 - 1);
+        let end = (start + pages as u64).min(self.index.slots(slot.device()));
+        let first = (start..slot.offset())
+            .rev()
+            .take_while(|offset| lone(*offset))
+            .last()
+            .unwrap_or(slot.offset());
+        let last = (slot.offset() + 1..end)
+            .take_while(|offset| lone(*offset))
+            .last()
+            .unwrap_or(slot.offset());
+        SlotRun { first: at_device(first), len: (last - first + 1) as usize }
+    }
+
+    /// Puts what was read ahead into the swap cache, as far as there are frames to be had without
+    /// waiting; if it was read.
+    pub(crate) fn keep_around(&self, context: &mut FaultContext, around: Around, was_read: bool) {
+        let Around { run, mut wanted } = around;
+        let was_wanted = wanted;
+        // 1. Into frames. They have an owner before they can be found.
+        let mut frames = [None; FOLIO_MAX];
+        for (i, slot) in run.slots().enumerate().filter(|(i, _)| was_read && was_wanted[*i]) {
+            let Some(frame) = self.frames.allocator.alloc(0, Mobility::Reclaimable, Need::Fault)
+            else {
+                break;
+            };
+            let range = self.frames.arena.frame_range(frame.0, 1);
+            let page = &context.buffer[i << PAGE_SHIFT..][..range.len()];
+            let done = self.frames.backing.install(range.start, page, false);
+            assert_eq!(done.stop, None, "a free frame is not a hole");
+            self.ages.add(Owner::Slot(slot), frame);
+            self.stats.add(Counter::SwapRa, 1);
+            frames[i] = Some(frame);
+        }
+        // 2. To be found; what was given up meanwhile goes back.
+        self.index.end_io(run, &frames, &mut wanted);
+        for (i, slot) in run.slots().enumerate().filter(|(i, _)| was_wanted[*i] && !wanted[*i]) {
+            self.give_back(SlotRun { first: slot, len: 1 }, frames[i]);
+        }
+    }
+}
+
+/// How far around a slot it is worth reading. Races between threads cost a window that is too small
+/// or too large.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// Pages read ahead that were touched since the last window.
+    hits: AtomicU32,
+    last: AtomicU32,
+    /// The last slot, by its offset.
+    before: AtomicU64,
+}
+
+impl Window {
+    /// A page that was read ahead was touched.
+    pub fn hit(&self) {
+        self.hits.fetch_add(1, Relaxed);
+    }
+
+    /// Pages of the window around a slot: a power of two up to `max`. Two for a neighbour of the
+    /// last slot; more than were hit; at least half of the last window, so that a moment without
+    /// hits does not end it.
+    fn pages(&self, slot: u64, max: usize) -> usize {
+        if max == 1 {
+            return 1;
+        }
+        let (hits, before) = (self.hits.swap(0, Relaxed) as usize, self.before.swap(slot, Relaxed));
+        let wanted = match hits {
+            0 if slot.abs_diff(before) == 1 => 2,
+            0 => 1,
+            hits => (hits + 2).next_power_of_two(),
+        };
+        let pages = wanted.max(self.last.load(Relaxed) as usize / 2).min(max);
+        self.last.store(pages as u32, Relaxed);
+        pages
+    }
+}
+
+/// Recent streams of sequential faults: where each would go on, and how long its last folio was.
+///
+/// A fault at the very page where a stream would go on doubles its folio, further while the pages
+/// come from a device; any other begins a stream of one page. So random access never brings in a
+/// neighbour, and sequential access soon brings in the most. Entries are chosen by the page, and
+/// races between threads cost a small folio.
+#[derive(Debug)]
+pub struct Streams {
+    max: Folios,
+    entries: [AtomicU64; STREAMS],
+}
+
+/// Streams remembered: some for each of a few dozen threads.
+const STREAMS: usize = 64;
+
+impl Streams {
+    /// With the longest folios that come in.
+    pub fn new(max: Folios) -> Streams {
+        Streams { max, entries: [const { AtomicU64::new(0) }; STREAMS] }
+    }
+
+    /// Bits for the length, the last of which says that the folio was read from a device.
+    const LEN_BITS: u32 = 8;
+    const FROM_DEVICE: u64 = 1 << 7;
+
+    /// How streams hash: by the page they would go on with, so that both ends find the same entry.
+    fn entry(&self, page: usize) -> &AtomicU64 {
+        &self.entries[(page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) % STREAMS]
+    }
+
+    /// Pages to bring in for a fault on `page`, and how many of the stream's last folio were read
+    /// from a device ahead of need: they were wanted.
+    pub fn folio(&self, page: PageIndex) -> (usize, usize) {
+        let entry = self.entry(page.0).load(Relaxed);
+        if entry >> Self::LEN_BITS != page.0 as u64 || entry == 0 {
+            return (1, 0);
+        }
+        let len = (entry & (Self::FROM_DEVICE - 1)) as usize;
+        let (max, read_ahead) = if entry & Self::FROM_DEVICE != 0 {
+            (self.max.device, len - 1)
+        } else {
+            (self.max.memory, 0)
+        };
+        ((2 * len).clamp(1, max), read_ahead)
+    }
+
+    /// `len` pages from `page` on came in, from a device or not.
+    pub fn advance(&self, page: PageIndex, len: usize, from_device: bool) {
+        let next = page.0 + len;
+        let flag = if from_device { Self::FROM_DEVICE } else { 0 };
+        self.entry(next).store((next as u64) << Self::LEN_BITS | flag | len as u64, Relaxed);
+    }
+
+    /// The next fault on `page` brings in one page.
+    pub fn forget(&self, page: PageIndex) {
+        self.entry(page.0).store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folios_grow_with_sequence_only() {
+        let streams = Streams::new(Folios { memory: 16, device: 64 });
+        let mut page = 1000;
+        let mut lens = Vec::new();
+        for from_device in [true, false].map(|from_device| [from_device; 8]).as_flattened() {
+            let (len, read_ahead) = streams.folio(PageIndex(page));
+            assert_eq!(
+                read_ahead,
+                if lens.len() > 8 { 0 } else { lens.last().map_or(0, |len| len - 1) }
+            );
+            streams.advance(PageIndex(page), len, *from_device);
+            lens.push(len);
+            page += len;
+        }
+        assert_eq!(lens, [1, 2, 4, 8, 16, 32, 64, 64, 64, 16, 16, 16, 16, 16, 16, 16]);
+        let mut rng = 12345u64;
+        let random: usize = (0..1000)
+            .map(|_| {
+                rng = rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let page = PageIndex((rng >> 40) as usize);
+                let (len, read_ahead) = streams.folio(page);
+                assert_eq!(read_ahead, 0);
+                streams.advance(page, len, false);
+                len
+            })
+            .sum();
+        assert!(random < 1010, "{random}");
+    }
+
+    #[test]
+    fn a_window_grows_with_hits_and_shrinks_without() {
+        let window = Window::default();
+        // Scattered slots: nothing is read around them.
+        assert_eq!([10, 500, 90, 7000].map(|slot| window.pages(slot, 8)), [1, 1, 1, 1]);
+        // Neighbours: a little, and more as it is wanted.
+        assert_eq!(window.pages(7001, 8), 2);
+        (0..3).for_each(|_| window.hit());
+        assert_eq!(window.pages(100, 8), 8);
+        (0..50).for_each(|_| window.hit());
+        assert_eq!(window.pages(300, 8), 8);
+        assert_eq!([900, 20, 4000, 8].map(|slot| window.pages(slot, 8)), [4, 2, 1, 1]);
+        (0..50).for_each(|_| window.hit());
+        assert_eq!(window.pages(4, 1), 1);
+    }
+}

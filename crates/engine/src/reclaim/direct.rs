@@ -1,0 +1,151 @@
+//! What a fault does for which there is no frame: reclaim for itself, wait for its turn to, or give
+//! up.
+//!
+//! A [`Stall`] lasts as long as one fault is without a frame. Each step of it is short: whoever
+//! serves the fault waits in between where nothing is held ([`Stalled`]).
+//!
+//! Neighbours: [`crate::reclaim::throttle`] says whose turn it is, [`crate::reclaim`] does the work,
+//! [`crate::fault::delivery`] calls.
+
+use crate::base::sync::Backoff;
+use crate::engine::Engine;
+use crate::reclaim::Reclaimer;
+use crate::reclaim::throttle::{Free, Ticket, Turn};
+use crate::stats::Counter;
+use std::time::Instant;
+
+/// Pages that a thread reclaims for itself in one go, as the kernel's SWAP_CLUSTER_MAX: enough to
+/// share a flush, few enough that the thread soon goes on.
+pub(crate) const DIRECT_PAGES: usize = 32;
+
+/// A fault without a frame.
+#[derive(Default, Debug)]
+pub(crate) struct Stall {
+    /// Its place in the line.
+    ticket: Option<Ticket>,
+    /// When it last tried to reclaim, or first.
+    tried: Option<Instant>,
+    backoff: Backoff,
+}
+
+/// What is to be done about it next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stalled {
+    /// Serve the fault again.
+    Again,
+    /// Pause, then do the same.
+    Pause,
+    /// Wait for the bell of the ticket, then take the next step.
+    Throttled(Ticket),
+    /// There is no room.
+    OutOfRoom,
+}
+
+impl Stall {
+    /// Whether it stands in the line.
+    pub fn is_throttled(&self) -> bool {
+        self.ticket.is_some()
+    }
+
+    /// Waits a little, longer the next time.
+    pub fn pause(&mut self) {
+        self.backoff.wait();
+    }
+}
+
+impl Engine {
+    /// The next step of a thread that may be throttled; inside the gate of faults.
+    pub(crate) fn stall_in_turn(&self, stall: &mut Stall) -> Stalled {
+        let turn = match stall.ticket.take() {
+            Some(ticket) => {
+                let (turn, waited) = self.throttle.look(ticket, self.free());
+                if !matches!(turn, Turn::Wait(_)) {
+                    let ns = waited.as_nanos() as u64;
+                    self.stats.add(Counter::ThrottleWaitNs, ns);
+                    self.stats.raise(Counter::ThrottleWaitNsMax, ns);
+                }
+                turn
+            }
+            None => {
+                let (turn, active) = self.throttle.enter();
+                match turn {
+                    Turn::Wait(_) => self.stats.add(Counter::PgScanDirectThrottle, 1),
+                    _ => self.stats.raise(Counter::ReclaimersMax, active as u64),
+                }
+                turn
+            }
+        };
+        match turn {
+            Turn::Mine(turn) => {
+                let since = Instant::now();
+                let freed = self.stalled_for_room(|| self.direct_reclaim(Some(turn)));
+                self.throttle.leave(turn);
+                self.after_reclaim(stall, since, freed)
+            }
+            Turn::Wait(ticket) => {
+                stall.ticket = Some(ticket);
+                Stalled::Throttled(ticket)
+            }
+            Turn::Enough => Stalled::Again,
+            Turn::Full => Stalled::Pause,
+        }
+    }
+
+    /// The next step of a thread that must not be throttled: somebody in the line may wait for it.
+    pub(crate) fn stall_at_once(&self, stall: &mut Stall) -> Stalled {
+        let since = Instant::now();
+        let freed = self.stalled_for_room(|| self.direct_reclaim(None));
+        self.after_reclaim(stall, since, freed)
+    }
+
+    /// Reclaims with the workbench of a turn, or one that is free; how many pages were freed.
+    /// `None` while reclaim stands still for a fork.
+    fn direct_reclaim(&self, turn: Option<usize>) -> Option<usize> {
+        let _inside = self.reclaim_gate.try_enter()?;
+        self.stats.add(Counter::AllocStall, 1);
+        self.stats.add(Counter::Reclaimers, 1);
+        let since = Instant::now();
+        let batch = match turn {
+            Some(turn) => Some(self.direct.at(turn)),
+            None => self.batches.try_take(),
+        };
+        let freed =
+            batch.map_or(0, |mut batch| self.reclaim(&mut batch, DIRECT_PAGES, Reclaimer::Direct));
+        self.stats.sub(Counter::Reclaimers, 1);
+        self.stats.raise(Counter::DirectReclaimNsMax, since.elapsed().as_nanos() as u64);
+        if freed == 0 {
+            // Nothing to reclaim, but other processors may keep free frames.
+            self.frames.allocator.drain();
+        }
+        Some(freed)
+    }
+
+    fn after_reclaim(&self, stall: &mut Stall, since: Instant, freed: Option<usize>) -> Stalled {
+        match freed {
+            // The fault finds out what is to be done.
+            None => Stalled::Again,
+            Some(freed) => {
+                let since = stall.tried.replace(Instant::now()).unwrap_or(since);
+                let fruitless = self.hardship.note(since, freed);
+                if freed > 0 {
+                    return Stalled::Again;
+                }
+                if fruitless < self.config.oom_wait.0 {
+                    return Stalled::Pause;
+                }
+                self.out_of_room();
+                Stalled::OutOfRoom
+            }
+        }
+    }
+
+    /// A fault was served, or is served again later.
+    pub(crate) fn end_stall(&self, stall: &Stall) {
+        self.hardship.freed(stall.tried.is_some().into());
+    }
+
+    fn free(&self) -> Free {
+        let budget = self.budget();
+        Free { pages: budget.free_pages(), min: budget.min(), high: budget.high() }
+    }
+}

@@ -1,0 +1,239 @@
+//! Out of room: how long reclaim may be fruitless, and what happens then.
+//!
+//! Nothing may be reclaimable for a moment: a page is somebody else's, a device is being written
+//! to. So a fault goes on trying, but not for ever, and not page by page for minutes either: a
+//! program that does not fit makes its last pages come and go, one a second. [`Hardship`] keeps an
+//! account for the whole pool: time in which nothing was freed is added, what is freed is taken
+//! off. Who has waited `oom.wait` by that account has no room.
+//!
+//! Locks: one over the account (`Rank::Hardship`, a leaf).
+
+use crate::base::lockdep::Rank;
+use crate::base::sync::{RankedMutex, lock};
+use crate::config::OutOfRoom;
+use crate::engine::Engine;
+use crate::stats::Counter;
+use overspill_os::{beside, thread};
+use rustix::process::{Signal, kill_process};
+use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What a freed page takes off the account: a process that frees less than 50 pages a second of
+/// fruitless trying does not get anywhere.
+const PAGE_WORTH: Duration = Duration::from_millis(20);
+/// Most that one try counts: a process that was stopped meanwhile, or got no processor, is not out
+/// of room.
+const TRY_MOST: Duration = Duration::from_millis(100);
+/// By how much slower time counts while pages are being written to devices: they will be free then.
+/// A device that never answers makes a fault wait for so many times `oom.wait`.
+const WRITING_SLOWER: u32 = 8;
+
+/// What reclaim has cost lately for nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Account {
+    fruitless: Duration,
+    /// Up to when time has been counted.
+    until: Duration,
+}
+
+impl Account {
+    /// A thread has tried from `from` to `now` and freed so many pages, while pages were `writing`
+    /// to devices or not; how long it has all been fruitless.
+    fn note(&mut self, from: Duration, now: Duration, freed: usize, writing: bool) -> Duration {
+        // 1. Nobody tried for a while: there was room.
+        self.fruitless = self.fruitless.saturating_sub(from.saturating_sub(self.until));
+        // 2. Time counts once, however many try.
+        let time = now.saturating_sub(from.max(self.until)).min(TRY_MOST);
+        self.until = self.until.max(now);
+        match freed {
+            0 => self.fruitless += if writing { time / WRITING_SLOWER } else { time },
+            pages => self.take_off(pages),
+        }
+        self.fruitless
+    }
+
+    /// So many pages were freed, by whomever.
+    fn take_off(&mut self, pages: usize) {
+        let worth = PAGE_WORTH.saturating_mul(u32::try_from(pages).unwrap_or(u32::MAX));
+        self.fruitless = self.fruitless.saturating_sub(worth);
+    }
+}
+
+/// The account, and who writes to devices now.
+#[derive(Debug)]
+pub(crate) struct Hardship {
+    began: Instant,
+    account: RankedMutex<Account>,
+    writing: AtomicUsize,
+}
+
+impl Default for Hardship {
+    fn default() -> Hardship {
+        let account = RankedMutex::new(Rank::Hardship, Account::default());
+        Hardship { began: Instant::now(), account, writing: AtomicUsize::new(0) }
+    }
+}
+
+impl Hardship {
+    /// Notes what came of trying since `from`; how long it has all been fruitless.
+    pub fn note(&self, from: Instant, freed: usize) -> Duration {
+        let [from, now] = [from, Instant::now()].map(|at| at.saturating_duration_since(self.began));
+        lock(&self.account).note(from, now, freed, self.writing.load(Relaxed) > 0)
+    }
+
+    /// Whether reclaim has lately been fruitless for so long.
+    pub fn is_beyond(&self, limit: Duration) -> bool {
+        let now = self.began.elapsed();
+        let account = lock(&self.account);
+        account.fruitless.saturating_sub(now.saturating_sub(account.until)) > limit
+    }
+
+    /// Notes that others than those who try have freed pages, or that one who tried has found some.
+    pub fn freed(&self, pages: usize) {
+        if pages > 0 {
+            lock(&self.account).take_off(pages);
+        }
+    }
+
+    /// Pages are being written to devices, until the value is dropped.
+    pub fn writing(&self) -> Writing<'_> {
+        self.writing.fetch_add(1, Relaxed);
+        Writing(self)
+    }
+}
+
+/// See [`Hardship::writing`].
+pub(crate) struct Writing<'a>(&'a Hardship);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.writing.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Engine {
+    /// There is no room, for as long as it is worth waiting: says so, once. Returns if the access
+    /// is to fail.
+    pub(crate) fn out_of_room(&self) {
+        let sentence = "out of room: nothing more can be reclaimed, compressed or written;";
+        let remedy = "Give it a larger --memory, or a larger --swap";
+        match self.config.oom {
+            OutOfRoom::Sigbus => {
+                self.report_once(format_args!("{sentence} the program gets SIGBUS. {remedy}"))
+            }
+            OutOfRoom::Kill => {
+                // The others end with the process.
+                if !self.killing.swap(true, AcqRel) {
+                    self.publish_tiers();
+                    let bytes = |counter| crate::units::Bytes(self.stats.get(counter));
+                    let pages = |counter| crate::units::Bytes::from_pages(self.stats.get(counter));
+                    thread::report(format_args!(
+                        "{sentence} process {} is killed (oom=kill). Of its budget of {} were in \
+                         use {}: {} of pages in memory, {} in the swap cache, {} compressed, \
+                         which held {}; on devices {} of {}. {remedy}",
+                        beside::program().as_raw_nonzero(),
+                        bytes(Counter::LimitBytes),
+                        bytes(Counter::ChargedBytes),
+                        pages(Counter::ResidentPages),
+                        pages(Counter::SwapCachePages),
+                        bytes(Counter::CompressedPoolBytes),
+                        pages(Counter::CompressedPages),
+                        pages(Counter::DevicePages),
+                        bytes(Counter::DeviceCapacityBytes),
+                    ));
+                    let _ = kill_process(beside::program(), Signal::KILL);
+                }
+                // Where it could not be killed the access fails.
+                thread::sleep(Duration::from_secs(1));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Notes a try of so long that freed some pages, or tries that were fruitless.
+    fn step(account: &mut Account, from: u64, now: u64, freed: usize) -> u64 {
+        let longest = if freed > 0 { now - from } else { 100 };
+        let tries = (from..now).step_by(longest as usize).map(|at| (at, (at + longest).min(now)));
+        let noted = tries.map(|(from, now)| account.note(ms(from), ms(now), freed, false)).last();
+        noted.expect("a try takes time").as_millis() as u64
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_is_not_out_of_room() {
+        let mut account = Account::default();
+        assert_eq!(account.note(ms(10), ms(3_600_000), 0, false), TRY_MOST);
+    }
+
+    #[test]
+    fn only_fruitless_time_counts() {
+        let mut account = Account::default();
+        assert_eq!(step(&mut account, 0, 500, 0), 500);
+        // A slow device: five seconds for a few pages are worth the wait.
+        assert_eq!(step(&mut account, 500, 5500, 32), 0);
+        assert_eq!(step(&mut account, 5500, 6000, 0), 500);
+        assert_eq!(step(&mut account, 6000, 6001, 1), 480);
+    }
+
+    #[test]
+    fn many_who_try_count_as_one() {
+        let mut account = Account::default();
+        for thread in 0..20 {
+            assert_eq!(step(&mut account, thread, 1000 + thread, 0), 1000 + thread);
+        }
+    }
+
+    #[test]
+    fn a_trickle_is_no_progress_and_a_stream_is() {
+        let until_out_of_room = |every_ms: u64| {
+            let mut account = Account::default();
+            (1..100_000).find(|i| {
+                let now = i * every_ms;
+                step(&mut account, now - every_ms, now - 1, 0);
+                step(&mut account, now - 1, now, 1) >= 2000
+            })
+        };
+        // A page a second: after three.
+        assert_eq!(until_out_of_room(1000).map(|pages| pages * 1000), Some(3000));
+        // Twenty a second: after a few seconds. A hundred a second: never.
+        assert!(until_out_of_room(50).is_some_and(|pages| pages * 50 < 4000));
+        assert_eq!(until_out_of_room(10), None);
+    }
+
+    /// Those who try find everything in the hands of the background thread, which frees it for
+    /// them.
+    #[test]
+    fn what_others_free_is_progress_too() {
+        let mut account = Account::default();
+        for i in 0..10_000 {
+            assert!(step(&mut account, i, i + 1, 0) < 40, "after {i} ms");
+            if i % 20 == 0 {
+                account.take_off(2);
+            }
+        }
+    }
+
+    #[test]
+    fn time_without_anybody_in_need_is_forgiven() {
+        let mut account = Account::default();
+        assert_eq!(step(&mut account, 0, 1900, 0), 1900);
+        assert_eq!(step(&mut account, 2900, 3000, 0), 1000);
+        assert_eq!(step(&mut account, 60_000, 60_100, 0), 100);
+    }
+
+    #[test]
+    fn a_device_that_is_being_written_to_is_waited_for_but_not_for_ever() {
+        let mut account = Account::default();
+        for at in (0..15_900).step_by(100) {
+            assert!(account.note(ms(at), ms(at + 100), 0, true) < ms(2000));
+        }
+        assert!(account.note(ms(15_900), ms(16_000), 0, true) >= ms(2000));
+    }
+}

@@ -1,0 +1,112 @@
+//! A budget that changes while the program runs, and the arena that follows it.
+//!
+//! A larger budget adds pageblocks to the arena. A smaller one isolates the last pageblocks;
+//! reclaim brings the pages in memory down to the limit, and here whatever still lies in an
+//! isolated pageblock is given another place:
+//!
+//! - a page that is mapped exchanges its frame, a number only, for another, under its lock;
+//! - a page of the swap cache is stored, or dropped, as the second hand of the clock would;
+//! - compressed pages move to chunks elsewhere.
+//!
+//! Pageblocks that are empty then go back to the system. Called by the background thread alone; it
+//! holds an extent's lock and the locks of the pages that it works on, as reclaim does.
+
+use crate::engine::Engine;
+use crate::frame::cells::Owner;
+use crate::frame::{Mobility, Need, PAGEBLOCK};
+use crate::memory::extent::pages_of;
+use crate::memory::word::State;
+use crate::swap::store::Batch;
+use crate::units::{FrameId, PageIndex};
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Engine {
+    /// Makes the arena fit a budget of `pages`; for the holder of the lock over the limit. What
+    /// does not fit any more is isolated, and leaves with [`Engine::empty_isolated`].
+    pub(crate) fn resize_arena(&self, pages: u64) {
+        let resized = self.frames.allocator.resize(pages, |frames| self.frames.arena.open(frames));
+        // Where the system has no room for it just now: again the next time. Until then runs may be
+        // hard to find.
+        self.arena_fits.store(if resized.is_ok() { pages } else { 0 }, Relaxed);
+    }
+
+    /// Goes over all pages once and takes them out of isolated pageblocks, if there are any; then
+    /// gives up those that are empty. What was somebody else's just then is left to the next time.
+    pub(crate) fn empty_isolated(&self) {
+        let allocator = &self.frames.allocator;
+        if !allocator.has_surplus() {
+            return;
+        }
+        let Some(mut batch) = self.batches.try_take() else { return };
+        let batch = &mut *batch;
+        allocator.drain();
+        self.compressed.trim(&self.frames);
+        for index in 0..self.extents_high.load(Relaxed) {
+            if self.extents.is_touched(index)
+                && let Some(_guard) = self.extents.try_lock(index)
+            {
+                batch.picks.clear();
+                for page in self.extents.touched(index, pages_of(index)) {
+                    if !batch.has_room() {
+                        self.store_cached(batch);
+                        batch.picks.clear();
+                    }
+                    self.exchange(batch, page);
+                }
+                self.store_cached(batch);
+            }
+        }
+        self.drop_read_ahead_isolated(batch);
+        self.compressed.evacuate(&self.frames, usize::MAX, &mut self.moves_object());
+        self.compressed.trim(&self.frames);
+        allocator.give_up_surplus(|frames| {
+            self.frames.arena.close(frames).expect("closing frames of the arena")
+        });
+    }
+
+    /// Drops what was read ahead into isolated pageblocks; their pages are on devices.
+    fn drop_read_ahead_isolated(&self, batch: &mut Batch) {
+        batch.frames.clear();
+        let surplus = self.frames.allocator.surplus();
+        for block in surplus.into_iter().flat_map(|frames| frames.step_by(PAGEBLOCK)).map(FrameId) {
+            for frame in block.run(PAGEBLOCK) {
+                if batch.frames.len() == batch.capacity() {
+                    self.frames.give_present(&batch.frames, &mut batch.ranges);
+                    batch.frames.clear();
+                }
+                if let Some(Owner::Slot(slot)) = self.ages.owner(frame) {
+                    self.drop_read_ahead(batch, slot);
+                }
+            }
+        }
+        self.frames.give_present(&batch.frames, &mut batch.ranges);
+    }
+
+    fn exchange(&self, batch: &mut Batch, page: PageIndex) {
+        let allocator = &self.frames.allocator;
+        match self.words.load(page).state() {
+            State::Resident(old) if allocator.is_isolated(old) => {
+                let Some(new) = allocator.alloc(0, Mobility::Movable, Need::Over) else { return };
+                let word = self.words.try_lock_if(page, |w| w.state() == State::Resident(old));
+                if let Some(word) = word {
+                    self.copy_of(word)
+                        .into_iter()
+                        .for_each(|slot| self.cells().set_copy(new, slot));
+                    self.words.unlock_as(
+                        page,
+                        word.with_state(State::Resident(new)).clean(word.is_clean()),
+                    );
+                }
+                allocator.free(if word.is_some() { old } else { new }, 0);
+            }
+            State::Cached(frame) if allocator.is_isolated(frame) => {
+                let from = State::Cached(frame);
+                if let Some(word) = self.words.try_lock_if(page, |w| w.state() == from) {
+                    batch.picks.push(self.pick(page, word));
+                    self.ages.remove(frame);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Writeback: the coldest pages of the compressed tier go on to devices.
+//!
+//! In the background, from when the tier is full until it is at [`ACCEPT_PERCENT`] of what it may
+//! take; else only by a thread that finds nothing else to reclaim. Where there is a denser codec
+//! (setting `zswap.recompress`), a page is packed by that first, and has to become the coldest once
+//! more. A page whose slot is on no device (baseline `zswap.slots`), or was inherited, is written to
+//! another slot, which it gets if nobody wants the page at that moment; those of a batch lie side
+//! by side there, in the order of their addresses. One whose slot lies on a device is written to
+//! it, without its owner being asked: until then it can be loaded from the tier, after that from
+//! the device.
+//!
+//! Locks: those of the index of the tier and of the slot index, for a moment each; the page lock of
+//! a page that gets another slot, tried.
+
+use crate::config::{Recompress, TierSlots};
+use crate::engine::Engine;
+use crate::memory::word::State;
+use crate::slot::SlotRun;
+use crate::stats::Counter;
+use crate::swap::Entry;
+use crate::swap::store::{ACCEPT_PERCENT, Batch, line_up, page_mut};
+use crate::swap::zswap::Object;
+use crate::units::SlotId;
+use crate::zpool::Handle;
+use overspill_os::codec::CodecId;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Frames that compaction must be able to free to be worth it.
+const COMPACT_FRAMES: usize = 16;
+/// Pages that must have left memory since nothing could be done about a full tier without a device,
+/// for another try.
+const FRUITLESS_PAGES: u64 = 128;
+/// Pages moved at a time: 0.1 ms.
+const COMPACT_OBJECTS: usize = 128;
+
+/// A compressed page on its way to a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Cold {
+    slot: SlotId,
+    object: Object,
+    /// Where it is written to: its own slot, or another; and whether it is there now.
+    to: SlotId,
+    written: bool,
+}
+
+impl Engine {
+    /// Writes compressed pages to devices until some frames of the tier are free; returns how many.
+    pub(crate) fn write_back(&self, batch: &mut Batch) -> usize {
+        let before = self.compressed.frames();
+        // Each batch takes other pages: what cannot be written becomes the newest.
+        for _ in 0..=self.compressed.stored_objects() / batch.capacity() {
+            if self.write_back_coldest(batch) == 0 && !self.goes_on() {
+                break;
+            }
+            self.compact();
+            let freed = before.saturating_sub(self.compressed.frames());
+            if freed > 0 {
+                return freed;
+            }
+        }
+        0
+    }
+
+    /// Moves compressed pages closer together, so that frames of the tier come back.
+    pub(crate) fn compact(&self) {
+        if self.compressed.compactable_frames() >= COMPACT_FRAMES {
+            self.compressed.compact(&self.frames, COMPACT_OBJECTS, &mut self.moves_object());
+        }
+    }
+
+    /// What makes a slot know the new place of its compressed page.
+    pub(crate) fn moves_object(&self) -> impl FnMut(u64, Handle, Handle) -> bool {
+        |owner, old, new| self.zswap.replace(SlotId::from_bits(owner), old, new)
+    }
+
+    /// Whether the tier was full, does not yet accept pages again, and something can be done about
+    /// it.
+    pub(crate) fn has_to_write_back(&self) -> bool {
+        self.compressed_full.load(Relaxed)
+            && self.compressed.is_above_percent(ACCEPT_PERCENT)
+            && (self.goes_on()
+                || self.recompresses()
+                    && self.evictions.load(Relaxed).wrapping_sub(self.written_back.load(Relaxed))
+                        >= FRUITLESS_PAGES)
+    }
+
+    /// Whether compressed pages can go on to devices: there is room, or they have slots there.
+    fn goes_on(&self) -> bool {
+        match self.config.baselines.zswap_slots {
+            TierSlots::Own => self.devices_have_room(),
+            TierSlots::Device => self.stats.get(Counter::DeviceCapacityBytes) > 0,
+        }
+    }
+
+    /// Whether pages that stay cold are packed more densely just now.
+    fn recompresses(&self) -> bool {
+        match self.config.zswap_recompress {
+            Recompress::Off => false,
+            Recompress::Cold(_) => true,
+            Recompress::LastResort => !self.devices_have_room(),
+        }
+    }
+
+    /// Packs a batch of the coldest compressed pages more densely, or writes those to devices of
+    /// which that was done before; returns how many are smaller now, or gone.
+    pub(crate) fn write_back_coldest(&self, batch: &mut Batch) -> usize {
+        // 1. Those whose slots stay in use until this is done, and whose objects are still what
+        //    they were.
+        let now = self.evictions.load(Relaxed);
+        self.hold_coldest(batch, now);
+        // 2. Out, to be read from the device.
+        let denser = if self.recompresses() { self.recompress(batch, now) } else { 0 };
+        self.line_up_cold(batch);
+        self.write_cold(batch);
+        let left = batch.cold.iter().filter(|cold| self.finish_writeback(cold, now)).count();
+        self.stats.add(Counter::ZswpWb, left as u64);
+        self.publish_tiers();
+        if left + denser == 0 {
+            self.written_back.store(now, Relaxed);
+        }
+        left + denser
+    }
+
+    /// Chooses the coldest.
+    fn hold_coldest(&self, batch: &mut Batch, now: u64) {
+        let Batch { cold, oldest, .. } = batch;
+        self.zswap.oldest(now, oldest);
+        cold.clear();
+        for &(slot, object) in &*oldest {
+            if !self.begin_io(slot) {
+                // Its owner is at it just now, or keeps it for a page in memory.
+                self.zswap.rotate(slot, now);
+            } else if !self.zswap.begin_load_of(slot, object) {
+                self.end_io(slot);
+            } else {
+                cold.push(Cold { slot, object, to: slot, written: false });
+            }
+        }
+    }
+
+    /// Packs the chosen more densely, where that was not done yet and makes them smaller by an
+    /// eighth at least; how many. They are the newest again, and no more among the chosen.
+    fn recompress(&self, batch: &mut Batch, now: u64) -> usize {
+        let Batch {
+            cold, recompressor: Some(compressor), trial, buffer, packed, decompressor, ..
+        } = batch
+        else {
+            return 0;
+        };
+        let before = cold.len();
+        cold.retain(|&Cold { slot, object, .. }| {
+            let id = compressor.codec().id();
+            if object.codec == id || object.codec == CodecId::None {
+                return true;
+            }
+            let page = page_mut(buffer, 0);
+            let loaded = self.compressed.load(&self.frames, object.handle, packed).ok();
+            let unpacked = loaded
+                .filter(|len| decompressor.decompress(object.codec, &packed[..*len], page).is_ok());
+            let shorter =
+                unpacked.and_then(|len| compressor.compress(page, &mut trial[..len - len / 8]));
+            let stored = shorter.and_then(|len| {
+                self.compressed.store_smaller(&self.frames, slot.to_bits(), &trial[..len]).ok()
+            });
+            let Some(smaller) = stored else { return true };
+            let new = Object { handle: smaller, codec: id };
+            let done = self.zswap.finish_load(slot, object, Some(new), now);
+            if !done {
+                self.zswap.end_load(slot);
+            }
+            self.free_object(if done { object } else { new });
+            self.zswap.rotate(slot, now);
+            self.end_io(slot);
+            false
+        });
+        let done = before - cold.len();
+        self.stats.add(Counter::ZswapRecompressed, done as u64);
+        done
+    }
+
+    /// Lines the chosen up, as they were before compression, with another slot where their own
+    /// cannot be written to.
+    fn line_up_cold(&self, batch: &mut Batch) {
+        let Batch { cold, buffer, packed, decompressor, writes, .. } = batch;
+        writes.clear();
+        if self.config.baselines.zswap_slots == TierSlots::Own {
+            // Neighbours in the address space are to be neighbours on the device, too.
+            cold.sort_unstable_by_key(|cold| self.index.owner(cold.slot));
+        }
+        let mut fresh = None;
+        for i in 0..cold.len() {
+            let Cold { slot, object, .. } = cold[i];
+            let Ok(len) = self.compressed.load(&self.frames, object.handle, packed) else {
+                // Its reader will hear of it.
+                continue;
+            };
+            let keeps_slots = self.devices.is_writable(slot);
+            if !keeps_slots && fresh.is_none() {
+                fresh = self.devices.alloc_run(cold.len() - i);
+            }
+            if !keeps_slots && fresh.is_none()
+                || decompressor
+                    .decompress(object.codec, &packed[..len], page_mut(buffer, i))
+                    .is_err()
+            {
+                continue;
+            }
+            let to = if keeps_slots { slot } else { next_slot(&mut fresh) };
+            cold[i].to = to;
+            line_up(writes, to, i, keeps_slots);
+        }
+        if let Some(rest) = fresh {
+            self.devices.free_run(rest);
+        }
+    }
+
+    /// Writes what is lined up, and notes what is on devices now.
+    fn write_cold(&self, batch: &mut Batch) {
+        let Batch { cold, buffer, writes, .. } = batch;
+        let writing = self.hardship.writing();
+        self.devices.write(buffer, writes);
+        drop(writing);
+        for write in writes.iter().filter(|write| write.result.is_ok()) {
+            cold[write.buffer_page..write.buffer_page + write.run.len]
+                .iter_mut()
+                .for_each(|cold| cold.written = true);
+        }
+    }
+
+    /// Takes a page that was written out of the tier, unless somebody reads it there just now;
+    /// whether it left.
+    fn finish_writeback(&self, cold: &Cold, now: u64) -> bool {
+        let Cold { slot, object, to, written } = *cold;
+        let is_there = written && to == slot;
+        let left = if is_there && self.zswap.finish_load(slot, object, None, now) {
+            self.free_object(object);
+            true
+        } else {
+            self.zswap.end_load(slot);
+            written && to != slot && self.change_slot(slot, to)
+        };
+        if !left {
+            self.zswap.rotate(slot, now);
+        }
+        self.end_io(slot);
+        left
+    }
+
+    /// Gives a page another slot, to which it was written, if nobody is at it. The old one is given
+    /// up when I/O on it ends.
+    fn change_slot(&self, from: SlotId, to: SlotId) -> bool {
+        let page = self.index.owner(from);
+        let run = SlotRun { first: to, len: 1 };
+        let Some(word) = self.words.try_lock_if(page, |w| w.state() == State::Stored(from)) else {
+            self.devices.free_run(run);
+            return false;
+        };
+        self.index.set_owner(to, page);
+        // The page left memory when it left for the old one.
+        let left = match self.index.load(from) {
+            Entry::Busy(stamp) => stamp,
+            _ => self.stamp(0),
+        };
+        self.index.stored(run.slots(), left);
+        self.words.unlock_as(page, word.with_state(State::Stored(to)));
+        self.forget_run(SlotRun { first: from, len: 1 });
+        true
+    }
+
+    /// Begins I/O on a slot, so that it stays in use until [`Engine::end_io`]; `false` when its
+    /// page is not there alone, or somebody is at it.
+    pub(crate) fn begin_io(&self, slot: SlotId) -> bool {
+        let mut begun = [false];
+        self.index.begin_io(SlotRun { first: slot, len: 1 }, &mut begun);
+        begun[0]
+    }
+
+    /// I/O on a slot ends; it is given back if its page was given up meanwhile.
+    pub(crate) fn end_io(&self, slot: SlotId) {
+        let (run, mut wanted) = (SlotRun { first: slot, len: 1 }, [true]);
+        self.index.end_io(run, &[None], &mut wanted);
+        if !wanted[0] {
+            self.give_back(run, None);
+        }
+    }
+}
+
+/// Takes the first of some slots.
+fn next_slot(fresh: &mut Option<SlotRun>) -> SlotId {
+    let run = fresh.take().expect("there are some");
+    *fresh = (run.len > 1).then(|| SlotRun { first: run.first.advance(1), len: run.len - 1 });
+    run.first
+}

@@ -1,0 +1,526 @@
+//! The tiers behind memory: storing a batch of pages, loading one back, forgetting one.
+//!
+//! A page that leaves memory becomes a fill value, or gets a swap slot: on no device while the
+//! compressed tier takes it ([`crate::swap::zswap`]), else of a device, to which it is written, since it
+//! does not compress, or the tier has no room. With `zswap.slots=device` what is compressed has
+//! slots of devices, too, while there is room on one. Until its batch is committed by the caller a
+//! page is also still where it was.
+
+use crate::config::{CompressedMax, Config, FOLIO_MAX, TierCodec, TierSlots};
+use crate::device::{RUN_MAX, ReadError, RunWrite};
+use crate::engine::Engine;
+use crate::fault::FaultContext;
+use crate::frame::cells::Owner;
+#[cfg(debug_assertions)]
+use crate::memory::word::PageWord;
+use crate::memory::word::State;
+use crate::reclaim::writeback::Cold;
+use crate::slot::SlotRun;
+use crate::stats::Counter;
+use crate::swap::fill;
+use crate::swap::zswap::Object;
+use crate::swap::{GivenUp, Stamp};
+use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
+use overspill_os::Errno;
+use overspill_os::codec::{Codec, CodecId, Compressor, Decompressor};
+use overspill_os::io::IoBuffer;
+use overspill_os::vm::IoVec;
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Compressed size from which a page goes to a device instead, where there is one: 3/4 of a page.
+/// Above, the frame saved is less than a quarter, for 4 us of compression and 2 us of decompression
+/// each way.
+const WORTH_BYTES: usize = 3072;
+/// The same where there is no device: the largest class that still puts nine objects where eight
+/// pages were.
+const WORTH_BYTES_NO_DEVICE: usize = 3632;
+
+/// Share of what it may take at which the compressed tier takes pages again after it was full.
+pub(crate) const ACCEPT_PERCENT: usize = 90;
+
+/// A page chosen to leave, and where it went.
+#[derive(Clone, Copy, Debug)]
+pub struct Pick {
+    /// The page.
+    pub page: PageIndex,
+    /// Where its content lies now: in place, or in a frame of the swap cache.
+    pub from: State,
+    /// Where it was stored; `None` if nothing took it.
+    pub stored: Option<State>,
+    /// Where a copy is that is as good.
+    pub copy: Option<SlotId>,
+    /// Its page of the batch's buffer, if it has one.
+    pub(crate) place: Option<u32>,
+}
+
+impl Pick {
+    /// A page to be stored.
+    pub fn new(page: PageIndex, from: State, copy: Option<SlotId>) -> Pick {
+        Pick { page, from, stored: None, copy, place: None }
+    }
+
+    /// As whose its frame is in the swap cache.
+    pub fn owner(&self) -> Owner {
+        self.copy.map_or(Owner::Page(self.page), Owner::Copy)
+    }
+}
+
+/// What a reclaiming thread works with: made with the pool, so that nothing is allocated under
+/// pressure.
+#[derive(Debug)]
+pub struct Batch {
+    /// The pages of the batch.
+    pub picks: Vec<Pick>,
+    /// Ranges to drop.
+    pub ranges: Vec<IoVec>,
+    /// Frames to free.
+    pub frames: Vec<crate::units::FrameId>,
+    pub(crate) buffer: IoBuffer,
+    /// The slot of each page of the buffer.
+    slots: Vec<Option<SlotId>>,
+    /// The compressed copy of each page of the buffer.
+    objects: Vec<Option<Object>>,
+    pub(crate) packed: Box<[u8; PAGE_SIZE]>,
+    /// Packs what stays cold more densely.
+    pub(crate) recompressor: Option<Compressor>,
+    /// Where pages are packed to that may not be worth it.
+    pub(crate) trial: Box<[u8; PAGE_SIZE]>,
+    pub(crate) writes: Vec<RunWrite>,
+    /// Pages of the compressed tier on their way to devices.
+    pub(crate) oldest: Vec<(SlotId, Object)>,
+    pub(crate) cold: Vec<Cold>,
+    /// The compressed tier had no room for a page of the batch: it is not tried for the others.
+    refused: bool,
+    /// Devices have room for what the tier does not take, although it has slots of its own.
+    backed: bool,
+    /// By density ([`crate::workingset::tier_size::Density`]).
+    compressors: Vec<Compressor>,
+    pub(crate) decompressor: Decompressor,
+    pages: usize,
+}
+
+impl Batch {
+    /// For batches of up to `pages` pages.
+    pub fn new(pages: usize, config: &Config) -> Result<Batch, Errno> {
+        Ok(Batch {
+            picks: Vec::with_capacity(pages),
+            ranges: Vec::with_capacity(pages),
+            frames: Vec::with_capacity(pages),
+            buffer: IoBuffer::new(pages)?,
+            slots: vec![None; pages],
+            objects: vec![None; pages],
+            packed: Box::new([0; PAGE_SIZE]),
+            writes: Vec::with_capacity(pages),
+            oldest: Vec::with_capacity(pages),
+            cold: Vec::with_capacity(pages),
+            refused: false,
+            backed: false,
+            compressors: config
+                .zswap_codec
+                .codecs()
+                .into_iter()
+                .map(Compressor::new)
+                .collect::<Result<_, _>>()?,
+            recompressor: config.zswap_recompress.codec().map(Compressor::new).transpose()?,
+            trial: Box::new([0; PAGE_SIZE]),
+            decompressor: Decompressor::new(&config.codecs())?,
+            pages,
+        })
+    }
+
+    /// Most pages of a batch.
+    pub fn capacity(&self) -> usize {
+        self.pages
+    }
+
+    /// Whether there is room for another page.
+    pub fn has_room(&self) -> bool {
+        self.picks.len() < self.pages
+    }
+}
+
+/// One page of a buffer.
+pub fn page_mut(buffer: &mut [u8], index: usize) -> &mut [u8; PAGE_SIZE] {
+    (&mut buffer[index * PAGE_SIZE..(index + 1) * PAGE_SIZE])
+        .try_into()
+        .expect("a page is PAGE_SIZE bytes")
+}
+
+/// The parts of a run whose slots are `wanted`, by their place in it.
+pub(crate) fn runs_where(
+    run: SlotRun,
+    wanted: impl Fn(usize) -> bool,
+) -> impl Iterator<Item = SlotRun> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = (at..run.len).find(|i| wanted(*i))?;
+        at = (start..run.len).find(|i| !wanted(*i)).unwrap_or(run.len);
+        Some(SlotRun { first: run.first.advance(start as u64), len: at - start })
+    })
+}
+
+/// Why a page could not be loaded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LoadError {
+    /// A device failed to give it back.
+    Read(ReadError),
+    /// It could not be read when its device was taken out of use.
+    Lost,
+    /// Its compressed copy does not decompress: a bug, or broken memory.
+    Corrupt,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::Read(error) => write!(
+                f,
+                "a page cannot be read back, the program gets \
+                                                 SIGBUS for it: {error}"
+            ),
+            LoadError::Lost => f.write_str(
+                "a page could not be read when its swap device was taken out of use, the program \
+                 gets SIGBUS for it",
+            ),
+            LoadError::Corrupt => f.write_str(
+                "a compressed page is damaged, the program gets SIGBUS for it: broken \
+                             memory?",
+            ),
+        }
+    }
+}
+
+/// Lines a page of the buffer up to be written to a slot, in one run with the last if it lies
+/// behind it.
+pub(crate) fn line_up(writes: &mut Vec<RunWrite>, slot: SlotId, at: usize, keeps_slots: bool) {
+    let behind = |last: &RunWrite| {
+        last.buffer_page + last.run.len == at
+            && last.run.follows(slot)
+            && last.run.len < RUN_MAX
+            && last.keeps_slots == keeps_slots
+    };
+    match writes.last_mut().filter(|last| behind(last)) {
+        Some(last) => last.run.len += 1,
+        None => {
+            let run = SlotRun { first: slot, len: 1 };
+            writes.push(RunWrite { run, buffer_page: at, keeps_slots, result: Ok(()) });
+        }
+    }
+}
+
+impl Engine {
+    /// Stores every page of the batch that a tier takes; `read` copies a page's content, or says
+    /// that it is gone.
+    pub(crate) fn store_batch(
+        &self,
+        batch: &mut Batch,
+        mut read: impl FnMut(&Pick, &mut [u8; PAGE_SIZE]) -> bool,
+    ) {
+        // 1. What is the same all over needs no place; the rest is lined up in the buffer.
+        let mut pages = 0;
+        for pick in &mut batch.picks {
+            (pick.stored, pick.place) = (pick.copy.map(State::Stored), None);
+            let page = page_mut(&mut batch.buffer, pages);
+            if pick.copy.is_some() || !read(pick, page) {
+                continue;
+            }
+            match fill::same_filled(page).filter(|_| self.config.baselines.same_filled) {
+                Some(value) => {
+                    pick.stored = Some(State::Filled(value));
+                    self.stats.add(Counter::SameFilledOut, 1);
+                    self.stats.add(Counter::SameFilledPages, 1);
+                }
+                None => {
+                    pick.place = Some(pages as u32);
+                    pages += 1;
+                }
+            }
+        }
+        // 2. It gets slots next to one another: on no device what the compressed tier takes, if it
+        //    has slots of its own; else of devices, as far as they have some.
+        batch.writes.clear();
+        batch.refused = false;
+        let own = self.config.baselines.zswap_slots == TierSlots::Own;
+        batch.backed = own && self.devices_have_room();
+        let mut at = 0;
+        while at < pages {
+            let on_devices = |want: usize| self.devices.alloc_run(want);
+            let in_memory = |want| match self.config.compressed_max {
+                CompressedMax::OFF => None,
+                _ => self.devices.alloc_in_memory(want),
+            };
+            let run = match own && self.accepts_compressed(batch.backed) {
+                true => in_memory(pages - at).or_else(|| on_devices(pages - at)),
+                false => on_devices(pages - at).or_else(|| {
+                    batch.backed = false;
+                    in_memory(pages - at)
+                }),
+            };
+            let Some(run) = run else { break };
+            batch.slots[at..at + run.len]
+                .iter_mut()
+                .zip(run.slots())
+                .for_each(|(place, slot)| *place = Some(slot));
+            at += run.len;
+        }
+        batch.slots[at..pages].fill(None);
+        self.store_for_slots(batch, at);
+        // 3. What does not compress is written to its slots; what has none yet may get some.
+        self.line_up_rest(batch, pages);
+        if !batch.writes.is_empty() {
+            self.write_lined_up(batch);
+        }
+        // 4. Who is where.
+        for pick in &mut batch.picks {
+            if let Some(place) = pick.place
+                && let Some(slot) = batch.slots[place as usize]
+            {
+                self.index.set_owner(slot, pick.page);
+                pick.stored = Some(State::Stored(slot));
+            }
+        }
+        self.publish_tiers();
+    }
+
+    /// Compresses the first `pages` pages of the buffer, each for its slot, and lines up for
+    /// writing what does not stay in memory.
+    fn store_for_slots(&self, batch: &mut Batch, pages: usize) {
+        let mut raw = 0;
+        for at in 0..pages {
+            let slot = batch.slots[at].expect("it was given one");
+            batch.objects[at] = self.compress(batch, at, slot);
+            if batch.objects[at].is_some() {
+                continue;
+            }
+            raw += 1;
+            if slot.device() != SlotId::IN_MEMORY {
+                line_up(&mut batch.writes, slot, at, false);
+            } else {
+                batch.slots[at] = None;
+                self.devices.free(slot);
+            }
+        }
+        self.stats.add(Counter::CompressRefused, raw);
+        let stored = batch.slots[..pages].iter().zip(&batch.objects);
+        self.insert_objects(stored.filter_map(|(slot, object)| Some(((*slot)?, (*object)?))));
+    }
+
+    /// Makes compressed copies of slots known: by slot, and with a copy, before a word says so.
+    pub(crate) fn insert_objects(&self, objects: impl Iterator<Item = (SlotId, Object)> + Clone) {
+        let now = self.stamp(objects.clone().count());
+        self.index.stored(objects.clone().map(|(slot, _)| slot), now);
+        self.zswap.insert(objects, self.evictions.load(Relaxed), |older| self.free_object(older));
+    }
+
+    /// Lines up for writing, as they are, the first `pages` pages of the buffer that have no slot,
+    /// as far as devices have some.
+    fn line_up_rest(&self, batch: &mut Batch, pages: usize) {
+        let Batch { slots, writes, .. } = batch;
+        let mut want = slots[..pages].iter().filter(|slot| slot.is_none()).count();
+        let mut at = 0;
+        while want > 0 {
+            let Some(run) = self.devices.alloc_run(want.min(RUN_MAX)) else { return };
+            want -= run.len;
+            for slot in run.slots() {
+                while slots[at].is_some() {
+                    at += 1;
+                }
+                slots[at] = Some(slot);
+                line_up(writes, slot, at, false);
+            }
+        }
+    }
+
+    /// Compresses a page of the buffer for a slot, if the tier takes it.
+    fn compress(&self, batch: &mut Batch, at: usize, slot: SlotId) -> Option<Object> {
+        let passes_on = slot.device() != SlotId::IN_MEMORY || batch.backed;
+        if batch.refused || !self.accepts_compressed(passes_on) {
+            return None;
+        }
+        let worth = match self.config.zswap_codec {
+            TierCodec::Always(Codec::None) => PAGE_SIZE,
+            _ if passes_on => WORTH_BYTES,
+            _ => WORTH_BYTES_NO_DEVICE,
+        };
+        let Batch { buffer, packed, compressors, trial, .. } = batch;
+        let page = page_mut(buffer, at);
+        let density = match compressors.len() {
+            1 => 0,
+            _ => {
+                self.density.try_all(compressors, page, &mut trial[..worth]);
+                self.density.now()
+            }
+        };
+        let compressor = &mut compressors[density];
+        let (data, codec) = match compressor.compress(page, &mut packed[..worth]) {
+            Some(len) => (&packed[..len], compressor.codec().id()),
+            None if self.config.keeps_incompressible => (&page[..], CodecId::None),
+            None => return None,
+        };
+        match self.compressed.store(&self.frames, slot.to_bits(), data) {
+            Ok(handle) => {
+                self.stats.add(Counter::ZswpOut, 1);
+                self.stats.add(Counter::ZswpOutDense, (density > 0).into());
+                Some(Object { handle, codec })
+            }
+            Err(_) => {
+                self.compressed_full.store(true, Relaxed);
+                batch.refused = true;
+                None
+            }
+        }
+    }
+
+    /// Gives up an object of the compressed tier that no entry names any more.
+    pub(crate) fn free_object(&self, object: Object) {
+        self.compressed.free(&self.frames, object.handle);
+    }
+
+    /// Whether the compressed tier takes pages: not from when it was full until it is at
+    /// [`ACCEPT_PERCENT`] of what it may take, while devices take them.
+    pub(crate) fn accepts_compressed(&self, passes_on: bool) -> bool {
+        if self.config.compressed_max == CompressedMax::OFF {
+            return false;
+        }
+        if self.compressed_full.load(Relaxed) && !self.compressed.is_above_percent(ACCEPT_PERCENT) {
+            self.compressed_full.store(false, Relaxed);
+        }
+        !passes_on || !self.compressed_full.load(Relaxed)
+    }
+
+    /// Whether devices have room for more.
+    pub(crate) fn devices_have_room(&self) -> bool {
+        self.stats.get(Counter::DevicePages) << PAGE_SHIFT
+            < self.stats.get(Counter::DeviceCapacityBytes)
+    }
+
+    /// Writes what is lined up; pages of runs that fail get no slot.
+    fn write_lined_up(&self, batch: &mut Batch) {
+        let writing = self.hardship.writing();
+        self.devices.write(&batch.buffer, &mut batch.writes);
+        drop(writing);
+        let pages = batch.writes.iter().map(|write| write.run.len).sum();
+        let now = self.stamp(pages);
+        for write in &batch.writes {
+            match write.result {
+                Ok(()) => self.index.stored(write.run.slots(), now),
+                Err(_) => {
+                    batch.slots[write.buffer_page..write.buffer_page + write.run.len].fill(None)
+                }
+            }
+        }
+    }
+
+    /// Unpacks the page of a slot from the compressed tier, if it is there; who calls owns the
+    /// slot's page, or sees to it that the slot stays in use.
+    pub(crate) fn load_compressed(
+        &self,
+        slot: SlotId,
+        packed: &mut [u8; PAGE_SIZE],
+        decompressor: &mut Decompressor,
+        out: &mut [u8; PAGE_SIZE],
+    ) -> Result<bool, LoadError> {
+        let Some(object) = self.zswap.begin_load(slot) else { return Ok(false) };
+        let len = self.compressed.load(&self.frames, object.handle, packed);
+        self.zswap.end_load(slot);
+        let len = len.map_err(|_| LoadError::Corrupt)?;
+        decompressor
+            .decompress(object.codec, &packed[..len], out)
+            .map_err(|_| LoadError::Corrupt)?;
+        self.stats.add(Counter::ZswpIn, 1);
+        Ok(true)
+    }
+
+    /// Reads the pages of a run from devices into the buffer, from page `at` on.
+    pub(crate) fn load_slots(
+        &self,
+        run: SlotRun,
+        context: &mut FaultContext,
+        at: usize,
+    ) -> Result<(), LoadError> {
+        match run.first.device() {
+            // What had a slot on no device, and is not compressed, was lost with its device.
+            SlotId::IN_MEMORY => Err(LoadError::Lost),
+            _ => self
+                .devices
+                .read(run, &mut context.buffer[at << PAGE_SHIFT..])
+                .map_err(LoadError::Read),
+        }
+    }
+
+    /// When `pages` pages leave for devices, which is now.
+    pub(crate) fn stamp(&self, pages: usize) -> Stamp {
+        Stamp::new(self.evictions.fetch_add(pages as u64, Relaxed))
+    }
+
+    /// Gives up the stored copy of a page, if it has one outside memory: it was loaded, or nobody
+    /// wants it.
+    pub(crate) fn forget(&self, state: State) {
+        match state {
+            State::Filled(_) => self.stats.sub(Counter::SameFilledPages, 1),
+            State::Stored(slot) => self.forget_run(SlotRun { first: slot, len: 1 }),
+            State::Empty
+            | State::Resident(_)
+            | State::Evicting(_)
+            | State::Cached(_)
+            | State::Foreign => {}
+        }
+    }
+
+    /// Gives up the slots of a run of up to [`FOLIO_MAX`] pages, and what was read ahead of them.
+    pub(crate) fn forget_run(&self, run: SlotRun) {
+        let mut done = [GivenUp::Now(None); FOLIO_MAX];
+        self.index.give_up(run, &mut done);
+        if done[..run.len].iter().all(|done| *done == GivenUp::Now(None)) {
+            self.give_back(run, None);
+            return;
+        }
+        for (slot, done) in run.slots().zip(done) {
+            if let GivenUp::Now(frame) = done {
+                self.give_back(SlotRun { first: slot, len: 1 }, frame);
+            }
+        }
+    }
+
+    /// Gives back slots that nobody knows any more, what is compressed of them, and a frame of the
+    /// swap cache.
+    pub(crate) fn give_back(&self, run: SlotRun, frame: Option<FrameId>) {
+        self.zswap.invalidate(run, |object| self.free_object(object));
+        if let Some(frame) = frame {
+            self.ages.remove(frame);
+            self.frames.give_one(frame);
+        }
+        self.devices.free_run(run);
+    }
+
+    /// Flips a bit of the compressed copy of a page, if it has one; for tests.
+    #[cfg(debug_assertions)]
+    pub(crate) fn damage_compressed(&self, page: PageIndex, byte: usize) -> bool {
+        let stored = |w: PageWord| matches!(w.state(), State::Stored(_));
+        let Some(word) = self.words.try_lock_if(page, stored) else { return false };
+        let State::Stored(slot) = word.state() else { unreachable!("locked as stored") };
+        // Nobody is writing it to a device just now: that would be from before the damage.
+        let alone = self.begin_io(slot);
+        let object = if alone { self.zswap.begin_load(slot) } else { None };
+        if let Some(object) = object {
+            self.compressed.damage(&self.frames, object.handle, byte);
+            self.zswap.end_load(slot);
+        }
+        if alone {
+            self.end_io(slot);
+        }
+        self.words.unlock_as(page, word);
+        object.is_some()
+    }
+
+    /// Brings the gauges of the tiers up to date.
+    pub(crate) fn publish_tiers(&self) {
+        let pages = self.compressed.stored_objects() as u64;
+        self.note_compressed(pages);
+        self.stats.set(Counter::CompressedPages, pages);
+        self.stats.set(Counter::CompressedBytes, self.compressed.stored_bytes() as u64);
+        self.stats.set(Counter::CompressedPoolBytes, self.compressed.pool_bytes() as u64);
+        self.stats.set(Counter::CompressedLimitBytes, self.compressed.limit_bytes() as u64);
+    }
+}

@@ -1,0 +1,564 @@
+//! The compressed tier's share of the budget, by what refaults tell (setting `compressed=auto`).
+//!
+//! A frame holds a page as it is, or two or three compressed ones. What is right for the one or the
+//! other depends on the program: where accesses are spread evenly, compressed pages save more reads
+//! of devices the more there are; where few pages are hot, each frame less for them is paid for
+//! with pages that are unpacked again and again.
+//!
+//! Each page that comes back says how many others have left since it did: its *refault distance*,
+//! known by the stamp that its slot keeps. A histogram of these distances is a curve: so many
+//! refaults there would not have been, had so many pages more been kept. Twice it is looked at:
+//!
+//! - at its beginning: pages that came back from the tier, or from a device, before a step's worth
+//!   of frames was needed by others. A step more of frames for pages as they are would have saved
+//!   unpacking them, and the packing of others for them;
+//! - around the number of compressed pages: those beyond it came from devices, and would have been
+//!   in a tier larger by a step; those before it are in the tier, and would have been on devices
+//!   with a smaller one.
+//!
+//! Each is worth its count by what such faults have taken lately. Pages that come back do not age
+//! further: of what has left, the curve counts as kept only what had not come back by then.
+//!
+//! A tier with room to spare also keeps the copies of pages that it gave back ([`crate::swap::clean`]),
+//! which then leave without being packed again. So a step more of tier is worth the packing of as
+//! many pages as leave in place of these copies, and a step less costs that, before it costs reads
+//! of devices.
+//!
+//! The share goes a step to where more is saved. Without room on devices there is no choice: the
+//! tier takes as much as it may. The method is that of miss ratio curves from reuse distances, with
+//! the kernel's shadow entries as the source of these (mm/workingset.c).
+//!
+//! Looked at by the background thread alone, inside the gate of reclaim. No locks.
+
+mod density;
+
+use crate::config::CompressedMax;
+use crate::engine::Engine;
+use crate::stats::{Counter, FaultSource};
+pub(crate) use density::Density;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// What shares are counted in: parts of the budget.
+const WHOLE: u32 = 1024;
+/// How far the share goes at a time: 1/32 of the budget.
+const STEP: u32 = WHOLE / 32;
+/// Where it begins: what LZ4 packs 2.5:1 does not go to a device while it is up to twice the
+/// budget. Where a few pages are hot, that is too much, and is found out soon.
+const FIRST: u32 = WHOLE * 75 / 100;
+/// It stays at least here while devices are not read and a smaller one would make them be: a
+/// program that fills its memory does not tell yet what it will come back to.
+const UNREAD: u32 = WHOLE * 65 / 100;
+/// Between these: pages that are used need frames, and so does what waits to be written.
+const LEAST: u32 = WHOLE * 10 / 100;
+const MOST: u32 = WHOLE * 85 / 100;
+/// The same where there is no room on devices.
+const MOST_ALONE: u32 = WHOLE * 90 / 100;
+/// How often it is looked at: whenever a part of the budget has left memory.
+const PERIODS: u64 = 4;
+/// What is counted of the past, in periods: so few that a step is not taken again for what led to
+/// the last.
+const REMEMBERED: u64 = 2;
+/// How many reads of devices a step's worth of frames must save for a step up, as a part of these
+/// frames; and what is read of devices at all, for that to count.
+const READS_LEAST: f64 = 1.0 / 8.0;
+/// The same for a step down, of refaults that are near. Where accesses are spread evenly over more
+/// than twice the budget, fewer are; and a page that is written to a device for a few, and read
+/// again later, is a loss.
+const NEAR_LEAST: f64 = 1.0 / 2.0;
+/// How full the tier must be for it to take more, in percent of what it may: below that it has room
+/// as it is.
+const FULL_PERCENT: usize = 85;
+/// How much more must be saved than lost, so that chance does not move the share, or change the
+/// codec, to and fro.
+const MARGIN: f64 = 1.25;
+/// How much more must be saved than lost for three steps at once.
+const CLEARLY: f64 = 4.0;
+const STRIDE: u32 = 3;
+/// What packing a page counts, of the time that unpacking one for a fault takes: it is mostly done
+/// by another thread.
+const PACKING: f64 = 0.5;
+/// What a page is taken to cost that is read from a device, where none was lately.
+const DEVICE_NS: f64 = 100_000.0;
+/// Buckets of distances: four a power of two, up to what stamps can tell.
+const BUCKETS: usize = 4 * 30;
+
+fn bucket(distance: u64) -> usize {
+    if distance < 4 {
+        return distance as usize;
+    }
+    let octave = distance.ilog2() as usize;
+    ((octave - 1) * 4 + (distance >> (octave - 2) & 3) as usize).min(BUCKETS - 1)
+}
+
+/// The shortest distance of a bucket.
+fn bottom(bucket: usize) -> u64 {
+    if bucket < 4 {
+        return bucket as u64;
+    }
+    (4 + bucket as u64 % 4) << (bucket / 4 - 1)
+}
+
+/// How long pages took to bring in, all together.
+#[derive(Debug, Default)]
+struct Took {
+    ns: AtomicU64,
+    pages: AtomicU64,
+}
+
+impl Took {
+    fn average_ns(&self) -> f64 {
+        self.ns.load(Relaxed) as f64 / self.pages.load(Relaxed).max(1) as f64
+    }
+
+    fn fade(&self) {
+        [&self.ns, &self.pages].into_iter().for_each(|sum| fade(sum, 0));
+    }
+}
+
+/// Forgets a part of a sum, as time passes, and adds to it.
+fn fade(sum: &AtomicU64, more: u64) {
+    let old = sum.load(Relaxed);
+    sum.store(old * (REMEMBERED - 1) / REMEMBERED + more, Relaxed);
+}
+
+/// The share, and what it follows from.
+#[derive(Debug)]
+pub(crate) struct Share {
+    /// The tier's, in parts of [`WHOLE`].
+    now: AtomicU32,
+    /// By bucket of distances.
+    refaults: [AtomicU64; BUCKETS],
+    compressed: Took,
+    device: Took,
+    /// Pages that left as they had come, by a copy that the tier had kept, and those for which it
+    /// had no room to keep one.
+    kept: AtomicU64,
+    unkept: AtomicU64,
+    /// Pages that have left memory: in the time that is remembered, and in all when it was looked
+    /// at last.
+    left: AtomicU64,
+    looked: AtomicU64,
+}
+
+impl Share {
+    /// For a pool with this setting.
+    pub fn new(setting: CompressedMax) -> Share {
+        let now = match setting {
+            CompressedMax::Auto => FIRST,
+            CompressedMax::Percent(percent) => (WHOLE * u32::from(percent)).div_ceil(100),
+        };
+        Share {
+            now: now.into(),
+            refaults: [const { AtomicU64::new(0) }; BUCKETS],
+            compressed: Took::default(),
+            device: Took::default(),
+            kept: AtomicU64::new(0),
+            unkept: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
+        }
+    }
+
+    /// Frames that the compressed tier may take of a budget of `pages`.
+    pub fn frames(&self, pages: u64) -> usize {
+        (pages * u64::from(self.now.load(Relaxed)) / u64::from(WHOLE)) as usize
+    }
+
+    /// A page came back after `distance` others had left.
+    pub fn note_refault(&self, distance: u64) {
+        self.refaults[bucket(distance)].fetch_add(1, Relaxed);
+    }
+
+    /// A page left by the compressed copy that was kept of it.
+    pub fn note_kept(&self) {
+        self.kept.fetch_add(1, Relaxed);
+    }
+
+    /// The tier had no room to keep the copies of `pages` that are in memory.
+    pub fn note_unkept(&self, pages: usize) {
+        self.unkept.fetch_add(pages as u64, Relaxed);
+    }
+
+    /// A fault brought in some pages.
+    pub fn note_fault(&self, source: FaultSource, ns: u64, pages: usize) {
+        let took = match source {
+            FaultSource::Compressed => &self.compressed,
+            FaultSource::Device => &self.device,
+            FaultSource::Zero | FaultSource::Cache | FaultSource::Place => return,
+        };
+        took.ns.fetch_add(ns, Relaxed);
+        took.pages.fetch_add(pages as u64, Relaxed);
+    }
+
+    /// Whether a period has passed since the last look, now that `left` pages have left memory in
+    /// all.
+    fn is_due(&self, left: u64, budget: u64) -> bool {
+        left.wrapping_sub(self.looked.load(Relaxed)) >= budget / PERIODS
+    }
+
+    /// What there is to be learnt from the time that is remembered, now that `left` pages have
+    /// left; a part of it is forgotten.
+    fn look(&self, left: u64) -> Past {
+        fade(&self.left, left.wrapping_sub(self.looked.swap(left, Relaxed)));
+        let past = Past {
+            curve: Curve {
+                left: self.left.load(Relaxed) as f64,
+                refaults: std::array::from_fn(|i| self.refaults[i].load(Relaxed) as f64),
+            },
+            copies: Copies {
+                kept: self.kept.load(Relaxed) as f64,
+                unkept: self.unkept.load(Relaxed) as f64,
+            },
+            costs: Costs {
+                compressed_ns: self.compressed.average_ns(),
+                device_ns: self.device.average_ns(),
+                device_reads: self.device.pages.load(Relaxed) as f64,
+            },
+            unpacked: self.compressed.pages.load(Relaxed) as f64,
+            left,
+        };
+        self.refaults.iter().chain([&self.kept, &self.unkept]).for_each(|sum| fade(sum, 0));
+        [&self.compressed, &self.device].into_iter().for_each(Took::fade);
+        past
+    }
+
+    /// A step up or down, if it is worth it; whether there was one.
+    fn follow(&self, past: &Past, tiers: Tiers) -> bool {
+        let now = self.now.load(Relaxed);
+        let next = match verdict(past, tiers, now) {
+            _ if !tiers.has_devices => MOST_ALONE,
+            Verdict::Grow(steps) => (now + steps * STEP).min(MOST),
+            Verdict::Shrink(steps) => now.saturating_sub(steps * STEP).clamp(LEAST, MOST),
+            Verdict::Stay => now.min(MOST),
+        };
+        self.now.store(next, Relaxed);
+        next != now
+    }
+}
+
+/// What is known of the time that is remembered.
+#[derive(Debug)]
+struct Past {
+    curve: Curve,
+    copies: Copies,
+    costs: Costs,
+    /// Pages that came back from the tier.
+    unpacked: f64,
+    /// Pages that have left memory, in all.
+    left: u64,
+}
+
+impl Past {
+    /// Pages that came back from the compressed tier, and those that left and had to be packed.
+    fn packing(&self) -> (f64, f64) {
+        (self.unpacked, (self.curve.left - self.copies.kept).max(0.0))
+    }
+
+    /// What a page takes more that is read from a device than one that is compressed, with a `step`
+    /// of frames to compare with, and whether so many are read that this was measured.
+    fn read_ns(&self, step: f64) -> (f64, bool) {
+        let Costs { compressed_ns, device_ns, device_reads } = self.costs;
+        let reads = device_reads >= READS_LEAST * step;
+        ((if reads { device_ns } else { DEVICE_NS } - compressed_ns).max(0.0), reads)
+    }
+}
+
+/// How things stand.
+#[derive(Clone, Copy, Debug)]
+struct Tiers {
+    /// Frames of the budget, and those of the compressed tier.
+    budget: u64,
+    frames: u64,
+    /// What is compressed.
+    pages: u64,
+    /// Whether the tier takes what it may.
+    is_full: bool,
+    /// Whether devices have room.
+    has_devices: bool,
+}
+
+impl Tiers {
+    /// How many frames the share goes at a time.
+    fn step(&self) -> f64 {
+        (self.budget * u64::from(STEP) / u64::from(WHOLE)) as f64
+    }
+}
+
+/// What a page takes to bring in.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    compressed_ns: f64,
+    device_ns: f64,
+    /// Pages that were read from devices.
+    device_reads: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// By so many steps.
+    Grow(u32),
+    Stay,
+    Shrink(u32),
+}
+
+/// What became of the copies of pages that were in memory, in the time that is remembered.
+#[derive(Clone, Copy, Debug)]
+struct Copies {
+    /// Pages that left by their copies.
+    kept: f64,
+    /// Those that came in, or lost their copies, when there was no room.
+    unkept: f64,
+}
+
+/// What keeping more pages would save.
+#[derive(Debug)]
+struct Curve {
+    /// Pages that have left memory.
+    left: f64,
+    /// Those that came back, by bucket of their distance.
+    refaults: [f64; BUCKETS],
+}
+
+impl Curve {
+    /// How many refaults there would not have been, had the last `pages` pages been kept that have
+    /// left and not come back; None where the curve does not reach so far: the program has just
+    /// begun to do something else.
+    fn within(&self, pages: f64) -> Option<f64> {
+        let (mut kept, mut back) = (0.0, 0.0);
+        for (i, refaults) in self.refaults.iter().enumerate() {
+            let width = (bottom(i + 1) - bottom(i)) as f64;
+            // Of those that left so long ago, the part that is still away.
+            let away = (1.0 - (back + refaults / 2.0) / self.left.max(1.0)).max(0.0);
+            if kept + width * away > pages {
+                return Some(back + refaults * (pages - kept) / (width * away));
+            }
+            (kept, back) = (kept + width * away, back + refaults);
+        }
+        None
+    }
+}
+
+fn verdict(past: &Past, tiers: Tiers, share: u32) -> Verdict {
+    let Past { curve, copies, costs, .. } = past;
+    let step = tiers.step();
+    let (pages, frames) = (tiers.pages as f64, tiers.frames as f64);
+    let Some(near) = curve.within(step) else { return Verdict::Stay };
+    if frames < step {
+        return Verdict::Stay;
+    }
+    let density = pages / frames;
+    let packing_ns = costs.compressed_ns * PACKING;
+    let as_they_are_ns = near * (costs.compressed_ns + packing_ns);
+    // 1. Copies of pages in memory: as many as fit into a step, so often as such a page leaves.
+    let turns = curve.left / (tiers.budget as f64 - frames).max(1.0);
+    let leave = step * density * turns;
+    let spared = leave.min(copies.unkept);
+    let repacked = leave.min(copies.kept);
+    // 2. Reads of devices: a step more for the one takes from the other a frame for each page as it
+    //    is, one for several compressed. A smaller tier drops copies first.
+    let more = step * (density - 1.0).max(0.0);
+    let (read_ns, reads) = past.read_ns(step);
+    let [before, edge, behind] =
+        [pages - more, pages, pages + more].map(|pages| curve.within(pages));
+    let farther = behind.zip(edge).map(|(behind, edge)| behind - edge);
+    let drops_copies = leave <= copies.kept;
+    let nearer =
+        if drops_copies { Some(0.0) } else { edge.zip(before).map(|(edge, before)| edge - before) };
+    // 3. What a larger one would save.
+    let read_less =
+        farther.filter(|farther| reads && *farther >= READS_LEAST * step).unwrap_or(0.0);
+    let larger_ns = read_less * read_ns + spared * packing_ns;
+    let grows = read_less > 0.0 || spared >= NEAR_LEAST * step;
+    if tiers.is_full && grows && larger_ns > MARGIN * as_they_are_ns {
+        return Verdict::Grow(steps(larger_ns, as_they_are_ns));
+    }
+    // 4. What a smaller one would: while devices are not read all is well, so it takes more to have
+    //    them be.
+    let Some(nearer) = nearer else { return Verdict::Stay };
+    let (margin, least) = if reads || drops_copies { (MARGIN, 0) } else { (CLEARLY, UNREAD) };
+    let smaller_ns = if drops_copies { 0.0 } else { nearer.max(farther.unwrap_or(0.0)) * read_ns }
+        + repacked * packing_ns;
+    let steps = steps(as_they_are_ns, smaller_ns).min(share.saturating_sub(least) / STEP);
+    if steps > 0 && near >= NEAR_LEAST * step && as_they_are_ns > margin * smaller_ns {
+        return Verdict::Shrink(steps);
+    }
+    Verdict::Stay
+}
+
+/// How far to go where so much is saved, and so much lost.
+fn steps(saved_ns: f64, lost_ns: f64) -> u32 {
+    if saved_ns > CLEARLY * lost_ns { STRIDE } else { 1 }
+}
+
+impl Engine {
+    /// Lets the compressed tier's share of the budget, and how densely it packs, follow what
+    /// refaults tell.
+    pub(crate) fn follow_refaults(&self) {
+        let left = self.evictions.load(Relaxed);
+        if self.compressed_full.load(Relaxed) && self.density.now() == 0 {
+            self.density.overflows(left, self.tiers());
+        }
+        if !self.share.is_due(left, self.budget().limit()) {
+            return;
+        }
+        let tiers = self.tiers();
+        let past = self.share.look(left);
+        self.density.follow(&past, tiers);
+        if self.config.compressed_max == CompressedMax::Auto && self.share.follow(&past, tiers) {
+            self.compressed.set_limit(self.share.frames(tiers.budget));
+            self.publish_tiers();
+        }
+    }
+
+    /// How things stand now.
+    fn tiers(&self) -> Tiers {
+        Tiers {
+            budget: self.budget().limit(),
+            frames: self.compressed.frames() as u64,
+            pages: self.stats.get(Counter::CompressedPages),
+            is_full: self.compressed.is_above_percent(FULL_PERCENT),
+            has_devices: self.devices_have_room(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_cover_all_distances() {
+        for bucket_number in 0..BUCKETS {
+            let (first, next) = (bottom(bucket_number), bottom(bucket_number + 1));
+            assert!(first < next);
+            assert_eq!((bucket(first), bucket(next - 1)), (bucket_number, bucket_number));
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    /// A curve of refaults with some distances, of so many pages that left.
+    pub fn curve(left: u64, distances: impl IntoIterator<Item = u64>) -> Curve {
+        let mut refaults = [0.0; BUCKETS];
+        distances.into_iter().for_each(|distance| refaults[bucket(distance)] += 1.0);
+        Curve { left: left as f64, refaults }
+    }
+
+    #[test]
+    fn a_curve_counts_what_is_still_away() {
+        // Nobody comes back: all that left is away.
+        assert_eq!(curve(1000, []).within(500.0), Some(0.0));
+        // Half come back after about 100: later ages hold half as many, so 200 kept pages reach to
+        // an age of about 300.
+        let half = curve(1000, (0..500).map(|_| 100));
+        assert_eq!(half.within(50.0), Some(0.0));
+        assert_eq!(half.within(200.0), Some(500.0));
+        let late = curve(1000, (0..500).map(|_| 100).chain((0..100).map(|_| 300)));
+        assert_eq!(late.within(150.0), Some(500.0));
+        assert!(late.within(230.0) > Some(520.0), "{:?}", late.within(230.0));
+        // All have come back: where the pages are that were not seen is not known.
+        assert_eq!(curve(1000, 0..1000).within(2000.0), None);
+    }
+
+    pub fn past(curve: Curve, costs: Costs) -> Past {
+        Past {
+            curve,
+            copies: Copies { kept: 0.0, unkept: 0.0 },
+            costs,
+            unpacked: 0.0,
+            left: 1_000_000,
+        }
+    }
+
+    /// 10,000 frames, of which 6,500 hold 16,250 compressed pages.
+    pub const TIERS: Tiers =
+        Tiers { budget: 10_000, frames: 6_500, pages: 16_250, is_full: true, has_devices: true };
+    pub const COSTS: Costs =
+        Costs { compressed_ns: 10_000.0, device_ns: 70_000.0, device_reads: 1_000.0 };
+
+    #[test]
+    fn the_share_goes_to_where_more_is_saved() {
+        let verdict_of =
+            |curve: Curve, tiers: Tiers, costs: Costs| verdict(&past(curve, costs), tiers, FIRST);
+        // Evenly spread over distances beyond the tier's: a larger one saves reads of devices.
+        let even = || (0..9_000u64).map(|i| i * 5);
+        assert!(matches!(verdict_of(curve(10_000, even()), TIERS, COSTS), Verdict::Grow(_)));
+        // But not where devices are as fast, or it has room.
+        let fast = Costs { device_ns: 12_000.0, ..COSTS };
+        assert_eq!(verdict_of(curve(10_000, even()), TIERS, fast), Verdict::Stay);
+        assert_eq!(
+            verdict_of(curve(10_000, even()), Tiers { is_full: false, ..TIERS }, COSTS),
+            Verdict::Stay
+        );
+        // Most are back at once: they had better stayed.
+        let soon = even().step_by(10).chain((0..5_000).map(|i| i % 300));
+        assert!(matches!(verdict_of(curve(10_000, soon), TIERS, COSTS), Verdict::Shrink(_)));
+        // All of a loop over more than both hold: nothing is told.
+        assert_eq!(
+            verdict_of(curve(10_000, (0..10_000).map(|_| 50_000)), TIERS, COSTS),
+            Verdict::Stay
+        );
+        // Where no device is read, none is to be for a little; but for much.
+        let none = Costs { device_reads: 0.0, ..COSTS };
+        let both = |soon: u64| {
+            (0..soon).map(|i| i % 300).chain((0..5_000).map(|i| i * 12)).collect::<Vec<_>>()
+        };
+        assert!(matches!(verdict_of(curve(200_000, both(700)), TIERS, COSTS), Verdict::Shrink(_)));
+        assert_eq!(verdict_of(curve(200_000, both(700)), TIERS, none), Verdict::Stay);
+        assert!(matches!(verdict_of(curve(200_000, both(5_000)), TIERS, none), Verdict::Shrink(_)));
+        assert_eq!(verdict(&past(curve(200_000, both(5_000)), none), TIERS, UNREAD), Verdict::Stay);
+        // Pages that hardly compress gain no room.
+        let dense = Tiers { pages: 6_600, ..TIERS };
+        assert_eq!(verdict_of(curve(10_000, even()), dense, COSTS), Verdict::Stay);
+    }
+
+    #[test]
+    fn room_for_copies_is_worth_what_they_save() {
+        let verdict_of = |soon: u64, copies: Copies| {
+            let curve = curve(10_000, (0..soon).map(|i| i % 300).chain((0..5_000).map(|_| 60_000)));
+            verdict(
+                &Past { copies, ..past(curve, Costs { device_reads: 0.0, ..COSTS }) },
+                TIERS,
+                FIRST,
+            )
+        };
+        // Pages that come back and leave again as they were, and are packed each time, although no
+        // device is read.
+        assert!(matches!(verdict_of(0, Copies { kept: 0.0, unkept: 8_000.0 }), Verdict::Grow(_)));
+        assert_eq!(verdict_of(0, Copies { kept: 8_000.0, unkept: 0.0 }), Verdict::Stay);
+        // Not where as many frames would save more; and there copies make room first.
+        assert!(!matches!(
+            verdict_of(2_000, Copies { kept: 0.0, unkept: 8_000.0 }),
+            Verdict::Grow(_)
+        ));
+        assert!(matches!(
+            verdict_of(4_000, Copies { kept: 8_000.0, unkept: 0.0 }),
+            Verdict::Shrink(_)
+        ));
+    }
+
+    #[test]
+    fn it_moves_by_steps_within_its_bounds() {
+        let share = Share::new(CompressedMax::Auto);
+        assert_eq!(share.frames(1000), 750);
+        let mut left = 0;
+        let mut follow = |distance: u64, tiers: Tiers| {
+            (0..500).for_each(|_| share.note_refault(distance));
+            share.note_fault(FaultSource::Compressed, 10_000, 1);
+            share.note_fault(FaultSource::Device, 50_000_000, 1_000);
+            left += 2500;
+            share.follow(&share.look(left), tiers);
+            share.now.load(Relaxed)
+        };
+        assert_eq!(follow(100, TIERS), FIRST - STRIDE * STEP);
+        (0..50).for_each(|_| {
+            let frames = share.frames(10_000) as u64;
+            follow(100, Tiers { frames, pages: frames * 5 / 2, ..TIERS });
+        });
+        assert_eq!(share.now.load(Relaxed), LEAST);
+        // Without devices it takes what it may; and gives some back where there are some again.
+        let alone = Tiers { has_devices: false, ..TIERS };
+        assert_eq!(follow(100, alone), MOST_ALONE);
+        assert!(follow(200_000, TIERS) <= MOST);
+        assert!(!share.is_due(left + 10, 10_000) && share.is_due(left + 2500, 10_000));
+    }
+}
