@@ -1,12 +1,12 @@
 //! The `overspill` command.
 //!
 //! [`args`] reads the command line, [`run`], [`stat`], [`set`], [`reclaim`], [`swapon`],
-//! [`swapoff`], [`probe`] and [`settings`] are its subcommands. `run` in the order of its steps: [`probe`] (may
-//! it work here), [`memory`] and [`swap`] (budget and devices), [`preload`] (the library),
-//! [`target`] (the program, with [`script`], [`elf`] and [`privileges`]), [`rundir`] (where
-//! statistics are kept), [`mod@env`] (what the library is told), [`control`] (the socket by which
-//! the others reach it), [`signals`] (waiting), [`report`] (what is said at the end). Every refusal
-//! is a [`failure::Failure`].
+//! [`swapoff`], [`probe`] and [`settings`] are its subcommands. `run` in the order of its steps:
+//! [`probe`] (may it work here), [`memory`] and [`swap`] (budget and devices), [`preload`] (the
+//! library), [`target`] (the program, with [`script`], [`elf`] and [`privileges`]), [`rundir`]
+//! (where statistics are kept), [`mod@env`] (what the library is told), [`control`] (the socket by
+//! which the others reach it), [`signals`] (waiting), [`report`] (what is said at the end). Every
+//! refusal is a [`failure::Failure`].
 
 #![forbid(unsafe_code)]
 

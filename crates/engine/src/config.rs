@@ -113,8 +113,8 @@ pub struct Config {
     /// File of [`crate::stats::FILE_BYTES`] bytes that the statistics are kept in, for others to
     /// read.
     pub stats_file: Option<PathBuf>,
-    /// File of the [`crate::control::job::JobTable`] that tells the processes of a job about changes, if
-    /// there is one.
+    /// File of the [`crate::control::job::JobTable`] that tells the processes of a job about
+    /// changes, if there is one.
     pub job_file: Option<PathBuf>,
 }
 

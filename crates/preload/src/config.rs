@@ -7,11 +7,11 @@
 //! | OVERSPILL_MEMORY | the budget; without it this library changes nothing but the allocator |
 //! | OVERSPILL_SWAP | swap devices as in `--swap`, separated by commas ([`SwapList`]) |
 //! | OVERSPILL_NO_SWAP | present: no swap devices, whatever OVERSPILL_SWAP says |
-//! | OVERSPILL_FAULT | `thread`, `signal`, or `auto`: by signal, or by a thread where that cannot be had |
+//! | OVERSPILL_FAULT | `thread`, `signal`, or `auto`: by a thread where signals cannot be had |
 //! | OVERSPILL_SET | settings, `KEY=VALUE` separated by commas |
 //! | OVERSPILL_SIMULATE | features to do without, for tests |
 //! | OVERSPILL_BASELINES | mechanisms that run as their baselines do, for tests |
-//! | OVERSPILL_RUN_DIR | directory of the statistics file, `stats.PID`, and of the table `job` of the whole job |
+//! | OVERSPILL_RUN_DIR | directory of the statistics file, `stats.PID`, and of the table `job` |
 
 use overspill::config::{Config, Delivery, SwapList};
 use overspill::job;
