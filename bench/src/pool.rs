@@ -1,7 +1,7 @@
 //! The pool that is measured, and what it maps.
 
 use crate::failure::Failure;
-use overspill::config::{Config, Delivery};
+use overspill::config::{Config, Delivery, baselines};
 use overspill::units::Bytes;
 use overspill::{Pool, Region};
 
@@ -16,7 +16,7 @@ pub fn open(memory: u64, device: Option<&str>, settings: &str) -> Result<Pool, F
     let swap = device.into_iter().collect();
     let mut config =
         Config { memory: Bytes(memory), swap, delivery: Delivery::Signal, ..Config::default() };
-    config.apply_settings(settings).map_err(|error| failure(&error))?;
+    baselines::apply(&mut config, settings).map_err(|error| failure(&error))?;
     Pool::new(config).map_err(|error| failure(&error))
 }
 

@@ -24,7 +24,7 @@ pub struct Job {
 
 impl Job {
     /// `overspill run OPTIONS -- COMMAND`, which can be reached when this returns; `None` where
-    /// nothing can be run here.
+    /// nothing can be run here. Before the options there may be variables, as `NAME=VALUE`.
     pub fn start(scratch: &Scratch, name: &str, options: &[&str], command: &[&str]) -> Option<Job> {
         // Not in the target directory: the address of a socket is short, and tests make some
         // themselves.
@@ -43,7 +43,10 @@ impl Job {
     ) -> Option<Job> {
         let overspill = overspill(scratch)?;
         let mut run = Command::new(overspill);
-        clean(&mut run)
+        clean(&mut run);
+        let is_variable = |option: &&&str| option.starts_with("OVERSPILL_");
+        let (variables, options) = options.split_at(options.iter().take_while(is_variable).count());
+        run.envs(variables.iter().filter_map(|variable| variable.split_once('=')))
             .arg("run")
             .args(options)
             .arg("--")

@@ -24,7 +24,14 @@ const NOBODY: u32 = 65534;
 
 /// `overspill run ARGS`, without regard to what this machine can do.
 fn overspill_run(args: &[&str]) -> Outcome {
-    run(clean(Command::new(binary(&SCRATCH)).arg("run").args(args)), TIME_LIMIT)
+    overspill_run_with("", args)
+}
+
+/// The same with mechanisms as their baselines are.
+fn overspill_run_with(baselines: &str, args: &[&str]) -> Outcome {
+    let mut command = Command::new(binary(&SCRATCH));
+    clean(&mut command).arg("run").args(args).env("OVERSPILL_BASELINES", baselines);
+    run(&mut command, TIME_LIMIT)
 }
 
 /// Checks that a run ended with `status` before the program began, and said one sentence with each
@@ -59,6 +66,10 @@ fn mistakes_on_the_command_line() {
     refused(&overspill_run(&["--memory", "1M", "--", "true"]), 2, &["smallest possible", "4 MiB"]);
     refused(&overspill_run(&["--set", "folio=3", "--", "true"]), 2, &["folio", "1|2|4|8|16|32|64"]);
     refused(&overspill_run(&["--set", "colour=red", "--", "true"]), 2, &["colour"]);
+    let outcome = overspill_run(&["--set", "slot.lock=device", "--", "true"]);
+    refused(&outcome, 2, &["no setting 'slot.lock': choose one of out, "]);
+    let outcome = overspill_run_with("folio=1", &["--", "true"]);
+    refused(&outcome, 2, &["OVERSPILL_BASELINES: there is no baseline 'folio'"]);
     refused(&overspill_run(&["--fault", "luck", "--", "true"]), 2, &["luck"]);
 }
 
@@ -294,11 +305,11 @@ fn a_compressed_tier_that_is_full() {
     }
     let room = SCRATCH.room("full");
     let (fills, report) = (SCRATCH.program("fills.c"), room.path.join("stats.json"));
-    for (settings, fault) in [
-        ("compressed=50", "thread"),
-        ("compressed=90,zswap.incompressible=keep", "signal"),
-        ("zswap.codec=none,background=off", "thread"),
-        ("zswap.codec=zstd,zswap.keep=on", "signal"),
+    for (settings, baselines, fault) in [
+        ("compressed=50", "", "thread"),
+        ("compressed=90,zswap.incompressible=keep", "", "signal"),
+        ("zswap.codec=none", "background=off", "thread"),
+        ("zswap.codec=zstd", "zswap.keep=on", "signal"),
     ] {
         // Most of the budget can be used, also by pages that do not compress.
         for (mib, fits) in [("12", true), ("64", false)] {
@@ -313,7 +324,8 @@ fn a_compressed_tier_that_is_full() {
                 "--stats-json",
                 shown(&report),
             ];
-            let outcome = overspill_run(&[&args[..], &["--", shown(&fills), mib]].concat());
+            let args = [&args[..], &["--", shown(&fills), mib]].concat();
+            let outcome = overspill_run_with(baselines, &args);
             let statistics = Report::read(&report);
             statistics.check_budgets();
             if fits {
@@ -548,8 +560,8 @@ fn a_file_system_that_becomes_full() {
 /// every setting to show, in a third of the time.
 const MIXED_STEPS: &str = "120";
 
-/// Runs `mixed` with some settings; returns its statistics.
-fn mixed(name: &str, settings: &[&str], simulate: Option<&str>) -> Option<Report> {
+/// Runs `mixed` with some settings, and variables of the environment; returns its statistics.
+fn mixed(name: &str, settings: &str, variables: &[(&str, &str)]) -> Option<Report> {
     let overspill = overspill(&SCRATCH)?;
     let room = SCRATCH.room(name);
     let report = room.path.join("stats.json");
@@ -560,88 +572,104 @@ fn mixed(name: &str, settings: &[&str], simulate: Option<&str>) -> Option<Report
         .arg("--stats-json")
         .arg(&report);
     let program = SCRATCH.program("mixed.c");
-    command.args(settings).arg("--").arg(&program).arg(MIXED_STEPS).current_dir(&room.path);
-    command.env("XDG_RUNTIME_DIR", &room.path);
-    if let Some(simulate) = simulate {
-        command.env("OVERSPILL_SIMULATE", simulate);
-    }
+    command.args(["--set", settings, "--"]).arg(&program).arg(MIXED_STEPS);
+    command.current_dir(&room.path).env("XDG_RUNTIME_DIR", &room.path);
+    command.envs(variables.iter().copied());
     let outcome = run(&mut command, TIME_LIMIT);
     let native = run(clean(Command::new(&program).arg(MIXED_STEPS)), TIME_LIMIT);
     assert!(native.status == 0, "{native:?}");
-    assert_eq!(outcome, native, "left: under overspill with {settings:?}");
+    assert_eq!(outcome, native, "left: under overspill with {settings} {variables:?}");
     let report = Report::read(&report);
     report.check(true);
     Some(report)
 }
 
-/// A test that `mixed` passes with a setting, and that counters show the setting to have been in
-/// force.
+/// A test that `mixed` passes with settings and baselines, and that counters show them to have been
+/// in force.
 macro_rules! forced {
-    ($($name:ident: $setting:literal, zero $zero:expr, some $some:expr);* $(;)?) => {
+    ($($name:ident: $set:literal, $baselines:literal, zero $zero:expr, some $some:expr);* $(;)?)
+    => {
         $(#[test] fn $name() {
             let zero: &[&str] = &$zero;
             let some: &[&str] = &$some;
-            let Some(report) = mixed(stringify!($name), &["--set", $setting], None) else { return };
-            zero.iter().for_each(|counter| assert_eq!(report.total(counter), 0, "{counter} with \
-                                                                                 {}", $setting));
-            some.iter().for_each(|counter| assert!(report.total(counter) > 0, "{counter} with \
-                                                                               {}", $setting));
+            let variables = [("OVERSPILL_BASELINES", $baselines)];
+            let Some(report) = mixed(stringify!($name), $set, &variables) else { return };
+            for counter in zero {
+                assert_eq!(report.total(counter), 0, "{counter}");
+            }
+            for counter in some {
+                assert!(report.total(counter) > 0, "{counter}");
+            }
         })*
     };
 }
 
 forced! {
-    out_by_move: "out=move", zero [], some ["out_moved"];
-    out_by_drop: "out=drop", zero ["out_moved"], some ["out_dropped"];
-    in_by_copy: "in=copy", zero ["in_moved"], some ["in_copied"];
-    in_by_move: "in=move", zero [], some ["in_moved"];
-    no_folios: "folio=1", zero ["fault_around"], some [];
-    large_folios: "folio=64", zero [], some ["fault_around"];
-    no_background: "background=off", zero ["pgscan_kswapd", "pgsteal_kswapd"], some ["pgsteal_direct"];
-    high_watermarks: "watermark.min=10%,watermark.low=20%,watermark.high=30%", zero [], some ["pgsteal_kswapd"];
-    no_compression: "compressed=0", zero ["zswpout", "zswpin"], some ["pswpout", "pswpin"];
-    much_compression: "compressed=90", zero [], some ["zswpout", "zswpin"];
-    always_clean: "clean=on,compressed=0", zero [], some ["clean_dropped", "clean_written"];
-    never_clean: "clean=off,compressed=0", zero ["clean_dropped", "clean_written"], some ["pswpin"];
-    much_readahead: "readahead=64,folio=1,compressed=0", zero [], some ["swap_ra", "swap_ra_hit"];
-    no_readahead: "readahead=1,folio=1,compressed=0", zero ["swap_ra", "swap_ra_hit"], some ["pswpin"];
-    one_partition: "cache.partition=device", zero [], some ["swap_cache_lock"];
-    small_partitions: "cache.partition=2M,readahead=32,compressed=0", zero [], some ["swap_cache_lock"];
-    a_lock_a_device: "slot.lock=device,slot.cache=off,slot.cpu_cluster=off,compressed=0",
+    out_by_move: "out=move", "", zero [], some ["out_moved"];
+    out_by_drop: "out=drop", "", zero ["out_moved"], some ["out_dropped"];
+    in_by_copy: "", "in=copy", zero ["in_moved"], some ["in_copied"];
+    in_by_move: "", "in=move", zero [], some ["in_moved"];
+    no_folios: "folio=1", "", zero ["fault_around"], some [];
+    large_folios: "folio=64", "", zero [], some ["fault_around"];
+    no_background: "", "background=off",
+        zero ["pgscan_kswapd", "pgsteal_kswapd"], some ["pgsteal_direct"];
+    high_watermarks: "watermark=10%/20%/30%", "", zero [], some ["pgsteal_kswapd"];
+    no_compression: "compressed=0", "", zero ["zswpout", "zswpin"], some ["pswpout", "pswpin"];
+    much_compression: "compressed=90", "", zero [], some ["zswpout", "zswpin"];
+    always_clean: "compressed=0", "clean=on", zero [], some ["clean_dropped", "clean_written"];
+    never_clean: "compressed=0", "clean=off",
+        zero ["clean_dropped", "clean_written"], some ["pswpin"];
+    much_readahead: "readahead=64,folio=1,compressed=0", "",
+        zero [], some ["swap_ra", "swap_ra_hit"];
+    no_readahead: "readahead=1,folio=1,compressed=0", "",
+        zero ["swap_ra", "swap_ra_hit"], some ["pswpin"];
+    one_partition: "", "cache.partition=device", zero [], some ["swap_cache_lock"];
+    small_partitions: "readahead=32,compressed=0", "cache.partition=2M",
+        zero [], some ["swap_cache_lock"];
+    a_lock_a_device: "compressed=0", "slot.lock=device,slot.cache=off,slot.cpu_cluster=off",
         zero ["cluster_lock", "slot_cache_alloc", "slot_cache_free"], some ["slot_lock", "pswpin"];
-    a_lock_a_cluster: "slot.lock=cluster,slot.cache=off,slot.cpu_cluster=off,compressed=0",
+    a_lock_a_cluster: "compressed=0", "slot.lock=cluster,slot.cache=off,slot.cpu_cluster=off",
         zero ["slot_cache_alloc", "slot_cache_free"], some ["cluster_lock", "pswpin"];
-    slot_caches: "slot.cache=64,slot.cpu_cluster=on,compressed=0", zero [], some ["slot_cache_free", "slot_cache_return"];
-    a_page_a_hold: "swap.batch=off,compressed=0", zero [], some ["swap_cache_lock", "pswpin"];
-    a_page_a_hold_without_caches: "swap.batch=off,slot.lock=device,slot.cache=off,slot.cpu_cluster=off,compressed=0",
+    slot_caches: "compressed=0", "slot.cache=64,slot.cpu_cluster=on",
+        zero [], some ["slot_cache_free", "slot_cache_return"];
+    a_page_a_hold: "compressed=0", "swap.batch=off", zero [], some ["swap_cache_lock", "pswpin"];
+    a_page_a_hold_without_caches: "compressed=0",
+        "swap.batch=off,slot.lock=device,slot.cache=off,slot.cpu_cluster=off",
         zero ["cluster_lock"], some ["slot_lock", "pswpin"];
-    no_ring: "uring=off", zero [], some ["pswpout", "pswpin"];
-    no_vector_drop: "vector_drop=off,out=drop", zero ["out_moved"], some ["out_dropped"];
-    a_small_window: "window=4G", zero [], some [];
-    each_slot_forgotten_under_the_lock: "zswap.invalidate=always", zero [], some ["zswap_erased", "zswap_lock", "zswpin"];
-    slots_of_ranges_with_entries_forgotten_under_the_lock: "zswap.invalidate=empty", zero [], some ["zswap_erased", "zswpin"];
-    no_lock_where_no_entry_is: "zswap.invalidate=empty,compressed=0", zero ["zswap_lock", "zswap_erased"], some ["pswpin"];
-    compressed_copies_kept: "zswap.keep=on,clean=off,compressed=90", zero [], some ["clean_dropped", "zswpin"];
-    no_compressed_copies_kept: "zswap.keep=off,clean=off", zero ["clean_dropped", "clean_written"], some ["zswpin"];
-    raw_pages_kept: "zswap.incompressible=keep,compressed=20", zero [], some ["zswpwb", "zswpin"];
-    no_same_filled_pages: "same_filled=off", zero ["same_filled_out"], some ["zswpout", "zswpin"];
-    packed_by_zstd: "zswap.codec=zstd", zero [], some ["zswpout", "zswpin"];
-    not_packed: "zswap.codec=none,compressed=20", zero [], some ["zswpwb", "zswpin"];
-    cold_pages_packed_again: "zswap.recompress=zstd:1,compressed=20", zero [], some ["zswap_recompressed", "zswpin"];
-    a_tier_that_is_always_full: "compressed=3", zero [], some ["zswpwb", "zswpin", "pswpin"];
+    no_vector_drop: "out=drop", "vector_drop=off", zero ["out_moved"], some ["out_dropped"];
+    a_small_window: "window=4G", "", zero [], some [];
+    each_slot_forgotten_under_the_lock: "", "zswap.invalidate=always",
+        zero [], some ["zswap_erased", "zswap_lock", "zswpin"];
+    slots_of_ranges_with_entries_forgotten_under_the_lock: "", "zswap.invalidate=empty",
+        zero [], some ["zswap_erased", "zswpin"];
+    no_lock_where_no_entry_is: "compressed=0", "zswap.invalidate=empty",
+        zero ["zswap_lock", "zswap_erased"], some ["pswpin"];
+    compressed_copies_kept: "compressed=90", "zswap.keep=on,clean=off",
+        zero [], some ["clean_dropped", "zswpin"];
+    no_compressed_copies_kept: "", "zswap.keep=off,clean=off",
+        zero ["clean_dropped", "clean_written"], some ["zswpin"];
+    raw_pages_kept: "zswap.incompressible=keep,compressed=20", "",
+        zero [], some ["zswpwb", "zswpin"];
+    no_same_filled_pages: "", "same_filled=off",
+        zero ["same_filled_out"], some ["zswpout", "zswpin"];
+    packed_by_zstd: "zswap.codec=zstd", "", zero [], some ["zswpout", "zswpin"];
+    not_packed: "zswap.codec=none,compressed=20", "", zero [], some ["zswpwb", "zswpin"];
+    cold_pages_packed_again: "zswap.recompress=zstd:1,compressed=20", "",
+        zero [], some ["zswap_recompressed", "zswpin"];
+    a_tier_that_is_always_full: "compressed=3", "", zero [], some ["zswpwb", "zswpin", "pswpin"];
 }
 
 #[test]
 fn a_kernel_that_cannot_move_pages() {
-    let Some(report) = mixed("no-move", &[], Some("no-move")) else { return };
+    let variables = [("OVERSPILL_SIMULATE", "no-move")];
+    let Some(report) = mixed("no-move", "", &variables) else { return };
     assert_eq!((report.total("out_moved"), report.total("in_moved")), (0, 0));
 }
 
 #[test]
 fn a_kernel_without_io_uring() {
-    let Some(report) = mixed("no-uring", &["--set", "compressed=0"], Some("no-uring")) else {
-        return;
-    };
+    let variables = [("OVERSPILL_SIMULATE", "no-uring")];
+    let Some(report) = mixed("no-uring", "compressed=0", &variables) else { return };
     assert!(report.total("pswpout") > 0 && report.total("pswpin") > 0);
 }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
 
 /// Everything that is evicted goes to a device.
-const TO_DEVICES: [&str; 2] = ["--set", "compressed=0,same_filled=off"];
+const TO_DEVICES: [&str; 3] = ["OVERSPILL_BASELINES=same_filled=off", "--set", "compressed=0"];
 
 fn shown(path: &Path) -> &str {
     path.to_str().expect("the target directory has a UTF-8 name")
@@ -87,7 +87,7 @@ fn devices_are_exchanged_under_a_program_that_goes_on() {
         let (mut there, mut other) = (file(&room, "first"), file(&room, "second"));
         let device = format!("{there}:512M");
         let options =
-            [&["--memory", "32M", "--fault", fault, "--swap", &device], &TO_DEVICES[..]].concat();
+            [&TO_DEVICES[..], &["--memory", "32M", "--fault", fault, "--swap", &device]].concat();
         let Some(job) = Job::churn(&SCRATCH, &format!("exchange-{fault}"), &options, &["128"])
         else {
             return;
@@ -127,7 +127,7 @@ fn the_last_device_stays_where_memory_is_too_small() {
         let there = file(&room, "only");
         let device = format!("{there}:512M,label=only");
         let options =
-            [&["--memory", "16M", "--fault", fault, "--swap", &device], &TO_DEVICES[..]].concat();
+            [&TO_DEVICES[..], &["--memory", "16M", "--fault", fault, "--swap", &device]].concat();
         let Some(job) = Job::churn(&SCRATCH, &format!("last-{fault}"), &options, &["64"]) else {
             return;
         };
@@ -175,7 +175,7 @@ fn every_process_of_a_tree_takes_part() {
         shown(&churn)
     );
     let device = format!("{first}:1G");
-    let options = [&["--memory", "16M", "--swap", &device], &TO_DEVICES[..]].concat();
+    let options = [&TO_DEVICES[..], &["--memory", "16M", "--swap", &device]].concat();
     let Some(job) = Job::start(
         &SCRATCH,
         "tree",
@@ -214,7 +214,7 @@ fn two_devices_leave_at_once() {
     let room = SCRATCH.room("two");
     let files: Vec<String> = ["a", "b", "c"].map(|name| file(&room, name)).into();
     let list = files.iter().map(|path| format!("{path}:256M,prio=1")).collect::<Vec<_>>().join(",");
-    let options = [&["--memory", "32M", "--swap", &list], &TO_DEVICES[..]].concat();
+    let options = [&TO_DEVICES[..], &["--memory", "32M", "--swap", &list]].concat();
     let Some(job) = Job::churn(&SCRATCH, "two", &options, &["128"]) else { return };
     assert!(files.iter().all(|path| used(&job, path) > 8 << 20), "{:?}", devices(&job));
     let pid = job.pid().to_string();
@@ -233,9 +233,10 @@ fn two_devices_leave_at_once() {
 
 /// A job whose device takes seconds to be taken out of use, page by page.
 fn slow(name: &str) -> Option<Job> {
-    let set = format!("{},swapoff.run=1,swapoff.depth=1", TO_DEVICES[1]);
+    let baselines = format!("{},swapoff.run=1,swapoff.depth=1", TO_DEVICES[0]);
     let list = "ram:512M,latency=1ms,prio=2,label=slow,ram:512M,label=other";
-    Job::churn(&SCRATCH, name, &["--memory", "16M", "--swap", list, "--set", &set], &["40"])
+    let options = [&[&*baselines], &TO_DEVICES[1..], &["--memory", "16M", "--swap", list]].concat();
+    Job::churn(&SCRATCH, name, &options, &["40"])
 }
 
 /// Whether a signal is ignored by this process, and so by what it starts.
@@ -320,7 +321,7 @@ fn a_stopped_program_does_its_part_when_it_goes_on() {
     let room = SCRATCH.room("stopped");
     let (first, second) = (file(&room, "first"), file(&room, "second"));
     let list = format!("{first}:256M,{second}:256M");
-    let options = [&["--memory", "16M", "--swap", &list], &TO_DEVICES[..]].concat();
+    let options = [&TO_DEVICES[..], &["--memory", "16M", "--swap", &list]].concat();
     let Some(job) = Job::churn(&SCRATCH, "stopped", &options, &["48"]) else { return };
     let program = job.processes()[0].0;
     let signal = |signal| job.signal_with_engines(program, signal);
@@ -339,7 +340,7 @@ fn pages_that_cannot_be_read_are_lost_to_their_readers_alone() {
     for fault in ["thread", "signal"] {
         let list = "ram:512M,prio=2,faults=0.05:rot,ram:512M";
         let options =
-            [&["--memory", "16M", "--fault", fault, "--swap", list], &TO_DEVICES[..]].concat();
+            [&TO_DEVICES[..], &["--memory", "16M", "--fault", fault, "--swap", list]].concat();
         let name = format!("lost-{fault}");
         let Some(job) = Job::program(&SCRATCH, &name, &options, "unreadable.c", &["64", "wait"])
         else {

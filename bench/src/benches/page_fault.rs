@@ -23,7 +23,7 @@ use crate::machine::{self, Machine};
 use crate::measure::{self, Series, compare};
 use crate::report::{self, Column, Findings, Report, Row, Table, percent, ratio, short, whole};
 use clap::ValueEnum;
-use overspill::config::Config;
+use overspill::config::{Config, baselines};
 use overspill::units::{Bytes, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -177,9 +177,11 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
 fn plan(args: &Args, available: u64) -> Result<Vec<Case>, Failure> {
     let steps = ladder::chosen(&args.steps);
     for step in &steps {
-        Config::default().apply_settings(step.settings().unwrap_or_default()).map_err(|error| {
-            Failure::new(error.to_string()).during(format!("the engine cannot do step {step}"))
-        })?;
+        baselines::apply(&mut Config::default(), step.settings().unwrap_or_default()).map_err(
+            |error| {
+                Failure::new(error.to_string()).during(format!("the engine cannot do step {step}"))
+            },
+        )?;
     }
     let case = |ladder::Case { step, threads }| Case {
         step,

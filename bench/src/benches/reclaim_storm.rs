@@ -241,6 +241,7 @@ fn settings(args: &Args, steps: &[Step], rounds: usize) -> Value {
 mod tests {
     use super::*;
     use crate::testing::{args, sample};
+    use overspill::config::baselines;
 
     #[test]
     fn steps_come_in_the_order_of_the_ladder() {
@@ -249,9 +250,9 @@ mod tests {
         assert_eq!(names, ["off", "timed", "wake", "default"]);
         assert!(plan(&args("--size 1M")).unwrap_err().to_string().contains("larger --size"));
         for step in Step::value_variants() {
-            Config::default().apply_settings(step.settings()).unwrap();
+            baselines::apply(&mut Config::default(), step.settings()).unwrap();
         }
-        Config::default().apply_settings(work::SETTINGS).unwrap();
+        baselines::apply(&mut Config::default(), work::SETTINGS).unwrap();
     }
 
     #[test]

@@ -265,7 +265,7 @@ fn settings(args: &Args, rounds: usize, device: &str) -> Value {
 mod tests {
     use super::*;
     use crate::testing;
-    use overspill::config::Config;
+    use overspill::config::{Config, baselines};
 
     #[test]
     fn every_step_is_measured_for_each_number_of_threads_and_the_engine_has_its_settings() {
@@ -277,7 +277,7 @@ mod tests {
             [2, 1].into_iter().flat_map(|n| steps.map(|step| (n, step.to_owned()))).collect();
         assert_eq!(order, expected);
         for step in Step::value_variants() {
-            Config::default().apply_settings(step.settings()).unwrap();
+            baselines::apply(&mut Config::default(), step.settings()).unwrap();
         }
     }
 

@@ -323,7 +323,7 @@ mod tests {
     use super::*;
     use crate::testing::{args, sample};
     use clap::ValueEnum;
-    use overspill::config::Config;
+    use overspill::config::{Config, baselines};
 
     #[test]
     fn every_step_is_measured_alone_and_beside_a_load_and_the_engine_has_its_settings() {
@@ -338,14 +338,14 @@ mod tests {
         );
         let mut config = Config::default();
         for settings in Step::value_variants().iter().filter_map(|step| step.settings()) {
-            config.apply_settings(settings).unwrap();
+            baselines::apply(&mut config, settings).unwrap();
         }
-        config.apply_settings(engine::SETTINGS).unwrap();
+        baselines::apply(&mut config, engine::SETTINGS).unwrap();
         let default = Config::default();
-        config.apply_settings(Step::InFlight.settings().unwrap()).unwrap();
+        baselines::apply(&mut config, Step::InFlight.settings().unwrap()).unwrap();
         assert_eq!(
-            (config.swapoff_run, config.swapoff_depth),
-            (default.swapoff_run, default.swapoff_depth)
+            (config.baselines.swapoff_run, config.baselines.swapoff_depth),
+            (default.baselines.swapoff_run, default.baselines.swapoff_depth)
         );
     }
 

@@ -95,7 +95,7 @@ impl Step {
     /// Settings of a pool.
     fn settings(self) -> String {
         match self {
-            Step::OverspillLessFree => format!("{SETTINGS},watermark.low=2%,watermark.high=3%"),
+            Step::OverspillLessFree => format!("{SETTINGS},watermark=auto/2%/3%"),
             _ => SETTINGS.to_owned(),
         }
     }
@@ -260,12 +260,12 @@ fn settings(args: &Args, rounds: usize, device: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overspill::config::Config;
+    use overspill::config::{Config, baselines};
 
     #[test]
     fn the_engine_has_the_settings_and_is_measured_with_each_pattern() {
         for step in Step::value_variants() {
-            Config::default().apply_settings(&step.settings()).unwrap();
+            baselines::apply(&mut Config::default(), &step.settings()).unwrap();
         }
         let args: Args = crate::testing::args("--traces loop,zipf-2x,loop --size 8M");
         let cases: Vec<String> =

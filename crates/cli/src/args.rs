@@ -55,6 +55,8 @@ pub enum Command {
     ///
     /// Exit status 0 where `overspill run` works, 1 where it does not.
     Probe(ProbeArgs),
+    /// List the settings that `overspill run --set` takes: values, default, meaning
+    Settings(SettingsArgs),
 }
 
 /// `overspill probe`.
@@ -63,6 +65,14 @@ pub struct ProbeArgs {
     /// Print one JSON object instead of sentences
     #[arg(long)]
     pub json: bool,
+}
+
+/// `overspill settings`.
+#[derive(Debug, Args)]
+pub struct SettingsArgs {
+    /// Print a table in Markdown
+    #[arg(long)]
+    pub markdown: bool,
 }
 
 fn parse_memory(text: &str) -> Result<Bytes, String> {
@@ -107,5 +117,16 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_every_command_fits_80_columns() {
+        let mut command = Cli::command().term_width(80);
+        command.build();
+        for subcommand in command.get_subcommands_mut() {
+            let help = subcommand.render_long_help().to_string();
+            let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+            assert!(long.is_empty(), "{}: {long:#?}", subcommand.get_name());
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Refusals: one sentence that says what to do, and an exit status.
 
+use overspill::config::Baselines;
 use overspill_os::probe::Simulated;
 use std::io::Write;
 
@@ -55,8 +56,13 @@ pub fn say(sentence: &str) {
     let _ = writeln!(std::io::stderr(), "overspill: {sentence}");
 }
 
-/// A misspelt `OVERSPILL_SIMULATE` would make the test that sets it pass for nothing.
+/// A misspelt `OVERSPILL_SIMULATE` or `OVERSPILL_BASELINES` would make the test that sets it pass
+/// for nothing.
 pub fn check_simulation() -> Result<(), Failure> {
+    let list = std::env::var("OVERSPILL_BASELINES").unwrap_or_default();
+    Baselines::default()
+        .apply(&list)
+        .map_err(|bad| Failure::usage(format!("OVERSPILL_BASELINES: {bad}")))?;
     let list = std::env::var("OVERSPILL_SIMULATE").unwrap_or_default();
     Simulated::parse(&list).map(drop).map_err(|word| {
         let known = Simulated::NAMES.join(", ");

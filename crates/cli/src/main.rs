@@ -1,12 +1,12 @@
 //! The `overspill` command.
 //!
 //! [`args`] reads the command line, [`run`], [`stat`], [`set`], [`reclaim`], [`swapon`],
-//! [`swapoff`] and [`probe`] are its subcommands. `run` in the order of its steps: [`probe`] (may
-//! it work here), [`memory`] and [`swap`] (budget and devices), [`preload`] (the library),
-//! [`target`] (the program, with [`script`], [`elf`] and [`privileges`]), [`rundir`] (where
-//! statistics are kept), [`mod@env`] (what the library is told), [`control`] (the socket by which
-//! the others reach it), [`signals`] (waiting), [`report`] (what is said at the end). Every refusal
-//! is a [`failure::Failure`].
+//! [`swapoff`], [`probe`] and [`settings`] are its subcommands. `run` in the order of its steps:
+//! [`probe`] (may it work here), [`memory`] and [`swap`] (budget and devices), [`preload`] (the
+//! library), [`target`] (the program, with [`script`], [`elf`] and [`privileges`]), [`rundir`]
+//! (where statistics are kept), [`mod@env`] (what the library is told), [`control`] (the socket by
+//! which the others reach it), [`signals`] (waiting), [`report`] (what is said at the end). Every
+//! refusal is a [`failure::Failure`].
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +25,7 @@ mod run;
 mod rundir;
 mod script;
 mod set;
+mod settings;
 mod signals;
 mod stat;
 mod swap;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Swapon(args) => swapon::run(&args),
         Command::Swapoff(args) => swapoff::run(&args),
         Command::Probe(args) => probe::run(&args),
+        Command::Settings(args) => settings::run(&args),
     });
     match result {
         Ok(status) => ExitCode::from(status),

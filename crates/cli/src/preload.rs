@@ -33,7 +33,8 @@ pub fn find(named: Option<OsString>, executable: &Path) -> Result<Library, Failu
         })?,
         None => {
             let home = executable.parent().unwrap_or(Path::new("/"));
-            PLACES.iter().find_map(|place| fs::canonicalize(home.join(place).join(FILE_NAME)).ok()).ok_or_else(|| {
+            let there = |place| fs::canonicalize(home.join(place).join(FILE_NAME)).ok();
+            PLACES.iter().find_map(there).ok_or_else(|| {
                 let home = home.display();
                 Failure::own(format!(
                     "{FILE_NAME} is missing: install it into {home} or {home}/../lib/overspill, \

@@ -265,8 +265,12 @@ impl Findings {
 
     fn to_json(&self) -> Value {
         let probe = &self.probe;
-        let access = |access: Access| json!({"ok": access.is_ok(), "error": access.err().map(|e| e.to_string())});
+        let access = |access: Access| {
+            let error = access.err().map(|error| error.to_string());
+            json!({"ok": access.is_ok(), "error": error})
+        };
         let fault = way(probe, Fault::Auto).ok();
+        let word = |fault| if fault == Fault::Thread { "thread" } else { "signal" };
         json!({
             "kernel": probe.kernel,
             "userfaultfd": {
@@ -287,7 +291,7 @@ impl Findings {
             "simulated_missing": missing_by_simulation(),
             "run": {
                 "works": fault.is_some(),
-                "fault": fault.map(|fault| if fault == Fault::Thread { "thread" } else { "signal" }),
+                "fault": fault.map(word),
                 "memory_bytes": self.limits.default_budget().map(|size| size.0),
                 "swap": self.swap,
             },

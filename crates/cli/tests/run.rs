@@ -45,7 +45,7 @@ fn settings_reach_the_program_in_canonical_form() {
         "--set",
         "folio=1",
         "--set",
-        "in=copy",
+        "workers=2",
     ];
     let Some(done) = run(&options, &["env"]) else { return };
     let env = stdout(&done);
@@ -57,7 +57,7 @@ fn settings_reach_the_program_in_canonical_form() {
     assert_eq!(value("OVERSPILL_SWAP"), Some(format!("{}:8388608", var_tmp.display())));
     assert_eq!(value("OVERSPILL_NO_SWAP"), None);
     assert_eq!(value("OVERSPILL_FAULT").as_deref(), Some("signal"));
-    assert_eq!(value("OVERSPILL_SET").as_deref(), Some("folio=1,in=copy"));
+    assert_eq!(value("OVERSPILL_SET").as_deref(), Some("folio=1,workers=2"));
     assert!(value("LD_PRELOAD").unwrap().ends_with("libstand_in.so"));
     let run_dir = value("OVERSPILL_RUN_DIR").unwrap();
     assert!(!Path::new(&run_dir).exists(), "removed afterwards");

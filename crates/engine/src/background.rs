@@ -36,7 +36,7 @@ impl Engine {
             self.workingset.sample();
             // From the low watermark on, up to the high one.
             let mark = if is_below { budget.high() } else { budget.low() };
-            is_below = self.config.background && budget.free_pages() < mark;
+            is_below = self.config.baselines.background && budget.free_pages() < mark;
             let reclaims = is_below || self.has_to_reclaim();
             let freed = if reclaims { self.reclaim_a_round() } else { self.look_after_all() };
             let done = freed
@@ -95,7 +95,7 @@ impl Engine {
                 || control.wishes.is_due()
                 || control.swaps.is_due()
                 || self.reclaim.has_to_write_back()
-                || self.config.background && self.memory.is_low()
+                || self.config.baselines.background && self.memory.is_low()
                 || self.base.wake.has_stopped();
             if is_due { SHORT_NAP } else { NAP }
         });
@@ -103,7 +103,7 @@ impl Engine {
 
     /// Writes a batch of the compressed tier's pages to devices if that is due; returns how many.
     fn write_back_in_background(&self) -> usize {
-        if !self.config.background || !self.reclaim.has_to_write_back() {
+        if !self.config.baselines.background || !self.reclaim.has_to_write_back() {
             return 0;
         }
         let _inside = self.base.gates.reclaim.enter();

@@ -49,7 +49,7 @@ impl Engine {
             config.memory = request.memory;
         }
         config.check()?;
-        if !config.vector_drop {
+        if !config.baselines.vector_drop {
             vm::disable_vector_drop();
         }
         let config = Arc::new(config);
@@ -103,7 +103,7 @@ impl Engine {
 /// How many threads store pages ahead of need, beside the background thread.
 fn workers(config: &Config) -> usize {
     match config.workers {
-        _ if !config.background => 0,
+        _ if !config.baselines.background => 0,
         Some(workers) => workers as usize - 1,
         None if config.memory < WORKERS_LEAST => 0,
         None => (cpu::available() / 4).clamp(1, 4) - 1,
@@ -116,7 +116,7 @@ fn memory_settings(config: &Config) -> MemorySettings {
         memory_max: Config::MEMORY_MAX,
         window: config.window,
         window_at: config.window_at.clone(),
-        frames: config.frame,
+        frames: config.frame(),
         own_faults: config.delivery == Delivery::Signal,
     }
 }
@@ -130,10 +130,10 @@ fn first_list(config: &Config, job: Option<JobTable>) -> JobSwaps {
 
 fn device_settings(config: &Config, job: Option<JobTable>, memory: &Memory) -> DeviceSettings {
     DeviceSettings {
-        slots: config.slot,
-        uring: config.uring && !probe::simulated().no_uring,
-        partition: config.cache_partition,
-        invalidate: config.invalidate,
+        slots: config.baselines.slot,
+        uring: config.baselines.uring && !probe::simulated().no_uring,
+        partition: config.baselines.cache_partition,
+        invalidate: config.baselines.invalidate,
         // No more pages can be compressed than there are.
         in_memory: memory.words.len() as u64,
         frames: memory.budget().frames_max(),

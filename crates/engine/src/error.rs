@@ -83,10 +83,10 @@ impl fmt::Display for Error {
                 "this kernel gives this user no userfaultfd ({errno}): see `overspill probe` for \
                  what to change"
             ),
-            Error::Watermarks { watermarks: Watermarks { min, low, high }, memory } => write!(
+            Error::Watermarks { watermarks, memory } => write!(
                 f,
-                "watermark.min={min}, watermark.low={low} and watermark.high={high} do not rise \
-                 for a budget of {memory}: make the first the lowest, and the last the highest"
+                "watermark={watermarks} does not rise for a budget of {memory}: make the first \
+                 the lowest, and the last the highest"
             ),
             Error::NoMove => {
                 f.write_str("out=move needs UFFDIO_MOVE, which came with Linux 6.8: use out=auto")

@@ -575,7 +575,7 @@ impl Fault {
     ) -> Transferred {
         let backing = &self.memory.frames.backing;
         let frames = self.memory.frames.arena.frame_range(frame.0, len);
-        let way = match self.config.way_in {
+        let way = match self.config.baselines.way_in {
             // What is moved is not protected.
             _ if protect => 0,
             WayIn::Move => 1,

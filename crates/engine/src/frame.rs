@@ -92,7 +92,7 @@ pub enum Need {
     Over,
 }
 
-/// Setting `frame.pick`: where the frames that go back in bulk are chosen.
+/// Baseline `frame.pick`: where the frames that go back in bulk are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pick {
     /// Before the zone's lock is taken.
@@ -105,11 +105,11 @@ pub enum Pick {
 /// How a [`FrameAllocator`] works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameSettings {
-    /// Setting `frame.percpu`: whether processors keep lists.
+    /// Baseline `frame.percpu`: whether processors keep lists.
     pub percpu: bool,
-    /// Setting `frame.pick`.
+    /// Baseline `frame.pick`.
     pub pick: Pick,
-    /// Settings `watermark.*`.
+    /// Setting `watermark`.
     pub watermarks: Watermarks,
 }
 

@@ -147,7 +147,7 @@ impl Reclaim {
             memory: memory.clone(),
             workingset: workingset.clone(),
             swap: swap.clone(),
-            throttle: Throttle::new(direct.len(), config.reclaim_recheck),
+            throttle: Throttle::new(direct.len(), config.baselines.reclaim_recheck),
             batches,
             direct,
             #[cfg(debug_assertions)]

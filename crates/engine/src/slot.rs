@@ -102,7 +102,7 @@ impl SlotRun {
     }
 }
 
-/// Setting `slot.lock`: what is locked to take slots and to put them back.
+/// Baseline `slot.lock`: what is locked to take slots and to put them back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SlotLock {
     /// Their cluster.
@@ -112,7 +112,7 @@ pub enum SlotLock {
     Device,
 }
 
-/// Setting `swap.batch`: how many slots are taken or put back, how many entries of the swap cache
+/// Baseline `swap.batch`: how many slots are taken or put back, how many entries of the swap cache
 /// changed, and how many frames added to its lists or taken out, in one hold of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Batching {
@@ -136,13 +136,13 @@ impl Batching {
 /// How a [`SlotMap`] works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotSettings {
-    /// Setting `slot.lock`.
+    /// Baseline `slot.lock`.
     pub lock: SlotLock,
-    /// Setting `slot.cache`: whether processors keep slots.
+    /// Baseline `slot.cache`: whether processors keep slots.
     pub cache: bool,
-    /// Setting `slot.cpu_cluster`: whether each processor takes slots from a cluster of its own.
+    /// Baseline `slot.cpu_cluster`: whether each processor takes slots from a cluster of its own.
     pub cpu_cluster: bool,
-    /// Setting `swap.batch`.
+    /// Baseline `swap.batch`.
     pub batching: Batching,
     /// Whether more of the disk is taken into use while half of what there is is free, so that runs
     /// stay long; where there is no disk, that would only be more memory for tables.

@@ -73,7 +73,12 @@ impl Swap {
             config: config.clone(),
             memory: memory.clone(),
             workingset: workingset.clone(),
-            lru: Ages::new(cells.clone(), config.cache_partition, config.slot.batching, stats),
+            lru: Ages::new(
+                cells.clone(),
+                config.baselines.cache_partition,
+                config.baselines.slot.batching,
+                stats,
+            ),
             index: devices.index().clone(),
             zswap: devices.zswap().clone(),
             zpool: CompressedPool::new(cells, frames),

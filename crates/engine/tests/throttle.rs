@@ -226,14 +226,10 @@ fn a_process_without_room_ends_as_the_setting_says() {
 fn watermarks_are_where_they_are_set() {
     let mut config =
         Config { memory: Bytes(MEMORY), delivery: Delivery::Signal, ..Config::default() };
-    config.apply_settings("watermark.low=1%,watermark.min=2%").unwrap();
+    config.apply_settings("watermark=2%/1%/auto").unwrap();
     let error = Pool::new(config).unwrap_err().to_string();
-    assert!(
-        error.starts_with("watermark.min=2%, watermark.low=1% and watermark.high=auto do not rise"),
-        "{error}"
-    );
-    let Some(pool) = pool("watermark.min=25%,watermark.low=30%,watermark.high=35%,background=off")
-    else {
+    assert!(error.starts_with("watermark=2%/1%/auto does not rise"), "{error}");
+    let Some(pool) = pool("watermark=25%/30%/35%,background=off") else {
         return;
     };
     let mut region = pool.map(2 * MEMORY as usize).unwrap();

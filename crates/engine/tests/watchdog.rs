@@ -4,7 +4,7 @@
 //! of its threads gets on for [`STALL`], by the clock of a watcher that does not count the time in
 //! which it did not run itself: on a machine that has no time for anybody nothing is proved.
 
-use overspill::config::{Config, Delivery};
+use overspill::config::{Config, Delivery, baselines};
 use overspill::units::Bytes;
 use overspill::{Error, Pool};
 use std::process::Command;
@@ -77,10 +77,7 @@ impl Load {
             random.one_of(&["out=auto", "out=move", "out=drop"]),
             random.one_of(&["folio=16", "folio=1"]),
             random.one_of(&["readahead=8", "readahead=64", "readahead=1"]),
-            random.one_of(&[
-                "watermark.min=auto",
-                "watermark.min=8%,watermark.low=9%,watermark.high=10%",
-            ]),
+            random.one_of(&["watermark=auto", "watermark=8%/9%/10%"]),
         ];
         Load {
             delivery: random.one_of(&[Delivery::Signal, Delivery::Thread]),
@@ -172,7 +169,7 @@ fn run(seed: u64) {
         Config { memory: Bytes(load.memory), delivery: load.delivery, ..Config::default() };
     config.swap = vec![load.swap.parse().unwrap()];
     config.window = Bytes(1 << 30);
-    config.apply_settings(&load.settings).unwrap();
+    baselines::apply(&mut config, &load.settings).unwrap();
     let pool = match Pool::new(config) {
         Ok(pool) => pool,
         Err(error @ Error::NoUserfaultfd { .. }) => return eprintln!("SKIPPED: {error}"),

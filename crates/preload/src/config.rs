@@ -7,10 +7,11 @@
 //! | OVERSPILL_MEMORY | the budget; without it this library changes nothing but the allocator |
 //! | OVERSPILL_SWAP | swap devices as in `--swap`, separated by commas ([`SwapList`]) |
 //! | OVERSPILL_NO_SWAP | present: no swap devices, whatever OVERSPILL_SWAP says |
-//! | OVERSPILL_FAULT | `thread`, `signal`, or `auto`: by signal, or by a thread where that cannot be had |
+//! | OVERSPILL_FAULT | `thread`, `signal`, or `auto`: by a thread where signals cannot be had |
 //! | OVERSPILL_SET | settings, `KEY=VALUE` separated by commas |
 //! | OVERSPILL_SIMULATE | features to do without, for tests |
-//! | OVERSPILL_RUN_DIR | directory of the statistics file, `stats.PID`, and of the table `job` of the whole job |
+//! | OVERSPILL_BASELINES | mechanisms that run as their baselines do, for tests |
+//! | OVERSPILL_RUN_DIR | directory of the statistics file, `stats.PID`, and of the table `job` |
 
 use overspill::config::{Config, Delivery, SwapList};
 use overspill::job;
@@ -68,6 +69,9 @@ pub fn from_variables<'a>(
                 }
             }
             "OVERSPILL_SET" => config.apply_settings(value).map_err(|error| bad(&error))?,
+            "OVERSPILL_BASELINES" => {
+                config.baselines.apply(value).map_err(|error| bad(&error))?;
+            }
             "OVERSPILL_SIMULATE" => probe::simulate(Simulated::parse(value).unwrap_or_default()),
             "OVERSPILL_RUN_DIR" => {
                 config.stats_file = Some(Path::new(value).join(format!("stats.{pid}")));
@@ -100,6 +104,7 @@ mod tests {
     fn all_variables_are_read() {
         let config = parse(&[
             ("OVERSPILL_SET", "folio=1,out=move"),
+            ("OVERSPILL_BASELINES", "background=off"),
             ("OVERSPILL_MEMORY", "268435456"),
             ("OVERSPILL_SWAP", "/a:1G,,/b,prio=3"),
             ("OVERSPILL_FAULT", "signal"),
@@ -110,6 +115,7 @@ mod tests {
             (config.memory, config.folio, config.delivery),
             (Bytes(256 << 20), overspill::config::FolioMax::Pages(1), Delivery::Signal)
         );
+        assert!(!config.baselines.background);
         let swap: Vec<_> = config.swap.iter().map(ToString::to_string).collect();
         assert_eq!(swap, ["/a:1073741824", "/b,prio=3"]);
         assert_eq!(config.stats_file.unwrap().to_str(), Some("/run/x/stats.42"));
@@ -136,9 +142,13 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for (key, value) in
-            [("MEMORY", "12X"), ("SWAP", "/a:9Z"), ("FAULT", "mail"), ("SET", "folio=3")]
-        {
+        for (key, value) in [
+            ("MEMORY", "12X"),
+            ("SWAP", "/a:9Z"),
+            ("FAULT", "mail"),
+            ("SET", "folio=3"),
+            ("BASELINES", "uring=no"),
+        ] {
             let key = format!("OVERSPILL_{key}");
             let error = parse(&[(&key, value), ("OVERSPILL_MEMORY", "1G")]).unwrap_err();
             assert!(error.starts_with(&format!("{key}: ")) && error.contains('\''), "{error}");

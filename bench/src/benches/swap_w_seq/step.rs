@@ -128,7 +128,7 @@ impl fmt::Display for Step {
 mod tests {
     use super::super::figures::LOCKS;
     use super::*;
-    use overspill::config::Config;
+    use overspill::config::{Config, baselines};
 
     #[test]
     fn each_step_is_one_setting_more_and_the_engine_has_them_all() {
@@ -140,7 +140,7 @@ mod tests {
             assert_eq!(changed.count(), 1, "{below} and {above}");
         }
         for list in settings {
-            Config::default().apply_settings(&list).unwrap();
+            baselines::apply(&mut Config::default(), &list).unwrap();
         }
     }
 

@@ -350,15 +350,17 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overspill::config::Config;
+    use overspill::config::{Config, baselines};
 
     #[test]
     fn the_engine_has_the_settings_of_every_case_and_a_base_is_one_setting_away() {
         for work in Work::value_variants() {
             for &(tier, step) in work.steps() {
-                Config::default()
-                    .apply_settings(&Case { work: *work, tier, step }.settings())
-                    .unwrap();
+                baselines::apply(
+                    &mut Config::default(),
+                    &Case { work: *work, tier, step }.settings(),
+                )
+                .unwrap();
                 let Some(base) = step.base() else { continue };
                 assert!(
                     work.steps().contains(&(tier, base)),

@@ -17,7 +17,12 @@ pub struct SetArgs {
     pub memory: Bytes,
 
     /// How long to wait until it is kept; 0 does not wait
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(..=86_400))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(..=86_400)
+    )]
     pub wait: u32,
 }
 
@@ -62,7 +67,12 @@ pub struct ReclaimArgs {
     pub size: Bytes,
 
     /// How long to wait for it
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u32).range(1..=86_400)
+    )]
     pub wait: u32,
 }
 

@@ -4,35 +4,40 @@
 pub const SET_ABOUT: &str = "\
 Change the budget of a running job
 
-The processes of the job get another budget, and so do those that it starts later. What does not fit any more is \
-compressed or written to the swap devices while the program goes on; then one line says what was and what is:
+The processes of the job get another budget, and so do those that it starts
+later. What does not fit any more is compressed or written to the swap devices
+while the program goes on; then one line says what was and what is:
 
   $ overspill set --pid 384 --memory 96M
   256 MiB -> 96 MiB, 88.4 MiB in use by 1 process";
 
 /// The rest.
 pub const SET_NOTES: &str = "\
-A job is what one `overspill run` started. Each process that executed a program has a budget of SIZE; processes that \
-forked from each other since share one, each half of what its parent had: these shares become smaller or larger in \
-proportion, but never less than the smallest budget. So the job is afterwards as if it had been started with \
---memory SIZE.
+A job is what one `overspill run` started. Each process that executed a program
+has a budget of SIZE; processes that forked from each other since share one,
+each half of what its parent had: these shares become smaller or larger in
+proportion, but never less than the smallest budget. So the job is afterwards as
+if it had been started with --memory SIZE.
 
-A smaller budget does not by itself end a program: what cannot be taken out of memory, because there is no swap or it \
-is full, stays, and the program keeps room to go on. What it allocates afterwards has to fit. A larger budget is in \
+A smaller budget does not by itself end a program: what cannot be taken out of
+memory, because there is no swap or it is full, stays, and the program keeps
+room to go on. What it allocates afterwards has to fit. A larger budget is in
 force at once, up to the RAM of the machine.
 
-Exit status: 0 if the budget is kept; 1 if it is not, yet, or cannot be, or there is no such job; 2 for a mistake on the \
-command line.
+Exit status: 0 if the budget is kept; 1 if it is not, yet, or cannot be, or
+there is no such job; 2 for a mistake on the command line.
 
-Environment: OVERSPILL_RUNTIME_DIR, as it was for `overspill run`: where the control sockets of jobs are (default: \
-overspill in $XDG_RUNTIME_DIR, else /run/overspill for root, /tmp/overspill-UID for others).";
+Environment: OVERSPILL_RUNTIME_DIR, as it was for `overspill run`: where the
+control sockets of jobs are (default: overspill in $XDG_RUNTIME_DIR, else
+/run/overspill for root, /tmp/overspill-UID for others).";
 
 /// Of `overspill stat`.
 pub const STAT_ABOUT: &str = "\
 Show what a running job does: memory, swapping, faults, waiting
 
-One line in vmstat's layout for the time since the job began; with INTERVAL then a line for each INTERVAL seconds, COUNT \
-lines in all, or until the job ends. All processes of the job are added up.
+One line in vmstat's layout for the time since the job began; with INTERVAL then
+a line for each INTERVAL seconds, COUNT lines in all, or until the job ends. All
+processes of the job are added up.
 
   overspill stat
   overspill stat --pid 384 1
@@ -47,27 +52,35 @@ Columns; memory in KiB, all from `si` on in a second:
   free         budget that is not in use
   res          pages that are mapped
   cache        pages in the swap cache: in memory, and not mapped
-  stored pool  compressed pages: their size by themselves, and the memory that they take
+  stored pool  compressed pages: their size by themselves, and the memory that
+               they take
   ratio        the one for each of the other
   zi zo        KiB unpacked and packed
   si so        KiB read from swap devices and written to them
   rd wr        operations on swap devices
-  minor major  faults: those of which the page was in memory, or none yet, and those that read a device
-  some full    percent of the time in which a thread waited for memory, and in which none got on
+  minor major  faults: those of which the page was in memory, or none yet, and
+               those that read a device
+  some full    percent of the time in which a thread waited for memory, and in
+               which none got on
 
---psi prints two lines as /proc/pressure/memory: the averages over 10, 60 and 300 seconds, and microseconds in all. A \
-thread waits while a fault of its reads a device, reclaims for itself, or waits for room. `full` is told by processor \
-time: it is the part of `some` that is left when what the program worked meanwhile is taken off, which is exact for one \
-thread and an estimate for several. Of several processes the one that waits most is shown.
+--psi prints two lines as /proc/pressure/memory: the averages over 10, 60 and
+300 seconds, and microseconds in all. A thread waits while a fault of its reads
+a device, reclaims for itself, or waits for room. `full` is told by processor
+time: it is the part of `some` that is left when what the program worked
+meanwhile is taken off, which is exact for one thread and an estimate for
+several. Of several processes the one that waits most is shown.
 
---latency tells how long faults took to serve, by where their page came from: nowhere (zero), the swap cache, compressed \
-memory, a device, or its place. Times are too long by an eighth at most. Faults served by a thread wait for it, which is \
-not in it.
+--latency tells how long faults took to serve, by where their page came from:
+nowhere (zero), the swap cache, compressed memory, a device, or its place. Times
+are too long by an eighth at most. Faults served by a thread wait for it, which
+is not in it.
 
---json prints an object a line with all of this, every counter by name, and times of faults within the interval.
+--json prints an object a line with all of this, every counter by name, and
+times of faults within the interval.
 
-Exit status: 0 if COUNT lines were printed, the job has ended, or nobody reads the output any more; 1 if there is no such \
-job, or it cannot be reached; 2 for a mistake on the command line.
+Exit status: 0 if COUNT lines were printed, the job has ended, or nobody reads
+the output any more; 1 if there is no such job, or it cannot be reached; 2 for a
+mistake on the command line.
 
 Environment: OVERSPILL_RUNTIME_DIR, as for `overspill set`.";
 
@@ -75,8 +88,9 @@ Environment: OVERSPILL_RUNTIME_DIR, as for `overspill set`.";
 pub const RECLAIM_ABOUT: &str = "\
 Take pages of a running job out of memory
 
-The processes of the job give up SIZE of memory together, as with memory.reclaim of a memory cgroup: pages that were not \
-used lately are compressed, or written to the swap devices, and come back when they are touched. The budget stays as it \
+The processes of the job give up SIZE of memory together, as with memory.reclaim
+of a memory cgroup: pages that were not used lately are compressed, or written
+to the swap devices, and come back when they are touched. The budget stays as it
 is.
 
   $ overspill reclaim --pid 384 64M
@@ -84,11 +98,13 @@ is.
 
 /// The rest.
 pub const RECLAIM_NOTES: &str = "\
-What is counted are pages that leave. Compressed pages stay in memory as far as they do not get smaller, so that the \
-memory in use falls by less; more of it goes on to the swap devices when little else is left.
+What is counted are pages that leave. Compressed pages stay in memory as far as
+they do not get smaller, so that the memory in use falls by less; more of it
+goes on to the swap devices when little else is left.
 
-Exit status: 0 if SIZE was reclaimed, or more; 1 if it was less, and a sentence says why, or there is no such job; 2 for \
-a mistake on the command line. A request that is not through when the time is over is given up. Only one counts at a \
-time: a new one takes the place of another.
+Exit status: 0 if SIZE was reclaimed, or more; 1 if it was less, and a sentence
+says why, or there is no such job; 2 for a mistake on the command line. A
+request that is not through when the time is over is given up. Only one counts
+at a time: a new one takes the place of another.
 
 Environment: OVERSPILL_RUNTIME_DIR, as for `overspill set`.";

@@ -33,7 +33,13 @@ pub struct RunArgs {
     /// It holds resident pages, compressed pages, and pages on their way in or out. Default: three
     /// quarters of what is available to the job, which is the least of its memory cgroup limits and
     /// MemAvailable.
-    #[arg(long, value_name = "SIZE", env = "OVERSPILL_MEMORY", hide_env_values = true, value_parser = parse_memory)]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "OVERSPILL_MEMORY",
+        hide_env_values = true,
+        value_parser = parse_memory
+    )]
     pub memory: Option<Bytes>,
 
     /// Where pages go that do not fit in the budget; may be given more than once, or name several
@@ -53,7 +59,12 @@ pub struct RunArgs {
     pub swap: Vec<SwapList>,
 
     /// Use no swap device: what does not fit compressed does not fit
-    #[arg(long, env = "OVERSPILL_NO_SWAP", hide_env_values = true, value_parser = FalseyValueParser::new())]
+    #[arg(
+        long,
+        env = "OVERSPILL_NO_SWAP",
+        hide_env_values = true,
+        value_parser = FalseyValueParser::new()
+    )]
     pub no_swap: bool,
 
     /// How page faults are served
@@ -67,7 +78,7 @@ pub struct RunArgs {
     )]
     pub fault: Fault,
 
-    /// Settings of the engine, for measurements; may be given more than once
+    /// Settings of the engine, see "Settings" below; may be given more than once
     #[arg(
         long,
         value_name = "KEY=VALUE[,...]",
@@ -78,7 +89,12 @@ pub struct RunArgs {
     pub set: Vec<String>,
 
     /// Print statistics to standard error at the end
-    #[arg(long, env = "OVERSPILL_STATS", hide_env_values = true, value_parser = FalseyValueParser::new())]
+    #[arg(
+        long,
+        env = "OVERSPILL_STATS",
+        hide_env_values = true,
+        value_parser = FalseyValueParser::new()
+    )]
     pub stats: bool,
 
     /// Write statistics to FILE as JSON at the end; /dev/stderr works too

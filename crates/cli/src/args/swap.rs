@@ -20,7 +20,14 @@ pub struct SwaponArgs {
 
     /// Discard parts of the device before they are first used (once), or also when nothing is left
     /// in them (pages)
-    #[arg(short, long, value_name = "POLICY", num_args = 0..=1, require_equals = true, default_missing_value = "pages")]
+    #[arg(
+        short,
+        long,
+        value_name = "POLICY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "pages"
+    )]
     #[arg(value_parser = PossibleValuesParser::new(["once", "pages"]))]
     pub discard: Option<String>,
 
@@ -34,7 +41,13 @@ pub struct SwaponArgs {
 
     /// Show the devices, with these columns: NAME, TYPE, SIZE, USED, PRIO, UUID, LABEL [default:
     /// the first five]
-    #[arg(long, value_name = "COLUMNS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    #[arg(
+        long,
+        value_name = "COLUMNS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
     #[arg(value_parser = parse_columns, conflicts_with_all = ["device", "summary"])]
     pub show: Option<Columns>,
 
@@ -95,8 +108,8 @@ pub struct SwapoffArgs {
     #[arg(short, long)]
     pub verbose: bool,
 
-    /// The devices: paths, labels or UUIDs
-    #[arg(value_name = "PATH|LABEL=LABEL|UUID=UUID|LABEL|UUID", required_unless_present_any = ["all", "label", "uuid"])]
+    /// The devices: a path, a label or a UUID each; LABEL=NAME and UUID=NAME say which it is
+    #[arg(value_name = "PATH|LABEL|UUID", required_unless_present_any = ["all", "label", "uuid"])]
     pub device: Vec<String>,
 }
 

@@ -294,7 +294,8 @@ mod tests {
         fn what_is_sent_is_what_is_read(pid in any::<u32>(), request in requests()) {
             let call = Call { version: VERSION, pid, request };
             let sent = line(&call);
-            prop_assert!(sent.len() <= REQUEST_MAX && sent.iter().filter(|byte| **byte == b'\n').count() == 1);
+            let lines = sent.iter().filter(|byte| **byte == b'\n').count();
+            prop_assert!(sent.len() <= REQUEST_MAX && lines == 1);
             prop_assert_eq!(parse(&sent), Ok(call));
         }
 
@@ -310,7 +311,10 @@ mod tests {
         fn damaged_requests_are_read_or_refused(
             pid in any::<u32>(),
             request in requests(),
-            damage in prop::collection::vec((any::<prop::sample::Index>(), 0..4, any::<u8>()), 1..6),
+            damage in prop::collection::vec(
+                (any::<prop::sample::Index>(), 0..4, any::<u8>()),
+                1..6,
+            ),
         ) {
             let mut sent = line(&Call { version: VERSION, pid, request });
             for (at, kind, byte) in damage {
@@ -325,7 +329,9 @@ mod tests {
             }
             match parse(&sent) {
                 Ok(call) => prop_assert_eq!(parse(&line(&call)), Ok(call)),
-                Err(sentence) => prop_assert!(!sentence.is_empty() && !sentence.contains('\n'), "{}", sentence),
+                Err(sentence) => {
+                    prop_assert!(!sentence.is_empty() && !sentence.contains('\n'), "{}", sentence);
+                }
             }
         }
 
@@ -336,7 +342,8 @@ mod tests {
         ) {
             let _ = parse(text.as_bytes());
             prop_assert!(parse("[".repeat(depth).as_bytes()).is_err());
-            let nested = format!("{{\"version\":1,\"pid\":1,\"request\":{}", "{\"set\":".repeat(depth));
+            let sets = "{\"set\":".repeat(depth);
+            let nested = format!("{{\"version\":1,\"pid\":1,\"request\":{sets}");
             prop_assert!(parse(nested.as_bytes()).is_err());
         }
     }

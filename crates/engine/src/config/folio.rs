@@ -2,6 +2,7 @@
 
 use super::FOLIO_MAX;
 use std::fmt;
+use std::str::FromStr;
 
 /// Most pages that one fault brings in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -11,6 +12,22 @@ pub enum FolioMax {
     Auto,
     /// So many, a power of two up to [`FOLIO_MAX`].
     Pages(usize),
+}
+
+/// The pages of a text, if it is a power of two up to [`FOLIO_MAX`].
+pub(super) fn parse_pages(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|pages: &usize| pages.is_power_of_two() && *pages <= FOLIO_MAX)
+}
+
+impl FromStr for FolioMax {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<FolioMax, ()> {
+        match text {
+            "auto" => Ok(FolioMax::Auto),
+            _ => parse_pages(text).map(FolioMax::Pages).ok_or(()),
+        }
+    }
 }
 
 impl fmt::Display for FolioMax {

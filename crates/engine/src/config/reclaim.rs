@@ -1,6 +1,7 @@
 //! When reclaim begins, who does it, and what becomes of an access for which there is no room.
 
 use super::ram::parse_time;
+use super::size_text;
 use crate::units::Bytes;
 use std::fmt;
 use std::str::FromStr;
@@ -42,6 +43,16 @@ impl FromStr for ReclaimMax {
     }
 }
 
+impl fmt::Display for ReclaimMax {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReclaimMax::Auto => f.write_str("auto"),
+            ReclaimMax::Off => f.write_str("off"),
+            ReclaimMax::Threads(threads) => threads.fmt(f),
+        }
+    }
+}
+
 /// When a thread that waited for its turn to reclaim looks whether there are frames enough by then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Recheck {
@@ -78,6 +89,15 @@ impl FromStr for OomWait {
 
     fn from_str(text: &str) -> Result<OomWait, ()> {
         parse_time(text).map(OomWait).ok_or(())
+    }
+}
+
+impl fmt::Display for OomWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs_f64() {
+            seconds if seconds < 1.0 => write!(f, "{}ms", seconds * 1e3),
+            seconds => write!(f, "{seconds}s"),
+        }
     }
 }
 
@@ -129,12 +149,12 @@ impl fmt::Display for Mark {
         match self {
             Mark::Auto => f.write_str("auto"),
             Mark::Share(share) => write!(f, "{}%", f64::from(*share) / 100.0),
-            Mark::Size(size) => size.fmt(f),
+            Mark::Size(size) => f.write_str(&size_text(*size)),
         }
     }
 }
 
-/// Settings `watermark.min`, `watermark.low` and `watermark.high`.
+/// Setting `watermark`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Watermarks {
     /// What of the budget a fault does not take: below it threads reclaim for themselves.
@@ -143,6 +163,29 @@ pub struct Watermarks {
     pub low: Mark,
     /// Where it stops.
     pub high: Mark,
+}
+
+/// `auto`, or the three of them: `1%/2%/64M`.
+impl FromStr for Watermarks {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Watermarks, ()> {
+        if text == "auto" {
+            return Ok(Watermarks::default());
+        }
+        let marks = text.split('/').map(str::parse).collect::<Result<Vec<Mark>, ()>>()?;
+        let [min, low, high] = marks[..] else { return Err(()) };
+        Ok(Watermarks { min, low, high })
+    }
+}
+
+impl fmt::Display for Watermarks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            auto if *auto == Watermarks::default() => f.write_str("auto"),
+            Watermarks { min, low, high } => write!(f, "{min}/{low}/{high}"),
+        }
+    }
 }
 
 impl Watermarks {
@@ -215,6 +258,27 @@ mod tests {
             (Ok(Duration::from_millis(500)), Ok(Duration::ZERO))
         );
         ["2", "11s", ""].iter().for_each(|text| assert_eq!(wait(text), Err(()), "{text}"));
+        let marks = |text: &str| text.parse::<Watermarks>();
+        let three =
+            Watermarks { min: Mark::Auto, low: Mark::Share(250), high: Mark::Size(Bytes(3 << 19)) };
+        assert_eq!(marks("auto"), Ok(Watermarks::default()));
+        assert_eq!(marks("auto/2.5%/1.5M"), Ok(three));
+        ["", "1%", "1%/2%", "1%/2%/3%/4%", "1%/2%/60%"]
+            .iter()
+            .for_each(|text| assert_eq!(marks(text), Err(()), "{text}"));
+    }
+
+    #[test]
+    fn values_are_shown_as_they_are_set() {
+        for text in ["auto", "auto/2.5%/1536K"] {
+            assert_eq!(text.parse::<Watermarks>().unwrap().to_string(), text);
+        }
+        ["500ms", "2s", "2.5s"]
+            .iter()
+            .for_each(|text| assert_eq!(text.parse::<OomWait>().unwrap().to_string(), *text));
+        ["auto", "off", "12"]
+            .iter()
+            .for_each(|text| assert_eq!(text.parse::<ReclaimMax>().unwrap().to_string(), *text));
     }
 
     #[test]

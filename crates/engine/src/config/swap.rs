@@ -372,7 +372,8 @@ mod tests {
             Just("discard=pages".to_owned()),
             "latency=[0-9]{1,3}(\\.[0-9]{1,3})?(ns|us|ms|s)",
             "bandwidth=[0-9]{1,4}[KMG]?",
-            "faults=0?\\.[0-9]{1,9}(:(eio|short|full|slow|flip|rot)(\\+(eio|short|full|slow|flip|rot)){0,3})?",
+            "faults=0?\\.[0-9]{1,9}(:(eio|short|full|slow|flip|rot)\
+             (\\+(eio|short|full|slow|flip|rot)){0,3})?",
             "seed=[0-9]{1,20}",
         ];
         let device = (place, prop::collection::vec(option, 0..4))

@@ -114,6 +114,21 @@ impl Recompress {
     }
 }
 
+impl FromStr for Recompress {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Recompress, ()> {
+        match text {
+            "auto" => Ok(Recompress::LastResort),
+            "off" => Ok(Recompress::Off),
+            _ => match text.parse() {
+                Ok(Codec::Zstd(level)) => Ok(Recompress::Cold(level)),
+                _ => Err(()),
+            },
+        }
+    }
+}
+
 impl fmt::Display for Recompress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

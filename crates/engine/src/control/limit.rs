@@ -8,7 +8,7 @@
 //! disk, locked memory) stops the pressing: the process gets room to go on, and its limit follows
 //! down only what it gives up by itself.
 //!
-//! The background thread presses, whatever the setting `background` says: that is about reclaim
+//! The background thread presses, whatever the baseline `background` says: that is about reclaim
 //! ahead of need.
 //!
 //! Lock: one over the state ([`Rank::Limits`]), never held at a fork: the background thread takes

@@ -331,10 +331,11 @@ impl Control {
     fn begin_swapoff(self: &Arc<Self>, state: &mut State, id: u32) {
         let devices = self.swap.devices.retire(id);
         let limit = self.memory.budget().limit() as usize;
-        let run = self.config.swapoff_run.min((limit / RUN_SHARE).max(1));
+        let run = self.config.baselines.swapoff_run.min((limit / RUN_SHARE).max(1));
         let batch = BATCH_PAGES.min((limit / RUN_SHARE).max(16));
         let pages = run + batch;
-        let threads = self.config.swapoff_depth.min((limit / BUFFERS_SHARE / pages).max(1));
+        let threads =
+            self.config.baselines.swapoff_depth.min((limit / BUFFERS_SHARE / pages).max(1));
         let bench =
             |_| Ok(RankedMutex::new(Rank::Batch, Some(Bench::new(run, batch, &self.config)?)));
         let benches: Vec<_> =

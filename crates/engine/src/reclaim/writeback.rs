@@ -90,7 +90,7 @@ impl Reclaim {
 
     /// Whether compressed pages can go on to devices: there is room, or they have slots there.
     fn goes_on(&self) -> bool {
-        match self.config.zswap_slots {
+        match self.config.baselines.zswap_slots {
             TierSlots::Own => self.swap.devices_have_room(),
             TierSlots::Device => self.stats.get(Counter::DeviceCapacityBytes) > 0,
         }
@@ -190,7 +190,7 @@ impl Reclaim {
     fn line_up_cold(&self, batch: &mut Batch) {
         let Batch { cold, buffer, packed, decompressor, writes, .. } = batch;
         writes.clear();
-        if self.config.zswap_slots == TierSlots::Own {
+        if self.config.baselines.zswap_slots == TierSlots::Own {
             // Neighbours in the address space are to be neighbours on the device, too.
             cold.sort_unstable_by_key(|cold| self.swap.index.owner(cold.slot));
         }

@@ -36,7 +36,13 @@ impl Swap {
     /// if all that is read left clean. With how many `pages` come in by what is said of the first.
     pub(crate) fn keeps_copies(&self, slot: SlotId, soon: bool, pages: usize) -> bool {
         if self.zswap.contains(slot) {
-            if soon || !self.workingset.copies.account(true).pays(self.config.keeps_compressed) {
+            if soon
+                || !self
+                    .workingset
+                    .copies
+                    .account(true)
+                    .pays(self.config.baselines.keeps_compressed)
+            {
                 return false;
             }
             let sheds = self.sheds_compressed();
@@ -45,8 +51,8 @@ impl Swap {
             }
             return !sheds;
         }
-        !(soon && self.config.clean == Clean::Auto)
-            && self.workingset.copies.account(false).pays(self.config.clean)
+        !(soon && self.config.baselines.clean == Clean::Auto)
+            && self.workingset.copies.account(false).pays(self.config.baselines.clean)
             && 2 * self.stats.get(Counter::DevicePages)
                 < self.stats.get(Counter::DeviceCapacityBytes) >> 12
     }
@@ -124,7 +130,7 @@ impl Swap {
 
     /// Whether compressed copies of pages in memory are in the way of others.
     pub(crate) fn sheds_compressed(&self) -> bool {
-        match self.config.keeps_compressed {
+        match self.config.baselines.keeps_compressed {
             Clean::Off => false,
             Clean::On => self.zpool.is_above_percent(KEEP_PERCENT),
             Clean::Auto => {

@@ -224,7 +224,7 @@ impl Swap {
             if pick.copy.is_some() || !read(pick, page) {
                 continue;
             }
-            match fill::same_filled(page).filter(|_| self.config.same_filled) {
+            match fill::same_filled(page).filter(|_| self.config.baselines.same_filled) {
                 Some(value) => {
                     pick.stored = Some(State::Filled(value));
                     self.stats.add(Counter::SameFilledOut, 1);
@@ -240,7 +240,7 @@ impl Swap {
         //    has slots of its own; else of devices, as far as they have some.
         batch.writes.clear();
         batch.refused = false;
-        let own = self.config.zswap_slots == TierSlots::Own;
+        let own = self.config.baselines.zswap_slots == TierSlots::Own;
         batch.backed = own && self.devices_have_room();
         let mut at = 0;
         while at < pages {

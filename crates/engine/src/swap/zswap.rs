@@ -4,8 +4,8 @@
 //! ([`Object`]), in tables that are touched lazily. A copy lies in the compressed pool. Look-ups
 //! take no lock. What changes the set of entries takes the lock of a range of 64 MiB of swap space,
 //! over the entries' list by age and their number. Every slot that is given back asks to forget its
-//! entry, and most have none ([`Zswap::invalidate`]): setting `zswap.invalidate` says how much is
-//! looked at before the lock is taken.
+//! entry, and most have none ([`Zswap::invalidate`]): baseline `zswap.invalidate` says how much
+//! is looked at before the lock is taken.
 //!
 //! **Who may read an object.** Whoever has announced it in the entry ([`Zswap::begin_load`]), until
 //! it says that it is done. An entry that is being read is neither moved nor taken out for the
@@ -61,7 +61,7 @@ static ZSWAP_LOCK: LockCounters = LockCounters {
     long_ns: Counter::ZswapLockLongNs,
 };
 
-/// Setting `zswap.invalidate`: what is looked at, when a slot is given back, before the lock is
+/// Baseline `zswap.invalidate`: what is looked at, when a slot is given back, before the lock is
 /// taken to erase its entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Invalidate {

@@ -1,0 +1,333 @@
+//! Baselines: ways to run a mechanism without what makes it fast, or in one of its ways only.
+//!
+//! They are for benches, which measure a mechanism beside its baseline, and for tests, which walk
+//! paths that are rare otherwise. Nothing else sets them: no option of the command names one. A
+//! program that uses the library sets [`Config::baselines`]; [`apply`] reads a list of settings and
+//! baselines together; the variable OVERSPILL_BASELINES has a list for what `overspill run` starts.
+
+use super::settings::SETTINGS;
+use super::table::{self, BadSetting, Form, SWITCH, Setting, setting};
+use super::{Config, Invalidate, Recheck, SWAPOFF_DEPTH_MAX, TierSlots};
+use crate::device::RUN_MAX;
+use crate::frame::Pick;
+use crate::slot::{Batching, SlotLock, SlotSettings};
+
+/// How a stored page comes back in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WayIn {
+    /// The cheaper by what was measured while running.
+    #[default]
+    Auto,
+    /// UFFDIO_COPY always.
+    Copy,
+    /// UFFDIO_MOVE where the content lies in a frame of its own (Linux 6.8 and later).
+    Move,
+}
+
+/// Whether pages that are read from a device, or from the compressed tier, keep their copies there
+/// while they are not written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Clean {
+    /// While that pays by what was measured while running.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// How much swap space, or how many frames, share a lock of the swap cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CachePartition {
+    /// A whole device, and all frames.
+    Device,
+    /// So many bytes, a power of two.
+    Bytes(u64),
+}
+
+impl Default for CachePartition {
+    fn default() -> CachePartition {
+        CachePartition::Bytes(2 << 20)
+    }
+}
+
+/// Which mechanisms run as their baselines do; by default none. [`BASELINES`] has the meanings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Baselines {
+    /// `in`.
+    pub way_in: WayIn,
+    /// `background`.
+    pub background: bool,
+    /// `reclaim.recheck`.
+    pub reclaim_recheck: Recheck,
+    /// `zswap.slots`.
+    pub zswap_slots: TierSlots,
+    /// `zswap.invalidate`.
+    pub invalidate: Invalidate,
+    /// `zswap.keep`.
+    pub keeps_compressed: Clean,
+    /// `same_filled`.
+    pub same_filled: bool,
+    /// `clean`.
+    pub clean: Clean,
+    /// `cache.partition`.
+    pub cache_partition: CachePartition,
+    /// `swapoff.run`.
+    pub swapoff_run: usize,
+    /// `swapoff.depth`.
+    pub swapoff_depth: usize,
+    /// `frame.percpu`.
+    pub frame_percpu: bool,
+    /// `frame.pick`.
+    pub frame_pick: Pick,
+    /// `slot.lock`, `slot.cache`, `slot.cpu_cluster` and `swap.batch`.
+    pub slot: SlotSettings,
+    /// `uring`.
+    pub uring: bool,
+    /// `vector_drop`.
+    pub vector_drop: bool,
+}
+
+impl Default for Baselines {
+    fn default() -> Baselines {
+        Baselines {
+            way_in: WayIn::default(),
+            background: true,
+            reclaim_recheck: Recheck::default(),
+            zswap_slots: TierSlots::default(),
+            invalidate: Invalidate::default(),
+            keeps_compressed: Clean::default(),
+            same_filled: true,
+            clean: Clean::default(),
+            cache_partition: CachePartition::default(),
+            swapoff_run: RUN_MAX,
+            swapoff_depth: 2,
+            frame_percpu: true,
+            frame_pick: Pick::default(),
+            slot: SlotSettings::default(),
+            uring: true,
+            vector_drop: true,
+        }
+    }
+}
+
+const WAY_IN: Form<WayIn> =
+    Form::Words(&[("auto", WayIn::Auto), ("copy", WayIn::Copy), ("move", WayIn::Move)]);
+const RECHECK: Form<Recheck> = Form::Words(&[("wake", Recheck::Wake), ("timed", Recheck::Timed)]);
+const TIER_SLOTS: Form<TierSlots> =
+    Form::Words(&[("own", TierSlots::Own), ("device", TierSlots::Device)]);
+const INVALIDATE: Form<Invalidate> = Form::Words(&[
+    ("empty+lookup", Invalidate::EmptyLookup),
+    ("empty", Invalidate::Empty),
+    ("always", Invalidate::Always),
+]);
+const CLEAN: Form<Clean> =
+    Form::Words(&[("auto", Clean::Auto), ("on", Clean::On), ("off", Clean::Off)]);
+const PARTITION: Form<CachePartition> = Form::Words(&[
+    ("2M", CachePartition::Bytes(2 << 20)),
+    ("64M", CachePartition::Bytes(64 << 20)),
+    ("device", CachePartition::Device),
+]);
+const SWAPOFF_RUN: Form<usize> = Form::Text {
+    values: &["1..256"],
+    parse: |text| up_to(RUN_MAX, text),
+    show: ToString::to_string,
+};
+const SWAPOFF_DEPTH: Form<usize> = Form::Text {
+    values: &["1..16"],
+    parse: |text| up_to(SWAPOFF_DEPTH_MAX, text),
+    show: ToString::to_string,
+};
+const PICK: Form<Pick> = Form::Words(&[("outside", Pick::Outside), ("inside", Pick::Inside)]);
+const SLOT_LOCK: Form<SlotLock> =
+    Form::Words(&[("cluster", SlotLock::Cluster), ("device", SlotLock::Device)]);
+const SLOT_CACHE: Form<bool> = Form::Words(&[("64", true), ("off", false)]);
+const BATCHING: Form<Batching> = Form::Words(&[("on", Batching::Whole), ("off", Batching::Single)]);
+
+fn up_to(most: usize, text: &str) -> Option<usize> {
+    text.parse().ok().filter(|number| (1..=most).contains(number))
+}
+
+/// The baselines. The first value, or the largest number, is the mechanism itself.
+pub static BASELINES: &[Setting<Baselines>] = &[
+    setting!(
+        "in",
+        way_in,
+        WAY_IN,
+        "Pages come in from the swap cache by UFFDIO_COPY or UFFDIO_MOVE only, rather than by \
+         the way that is cheaper just now."
+    ),
+    setting!(
+        "background",
+        background,
+        SWITCH,
+        "Without it no thread reclaims ahead of need: each that needs memory reclaims for itself."
+    ),
+    setting!(
+        "reclaim.recheck",
+        reclaim_recheck,
+        RECHECK,
+        "A thread that waits to reclaim looks for frames whenever it wakes, or only after more \
+         than a second, for four times the high watermark."
+    ),
+    setting!(
+        "zswap.slots",
+        zswap_slots,
+        TIER_SLOTS,
+        "Compressed pages have slots on no device, or slots of a device from the beginning, as \
+         with the kernel's zswap."
+    ),
+    setting!(
+        "zswap.invalidate",
+        invalidate,
+        INVALIDATE,
+        "What is looked at before the lock of a range is taken for a slot that is given back: \
+         whether the range has entries, and the slot's own; the range alone; or nothing."
+    ),
+    setting!(
+        "zswap.keep",
+        keeps_compressed,
+        CLEAN,
+        "Pages that come in from the compressed tier keep their copies always or never, rather \
+         than while that pays."
+    ),
+    setting!(
+        "same_filled",
+        same_filled,
+        SWITCH,
+        "Without it a page of one repeated word is stored like any other."
+    ),
+    setting!(
+        "clean",
+        clean,
+        CLEAN,
+        "Pages that are read from a device keep their copies always or never, rather than while \
+         that pays."
+    ),
+    setting!(
+        "cache.partition",
+        cache_partition,
+        PARTITION,
+        "How much swap space, and how many frames, share a lock of the swap cache."
+    ),
+    setting!(
+        "swapoff.run",
+        swapoff_run,
+        SWAPOFF_RUN,
+        "How many pages at most are read with one operation from a device that is taken out of \
+         use."
+    ),
+    setting!(
+        "swapoff.depth",
+        swapoff_depth,
+        SWAPOFF_DEPTH,
+        "How many such operations are in flight."
+    ),
+    setting!(
+        "frame.percpu",
+        frame_percpu,
+        SWITCH,
+        "Without it processors keep no lists of free page frames: each takes the lock of a zone."
+    ),
+    setting!(
+        "frame.pick",
+        frame_pick,
+        PICK,
+        "Frames that go back in bulk are chosen before the lock of the zone is taken, or under it."
+    ),
+    setting!(
+        "slot.lock",
+        slot.lock,
+        SLOT_LOCK,
+        "Swap slots are handed out and taken back under the lock of their cluster, or of the \
+         device."
+    ),
+    setting!(
+        "slot.cache",
+        slot.cache,
+        SLOT_CACHE,
+        "How many swap slots each processor keeps to hand out, and how many freed ones it \
+         collects."
+    ),
+    setting!(
+        "slot.cpu_cluster",
+        slot.cpu_cluster,
+        SWITCH,
+        "Without it processors take swap slots from one cluster, rather than each from its own."
+    ),
+    setting!(
+        "swap.batch",
+        slot.batching,
+        BATCHING,
+        "Without it one slot, or one page of the swap cache, is handled in each hold of a lock."
+    ),
+    setting!(
+        "uring",
+        uring,
+        SWITCH,
+        "Without it swap I/O uses blocking system calls, as where io_uring is forbidden."
+    ),
+    setting!(
+        "vector_drop",
+        vector_drop,
+        SWITCH,
+        "Without it scattered pages are dropped with a system call a range, rather than with one."
+    ),
+];
+
+impl Baselines {
+    /// Applies a list such as `slot.lock=device,clean=off`.
+    ///
+    /// # Errors
+    /// For what is no baseline, or not a value of it.
+    pub fn apply(&mut self, list: &str) -> Result<(), BadSetting> {
+        table::apply(BASELINES, "baseline", self, list)
+    }
+}
+
+/// Applies a list that may name baselines beside settings, for benches and tests.
+///
+/// # Errors
+/// For what is neither, or not a value of it.
+pub fn apply(config: &mut Config, list: &str) -> Result<(), BadSetting> {
+    for item in list.split(',') {
+        let name = item.split('=').next().unwrap_or_default();
+        match table::find(BASELINES, name) {
+            Some(_) => config.baselines.apply(item)?,
+            None => table::apply(SETTINGS, "setting or baseline", config, item)?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_is_parsed_and_shown_as_itself() {
+        table::check(BASELINES);
+    }
+
+    #[test]
+    fn a_list_may_name_both_but_users_have_settings_only() {
+        let mut config = Config::default();
+        apply(&mut config, "folio=1,slot.lock=device,,clean=off").unwrap();
+        assert_eq!(config.folio, super::super::FolioMax::Pages(1));
+        let Baselines { slot, clean, .. } = config.baselines;
+        assert_eq!((slot.lock, clean), (SlotLock::Device, Clean::Off));
+        let refused = |list: &str| Config::default().apply_settings(list).unwrap_err().to_string();
+        for baseline in BASELINES {
+            let error = refused(&format!("{}=on", baseline.name()));
+            assert!(error.starts_with("there is no setting '"), "{error}");
+            assert!(error.contains("choose one of out, workers, "), "{error}");
+        }
+        let error = apply(&mut config, "colour=red").unwrap_err().to_string();
+        assert!(error.starts_with("there is no setting or baseline 'colour'"), "{error}");
+        let error = Baselines::default().apply("folio=1").unwrap_err().to_string();
+        assert!(error.starts_with("there is no baseline 'folio': choose one of in, "), "{error}");
+        assert!(Baselines::default().apply("swapoff.run=257").is_err());
+        assert!(Baselines::default().apply("swapoff.depth=0").is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! The settings that users have: what is worth changing for a program, a machine or its devices.
+
+use super::folio::parse_pages;
+use super::table::{Form, Setting, setting};
+use super::{
+    CompressedMax, Config, FolioMax, OomWait, OutOfRoom, ReclaimMax, Recompress, TierCodec,
+    Watermarks, WayOut, size_text,
+};
+use crate::units::Bytes;
+
+const WAY_OUT: Form<WayOut> =
+    Form::Words(&[("auto", WayOut::Auto), ("move", WayOut::Move), ("drop", WayOut::Drop)]);
+const WORKERS: Form<Option<u8>> = Form::Text {
+    values: &["auto", "1..16"],
+    parse: |text| match text {
+        "auto" => Some(None),
+        _ => text.parse().ok().filter(|workers| (1..=16).contains(workers)).map(Some),
+    },
+    show: |workers| workers.map_or("auto".to_owned(), |workers| workers.to_string()),
+};
+const RECLAIM_MAX: Form<ReclaimMax> = Form::text(&["auto", "1..1024", "off"]);
+const WATERMARK: Form<Watermarks> = Form::text(&["auto", "MIN/LOW/HIGH"]);
+const OUT_OF_ROOM: Form<OutOfRoom> =
+    Form::Words(&[("sigbus", OutOfRoom::Sigbus), ("kill", OutOfRoom::Kill)]);
+const OOM_WAIT: Form<OomWait> = Form::text(&["TIME"]);
+const FOLIO: Form<FolioMax> = Form::text(&["auto", "1", "2", "4", "8", "16", "32", "64"]);
+const READAHEAD: Form<usize> = Form::Text {
+    values: &["1", "2", "4", "8", "16", "32", "64"],
+    parse: parse_pages,
+    show: ToString::to_string,
+};
+const COMPRESSED: Form<CompressedMax> = Form::text(&["auto", "0..90"]);
+const CODEC: Form<TierCodec> = Form::text(&["auto", "lz4", "zstd[:LEVEL]", "none"]);
+const RECOMPRESS: Form<Recompress> = Form::text(&["auto", "off", "zstd[:LEVEL]"]);
+const INCOMPRESSIBLE: Form<bool> = Form::Words(&[("device", false), ("keep", true)]);
+const WINDOW: Form<Bytes> = Form::Text {
+    values: &["2M..8T"],
+    parse: |text| {
+        let size = text.parse::<Bytes>().ok()?;
+        let fits = size.0 >= EXTENT_BYTES && size <= Config::WINDOW_MAX;
+        fits.then_some(Bytes(size.0.next_multiple_of(EXTENT_BYTES)))
+    },
+    show: |size| size_text(*size),
+};
+/// The window is whole extents.
+const EXTENT_BYTES: u64 = 2 << 20;
+
+/// The settings: `--set KEY=VALUE` of `overspill run`, and [`Config::apply_settings`].
+pub static SETTINGS: &[Setting<Config>] = &[
+    setting!(
+        "out",
+        way_out,
+        WAY_OUT,
+        "How pages leave memory: they are moved, or protected, stored and dropped. `auto` takes \
+         the cheaper way. `move` refuses pages that are pinned for DMA: it is for programs whose \
+         DMA overspill does not see."
+    ),
+    setting!(
+        "workers",
+        workers,
+        WORKERS,
+        "How many threads store pages ahead of need. `auto` is one for four processors, up to \
+         four."
+    ),
+    setting!(
+        "reclaim.max",
+        reclaim_max,
+        RECLAIM_MAX,
+        "How many threads at most reclaim for themselves at once, where faults are served by \
+         signal. The others wait in line. `auto` is two a NUMA node, `off` is no bound."
+    ),
+    setting!(
+        "watermark",
+        watermarks,
+        WATERMARK,
+        "How much of the budget is kept free. Below MIN a thread that needs memory reclaims for \
+         itself; the background thread reclaims from LOW up to HIGH. Each is a percentage such as \
+         `2.5%`, a size, or `auto`: 1/64 of the budget (up to 8M), and 1/256 more each (up to \
+         16M, more of small budgets)."
+    ),
+    setting!(
+        "oom",
+        oom,
+        OUT_OF_ROOM,
+        "What happens when there is no room and none to be had. With `sigbus` the access fails. \
+         With `kill` the process is killed, after a line that says what was used."
+    ),
+    setting!(
+        "oom.wait",
+        oom_wait,
+        OOM_WAIT,
+        "How long reclaim may be fruitless before there is no room, up to 10s. Time in which a \
+         device is written to counts an eighth."
+    ),
+    setting!(
+        "folio",
+        folio,
+        FOLIO,
+        "How many pages one fault brings in at most, where a program goes through memory in \
+         sequence. `auto` is 16, and from devices up to 64, as far as buffers for that are no \
+         more than 1/64 of the budget."
+    ),
+    setting!(
+        "readahead",
+        readahead_max,
+        READAHEAD,
+        "How many pages at most are read from a device around one that is missing. 1 turns \
+         readahead off."
+    ),
+    setting!(
+        "compressed",
+        compressed_max,
+        COMPRESSED,
+        "What percentage of the budget compressed pages may take; 0 compresses nothing. `auto` \
+         begins with 75 and follows the pages that come back: fewer where few pages are hot, up \
+         to 85 where that saves reads of devices, 90 where no device has room."
+    ),
+    setting!(
+        "zswap.codec",
+        zswap_codec,
+        CODEC,
+        "What compresses pages. `zstd` is denser and slower than `lz4`; its LEVEL is 1 to 19 or \
+         -7 to -1, 3 unless named. `none` keeps pages as they are. `auto` is `lz4`, and `zstd:-1` \
+         or `zstd:1` while that saves more in reads of devices than it costs."
+    ),
+    setting!(
+        "zswap.recompress",
+        zswap_recompress,
+        RECOMPRESS,
+        "Whether compressed pages that stay cold are compressed more densely. `auto` does so by \
+         `zstd:1` when no device has room, which holds half as many pages more. `zstd` does so \
+         always, before they go to a device."
+    ),
+    setting!(
+        "zswap.incompressible",
+        keeps_incompressible,
+        INCOMPRESSIBLE,
+        "Where pages go that do not compress: to a device, or among the compressed pages, as \
+         they are. `keep` pays where the device is slow."
+    ),
+    setting!(
+        "window",
+        window,
+        WINDOW,
+        "How much address space is reserved for managed memory. A smaller window fits under a \
+         limit of address space (`ulimit -v`)."
+    ),
+];
