@@ -330,11 +330,10 @@ pub fn install() -> Result<(), Errno> {
     }
     let instructions = program();
     let program = Program { len: instructions.len() as u16, filter: instructions.as_ptr() };
-    // SAFETY: the kernel copies the program during the call.
     let set = || {
-        crate::vm::check(unsafe {
-            raw_syscall!(Sysno::seccomp, SET_MODE_FILTER, 0, &raw const program)
-        })
+        // SAFETY: the kernel copies the program during the call.
+        let set = unsafe { raw_syscall!(Sysno::seccomp, SET_MODE_FILTER, 0, &raw const program) };
+        crate::vm::check(set)
     };
     match set() {
         Err(Errno::ACCESS) => {

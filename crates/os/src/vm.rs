@@ -337,9 +337,8 @@ impl SharedCells {
         let base = map_metadata(len * 8)?;
         // SAFETY: the mapping is len * 8 bytes, page aligned, zeroed (a valid AtomicU64) and never
         // unmapped.
-        Ok(SharedCells {
-            cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) },
-        })
+        let cells = unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) };
+        Ok(SharedCells { cells })
     }
 
     /// Sets all cells of a private table to zero, and gives their memory back.
@@ -358,9 +357,8 @@ impl SharedCells {
             unsafe { mm::mmap_anonymous(own_place(len * 8), len * 8, access, MapFlags::SHARED)? }
                 as usize;
         // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
-        Ok(SharedCells {
-            cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) },
-        })
+        let cells = unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) };
+        Ok(SharedCells { cells })
     }
 
     /// A table of `len` cells shared with whoever maps the same file; the file must be at least
@@ -378,9 +376,8 @@ impl SharedCells {
             )?
         } as usize;
         // SAFETY: as in `anonymous`; other processes access the cells with atomic operations only.
-        Ok(SharedCells {
-            cells: unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) },
-        })
+        let cells = unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) };
+        Ok(SharedCells { cells })
     }
 }
 

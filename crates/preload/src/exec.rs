@@ -77,9 +77,10 @@ impl Arguments {
     ///
     /// As for [`Arguments::get`].
     unsafe fn count(self) -> Option<usize> {
-        // SAFETY: each one before was looked at.
         (0..).find_map(|n| {
-            unsafe { self.get(n) }.map_or(Some(None), |at| (at == 0).then_some(Some(n)))
+            // SAFETY: each one before was looked at.
+            let argument = unsafe { self.get(n) };
+            argument.map_or(Some(None), |at| (at == 0).then_some(Some(n)))
         })?
     }
 

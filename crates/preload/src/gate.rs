@@ -199,10 +199,9 @@ fn register() -> bool {
     });
     let Some(record) = record else { return false };
     let address = record as *const Record as usize;
+    let value = address as *const libc::c_void;
     // SAFETY: the key is valid; its value is a number to the C library.
-    if key < 0
-        || unsafe { libc::pthread_setspecific(key as u32, address as *const libc::c_void) } != 0
-    {
+    if key < 0 || unsafe { libc::pthread_setspecific(key as u32, value) } != 0 {
         record.owned.store(false, Ordering::Relaxed);
         return false;
     }

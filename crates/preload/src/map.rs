@@ -292,8 +292,8 @@ pub unsafe fn pkey_mprotect(
     prot: i32,
     key: i32,
 ) -> Result<usize, Errno> {
-    // SAFETY: the caller's promise.
     let kernel = |address, len| {
+        // SAFETY: the caller's promise.
         sys::check(unsafe { raw_syscall!(Sysno::pkey_mprotect, address, len, prot, key) })
     };
     protect(address, len, prot, kernel, |inside| pool::pkey_mprotect(inside, prot, key))
