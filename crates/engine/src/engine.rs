@@ -1,5 +1,10 @@
 //! The engine: the parts of a pool, from the ground up, and how they are put together.
 
+mod background;
+#[cfg(debug_assertions)]
+mod check;
+mod fork;
+
 use crate::base::Base;
 use crate::config::{Config, Delivery, WayOut};
 use crate::control::Control;
@@ -8,7 +13,6 @@ use crate::device::list::JobSwaps;
 use crate::device::{DeviceSettings, SwapDevices};
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::fork::Forking;
 use crate::memory::{Memory, MemorySettings, NoMemory};
 use crate::reclaim::Reclaim;
 use crate::space::Space;
@@ -16,6 +20,7 @@ use crate::stats::{Counter, Stats};
 use crate::swap::Swap;
 use crate::units::Bytes;
 use crate::workingset::WorkingSet;
+use fork::Forking;
 use overspill_os::backing::Backing;
 use overspill_os::{cpu, probe, vm};
 use std::sync::Arc;

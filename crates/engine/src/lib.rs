@@ -28,17 +28,13 @@
 //! read knowing only those below it. ARCHITECTURE.md tells a fault and a reclaim step by step.
 #![forbid(unsafe_code)]
 
-mod background;
 mod base;
-#[cfg(debug_assertions)]
-mod check;
 pub mod config;
 mod control;
 pub mod device;
 mod engine;
 mod error;
 mod fault;
-mod fork;
 pub mod frame;
 mod memory;
 mod pool;

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""The house rules that a program can check, in a second.
+
+    tests/tidy.py [--count]
+
+- Imports go down only: each crate is a list of floors, and a floor names only those below it.
+- A method stands in the folder of its type.
+- Functions have at most 70 lines, lines at most 100 columns.
+- Each path and symbol that ARCHITECTURE.md names exists.
+
+With --count the figures of each crate are printed as well.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LINES_OF_A_FUNCTION = 70
+COLUMNS = 100
+
+# The floors of each crate, from the ground: files and folders of its src. Those in one entry are
+# one floor, and know nothing of each other.
+FLOORS = {
+    "crates/engine": [
+        "units", "stats", "base", "workingset", "frame", "slot", "zpool", "device", "memory",
+        "swap", "reclaim", "fault", "control", "space", "config", "error", "engine", "pool", "lib",
+    ],
+}
+
+TEST_FILES = re.compile(r"(^|/)(tests?|interleavings|explore)(\.rs|/)")
+
+
+def tracked(*patterns):
+    """Files of the repository by pattern."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
+
+
+def without_tests(text):
+    """The part of a file before its module of tests."""
+    return re.split(r"^#\[cfg\(test\)\]\n(?:#\[[^\n]*\]\n)*(?:pub )?mod \w+ \{", text,
+                    maxsplit=1, flags=re.M)[0]
+
+
+def code_of(text):
+    """The text without comments and what is in strings."""
+    text = re.sub(r'"(?:\\.|[^"\\])*"', '""', text, flags=re.S)
+    return re.sub(r"//[^\n]*", "", text)
+
+
+def floor_of(crate, path):
+    """The floor of a file: the first part of its path in src."""
+    return path.relative_to(ROOT / crate / "src").parts[0].removesuffix(".rs")
+
+
+def names_imported(text):
+    """First names of paths of this crate, also out of `use crate::{a, b::c}`."""
+    for match in re.finditer(r"\bcrate::(?:(\w+)|\{)", text):
+        if match.group(1):
+            yield match.group(1), match.start()
+            continue
+        depth, at, word = 1, match.end(), match.end()
+        while depth:
+            if depth == 1 and text[at] in ",}":
+                first = re.match(r"\s*(\w+)", text[word:at])
+                if first:
+                    yield first.group(1), word
+                word = at + 1
+            depth += {"{": 1, "}": -1}.get(text[at], 0)
+            at += 1
+
+
+def check_floors(crate, floors):
+    """Imports that go up, or to no floor; methods beside types of other folders."""
+    found = []
+    height = {name: at for at, name in enumerate(floors)}
+    types, methods = {}, []
+    for path in tracked(f"{crate}/src/*.rs"):
+        relative = path.relative_to(ROOT)
+        here = floor_of(crate, path)
+        if here not in height:
+            found.append(f"{relative}: '{here}' is on no floor of {crate}")
+            continue
+        if TEST_FILES.search(str(relative.relative_to(f"{crate}/src"))):
+            continue
+        text = code_of(without_tests(path.read_text()))
+        for name, at in names_imported(text):
+            line = text.count("\n", 0, at) + 1
+            if name not in height:
+                continue
+            if height[name] > height[here]:
+                found.append(f"{relative}:{line}: {here} imports {name}, which is above it")
+        for match in re.finditer(r"^(?:pub(?:\([^)]*\))? )?(?:struct|enum|union) (\w+)", text, re.M):
+            types.setdefault(match.group(1), set()).add(here)
+        for match in re.finditer(r"^impl(?:<[^{]*?>)? (\w+)(?:<[^{]*>)? (?:where[^{]*)?\{", text, re.M):
+            methods.append((match.group(1), here, relative))
+    for name, here, relative in methods:
+        if name in types and here not in types[name]:
+            found.append(f"{relative}: methods of {name}, a type of {', '.join(types[name])}")
+    return found
+
+
+def functions(text):
+    """Name, first line and number of lines of each function of a formatted file."""
+    lines = text.split("\n")
+    start = re.compile(
+        r"^(\s*)(?:pub(?:\([^)]*\))? )?(?:const |async |unsafe |extern \"C\" )*fn (\w+)")
+    for at, line in enumerate(lines):
+        match = start.match(line)
+        if not match or line.rstrip().endswith((";", "}")):
+            continue
+        end = at + 1
+        closing = match.group(1) + "}"
+        while end < len(lines) and lines[end] != closing and not (
+            lines[end].startswith(match.group(1) + ")") and lines[end].endswith(";")
+        ):
+            end += 1
+        yield match.group(2), at + 1, end - at + 1
+
+
+def check_lengths():
+    """Functions and lines that are too long."""
+    found = []
+    for path in tracked("*.rs", "*.py", "*.c", "*.h", "*.cc", "*.sh", "*.toml", "Makefile"):
+        relative, text = path.relative_to(ROOT), path.read_text()
+        for at, line in enumerate(text.split("\n")):
+            if len(line) > COLUMNS:
+                found.append(f"{relative}:{at + 1}: {len(line)} columns")
+        if path.suffix == ".rs":
+            for name, line, length in functions(text):
+                if length > LINES_OF_A_FUNCTION:
+                    found.append(f"{relative}:{line}: {name} has {length} lines")
+    for path in tracked("*.md"):
+        fenced = False
+        for at, line in enumerate(path.read_text().split("\n")):
+            fenced ^= line.startswith("```")
+            if len(line) > COLUMNS and not fenced and not line.startswith(("|", "<!--")):
+                found.append(f"{path.relative_to(ROOT)}:{at + 1}: {len(line)} columns")
+    return found
+
+
+def check_architecture():
+    """Paths and symbols of ARCHITECTURE.md that do not exist."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    code = "\n".join(path.read_text() for path in tracked("*.rs", "*.c", "*.h", "*.py", "*.toml"))
+    found = []
+    for target in set(re.findall(r"\]\((?!http|#)([^)#]+)", text)):
+        if not (ROOT / target).exists():
+            found.append(f"ARCHITECTURE.md: there is no {target}")
+    for span in sorted(set(re.findall(r"`([^`\n]+)`", text))):
+        for name in re.findall(r"[A-Za-z_][A-Za-z_0-9]*(?=\()|[A-Z][A-Za-z0-9]+::\w+|\w+::\w+", span):
+            last = name.split("::")[-1]
+            if not re.search(rf"\b{re.escape(last)}\b", code):
+                found.append(f"ARCHITECTURE.md: there is no {name} in the code")
+    return found
+
+
+def count(crate):
+    """Lines of a crate without tests, and its longest function."""
+    lines, longest = 0, 0
+    for path in tracked(f"{crate}/src/*.rs"):
+        relative = path.relative_to(ROOT / crate / "src")
+        if TEST_FILES.search(str(relative)):
+            continue
+        text = without_tests(path.read_text())
+        lines += text.count("\n")
+        longest = max([longest, *(length for _, _, length in functions(text))])
+    return f"{crate}: {lines} lines without tests, the longest function has {longest}"
+
+
+def main():
+    found = [line for crate, floors in FLOORS.items() for line in check_floors(crate, floors)]
+    found += check_lengths() + check_architecture()
+    print("\n".join(found + [f"tidy: {len(found)} findings"] if found else ["tidy: all is as it should be"]))
+    if "--count" in sys.argv:
+        crates = [path.parent.relative_to(ROOT) for path in tracked("*/Cargo.toml") if (path.parent / "src").exists()]
+        print("\n".join(map(count, map(str, crates))))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
