@@ -25,7 +25,7 @@ COLUMNS = 100
 FLOORS = {
     "crates/engine": [
         "units", "stats", "base", "workingset", "frame", "slot", "zpool", "device", "memory",
-        "swap", "reclaim", "fault", "control", "space", "config", "error", "engine", "pool", "lib",
+        "swap", "reclaim", "fault", "control", "space", "error", "config", "engine", "pool", "lib",
     ],
 }
 

@@ -6,10 +6,10 @@ mod children;
 pub mod job;
 pub mod limit;
 pub mod proactive;
+pub mod settings;
 pub mod swapoff;
 
 use crate::base::Base;
-use crate::config::Config;
 use crate::device::list::JobSwaps;
 use crate::memory::Memory;
 use crate::reclaim::Reclaim;
@@ -21,6 +21,7 @@ use job::JobTable;
 use limit::Limits;
 use overspill_os::Errno;
 use proactive::Proactive;
+use settings::ControlSettings;
 use std::sync::Arc;
 use swapoff::Swaps;
 
@@ -28,7 +29,7 @@ use swapoff::Swaps;
 pub struct Control {
     base: Arc<Base>,
     stats: Stats,
-    config: Arc<Config>,
+    settings: ControlSettings,
     memory: Arc<Memory>,
     swap: Arc<Swap>,
     reclaim: Arc<Reclaim>,
@@ -50,10 +51,10 @@ impl Control {
     /// a list.
     pub fn new(
         base: &Arc<Base>,
-        config: &Arc<Config>,
         reclaim: &Arc<Reclaim>,
         swap: &Arc<Swap>,
         memory: &Arc<Memory>,
+        settings: ControlSettings,
         (job, request, list): (Option<JobTable>, u32, JobSwaps),
         stats: Stats,
     ) -> Result<Control, Errno> {
@@ -63,7 +64,6 @@ impl Control {
         Ok(Control {
             base: base.clone(),
             stats,
-            config: config.clone(),
             memory: memory.clone(),
             swap: swap.clone(),
             reclaim: reclaim.clone(),
@@ -73,6 +73,7 @@ impl Control {
             wishes: Wishes::default(),
             swaps: Swaps::new(list),
             children: Children::new()?,
+            settings,
         })
     }
 }

@@ -9,11 +9,11 @@ use crate::base::Base;
 use crate::config::{Config, Delivery, WayOut};
 use crate::control::Control;
 use crate::control::job::JobTable;
+use crate::device::DeviceSettings;
 use crate::device::list::JobSwaps;
-use crate::device::{DeviceSettings, SwapDevices};
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::memory::{Memory, MemorySettings, NoMemory};
+use crate::memory::{Memory, NoMemory};
 use crate::reclaim::Reclaim;
 use crate::space::Space;
 use crate::stats::{Counter, Stats};
@@ -31,7 +31,7 @@ const WORKERS_LEAST: Bytes = Bytes(128 << 20);
 
 /// Everything that a pool consists of.
 pub(crate) struct Engine {
-    pub config: Arc<Config>,
+    pub config: Config,
     pub stats: Stats,
     pub base: Arc<Base>,
     pub memory: Arc<Memory>,
@@ -57,38 +57,39 @@ impl Engine {
         if !config.baselines.vector_drop {
             vm::disable_vector_drop();
         }
-        let config = Arc::new(config);
         let own_faults = config.delivery == Delivery::Signal;
         stats.set(Counter::BudgetBytes, config.memory.0);
         stats.set_target(config.memory);
         // 2. From the ground up.
         let base = Arc::new(Base::new(stats, workers(&config), own_faults));
         let memory =
-            Arc::new(Memory::new(&memory_settings(&config), stats).map_err(|no_memory| {
-                match no_memory {
+            Arc::new(Memory::new(&config.memory(), stats).map_err(
+                |no_memory| match no_memory {
                     NoMemory::AddressSpace => Error::AddressSpace { window: config.window },
                     NoMemory::Userfaultfd(errno) => Error::NoUserfaultfd { errno },
-                }
-            })?);
+                },
+            )?);
         if config.way_out == WayOut::Move && !memory.frames.backing.can_move() {
             return Err(Error::NoMove);
         }
         let workingset = Arc::new(WorkingSet::new(config.compressed_max));
-        let list = first_list(&config, job);
-        let devices = SwapDevices::open(&list, device_settings(&config, job, &memory), stats)?;
         let out_of_address_space = |_| Error::AddressSpace { window: config.window };
-        let swap = Arc::new(Swap::new(&base, &config, &memory, &workingset, devices, stats));
-        let reclaim = Reclaim::new(&base, &config, &swap, &memory, &workingset, stats)
+        let list = first_list(&config, job);
+        let devices = (&list, device_settings(&config, job, &memory));
+        let swap = Swap::new(&base, &memory, &workingset, config.swap(), devices, stats)?;
+        let swap = Arc::new(swap);
+        let reclaim = Reclaim::new(&base, &swap, &memory, &workingset, config.reclaim(), stats)
             .map(Arc::new)
             .map_err(out_of_address_space)?;
-        let fault = Fault::new(&base, &config, &reclaim, &swap, &memory, &workingset, stats)
+        let fault = Fault::new(&base, &reclaim, &swap, &memory, &workingset, config.fault(), stats)
             .map(Arc::new)
             .map_err(out_of_address_space)?;
         let of_job = (job, request.map_or(0, |request| request.number), list);
-        let control = Control::new(&base, &config, &reclaim, &swap, &memory, of_job, stats)
-            .map(Arc::new)
-            .map_err(out_of_address_space)?;
-        let space = Space::new(&config, &control, &fault, &swap, &memory, stats);
+        let control =
+            Control::new(&base, &reclaim, &swap, &memory, config.control(), of_job, stats)
+                .map(Arc::new)
+                .map_err(out_of_address_space)?;
+        let space = Space::new(&control, &fault, &swap, &memory, config.delivery, stats);
         Ok(Engine {
             config,
             stats,
@@ -115,17 +116,6 @@ fn workers(config: &Config) -> usize {
     }
 }
 
-fn memory_settings(config: &Config) -> MemorySettings {
-    MemorySettings {
-        memory: config.memory,
-        memory_max: Config::MEMORY_MAX,
-        window: config.window,
-        window_at: config.window_at.clone(),
-        frames: config.frame(),
-        own_faults: config.delivery == Delivery::Signal,
-    }
-}
-
 /// The devices of the job, which may have been changed since it was started.
 fn first_list(config: &Config, job: Option<JobTable>) -> JobSwaps {
     let changed = config.job_file.as_deref().filter(|_| job.is_some_and(|job| job.swaps() != 0));
@@ -137,11 +127,8 @@ fn device_settings(config: &Config, job: Option<JobTable>, memory: &Memory) -> D
     DeviceSettings {
         slots: config.baselines.slot,
         uring: config.baselines.uring && !probe::simulated().no_uring,
-        partition: config.baselines.cache_partition,
-        invalidate: config.baselines.invalidate,
         // No more pages can be compressed than there are.
         in_memory: memory.words.len() as u64,
-        frames: memory.budget().frames_max(),
         // What the job executes later may have another user or another root, from which they cannot
         // be reached: its memory is only compressed then.
         reachable_only: config.job_file.is_some() && job.is_none_or(|job| !job.is_first()),

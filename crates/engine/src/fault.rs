@@ -6,15 +6,14 @@
 //! ([`crate::fault::readahead`]), else not.
 
 pub mod delivery;
+pub mod folio;
 pub mod readahead;
+pub mod settings;
 
 use crate::base::Base;
 use crate::base::buffers::Buffers;
 use crate::base::costs::Choice;
 use crate::base::lockdep::Rank;
-use crate::config::FOLIO_MAX;
-use crate::config::{Config, Folios};
-use crate::config::{Delivery, WayIn};
 use crate::frame::Need;
 use crate::memory::Memory;
 use crate::memory::extent::EXTENT_PAGES;
@@ -27,9 +26,12 @@ use crate::stats::{Counter, FaultSource};
 use crate::swap::Entry;
 use crate::swap::Swap;
 use crate::swap::fill;
-use crate::swap::store::{LoadError, page_mut, runs_where};
+use crate::swap::store::{LoadError, runs_where};
+use crate::units::FOLIO_MAX;
+use crate::units::page_mut;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::workingset::WorkingSet;
+use folio::Folios;
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::codec::{Codec, Decompressor};
@@ -40,6 +42,7 @@ use overspill_os::stack::EngineStacks;
 use overspill_os::uffd::{Stop, Transferred};
 use overspill_os::vm::IoVec;
 use readahead::{Streams, Window};
+use settings::{Delivery, FaultSettings, WayIn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -147,7 +150,7 @@ enum Room {
 pub struct Fault {
     base: Arc<Base>,
     stats: Stats,
-    config: Arc<Config>,
+    settings: FaultSettings,
     memory: Arc<Memory>,
     workingset: Arc<WorkingSet>,
     swap: Arc<Swap>,
@@ -170,28 +173,27 @@ impl Fault {
     /// With buffers for as many faults at once as processors and delivery make sense of.
     pub fn new(
         base: &Arc<Base>,
-        config: &Arc<Config>,
         reclaim: &Arc<Reclaim>,
         swap: &Arc<Swap>,
         memory: &Arc<Memory>,
         workingset: &Arc<WorkingSet>,
+        settings: FaultSettings,
         stats: Stats,
     ) -> Result<Fault, Errno> {
-        let contexts = match config.delivery {
+        let contexts = match settings.delivery {
             Delivery::Signal => 2 * cpu::available().clamp(2, 32),
             Delivery::Thread => 1,
         };
-        let folios = Folios::new(config.folio, memory.budget().limit() as usize, contexts);
+        let folios = Folios::new(settings.folio, memory.budget().limit() as usize, contexts);
         let folio = folios.memory.max(folios.device);
         let contexts = Buffers::new(Rank::FaultContext, contexts, || {
-            FaultContext::new(folio, config.readahead_max, &config.codecs())
+            FaultContext::new(folio, settings.readahead_max, &swap.settings.codecs())
         })?;
         let charged = contexts.len() * folio;
         memory.charge_buffers(charged);
         Ok(Fault {
             base: base.clone(),
             stats,
-            config: config.clone(),
             memory: memory.clone(),
             workingset: workingset.clone(),
             swap: swap.clone(),
@@ -204,6 +206,7 @@ impl Fault {
             streams: Streams::new(folios),
             window_around: Window::default(),
             way_in: std::array::from_fn(|_| Choice::default()),
+            settings,
         })
     }
 
@@ -265,7 +268,7 @@ impl Fault {
         let range = self.memory.address_range(page.0..page.0 + 1);
         // A signal does not tell protection from absence: the program may have dropped the page
         // with a system call of its own making, as in `reinstall`.
-        let absent = self.config.delivery == Delivery::Signal
+        let absent = self.settings.delivery == Delivery::Signal
             && self.memory.frames.backing.install(range.start, zeros(1), false).stop.is_none();
         let unprotected =
             if absent { Ok(()) } else { self.memory.frames.backing.unprotect(range.clone()) };
@@ -575,7 +578,7 @@ impl Fault {
     ) -> Transferred {
         let backing = &self.memory.frames.backing;
         let frames = self.memory.frames.arena.frame_range(frame.0, len);
-        let way = match self.config.baselines.way_in {
+        let way = match self.settings.way_in {
             // What is moved is not protected.
             _ if protect => 0,
             WayIn::Move => 1,

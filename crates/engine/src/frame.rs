@@ -22,12 +22,12 @@
 
 pub mod cells;
 pub mod percpu;
+pub mod watermarks;
 pub mod zone;
 
 use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::config::Watermarks;
 use crate::stats::{Counter, Stats};
 use crate::units::{Bytes, FrameId};
 use cells::{FrameCells, NO_FRAME};
@@ -36,7 +36,11 @@ use overspill_os::cpu::{self, Topology};
 use percpu::{CpuLists, LIST_ORDER_MAX, Marks, Picked};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+pub use watermarks::{Mark, Watermarks};
 use zone::{Pageblocks, Source, Zone};
+
+/// The largest arena: what entries of slots and of the compressed tier tell the frames of apart.
+pub const ARENA_MAX: Bytes = Bytes(4 << 40);
 
 /// The largest order: 512 frames, 2 MiB, what one page-table page maps and so the longest run that
 /// one call moves.

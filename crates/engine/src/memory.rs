@@ -5,7 +5,7 @@ pub mod frames;
 pub mod word;
 
 use crate::frame::cells::FrameCells;
-use crate::frame::{FrameAllocator, FrameSettings, Mobility, Need};
+use crate::frame::{ARENA_MAX, FrameAllocator, FrameSettings, Mobility, Need};
 use crate::stats::Stats;
 use crate::units::{Bytes, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use extent::{EXTENT_PAGES, Extents};
@@ -22,6 +22,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use word::PageWords;
 
+/// Smallest budget a pool runs in: its reserves and one batch of pages out and in.
+pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
+/// Largest budget: half of the largest arena.
+pub const MEMORY_MAX: Bytes = Bytes(ARENA_MAX.0 / 2);
+/// The largest window: a page of it is told by 32 bits where there is an entry a slot.
+pub const WINDOW_MAX: Bytes = Bytes(8 << 40);
 /// Pages at the start of the window that no program gets.
 pub const RESERVED_PAGES: usize = EXTENT_PAGES;
 
@@ -45,9 +51,8 @@ pub struct Memory {
 /// What memory is made for.
 #[derive(Clone, Debug)]
 pub struct MemorySettings {
-    /// The budget, and the most that it may become.
+    /// The budget.
     pub memory: Bytes,
-    pub memory_max: Bytes,
     /// Size of the window, and where it is to lie.
     pub window: Bytes,
     pub window_at: Option<Range<usize>>,
@@ -184,7 +189,7 @@ fn frames_and_arena(
     stats: Stats,
 ) -> Result<(FrameAllocator, Arena), Errno> {
     let limit = settings.memory.pages();
-    let grown = vm::machine_memory().min(settings.memory_max.0) >> PAGE_SHIFT;
+    let grown = vm::machine_memory().min(MEMORY_MAX.0) >> PAGE_SHIFT;
     let room = |limit_max| {
         let topology = Topology::of_machine().clone();
         let allocator = FrameAllocator::new(limit, limit_max, settings.frames, topology, stats)?;

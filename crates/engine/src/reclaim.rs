@@ -13,6 +13,7 @@
 pub mod direct;
 pub mod oom;
 mod resize;
+pub mod settings;
 pub mod throttle;
 mod way_out;
 pub mod writeback;
@@ -21,8 +22,6 @@ use crate::base::Base;
 use crate::base::buffers::Buffers;
 use crate::base::costs::Choice;
 use crate::base::lockdep::Rank;
-use crate::config::CompressedMax;
-use crate::config::{Config, Delivery, ReclaimMax};
 use crate::frame::cells::Owner;
 use crate::memory::Memory;
 use crate::memory::extent::{self, EXTENT_PAGES, ExtentGuard};
@@ -34,11 +33,13 @@ use crate::swap::Swap;
 use crate::swap::store::{Batch, Pick};
 use crate::units::{FrameId, PageIndex, SlotId};
 use crate::workingset::WorkingSet;
+use crate::workingset::settings::CompressedMax;
 use oom::Hardship;
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::cpu::Topology;
 use overspill_os::fault_path::FaultPath;
+use settings::{ReclaimMax, ReclaimSettings};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -84,7 +85,7 @@ impl Reclaimer {
 pub struct Reclaim {
     base: Arc<Base>,
     stats: Stats,
-    config: Arc<Config>,
+    settings: ReclaimSettings,
     memory: Arc<Memory>,
     workingset: Arc<WorkingSet>,
     swap: Arc<Swap>,
@@ -117,21 +118,23 @@ impl Reclaim {
     /// reclaim for themselves as the settings say.
     pub fn new(
         base: &Arc<Base>,
-        config: &Arc<Config>,
         swap: &Arc<Swap>,
         memory: &Arc<Memory>,
         workingset: &Arc<WorkingSet>,
+        settings: ReclaimSettings,
         stats: Stats,
     ) -> Result<Reclaim, Errno> {
         let nodes = Topology::of_machine().nodes();
-        let direct = match config.reclaim_max {
+        let direct = match settings.max {
             // In thread delivery there is nobody to throttle.
-            _ if config.delivery != Delivery::Signal => 0,
+            _ if !settings.own_faults => 0,
             ReclaimMax::Auto => DIRECT_PER_NODE * nodes,
             ReclaimMax::Threads(threads) => threads.into(),
             ReclaimMax::Off => ReclaimMax::OFF_THREADS.into(),
         };
-        let buffers = |count, pages| Buffers::new(Rank::Batch, count, || Batch::new(pages, config));
+        let of_swap = &swap.settings;
+        let buffers =
+            |count, pages| Buffers::new(Rank::Batch, count, || Batch::new(pages, of_swap));
         let pages = (memory.budget().limit() as usize / 64).clamp(32, 128);
         let batches = buffers(1 + base.wake.worker_count() + 1, pages)?;
         let direct = buffers(direct, DIRECT_PAGES)?;
@@ -143,11 +146,10 @@ impl Reclaim {
         Ok(Reclaim {
             base: base.clone(),
             stats,
-            config: config.clone(),
             memory: memory.clone(),
             workingset: workingset.clone(),
             swap: swap.clone(),
-            throttle: Throttle::new(direct.len(), config.baselines.reclaim_recheck),
+            throttle: Throttle::new(direct.len(), settings.recheck),
             batches,
             direct,
             #[cfg(debug_assertions)]
@@ -158,6 +160,7 @@ impl Reclaim {
             way_out: Choice::default(),
             clock_hand: AtomicUsize::new(0),
             dma_seen: AtomicBool::new(false),
+            settings,
         })
     }
 
@@ -419,7 +422,7 @@ impl Reclaim {
 
     /// Whether what leaves memory just now goes to a device rather than to the compressed tier.
     fn is_bound_for_devices(&self) -> bool {
-        let tier_takes = self.config.compressed_max != CompressedMax::OFF
+        let tier_takes = self.swap.settings.compressed_max != CompressedMax::OFF
             && !self.swap.compressed_full.load(Relaxed);
         !tier_takes && self.stats.get(Counter::DeviceCapacityBytes) > 0
     }

@@ -21,11 +21,10 @@ mod remap;
 use crate::base::lockdep::Rank;
 use crate::base::sync::RankedMutex;
 use crate::base::sync::{RankedGuard, lock};
-use crate::config::Config;
-use crate::config::Delivery;
 use crate::control::Control;
 use crate::control::advice::Wish;
 use crate::fault::Fault;
+use crate::fault::settings::Delivery;
 use crate::memory::extent::{EXTENT_PAGES, split};
 use crate::memory::word::State;
 use crate::memory::{Memory, RESERVED_PAGES};
@@ -59,7 +58,7 @@ pub struct MapFlags {
 /// The address space.
 pub struct Space {
     stats: Stats,
-    config: Arc<Config>,
+    delivery: Delivery,
     memory: Arc<Memory>,
     swap: Arc<Swap>,
     fault: Arc<Fault>,
@@ -74,17 +73,17 @@ pub struct Space {
 impl Space {
     /// With nothing mapped.
     pub fn new(
-        config: &Arc<Config>,
         control: &Arc<Control>,
         fault: &Arc<Fault>,
         swap: &Arc<Swap>,
         memory: &Arc<Memory>,
+        delivery: Delivery,
         stats: Stats,
     ) -> Space {
         let regions = RegionMap::new(RESERVED_PAGES..memory.words.len());
         Space {
             stats,
-            config: config.clone(),
+            delivery,
             memory: memory.clone(),
             swap: swap.clone(),
             fault: fault.clone(),
@@ -556,7 +555,7 @@ impl Space {
     /// Makes pages present that may be accessed so.
     pub(crate) fn bring_in(&self, pages: Range<usize>, access: Prot) {
         for page in pages.map(PageIndex).filter(|_| access.readable()) {
-            match self.config.delivery {
+            match self.delivery {
                 // All signals are blocked here, so a touch would kill: the fault is served as if it
                 // had been taken.
                 Delivery::Signal

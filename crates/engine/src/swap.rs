@@ -15,12 +15,13 @@ pub mod fill;
 mod follow;
 pub mod index;
 pub mod lru;
+pub mod settings;
 pub mod store;
 pub mod zswap;
 
 use crate::base::Base;
-use crate::config::Config;
-use crate::device::SwapDevices;
+use crate::device::list::JobSwaps;
+use crate::device::{DeviceSettings, SlotTables, SwapDevices, SwapError};
 use crate::memory::Memory;
 use crate::memory::extent::EXTENT_PAGES;
 use crate::stats::{Counter, Stats};
@@ -29,6 +30,7 @@ use crate::workingset::WorkingSet;
 use crate::zpool::CompressedPool;
 pub use index::{Entry, GivenUp, SlotIndex, Stamp};
 pub use lru::Ages;
+use settings::SwapSettings;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -38,7 +40,7 @@ use zswap::Zswap;
 pub struct Swap {
     base: Arc<Base>,
     stats: Stats,
-    config: Arc<Config>,
+    pub settings: SwapSettings,
     memory: Arc<Memory>,
     workingset: Arc<WorkingSet>,
     /// Frames of the swap cache by age.
@@ -56,36 +58,40 @@ pub struct Swap {
 }
 
 impl Swap {
-    /// With the devices of a pool, and nothing stored yet.
+    /// With the devices of a list, and nothing stored yet.
+    ///
+    /// # Errors
+    /// When one cannot be opened.
     pub fn new(
         base: &Arc<Base>,
-        config: &Arc<Config>,
         memory: &Arc<Memory>,
         workingset: &Arc<WorkingSet>,
-        devices: SwapDevices,
+        settings: SwapSettings,
+        (list, of_devices): (&JobSwaps, DeviceSettings),
         stats: Stats,
-    ) -> Swap {
+    ) -> Result<Swap, SwapError> {
+        let frames = memory.budget().frames_max();
+        let index = SlotIndex::new(settings.partition, settings.batching, frames, stats)
+            .map_err(SwapError::no_tables)?;
+        let (index, zswap) = (Arc::new(index), Arc::new(Zswap::new(settings.invalidate, stats)));
+        let tables = Tables { index: index.clone(), zswap: zswap.clone() };
+        let devices = SwapDevices::open(list, of_devices, Arc::new(tables), stats)?;
         let cells = memory.cells().clone();
         let frames = workingset.tier_size.frames(memory.budget().limit());
-        Swap {
+        Ok(Swap {
             base: base.clone(),
             stats,
-            config: config.clone(),
             memory: memory.clone(),
             workingset: workingset.clone(),
-            lru: Ages::new(
-                cells.clone(),
-                config.baselines.cache_partition,
-                config.baselines.slot.batching,
-                stats,
-            ),
-            index: devices.index().clone(),
-            zswap: devices.zswap().clone(),
+            lru: Ages::new(cells.clone(), settings.partition, settings.batching, stats),
+            index,
+            zswap,
             zpool: CompressedPool::new(cells, frames),
             compressed_full: AtomicBool::new(false),
             devices,
             writing: AtomicUsize::new(0),
-        }
+            settings,
+        })
     }
 
     /// Pages are being written to devices, until the value is dropped.
@@ -115,6 +121,28 @@ impl Swap {
         // Its cells, and its tag.
         let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (16 + 1);
         self.stats.set(Counter::MetadataBytes, words + frames + self.devices.table_bytes());
+    }
+}
+
+/// What is kept by slot beside the devices.
+struct Tables {
+    index: Arc<SlotIndex>,
+    zswap: Arc<Zswap>,
+}
+
+impl SlotTables for Tables {
+    fn open(&self, device: usize, slots: u64) -> bool {
+        self.index.open(device, slots) && self.zswap.open(device, slots)
+    }
+
+    fn forget(&self, device: usize) {
+        self.index.forget(device);
+        self.zswap.forget(device);
+    }
+
+    fn slot_bytes(&self, device: usize) -> u64 {
+        let zswap = if self.zswap.had_entries(device) { Zswap::SLOT_BYTES } else { 0 };
+        SlotIndex::SLOT_BYTES + zswap
     }
 }
 

@@ -5,9 +5,10 @@
 
 pub mod copies;
 pub mod history;
+pub mod settings;
 pub mod tier_size;
 
-use crate::config::CompressedMax;
+use crate::workingset::settings::CompressedMax;
 use copies::Copies;
 use history::Recent;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

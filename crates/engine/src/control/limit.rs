@@ -17,8 +17,8 @@
 
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::config::Config;
 use crate::control::Control;
+use crate::memory::MEMORY_MIN;
 use crate::stats::Counter;
 use crate::units::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -40,7 +40,7 @@ impl Share {
     /// Pages of a job's budget of `job` pages; never less than a pool needs to run.
     fn of(self, job: u64) -> u64 {
         let pages = (u128::from(job) * u128::from(self.0)) >> Share::BITS;
-        (pages as u64).max(Config::MEMORY_MIN.pages())
+        (pages as u64).max(MEMORY_MIN.pages())
     }
 }
 
@@ -129,7 +129,7 @@ impl Control {
         let request = job.budget();
         if request.number != self.limits.request.load(Relaxed) {
             self.limits.request.store(request.number, Relaxed);
-            self.set_job_budget(request.memory.max(Config::MEMORY_MIN).pages());
+            self.set_job_budget(request.memory.max(MEMORY_MIN).pages());
         }
         // Said each time: a statistics file that a fork or an exec made anew does not know it.
         self.stats.set_answered(request.number);
@@ -216,7 +216,7 @@ impl Control {
         }
         if used < state.best {
             (state.best, state.since) = (used, Instant::now());
-        } else if state.since.elapsed() > PATIENCE.min(self.config.oom_wait.0 / 2) {
+        } else if state.since.elapsed() > PATIENCE.min(self.settings.oom_wait / 2) {
             self.limits.pressed.store(false, Relaxed);
             self.stats.set_stuck(true);
             self.swap.set_limit(room.min(state.ceiling).max(limit));
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn shares_are_of_the_budget_and_never_too_small_to_run_in() {
-        let min = Config::MEMORY_MIN.pages();
+        let min = MEMORY_MIN.pages();
         assert_eq!(Share::WHOLE.of(1 << 38), 1 << 38);
         assert_eq!(Share(Share::WHOLE.0 / 2).of(3 * min), 3 * min / 2);
         assert_eq!(Share(Share::WHOLE.0 / 2).of(min), min);

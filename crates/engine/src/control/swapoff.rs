@@ -19,9 +19,9 @@ mod place;
 
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::config::SwapSpec;
 use crate::control::Control;
 use crate::device::list::{JobSwaps, ListedSwap};
+use crate::device::spec::SwapSpec;
 use crate::device::{Retired, SwapError};
 use crate::frame::{Mobility, Need};
 use crate::stats::SwapsOutcome;
@@ -305,7 +305,7 @@ impl Control {
 
     /// Reads the list of the job.
     fn read_list(&self, state: &mut State) {
-        let Some(path) = self.config.job_file.as_deref().map(JobSwaps::path) else { return };
+        let Some(path) = self.settings.job_file.as_deref().map(JobSwaps::path) else { return };
         match JobSwaps::read(&path) {
             Ok(list) => {
                 self.swaps.number.store(list.number, Relaxed);
@@ -331,13 +331,13 @@ impl Control {
     fn begin_swapoff(self: &Arc<Self>, state: &mut State, id: u32) {
         let devices = self.swap.devices.retire(id);
         let limit = self.memory.budget().limit() as usize;
-        let run = self.config.baselines.swapoff_run.min((limit / RUN_SHARE).max(1));
+        let run = self.settings.swapoff_run.min((limit / RUN_SHARE).max(1));
         let batch = BATCH_PAGES.min((limit / RUN_SHARE).max(16));
         let pages = run + batch;
-        let threads =
-            self.config.baselines.swapoff_depth.min((limit / BUFFERS_SHARE / pages).max(1));
-        let bench =
-            |_| Ok(RankedMutex::new(Rank::Batch, Some(Bench::new(run, batch, &self.config)?)));
+        let threads = self.settings.swapoff_depth.min((limit / BUFFERS_SHARE / pages).max(1));
+        let bench = |_| {
+            Ok(RankedMutex::new(Rank::Batch, Some(Bench::new(run, batch, &self.swap.settings)?)))
+        };
         let benches: Vec<_> =
             (0..threads).map(bench).collect::<Result<_, Errno>>().unwrap_or_default();
         let frame = |_| self.memory.frames.allocator.alloc(0, Mobility::Unmovable, Need::Over);

@@ -10,7 +10,7 @@ use super::error::SwapError;
 use super::open::{self, Opened};
 use super::parts::{PART, PartIo, Parts};
 use super::ram::Ram;
-use crate::config::{Discard, SwapSpec};
+use crate::device::spec::{Discard, SwapSpec};
 use crate::slot::{Disk, SlotMap, SlotSettings};
 use crate::stats::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, Stats};
 use crate::units::Uuid;

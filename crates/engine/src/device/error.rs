@@ -70,6 +70,11 @@ pub enum SwapError {
 }
 
 impl SwapError {
+    /// There is no memory for tables of slots.
+    pub(crate) fn no_tables(errno: Errno) -> SwapError {
+        SwapError::new(Path::new("memory"), "getting memory for tables of slots", errno)
+    }
+
     /// The meaning of an error number that came up while `doing` something to `path`.
     pub(super) fn new(path: &Path, doing: &'static str, errno: Errno) -> SwapError {
         let path = path.to_owned();

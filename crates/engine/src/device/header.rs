@@ -6,7 +6,7 @@
 //! stays as it is and is only read: how large the area is, and which of its pages are bad. Anything
 //! else is somebody's data.
 
-use crate::config::Label;
+use crate::device::spec::Label;
 use crate::units::{Bytes, PAGE_SIZE, Uuid};
 use std::fmt;
 

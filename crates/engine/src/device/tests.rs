@@ -6,7 +6,7 @@ mod ram;
 
 use super::block_io::BlockIo;
 use super::*;
-use crate::config::{CachePartition, SwapList, SwapSpec};
+use crate::device::spec::{SwapList, SwapSpec};
 use crate::stats::Counter;
 use crate::units::{Bytes, PAGE_SIZE};
 use overspill_os::uring::{Data, Op};
@@ -40,6 +40,25 @@ impl Drop for Dir {
     }
 }
 
+/// Nothing else is kept by slot.
+struct NoTables;
+
+impl SlotTables for NoTables {
+    fn open(&self, _: usize, _: u64) -> bool {
+        true
+    }
+
+    fn forget(&self, _: usize) {}
+
+    fn slot_bytes(&self, _: usize) -> u64 {
+        0
+    }
+}
+
+fn no_tables() -> Arc<dyn SlotTables> {
+    Arc::new(NoTables)
+}
+
 fn spec(path: &Path, size: impl Into<Option<u64>>) -> SwapSpec {
     SwapSpec { size: size.into().map(Bytes), ..SwapSpec::new(path) }
 }
@@ -48,6 +67,7 @@ fn open(path: &Path, size: impl Into<Option<u64>>) -> SwapDevices {
     SwapDevices::open(
         &JobSwaps::first(&[spec(path, size)]),
         DeviceSettings::default(),
+        no_tables(),
         Stats::anonymous().unwrap(),
     )
     .unwrap()
@@ -57,6 +77,7 @@ fn refusal(path: &Path, size: impl Into<Option<u64>>) -> SwapError {
     let error = SwapDevices::open(
         &JobSwaps::first(&[spec(path, size)]),
         DeviceSettings::default(),
+        no_tables(),
         Stats::anonymous().unwrap(),
     )
     .unwrap_err();
@@ -107,6 +128,7 @@ fn batches_round_trip_with_and_without_uring() {
         let devices = SwapDevices::open(
             &JobSwaps::first(&specs),
             DeviceSettings { uring, ..DeviceSettings::default() },
+            no_tables(),
             stats,
         )
         .unwrap();
@@ -188,6 +210,7 @@ fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     let parent = SwapDevices::open(
         &JobSwaps::first(&specs),
         DeviceSettings::default(),
+        no_tables(),
         Stats::anonymous().unwrap(),
     )
     .unwrap();
@@ -224,6 +247,7 @@ fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     let other = SwapDevices::open(
         &JobSwaps::first(&specs[1..]),
         DeviceSettings::default(),
+        no_tables(),
         Stats::anonymous().unwrap(),
     )
     .unwrap();
@@ -313,16 +337,7 @@ impl SwapDevices {
             closed: RankedMutex::new(Rank::ClosedDevices, Vec::new()),
             slots: self.slots,
             queue: queue.clone(),
-            index: Arc::new(
-                SlotIndex::new(
-                    CachePartition::default(),
-                    crate::slot::Batching::default(),
-                    0,
-                    Stats::anonymous().unwrap(),
-                )
-                .unwrap(),
-            ),
-            zswap: Arc::new(Zswap::new(Invalidate::default(), Stats::anonymous().unwrap())),
+            tables: no_tables(),
             in_memory: None,
             make_io: Box::new(|file, queue| Box::new(Direct { file, queue })),
             stats: Stats::anonymous().unwrap(),
@@ -522,6 +537,7 @@ fn faulty(dir: &Dir, space: u64, errno: Errno) -> (SwapDevices, Arc<Faults>, Sta
     let devices = SwapDevices::open_with(
         &JobSwaps::first(&[spec(&dir.0, 64 << 20)]),
         DeviceSettings::default(),
+        no_tables(),
         stats,
         make_io,
     )
@@ -669,6 +685,7 @@ fn ram(list: &str) -> SwapDevices {
     SwapDevices::open(
         &JobSwaps::first(&specs),
         DeviceSettings::default(),
+        no_tables(),
         Stats::anonymous().unwrap(),
     )
     .unwrap()

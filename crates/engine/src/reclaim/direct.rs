@@ -130,7 +130,7 @@ impl Reclaim {
                 if freed > 0 {
                     return Stalled::Again;
                 }
-                if fruitless < self.config.oom_wait.0 {
+                if fruitless < self.settings.oom_wait.0 {
                     return Stalled::Pause;
                 }
                 self.out_of_room();

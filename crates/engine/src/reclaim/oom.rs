@@ -8,9 +8,9 @@
 //!
 //! Locks: one over the account (`Rank::Hardship`, a leaf).
 
+use super::settings::OutOfRoom;
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::config::OutOfRoom;
 use crate::reclaim::Reclaim;
 use crate::stats::Counter;
 use overspill_os::{beside, thread};
@@ -101,7 +101,7 @@ impl Reclaim {
     pub(crate) fn out_of_room(&self) {
         let sentence = "out of room: nothing more can be reclaimed, compressed or written;";
         let remedy = "Give it a larger --memory, or a larger --swap";
-        match self.config.oom {
+        match self.settings.oom {
             OutOfRoom::Sigbus => {
                 self.base.report.once(format_args!("{sentence} the program gets SIGBUS. {remedy}"))
             }

@@ -21,9 +21,9 @@
 //! Locks: one over the line (`Rank::Throttle`), for some tens of nanoseconds, taken inside the gate
 //! of faults, so never held at a fork; nothing is taken under it.
 
+use super::settings::Recheck;
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::config::Recheck;
 use crate::reclaim::direct::DIRECT_PAGES;
 use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};

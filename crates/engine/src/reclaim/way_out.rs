@@ -2,14 +2,15 @@
 //! are protected, stored where they are, and dropped with one call.
 
 use super::Progress;
-use crate::config::WayOut;
+use super::settings::WayOut;
 use crate::frame::cells::Owner;
 use crate::memory::extent::{self, EXTENT_PAGES};
 use crate::memory::frames::push_range;
 use crate::memory::word::{PageWord, State};
 use crate::reclaim::Reclaim;
 use crate::stats::Counter;
-use crate::swap::store::{Batch, Pick, page_mut};
+use crate::swap::store::{Batch, Pick};
+use crate::units::page_mut;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
@@ -61,12 +62,12 @@ impl Reclaim {
 
     /// Whether pages may leave by moving only.
     fn only_move(&self) -> bool {
-        self.config.way_out == WayOut::Move || self.dma_seen.load(Relaxed)
+        self.settings.way_out == WayOut::Move || self.dma_seen.load(Relaxed)
     }
 
     /// Whether dense runs are moved just now.
     fn prefers_move(&self) -> bool {
-        self.config.way_out == WayOut::Auto
+        self.settings.way_out == WayOut::Auto
             && self.memory.frames.backing.can_move()
             && self.way_out.pick() == 0
     }

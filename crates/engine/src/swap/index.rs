@@ -14,9 +14,10 @@
 use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::base::lockdep::Rank;
 use crate::base::sync::Atomic;
-use crate::config::{CachePartition, Config};
+use crate::frame::ARENA_MAX;
 use crate::slot::{Batching, SlotRun};
 use crate::stats::{Counter, Stats};
+use crate::swap::settings::CachePartition;
 use crate::units::{FrameId, PAGE_SIZE, PageIndex, SlotId};
 use overspill_os::Errno;
 use overspill_os::table::AtomicTable;
@@ -77,7 +78,7 @@ impl Stamp {
 /// which of the others it is.
 const PAYLOAD_BITS: u32 = 30;
 const PAYLOAD_MASK: u32 = (1 << PAYLOAD_BITS) - 1;
-const _: () = assert!(Config::ARENA_MAX.pages() <= 1 << PAYLOAD_BITS);
+const _: () = assert!(ARENA_MAX.pages() <= 1 << PAYLOAD_BITS);
 
 impl Entry {
     fn to_word(self) -> u64 {
@@ -402,7 +403,7 @@ mod tests {
     #[test]
     fn entries_are_told_apart_and_keep_what_they_say() {
         let stamp = Stamp::new(u64::MAX);
-        let frame = FrameId(Config::ARENA_MAX.pages() as u32 - 1);
+        let frame = FrameId(ARENA_MAX.pages() as u32 - 1);
         let entries = [Entry::None, Entry::Abandoned, Entry::Clean, Entry::Lost]
             .into_iter()
             .chain([Entry::Shadow(stamp), Entry::Busy(stamp), Entry::Frame(frame)])

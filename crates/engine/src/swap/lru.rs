@@ -12,10 +12,10 @@
 
 use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::base::lockdep::Rank;
-use crate::config::CachePartition;
 use crate::frame::cells::{FrameCells, NO_FRAME, Owner};
 use crate::slot::Batching;
 use crate::stats::{Counter, Stats};
+use crate::swap::settings::CachePartition;
 use crate::units::{FrameId, PAGE_SIZE, PageIndex};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

@@ -32,8 +32,8 @@
 
 mod density;
 
-use crate::config::CompressedMax;
 use crate::stats::FaultSource;
+use crate::workingset::settings::CompressedMax;
 pub(crate) use density::Density;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

@@ -1,13 +1,10 @@
 //! How a RAM device behaves: its latency, its bandwidth, and what goes wrong.
 
-use crate::units::Bytes;
+use crate::units::{Bytes, parse_time};
 use std::fmt;
 use std::ops::BitOr;
 use std::str::FromStr;
 use std::time::Duration;
-
-/// Longest latency: 10 s, well beyond any disk that still works.
-const LATENCY_MAX: Duration = Duration::from_secs(10);
 
 /// Memory that simulates a device, for tests and measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -156,22 +153,6 @@ impl fmt::Display for FaultKinds {
         }
         Ok(())
     }
-}
-
-/// A number with a unit from ns to s.
-pub(super) fn parse_time(text: &str) -> Option<Duration> {
-    let unit_at = text.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
-    let (number, unit) = text.split_at(unit_at);
-    let ns = match unit {
-        "ns" => 1.0,
-        "us" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return None,
-    };
-    let time = number.parse::<f64>().ok()? * ns;
-    let time = Duration::from_nanos(time.round().min(u64::MAX as f64) as u64);
-    (time <= LATENCY_MAX).then_some(time)
 }
 
 #[cfg(test)]

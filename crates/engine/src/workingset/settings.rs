@@ -47,7 +47,7 @@ impl fmt::Display for CompressedMax {
 /// What the tier may pack pages with where nothing else was asked for, the quickest first. Level -1
 /// of Zstandard leaves literals as they are: that saves most for records and pointers, little for
 /// text.
-const BY_DENSITY: [Codec; CODECS_MAX] = [Codec::Lz4, Codec::Zstd(-1), Codec::Zstd(1)];
+pub const BY_DENSITY: [Codec; CODECS_MAX] = [Codec::Lz4, Codec::Zstd(-1), Codec::Zstd(1)];
 /// How many codecs the tier chooses from at most.
 pub const CODECS_MAX: usize = 3;
 
@@ -91,60 +91,15 @@ impl fmt::Display for TierCodec {
     }
 }
 
-/// When compressed pages that stay cold are packed more densely.
+/// Whether pages that are read from a device, or from the compressed tier, keep their copies there
+/// while they are not written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Recompress {
-    /// When the compressed tier is full and no device has room: by Zstandard of level 1.
+pub enum Clean {
+    /// While that pays by what was measured while running.
     #[default]
-    LastResort,
+    Auto,
+    /// Always.
+    On,
     /// Never.
     Off,
-    /// Whenever the tier is full, before they go to a device: by Zstandard of this level.
-    Cold(i8),
-}
-
-impl Recompress {
-    /// What packs them.
-    pub fn codec(self) -> Option<Codec> {
-        match self {
-            Recompress::LastResort => BY_DENSITY.last().copied(),
-            Recompress::Off => None,
-            Recompress::Cold(level) => Some(Codec::Zstd(level)),
-        }
-    }
-}
-
-impl FromStr for Recompress {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Recompress, ()> {
-        match text {
-            "auto" => Ok(Recompress::LastResort),
-            "off" => Ok(Recompress::Off),
-            _ => match text.parse() {
-                Ok(Codec::Zstd(level)) => Ok(Recompress::Cold(level)),
-                _ => Err(()),
-            },
-        }
-    }
-}
-
-impl fmt::Display for Recompress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Recompress::LastResort => f.write_str("auto"),
-            Recompress::Off => f.write_str("off"),
-            Recompress::Cold(level) => Codec::Zstd(*level).fmt(f),
-        }
-    }
-}
-
-/// Which slots compressed pages have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum TierSlots {
-    /// Some on no device; a page gets one of a device when it is written to it.
-    #[default]
-    Own,
-    /// Some of a device from the beginning, while one has any, as with the kernel's zswap.
-    Device,
 }

@@ -1,6 +1,6 @@
 //! How many pages come in together.
 
-use super::FOLIO_MAX;
+use crate::units::FOLIO_MAX;
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,7 +15,7 @@ pub enum FolioMax {
 }
 
 /// The pages of a text, if it is a power of two up to [`FOLIO_MAX`].
-pub(super) fn parse_pages(text: &str) -> Option<usize> {
+pub fn parse_pages(text: &str) -> Option<usize> {
     text.parse().ok().filter(|pages: &usize| pages.is_power_of_two() && *pages <= FOLIO_MAX)
 }
 

@@ -4,7 +4,7 @@
 //! `key=value` belongs to the path before it. Both have a textual form from which they are read
 //! back as they were: in it they travel to the processes of a job, in an environment variable.
 
-use super::ram::RamModel;
+use super::model::RamModel;
 use crate::units::Bytes;
 use std::fmt;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub struct Label(String);
 
 impl Label {
     /// Longest label in bytes.
-    pub const BYTES_MAX: usize = 16;
+    pub const BYTES_MAX: usize = crate::units::LABEL_BYTES_MAX;
 
     /// The text.
     pub fn as_str(&self) -> &str {
@@ -275,7 +275,7 @@ impl std::error::Error for BadSwap {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{FaultKinds, FaultModel};
+    use crate::device::model::{FaultKinds, FaultModel};
     use proptest::prelude::*;
     use std::time::Duration;
 
