@@ -1,5 +1,5 @@
-//! What every part of the engine stands on: locks and their order, gates, who is woken, what is said
-//! of trouble, and how much the program waits.
+//! What every part of the engine stands on: locks and their order, gates, who is woken, what is
+//! said of trouble, and how much the program waits.
 
 pub mod buffers;
 pub mod costs;

@@ -1,12 +1,12 @@
 //! Swap devices: files and block devices that hold the pages that no longer fit in memory.
 //!
 //! [`SwapDevices`] is the table of them. A device is named by a
-//! [`SwapSpec`](crate::device::spec::SwapSpec): in a directory an unlinked file is made, a file or block
-//! device is used in place, and a RAM device is memory that behaves like one. Slots are handed out
-//! in runs ([`SwapDevices::alloc_run`]), written several runs at a time and read a run at a time.
-//! What goes wrong stays where it happened: a failed write marks its slots bad and the caller keeps
-//! the pages, a failed read is told to the reader, as is a page that comes back other than it was
-//! written (every page has a checksum), a full disk makes a device count as full.
+//! [`SwapSpec`](crate::device::spec::SwapSpec): in a directory an unlinked file is made, a file or
+//! block device is used in place, and a RAM device is memory that behaves like one. Slots are
+//! handed out in runs ([`SwapDevices::alloc_run`]), written several runs at a time and read a run
+//! at a time. What goes wrong stays where it happened: a failed write marks its slots bad and the
+//! caller keeps the pages, a failed read is told to the reader, as is a page that comes back other
+//! than it was written (every page has a checksum), a full disk makes a device count as full.
 //!
 //! Neighbours: [`crate::slot`] keeps the tables, [`overspill_os::io`] and [`overspill_os::uring`]
 //! do the I/O; reclaim allocates and writes, faults read and free.

@@ -1,10 +1,10 @@
 //! The address space that the program sees: mmap, munmap, mprotect, madvise, mremap and mlock over
 //! the window, with the meaning that Linux gives them.
 //!
-//! Called on threads of the program, through [`crate::fault::delivery::enter`]. One lock over the map of
-//! regions plays the part of the kernel's mmap_lock; engine threads never take it. Where a call
-//! changes what is behind addresses, it holds the extent's lock, which keeps reclaim out, and the
-//! locks of the pages, which keep faults out.
+//! Called on threads of the program, through [`crate::fault::delivery::enter`]. One lock over the
+//! map of regions plays the part of the kernel's mmap_lock; engine threads never take it. Where a
+//! call changes what is behind addresses, it holds the extent's lock, which keeps reclaim out, and
+//! the locks of the pages, which keep faults out.
 //!
 //! mremap is in [`remap`], mlock and its family in [`pin`], what of the window is not managed in
 //! [`foreign`].

@@ -5,8 +5,8 @@
 //! whenever and however it was started, and no process is forgotten because it was being started
 //! just then. What it has taken note of, it says in its own table ([`crate::stats`]).
 //!
-//! Which swap devices the job has is a list in a file of its own ([`crate::device::list`]), of which the table
-//! has the number.
+//! Which swap devices the job has is a list in a file of its own ([`crate::device::list`]), of
+//! which the table has the number.
 //!
 //! No locks: a request is one atomic cell. A request to reclaim pages has two more, for how far it
 //! is; they bear its number, so that nobody adds to those of the next by mistake.
@@ -114,7 +114,8 @@ impl JobTable {
         BudgetRequest { number, memory: Bytes::from_pages(pages) }
     }
 
-    /// Says that the list of swap devices of that number is in its file ([`crate::device::list::JobSwaps`]).
+    /// Says that the list of swap devices of that number is in its file
+    /// ([`crate::device::list::JobSwaps`]).
     pub fn set_swaps(&self, number: u32) {
         self.cells[CELL_SWAPS].store(number.into(), Release);
     }

@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 /// How long pressing goes on without any progress, and never more than half of what a fault waits
 /// for room.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// And how many rounds of reclaim have freed nothing by then: on a busy machine there may be none
+/// for a second.
+const FRUITLESS_ROUNDS: u64 = 8;
 
 /// A part of the job's budget. Forks divide it, the end of a child puts it together again, exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +72,8 @@ struct State {
     /// Fewest pages in use since pressing began, and when that was.
     best: u64,
     since: Instant,
+    /// Rounds of reclaim that had freed nothing by then.
+    fruitless: u64,
 }
 
 /// The limit in force, and the one to come.
@@ -91,6 +96,7 @@ impl Limits {
             ceiling: job,
             best: u64::MAX,
             since: Instant::now(),
+            fruitless: 0,
         };
         Limits {
             state: RankedMutex::new(Rank::Limits, state),
@@ -135,8 +141,8 @@ impl Control {
         self.stats.set_answered(request.number);
     }
 
-    /// Halves this process's share and returns the other half, for a child. [`Control::press_limit`]
-    /// gets there.
+    /// Halves this process's share and returns the other half, for a child.
+    /// [`Control::press_limit`] gets there.
     pub(crate) fn lend_half(&self) -> Share {
         let mut state = lock(&self.limits.state);
         let half = Share(state.share.0 / 2);
@@ -214,9 +220,11 @@ impl Control {
             }
             return Press::Stuck;
         }
+        let fruitless = self.children.fruitless.load(Relaxed);
+        let is_patient = || state.since.elapsed() <= PATIENCE.min(self.settings.oom_wait / 2);
         if used < state.best {
-            (state.best, state.since) = (used, Instant::now());
-        } else if state.since.elapsed() > PATIENCE.min(self.settings.oom_wait / 2) {
+            (state.best, state.since, state.fruitless) = (used, Instant::now(), fruitless);
+        } else if fruitless.wrapping_sub(state.fruitless) >= FRUITLESS_ROUNDS && !is_patient() {
             self.limits.pressed.store(false, Relaxed);
             self.stats.set_stuck(true);
             self.swap.set_limit(room.min(state.ceiling).max(limit));

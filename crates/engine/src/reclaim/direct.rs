@@ -4,8 +4,8 @@
 //! A [`Stall`] lasts as long as one fault is without a frame. Each step of it is short: whoever
 //! serves the fault waits in between where nothing is held ([`Stalled`]).
 //!
-//! Neighbours: [`crate::reclaim::throttle`] says whose turn it is, [`crate::reclaim`] does the work,
-//! [`crate::fault::delivery`] calls.
+//! Neighbours: [`crate::reclaim::throttle`] says whose turn it is, [`crate::reclaim`] does the
+//! work, [`crate::fault::delivery`] calls.
 
 use crate::base::sync::Backoff;
 use crate::reclaim::Reclaim;

@@ -74,7 +74,8 @@ impl Default for Hardship {
 }
 
 impl Hardship {
-    /// Notes what came of trying since `from`, while pages were `writing` to devices or not; how long it has all been fruitless.
+    /// Notes what came of trying since `from`, while pages were `writing` to devices or not; how
+    /// long it has all been fruitless.
     pub fn note(&self, from: Instant, freed: usize, writing: bool) -> Duration {
         let [from, now] = [from, Instant::now()].map(|at| at.saturating_duration_since(self.began));
         lock(&self.account).note(from, now, freed, writing)

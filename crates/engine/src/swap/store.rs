@@ -1,10 +1,10 @@
 //! The tiers behind memory: storing a batch of pages, loading one back, forgetting one.
 //!
 //! A page that leaves memory becomes a fill value, or gets a swap slot: on no device while the
-//! compressed tier takes it ([`crate::swap::zswap`]), else of a device, to which it is written, since it
-//! does not compress, or the tier has no room. With `zswap.slots=device` what is compressed has
-//! slots of devices, too, while there is room on one. Until its batch is committed by the caller a
-//! page is also still where it was.
+//! compressed tier takes it ([`crate::swap::zswap`]), else of a device, to which it is written,
+//! since it does not compress, or the tier has no room. With `zswap.slots=device` what is
+//! compressed has slots of devices, too, while there is room on one. Until its batch is committed
+//! by the caller a page is also still where it was.
 
 use crate::device::{RUN_MAX, ReadError, RunWrite};
 use crate::frame::cells::Owner;

@@ -23,8 +23,8 @@
 //!    takes the entry out, if nobody else reads it.
 //! 4. *Compaction* replaces an object that nobody reads by a copy of it.
 //!
-//! Neighbours: [`crate::zpool`] keeps the bytes, [`crate::swap::store`] and [`crate::reclaim::writeback`] use
-//! both.
+//! Neighbours: [`crate::zpool`] keeps the bytes, [`crate::swap::store`] and
+//! [`crate::reclaim::writeback`] use both.
 //!
 //! Locks: a range's ([`Rank::Zswap`]); nothing is taken under it.
 
@@ -389,8 +389,9 @@ impl Zswap {
         })
     }
 
-    /// Writeback, whose page is compressed more densely, or on a device now: puts `new`, or nothing, in
-    /// the place of the object of which the caller is the only reader, and has it read no more.
+    /// Writeback, whose page is compressed more densely, or on a device now: puts `new`, or
+    /// nothing, in the place of the object of which the caller is the only reader, and has it read
+    /// no more.
     pub fn finish_load(&self, slot: SlotId, old: Object, new: Option<Object>, now: u64) -> bool {
         let _held = self.lock(slot);
         let done = self.place(slot).replace(old, 1, new);

@@ -19,10 +19,10 @@
 //! Each is worth its count by what such faults have taken lately. Pages that come back do not age
 //! further: of what has left, the curve counts as kept only what had not come back by then.
 //!
-//! A tier with room to spare also keeps the copies of pages that it gave back ([`crate::swap::clean`]),
-//! which then leave without being packed again. So a step more of tier is worth the packing of as
-//! many pages as leave in place of these copies, and a step less costs that, before it costs reads
-//! of devices.
+//! A tier with room to spare also keeps the copies of pages that it gave back
+//! ([`crate::swap::clean`]), which then leave without being packed again. So a step more of tier is
+//! worth the packing of as many pages as leave in place of these copies, and a step less costs
+//! that, before it costs reads of devices.
 //!
 //! The share goes a step to where more is saved. Without room on devices there is no choice: the
 //! tier takes as much as it may. The method is that of miss ratio curves from reuse distances, with

@@ -1,4 +1,5 @@
-//! The evacuation of the model: the steps of [`crate::control::swapoff`] and of what its threads do.
+//! The evacuation of the model: the steps of [`crate::control::swapoff`] and of what its threads
+//! do.
 
 use super::{Bug, LEAVING, Machine, PATIENCE, stored};
 use crate::memory::word::{PageWord, State};

@@ -1,5 +1,6 @@
 //! The program of the model, and the threads that reclaim beside it: the steps of [`crate::fault`],
-//! [`crate::reclaim`], [`crate::swap::store`], [`crate::fault::readahead`] and [`crate::reclaim::writeback`].
+//! [`crate::reclaim`], [`crate::swap::store`], [`crate::fault::readahead`] and
+//! [`crate::reclaim::writeback`].
 
 use super::{LEAVING, Machine, Mapped, OWN, chance, pause, stored};
 use crate::memory::word::{PageWord, State};
