@@ -338,19 +338,39 @@ impl Fault {
             return Served::Busy;
         }
         // 3. Load and install.
-        let protect = !access.write
-            && matches!(state, State::Stored(slot) if self.swap.keeps_copies(slot, len == 1 && self.is_back_soon(slot), len));
+        let keeps = |slot| {
+            let soon = len == 1 && self.is_back_soon(slot);
+            self.swap.keeps_copies(slot, soon, len)
+        };
+        let protect = !access.write && matches!(state, State::Stored(slot) if keeps(slot));
         let loaded = self.install_run(context, page, state, len, protect);
-        let installed = loaded.as_ref().map_or(0, |loaded| loaded.pages);
-        context.installed = installed;
-        self.memory.frames.give_holes(&context.frames[installed..]);
+        context.installed = loaded.as_ref().map_or(0, |loaded| loaded.pages);
+        self.memory.frames.give_holes(&context.frames[context.installed..]);
         // 4. Publish.
-        let served = match loaded {
-            Ok(Loaded { clean, foreign, .. }) => {
-                self.publish_run(page, len, &context.frames[..installed], clean);
+        let served = self.publish_loaded(context, page, len, loaded);
+        if served == Served::Done {
+            self.streams.advance(page, len, context.source == FaultSource::Device);
+            if context.spent.len() >= (SPENT_IN_ALL / self.contexts.len()).clamp(1, SPENT_MAX) {
+                self.free_spent(context);
+            }
+        }
+        served
+    }
+
+    /// What became of the run of a fault, which is given its new words, or left as it was.
+    fn publish_loaded(
+        &self,
+        context: &FaultContext,
+        page: PageIndex,
+        len: usize,
+        loaded: Result<Loaded, LoadError>,
+    ) -> Served {
+        match loaded {
+            Ok(Loaded { pages, clean, foreign }) => {
+                self.publish_run(page, len, &context.frames[..pages], clean);
                 if foreign {
                     Served::Foreign
-                } else if installed == 0 {
+                } else if pages == 0 {
                     // The run may reach over two mappings of the kernel's: the page alone next
                     // time.
                     self.streams.forget(page);
@@ -360,7 +380,7 @@ impl Fault {
                 }
             }
             Err(error) => {
-                (0..len).for_each(|i| self.memory.unlock_unchanged(PageIndex(page.0 + i)));
+                self.memory.unlock_run(page.0, len);
                 if len > 1 {
                     // A neighbour may be the unreadable one: a read error reaches only its own
                     // reader.
@@ -371,14 +391,7 @@ impl Fault {
                     Served::Failed
                 }
             }
-        };
-        if served == Served::Done {
-            self.streams.advance(page, len, context.source == FaultSource::Device);
-            if context.spent.len() >= (SPENT_IN_ALL / self.contexts.len()).clamp(1, SPENT_MAX) {
-                self.free_spent(context);
-            }
         }
-        served
     }
 
     /// Takes one frame although there seemed to be none.
@@ -468,31 +481,11 @@ impl Fault {
                 self.install_cached(context, dst, frame, len, false)
             }
             State::Stored(slot) if len == 1 && !self.swap.zswap.contains(slot) => {
-                match self.swap.index.load(slot) {
-                    Entry::Lost => return Err(LoadError::Lost),
+                match self.install_stored(context, slot, dst, protect)? {
                     // Somebody reads it just now: one operation is enough.
-                    Entry::Busy(_) => return Ok(Loaded { pages: 0, clean: false, foreign: false }),
-                    Entry::Frame(..) if let Some(frame) = self.swap.index.take_frame(slot) => {
-                        context.source = FaultSource::Cache;
-                        self.window_around.hit();
-                        self.stats.add(Counter::SwapRaHit, 1);
-                        let done = self.install_cached(context, dst, frame, 1, protect);
-                        if done.bytes == 0 && done.stop != Some(Stop::Exists) {
-                            self.swap.lru.remove(frame);
-                            self.spend(context, frame);
-                        }
-                        cached = Some(frame);
-                        done
-                    }
-                    _ => {
-                        context.source = FaultSource::Device;
-                        let (at, around) =
-                            self.base.psi.stalled_for_device(|| self.read_around(context, slot))?;
-                        self.stats.add(Counter::PgMajFault, 1);
-                        let done = backing.install(dst, page_mut(&mut context.buffer, at), protect);
-                        if let Some(around) = around {
-                            self.keep_around(context, around, true);
-                        }
+                    None => return Ok(Loaded { pages: 0, clean: false, foreign: false }),
+                    Some((done, frame)) => {
+                        cached = frame;
                         done
                     }
                 }
@@ -518,6 +511,42 @@ impl Fault {
         // Mappings changing, or gone: what was installed counts, the rest stays as it was.
         let foreign = state == State::Empty && len == 1 && done.stop == Some(Stop::Absent);
         Ok(Loaded { pages: done.bytes >> PAGE_SHIFT, clean: protect, foreign })
+    }
+
+    /// Brings in a single page that is on a device, or was read ahead from there into the frame that
+    /// is returned as well; `None` while somebody else reads it.
+    fn install_stored(
+        &self,
+        context: &mut FaultContext,
+        slot: SlotId,
+        dst: usize,
+        protect: bool,
+    ) -> Result<Option<(Transferred, Option<FrameId>)>, LoadError> {
+        match self.swap.index.load(slot) {
+            Entry::Lost => return Err(LoadError::Lost),
+            Entry::Busy(_) => return Ok(None),
+            Entry::Frame(..) if let Some(frame) = self.swap.index.take_frame(slot) => {
+                context.source = FaultSource::Cache;
+                self.window_around.hit();
+                self.stats.add(Counter::SwapRaHit, 1);
+                let done = self.install_cached(context, dst, frame, 1, protect);
+                if done.bytes == 0 && done.stop != Some(Stop::Exists) {
+                    self.swap.lru.remove(frame);
+                    self.spend(context, frame);
+                }
+                return Ok(Some((done, Some(frame))));
+            }
+            _ => {}
+        }
+        context.source = FaultSource::Device;
+        let (at, around) = self.base.psi.stalled_for_device(|| self.read_around(context, slot))?;
+        self.stats.add(Counter::PgMajFault, 1);
+        let page = page_mut(&mut context.buffer, at);
+        let done = self.memory.frames.backing.install(dst, page, protect);
+        if let Some(around) = around {
+            self.keep_around(context, around, true);
+        }
+        Ok(Some((done, None)))
     }
 
     /// Lines up the content of a locked run of stored pages in the buffer: what is in memory by

@@ -162,19 +162,11 @@ impl Reclaim {
         wanted: &mut Bitmap,
         immovable: &mut Bitmap,
     ) -> usize {
-        let mut moved = 0;
-        let mut at = pages.start;
-        let mut largest = RUN_ORDER;
+        let (mut moved, mut at, mut largest) = (0, pages.start, RUN_ORDER);
         while at < pages.end {
             // 1. Lock as many as one block of frames takes.
             let order = ((pages.end - at).ilog2() as u8).min(largest);
-            let mut len = 0;
-            let goes = |w: PageWord| w.is_resident() && !w.is_pinned();
-            while len < 1 << order
-                && self.memory.words.try_lock_if(PageIndex(at + len), goes).is_some()
-            {
-                len += 1;
-            }
+            let len = self.lock_resident(at, 1 << order);
             if len == 0 {
                 at += 1;
                 continue;
@@ -184,59 +176,21 @@ impl Reclaim {
                 self.memory.unlock_run(at, len);
                 break;
             };
-            let start = Instant::now();
-            let dst = self.memory.frames.arena.frame_range(frame.0, len).start;
-            let mut done =
-                self.memory.frames.backing.move_out(dst, self.memory.address_range(at..at + len));
-            let count = done.bytes >> PAGE_SHIFT;
-            if count == 0 && done.stop == Some(Stop::Busy) && exclusive {
-                // Shared since a fork? Make it the process's own, and try once more; if it is
-                // pinned, it stays.
-                let own = vm::make_exclusive(self.memory.address_range(at..at + 1));
-                if own.is_ok() {
-                    done = self
-                        .memory
-                        .frames
-                        .backing
-                        .move_out(dst, self.memory.address_range(at..at + 1));
-                }
-            }
-            let count = count.max(done.bytes >> PAGE_SHIFT);
-            self.way_out.record(0, start.elapsed().as_nanos() as u64, count);
+            let (count, stop) = self.move_run(at..at + len, frame, exclusive);
             // 3. Publish: the moved are in the swap cache, the others as they were.
-            self.swap.lru.add_run(PageIndex(at), frame, count);
-            let mut own = [FrameId(0); 1 << RUN_ORDER];
-            for (i, frame) in frame.run(count).enumerate() {
-                let page = PageIndex(at + i);
-                let word = self.memory.words.load(page);
-                let State::Resident(hole) = word.state() else {
-                    unreachable!("locked as resident")
-                };
-                own[i] = hole;
-                if let Some(slot) = self.swap.copy_of(word) {
-                    self.memory.cells().set_owner(frame, Owner::Copy(slot));
-                }
-                self.memory
-                    .words
-                    .unlock_as(page, word.with_state(State::Cached(frame)).clean(word.is_clean()));
-                wanted[(page.0 - base) / 64] &= !(1 << ((page.0 - base) % 64));
+            self.publish_moved(at, frame, count);
+            for i in at - base..at - base + count {
+                wanted[i / 64] &= !(1 << (i % 64));
             }
             self.memory.unlock_run(at + count, len - count);
-            self.memory.frames.give_holes(&own[..count]);
             if count < 1 << order {
-                self.memory
-                    .frames
-                    .allocator
-                    .free_run(FrameId(frame.0 + count as u32), (1 << order) - count);
+                let rest = FrameId(frame.0 + count as u32);
+                self.memory.budget().free_run(rest, (1 << order) - count);
             }
-            self.memory.extents.sub_resident(PageIndex(at), count);
-            self.stats.sub(Counter::ResidentPages, count as u64);
-            self.stats.add(Counter::OutMoved, count as u64);
-            self.stats.add(Counter::PgDeactivate, count as u64);
             moved += count;
             at += count;
             // 4. Who stopped it?
-            match done.stop {
+            match stop {
                 None | Some(Stop::Again) => largest = RUN_ORDER,
                 // The run may reach over two mappings: a shorter one may not.
                 Some(Stop::Unsuitable) if order > 0 && count == 0 => largest = order - 1,
@@ -257,6 +211,60 @@ impl Reclaim {
             }
         }
         moved
+    }
+
+    /// Locks up to `most` pages from a page on that are resident and may leave; how many.
+    fn lock_resident(&self, first: usize, most: usize) -> usize {
+        let goes = |word: PageWord| word.is_resident() && !word.is_pinned();
+        let locks = |page: &usize| self.memory.words.try_lock_if(PageIndex(*page), goes).is_some();
+        (first..first + most).take_while(locks).count()
+    }
+
+    /// Moves locked pages into frames that are holes; how many have moved, and what stopped it.
+    fn move_run(
+        &self,
+        pages: Range<usize>,
+        frame: FrameId,
+        exclusive: bool,
+    ) -> (usize, Option<Stop>) {
+        let start = Instant::now();
+        let backing = &self.memory.frames.backing;
+        let dst = self.memory.frames.arena.frame_range(frame.0, pages.len()).start;
+        let first = self.memory.address_range(pages.start..pages.start + 1);
+        let mut done = backing.move_out(dst, self.memory.address_range(pages));
+        if done.bytes == 0 && done.stop == Some(Stop::Busy) && exclusive {
+            // Shared since a fork? Make it the process's own, and try once more; if it is pinned,
+            // it stays.
+            if vm::make_exclusive(first.clone()).is_ok() {
+                done = backing.move_out(dst, first);
+            }
+        }
+        let count = done.bytes >> PAGE_SHIFT;
+        self.way_out.record(0, start.elapsed().as_nanos() as u64, count);
+        (count, done.stop)
+    }
+
+    /// Gives pages that have moved to frames from `frame` on their new words, and their own frames
+    /// back.
+    fn publish_moved(&self, first: usize, frame: FrameId, count: usize) {
+        self.swap.lru.add_run(PageIndex(first), frame, count);
+        let mut own = [FrameId(0); 1 << RUN_ORDER];
+        for (i, frame) in frame.run(count).enumerate() {
+            let page = PageIndex(first + i);
+            let word = self.memory.words.load(page);
+            let State::Resident(hole) = word.state() else { unreachable!("locked as resident") };
+            own[i] = hole;
+            if let Some(slot) = self.swap.copy_of(word) {
+                self.memory.cells().set_owner(frame, Owner::Copy(slot));
+            }
+            let cached = word.with_state(State::Cached(frame)).clean(word.is_clean());
+            self.memory.words.unlock_as(page, cached);
+        }
+        self.memory.frames.give_holes(&own[..count]);
+        self.memory.extents.sub_resident(PageIndex(first), count);
+        self.stats.sub(Counter::ResidentPages, count as u64);
+        self.stats.add(Counter::OutMoved, count as u64);
+        self.stats.add(Counter::PgDeactivate, count as u64);
     }
 
     /// A resident page turned out not to be in the page tables.
@@ -332,22 +340,43 @@ impl Reclaim {
         // 2. Store from where they are; for the swap cache, in the frames that they own.
         match to {
             Leaves::ToTiers => {
-                self.swap.store_batch(batch, |pick, out| self.read_evicting(pick, out))
+                self.swap.store_batch(batch, |pick, out| self.read_evicting(pick, out));
             }
-            Leaves::ToSwapCache => {
-                let Batch { picks, buffer, .. } = &mut *batch;
-                for (i, pick) in picks.iter_mut().enumerate() {
-                    let State::Evicting(frame) = pick.from else {
-                        unreachable!("picked to be evicted")
-                    };
-                    pick.place = Some(i as u32);
-                    pick.stored = self
-                        .read_evicting(pick, page_mut(buffer, i))
-                        .then_some(State::Cached(frame));
-                }
-            }
+            Leaves::ToSwapCache => self.copy_picked(batch),
         }
         // 3. Commit: who was taken back meanwhile stays, and its stored copy is forgotten.
+        self.commit_picked(batch);
+        if batch.picks.is_empty() {
+            return 0;
+        }
+        if to == Leaves::ToSwapCache {
+            // Nobody writes to them any more. There is memory twice for a moment, that of a batch.
+            let Batch { picks, buffer, .. } = &mut *batch;
+            picks.iter().for_each(|pick| self.fill_own_frame(pick, buffer));
+        }
+        // 4. Drop, with one call and one flush.
+        let started = Instant::now();
+        self.memory.frames.backing.drop_pages(&batch.ranges).expect("dropping managed pages");
+        let count = batch.picks.len();
+        self.way_out.record(1, protect_ns + started.elapsed().as_nanos() as u64, count);
+        // 5. Publish where they are now.
+        self.publish_evicted(batch, to);
+        count
+    }
+
+    /// Reads the picked pages into the buffer, for the frames that they own.
+    fn copy_picked(&self, batch: &mut Batch) {
+        let Batch { picks, buffer, .. } = batch;
+        for (i, pick) in picks.iter_mut().enumerate() {
+            let State::Evicting(frame) = pick.from else { unreachable!("picked to be evicted") };
+            pick.place = Some(i as u32);
+            let is_read = self.read_evicting(pick, page_mut(buffer, i));
+            pick.stored = is_read.then_some(State::Cached(frame));
+        }
+    }
+
+    /// Locks the picked pages that were stored, and lines their addresses up; the others stay.
+    fn commit_picked(&self, batch: &mut Batch) {
         batch.ranges.clear();
         batch.picks.retain(|pick| {
             let Some(stored) = pick.stored else {
@@ -364,33 +393,23 @@ impl Reclaim {
                 }
                 return false;
             }
-            push_range(&mut batch.ranges, self.memory.address_range(pick.page.0..pick.page.0 + 1));
+            let range = self.memory.address_range(pick.page.0..pick.page.0 + 1);
+            push_range(&mut batch.ranges, range);
             true
         });
-        if batch.picks.is_empty() {
-            return 0;
-        }
-        if to == Leaves::ToSwapCache {
-            // Nobody writes to them any more. There is memory twice for a moment, that of a batch.
-            let Batch { picks, buffer, .. } = &mut *batch;
-            picks.iter().for_each(|pick| self.fill_own_frame(pick, buffer));
-        }
-        // 4. Drop, with one call and one flush.
-        let started = Instant::now();
-        self.memory.frames.backing.drop_pages(&batch.ranges).expect("dropping managed pages");
-        let count = batch.picks.len();
-        self.way_out.record(1, protect_ns + started.elapsed().as_nanos() as u64, count);
-        // 5. Publish where they are now.
+    }
+
+    /// Gives pages that were dropped their new words, and their frames back.
+    fn publish_evicted(&self, batch: &mut Batch, to: Leaves) {
         batch.frames.clear();
         for pick in &batch.picks {
             let word = self.memory.words.load(pick.page);
-            let State::Evicting(frame) = word.state() else { unreachable!("committed in step 3") };
-            let stored = pick.stored.expect("kept in step 3");
+            let State::Evicting(frame) = word.state() else { unreachable!("committed before") };
+            let stored = pick.stored.expect("kept when it was committed");
             if to == Leaves::ToSwapCache {
                 self.swap.lru.add(pick.owner(), frame);
-                self.memory
-                    .words
-                    .unlock_as(pick.page, word.with_state(stored).clean(word.is_clean()));
+                let cached = word.with_state(stored).clean(word.is_clean());
+                self.memory.words.unlock_as(pick.page, cached);
                 continue;
             }
             batch.frames.push(frame);
@@ -398,17 +417,17 @@ impl Reclaim {
             self.memory.words.unlock_as(pick.page, word.with_state(stored));
         }
         self.memory.frames.give_holes(&batch.frames);
+        let count = batch.picks.len() as u64;
         if to == Leaves::ToSwapCache {
-            self.stats.add(Counter::PgDeactivate, count as u64);
+            self.stats.add(Counter::PgDeactivate, count);
         }
-        for picks in batch.picks.chunk_by(|a, b| a.page.0 / EXTENT_PAGES == b.page.0 / EXTENT_PAGES)
-        {
+        let of_one_extent = |a: &Pick, b: &Pick| a.page.0 / EXTENT_PAGES == b.page.0 / EXTENT_PAGES;
+        for picks in batch.picks.chunk_by(of_one_extent) {
             self.memory.extents.sub_resident(picks[0].page, picks.len());
         }
-        self.stats.sub(Counter::ResidentPages, count as u64);
-        self.stats.add(Counter::OutDropped, count as u64);
+        self.stats.sub(Counter::ResidentPages, count);
+        self.stats.add(Counter::OutDropped, count);
         self.stats.add(Counter::OutDroppedBatches, 1);
-        count
     }
 
     /// Copies a page that is being evicted, be it accessible or not; `false` if it was taken back,
