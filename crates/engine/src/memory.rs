@@ -180,6 +180,17 @@ impl Memory {
         // hard to find.
         self.arena_fits.store(if resized.is_ok() { pages } else { 0 }, Relaxed);
     }
+
+    /// Gives isolated pageblocks that are empty back to the system; for the holder of the lock over
+    /// the limit.
+    pub fn give_up_surplus(&self) {
+        let allocator = &self.frames.allocator;
+        if allocator.has_surplus() {
+            allocator.give_up_surplus(|frames| {
+                self.frames.arena.close(frames).expect("closing frames of the arena")
+            });
+        }
+    }
 }
 
 /// Frames for the budget, with room to grow to the whole memory of the machine, which costs

@@ -197,6 +197,10 @@ impl Control {
         }
         drop(state);
         self.reclaim.empty_isolated();
+        // Under the lock: a budget that grows would open what is being closed.
+        let state = lock(&self.limits.state);
+        self.memory.give_up_surplus();
+        drop(state);
     }
 
     /// Brings the limit as near to its aim as the pages in use allow now.
