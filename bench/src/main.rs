@@ -16,29 +16,21 @@
 #![forbid(unsafe_code)]
 
 mod benches;
-mod child;
-mod failure;
-mod kernel_swap;
 mod ladder;
 mod machine;
 mod measure;
-mod place;
 mod plot;
-mod pool;
-mod put_back;
 mod report;
-mod start;
-mod swap_device;
 #[cfg(test)]
 mod testing;
-mod threads;
 
 use benches::{
     codecs, page_fault, reclaim_storm, swap_r_rand, swap_w_seq, swapoff, vs_kernel, working_set,
     zswap,
 };
 use clap::{Args, Parser, Subcommand};
-use failure::Failure;
+use machine::{put_back, start};
+use measure::{Failure, child};
 use overspill_bench::contents;
 use report::Findings;
 use std::process::ExitCode;

@@ -2,8 +2,8 @@
 //!
 //! A [`Chart`] has [`Bars`] in groups, with the same series in each.
 
-use crate::failure::Failure;
 use crate::measure::Spread;
+use crate::measure::failure::Failure;
 use crate::report::{Row, whole};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::ValueFormatter;

@@ -1,7 +1,7 @@
 //! What a bench found: one JSON object, or a table with a conclusion.
 
-use crate::failure::Failure;
-use crate::machine::Machine;
+use crate::measure::failure::Failure;
+use crate::measure::host::Machine;
 use crate::measure::{Series, Spread, summarise};
 use serde::Serialize;
 use serde_json::{Map, Value, json};

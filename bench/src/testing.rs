@@ -1,7 +1,7 @@
 //! What the unit tests of benches share.
 
-use crate::machine::Machine;
 use crate::measure::Sample;
+use crate::measure::host::Machine;
 use crate::report::Row;
 use clap::Parser;
 use serde_json::json;

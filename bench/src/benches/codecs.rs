@@ -6,11 +6,11 @@
 
 use crate::Common;
 use crate::contents::{Contents, WORDS};
-use crate::failure::Failure;
-use crate::machine::Machine;
+use crate::measure::failure::Failure;
+use crate::measure::host::Machine;
+use crate::measure::threads;
 use crate::measure::{self, Sample, Series, Spread, compare};
 use crate::report::{Column, Findings, Report, Row, Table, percent, ratio, whole};
-use crate::threads;
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill_os::codec::{Codec, Compressor, Decompressor};
 use serde_json::json;

@@ -16,10 +16,10 @@ mod work;
 pub use work::measure_one;
 
 use crate::Common;
-use crate::child;
-use crate::failure::Failure;
 use crate::ladder;
-use crate::machine::{self, Machine};
+use crate::measure::child;
+use crate::measure::failure::Failure;
+use crate::measure::host::{self, Machine};
 use crate::measure::{self, Series, compare};
 use crate::report::{self, Column, Findings, Report, Row, Table, percent, ratio, short, whole};
 use clap::ValueEnum;
@@ -151,7 +151,7 @@ const COLUMNS: &[Column] = &[
 /// # Errors
 /// When a setting does not exist, or a measurement fails.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
-    let cases = plan(args, machine::available_bytes())?;
+    let cases = plan(args, host::available_bytes())?;
     let mut series = measure::rounds(&cases, args.common.rounds, |case| {
         let request = Request {
             step: case.step,

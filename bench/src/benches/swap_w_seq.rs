@@ -17,13 +17,13 @@ mod work;
 pub use work::measure_one;
 
 use crate::Common;
-use crate::child;
-use crate::failure::Failure;
 use crate::ladder;
-use crate::machine::Machine;
+use crate::machine::swap_device::{self, SwapDevice};
+use crate::measure::child;
+use crate::measure::failure::Failure;
+use crate::measure::host::Machine;
 use crate::measure::{self, Series, compare};
 use crate::report::{self, Column, Findings, Report, Row, Table, gain, percent, short, whole};
-use crate::swap_device::{self, SwapDevice};
 use figures::Phase;
 use overspill::base::Bytes;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@
 //!
 //! [`run`] plans the cases and reads the results; [`work`] is one measurement, by the [`engine`] or
 //! the [`kernel`], [`load`] what goes on meanwhile, [`device_rate`] what the disk can do, [`step`]
-//! the ladder, [`figures`] what is told. [`crate::put_back`] sees to it that nothing is left
+//! the ladder, [`figures`] what is told. [`crate::machine::put_back`] sees to it that nothing is left
 //! behind.
 
 mod conclusion;
@@ -23,15 +23,15 @@ mod work;
 pub use work::measure_one;
 
 use crate::Common;
-use crate::child;
-use crate::failure::Failure;
-use crate::kernel_swap;
 use crate::ladder;
-use crate::machine::{self, Machine};
+use crate::machine::kernel_swap;
+use crate::machine::place::Place;
+use crate::machine::swap_device::SwapDevice;
+use crate::measure::child;
+use crate::measure::failure::Failure;
+use crate::measure::host::{self, Machine};
 use crate::measure::{self, Sample, Series, compare};
-use crate::place::Place;
 use crate::report::{self, Column, Findings, Report, Row, Table, percent, ratio, short, whole};
-use crate::swap_device::SwapDevice;
 use overspill::base::Bytes;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -249,7 +249,7 @@ fn enough_room(args: &Args, place: &Place) -> Result<(), Failure> {
     }
     let case = Case { workload: Workload::Load, step: Step::InFlight };
     let needed = request(&case, args, place);
-    let (available, free) = (machine::available_bytes(), place.free_bytes()?);
+    let (available, free) = (host::available_bytes(), place.free_bytes()?);
     // What both allocations keep in memory at once is bounded by the budget, and what the engine
     // keeps of it by less than this.
     if needed.memory() + needed.memory() / 4 > available {

@@ -24,13 +24,13 @@ mod work;
 pub use work::measure_one;
 
 use crate::Common;
-use crate::child;
-use crate::failure::Failure;
-use crate::kernel_swap;
 use crate::ladder;
-use crate::machine::{self, Machine};
+use crate::machine::kernel_swap;
+use crate::machine::place::Place;
+use crate::measure::child;
+use crate::measure::failure::Failure;
+use crate::measure::host::{self, Machine};
 use crate::measure::{self, Sample, Series, compare};
-use crate::place::Place;
 use crate::report::{self, Column, Findings, Report, Row, Table, ratio, short, whole};
 use case::{Case, Peer, Program, Setting, Step, Task, Tasks};
 use clap::ValueEnum;
@@ -247,7 +247,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let place = Place::find(args.dir.as_deref())?;
     enough_room(args, &place)?;
     let command = command()?;
-    let busy_before = machine::load_average();
+    let busy_before = host::load_average();
     // 1. What can be measured here.
     let mut left_out = BTreeMap::new();
     for peer in chosen(&args.peer) {
@@ -336,7 +336,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         // Those of a peer that is left out.
         .filter(|row| !row.figures.is_empty())
         .collect();
-    let busy = Busy { began: busy_before, ended: machine::load_average() };
+    let busy = Busy { began: busy_before, ended: host::load_average() };
     let machine = Machine::this();
     let mut conclusion = conclusion::of(&cases, &rows, &ram, &left_out, &busy, machine.cpus);
     if !late.is_empty() {
@@ -563,7 +563,7 @@ fn compare_steps(cases: &[Case], series: &mut [Series]) {
 
 /// Whether a measurement fits into the machine.
 fn enough_room(args: &Args, place: &Place) -> Result<(), Failure> {
-    let (available, free) = (machine::available_bytes(), place.free_bytes()?);
+    let (available, free) = (host::available_bytes(), place.free_bytes()?);
     // All of it may be in memory at once, packed or not.
     if args.size.0 + args.size.0 / 4 > available {
         return Err(Failure::new(format!(

@@ -20,13 +20,13 @@ mod work;
 pub use work::measure_one;
 
 use crate::Common;
-use crate::child;
-use crate::failure::Failure;
 use crate::ladder;
-use crate::machine::Machine;
+use crate::machine::swap_device::{RAM, SwapDevice};
+use crate::measure::child;
+use crate::measure::failure::Failure;
+use crate::measure::host::Machine;
 use crate::measure::{self, Sample, Series};
 use crate::report::{self, Column, Findings, Report, Row, Table, percent, ratio, short};
-use crate::swap_device::{RAM, SwapDevice};
 use clap::ValueEnum;
 use figures::Counted;
 use overspill::base::Bytes;
@@ -150,7 +150,7 @@ const TABLES: &[Table] = &[Table {
 /// When there is not memory enough, a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let machine = Machine::this();
-    enough_memory(args.size, crate::machine::available_bytes())?;
+    enough_memory(args.size, crate::measure::host::available_bytes())?;
     let patterns = ladder::chosen(&args.traces);
     let device: SwapDevice = RAM.parse().expect("it is the default of other benches");
     let device = device.spec(Bytes(DEVICE * args.size.0));

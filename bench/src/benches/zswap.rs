@@ -19,13 +19,13 @@ mod work;
 pub use work::measure_one;
 
 use crate::Common;
-use crate::child;
-use crate::failure::Failure;
 use crate::ladder;
-use crate::machine::{self, Machine};
+use crate::machine::swap_device::{self, SwapDevice};
+use crate::measure::child;
+use crate::measure::failure::Failure;
+use crate::measure::host::{self, Machine};
 use crate::measure::{self, Series, compare};
 use crate::report::{self, Column, Findings, Report, Row, Table, gain, percent, short, whole};
-use crate::swap_device::{self, SwapDevice};
 use case::{Case, Step, Tier, Work};
 use figures::Phase;
 use overspill::base::Bytes;
@@ -177,7 +177,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args);
     let machine = Machine::this();
     let device = args.device.spec(Bytes(DEVICE_SPARE * written(args.size)));
-    enough_memory(args, machine::available_bytes())?;
+    enough_memory(args, host::available_bytes())?;
     let mut series = measure::rounds(&cases, args.common.rounds, |case| {
         let request = request(*case, args, &device);
         let pages = (2 * Bytes(written(args.size)).pages()).min(u32::MAX.into()) as u32;

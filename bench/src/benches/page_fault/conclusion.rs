@@ -2,7 +2,7 @@
 //! contended most.
 
 use super::{Step, figures};
-use crate::machine::Machine;
+use crate::measure::host::Machine;
 use crate::measure::{Spread, verdict};
 use crate::report::{Row, gain, ratio, short};
 use overspill::base::Bytes;

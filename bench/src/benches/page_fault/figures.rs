@@ -1,7 +1,7 @@
 //! The figures, and what the counters of a pool say between two moments.
 
-use crate::failure::Failure;
 use crate::measure::Sample;
+use crate::measure::failure::Failure;
 use std::collections::BTreeMap;
 
 /// First writes to pages a second, by all threads together; will-it-scale counts the same.

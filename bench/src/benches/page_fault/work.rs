@@ -1,10 +1,10 @@
 //! One measurement: threads that map, write and unmap for a while.
 
 use super::{Step, figures};
-use crate::failure::Failure;
 use crate::measure::Sample;
-use crate::pool;
-use crate::threads;
+use crate::measure::failure::Failure;
+use crate::measure::pool;
+use crate::measure::threads;
 use memmap2::{Advice, MmapMut};
 use overspill::Pool;
 use overspill::base::{Bytes, PAGE_SIZE};

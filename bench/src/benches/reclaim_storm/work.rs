@@ -3,9 +3,9 @@
 
 use super::figures::{self, Times};
 use crate::contents::{Random, WORDS, tag};
-use crate::failure::Failure;
 use crate::measure::Sample;
-use crate::pool;
+use crate::measure::failure::Failure;
+use crate::measure::pool;
 use overspill::base::PAGE_SIZE;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};

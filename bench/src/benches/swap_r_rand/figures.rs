@@ -1,8 +1,8 @@
 //! The figures: how long a read takes, by where its page came from, and what the counters of a pool
 //! say meanwhile.
 
-use crate::failure::Failure;
 use crate::measure::Sample;
+use crate::measure::failure::Failure;
 use overspill::base::PAGE_SIZE;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,10 +3,10 @@
 use super::contents;
 use super::figures::{self, Source};
 use crate::contents::{Random, WORDS, tag};
-use crate::failure::Failure;
 use crate::measure::Sample;
-use crate::pool;
-use crate::threads;
+use crate::measure::failure::Failure;
+use crate::measure::pool;
+use crate::measure::threads;
 use overspill::base::PAGE_SIZE;
 use overspill::{Pool, Region};
 use rustix::time::{ClockId, clock_gettime};

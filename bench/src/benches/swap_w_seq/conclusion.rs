@@ -2,7 +2,7 @@
 
 use super::figures::{self, LOCKS, Phase};
 use super::step::Step;
-use crate::machine::Machine;
+use crate::measure::host::Machine;
 use crate::measure::{ROUNDS_BY_DEFAULT, Spread};
 use crate::report::{Row, gain, percent, short, whole};
 use clap::ValueEnum;

@@ -1,8 +1,8 @@
 //! The figures, and what the counters of a pool say between two moments.
 
 use super::step::Step;
-use crate::failure::Failure;
 use crate::measure::Sample;
+use crate::measure::failure::Failure;
 use overspill::base::PAGE_SIZE;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! it.
 
 use super::figures;
-use crate::machine::Machine;
+use crate::measure::host::Machine;
 use crate::plot::{Bars, Chart};
 use crate::report::Row;
 use serde_json::Value;

@@ -1,10 +1,10 @@
 //! One measurement: threads that write more than fits, and read it back.
 
 use super::figures::{self, Phase};
-use crate::failure::Failure;
 use crate::measure::Sample;
-use crate::pool;
-use crate::threads;
+use crate::measure::failure::Failure;
+use crate::measure::pool;
+use crate::measure::threads;
 use overspill::base::PAGE_SIZE;
 use overspill::{Pool, Region};
 use serde::{Deserialize, Serialize};

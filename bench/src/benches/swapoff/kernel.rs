@@ -1,16 +1,18 @@
 //! The kernel's side: a memory cgroup as large as the pool, a swap file, and swapoff(8).
 //!
 //! It needs root. What it changes on the machine is put back by a process of its own
-//! ([`crate::put_back`]), also when this one is killed.
+//! ([`crate::machine::put_back`]), also when this one is killed.
 
 use super::device_rate;
 use super::figures::Measured;
 use super::load::{self, Memory};
 use super::usage::{Usage, UsageWho};
 use super::work::{self, Request};
-use crate::failure::Failure;
-use crate::kernel_swap::{Cgroup, Hierarchy, PROCESS_BYTES, command, path, swap_on, swaps};
-use crate::put_back::{Guard, PutBack};
+use crate::machine::cgroup::{Cgroup, Hierarchy};
+use crate::machine::kernel_swap::{PROCESS_BYTES, swap_on};
+use crate::machine::put_back::{Guard, PutBack};
+use crate::machine::util_linux::{command, path, swaps};
+use crate::measure::failure::Failure;
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill_os::Errno;
 use overspill_os::io::IoBuffer;

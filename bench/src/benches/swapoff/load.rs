@@ -6,7 +6,7 @@
 
 use super::usage::{Usage, UsageWho};
 use crate::contents::{Random, tag};
-use crate::failure::Failure;
+use crate::measure::failure::Failure;
 use overspill::base::PAGE_SIZE;
 use overspill_os::Errno;
 use std::ops::Range;

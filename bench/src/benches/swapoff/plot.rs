@@ -2,7 +2,7 @@
 
 use super::figures;
 use super::step::{REFERENCE_AFTER, REFERENCE_BEFORE, REFERENCE_BYTES};
-use crate::machine::Machine;
+use crate::measure::host::Machine;
 use crate::measure::{Sample, Spread};
 use crate::plot::{Bars, Chart};
 use crate::report::Row;

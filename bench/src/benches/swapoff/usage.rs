@@ -1,6 +1,6 @@
 //! Processor time, in user mode and in the kernel.
 
-use crate::failure::Failure;
+use crate::measure::failure::Failure;
 pub use nix::sys::resource::UsageWho;
 use nix::sys::resource::getrusage;
 use nix::sys::time::TimeVal;

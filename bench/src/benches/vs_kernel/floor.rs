@@ -2,9 +2,9 @@
 //! by one call, and a page that is packed and unpacked; beside them a minor fault of a pool.
 
 use super::figures;
-use crate::failure::Failure;
 use crate::measure::Sample;
-use crate::pool;
+use crate::measure::failure::Failure;
+use crate::measure::pool;
 use overspill::base::PAGE_SIZE;
 use overspill_bench::contents::WORDS;
 use overspill_bench::workload::Packing;

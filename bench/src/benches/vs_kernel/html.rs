@@ -4,8 +4,8 @@ mod chart;
 
 use super::figures;
 use super::plot::{self, Who, label, peer};
-use crate::failure::Failure;
-use crate::machine::Machine;
+use crate::measure::failure::Failure;
+use crate::measure::host::Machine;
 use crate::measure::{ROUNDS_BY_DEFAULT, Spread};
 use crate::report::{Row, ratio, short, whole};
 use chart::{Chart, Group, microseconds, seconds};
@@ -85,8 +85,8 @@ fn page(about: &About<'_>, rows: &[Row]) -> String {
     let times: String =
         groups.iter().filter_map(|(title, rows)| section(title, rows, times(rows))).collect();
     let tables: String = groups.iter().map(|(title, rows)| table(title, rows)).collect();
-    let processor =
-        crate::machine::processor().map_or(String::new(), |name| format!(" ({})", escaped(&name)));
+    let processor = crate::measure::host::processor()
+        .map_or(String::new(), |name| format!(" ({})", escaped(&name)));
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width,initial-scale=1\"><title>{title}</title><style>\n{STYLE}</style></head><body>\n<h1>{title}</h1>\n<p \

@@ -4,11 +4,11 @@
 use super::figures;
 use super::program::Served;
 use super::work::{Job, Request};
-use crate::failure::Failure;
-use crate::kernel_swap::Cgroup;
+use crate::machine::cgroup::Cgroup;
+use crate::machine::put_back::Guard;
+use crate::machine::start;
 use crate::measure::Sample;
-use crate::put_back::Guard;
-use crate::start;
+use crate::measure::failure::Failure;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::process::{Pid, Signal, kill_process_group};

@@ -3,11 +3,12 @@
 
 use super::work::{Job, Request};
 use super::{figures, launch};
-use crate::failure::Failure;
-use crate::kernel_swap::{self, Cgroup, NO_LIMIT, counting};
+use crate::machine::cgroup::Cgroup;
+use crate::machine::kernel_swap::{self, NO_LIMIT, counting};
+use crate::machine::put_back::{Guard, PutBack};
 use crate::measure::Sample;
-use crate::pool;
-use crate::put_back::{Guard, PutBack};
+use crate::measure::failure::Failure;
+use crate::measure::pool;
 use overspill::base::PAGE_SIZE;
 use overspill_bench::workload;
 use serde_json::Value;

@@ -4,13 +4,13 @@
 use super::case::Peer;
 use super::work::Request;
 use super::{figures, launch};
-use crate::failure::Failure;
-use crate::kernel_swap::{
-    self, Cgroup, Hierarchy, MOUNTS, NO_LIMIT, command, counting, path, swap_on,
-};
-use crate::machine;
+use crate::machine::cgroup::{Cgroup, Hierarchy};
+use crate::machine::kernel_swap::{self, MOUNTS, NO_LIMIT, counting, swap_on};
+use crate::machine::put_back::{Guard, PutBack};
+use crate::machine::util_linux::{command, path};
 use crate::measure::Sample;
-use crate::put_back::{Guard, PutBack};
+use crate::measure::failure::Failure;
+use crate::measure::host;
 use overspill::base::PAGE_SIZE;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -212,7 +212,7 @@ impl Pool {
                         (original, original as f64 / compressed.max(1) as f64);
                 }
             }
-            Peer::Zswap => self.bytes = self.bytes.max(machine::zswap_bytes()),
+            Peer::Zswap => self.bytes = self.bytes.max(host::zswap_bytes()),
             Peer::File => (),
         }
     }

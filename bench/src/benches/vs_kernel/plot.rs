@@ -1,7 +1,7 @@
 //! The figures as drawings: a chart a peer and setting, with a group of bars a workload.
 
 use super::figures;
-use crate::machine::Machine;
+use crate::measure::host::Machine;
 use crate::plot::{Bars, Chart};
 use crate::report::Row;
 use overspill::base::Bytes;

@@ -8,8 +8,8 @@ mod inputs;
 mod redis;
 
 use super::case::Program;
-use crate::failure::Failure;
-use crate::put_back::{Guard, PutBack};
+use crate::machine::put_back::{Guard, PutBack};
+use crate::measure::failure::Failure;
 pub use redis::{Client, Served};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

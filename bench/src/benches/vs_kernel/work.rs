@@ -3,8 +3,8 @@
 use super::case::Peer;
 use super::program::Client;
 use super::{floor, ours, peer, program};
-use crate::failure::Failure;
 use crate::measure::Sample;
+use crate::measure::failure::Failure;
 use overspill::base::PAGE_SIZE;
 use overspill_bench::workload::{Packing, Plan};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Misses as a drawing.
 
 use super::figures;
-use crate::machine::Machine;
+use crate::measure::host::Machine;
 use crate::plot::{Bars, Chart};
 use crate::report::Row;
 use serde_json::Value;

@@ -3,10 +3,10 @@
 use super::case::{Pages, Work};
 use super::figures::{self, Phase};
 use crate::contents::{Random, WORDS};
-use crate::failure::Failure;
 use crate::measure::Sample;
-use crate::pool;
-use crate::threads::{self, Timed};
+use crate::measure::failure::Failure;
+use crate::measure::pool;
+use crate::measure::threads::{self, Timed};
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill::{Pool, Region};
 use rustix::time::{ClockId, clock_gettime};

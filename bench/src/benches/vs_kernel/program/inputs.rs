@@ -1,8 +1,8 @@
 //! What programs read: lines to sort, and a source to compile. Made in sequence from a fixed seed,
 //! the same each time.
 
-use crate::failure::Failure;
-use crate::put_back;
+use crate::machine::put_back;
+use crate::measure::failure::Failure;
 use overspill_bench::contents::Random;
 use std::io::{BufWriter, Write};
 use std::path::Path;

@@ -4,8 +4,8 @@
 //! [`command`] is the command line that has this program do so: it enters the cgroup and becomes
 //! the other program.
 
-use crate::failure::Failure;
-use crate::kernel_swap::join;
+use crate::machine::cgroup::join;
+use crate::measure::failure::Failure;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

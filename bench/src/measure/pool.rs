@@ -1,6 +1,6 @@
 //! The pool that is measured, and what it maps.
 
-use crate::failure::Failure;
+use crate::measure::failure::Failure;
 use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
 use overspill::{Pool, Region};

@@ -10,8 +10,8 @@
 //! Swap belongs to the whole machine: who changes it ([`PutBack::alone`]) holds a lock on the
 //! kernel's table of it until it is as it was, so that a second bench waits.
 
-use crate::failure::Failure;
-use crate::kernel_swap::{command, path, swaps};
+use crate::machine::util_linux::{command, path, swaps};
+use crate::measure::failure::Failure;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::{OsStr, OsString};

@@ -1,6 +1,6 @@
 //! A memory cgroup that bounds a process, in either version of the hierarchy.
 
-use crate::failure::Failure;
+use crate::measure::failure::Failure;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! Where swap files are made.
 
-use crate::failure::Failure;
+use crate::measure::failure::Failure;
 use overspill_os::io::{self, Kind};
 use std::ffi::OsString;
 use std::fmt;
