@@ -16,10 +16,17 @@
 #![forbid(unsafe_code)]
 
 mod benches;
+#[cfg(test)]
+mod fixture;
 mod ladder;
 mod machine;
+#[allow(dead_code, reason = "benches move to it one by one")]
 mod measure;
+#[allow(dead_code, reason = "benches move to it one by one")]
+mod model;
 mod plot;
+#[allow(dead_code, reason = "benches move to it one by one")]
+mod render;
 mod report;
 #[cfg(test)]
 mod testing;

@@ -1,12 +1,15 @@
 //! Measuring: rounds, a process for each measurement, threads that start together, and samples.
 
 pub mod child;
+pub mod counters;
 pub mod failure;
 pub mod host;
+pub mod output;
 pub mod pool;
 pub mod rounds;
 pub mod sample;
 pub mod threads;
+pub mod usage;
 
 pub use failure::Failure;
 pub use rounds::{ROUNDS_BY_DEFAULT, rounds};

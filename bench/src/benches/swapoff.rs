@@ -17,7 +17,6 @@ mod kernel;
 mod load;
 mod plot;
 mod step;
-mod usage;
 mod work;
 
 pub use work::measure_one;

@@ -76,5 +76,5 @@ pub fn answer<Q: DeserializeOwned>(
     });
     let sample = measure(request)?;
     let text = serde_json::to_string(&sample).map_err(|error| Failure::new(error.to_string()))?;
-    crate::report::write_line(&text)
+    super::output::write_line(&text)
 }

@@ -3,11 +3,11 @@
 use super::device_rate;
 use super::figures::Measured;
 use super::load::{self, Memory};
-use super::usage::{Usage, UsageWho};
 use super::work::{self, Request};
 use crate::machine::put_back::{self, Guard, PutBack};
 use crate::measure::failure::Failure;
 use crate::measure::pool;
+use crate::measure::usage::{Usage, UsageWho};
 use overspill::config::SwapSpec;
 use overspill::{Advice, Region};
 use overspill_os::Errno;

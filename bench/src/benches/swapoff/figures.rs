@@ -1,8 +1,8 @@
 //! The figures of a measurement.
 
 use super::load::Found;
-use super::usage::Usage;
 use crate::measure::Sample;
+use crate::measure::usage::Usage;
 use overspill::base::PAGE_SIZE;
 use std::time::Duration;
 

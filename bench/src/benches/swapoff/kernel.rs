@@ -6,13 +6,13 @@
 use super::device_rate;
 use super::figures::Measured;
 use super::load::{self, Memory};
-use super::usage::{Usage, UsageWho};
 use super::work::{self, Request};
 use crate::machine::cgroup::{Cgroup, Hierarchy};
 use crate::machine::kernel_swap::{PROCESS_BYTES, swap_on};
 use crate::machine::put_back::{Guard, PutBack};
 use crate::machine::util_linux::{command, path, swaps};
 use crate::measure::failure::Failure;
+use crate::measure::usage::{Usage, UsageWho};
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill_os::Errno;
 use overspill_os::io::IoBuffer;

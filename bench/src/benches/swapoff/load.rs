@@ -4,9 +4,9 @@
 //! It pushes pages of its own out at a steady rate, so that it meets as many faults before the
 //! evacuation as during it.
 
-use super::usage::{Usage, UsageWho};
 use crate::contents::{Random, tag};
 use crate::measure::failure::Failure;
+use crate::measure::usage::{Usage, UsageWho};
 use overspill::base::PAGE_SIZE;
 use overspill_os::Errno;
 use std::ops::Range;

@@ -1,9 +1,11 @@
 //! Processor time, in user mode and in the kernel.
 
-use crate::measure::failure::Failure;
+use super::failure::Failure;
 pub use nix::sys::resource::UsageWho;
 use nix::sys::resource::getrusage;
 use nix::sys::time::TimeVal;
+pub use rustix::time::ClockId;
+use rustix::time::clock_gettime;
 use std::ops::Sub;
 use std::time::Duration;
 
@@ -40,6 +42,12 @@ impl Sub for Usage {
             sys: self.sys.saturating_sub(before.sys),
         }
     }
+}
+
+/// What a clock of processor time says: of this thread, or of this process with all of its threads.
+pub fn cpu_time(of: ClockId) -> Duration {
+    let time = clock_gettime(of);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn duration(time: TimeVal) -> Duration {
