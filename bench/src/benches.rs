@@ -3,6 +3,7 @@
 //! a process of its own).
 
 pub mod codecs;
+pub mod common;
 pub mod page_fault;
 pub mod reclaim_storm;
 pub mod swap_r_rand;

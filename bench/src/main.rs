@@ -30,12 +30,14 @@ mod render;
 mod report;
 #[cfg(test)]
 mod testing;
+mod work;
 
+use benches::common::Common;
 use benches::{
     codecs, page_fault, reclaim_storm, swap_r_rand, swap_w_seq, swapoff, vs_kernel, working_set,
     zswap,
 };
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use machine::{put_back, start};
 use measure::{Failure, child};
 use overspill_bench::contents;
@@ -90,18 +92,6 @@ enum Command {
     Start(start::Args),
 }
 
-/// Options of every bench.
-#[derive(Clone, Debug, Args)]
-struct Common {
-    /// How often each step is measured [default: 3, and fewer where that would take longer than 45
-    /// s]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    json: bool,
-}
-
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::MeasureOne(args) => measure_one(&args),
@@ -119,14 +109,26 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &Command) -> Result<(), Failure> {
+    if let Command::Codecs(args) = command {
+        return render::print(&codecs::run(args)?, args.common.json);
+    }
+    if let Command::SwapRRand(args) = command {
+        return render::print(&swap_r_rand::run(args)?, args.common.json);
+    }
+    if let Command::Swapoff(args) = command {
+        return render::print(&swapoff::run(args)?, args.common.json);
+    }
+    if let Command::PageFault(args) = command {
+        return render::print(&page_fault::run(args)?, args.common.json);
+    }
     let (common, findings): (&Common, Findings) = match command {
-        Command::PageFault(args) => (&args.common, page_fault::run(args)?),
+        Command::PageFault(_) => unreachable!("it has returned"),
         Command::SwapWSeq(args) => (&args.common, swap_w_seq::run(args)?),
-        Command::Codecs(args) => (&args.common, codecs::run(args)?),
-        Command::SwapRRand(args) => (&args.common, swap_r_rand::run(args)?),
+        Command::Codecs(_) => unreachable!("it has returned"),
+        Command::SwapRRand(_) => unreachable!("it has returned"),
         Command::Zswap(args) => (&args.common, zswap::run(args)?),
         Command::ReclaimStorm(args) => (&args.common, reclaim_storm::run(args)?),
-        Command::Swapoff(args) => (&args.common, swapoff::run(args)?),
+        Command::Swapoff(_) => unreachable!("it has returned"),
         Command::WorkingSet(args) => (&args.common, working_set::run(args)?),
         Command::VsKernel(args) => (&args.common, vs_kernel::run(args)?),
         Command::MeasureOne(_) | Command::PutBack(_) | Command::Start(_) => {

@@ -16,7 +16,7 @@ mod work;
 
 pub use work::measure_one;
 
-use crate::Common;
+use super::common::Common;
 use crate::ladder;
 use crate::machine::swap_device::{self, SwapDevice};
 use crate::measure::child;

@@ -23,7 +23,7 @@ mod work;
 
 pub use work::measure_one;
 
-use crate::Common;
+use super::common::Common;
 use crate::ladder;
 use crate::machine::kernel_swap;
 use crate::machine::place::Place;

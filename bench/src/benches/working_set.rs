@@ -19,7 +19,7 @@ mod work;
 
 pub use work::measure_one;
 
-use crate::Common;
+use super::common::Common;
 use crate::ladder;
 use crate::machine::swap_device::{RAM, SwapDevice};
 use crate::measure::child;

@@ -5,8 +5,8 @@
 //! again for each measurement: [`ask`] starts `overspill-bench measure-one`, whose [`answer`] reads
 //! the request from the command line and prints the sample, both as JSON.
 
-use crate::measure::Sample;
-use crate::measure::failure::Failure;
+use super::failure::Failure;
+use super::sample::Sample;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

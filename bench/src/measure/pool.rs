@@ -1,6 +1,6 @@
 //! The pool that is measured, and what it maps.
 
-use crate::measure::failure::Failure;
+use super::failure::Failure;
 use overspill::base::Bytes;
 use overspill::config::{Config, Delivery};
 use overspill::{Pool, Region};
@@ -27,4 +27,14 @@ pub fn open(memory: u64, device: Option<&str>, settings: &str) -> Result<Pool, F
 pub fn map(pool: &Pool, bytes: u64) -> Result<Region<'_>, Failure> {
     let failure = |errno| Failure::new(format!("the pool maps no {}: {errno}", Bytes(bytes)));
     pool.map(bytes as usize).map_err(failure)
+}
+
+/// Whether every page came back with what was written to it.
+///
+/// # Errors
+/// When some did not.
+pub fn right(wrong: u64) -> Result<(), Failure> {
+    let failure =
+        || Failure::new(format!("{wrong} pages came back with other content than was written"));
+    if wrong == 0 { Ok(()) } else { Err(failure()) }
 }

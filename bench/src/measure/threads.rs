@@ -31,6 +31,11 @@ pub fn each<I: Send, T: Send>(items: &mut [I], work: impl Fn(&mut I) -> T + Sync
     with_items(items, true, Duration::ZERO, |item, _| work(item))
 }
 
+/// Runs `work` on a thread that stays on its processor.
+pub fn alone<T: Send>(work: impl Fn() -> T + Sync) -> T {
+    each(&mut [()], |()| work()).results.pop().expect("one thread has one result")
+}
+
 fn with_items<I: Send, T: Send>(
     items: &mut [I],
     pinned: bool,

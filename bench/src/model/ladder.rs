@@ -50,6 +50,11 @@ impl Ladder {
         Some(all.join(","))
     }
 
+    /// The settings of a case of the engine.
+    pub fn settings_of<K>(&self, case: &Case<K>) -> String {
+        self.step(&case.step).and_then(|step| self.settings(step)).unwrap_or_default()
+    }
+
     /// What each of these steps is made of, by its name.
     pub fn made_of<'s>(&self, steps: impl IntoIterator<Item = &'s &'s Step>) -> Value {
         let told = |step: &Step| match self.settings(step) {

@@ -37,11 +37,12 @@ fn place(bars: &Bars, group: usize, series: usize) -> (f64, f64) {
     (left, left + width * 0.92)
 }
 
-/// Draws the charts of a bench into a file.
+/// Draws the charts of a bench into a file, if one is named.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn draw(path: &Path, findings: &Findings) -> Result<(), Failure> {
+pub fn draw(path: Option<&Path>, findings: &Findings) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
     let text = drawn(findings)
         .map_err(|error| Failure::new(format!("the figures cannot be drawn: {error}")))?;
     std::fs::write(path, text).map_err(|error| {

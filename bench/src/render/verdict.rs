@@ -1,6 +1,7 @@
 //! What is judged, a line each, and what the origin of the mechanism published.
 
 use super::table::{aligned, spread};
+use crate::measure::host::Machine;
 use crate::measure::{ROUNDS_BY_DEFAULT, Spread};
 use crate::model::declare::{Goal, Ladder, Rows, Verdict};
 use crate::model::findings::Findings;
@@ -8,7 +9,6 @@ use crate::model::format::{self, Format, whole};
 use crate::model::row::Row;
 use serde_json::Value;
 
-const HEADING: &str = "What that shows: medians (lowest to highest round)";
 const NOTHING: &str = "Nothing is compared with anything here: measure other steps too.";
 
 /// All of it as text, with the notes of the bench.
@@ -18,7 +18,13 @@ pub fn text(findings: &Findings) -> String {
     let mut text = match (judged.is_empty(), findings.ladder.verdicts.is_empty()) {
         (true, true) => String::new(),
         (true, false) => format!("{NOTHING}\n"),
-        (false, _) => format!("{HEADING}\n\n{}", aligned(&judged, |_| true, 0)),
+        (false, _) => {
+            let Machine { cpus, kernel, .. } = &findings.machine;
+            format!(
+                "Medians (lowest to highest round) on {cpus} CPUs, Linux {kernel}:\n\n{}",
+                aligned(&judged, |_| true, 0)
+            )
+        }
     };
     for note in published(findings.ladder).iter().chain(&findings.notes) {
         text += &format!("{note}\n");
@@ -219,7 +225,9 @@ mod tests {
     fn findings(verdicts: &'static [Verdict], rows: Vec<Row>) -> Findings {
         let steps = const { &[Step::new("old", "").published(|| json!({"n": 29_026, "s": 1.5}))] };
         let ladder = Ladder { verdicts, steps, origin: "them, 2008", ..LADDER };
-        Findings::new(Box::leak(Box::new(ladder)), json!({}), rows)
+        let mut findings = Findings::new(Box::leak(Box::new(ladder)), json!({}), rows);
+        findings.machine = Machine { cpus: 2, kernel: "6.18".to_owned(), ram_bytes: 0 };
+        findings
     }
 
     fn of(step: &str, threads: u64, rate: &[f64]) -> Row {
@@ -258,7 +266,7 @@ mod tests {
         ];
         let rows = vec![of("good", 1, &[3.0]), of("old", 1, &[2.0]), of("good", 2, &[4.0, 6.0])];
         let expected = "\
-What that shows: medians (lowest to highest round)
+Medians (lowest to highest round) on 2 CPUs, Linux 6.18:
 
 2 threads: good  pages           5 (4 to 6)  met: 5 or more
 1 thread: good   pages with one  3

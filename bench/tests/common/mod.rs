@@ -29,3 +29,11 @@ pub fn json(outcome: &Outcome) -> Value {
     serde_json::from_str(&outcome.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", outcome.stdout))
 }
+
+// Each test is a crate of its own, and some print no table.
+#[allow(dead_code)]
+/// What a bench printed, with one space between words: columns are as wide as what is in them.
+pub fn words(outcome: &Outcome) -> String {
+    let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    outcome.stdout.lines().map(line).collect::<Vec<_>>().join("\n")
+}

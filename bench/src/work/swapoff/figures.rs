@@ -2,6 +2,7 @@
 
 use super::load::Found;
 use crate::measure::Sample;
+use crate::measure::counters::add;
 use crate::measure::usage::Usage;
 use overspill::base::PAGE_SIZE;
 use std::time::Duration;
@@ -39,13 +40,6 @@ pub const LOAD_LOST: &str = "load_lost_s";
 pub const LOAD_MS_BEFORE: &str = "load_longest_ms_before";
 /// The longest during it.
 pub const LOAD_MS: &str = "load_longest_ms";
-/// How many times as fast pages came in as in the first step of the same round.
-pub const SOONER: &str = "times_sooner";
-/// How many times fewer operations a page took.
-pub const FEWER: &str = "times_fewer_operations";
-/// How many times as fast pages came in as with the kernel's swapoff of the same round.
-pub const OF_KERNEL: &str = "times_kernel";
-
 /// What was measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
@@ -99,7 +93,9 @@ pub fn of(measured: Measured) -> Sample {
             figures.push((LOAD_SLOWDOWN, before.ops_per_s / during.ops_per_s));
         }
     }
-    figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    let mut sample = Sample::new();
+    add(&mut sample, figures);
+    sample
 }
 
 #[cfg(test)]

@@ -1,18 +1,38 @@
-//! One measurement: threads that map, write and unmap for a while.
+//! `page-fault`: threads map memory, write a byte to each page and unmap it, again and again, as
+//! page_fault1 of will-it-scale does.
 
-use super::{Step, figures};
-use crate::measure::Sample;
-use crate::measure::failure::Failure;
-use crate::measure::pool;
-use crate::measure::threads;
+use crate::measure::counters::{Counted, Ratio, add};
+use crate::measure::usage::{ClockId, cpu_time};
+use crate::measure::{Failure, Sample, pool, threads};
 use memmap2::{Advice, MmapMut};
 use overspill::Pool;
 use overspill::base::{Bytes, PAGE_SIZE};
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
+
+/// First writes to pages a second, by all threads together; will-it-scale counts the same.
+pub const RATE: &str = "faults_per_s";
+/// Processor time for each page, of the whole process: the engine's threads, mapping and unmapping
+/// included. On a busy machine it varies less than [`RATE`].
+pub const CPU: &str = "cpu_ns_per_page";
+/// Acquisitions of the zone lock for 1,000 frames that are taken, and given back again: 1,000
+/// without lists if all go back at once when they are unmapped, 2,000 if each goes back by itself.
+pub const LOCKS: &str = "zone_locks_per_1000";
+/// Time that the zone lock is held to give frames back, for each of them.
+pub const FREE_HOLD: &str = "zone_free_hold_ns_per_frame";
+/// What follows from two counters.
+const RATIOS: &[Ratio] = &[
+    (LOCKS, "zone_lock", 1000.0, "frame_alloc"),
+    ("zone_hold_ns_per_frame", "zone_lock_hold_ns", 1.0, "frame_alloc"),
+    ("zone_wait_ns_per_frame", "zone_lock_wait_ns", 1.0, "frame_alloc"),
+    (FREE_HOLD, "zone_free_hold_ns", 1.0, "frame_free"),
+    ("frames_per_batch_alloc", "frame_alloc", 1.0, "frame_batch_alloc"),
+    ("frames_per_batch_free", "frame_free", 1.0, "frame_batch_free"),
+    ("zone_fallbacks_per_1000", "frame_fallback", 1000.0, "frame_alloc"),
+    ("zone_steals_per_1000", "frame_steal", 1000.0, "frame_alloc"),
+];
 
 /// How long each measurement lasts, and then until every thread has made one whole pass. Sixty of
 /// them, with their warm-ups, make the default run.
@@ -25,8 +45,8 @@ const BUDGET_SPARE: u64 = 64 << 20;
 /// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// Whose memory, and how it is set up.
-    pub step: Step,
+    /// Settings of the pool; the kernel's own memory has none.
+    pub settings: Option<String>,
     /// How many threads.
     pub threads: usize,
     /// Bytes that each maps.
@@ -71,7 +91,7 @@ fn size(len: usize) -> Bytes {
 /// # Errors
 /// When there is no pool or no memory to be had, or pages were evicted.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
-    let Some(settings) = request.step.settings() else {
+    let Some(settings) = &request.settings else {
         warm_up(&request, &Kernel)?;
         return Ok(measure(&request, &Kernel)?.sample());
     };
@@ -81,7 +101,9 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let before = pool.stats();
     let measured = measure(&request, &pool)?;
     let mut sample = measured.sample();
-    figures::add(&mut sample, measured.pages, &before.counters, &pool.stats().counters)?;
+    let after = pool.stats();
+    let counted = Counted { before: &before.counters, after: &after.counters };
+    add_counted(&mut sample, measured.pages, counted)?;
     Ok(sample)
 }
 
@@ -96,8 +118,8 @@ impl Measured {
     fn sample(&self) -> Sample {
         let pages = self.pages as f64;
         Sample::from([
-            (figures::RATE.to_owned(), pages / self.elapsed.as_secs_f64()),
-            (figures::CPU.to_owned(), self.cpu.as_nanos() as f64 / pages),
+            (RATE.to_owned(), pages / self.elapsed.as_secs_f64()),
+            (CPU.to_owned(), self.cpu.as_nanos() as f64 / pages),
         ])
     }
 }
@@ -109,9 +131,9 @@ fn warm_up(request: &Request, source: &impl Source) -> Result<(), Failure> {
 }
 
 fn measure(request: &Request, source: &impl Source) -> Result<Measured, Failure> {
-    let cpu = cpu_time();
+    let cpu = cpu_time(ClockId::ProcessCPUTime);
     let (pages, elapsed) = passes(request, source, MEASURED)?;
-    Ok(Measured { pages, elapsed, cpu: cpu_time() - cpu })
+    Ok(Measured { pages, elapsed, cpu: cpu_time(ClockId::ProcessCPUTime) - cpu })
 }
 
 /// Passes of all threads for `time`; returns pages written and the time it took.
@@ -154,15 +176,31 @@ fn write(memory: &mut [u8], stop: impl Fn() -> bool) -> u64 {
     pages
 }
 
-/// Processor time that this process has used.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+/// Adds what a pool counted while `pages` pages were written. A figure whose counter the engine
+/// lacks, or that is about frames when none was taken, is left out.
+///
+/// # Errors
+/// When pages were evicted: the measurement is not of first writes alone then.
+fn add_counted(sample: &mut Sample, pages: u64, counted: Counted<'_>) -> Result<(), Failure> {
+    if let evicted @ 1.0.. = counted.evicted() {
+        return Err(Failure::new(format!(
+            "{evicted} pages were evicted, although the budget had room for all"
+        )));
+    }
+    if let Some(faults @ 1.0..) = counted.get("pgfault") {
+        add(sample, [("pages_per_fault", pages as f64 / faults)]);
+    }
+    let of_zone = counted.lock("zone_lock", 1.0);
+    let contended = of_zone.into_iter().filter(|(name, _)| *name == "contended_ratio");
+    add(sample, contended.map(|(name, share)| (format!("zone_{name}"), share)));
+    sample.extend(counted.ratios(RATIOS));
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::counters::Counters;
     use std::sync::Mutex;
 
     /// Counts what is asked of it, and checks what was written.
@@ -186,7 +224,7 @@ mod tests {
     }
 
     fn request() -> Request {
-        Request { step: Step::Kernel, threads: 3, bytes: 5 * PAGE_SIZE, pinned: false }
+        Request { settings: None, threads: 3, bytes: 5 * PAGE_SIZE, pinned: false }
     }
 
     #[test]
@@ -219,6 +257,86 @@ mod tests {
     #[test]
     fn the_kernel_serves_one_measurement() {
         let sample = measure(&request(), &Kernel).unwrap().sample();
-        assert!(sample[figures::RATE] > 0.0 && sample[figures::CPU] > 0.0, "{sample:?}");
+        assert!(sample[RATE] > 0.0 && sample[CPU] > 0.0, "{sample:?}");
+    }
+
+    const BEFORE: [(&str, u64); 14] = [
+        ("pgfault", 10),
+        ("pgsteal_kswapd", 5),
+        ("pgsteal_direct", 5),
+        ("frame_alloc", 1000),
+        ("frame_free", 1000),
+        ("frame_batch_alloc", 1),
+        ("frame_batch_free", 1),
+        ("zone_lock", 7),
+        ("zone_lock_contended", 1),
+        ("zone_lock_wait_ns", 100),
+        ("zone_lock_hold_ns", 100),
+        ("zone_free_hold_ns", 50),
+        ("frame_fallback", 0),
+        ("frame_steal", 0),
+    ];
+
+    #[test]
+    fn figures_are_what_was_counted_in_between() {
+        let before = Counters::from(BEFORE);
+        let mut after = before.clone();
+        let counted = [
+            ("pgfault", 500),
+            ("frame_alloc", 2000),
+            ("frame_free", 1000),
+            ("frame_batch_alloc", 40),
+            ("frame_batch_free", 20),
+            ("zone_lock", 60),
+            ("zone_lock_contended", 15),
+            ("zone_lock_wait_ns", 3000),
+            ("zone_lock_hold_ns", 8000),
+            ("zone_free_hold_ns", 6000),
+            ("frame_fallback", 2),
+            ("frame_steal", 4),
+        ];
+        counted.iter().for_each(|(name, n)| *after.get_mut(name).unwrap() += n);
+        let mut sample = Sample::from([(RATE.to_owned(), 1.0)]);
+        let counted = Counted { before: &before, after: &after };
+        add_counted(&mut sample, 2000, counted).unwrap();
+        let expected = [
+            (RATE, 1.0),
+            ("pages_per_fault", 4.0),
+            (LOCKS, 30.0),
+            ("zone_contended_ratio", 0.25),
+            ("zone_hold_ns_per_frame", 4.0),
+            ("zone_wait_ns_per_frame", 1.5),
+            (FREE_HOLD, 6.0),
+            ("frames_per_batch_alloc", 50.0),
+            ("frames_per_batch_free", 50.0),
+            ("zone_fallbacks_per_1000", 1.0),
+            ("zone_steals_per_1000", 2.0),
+        ];
+        assert_eq!(
+            sample,
+            expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        );
+    }
+
+    #[test]
+    fn what_stands_still_is_left_out() {
+        // No frame, so nothing a frame; a lock that nobody took was not contended.
+        let counters = Counters::from(BEFORE);
+        let counted = Counted { before: &counters, after: &counters };
+        let mut sample = Sample::new();
+        add_counted(&mut sample, 6, counted).unwrap();
+        assert_eq!(sample, Sample::from([("zone_contended_ratio".to_owned(), 0.0)]));
+    }
+
+    #[test]
+    fn an_eviction_spoils_the_measurement() {
+        let before = Counters::from(BEFORE);
+        for name in ["pgsteal_kswapd", "pgsteal_direct"] {
+            let mut after = before.clone();
+            *after.get_mut(name).unwrap() += 3;
+            let counted = Counted { before: &before, after: &after };
+            let failure = add_counted(&mut Sample::new(), 6, counted).unwrap_err();
+            assert!(failure.to_string().starts_with("3 pages were evicted"), "{failure}");
+        }
     }
 }

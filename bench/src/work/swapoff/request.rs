@@ -1,13 +1,8 @@
-//! One measurement: memory is written and pushed out by another allocation, that is freed, and the
-//! device is emptied; by the engine or by the kernel.
+//! What one measurement is asked for, and the memory that is written, pushed out and read again.
 
 use super::device_rate;
-use super::engine;
-use super::figures;
-use super::kernel;
 use crate::contents::{Contents, WORDS};
-use crate::measure::Sample;
-use crate::measure::failure::Failure;
+use crate::measure::{Failure, pool};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -73,22 +68,6 @@ pub fn load_device(load: u64) -> u64 {
     2 * load
 }
 
-/// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When there is no memory or no device to be had, or a page came back wrong.
-pub fn measure_one(request: Request) -> Result<Sample, Failure> {
-    // Written first: what is read later must be no fresher in any cache than what was swapped.
-    let rate = device_rate::Sample::write(&request.dir, request.size)?;
-    let measured = match &request.who {
-        Who::Engine { settings, file, load_device } => {
-            engine::measure(&request, settings, file.as_deref(), load_device, &rate)?
-        }
-        Who::Kernel => kernel::measure(&request, &rate)?,
-    };
-    Ok(figures::of(measured))
-}
-
 /// Writes every page of `words`; nothing in them compresses.
 pub fn fill(words: &mut [u64]) {
     words
@@ -119,12 +98,7 @@ pub fn verify(words: &[u64]) -> Result<(), Failure> {
         Contents::Random.fill(&mut expected, *number);
         *page != expected
     });
-    match wrong.count() {
-        0 => Ok(()),
-        wrong => Err(Failure::new(format!(
-            "{wrong} pages came back with other content than was written"
-        ))),
-    }
+    pool::right(wrong.count() as u64)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! evacuation as during it.
 
 use crate::contents::{Random, tag};
-use crate::measure::failure::Failure;
+use crate::measure::Failure;
 use crate::measure::usage::{Usage, UsageWho};
 use overspill::base::PAGE_SIZE;
 use overspill_os::Errno;

@@ -3,9 +3,9 @@
 use super::device_rate;
 use super::figures::Measured;
 use super::load::{self, Memory};
-use super::work::{self, Request};
+use super::request::{self, Request};
 use crate::machine::put_back::{self, Guard, PutBack};
-use crate::measure::failure::Failure;
+use crate::measure::Failure;
 use crate::measure::pool;
 use crate::measure::usage::{Usage, UsageWho};
 use overspill::config::SwapSpec;
@@ -61,8 +61,8 @@ fn in_pool(
     let device = format!("{name}:{},prio=1", request.device());
     let pool = pool::open(request.memory(), Some(&device), &[SETTINGS, settings].join(","))?;
     let mut data = pool::map(&pool, request.size)?;
-    work::fill(data.as_mut_slice());
-    work::touch(pool::map(&pool, request.other())?.as_mut_slice());
+    request::fill(data.as_mut_slice());
+    request::touch(pool::map(&pool, request.other())?.as_mut_slice());
     // What the other allocation left in memory goes too, so that both sides have as much to bring
     // back.
     let out = data.advise(0..request.size as usize, Advice::PageOut);
@@ -103,8 +103,8 @@ fn in_pool(
         Measured { usage: measured.usage - found.during.usage, load: Some(found), ..measured }
     };
     // 3. Every page is what it was.
-    let first_access = work::access(data.as_slice());
-    work::verify(data.as_slice())?;
+    let first_access = request::access(data.as_slice());
+    request::verify(data.as_slice())?;
     Ok(Measured { first_access, ..measured })
 }
 

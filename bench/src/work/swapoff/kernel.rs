@@ -6,12 +6,12 @@
 use super::device_rate;
 use super::figures::Measured;
 use super::load::{self, Memory};
-use super::work::{self, Request};
+use super::request::{self, Request};
 use crate::machine::cgroup::{Cgroup, Hierarchy};
-use crate::machine::kernel_swap::{PROCESS_BYTES, swap_on};
+use crate::machine::kernel_swap::{self, MOUNTS, PROCESS_BYTES, swap_on};
 use crate::machine::put_back::{Guard, PutBack};
 use crate::machine::util_linux::{command, path, swaps};
-use crate::measure::failure::Failure;
+use crate::measure::Failure;
 use crate::measure::usage::{Usage, UsageWho};
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill_os::Errno;
@@ -33,8 +33,8 @@ const PRIORITY_OF_LOAD: u32 = 32_767;
 /// When it refuses swap space or a cgroup, or a page came back wrong.
 pub fn measure(request: &Request, rate: &device_rate::Sample) -> Result<Measured, Failure> {
     // 1. Whatever this changes is put back.
-    let hierarchy = Hierarchy::find(Path::new("/sys/fs/cgroup")).map_err(Failure::new)?;
-    let name = format!("overspill-bench-{}", std::process::id());
+    let hierarchy = Hierarchy::find(Path::new(MOUNTS)).map_err(Failure::new)?;
+    let name = kernel_swap::name();
     let [file, load_file] =
         ["swap", "load.swap"].map(|end| request.dir.join(format!(".{name}.{end}")));
     let cgroup = hierarchy.group(&name);
@@ -66,8 +66,8 @@ fn in_cgroup(
     swap_on(file, request.device(), PRIORITY)?;
     // 3. Memory is written, and pushed out by another allocation, which is freed.
     let mut data = memory(request.size)?;
-    work::fill(data.words_mut());
-    work::touch(memory(request.other())?.words_mut());
+    request::fill(data.words_mut());
+    request::touch(memory(request.other())?.words_mut());
     let out = data.page_out(0..request.size as usize);
     out.map_err(|errno| Failure::new(format!("memory cannot be pushed out: {errno}")))?;
     let device_mb_per_s = rate.mb_per_s()?;
@@ -96,13 +96,13 @@ fn in_cgroup(
     let measured = if alone {
         evacuate()?
     } else {
-        swap_on(load_file, work::load_device(request.load), PRIORITY_OF_LOAD)?;
+        swap_on(load_file, request::load_device(request.load), PRIORITY_OF_LOAD)?;
         let (measured, found) = load::beside(memory(request.load)?, evacuate)?;
         Measured { load: Some(found), ..measured }
     };
     // 5. Every page is what it was.
-    let first_access = work::access(data.words());
-    work::verify(data.words())?;
+    let first_access = request::access(data.words());
+    request::verify(data.words())?;
     Ok(Measured { first_access, ..measured })
 }
 
