@@ -121,15 +121,27 @@ fn run(command: &Command) -> Result<(), Failure> {
     if let Command::PageFault(args) = command {
         return render::print(&page_fault::run(args)?, args.common.json);
     }
+    if let Command::SwapWSeq(args) = command {
+        return render::print(&swap_w_seq::run(args)?, args.common.json);
+    }
+    if let Command::ReclaimStorm(args) = command {
+        return render::print(&reclaim_storm::run(args)?, args.common.json);
+    }
+    if let Command::WorkingSet(args) = command {
+        return render::print(&working_set::run(args)?, args.common.json);
+    }
+    if let Command::Zswap(args) = command {
+        return render::print(&zswap::run(args)?, args.common.json);
+    }
     let (common, findings): (&Common, Findings) = match command {
         Command::PageFault(_) => unreachable!("it has returned"),
-        Command::SwapWSeq(args) => (&args.common, swap_w_seq::run(args)?),
+        Command::SwapWSeq(_) => unreachable!("it has returned"),
         Command::Codecs(_) => unreachable!("it has returned"),
         Command::SwapRRand(_) => unreachable!("it has returned"),
-        Command::Zswap(args) => (&args.common, zswap::run(args)?),
-        Command::ReclaimStorm(args) => (&args.common, reclaim_storm::run(args)?),
+        Command::Zswap(_) => unreachable!("it has returned"),
+        Command::ReclaimStorm(_) => unreachable!("it has returned"),
         Command::Swapoff(_) => unreachable!("it has returned"),
-        Command::WorkingSet(args) => (&args.common, working_set::run(args)?),
+        Command::WorkingSet(_) => unreachable!("it has returned"),
         Command::VsKernel(args) => (&args.common, vs_kernel::run(args)?),
         Command::MeasureOne(_) | Command::PutBack(_) | Command::Start(_) => {
             unreachable!("main takes them")

@@ -2,9 +2,7 @@
 
 use crate::measure::Sample;
 use crate::measure::host::Machine;
-use crate::report::Row;
 use clap::Parser;
-use serde_json::json;
 
 #[derive(Parser)]
 struct Line<A: clap::Args> {
@@ -26,12 +24,6 @@ pub fn args<A: clap::Args>(line: &str) -> A {
 /// The figures of one round.
 pub fn sample<'a>(figures: impl IntoIterator<Item = (&'a str, f64)>) -> Sample {
     figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-/// A row of a step with so many threads; each figure has a value a round.
-pub fn row(step: impl std::fmt::Display, threads: u64, figures: &[(&str, [f64; 3])]) -> Row {
-    let round = |i: usize| sample(figures.iter().map(|(name, values)| (*name, values[i])));
-    Row::new(&step.to_string(), &[("threads", json!(threads))], None, &(0..3).map(round).collect())
 }
 
 /// A machine with two processors.

@@ -2,5 +2,9 @@
 
 pub mod codecs;
 pub mod page_fault;
+pub mod reclaim_storm;
 pub mod swap_r_rand;
+pub mod swap_w_seq;
 pub mod swapoff;
+pub mod working_set;
+pub mod zswap;

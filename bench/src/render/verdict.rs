@@ -197,8 +197,9 @@ fn no_loss(findings: &Findings, verdict: &Verdict, rows: &[&Row]) -> Option<Vec<
 
 /// What was published of the steps.
 fn published(ladder: &Ladder) -> Option<String> {
-    let number = |value: &Value| match value.as_u64() {
-        Some(n) => whole(n as f64),
+    let number = |value: &Value| match value.as_f64() {
+        Some(n) if n.fract() == 0.0 => whole(n),
+        Some(n) => ((n * 1000.0).round() / 1000.0).to_string(),
         None => value.to_string(),
     };
     let figure = |(name, value): (&String, &Value)| match value.as_array() {

@@ -1,8 +1,7 @@
 //! The figures, and what the counters of a pool say between two moments.
 
-use crate::measure::Sample;
-use crate::measure::failure::Failure;
-use std::collections::BTreeMap;
+use crate::measure::counters::{Counted, add};
+use crate::measure::{Failure, Sample};
 use std::time::Duration;
 
 /// Microseconds in which all pages were written, so that they or others went out.
@@ -21,17 +20,6 @@ pub const COMPRESSED: &str = "compressed_ratio";
 pub const PAGE_NS: &str = "ns_per_page";
 /// Nanoseconds of processor time of the threads that read, a page.
 pub const PAGE_CPU_NS: &str = "cpu_ns_per_page";
-/// By how much less time a page than the step that it is compared with a step takes, round by
-/// round.
-pub const IN_FASTER: &str = "swapin_faster";
-/// The same for pages that come in singly.
-pub const SINGLE_FASTER: &str = "single_faster";
-/// The same for the processor time of pages that come in.
-pub const CPU_FASTER: &str = "cpu_faster";
-/// And of those that come in singly.
-pub const SINGLE_CPU_FASTER: &str = "single_cpu_faster";
-/// The same for pages that go out.
-pub const OUT_FASTER: &str = "swapout_faster";
 /// For 1,000 pages that move: times that locks of the tier's index were taken,
 pub const LOCKS: &str = "locks";
 /// look-ups in it,
@@ -42,21 +30,12 @@ pub const FREED: &str = "freed";
 /// into waiting for them and holding them, without the holds of more than 50 us, in which it was
 /// interrupted.
 pub const SHARE: &str = "locks_ratio";
-/// [`LOCKS`] in units of those that are taken where only empty ranges are passed over.
-pub const OF_EMPTY: &str = "locks_of_empty";
 /// Nanoseconds that an access takes.
 pub const NS: &str = "ns_per_access";
 /// Nanoseconds of processor time that it takes, that of threads in the background included.
 pub const CPU_NS: &str = "cpu_ns_per_access";
-/// By how much less time than the step that it is compared with an access takes.
-pub const FASTER: &str = "faster";
-/// The same for processor time.
-pub const CPU_LESS: &str = "cpu_less";
 /// Slots of devices in use at the end, as a share of the pages.
 pub const SLOTS: &str = "slots_ratio";
-
-/// Counters by name.
-type Counters = BTreeMap<&'static str, u64>;
 
 /// A part of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,13 +64,12 @@ impl Phase {
 ///
 /// # Errors
 /// When no page moved, so that there is nothing to measure.
-pub fn add(
+pub fn add_moved(
     sample: &mut Sample,
     phase: Phase,
     (elapsed, cpu): (Duration, Option<Duration>),
     pages: f64,
-    before: &Counters,
-    after: &Counters,
+    counted: Counted<'_>,
 ) -> Result<(), Failure> {
     if pages < 1.0 {
         return Err(Failure::new("no page was out of memory: measure a larger --size"));
@@ -101,36 +79,30 @@ pub fn add(
         Phase::In => IN_US,
         Phase::Single => SINGLE_US,
     };
-    sample.insert(us.to_owned(), elapsed.as_secs_f64() * 1e6);
-    let count = |name: &str| {
-        after.get(name).copied().unwrap_or(0) as f64 - before.get(name).copied().unwrap_or(0) as f64
-    };
-    let per_1000 = |name: &str| count(name) * 1000.0 / pages;
-    let mut figure = |name: &str, value: f64| sample.insert(phase.figure(name), value);
-    figure(LOCKS, per_1000("zswap_lock"));
-    figure("contended_ratio", count("zswap_lock_contended") / count("zswap_lock").max(1.0));
-    figure("wait_ns", per_1000("zswap_lock_wait_ns"));
-    figure("hold_ns", per_1000("zswap_lock_hold_ns"));
-    let short_hold_ns = count("zswap_lock_hold_ns") - count("zswap_lock_long_ns");
-    figure("short_hold_ns", short_hold_ns * 1000.0 / pages);
-    figure(LOOKUPS, per_1000("zswap_lookup"));
-    figure(FREED, per_1000("zswap_erased"));
-    figure(PAGE_NS, elapsed.as_nanos() as f64 / pages);
+    add(sample, [(us, elapsed.as_secs_f64() * 1e6)]);
+    let per_1000 = |name: &str| counted.count(name) * 1000.0 / pages;
+    let mut figures = vec![
+        (LOOKUPS, per_1000("zswap_lookup")),
+        (FREED, per_1000("zswap_erased")),
+        (PAGE_NS, elapsed.as_nanos() as f64 / pages),
+    ];
+    // Where the tier is off the engine counts its lock all the same: 0 times.
+    let lock = |(name, value)| (if name == "per_1000" { LOCKS } else { name }, value);
+    figures.extend(counted.lock("zswap_lock", pages).into_iter().map(lock));
     if let Some(cpu) = cpu {
-        figure(PAGE_CPU_NS, cpu.as_nanos() as f64 / pages);
-        let wait_ns = count("zswap_lock_wait_ns");
-        figure(CPU_US, cpu.as_secs_f64() * 1e6);
-        figure(SHARE, (wait_ns + short_hold_ns) / (wait_ns + cpu.as_nanos() as f64).max(1.0));
-        figure("unpacked", per_1000("zswpin"));
-        figure("read", per_1000("pswpin"));
+        let cpu_ns = cpu.as_nanos() as f64;
+        let wait_ns = counted.count("zswap_lock_wait_ns");
+        let held_ns = counted.count("zswap_lock_hold_ns") - counted.count("zswap_lock_long_ns");
+        figures.extend([
+            (PAGE_CPU_NS, cpu_ns / pages),
+            (CPU_US, cpu.as_secs_f64() * 1e6),
+            (SHARE, (wait_ns + held_ns) / (wait_ns + cpu_ns).max(1.0)),
+            ("unpacked", per_1000("zswpin")),
+            ("read", per_1000("pswpin")),
+        ]);
     }
+    add(sample, figures.into_iter().map(|(name, value)| (phase.figure(name), value)));
     Ok(())
-}
-
-/// Adds where `out` pages are that are out.
-pub fn add_places(sample: &mut Sample, out: f64, now: &Counters) {
-    let count = |name: &str| now.get(name).copied().unwrap_or(0) as f64;
-    sample.insert(COMPRESSED.to_owned(), count("zswap_stored_pages") / out.max(1.0));
 }
 
 /// The figures of accesses at random.
@@ -138,13 +110,10 @@ pub fn of_accesses(
     accesses: f64,
     elapsed: Duration,
     cpu: Duration,
-    before: &Counters,
-    after: &Counters,
+    counted: Counted<'_>,
 ) -> Sample {
-    let count = |name: &str| {
-        after.get(name).copied().unwrap_or(0).saturating_sub(before.get(name).copied().unwrap_or(0))
-    };
-    let per_1000 = |name: &str| count(name) as f64 * 1000.0 / accesses;
+    let per_1000 = |name: &str| counted.count(name) * 1000.0 / accesses;
+    let mut sample = Sample::new();
     let figures = [
         (NS, elapsed.as_nanos() as f64 / accesses),
         (CPU_NS, cpu.as_nanos() as f64 / accesses),
@@ -156,21 +125,22 @@ pub fn of_accesses(
         ("per_1000.left_clean", per_1000("clean_dropped")),
         ("per_1000.written_clean", per_1000("clean_written")),
     ];
-    figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    add(&mut sample, figures);
+    sample
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn counted(counts: &[(&'static str, u64)]) -> Counters {
-        counts.iter().copied().collect()
-    }
+    use crate::measure::counters::Counters;
 
     #[test]
     fn figures_are_what_was_counted_in_between() {
-        let before = counted(&[("zswap_lock", 5), ("zswap_lookup", 1)]);
-        let after = counted(&[
+        let names = ["zswap_lock", "zswap_lock_contended", "zswap_lock_wait_ns"];
+        let mut before: Counters = names.map(|name| (name, 0)).into();
+        before.extend([("zswap_lock_hold_ns", 0), ("zswap_lock_long_ns", 0)]);
+        before.extend([("zswap_lock", 5), ("zswap_lookup", 1)]);
+        let after = Counters::from([
             ("zswap_lock", 45),
             ("zswap_lock_contended", 10),
             ("zswap_lock_wait_ns", 300_000),
@@ -181,15 +151,9 @@ mod tests {
             ("pswpin", 1000),
         ]);
         let mut sample = Sample::new();
-        add(
-            &mut sample,
-            Phase::Single,
-            (Duration::from_millis(100), Some(Duration::from_micros(39_700))),
-            2000.0,
-            &before,
-            &after,
-        )
-        .unwrap();
+        let counted = Counted { before: &before, after: &after };
+        let times = (Duration::from_millis(100), Some(Duration::from_micros(39_700)));
+        add_moved(&mut sample, Phase::Single, times, 2000.0, counted).unwrap();
         let expected = [
             (SINGLE_US, 100_000.0),
             ("single.locks", 20.0),
@@ -210,22 +174,18 @@ mod tests {
             sample,
             expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
         );
-        let none =
-            add(&mut sample, Phase::In, (Duration::from_millis(1), None), 0.0, &before, &after)
-                .unwrap_err();
+        let times = (Duration::from_millis(1), None);
+        let none = add_moved(&mut sample, Phase::In, times, 0.0, counted).unwrap_err();
         assert!(none.to_string().contains("larger --size"), "{none}");
     }
 
     #[test]
     fn accesses_are_told_in_their_thousands() {
-        let (before, after) = (counted(&[("zswpout", 10)]), counted(&[("zswpout", 60)]));
-        let sample = of_accesses(
-            500.0,
-            Duration::from_micros(1000),
-            Duration::from_micros(1500),
-            &before,
-            &after,
-        );
+        let (before, after) =
+            (Counters::from([("zswpout", 10)]), Counters::from([("zswpout", 60)]));
+        let [elapsed, cpu] = [1000, 1500].map(Duration::from_micros);
+        let counted = Counted { before: &before, after: &after };
+        let sample = of_accesses(500.0, elapsed, cpu, counted);
         assert_eq!(
             (sample[NS], sample[CPU_NS], sample["per_1000.packed"], sample["per_1000.read"]),
             (2000.0, 3000.0, 100.0, 0.0)

@@ -1,15 +1,20 @@
-//! One measurement: a trace on a pool of the library.
+//! `working-set`: a trace of accesses on a pool of the library, and what other policies would miss
+//! on the same trace.
+//!
+//! [`trace`] is what is accessed, [`policies`] are the others, [`figures`] what is counted.
 
-use super::figures::{self, Counted, Counters, since};
-use super::policies;
-use super::trace::Pattern;
+pub mod figures;
+pub mod policies;
+pub mod trace;
+
 use crate::contents::{WORDS, tag};
-use crate::measure::Sample;
-use crate::measure::failure::Failure;
-use crate::measure::pool;
+use crate::measure::counters::{Counted, Counters, add};
+use crate::measure::{Failure, Sample, pool};
+use figures::Count;
 use overspill::base::{Bytes, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
+use trace::Pattern;
 
 /// How much is in memory is looked at once in so many accesses.
 const LOOK_EVERY: usize = 1024;
@@ -60,30 +65,27 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         charged.push(Bytes(counters["charged_bytes"]).pages());
     }
     let after = pool.stats().counters;
-    if wrong > 0 {
-        return Err(Failure::new(format!(
-            "{wrong} pages came back with other content than was written"
-        )));
-    }
+    pool::right(wrong)?;
     // 3. The figures, with those of LRU in as much memory as there was on average.
-    let misses = Counted::between(&trace, &before, &after);
+    let counted = Counted { before: &before, after: &after };
+    let misses = Count::between(&trace, counted);
     let mut sample = misses.sample(&trace);
     let [resident, charged] =
         [resident, charged].map(|looks| looks.iter().sum::<u64>() as f64 / looks.len() as f64);
-    sample.insert(figures::RESIDENT.to_owned(), resident / fits as f64);
-    sample.insert(figures::CHARGED.to_owned(), charged / fits as f64);
-    let lru = Counted::of(&trace, &policies::lru(&trace.accesses, resident.round() as usize));
+    let fits = fits as f64;
+    add(&mut sample, [(figures::RESIDENT, resident / fits), (figures::CHARGED, charged / fits)]);
+    let lru = Count::of(&trace, &policies::lru(&trace.accesses, resident.round() as usize));
     for (figure, ours, lru) in [
         (figures::OF_LRU_RESIDENT, misses.all, lru.all),
         (figures::HOT_OF_LRU_RESIDENT, misses.hot, lru.hot),
     ] {
         if lru > 0 {
-            sample.insert(figure.to_owned(), ours as f64 / lru as f64);
+            add(&mut sample, [(figure, ours as f64 / lru as f64)]);
         }
     }
     if misses.all > 0 {
-        let minor = since("pgfault", &before, &after).saturating_sub(misses.all);
-        sample.insert(figures::MINOR.to_owned(), minor as f64 / misses.all as f64);
+        let minor = (counted.count("pgfault") - misses.all as f64).max(0.0);
+        add(&mut sample, [(figures::MINOR, minor / misses.all as f64)]);
     }
     Ok(sample)
 }
@@ -91,4 +93,10 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
 /// Pages that are in memory, the swap cache included.
 fn in_memory(counters: &Counters) -> u64 {
     ["nr_resident", "nr_swapcached"].iter().filter_map(|name| counters.get(name)).sum()
+}
+
+/// What a policy that is simulated misses.
+pub fn simulate(pattern: Pattern, frames: u32, policy: policies::Policy) -> Sample {
+    let trace = pattern.trace(frames);
+    Count::of(&trace, &policy(&trace.accesses, frames as usize)).sample(&trace)
 }

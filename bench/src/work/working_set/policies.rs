@@ -9,6 +9,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 /// For each access of a trace, whether it missed.
 pub type Misses = Vec<bool>;
+/// A policy: which of these accesses miss with so many frames.
+pub type Policy = fn(&[u32], usize) -> Misses;
 
 /// Evicts what came in first.
 pub fn fifo(trace: &[u32], frames: usize) -> Misses {

@@ -1,15 +1,19 @@
-//! One measurement: pages that are swapped out and in, as a whole or by accesses at random.
+//! `zswap`: pages that are swapped out and in as a whole, or by accesses.
+//!
+//! [`pages`] is what they hold, [`figures`] what is told.
 
-use super::case::{Pages, Work};
-use super::figures::{self, Phase};
+pub mod figures;
+pub mod pages;
+
 use crate::contents::{Random, WORDS};
-use crate::measure::Sample;
-use crate::measure::failure::Failure;
-use crate::measure::pool;
+use crate::measure::counters::{Counted, add};
 use crate::measure::threads::{self, Timed};
+use crate::measure::usage::{ClockId, cpu_time};
+use crate::measure::{Failure, Sample, pool};
+use figures::Phase;
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill::{Pool, Region};
-use rustix::time::{ClockId, clock_gettime};
+use pages::{Pages, Work};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -53,11 +57,7 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let pages = Pages::of(request.work);
     match request.work.writes_of_16() {
         None => swap(&pool, &pages, &request),
-        Some(writes) => {
-            // On a thread that stays on its processor.
-            let mut timed = threads::each(&mut [()], |()| access(&pool, &pages, &request, writes));
-            timed.results.pop().expect("one thread has one result")
-        }
+        Some(writes) => threads::alone(|| access(&pool, &pages, &request, writes)),
     }
 }
 
@@ -81,20 +81,16 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
     let before = pool.stats();
     let elapsed = threads::each(&mut [&mut region], |region| fill(region, pages, 0)).elapsed;
     let out = pages_out(pool, singles + count) - out_before;
-    figures::add(
-        &mut sample,
-        Phase::Out,
-        (elapsed, None),
-        out,
-        &before.counters,
-        &pool.stats().counters,
-    )?;
+    let after = pool.stats();
+    let counted = Counted { before: &before.counters, after: &after.counters };
+    figures::add_moved(&mut sample, Phase::Out, (elapsed, None), out, counted)?;
     // 2. What is still in memory leaves too.
     let written = request.bytes + singles * PAGE_SIZE as u64;
     shrink(pool, Bytes(request.rest), singles + count)?;
     let out = pages_out(pool, singles + count);
-    sample.insert(figures::OUT.to_owned(), out / (singles + count) as f64);
-    figures::add_places(&mut sample, out, &pool.stats().counters);
+    let stored = pool.stats().counters.get("zswap_stored_pages").copied().unwrap_or(0) as f64;
+    add(&mut sample, [(figures::OUT, out / (singles + count) as f64)]);
+    add(&mut sample, [(figures::COMPRESSED, stored / out.max(1.0))]);
     // 3. In: with room enough that none leaves meanwhile.
     set_memory(pool, Bytes(written + written / 2 + request.memory))?;
     let mut wrong = 0;
@@ -109,14 +105,9 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
             // All of these few were left in memory.
             return Ok(());
         }
-        figures::add(
-            &mut sample,
-            phase,
-            (elapsed, Some(cpu)),
-            pages_in,
-            &before.counters,
-            &pool.stats().counters,
-        )
+        let after = pool.stats();
+        let counted = Counted { before: &before.counters, after: &after.counters };
+        figures::add_moved(&mut sample, phase, (elapsed, Some(cpu)), pages_in, counted)
     };
     let words = region.as_slice::<u64>();
     let sequence: Vec<u64> = (0..count).collect();
@@ -129,11 +120,7 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
     read(Phase::Single, &mut || {
         read_all(&order, request.threads, words, |page, at| pages.is_right(page, count + at))
     })?;
-    if wrong > 0 {
-        return Err(Failure::new(format!(
-            "{wrong} pages came back with other content than was written"
-        )));
-    }
+    pool::right(wrong)?;
     Ok(sample)
 }
 
@@ -170,22 +157,12 @@ fn access(
     run(ACCESSES_PER_PAGE * count, 2);
     let (elapsed, cpu) = (began.elapsed(), cpu_time(ClockId::ProcessCPUTime) - cpu_began);
     let after = pool.stats();
-    if wrong > 0 {
-        return Err(Failure::new(format!(
-            "{wrong} pages came back with other content than was written"
-        )));
-    }
+    pool::right(wrong)?;
     let accesses = (ACCESSES_PER_PAGE * count) as f64;
-    let mut sample =
-        figures::of_accesses(accesses, elapsed, cpu, &before.counters, &after.counters);
-    sample.insert(figures::SLOTS.to_owned(), after.counters["nr_swap_used"] as f64 / count as f64);
+    let counted = Counted { before: &before.counters, after: &after.counters };
+    let mut sample = figures::of_accesses(accesses, elapsed, cpu, counted);
+    add(&mut sample, [(figures::SLOTS, counted.now("nr_swap_used") / count as f64)]);
     Ok(sample)
-}
-
-/// Processor time of this thread, or of this process, whose threads in the background store pages.
-fn cpu_time(of: ClockId) -> Duration {
-    let time = clock_gettime(of);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What one thread read.

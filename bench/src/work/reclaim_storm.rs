@@ -1,15 +1,13 @@
-//! One measurement: groups of threads that pass messages, each with a working set in managed
-//! memory.
+//! `reclaim-storm`: groups of threads that pass messages, each with a working set in managed memory,
+//! as in hackbench.
 
-use super::figures::{self, Times};
 use crate::contents::{Random, WORDS, tag};
-use crate::measure::Sample;
-use crate::measure::failure::Failure;
-use crate::measure::pool;
+use crate::measure::counters::{Counted, add};
+use crate::measure::usage::{Usage, UsageWho};
+use crate::measure::{Failure, Sample, pool};
 use overspill::base::PAGE_SIZE;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Barrier;
@@ -17,6 +15,32 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+/// Seconds from the moment that all threads start to the arrival of the last message.
+pub const BENCHMARK: &str = "benchmark_s";
+/// Processor time of the process in user mode, in seconds.
+pub const USER: &str = "user_s";
+/// Processor time of the process in the kernel, in seconds.
+pub const SYS: &str = "sys_s";
+/// Seconds from the beginning of the process to its end.
+pub const ELAPSED: &str = "elapsed_s";
+/// Faults that had to read the device, from the moment that all threads start.
+pub const MAJOR: &str = "major_faults";
+/// Most threads that reclaimed for themselves at once.
+pub const PARALLEL: &str = "parallel_reclaimers_max";
+/// The longest time that one of them did so in one go, in milliseconds.
+pub const RECLAIM_MS: &str = "reclaim_ms_max";
+/// Pages that were evicted and came back within a second.
+pub const REFAULTS: &str = "refaults_1s";
+/// The longest wait for a turn to reclaim, in milliseconds.
+pub const WAIT_MS: &str = "throttle_wait_ms_max";
+/// Pages evicted.
+pub const EVICTED: &str = "evicted_pages";
+/// Those of them that threads evicted for which there was no frame.
+pub const EVICTED_DIRECT: &str = "evicted_directly_pages";
+/// Times that a thread reclaimed for itself.
+pub const STALLS: &str = "direct_reclaims";
+/// Times that a thread waited for its turn to.
+pub const THROTTLED: &str = "throttled";
 /// Senders of a group, and receivers, as in hackbench.
 const SENDERS: usize = 20;
 /// Threads of a group.
@@ -32,8 +56,6 @@ const MESSAGE_AT: usize = 8;
 const MESSAGE_WORDS: usize = MESSAGE_BYTES.div_ceil(8);
 /// Stack of a thread, which is not managed memory.
 const STACK_BYTES: usize = 256 << 10;
-/// Ticks a second of the times in /proc.
-const TICKS: u64 = 100;
 
 /// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -183,15 +205,10 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let after = pool.stats();
     drop(region);
     drop(pool);
-    if wrong.load(Relaxed) > 0 {
-        return Err(Failure::new(format!(
-            "{} pages came back with other content than was written",
-            wrong.load(Relaxed)
-        )));
-    }
-    let (user, sys) = cpu_times().unwrap_or_default();
-    let times = Times { benchmark, user, sys, elapsed: began.elapsed() };
-    Ok(figures::of(times, &before.counters, &after.counters))
+    pool::right(wrong.load(Relaxed))?;
+    let usage = Usage::of(UsageWho::RUSAGE_SELF)?;
+    let times = Times { benchmark, usage, elapsed: began.elapsed() };
+    Ok(figures(times, Counted { before: &before.counters, after: &after.counters }))
 }
 
 fn give_up(failure: &Failure) -> ! {
@@ -206,19 +223,44 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Processor time that this process has used, in user mode and in the kernel.
-fn cpu_times() -> Option<(Duration, Duration)> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // PID (NAME) STATE ...: the times are the twelfth and the thirteenth of what follows the name.
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
-    let mut time =
-        || Some(Duration::from_millis(fields.next()?.parse::<u64>().ok()? * 1000 / TICKS));
-    Some((time()?, time()?))
+/// What took how long.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// See [`BENCHMARK`].
+    benchmark: Duration,
+    /// See [`USER`] and [`SYS`].
+    usage: Usage,
+    /// See [`ELAPSED`].
+    elapsed: Duration,
+}
+
+/// All figures of a measurement; counting began when the threads started.
+fn figures(times: Times, counted: Counted<'_>) -> Sample {
+    let ms = |name: &str| counted.now(name) / 1e6;
+    let mut sample = Sample::new();
+    let figures = [
+        (BENCHMARK, times.benchmark.as_secs_f64()),
+        (USER, times.usage.user.as_secs_f64()),
+        (SYS, times.usage.sys.as_secs_f64()),
+        (ELAPSED, times.elapsed.as_secs_f64()),
+        (MAJOR, counted.count("pgmajfault")),
+        (PARALLEL, counted.now("reclaimers_max")),
+        (RECLAIM_MS, ms("direct_reclaim_ns_max")),
+        (REFAULTS, counted.count("refaults_1s")),
+        (WAIT_MS, ms("throttle_wait_ns_max")),
+        (EVICTED, counted.evicted()),
+        (EVICTED_DIRECT, counted.count("pgsteal_direct")),
+        (STALLS, counted.count("allocstall")),
+        (THROTTLED, counted.count("pgscan_direct_throttle")),
+    ];
+    add(&mut sample, figures);
+    sample
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::counters::Counters;
 
     #[test]
     fn working_sets_exceed_the_budget_by_an_eighth_in_whole_pages_each() {
@@ -254,10 +296,26 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_is_read() {
-        let began = Instant::now();
-        while cpu_times().unwrap().0 + cpu_times().unwrap().1 < Duration::from_millis(20) {
-            assert!(began.elapsed() < Duration::from_secs(60));
-        }
+    fn events_are_counted_from_the_start_and_maxima_are_what_they_are() {
+        let before: Counters =
+            [("pgmajfault", 10), ("reclaimers_max", 2), ("pgsteal_direct", 5)].into();
+        let after = [
+            ("pgmajfault", 110),
+            ("reclaimers_max", 4),
+            ("pgsteal_direct", 15),
+            ("pgsteal_kswapd", 30),
+            ("direct_reclaim_ns_max", 2_500_000),
+        ];
+        let times = Times {
+            benchmark: Duration::from_secs(1),
+            usage: Usage { user: Duration::from_secs(2), sys: Duration::from_secs(3) },
+            elapsed: Duration::from_secs(4),
+        };
+        let after = after.into();
+        let sample = figures(times, Counted { before: &before, after: &after });
+        let get = |name: &str| sample[name];
+        assert_eq!((get(BENCHMARK), get(USER), get(SYS), get(ELAPSED)), (1.0, 2.0, 3.0, 4.0));
+        assert_eq!((get(MAJOR), get(PARALLEL), get(RECLAIM_MS)), (100.0, 4.0, 2.5));
+        assert_eq!((get(EVICTED), get(EVICTED_DIRECT), get(WAIT_MS)), (40.0, 10.0, 0.0));
     }
 }
