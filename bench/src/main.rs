@@ -18,18 +18,10 @@
 mod benches;
 #[cfg(test)]
 mod fixture;
-mod ladder;
 mod machine;
-#[allow(dead_code, reason = "benches move to it one by one")]
 mod measure;
-#[allow(dead_code, reason = "benches move to it one by one")]
 mod model;
-mod plot;
-#[allow(dead_code, reason = "benches move to it one by one")]
 mod render;
-mod report;
-#[cfg(test)]
-mod testing;
 mod work;
 
 use benches::common::Common;
@@ -40,8 +32,8 @@ use benches::{
 use clap::{Parser, Subcommand};
 use machine::{put_back, start};
 use measure::{Failure, child};
+use model::findings::Findings;
 use overspill_bench::contents;
-use report::Findings;
 use std::process::ExitCode;
 
 /// Measures the mechanisms of overspill, each beside its baseline and beside the kernel
@@ -109,45 +101,21 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &Command) -> Result<(), Failure> {
-    if let Command::Codecs(args) = command {
-        return render::print(&codecs::run(args)?, args.common.json);
-    }
-    if let Command::SwapRRand(args) = command {
-        return render::print(&swap_r_rand::run(args)?, args.common.json);
-    }
-    if let Command::Swapoff(args) = command {
-        return render::print(&swapoff::run(args)?, args.common.json);
-    }
-    if let Command::PageFault(args) = command {
-        return render::print(&page_fault::run(args)?, args.common.json);
-    }
-    if let Command::SwapWSeq(args) = command {
-        return render::print(&swap_w_seq::run(args)?, args.common.json);
-    }
-    if let Command::ReclaimStorm(args) = command {
-        return render::print(&reclaim_storm::run(args)?, args.common.json);
-    }
-    if let Command::WorkingSet(args) = command {
-        return render::print(&working_set::run(args)?, args.common.json);
-    }
-    if let Command::Zswap(args) = command {
-        return render::print(&zswap::run(args)?, args.common.json);
-    }
     let (common, findings): (&Common, Findings) = match command {
-        Command::PageFault(_) => unreachable!("it has returned"),
-        Command::SwapWSeq(_) => unreachable!("it has returned"),
-        Command::Codecs(_) => unreachable!("it has returned"),
-        Command::SwapRRand(_) => unreachable!("it has returned"),
-        Command::Zswap(_) => unreachable!("it has returned"),
-        Command::ReclaimStorm(_) => unreachable!("it has returned"),
-        Command::Swapoff(_) => unreachable!("it has returned"),
-        Command::WorkingSet(_) => unreachable!("it has returned"),
+        Command::PageFault(args) => (&args.common, page_fault::run(args)?),
+        Command::SwapWSeq(args) => (&args.common, swap_w_seq::run(args)?),
+        Command::Codecs(args) => (&args.common, codecs::run(args)?),
+        Command::SwapRRand(args) => (&args.common, swap_r_rand::run(args)?),
+        Command::Zswap(args) => (&args.common, zswap::run(args)?),
+        Command::ReclaimStorm(args) => (&args.common, reclaim_storm::run(args)?),
+        Command::Swapoff(args) => (&args.common, swapoff::run(args)?),
+        Command::WorkingSet(args) => (&args.common, working_set::run(args)?),
         Command::VsKernel(args) => (&args.common, vs_kernel::run(args)?),
         Command::MeasureOne(_) | Command::PutBack(_) | Command::Start(_) => {
             unreachable!("main takes them")
         }
     };
-    report::print(&findings, common.json)
+    render::print(&findings, common.json)
 }
 
 fn measure_one(args: &child::Args) -> Result<(), Failure> {

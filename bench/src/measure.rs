@@ -13,4 +13,4 @@ pub mod usage;
 
 pub use failure::Failure;
 pub use rounds::{ROUNDS_BY_DEFAULT, rounds};
-pub use sample::{Sample, Series, Spread, compare, summarise, verdict};
+pub use sample::{Sample, Series, Spread, compare, summarise};

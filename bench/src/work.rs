@@ -6,5 +6,6 @@ pub mod reclaim_storm;
 pub mod swap_r_rand;
 pub mod swap_w_seq;
 pub mod swapoff;
+pub mod vs_kernel;
 pub mod working_set;
 pub mod zswap;

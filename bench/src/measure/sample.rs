@@ -1,6 +1,5 @@
 //! Samples: the figures of one measurement, those of one case over all rounds, and their medians.
 
-use super::rounds::ROUNDS_BY_DEFAULT;
 use std::collections::BTreeMap;
 
 /// The figures of one measurement, by name.
@@ -57,17 +56,6 @@ impl Spread {
     }
 }
 
-/// What a change is worth that is positive where something is gained: only what every round says,
-/// and rounds enough, tell it from noise.
-pub fn verdict(change: Spread) -> &'static str {
-    match change {
-        _ if change.rounds < ROUNDS_BY_DEFAULT as usize => "too few rounds to tell",
-        Spread { min, .. } if min > 0.0 => "a gain in every round",
-        Spread { max, .. } if max < 0.0 => "a loss in every round",
-        _ => "no gain that can be told from noise",
-    }
-}
-
 /// Every figure of a series over its rounds.
 pub fn summarise(series: &Series) -> BTreeMap<String, Spread> {
     let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
@@ -91,15 +79,6 @@ mod tests {
         assert_eq!(spread, Spread { median: 5.0, min: 1.0, max: 9.0, rounds: 3 });
         assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 30.0]).median, 3.0);
         assert_eq!(Spread::of(vec![7.0]), Spread { median: 7.0, min: 7.0, max: 7.0, rounds: 1 });
-    }
-
-    #[test]
-    fn a_gain_counts_only_if_every_round_has_it() {
-        let verdict = |values: &[f64]| verdict(Spread::of(values.to_vec()));
-        assert_eq!(verdict(&[0.01, 0.02, 0.03]), "a gain in every round");
-        assert_eq!(verdict(&[-0.03, -0.02, -0.01]), "a loss in every round");
-        assert_eq!(verdict(&[-0.01, 0.02, 0.03]), "no gain that can be told from noise");
-        assert_eq!(verdict(&[0.01, 0.02]), "too few rounds to tell");
     }
 
     #[test]

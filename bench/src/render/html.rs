@@ -4,7 +4,7 @@
 use super::bars::Bars;
 use super::table;
 use crate::model::declare::Column;
-use crate::model::format::{Format, whole};
+use crate::model::format::Format;
 use crate::model::row::Row;
 
 /// The style of a page.
@@ -72,8 +72,7 @@ fn chart(bars: &Bars, scale: &Scale) -> String {
         format!("<b>{}</b><div class=\"bars\">{lines}{mine}</div>\n", escaped(name))
     };
     let groups: String = bars.groups.iter().enumerate().map(group).collect();
-    let number = |at: f64| if step < 1.0 { format!("{at:.1}") } else { whole(at) };
-    let mark = |m: f64| format!("<span style=\"left:{:.2}%\">{}</span>", at(m), number(m));
+    let mark = |m: f64| format!("<span style=\"left:{:.2}%\">{}</span>", at(m), (scale.format)(m));
     let numbers: String = [0.0].into_iter().chain(marks()).map(mark).collect();
     let named = scale.line.map_or(String::new(), |(_, name)| format!("; dashed: {name}"));
     format!(

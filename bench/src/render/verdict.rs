@@ -26,9 +26,10 @@ pub fn text(findings: &Findings) -> String {
             )
         }
     };
-    for note in published(findings.ladder).iter().chain(&findings.notes) {
-        text += &format!("{note}\n");
-    }
+    let published = published(findings.ladder);
+    let notes: Vec<&String> = published.iter().chain(&findings.notes).collect();
+    text += if text.is_empty() || notes.is_empty() { "" } else { "\n" };
+    notes.iter().for_each(|note| text += &format!("{note}\n"));
     text.truncate(text.trim_end().len());
     text
 }
@@ -39,7 +40,9 @@ fn lines(findings: &Findings, verdict: &Verdict) -> Vec<Vec<String>> {
     let format = format_of(findings.ladder, verdict.figure);
     match (verdict.goal, verdict.rows) {
         (Goal::NoLoss, _) => no_loss(findings, verdict, &rows).into_iter().collect(),
-        (_, Rows::Across(labels)) => across(verdict, labels, &rows, format).into_iter().collect(),
+        (_, Rows::Across(labels)) => {
+            across(findings, verdict, labels, &rows, format).into_iter().collect()
+        }
         _ => {
             let line = |row: &&Row| {
                 let figure = row.get(verdict.figure)?;
@@ -149,24 +152,24 @@ fn change(change: Spread) -> &'static str {
 
 /// The median over all rows, with what it is made of.
 fn across(
+    findings: &Findings,
     verdict: &Verdict,
     labels: &[(&str, &str)],
     rows: &[&Row],
     format: Format,
 ) -> Option<Vec<String>> {
-    let medians: Vec<f64> =
-        rows.iter().filter_map(|row| Some(row.get(verdict.figure)?.median)).collect();
+    let median = |row: &&Row| Some(row.get(verdict.figure)?.median);
+    let medians: Vec<f64> = rows.iter().filter_map(median).collect();
     let first = rows.first()?;
+    let fixed: Vec<&str> = labels.iter().map(|(name, _)| *name).collect();
+    let own = findings.groups.iter().find(|name| !fixed.contains(name));
     let each = |(row, median): (&&Row, &f64)| {
-        let fixed = |name: &str| labels.iter().any(|(label, _)| *label == name);
-        let own = row.labels.keys().find(|name| !fixed(name)).map(|name| row.label(name));
-        format!("{} {}", own.unwrap_or_default(), format(*median))
+        format!("{} {}", own.map_or(String::new(), |name| row.label(name)), format(*median))
     };
     let told: Vec<String> = rows.iter().zip(&medians).map(each).collect();
     let median = Spread::of(medians);
-    let place: Vec<&str> = labels.iter().map(|(_, value)| *value).collect();
     Some(vec![
-        format!("{}: {}", place.join(", "), first.step),
+        format!("{}: {}", first.told(&fixed), first.step),
         verdict.says.to_owned(),
         format!("{} ({})", format(median.median), told.join(", ")),
         judged(verdict.goal, median, format),
@@ -212,7 +215,7 @@ fn published(ladder: &Ladder) -> Option<String> {
         Some(format!("{}: {}", step.name, figures.join(", ")))
     });
     let steps: Vec<String> = steps.collect();
-    (!steps.is_empty()).then(|| format!("\nPublished: {}. {}.", ladder.origin, steps.join("; ")))
+    (!steps.is_empty()).then(|| format!("Published: {}. {}.", ladder.origin, steps.join("; ")))
 }
 
 #[cfg(test)]
@@ -306,7 +309,9 @@ Published: them, 2008. old: n 29,026, s 1.5.";
             row("x", &labels, &[("rate", &[rate])])
         };
         let rows = vec![row("a", "zram", 1.0), row("b", "zram", 2.0), row("a", "file", 7.0)];
-        let text = text(&findings(VERDICTS, rows));
+        let mut findings = findings(VERDICTS, rows);
+        findings.groups = &["workload", "peer"];
+        let text = text(&findings);
         assert!(text.contains("zram: x  median  2 (a 1, b 2)  not met: 2, 1 at most"), "{text}");
     }
 }

@@ -3,12 +3,11 @@
 
 use super::figures;
 use super::program::Served;
-use super::work::{Job, Request};
+use super::request::{Job, Request};
 use crate::machine::cgroup::Cgroup;
 use crate::machine::put_back::Guard;
 use crate::machine::start;
-use crate::measure::Sample;
-use crate::measure::failure::Failure;
+use crate::measure::{Failure, Sample};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::process::{Pid, Signal, kill_process_group};

@@ -7,8 +7,6 @@ use overspill_bench::workload::Outcome;
 pub const ELAPSED: &str = "elapsed_s";
 /// Nanoseconds an access: elapsed time over all of them.
 pub const PER_ACCESS: &str = "ns_per_access";
-/// The same in microseconds, where it is drawn.
-pub const MICROSECONDS: &str = "us_per_access";
 /// Processor time of the process meanwhile, in seconds; that of overspill's threads is part of it.
 pub const CPU: &str = "cpu_s";
 /// The part of it in user mode.
@@ -48,12 +46,6 @@ pub const CHECKSUM: &str = "checksum";
 pub const SAME_CODEC: &str = "same_codec";
 /// What fits: limit of the cgroup, or budget.
 pub const LIMIT: &str = "limit_bytes";
-/// Elapsed time as a ratio to that of the peer in the same round; lower is better.
-pub const RATIO: &str = "ratio";
-/// Processor time as a ratio to that of the peer in the same round.
-pub const CPU_RATIO: &str = "cpu_ratio";
-/// The 99.9th percentile as a ratio to that of the peer in the same round.
-pub const P999_RATIO: &str = "p999_ratio";
 /// A fault by signal and a copy of a page, with nothing around it, in nanoseconds.
 pub const BARE_COPY: &str = "bare_copy_fault_ns";
 /// The same with a page that is moved.

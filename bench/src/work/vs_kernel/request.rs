@@ -1,12 +1,11 @@
-//! One measurement, in a process of its own.
+//! What one measurement is asked for.
 
-use super::case::Peer;
+use super::names::Peer;
+use super::program;
 use super::program::Client;
-use super::{floor, ours, peer, program};
-use crate::measure::Sample;
-use crate::measure::failure::Failure;
+use crate::measure::Failure;
 use overspill::base::PAGE_SIZE;
-use overspill_bench::workload::{Packing, Plan};
+use overspill_bench::workload::Plan;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,20 +61,6 @@ pub struct Request {
     pub dir: PathBuf,
     /// Settings of the engine.
     pub settings: String,
-}
-
-/// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When something that is needed is not to be had, or a page came back wrong.
-pub fn measure_one(request: Request) -> Result<Sample, Failure> {
-    match &request.who {
-        Who::Peer(peer) => peer::measure(&request, *peer),
-        Who::Overspill { command, fault } => ours::run(&request, command, fault),
-        Who::Library => ours::library(&request),
-        Who::Alone => peer::alone(&request),
-        Who::Floor => floor::measure(Packing::Heap),
-    }
 }
 
 impl Request {

@@ -1,14 +1,13 @@
 //! The same with overspill: the program under `overspill run`, or the accesses in a process of the
 //! library.
 
-use super::work::{Job, Request};
+use super::request::{Job, Request};
 use super::{figures, launch};
 use crate::machine::cgroup::Cgroup;
 use crate::machine::kernel_swap::{self, NO_LIMIT, counting};
 use crate::machine::put_back::{Guard, PutBack};
-use crate::measure::Sample;
-use crate::measure::failure::Failure;
 use crate::measure::pool;
+use crate::measure::{Failure, Sample};
 use overspill::base::PAGE_SIZE;
 use overspill_bench::workload;
 use serde_json::Value;

@@ -2,14 +2,14 @@
 //!
 //! Each is run as its users run it, with all that it works on in its memory. What it prints, or
 //! what a client reads from it, is compared to the bit between the runs
-//! ([`crate::benches::vs_kernel::launch`]). [`redis`] is the client of that server.
+//! ([`super::launch`]). [`redis`] is the client of that server.
 
 mod inputs;
 mod redis;
 
-use super::case::Program;
+use super::names::Program;
 use crate::machine::put_back::{Guard, PutBack};
-use crate::measure::failure::Failure;
+use crate::measure::Failure;
 pub use redis::{Client, Served};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The client of a redis-server: fills it, has redis-benchmark read at random, and reads everything
 //! back.
 
-use crate::measure::failure::Failure;
+use crate::measure::Failure;
 use overspill_bench::contents::{Contents, WORDS};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};

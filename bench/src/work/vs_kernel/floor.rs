@@ -2,11 +2,10 @@
 //! by one call, and a page that is packed and unpacked; beside them a minor fault of a pool.
 
 use super::figures;
-use crate::measure::Sample;
-use crate::measure::failure::Failure;
 use crate::measure::pool;
+use crate::measure::{Failure, Sample};
 use overspill::base::PAGE_SIZE;
-use overspill_bench::contents::WORDS;
+use overspill_bench::contents::{WORDS, bytes};
 use overspill_bench::workload::Packing;
 use overspill_os::Errno;
 use overspill_os::codec::{Codec, Compressor, Decompressor};
@@ -69,12 +68,7 @@ pub fn measure(packing: Packing) -> Result<Sample, Failure> {
 fn page(packing: Packing, number: u64) -> [u8; PAGE_SIZE] {
     let mut words = [0; WORDS];
     packing.fill(&mut words, number);
-    let mut bytes = [0; PAGE_SIZE];
-    bytes
-        .chunks_mut(8)
-        .zip(words)
-        .for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_ne_bytes()));
-    bytes
+    bytes(&words)
 }
 
 /// Serves every fault with one call.

@@ -1,16 +1,15 @@
 //! The program by itself in a memory cgroup, with the kernel's swap: set up, measured, and put
 //! back.
 
-use super::case::Peer;
-use super::work::Request;
+use super::names::Peer;
+use super::request::Request;
 use super::{figures, launch};
 use crate::machine::cgroup::{Cgroup, Hierarchy};
 use crate::machine::kernel_swap::{self, MOUNTS, NO_LIMIT, counting, swap_on};
 use crate::machine::put_back::{Guard, PutBack};
 use crate::machine::util_linux::{command, path};
-use crate::measure::Sample;
-use crate::measure::failure::Failure;
 use crate::measure::host;
+use crate::measure::{Failure, Sample};
 use overspill::base::PAGE_SIZE;
 use std::fs;
 use std::path::{Path, PathBuf};

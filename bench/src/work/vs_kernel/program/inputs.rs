@@ -2,7 +2,7 @@
 //! the same each time.
 
 use crate::machine::put_back;
-use crate::measure::failure::Failure;
+use crate::measure::Failure;
 use overspill_bench::contents::Random;
 use std::io::{BufWriter, Write};
 use std::path::Path;
