@@ -11,6 +11,7 @@ pub mod sample;
 pub mod threads;
 pub mod usage;
 
-pub use failure::Failure;
+pub(crate) use failure::fail;
+pub use failure::{Failing, Failure};
 pub use rounds::{ROUNDS_BY_DEFAULT, rounds};
 pub use sample::{Sample, Series, Spread, compare, summarise};

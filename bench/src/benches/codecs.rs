@@ -4,7 +4,7 @@
 
 use super::common::Common;
 use crate::contents::Contents;
-use crate::measure::{self, Failure, threads};
+use crate::measure::{self, Failure, fail, threads};
 use crate::model::declare::{Base, Goal, How, Ladder, Rows, Table, col, compare, verdict, wide};
 use crate::model::findings::Findings;
 use crate::model::format::{percent, ratio, whole};
@@ -75,10 +75,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args);
     let pages = args.size.pages();
     if pages == 0 {
-        return Err(Failure::new(format!(
-            "there is no page in a --size of {}: give 4K or more",
-            args.size
-        )));
+        fail!("there is no page in a --size of {}: give 4K or more", args.size);
     }
     let series = measure::rounds(&cases, args.common.rounds, |case| {
         let (codec, contents) = case.what;

@@ -8,7 +8,7 @@
 
 use super::common::Common;
 use crate::machine::swap_device::{self, SwapDevice};
-use crate::measure::{self, Failure, child};
+use crate::measure::{self, Failure, child, fail};
 use crate::model::declare::{
     Base, Chart, Goal, How, Ladder, Step, Table, Verdict, col, compare, verdict, wide,
 };
@@ -188,10 +188,7 @@ pub struct Args {
 /// When the budget is too small, a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     if args.size < Config::MEMORY_MIN {
-        return Err(Failure::new(format!(
-            "a pool has {} at least: measure a larger --size",
-            Config::MEMORY_MIN
-        )));
+        fail!("a pool has {} at least: measure a larger --size", Config::MEMORY_MIN);
     }
     let steps = LADDER.chosen(&args.steps);
     let cases: Vec<Case> = steps.iter().map(|step| Ladder::case(step, Vec::new(), ())).collect();

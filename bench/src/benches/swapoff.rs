@@ -8,7 +8,7 @@ use super::common::Common;
 use crate::machine::kernel_swap;
 use crate::machine::place::Place;
 use crate::machine::swap_device::SwapDevice;
-use crate::measure::{self, Failure, Sample, child, host};
+use crate::measure::{self, Failure, Sample, child, fail, host};
 use crate::model::declare::{
     Base, Chart, Goal, How, Ladder, Rows, Step, Table, col, compare, verdict, wide,
 };
@@ -273,28 +273,26 @@ fn load_bytes(size: Bytes) -> u64 {
 fn enough_room(args: &Args, place: &Place) -> Result<(), Failure> {
     let size = args.size;
     if size < SIZE_MIN {
-        return Err(Failure::new(format!(
-            "{size} is too little to tell anything: give --size {SIZE_MIN} or more"
-        )));
+        fail!("{size} is too little to tell anything: give --size {SIZE_MIN} or more");
     }
     let needed = request(Some(String::new()), true, args, place);
     let (available, free) = (host::available_bytes(), place.free_bytes()?);
     // What both allocations keep in memory at once is bounded by the budget, and what the engine
     // keeps of it by less than this.
     if needed.memory() + needed.memory() / 4 > available {
-        return Err(Failure::new(format!(
+        fail!(
             "{size} need more memory than there is ({}): give a smaller --size",
             Bytes(available)
-        )));
+        );
     }
     if needed.disk() > free {
-        return Err(Failure::new(format!(
+        fail!(
             "{size} need {} on the disk of '{}', and it has {}: give a smaller --size, or another \
              --device",
             Bytes(needed.disk()),
             place.dir.display(),
             Bytes(free)
-        )));
+        );
     }
     Ok(())
 }

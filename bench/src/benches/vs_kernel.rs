@@ -20,7 +20,7 @@ pub use declared::NAME;
 
 use crate::machine::kernel_swap;
 use crate::machine::place::Place;
-use crate::measure::{self, Failure, host};
+use crate::measure::{self, Failure, fail, host};
 use crate::model::findings::{Findings, settings};
 use crate::model::row::{Case, by_name};
 use crate::render::plot;
@@ -48,10 +48,7 @@ const SIZE_MIN: Bytes = Bytes(32 << 20);
 /// When a measurement of overspill fails. A peer is left out where the kernel refuses it.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     if args.size < SIZE_MIN {
-        return Err(Failure::new(format!(
-            "{} is too little to tell anything: give --size {SIZE_MIN} or more",
-            args.size
-        )));
+        fail!("{} is too little to tell anything: give --size {SIZE_MIN} or more", args.size);
     }
     let began = Instant::now();
     let place = Place::find(args.dir.as_deref())?;
@@ -156,20 +153,20 @@ fn enough_room(args: &Args, place: &Place) -> Result<(), Failure> {
     let (available, free) = (host::available_bytes(), place.free_bytes()?);
     // All of it may be in memory at once, packed or not.
     if args.size.0 + args.size.0 / 4 > available {
-        return Err(Failure::new(format!(
+        fail!(
             "{} need more memory than there is ({}): give a smaller --size",
             args.size,
             Bytes(available)
-        )));
+        );
     }
     if 2 * args.size.0 > free {
-        return Err(Failure::new(format!(
+        fail!(
             "{} need {} on the disk of '{place}', and it has {}: give a smaller --size, or \
              another --dir",
             args.size,
             Bytes(2 * args.size.0),
             Bytes(free)
-        )));
+        );
     }
     Ok(())
 }

@@ -8,7 +8,7 @@
 
 use super::common::Common;
 use crate::machine::swap_device::{RAM, SwapDevice};
-use crate::measure::{self, Failure, Series, child, host};
+use crate::measure::{self, Failure, Series, child, fail, host};
 use crate::model::declare::{
     Base, Chart, Goal, How, Ladder, Rows, Step, Table, Verdict, col, compare, verdict, wide,
 };
@@ -209,11 +209,11 @@ fn simulated(patterns: &[Pattern], frames: u32) -> Vec<(Case<Pattern>, Series)> 
 fn enough_memory(size: Bytes, available: u64) -> Result<(), Failure> {
     let needed = size.0.saturating_mul(DEVICE + 1);
     if needed > available {
-        return Err(Failure::new(format!(
+        fail!(
             "a --size of {size} needs {} of memory and {} is available: give a smaller --size",
             Bytes(needed),
             Bytes(available)
-        )));
+        );
     }
     Ok(())
 }

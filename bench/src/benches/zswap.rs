@@ -9,7 +9,7 @@
 
 use super::common::Common;
 use crate::machine::swap_device::{self, SwapDevice};
-use crate::measure::{self, Failure, child, host};
+use crate::measure::{self, Failure, child, fail, host};
 use crate::model::declare::{
     Base, Chart, Goal, How, Ladder, Rows, Step, Table, Verdict, col, compare, verdict, wide,
 };
@@ -378,12 +378,12 @@ fn written(size: Bytes) -> u64 {
 fn enough_memory(args: &Args, available: u64) -> Result<(), Failure> {
     let needed = written(args.size) * if args.device.is_ram() { 3 } else { 2 };
     if needed > available {
-        return Err(Failure::new(format!(
+        fail!(
             "a --size of {} needs {} of memory and {} is available: give a smaller --size",
             args.size,
             Bytes(needed),
             Bytes(available)
-        )));
+        );
     }
     Ok(())
 }

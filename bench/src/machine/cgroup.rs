@@ -1,6 +1,6 @@
 //! A memory cgroup that bounds a process, in either version of the hierarchy.
 
-use crate::measure::failure::Failure;
+use crate::measure::{Failing, Failure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -114,8 +114,7 @@ impl Cgroup {
     /// # Errors
     /// When the kernel refuses.
     pub fn leave(&self) -> Result<(), Failure> {
-        join(&self.hierarchy.root)
-            .map_err(|error| Failure::new(format!("a memory cgroup cannot be left: {error}")))
+        join(&self.hierarchy.root).failing("a memory cgroup cannot be left")
     }
 }
 

@@ -7,7 +7,7 @@
 use super::cgroup::{Cgroup, Hierarchy};
 use super::put_back;
 use super::util_linux::{command, path};
-use crate::measure::Failure;
+use crate::measure::{Failing, Failure};
 use overspill::base::{Bytes, PAGE_SIZE};
 use rustix::fs::FallocateFlags;
 use std::path::Path;
@@ -53,9 +53,7 @@ pub fn missing() -> Option<String> {
 pub fn swap_on(file: &Path, size: u64, priority: u32) -> Result<(), Failure> {
     let size = size / PAGE_SIZE as u64 * PAGE_SIZE as u64;
     let allocated = rustix::fs::fallocate(put_back::make(file)?, FallocateFlags::empty(), 0, size);
-    allocated.map_err(|errno| {
-        Failure::new(format!("no swap file of {} can be made: {errno}", Bytes(size)))
-    })?;
+    allocated.failing(format_args!("no swap file of {} can be made", Bytes(size)))?;
     command("mkswap", &[path(file)?])?;
     command("swapon", &["--priority", &priority.to_string(), path(file)?])
 }

@@ -1,6 +1,6 @@
 //! Where swap files are made.
 
-use crate::measure::failure::Failure;
+use crate::measure::{Failing, Failure, fail};
 use overspill_os::io::{self, Kind};
 use std::ffi::OsString;
 use std::fmt;
@@ -36,16 +36,10 @@ impl Place {
                 (dir, device.file_name())
             }
             Ok(Kind::BlockDevice | Kind::Other) => {
-                return Err(Failure::new(format!(
-                    "'{}' is no file: name one, or a directory",
-                    device.display()
-                )));
+                fail!("'{}' is no file: name one, or a directory", device.display());
             }
             Err(errno) => {
-                return Err(Failure::new(format!(
-                    "'{}' cannot be looked at: {errno}",
-                    device.display()
-                )));
+                fail!("'{}' cannot be looked at: {errno}", device.display());
             }
         };
         let unusable = |error: &dyn fmt::Display| {
@@ -67,9 +61,7 @@ impl Place {
     /// When the filesystem does not say.
     pub fn free_bytes(&self) -> Result<u64, Failure> {
         let space = io::space(&self.dir);
-        space
-            .map(|space| space.free_bytes)
-            .map_err(|errno| Failure::new(format!("'{self}' cannot be looked at: {errno}")))
+        space.map(|space| space.free_bytes).failing(format_args!("'{self}' cannot be looked at"))
     }
 }
 

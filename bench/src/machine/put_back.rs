@@ -11,7 +11,7 @@
 //! kernel's table of it until it is as it was, so that a second bench waits.
 
 use crate::machine::util_linux::{command, path, swaps};
-use crate::measure::failure::Failure;
+use crate::measure::{Failing, Failure, fail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::{OsStr, OsString};
@@ -144,7 +144,7 @@ impl Guard {
 /// When it is there, or there can be none.
 pub fn make(file: &Path) -> Result<File, Failure> {
     let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(file);
-    made.map_err(|error| Failure::new(format!("'{}' cannot be made: {error}", file.display())))
+    made.failing(format_args!("'{}' cannot be made", file.display()))
 }
 
 /// Waits for the end of standard input, and puts everything back.
@@ -201,8 +201,7 @@ fn lock(file: &Path, patience: Duration) -> Result<Option<File>, Failure> {
 /// What has a file of the kernel get back what it holds now.
 fn kept(file: &Path) -> Result<String, Failure> {
     let value = fs::read_to_string(file);
-    let value = value
-        .map_err(|error| Failure::new(format!("'{}' cannot be read: {error}", file.display())))?;
+    let value = value.failing(format_args!("'{}' cannot be read", file.display()))?;
     Ok(format!("{}={}", path(file)?, value.trim()))
 }
 
@@ -266,10 +265,7 @@ fn remove_cgroup(cgroup: &Path) -> Result<(), Failure> {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) if began.elapsed() > PATIENCE => {
-                return Err(Failure::new(format!(
-                    "cgroup '{}' cannot be removed: {error}",
-                    cgroup.display()
-                )));
+                fail!("cgroup '{}' cannot be removed: {error}", cgroup.display());
             }
             Err(_) => sleep(Duration::from_millis(10)),
         }
@@ -286,9 +282,7 @@ fn write_back(write: &str, devices: &[PathBuf]) -> Result<(), Failure> {
         match fs::write(file, value) {
             Ok(()) => return Ok(()),
             Err(error) if began.elapsed() > PATIENCE => {
-                return Err(Failure::new(format!(
-                    "'{value}' cannot be written to '{file}': {error}"
-                )));
+                fail!("'{value}' cannot be written to '{file}': {error}");
             }
             Err(_) => {
                 devices.iter().for_each(|device| drop(swap_off(device)));

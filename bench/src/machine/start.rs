@@ -5,7 +5,7 @@
 //! the other program.
 
 use crate::machine::cgroup::join;
-use crate::measure::failure::Failure;
+use crate::measure::{Failing, Failure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -31,8 +31,7 @@ pub struct Args {
 /// # Errors
 /// When this program is not found.
 pub fn command(cgroup: Option<&Path>, words: &[OsString]) -> Result<Command, Failure> {
-    let myself = std::env::current_exe()
-        .map_err(|error| Failure::new(format!("this program is not found: {error}")))?;
+    let myself = std::env::current_exe().failing("this program is not found")?;
     let mut command = Command::new(myself);
     command.arg(SUBCOMMAND);
     if let Some(cgroup) = cgroup {
@@ -51,9 +50,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // refuses.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     if let Some(cgroup) = &args.cgroup {
-        join(cgroup).map_err(|error| {
-            Failure::new(format!("'{}' cannot be entered: {error}", cgroup.display()))
-        })?;
+        join(cgroup).failing(format_args!("'{}' cannot be entered", cgroup.display()))?;
     }
     let error = Command::new(&args.words[0]).args(&args.words[1..]).exec();
     Err(Failure::new(format!("'{}' cannot be started: {error}", args.words[0].to_string_lossy())))

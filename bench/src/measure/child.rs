@@ -5,7 +5,7 @@
 //! again for each measurement: [`ask`] starts `overspill-bench measure-one`, whose [`answer`] reads
 //! the request from the command line and prints the sample, both as JSON.
 
-use super::failure::Failure;
+use super::failure::{Failing, Failure};
 use super::sample::Sample;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
@@ -33,18 +33,16 @@ pub struct Args {
 /// # Errors
 /// What that process said, or how it ended.
 pub fn ask(bench: &str, request: &impl Serialize, limit: Duration) -> Result<Sample, Failure> {
-    let request =
-        serde_json::to_string(request).map_err(|error| Failure::new(error.to_string()))?;
-    let myself = std::env::current_exe()
-        .map_err(|error| Failure::new(format!("this program is not found: {error}")))?;
+    let request = serde_json::to_string(request).map_err(Failure::of)?;
+    let myself = std::env::current_exe().failing("this program is not found")?;
     let output = Command::new(myself)
         .args([SUBCOMMAND, bench, &limit.as_secs().to_string(), &request])
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| Failure::new(format!("no process can be started: {error}")))?;
+        .failing("no process can be started")?;
     if output.status.success() {
         return serde_json::from_slice(&output.stdout)
-            .map_err(|error| Failure::new(format!("the measurement printed no figures: {error}")));
+            .failing("the measurement printed no figures");
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(match output.status.signal() {
@@ -66,8 +64,7 @@ pub fn answer<Q: DeserializeOwned>(
 ) -> Result<(), Failure> {
     // Nobody waits for the figures of a bench that was killed. Only a kernel without prctl refuses.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let request = serde_json::from_str(&args.request)
-        .map_err(|error| Failure::new(format!("request: {error}")))?;
+    let request = serde_json::from_str(&args.request).failing("request")?;
     let limit = Duration::from_secs(args.limit_s);
     std::thread::spawn(move || {
         std::thread::sleep(limit);
@@ -75,6 +72,6 @@ pub fn answer<Q: DeserializeOwned>(
         std::process::exit(1);
     });
     let sample = measure(request)?;
-    let text = serde_json::to_string(&sample).map_err(|error| Failure::new(error.to_string()))?;
+    let text = serde_json::to_string(&sample).map_err(Failure::of)?;
     super::output::write_line(&text)
 }

@@ -16,6 +16,11 @@ impl Failure {
         Failure(sentence.into())
     }
 
+    /// An error of something else, in its own words.
+    pub fn of(error: impl fmt::Display) -> Failure {
+        Failure(error.to_string())
+    }
+
     /// What [`Failure::say`] wrote to the standard error of another process; whatever else is there
     /// is kept.
     pub fn heard(text: &str) -> Failure {
@@ -39,6 +44,29 @@ impl fmt::Display for Failure {
         f.write_str(&self.0)
     }
 }
+
+/// A failure for the errors of others.
+pub trait Failing<T> {
+    /// Says what went wrong, in front of the error.
+    ///
+    /// # Errors
+    /// The failure.
+    fn failing(self, what: impl fmt::Display) -> Result<T, Failure>;
+}
+
+impl<T, E: fmt::Display> Failing<T> for Result<T, E> {
+    fn failing(self, what: impl fmt::Display) -> Result<T, Failure> {
+        self.map_err(|error| Failure(format!("{what}: {error}")))
+    }
+}
+
+/// Returns with a failure, whose sentence is formatted.
+macro_rules! fail {
+    ($($sentence:tt)*) => {
+        return Err($crate::measure::Failure::new(format!($($sentence)*)))
+    };
+}
+pub(crate) use fail;
 
 #[cfg(test)]
 mod tests {

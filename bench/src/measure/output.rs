@@ -1,6 +1,6 @@
 //! Standard output, which may be closed or full.
 
-use super::failure::Failure;
+use super::failure::{Failing, Failure};
 use std::io::Write;
 
 /// Writes a line to standard output.
@@ -10,5 +10,5 @@ use std::io::Write;
 pub fn write_line(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let done = writeln!(out, "{text}").and_then(|()| out.flush());
-    done.map_err(|error| Failure::new(format!("standard output cannot be written: {error}")))
+    done.failing("standard output cannot be written")
 }

@@ -1,6 +1,6 @@
 //! Processor time, in user mode and in the kernel.
 
-use super::failure::Failure;
+use super::failure::{Failing, Failure};
 pub use nix::sys::resource::UsageWho;
 use nix::sys::resource::getrusage;
 use nix::sys::time::TimeVal;
@@ -24,9 +24,7 @@ impl Usage {
     /// # Errors
     /// When the kernel does not say.
     pub fn of(who: UsageWho) -> Result<Usage, Failure> {
-        let usage = getrusage(who).map_err(|errno| {
-            Failure::new(format!("processor time cannot be asked for: {errno}"))
-        })?;
+        let usage = getrusage(who).failing("processor time cannot be asked for")?;
         Ok(Usage { user: duration(usage.user_time()), sys: duration(usage.system_time()) })
     }
 }

@@ -47,7 +47,7 @@ pub fn text(findings: &Findings) -> Result<String, Failure> {
         settings: &findings.settings,
         rows: rows.collect(),
     };
-    serde_json::to_string(&report).map_err(|error| Failure::new(error.to_string()))
+    serde_json::to_string(&report).map_err(Failure::of)
 }
 
 /// Each figure's median by its name, with `_min` and `_max` beside it where it was measured more

@@ -2,7 +2,7 @@
 
 use super::bars::{Bars, Drawn, charts};
 use crate::measure::host::Machine;
-use crate::measure::{Failure, Spread};
+use crate::measure::{Failing, Failure, Spread};
 use crate::model::findings::Findings;
 use crate::model::format::whole;
 use plotters::coord::Shift;
@@ -43,8 +43,7 @@ fn place(bars: &Bars, group: usize, series: usize) -> (f64, f64) {
 /// When the file cannot be written.
 pub fn draw(path: Option<&Path>, findings: &Findings) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
-    let text = drawn(findings)
-        .map_err(|error| Failure::new(format!("the figures cannot be drawn: {error}")))?;
+    let text = drawn(findings).failing("the figures cannot be drawn")?;
     std::fs::write(path, text).map_err(|error| {
         Failure::new(format!(
             "the drawing cannot be written to '{}': {error}; name another file",

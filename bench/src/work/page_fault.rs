@@ -3,7 +3,7 @@
 
 use crate::measure::counters::{Counted, Ratio, add};
 use crate::measure::usage::{ClockId, cpu_time};
-use crate::measure::{Failure, Sample, pool, threads};
+use crate::measure::{Failing, Failure, Sample, fail, pool, threads};
 use memmap2::{Advice, MmapMut};
 use overspill::Pool;
 use overspill::base::{Bytes, PAGE_SIZE};
@@ -68,8 +68,7 @@ impl Source for Kernel {
     fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure> {
         let mapped = MmapMut::map_anon(len)
             .and_then(|memory| memory.advise(Advice::NoHugePage).map(|()| memory));
-        let mut memory = mapped
-            .map_err(|error| Failure::new(format!("the kernel maps no {}: {error}", size(len))))?;
+        let mut memory = mapped.failing(format_args!("the kernel maps no {}", size(len)))?;
         borrower(&mut memory);
         Ok(())
     }
@@ -183,9 +182,7 @@ fn write(memory: &mut [u8], stop: impl Fn() -> bool) -> u64 {
 /// When pages were evicted: the measurement is not of first writes alone then.
 fn add_counted(sample: &mut Sample, pages: u64, counted: Counted<'_>) -> Result<(), Failure> {
     if let evicted @ 1.0.. = counted.evicted() {
-        return Err(Failure::new(format!(
-            "{evicted} pages were evicted, although the budget had room for all"
-        )));
+        fail!("{evicted} pages were evicted, although the budget had room for all");
     }
     if let Some(faults @ 1.0..) = counted.get("pgfault") {
         add(sample, [("pages_per_fault", pages as f64 / faults)]);

@@ -197,7 +197,7 @@ fn pages_out(pool: &Pool, written: u64) -> f64 {
 }
 
 fn set_memory(pool: &Pool, memory: Bytes) -> Result<(), Failure> {
-    pool.set_memory(memory).map_err(|error| Failure::new(error.to_string()))
+    pool.set_memory(memory).map_err(Failure::of)
 }
 
 /// Makes the budget smaller until nearly all of `written` pages are out, or as far as it gets. No

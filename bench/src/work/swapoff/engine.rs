@@ -5,9 +5,9 @@ use super::figures::Measured;
 use super::load::{self, Memory};
 use super::request::{self, Request};
 use crate::machine::put_back::{self, Guard, PutBack};
-use crate::measure::Failure;
 use crate::measure::pool;
 use crate::measure::usage::{Usage, UsageWho};
+use crate::measure::{Failing, Failure, fail};
 use overspill::config::SwapSpec;
 use overspill::{Advice, Region};
 use overspill_os::Errno;
@@ -66,7 +66,7 @@ fn in_pool(
     // What the other allocation left in memory goes too, so that both sides have as much to bring
     // back.
     let out = data.advise(0..request.size as usize, Advice::PageOut);
-    out.map_err(|errno| Failure::new(format!("memory cannot be pushed out: {errno}")))?;
+    out.failing("memory cannot be pushed out")?;
     let device_mb_per_s = rate.mb_per_s()?;
     // 2. The device is emptied, beside a load if there is one.
     let evacuate = || {
@@ -75,9 +75,9 @@ fn in_pool(
         let evacuated = pool.swapoff(&name, |_| ControlFlow::Continue(()));
         let elapsed = began.elapsed();
         let usage = used()? - before;
-        let evacuated = evacuated.map_err(|error| Failure::new(error.to_string()))?;
+        let evacuated = evacuated.map_err(Failure::of)?;
         if evacuated.lost_pages > 0 {
-            return Err(Failure::new(format!("{} pages could not be read", evacuated.lost_pages)));
+            fail!("{} pages could not be read", evacuated.lost_pages);
         }
         let (page_ins, operations) = (evacuated.read_pages, Some(evacuated.read_ops));
         Ok(Measured {

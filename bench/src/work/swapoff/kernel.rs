@@ -11,8 +11,8 @@ use crate::machine::cgroup::{Cgroup, Hierarchy};
 use crate::machine::kernel_swap::{self, MOUNTS, PROCESS_BYTES, swap_on};
 use crate::machine::put_back::{Guard, PutBack};
 use crate::machine::util_linux::{command, path, swaps};
-use crate::measure::Failure;
 use crate::measure::usage::{Usage, UsageWho};
+use crate::measure::{Failing, Failure};
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill_os::Errno;
 use overspill_os::io::IoBuffer;
@@ -69,7 +69,7 @@ fn in_cgroup(
     request::fill(data.words_mut());
     request::touch(memory(request.other())?.words_mut());
     let out = data.page_out(0..request.size as usize);
-    out.map_err(|errno| Failure::new(format!("memory cannot be pushed out: {errno}")))?;
+    out.failing("memory cannot be pushed out")?;
     let device_mb_per_s = rate.mb_per_s()?;
     // 4. The swap file is taken out of use, beside a load if there is one.
     let alone = request.load == 0;

@@ -5,8 +5,8 @@
 //! evacuation as during it.
 
 use crate::contents::{Random, tag};
-use crate::measure::Failure;
 use crate::measure::usage::{Usage, UsageWho};
+use crate::measure::{Failing, Failure, fail};
 use overspill::base::PAGE_SIZE;
 use overspill_os::Errno;
 use std::ops::Range;
@@ -130,10 +130,7 @@ impl<M: Memory> Load<M> {
             longest = longest.max(now.elapsed());
         }
         if self.wrong > 0 {
-            return Err(Failure::new(format!(
-                "{} accesses of the load found other content than it wrote",
-                self.wrong
-            )));
+            fail!("{} accesses of the load found other content than it wrote", self.wrong);
         }
         Ok(Found { before: done[WATCHED], during: done[DISTURBED] })
     }
@@ -150,7 +147,7 @@ impl<M: Memory> Load<M> {
         if number % ACCESSES == ACCESSES - 1 {
             let first = self.random.below(pages / PAGES_OUT as u64) as usize * PAGES_OUT;
             let out = self.memory.page_out(first * PAGE_SIZE..(first + PAGES_OUT) * PAGE_SIZE);
-            out.map_err(|errno| Failure::new(format!("the load cannot push pages out: {errno}")))?;
+            out.failing("the load cannot push pages out")?;
         }
         Ok(())
     }

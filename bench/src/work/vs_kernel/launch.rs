@@ -7,7 +7,7 @@ use super::request::{Job, Request};
 use crate::machine::cgroup::Cgroup;
 use crate::machine::put_back::Guard;
 use crate::machine::start;
-use crate::measure::{Failure, Sample};
+use crate::measure::{Failing, Failure, Sample, fail};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -50,9 +50,7 @@ pub fn run(
     let mut command = start::command(cgroup.map(Cgroup::path), &words)?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (usage, began) = (children(), Instant::now());
-    let mut child = command
-        .spawn()
-        .map_err(|error| Failure::new(format!("no process can be started: {error}")))?;
+    let mut child = command.spawn().failing("no process can be started")?;
     let group = Pid::from_raw(child.id() as i32).expect("a child has a process id");
     guard.watch(group);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -89,10 +87,9 @@ pub fn run(
         (status, elapsed, printed, said, served)
     });
     if late.into_inner() {
-        return Err(Failure::new(format!("it did not end within {} s", request.limit.as_secs())));
+        fail!("it did not end within {} s", request.limit.as_secs());
     }
-    let status = status
-        .map_err(|error| Failure::new(format!("the program cannot be waited for: {error}")))?;
+    let status = status.failing("the program cannot be waited for")?;
     let served = served.map_err(|failure| failure.during(how(status)))?;
     if !status.success() {
         let said = String::from_utf8_lossy(&said.kept).trim().to_owned();
@@ -124,7 +121,7 @@ fn sample(
         let outcome = serde_json::from_slice(&printed.kept);
         return outcome
             .map(|outcome| figures::of(&outcome))
-            .map_err(|error| Failure::new(format!("the program printed no figures: {error}")));
+            .failing("the program printed no figures");
     }
     let after = children();
     let seconds = |of: fn(&Usage) -> nix::sys::time::TimeVal| {

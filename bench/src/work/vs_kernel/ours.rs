@@ -7,7 +7,7 @@ use crate::machine::cgroup::Cgroup;
 use crate::machine::kernel_swap::{self, NO_LIMIT, counting};
 use crate::machine::put_back::{Guard, PutBack};
 use crate::measure::pool;
-use crate::measure::{Failure, Sample};
+use crate::measure::{Failing, Failure, Sample, fail};
 use overspill::base::PAGE_SIZE;
 use overspill_bench::workload;
 use serde_json::Value;
@@ -55,11 +55,9 @@ pub fn run(request: &Request, command: &Path, fault: &str) -> Result<Sample, Fai
         let look = || peak = peak.max(cgroup.as_ref().and_then(Cgroup::used_bytes));
         let mut sample = launch::run(request, &words, cgroup.as_ref(), &mut guard, look)?;
         // 3. What overspill says of it.
-        let text = fs::read_to_string(&stats).map_err(|error| {
-            Failure::new(format!("'{}' cannot be read: {error}", stats.display()))
-        })?;
-        let stats: Value = serde_json::from_str(&text)
-            .map_err(|error| Failure::new(format!("the statistics are no JSON: {error}")))?;
+        let text = fs::read_to_string(&stats)
+            .failing(format_args!("'{}' cannot be read", stats.display()))?;
+        let stats: Value = serde_json::from_str(&text).failing("the statistics are no JSON")?;
         let processes = stats["processes"].as_array().cloned().unwrap_or_default();
         let count =
             |name: &str| processes.iter().filter_map(|one| one["counters"][name].as_u64()).sum();
@@ -124,10 +122,7 @@ fn accesses(request: &Request) -> Result<Sample, Failure> {
     let mut region = pool::map(&pool, pages * PAGE_SIZE as u64)?;
     let outcome = workload::run(*plan, region.as_mut_slice());
     if outcome.wrong > 0 {
-        return Err(Failure::new(format!(
-            "{} pages came back with other content than was written",
-            outcome.wrong
-        )));
+        fail!("{} pages came back with other content than was written", outcome.wrong);
     }
     let mut sample = figures::of(&outcome);
     let stats = pool.stats();

@@ -9,7 +9,7 @@ use crate::machine::kernel_swap::{self, MOUNTS, NO_LIMIT, counting, swap_on};
 use crate::machine::put_back::{Guard, PutBack};
 use crate::machine::util_linux::{command, path};
 use crate::measure::host;
-use crate::measure::{Failure, Sample};
+use crate::measure::{Failing, Failure, Sample};
 use overspill::base::PAGE_SIZE;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -244,12 +244,10 @@ impl Swapped {
 
 fn read(file: &str) -> Result<String, Failure> {
     let text = fs::read_to_string(file);
-    text.map(|text| text.trim().to_owned())
-        .map_err(|error| Failure::new(format!("'{file}' cannot be read: {error}")))
+    text.map(|text| text.trim().to_owned()).failing(format_args!("'{file}' cannot be read"))
 }
 
 fn write(file: &Path, value: &str) -> Result<(), Failure> {
-    fs::write(file, value).map_err(|error| {
-        Failure::new(format!("'{value}' cannot be written to '{}': {error}", file.display()))
-    })
+    fs::write(file, value)
+        .failing(format_args!("'{value}' cannot be written to '{}'", file.display()))
 }

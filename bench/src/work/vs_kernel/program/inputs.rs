@@ -2,7 +2,7 @@
 //! the same each time.
 
 use crate::machine::put_back;
-use crate::measure::Failure;
+use crate::measure::{Failing, Failure};
 use overspill_bench::contents::Random;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -118,5 +118,5 @@ fn written(
 ) -> Result<(), Failure> {
     let mut out = BufWriter::with_capacity(1 << 20, put_back::make(path)?);
     let done = write(&mut out).and_then(|()| out.flush());
-    done.map_err(|error| Failure::new(format!("'{}' cannot be written: {error}", path.display())))
+    done.failing(format_args!("'{}' cannot be written", path.display()))
 }

@@ -1,7 +1,7 @@
 //! The client of a redis-server: fills it, has redis-benchmark read at random, and reads everything
 //! back.
 
-use crate::measure::Failure;
+use crate::measure::{Failing, Failure, fail};
 use overspill_bench::contents::{Contents, WORDS};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -52,9 +52,7 @@ impl Client {
     /// When sockets cannot have such a name.
     pub fn new(socket: String, size: u64) -> Result<Client, Failure> {
         if socket.len() > PATH_MAX {
-            return Err(Failure::new(format!(
-                "'{socket}' is too long for a socket: name another --dir"
-            )));
+            fail!("'{socket}' is too long for a socket: name another --dir");
         }
         Ok(Client { socket, keys: (size / KEY_BYTES).max(1) })
     }
@@ -113,7 +111,7 @@ impl Client {
                 Ok(server) => return Ok(server),
                 Err(_) if is_up() && began.elapsed() < PATIENCE => sleep(Duration::from_millis(5)),
                 Err(error) => {
-                    return Err(Failure::new(format!("redis-server does not answer: {error}")));
+                    fail!("redis-server does not answer: {error}");
                 }
             }
         }
@@ -135,15 +133,10 @@ impl Client {
             "key:__rand_int__",
         ]);
         let output = line.stdin(Stdio::null()).output();
-        let output = output
-            .map_err(|error| Failure::new(format!("redis-benchmark cannot be started: {error}")))?;
+        let output = output.failing("redis-benchmark cannot be started")?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            return Err(Failure::new(format!(
-                "redis-benchmark failed ({}): {}",
-                output.status,
-                said.trim()
-            )));
+            fail!("redis-benchmark failed ({}): {}", output.status, said.trim());
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
