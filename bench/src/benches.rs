@@ -1,6 +1,7 @@
-//! The benches, a module each. Each has `Args` (its options, with [`crate::Common`] among them),
-//! `run` (measures and returns [`crate::report::Findings`]) and `measure_one` (one measurement, in
-//! a process of its own).
+//! The benches, a module each. Each declares a [`crate::model::declare::Ladder`], and has `Args`
+//! (its options, with [`common::Common`] among them), `run` (plans, has everything measured and
+//! returns [`crate::model::findings::Findings`]) and `measure_one` (one measurement, in a process
+//! of its own, from [`crate::work`]).
 
 pub mod codecs;
 pub mod common;

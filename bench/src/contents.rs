@@ -47,11 +47,27 @@ pub fn bytes(words: &[u64; WORDS]) -> [u8; PAGE_BYTES] {
     bytes
 }
 
-impl fmt::Display for Contents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no kind is skipped").get_name())
-    }
+/// Writes a value of a command line by the name that it has there.
+///
+/// # Errors
+/// Those of the formatter.
+pub fn write_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(value.to_possible_value().expect("no value is skipped").get_name())
 }
+
+/// Displays these by the names that they have on the command line.
+#[macro_export]
+macro_rules! named {
+    ($($of:ty),*) => {$(
+        impl std::fmt::Display for $of {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                $crate::contents::write_name(self, f)
+            }
+        }
+    )*};
+}
+
+named!(Contents);
 
 /// A generator of random numbers: splitmix64, by Steele, Lea and Flood.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
 //! What a bench declares ([`declare`]), what is planned and compared from that ([`ladder`]), the
-//! rows of it ([`row`]), and all that was found ([`findings`]). Values are written as [`format`]
+//! rows of it ([`row`]), and all that was found ([`findings`]). Values are written as [`mod@format`]
 //! says.
 
 pub mod declare;

@@ -44,11 +44,7 @@ pub enum Workload {
     ZipfRead,
 }
 
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no workload is skipped").get_name())
-    }
-}
+crate::named!(Workload);
 
 /// How far LZ4 packs what pages hold.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]

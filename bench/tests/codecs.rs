@@ -63,23 +63,3 @@ fn without_json_it_prints_a_table_and_what_that_shows() {
         assert!(words(&outcome).contains(said), "{said}: {}", outcome.stdout);
     }
 }
-
-#[test]
-fn a_mistake_on_the_command_line_is_status_2() {
-    for (args, says) in [
-        ("--codecs lzo", "'lzo' is no codec"),
-        ("--codecs zstd:20", "a level of 1 to 19"),
-        ("--contents x", "heap"),
-        ("--size much", ""),
-    ] {
-        let outcome = bench(NAME, args);
-        assert_eq!(
-            (outcome.status, outcome.stdout.as_str()),
-            (2, ""),
-            "{args}: {}",
-            outcome.stderr
-        );
-        assert!(outcome.stderr.contains(says), "{args}: {}", outcome.stderr);
-    }
-    assert_eq!(bench(NAME, "--size 1K").status, 1);
-}

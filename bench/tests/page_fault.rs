@@ -1,8 +1,8 @@
-//! `overspill-bench page-fault` from the outside: what it prints, and what it refuses.
+//! `overspill-bench page-fault` from the outside: what it prints.
 
 mod common;
 
-use common::{bench, bench_in_the_engine, json, words};
+use common::{bench_in_the_engine, json, words};
 use overspill_tests::process::run;
 use overspill_tests::{TIME_LIMIT, clean};
 use std::process::Command;
@@ -64,21 +64,6 @@ fn without_json_it_prints_a_table_with_the_spread_and_what_that_shows() {
     assert_eq!(spreads, 4, "a spread a row: {}", outcome.stdout);
     let said = "3 threads: folios times the kernel's pages a second ";
     assert!(words(&outcome).contains(said), "{}", outcome.stdout);
-}
-
-#[test]
-fn a_mistake_on_the_command_line_is_status_2() {
-    for args in ["--steps none", "--threads 0", "--rounds 0", "--size much"] {
-        let outcome = bench(NAME, args);
-        assert_eq!(
-            (outcome.status, outcome.stdout.as_str()),
-            (2, ""),
-            "{args}: {}",
-            outcome.stderr
-        );
-        let wrong = args.split_whitespace().last().unwrap();
-        assert!(outcome.stderr.contains(wrong), "{args}: {}", outcome.stderr);
-    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{bench, bench_in_the_engine, json, words};
+use common::{bench_in_the_engine, json, words};
 use serde_json::Value;
 
 const NAME: &str = "swap-r-rand";
@@ -66,17 +66,4 @@ fn without_json_it_prints_tables_and_what_they_show() {
     assert!(last.ends_with("too few rounds to tell"), "{last}");
     let said = "1 thread: clean pages written for one read ";
     assert!(words(&outcome).contains(said), "{}", outcome.stdout);
-}
-
-#[test]
-fn a_mistake_on_the_command_line_is_status_2() {
-    for args in ["--threads 0", "--memory much", "--reads few", "--device ram,nope=1"] {
-        let outcome = bench(NAME, args);
-        assert_eq!(
-            (outcome.status, outcome.stdout.as_str()),
-            (2, ""),
-            "{args}: {}",
-            outcome.stderr
-        );
-    }
 }

@@ -3,7 +3,6 @@
 //! One thread packs pages of each kind of contents, then unpacks them ([`crate::work::codecs`]).
 
 use super::common::Common;
-use crate::contents::Contents;
 use crate::measure::{self, Failure, fail, threads};
 use crate::model::declare::{Base, Goal, How, Ladder, Rows, Table, col, compare, verdict, wide};
 use crate::model::findings::Findings;
@@ -11,6 +10,7 @@ use crate::model::format::{percent, ratio, whole};
 use crate::model::row::Case;
 use crate::work::codecs::{self, COMPRESS, DECOMPRESS, RATIO, REFUSED};
 use overspill::base::Bytes;
+use overspill_bench::contents::Contents;
 use overspill_os::codec::Codec;
 use serde_json::json;
 

@@ -97,8 +97,8 @@ static LADDER: Ladder = Ladder {
         most(&["pick-outside"], PICK_HOLD, "times the hold a freed frame of pick-inside"),
     ],
     charts: &[],
-    origin: "will-it-scale page_fault1 on four machines, all processors busy, \"free_pcppages_bulk: \
-             do not hold lock when picking pages to free\", Linux 2018",
+    origin: "will-it-scale page_fault1 on four machines, all processors busy, \
+             \"free_pcppages_bulk: do not hold lock when picking pages to free\", Linux 2018",
 };
 
 /// Options of `overspill-bench page-fault`.

@@ -10,7 +10,7 @@ use super::common::Common;
 use crate::machine::swap_device::{self, SwapDevice};
 use crate::measure::{self, Failure, child, fail};
 use crate::model::declare::{
-    Base, Chart, Goal, How, Ladder, Step, Table, Verdict, col, compare, verdict, wide,
+    Base, Goal, How, Ladder, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
 };
 use crate::model::findings::Findings;
 use crate::model::format::{gain, ratio, short, whole};
@@ -42,15 +42,6 @@ const THROTTLED: &[&str] = &["wake", "timed", "default"];
 /// What the throttle must not cost.
 const fn no_worse(figure: &'static str, says: &'static str) -> Verdict {
     verdict(THROTTLED, figure, says, Goal::NotAbove("off"))
-}
-
-const fn chart(
-    title: fn(&Row) -> Option<String>,
-    figure: &'static str,
-    axis: &'static str,
-) -> Chart {
-    let place = |row: &Row| (row.step.clone(), String::new());
-    Chart { title, axis, log: false, figure, place, published: false }
 }
 
 static LADDER: Ladder = Ladder {
@@ -132,28 +123,18 @@ static LADDER: Ladder = Ladder {
         verdict(&["default"], work::STALLS, "times that a thread reclaimed", Goal::Told),
     ],
     charts: &[
-        chart(
-            |_| Some("Until all messages have arrived".to_owned()),
-            work::BENCHMARK,
-            "s, lower is better",
-        ),
-        chart(|_| Some("Pages read from the device".to_owned()), work::MAJOR, "major faults"),
-        chart(
-            |_| Some("Pages evicted that came back within a second".to_owned()),
-            work::REFAULTS,
-            "pages",
-        ),
-        Chart {
-            log: true,
-            ..chart(
-                |_| Some("Most threads that reclaimed at once".to_owned()),
-                work::PARALLEL,
-                "threads, log scale",
-            )
-        },
+        chart(Title::Is("Until all messages have arrived"), work::BENCHMARK, "s", by_step),
+        chart(Title::Is("Pages read from the device"), work::MAJOR, "major faults", by_step),
+        chart(Title::Is("Pages back within a second"), work::REFAULTS, "pages", by_step),
+        chart(Title::Is("Most threads that reclaimed at once"), work::PARALLEL, "threads", by_step)
+            .log(),
     ],
     origin: "hackbench with 120 groups, \"improve page reclaim by throttle\", Linux 2008",
 };
+
+fn by_step(row: &Row) -> (String, String) {
+    (row.step.clone(), String::new())
+}
 
 /// Options of `overspill-bench reclaim-storm`.
 #[derive(Clone, Debug, clap::Args)]
@@ -161,13 +142,15 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
     /// Groups of 20 senders and 20 receivers
-    #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u32).range(1..=50))]
+    #[arg(long, value_name = "N", default_value = "30")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=50))]
     groups: u32,
     /// The budget; what the threads use is an eighth more
     #[arg(long, value_name = "SIZE", default_value = "128M")]
     size: Bytes,
     /// Messages that each sender sends to each receiver of its group
-    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value = "10")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     messages: u32,
     /// Steps to measure [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]

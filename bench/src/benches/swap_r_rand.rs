@@ -48,7 +48,8 @@ static LADDER: Ladder = Ladder {
     groups: &["threads"],
     tables: &[
         Table {
-            title: "All reads, those of pages in memory included, and what the device did for them.",
+            title: "All reads, those of pages in memory included, and what the device did for \
+                    them.",
             columns: &[
                 wide("reads/s", RATE, whole),
                 col("p50 ns", "any.p50_ns", whole),

@@ -2,14 +2,14 @@
 //!
 //! Threads write anonymous memory in sequence until the budget is used up, and go on, so that every
 //! page written pushes one out to the device. Then they read it all back, which frees the slots
-//! ([`crate::work::swap_w_seq`]). All pages go to the device: nothing is compressed, and a page that
-//! came back leaves by being written again.
+//! ([`crate::work::swap_w_seq`]). All pages go to the device: nothing is compressed, and a page
+//! that came back leaves by being written again.
 
 use super::common::Common;
 use crate::machine::swap_device::{self, SwapDevice};
 use crate::measure::{self, Failure, child};
 use crate::model::declare::{
-    Base, Chart, Goal, How, Ladder, Rows, Step, Table, Verdict, col, compare, verdict, wide,
+    Base, Goal, How, Ladder, Rows, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
 };
 use crate::model::findings::{Findings, settings};
 use crate::model::format::{gain, percent, plural, short, whole};
@@ -159,24 +159,14 @@ static LADDER: Ladder = Ladder {
         verdict(&[], IN_GAIN, "in: slower than the step before in every round", Goal::NoLoss),
     ],
     charts: &[
-        Chart {
-            title: |_| Some("Pages swapped out".to_owned()),
-            axis: "pages a second",
-            log: false,
-            figure: RATE,
-            place: by_threads,
-            published: false,
-        },
-        Chart {
-            title: |_| {
-                Some("Time that each page out holds the lock that would limit it".to_owned())
-            },
-            axis: "ns a page, log scale, lower is better",
-            log: true,
-            figure: SERIAL,
-            place: by_threads,
-            published: false,
-        },
+        chart(Title::Is("Pages swapped out"), RATE, "pages a second", by_threads),
+        chart(
+            Title::Is("Time that each page out holds the lock that would limit it"),
+            SERIAL,
+            "ns a page, log scale, lower is better",
+            by_threads,
+        )
+        .log(),
     ],
     origin: "\"mm/swap: Regular page swap optimizations\", Linux 2017",
 };

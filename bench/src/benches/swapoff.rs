@@ -7,10 +7,11 @@
 use super::common::Common;
 use crate::machine::kernel_swap;
 use crate::machine::place::Place;
+use crate::machine::room;
 use crate::machine::swap_device::SwapDevice;
-use crate::measure::{self, Failure, Sample, child, fail, host};
+use crate::measure::{self, Failure, Sample, child, fail};
 use crate::model::declare::{
-    Base, Chart, Goal, How, Ladder, Rows, Step, Table, col, compare, verdict, wide,
+    Base, Goal, How, Ladder, Rows, Step, Table, Title, chart, col, compare, verdict, wide,
 };
 use crate::model::findings::{Findings, settings};
 use crate::model::format::{percent, ratio, short, whole};
@@ -129,33 +130,19 @@ static LADDER: Ladder = Ladder {
         verdict(&["kernel"], figures::LOAD_SLOWDOWN, "times slower the load", Goal::Told).of(LOAD),
     ],
     charts: &[
-        Chart {
-            title: |_| Some("Until the device is empty".to_owned()),
-            axis: "seconds, log scale, lower is better",
-            log: true,
-            figure: figures::ELAPSED,
-            place: by_workload,
-            published: true,
-        },
-        Chart {
-            title: |_| Some("Pages that come in".to_owned()),
-            axis: "MB/s, higher is better",
-            log: false,
-            figure: figures::MB_PER_S,
-            place: by_workload,
-            published: false,
-        },
-        Chart {
-            title: |_| Some("How many times slower the load is meanwhile".to_owned()),
-            axis: "times, lower is better",
-            log: false,
-            figure: figures::LOAD_SLOWDOWN,
-            place: by_workload,
-            published: false,
-        },
+        chart(UNTIL, figures::ELAPSED, "seconds, log scale, lower is better", by_workload)
+            .log()
+            .published(),
+        chart(RATE, figures::MB_PER_S, "MB/s, higher is better", by_workload),
+        chart(SLOWER, figures::LOAD_SLOWDOWN, "times, lower is better", by_workload),
     ],
-    origin: "\"swapoff to release multiple swap blocks at a time\", FreeBSD, 1 GiB, before and after",
+    origin: "\"swapoff to release multiple swap blocks at a time\", FreeBSD, 1 GiB, before and \
+             after",
 };
+
+const UNTIL: Title = Title::Is("Until the device is empty");
+const RATE: Title = Title::Is("Pages that come in");
+const SLOWER: Title = Title::Is("How many times slower the load is meanwhile");
 
 fn by_workload(row: &Row) -> (String, String) {
     (row.step.clone(), row.label("workload"))
@@ -198,7 +185,14 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases = plan(&steps);
     let place = Place::find(args.device.as_deref())?;
-    enough_room(args, &place)?;
+    if args.size < SIZE_MIN {
+        fail!("{} is too little to tell anything: give --size {SIZE_MIN} or more", args.size);
+    }
+    let load = request(Some(String::new()), true, args, &place);
+    // What both allocations keep in memory at once is bounded by the budget, and what the engine
+    // keeps of it by less than this.
+    room::memory(args.size, load.memory() + load.memory() / 4)?;
+    room::disk(args.size, load.disk(), &place, "--device")?;
     let with_kernel = steps.iter().any(|step| step.name == "kernel");
     let mut without_kernel = kernel_swap::missing().filter(|_| with_kernel);
     let series = measure::rounds(&cases, args.common.rounds, |case| {
@@ -216,7 +210,6 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
             Ok(Sample::new())
         })
     })?;
-    let load = request(Some(String::new()), true, args, &place);
     let own = json!({
         "size_bytes": args.size.0,
         "memory_bytes": Request { load: 0, ..load.clone() }.memory(),
@@ -267,34 +260,6 @@ fn load_device(args: &Args, place: &Place) -> SwapDevice {
 /// Whole runs of what it pushes out at once.
 fn load_bytes(size: Bytes) -> u64 {
     (size.0 / LOAD_SHARE).min(LOAD_MAX) >> 20 << 20
-}
-
-/// Whether a measurement fits into the machine.
-fn enough_room(args: &Args, place: &Place) -> Result<(), Failure> {
-    let size = args.size;
-    if size < SIZE_MIN {
-        fail!("{size} is too little to tell anything: give --size {SIZE_MIN} or more");
-    }
-    let needed = request(Some(String::new()), true, args, place);
-    let (available, free) = (host::available_bytes(), place.free_bytes()?);
-    // What both allocations keep in memory at once is bounded by the budget, and what the engine
-    // keeps of it by less than this.
-    if needed.memory() + needed.memory() / 4 > available {
-        fail!(
-            "{size} need more memory than there is ({}): give a smaller --size",
-            Bytes(available)
-        );
-    }
-    if needed.disk() > free {
-        fail!(
-            "{size} need {} on the disk of '{}', and it has {}: give a smaller --size, or another \
-             --device",
-            Bytes(needed.disk()),
-            place.dir.display(),
-            Bytes(free)
-        );
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! `vs-kernel`: the same program on the same RAM, with the kernel's swap and with overspill, in
 //! turn ([`crate::work::vs_kernel`]).
 //!
-//! [`args`] are the options, [`case`] is what is compared, [`plan`] all of it in order, [`declared`]
-//! what is told of it and what is to be reached, [`ram`] how much RAM each gets, [`round`] measures,
-//! [`notes`] tells what the figures do not, [`page`] writes a page.
+//! [`args`] are the options, [`case`] is what is compared, [`plan`] all of it in order,
+//! [`declared`] what is told of it and what is to be reached, [`ram`] how much RAM each gets,
+//! [`round`] measures, [`notes`] tells what the figures do not, [`page`] writes a page.
 
 mod args;
 mod case;
@@ -20,6 +20,7 @@ pub use declared::NAME;
 
 use crate::machine::kernel_swap;
 use crate::machine::place::Place;
+use crate::machine::room;
 use crate::measure::{self, Failure, fail, host};
 use crate::model::findings::{Findings, settings};
 use crate::model::row::{Case, by_name};
@@ -52,7 +53,9 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     }
     let began = Instant::now();
     let place = Place::find(args.dir.as_deref())?;
-    enough_room(args, &place)?;
+    // All of it may be in memory at once, packed or not.
+    room::memory(args.size, args.size.0 + args.size.0 / 4)?;
+    room::disk(args.size, 2 * args.size.0, &place, "--dir")?;
     let command = command()?;
     let busy_before = host::load_average();
     // 1. What can be measured here.
@@ -146,27 +149,4 @@ fn command() -> Result<PathBuf, Failure> {
         Some(path) => Ok(path.into()),
         None => beside("overspill"),
     }
-}
-
-/// Whether a measurement fits into the machine.
-fn enough_room(args: &Args, place: &Place) -> Result<(), Failure> {
-    let (available, free) = (host::available_bytes(), place.free_bytes()?);
-    // All of it may be in memory at once, packed or not.
-    if args.size.0 + args.size.0 / 4 > available {
-        fail!(
-            "{} need more memory than there is ({}): give a smaller --size",
-            args.size,
-            Bytes(available)
-        );
-    }
-    if 2 * args.size.0 > free {
-        fail!(
-            "{} need {} on the disk of '{place}', and it has {}: give a smaller --size, or \
-             another --dir",
-            args.size,
-            Bytes(2 * args.size.0),
-            Bytes(free)
-        );
-    }
-    Ok(())
 }

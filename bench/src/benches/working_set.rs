@@ -7,10 +7,11 @@
 //! against it.
 
 use super::common::Common;
+use crate::machine::room;
 use crate::machine::swap_device::{RAM, SwapDevice};
-use crate::measure::{self, Failure, Series, child, fail, host};
+use crate::measure::{self, Failure, Series, child};
 use crate::model::declare::{
-    Base, Chart, Goal, How, Ladder, Rows, Step, Table, Verdict, col, compare, verdict, wide,
+    Base, Goal, How, Ladder, Rows, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
 };
 use crate::model::findings::{Findings, settings};
 use crate::model::format::{percent, ratio, short};
@@ -102,24 +103,13 @@ static LADDER: Ladder = Ladder {
         told(&[("trace", "loop")]),
     ],
     charts: &[
-        Chart {
-            title: |_| Some("Misses by trace".to_owned()),
-            axis: "of 1,000 accesses",
-            log: false,
-            figure: figures::MISSES,
-            place: by_trace,
-            published: false,
-        },
-        Chart {
-            title: |_| {
-                Some("Misses of hot pages during one pass over four times the memory".to_owned())
-            },
-            axis: "of 1,000 accesses",
-            log: false,
-            figure: figures::HOT_MISSES,
-            place: by_trace,
-            published: false,
-        },
+        chart(Title::Is("Misses by trace"), figures::MISSES, "of 1,000 accesses", by_trace),
+        chart(
+            Title::Is("Misses of hot pages during one pass over four times the memory"),
+            figures::HOT_MISSES,
+            "of 1,000 accesses",
+            by_trace,
+        ),
     ],
     origin: "",
 };
@@ -149,7 +139,8 @@ pub struct Args {
 /// # Errors
 /// When there is not memory enough, a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
-    enough_memory(args.size, host::available_bytes())?;
+    // The pages of the RAM device, and those in memory.
+    room::memory(args.size, args.size.0.saturating_mul(DEVICE + 1))?;
     let patterns = chosen(&args.traces);
     let device: SwapDevice = RAM.parse().expect("it is the default of other benches");
     let device = device.spec(Bytes(DEVICE * args.size.0));
@@ -205,19 +196,6 @@ fn simulated(patterns: &[Pattern], frames: u32) -> Vec<(Case<Pattern>, Series)> 
     patterns.iter().flat_map(of).collect()
 }
 
-/// The pages of the RAM device, those in memory and the tables must be there.
-fn enough_memory(size: Bytes, available: u64) -> Result<(), Failure> {
-    let needed = size.0.saturating_mul(DEVICE + 1);
-    if needed > available {
-        fail!(
-            "a --size of {size} needs {} of memory and {} is available: give a smaller --size",
-            Bytes(needed),
-            Bytes(available)
-        );
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,12 +234,5 @@ mod tests {
         assert_eq!(misses, [Some(1000.0), Some(1000.0)]);
         assert!(figure(5, figures::MISSES).unwrap() < 250.0);
         assert_eq!((figure(6, OF_LRU), rows[6].get(OF_LRU).unwrap().rounds), (Some(0.5), 2));
-    }
-
-    #[test]
-    fn what_does_not_fit_the_machine_is_refused_in_a_sentence() {
-        assert!(enough_memory(Bytes(1 << 30), 7 << 30).is_ok());
-        let failure = enough_memory(Bytes(1 << 30), 6 << 30).unwrap_err().to_string();
-        assert!(failure.ends_with("give a smaller --size"), "{failure}");
     }
 }

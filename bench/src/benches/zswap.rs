@@ -8,10 +8,11 @@
 //! read, and to keep pages that do not compress.
 
 use super::common::Common;
+use crate::machine::room;
 use crate::machine::swap_device::{self, SwapDevice};
-use crate::measure::{self, Failure, child, fail, host};
+use crate::measure::{self, Failure, child};
 use crate::model::declare::{
-    Base, Chart, Goal, How, Ladder, Rows, Step, Table, Verdict, col, compare, verdict, wide,
+    Base, Goal, How, Ladder, Rows, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
 };
 use crate::model::findings::{Findings, settings};
 use crate::model::format::{gain, percent, short, whole};
@@ -77,15 +78,6 @@ fn origin(us: f64) -> Value {
     json!({
         "bytes": 2u64 << 30, "swapin_us": us, "swapin_faster_than_always": 1.0 - us / 1_905_000.0,
     })
-}
-
-const fn chart(
-    title: fn(&Row) -> Option<String>,
-    figure: &'static str,
-    axis: &'static str,
-) -> Chart {
-    let place = |row: &Row| (row.told(&["case", "tier"]), row.step.clone());
-    Chart { title, axis, log: false, figure, place, published: false }
 }
 
 static LADDER: Ladder = Ladder {
@@ -236,25 +228,22 @@ static LADDER: Ladder = Ladder {
     ],
     charts: &[
         chart(
-            |_| Some("All pages swapped in in sequence, by contents, tier on or off".to_owned()),
+            Title::Is("All pages swapped in in sequence, by contents, tier on or off"),
             figures::IN_US,
             "us",
+            by_case,
         ),
-        chart(
-            |_| Some("Locks of the compressed tier that this takes".to_owned()),
-            figures::LOCKS,
-            "a 1,000 pages",
-        ),
-        chart(
-            |_| Some("The same where pages come in singly, at random".to_owned()),
-            "single.locks",
-            "a 1,000 pages",
-        ),
-        chart(|_| Some("Accesses at random".to_owned()), figures::NS, "ns an access"),
+        chart(Title::Is("Locks that this takes"), figures::LOCKS, "a 1,000 pages", by_case),
+        chart(Title::Is("The same, singly at random"), "single.locks", "a 1,000 pages", by_case),
+        chart(Title::Is("Accesses at random"), figures::NS, "ns an access", by_case),
     ],
-    origin: "2 GiB of zeros, \"mm/zswap: avoid touching XArray for unnecessary invalidation\", Linux \
-             2024 (look-up only: 1,875,000 us)",
+    origin: "2 GiB of zeros, \"mm/zswap: avoid touching XArray for unnecessary invalidation\", \
+             Linux 2024 (look-up only: 1,875,000 us)",
 };
+
+fn by_case(row: &Row) -> (String, String) {
+    (row.told(&["case", "tier"]), row.step.clone())
+}
 
 /// Whether there is a compressed tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -330,7 +319,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args);
     let device = args.device.spec(Bytes(DEVICE_SPARE * written(args.size)));
-    enough_memory(args, host::available_bytes())?;
+    // A budget that is grown so that all pages come in, and a RAM device that holds them.
+    let times = if args.device.is_ram() { 3 } else { 2 };
+    room::memory(args.size, times * written(args.size))?;
     let series = measure::rounds(&cases, args.common.rounds, |case| {
         let pages = (2 * Bytes(written(args.size)).pages()).min(u32::MAX.into()) as u32;
         child::ask(NAME, &request(case, args, &device), LIMIT + LIMIT_PER_PAGE * pages)
@@ -371,21 +362,6 @@ fn plan(args: &Args) -> Vec<Case<(Work, Tier)>> {
 /// What is written in all where pages are swapped out and in as a whole.
 fn written(size: Bytes) -> u64 {
     size.0 + size.0 / work::SINGLE
-}
-
-/// A budget that is grown so that all pages come in, and a RAM device that holds them, must be
-/// there.
-fn enough_memory(args: &Args, available: u64) -> Result<(), Failure> {
-    let needed = written(args.size) * if args.device.is_ram() { 3 } else { 2 };
-    if needed > available {
-        fail!(
-            "a --size of {} needs {} of memory and {} is available: give a smaller --size",
-            args.size,
-            Bytes(needed),
-            Bytes(available)
-        );
-    }
-    Ok(())
 }
 
 /// What the process of a measurement is told.
@@ -442,16 +418,5 @@ mod tests {
         assert_eq!(order, expected);
         assert_eq!(plan(&args("")).len(), 4 * 6 + 1 + 3 + 2 * 3 + 2 + 2 * 3);
         assert_eq!(Work::value_variants().len(), 9);
-    }
-
-    #[test]
-    fn what_does_not_fit_the_machine_is_refused_in_a_sentence() {
-        assert!(enough_memory(&args("--size 1G"), 4 << 30).is_ok());
-        let failure = enough_memory(&args("--size 1G"), 3 << 30).unwrap_err().to_string();
-        assert!(
-            failure.starts_with("a --size of 1") && failure.ends_with("give a smaller --size"),
-            "{failure}"
-        );
-        assert!(enough_memory(&args("--size 1G --device /d"), 3 << 30).is_ok());
     }
 }

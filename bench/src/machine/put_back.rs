@@ -10,6 +10,7 @@
 //! Swap belongs to the whole machine: who changes it ([`PutBack::alone`]) holds a lock on the
 //! kernel's table of it until it is as it was, so that a second bench waits.
 
+use super::cgroup::Cgroup;
 use crate::machine::util_linux::{command, path, swaps};
 use crate::measure::{Failing, Failure, fail};
 use rustix::fs::{FlockOperation, flock};
@@ -67,6 +68,11 @@ pub struct PutBack {
 }
 
 impl PutBack {
+    /// A cgroup, if there is to be one.
+    pub fn cgroup(cgroup: Option<&Cgroup>) -> PutBack {
+        PutBack { cgroup: cgroup.map(|cgroup| cgroup.path().to_owned()), ..PutBack::default() }
+    }
+
     fn options(&self) -> Vec<OsString> {
         let option = |name: &str, value: &OsStr| [OsString::from(name), value.to_owned()];
         let of = |name: &'static str, paths: &[PathBuf]| -> Vec<OsString> {
@@ -135,6 +141,23 @@ impl Guard {
             _ => Err(Failure::new("not everything could be put back as it was")),
         }
     }
+}
+
+/// Does something, and has everything put back that it changes. What went wrong first is told
+/// first.
+///
+/// # Errors
+/// Those of `work`, and of [`Guard`].
+pub fn around<T>(
+    what: &PutBack,
+    work: impl FnOnce(&mut Guard) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut guard = Guard::start(what)?;
+    let done = work(&mut guard);
+    let put_back = guard.finish();
+    let done = done?;
+    put_back?;
+    Ok(done)
 }
 
 /// Makes a file, for this user only, that is to be removed: not one that is there already, which

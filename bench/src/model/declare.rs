@@ -244,16 +244,57 @@ impl Verdict {
 /// A chart of bars.
 #[derive(Clone, Copy, Debug)]
 pub struct Chart {
-    /// What stands above it, by row: a chart for each; rows without are in none.
-    pub title: fn(&Row) -> Option<String>,
-    /// What the vertical axis counts.
-    pub axis: &'static str,
-    /// Whether that axis is logarithmic.
-    pub log: bool,
+    /// What stands above it.
+    pub title: Title,
     /// The figure.
     pub figure: &'static str,
+    /// What the vertical axis counts.
+    pub axis: &'static str,
     /// The group and the series of a row.
     pub place: fn(&Row) -> (String, String),
+    /// Whether the axis is logarithmic.
+    pub log: bool,
     /// Whether what was published of a step is drawn too.
     pub published: bool,
+}
+
+/// What stands above charts.
+#[derive(Clone, Copy, Debug)]
+pub enum Title {
+    /// This.
+    Is(&'static str),
+    /// What this says of a row: a chart for each; rows without are in none.
+    Of(fn(&Row) -> Option<String>),
+}
+
+impl Title {
+    /// That of the chart which a row is in.
+    pub fn of(&self, row: &Row) -> Option<String> {
+        match self {
+            Title::Is(title) => Some((*title).to_owned()),
+            Title::Of(title) => title(row),
+        }
+    }
+}
+
+/// A chart of a figure.
+pub const fn chart(
+    title: Title,
+    figure: &'static str,
+    axis: &'static str,
+    place: fn(&Row) -> (String, String),
+) -> Chart {
+    Chart { title, figure, axis, place, log: false, published: false }
+}
+
+impl Chart {
+    /// With a logarithmic axis.
+    pub const fn log(self) -> Chart {
+        Chart { log: true, ..self }
+    }
+
+    /// With what was published of steps.
+    pub const fn published(self) -> Chart {
+        Chart { published: true, ..self }
+    }
 }

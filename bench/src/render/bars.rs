@@ -68,14 +68,14 @@ pub fn charts(findings: &Findings) -> Vec<Drawn<'static>> {
     let mut all = Vec::new();
     for chart in findings.ladder.charts {
         let mut titles: Vec<String> = Vec::new();
-        for title in rows_of(findings, chart).filter_map(chart.title) {
+        for title in rows_of(findings, chart).filter_map(|row| chart.title.of(row)) {
             if !titles.contains(&title) {
                 titles.push(title);
             }
         }
         for title in titles {
             let rows =
-                rows_of(findings, chart).filter(|row| (chart.title)(row).as_ref() == Some(&title));
+                rows_of(findings, chart).filter(|row| chart.title.of(row).as_ref() == Some(&title));
             let mut bars = Bars::of(rows, chart.figure, chart.place);
             if chart.published {
                 add_published(&mut bars, findings, chart.figure);
@@ -103,19 +103,18 @@ fn add_published(bars: &mut Bars, findings: &Findings, figure: &str) {
 mod tests {
     use super::*;
     use crate::fixture::{LADDER, row};
-    use crate::model::declare::{Ladder, Step};
+    use crate::model::declare::{Ladder, Step, Title, chart};
     use serde_json::json;
 
     #[test]
     fn there_is_a_chart_for_each_title_with_what_was_published() {
-        const CHARTS: &[Chart] = &[Chart {
-            title: |row| row.labels.contains_key("peer").then(|| row.label("peer")),
-            axis: "seconds",
-            log: false,
-            figure: "s",
-            place: |row| (row.step.clone(), row.label("with")),
-            published: true,
-        }];
+        const CHARTS: &[Chart] = &[chart(
+            Title::Of(|row| row.labels.contains_key("peer").then(|| row.label("peer"))),
+            "s",
+            "seconds",
+            |row| (row.step.clone(), row.label("with")),
+        )
+        .published()];
         const STEPS: &[Step] = &[Step::new("one", "").published(|| json!({ "s": 7.5 }))];
         let ladder = Box::leak(Box::new(Ladder { charts: CHARTS, steps: STEPS, ..LADDER }));
         let row = |step, peer: &str, with: &str, figure| {

@@ -161,7 +161,7 @@ fn fill_chart<'a, 'b: 'a, Y: Ranged<ValueType = f64> + ValueFormatter<f64>>(
 mod tests {
     use super::*;
     use crate::fixture::{LADDER, row};
-    use crate::model::declare::{Chart, Ladder};
+    use crate::model::declare::{Chart, Ladder, Title, chart};
     use serde_json::json;
 
     #[test]
@@ -176,16 +176,10 @@ mod tests {
 
     #[test]
     fn a_drawing_names_axes_groups_and_series_and_has_a_bar_for_each_row() {
-        const CHART: Chart = Chart {
-            title: |_| Some("above".to_owned()),
-            axis: "pages a second",
-            log: false,
-            figure: "rate",
-            place: |row| (row.step.clone(), row.told(&["threads"])),
-            published: false,
-        };
-        let charts =
-            const { &[CHART, Chart { log: true, ..CHART }, Chart { figure: "none", ..CHART }] };
+        const CHART: Chart = chart(Title::Is("above"), "rate", "pages a second", |row| {
+            (row.step.clone(), row.told(&["threads"]))
+        });
+        let charts = const { &[CHART, CHART.log(), Chart { figure: "none", ..CHART }] };
         let ladder = Box::leak(Box::new(Ladder { charts, ..LADDER }));
         let of = |step: &str, threads: u64, rate: f64| {
             row(step, &[("threads", json!(threads))], &[("rate", &[rate, 2.0 * rate])])

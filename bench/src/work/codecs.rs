@@ -1,10 +1,10 @@
 //! Pages packed and unpacked with the codecs and workspaces of the engine, but without the engine:
 //! no faults, no pool. What came back is compared with what went in, outside the timing.
 
-use crate::contents::Contents;
 use crate::measure::counters::add;
 use crate::measure::{Failure, Sample};
 use overspill::base::PAGE_SIZE;
+use overspill_bench::contents::Contents;
 use overspill_os::codec::{Codec, Compressor, Decompressor};
 use std::time::{Duration, Instant};
 

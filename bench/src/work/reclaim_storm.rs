@@ -1,11 +1,11 @@
-//! `reclaim-storm`: groups of threads that pass messages, each with a working set in managed memory,
-//! as in hackbench.
+//! `reclaim-storm`: groups of threads that pass messages, each with a working set in managed
+//! memory, as in hackbench.
 
-use crate::contents::{Random, WORDS, tag};
 use crate::measure::counters::{Counted, add};
 use crate::measure::usage::{Usage, UsageWho};
 use crate::measure::{Failure, Sample, pool};
 use overspill::base::PAGE_SIZE;
+use overspill_bench::contents::{Random, WORDS, tag};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};

@@ -2,8 +2,8 @@
 //!
 //! Accesses to memory, or a real [`program`], are run by themselves in a memory cgroup with zram,
 //! zswap or a swap file ([`peer`]), by `overspill run`, and in a process of the library ([`ours`]).
-//! The [`floor`] says what the mechanisms cost alone. [`launch`] starts programs and waits for them,
-//! [`request`] is what is asked for, [`names`] of whom, [`figures`] what is told.
+//! The [`floor`] says what the mechanisms cost alone. [`launch`] starts programs and waits for
+//! them, [`request`] is what is asked for, [`names`] of whom, [`figures`] what is told.
 
 pub mod figures;
 pub mod floor;
@@ -15,7 +15,6 @@ pub mod program;
 pub mod request;
 
 use crate::measure::{Failure, Sample};
-use overspill_bench::workload::Packing;
 use request::{Request, Who};
 
 /// Measures in this process, which does nothing else.
@@ -28,6 +27,6 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         Who::Overspill { command, fault } => ours::run(&request, command, fault),
         Who::Library => ours::library(&request),
         Who::Alone => peer::alone(&request),
-        Who::Floor => floor::measure(Packing::Heap),
+        Who::Floor => floor::measure(),
     }
 }

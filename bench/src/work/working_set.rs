@@ -7,11 +7,11 @@ pub mod figures;
 pub mod policies;
 pub mod trace;
 
-use crate::contents::{WORDS, tag};
 use crate::measure::counters::{Counted, Counters, add};
 use crate::measure::{Failure, Sample, pool};
 use figures::Count;
 use overspill::base::{Bytes, PAGE_SIZE};
+use overspill_bench::contents::{WORDS, tag};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use trace::Pattern;

@@ -5,7 +5,6 @@
 pub mod figures;
 pub mod pages;
 
-use crate::contents::{Random, WORDS};
 use crate::measure::counters::{Counted, add};
 use crate::measure::threads::{self, Timed};
 use crate::measure::usage::{ClockId, cpu_time};
@@ -13,6 +12,7 @@ use crate::measure::{Failure, Sample, pool};
 use figures::Phase;
 use overspill::base::{Bytes, PAGE_SIZE};
 use overspill::{Pool, Region};
+use overspill_bench::contents::{Random, WORDS};
 use pages::{Pages, Work};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;

@@ -85,11 +85,7 @@ pub enum Step {
     Library,
 }
 
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no step is skipped").get_name())
-    }
-}
+overspill_bench::named!(Step);
 
 /// What is done, all but by whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

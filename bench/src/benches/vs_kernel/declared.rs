@@ -1,7 +1,7 @@
 //! What is told of the work and of the kernel's swap beside it, and what is to be reached.
 
 use crate::model::declare::{
-    Base, Chart, Goal, How, Ladder, Rows, Table, Verdict, col, compare, verdict, wide,
+    Base, Goal, How, Ladder, Rows, Table, Title, Verdict, chart, col, compare, verdict, wide,
 };
 use crate::model::format::whole;
 use crate::model::format::{mib, microseconds, plural, ratio, short, short_mib};
@@ -145,22 +145,18 @@ pub static LADDER: Ladder = Ladder {
         verdict(&["floor"], figures::MINOR_RATIO, "minor fault, of a bare one", Goal::AtMost(1.25)),
     ],
     charts: &[
-        Chart {
-            title: |row| title(row).filter(|_| is_access(row)),
-            axis: "nanoseconds an access, lower is better",
-            log: false,
-            figure: figures::PER_ACCESS,
+        chart(
+            Title::Of(|row| title(row).filter(|_| is_access(row))),
+            figures::PER_ACCESS,
+            "nanoseconds an access, lower is better",
             place,
-            published: false,
-        },
-        Chart {
-            title: |row| title(row).filter(|_| !is_access(row)),
-            axis: "seconds, lower is better",
-            log: false,
-            figure: figures::ELAPSED,
+        ),
+        chart(
+            Title::Of(|row| title(row).filter(|_| !is_access(row))),
+            figures::ELAPSED,
+            "seconds, lower is better",
             place,
-            published: false,
-        },
+        ),
     ],
     origin: "",
 };

@@ -1,8 +1,8 @@
 //! What the device can do: a file like the swap file, read in sequence with direct I/O.
 
-use crate::contents::Random;
 use crate::measure::Failure;
 use overspill::base::{Bytes, PAGE_SIZE};
+use overspill_bench::contents::Random;
 use overspill_os::io::{File, IoBuffer};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

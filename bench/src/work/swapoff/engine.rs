@@ -4,7 +4,7 @@ use super::device_rate;
 use super::figures::Measured;
 use super::load::{self, Memory};
 use super::request::{self, Request};
-use crate::machine::put_back::{self, Guard, PutBack};
+use crate::machine::put_back::{self, PutBack};
 use crate::measure::pool;
 use crate::measure::usage::{Usage, UsageWho};
 use crate::measure::{Failing, Failure, fail};
@@ -35,18 +35,12 @@ pub fn measure(
     // closing.
     let own = request.dir.join(format!(".overspill-bench-{}.device", std::process::id()));
     let file = file.unwrap_or(&own);
-    let guard = if file.exists() {
-        None
-    } else {
-        let guard = Guard::start(&PutBack { file: vec![file.to_owned()], ..PutBack::default() })?;
-        put_back::make(file)?;
-        Some(guard)
-    };
-    let measured = in_pool(request, settings, file, load_device, rate);
-    let put_back = guard.map_or(Ok(()), Guard::finish);
-    let measured = measured?;
-    put_back?;
-    Ok(measured)
+    let measure = || in_pool(request, settings, file, load_device, rate);
+    if file.exists() {
+        return measure();
+    }
+    let what = PutBack { file: vec![file.to_owned()], ..PutBack::default() };
+    put_back::around(&what, |_| put_back::make(file).and_then(|_| measure()))
 }
 
 fn in_pool(

@@ -9,7 +9,7 @@ use super::load::{self, Memory};
 use super::request::{self, Request};
 use crate::machine::cgroup::{Cgroup, Hierarchy};
 use crate::machine::kernel_swap::{self, MOUNTS, PROCESS_BYTES, swap_on};
-use crate::machine::put_back::{Guard, PutBack};
+use crate::machine::put_back::{self, PutBack};
 use crate::machine::util_linux::{command, path, swaps};
 use crate::measure::usage::{Usage, UsageWho};
 use crate::measure::{Failing, Failure};
@@ -38,20 +38,15 @@ pub fn measure(request: &Request, rate: &device_rate::Sample) -> Result<Measured
     let [file, load_file] =
         ["swap", "load.swap"].map(|end| request.dir.join(format!(".{name}.{end}")));
     let cgroup = hierarchy.group(&name);
-    let what = PutBack {
-        file: vec![file.clone(), load_file.clone()],
-        cgroup: Some(cgroup.path().to_owned()),
-        alone: true,
-        ..PutBack::default()
-    };
-    let guard = Guard::start(&what)?;
-    let measured = in_cgroup(request, rate, &cgroup, &file, &load_file);
-    let left = cgroup.leave();
-    // What went wrong first is told first.
-    let put_back = guard.finish();
-    let measured = measured?;
-    left.and(put_back)?;
-    Ok(measured)
+    let files = vec![file.clone(), load_file.clone()];
+    let what = PutBack { file: files, alone: true, ..PutBack::cgroup(Some(&cgroup)) };
+    put_back::around(&what, |_| {
+        let measured = in_cgroup(request, rate, &cgroup, &file, &load_file);
+        let left = cgroup.leave();
+        let measured = measured?;
+        left?;
+        Ok(measured)
+    })
 }
 
 fn in_cgroup(

@@ -4,10 +4,10 @@
 //! It pushes pages of its own out at a steady rate, so that it meets as many faults before the
 //! evacuation as during it.
 
-use crate::contents::{Random, tag};
 use crate::measure::usage::{Usage, UsageWho};
 use crate::measure::{Failing, Failure, fail};
 use overspill::base::PAGE_SIZE;
+use overspill_bench::contents::{Random, tag};
 use overspill_os::Errno;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};

@@ -1,8 +1,8 @@
 //! What one measurement is asked for, and the memory that is written, pushed out and read again.
 
 use super::device_rate;
-use crate::contents::{Contents, WORDS};
 use crate::measure::{Failure, pool};
+use overspill_bench::contents::{Contents, WORDS};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::path::PathBuf;

@@ -5,6 +5,7 @@ use super::figures;
 use super::program::Served;
 use super::request::{Job, Request};
 use crate::machine::cgroup::Cgroup;
+use crate::machine::kernel_swap::NO_LIMIT;
 use crate::machine::put_back::Guard;
 use crate::machine::start;
 use crate::measure::{Failing, Failure, Sample, fail};
@@ -100,6 +101,23 @@ pub fn run(
         }));
     }
     sample(request, elapsed, usage, &printed, served)
+}
+
+/// The same in a cgroup that only counts, where there can be one; the figure of its peak besides.
+///
+/// # Errors
+/// Those of [`run`], and when there can be no cgroup.
+pub fn counted(
+    request: &Request,
+    before: &[OsString],
+    cgroup: Option<&Cgroup>,
+    guard: &mut Guard,
+) -> Result<(Sample, Option<(String, f64)>), Failure> {
+    cgroup.map_or(Ok(()), |cgroup| cgroup.make(NO_LIMIT))?;
+    let mut peak = None;
+    let look = || peak = peak.max(cgroup.and_then(Cgroup::used_bytes));
+    let sample = run(request, before, cgroup, guard, look)?;
+    Ok((sample, peak.map(|peak| (figures::RAM.to_owned(), peak as f64))))
 }
 
 /// Calls `look` now and then, until the other side of `ended` is dropped.

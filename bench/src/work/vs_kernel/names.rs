@@ -2,7 +2,6 @@
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// A way in which the kernel swaps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
@@ -16,11 +15,7 @@ pub enum Peer {
     File,
 }
 
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no peer is skipped").get_name())
-    }
-}
+overspill_bench::named!(Peer);
 
 /// A real program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
@@ -38,8 +33,4 @@ pub enum Program {
     Cxx,
 }
 
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no program is skipped").get_name())
-    }
-}
+overspill_bench::named!(Program);

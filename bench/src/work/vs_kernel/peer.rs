@@ -5,8 +5,8 @@ use super::names::Peer;
 use super::request::Request;
 use super::{figures, launch};
 use crate::machine::cgroup::{Cgroup, Hierarchy};
-use crate::machine::kernel_swap::{self, MOUNTS, NO_LIMIT, counting, swap_on};
-use crate::machine::put_back::{Guard, PutBack};
+use crate::machine::kernel_swap::{self, MOUNTS, counting, swap_on};
+use crate::machine::put_back::{self, Guard, PutBack};
 use crate::machine::util_linux::{command, path};
 use crate::measure::host;
 use crate::measure::{Failing, Failure, Sample};
@@ -66,22 +66,11 @@ fn highest_priority() -> i64 {
 /// When it fails.
 pub fn alone(request: &Request) -> Result<Sample, Failure> {
     let cgroup = counting();
-    let what = PutBack {
-        cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
-        ..PutBack::default()
-    };
-    let mut guard = Guard::start(&what)?;
-    let mut peak = None;
-    let measured = cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.make(NO_LIMIT)).and_then(|()| {
-        let look = || peak = peak.max(cgroup.as_ref().and_then(Cgroup::used_bytes));
-        launch::run(request, &[], cgroup.as_ref(), &mut guard, look)
-    });
-    guard.finish()?;
-    let mut sample = measured?;
-    if let Some(peak) = peak {
-        figures::add(&mut sample, [(figures::RAM, peak)]);
-    }
-    Ok(sample)
+    put_back::around(&PutBack::cgroup(cgroup.as_ref()), |guard| {
+        let (mut sample, peak) = launch::counted(request, &[], cgroup.as_ref(), guard)?;
+        sample.extend(peak);
+        Ok(sample)
+    })
 }
 
 /// Measures.
@@ -92,8 +81,7 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
     let name = kernel_swap::name();
     let cgroup = Hierarchy::find(Path::new(MOUNTS)).map_err(Failure::new)?.group(&name);
     // 1. Whatever this changes is put back.
-    let mut what =
-        PutBack { cgroup: Some(cgroup.path().to_owned()), alone: true, ..PutBack::default() };
+    let mut what = PutBack { alone: true, ..PutBack::cgroup(Some(&cgroup)) };
     let swap = match peer {
         Peer::Zram => {
             let number = read("/sys/class/zram-control/hot_add")?;
@@ -111,16 +99,11 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
     if Path::new(ZSWAP).exists() {
         what.keep = ["enabled", "compressor"].map(|name| Path::new(ZSWAP).join(name)).into();
     }
-    let mut guard = Guard::start(&what)?;
-    let measured = in_the_way()
-        .map_or(Ok(()), |reason| Err(Failure::new(reason)))
-        .and_then(|()| set_up(request, peer, &swap))
-        .and_then(|()| run(request, peer, &swap, &cgroup, &mut guard));
-    let put_back = guard.finish();
-    // What went wrong first is told first.
-    let sample = measured?;
-    put_back?;
-    Ok(sample)
+    put_back::around(&what, |guard| {
+        in_the_way().map_or(Ok(()), |reason| Err(Failure::new(reason)))?;
+        set_up(request, peer, &swap)?;
+        run(request, peer, &swap, &cgroup, guard)
+    })
 }
 
 /// 2. Swap space, all of it that is needed.

@@ -1,9 +1,8 @@
 //! Traces: the pages that a program touches, one after the other; the same each time.
 
-use crate::contents::Random;
 use clap::ValueEnum;
+use overspill_bench::contents::Random;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// Exponent of the distribution of Zipf: that of the Yahoo! Cloud Serving Benchmark.
 const ZIPF_EXPONENT: f64 = 0.99;
@@ -72,11 +71,7 @@ impl Pattern {
     }
 }
 
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no pattern is skipped").get_name())
-    }
-}
+overspill_bench::named!(Pattern);
 
 impl Trace {
     /// One without hot pages: all pages are filled, in sequence, before the accesses begin.

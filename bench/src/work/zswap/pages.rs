@@ -1,9 +1,8 @@
 //! What pages hold, and what is done with them.
 
-use crate::contents::{Contents, WORDS, tag};
 use clap::ValueEnum;
+use overspill_bench::contents::{Contents, WORDS, tag};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// Of so many pages of [`Work::Reviewers`] one compresses: one for each 4 MiB, so that no range of
 /// 64 MiB is empty.
@@ -75,11 +74,7 @@ impl Work {
     }
 }
 
-impl fmt::Display for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no work is skipped").get_name())
-    }
-}
+overspill_bench::named!(Work);
 
 /// The pages of a work, made before anything is timed.
 pub struct Pages {
