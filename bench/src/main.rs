@@ -13,7 +13,8 @@
 //! 6. [`benches`]: a declaration for each bench, its options, and what it plans.
 //!
 //! What pages hold, and how they are accessed, is in the library [`overspill_bench`], which the
-//! program that is measured has in common with this one. Nothing of it is linked into the product. There are no locks here.
+//! program that is measured has in common with this one. Nothing of it is linked into the product.
+//! There are no locks here.
 //!
 //! To add a bench: its work in [`work`], with a request and `measure_one`; in [`benches`] a
 //! [`model::declare::Ladder`], `Args` and `run`; then a line in each of [`Command`], [`run`] and

@@ -3,7 +3,7 @@
 //! One thread packs pages of each kind of contents, then unpacks them ([`crate::work::codecs`]).
 
 use super::common::Common;
-use crate::measure::{self, Failure, fail, threads};
+use crate::measure::{Failure, fail, threads};
 use crate::model::declare::{Base, Goal, How, Ladder, Rows, Table, col, compare, verdict, wide};
 use crate::model::findings::Findings;
 use crate::model::format::{percent, ratio, whole};
@@ -77,14 +77,13 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     if pages == 0 {
         fail!("there is no page in a --size of {}: give 4K or more", args.size);
     }
-    let series = measure::rounds(&cases, args.common.rounds, |case| {
+    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
         let (codec, contents) = case.what;
         threads::alone(|| codecs::measure(codec, contents, pages))
     })?;
-    let rounds = series[0].len();
     let settings =
         json!({ "rounds": rounds, "size_bytes": args.size.0, "threads": 1, "pinned": true });
-    Ok(Findings::new(&LADDER, settings, LADDER.rows(&cases, series)))
+    Ok(Findings::new(&LADDER, settings, rows))
 }
 
 /// The cases in the order of their rows.

@@ -6,7 +6,7 @@
 //! is larger than what is touched.
 
 use super::common::Common;
-use crate::measure::{self, Failure, child, host};
+use crate::measure::{Failure, child, host};
 use crate::model::declare::{
     Base, Goal, How, Ladder, Rows, Step, Table, Verdict, col, compare, verdict, wide,
 };
@@ -136,15 +136,15 @@ struct Size {
 /// When a measurement fails.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args, host::available_bytes());
-    let series = measure::rounds(&cases, args.common.rounds, |case| {
+    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
         let Size { threads, bytes } = case.what;
         let settings = LADDER.step(&case.step).and_then(|step| LADDER.settings(step));
         let request = Request { settings, threads, bytes, pinned: !args.unpinned };
         let pages = (threads * bytes / PAGE_SIZE) as u32;
         child::ask(NAME, &request, LIMIT + 2 * LIMIT_PER_PAGE * pages)
     })?;
-    let settings = settings(series[0].len(), own_settings(args, &cases));
-    let mut findings = Findings::new(&LADDER, settings, LADDER.rows(&cases, series));
+    let settings = settings(rounds, own_settings(args, &cases));
+    let mut findings = Findings::new(&LADDER, settings, rows);
     let sizes = smaller(args, &cases)
         .into_iter()
         .map(|(threads, bytes)| format!("{bytes} each for {}", plural(threads as u64, "thread")));

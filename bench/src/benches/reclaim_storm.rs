@@ -8,7 +8,7 @@
 
 use super::common::Common;
 use crate::machine::swap_device::{self, SwapDevice};
-use crate::measure::{self, Failure, child, fail};
+use crate::measure::{Failure, child, fail};
 use crate::model::declare::{
     Base, Goal, How, Ladder, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
 };
@@ -176,7 +176,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases: Vec<Case> = steps.iter().map(|step| Ladder::case(step, Vec::new(), ())).collect();
     let groups = args.groups as usize;
-    let series = measure::rounds(&cases, args.common.rounds, |case| {
+    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
         let request = Request {
             settings: LADDER.settings_of(case),
             groups,
@@ -189,7 +189,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let settings = json!({
         "groups": groups,
         "threads": groups * work::GROUP_THREADS,
-        "rounds": series[0].len(),
+        "rounds": rounds,
         "size_bytes": args.size.0,
         "used_bytes": work::used_bytes(args.size.0, groups),
         "messages": args.messages,
@@ -199,7 +199,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         "settings": work::SETTINGS,
         "steps": LADDER.made_of(&steps),
     });
-    let mut findings = Findings::new(&LADDER, settings, LADDER.rows(&cases, series));
+    let mut findings = Findings::new(&LADDER, settings, rows);
     findings.subject = format!("{NAME}, {groups} groups");
     plot::draw(args.plot.as_deref(), &findings)?;
     Ok(findings)

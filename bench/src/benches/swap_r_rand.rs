@@ -7,7 +7,7 @@
 
 use super::common::Common;
 use crate::machine::swap_device::{self, SwapDevice};
-use crate::measure::{self, Failure, child};
+use crate::measure::{Failure, child};
 use crate::model::declare::{
     Base, Goal, How, Ladder, Rows, Step, Table, col, compare, verdict, wide,
 };
@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = Ladder::with_threads(&steps, &args.threads);
     let bytes = Bytes(OVERCOMMIT * args.memory.0);
     let device = args.device.spec(Bytes(DEVICE_SPARE * bytes.0));
-    let series = measure::rounds(&cases, args.common.rounds, |case| {
+    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
         let request = Request {
             settings: LADDER.settings_of(case),
             threads: case.what,
@@ -144,6 +144,6 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         "device": args.device.told(&device),
         "steps": LADDER.made_of(&steps),
     });
-    let settings = settings(series[0].len(), own);
-    Ok(Findings::new(&LADDER, settings, LADDER.rows(&cases, series)))
+    let settings = settings(rounds, own);
+    Ok(Findings::new(&LADDER, settings, rows))
 }

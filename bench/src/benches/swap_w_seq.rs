@@ -7,7 +7,7 @@
 
 use super::common::Common;
 use crate::machine::swap_device::{self, SwapDevice};
-use crate::measure::{self, Failure, child};
+use crate::measure::{Failure, child};
 use crate::model::declare::{
     Base, Goal, How, Ladder, Rows, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
 };
@@ -212,7 +212,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases = Ladder::with_threads(&steps, &args.threads);
     let device = args.device.spec(Bytes(DEVICE_SPARE * (args.memory.0 + args.size.0)));
-    let series = measure::rounds(&cases, args.common.rounds, |case| {
+    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
         let request = Request {
             settings: LADDER.settings_of(case),
             threads: case.what,
@@ -232,8 +232,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         "device": args.device.told(&device),
         "steps": LADDER.made_of(&steps),
     });
-    let settings = settings(series[0].len(), own);
-    let mut findings = Findings::new(&LADDER, settings, LADDER.rows(&cases, series));
+    let settings = settings(rounds, own);
+    let mut findings = Findings::new(&LADDER, settings, rows);
     findings.notes = ["", "in."].iter().flat_map(|phase| limits(&findings.rows, phase)).collect();
     plot::draw(args.plot.as_deref(), &findings)?;
     Ok(findings)

@@ -9,7 +9,7 @@ use crate::machine::kernel_swap;
 use crate::machine::place::Place;
 use crate::machine::room;
 use crate::machine::swap_device::SwapDevice;
-use crate::measure::{self, Failure, Sample, child, fail};
+use crate::measure::{Failure, Sample, child, fail};
 use crate::model::declare::{
     Base, Goal, How, Ladder, Rows, Step, Table, Title, chart, col, compare, verdict, wide,
 };
@@ -195,7 +195,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     room::disk(args.size, load.disk(), &place, "--device")?;
     let with_kernel = steps.iter().any(|step| step.name == "kernel");
     let mut without_kernel = kernel_swap::missing().filter(|_| with_kernel);
-    let series = measure::rounds(&cases, args.common.rounds, |case| {
+    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
         let limit = LIMIT + LIMIT_PER_PAGE * args.size.pages().min(u32::MAX.into()) as u32;
         let settings = LADDER.step(&case.step).and_then(|step| LADDER.settings(step));
         let of_kernel = settings.is_none();
@@ -221,8 +221,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         "steps": LADDER.made_of(&steps),
         "without_kernel": without_kernel,
     });
-    let settings = settings(series[0].len(), own);
-    let mut findings = Findings::new(&LADDER, settings, LADDER.rows(&cases, series));
+    let settings = settings(rounds, own);
+    let mut findings = Findings::new(&LADDER, settings, rows);
     findings.subject = format!("{NAME} of {}", args.size);
     findings.notes.extend(without_kernel.map(|why| format!("The kernel was left out: {why}.")));
     plot::draw(args.plot.as_deref(), &findings)?;

@@ -21,7 +21,7 @@ pub use declared::NAME;
 use crate::machine::kernel_swap;
 use crate::machine::place::Place;
 use crate::machine::room;
-use crate::measure::{self, Failure, fail, host};
+use crate::measure::{Failure, fail, host};
 use crate::model::findings::{Findings, settings};
 use crate::model::row::{Case, by_name};
 use crate::render::plot;
@@ -67,11 +67,10 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     // 2. All of it, in turn.
     let setup = Setup { args, place: &place, command, inputs };
     let mut seen = Rounds::new(args, began, left_out);
-    let series =
-        measure::rounds(&cases, args.common.rounds, |case| Ok(seen.measure(&setup, case)))?;
+    let (rows, rounds) =
+        LADDER.measure(&cases, args.common.rounds, |case| Ok(seen.measure(&setup, case)))?;
     drop(setup);
     // 3. What was found.
-    let rounds = series[0].len();
     let busy = Busy { began: busy_before, ended: host::load_average() };
     let own = json!({
         "size_bytes": args.size.0,
@@ -82,7 +81,6 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         "load_average": [busy.began, busy.ended],
         "left_out": by_name(seen.left_out.iter().map(|(name, why)| (name, why.as_str()))),
     });
-    let rows = LADDER.rows(&cases, series);
     let mut findings = Findings::new(&LADDER, settings(rounds, own), rows);
     tell(args, &cases, &seen, &busy, &mut findings);
     plot::draw(args.plot.as_deref(), &findings)?;

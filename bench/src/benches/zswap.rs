@@ -10,7 +10,7 @@
 use super::common::Common;
 use crate::machine::room;
 use crate::machine::swap_device::{self, SwapDevice};
-use crate::measure::{self, Failure, child};
+use crate::measure::{Failure, child};
 use crate::model::declare::{
     Base, Goal, How, Ladder, Rows, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
 };
@@ -322,7 +322,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     // A budget that is grown so that all pages come in, and a RAM device that holds them.
     let times = if args.device.is_ram() { 3 } else { 2 };
     room::memory(args.size, times * written(args.size))?;
-    let series = measure::rounds(&cases, args.common.rounds, |case| {
+    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
         let pages = (2 * Bytes(written(args.size)).pages()).min(u32::MAX.into()) as u32;
         child::ask(NAME, &request(case, args, &device), LIMIT + LIMIT_PER_PAGE * pages)
     })?;
@@ -335,8 +335,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         "steps": LADDER.made_of(&LADDER.chosen(&[])),
         "tier": by_name([Tier::On, Tier::Off].map(|tier| (tier.name(), tier.settings()))),
     });
-    let settings = settings(series[0].len(), own);
-    let findings = Findings::new(&LADDER, settings, LADDER.rows(&cases, series));
+    let settings = settings(rounds, own);
+    let findings = Findings::new(&LADDER, settings, rows);
     plot::draw(args.plot.as_deref(), &findings)?;
     Ok(findings)
 }

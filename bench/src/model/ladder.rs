@@ -2,7 +2,7 @@
 
 use super::declare::{Base, Comparison, Ladder, Step};
 use super::row::{Case, Row, by_name};
-use crate::measure::{Series, compare};
+use crate::measure::{self, Failure, Sample, Series, compare};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use serde_json::{Value, json};
@@ -85,6 +85,22 @@ impl Ladder {
         cases
     }
 
+    /// Measures all cases in turn, round after round, and compares them; returns their rows, and
+    /// how many rounds were made.
+    ///
+    /// # Errors
+    /// The first failure of `measure`.
+    pub fn measure<K>(
+        &self,
+        cases: &[Case<K>],
+        rounds: Option<u32>,
+        measure: impl FnMut(&Case<K>) -> Result<Sample, Failure>,
+    ) -> Result<(Vec<Row>, usize), Failure> {
+        let series = measure::rounds(cases, rounds, measure)?;
+        let rounds = series.iter().map(Vec::len).max().unwrap_or(0);
+        Ok((self.rows(cases, series), rounds))
+    }
+
     /// The rows of what was measured, compared. A case without any figure has none.
     pub fn rows<K>(&self, cases: &[Case<K>], mut series: Vec<Series>) -> Vec<Row> {
         self.compare(cases, &mut series);
@@ -130,7 +146,6 @@ impl Ladder {
 mod tests {
     use super::super::declare::{How, compare};
     use super::*;
-    use crate::measure::Sample;
 
     static LADDER: Ladder = Ladder {
         bench: "x",

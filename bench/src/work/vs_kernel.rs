@@ -15,6 +15,7 @@ pub mod program;
 pub mod request;
 
 use crate::measure::{Failure, Sample};
+use overspill_bench::workload::Packing;
 use request::{Request, Who};
 
 /// Measures in this process, which does nothing else.
@@ -27,6 +28,6 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         Who::Overspill { command, fault } => ours::run(&request, command, fault),
         Who::Library => ours::library(&request),
         Who::Alone => peer::alone(&request),
-        Who::Floor => floor::measure(),
+        Who::Floor => floor::measure(Packing::Heap),
     }
 }

@@ -4,11 +4,11 @@
 use super::figures;
 use crate::measure::pool;
 use crate::measure::{Failure, Sample};
-use crate::work::codecs;
 use overspill::base::PAGE_SIZE;
-use overspill_bench::contents::{Contents, WORDS};
+use overspill_bench::contents::{WORDS, bytes};
+use overspill_bench::workload::Packing;
 use overspill_os::Errno;
-use overspill_os::codec::Codec;
+use overspill_os::codec::{Codec, Compressor, Decompressor};
 use overspill_os::signal::{self, Outcome, SignalFaults};
 use overspill_os::uffd::{Features, Uffd};
 use overspill_os::vm::{self, Prot, advice};
@@ -23,7 +23,7 @@ const PAGES: usize = 8192;
 ///
 /// # Errors
 /// When there is no userfaultfd or no memory to be had.
-pub fn measure() -> Result<Sample, Failure> {
+pub fn measure(packing: Packing) -> Result<Sample, Failure> {
     let failure = |errno: Errno| Failure::new(format!("the floor cannot be measured: {errno}"));
     let mut sample = Sample::new();
     let mut tell = |name: &str, ns: f64| _ = sample.insert(name.to_owned(), ns);
@@ -39,13 +39,36 @@ pub fn measure() -> Result<Sample, Failure> {
     tell(figures::MINOR_FAULT, minor);
     tell(figures::MINOR_RATIO, minor / copy);
     // 2. Pages packed and unpacked.
-    let lz4 = codecs::measure(Codec::Lz4, Contents::Heap, PAGES as u64 / 8)?;
-    for (figure, of_codec) in
-        [(figures::COMPRESS, codecs::COMPRESS), (figures::DECOMPRESS, codecs::DECOMPRESS)]
-    {
-        lz4.get(of_codec).into_iter().for_each(|ns| tell(figure, *ns));
+    let mut compressor = Compressor::new(Codec::Lz4).map_err(failure)?;
+    let mut decompressor = Decompressor::new(&[Codec::Lz4]).map_err(failure)?;
+    let pages: Vec<[u8; PAGE_SIZE]> =
+        (0..PAGES as u64 / 8).map(|number| page(packing, number)).collect();
+    let began = Instant::now();
+    let packed: Vec<Option<Vec<u8>>> = pages
+        .iter()
+        .map(|page| {
+            let mut out = [0; PAGE_SIZE];
+            compressor.compress(page, &mut out).map(|len| out[..len].to_vec())
+        })
+        .collect();
+    tell(figures::COMPRESS, began.elapsed().as_nanos() as f64 / pages.len() as f64);
+    let packed: Vec<Vec<u8>> = packed.into_iter().flatten().collect();
+    if !packed.is_empty() {
+        let mut out = [0; PAGE_SIZE];
+        let began = Instant::now();
+        for one in &packed {
+            let done = decompressor.decompress(Codec::Lz4.id(), black_box(one), &mut out);
+            done.map_err(|_| Failure::new("what LZ4 packed it does not unpack"))?;
+        }
+        tell(figures::DECOMPRESS, began.elapsed().as_nanos() as f64 / packed.len() as f64);
     }
     Ok(sample)
+}
+
+fn page(packing: Packing, number: u64) -> [u8; PAGE_SIZE] {
+    let mut words = [0; WORDS];
+    packing.fill(&mut words, number);
+    bytes(&words)
 }
 
 /// Serves every fault with one call.
@@ -125,7 +148,7 @@ mod tests {
 
     #[test]
     fn faults_and_pages_have_a_cost_where_there_is_a_userfaultfd() {
-        let Ok(sample) = measure() else { return };
+        let Ok(sample) = measure(Packing::Heap) else { return };
         assert!(
             [figures::BARE_COPY, figures::MINOR_FAULT, figures::COMPRESS, figures::DECOMPRESS]
                 .iter()
