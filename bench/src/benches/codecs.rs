@@ -20,7 +20,8 @@ const CODECS: &str = "none,lz4,zstd:-1,zstd:1,zstd:3,zstd:6,zstd:12,zstd:19";
 const COMPRESS_LZ4: &str = "compress_of_lz4";
 const DECOMPRESS_LZ4: &str = "decompress_of_lz4";
 
-static LADDER: Ladder = Ladder {
+/// What is measured, and what is told of it.
+pub static LADDER: Ladder = Ladder {
     bench: "codecs",
     steps: &[],
     groups: &["contents"],

@@ -44,7 +44,8 @@ const fn no_worse(figure: &'static str, says: &'static str) -> Verdict {
     verdict(THROTTLED, figure, says, Goal::NotAbove("off"))
 }
 
-static LADDER: Ladder = Ladder {
+/// What is measured, and what is told of it.
+pub static LADDER: Ladder = Ladder {
     bench: NAME,
     steps: &[
         Step::new("off", "Every thread that finds no frame reclaims")
@@ -203,17 +204,4 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     findings.subject = format!("{NAME}, {groups} groups");
     plot::draw(args.plot.as_deref(), &findings)?;
     Ok(findings)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_engine_has_the_settings_of_every_step() {
-        let steps = LADDER.steps.iter().filter_map(|step| LADDER.settings(step));
-        for settings in steps.chain([work::SETTINGS.to_owned()]) {
-            Config::default().apply_settings(&settings).unwrap();
-        }
-    }
 }

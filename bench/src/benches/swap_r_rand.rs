@@ -35,7 +35,8 @@ const GAIN: &str = "gain_over_plain";
 /// The percentiles are told of one thread.
 const ONE: Rows = Rows::With(&[("threads", "1")]);
 
-static LADDER: Ladder = Ladder {
+/// What is measured, and what is told of it.
+pub static LADDER: Ladder = Ladder {
     bench: NAME,
     steps: &[
         Step::new("plain", "One page is read at a time; a page that was read gives its slot up")

@@ -50,7 +50,8 @@ const BEST: &[&str] = &["in-flight", "run-256", "run-32", "run-8"];
 const ALONE: Rows = Rows::With(&[("workload", "alone")]);
 const LOAD: Rows = Rows::With(&[("workload", "load")]);
 
-static LADDER: Ladder = Ladder {
+/// What is measured, and what is told of it.
+pub static LADDER: Ladder = Ladder {
     bench: NAME,
     steps: &[
         Step::new("run-1", "A page is read at a time")
@@ -269,15 +270,12 @@ mod tests {
     use overspill::config::Config;
 
     #[test]
-    fn every_step_is_measured_alone_and_beside_a_load_and_the_engine_has_its_settings() {
+    fn every_step_is_measured_alone_and_beside_a_load_and_one_is_the_default() {
         let chosen: Args = args("--steps kernel,run-1,kernel");
         let cases: Vec<String> =
             plan(&LADDER.chosen(&chosen.steps)).iter().map(Case::to_string).collect();
         assert_eq!(cases, ["run-1, alone", "kernel, alone", "run-1, load", "kernel, load"]);
         let mut config = Config::default();
-        for settings in LADDER.steps.iter().filter_map(|step| LADDER.settings(step)) {
-            config.apply_settings(&settings).unwrap();
-        }
         config.apply_settings(engine::SETTINGS).unwrap();
         let default = Config::default();
         let best = LADDER.settings(LADDER.step("in-flight").unwrap()).unwrap();

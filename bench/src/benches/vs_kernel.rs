@@ -16,7 +16,7 @@ mod round;
 
 pub use crate::work::vs_kernel::measure_one;
 pub use args::Args;
-pub use declared::NAME;
+pub use declared::{LADDER, NAME};
 
 use crate::machine::kernel_swap;
 use crate::machine::place::Place;
@@ -30,7 +30,6 @@ use crate::work::vs_kernel::program::Inputs;
 use crate::work::vs_kernel::request::beside;
 use crate::work::vs_kernel::{peer, program};
 use case::{Kind, Task};
-use declared::LADDER;
 use notes::Busy;
 use overspill::base::Bytes;
 use plan::Setup;

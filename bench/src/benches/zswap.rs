@@ -80,7 +80,8 @@ fn origin(us: f64) -> Value {
     })
 }
 
-static LADDER: Ladder = Ladder {
+/// What is measured, and what is told of it.
+pub static LADDER: Ladder = Ladder {
     bench: NAME,
     steps: &[
         Step::new("always", "The lock is taken for every slot that is given back")

@@ -2,7 +2,8 @@
 
 usage: numpy.py sort|product BYTES
 
-Values are whole numbers below 64, as measurements have few values: a page of them packs about 2.5:1, before and after.
+Values are whole numbers below 64, as measurements have few values: a page of them packs
+about 2.5:1, before and after.
 """
 
 import sys
@@ -30,7 +31,8 @@ def sort(elements):
 
 
 def product(elements):
-    """A tall matrix times small ones, as a layer of a neural network. The numbers stay whole, so every order of adding gives the same."""
+    """A tall matrix times small ones, as a layer of a neural network. The numbers stay whole, so
+    every order of adding gives the same."""
     random = numpy.random.default_rng(7)
     rows = elements // 2 // WIDTH
     here = filled(random, rows * WIDTH, 16).reshape(rows, WIDTH)
