@@ -27,6 +27,10 @@ FLOORS = {
         "units", "stats", "base", "workingset", "frame", "slot", "zpool", "device", "memory",
         "swap", "reclaim", "fault", "control", "space", "error", "config", "engine", "pool", "lib",
     ],
+    "bench": [
+        "contents", "workload", "measure", "model", "render", "machine", "work", "fixture",
+        "benches", "lib", "bin", "main",
+    ],
 }
 
 TEST_FILES = re.compile(r"(^|/)(tests?|interleavings|explore)(\.rs|/)")
