@@ -7,7 +7,8 @@
 
 use crate::sys::real;
 use crate::{memory, pool};
-use overspill_os::{credentials, tls};
+use overspill_os::beside::credentials;
+use overspill_os::tls;
 use std::ffi::{c_char, c_int, c_long};
 use syscalls::Sysno;
 
