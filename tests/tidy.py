@@ -28,6 +28,11 @@ FLOORS = {
         "signal", "report", "job", "vm", "arena", "stack", "table", "codec", "beside", "io", "uffd",
         "backing", "uring", "observer", "token", "thread", "fault_path", "probe", "lib",
     ],
+    "crates/preload": [
+        "sys", "route", "config", "heap", "image", "pool", "memory", "userfaultfd", "nested", "robust",
+        "signals", "trap", "calls", "streams", "sandbox", "delivery", "gate", "map", "alloc", "fds",
+        "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall", "init", "lib",
+    ],
     "crates/engine": [
         "units", "stats", "base", "workingset", "frame", "slot", "zpool", "device", "memory",
         "swap", "reclaim", "fault", "control", "space", "config", "error", "engine", "pool", "lib",
