@@ -5,7 +5,8 @@
 //! is ever handed out, so that a mistake in a policy above can mix up data but not break memory
 //! safety.
 
-use crate::{Errno, PAGE_SIZE, vm};
+use crate::units::{Errno, PAGE_SIZE};
+use crate::vm;
 use std::ops::Range;
 
 /// Alignment of the arena: 2 MiB, the largest order of frames.

@@ -5,8 +5,8 @@
 //! memory under a userfaultfd of the same process. Shared memory (for virtual machines) would be a
 //! second implementation.
 
-use crate::Errno;
 use crate::uffd::{Features, Transferred, Uffd};
+use crate::units::Errno;
 use crate::vm::{self, IoVec};
 use std::ops::Range;
 

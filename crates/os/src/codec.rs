@@ -14,7 +14,7 @@ mod lz4;
 mod tests;
 mod zstd;
 
-use crate::{Errno, PAGE_SIZE};
+use crate::units::{Errno, PAGE_SIZE};
 use std::fmt;
 use std::str::FromStr;
 use zstd::{ZstdCompressor, ZstdDecompressor};

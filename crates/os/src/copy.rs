@@ -83,7 +83,7 @@ pub unsafe fn recover(context: *mut c_void) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PAGE_SIZE;
+    use crate::units::PAGE_SIZE;
 
     extern "C" fn on_fault(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
         // SAFETY: what the kernel has passed.

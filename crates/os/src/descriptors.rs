@@ -15,11 +15,15 @@
 //! The limit is raised for the moment in which that is necessary: to move a descriptor, and to open
 //! one ([`open`]) in a program that has all the numbers that are its own. `overspill run` sees to
 //! it that there are numbers above the limit ([`make_room`]). What the sibling opens lies in its
-//! own table ([`beside`]), and is neither moved nor noted. No locks.
+//! own table ([`crate::beside`]), and is neither moved nor noted. No locks.
 
-use crate::{Errno, beside};
-use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use crate::process::is_here;
+use crate::units::Errno;
+use rustix::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getrlimit, pidfd_getfd, pidfd_open,
+    setrlimit,
+};
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
 };
@@ -93,7 +97,7 @@ pub fn set_apart() {
 /// Takes a descriptor over for the engine: moves it out of the way, and takes note of it.
 pub fn take(fd: OwnedFd) -> RawFd {
     let first = FIRST.load(Relaxed);
-    if first == 0 || beside::is_here() {
+    if first == 0 || is_here() {
         return fd.into_raw_fd();
     }
     let raw = fd.as_raw_fd();
@@ -153,7 +157,7 @@ pub fn open<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let first = FIRST.load(Relaxed);
     let mut result = call();
     for _ in 0..TRIES {
-        if first == 0 || beside::is_here() || !matches!(result, Err(Errno::MFILE)) {
+        if first == 0 || is_here() || !matches!(result, Err(Errno::MFILE)) {
             break;
         }
         result = with_limit_raised(first, &mut call);
@@ -184,9 +188,43 @@ pub fn is_engines(fd: RawFd) -> bool {
 pub fn close(fd: RawFd) {
     // SAFETY: the caller owns the number.
     unsafe { rustix::io::close(fd) };
-    if !beside::is_here() {
+    if !is_here() {
         note(fd, false);
     }
+}
+
+/// A descriptor of the engine's for a moment: the thread that has taken it over closes it, by a
+/// direct system call.
+#[derive(Debug)]
+pub(crate) struct Held(RawFd);
+
+impl Held {
+    /// Takes it over.
+    pub(crate) fn new(fd: OwnedFd) -> Held {
+        Held(take(fd))
+    }
+
+    /// The descriptor.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the number is open until this value is dropped.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        close(self.0);
+    }
+}
+
+/// A duplicate, in the table of the calling thread, of a descriptor in that of the program or of
+/// its sibling: the same open file.
+///
+/// # Errors
+/// EPERM in some sandboxes, and where the program has changed its user.
+pub(crate) fn duplicate(of: Pid, fd: RawFd) -> Result<OwnedFd, Errno> {
+    let process = Held::new(open(|| pidfd_open(of, PidfdFlags::empty()))?);
+    open(|| pidfd_getfd(process.fd(), fd, PidfdGetfdFlags::empty()))
 }
 
 /// Descriptors that the sibling has closed and the program has not: a bit for each, and whether

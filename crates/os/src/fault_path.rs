@@ -9,7 +9,8 @@
 //!
 //! In a release build the mark is nothing. No locks.
 
-use crate::{signal, thread};
+use crate::report::report;
+use crate::signal;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -69,7 +70,7 @@ impl CheckedAllocator {
     #[inline(always)]
     fn check(call: &str, bytes: usize) {
         if FaultPath::is_marked() && !std::thread::panicking() {
-            thread::report(format_args!("{call} of {bytes} bytes on the fault path"));
+            report(format_args!("{call} of {bytes} bytes on the fault path"));
             std::process::abort();
         }
     }

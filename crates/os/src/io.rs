@@ -10,7 +10,9 @@
 //! No locks here. OFD locks ([`File::try_lock`]) are the kernel's: they belong to the open file,
 //! not to the process, and die with its last descriptor.
 
-use crate::{Errno, PAGE_SIZE, beside, descriptors};
+use crate::process::{is_here, sibling};
+use crate::units::{Errno, PAGE_SIZE, check};
+use crate::{beside, descriptors};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
@@ -231,11 +233,7 @@ impl File {
     /// sibling's only.
     pub fn reopen(&self) -> Result<File, Errno> {
         let path = match self.is_elsewhere() {
-            true => format!(
-                "/proc/{}/fd/{}",
-                beside::sibling()?.as_raw_nonzero(),
-                self.fd.load(Acquire)
-            ),
+            true => format!("/proc/{}/fd/{}", sibling()?.as_raw_nonzero(), self.fd.load(Acquire)),
             false => format!("/proc/thread-self/fd/{}", self.raw_fd()?),
         };
         open_direct(Path::new(&path), OFlags::empty())
@@ -243,10 +241,7 @@ impl File {
 
     /// Takes over a descriptor; its number may change ([`descriptors::take`]).
     pub fn from_fd(fd: OwnedFd) -> File {
-        File {
-            fd: AtomicI32::new(descriptors::take(fd)),
-            beside: AtomicBool::new(beside::is_here()),
-        }
+        File { fd: AtomicI32::new(descriptors::take(fd)), beside: AtomicBool::new(is_here()) }
     }
 
     /// Gives the descriptor up to the caller; `None` if this file has none.
@@ -262,12 +257,12 @@ impl File {
     /// be another file in this one's.
     pub fn adopt(&self, fd: Option<OwnedFd>) {
         self.fd.store(fd.map_or(-1, IntoRawFd::into_raw_fd), Release);
-        self.beside.store(beside::is_here(), Release);
+        self.beside.store(is_here(), Release);
     }
 
     /// Whether the calling thread's table lacks the descriptor, which the sibling's has.
     pub fn is_elsewhere(&self) -> bool {
-        self.beside.load(Acquire) && !beside::is_here()
+        self.beside.load(Acquire) && !is_here()
     }
 
     /// The descriptor's number; EBADF if this file has none in the table of the calling thread.
@@ -374,14 +369,14 @@ impl File {
         let ret = unsafe {
             raw_syscall!(Sysno::ioctl, self.fd()?.as_raw_fd(), BLKDISCARD, range.as_ptr())
         };
-        check(ret)
+        check(ret).map(drop)
     }
 
     /// A duplicate of the descriptor: the same open file. In the table of the calling thread, also
     /// where it is open in the sibling's only.
     pub fn duplicate(&self) -> Result<File, Errno> {
         if self.is_elsewhere() {
-            return beside::duplicate(beside::sibling()?, self.fd.load(Acquire));
+            return descriptors::duplicate(sibling()?, self.fd.load(Acquire)).map(File::from_fd);
         }
         let fd = self.fd()?;
         descriptors::open(|| rustix::io::fcntl_dupfd_cloexec(fd, 0)).map(File::from_fd)
@@ -407,7 +402,7 @@ impl File {
         let ret = unsafe {
             raw_syscall!(Sysno::ioctl, self.fd()?.as_raw_fd(), BLKGETSIZE64, &raw mut bytes)
         };
-        check(ret).map(|()| bytes)
+        check(ret).map(|_| bytes)
     }
 
     /// Takes an OFD lock on `range` without waiting, or changes the kind of one that this file
@@ -447,7 +442,7 @@ impl File {
         // machines.
         let ret =
             unsafe { raw_syscall!(Sysno::fcntl, self.fd()?.as_raw_fd(), command, &raw mut flock) };
-        check(ret).map(|()| flock.l_type)
+        check(ret).map(|_| flock.l_type)
     }
 }
 
@@ -455,7 +450,7 @@ impl Drop for File {
     fn drop(&mut self) {
         if let Ok(fd) = self.raw_fd() {
             descriptors::close(fd);
-            if beside::is_here() && !self.beside.load(Acquire) {
+            if is_here() && !self.beside.load(Acquire) {
                 descriptors::leave_to_program(fd);
             }
         }
@@ -466,14 +461,6 @@ fn lock_type(lock: Lock) -> i32 {
     match lock {
         Lock::Read => libc::F_RDLCK,
         Lock::Write => libc::F_WRLCK,
-    }
-}
-
-fn check(ret: usize) -> Result<(), Errno> {
-    if ret > -4096isize as usize {
-        Err(Errno::from_raw_os_error(-(ret as isize) as i32))
-    } else {
-        Ok(())
     }
 }
 

@@ -4,12 +4,14 @@
 //! check what they are given. System calls are made directly (not through libc symbols), because
 //! the preload library replaces those symbols for the whole process and must not call itself.
 //!
-//! Bottom up: [`vm`] (mappings), [`uffd`] (userfaultfd), [`arena`] (the memory behind page frames),
-//! [`backing`] (the seam by which pages come and go), [`io`] and [`uring`] (direct I/O), [`codec`]
-//! (LZ4, Zstandard), [`lock`] (held over forks), [`copy`] (of memory that may not be there),
-//! [`descriptors`], [`thread`], [`beside`], [`signal`], [`stack`], [`token`], [`tls`],
-//! [`fault_path`] (its rules), [`seccomp`] (stopping system calls), [`probe`]; [`region`] for users
-//! of the library.
+//! Bottom up, each knowing only those before it: sizes and error numbers (`units`), [`lock`] (held
+//! over forks), [`copy`] (of memory that may not be there), [`cpu`], [`region`] (for users of the
+//! library), `task` (threads by number), [`tls`], `process` (in the program or beside it),
+//! [`seccomp`] (stopping system calls), [`descriptors`], [`signal`], `report`, `job`, [`vm`]
+//! (mappings), [`arena`] (the memory behind page frames), [`stack`], [`table`], [`codec`] (LZ4,
+//! Zstandard), [`beside`] (the sibling), [`io`] (direct I/O), [`uffd`] (userfaultfd), [`backing`]
+//! (the seam by which pages come and go), [`uring`], [`observer`], [`token`], [`thread`],
+//! [`fault_path`] (its rules), [`probe`].
 
 pub mod arena;
 pub mod backing;
@@ -17,44 +19,28 @@ pub mod beside;
 pub mod codec;
 pub mod copy;
 pub mod cpu;
-pub mod credentials;
 pub mod descriptors;
 pub mod fault_path;
 pub mod io;
+mod job;
 pub mod lock;
 pub mod observer;
 pub mod probe;
+mod process;
 pub mod region;
+mod report;
 pub mod seccomp;
 pub mod signal;
 pub mod stack;
 pub mod table;
+mod task;
 pub mod thread;
 pub mod tls;
 pub mod token;
 pub mod uffd;
+mod units;
 pub mod uring;
 pub mod vm;
 
-/// Size of a page and of a page frame in bytes.
-pub const PAGE_SIZE: usize = 4096;
-/// log2 of [`PAGE_SIZE`].
-pub const PAGE_SHIFT: u32 = 12;
-
-/// An error number of the kernel.
-pub type Errno = rustix::io::Errno;
-
-/// Limits that the user's session sets.
-#[derive(Clone, Copy, Debug)]
-pub struct Rlimit;
-
-impl Rlimit {
-    /// Bytes that may be locked into memory; `None` when there is no limit or none that binds this
-    /// user.
-    pub fn memlock() -> Option<u64> {
-        if rustix::process::geteuid().is_root() {
-            return None;
-        }
-        rustix::process::getrlimit(rustix::process::Resource::Memlock).current
-    }
-}
+pub use probe::Rlimit;
+pub use units::{Errno, PAGE_SHIFT, PAGE_SIZE};

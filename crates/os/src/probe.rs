@@ -6,8 +6,8 @@
 //! can walk the paths of older or stricter kernels on any machine. No locks; may be called from any
 //! thread before the engine starts.
 
+use crate::units::{Errno, PAGE_SIZE, check};
 use crate::vm::{self, IoVec};
-use crate::{Errno, PAGE_SIZE};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::UserfaultfdFlags;
 use std::fs;
@@ -210,14 +210,6 @@ fn bracketed(text: &str) -> Option<&str> {
 
 const USER_MODE_ONLY: u32 = 1;
 
-fn check(ret: usize) -> Result<usize, Errno> {
-    if ret > -4096isize as usize {
-        Err(Errno::from_raw_os_error(-(ret as isize) as i32))
-    } else {
-        Ok(ret)
-    }
-}
-
 fn open_syscall(flags: u32) -> Result<OwnedFd, Errno> {
     let flags = UserfaultfdFlags::CLOEXEC
         | UserfaultfdFlags::NONBLOCK
@@ -295,6 +287,21 @@ fn try_vector_drop() -> Access {
     let dropped = unsafe { page.read_volatile() } == 0;
     vm::unmap(base..base + PAGE_SIZE)?;
     check(ret).and(if dropped { Ok(()) } else { Err(Errno::OPNOTSUPP) })
+}
+
+/// Limits that the user's session sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Rlimit;
+
+impl Rlimit {
+    /// Bytes that may be locked into memory; `None` when there is no limit or none that binds this
+    /// user.
+    pub fn memlock() -> Option<u64> {
+        if rustix::process::geteuid().is_root() {
+            return None;
+        }
+        rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+    }
 }
 
 #[cfg(test)]

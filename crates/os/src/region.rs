@@ -27,7 +27,7 @@ impl Memory {
     /// Takes over a range: page aligned, mapped readable and writable, given to nobody else, and
     /// unmapped by the caller only after this value is gone.
     pub fn new(range: Range<usize>) -> Memory {
-        assert!(range.start.is_multiple_of(crate::PAGE_SIZE));
+        assert!(range.start.is_multiple_of(crate::units::PAGE_SIZE));
         Memory { range }
     }
 

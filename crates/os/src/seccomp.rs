@@ -18,7 +18,7 @@
 //! Neighbours: [`arguments`] says which arguments of a call are addresses, [`exceptions`] lets the
 //! engine through filters of the program's. No locks.
 
-use crate::Errno;
+use crate::units::{Errno, check};
 use std::ops::Range;
 use syscalls::{Sysno, raw_syscall};
 
@@ -135,9 +135,48 @@ const fn branch(code: u16, k: u32, if_true: u8, if_false: u8) -> Instruction {
 
 /// The filter.
 pub fn program() -> Vec<Instruction> {
+    let mut program = vec![
+        plain(op::LOAD, data::ARCHITECTURE),
+        branch(op::IF_EQUAL, ARCHITECTURE, 1, 0),
+        plain(op::RETURN, RET_ALLOW),
+        plain(op::LOAD, data::NUMBER),
+        branch(op::IF_EQUAL, Sysno::io_uring_setup as u32, 0, 1),
+        plain(op::RETURN, RET_ERRNO | libc::ENOSYS as u32),
+        branch(op::IF_EQUAL, MASK as u32, 0, 1),
+        plain(op::RETURN, RET_TRAP | MARK as u32),
+    ];
+    // 1. Most calls have no argument to look at closer.
+    program.append(&mut most_calls());
+    // 2. Let through?
+    program.push(plain(op::LOAD, data::upper(5)));
+    program.push(branch(op::IF_EQUAL, EXEMPT as u32, 0, 1));
+    program.push(plain(op::RETURN, RET_ALLOW));
+    // 3. Which arguments are in the window or tagged.
+    mark_arguments(&mut program);
+    // 4. futex(2), whose arguments depend on what it is to do.
+    program.push(plain(op::LOAD, data::NUMBER));
+    let mut rule = futex_rule();
+    program.push(branch(op::IF_EQUAL, Sysno::futex as u32, 0, rule.len() as u8));
+    program.append(&mut rule);
+    // 5. Is one of them an address to this call? Numbers of the same answer are a run; a tree over
+    //    the runs.
+    program.push(plain(op::LOAD, data::NUMBER));
+    let mut runs: Vec<(u32, u8)> = Vec::new();
+    for number in 0..=arguments::LAST {
+        let mask = arguments::pointers(number as usize);
+        if runs.last().is_none_or(|(_, last)| *last != mask) {
+            runs.push((number, mask));
+        }
+    }
+    runs.push((arguments::LAST + 1, arguments::pointers(arguments::LAST as usize + 1)));
+    tree(&runs, &mut program);
+    program
+}
+
+/// Lets a call through whose arguments have nothing of the window: six looks at upper halves, and
+/// no more. Each hit jumps to the end of this part.
+fn most_calls() -> Vec<Instruction> {
     let mut quick = Vec::new();
-    // 1. Most calls: six looks at upper halves, and no more. Each hit jumps to the end of this
-    //    part.
     for n in 0..6 {
         quick.push(plain(op::LOAD, data::upper(n)));
         if tagged(n) {
@@ -151,22 +190,11 @@ pub fn program() -> Vec<Instruction> {
     for (at, instruction) in quick.iter_mut().enumerate().filter(|(_, i)| i.if_true == u8::MAX) {
         instruction.if_true = (end - at - 1) as u8;
     }
-    let mut program = vec![
-        plain(op::LOAD, data::ARCHITECTURE),
-        branch(op::IF_EQUAL, ARCHITECTURE, 1, 0),
-        plain(op::RETURN, RET_ALLOW),
-        plain(op::LOAD, data::NUMBER),
-        branch(op::IF_EQUAL, Sysno::io_uring_setup as u32, 0, 1),
-        plain(op::RETURN, RET_ERRNO | libc::ENOSYS as u32),
-        branch(op::IF_EQUAL, MASK as u32, 0, 1),
-        plain(op::RETURN, RET_TRAP | MARK as u32),
-    ];
-    program.append(&mut quick);
-    // 2. Let through?
-    program.push(plain(op::LOAD, data::upper(5)));
-    program.push(branch(op::IF_EQUAL, EXEMPT as u32, 0, 1));
-    program.push(plain(op::RETURN, RET_ALLOW));
-    // 3. Which arguments are in the window or tagged, a bit each, in a cell.
+    quick
+}
+
+/// Keeps in a cell which arguments are in the window or tagged, a bit each.
+fn mark_arguments(program: &mut Vec<Instruction>) {
     program.push(plain(op::LOAD_NUMBER, 0));
     program.push(plain(op::STORE, 0));
     for n in 0..6 {
@@ -182,51 +210,44 @@ pub fn program() -> Vec<Instruction> {
         program.push(plain(op::OR, 1 << n));
         program.push(plain(op::STORE, 0));
     }
-    // 4. futex(2): a private one that only wakes touches no memory, its key is the address. Most of
-    //    the others have no time, and leave whatever was in the register.
+}
+
+/// futex(2): a private one that only wakes touches no memory, its key is the address. Most of the
+/// others have no time, and leave whatever was in the register. Those that have one go on behind
+/// the rule.
+fn futex_rule() -> Vec<Instruction> {
+    const LOCK_PI2: i32 = 13;
     let with_time = [
         libc::FUTEX_WAIT,
         libc::FUTEX_LOCK_PI,
         libc::FUTEX_WAIT_BITSET,
         libc::FUTEX_WAIT_REQUEUE_PI,
-        13,
+        LOCK_PI2,
     ];
-    program.push(plain(op::LOAD, data::NUMBER));
     let wake = [
         libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
         libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG,
     ];
-    program.push(branch(op::IF_EQUAL, Sysno::futex as u32, 0, with_time.len() as u8 + 9));
-    program.push(plain(op::LOAD, data::lower(1)));
-    program.push(branch(op::IF_EQUAL, wake[0] as u32, 1, 0));
-    program.push(branch(op::IF_EQUAL, wake[1] as u32, 0, 1));
-    program.push(plain(op::RETURN, RET_ALLOW));
-    program.push(plain(op::AND, !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as u32));
+    let mut rule = vec![
+        plain(op::LOAD, data::lower(1)),
+        branch(op::IF_EQUAL, wake[0] as u32, 1, 0),
+        branch(op::IF_EQUAL, wake[1] as u32, 0, 1),
+        plain(op::RETURN, RET_ALLOW),
+        plain(op::AND, !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as u32),
+    ];
+    // Without a time only the first argument counts.
+    let without_time = [
+        plain(op::LOAD_CELL, 0),
+        branch(op::IF_SET, 1, 1, 0),
+        plain(op::RETURN, RET_ALLOW),
+        plain(op::RETURN, RET_TRAP | MARK as u32),
+    ];
     for (n, operation) in with_time.into_iter().enumerate() {
-        program.push(branch(
-            op::IF_EQUAL,
-            operation as u32,
-            (with_time.len() - n - 1) as u8 + 4,
-            0,
-        ));
+        let to_end = with_time.len() - n - 1 + without_time.len();
+        rule.push(branch(op::IF_EQUAL, operation as u32, to_end as u8, 0));
     }
-    program.push(plain(op::LOAD_CELL, 0));
-    program.push(branch(op::IF_SET, 1, 1, 0));
-    program.push(plain(op::RETURN, RET_ALLOW));
-    program.push(plain(op::RETURN, RET_TRAP | MARK as u32));
-    // 5. Is one of them an address to this call? Numbers of the same answer are a run; a tree over
-    //    the runs.
-    program.push(plain(op::LOAD, data::NUMBER));
-    let mut runs: Vec<(u32, u8)> = Vec::new();
-    for number in 0..=arguments::LAST {
-        let mask = arguments::pointers(number as usize);
-        if runs.last().is_none_or(|(_, last)| *last != mask) {
-            runs.push((number, mask));
-        }
-    }
-    runs.push((arguments::LAST + 1, arguments::pointers(arguments::LAST as usize + 1)));
-    tree(&runs, &mut program);
-    program
+    rule.extend(without_time);
+    rule
 }
 
 /// Whether argument `n` may be tagged.
@@ -315,7 +336,7 @@ pub fn probe() -> Result<(), Errno> {
     let action = RET_TRAP;
     // SAFETY: the kernel reads four bytes, alive during the call.
     let ret = unsafe { raw_syscall!(Sysno::seccomp, GET_ACTION_AVAIL, 0, &action as *const u32) };
-    crate::vm::check(ret).map(drop)
+    check(ret).map(drop)
 }
 
 /// Puts the filter on the calling thread and on all that comes of it. Without CAP_SYS_ADMIN the
@@ -333,13 +354,13 @@ pub fn install() -> Result<(), Errno> {
     let set = || {
         // SAFETY: the kernel copies the program during the call.
         let set = unsafe { raw_syscall!(Sysno::seccomp, SET_MODE_FILTER, 0, &raw const program) };
-        crate::vm::check(set)
+        check(set)
     };
     match set() {
         Err(Errno::ACCESS) => {
             const SET_NO_NEW_PRIVS: usize = 38;
             // SAFETY: plain numbers.
-            crate::vm::check(unsafe { raw_syscall!(Sysno::prctl, SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+            check(unsafe { raw_syscall!(Sysno::prctl, SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
             set().map(drop)
         }
         result => result.map(drop),
@@ -470,7 +491,9 @@ mod tests {
         fn it_does_what_it_says(number in 0u32..600, places in prop::array::uniform6(0usize..5)) {
             let values = [0, INSIDE, u64::MAX, TAG as u64 | 64, 0x7fff_ffff_f000];
             let arguments = places.map(|place| values[place]);
-            let hits = (0..6).filter(|n| places[*n] == 1 || places[*n] == 3 && tagged(*n)).fold(0, |hits, n| hits | 1u8 << n);
+            let hits = (0..6)
+                .filter(|n| places[*n] == 1 || places[*n] == 3 && tagged(*n))
+                .fold(0, |hits, n| hits | 1u8 << n);
             let expected = match number as i64 {
                 // FUTEX_WAIT in this test where the operation has no bits, in the lower half, and
                 // else none that is known.

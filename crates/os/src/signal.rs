@@ -5,8 +5,8 @@
 //! nobody's goes to the program's own SIGBUS action, kept here while ours is installed. So is that
 //! for SIGSYS, where somebody has a handler for it ([`install`]).
 
-use crate::Errno;
 use crate::lock::RawLock;
+use crate::units::Errno;
 use crate::{copy, seccomp, tls};
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -52,7 +52,7 @@ pub fn raise_pending() {
 fn send_to_self(signal: i32) {
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: the call takes numbers.
-    unsafe { raw_syscall!(Sysno::tgkill, pid, crate::thread::id(), signal) };
+    unsafe { raw_syscall!(Sysno::tgkill, pid, crate::task::id(), signal) };
 }
 
 /// Before the program's handler: what it believes blocked is in the context's mask, where it may

@@ -4,7 +4,8 @@
 //! Engine code that holds a lock must not fault on such a stack, or the handler thread could wait
 //! for that lock. So the engine's entry points move to a stack of its own first.
 
-use crate::{Errno, PAGE_SIZE, vm};
+use crate::units::{Errno, PAGE_SIZE};
+use crate::vm;
 use rustix::thread::{Timespec, futex};
 use std::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst,

@@ -1,6 +1,7 @@
 //! Tables of zeros that cost memory only where they are used.
 
-use crate::{Errno, vm};
+use crate::units::Errno;
+use crate::vm;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -164,7 +164,11 @@ fn offset() -> isize {
     let offset: isize;
     // SAFETY: as in `load`, without an access to the word.
     unsafe {
-        asm!("mov {offset}, qword ptr [rip + overspill_tls@GOTTPOFF]", offset = out(reg) offset, options(nostack, preserves_flags));
+        asm!(
+            "mov {offset}, qword ptr [rip + overspill_tls@GOTTPOFF]",
+            offset = out(reg) offset,
+            options(nostack, preserves_flags),
+        );
     }
     offset
 }
@@ -180,7 +184,11 @@ pub fn thread_pointer() -> usize {
     let pointer;
     // SAFETY: the first word at the thread pointer is its own address, on x86-64.
     unsafe {
-        asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly))
+        asm!(
+            "mov {}, qword ptr fs:[0]",
+            out(reg) pointer,
+            options(nostack, preserves_flags, readonly),
+        )
     };
     pointer
 }
@@ -216,12 +224,12 @@ pub fn set_signal_stack(address: usize) {
     store::<4>(address);
 }
 
-/// The calling thread's number, as [`crate::thread::id`], without a system call after the first.
+/// The calling thread's number, as [`crate::task::id`], without a system call after the first.
 #[inline(always)]
 pub fn number() -> i32 {
     match load::<5>() {
         0 => {
-            let id = crate::thread::id();
+            let id = crate::task::id();
             store::<5>(id as usize);
             id
         }
@@ -275,12 +283,12 @@ mod tests {
 
     #[test]
     fn the_number_is_that_of_the_thread() {
-        assert_eq!(number(), crate::thread::id());
-        assert_eq!(number(), crate::thread::id());
-        let other = std::thread::spawn(|| (number(), crate::thread::id())).join().unwrap();
+        assert_eq!(number(), crate::task::id());
+        assert_eq!(number(), crate::task::id());
+        let other = std::thread::spawn(|| (number(), crate::task::id())).join().unwrap();
         assert!(other.0 == other.1 && other.0 != number());
         reset_number();
-        assert_eq!(number(), crate::thread::id());
+        assert_eq!(number(), crate::task::id());
     }
 
     #[test]

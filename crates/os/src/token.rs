@@ -9,7 +9,9 @@
 //!
 //! No locks: places are taken by compare-and-swap. Given back by the nearest ancestor that lives.
 
-use crate::{Errno, PAGE_SIZE, beside, thread};
+use crate::process::program;
+use crate::task;
+use crate::units::{Errno, PAGE_SIZE};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use rustix::process::{Pid, test_kill_process};
 use std::sync::atomic::{
@@ -88,7 +90,7 @@ impl Tokens {
 
     /// A place for a child that this process is about to fork; `None` when there is no more.
     pub fn child(&self) -> Option<Token> {
-        let own = beside::program().as_raw_nonzero().get() as u32;
+        let own = program().as_raw_nonzero().get() as u32;
         let free = |place: &Place| {
             place.word.load(Relaxed) == 0
                 && place.word.compare_exchange(0, UNREGISTERED | own, AcqRel, Relaxed).is_ok()
@@ -118,7 +120,7 @@ impl Tokens {
         let head = &raw const HEAD as u64;
         place.link.store(head, Relaxed);
         HEAD.list.store(&raw const *place as u64, Relaxed);
-        place.word.store(thread::id() as u32, Release);
+        place.word.store(task::id() as u32, Release);
         // SAFETY: the list has one member, which lies in memory that is never unmapped and leads
         // back to the head.
         unsafe { raw_syscall!(Sysno::set_robust_list, head, size_of::<Head>()) };

@@ -3,8 +3,9 @@
 //! [`Uffd`] is one open descriptor bound to this process's address space. Each method is one ioctl.
 //! The layouts and numbers are those of the kernel's stable user interface (`linux/userfaultfd.h`).
 
+use crate::descriptors;
 use crate::io::File;
-use crate::{Errno, PAGE_SIZE, descriptors};
+use crate::units::{Errno, PAGE_SIZE, check};
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ops::Range;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -256,14 +257,6 @@ fn descriptor(user_mode_only: bool, device: Option<&File>) -> Result<(OwnedFd, O
         by_call(UFFD_USER_MODE_ONLY).map(|fd| (fd, OpenedBy::UserModeOnly))
     } else {
         Err(first)
-    }
-}
-
-fn check(ret: usize) -> Result<usize, Errno> {
-    if ret > -4096isize as usize {
-        Err(Errno::from_raw_os_error(-(ret as isize) as i32))
-    } else {
-        Ok(ret)
     }
 }
 

@@ -14,7 +14,8 @@
 //! nothing is locked inside it.
 
 use crate::io::File;
-use crate::{Errno, beside, descriptors};
+use crate::units::{Errno, check};
+use crate::{beside, descriptors};
 use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::ptr::NonNull;
@@ -448,19 +449,11 @@ impl Ring {
     }
 }
 
-fn check(ret: usize) -> Result<usize, Errno> {
-    if ret > -4096isize as usize {
-        Err(Errno::from_raw_os_error(-(ret as isize) as i32))
-    } else {
-        Ok(ret)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PAGE_SIZE;
     use crate::io::IoBuffer;
+    use crate::units::PAGE_SIZE;
 
     fn file() -> File {
         let dir = std::env::current_exe().unwrap().parent().unwrap().join("overspill-uring-tests");

@@ -4,7 +4,9 @@
 //! each takes addresses, not pointers, and no Rust reference into such a range outlives a call (see
 //! [`crate::arena`] and [`SharedCells`] for the two typed views that hand out references).
 
-use crate::{Errno, PAGE_SIZE};
+use crate::descriptors;
+use crate::process::is_here;
+use crate::units::{Errno, PAGE_SIZE, check};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use std::ops::Range;
@@ -65,14 +67,6 @@ impl Prot {
     /// Whether stores are allowed.
     pub fn writable(self) -> bool {
         self.0 & 2 != 0
-    }
-}
-
-pub(crate) fn check(ret: usize) -> Result<usize, Errno> {
-    if ret > -4096isize as usize {
-        Err(Errno::from_raw_os_error(-(ret as isize) as i32))
-    } else {
-        Ok(ret)
     }
 }
 
@@ -490,7 +484,7 @@ impl ForceReader {
 
     /// Copies one page, or says why not. Opened at first use, in the table of the calling thread.
     pub fn copy_page(&self, address: usize, out: &mut [u8; PAGE_SIZE]) -> Result<(), Errno> {
-        let own = &self.tables[usize::from(crate::beside::is_here())];
+        let own = &self.tables[usize::from(is_here())];
         let fd = match own.load(Acquire) {
             ForceReader::NONE => ForceReader::open(own)?,
             fd => fd,
@@ -507,13 +501,13 @@ impl ForceReader {
         use rustix::fs::{Mode, OFlags};
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let opened =
-            crate::descriptors::open(|| rustix::fs::open("/proc/self/mem", flags, Mode::empty()))?;
-        let opened = crate::descriptors::take(opened);
+            descriptors::open(|| rustix::fs::open("/proc/self/mem", flags, Mode::empty()))?;
+        let opened = descriptors::take(opened);
         // Of two threads that open it the first is right.
         let raced = own.compare_exchange(ForceReader::NONE, opened, AcqRel, Acquire);
         Ok(raced.map_or_else(
             |fd| {
-                crate::descriptors::close(opened);
+                descriptors::close(opened);
                 fd
             },
             |_| opened,
@@ -526,7 +520,7 @@ impl ForceReader {
         siblings.store(ForceReader::NONE, Release);
         let parents = programs.swap(ForceReader::NONE, AcqRel);
         if parents != ForceReader::NONE {
-            crate::descriptors::close(parents);
+            descriptors::close(parents);
         }
     }
 }

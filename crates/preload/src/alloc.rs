@@ -2,7 +2,7 @@
 //!
 //! - The program's own code, once the constructor has run: mimalloc, whose memory comes through
 //!   this library's own `mmap` and so is managed memory; large blocks are mappings of their own
-//!   ([`crate::large`]).
+//!   ([`crate::alloc::large`]).
 //! - Everybody else (engine threads, the C library inside pthread_create, constructors before
 //!   ours): the internal heap ([`crate::heap`]).
 //!
@@ -15,11 +15,15 @@
 //! unchanged by free.
 
 use crate::sys::{errno, restore_errno, set_errno};
-use crate::{gate, heap, large, pool};
+use crate::{gate, heap, pool};
 use libmimalloc_sys as mi;
 use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+pub mod entries;
+pub mod large;
+pub mod loader;
 
 /// Alignment of every block: 8, and 16 where a block has more than 8 bytes, as is enough for what
 /// fits into it.
@@ -310,7 +314,10 @@ pub extern "C" fn malloc_trim(_keep: usize) -> c_int {
 
 /// The other names of the family: old ones, and those under which glibc exports its own.
 macro_rules! aliases {
-    ($($(#[$doc:meta])* $alias:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $name:ident;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $alias:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $name:ident;
+    )*) => {
         $(
             $(#[$doc])*
             ///

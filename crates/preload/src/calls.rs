@@ -7,7 +7,7 @@
 //! delivery.
 //!
 //! The C library's streams do not call the functions by these names. They call by tables, in which
-//! their two functions are replaced ([`crate::trap::streams`]).
+//! their two functions are replaced ([`crate::streams`]).
 
 use crate::trap::around::{ADDRESS, Function, Kind, overspill_around};
 use overspill_os::seccomp;
@@ -25,7 +25,11 @@ const _: () = assert!(
 /// none named it is always looked at closer.
 macro_rules! functions {
     ($list:ident, $export:meta;
-     $($(#[$doc:meta])* $entry:ident $name:literal $symbol:ident = $kind:ident $number:ident($count:literal) $([$($register:literal),*])?;)*) => {
+     $(
+        $(#[$doc:meta])*
+        $entry:ident $name:literal $symbol:ident =
+            $kind:ident $number:ident($count:literal) $([$($register:literal),*])?;
+     )*) => {
         $(
             static $entry: Function = Function::new($name, libc::$number, $count, Kind::$kind);
 

@@ -1,5 +1,5 @@
 //! Changes of user, groups and capabilities: the process beside the program follows
-//! ([`overspill_os::credentials`]).
+//! ([`overspill_os::beside::credentials`]).
 //!
 //! What the C library offers for it is interposed, and the calls by number of the first thread. Not
 //! covered: capabilities that prctl(2) takes from a bounding set, inline system calls, and threads
@@ -7,7 +7,8 @@
 
 use crate::sys::real;
 use crate::{memory, pool};
-use overspill_os::{credentials, tls};
+use overspill_os::beside::credentials;
+use overspill_os::tls;
 use std::ffi::{c_char, c_int, c_long};
 use syscalls::Sysno;
 
@@ -51,7 +52,9 @@ pub fn follow(call: Sysno, arguments: [usize; 3]) {
 
 /// Functions that make one call.
 macro_rules! followed_by {
-    ($($name:literal $symbol:ident($($argument:ident: $type:ty),*) = $call:ident $arguments:expr;)*) => {
+    ($(
+        $name:literal $symbol:ident($($argument:ident: $type:ty),*) = $call:ident $arguments:expr;
+    )*) => {
         $(
             #[doc = concat!(stringify!($symbol), "(2).")]
             ///
@@ -73,14 +76,18 @@ followed_by! {
     c"setgid" setgid(id: u32) = setgid [id as usize, 0, 0];
     c"seteuid" seteuid(id: u32) = setresuid [SAME, id as usize, SAME];
     c"setegid" setegid(id: u32) = setresgid [SAME, id as usize, SAME];
-    c"setreuid" setreuid(real: u32, effective: u32) = setreuid [real as usize, effective as usize, 0];
-    c"setregid" setregid(real: u32, effective: u32) = setregid [real as usize, effective as usize, 0];
+    c"setreuid" setreuid(real: u32, effective: u32) =
+        setreuid [real as usize, effective as usize, 0];
+    c"setregid" setregid(real: u32, effective: u32) =
+        setregid [real as usize, effective as usize, 0];
     c"setresuid" setresuid(real: u32, effective: u32, saved: u32) =
         setresuid [real as usize, effective as usize, saved as usize];
     c"setresgid" setresgid(real: u32, effective: u32, saved: u32) =
         setresgid [real as usize, effective as usize, saved as usize];
-    c"setgroups" setgroups(count: usize, groups: *const u32) = setgroups [count, groups as usize, 0];
-    c"capset" capset(header: *mut u32, sets: *const u32) = capset [header as usize, sets as usize, 0];
+    c"setgroups" setgroups(count: usize, groups: *const u32) =
+        setgroups [count, groups as usize, 0];
+    c"capset" capset(header: *mut u32, sets: *const u32) =
+        capset [header as usize, sets as usize, 0];
 }
 
 /// initgroups(3): which groups these are is known afterwards.

@@ -116,7 +116,11 @@ extern "C" fn look_closer(fd: c_int, path: *const c_char, flags: c_int) {
 /// The open family: the C library's function (a cancellation point), by [`crate::calls`], then a
 /// look.
 macro_rules! open_family {
-    ($($(#[$doc:meta])* $symbol:ident $(in $dir:ident: $dir_type:ty,)? ($flags:expr; $($argument:ident: $type:ty),*);)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $symbol:ident $(in $dir:ident: $dir_type:ty,)?
+            ($flags:expr; $($argument:ident: $type:ty),*);
+    )*) => {
         $(
             $(#[$doc])*
             ///
@@ -125,7 +129,11 @@ macro_rules! open_family {
             /// As for open(2). Where it is variadic in C the mode is read only if the flags ask for
             /// it.
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C" fn $symbol($($dir: $dir_type,)? path: *const c_char, $($argument: $type),*) -> c_int {
+            pub unsafe extern "C" fn $symbol(
+                $($dir: $dir_type,)?
+                path: *const c_char,
+                $($argument: $type),*
+            ) -> c_int {
                 type Open = unsafe extern "C" fn($($dir_type,)? *const c_char, $($type),*) -> c_int;
                 // SAFETY: 1. a function by that name has this type; 2. the caller's promise.
                 let fd = unsafe {
@@ -179,7 +187,8 @@ macro_rules! fcntl_family {
                 }
                 // SAFETY: the caller's promise.
                 let result = unsafe { real!($name as Fcntl)(fd, command, argument) };
-                if command == libc::F_SETFL && argument as c_int & libc::O_DIRECT != 0 && result == 0 && looking() {
+                let direct = command == libc::F_SETFL && argument as c_int & libc::O_DIRECT != 0;
+                if direct && result == 0 && looking() {
                     seen();
                 }
                 result
@@ -206,7 +215,14 @@ macro_rules! asynchronous_io {
             ///
             /// As for the library's function.
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C" fn $symbol(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+            pub unsafe extern "C" fn $symbol(
+                a: usize,
+                b: usize,
+                c: usize,
+                d: usize,
+                e: usize,
+                f: usize,
+            ) -> isize {
                 type Any = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> isize;
                 if looking() {
                     seen();

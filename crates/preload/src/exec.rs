@@ -7,41 +7,21 @@
 //! fault nor a stopped call comes from then on. The copies of a call that succeeds in the child of
 //! a vfork stay with the thread that it has borrowed, until that executes something again or ends.
 //!
-//! Such a child that asks to be traced is traced from the last moment on ([`crate::tracee`]), and
-//! an executed program starts with the signals blocked that the program has blocked, SIGBUS and
+//! Such a child that asks to be traced is traced from the last moment on ([`tracee`]), and an
+//! executed program starts with the signals blocked that the program has blocked, SIGBUS and
 //! SIGSYS among them; not so what is executed by posix_spawn.
 
+use crate::memory::copies::{self, ThreadCopies};
+use crate::memory::strings::{Strings, each, environ};
+use crate::memory::vectors::looking;
 use crate::sys::{self, errno, real, set_errno};
-use crate::vectors::looking;
-use crate::{memory, pool, tracee};
+use crate::{memory, pool};
 use overspill_os::signal::change_mask;
 use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::ffi::{CStr, c_char, c_int};
-use syscalls::Sysno;
 
-/// An array of strings that ends with a null, or null.
-pub type Strings = *const *const c_char;
-
-unsafe extern "C" {
-    /// The program's environment.
-    pub static mut environ: Strings;
-}
-
-/// The strings of an array that ends with a null, as far as that can be read.
-pub fn each(array: Strings) -> impl Iterator<Item = *const c_char> {
-    let read = move |n: usize| {
-        memory::read::<*const c_char>((array as usize).checked_add(n * size_of::<usize>())?)
-    };
-    (0..)
-        .take_while(move |_| !array.is_null())
-        .map_while(read)
-        .take_while(|string| !string.is_null())
-}
-
-/// Whether an array of strings, or one of them, is managed.
-pub fn is_managed(array: Strings) -> bool {
-    pool::contains(array as usize) || each(array).any(|string| pool::contains(string as usize))
-}
+pub mod spawn;
+pub mod tracee;
 
 /// The arguments of a program: an array, or those of a function, the first five of which are in one
 /// place and the rest in another.
@@ -108,72 +88,24 @@ fn length(string: usize) -> Result<usize, Errno> {
     memory::string_len(string, STRING_MAX)
 }
 
-/// Unmanaged memory that belongs to the thread: its first word has its length.
-struct Place {
-    base: usize,
-    used: usize,
-}
-
-impl Place {
-    fn new(len: usize) -> Result<Place, Errno> {
-        forget_copies();
-        let len = (len + size_of::<usize>()).next_multiple_of(PAGE_SIZE);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, which replaces nothing.
+/// A copy of arguments, in which what is not managed stays as it is.
+unsafe fn copy_all(
+    copies: &mut ThreadCopies,
+    from: Arguments,
+    count: usize,
+) -> Result<usize, Errno> {
+    let array = copies.take((count + 1) * size_of::<usize>());
+    for n in 0..=count {
+        // SAFETY: the caller has counted them; the array has room for so many.
         unsafe {
-            let base = sys::mmap_own(len, libc::PROT_READ | libc::PROT_WRITE, flags)?;
-            (base as *mut usize).write(len);
-            tls::set_copies(base);
-            Ok(Place { base, used: size_of::<usize>() })
-        }
-    }
-
-    /// Takes room that was counted when the place was made.
-    fn take(&mut self, len: usize) -> usize {
-        let start = self.base + self.used;
-        self.used += len.next_multiple_of(size_of::<usize>());
-        // SAFETY: the place begins with its length.
-        assert!(self.used <= unsafe { *(self.base as *const usize) }, "the place was measured");
-        start
-    }
-
-    /// A copy of a string with its end.
-    unsafe fn copy(&mut self, string: usize, len: usize) -> usize {
-        let place = self.take(len);
-        // SAFETY: the caller has measured the string; another thread may have changed it since, so
-        // its end is written.
-        unsafe {
-            std::ptr::copy_nonoverlapping(string as *const u8, place as *mut u8, len);
-            ((place + len - 1) as *mut u8).write(0);
-        }
-        place
-    }
-
-    /// A copy of arguments, in which what is not managed stays as it is.
-    unsafe fn copy_all(&mut self, from: Arguments, count: usize) -> Result<usize, Errno> {
-        let array = self.take((count + 1) * size_of::<usize>());
-        for n in 0..=count {
-            // SAFETY: the caller has counted them; the array has room for so many.
-            unsafe {
-                let mut string = if n < count { from.get(n).unwrap_or(0) } else { 0 };
-                if pool::contains(string) {
-                    string = self.copy(string, length(string)?);
-                }
-                (array as *mut usize).add(n).write(string);
+            let mut string = if n < count { from.get(n).unwrap_or(0) } else { 0 };
+            if pool::contains(string) {
+                string = copies.copy(string, length(string)?);
             }
+            (array as *mut usize).add(n).write(string);
         }
-        Ok(array)
     }
-}
-
-/// Gives up what the calling thread has last executed a program with.
-pub fn forget_copies() {
-    let base = tls::copies();
-    if base != 0 {
-        tls::set_copies(0);
-        // SAFETY: made by `Place::new`; the call that used it is over.
-        let _ = unsafe { sys::on_range(Sysno::munmap, base, *(base as *const usize), 0) };
-    }
+    Ok(array)
 }
 
 /// Bytes that copies of arguments take, and how many they are.
@@ -241,7 +173,7 @@ unsafe fn execute(
         execute_copies(file, arguments, variables, sizes, search, call)
     });
     let errno = result.err().unwrap_or_else(|| Errno::from_raw_os_error(sys::errno()));
-    forget_copies();
+    copies::forget();
     set_errno(errno);
     Some(-1)
 }
@@ -273,9 +205,9 @@ unsafe fn execute_copies(
             len = name().len() + 1;
             room += places().map(|directory| directory.len() + len + SLACK).sum::<usize>();
         }
-        let mut place = Place::new(room)?;
-        let array = place.copy_all(arguments, count)? as Strings;
-        let environment = place.copy_all(variables, variable_count)? as Strings;
+        let mut place = ThreadCopies::new(room)?;
+        let array = copy_all(&mut place, arguments, count)? as Strings;
+        let environment = copy_all(&mut place, variables, variable_count)? as Strings;
         let mut file = file;
         if pool::contains(file as usize) {
             file = place.copy(file as usize, length(file as usize)?.min(len)) as *const c_char;
@@ -318,7 +250,7 @@ unsafe fn execute_copies(
 unsafe fn try_each(
     first: usize,
     candidates: usize,
-    place: &mut Place,
+    place: &mut ThreadCopies,
     arguments: (Strings, usize),
     environment: Strings,
 ) {
@@ -351,7 +283,7 @@ unsafe fn try_each(
 /// Has the shell run a file that is no program.
 unsafe fn as_script(
     file: *const c_char,
-    place: &mut Place,
+    place: &mut ThreadCopies,
     arguments: (Strings, usize),
     environment: Strings,
 ) {
@@ -619,12 +551,12 @@ mod tests {
         // SAFETY: an array of strings, copied into room that was measured.
         unsafe {
             let (len, count) = measure(arguments).unwrap();
-            let mut place = Place::new(len).unwrap();
-            let copy = place.copy_all(arguments, count).unwrap() as Strings;
+            let mut place = ThreadCopies::new(len).unwrap();
+            let copy = copy_all(&mut place, arguments, count).unwrap() as Strings;
             assert_eq!(each(copy).count(), 2);
             assert_ne!(tls::copies(), 0);
         }
-        forget_copies();
+        copies::forget();
         assert_eq!(tls::copies(), 0);
     }
 }

@@ -244,8 +244,11 @@ macro_rules! readdir_r_family {
                 entry: *mut libc::dirent64,
                 result: *mut *mut libc::dirent64,
             ) -> c_int {
-                type Readdir =
-                    unsafe extern "C" fn(*mut libc::DIR, *mut libc::dirent64, *mut *mut libc::dirent64) -> c_int;
+                type Readdir = unsafe extern "C" fn(
+                    *mut libc::DIR,
+                    *mut libc::dirent64,
+                    *mut *mut libc::dirent64,
+                ) -> c_int;
                 loop {
                     // SAFETY: the caller's promise.
                     unsafe {

@@ -6,7 +6,7 @@
 //! works. `_Fork` and clone(2) without CLONE_VM run no handlers, and are interposed. vfork and
 //! posix_spawn share the parent's memory and need nothing. A child of clone(2) with CLONE_VM shares
 //! it and the thread-local memory too; in signal delivery it gets a signal stack
-//! ([`crate::altstack`]).
+//! ([`crate::signals::altstack`]).
 //!
 //! The program's own prepare handlers have run when ours does, its parent and child handlers have
 //! not: it may hold any lock of its own, and one that its malloc takes where that is in the
@@ -34,8 +34,9 @@
 //! between 6 and the fork, would stop the fork; step 5 makes that state present, so it takes a
 //! fault on something else under that lock.
 
+use crate::signals::{self, altstack, handlers};
 use crate::sys::{Uncancelled, real};
-use crate::{altstack, gate, handlers, heap, pool, signals, stdio, sys, trap};
+use crate::{gate, heap, pool, stdio, sys, trap};
 use overspill_os::lock::RawLock;
 use overspill_os::signal::Blocked;
 use overspill_os::{Errno, PAGE_SIZE, seccomp, thread, tls, vm};

@@ -8,7 +8,9 @@
 //! A program must not run without its budget unnoticed: if the pool cannot be made, the process
 //! ends with one sentence and status 125.
 
-use crate::{alloc, altstack, calls, config, dma, entries, fork, gate, loader, pool, sys};
+use crate::alloc::{self, entries, loader};
+use crate::signals::altstack;
+use crate::{calls, config, delivery, dma, fork, gate, pool, sys};
 use overspill_os::{beside, observer, thread, tls};
 use std::ffi::{CStr, c_char, c_int};
 
@@ -56,7 +58,7 @@ unsafe extern "C" fn constructor(
             if let Err(errno) = loader::start() {
                 fail(&format!("the loader's data cannot be changed here: {errno}"));
             }
-            if let Err(error) = pool::create(asked) {
+            if let Err(error) = delivery::settle(asked).and_then(pool::create) {
                 fail(&error);
             }
             let _internal = tls::Internal::enter();

@@ -5,20 +5,23 @@
 //! managed memory; everything else is passed on. Without OVERSPILL_MEMORY in the environment only
 //! the allocator changes.
 //!
-//! From the bottom up:
+//! From the bottom up, each knowing only those before it:
 //!
-//! - [`sys`], [`route`]: system calls and the C library's own functions, ranges.
-//! - [`heap`]: the internal heap, never managed.
-//! - [`image`], [`loader`]: loaded libraries, and the loader's own memory.
+//! - [`sys`], [`route`], [`config`]: system calls and the C library's own functions, ranges, what
+//!   the environment asks for.
+//! - [`heap`]: the internal heap, never managed. [`image`]: loaded libraries.
 //! - [`pool`]: the one pool of the process.
-//! - [`memory`]: what the program hands to a call, and may not be there.
-//! - [`map`], [`map_symbols`], [`syscall`]: mappings.
-//! - [`gate`], [`large`], [`alloc`], [`entries`]: the program's heap.
-//! - [`fork`], [`stdio`], [`thread`], [`credentials`]: processes and threads.
-//! - [`dma`], [`fds`], [`signals`], [`handlers`], [`sandbox`]: what else must be seen or guarded.
-//! - [`trap`], [`calls`], [`vectors`], [`exec`], [`spawn`], [`altstack`]: system calls on managed
-//!   memory, in signal delivery.
-//! - [`config`], [`init`]: the beginning.
+//! - [`memory`]: what the program hands to a call, and may not be there; made present, copied, or
+//!   looked at for addresses.
+//! - [`userfaultfd`], [`nested`], [`robust`]: memory that others know of.
+//! - [`signals`]: masks, handlers and signal stacks of the program.
+//! - [`trap`], [`calls`], [`streams`], [`sandbox`]: system calls on managed memory, in signal
+//!   delivery; filters of the program's own.
+//! - [`delivery`]: whether that is used.
+//! - [`gate`], [`map`], [`alloc`]: mappings, and the program's heap.
+//! - [`fds`], [`dma`]: descriptors, and what devices write to.
+//! - [`exec`], [`credentials`], [`stdio`], [`thread`], [`fork`]: processes and threads.
+//! - [`mod@syscall`]: all of it by number. [`init`]: the beginning.
 //!
 //! Context: [`overspill_os::tls`] says for each thread whether it runs the program's own code. Only
 //! then is anything managed. Lock order: `FORKING` (fork), the C library's list of streams, the
@@ -33,26 +36,20 @@
 // Unit tests do not interpose: nothing is exported from them, and much is then unused.
 #![cfg_attr(test, allow(dead_code))]
 
-mod advices;
 mod alloc;
-mod altstack;
 mod calls;
 mod config;
 mod credentials;
+mod delivery;
 mod dma;
-mod entries;
 mod exec;
 mod fds;
 mod fork;
 mod gate;
-mod handlers;
 mod heap;
 mod image;
 mod init;
-mod large;
-mod loader;
 mod map;
-mod map_symbols;
 mod memory;
 mod nested;
 mod pool;
@@ -60,15 +57,13 @@ mod robust;
 mod route;
 mod sandbox;
 mod signals;
-mod spawn;
 mod stdio;
+mod streams;
 mod sys;
 mod syscall;
 mod thread;
-mod tracee;
 mod trap;
 mod userfaultfd;
-mod vectors;
 
 #[cfg(not(test))]
 #[global_allocator]

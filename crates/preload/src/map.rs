@@ -11,7 +11,7 @@
 //! have to go out again.
 //!
 //! Arguments are checked as the kernel checks them before they reach the engine. The functions here
-//! return results; [`crate::map_symbols`] makes C functions of them.
+//! return results; [`crate::map::symbols`] makes C functions of them.
 
 use crate::route::{Split, pages, pages_touched, split};
 use crate::{gate, pool, sys};
@@ -19,6 +19,9 @@ use overspill_os::{Errno, PAGE_SIZE, tls, vm};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
+
+pub mod advices;
+pub mod symbols;
 
 const PROT_KNOWN: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// Mappings with one of these flags are never managed.

@@ -5,9 +5,10 @@
 //! it cannot be read the call goes to the kernel as it came, which says what it says without us;
 //! where that is not possible the function says EFAULT itself.
 //!
-//! In signal delivery a copy is ended by its fault ([`overspill_os::copy`]): [`crate::handlers`] is
-//! asked first of all SIGSEGV, also when the program has no handler. It costs nothing but the copy.
-//! In thread delivery, where the program's signals are its own, the kernel copies.
+//! In signal delivery a copy is ended by its fault ([`overspill_os::copy`]):
+//! [`crate::signals::handlers`] is asked first of all SIGSEGV, also when the program has no
+//! handler. It costs nothing but the copy. In thread delivery, where the program's signals are its
+//! own, the kernel copies.
 //!
 //! Not covered: programs that ignore or block SIGSEGV, or have set their handler by a call that
 //! bypasses the C library.
@@ -16,6 +17,11 @@ use crate::{pool, sys};
 use overspill_os::{Errno, PAGE_SIZE, copy};
 use std::mem::MaybeUninit;
 use syscalls::{Sysno, raw_syscall};
+
+pub mod copies;
+pub mod strings;
+pub mod touch;
+pub mod vectors;
 
 /// Copies bytes; returns how many.
 ///

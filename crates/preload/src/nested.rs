@@ -3,15 +3,15 @@
 //! The filter sees arguments only, and what a request of ioctl(2) or an option of a socket points
 //! to is nowhere written down in one place. So a call of these kinds that fails with EFAULT has
 //! what its arguments point to searched for addresses of the window, which are made present, and is
-//! made again ([`crate::trap::follow`]). Where an argument itself is in the window the handler of
-//! SIGSYS does the same.
+//! made again ([`crate::memory::touch::follow`]). Where an argument itself is in the window the
+//! handler of SIGSYS does the same.
 //!
 //! Not covered: such structures outside of managed memory in calls that bypass the C library.
 
+use crate::memory::touch::{TRIES, follow};
+use crate::memory::vectors::looking;
 use crate::sys::{self, real};
-use crate::trap::{TRIES, follow};
 use crate::userfaultfd;
-use crate::vectors::looking;
 use overspill_os::Errno;
 use std::ffi::{c_int, c_ulong};
 

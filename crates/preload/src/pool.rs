@@ -4,14 +4,11 @@
 //! maps on the program's thread then never becomes managed memory, and errno stays as it was. No
 //! locks of its own.
 
-use crate::config::Asked;
 use crate::sys::keeping_errno;
-use crate::trap::Access;
-use overspill::config::Delivery;
+use overspill::config::{Config, Delivery};
 use overspill::{MapFlags, Pool};
-use overspill_os::uffd::open_descriptor;
 use overspill_os::vm::Prot;
-use overspill_os::{Errno, beside, descriptors, observer, seccomp, tls};
+use overspill_os::{Errno, beside, descriptors, tls};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,25 +20,8 @@ static WINDOW_END: AtomicUsize = AtomicUsize::new(0);
 static SIGNAL_DELIVERY: AtomicBool = AtomicBool::new(false);
 
 /// Makes the pool. Called once, by the constructor.
-pub fn create(asked: Asked) -> Result<(), String> {
+pub fn create(config: Config) -> Result<(), String> {
     let _internal = tls::Internal::enter();
-    let Asked { mut config, or_thread } = asked;
-    // A tracer would be told of every fault.
-    if observer::is_traced() && open_descriptor(false).is_ok() {
-        config.delivery = Delivery::Thread;
-    }
-    // `overspill run` has seen that a thread can serve faults. What is executed by who has given up
-    // his rights goes on by signals, which take none.
-    let or_signals = config.delivery == Delivery::Thread && open_descriptor(false).is_err();
-    if config.delivery == Delivery::Signal || or_signals {
-        match start_signals() {
-            Ok(()) => {
-                (config.delivery, config.window_at) = (Delivery::Signal, Some(seccomp::WINDOW))
-            }
-            Err(_) if or_thread || or_signals => config.delivery = Delivery::Thread,
-            Err(error) => return Err(error),
-        }
-    }
     let signal = config.delivery == Delivery::Signal;
     descriptors::set_apart();
     beside::prepare();
@@ -54,14 +34,11 @@ pub fn create(asked: Asked) -> Result<(), String> {
     Ok(())
 }
 
-/// Prepares the process for faults by signal, or leaves it as it was.
-fn start_signals() -> Result<(), String> {
-    crate::signals::start();
-    crate::altstack::give();
-    crate::trap::start().inspect_err(|_| {
-        crate::altstack::take_back();
-        crate::signals::stop();
-    })
+/// Whether the kernel reads or writes memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    Read,
+    Write,
 }
 
 /// Whether an address is managed.

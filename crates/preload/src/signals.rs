@@ -2,9 +2,9 @@
 //! [`crate::trap`], and neither is ever blocked.
 //!
 //! What the program wants for them is kept ([`overspill_os::signal::program_sigaction`]) and done
-//! for those that are not ours; other handlers are called by one of ours ([`crate::handlers`]).
-//! Both are taken out of every mask that reaches the kernel ([`crate::trap::masks`] for those of
-//! threads, here those of handlers and of calls that wait with a mask of their own), since one that
+//! for those that are not ours; other handlers are called by one of ours ([`handlers`]). Both are
+//! taken out of every mask that reaches the kernel ([`masks`] for those of threads, here those of
+//! handlers and of calls that wait with a mask of their own), since one that
 //! comes while it is blocked would end the process. That the program believes them blocked is kept
 //! for each thread: it reads back what it has set, one that is sent to it waits until it is
 //! unblocked, and a fault of its own ends it. In thread delivery all of this passes straight
@@ -14,10 +14,15 @@
 //! one.
 
 use crate::sys::real;
-use crate::{handlers, memory, pool};
+use crate::{memory, pool};
 use overspill_os::signal::{self, OURS, change_mask, program_sigaction};
 use overspill_os::tls;
 use std::ffi::{c_int, c_void};
+
+pub mod altstack;
+pub mod handlers;
+pub mod masks;
+pub mod registers;
 
 /// Whether this call needs care.
 #[inline(always)]
@@ -132,7 +137,10 @@ macro_rules! signal_family {
             ///
             /// As for signal(2).
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C" fn $symbol(number: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+            pub unsafe extern "C" fn $symbol(
+                number: c_int,
+                handler: libc::sighandler_t,
+            ) -> libc::sighandler_t {
                 if (is_ours(number) || number == libc::SIGSEGV) && guarded() {
                     return set_to(number, handler, $flags);
                 }
@@ -219,7 +227,12 @@ wait_family! {
     /// epoll_pwait(2).
     c"epoll_pwait" epoll_pwait(fd: c_int, events: *mut c_void, count: c_int, timeout: c_int);
     /// epoll_pwait2(2).
-    c"epoll_pwait2" epoll_pwait2(fd: c_int, events: *mut c_void, count: c_int, timeout: *const libc::timespec);
+    c"epoll_pwait2" epoll_pwait2(
+        fd: c_int,
+        events: *mut c_void,
+        count: c_int,
+        timeout: *const libc::timespec
+    );
 }
 
 /// ppoll(2) in programs built with _FORTIFY_SOURCE.

@@ -14,8 +14,8 @@
 //! recursive, glibc's fork takes it again, and no thread that holds it can then be waiting for the
 //! gate or for a page.
 
+use crate::pool::Access;
 use crate::route::split;
-use crate::trap::Access;
 use crate::{image, pool};
 use overspill_os::PAGE_SIZE;
 use std::hint::black_box;

@@ -19,6 +19,16 @@ pub fn check(ret: usize) -> Result<usize, Errno> {
     }
 }
 
+/// Makes a result of an error number.
+pub const fn failure(errno: i32) -> usize {
+    -errno as isize as usize
+}
+
+/// Whether a result is an error number.
+pub fn is_failure(result: usize) -> bool {
+    result > -4096isize as usize
+}
+
 /// Makes the C return value of a result: the value, or -1 with errno set.
 pub fn to_c(result: Result<usize, Errno>) -> isize {
     match result {

@@ -1,14 +1,19 @@
 //! syscall(2): the same calls as everywhere else, by number.
 
+use crate::alloc::entries;
+use crate::exec::{self, tracee};
+use crate::map::{self, advices};
+use crate::memory::strings::Strings;
+use crate::memory::{self, vectors};
+use crate::signals::masks;
 use crate::sys::{check, real, to_c};
-use crate::{
-    advices, credentials, dma, exec, fds, fork, map, memory, nested, pool, sandbox, tracee, trap,
-    vectors,
-};
+use crate::{credentials, dma, fds, fork, nested, pool, sandbox};
 use overspill_os::{Errno, seccomp, tls};
-use std::ffi::{c_int, c_long, c_uint};
+use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use syscalls::{Sysno, raw_syscall};
+
+type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
 
 /// syscall(2). Variadic in C: all six arguments are passed on, and the call reads those that it
 /// has.
@@ -26,7 +31,6 @@ pub unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
     let real = real!(c"syscall" as Syscall);
     if number == libc::SYS_futex && pool::signal_delivery() && !tls::is_program() {
         // The engine's locks wait so, and leave whatever was in the registers that the call does
@@ -41,83 +45,164 @@ pub unsafe extern "C" fn syscall(
         // SAFETY: the caller's promise.
         unsafe { real(number, a, b, c, d, e, f) as isize }
     };
+    let arguments = [a, b, c, d, e, f];
     // SAFETY: the caller's promise, for each of them.
     let result = unsafe {
+        // 1. What is a function here is that function.
+        let own = of_mappings(number, arguments)
+            .or_else(|| of_descriptors(number, arguments))
+            .or_else(|| of_programs(number, arguments));
+        if let Some(result) = own {
+            return result as c_long;
+        }
+        // 2. Calls that are changed or looked at on their way to the kernel.
         match number {
-            libc::SYS_mmap => to_c(map::mmap(a, b, c as c_int, d as c_int, e as c_int, f as i64)),
-            libc::SYS_munmap => to_c(map::munmap(a, b)),
-            libc::SYS_mprotect => to_c(map::mprotect(a, b, c as c_int)),
-            libc::SYS_pkey_mprotect => to_c(map::pkey_mprotect(a, b, c as c_int, d as c_int)),
-            libc::SYS_mseal => to_c(map::mseal(a, b, c)),
-            libc::SYS_madvise => to_c(map::madvise(a, b, c as c_int)),
             libc::SYS_process_madvise => {
                 match advices::own(a as c_int, b, c, d as c_int, e as c_uint) {
                     Some(result) => to_c(result),
-                    None => nested::until_present(number, [a, b, c, d, e, f], kernel),
+                    None => nested::until_present(number, arguments, kernel),
                 }
-            }
-            libc::SYS_mremap => to_c(map::mremap(a, b, c, d as c_int, e)),
-            libc::SYS_mlock => to_c(map::mlock(a, b, false)),
-            libc::SYS_mlock2 if c == 0 || c == libc::MLOCK_ONFAULT as usize => {
-                to_c(map::mlock(a, b, c != 0))
-            }
-            libc::SYS_munlock => to_c(map::munlock(a, b)),
-            libc::SYS_mlockall => to_c(map::mlockall(a as c_int)),
-            libc::SYS_munlockall => to_c(map::munlockall()),
-            libc::SYS_rt_sigprocmask if pool::signal_delivery() && tls::is_program() => {
-                to_c(trap::masks::by_number(a, b, c, d))
             }
             // Of mimalloc's, for a new thread: made from code of ours, which a sandbox lets
             // through.
             libc::SYS_getrandom => to_c(check(raw_syscall!(Sysno::getrandom, a, b, c))),
-            libc::SYS_prctl => crate::map_symbols::prctl(a as c_int, b, c, d, e) as isize,
             libc::SYS_seccomp => sandbox::by_number([a, b, c], kernel),
-            libc::SYS_execve => {
-                exec::execve(a as *const _, b as exec::Strings, c as exec::Strings) as isize
+            libc::SYS_membarrier => barrier(a as c_int, kernel),
+            libc::SYS_fork => fork::bare_fork([0; 3], kernel),
+            // With a stack of its own the child does not return from here, and with CLONE_VM it
+            // is not a copy.
+            libc::SYS_clone if a as c_int & libc::CLONE_VM == 0 && b == 0 => {
+                let flags = a & !(libc::CLONE_FILES as usize);
+                fork::bare_fork([c, d, 0], || real(number, flags, b, c, d, e, f) as isize)
             }
-            libc::SYS_execveat => exec::execveat(
-                a as c_int,
-                b as *const _,
-                c as exec::Strings,
-                d as exec::Strings,
-                e as c_int,
-            ) as isize,
-            libc::SYS_ptrace if tracee::puts_off(a) => 0,
+            libc::SYS_clone3 => match copies_memory(a, b) {
+                Some(copied) => {
+                    bare_clone3(&copied, |at, len| real(number, at, len, c, d, e, f) as isize)
+                }
+                None => kernel(),
+            },
+            // 3. All others.
+            _ => {
+                credentials::by_number(number, [a, b, c]);
+                dma::raw_call(number, arguments, || {
+                    nested::until_present(number, arguments, kernel)
+                })
+            }
+        }
+    };
+    result as c_long
+}
+
+/// A call about mappings.
+///
+/// # Safety
+///
+/// As for the system call.
+unsafe fn of_mappings(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<isize> {
+    // SAFETY: the caller's promise.
+    let result = unsafe {
+        match number {
+            libc::SYS_mmap => map::mmap(a, b, c as c_int, d as c_int, e as c_int, f as i64),
+            libc::SYS_munmap => map::munmap(a, b),
+            libc::SYS_mprotect => map::mprotect(a, b, c as c_int),
+            libc::SYS_pkey_mprotect => map::pkey_mprotect(a, b, c as c_int, d as c_int),
+            libc::SYS_mseal => map::mseal(a, b, c),
+            libc::SYS_madvise => map::madvise(a, b, c as c_int),
+            libc::SYS_mremap => map::mremap(a, b, c, d as c_int, e),
+            libc::SYS_mlock => map::mlock(a, b, false),
+            libc::SYS_mlock2 if c == 0 || c == libc::MLOCK_ONFAULT as usize => {
+                map::mlock(a, b, c != 0)
+            }
+            libc::SYS_munlock => map::munlock(a, b),
+            libc::SYS_mlockall => map::mlockall(a as c_int),
+            libc::SYS_munlockall => map::munlockall(),
+            _ => return None,
+        }
+    };
+    Some(to_c(result))
+}
+
+/// A call about descriptors, some of which the program has no knowledge of.
+///
+/// # Safety
+///
+/// As for the system call.
+unsafe fn of_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<isize> {
+    // SAFETY: the caller's promise.
+    let result = unsafe {
+        match number {
             libc::SYS_close if fds::is_hidden(a as c_int) => to_c(Err(Errno::BADF)),
             libc::SYS_dup2 => fds::dup2(a as c_int, b as c_int) as isize,
             libc::SYS_dup3 => fds::dup3(a as c_int, b as c_int, c as c_int) as isize,
             libc::SYS_close_range => {
                 fds::close_range(a as c_uint, b as c_uint, c as c_int) as isize
             }
-            libc::SYS_exit_group => crate::entries::exit(a as c_int),
-            libc::SYS_membarrier => barrier(a as c_int, kernel),
-            libc::SYS_fork => fork::bare_fork([0; 3], kernel),
-            // With a stack of its own the child does not return from here, and with CLONE_VM it is
-            // not a copy.
-            libc::SYS_clone if a as c_int & libc::CLONE_VM == 0 && b == 0 => {
-                let flags = a & !(libc::CLONE_FILES as usize);
-                fork::bare_fork([c, d, 0], || real(number, flags, b, c, d, e, f) as isize)
-            }
-            libc::SYS_clone3 => match copies_memory(a, b) {
-                Some(arguments) => {
-                    let (at, len) = (arguments.as_ptr() as usize, size_of_val(&arguments));
-                    let [_, words @ ..] = arguments;
-                    let [pidfd, child_tid, parent_tid, ..] = words.map(|word| word as usize);
-                    fork::bare_fork([pidfd, child_tid, parent_tid], || {
-                        real(number, at, len, c, d, e, f) as isize
-                    })
-                }
-                None => kernel(),
-            },
-            _ => {
-                credentials::by_number(number, [a, b, c]);
-                dma::raw_call(number, [a, b, c, d, e, f], || {
-                    nested::until_present(number, [a, b, c, d, e, f], kernel)
-                })
-            }
+            _ => return None,
         }
     };
-    result as c_long
+    Some(result)
+}
+
+/// A call about the program that runs, or is to run, and its signal mask.
+///
+/// # Safety
+///
+/// As for the system call.
+unsafe fn of_programs(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<isize> {
+    // SAFETY: the caller's promise.
+    let result = unsafe {
+        match number {
+            libc::SYS_rt_sigprocmask if pool::signal_delivery() && tls::is_program() => {
+                to_c(masks::by_number(a, b, c, d))
+            }
+            libc::SYS_prctl => map::symbols::prctl(a as c_int, b, c, d, e) as isize,
+            libc::SYS_execve => exec::execve(a as *const _, b as Strings, c as Strings) as isize,
+            libc::SYS_execveat => {
+                let (path, flags) = (b as *const _, e as c_int);
+                exec::execveat(a as c_int, path, c as Strings, d as Strings, flags) as isize
+            }
+            libc::SYS_ptrace if tracee::puts_off(a) => 0,
+            libc::SYS_exit_group => entries::exit(a as c_int),
+            _ => return None,
+        }
+    };
+    Some(result)
+}
+
+/// clone3(2) with these arguments, made by `call`, which gets their place and length.
+fn bare_clone3(arguments: &[u64; CLONE_WORDS], call: impl FnOnce(usize, usize) -> isize) -> isize {
+    let (at, len) = (arguments.as_ptr() as usize, size_of_val(arguments));
+    let [_, words @ ..] = *arguments;
+    let [pidfd, child_tid, parent_tid, ..] = words.map(|word| word as usize);
+    fork::bare_fork([pidfd, child_tid, parent_tid], || call(at, len))
+}
+
+/// process_madvise(2).
+///
+/// # Safety
+///
+/// As for process_madvise(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn process_madvise(
+    process: c_int,
+    vector: *const c_void,
+    count: usize,
+    advice: c_int,
+    flags: c_uint,
+) -> isize {
+    let [process, advice] = [process, advice].map(|number| number as isize as usize);
+    // SAFETY: the caller's promise.
+    unsafe {
+        syscall(
+            libc::SYS_process_madvise,
+            process,
+            vector as usize,
+            count,
+            advice,
+            flags as usize,
+            0,
+        ) as isize
+    }
 }
 
 /// membarrier(2): the process is registered for commands of the engine's, of which the program does

@@ -13,11 +13,12 @@
 //! of all threads before its engine is up, and the kernel writes there when a thread ends. In
 //! signal delivery the kernel can do neither that nor push a signal frame onto an absent page, so
 //! the whole stack is made unmanaged where it is, and every thread gets a signal stack
-//! ([`crate::altstack`]).
+//! ([`crate::signals::altstack`]).
 
 use crate::route::{pages_touched, split};
+use crate::signals::altstack;
 use crate::sys::real;
-use crate::{altstack, heap, pool};
+use crate::{heap, pool};
 use overspill_os::{PAGE_SIZE, tls};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};

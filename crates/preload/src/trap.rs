@@ -6,7 +6,7 @@
 //! stack, with the program's own signal mask. So a call that blocks is interrupted, restarted,
 //! cancelled and left by siglongjmp as it would be without us.
 //!
-//! 1. SIGSYS. [`calls::way`] says how the call treats its memory:
+//! 1. SIGSYS. [`way`] says how the call treats its memory:
 //!    - data ([`data`]): through a buffer of ours ([`bounce`]), so that nothing is lost that the
 //!      kernel has taken
 //!      from a socket or a queue;
@@ -20,17 +20,18 @@
 //!    ([`finish`]): to copy out, or to be repeated.
 //!
 //! Calls by functions of the C library's that programs use much are not stopped: the functions do
-//! the same ([`around`], [`streams`]), and spare the signals.
+//! the same ([`around`]), and spare the signals.
 //!
 //! The engine's own calls are never stopped: it hands no managed memory to the kernel, and what it
 //! calls through the C library is let through ([`seccomp::let_through`]). They could not be, since
 //! the engine runs with all signals blocked, and not on the signal stack.
 //!
-//! The handler runs on the thread's own signal stack ([`crate::altstack`]), with all signals
-//! blocked but those that a faulty access raises: it reads and writes managed memory as the program
-//! does. It allocates nothing and takes no lock of the program's.
+//! The handler runs on the thread's own signal stack ([`altstack`]), with all signals blocked but
+//! those that a faulty access raises: it reads and writes managed memory as the program does. It
+//! allocates nothing and takes no lock of the program's.
 
-use crate::{altstack, pool};
+use crate::signals::registers::{RED_ZONE, Registers};
+use crate::signals::{altstack, masks};
 use overspill_os::signal::chain;
 use overspill_os::{Errno, seccomp};
 use std::arch::global_asm;
@@ -38,18 +39,11 @@ use std::mem::offset_of;
 
 pub mod around;
 mod bounce;
-mod calls;
 mod data;
-pub mod masks;
 mod present;
-pub mod streams;
 mod structures;
 mod submit;
-
-pub use present::{Access, TRIES, follow, touch};
-
-/// Bytes below the stack pointer that belong to the function that runs.
-const RED_ZONE: usize = 128;
+mod way;
 
 /// What the registers were, on the program's stack.
 #[repr(C)]
@@ -171,47 +165,23 @@ unsafe extern "C" {
     fn overspill_reissue_end();
 }
 
-/// The registers of the interrupted program that matter here.
-struct Registers<'a>(&'a mut [i64; 23]);
+/// Goes back to the program.
+fn resume(registers: &mut Registers<'_>, record: &Record, result: usize) {
+    let stack = record as *const Record as usize + size_of::<Record>() + RED_ZONE;
+    registers.set_arguments(record.arguments);
+    registers.set(libc::REG_RAX, result);
+    registers.set(libc::REG_RCX, record.rip);
+    registers.set(libc::REG_EFL, record.flags);
+    registers.set(libc::REG_RSP, stack);
+    registers.set(libc::REG_RIP, record.rip);
+}
 
-const ARGUMENTS: [i32; 6] =
-    [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
-
-impl Registers<'_> {
-    fn get(&self, register: i32) -> usize {
-        self.0[register as usize] as usize
-    }
-
-    fn set(&mut self, register: i32, value: usize) {
-        self.0[register as usize] = value as i64;
-    }
-
-    fn arguments(&self) -> [usize; 6] {
-        ARGUMENTS.map(|register| self.get(register))
-    }
-
-    fn set_arguments(&mut self, arguments: [usize; 6]) {
-        ARGUMENTS.iter().zip(arguments).for_each(|(register, value)| self.set(*register, value));
-    }
-
-    /// Goes back to the program.
-    fn resume(&mut self, record: &Record, result: usize) {
-        let stack = record as *const Record as usize + size_of::<Record>() + RED_ZONE;
-        self.set_arguments(record.arguments);
-        self.set(libc::REG_RAX, result);
-        self.set(libc::REG_RCX, record.rip);
-        self.set(libc::REG_EFL, record.flags);
-        self.set(libc::REG_RSP, stack);
-        self.set(libc::REG_RIP, record.rip);
-    }
-
-    /// Goes on to make the call of a record, with these arguments.
-    fn reissue(&mut self, record: &Record, arguments: [usize; 6]) {
-        self.set_arguments(arguments);
-        self.set(libc::REG_RAX, record.number);
-        self.set(libc::REG_RSP, record as *const Record as usize);
-        self.set(libc::REG_RIP, overspill_reissue as *const () as usize);
-    }
+/// Goes on to make the call of a record, with these arguments.
+fn reissue(registers: &mut Registers<'_>, record: &Record, arguments: [usize; 6]) {
+    registers.set_arguments(arguments);
+    registers.set(libc::REG_RAX, record.number);
+    registers.set(libc::REG_RSP, record as *const Record as usize);
+    registers.set(libc::REG_RIP, overspill_reissue as *const () as usize);
 }
 
 /// What is to become of a call.
@@ -222,30 +192,19 @@ pub enum Next {
     Result(usize),
 }
 
-/// Makes a result of an error number.
-pub const fn failure(errno: i32) -> usize {
-    -errno as isize as usize
-}
-
-/// Whether a result is an error number.
-fn is_failure(result: usize) -> bool {
-    result > -4096isize as usize
+/// Makes the buffers of calls.
+///
+/// # Errors
+/// Where there is no memory for them.
+pub fn make_buffers() -> Result<(), Errno> {
+    bounce::start()
 }
 
 /// Makes SIGSYS ours, and puts the filter in force unless the process has inherited it.
+///
+/// # Errors
+/// A sentence that says what is not possible here.
 pub fn start() -> Result<(), String> {
-    bounce::start()
-        .map_err(|errno| format!("no memory for the buffers of system calls: {errno}"))?;
-    masks::start().map_err(|errno| {
-        format!(
-            "the C library's code cannot be changed here ({errno}), so signals would be lost: \
-                 use --fault thread"
-        )
-    })?;
-    let kept = |errno: Errno| {
-        format!("the C library's data cannot be changed here ({errno}): use --fault thread")
-    };
-    streams::start().map_err(kept)?;
     overspill_os::signal::install(libc::SIGSYS, on_sigsys, HANDLER_MASK)
         .map_err(|errno| format!("SIGSYS cannot be handled: {errno}"))?;
     if !seccomp::is_in_force() {
@@ -336,9 +295,9 @@ fn begin(registers: &mut Registers<'_>, number: usize) {
         place.write(record);
         &mut *place
     };
-    match calls::begin(record, arguments) {
-        Next::Call(arguments) => registers.reissue(record, arguments),
-        Next::Result(result) => registers.resume(record, result),
+    match way::begin(record, arguments) {
+        Next::Call(arguments) => reissue(registers, record, arguments),
+        Next::Result(result) => resume(registers, record, result),
     }
 }
 
@@ -353,11 +312,11 @@ fn untag(arguments: &mut [usize; 6]) {
 
 /// Looks at a call that was made.
 fn finish(registers: &mut Registers<'_>, record: &mut Record) {
-    match calls::finish(record) {
-        Next::Call(arguments) => registers.reissue(record, arguments),
+    match way::finish(record) {
+        Next::Call(arguments) => reissue(registers, record, arguments),
         Next::Result(result) => {
             bounce::release(record);
-            registers.resume(record, result);
+            resume(registers, record, result);
         }
     }
 }
@@ -370,13 +329,4 @@ pub fn passed_on() -> usize {
 /// In the child of a fork.
 pub fn reset_in_child(parent: i32) {
     bounce::reset_in_child(parent);
-}
-
-/// Marks a pointer, so that the call it is passed to is stopped for what lies behind it.
-pub fn tag<T>(pointer: *const T) -> *const T {
-    if pool::contains(pointer as usize) {
-        pointer
-    } else {
-        (pointer as usize | seccomp::TAG) as *const T
-    }
 }

@@ -12,8 +12,8 @@
 //! of SIGSYS where the argument lies in the window ([`crate::trap`]). All others are the kernel's
 //! affair.
 
+use crate::memory::touch::{TRIES, touch};
 use crate::route::{pages, split};
-use crate::trap::{TRIES, touch};
 use crate::{memory, pool};
 use overspill_os::uffd::{
     Register, Transfer, UFFDIO_COPY, UFFDIO_MOVE, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UffdRange,

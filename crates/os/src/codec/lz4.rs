@@ -3,7 +3,7 @@
 //! The C library and not a Rust port: it decodes faster, and decoding lies on the path of a fault.
 
 use super::CorruptPage;
-use crate::PAGE_SIZE;
+use crate::units::PAGE_SIZE;
 use std::ffi::{c_char, c_int, c_void};
 
 // Part of the library that lz4-sys builds and links, though lz4-sys does not declare them.

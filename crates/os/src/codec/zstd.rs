@@ -6,7 +6,7 @@
 
 use super::CorruptPage;
 use crate::table::ZeroTable;
-use crate::{Errno, PAGE_SIZE};
+use crate::units::{Errno, PAGE_SIZE};
 use std::ffi::c_int;
 use std::ptr::NonNull;
 use zstd_sys::{

@@ -19,8 +19,9 @@
 //! Between preparation and end there is no frame of Rust's on the stack, which a cancellation could
 //! not unwind; in all there are some 200 bytes of it during the call. No locks.
 
-use super::{Next, Record, bounce, calls, failure, structures};
-use crate::vectors::{FILE_VECTORS, look_at_call, looking};
+use super::{Next, Record, bounce, structures, way};
+use crate::memory::vectors::{FILE_VECTORS, look_at_call, looking};
+use crate::sys::failure;
 use crate::{pool, sys};
 use std::arch::global_asm;
 use std::ffi::{CStr, c_int, c_void};
@@ -263,7 +264,7 @@ extern "C" fn begin(frame: &mut Frame) -> u32 {
     }
     frame.record = Record::new(number as usize, arguments);
     frame.call = frame.arguments;
-    let prepared = calls::copy(&mut frame.record, arguments).or_else(|| {
+    let prepared = way::copy(&mut frame.record, arguments).or_else(|| {
         structures::paths(number)
             .and_then(|list| structures::begin(&mut frame.record, list, arguments))
     });
@@ -283,7 +284,7 @@ extern "C" fn end(frame: &mut Frame, result: isize) -> u32 {
     frame.record.result = if result == -1 { failure(sys::errno()) } else { result as usize };
     let next = match structures::paths(frame.function.number) {
         Some(list) => structures::finish(&mut frame.record, list),
-        None => calls::finish(&mut frame.record),
+        None => way::finish(&mut frame.record),
     };
     go_on(frame, next)
 }

@@ -9,8 +9,8 @@
 //! The calls are in three groups: [`vector`], [`address`], [`messages`].
 
 use super::bounce::{Buffer, CHUNK};
-use super::present::Access;
 use super::{Next, Record};
+use crate::pool::Access;
 use crate::{memory, pool, sys};
 use libc::{iovec, mmsghdr, msghdr};
 use overspill_os::PAGE_SIZE;

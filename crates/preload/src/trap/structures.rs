@@ -7,8 +7,11 @@
 //! other threads may change the rest meanwhile, such as the descriptors that poll(2) is to look at.
 
 use super::bounce::{self, Buffer};
-use super::present::{self, Access};
-use super::{ALWAYS, Next, Record, failure, untag};
+use super::present;
+use super::{ALWAYS, Next, Record, untag};
+use crate::memory::touch::{TRIES, touch};
+use crate::pool::Access;
+use crate::sys::failure;
 use crate::{memory, pool};
 
 /// How large a structure is.
@@ -56,14 +59,20 @@ const VECTOR: usize = size_of::<libc::iovec>();
 
 /// The structures of a call; the integers that others are measured by come first.
 pub fn list(number: i64) -> Option<&'static [Argument]> {
+    of_waiting(number).or_else(|| of_taking(number))
+}
+
+const SELECT: &[Argument] =
+    &[written(1, Set(0)), written(2, Set(0)), written(3, Set(0)), written(4, TIMESPEC)];
+
+/// Those of a call that only waits: for descriptors, a time, a child, a signal.
+fn of_waiting(number: i64) -> Option<&'static [Argument]> {
     Some(match number {
         libc::SYS_poll => const { &[written(0, Each(8, 1))] },
         libc::SYS_ppoll => {
             const { &[written(0, Each(8, 1)), written(2, TIMESPEC), read(3, SIGSET)] }
         }
-        libc::SYS_select => {
-            const { &[written(1, Set(0)), written(2, Set(0)), written(3, Set(0)), written(4, TIMESPEC)] }
-        }
+        libc::SYS_select => SELECT,
         libc::SYS_pselect6 => {
             const {
                 &[
@@ -84,15 +93,22 @@ pub fn list(number: i64) -> Option<&'static [Argument]> {
         libc::SYS_clock_nanosleep => const { &[read(2, TIMESPEC), written(3, TIMESPEC)] },
         libc::SYS_wait4 => const { &[written(1, INT), written(3, RUSAGE)] },
         libc::SYS_waitid => const { &[written(2, SIGINFO), written(4, RUSAGE)] },
+        libc::SYS_rt_sigtimedwait => {
+            const { &[read(0, SIGSET), written(1, SIGINFO), read(2, TIMESPEC)] }
+        }
+        libc::SYS_rt_sigsuspend => const { &[read(0, SIGSET)] },
+        _ => return None,
+    })
+}
+
+/// Those of a call that takes, sets or moves something, which is not to be done twice.
+fn of_taking(number: i64) -> Option<&'static [Argument]> {
+    Some(match number {
         libc::SYS_accept | libc::SYS_accept4 | libc::SYS_getsockname | libc::SYS_getpeername => {
             const { &[written(2, INT), written(1, Pointed(2))] }
         }
         libc::SYS_getsockopt => const { &[written(4, INT), written(3, Pointed(4))] },
         libc::SYS_connect | libc::SYS_bind => const { &[read(1, Counted(2, 0))] },
-        libc::SYS_rt_sigtimedwait => {
-            const { &[read(0, SIGSET), written(1, SIGINFO), read(2, TIMESPEC)] }
-        }
-        libc::SYS_rt_sigsuspend => const { &[read(0, SIGSET)] },
         libc::SYS_rt_sigprocmask => const { &[read(1, SIGSET), written(2, SIGSET)] },
         libc::SYS_rt_sigaction => const { &[read(1, Bytes(32)), written(2, Bytes(32))] },
         libc::SYS_setitimer => const { &[read(1, TIMER), written(2, TIMER)] },
@@ -308,7 +324,7 @@ fn touch_mask(record: &Record, arguments: &[usize; 6]) {
         && let Some([set, len]) = memory::read::<[usize; 2]>(arguments[5])
         && pool::contains(set)
     {
-        present::touch(set, len);
+        touch(set, len);
     }
 }
 
@@ -316,7 +332,7 @@ fn touch_mask(record: &Record, arguments: &[usize; 6]) {
 pub fn finish(record: &mut Record, list: &[Argument]) -> Next {
     let remote =
         matches!(record.number as i64, libc::SYS_process_vm_readv | libc::SYS_process_vm_writev);
-    if remote && record.result == failure(libc::EFAULT) && record.tries < present::TRIES {
+    if remote && record.result == failure(libc::EFAULT) && record.tries < TRIES {
         record.tries += 1;
         let tries = record.tries;
         bounce::release(record);

@@ -9,10 +9,12 @@
 //! themselves, and what becomes of those tells.
 
 use super::bounce::{self, Buffer};
-use super::present::{self, control_blocks};
-use super::{ALWAYS, Next, Record, failure, is_failure, untag};
+use super::present::control_blocks;
+use super::{ALWAYS, Next, Record, untag};
+use crate::memory::touch::{TRIES, touch};
 use crate::pool;
 use crate::route::pages_touched;
+use crate::sys::{failure, is_failure};
 use overspill_os::seccomp;
 use std::ops::Range;
 
@@ -47,7 +49,7 @@ fn submit(record: &mut Record, mut arguments: [usize; 6], done: usize) -> Option
     arguments[2] += done * size_of::<usize>();
     let [_, count, blocks, ..] = arguments;
     let mut hold = |start: usize, len: usize| {
-        present::touch(start, len);
+        touch(start, len);
         let Some(range) = pages_touched(start, len).filter(|range| pool::contains(range.start))
         else {
             return;
@@ -83,7 +85,7 @@ pub fn finish(record: &mut Record) -> Next {
         record.tries = 0;
     }
     let absent = record.result == failure(libc::EFAULT) || (1..left).contains(&taken);
-    if absent && record.tries < present::TRIES {
+    if absent && record.tries < TRIES {
         bounce::release(record);
         if let Some(next) = submit(record, arguments, before + taken) {
             return next;

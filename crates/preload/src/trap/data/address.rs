@@ -4,9 +4,10 @@ use super::{
     ADDRESS_MAX, CHUNK, Shape, copy_out, is_stream, is_usable, job, new_job, overhead, replace,
     usable,
 };
+use crate::sys::{failure, is_failure};
 use crate::trap::bounce::{self, Buffer};
 use crate::trap::present::NOWHERE;
-use crate::trap::{ALWAYS, Next, Record, failure, is_failure};
+use crate::trap::{ALWAYS, Next, Record};
 use crate::{memory, pool};
 use libc::iovec;
 use overspill_os::PAGE_SIZE;

@@ -5,53 +5,123 @@ use super::{
     ADDRESS_MAX, CHUNK, CONTROL_MAX, Form, Job, Message, Shape, VECTOR_MAX, copy_out, copy_vector,
     is_stream, job, new_job, replace, total, usable,
 };
+use crate::sys::{failure, is_failure};
 use crate::trap::bounce::{self, Buffer};
-use crate::trap::{ALWAYS, Next, Record, failure, is_failure};
+use crate::trap::{ALWAYS, Next, Record};
 use crate::{memory, pool};
 use libc::{iovec, mmsghdr, msghdr};
 use overspill_os::PAGE_SIZE;
 use std::mem::offset_of;
 
+/// The messages of a call, where the program has them.
+struct Messages {
+    fd: usize,
+    list: usize,
+    /// Bytes of an element of the list.
+    each: usize,
+    /// Whether the call has a list, not one message.
+    many: bool,
+}
+
+impl Messages {
+    /// Those of a call with these arguments.
+    fn of(shape: Shape, [fd, list, ..]: [usize; 6]) -> Messages {
+        let many = shape.form == Form::Messages;
+        let each = if many { size_of::<mmsghdr>() } else { size_of::<msghdr>() };
+        Messages { fd, list, each, many }
+    }
+
+    /// Where a message is.
+    fn at(&self, i: usize) -> usize {
+        self.list + i * self.each
+    }
+
+    /// The header of a message.
+    fn header(&self, i: usize) -> Option<msghdr> {
+        let at = self.at(i);
+        if pool::contains(at) {
+            usable(at, self.each, true)?;
+        }
+        memory::read::<msghdr>(at)
+    }
+
+    /// How many bytes of a message that has so many go at once: a single one on a stream may go in
+    /// parts.
+    fn at_once(&self, bytes: usize) -> usize {
+        if self.many || bytes <= CHUNK || !is_stream(self.fd) { bytes } else { CHUNK }
+    }
+
+    /// How much room copies of the first of them take, and how many these are: as many as fit, and
+    /// one in any case. None where one of them is not as it should be.
+    fn measure(&self, wanted: usize) -> Option<(usize, usize)> {
+        let (mut room, mut count) = (size_of::<Job>() + 256, 0);
+        for i in 0..wanted {
+            let header = self.header(i)?;
+            let vectors = header.msg_iovlen;
+            if vectors > VECTOR_MAX || header.msg_controllen > CONTROL_MAX {
+                return None;
+            }
+            let more = self.at_once(total(header.msg_iov, vectors)?)
+                + 2 * vectors * size_of::<iovec>()
+                + header.msg_controllen
+                + ADDRESS_MAX
+                + size_of::<Message>()
+                + size_of::<mmsghdr>()
+                + 256;
+            if count > 0 && room + more > CHUNK {
+                break;
+            }
+            room += more;
+            count += 1;
+        }
+        Some((room, count))
+    }
+
+    /// Copies message `i` and all that it names, into the buffer and the job.
+    fn copy(&self, i: usize, shape: Shape, buffer: &mut Buffer, job: &mut Job) -> Option<()> {
+        let before = self.header(i)?;
+        let vectors = before.msg_iovlen;
+        let whole = copy_vector(buffer, before.msg_iov as usize, vectors, shape.input)?;
+        let parts = buffer.array::<iovec>(vectors)?;
+        let mut copy = before;
+        if pool::contains(before.msg_name as usize) {
+            let len = (before.msg_namelen as usize).min(ADDRESS_MAX);
+            let name = before.msg_name as usize;
+            copy.msg_name = copy_block(buffer, name, len, ADDRESS_MAX, shape.input)? as *mut _;
+        }
+        if pool::contains(before.msg_control as usize) {
+            let len = before.msg_controllen;
+            let control = before.msg_control as usize;
+            copy.msg_control = copy_block(buffer, control, len, len, shape.input)? as *mut _;
+        }
+        let bytes = total(whole, vectors)?;
+        let most = self.at_once(bytes);
+        let (parts_count, handed) = replace(buffer, whole, vectors, parts, 0, most, shape);
+        (copy.msg_iov, copy.msg_iovlen) = (parts, parts_count);
+        (job.total, job.handed) = (bytes, handed);
+        let original = self.at(i);
+        // SAFETY: the job has room for so many.
+        unsafe {
+            job.messages.add(i).write(Message { original, before, whole, parts_count: vectors });
+            let place = job.headers.add(i);
+            place.write(std::mem::zeroed());
+            (*place).msg_hdr = copy;
+        }
+        Some(())
+    }
+}
+
 /// Prepares a call.
 pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Option<Next> {
-    let many = shape.form == Form::Messages;
+    let messages = Messages::of(shape, arguments);
+    let many = messages.many;
     let flags = arguments[if many { 3 } else { 2 }];
     if !shape.input && flags & libc::MSG_ZEROCOPY as usize != 0 {
         return None;
     }
+    // 1. How much room do they take?
     let wanted = if many { (arguments[2] as u32 as usize).min(VECTOR_MAX) } else { 1 };
-    let (list, each) =
-        (arguments[1], if many { size_of::<mmsghdr>() } else { size_of::<msghdr>() });
-    let header = |i: usize| {
-        let at = list + i * each;
-        if pool::contains(at) {
-            usable(at, each, true)?;
-        }
-        memory::read::<msghdr>(at)
-    };
-    // 1. How much room do they take? As many as fit, and one in any case.
-    let (mut room, mut count) = (size_of::<Job>() + 256, 0);
-    for i in 0..wanted {
-        let header = header(i)?;
-        let vectors = header.msg_iovlen;
-        if vectors > VECTOR_MAX || header.msg_controllen > CONTROL_MAX {
-            return None;
-        }
-        let bytes = total(header.msg_iov, vectors)?;
-        let bytes = if many || bytes <= CHUNK || !is_stream(arguments[0]) { bytes } else { CHUNK };
-        let more = bytes
-            + 2 * vectors * size_of::<iovec>()
-            + header.msg_controllen
-            + ADDRESS_MAX
-            + size_of::<Message>()
-            + size_of::<mmsghdr>()
-            + 256;
-        if count > 0 && room + more > CHUNK {
-            break;
-        }
-        room += more;
-        count += 1;
-    }
+    let (room, count) = messages.measure(wanted)?;
     let mut buffer = bounce::claim(record, room + PAGE_SIZE)?;
     let job = new_job(&mut buffer, arguments)?;
     job.count = count;
@@ -59,40 +129,7 @@ pub fn begin(record: &mut Record, shape: Shape, mut arguments: [usize; 6]) -> Op
     job.headers = buffer.array::<mmsghdr>(count)?;
     // 2. A copy of each.
     for i in 0..count {
-        let before = header(i)?;
-        let vectors = before.msg_iovlen;
-        let whole = copy_vector(&mut buffer, before.msg_iov as usize, vectors, shape.input)?;
-        let parts = buffer.array::<iovec>(vectors)?;
-        let mut copy = before;
-        if pool::contains(before.msg_name as usize) {
-            let len = (before.msg_namelen as usize).min(ADDRESS_MAX);
-            copy.msg_name =
-                copy_block(&mut buffer, before.msg_name as usize, len, ADDRESS_MAX, shape.input)?
-                    as *mut _;
-        }
-        if pool::contains(before.msg_control as usize) {
-            let len = before.msg_controllen;
-            copy.msg_control =
-                copy_block(&mut buffer, before.msg_control as usize, len, len, shape.input)?
-                    as *mut _;
-        }
-        let bytes = total(whole, vectors)?;
-        let most = if many || bytes <= CHUNK || !is_stream(arguments[0]) { bytes } else { CHUNK };
-        let (parts_count, handed) = replace(&mut buffer, whole, vectors, parts, 0, most, shape);
-        (copy.msg_iov, copy.msg_iovlen) = (parts, parts_count);
-        (job.total, job.handed) = (bytes, handed);
-        // SAFETY: room for so many.
-        unsafe {
-            job.messages.add(i).write(Message {
-                original: list + i * each,
-                before,
-                whole,
-                parts_count: vectors,
-            });
-            let place = job.headers.add(i);
-            place.write(std::mem::zeroed());
-            (*place).msg_hdr = copy;
-        }
+        messages.copy(i, shape, &mut buffer, job)?;
     }
     job.goes_on = !many && !shape.input && job.handed < job.total;
     // 3. The call.

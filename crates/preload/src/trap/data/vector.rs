@@ -4,8 +4,9 @@ use super::{
     CHUNK, Form, Shape, VECTOR_MAX, copy_out, copy_vector, is_file, is_usable, job, new_job,
     overhead, replace, total,
 };
+use crate::sys::is_failure;
 use crate::trap::bounce::{self, Buffer};
-use crate::trap::{ALWAYS, Next, Record, is_failure};
+use crate::trap::{ALWAYS, Next, Record};
 use libc::iovec;
 use overspill_os::PAGE_SIZE;
 

@@ -23,7 +23,8 @@
 //! Where code may not be changed (a policy against memory that is written and executed) signal
 //! delivery is refused.
 
-use super::Registers;
+use crate::signals::registers::{RED_ZONE, Registers};
+use crate::sys::failure;
 use crate::{image, memory, sys};
 use overspill_os::signal::{OURS, change_mask, raise_pending};
 use overspill_os::{Errno, PAGE_SIZE, seccomp, tls};
@@ -55,7 +56,7 @@ const OFFSET: i32 = 0x7a5a_e11f;
 
 /// Bytes of a stub's frame, with the red zone above it, and where in it the address of the stub's
 /// end is.
-const FRAME: usize = super::RED_ZONE + 64;
+const FRAME: usize = RED_ZONE + 64;
 const END: usize = 48;
 /// Where the arguments are that the stub uses registers of.
 const SET: usize = 16;
@@ -349,7 +350,7 @@ pub unsafe fn recover(context: *mut c_void) -> bool {
         registers.set(libc::REG_RSI, set);
         registers.set(libc::REG_RDX, old);
         registers.set(libc::REG_RIP, end);
-        registers.set(libc::REG_RAX, super::failure(libc::EFAULT));
+        registers.set(libc::REG_RAX, failure(libc::EFAULT));
     }
     met
 }
@@ -363,14 +364,14 @@ pub unsafe fn recover(context: *mut c_void) -> bool {
 pub unsafe fn change(mask: &mut u64, how: usize, set: usize, old: usize) -> usize {
     let (before, blocked) = (*mask & !OURS, tls::blocked());
     if set != 0 {
-        let Some(set) = memory::read::<u64>(set) else { return super::failure(libc::EFAULT) };
+        let Some(set) = memory::read::<u64>(set) else { return failure(libc::EFAULT) };
         let changed = |before: u64| match how as c_int {
             libc::SIG_BLOCK => Some(before | set),
             libc::SIG_UNBLOCK => Some(before & !set),
             libc::SIG_SETMASK => Some(set),
             _ => None,
         };
-        let Some(after) = changed(before | blocked) else { return super::failure(libc::EINVAL) };
+        let Some(after) = changed(before | blocked) else { return failure(libc::EINVAL) };
         *mask = after & !OURS;
         tls::set_blocked(after & OURS);
     }
@@ -378,7 +379,7 @@ pub unsafe fn change(mask: &mut u64, how: usize, set: usize, old: usize) -> usiz
     if old == 0 || unsafe { memory::write(old, before | blocked) } {
         0
     } else {
-        super::failure(libc::EFAULT)
+        failure(libc::EFAULT)
     }
 }
 
@@ -491,7 +492,7 @@ mod tests {
         assert_eq!(tls::blocked(), 0);
         assert_eq!(result(8, libc::SIG_SETMASK), (0, 0b110, 8));
         assert_eq!(tls::blocked(), sigbus);
-        assert_eq!(result(8, 9), (super::super::failure(libc::EINVAL), 8, 8));
+        assert_eq!(result(8, 9), (failure(libc::EINVAL), 8, 8));
         tls::set_blocked(0);
     }
 

@@ -3,8 +3,8 @@
 //! A signal frame cannot be pushed onto an absent page, and a program may run on stacks in managed
 //! memory (coroutines). So SIGBUS and SIGSYS are always handled on a stack that is not managed. It
 //! takes the place of the one that the program may set by sigaltstack(2): that is only noted, and
-//! used by hand for the program's handlers ([`crate::handlers`]). Those for SIGBUS and SIGSYS run
-//! on ours.
+//! used by hand for the program's handlers ([`crate::signals::handlers`]). Those for SIGBUS and
+//! SIGSYS run on ours.
 //!
 //! A stack comes with the thread and goes with it, for threads that the C library makes for itself
 //! with their first call that is stopped; some are kept for the next thread. A child of clone(2)
@@ -13,7 +13,9 @@
 //! its thread-specific data are destroyed: our destructor asks for another round until the last
 //! that there is, so that others, which may run code of the program, come first. No locks.
 
-use crate::{memory, sys};
+use crate::memory::{self, copies};
+use crate::signals::registers::RED_ZONE;
+use crate::sys;
 use overspill_os::{Errno, PAGE_SIZE, seccomp, tls};
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -28,8 +30,6 @@ use syscalls::{Sysno, raw_syscall};
 const BYTES: usize = 256 << 10;
 /// The least that is left for the kernel while a handler runs on the program's stack.
 const LEFT: usize = 64 << 10;
-/// Bytes below the stack pointer that belong to the function that runs.
-const RED_ZONE: usize = 128;
 /// With the guard and the page of the foot.
 const MAPPED: usize = BYTES + 2 * PAGE_SIZE;
 /// Stacks that are kept.
@@ -255,7 +255,7 @@ fn keep(base: usize) {
 
 /// The calling thread ends.
 pub fn take_back() {
-    crate::exec::forget_copies();
+    copies::forget();
     let Some(foot) = foot() else { return };
     let base = tls::signal_stack();
     if current().ss_flags & libc::SS_ONSTACK != 0 {

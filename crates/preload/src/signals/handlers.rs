@@ -7,11 +7,11 @@
 //!   change it there;
 //! - runs on the stack that the program has set by sigaltstack(2), if it has asked for that
 //!   (SA_ONSTACK), also where that is managed memory: the kernel pushes its frame onto our stack
-//!   ([`crate::altstack`]), and we go on to the program's.
+//!   ([`crate::signals::altstack`]), and we go on to the program's.
 //!
 //! SIGSEGV is ours also while the program has no handler for it, since a fault may be one of ours:
 //! we have looked at what the program has handed to a call, and there is nothing
-//! ([`crate::memory`], [`crate::trap::masks`]). The default for all others is what follows then.
+//! ([`crate::memory`], [`crate::signals::masks`]). The default for all others is what follows then.
 //!
 //! While a handler runs on the program's stack ours still holds the kernel's frame. The kernel,
 //! which sees that nobody is on it, would put the next one over that; so it is told of the free
@@ -21,7 +21,8 @@
 //! The table is written under a lock with all signals blocked, held over a fork, and read by
 //! handlers without one.
 
-use crate::{altstack, sys, trap};
+use crate::signals::{altstack, masks};
+use crate::sys;
 use overspill_os::copy;
 use overspill_os::lock::RawLock;
 use overspill_os::signal::{Blocked, KernelAction, begin_handler, change_mask, end_handler};
@@ -255,7 +256,7 @@ fn for_fault(call: &Call, wanted: Wanted) -> Wanted {
     // SAFETY: the kernel has passed both.
     let is_ours = unsafe {
         let info = call.info as *const libc::siginfo_t;
-        (*info).si_code > 0 && (copy::recover(call.context) || trap::masks::recover(call.context))
+        (*info).si_code > 0 && (copy::recover(call.context) || masks::recover(call.context))
     };
     let by_us = |handler: extern "C" fn(c_int, *const libc::siginfo_t)| Wanted {
         handler: handler as *const () as usize,

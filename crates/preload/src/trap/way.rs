@@ -1,6 +1,7 @@
 //! Which way a call goes.
 
-use super::{ALWAYS, Next, Record, bounce, data, failure, present, structures, submit};
+use super::{ALWAYS, Next, Record, bounce, data, present, structures, submit};
+use crate::sys::failure;
 use crate::userfaultfd;
 
 /// The ways.
@@ -11,7 +12,7 @@ enum Way {
     Present,
 }
 
-fn way(number: usize) -> Way {
+fn of(number: usize) -> Way {
     if let Some(shape) = data::shape(number as i64) {
         Way::Data(shape)
     } else if let Some(list) = structures::list(number as i64) {
@@ -26,7 +27,7 @@ fn way(number: usize) -> Way {
 /// Prepares a call that is made with buffers or copies; None where it is not of that kind, or its
 /// memory not as it should be.
 pub fn copy(record: &mut Record, arguments: [usize; 6]) -> Option<Next> {
-    match way(record.number) {
+    match of(record.number) {
         Way::Data(shape) => data::begin(record, shape, arguments),
         Way::Structures(list) => structures::begin(record, list, arguments),
         Way::Submit | Way::Present => None,
@@ -41,7 +42,7 @@ pub fn begin(record: &mut Record, arguments: [usize; 6]) -> Next {
     {
         return Next::Result(result.unwrap_or_else(|errno| failure(errno.raw_os_error())));
     }
-    let prepared = match way(record.number) {
+    let prepared = match of(record.number) {
         Way::Submit => submit::begin(record, arguments),
         _ => copy(record, arguments),
     };
@@ -57,7 +58,7 @@ pub fn finish(record: &mut Record) -> Next {
     if record.finish != ALWAYS {
         return present::again(record);
     }
-    match way(record.number) {
+    match of(record.number) {
         Way::Data(shape) => data::finish(record, shape),
         Way::Structures(list) => structures::finish(record, list),
         Way::Submit => submit::finish(record),

@@ -5,10 +5,10 @@
 //! managed memory, or is wrong as a whole, is the kernel's.
 
 use crate::route::{pages, split};
-use crate::{map, memory, pool, syscall};
+use crate::{map, memory, pool};
 use overspill_os::{PAGE_SIZE, tls};
 use rustix::fs::{Mode, OFlags};
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 
 /// What stands for the calling thread, or its process, in place of a descriptor (PIDFD_SELF_*).
 const SELF: [c_int; 2] = [-10000, -10001];
@@ -18,34 +18,6 @@ const RANGES_MAX: usize = 1024;
 const BYTES_MAX: usize = i32::MAX as usize & !(PAGE_SIZE - 1);
 /// Where addresses of programs end.
 const ADDRESSES_END: usize = (1 << 47) - PAGE_SIZE;
-
-/// process_madvise(2).
-///
-/// # Safety
-///
-/// As for process_madvise(2).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn process_madvise(
-    process: c_int,
-    vector: *const c_void,
-    count: usize,
-    advice: c_int,
-    flags: c_uint,
-) -> isize {
-    let [process, advice] = [process, advice].map(|number| number as isize as usize);
-    // SAFETY: the caller's promise.
-    unsafe {
-        syscall::syscall(
-            libc::SYS_process_madvise,
-            process,
-            vector as usize,
-            count,
-            advice,
-            flags as usize,
-            0,
-        ) as isize
-    }
-}
 
 /// The call, where it is ours to make.
 ///

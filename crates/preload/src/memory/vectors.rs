@@ -3,7 +3,7 @@
 //!
 //! The filter sees arguments only. So whoever makes such a call for the program ([`crate::calls`],
 //! [`crate::syscall`]) has a look here at what is behind them, and the pointer is marked
-//! ([`crate::trap::tag`]): it is passed on with that, and the call is stopped. A vector that lies
+//! ([`seccomp::TAG`]): it is passed on with that, and the call is stopped. A vector that lies
 //! in managed memory is seen without that.
 //!
 //! What cannot be read is the kernel's to judge.
@@ -12,13 +12,22 @@
 //! functions: inline system calls, and those of the C library's own, whose vectors name memory of
 //! its own.
 
-use crate::{memory, pool, trap};
-use overspill_os::tls;
+use crate::{memory, pool};
+use overspill_os::{seccomp, tls};
 
 /// Whether vectors must be looked at.
 #[inline(always)]
 pub fn looking() -> bool {
     pool::signal_delivery() && tls::is_program()
+}
+
+/// Marks a pointer, so that the call it is passed to is stopped for what lies behind it.
+fn tag<T>(pointer: *const T) -> *const T {
+    if pool::contains(pointer as usize) {
+        pointer
+    } else {
+        (pointer as usize | seccomp::TAG) as *const T
+    }
 }
 
 /// The vector, marked if it names managed memory.
@@ -30,7 +39,7 @@ fn vector(vector: *const libc::iovec, count: usize) -> *const libc::iovec {
     memory::for_each(vector as usize, count.min(1024), |piece: libc::iovec| {
         managed |= pool::contains(piece.iov_base as usize);
     });
-    if managed { trap::tag(vector) } else { vector }
+    if managed { tag(vector) } else { vector }
 }
 
 /// Whether a message names managed memory.
@@ -48,7 +57,7 @@ fn message(message: *const libc::msghdr) -> *const libc::msghdr {
         return message;
     }
     let managed = memory::read(message as usize).is_some_and(|message| names_managed(&message));
-    if managed { trap::tag(message) } else { message }
+    if managed { tag(message) } else { message }
 }
 
 /// The messages, marked if one of them names managed memory.
@@ -60,7 +69,7 @@ fn messages(messages: *const libc::mmsghdr, count: usize) -> *const libc::mmsghd
     memory::for_each(messages as usize, count.min(1024), |message: libc::mmsghdr| {
         managed |= names_managed(&message.msg_hdr);
     });
-    if managed { trap::tag(messages) } else { messages }
+    if managed { tag(messages) } else { messages }
 }
 
 /// Calls that move a vector of buffers to or from a file: the vector is the second argument, its
@@ -95,7 +104,7 @@ pub fn look_at_call(number: i64, arguments: &mut [usize; 6]) {
             arguments[1] = messages(b as *const libc::mmsghdr, c) as usize
         }
         // What blocks of asynchronous I/O name is not worth a look first.
-        libc::SYS_io_submit if c != 0 => arguments[2] = trap::tag(c as *const u8) as usize,
+        libc::SYS_io_submit if c != 0 => arguments[2] = tag(c as *const u8) as usize,
         _ => {}
     }
 }

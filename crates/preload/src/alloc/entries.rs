@@ -15,7 +15,7 @@
 //! namespace of its own stays as it is: there everybody calls that one. Where code may not be
 //! changed nothing is.
 
-use crate::trap::masks::{JUMP_BYTES, jump};
+use crate::signals::masks::{JUMP_BYTES, jump};
 use crate::{alloc, image, sys};
 use overspill_os::{PAGE_SIZE, beside};
 use std::ffi::{CStr, c_int};

@@ -4,10 +4,10 @@
 //! to the default before it reads what it was given. So all of that is copied to unmanaged memory
 //! first, the environment included; lists of file actions are made there from the start.
 
-use crate::exec::{Strings, each, environ, is_managed};
 use crate::memory;
+use crate::memory::strings::{Strings, each, environ, is_managed};
+use crate::memory::vectors::looking;
 use crate::sys::{self, real};
-use crate::vectors::looking;
 use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use syscalls::Sysno;
@@ -247,7 +247,10 @@ macro_rules! action_family {
             ///
             /// As for the C library's function.
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C" fn $symbol(actions: *mut Actions, $($argument: $type),*) -> c_int {
+            pub unsafe extern "C" fn $symbol(
+                actions: *mut Actions,
+                $($argument: $type),*
+            ) -> c_int {
                 type Add = unsafe extern "C" fn(*mut Actions, $($type),*) -> c_int;
                 let real = real!($name as Add);
                 let _internal = looking().then(tls::Internal::enter);
@@ -260,13 +263,20 @@ macro_rules! action_family {
 
 action_family! {
     /// posix_spawn_file_actions_addopen(3).
-    c"posix_spawn_file_actions_addopen" posix_spawn_file_actions_addopen(fd: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t);
+    c"posix_spawn_file_actions_addopen" posix_spawn_file_actions_addopen(
+        fd: c_int,
+        path: *const c_char,
+        flags: c_int,
+        mode: libc::mode_t
+    );
     /// posix_spawn_file_actions_addclose(3).
     c"posix_spawn_file_actions_addclose" posix_spawn_file_actions_addclose(fd: c_int);
     /// posix_spawn_file_actions_adddup2(3).
     c"posix_spawn_file_actions_adddup2" posix_spawn_file_actions_adddup2(fd: c_int, new: c_int);
     /// posix_spawn_file_actions_addchdir_np(3).
-    c"posix_spawn_file_actions_addchdir_np" posix_spawn_file_actions_addchdir_np(path: *const c_char);
+    c"posix_spawn_file_actions_addchdir_np" posix_spawn_file_actions_addchdir_np(
+        path: *const c_char
+    );
     /// posix_spawn_file_actions_addfchdir_np(3).
     c"posix_spawn_file_actions_addfchdir_np" posix_spawn_file_actions_addfchdir_np(fd: c_int);
     /// posix_spawn_file_actions_addclosefrom_np(3).

@@ -6,10 +6,10 @@
 //! when it has copies of everything that the call needs ([`crate::exec`]). Such a child that ends
 //! without was never traced, of which its parent is told nothing that differs.
 
-use crate::handlers::is_borrowed;
+use crate::memory::vectors::looking;
 use crate::nested::until_present;
+use crate::signals::handlers::is_borrowed;
 use crate::sys::real;
-use crate::vectors::looking;
 use overspill_os::tls;
 use std::ffi::c_long;
 use syscalls::{Sysno, raw_syscall};

@@ -8,9 +8,11 @@
 //!
 //! Locks: `CHANGING`, which the thread holds that makes a change.
 
-use crate::beside::{self, Stack};
+use super::stack::{NOT_BEGUN, Stack, for_each_thread};
 use crate::lock::RawLock;
-use crate::{Errno, thread};
+use crate::process;
+use crate::report::report;
+use crate::units::Errno;
 use rustix::thread::futex;
 use std::arch::global_asm;
 use std::sync::atomic::{
@@ -74,7 +76,7 @@ struct Queued {
 const SI_QUEUE: i32 = -1;
 
 /// In the sibling, on its first thread: the signal is expected.
-pub(crate) fn expect() {
+pub(super) fn expect() {
     const SA_RESTORER: u64 = 0x0400_0000;
     let action = Action {
         handler: on_signal as *const () as usize,
@@ -93,7 +95,7 @@ extern "C" fn on_signal(_: i32, info: *const Queued, _: *mut libc::c_void) {
     // which are never unmapped.
     unsafe {
         let Queued { code: SI_QUEUE, pid, value, .. } = *info else { return };
-        if pid != beside::program().as_raw_nonzero().get() {
+        if pid != process::program().as_raw_nonzero().get() {
             return;
         }
         let [number, a, b, c] = [0, 1, 2, 3].map(|n| CALL[n].load(Relaxed));
@@ -110,9 +112,9 @@ extern "C" fn on_signal(_: i32, info: *const Queued, _: *mut libc::c_void) {
 /// Has the sibling make a call that changes credentials, before the program makes it. What the
 /// arguments point to is no managed memory.
 pub fn change(call: Sysno, arguments: [usize; 3]) {
-    let Ok(sibling) = beside::sibling() else { return };
+    let Ok(sibling) = process::sibling() else { return };
     // Not in a child of a vfork.
-    if rustix::process::getpid() != beside::program() {
+    if rustix::process::getpid() != process::program() {
         return;
     }
     CHANGING.with(|| {
@@ -126,9 +128,9 @@ pub fn change(call: Sysno, arguments: [usize; 3]) {
             let made = MADE.load(Acquire);
             // A thread that another makes meanwhile has the credentials of either state.
             let mut left = false;
-            beside::for_each_thread(|stack, number| {
+            for_each_thread(|stack, number| {
                 if stack.change.load(Acquire) != change {
-                    left |= number == beside::NOT_BEGUN
+                    left |= number == NOT_BEGUN
                         || ask(sibling, number, stack, look) != Err(Errno::SRCH);
                 }
             });
@@ -137,7 +139,7 @@ pub fn change(call: Sysno, arguments: [usize; 3]) {
             }
             let _ = futex::wait(&MADE, futex::Flags::empty(), made, Some(&LOOK));
         }
-        thread::report("the engine's threads keep the user that the program had");
+        report("the engine's threads keep the user that the program had");
     });
 }
 

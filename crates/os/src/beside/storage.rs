@@ -1,0 +1,107 @@
+//! Thread-local storage of the sibling's threads: the layout of the program's first thread, copied
+//! when the process began.
+
+use crate::units::PAGE_SIZE;
+use crate::{process, tls};
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+/// Most that the static thread-local storage of the loaded libraries may take.
+const STATIC_BYTES_MAX: usize = 4 << 30;
+/// Most that is copied of a library's: what ours needs, and the C library, is far less.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+/// Most libraries with thread-local storage that a thread of ours can reach through its vector.
+pub(super) const MODULES: usize = 250;
+
+/// The thread-local storage of the program's first thread when the process began, from which that
+/// of our threads is made.
+pub(super) struct Template {
+    /// Bytes below the thread pointer: whole pages.
+    pub(super) bytes: usize,
+    /// Of each library what it holds at first, and where that begins, in bytes below the thread
+    /// pointer.
+    pub(super) images: Vec<(usize, Box<[u8]>)>,
+    /// Of each library by its number: where its storage begins, in bytes below the thread pointer;
+    /// 0 for none.
+    pub(super) modules: [usize; MODULES],
+    /// Distance from the thread pointer to the area of restartable sequences; 0 for none.
+    pub(super) rseq: isize,
+}
+
+static TEMPLATE: OnceLock<Template> = OnceLock::new();
+
+/// The storage that [`prepare`] has found.
+pub(super) fn template() -> &'static Template {
+    TEMPLATE.get().expect("threads are made beside the program")
+}
+
+/// From now on the engine's threads live beside the program. Called once, on the program's first
+/// thread, before any other code of the program has run: what its libraries keep in thread-local
+/// storage is as they were linked.
+pub fn prepare() {
+    /// What [`visit`] finds.
+    struct Found {
+        thread_pointer: usize,
+        modules: [usize; MODULES],
+        lengths: [usize; MODULES],
+        /// Whether the first object was there: the executable, of which no code runs on our
+        /// threads.
+        has_executable: bool,
+    }
+    unsafe extern "C" fn visit(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        found: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes an entry, and `prepare` passes its own value.
+        let (info, found) = unsafe { (&*info, &mut *found.cast::<Found>()) };
+        let start = info.dlpi_tls_data as usize;
+        let below = found.thread_pointer.wrapping_sub(start);
+        // What lies elsewhere was allocated for this thread.
+        if start != 0 && below <= STATIC_BYTES_MAX && info.dlpi_tls_modid < MODULES {
+            found.modules[info.dlpi_tls_modid] = below;
+            // SAFETY: the loader passes the headers of a loaded object.
+            let headers =
+                unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+            let storage = headers.iter().find(|header| header.p_type == libc::PT_TLS);
+            let length = storage.map_or(0, |header| header.p_memsz as usize);
+            found.lengths[info.dlpi_tls_modid] =
+                if found.has_executable { length.min(COPIED_BYTES_MAX) } else { 0 };
+        }
+        found.has_executable = true;
+        0
+    }
+    let thread_pointer = tls::thread_pointer();
+    let mut found = Found {
+        thread_pointer,
+        modules: [0; MODULES],
+        lengths: [0; MODULES],
+        has_executable: false,
+    };
+    // SAFETY: the callback has the type, and `found` lives through the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
+    let rseq = rseq_offset();
+    let below = found.modules.iter().copied().max().unwrap_or(0).max((-rseq).max(0) as usize);
+    let below = below.next_multiple_of(PAGE_SIZE);
+    let images = found.modules.iter().zip(found.lengths).filter(|(_, length)| *length != 0);
+    let images = images.map(|(below, length)| {
+        // SAFETY: so much of the storage of this thread is the library's, and it was there when the
+        // process began.
+        let bytes =
+            unsafe { std::slice::from_raw_parts((thread_pointer - below) as *const u8, length) };
+        (*below, bytes.into())
+    });
+    let images = images.collect();
+    let _ = TEMPLATE.set(Template { bytes: below, images, modules: found.modules, rseq });
+    process::set_used();
+}
+
+/// Distance from the thread pointer to the area that the C library registers, 0 if it has none
+/// (before glibc 2.35).
+fn rseq_offset() -> isize {
+    // SAFETY: the symbol is a constant of the C library's, of this type.
+    unsafe {
+        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
+        if offset.is_null() { 0 } else { *offset }
+    }
+}

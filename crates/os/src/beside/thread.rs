@@ -1,0 +1,55 @@
+//! Threads of the sibling.
+
+use super::clone::{THREAD_FLAGS, overspill_clone};
+use super::credentials;
+use super::stack::Stack;
+use super::storage::template;
+use crate::job::Job;
+use crate::units::{Errno, check};
+use crate::{signal, tls};
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::Ordering::Release;
+use syscalls::{Sysno, raw_syscall};
+
+/// Bytes of the kernel's struct rseq as it was first, and the mark that the C library registers it
+/// with.
+const RSEQ_BYTES: usize = 32;
+const RSEQ_MARK: usize = 0x5305_3053;
+
+/// Starts another thread in the sibling, from one of its threads.
+pub(crate) fn spawn(job: Job) -> Result<(), Errno> {
+    let stack = Stack::take()?;
+    let job = Box::into_raw(Box::new(job));
+    let thread_pointer = stack.prepare(run, job.cast());
+    // SAFETY: 1. the stack and the thread pointer belong to the new thread alone; 2. the word lives
+    // for ever, and says when the stack is free; 3. `run` takes the box over.
+    let made = unsafe {
+        overspill_clone(THREAD_FLAGS as usize, stack.top(), thread_pointer, &stack.in_use)
+    };
+    check(made as usize).map(drop).inspect_err(|_| {
+        stack.in_use.store(0, Release);
+        // SAFETY: nobody has got the box.
+        drop(unsafe { Box::from_raw(job) });
+    })
+}
+
+/// The body of a further thread.
+unsafe extern "C" fn run(job: *mut c_void) {
+    // SAFETY: `spawn` gives this thread the box.
+    let job = unsafe { Box::from_raw(job.cast::<Job>()) };
+    begin_thread(job.name);
+    (job.body)();
+}
+
+/// Prepares a thread of ours: every signal blocked, a name, an area of restartable sequences.
+pub(super) fn begin_thread(name: &CStr) {
+    tls::mark_engine_thread();
+    signal::change_mask(libc::SIG_SETMASK, !(1 << (credentials::SIGNAL - 1)));
+    let _ = rustix::thread::set_name(name);
+    let rseq = template().rseq;
+    if rseq != 0 {
+        let area = tls::thread_pointer().wrapping_add_signed(rseq);
+        // SAFETY: the area lies in this thread's own storage, which ends with the thread.
+        unsafe { raw_syscall!(Sysno::rseq, area, RSEQ_BYTES, 0usize, RSEQ_MARK) };
+    }
+}

@@ -1,0 +1,62 @@
+//! How faults are delivered: by signals where that is asked for and possible, else by a thread.
+
+use crate::config::Asked;
+use crate::signals::{self, altstack, masks};
+use crate::{streams, trap};
+use overspill::config::{Config, Delivery};
+use overspill_os::uffd::open_descriptor;
+use overspill_os::{Errno, observer, seccomp, tls};
+
+/// The pool's configuration, and the process prepared for what it says. Called once, before there
+/// is a pool.
+///
+/// # Errors
+/// A sentence that says what is not possible here.
+pub fn settle(asked: Asked) -> Result<Config, String> {
+    let _internal = tls::Internal::enter();
+    let Asked { mut config, or_thread } = asked;
+    // A tracer would be told of every fault.
+    if observer::is_traced() && open_descriptor(false).is_ok() {
+        config.delivery = Delivery::Thread;
+    }
+    // `overspill run` has seen that a thread can serve faults. What is executed by who has given up
+    // his rights goes on by signals, which take none.
+    let or_signals = config.delivery == Delivery::Thread && open_descriptor(false).is_err();
+    if config.delivery == Delivery::Signal || or_signals {
+        match start_signals() {
+            Ok(()) => {
+                (config.delivery, config.window_at) = (Delivery::Signal, Some(seccomp::WINDOW))
+            }
+            Err(_) if or_thread || or_signals => config.delivery = Delivery::Thread,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(config)
+}
+
+/// Prepares the process for faults by signal, or leaves it as it was.
+fn start_signals() -> Result<(), String> {
+    signals::start();
+    altstack::give();
+    start_calls().inspect_err(|_| {
+        altstack::take_back();
+        signals::stop();
+    })
+}
+
+/// Prepares it for system calls on managed memory.
+fn start_calls() -> Result<(), String> {
+    trap::make_buffers()
+        .map_err(|errno| format!("no memory for the buffers of system calls: {errno}"))?;
+    masks::start().map_err(|errno| {
+        format!(
+            "the C library's code cannot be changed here ({errno}), so signals would be lost: \
+                 use --fault thread"
+        )
+    })?;
+    let kept = |errno: Errno| {
+        format!("the C library's data cannot be changed here ({errno}): use --fault thread")
+    };
+    streams::start().map_err(kept)?;
+    trap::start()
+}
