@@ -478,12 +478,13 @@ impl Space {
         if pages.is_empty() {
             return Ok(());
         }
-        // What may be accessed stays, so what is known of it does; but for guards.
+        // 1. What may be accessed stays, so what is known of it does; but for guards.
         let mut regions = match what {
             advice::GUARD_INSTALL | advice::GUARD_REMOVE => self.regions(),
             _ => lock(&self.regions),
         };
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
+        // 2. Region by region, up to one that refuses.
         let (mut wishes, mut foreign) = (Vec::new(), Vec::new());
         for (part, region) in &parts {
             // Whoever may write there can do the same without advice.
@@ -492,64 +493,73 @@ impl Space {
                 return Err(Errno::PERM);
             }
             match what {
+                advice::DONTDUMP | advice::DODUMP => self.note(&mut regions, part, what)?,
                 advice::DONTFORK | advice::DOFORK | advice::WIPEONFORK | advice::KEEPONFORK => {
-                    vm::advise(self.memory.address_range(part.clone()), what)?;
-                    regions.update(part.clone(), |r| {
-                        r.advised = true;
-                        match what {
-                            advice::DONTFORK => r.dont_fork = true,
-                            advice::DOFORK => r.dont_fork = false,
-                            advice::WIPEONFORK => r.wipe_on_fork = true,
-                            _ => r.wipe_on_fork = false,
-                        }
-                    });
-                }
-                advice::DONTDUMP | advice::DODUMP => {
-                    vm::advise(self.memory.address_range(part.clone()), what)?;
-                    regions.update(part.clone(), |r| r.advised = true);
+                    self.note(&mut regions, part, what)?;
                 }
                 _ if region.kind == Kind::Foreign => foreign.push(part.clone()),
-                advice::DONTNEED | advice::FREE if region.pinned => return Err(Errno::INVAL),
-                advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => {
-                    self.clear(part.clone())?
+                _ => {
+                    check_advice(region, what)?;
+                    let wish = self.advise_managed(&mut regions, part, *region, what)?;
+                    wishes.extend(wish.map(|wish| (wish, part.clone())));
                 }
-                // What is locked is not to be emptied by mistake; but what was emptied before may
-                // be used again.
-                advice::GUARD_INSTALL if region.pinned => return Err(Errno::INVAL),
-                advice::GUARD_INSTALL | advice::GUARD_REMOVE => {
-                    self.set_guard(
-                        &mut regions,
-                        part.clone(),
-                        *region,
-                        what == advice::GUARD_INSTALL,
-                    )?;
-                }
-                // Populating is what the accesses will do anyway; it fails where they would.
-                advice::POPULATE_READ if !region.prot.readable() => return Err(Errno::INVAL),
-                advice::POPULATE_WRITE if !region.prot.writable() => return Err(Errno::INVAL),
-                advice::POPULATE_READ | advice::POPULATE_WRITE if region.guard => {
-                    return Err(Errno::FAULT);
-                }
-                advice::COLD | advice::PAGEOUT if region.pinned => return Err(Errno::INVAL),
-                advice::COLD => wishes.push((Wish::Cold, part.clone())),
-                advice::PAGEOUT => wishes.push((Wish::PageOut, part.clone())),
-                advice::WILLNEED => self.prefetch(part.clone(), region.access()),
-                // Hints about order, huge pages and merging: the engine finds its own way.
-                advice::NORMAL..=advice::WILLNEED
-                | advice::MERGEABLE..=advice::NOHUGEPAGE
-                | advice::COLD..=advice::POPULATE_WRITE
-                | advice::COLLAPSE => {}
-                _ => return Err(Errno::INVAL),
             }
         }
         drop(regions);
-        // The kernel may wait here, as in [`Space::detach_foreign`].
+        // 3. The kernel may wait here, as in [`Space::detach_foreign`].
         foreign
             .into_iter()
             .try_for_each(|part| vm::advise(self.memory.address_range(part), what))?;
+        // 4. Reclaim is asked without the map: a page-out is waited for.
         wishes.into_iter().for_each(|(wish, pages)| self.control.wish(wish, pages));
         let covered: usize = parts.iter().map(|(part, _)| part.len()).sum();
         if covered == pages.len() { Ok(()) } else { Err(Errno::NOMEM) }
+    }
+
+    /// Advice about forks and core dumps: it is the kernel's to follow, and is noted for a child's
+    /// engine.
+    fn note(&self, regions: &mut RegionMap, part: &Range<usize>, what: i32) -> Result<(), Errno> {
+        vm::advise(self.memory.address_range(part.clone()), what)?;
+        regions.update(part.clone(), |region| {
+            region.advised = true;
+            match what {
+                advice::DONTFORK => region.dont_fork = true,
+                advice::DOFORK => region.dont_fork = false,
+                advice::WIPEONFORK => region.wipe_on_fork = true,
+                advice::KEEPONFORK => region.wipe_on_fork = false,
+                _ => {}
+            }
+        });
+        Ok(())
+    }
+
+    /// Advice about managed memory, which a region takes. Returns what reclaim is to do.
+    fn advise_managed(
+        &self,
+        regions: &mut RegionMap,
+        part: &Range<usize>,
+        region: Region,
+        what: i32,
+    ) -> Result<Option<Wish>, Errno> {
+        match what {
+            advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => {
+                self.clear(part.clone())?
+            }
+            advice::GUARD_INSTALL | advice::GUARD_REMOVE => {
+                self.set_guard(regions, part.clone(), region, what == advice::GUARD_INSTALL)?;
+            }
+            advice::COLD => return Ok(Some(Wish::Cold)),
+            advice::PAGEOUT => return Ok(Some(Wish::PageOut)),
+            advice::WILLNEED => self.prefetch(part.clone(), region.access()),
+            // Populating is what the accesses will do anyway. Order, huge pages and merging: the
+            // engine finds its own way.
+            advice::NORMAL..=advice::WILLNEED
+            | advice::MERGEABLE..=advice::NOHUGEPAGE
+            | advice::COLD..=advice::POPULATE_WRITE
+            | advice::COLLAPSE => {}
+            _ => return Err(Errno::INVAL),
+        }
+        Ok(None)
     }
 
     /// Makes pages present that may be accessed so.
@@ -611,6 +621,23 @@ impl Space {
             at = hole.end;
         }
         self.memory.frames.backing.register(self.memory.frames.arena.range())
+    }
+}
+
+/// Why a managed region does not take advice, where it does not.
+fn check_advice(region: &Region, what: i32) -> Result<(), Errno> {
+    match what {
+        // What is locked is not to be emptied by mistake. What was emptied before may be used
+        // again, so a guard may go.
+        advice::DONTNEED | advice::FREE | advice::GUARD_INSTALL if region.pinned => {
+            Err(Errno::INVAL)
+        }
+        advice::COLD | advice::PAGEOUT if region.pinned => Err(Errno::INVAL),
+        // Populating fails where the accesses would.
+        advice::POPULATE_READ if !region.prot.readable() => Err(Errno::INVAL),
+        advice::POPULATE_WRITE if !region.prot.writable() => Err(Errno::INVAL),
+        advice::POPULATE_READ | advice::POPULATE_WRITE if region.guard => Err(Errno::FAULT),
+        _ => Ok(()),
     }
 }
 
