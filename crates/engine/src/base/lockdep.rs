@@ -160,8 +160,7 @@ mod checked {
     // Constant at first and without a destructor, so that nothing is registered or allocated for a
     // thread.
     thread_local! {
-        static LOCKS: RefCell<Locks> =
-            const { RefCell::new(Locks { ranks: [None; LOCKS_MAX], pages: 0, highest_page: PageIndex(0) }) };
+        static LOCKS: RefCell<Locks> = const { RefCell::new(Locks::NONE) };
     }
 
     /// Runs `call` on what the calling thread holds. Nothing is known of it where a process shares
@@ -173,6 +172,9 @@ mod checked {
     }
 
     impl Locks {
+        const NONE: Locks =
+            Locks { ranks: [None; LOCKS_MAX], pages: 0, highest_page: PageIndex(0) };
+
         fn highest(&self) -> Option<Rank> {
             let page = (self.pages > 0).then_some(Rank::Page);
             self.ranks.iter().copied().flatten().chain(page).max()

@@ -294,11 +294,15 @@ mod tests {
         Flush,
     }
 
+    fn step() -> impl Strategy<Value = Step> {
+        prop::sample::select(vec![Step::Enter, Step::Leave, Step::Flush])
+    }
+
     proptest! {
         /// Against a model that looks at every microsecond.
         #[test]
         fn some_is_the_time_in_which_anybody_waits(
-            steps in prop::collection::vec((0..50u64, prop::sample::select(vec![Step::Enter, Step::Leave, Step::Flush])), 0..60),
+            steps in prop::collection::vec((0..50u64, step()), 0..60),
         ) {
             let (mut now, mut word, mut total, mut expected) = (1_000u64, Stalled::default(), 0, 0);
             for (passes, step) in steps {

@@ -20,7 +20,7 @@
 //! | so does a failed one: what a device did not take stays in the tier | [`Bug::FailedIsTaken`] |
 //! | writeback compares the entry before it looks at the object | [`Bug::NotCompared`] |
 //! | an entry is published before it is in the list | [`Bug::ListedFirst`] |
-//! | a load that frees the entry leaves a page that must be stored again | [`Bug::CleanWithoutCopy`] |
+//! | a load that frees the entry leaves a page to be stored again | [`Bug::CleanWithoutCopy`] |
 
 use super::{Invalidate, Object, Place};
 use crate::base::explore::{finds_each, finds_nothing};
