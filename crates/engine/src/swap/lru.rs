@@ -316,100 +316,142 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
-    fn owner_of(frame: u32) -> Owner {
-        if frame.is_multiple_of(3) {
-            Owner::Slot(SlotId::new(1, frame as u64))
-        } else {
-            Owner::Page(PageIndex(frame as usize + 100))
+    /// The arena, in frames.
+    const FRAMES: u32 = 64;
+    const NOBODY: (Owner, FrameId) = (Owner::Page(PageIndex(0)), FrameId(0));
+
+    /// The lists beside a queue a partition.
+    struct Model {
+        ages: Ages,
+        /// Frames of a partition.
+        size: usize,
+        queues: Vec<VecDeque<u32>>,
+        /// Which frames were added in a run, whose pages have numbers one higher.
+        in_run: [bool; FRAMES as usize],
+    }
+
+    impl Model {
+        fn new(partitioned: bool, batching: Batching) -> Model {
+            let size = if partitioned { 16 } else { FRAMES as usize };
+            let partition = match partitioned {
+                true => CachePartition::Bytes((size * PAGE_SIZE) as u64),
+                false => CachePartition::Device,
+            };
+            let cells = FrameCells::new(FRAMES as usize).unwrap();
+            let ages = Ages::new(cells, partition, batching, Stats::anonymous().unwrap());
+            let queues = vec![VecDeque::new(); FRAMES as usize / size];
+            Model { ages, size, queues, in_run: [false; FRAMES as usize] }
+        }
+
+        fn owner(&self, frame: u32) -> Owner {
+            if self.in_run[frame as usize] {
+                Owner::Page(PageIndex(frame as usize + 1))
+            } else if frame.is_multiple_of(3) {
+                Owner::Slot(SlotId::new(1, frame as u64))
+            } else {
+                Owner::Page(PageIndex(frame as usize + 100))
+            }
+        }
+
+        /// Up to where frames are all in a queue, or all in none, from one on.
+        fn end(&self, frame: u32, queued: bool) -> u32 {
+            let is_queued = |f: u32| self.queues[f as usize / self.size].contains(&f);
+            (frame..FRAMES).find(|f| is_queued(*f) != queued).unwrap_or(FRAMES)
+        }
+
+        fn step(&mut self, op: u8, frame: u32) {
+            let partition = frame as usize / self.size;
+            let at = self.queues[partition].iter().position(|f| *f == frame);
+            match (op, at) {
+                (0, None) => {
+                    self.in_run[frame as usize] = false;
+                    match self.owner(frame) {
+                        Owner::Page(page) => self.ages.add_run(page, FrameId(frame), 1),
+                        owner => self.ages.add(owner, FrameId(frame)),
+                    }
+                    self.queues[partition].push_back(frame);
+                }
+                (1, Some(at)) => {
+                    self.ages.remove(FrameId(frame));
+                    self.queues[partition].remove(at);
+                }
+                (2, at) => {
+                    self.ages.rotate(self.owner(frame), FrameId(frame));
+                    if let Some(at) = at {
+                        self.queues[partition].remove(at);
+                        self.queues[partition].push_back(frame);
+                    }
+                }
+                (3, _) => self.add_run(frame),
+                (4, Some(_)) => {
+                    let end = self.end(frame, true);
+                    self.ages.remove_run(FrameId(frame), (end - frame) as usize);
+                    self.forget(|f| (frame..end).contains(&f));
+                }
+                (5, _) => self.remove_oldest(frame),
+                _ => {}
+            }
+            self.check();
+        }
+
+        /// The frames from one on that are in no list yet, with one call.
+        fn add_run(&mut self, frame: u32) {
+            let end = self.end(frame, false);
+            let first = PageIndex(frame as usize + 1);
+            self.ages.add_run(first, FrameId(frame), (end - frame) as usize);
+            for f in frame..end {
+                self.queues[f as usize / self.size].push_back(f);
+                self.in_run[f as usize] = true;
+            }
+        }
+
+        /// As the second hand does: some of the oldest, but for those that are wanted again.
+        fn remove_oldest(&mut self, wanted: u32) {
+            let mut oldest = [NOBODY; 20];
+            let count = self.ages.oldest(&mut oldest);
+            let gone: Vec<FrameId> = oldest[..count]
+                .iter()
+                .map(|(_, frame)| *frame)
+                .filter(|frame| !(frame.0 ^ wanted).is_multiple_of(5))
+                .collect();
+            self.ages.remove_many(&gone);
+            self.forget(|f| gone.contains(&FrameId(f)));
+        }
+
+        fn forget(&mut self, gone: impl Fn(u32) -> bool) {
+            self.queues.iter_mut().for_each(|queue| queue.retain(|f| !gone(*f)));
+        }
+
+        /// Partitions are asked in turn; within one the order counts.
+        fn check(&self) {
+            let mut out = [NOBODY; FRAMES as usize];
+            let count = self.ages.oldest(&mut out);
+            let mut found = out[..count].to_vec();
+            found.sort_by_key(|(_, frame)| frame.0 as usize / self.size);
+            let expected = self.queues.iter().flatten().map(|f| (self.owner(*f), FrameId(*f)));
+            assert_eq!(found, expected.collect::<Vec<_>>());
+            assert_eq!(self.ages.len(), count);
         }
     }
 
     proptest! {
         #[test]
         fn each_partition_is_a_queue_with_removal(
-            ops in proptest::collection::vec((0..6u8, 0..64u32), 1..200),
+            ops in proptest::collection::vec((0..6u8, 0..FRAMES), 1..200),
             partitioned in any::<bool>(),
             batching in prop_oneof![Just(Batching::Whole), Just(Batching::Single)],
         ) {
-            let size = if partitioned { 16 } else { 64 };
-            let partition =
-                if partitioned { CachePartition::Bytes((size * PAGE_SIZE) as u64) } else { CachePartition::Device };
-            let ages = Ages::new(FrameCells::new(64).unwrap(), partition, batching, Stats::anonymous().unwrap());
-            let mut model: Vec<VecDeque<u32>> = vec![VecDeque::new(); 64 / size];
-            // Which frames were added in a run, whose pages have numbers one higher.
-            let mut as_page = [false; 64];
-            let owner_of = |frame: u32, as_page: &[bool; 64]| match as_page[frame as usize] {
-                true => Owner::Page(PageIndex(frame as usize + 1)),
-                false => owner_of(frame),
-            };
-            for (op, frame) in ops {
-                let queue = &mut model[frame as usize / size];
-                let at = queue.iter().position(|f| *f == frame);
-                match (op, at) {
-                    (0, None) => {
-                        as_page[frame as usize] = false;
-                        match owner_of(frame, &as_page) {
-                            Owner::Page(page) => ages.add_run(page, FrameId(frame), 1),
-                            owner => ages.add(owner, FrameId(frame)),
-                        }
-                        queue.push_back(frame);
-                    }
-                    (1, Some(at)) => {
-                        ages.remove(FrameId(frame));
-                        queue.remove(at);
-                    }
-                    (2, Some(at)) => {
-                        ages.rotate(owner_of(frame, &as_page), FrameId(frame));
-                        queue.remove(at);
-                        queue.push_back(frame);
-                    }
-                    (2, None) => ages.rotate(owner_of(frame, &as_page), FrameId(frame)),
-                    // The frames from this one on that are not there yet, or are, with one call.
-                    (3, _) => {
-                        let queued = |f: u32| model[f as usize / size].contains(&f);
-                        let end = (frame..64).find(|f| queued(*f)).unwrap_or(64);
-                        ages.add_run(PageIndex(frame as usize + 1), FrameId(frame), (end - frame) as usize);
-                        for f in frame..end {
-                            model[f as usize / size].push_back(f);
-                            as_page[f as usize] = true;
-                        }
-                    }
-                    (4, Some(_)) => {
-                        let queued = |f: u32| model[f as usize / size].contains(&f);
-                        let end = (frame..64).find(|f| !queued(*f)).unwrap_or(64);
-                        ages.remove_run(FrameId(frame), (end - frame) as usize);
-                        model.iter_mut().for_each(|queue| queue.retain(|f| !(frame..end).contains(f)));
-                    }
-                    // As the second hand does: some of the oldest, but for those that are wanted
-                    // again.
-                    (5, _) => {
-                        let mut oldest = [(Owner::Page(PageIndex(0)), FrameId(0)); 20];
-                        let count = ages.oldest(&mut oldest);
-                        let gone = |(_, f): &&(Owner, FrameId)| !(f.0 ^ frame).is_multiple_of(5);
-                        let gone: Vec<FrameId> = oldest[..count].iter().filter(gone).map(|(_, f)| *f).collect();
-                        ages.remove_many(&gone);
-                        model.iter_mut().for_each(|queue| queue.retain(|f| !gone.contains(&FrameId(*f))));
-                    }
-                    _ => {}
-                }
-                let mut out = [(Owner::Page(PageIndex(0)), FrameId(0)); 64];
-                let count = ages.oldest(&mut out);
-                let expect = model.iter().flatten().map(|f| (owner_of(*f, &as_page), FrameId(*f)));
-                let by_partition = |(_, frame): &(Owner, FrameId)| frame.0 as usize / size;
-                let mut found = out[..count].to_vec();
-                // Partitions are asked in turn; within one the order counts.
-                found.sort_by_key(by_partition);
-                prop_assert_eq!(found, expect.collect::<Vec<_>>());
-                prop_assert_eq!(ages.len(), count);
-            }
+            let mut model = Model::new(partitioned, batching);
+            ops.into_iter().for_each(|(op, frame)| model.step(op, frame));
         }
 
         #[test]
         fn runs_end_where_partitions_do(first in 0..60u32, count in 1..30usize) {
+            let (cells, stats) = (FrameCells::new(128).unwrap(), Stats::anonymous().unwrap());
             let partition = CachePartition::Bytes(16 * PAGE_SIZE as u64);
-            let ages = Ages::new(FrameCells::new(128).unwrap(), partition, Batching::Whole, Stats::anonymous().unwrap());
+            let ages = Ages::new(cells, partition, Batching::Whole, stats);
             ages.add_run(PageIndex(1000), FrameId(first), count);
-            let mut out = [(Owner::Page(PageIndex(0)), FrameId(0)); 128];
+            let mut out = [NOBODY; 128];
             prop_assert_eq!(ages.oldest(&mut out), count);
             for (owner, frame) in &out[..count] {
                 prop_assert_eq!(*owner, Owner::Page(PageIndex(1000 + (frame.0 - first) as usize)));

@@ -256,12 +256,16 @@ proptest! {
         for op in ops {
             match op {
                 Op::Store(len) => model.store(&pool, &source, len, limit),
-                Op::StoreMany(len, count) => (0..count).for_each(|_| model.store(&pool, &source, len, limit)),
+                Op::StoreMany(len, count) => {
+                    (0..count).for_each(|_| model.store(&pool, &source, len, limit));
+                }
                 Op::Load(at) if !model.objects.is_empty() => {
                     let (_, handle, data) = &model.objects[at % model.objects.len()];
                     verify(&pool, &source, *handle, data);
                 }
-                Op::Free(at) if !model.objects.is_empty() => model.free(&pool, &source, at % model.objects.len()),
+                Op::Free(at) if !model.objects.is_empty() => {
+                    model.free(&pool, &source, at % model.objects.len());
+                }
                 Op::FreeMany(count) => {
                     (0..count.min(model.objects.len())).for_each(|_| model.free(&pool, &source, 0));
                 }
@@ -287,7 +291,8 @@ proptest! {
             pool.check();
             prop_assert_eq!(pool.frames(), source.given());
             prop_assert_eq!(pool.stored_objects(), model.objects.len());
-            prop_assert_eq!(pool.stored_bytes(), model.objects.iter().map(|(.., data)| data.len()).sum::<usize>());
+            let stored_bytes: usize = model.objects.iter().map(|(.., data)| data.len()).sum();
+            prop_assert_eq!(pool.stored_bytes(), stored_bytes);
         }
         while !model.objects.is_empty() {
             model.free(&pool, &source, 0);
