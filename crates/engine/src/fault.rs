@@ -135,7 +135,7 @@ struct Loaded {
     foreign: bool,
 }
 
-/// What became of the wish for a page of budget.
+/// What became of the request for a page of budget.
 enum Room {
     Taken,
     /// There is none before something is reclaimed.

@@ -22,7 +22,7 @@ use crate::base::lockdep::Rank;
 use crate::base::sync::RankedMutex;
 use crate::base::sync::{RankedGuard, lock};
 use crate::control::Control;
-use crate::control::advice::Wish;
+use crate::control::advice::AdviceRequest;
 use crate::fault::Fault;
 use crate::fault::settings::Delivery;
 use crate::memory::extent::{EXTENT_PAGES, split};
@@ -45,7 +45,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Flags of [`crate::Pool::mmap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MapFlags {
-    /// The address is a wish: where it cannot be had, the pool chooses.
+    /// The address is a hint: where it cannot be had, the pool chooses.
     pub hint: bool,
     /// MAP_FIXED_NOREPLACE: fail rather than replace.
     pub noreplace: bool,
@@ -124,10 +124,10 @@ impl Space {
         hint: Option<usize>,
     ) -> Option<Range<usize>> {
         if let Some(hint) = hint.map(|address| address & !(PAGE_SIZE - 1))
-            && let Ok(wish) = self.pages(hint..hint.checked_add(count.checked_mul(PAGE_SIZE)?)?)
-            && regions.is_free(wish.clone())
+            && let Ok(hinted) = self.pages(hint..hint.checked_add(count.checked_mul(PAGE_SIZE)?)?)
+            && regions.is_free(hinted.clone())
         {
-            return Some(wish);
+            return Some(hinted);
         }
         let align = match count / EXTENT_PAGES {
             0 => 1,
@@ -485,7 +485,7 @@ impl Space {
         };
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
         // 2. Region by region, up to one that refuses.
-        let (mut wishes, mut foreign) = (Vec::new(), Vec::new());
+        let (mut requests, mut foreign) = (Vec::new(), Vec::new());
         for (part, region) in &parts {
             // Whoever may write there can do the same without advice.
             let is_kept = region.sealed && region.kind == Kind::Managed && !region.prot.writable();
@@ -500,8 +500,8 @@ impl Space {
                 _ if region.kind == Kind::Foreign => foreign.push(part.clone()),
                 _ => {
                     check_advice(region, what)?;
-                    let wish = self.advise_managed(&mut regions, part, *region, what)?;
-                    wishes.extend(wish.map(|wish| (wish, part.clone())));
+                    let request = self.advise_managed(&mut regions, part, *region, what)?;
+                    requests.extend(request.map(|request| (request, part.clone())));
                 }
             }
         }
@@ -511,7 +511,9 @@ impl Space {
             .into_iter()
             .try_for_each(|part| vm::advise(self.memory.address_range(part), what))?;
         // 4. Reclaim is asked without the map: a page-out is waited for.
-        wishes.into_iter().for_each(|(wish, pages)| self.control.wish(wish, pages));
+        for (request, pages) in requests {
+            self.control.take_advice(request, pages);
+        }
         let covered: usize = parts.iter().map(|(part, _)| part.len()).sum();
         if covered == pages.len() { Ok(()) } else { Err(Errno::NOMEM) }
     }
@@ -540,7 +542,7 @@ impl Space {
         part: &Range<usize>,
         region: Region,
         what: i32,
-    ) -> Result<Option<Wish>, Errno> {
+    ) -> Result<Option<AdviceRequest>, Errno> {
         match what {
             advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => {
                 self.clear(part.clone())?
@@ -548,8 +550,8 @@ impl Space {
             advice::GUARD_INSTALL | advice::GUARD_REMOVE => {
                 self.set_guard(regions, part.clone(), region, what == advice::GUARD_INSTALL)?;
             }
-            advice::COLD => return Ok(Some(Wish::Cold)),
-            advice::PAGEOUT => return Ok(Some(Wish::PageOut)),
+            advice::COLD => return Ok(Some(AdviceRequest::Cold)),
+            advice::PAGEOUT => return Ok(Some(AdviceRequest::PageOut)),
             advice::WILLNEED => self.prefetch(part.clone(), region.access()),
             // Populating is what the accesses will do anyway. Order, huge pages and merging: the
             // engine finds its own way.

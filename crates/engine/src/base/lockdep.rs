@@ -80,8 +80,8 @@ pub enum Rank {
     Hardship,
     /// The figures about waiting for memory.
     Pressure,
-    /// What the program wishes of pages.
-    Wishes,
+    /// Advice of the program that is not followed yet.
+    Advice,
 }
 
 impl Rank {
@@ -389,15 +389,15 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "Wishes is taken outside of a gate")]
+    #[should_panic(expected = "Advice is taken outside of a gate")]
     fn an_engine_thread_that_a_fork_would_not_wait_for_is_found() {
         std::thread::scope(|scope| {
             let engines = scope.spawn(|| {
                 overspill_os::tls::mark_engine_thread();
                 let inside = take(Rank::ReclaimGate);
-                drop(take(Rank::Wishes));
+                drop(take(Rank::Advice));
                 drop(inside);
-                take(Rank::Wishes);
+                take(Rank::Advice);
             });
             std::panic::resume_unwind(engines.join().unwrap_err());
         });

@@ -42,7 +42,7 @@ impl Engine {
             let done = freed
                 + self.write_back_in_background()
                 + self.control.reclaim_on_request()
-                + self.control.grant_wish();
+                + self.control.follow_advice();
             if done == 0 && (reclaims || !self.has_to_reclaim()) {
                 self.nap();
             }
@@ -92,7 +92,7 @@ impl Engine {
         self.base.wake.background.sleep(|| {
             let is_due = control.limits.is_pressed()
                 || control.proactive.is_due()
-                || control.wishes.is_due()
+                || control.advice.is_due()
                 || control.swaps.is_due()
                 || self.reclaim.has_to_write_back()
                 || self.config.baselines.background && self.memory.is_low()

@@ -192,7 +192,7 @@ impl Engine {
         self.restart_statistics(&gauges);
         self.base.psi.reset_in_child();
         self.control.proactive.reset_in_child();
-        self.control.wishes.reset_in_child();
+        self.control.advice.reset_in_child();
         self.control.reset_swaps_in_child();
         // 1. What was the parent's.
         self.control.children.reset_in_child(token);
