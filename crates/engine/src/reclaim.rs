@@ -34,7 +34,7 @@ use crate::swap::store::{Batch, Pick};
 use crate::units::{FrameId, PageIndex, SlotId};
 use crate::workingset::WorkingSet;
 use crate::workingset::settings::CompressedMax;
-use oom::Hardship;
+use oom::OomProgress;
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::cpu::Topology;
@@ -98,8 +98,8 @@ pub struct Reclaim {
     /// Frames that stand for these buffers.
     #[cfg(debug_assertions)]
     pub charged: usize,
-    /// How far it is from being out of room, and whether the process is being killed for that.
-    pub hardship: Hardship,
+    /// How far it is on its way to being out of room, and whether the process is killed for that.
+    pub oom_progress: OomProgress,
     killing: AtomicBool,
     /// How many pages had left when writeback found nothing to do, last.
     written_back: AtomicU64,
@@ -154,7 +154,7 @@ impl Reclaim {
             direct,
             #[cfg(debug_assertions)]
             charged,
-            hardship: Hardship::default(),
+            oom_progress: OomProgress::default(),
             killing: AtomicBool::new(false),
             written_back: AtomicU64::new(0),
             way_out: Choice::default(),

@@ -77,7 +77,7 @@ pub enum Rank {
     /// A zone of the frame allocator.
     FrameZone,
     /// What reclaim has cost lately for nothing.
-    Hardship,
+    OomProgress,
     /// The figures about waiting for memory.
     Pressure,
     /// Advice of the program that is not followed yet.
@@ -146,7 +146,7 @@ mod checked {
     use overspill_os::tls;
 
     /// Most locks that a thread holds at once, pages apart: one of every rank.
-    const LOCKS_MAX: usize = Rank::Hardship as usize + 1;
+    const LOCKS_MAX: usize = Rank::OomProgress as usize + 1;
 
     /// What the calling thread holds.
     struct Locks {

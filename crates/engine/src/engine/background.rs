@@ -60,7 +60,7 @@ impl Engine {
         let Some(mut batch) = self.reclaim.batches.try_take() else { return 0 };
         let freed = self.reclaim.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background);
         self.control.children.fruitless.fetch_add((freed == 0).into(), Relaxed);
-        self.reclaim.hardship.freed(freed);
+        self.reclaim.oom_progress.freed(freed);
         freed
     }
 
@@ -129,7 +129,7 @@ impl Engine {
                 }
                 _ => 0,
             };
-            self.reclaim.hardship.freed(stored);
+            self.reclaim.oom_progress.freed(stored);
             if stored == 0 {
                 let has_stopped = || self.base.wake.has_stopped();
                 self.base.wake.workers.sleep(|| if has_stopped() { SHORT_NAP } else { NAP });

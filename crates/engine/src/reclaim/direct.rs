@@ -126,7 +126,7 @@ impl Reclaim {
             None => Stalled::Again,
             Some(freed) => {
                 let since = stall.tried.replace(Instant::now()).unwrap_or(since);
-                let fruitless = self.hardship.note(since, freed, self.swap.is_writing());
+                let fruitless = self.oom_progress.note(since, freed, self.swap.is_writing());
                 if freed > 0 {
                     return Stalled::Again;
                 }
@@ -141,7 +141,7 @@ impl Reclaim {
 
     /// A fault was served, or is served again later.
     pub(crate) fn end_stall(&self, stall: &Stall) {
-        self.hardship.freed(stall.tried.is_some().into());
+        self.oom_progress.freed(stall.tried.is_some().into());
     }
 
     fn free(&self) -> Free {

@@ -151,7 +151,7 @@ impl Evacuation {
         if moved.full {
             self.full.store(true, Relaxed);
             // The program must not fail for want of the room that the device has.
-            if control.reclaim.hardship.is_beyond(control.settings.oom_wait / 4) {
+            if control.reclaim.oom_progress.is_beyond(control.settings.oom_wait / 4) {
                 self.end(Ending::NoRoom);
             }
         }
