@@ -32,7 +32,7 @@ pub enum Rank {
     /// The map of regions: the engine's mmap_lock.
     Regions,
     /// Relations to parent and children.
-    Family,
+    Children,
     /// Inside the gate of faults, which a fork closes last.
     FaultGate,
     /// A workbench for serving faults.
@@ -95,8 +95,8 @@ impl Rank {
     /// does: then whoever serves faults may only try it.
     #[cfg(debug_assertions)]
     fn may_wait_for_faults(self) -> bool {
-        use Rank::{Extent, Family, OpsGate, Page, ReclaimGate, Regions};
-        matches!(self, OpsGate | Regions | Family | ReclaimGate | Extent | Page)
+        use Rank::{Children, Extent, OpsGate, Page, ReclaimGate, Regions};
+        matches!(self, OpsGate | Regions | Children | ReclaimGate | Extent | Page)
     }
 }
 

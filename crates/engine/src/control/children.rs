@@ -54,7 +54,7 @@ impl Children {
             tokens: Tokens::new()?,
             fruitless: AtomicU64::new(0),
             room_wanted: AtomicBool::new(false),
-            state: RankedMutex::new(Rank::Family, State::default()),
+            state: RankedMutex::new(Rank::Children, State::default()),
         })
     }
 

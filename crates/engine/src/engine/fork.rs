@@ -70,7 +70,7 @@ pub struct Forking {
 
 impl Default for Forking {
     fn default() -> Forking {
-        let prepared = RankedMutex::new(Rank::Family, None);
+        let prepared = RankedMutex::new(Rank::Children, None);
         Forking { prepared, exceeded: AtomicBool::new(false) }
     }
 }
