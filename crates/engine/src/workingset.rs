@@ -10,7 +10,7 @@ pub mod tier_size;
 
 use crate::workingset::settings::CompressedMax;
 use copies::Copies;
-use history::Recent;
+use history::EvictionHistory;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tier_size::{Density, Share, Tiers};
 
@@ -19,7 +19,7 @@ pub struct WorkingSet {
     /// Pages that have left for the compressed tier or a device.
     pub evictions: AtomicU64,
     /// How many had left when.
-    pub history: Recent,
+    pub history: EvictionHistory,
     /// The compressed tier's share of the budget.
     pub tier_size: Share,
     /// How densely it packs.
@@ -35,7 +35,7 @@ impl WorkingSet {
     pub fn new(compressed: CompressedMax) -> WorkingSet {
         WorkingSet {
             evictions: AtomicU64::new(0),
-            history: Recent::default(),
+            history: EvictionHistory::default(),
             tier_size: Share::new(compressed),
             density: Density::default(),
             copies: Copies::default(),
