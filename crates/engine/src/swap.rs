@@ -29,7 +29,7 @@ use crate::units::PAGE_SHIFT;
 use crate::workingset::WorkingSet;
 use crate::zpool::CompressedPool;
 pub use index::{Entry, GivenUp, SlotIndex, Stamp};
-pub use lru::Ages;
+pub use lru::LruLists;
 use settings::SwapSettings;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -43,8 +43,8 @@ pub struct Swap {
     pub settings: SwapSettings,
     memory: Arc<Memory>,
     workingset: Arc<WorkingSet>,
-    /// Frames of the swap cache by age.
-    pub lru: Ages,
+    /// The LRU lists of the swap cache.
+    pub lru: LruLists,
     /// What is known of each slot.
     pub index: Arc<SlotIndex>,
     /// Which slots have a compressed copy in memory, and these copies.
@@ -83,7 +83,7 @@ impl Swap {
             stats,
             memory: memory.clone(),
             workingset: workingset.clone(),
-            lru: Ages::new(cells.clone(), settings.partition, settings.batching, stats),
+            lru: LruLists::new(cells.clone(), settings.partition, settings.batching, stats),
             index,
             zswap,
             zpool: CompressedPool::new(cells, frames),
