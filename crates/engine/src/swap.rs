@@ -27,7 +27,7 @@ use crate::memory::extent::EXTENT_PAGES;
 use crate::stats::{Counter, Stats};
 use crate::units::PAGE_SHIFT;
 use crate::workingset::WorkingSet;
-use crate::zpool::CompressedPool;
+use crate::zpool::Zpool;
 pub use index::{Entry, GivenUp, SlotIndex, Stamp};
 pub use lru::LruLists;
 use settings::SwapSettings;
@@ -49,7 +49,7 @@ pub struct Swap {
     pub index: Arc<SlotIndex>,
     /// Which slots have a compressed copy in memory, and these copies.
     pub zswap: Arc<Zswap>,
-    pub zpool: CompressedPool,
+    pub zpool: Zpool,
     /// Whether there was no room for more.
     pub compressed_full: AtomicBool,
     pub devices: SwapDevices,
@@ -86,7 +86,7 @@ impl Swap {
             lru: LruLists::new(cells.clone(), settings.partition, settings.batching, stats),
             index,
             zswap,
-            zpool: CompressedPool::new(cells, frames),
+            zpool: Zpool::new(cells, frames),
             compressed_full: AtomicBool::new(false),
             devices,
             writing: AtomicUsize::new(0),

@@ -1,4 +1,4 @@
-//! The compressed pool: objects of 1 to 4096 bytes, several to a chunk of contiguous frames. The
+//! The zpool, the pool of compressed pages: objects of 1 to 4096 bytes, several to a chunk of contiguous frames. The
 //! idea is zsmalloc's.
 //!
 //! Objects lie in places of some 55 size classes (`class`); a chunk holds places of one class only,
@@ -13,8 +13,8 @@
 //! compressed tier above keeps the handles, and gives names to owners; [`crate::frame`] numbers the
 //! frames. What a slot means, and how the bytes of an object were packed, is not known here.
 //!
-//! Locks: one a class (`Rank::CompressedClass`), over the class's lists and the table entries of
-//! its chunks; one over the few empty chunks that are kept (`Rank::CompressedKept`). No two are
+//! Locks: one a class (`Rank::ZpoolClass`), over the class's lists and the table entries of
+//! its chunks; one over the few empty chunks that are kept (`Rank::ZpoolKept`). No two are
 //! ever held together, and [`FrameSource`] is never called under one but for
 //! [`FrameSource::is_leaving`]: its own locks may be of any order. Reading and writing an object
 //! takes no lock: its bytes are its owner's.
@@ -58,14 +58,14 @@ pub trait FrameSource {
     fn take_chunk(&self, order: u8) -> Option<FrameId>;
 
     /// Takes up to [`GIVEN_MAX`] chunks of `2^order` frames back, their content no longer needed.
-    /// Called without a lock of the compressed pool.
+    /// Called without a lock of the zpool.
     fn give_chunks(&self, chunks: &[(FrameId, u8)]);
 
     /// Frames that are to leave the arena, whole pageblocks: all that may hold chunks.
     fn leaving(&self) -> Vec<Range<u32>>;
 
     /// Whether the chunk's frames are to leave the arena: it is to take no more objects. Called
-    /// with a lock of the compressed pool held, so that it must take none.
+    /// with a lock of the zpool held, so that it must take none.
     fn is_leaving(&self, first: FrameId) -> bool;
 
     /// Copies `data` to `offset` bytes into the chunk. Other threads may at the same time read and
@@ -83,7 +83,7 @@ pub struct Full;
 
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the compressed pool is full")
+        f.write_str("the zpool is full")
     }
 }
 
@@ -95,9 +95,7 @@ pub struct Damaged;
 
 impl fmt::Display for Damaged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "an object of the compressed pool does not have the checksum it was stored with",
-        )
+        f.write_str("an object of the zpool does not have the checksum it was stored with")
     }
 }
 
@@ -153,8 +151,8 @@ enum Chunks {
 const BEYOND_FRAMES: usize = 4 << ORDER_MAX;
 
 /// The pool. Shared by all threads; it allocates nothing from the heap after
-/// [`CompressedPool::new`].
-pub struct CompressedPool {
+/// [`Zpool::new`].
+pub struct Zpool {
     table: ChunkTable<FrameCells>,
     classes: Box<[Class]>,
     kept: RankedMutex<Kept>,
@@ -166,10 +164,10 @@ pub struct CompressedPool {
     compacted: AtomicUsize,
 }
 
-impl CompressedPool {
+impl Zpool {
     /// An empty pool over an arena whose frames have these cells, which takes at most `frames_max`
     /// of them.
-    pub fn new(cells: FrameCells, frames_max: usize) -> CompressedPool {
+    pub fn new(cells: FrameCells, frames_max: usize) -> Zpool {
         let chunks = cells.frames() >> ORDER_MIN;
         assert!(
             chunks <= Handle::CHUNKS_MAX,
@@ -177,15 +175,15 @@ impl CompressedPool {
             Handle::CHUNKS_MAX
         );
         let class = || Class {
-            lists: RankedMutex::new(Rank::CompressedClass, Lists::new()),
+            lists: RankedMutex::new(Rank::ZpoolClass, Lists::new()),
             objects: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             room: AtomicUsize::new(0),
         };
-        CompressedPool {
+        Zpool {
             table: ChunkTable::over(cells),
             classes: CLASSES.iter().map(|_| class()).collect(),
-            kept: RankedMutex::new(Rank::CompressedKept, Kept::new()),
+            kept: RankedMutex::new(Rank::ZpoolKept, Kept::new()),
             frames: AtomicUsize::new(0),
             limit: AtomicUsize::new(frames_max),
             compacted: AtomicUsize::new(0),
@@ -211,7 +209,7 @@ impl CompressedPool {
     /// is at its limit.
     ///
     /// # Errors
-    /// As of [`CompressedPool::store`].
+    /// As of [`Zpool::store`].
     pub fn store_smaller<S: FrameSource + ?Sized>(
         &self,
         source: &S,

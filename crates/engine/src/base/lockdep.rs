@@ -54,10 +54,10 @@ pub enum Rank {
     Page,
     /// A range of the compressed tier's index, one at a time.
     Zswap,
-    /// A class of the compressed pool, one at a time.
-    CompressedClass,
-    /// The empty chunks that the compressed pool keeps.
-    CompressedKept,
+    /// A class of the zpool, one at a time.
+    ZpoolClass,
+    /// The empty chunks that the zpool keeps.
+    ZpoolKept,
     /// The list of the swap cache.
     SwapCache,
     /// Devices that are out of use, until their files are closed.
@@ -335,7 +335,7 @@ mod tests {
             check_page(page);
             hold_page(page);
         }
-        drop(take(Rank::CompressedClass));
+        drop(take(Rank::ZpoolClass));
         (0..3).for_each(|i| release_page(PageIndex(i)));
         let _regions = take(Rank::Regions);
         for page in [7, 2].map(PageIndex) {

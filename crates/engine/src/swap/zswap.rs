@@ -1,7 +1,7 @@
 //! The index of the compressed tier: which slots have a compressed copy, and where.
 //!
 //! The tier stands in front of the devices, keyed by swap slot. An entry a slot, a word each
-//! ([`Object`]), in tables that are touched lazily. A copy lies in the compressed pool. Look-ups
+//! ([`Object`]), in tables that are touched lazily. A copy lies in the zpool. Look-ups
 //! take no lock. What changes the set of entries takes the lock of a range of 64 MiB of swap space,
 //! over the entries' list by age and their number. Every slot that is given back asks to forget its
 //! entry, and most have none ([`Zswap::invalidate`]): baseline `zswap.invalidate` says how much
@@ -74,7 +74,7 @@ pub enum Invalidate {
     EmptyLookup,
 }
 
-/// A compressed page: its place in the compressed pool, and the codec that made it.
+/// A compressed page: its place in the zpool, and the codec that made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Object {
     /// Its bytes.

@@ -26,7 +26,7 @@
 
 use super::class::{CLASSES, ORDER_MIN, TRAILER_BYTES, class_of};
 use super::trailer::Trailer;
-use super::{BEYOND_FRAMES, Chunks, CompressedPool, FrameSource, Handle, Place, first_frame};
+use super::{BEYOND_FRAMES, Chunks, FrameSource, Handle, Place, Zpool, first_frame};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -58,7 +58,7 @@ impl Compacted {
     }
 }
 
-impl CompressedPool {
+impl Zpool {
     /// Frames that would come back if objects were moved together: for each class, whole chunks'
     /// worth of free places.
     pub fn compactable_frames(&self) -> usize {

@@ -188,7 +188,7 @@ impl Machine {
 
     // ---- The pool ----
 
-    /// `CompressedPool::store`; `None` when it is full.
+    /// `Zpool::store`; `None` when it is full.
     fn pack(&self, slot: usize, version: u64) -> Option<Object> {
         let place = {
             let mut books = self.books.lock().unwrap();
@@ -202,7 +202,7 @@ impl Machine {
         Some(object(place))
     }
 
-    /// `CompressedPool::load`
+    /// `Zpool::load`
     fn unpack(&self, object: Object, slot: usize) -> u64 {
         let place = place_of(object);
         let look = || {
@@ -223,7 +223,7 @@ impl Machine {
         *place = Books { pinned: place.pinned, ..Books::default() };
     }
 
-    /// `CompressedPool::compact`, of one object.
+    /// `Zpool::compact`, of one object.
     fn compact(&self) {
         let pin = |books: &mut [Books]| {
             let at = books.iter().position(|place| place.written && !place.pinned)?;

@@ -87,7 +87,7 @@ fn a_chunk_with_an_object_that_cannot_move_does_not_stop_the_others() {
 /// Owners that store, load and free while others compact and the arena shrinks.
 struct SideBySide {
     source: FakeSource,
-    pool: CompressedPool,
+    pool: Zpool,
     /// A word for each owner: 0, or the handle.
     index: Vec<AtomicU64>,
     /// Threads of owners that have ended.
