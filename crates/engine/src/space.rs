@@ -9,7 +9,7 @@
 //! mremap is in [`remap`], mlock and its family in [`pin`], what of the window is not managed in
 //! [`foreign`].
 //!
-//! Lock order: regions -> extent -> pages -> compressed pool, swap cache, slots
+//! Lock order: regions -> extent -> pages -> zpool, swap cache, slots
 //! ([`crate::base::lockdep`]).
 
 pub mod access;

@@ -83,7 +83,7 @@ pub struct Full;
 
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the zpool is full")
+        f.write_str("the compressed pool is full")
     }
 }
 
@@ -95,7 +95,9 @@ pub struct Damaged;
 
 impl fmt::Display for Damaged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of the zpool does not have the checksum it was stored with")
+        f.write_str(
+            "an object of the compressed pool does not have the checksum it was stored with",
+        )
     }
 }
 

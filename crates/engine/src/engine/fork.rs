@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for the parent to shrink before a fork without any progress; after it the fork goes
 /// on over the budget.
-const SHRINK_STALL: Duration = Duration::from_secs(5);
+const SHRINK_PATIENCE: Duration = Duration::from_secs(5);
 /// Rounds of reclaim without any page before it is plain that there is nothing to take, and how
 /// long: a round or two may find pages and batches in other hands, and more of them where a thread
 /// that has them does not get a processor.
@@ -120,7 +120,7 @@ impl Engine {
                 || rounds - fruitless > FRUITLESS_ROUNDS && since.elapsed() > FRUITLESS_TIME;
             if used < best {
                 (best, since, fruitless) = (used, Instant::now(), rounds);
-            } else if is_plain() || since.elapsed() > SHRINK_STALL {
+            } else if is_plain() || since.elapsed() > SHRINK_PATIENCE {
                 if !reached && !self.forking.exceeded.swap(true, Relaxed) {
                     thread::report(
                         "a process forks and there is no room to share its budget: parent and \
