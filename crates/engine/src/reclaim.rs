@@ -45,8 +45,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use throttle::Throttle;
-pub(crate) use way_out::Leaves;
-use way_out::{Bitmap, Sent};
+pub(crate) use way_out::EvictTo;
+use way_out::{Bitmap, EvictPlan};
 
 /// Share of the budget that the swap cache fills before its oldest pages are stored: 1/8. Enough
 /// for pages that are touched again soon, small enough to leave the frames to resident and
@@ -326,8 +326,8 @@ impl Reclaim {
     /// leave together, with one flush.
     fn scan(&self, batch: &mut Batch, who: Reclaimer, want: usize) -> Progress {
         let mut progress = Progress::default();
-        let to = if self.is_bound_for_devices() { Leaves::ToSwapCache } else { Leaves::ToTiers };
-        let sent = self.way_to(to, true);
+        let to = if self.is_bound_for_devices() { EvictTo::SwapCache } else { EvictTo::SwapOut };
+        let plan = self.plan(to, true);
         let extents = self.memory.extents_high.load(Relaxed).max(1);
         let mut guards = [const { None }; TOGETHER_EXTENTS];
         batch.picks.clear();
@@ -342,12 +342,12 @@ impl Reclaim {
                     (hand / extents * DIRECT_PAGES % EXTENT_PAGES, left)
                 }
             };
-            *guard = self.scan_extent(batch, hand % extents, (from, most), sent, &mut progress);
+            *guard = self.scan_extent(batch, hand % extents, (from, most), plan, &mut progress);
             if !batch.has_room() || progress.freed + batch.picks.len() >= want {
                 break;
             }
         }
-        self.evict_picked(batch, sent.to, &mut progress);
+        self.evict_picked(batch, plan.to, &mut progress);
         progress
     }
 
@@ -359,10 +359,10 @@ impl Reclaim {
         batch: &mut Batch,
         index: usize,
         (from, most): (usize, usize),
-        sent: Sent,
+        plan: EvictPlan,
         progress: &mut Progress,
     ) -> Option<ExtentGuard<'_>> {
-        if !self.may_leave(index, sent) {
+        if !self.may_leave(index, plan) {
             return None;
         }
         let guard = self.memory.extents.try_lock(index)?;
@@ -389,12 +389,12 @@ impl Reclaim {
             }
             wanted[i / 64] |= 1 << (i % 64);
             count += 1;
-            if count == most && !sent.moves {
+            if count == most && !plan.moves {
                 break;
             }
         }
         // 2. Out.
-        self.send_out(batch, index, (wanted, most), sent, progress);
+        self.evict_wanted(batch, index, (wanted, most), plan, progress);
         Some(guard)
     }
 

@@ -15,7 +15,7 @@ use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
 use crate::control::Control;
 use crate::memory::extent::EXTENT_PAGES;
-use crate::reclaim::Leaves;
+use crate::reclaim::EvictTo;
 use crate::stats::Counter;
 use rustix::thread::{Timespec, futex};
 use std::collections::VecDeque;
@@ -137,10 +137,10 @@ impl Control {
             if let Some(mut batch) = self.reclaim.batches.try_take() {
                 gone += match request {
                     AdviceRequest::Cold => {
-                        self.reclaim.send_away(&mut batch, at..end, Leaves::ToSwapCache)
+                        self.reclaim.evict_pages(&mut batch, at..end, EvictTo::SwapCache)
                     }
                     AdviceRequest::PageOut => {
-                        self.reclaim.send_away(&mut batch, at..end, Leaves::ToTiers)
+                        self.reclaim.evict_pages(&mut batch, at..end, EvictTo::SwapOut)
                             + self.reclaim.store_cached_of(&mut batch, at..end)
                     }
                 };
