@@ -118,13 +118,13 @@ struct Class {
 
 /// A place in a chunk, taken for an object.
 #[derive(Clone, Copy)]
-struct Place {
+struct ObjectPlace {
     class: usize,
     chunk: u32,
     object: usize,
 }
 
-impl Place {
+impl ObjectPlace {
     fn first_frame(self) -> FrameId {
         first_frame(self.chunk)
     }
@@ -403,7 +403,7 @@ impl Zpool {
 
     /// Where an object lies that is stored. Its chunk is of one class for as long as the object is
     /// there.
-    fn place(&self, handle: Handle) -> Place {
+    fn place(&self, handle: Handle) -> ObjectPlace {
         let (chunk, object) = (handle.chunk(), handle.object());
         let class = self
             .table
@@ -411,7 +411,7 @@ impl Zpool {
             .filter(|class| CLASSES[*class].bytes >= handle.len_bytes() + TRAILER_BYTES);
         let class = class.unwrap_or_else(|| panic!("{handle:?} is not stored"));
         debug_assert!(self.table.holds(chunk, class, object), "{handle:?} is not stored");
-        Place { class, chunk, object }
+        ObjectPlace { class, chunk, object }
     }
 
     /// Takes a place for `len` bytes: in a chunk of the class that has room, in a fresh one, or
@@ -422,7 +422,7 @@ impl Zpool {
         class: usize,
         len: usize,
         chunks: Chunks,
-    ) -> Option<Place> {
+    ) -> Option<ObjectPlace> {
         if let Some(place) = self.take_at_hand(source, class, len) {
             return Some(place);
         }
@@ -433,7 +433,7 @@ impl Zpool {
             let mut lists = self.lists(class);
             let object = self.table.adopt(&mut lists, class, chunk);
             self.count(class, &lists, |objects, bytes| (objects + 1, bytes + len));
-            return Some(Place { class, chunk, object });
+            return Some(ObjectPlace { class, chunk, object });
         }
         // The classes are listed from the largest down.
         let with_room = |class: &usize| self.classes[*class].room.load(Relaxed) > 0;
@@ -445,13 +445,13 @@ impl Zpool {
         source: &S,
         class: usize,
         len: usize,
-    ) -> Option<Place> {
+    ) -> Option<ObjectPlace> {
         let mut lists = self.lists(class);
         let leaving = |chunk| source.is_leaving(first_frame(chunk));
         let taken = self.table.take_object(&mut lists, class, leaving);
         let added = if taken.is_some() { (1, len) } else { (0, 0) };
         self.count(class, &lists, |objects, bytes| (objects + added.0, bytes + added.1));
-        taken.map(|(chunk, object)| Place { class, chunk, object })
+        taken.map(|(chunk, object)| ObjectPlace { class, chunk, object })
     }
 
     /// An empty chunk in no class: a kept one, or one more of the source.

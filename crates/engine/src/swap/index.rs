@@ -118,14 +118,14 @@ pub enum GivenUp {
     Later,
 }
 
-/// One entry. All but [`Place::load`] are for the holder of the partition's lock.
-pub(crate) struct Place<'a, A> {
+/// One entry. All but [`IndexCell::load`] are for the holder of the partition's lock.
+pub(crate) struct IndexCell<'a, A> {
     pub(crate) entry: &'a A,
     /// By frame: when the page left that is read ahead into it.
     pub(crate) stamps: &'a [A],
 }
 
-impl<A: Atomic> Place<'_, A> {
+impl<A: Atomic> IndexCell<'_, A> {
     pub(crate) fn load(&self) -> Entry {
         Entry::from_word(self.entry.load(Acquire))
     }
@@ -220,7 +220,7 @@ struct Partition(CountedMutex<()>);
 /// The entries of all slots of all devices.
 pub struct SlotIndex {
     devices: [OnceLock<Tables>; SlotId::DEVICES_MAX],
-    /// By frame, as [`Place::stamps`].
+    /// By frame, as [`IndexCell::stamps`].
     stamps: AtomicTable,
     partitions: Box<[Partition]>,
     /// Most entries that are changed in one hold of a lock.
@@ -288,8 +288,11 @@ impl SlotIndex {
         self.devices[slot.device()].get().expect("the device of a slot is open")
     }
 
-    fn place(&self, slot: SlotId) -> Place<'_, AtomicU32> {
-        Place { entry: &self.tables(slot).entries[slot.offset() as usize], stamps: &self.stamps }
+    fn place(&self, slot: SlotId) -> IndexCell<'_, AtomicU32> {
+        IndexCell {
+            entry: &self.tables(slot).entries[slot.offset() as usize],
+            stamps: &self.stamps,
+        }
     }
 
     /// Notes whose page a slot has; before the page's word names the slot, under its lock.
@@ -314,7 +317,7 @@ impl SlotIndex {
     }
 
     /// Calls `change` for each slot of a run, with the lock of its partition.
-    fn for_each(&self, run: SlotRun, mut change: impl FnMut(usize, Place<'_, AtomicU32>)) {
+    fn for_each(&self, run: SlotRun, mut change: impl FnMut(usize, IndexCell<'_, AtomicU32>)) {
         let mut at = 0;
         while at < run.len {
             let first = run.first.advance(at as u64);

@@ -112,9 +112,9 @@ impl Object {
 }
 
 /// The entry of a slot.
-struct Place<'a, A>(&'a A);
+struct ZswapCell<'a, A>(&'a A);
 
-impl<A: Atomic> Place<'_, A> {
+impl<A: Atomic> ZswapCell<'_, A> {
     fn load(&self) -> Option<Object> {
         Object::from_word(self.0.load(Acquire))
     }
@@ -241,8 +241,8 @@ impl Zswap {
         self.devices[slot.device()].get().expect("the device of a slot is open")
     }
 
-    fn place(&self, slot: SlotId) -> Place<'_, AtomicU64> {
-        Place(&self.tables(slot).entries[slot.offset() as usize])
+    fn place(&self, slot: SlotId) -> ZswapCell<'_, AtomicU64> {
+        ZswapCell(&self.tables(slot).entries[slot.offset() as usize])
     }
 
     fn lock(&self, slot: SlotId) -> CountedGuard<'_, ()> {
@@ -383,7 +383,7 @@ impl Zswap {
         else {
             return false;
         };
-        let place = Place(cell);
+        let place = ZswapCell(cell);
         place.load().is_some_and(|object| {
             object.handle == old && place.replace(object, 0, Some(Object { handle: new, ..object }))
         })
@@ -474,7 +474,7 @@ impl Zswap {
                     "an entry with a reader"
                 );
                 let there =
-                    cells.iter().enumerate().filter(|(_, cell)| Place(*cell).load().is_some());
+                    cells.iter().enumerate().filter(|(_, cell)| ZswapCell(*cell).load().is_some());
                 assert!(listed.iter().copied().eq(there.map(|(i, _)| i)), "the list of a range");
                 let count = tables.counts[range].load(Relaxed);
                 assert_eq!(count, listed.len() as u64, "entries of a range");

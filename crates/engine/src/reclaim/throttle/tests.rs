@@ -212,7 +212,7 @@ impl Queue {
             if let At::Waiting(ticket) = self.threads[*other] {
                 let waiter = self.line.waiters[ticket.place as usize];
                 assert!(
-                    waiter.number != ticket.number || waiter.state != Place::Waiting,
+                    waiter.number != ticket.number || waiter.state != WaiterState::Waiting,
                     "{thread} overtook {other}"
                 );
             }

@@ -1,13 +1,13 @@
 //! A slot that is written, read ahead, taken, given up and used again, in interleavings that a
 //! checker explores.
 //!
-//! The entry and its changes are the engine's own ([`Place`]), each under the lock of the
+//! The entry and its changes are the engine's own ([`IndexCell`]), each under the lock of the
 //! partition; look-ups are without it. Around them stands a model: a device whose slot holds a
 //! version in place of content, and two frames. Checked: the owner always gets the version that it
 //! stored last; a slot is used again only when nobody reads it; no frame is lost or given back
 //! twice. A [`Bug`] is a wrong order of steps that the model must find, which shows that it can.
 
-use super::{Entry, GivenUp, Place, Stamp};
+use super::{Entry, GivenUp, IndexCell, Stamp};
 use crate::units::FrameId;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::Mutex;
@@ -51,11 +51,11 @@ impl Model {
         Model { bug, entry, partition: Mutex::new(()), device, slot_free, frames, stamps }
     }
 
-    fn place(&self) -> Place<'_, Word> {
-        Place { entry: &self.entry, stamps: &self.stamps }
+    fn place(&self) -> IndexCell<'_, Word> {
+        IndexCell { entry: &self.entry, stamps: &self.stamps }
     }
 
-    fn change<T>(&self, change: impl FnOnce(Place<'_, Word>) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(IndexCell<'_, Word>) -> T) -> T {
         let _held = self.partition.lock().unwrap();
         change(self.place())
     }

@@ -1,7 +1,7 @@
 //! A slot that is stored compressed, loaded, kept, given up and stored anew, beside writeback,
 //! readahead and compaction, in interleavings that a checker explores.
 //!
-//! The entries and their changes are the engine's own: those of the compressed tier ([`Place`]) and
+//! The entries and their changes are the engine's own: those of the compressed tier ([`ZswapCell`]) and
 //! those of the slot index of the swap cache (`cache::index`). Around them stands a model: two
 //! slots, of which one is on a device, frames, a pool whose objects say whose they are, and one
 //! page. The steps of an actor are those of the method of the engine named with it, in the same
@@ -22,9 +22,9 @@
 //! | an entry is published before it is in the list | [`Bug::ListedFirst`] |
 //! | a load that frees the entry leaves a page to be stored again | [`Bug::CleanWithoutCopy`] |
 
-use super::{Invalidate, Object, Place};
+use super::{Invalidate, Object, ZswapCell};
 use crate::base::explore::{finds_each, finds_nothing};
-use crate::swap::index::Place as IndexPlace;
+use crate::swap::index::IndexCell;
 use crate::swap::{Entry, GivenUp, Stamp};
 use crate::units::FrameId;
 use crate::zpool::Handle;
@@ -168,18 +168,18 @@ impl Machine {
         self.bug == Some(bug)
     }
 
-    fn entry(&self, slot: usize) -> Place<'_, Word> {
-        Place(&self.slots[slot].entry)
+    fn entry(&self, slot: usize) -> ZswapCell<'_, Word> {
+        ZswapCell(&self.slots[slot].entry)
     }
 
     /// Changes what the index knows of a slot.
-    fn index<T>(&self, slot: usize, change: impl FnOnce(IndexPlace<'_, Word>) -> T) -> T {
+    fn index<T>(&self, slot: usize, change: impl FnOnce(IndexCell<'_, Word>) -> T) -> T {
         let _held = self.slots[slot].partition.lock().unwrap();
         change(self.index_place(slot))
     }
 
-    fn index_place(&self, slot: usize) -> IndexPlace<'_, Word> {
-        IndexPlace { entry: &self.slots[slot].index, stamps: &self.stamps }
+    fn index_place(&self, slot: usize) -> IndexCell<'_, Word> {
+        IndexCell { entry: &self.slots[slot].index, stamps: &self.stamps }
     }
 
     fn look_up(&self, slot: usize) -> Entry {
