@@ -36,11 +36,11 @@ pub struct Children {
     pub fruitless: AtomicU64,
     /// A fork wants the reserve to be free.
     pub room_wanted: AtomicBool,
-    state: RankedMutex<State>,
+    state: RankedMutex<ChildrenState>,
 }
 
 #[derive(Default, Debug)]
-struct State {
+struct ChildrenState {
     children: Vec<Child>,
     forks: u64,
     /// A fork is under way: children are not looked for.
@@ -54,7 +54,7 @@ impl Children {
             tokens: Tokens::new()?,
             fruitless: AtomicU64::new(0),
             room_wanted: AtomicBool::new(false),
-            state: RankedMutex::new(Rank::Children, State::default()),
+            state: RankedMutex::new(Rank::Children, ChildrenState::default()),
         })
     }
 
@@ -75,7 +75,7 @@ impl Children {
 
     /// In the child of a fork, which has the token of its own and no children yet.
     pub fn reset_in_child(&self, token: Option<Token>) {
-        *lock(&self.state) = State::default();
+        *lock(&self.state) = ChildrenState::default();
         self.tokens.adopt(token);
     }
 }
@@ -94,7 +94,7 @@ impl Control {
         self.reap_gone(lock(&self.children.state));
     }
 
-    fn reap_gone(&self, mut state: RankedGuard<'_, State>) {
+    fn reap_gone(&self, mut state: RankedGuard<'_, ChildrenState>) {
         if state.children.is_empty() || state.forking {
             return;
         }

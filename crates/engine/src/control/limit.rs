@@ -59,7 +59,7 @@ pub(crate) enum Press {
 }
 
 #[derive(Debug)]
-struct State {
+struct LimitState {
     /// The job's budget in pages.
     job: u64,
     /// This process's part of it at first, and without what its children have.
@@ -79,7 +79,7 @@ struct State {
 /// The limit in force, and the one to come.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    state: RankedMutex<State>,
+    state: RankedMutex<LimitState>,
     pressed: AtomicBool,
     /// Number of the job's request that this process follows.
     request: AtomicU32,
@@ -88,7 +88,7 @@ pub(crate) struct Limits {
 impl Limits {
     /// For a process with the whole budget of `job` pages, which is in force.
     pub fn new(job: u64, request: u32) -> Limits {
-        let state = State {
+        let state = LimitState {
             job,
             granted: BudgetFraction::WHOLE,
             fraction: BudgetFraction::WHOLE,
@@ -166,7 +166,7 @@ impl Control {
         self.stats.set_answered(self.limits.request.load(Relaxed));
     }
 
-    fn aim(&self, state: &mut State) {
+    fn aim(&self, state: &mut LimitState) {
         let limit = self.memory.budget().limit();
         if !self.limits.is_pressed() || state.ceiling < limit {
             state.ceiling = limit;

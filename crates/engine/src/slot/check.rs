@@ -1,6 +1,6 @@
 //! The invariants of the books and of all clusters, as a checker that debug builds run.
 
-use super::cluster::{FREE_LIST, LISTS, Records, State};
+use super::cluster::{ClusterState, FREE_LIST, LISTS, Records};
 use super::counts::{Place, Tally};
 use super::lease::Extent;
 use super::table::{Books, SlotTable, place_of};
@@ -66,7 +66,7 @@ impl<R: Records> SlotTable<R> {
         for (list, clusters) in found.listed.into_iter().enumerate() {
             let all = books.lists.iter(&self.clusters, list);
             let standing =
-                all.filter(|cluster| self.clusters.state(*cluster) == State::Listed(list));
+                all.filter(|cluster| self.clusters.state(*cluster) == ClusterState::Listed(list));
             assert_eq!(standing.count(), clusters, "clusters of list {list}");
         }
     }
@@ -84,24 +84,24 @@ impl<R: Records> SlotTable<R> {
                 continue;
             }
             let state = cluster.state();
-            assert_eq!(i < extent.grown as usize, state != State::Absent);
+            assert_eq!(i < extent.grown as usize, state != ClusterState::Absent);
             match state {
-                State::Absent => found.add(Place::Ungrown, free),
-                State::Sealed => {
+                ClusterState::Absent => found.add(Place::Ungrown, free),
+                ClusterState::Sealed => {
                     found.sealed_clusters += 1;
                     found.add(Place::Sealed, free);
                 }
-                State::Current => {
+                ClusterState::Current => {
                     found.current_clusters += 1;
                     let index = Some(cluster.index());
                     let owners = (0..self.owners()).filter(|owner| self.current(*owner) == index);
                     assert_eq!(owners.count(), 1, "a current cluster has an owner");
                     found.add(Place::Free, free);
                 }
-                State::Full | State::Listed(_) => {
+                ClusterState::Full | ClusterState::Listed(_) => {
                     assert_eq!(state, place_of(&cluster), "a cluster stands where it should not");
                     found.add(Place::Free, free);
-                    if let State::Listed(list) = state {
+                    if let ClusterState::Listed(list) = state {
                         found.listed[list] += 1;
                         in_free_list += u8::from(list == FREE_LIST);
                     }
