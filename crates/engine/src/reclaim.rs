@@ -324,8 +324,8 @@ impl Reclaim {
 
     /// The first hand, over one extent or, while few pages of each are to leave, over several: they
     /// leave together, with one flush.
-    fn scan(&self, batch: &mut Batch, who: Reclaimer, want: usize) -> Progress {
-        let mut progress = Progress::default();
+    fn scan(&self, batch: &mut Batch, who: Reclaimer, want: usize) -> ScanProgress {
+        let mut progress = ScanProgress::default();
         let to = if self.is_bound_for_devices() { EvictTo::SwapCache } else { EvictTo::SwapOut };
         let plan = self.plan(to, true);
         let extents = self.memory.extents_high.load(Relaxed).max(1);
@@ -360,7 +360,7 @@ impl Reclaim {
         index: usize,
         (from, most): (usize, usize),
         plan: EvictPlan,
-        progress: &mut Progress,
+        progress: &mut ScanProgress,
     ) -> Option<ExtentGuard<'_>> {
         if !self.may_leave(index, plan) {
             return None;
@@ -430,7 +430,7 @@ impl Reclaim {
 
 /// What a pass of the first hand has come to.
 #[derive(Default)]
-struct Progress {
+struct ScanProgress {
     /// Extents.
     passed: usize,
     /// Pages.

@@ -1,7 +1,7 @@
 //! The ways of resident pages out of the page tables: a run moves to frames of the arena, or pages
 //! are protected, stored where they are, and dropped with one call.
 
-use super::Progress;
+use super::ScanProgress;
 use super::settings::WayOut;
 use crate::frame::cells::Owner;
 use crate::memory::extent::{self, EXTENT_PAGES};
@@ -85,7 +85,7 @@ impl Reclaim {
         index: usize,
         (mut wanted, most): (Bitmap, usize),
         plan: EvictPlan,
-        progress: &mut Progress,
+        progress: &mut ScanProgress,
     ) {
         let first = extent::pages_of(index).start;
         // 1. Dense runs move out; all runs, where a device might be writing to a page that looks
@@ -143,7 +143,7 @@ impl Reclaim {
                 wanted[(page - first) / 64] |= 1 << ((page - first) % 64);
             }
         }
-        let mut progress = Progress::default();
+        let mut progress = ScanProgress::default();
         batch.picks.clear();
         self.evict_wanted(batch, index, (wanted, EXTENT_PAGES), plan, &mut progress);
         self.evict_picked(batch, plan.to, &mut progress);
@@ -272,7 +272,7 @@ impl Reclaim {
     }
 
     /// Evicts what was picked.
-    pub(super) fn evict_picked(&self, batch: &mut Batch, to: EvictTo, progress: &mut Progress) {
+    pub(super) fn evict_picked(&self, batch: &mut Batch, to: EvictTo, progress: &mut ScanProgress) {
         let left = self.evict_in_place(batch, to);
         match to {
             EvictTo::SwapCache => progress.deactivated += left,
