@@ -81,6 +81,17 @@ impl Reclaimer {
     }
 }
 
+/// What a pass of the first hand has come to.
+#[derive(Default)]
+struct ScanProgress {
+    /// Extents.
+    passed: usize,
+    /// Pages.
+    scanned: usize,
+    deactivated: usize,
+    freed: usize,
+}
+
 /// What takes pages out of memory.
 pub struct Reclaim {
     base: Arc<Base>,
@@ -426,20 +437,7 @@ impl Reclaim {
             && !self.swap.compressed_full.load(Relaxed);
         !tier_takes && self.stats.get(Counter::DeviceCapacityBytes) > 0
     }
-}
 
-/// What a pass of the first hand has come to.
-#[derive(Default)]
-struct ScanProgress {
-    /// Extents.
-    passed: usize,
-    /// Pages.
-    scanned: usize,
-    deactivated: usize,
-    freed: usize,
-}
-
-impl Reclaim {
     /// Notes that the program uses DMA into its memory: pages leave by being moved only, from now
     /// on.
     pub fn note_dma(&self) {

@@ -564,6 +564,18 @@ impl Space {
         Ok(None)
     }
 
+    /// MADV_WILLNEED: brings in what is stored, while there is room without reclaim.
+    pub(crate) fn prefetch(&self, pages: Range<usize>, access: Prot) {
+        for page in pages {
+            if self.memory.budget().free_pages() <= self.memory.budget().low() {
+                return;
+            }
+            if matches!(self.memory.words.load(PageIndex(page)).state(), State::Stored(_)) {
+                self.bring_in(page..page + 1, access);
+            }
+        }
+    }
+
     /// Makes pages present that may be accessed so.
     pub(crate) fn bring_in(&self, pages: Range<usize>, access: Prot) {
         for page in pages.map(PageIndex).filter(|_| access.readable()) {
@@ -650,18 +662,4 @@ fn is_discard(what: i32) -> bool {
         what,
         DONTNEED | FREE | DONTNEED_LOCKED | REMOVE | DONTFORK | WIPEONFORK | GUARD_INSTALL
     )
-}
-
-impl Space {
-    /// MADV_WILLNEED: brings in what is stored, while there is room without reclaim.
-    pub(crate) fn prefetch(&self, pages: Range<usize>, access: Prot) {
-        for page in pages {
-            if self.memory.budget().free_pages() <= self.memory.budget().low() {
-                return;
-            }
-            if matches!(self.memory.words.load(PageIndex(page)).state(), State::Stored(_)) {
-                self.bring_in(page..page + 1, access);
-            }
-        }
-    }
 }

@@ -176,9 +176,7 @@ impl Pressures {
             meter: RankedMutex::new(Rank::Pressure, Meter::default()),
         }
     }
-}
 
-impl Pressures {
     /// The calling thread is the engine's: its processor time is not the program's.
     pub fn note_engine_thread(&self) {
         let tid = thread::id();
@@ -243,9 +241,7 @@ impl Pressures {
         let reclaim = Duration::from_nanos(self.reclaim_ns.load(Relaxed));
         thread::process_cpu_time().saturating_sub(engine + reclaim)
     }
-}
 
-impl Pressures {
     /// Runs what the calling thread does for a page that is on a device.
     pub fn stalled_for_device<R>(&self, work: impl FnOnce() -> R) -> R {
         self.enter();

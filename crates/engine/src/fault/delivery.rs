@@ -250,9 +250,7 @@ impl Fault {
         let access = Access { write: fault.write, protected: fault.write };
         self.serve_fault(&mut context, fault.page, access, fault.since)
     }
-}
 
-impl Fault {
     /// Blocks signals, moves to an engine stack, and passes the gate of mapping calls. The thread's
     /// own stack may be managed, or have next to nothing left: a program with much thread-local
     /// memory has threads with 8 KiB.

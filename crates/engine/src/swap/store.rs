@@ -525,9 +525,7 @@ impl Swap {
         self.stats.set(Counter::CompressedPoolBytes, self.zpool.pool_bytes() as u64);
         self.stats.set(Counter::CompressedLimitBytes, self.zpool.limit_bytes() as u64);
     }
-}
 
-impl Swap {
     /// Begins I/O on a slot, so that it stays in use until [`Swap::end_io`]; `false` when its
     /// page is not there alone, or somebody is at it.
     pub(crate) fn begin_io(&self, slot: SlotId) -> bool {
