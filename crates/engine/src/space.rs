@@ -6,7 +6,7 @@
 //! call changes what is behind addresses, it holds the extent's lock, which keeps reclaim out, and
 //! the locks of the pages, which keep faults out.
 //!
-//! mremap is in [`remap`], mlock and its family in [`pin`], what of the window is not managed in
+//! mremap is in [`remap`], mlock and the like in [`pin`], what of the window is not managed in
 //! [`foreign`].
 //!
 //! Lock order: regions -> extent -> pages -> zpool, swap cache, slots

@@ -35,7 +35,7 @@ pub enum Rank {
     Children,
     /// Inside the gate of faults, which a fork closes last.
     FaultGate,
-    /// A workbench for serving faults.
+    /// The buffers of a fault.
     FaultContext,
     /// Inside the gate of reclaim, which a fork closes before it needs a process that does not
     /// change.
@@ -46,7 +46,7 @@ pub enum Rank {
     Limits,
     /// Which devices there are to be, and which are being taken out of use.
     Swaps,
-    /// A workbench for reclaim.
+    /// The buffers of reclaim, for a batch of pages.
     Batch,
     /// An extent: waited for one at a time; reclaim tries several.
     Extent,

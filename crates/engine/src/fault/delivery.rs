@@ -25,6 +25,7 @@ use std::time::Instant;
 /// Events set aside because their page was somebody else's. One for each thread that waits; more
 /// are woken and fault again, which costs them time and nothing else.
 const ASIDE_MAX: usize = 256;
+
 impl Fault {
     /// The body of the handler thread.
     pub fn handle_faults(&self) {

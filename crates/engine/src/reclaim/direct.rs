@@ -98,7 +98,7 @@ impl Reclaim {
         self.after_reclaim(direct, since, freed)
     }
 
-    /// Reclaims with the workbench of a turn, or one that is free; how many pages were freed.
+    /// Reclaims with the buffers of a turn, or those that are free; how many pages were freed.
     /// `None` while reclaim stands still for a fork.
     fn direct_reclaim(&self, turn: Option<usize>) -> Option<usize> {
         let _inside = self.base.gates.reclaim.try_enter()?;

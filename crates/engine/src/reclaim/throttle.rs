@@ -6,14 +6,14 @@
 //! looks whether there are frames enough by now ([`Recheck`]), and if so passes it on.
 //!
 //! [`Line`] decides, as a state and an instant: who has which turn, who is next. [`Throttle`] is
-//! what threads call. The number of a turn is also that of the workbench that its holder reclaims
+//! what threads call. The number of a turn is also that of the buffers that its holder reclaims
 //! with.
 //!
 //! The line is for threads that serve their own faults. The handler thread of thread delivery,
 //! background threads and the program's mapping calls reclaim without a turn: somebody in the line
 //! may wait for them.
 //!
-//! Nobody waits while inside a gate, with a workbench or with a lock: a fork closes the gates and
+//! Nobody waits while inside a gate, with buffers or with a lock: a fork closes the gates and
 //! does not wait for the line. The child's is empty ([`Throttle::reset_in_child`]); the parent's
 //! goes on. A turn that is not taken up within [`TURN_PATIENCE`] passes on, so that a thread that
 //! ended while it waited holds nobody up.
