@@ -272,7 +272,7 @@ impl Machine {
 
     /// `Engine::forget`
     fn forget(&self, slot: usize) {
-        match self.index(slot, |place| place.give_up()) {
+        match self.index(slot, |cell| cell.give_up()) {
             GivenUp::Now(frame) => self.give_back(slot, frame),
             GivenUp::Later if self.has(Bug::FreedByOwner) => self.give_back(slot, None),
             GivenUp::Later => {}
@@ -281,7 +281,7 @@ impl Machine {
 
     /// `Engine::end_io`
     fn end_io(&self, slot: usize, frame: Option<FrameId>) {
-        if !self.index(slot, |place| place.end_io(frame)) {
+        if !self.index(slot, |cell| cell.end_io(frame)) {
             self.give_back(slot, frame);
         }
     }

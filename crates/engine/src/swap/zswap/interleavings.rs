@@ -175,15 +175,15 @@ impl Machine {
     /// Changes what the index knows of a slot.
     fn index<T>(&self, slot: usize, change: impl FnOnce(IndexCell<'_, Word>) -> T) -> T {
         let _held = self.slots[slot].partition.lock().unwrap();
-        change(self.index_place(slot))
+        change(self.index_cell(slot))
     }
 
-    fn index_place(&self, slot: usize) -> IndexCell<'_, Word> {
+    fn index_cell(&self, slot: usize) -> IndexCell<'_, Word> {
         IndexCell { entry: &self.slots[slot].index, stamps: &self.stamps }
     }
 
     fn look_up(&self, slot: usize) -> Entry {
-        self.index_place(slot).load()
+        self.index_cell(slot).load()
     }
 
     // ---- The pool ----
@@ -304,7 +304,7 @@ impl Machine {
 
     /// `Engine::forget_run`
     fn forget(&self, slot: usize) {
-        match self.index(slot, |place| place.give_up()) {
+        match self.index(slot, |cell| cell.give_up()) {
             GivenUp::Now(frame) => self.give_back(slot, frame),
             GivenUp::Later if self.has(Bug::FreedWhileWritten) => self.give_back(slot, None),
             GivenUp::Later => {}
@@ -313,7 +313,7 @@ impl Machine {
 
     /// `Engine::end_io`
     fn end_io(&self, slot: usize, frame: Option<FrameId>) {
-        if !self.index(slot, |place| place.end_io(frame)) {
+        if !self.index(slot, |cell| cell.end_io(frame)) {
             self.give_back(slot, frame);
         }
     }
@@ -339,13 +339,13 @@ impl Machine {
         // 2. Refused: to the device, or to nothing.
         let Some(object) = (!chance(4)).then(|| self.pack(slot, version)).flatten() else {
             if slot == ON_DEVICE && self.write(slot, version) {
-                self.index(slot, |place| place.stored(Stamp::new(version)));
+                self.index(slot, |cell| cell.stored(Stamp::new(version)));
                 return Some(slot);
             }
             self.free_slot(slot);
             return None;
         };
-        self.index(slot, |place| place.stored(Stamp::new(version)));
+        self.index(slot, |cell| cell.stored(Stamp::new(version)));
         // 3. `Zswap::insert`
         let listed = &self.slots[slot].listed;
         if self.has(Bug::ListedFirst) {
@@ -369,7 +369,7 @@ impl Machine {
             match self.look_up(slot) {
                 Entry::Busy(_) => return None,
                 Entry::Frame(..)
-                    if let Some(frame) = self.index(slot, |place| place.take_frame()) =>
+                    if let Some(frame) = self.index(slot, |cell| cell.take_frame()) =>
                 {
                     return Some(self.frames[frame.0 as usize].swap(0, SeqCst));
                 }
@@ -419,7 +419,7 @@ impl Machine {
             shuttle::thread::yield_now();
         };
         // `Engine::publish_stored`
-        let kept = keep && self.index(slot, |place| place.came_back());
+        let kept = keep && self.index(slot, |cell| cell.came_back());
         *page = None;
         drop(page);
         if !kept {
@@ -447,7 +447,7 @@ impl Machine {
                 return;
             }
             // Not written to: `Engine::leave_copy`
-            self.index(slot, |place| place.left(Stamp::new(version)));
+            self.index(slot, |cell| cell.left(Stamp::new(version)));
             *self.page.lock().unwrap() = Some(slot);
             pause();
         }
@@ -464,7 +464,7 @@ impl Machine {
         }
         let object = self.entry(slot).load().expect("what is in the list has an entry");
         drop(held);
-        if !self.has(Bug::WrittenUnclaimed) && !self.index(slot, |place| place.begin_io()) {
+        if !self.has(Bug::WrittenUnclaimed) && !self.index(slot, |cell| cell.begin_io()) {
             return;
         }
         if self.has(Bug::NotCompared) {
@@ -522,7 +522,7 @@ impl Machine {
             .ok()
             .filter(|page| self.has(Bug::SlotChangedUnseen) || **page == Some(from));
         let Some(mut page) = page else { return self.free_slot(to) };
-        self.index(to, |place| place.stored(Stamp::new(version)));
+        self.index(to, |cell| cell.stored(Stamp::new(version)));
         *page = Some(to);
         drop(page);
         self.forget(from);
@@ -532,11 +532,11 @@ impl Machine {
     /// does with what was read ahead.
     fn read_ahead(&self) {
         let slot = ON_DEVICE;
-        if let Some(frame) = self.index(slot, |place| place.take_frame()) {
+        if let Some(frame) = self.index(slot, |cell| cell.take_frame()) {
             self.free_frame(frame);
         }
         let lone = matches!(self.look_up(slot), Entry::Shadow(_)) && !self.is_in_memory(slot);
-        if !lone || !self.index(slot, |place| place.begin_io()) {
+        if !lone || !self.index(slot, |cell| cell.begin_io()) {
             return;
         }
         let version = self.load_slot(slot);
