@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::reclaim::Reclaim;
 use crate::stats::Stats;
 use crate::swap::Swap;
-use advice::Wishes;
+use advice::AdviceQueue;
 pub use children::{Child, Children};
 use job::JobTable;
 use limit::Limits;
@@ -38,8 +38,8 @@ pub struct Control {
     pub limits: Limits,
     /// Requests for pages to leave memory ahead of need.
     pub proactive: Proactive,
-    /// What the program wishes of pages.
-    pub wishes: Wishes,
+    /// Advice of the program that waits to be followed.
+    pub advice: AdviceQueue,
     /// Which devices there are to be.
     pub swaps: Swaps,
     /// Processes that share memory since a fork.
@@ -70,7 +70,7 @@ impl Control {
             job,
             limits: Limits::new(memory.budget().limit(), request),
             proactive,
-            wishes: Wishes::default(),
+            advice: AdviceQueue::default(),
             swaps: Swaps::new(list),
             children: Children::new()?,
             settings,

@@ -45,7 +45,7 @@ use crate::device::list::{JobSwaps, ListedSwap};
 use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS, Disk, SlotMap, SlotRun, SlotSettings};
 use crate::stats::Stats;
 use crate::units::SlotId;
-use area::{Area, Place};
+use area::{Area, Listing};
 use block_io::{BlockIo, Direct, MakeIo};
 pub(crate) use change::Retired;
 pub use error::{ReadError, ReadFailure, SwapError};
@@ -234,8 +234,8 @@ impl SwapDevices {
         if self.areas().any(|(_, area)| area.is_named_place(&spec.path)) {
             return Err(SwapError::InUse(spec.path.clone()));
         }
-        self.add_area(*id, &spec.path, priority, |place| {
-            Area::open(spec, place, self.make_io(), slots, &self.stats)
+        self.add_area(*id, &spec.path, priority, |listing| {
+            Area::open(spec, listing, self.make_io(), slots, &self.stats)
         })
     }
 
@@ -244,7 +244,7 @@ impl SwapDevices {
         id: u32,
         path: &Path,
         priority: i32,
-        open: impl FnOnce(Place) -> Result<Area, SwapError>,
+        open: impl FnOnce(Listing) -> Result<Area, SwapError>,
     ) -> Result<(), SwapError> {
         // What the sibling opens the program's threads reach by it.
         beside::serve_calls()
@@ -252,7 +252,7 @@ impl SwapDevices {
         let free = |index: &usize| self.table.get(*index).is_none();
         let too_many = || SwapError::TooMany(path.to_owned());
         let mut index = (0..SlotId::IN_MEMORY).find(free).ok_or_else(too_many)?;
-        let area = open(Place {
+        let area = open(Listing {
             figures: self.stats.device(index),
             priority,
             id,
@@ -541,7 +541,7 @@ impl SwapDevices {
                 .position(|(area, _)| area.id() == listed.id)
                 .map(|at| parts.swap_remove(at));
             let open = |(area, part): (Arc<Area>, usize)| {
-                let open = |place| area.open_part(part, place, self.make_io(), &self.stats);
+                let open = |listing| area.open_part(part, listing, self.make_io(), &self.stats);
                 self.add_area(listed.id, &listed.spec.path, priority, open)
             };
             let is_open = part.map(open).is_some_and(|opened| opened.is_ok());

@@ -135,7 +135,7 @@ struct Loaded {
     foreign: bool,
 }
 
-/// What became of the wish for a page of budget.
+/// What became of the request for a page of budget.
 enum Room {
     Taken,
     /// There is none before something is reclaimed.
@@ -513,8 +513,8 @@ impl Fault {
         Ok(Loaded { pages: done.bytes >> PAGE_SHIFT, clean: protect, foreign })
     }
 
-    /// Brings in a single page that is on a device, or was read ahead from there into the frame that
-    /// is returned as well; `None` while somebody else reads it.
+    /// Brings in a single page that is on a device, or was read ahead from there into the frame
+    /// that is returned as well; `None` while somebody else reads it.
     fn install_stored(
         &self,
         context: &mut FaultContext,

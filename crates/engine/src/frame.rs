@@ -2,7 +2,7 @@
 //!
 //! **A frame is the right to one page of memory, and a place of the arena that goes with it.**
 //! Every page in memory owns one: a page of the program while it is mapped (then its place in the
-//! arena is a hole), a page of the swap cache, a part of the compressed pool. A free frame is a
+//! arena is a hole), a page of the swap cache, a part of the zpool. A free frame is a
 //! hole: no memory lies behind it. So the arena has more frames than the budget has pages,
 //! fragmentation costs address space and not memory, and the budget is a **limit** on the frames
 //! that are handed out, with the watermarks of the kernel.
@@ -59,7 +59,7 @@ pub enum Mobility {
     Movable,
     /// The swap cache: emptied by reclaim, taken in long runs.
     Reclaimable,
-    /// The compressed pool, buffers, the engine itself.
+    /// The zpool, buffers, the engine itself.
     Unmovable,
     /// In a pageblock that is to leave the arena: not handed out.
     Isolated,

@@ -34,7 +34,7 @@ use crate::swap::store::{Batch, Pick};
 use crate::units::{FrameId, PageIndex, SlotId};
 use crate::workingset::WorkingSet;
 use crate::workingset::settings::CompressedMax;
-use oom::Hardship;
+use oom::OomProgress;
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::cpu::Topology;
@@ -45,8 +45,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use throttle::Throttle;
-pub(crate) use way_out::Leaves;
-use way_out::{Bitmap, Sent};
+pub(crate) use way_out::EvictTo;
+use way_out::{Bitmap, EvictPlan};
 
 /// Share of the budget that the swap cache fills before its oldest pages are stored: 1/8. Enough
 /// for pages that are touched again soon, small enough to leave the frames to resident and
@@ -81,6 +81,17 @@ impl Reclaimer {
     }
 }
 
+/// What a pass of the first hand has come to.
+#[derive(Default)]
+struct ScanProgress {
+    /// Extents.
+    passed: usize,
+    /// Pages.
+    scanned: usize,
+    deactivated: usize,
+    freed: usize,
+}
+
 /// What takes pages out of memory.
 pub struct Reclaim {
     base: Arc<Base>,
@@ -98,8 +109,8 @@ pub struct Reclaim {
     /// Frames that stand for these buffers.
     #[cfg(debug_assertions)]
     pub charged: usize,
-    /// How far it is from being out of room, and whether the process is being killed for that.
-    pub hardship: Hardship,
+    /// How far it is on its way to being out of room, and whether the process is killed for that.
+    pub oom_progress: OomProgress,
     killing: AtomicBool,
     /// How many pages had left when writeback found nothing to do, last.
     written_back: AtomicU64,
@@ -154,7 +165,7 @@ impl Reclaim {
             direct,
             #[cfg(debug_assertions)]
             charged,
-            hardship: Hardship::default(),
+            oom_progress: OomProgress::default(),
             killing: AtomicBool::new(false),
             written_back: AtomicU64::new(0),
             way_out: Choice::default(),
@@ -324,10 +335,10 @@ impl Reclaim {
 
     /// The first hand, over one extent or, while few pages of each are to leave, over several: they
     /// leave together, with one flush.
-    fn scan(&self, batch: &mut Batch, who: Reclaimer, want: usize) -> Progress {
-        let mut progress = Progress::default();
-        let to = if self.is_bound_for_devices() { Leaves::ToSwapCache } else { Leaves::ToTiers };
-        let sent = self.way_to(to, true);
+    fn scan(&self, batch: &mut Batch, who: Reclaimer, want: usize) -> ScanProgress {
+        let mut progress = ScanProgress::default();
+        let to = if self.is_bound_for_devices() { EvictTo::SwapCache } else { EvictTo::SwapOut };
+        let plan = self.plan(to, true);
         let extents = self.memory.extents_high.load(Relaxed).max(1);
         let mut guards = [const { None }; TOGETHER_EXTENTS];
         batch.picks.clear();
@@ -342,12 +353,12 @@ impl Reclaim {
                     (hand / extents * DIRECT_PAGES % EXTENT_PAGES, left)
                 }
             };
-            *guard = self.scan_extent(batch, hand % extents, (from, most), sent, &mut progress);
+            *guard = self.scan_extent(batch, hand % extents, (from, most), plan, &mut progress);
             if !batch.has_room() || progress.freed + batch.picks.len() >= want {
                 break;
             }
         }
-        self.evict_picked(batch, sent.to, &mut progress);
+        self.evict_picked(batch, plan.to, &mut progress);
         progress
     }
 
@@ -359,10 +370,10 @@ impl Reclaim {
         batch: &mut Batch,
         index: usize,
         (from, most): (usize, usize),
-        sent: Sent,
-        progress: &mut Progress,
+        plan: EvictPlan,
+        progress: &mut ScanProgress,
     ) -> Option<ExtentGuard<'_>> {
-        if !self.may_leave(index, sent) {
+        if !self.may_leave(index, plan) {
             return None;
         }
         let guard = self.memory.extents.try_lock(index)?;
@@ -389,12 +400,12 @@ impl Reclaim {
             }
             wanted[i / 64] |= 1 << (i % 64);
             count += 1;
-            if count == most && !sent.moves {
+            if count == most && !plan.moves {
                 break;
             }
         }
         // 2. Out.
-        self.send_out(batch, index, (wanted, most), sent, progress);
+        self.evict_wanted(batch, index, (wanted, most), plan, progress);
         Some(guard)
     }
 
@@ -426,20 +437,7 @@ impl Reclaim {
             && !self.swap.compressed_full.load(Relaxed);
         !tier_takes && self.stats.get(Counter::DeviceCapacityBytes) > 0
     }
-}
 
-/// What a pass of the first hand has come to.
-#[derive(Default)]
-struct Progress {
-    /// Extents.
-    passed: usize,
-    /// Pages.
-    scanned: usize,
-    deactivated: usize,
-    freed: usize,
-}
-
-impl Reclaim {
     /// Notes that the program uses DMA into its memory: pages leave by being moved only, from now
     /// on.
     pub fn note_dma(&self) {

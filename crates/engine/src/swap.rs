@@ -27,9 +27,9 @@ use crate::memory::extent::EXTENT_PAGES;
 use crate::stats::{Counter, Stats};
 use crate::units::PAGE_SHIFT;
 use crate::workingset::WorkingSet;
-use crate::zpool::CompressedPool;
+use crate::zpool::Zpool;
 pub use index::{Entry, GivenUp, SlotIndex, Stamp};
-pub use lru::Ages;
+pub use lru::LruLists;
 use settings::SwapSettings;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -43,13 +43,13 @@ pub struct Swap {
     pub settings: SwapSettings,
     memory: Arc<Memory>,
     workingset: Arc<WorkingSet>,
-    /// Frames of the swap cache by age.
-    pub lru: Ages,
+    /// The LRU lists of the swap cache.
+    pub lru: LruLists,
     /// What is known of each slot.
     pub index: Arc<SlotIndex>,
     /// Which slots have a compressed copy in memory, and these copies.
     pub zswap: Arc<Zswap>,
-    pub zpool: CompressedPool,
+    pub zpool: Zpool,
     /// Whether there was no room for more.
     pub compressed_full: AtomicBool,
     pub devices: SwapDevices,
@@ -83,10 +83,10 @@ impl Swap {
             stats,
             memory: memory.clone(),
             workingset: workingset.clone(),
-            lru: Ages::new(cells.clone(), settings.partition, settings.batching, stats),
+            lru: LruLists::new(cells.clone(), settings.partition, settings.batching, stats),
             index,
             zswap,
-            zpool: CompressedPool::new(cells, frames),
+            zpool: Zpool::new(cells, frames),
             compressed_full: AtomicBool::new(false),
             devices,
             writing: AtomicUsize::new(0),

@@ -10,23 +10,23 @@ pub mod tier_size;
 
 use crate::workingset::settings::CompressedMax;
 use copies::Copies;
-use history::Recent;
+use history::EvictionHistory;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tier_size::{Density, Share, Tiers};
+use tier_size::{Density, TierSize, Tiers};
 
 /// What is known of it.
 pub struct WorkingSet {
     /// Pages that have left for the compressed tier or a device.
     pub evictions: AtomicU64,
     /// How many had left when.
-    pub history: Recent,
-    /// The compressed tier's share of the budget.
-    pub tier_size: Share,
+    pub history: EvictionHistory,
+    /// How large the compressed tier may be.
+    pub tier_size: TierSize,
     /// How densely it packs.
     pub density: Density,
     /// Copies of pages in memory.
     pub copies: Copies,
-    /// Whether the share changes.
+    /// Whether the size of the tier changes.
     follows: bool,
 }
 
@@ -35,15 +35,15 @@ impl WorkingSet {
     pub fn new(compressed: CompressedMax) -> WorkingSet {
         WorkingSet {
             evictions: AtomicU64::new(0),
-            history: Recent::default(),
-            tier_size: Share::new(compressed),
+            history: EvictionHistory::default(),
+            tier_size: TierSize::new(compressed),
             density: Density::default(),
             copies: Copies::default(),
             follows: compressed == CompressedMax::Auto,
         }
     }
 
-    /// Follows what refaults have told, if it is time to look at that; whether the share of the
+    /// Follows what refaults have told, if it is time to look at that; whether the size of the
     /// compressed tier has changed.
     pub fn follow(&self, tiers: Tiers) -> bool {
         let left = self.evictions.load(Relaxed);

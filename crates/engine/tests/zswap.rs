@@ -105,13 +105,15 @@ fn cases(all: bool) -> Vec<Case> {
             ("ram:20M", _) => (12, 7000, [20, 50, 10, 10], 6),
             _ => (10, 8000, [15, 40, 15, 15], 4),
         };
+        // One in nine, another one each time: a process can have 16 pools of signal delivery in
+        // all.
+        let by_signal = (at + at / 9).is_multiple_of(9);
         cases.push(Case {
-            // One in nine, another one each time: a process can have 16 pools of signal delivery in
-            // all.
-            delivery: if (at + at / 9).is_multiple_of(9) { Delivery::Signal } else { Delivery::Thread },
+            delivery: if by_signal { Delivery::Signal } else { Delivery::Thread },
             settings: format!(
-                "compressed={percent},zswap.codec={codec},zswap.keep={keep},zswap.incompressible={incompressible},\
-                 zswap.invalidate={invalidate},zswap.slots={slots},zswap.recompress={recompress}{others}"
+                "compressed={percent},zswap.codec={codec},zswap.keep={keep},\
+                 zswap.incompressible={incompressible},zswap.invalidate={invalidate},\
+                 zswap.slots={slots},zswap.recompress={recompress}{others}"
             ),
             swap: if swap == "ram:1G" && at % 2 == 1 { FAILING } else { swap },
             budgets: [8 * MIB, low * MIB],

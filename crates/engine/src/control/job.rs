@@ -255,6 +255,11 @@ mod tests {
         );
     }
 
+    /// Which process takes how many pages at most, and how many more it gives.
+    fn turn() -> impl Strategy<Value = (prop::sample::Index, u64, u64)> {
+        (any::<prop::sample::Index>(), 1..64u64, 0..5u64)
+    }
+
     proptest! {
         /// Processes that take, give some of it and take again: together they never give more than
         /// was wanted, but for what one batch has too much, and all of it if they have it.
@@ -262,7 +267,7 @@ mod tests {
         fn all_that_can_be_had_is_given_and_hardly_more(
             wanted in 0..500u64,
             has in prop::collection::vec(0..300u64, 1..5),
-            turns in prop::collection::vec((any::<prop::sample::Index>(), 1..64u64, 0..5u64), 0..300),
+            turns in prop::collection::vec(turn(), 0..300),
         ) {
             let table = JobTable::anonymous().unwrap();
             let number = table.ask_reclaim(Bytes::from_pages(wanted)).number;

@@ -6,7 +6,7 @@
 //! | that is free | its neighbours in a list of blocks, if it begins one | none |
 //! | of a page that is mapped | the slot of its copy, if the page is clean | none |
 //! | of the swap cache | its neighbours by age | whose page it has |
-//! | of the compressed pool, the first four of a chunk | state and list of the chunk, in two of them | which objects are used |
+//! | of the zpool, four of a chunk | state and list, in two | objects that are used |
 //! | used for anything else | | none |
 //!
 //! Who has the frame changes its words; the links of frames in a list with the list's lock. The

@@ -1,7 +1,7 @@
 //! The ways of resident pages out of the page tables: a run moves to frames of the arena, or pages
 //! are protected, stored where they are, and dropped with one call.
 
-use super::Progress;
+use super::ScanProgress;
 use super::settings::WayOut;
 use crate::frame::cells::Owner;
 use crate::memory::extent::{self, EXTENT_PAGES};
@@ -29,34 +29,34 @@ const RUN_ORDER: u8 = 6;
 /// Pages of an extent, a bit each.
 pub(super) type Bitmap = [u64; EXTENT_PAGES / 64];
 
-/// Where pages go that leave from where they are.
+/// Where pages go that are evicted in place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leaves {
-    /// To where they stay while they are not wanted.
-    ToTiers,
-    /// To where a touch brings them back cheaply, and counts as a reference.
-    ToSwapCache,
+pub(crate) enum EvictTo {
+    /// To the compressed tier or a device.
+    SwapOut,
+    /// To the swap cache: a touch brings them back cheaply, and counts as a reference.
+    SwapCache,
 }
 
-/// How pages are sent out.
+/// How pages are to be evicted.
 #[derive(Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct EvictPlan {
     /// Whether runs move out that are long enough; whether nothing else is done to any.
     pub(super) moves: bool,
     pub(super) only_move: bool,
     /// Where the others go.
-    pub(super) to: Leaves,
+    pub(super) to: EvictTo,
 }
 
 impl Reclaim {
-    /// How pages leave that are to go there; runs may move out.
-    pub(super) fn way_to(&self, to: Leaves, runs_move: bool) -> Sent {
+    /// How pages are evicted that are to go there; runs may move out.
+    pub(super) fn plan(&self, to: EvictTo, runs_move: bool) -> EvictPlan {
         let only_move = self.only_move();
-        Sent {
+        EvictPlan {
             only_move,
             moves: only_move || runs_move && self.prefers_move(),
             // What cannot be moved has no other way.
-            to: if only_move { Leaves::ToTiers } else { to },
+            to: if only_move { EvictTo::SwapOut } else { to },
         }
     }
 
@@ -73,25 +73,25 @@ impl Reclaim {
     }
 
     /// Whether an extent has pages that can leave like that.
-    pub(super) fn may_leave(&self, index: usize, sent: Sent) -> bool {
+    pub(super) fn may_leave(&self, index: usize, plan: EvictPlan) -> bool {
         self.memory.extents.resident(index) > 0
-            && (!sent.only_move || self.memory.frames.backing.can_move())
+            && (!plan.only_move || self.memory.frames.backing.can_move())
     }
 
-    /// Sends the wanted pages of an extent out whose lock is held, or picks them for that.
-    pub(super) fn send_out(
+    /// Evicts the wanted pages of an extent whose lock is held, or picks them for that.
+    pub(super) fn evict_wanted(
         &self,
         batch: &mut Batch,
         index: usize,
         (mut wanted, most): (Bitmap, usize),
-        sent: Sent,
-        progress: &mut Progress,
+        plan: EvictPlan,
+        progress: &mut ScanProgress,
     ) {
         let first = extent::pages_of(index).start;
         // 1. Dense runs move out; all runs, where a device might be writing to a page that looks
         //    idle.
-        if sent.moves {
-            let shortest = if sent.only_move { 1 } else { RUN_MIN };
+        if plan.moves {
+            let shortest = if plan.only_move { 1 } else { RUN_MIN };
             let mut immovable: Bitmap = [0; EXTENT_PAGES / 64];
             let mut at = 0;
             while let Some(run) = next_run(&wanted, at) {
@@ -99,10 +99,10 @@ impl Reclaim {
                 if run.len() >= shortest {
                     let pages = first + run.start..first + run.end;
                     progress.deactivated +=
-                        self.move_out(pages, sent.only_move, first, &mut wanted, &mut immovable);
+                        self.move_out(pages, plan.only_move, first, &mut wanted, &mut immovable);
                 }
             }
-            if sent.only_move {
+            if plan.only_move {
                 // A page that cannot be moved because it is not writable is not a device's target
                 // either.
                 wanted = immovable;
@@ -116,7 +116,7 @@ impl Reclaim {
                 break;
             }
             if !batch.has_room() {
-                self.evict_picked(batch, sent.to, progress);
+                self.evict_picked(batch, plan.to, progress);
             }
             let page = PageIndex(first + at);
             if let Some((_, word)) = self.memory.words.try_update(page, PageWord::begin_evict) {
@@ -126,13 +126,12 @@ impl Reclaim {
         }
     }
 
-    /// Sends the pages of a part of an extent out that are in place, whether they were referenced
-    /// lately or not; how many have left it.
-    pub(crate) fn send_away(&self, batch: &mut Batch, pages: Range<usize>, to: Leaves) -> usize {
+    /// Evicts the resident pages of a part of an extent, whether they were referenced lately or
+    /// not; how many have left it.
+    pub(crate) fn evict_pages(&self, batch: &mut Batch, pages: Range<usize>, to: EvictTo) -> usize {
         let _mark = FaultPath::enter();
-        let (index, sent) =
-            (pages.start / EXTENT_PAGES, self.way_to(to, to == Leaves::ToSwapCache));
-        if !self.may_leave(index, sent) {
+        let (index, plan) = (pages.start / EXTENT_PAGES, self.plan(to, to == EvictTo::SwapCache));
+        if !self.may_leave(index, plan) {
             return 0;
         }
         let Some(_guard) = self.memory.extents.try_lock(index) else { return 0 };
@@ -144,10 +143,10 @@ impl Reclaim {
                 wanted[(page - first) / 64] |= 1 << ((page - first) % 64);
             }
         }
-        let mut progress = Progress::default();
+        let mut progress = ScanProgress::default();
         batch.picks.clear();
-        self.send_out(batch, index, (wanted, EXTENT_PAGES), sent, &mut progress);
-        self.evict_picked(batch, sent.to, &mut progress);
+        self.evict_wanted(batch, index, (wanted, EXTENT_PAGES), plan, &mut progress);
+        self.evict_picked(batch, plan.to, &mut progress);
         progress.freed + progress.deactivated
     }
 
@@ -280,12 +279,12 @@ impl Reclaim {
         }
     }
 
-    /// Sends out what was picked.
-    pub(super) fn evict_picked(&self, batch: &mut Batch, to: Leaves, progress: &mut Progress) {
+    /// Evicts what was picked.
+    pub(super) fn evict_picked(&self, batch: &mut Batch, to: EvictTo, progress: &mut ScanProgress) {
         let left = self.evict_in_place(batch, to);
         match to {
-            Leaves::ToSwapCache => progress.deactivated += left,
-            Leaves::ToTiers => progress.freed += left,
+            EvictTo::SwapCache => progress.deactivated += left,
+            EvictTo::SwapOut => progress.freed += left,
         }
         batch.picks.clear();
     }
@@ -329,7 +328,7 @@ impl Reclaim {
 
     /// Stores or copies the picked pages from where they are, and drops them; returns how many. The
     /// locks of their extents are held.
-    fn evict_in_place(&self, batch: &mut Batch, to: Leaves) -> usize {
+    fn evict_in_place(&self, batch: &mut Batch, to: EvictTo) -> usize {
         if batch.picks.is_empty() {
             return 0;
         }
@@ -339,17 +338,17 @@ impl Reclaim {
         let protect_ns = started.elapsed().as_nanos() as u64;
         // 2. Store from where they are; for the swap cache, in the frames that they own.
         match to {
-            Leaves::ToTiers => {
+            EvictTo::SwapOut => {
                 self.swap.store_batch(batch, |pick, out| self.read_evicting(pick, out));
             }
-            Leaves::ToSwapCache => self.copy_picked(batch),
+            EvictTo::SwapCache => self.copy_picked(batch),
         }
         // 3. Commit: who was taken back meanwhile stays, and its stored copy is forgotten.
         self.commit_picked(batch);
         if batch.picks.is_empty() {
             return 0;
         }
-        if to == Leaves::ToSwapCache {
+        if to == EvictTo::SwapCache {
             // Nobody writes to them any more. There is memory twice for a moment, that of a batch.
             let Batch { picks, buffer, .. } = &mut *batch;
             picks.iter().for_each(|pick| self.fill_own_frame(pick, buffer));
@@ -400,13 +399,13 @@ impl Reclaim {
     }
 
     /// Gives pages that were dropped their new words, and their frames back.
-    fn publish_evicted(&self, batch: &mut Batch, to: Leaves) {
+    fn publish_evicted(&self, batch: &mut Batch, to: EvictTo) {
         batch.frames.clear();
         for pick in &batch.picks {
             let word = self.memory.words.load(pick.page);
             let State::Evicting(frame) = word.state() else { unreachable!("committed before") };
             let stored = pick.stored.expect("kept when it was committed");
-            if to == Leaves::ToSwapCache {
+            if to == EvictTo::SwapCache {
                 self.swap.lru.add(pick.owner(), frame);
                 let cached = word.with_state(stored).clean(word.is_clean());
                 self.memory.words.unlock_as(pick.page, cached);
@@ -418,7 +417,7 @@ impl Reclaim {
         }
         self.memory.frames.give_holes(&batch.frames);
         let count = batch.picks.len() as u64;
-        if to == Leaves::ToSwapCache {
+        if to == EvictTo::SwapCache {
             self.stats.add(Counter::PgDeactivate, count);
         }
         let of_one_extent = |a: &Pick, b: &Pick| a.page.0 / EXTENT_PAGES == b.page.0 / EXTENT_PAGES;

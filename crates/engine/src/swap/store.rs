@@ -178,18 +178,15 @@ pub enum LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoadError::Read(error) => write!(
-                f,
-                "a page cannot be read back, the program gets \
-                                                 SIGBUS for it: {error}"
-            ),
+            LoadError::Read(error) => {
+                write!(f, "a page cannot be read back, the program gets SIGBUS for it: {error}")
+            }
             LoadError::Lost => f.write_str(
                 "a page could not be read when its swap device was taken out of use, the program \
                  gets SIGBUS for it",
             ),
             LoadError::Corrupt => f.write_str(
-                "a compressed page is damaged, the program gets SIGBUS for it: broken \
-                             memory?",
+                "a compressed page is damaged, the program gets SIGBUS for it: broken memory?",
             ),
         }
     }
@@ -528,9 +525,7 @@ impl Swap {
         self.stats.set(Counter::CompressedPoolBytes, self.zpool.pool_bytes() as u64);
         self.stats.set(Counter::CompressedLimitBytes, self.zpool.limit_bytes() as u64);
     }
-}
 
-impl Swap {
     /// Begins I/O on a slot, so that it stays in use until [`Swap::end_io`]; `false` when its
     /// page is not there alone, or somebody is at it.
     pub(crate) fn begin_io(&self, slot: SlotId) -> bool {

@@ -13,8 +13,8 @@
 //!    claim and the page lock is used**. So nothing that was read before a page changed is ever
 //!    installed.
 //! 5. To memory, into frames of the swap cache, while there is more than the low watermark; the
-//!    rest to the tiers as pages that leave memory, by which it may be compressed, or written to
-//!    another device.
+//!    rest is swapped out as pages that leave memory are: compressed, or written to another
+//!    device.
 //! 6. End the claim, and give the slots back as a range.
 //!
 //! Steps 4 to 6 are in `place`; what is compressed is in `compressed`.
@@ -151,7 +151,7 @@ impl Evacuation {
         if moved.full {
             self.full.store(true, Relaxed);
             // The program must not fail for want of the room that the device has.
-            if control.reclaim.hardship.is_beyond(control.settings.oom_wait / 4) {
+            if control.reclaim.oom_progress.is_beyond(control.settings.oom_wait / 4) {
                 self.end(Ending::NoRoom);
             }
         }

@@ -11,7 +11,7 @@
 //! fit, each page is taken to come back once in two times, until enough have left for the curve to
 //! tell.
 //!
-//! Looked at where the share is, and as often; and when the tier is full. No locks.
+//! Looked at where the size is, and as often; and when the tier is full. No locks.
 
 use super::{DEVICE_NS, MARGIN, PACKING, Past, Tiers};
 use crate::units::PAGE_SIZE;
