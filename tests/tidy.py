@@ -33,6 +33,10 @@ FLOORS = {
         "signals", "trap", "calls", "streams", "sandbox", "delivery", "gate", "map", "alloc", "fds",
         "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall", "init", "lib",
     ],
+    "crates/cli": [
+        "failure", "signals", "swap", "memory", "rundir", "report", "control", "args", "target", "env",
+        "commands", "main",
+    ],
     "crates/engine": [
         "units", "stats", "base", "workingset", "frame", "slot", "zpool", "device", "memory",
         "swap", "reclaim", "fault", "control", "space", "config", "error", "engine", "pool", "lib",
