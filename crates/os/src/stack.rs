@@ -103,8 +103,8 @@ impl EngineStacks {
         let index = self.claim();
         let top = self.base + (index + 1) * (STACK_BYTES + PAGE_SIZE);
         let mut work = Work { call: Some(call), result: None };
-        // The work itself must not lie on the managed stack while it runs: it is moved to the top of
-        // the new one.
+        // The work itself must not lie on the managed stack while it runs: it is moved to the top
+        // of the new one.
         let place = (top - size_of::<Work<F, R>>()) & !63;
         // SAFETY: 1. `place` lies in the stack that this thread has just claimed, aligned and large
         // enough;
