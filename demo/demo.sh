@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs a job that holds all of its data in memory: first as usual, then with overspill in a quarter of the RAM, and
-# compares what it prints.
+# Runs a job that holds all of its data in memory: first as usual, then with overspill in a quarter
+# of the RAM, and compares what it prints.
 #
 # usage: demo/demo.sh [MEBIBYTES]     size of the data (default 512)
 #
-# Needs python3, as much room on the disk as there are data, and no root where userfaultfd is allowed.
+# Needs python3, as much room on the disk as there are data, and no root where userfaultfd is
+# allowed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,7 +21,8 @@ mkdir -p "$target"
 work=$(mktemp -d "$(realpath "$target")/demo-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# Runs a command and tells the most memory that a process of it had resident, as the kernel counted it.
+# Runs a command and tells the most memory that a process of it had resident, as the kernel counted
+# it.
 measured() {
     python3 -c '
 import resource, subprocess, sys

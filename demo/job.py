@@ -1,4 +1,5 @@
-"""A job that holds all of its data in memory: makes a table, goes over it forwards and backwards, changes it, sums it up.
+"""A job that holds all of its data in memory: makes a table, goes over it forwards and backwards,
+changes it, sums it up.
 
 usage: job.py MEBIBYTES
 """

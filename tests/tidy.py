@@ -24,14 +24,20 @@ COLUMNS = 100
 # one floor, and know nothing of each other.
 FLOORS = {
     "crates/os": [
-        "units", "lock", "copy", "cpu", "region", "task", "tls", "process", "seccomp", "descriptors",
-        "signal", "report", "job", "vm", "arena", "stack", "table", "codec", "beside", "io", "uffd",
-        "backing", "uring", "observer", "token", "thread", "fault_path", "probe", "lib",
+        "units", "lock", "copy", "cpu", "region", "task", "tls", "process", "seccomp",
+        "descriptors", "signal", "report", "job", "vm", "arena", "stack", "table", "codec",
+        "beside", "io", "uffd", "backing", "uring", "observer", "token", "thread", "fault_path",
+        "probe", "lib",
     ],
     "crates/preload": [
-        "sys", "route", "config", "heap", "image", "pool", "memory", "userfaultfd", "nested", "robust",
-        "signals", "trap", "calls", "streams", "sandbox", "delivery", "gate", "map", "alloc", "fds",
-        "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall", "init", "lib",
+        "sys", "route", "config", "heap", "image", "pool", "memory", "userfaultfd", "nested",
+        "robust", "signals", "trap", "calls", "streams", "sandbox", "delivery", "gate", "map",
+        "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall", "init",
+        "lib",
+    ],
+    "crates/cli": [
+        "failure", "signals", "swap", "memory", "rundir", "report", "control", "args", "target",
+        "env", "commands", "main",
     ],
     "crates/engine": [
         "units", "stats", "base", "workingset", "frame", "slot", "zpool", "device", "memory",
@@ -57,8 +63,12 @@ def tracked(*patterns):
 
 def without_tests(text):
     """The part of a file before its module of tests."""
-    return re.split(r"^#\[cfg\((?:test|all\(test[^\n]*)\)\]\n(?:#\[[^\n]*\]\n)*(?:pub )?mod \w+ \{", text,
-                    maxsplit=1, flags=re.M)[0]
+    return re.split(
+        r"^#\[cfg\((?:test|all\(test[^\n]*)\)\]\n(?:#\[[^\n]*\]\n)*(?:pub )?mod \w+ \{",
+        text,
+        maxsplit=1,
+        flags=re.M,
+    )[0]
 
 
 def code_of(text):
@@ -73,8 +83,8 @@ def floor_of(crate, path):
 
 
 def names_imported(text, depth):
-    """First names of paths from the root of the crate, also out of `use crate::{a, b::c}`, and those
-    that `super` leads to from a file so deep in src."""
+    """First names of paths from the root of the crate, also out of `use crate::{a, b::c}`, and
+    those that `super` leads to from a file so deep in src."""
     for match in re.finditer(r"\b(crate|super(?:::super)*)::(?:(\w+)|(?=\{))", text):
         if match.group(1) != "crate" and match.group(1).count("super") < depth:
             continue
@@ -108,15 +118,21 @@ def check_floors(crate, floors):
         if TEST_FILES.search(str(relative.relative_to(f"{crate}/src"))):
             continue
         text = code_of(without_tests(path.read_text()))
-        for name, at in names_imported(text, len(relative.parts) - len(pathlib.Path(crate).parts) - 1):
+        for name, at in names_imported(
+            text, len(relative.parts) - len(pathlib.Path(crate).parts) - 1
+        ):
             line = text.count("\n", 0, at) + 1
             # What is no floor is an item of the root, where everything comes together.
             name = name if name in height else floors[-1]
             if height[name] > height[here]:
                 found.append(f"{relative}:{line}: {here} imports {name}, which is above it")
-        for match in re.finditer(r"^(?:pub(?:\([^)]*\))? )?(?:struct|enum|union) (\w+)", text, re.M):
+        for match in re.finditer(
+            r"^(?:pub(?:\([^)]*\))? )?(?:struct|enum|union) (\w+)", text, re.M
+        ):
             types.setdefault(match.group(1), set()).add(here)
-        for match in re.finditer(r"^impl(?:<[^{]*?>)? (\w+)(?:<[^{]*>)? (?:where[^{]*)?\{", text, re.M):
+        for match in re.finditer(
+            r"^impl(?:<[^{]*?>)? (\w+)(?:<[^{]*>)? (?:where[^{]*)?\{", text, re.M
+        ):
             methods.append((match.group(1), here, relative))
     for name, here, relative in methods:
         if name in types and here not in types[name]:
@@ -172,7 +188,9 @@ def check_architecture():
         if not (ROOT / target).exists():
             found.append(f"ARCHITECTURE.md: there is no {target}")
     for span in sorted(set(re.findall(r"`([^`\n]+)`", text))):
-        for name in re.findall(r"[A-Za-z_][A-Za-z_0-9]*(?=\()|[A-Z][A-Za-z0-9]+::\w+|\w+::\w+", span):
+        for name in re.findall(
+            r"[A-Za-z_][A-Za-z_0-9]*(?=\()|[A-Z][A-Za-z0-9]+::\w+|\w+::\w+", span
+        ):
             last = name.split("::")[-1]
             if not re.search(rf"\b{re.escape(last)}\b", code):
                 found.append(f"ARCHITECTURE.md: there is no {name} in the code")
@@ -195,9 +213,17 @@ def count(crate):
 def main():
     found = [line for crate, floors in FLOORS.items() for line in check_floors(crate, floors)]
     found += check_lengths() + check_architecture()
-    print("\n".join(found + [f"tidy: {len(found)} findings"] if found else ["tidy: all is as it should be"]))
+    print(
+        "\n".join(
+            found + [f"tidy: {len(found)} findings"] if found else ["tidy: all is as it should be"]
+        )
+    )
     if "--count" in sys.argv:
-        crates = [path.parent.relative_to(ROOT) for path in tracked("*/Cargo.toml") if (path.parent / "src").exists()]
+        crates = [
+            path.parent.relative_to(ROOT)
+            for path in tracked("*/Cargo.toml")
+            if (path.parent / "src").exists()
+        ]
         print("\n".join(map(count, map(str, crates))))
     return 1 if found else 0
 

@@ -54,7 +54,8 @@ fuzz_target!(|input: Input<'_>| {
         let mut page = [0; PAGE_SIZE];
         page.iter_mut().zip(input.bytes.iter().cycle()).for_each(|(to, from)| *to = *from);
         let mut packed = vec![0; 2 * PAGE_SIZE];
-        let len = all.compressors[usize::from(input.codec) % CODECS.len()].compress(&page, &mut packed).unwrap();
+        let compressor = &mut all.compressors[usize::from(input.codec) % CODECS.len()];
+        let len = compressor.compress(&page, &mut packed).unwrap();
         packed.truncate(len);
         assert!(all.decompress(codec.id(), &packed) == Ok(page));
         // 3. The same with changes.

@@ -93,8 +93,10 @@ fuzz_target!(|input: Input| {
                 }
             }
             Call::FreeMany { from, count } => {
-                let blocks: Vec<_> = (0..count).filter_map(|_| owned.give(usize::from(from))).collect();
-                let frames: Vec<_> = blocks.iter().flat_map(|(first, order)| first.run(1 << order)).collect();
+                let blocks: Vec<_> =
+                    (0..count).filter_map(|_| owned.give(usize::from(from))).collect();
+                let frames: Vec<_> =
+                    blocks.iter().flat_map(|(first, order)| first.run(1 << order)).collect();
                 allocator.free_many(&frames);
             }
             Call::Drain => {
@@ -108,7 +110,8 @@ fuzz_target!(|input: Input| {
                 allocator.drain();
             }
             Call::GiveUp => allocator.give_up_surplus(|frames| {
-                assert!(owned.frames.range(frames).next().is_none(), "a frame in use left the arena");
+                let used = owned.frames.range(frames).next();
+                assert!(used.is_none(), "a frame in use left the arena");
             }),
         }
     }

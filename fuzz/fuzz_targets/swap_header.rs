@@ -39,7 +39,10 @@ fuzz_target!(|input: Input<'_>| {
             let label = &input.text[..input.text.len().min(16)];
             page[1052..][..label.len()].copy_from_slice(label);
         }
-        _ => page[..input.text.len().min(4096)].copy_from_slice(&input.text[..input.text.len().min(4096)]),
+        _ => {
+            let len = input.text.len().min(4096);
+            page[..len].copy_from_slice(&input.text[..len]);
+        }
     }
     match Header::parse(&page) {
         Ok(Header::Own(header)) => {
@@ -49,7 +52,8 @@ fuzz_target!(|input: Input<'_>| {
         }
         Ok(Header::Kernel(header)) => {
             assert!(header.pages > 1 && header.bad_pages.len() <= 637);
-            assert!(header.bad_pages.iter().all(|page| *page > 0 && u64::from(*page) < header.pages));
+            let exists = |page: &u32| *page > 0 && u64::from(*page) < header.pages;
+            assert!(header.bad_pages.iter().all(exists));
         }
         Ok(Header::Empty | Header::Foreign) => {}
         Err(error) => assert!(!error.to_string().is_empty()),

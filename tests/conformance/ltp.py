@@ -1,31 +1,36 @@
 #!/usr/bin/env python3
 """The Linux Test Project as an outside judge: its tests by themselves, and under `overspill run`.
 
-usage: ltp.py LTP_TREE [--fault signal|thread|both] [--memory SIZE] [--only PATTERN,...] [--jobs N] [--timeout SECONDS]
-              [--json FILE]
+usage: ltp.py LTP_TREE [--fault signal|thread|both] [--memory SIZE] [--only PATTERN,...]
+              [--jobs N] [--timeout SECONDS] [--json FILE]
 
-LTP_TREE is an installed tree (what `make install` put under --prefix). To get one, as root on Debian or Ubuntu, in three minutes:
+LTP_TREE is an installed tree (what `make install` put under --prefix). To get one, as root on
+Debian or Ubuntu, in three minutes:
 
-    apt-get install autoconf automake m4 make gcc pkg-config bison flex libaio-dev libcap-dev libacl1-dev libattr1-dev libnuma-dev \\
-        libkeyutils-dev acl attr
+    apt-get install autoconf automake m4 make gcc pkg-config bison flex libaio-dev libcap-dev \\
+        libacl1-dev libattr1-dev libnuma-dev libkeyutils-dev acl attr
     git clone --depth 1 https://github.com/linux-test-project/ltp && cd ltp
     make autotools && ./configure --disable-metadata --prefix=/opt/ltp
     for part in lib libs testcases/lib testcases/kernel/syscalls testcases/kernel/mem runtest; do
         make -C $part -j2 all && make -C $part install
     done
 
-The entries of runtest/syscalls and runtest/mm run natively and in each delivery. Exit status, and how often a test says TPASS, TFAIL,
-TBROK, TCONF and TWARN, have to be the same. As root each run has mount, process, host name and IPC namespaces of its own, so what it
-mounts, starts and makes goes away with it.
+The entries of runtest/syscalls and runtest/mm run natively and in each delivery. Exit status, and
+how often a test says TPASS, TFAIL, TBROK, TCONF and TWARN, have to be the same. As root each run
+has mount, process, host name and IPC namespaces of its own, so what it mounts, starts and makes
+goes away with it.
 
-Where a run differs, it and the native one are repeated by themselves, with nothing beside them: entries that natively differ from
-themselves are left out, and what agrees the second time is counted as unsteady.
+Where a run differs, it and the native one are repeated by themselves, with nothing beside them:
+entries that natively differ from themselves are left out, and what agrees the second time is
+counted as unsteady.
 
-left-out.txt lists the entries that are not run, expected.txt the differences that are known, with a reason each. Entries that natively
-fail, are skipped, or take longer than a minute are left out as well.
+left-out.txt lists the entries that are not run, expected.txt the differences that are known, with a
+reason each. Entries that natively fail, are skipped, or take longer than a minute are left out as
+well.
 
 Environment: OVERSPILL_BIN names the binary (target/release/overspill of this repository otherwise).
-Exit status: 0 if there is no difference but the expected ones, 1 if there is, 2 for a mistake on the command line, 125 if it cannot run.
+Exit status: 0 if there is no difference but the expected ones, 1 if there is, 2 for a mistake on
+the command line, 125 if it cannot run.
 """
 
 import argparse
@@ -64,9 +69,13 @@ SUMMARY_NAMES = dict(zip(("passed", "failed", "broken", "skipped", "warnings"), 
 # Commands of a runtest file that need a shell.
 SHELL_CHARACTERS = re.compile(r"[`$;|&<>*?=]")
 
-# The program is not the first process of its namespace, which would be spared most signals, and leads a session of its own. LTP names
-# files in /dev/shm by the process number, which is the same in each namespace.
-NAMESPACES = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
+# The program is not the first process of its namespace, which would be spared most signals, and
+# leads a session of its own. LTP names files in /dev/shm by the process number, which is the same
+# in each namespace.
+NAMESPACES = [
+    "unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc",
+    "--propagation", "private",
+]
 FIRST_PROCESS = ["sh", "-c", 'mount -t tmpfs ltp /dev/shm; setsid --wait "$@"; exit $?', "sh"]
 
 
@@ -78,7 +87,11 @@ class Entry:
     command: str
 
     def argv(self):
-        return ["sh", "-c", self.command] if SHELL_CHARACTERS.search(self.command) else shlex.split(self.command)
+        return (
+            ["sh", "-c", self.command]
+            if SHELL_CHARACTERS.search(self.command)
+            else shlex.split(self.command)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +104,9 @@ class Result:
     output: str = dataclasses.field(compare=False)
 
     def __str__(self):
-        found = ", ".join(f"{count} {verdict}" for verdict, count in zip(VERDICTS, self.counts) if count)
+        found = ", ".join(
+            f"{count} {verdict}" for verdict, count in zip(VERDICTS, self.counts) if count
+        )
         return f"status {self.status}" + (f" ({found})" if found else "")
 
     def complaint(self):
@@ -112,7 +127,9 @@ class Settings:
         self.memory = arguments.memory
         self.timeout = arguments.timeout
         self.scratch = scratch
-        self.overspill = os.path.abspath(os.environ.get("OVERSPILL_BIN") or os.path.join(REPOSITORY, "target/release/overspill"))
+        self.overspill = os.path.abspath(
+            os.environ.get("OVERSPILL_BIN") or os.path.join(REPOSITORY, "target/release/overspill")
+        )
         self.isolated = can_isolate()
 
     def launcher(self, delivery):
@@ -123,7 +140,11 @@ class Settings:
 
     def environment(self, folder):
         binaries = os.path.join(self.tree, "testcases", "bin")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("OVERSPILL_", "LTP", "LD_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("OVERSPILL_", "LTP", "LD_"))
+        }
         return {
             **kept,
             "LTPROOT": self.tree,
@@ -139,7 +160,10 @@ class Settings:
 def can_isolate():
     """Whether namespaces of its own can be had for a run."""
     try:
-        return subprocess.run([*NAMESPACES, "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+        return (
+            subprocess.run([*NAMESPACES, "true"], stderr=subprocess.DEVNULL, check=False).returncode
+            == 0
+        )
     except OSError:
         return False
 
@@ -173,7 +197,11 @@ def read_list(name, columns):
 
 def reasons_to_leave_out():
     """Pairs of a pattern of names and a reason."""
-    return [(pattern, reason) for patterns, reason in read_list("left-out.txt", 2) for pattern in patterns.split()]
+    return [
+        (pattern, reason)
+        for patterns, reason in read_list("left-out.txt", 2)
+        for pattern in patterns.split()
+    ]
 
 
 class Expected:
@@ -192,7 +220,8 @@ class Expected:
         return None
 
     def unused(self, compared, deliveries):
-        """Those that were not seen although an entry of theirs was compared in all that they name."""
+        """Those that were not seen although an entry of theirs was compared in all that they
+        name."""
 
         def was_tried(pattern, where):
             whole = where in deliveries or (where == "both" and len(deliveries) == len(DELIVERIES))
@@ -281,7 +310,11 @@ class Outcome:
     unsteady: set = dataclasses.field(default_factory=set)  # deliveries that agreed when repeated
 
     def differing(self):
-        return [delivery for delivery, result in self.runs.items() if result != self.native and delivery not in self.unsteady]
+        return [
+            delivery
+            for delivery, result in self.runs.items()
+            if result != self.native and delivery not in self.unsteady
+        ]
 
 
 def time_limit(settings, native):
@@ -295,7 +328,9 @@ def compare(settings, entry, deliveries):
     outcome.left_out = unfit(outcome.native)
     if outcome.left_out is None:
         for delivery in deliveries:
-            outcome.runs[delivery] = run(settings, entry, delivery, time_limit(settings, outcome.native))
+            outcome.runs[delivery] = run(
+                settings, entry, delivery, time_limit(settings, outcome.native)
+            )
     return outcome
 
 
@@ -316,7 +351,11 @@ def select(entries, only):
     if only is None:
         return entries
     patterns = only.split(",")
-    return [entry for entry in entries if any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in patterns)]
+    return [
+        entry
+        for entry in entries
+        if any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in patterns)
+    ]
 
 
 def compare_all(settings, entries, deliveries, jobs):
@@ -325,13 +364,17 @@ def compare_all(settings, entries, deliveries, jobs):
     outcomes = []
     to_run = []
     for entry in entries:
-        reason = next((reason for pattern, reason in listed if fnmatch.fnmatchcase(entry.name, pattern)), None)
+        reason = next(
+            (reason for pattern, reason in listed if fnmatch.fnmatchcase(entry.name, pattern)), None
+        )
         if reason:
             outcomes.append(Outcome(entry, left_out=reason))
         else:
             to_run.append(entry)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for number, outcome in enumerate(pool.map(lambda entry: compare(settings, entry, deliveries), to_run), 1):
+        for number, outcome in enumerate(
+            pool.map(lambda entry: compare(settings, entry, deliveries), to_run), 1
+        ):
             say_progress(number, len(to_run), outcome)
             outcomes.append(outcome)
     differing = [outcome for outcome in outcomes if outcome.differing()]
@@ -344,13 +387,17 @@ def compare_all(settings, entries, deliveries, jobs):
 def say_progress(number, total, outcome):
     said = [f"{delivery}: {outcome.runs[delivery]}" for delivery in outcome.differing()]
     if said:
-        print(f"[{number}/{total}] {outcome.entry.name}: native {outcome.native}; {'; '.join(said)}", flush=True)
+        print(
+            f"[{number}/{total}] {outcome.entry.name}: native {outcome.native}; {'; '.join(said)}",
+            flush=True,
+        )
     elif number % 100 == 0:
         print(f"[{number}/{total}]", flush=True)
 
 
 def differences(outcomes, expected):
-    """A row for each difference: its kind, entry, delivery, both results, and the reason where it is expected."""
+    """A row for each difference: its kind, entry, delivery, both results, and the reason where it
+    is expected."""
     rows = []
     for outcome in outcomes:
         if outcome.left_out:
@@ -384,7 +431,8 @@ def print_totals(outcomes, rows, deliveries, seconds):
         kinds = collections.Counter(row[0] for row in rows if row[2] == delivery)
         same = compared - sum(kinds.values())
         print(
-            f"{delivery}: {compared} compared, {same} same, {kinds['expected']} expected differences, {kinds['unexpected']} unexpected, "
+            f"{delivery}: {compared} compared, {same} same, {kinds['expected']} expected "
+            f"differences, {kinds['unexpected']} unexpected, "
             f"{kinds['hang']} hangs, {kinds['unsteady']} unsteady"
         )
     print(f"{sum(left_out.values())} entries left out; {seconds:.0f} s")
@@ -419,10 +467,17 @@ def write_json(path, outcomes, expected):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tree", metavar="LTP_TREE", help="an installed tree of LTP")
-    parser.add_argument("--fault", choices=(*DELIVERIES, "both"), default="both", help="how faults are served (default: both)")
+    parser.add_argument(
+        "--fault",
+        choices=(*DELIVERIES, "both"),
+        default="both",
+        help="how faults are served (default: both)",
+    )
     parser.add_argument("--memory", metavar="SIZE", default="64M", help="the budget (default: 64M)")
     parser.add_argument("--only", metavar="PATTERN,...", help="entries by name, with * and ?")
-    parser.add_argument("--jobs", type=int, metavar="N", default=2, help="entries at a time (default: 2)")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", default=2, help="entries at a time (default: 2)"
+    )
     timeout_help = "of a run under overspill; never less than 3 times native and 10 s (default: 30)"
     parser.add_argument("--timeout", type=float, metavar="SECONDS", default=30, help=timeout_help)
     parser.add_argument("--json", metavar="FILE", help="write all results")
@@ -434,7 +489,10 @@ def main():
     deliveries = DELIVERIES if arguments.fault == "both" else (arguments.fault,)
     began = time.monotonic()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES if most == resource.RLIM_INFINITY else min(OPEN_FILES, most), most))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE,
+        (OPEN_FILES if most == resource.RLIM_INFINITY else min(OPEN_FILES, most), most),
+    )
     scratch = tempfile.mkdtemp(prefix="ltp.")
     os.chmod(scratch, 0o755)
     settings = Settings(arguments, scratch)
@@ -453,7 +511,9 @@ def main():
     print_table(rows)
     if arguments.json:
         write_json(arguments.json, outcomes, expected)
-    for pattern, where, _ in expected.unused([outcome.entry.name for outcome in outcomes if not outcome.left_out], deliveries):
+    for pattern, where, _ in expected.unused(
+        [outcome.entry.name for outcome in outcomes if not outcome.left_out], deliveries
+    ):
         print(f"expected.txt: {pattern} ({where}) does not differ")
     print_totals(outcomes, rows, deliveries, time.monotonic() - began)
     return 1 if any(row[0] in ("unexpected", "hang") for row in rows) else 0

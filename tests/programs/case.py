@@ -11,8 +11,11 @@ import subprocess
 import sys
 from typing import Callable, Optional
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "proof"))
-from harness import MIB, REPOSITORY, Failed, Skip, check, mib  # noqa: E402,F401  (for the modules of cases)
+sys.path.insert(
+    0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "proof")
+)
+# For the modules of cases too.
+from harness import MIB, REPOSITORY, Failed, Skip, check, mib  # noqa: E402,F401
 
 # Debian's own programs come first: a machine may have others of the same name in /usr/local.
 FOLDERS = [
@@ -33,8 +36,9 @@ PATH = ":".join([*FOLDERS, os.path.join(CARGO_HOME, "bin")])
 class Case:
     """One program with its input.
 
-    `command` runs in an empty folder, in which `input` leads to what `files` and `prepare` made. Its standard output,
-    its exit status and the files named in `results` are compared with those of the native run, after `normalise`.
+    `command` runs in an empty folder, in which `input` leads to what `files` and `prepare` made.
+    Its standard output, its exit status and the files named in `results` are compared with those of
+    the native run, after `normalise`.
     """
 
     name: str
@@ -43,21 +47,27 @@ class Case:
     needs: tuple = ()  # programs besides the first word of the command; all of a script's
     files: dict = dataclasses.field(default_factory=dict)  # name in `input`: text
     prepare: Optional[Callable] = None  # called once with a Folder, whose path is `input`
-    setup: Optional[Callable] = None  # called before each run with a Folder, whose path is where the program will run
-    session: Optional[Callable] = None  # called with the Program while it runs; gives the output that is compared
+    # Called before each run with a Folder, whose path is where the program will run.
+    setup: Optional[Callable] = None
+    # Called with the Program while it runs; gives the output that is compared.
+    session: Optional[Callable] = None
     results: tuple = ()  # files that the program makes
     normalise: Callable = bytes  # of the standard output and of each result
     compared: bool = True  # whether the standard output (or what the session gives) is compared
     env: dict = dataclasses.field(default_factory=dict)
     user: Optional[str] = None  # who runs it, where root is not allowed to
     status: int = 0  # exit status that is right
-    beside: int = 0  # MiB that it may use besides the budget and BESIDE_*: of memory that README says is not managed
+    # MiB that it may use besides the budget and BESIDE_*: of memory that README says is not
+    # managed.
+    beside: int = 0
     least: int = 48  # MiB that the budget has at least
     slow: int = 10  # times the native time that it may take
     excuse: Optional[Callable] = None  # why it cannot run on this machine (None: it can)
 
     def argv(self):
-        return ["/bin/sh", "-c", self.command] if isinstance(self.command, str) else list(self.command)
+        return (
+            ["/bin/sh", "-c", self.command] if isinstance(self.command, str) else list(self.command)
+        )
 
     def missing(self):
         """Why the case cannot run here, or None."""
@@ -103,7 +113,9 @@ class Folder:
             timeout=600,
         )
         tail = done.stdout.decode(errors="replace")[-800:]
-        check(done.returncode == 0, f"cannot prepare the case: {shlex.quote(command)[:200]}: {tail}")
+        check(
+            done.returncode == 0, f"cannot prepare the case: {shlex.quote(command)[:200]}: {tail}"
+        )
 
 
 def python_module(name):
@@ -128,5 +140,7 @@ def words(count, seed=1):
     lines, state = [], seed
     for number in range(count):
         state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
-        lines.append(f"{number} {state >> 40:x} the {state >> 20 & 0xFFF} of {state & 0xFFFF:04x}\n")
+        lines.append(
+            f"{number} {state >> 40:x} the {state >> 20 & 0xFFF} of {state & 0xFFFF:04x}\n"
+        )
     return "".join(lines)

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs the programs that the test of programs runs, where this is Debian or Ubuntu and root. Otherwise it says what
-# is missing: the cases that need it are skipped, loudly. With --quick only what the quick cases need is installed.
+# Installs the programs that the test of programs runs, where this is Debian or Ubuntu and root.
+# Otherwise it says what is missing: the cases that need it are skipped, loudly. With --quick only
+# what the quick cases need is installed.
 set -u
 
 missing=
@@ -65,7 +66,8 @@ fi
 
 # RUNLEVEL=1: a package's service is not started.
 export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
-# Word by word, so that a package that there is not (chromium of Ubuntu) does not keep the others away.
+# Word by word, so that a package that there is not (chromium of Ubuntu) does not keep the others
+# away.
 apt-get -q update
 # shellcheck disable=SC2086 # a list of words
 apt-get -q install -y --no-install-recommends $missing || for package in $missing; do

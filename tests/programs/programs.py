@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The test of programs: everyday programs, as they come from Debian, give the same under overspill as by themselves.
+"""The test of programs: everyday programs, as they come from Debian, give the same under overspill
+as by themselves.
 
-Each case runs natively, then under `overspill run` in each delivery of faults, with a third of its native peak of
-memory. Output, exit status and results are compared, and the peak of the whole tree of processes with the budget. A
-run that stands still (hang) or takes far too long (slow) is ended, after the stacks of all its threads are printed.
-Exit status 1 when anything is not as it should be.
+Each case runs natively, then under `overspill run` in each delivery of faults, with a third of its
+native peak of memory. Output, exit status and results are compared, and the peak of the whole tree
+of processes with the budget. A run that stands still (hang) or takes far too long (slow) is ended,
+after the stacks of all its threads are printed. Exit status 1 when anything is not as it should be.
 """
 
 import argparse
@@ -27,15 +28,25 @@ SCRATCH = "/var/tmp"  # short, for sockets; reachable by every user
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description="Compares programs under overspill with the same programs natively.")
-    parser.add_argument("--quick", action="store_true", help="the small cases only, of every kind (three minutes)")
-    parser.add_argument("--only", metavar="NAME,...", help="these cases only; NAME may end with *")
-    parser.add_argument("--fault", choices=("signal", "thread", "both"), default="both", help="deliveries to test")
+    parser = argparse.ArgumentParser(
+        description="Compares programs under overspill with the same programs natively."
+    )
     parser.add_argument(
-        "--native", action="store_true", help="no overspill, each case natively twice: checks the cases"
+        "--quick", action="store_true", help="the small cases only, of every kind (three minutes)"
+    )
+    parser.add_argument("--only", metavar="NAME,...", help="these cases only; NAME may end with *")
+    parser.add_argument(
+        "--fault", choices=("signal", "thread", "both"), default="both", help="deliveries to test"
+    )
+    parser.add_argument(
+        "--native",
+        action="store_true",
+        help="no overspill, each case natively twice: checks the cases",
     )
     parser.add_argument("--json", metavar="FILE", help="write all results as JSON")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run each case N times under overspill")
+    parser.add_argument(
+        "--repeat", type=int, default=1, metavar="N", help="run each case N times under overspill"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the files of the run")
     parser.add_argument("--list", action="store_true", help="list the cases")
     chosen = parser.parse_args()
@@ -112,7 +123,12 @@ class Report:
                 "budget_bytes": budget,
                 "native": _figures(native),
                 "runs": [
-                    {"delivery": v.delivery, "verdict": v.word, "detail": v.detail, "stacks": v.outcome.stacks}
+                    {
+                        "delivery": v.delivery,
+                        "verdict": v.word,
+                        "detail": v.detail,
+                        "stacks": v.outcome.stacks,
+                    }
                     | _figures(v.outcome)
                     for v in verdicts
                 ],
@@ -126,7 +142,8 @@ class Report:
 
 
 def _sentence(case, verdict):
-    return f"{case.name} ({verdict.delivery}): {verdict.word}: {' / '.join(verdict.detail.splitlines())[:SENTENCE]}"
+    detail = " / ".join(verdict.detail.splitlines())[:SENTENCE]
+    return f"{case.name} ({verdict.delivery}): {verdict.word}: {detail}"
 
 
 def _figures(outcome):
@@ -145,7 +162,9 @@ def run_case(case, chosen, scratch, report):
     os.mkdir(folder)
     os.chmod(folder, 0o755)
     try:
-        workshop = runner.Workshop(case, folder, os.path.join(scratch, "bin", "overspill"), chosen.quick)
+        workshop = runner.Workshop(
+            case, folder, os.path.join(scratch, "bin", "overspill"), chosen.quick
+        )
         native = workshop.native()
         if why := runner.judge_native(case, native):
             return report.broken(case, why)
@@ -175,8 +194,11 @@ def explain(case, verdict):
 
 
 def copy_overspill(scratch):
-    """Copies the program, so that every user reaches it and a build meanwhile does not change it."""
-    source = os.environ.get("OVERSPILL_BIN") or os.path.join(target_directory(), "release", "overspill")
+    """Copies the program, so that every user reaches it and a build meanwhile does not change
+    it."""
+    source = os.environ.get("OVERSPILL_BIN") or os.path.join(
+        target_directory(), "release", "overspill"
+    )
     if not os.access(source, os.X_OK):
         sys.exit(f"programs: there is no {source}: run `make build`, or set OVERSPILL_BIN")
     folder = os.path.join(scratch, "bin")
@@ -191,7 +213,9 @@ def main():
     chosen = arguments()
     if chosen.list:
         for case in chosen.cases:
-            print(f"{case.name:<22}{'quick' if case.quick else '':<7}{case.missing() or ''}".rstrip())
+            print(
+                f"{case.name:<22}{'quick' if case.quick else '':<7}{case.missing() or ''}".rstrip()
+            )
         return 0
     # So that `with` blocks end programs and remove cgroups also when the test is told to stop.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))

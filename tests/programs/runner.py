@@ -17,8 +17,9 @@ LEAST_SECONDS = 60  # that a run under overspill has
 DELIVERIES = ("signal", "thread")
 NATIVE = "native"  # in place of a delivery: once more without overspill, to check the cases
 
-# What a tree may use besides the budget and what its case declares: the launcher; of each process code and data of the
-# program and its libraries that are written to, stacks, the preloaded library's own data; and the engine's tables.
+# What a tree may use besides the budget and what its case declares: the launcher; of each process
+# code and data of the program and its libraries that are written to, stacks, the preloaded
+# library's own data; and the engine's tables.
 BESIDE_TREE = 8 * MIB
 BESIDE_PROCESS = 6 * MIB
 TABLES = 0.03  # of the native peak
@@ -42,7 +43,8 @@ class Outcome:
 
 @dataclasses.dataclass
 class Verdict:
-    """How a run compares with the native one; `word` is ok, hang, slow, crash, status, differs, session or over."""
+    """How a run compares with the native one; `word` is ok, hang, slow, crash, status, differs,
+    session or over."""
 
     delivery: str
     word: str
@@ -105,7 +107,8 @@ def environment(folder, extra=None):
 
 
 def _as_user(user, capabilities):
-    """The words before a command that make it run as another user, with capabilities or without any."""
+    """The words before a command that make it run as another user, with capabilities or without
+    any."""
     entry = pwd.getpwnam(user)
     words = ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
     if capabilities:
@@ -154,7 +157,9 @@ class Workshop:
         options = ["--memory", str(budget), "--fault", delivery]
         capabilities = "+sys_ptrace" if delivery == "thread" else None  # to serve faults by thread
         words = self._user_words(capabilities) + [self.overspill, "run", *options, "--"]
-        return self._run(words + self.case.argv(), max(LEAST_SECONDS, self.case.slow * native.seconds))
+        return self._run(
+            words + self.case.argv(), max(LEAST_SECONDS, self.case.slow * native.seconds)
+        )
 
     def _user_words(self, capabilities):
         return _as_user(self.case.user, capabilities) if self.case.user else []
@@ -163,7 +168,12 @@ class Workshop:
         run, outcome = self._fresh(), Outcome()
         paths = [os.path.join(self._folder, name) for name in ("stdout", "stderr")]
         with open(paths[0], "wb") as stdout, open(paths[1], "wb") as stderr:
-            popen = {"cwd": run, "env": environment(run, self.case.env), "stdout": stdout, "stderr": stderr}
+            popen = {
+                "cwd": run,
+                "env": environment(run, self.case.env),
+                "stdout": stdout,
+                "stderr": stderr,
+            }
             with Tree(argv, limit, **popen) as tree:
                 session_output = self._session(tree, run, outcome)
                 outcome.status, outcome.seconds = tree.wait()
@@ -193,7 +203,8 @@ class Workshop:
             return b""
 
     def _end_broken(self, tree):
-        """What a broken session left: it may end by itself in a moment, else it is asked to, else made to."""
+        """What a broken session left: it may end by itself in a moment, else it is asked to, else
+        made to."""
         for wait, number in ((1, signal.SIGTERM), (5, signal.SIGKILL)):
             try:
                 tree.process.wait(wait)
@@ -220,12 +231,17 @@ def _content(path):
 
 def _first_difference(ours, native):
     """Where two outputs part, in words."""
-    place = next((i for i, (a, b) in enumerate(zip(ours, native)) if a != b), min(len(ours), len(native)))
+    place = next(
+        (i for i, (a, b) in enumerate(zip(ours, native)) if a != b), min(len(ours), len(native))
+    )
 
     def around(data):
         return data[max(place - 20, 0) : place + 60].decode(errors="replace")
 
-    return f"{len(ours)} bytes for {len(native)}, from byte {place} on {around(ours)!r} for {around(native)!r}"
+    return (
+        f"{len(ours)} bytes for {len(native)}, "
+        f"from byte {place} on {around(ours)!r} for {around(native)!r}"
+    )
 
 
 def _what_differs(ours, native):
@@ -250,7 +266,10 @@ def judge(workshop, delivery, budget, outcome, native):
     elif difference := _what_differs(outcome, native):
         word, detail = "differs", f"{difference}; {outcome.said}"
     elif outcome.peak > limit and delivery != NATIVE:
-        word, detail = "over", f"{mib(outcome.peak)}, and {mib(limit)} is allowed for {outcome.processes} processes"
+        word, detail = (
+            "over",
+            f"{mib(outcome.peak)}, and {mib(limit)} is allowed for {outcome.processes} processes",
+        )
     else:
         word, detail = "ok", ""
     return Verdict(delivery, word, detail, outcome)

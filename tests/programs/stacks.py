@@ -6,11 +6,15 @@ import shutil
 import subprocess
 
 GDB_SECONDS = 40
-GDB = ["gdb", "-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", "set print frame-arguments scalars"]
+GDB = [
+    "gdb", "-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex",
+    "set print frame-arguments scalars",
+]
 MOST_PROCESSES, MOST_FRAMES = 16, 30
 # Frames of Rust's library and of gdb's greeting say nothing.
 NOISE = re.compile(
-    r"/rustc/|^#\d+ .*\bin (std|core|alloc)::|^\[New LWP|^\[Thread debugging|^Using host|^warning: |^$|^\d+\s.*No such file"
+    r"/rustc/|^#\d+ .*\bin (std|core|alloc)::|^\[New LWP|^\[Thread debugging|^Using host|^warning: "
+    r"|^$|^\d+\s.*No such file"
 )
 STATUS = ("Name", "State", "PPid", "Threads", "SigBlk", "SigPnd", "ShdPnd", "Seccomp", "RssAnon")
 
@@ -25,7 +29,9 @@ def _read(path):
 
 def _status(folder):
     lines = (line.split(":", 1) for line in _read(f"{folder}/status").splitlines())
-    return ", ".join(f"{pair[0]} {pair[1].strip()}" for pair in lines if pair[0] in STATUS and len(pair) == 2)
+    return ", ".join(
+        f"{pair[0]} {pair[1].strip()}" for pair in lines if pair[0] in STATUS and len(pair) == 2
+    )
 
 
 def _threads(pid):
@@ -47,16 +53,23 @@ def _backtraces(pid):
     command = [*GDB, "-p", str(pid), "-ex", f"thread apply all bt {MOST_FRAMES}"]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=GDB_SECONDS
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=GDB_SECONDS,
         )
         lines = done.stdout.decode(errors="replace").splitlines()
         return "\n".join(f"  {line}" for line in lines if not NOISE.search(line))
     except subprocess.TimeoutExpired as e:
-        return f"  (gdb did not end in {GDB_SECONDS} s)\n{(e.stdout or b'').decode(errors='replace')}"
+        return (
+            f"  (gdb did not end in {GDB_SECONDS} s)\n{(e.stdout or b'').decode(errors='replace')}"
+        )
 
 
 def _is_ours(pid, words):
-    """Whether it is the launcher, or overspill's helper beside a program: they wait for the others."""
+    """Whether it is the launcher, or overspill's helper beside a program: they wait for the
+    others."""
     launcher = os.path.basename(words.split()[0] if words.split() else "") == "overspill"
     return launcher or _read(f"/proc/{pid}/comm") == "overspill"
 

@@ -1,4 +1,5 @@
-"""A process with all that it starts: its memory, its end, and a watchdog for when it stands still or does not end."""
+"""A process with all that it starts: its memory, its end, and a watchdog for when it stands still
+or does not end."""
 
 import os
 import signal
@@ -17,7 +18,8 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Session:
-    """In place of a memory cgroup where none can be made: the processes of a session. What leaves it is not seen."""
+    """In place of a memory cgroup where none can be made: the processes of a session. What leaves
+    it is not seen."""
 
     def __init__(self):
         self._leader = None
@@ -101,10 +103,12 @@ class Stillness:
 
 
 class Tree:
-    """Runs a command in an enclosure until it ends, stands still or takes longer than `limit` seconds.
+    """Runs a command in an enclosure until it ends, stands still or takes longer than `limit`
+    seconds.
 
-    Use as a context manager; its end ends all processes. `peak` and `processes` are the highest seen. A tree that the
-    watchdog ended has in `ended` why (hang or slow), and in `stacks` where its threads stood.
+    Use as a context manager; its end ends all processes. `peak` and `processes` are the highest
+    seen. A tree that the watchdog ended has in `ended` why (hang or slow), and in `stacks` where
+    its threads stood.
     """
 
     def __init__(self, argv, limit, **popen):
@@ -116,7 +120,10 @@ class Tree:
         self._began = time.monotonic()
         try:
             self.process = subprocess.Popen(
-                self._enclosure.wrap(argv), stdin=subprocess.DEVNULL, start_new_session=True, **popen
+                self._enclosure.wrap(argv),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                **popen,
             )
         except BaseException:
             self._enclosure.__exit__()
@@ -156,6 +163,7 @@ class Tree:
         return self.process.poll() is None
 
     def wait(self):
-        """Waits for the end; gives the exit status, as a shell does, and the seconds that it took."""
+        """Waits for the end; gives the exit status, as a shell does, and the seconds that it
+        took."""
         status = self.process.wait()
         return (128 - status if status < 0 else status), time.monotonic() - self._began

@@ -1,9 +1,11 @@
-"""redis-server filled to four times its budget, read back, and snapshot by a fork while it is written to.
+"""redis-server filled to four times its budget, read back, and snapshot by a fork while it is
+written to.
 
-Two sorts of keys, filled in turn so that they share pages: `frozen` keys are written once; `hot` keys are overwritten,
-one after another in a random order, while BGSAVE runs. A value can be computed from its key and its version (the
-number of the write), so every value can be told right or wrong, and the snapshot can be told to be of one moment: if
-the newest write in it is the N-th, each key must have the version it had after the N-th write.
+Two sorts of keys, filled in turn so that they share pages: `frozen` keys are written once; `hot`
+keys are overwritten, one after another in a random order, while BGSAVE runs. A value can be
+computed from its key and its version (the number of the write), so every value can be told right or
+wrong, and the snapshot can be told to be of one moment: if the newest write in it is the N-th, each
+key must have the version it had after the N-th write.
 """
 
 import hashlib
@@ -27,7 +29,8 @@ def key_of(number):
 
 
 def value_of(number, version):
-    """A value from its key and version: 1 KiB to 15 KiB, half of it random, half of it repetition."""
+    """A value from its key and version: 1 KiB to 15 KiB, half of it random, half of it
+    repetition."""
     seed = b"%d %d " % (number, version)
     chance = int.from_bytes(hashlib.sha256(b"%d" % number).digest()[:4], "big")
     half = (VALUE_BYTES // 8 + chance % (VALUE_BYTES * 7 // 4)) // 2
@@ -41,8 +44,12 @@ class Server:
         # A socket's path has at most 107 bytes, so it cannot lie just anywhere.
         self._socket_folder = tempfile.TemporaryDirectory(prefix="proof-")
         self.socket = os.path.join(self._socket_folder.name, "redis.sock")
-        command = [require("redis-server"), "--port", "0", "--unixsocket", self.socket, "--dir", folder]
-        command += ["--save", "", "--appendonly", "no", "--dbfilename", "dump.rdb", "--daemonize", "no"]
+        command = [
+            require("redis-server"), "--port", "0", "--unixsocket", self.socket, "--dir", folder,
+        ]
+        command += [
+            "--save", "", "--appendonly", "no", "--dbfilename", "dump.rdb", "--daemonize", "no",
+        ]
         argv, self._stats = settings.managed(command, budget) if budget else (command, None)
         self.log = os.path.join(folder, "log")
         with open(self.log, "wb") as log:
@@ -95,7 +102,8 @@ class Writer(threading.Thread):
     def __init__(self, client, numbers):
         super().__init__()
         self.client = client
-        self.history = []  # key number of each write; the version of a write is its place here plus one
+        # Key number of each write; the version of a write is its place here plus one.
+        self.history = []
         self.error = None
         self._numbers = numbers
         self._ended = threading.Event()
@@ -134,12 +142,16 @@ def read_back(client, count, versions, where):
     for first in range(0, count, PIPELINE):
         batch = numbers[first : first + PIPELINE]
         for n, value in zip(batch, client.pipeline([("GET", key_of(n)) for n in batch])):
-            check(value == value_of(n, versions.get(n, 0)), f"{where}: the value of {key_of(n)} is wrong")
+            check(
+                value == value_of(n, versions.get(n, 0)),
+                f"{where}: the value of {key_of(n)} is wrong",
+            )
     check(client.call("DBSIZE") == count, f"{where}: a key too many or too few")
 
 
 def save_under_load(server, client, hot):
-    """BGSAVE while hot keys are overwritten; returns the writer and how many writes came while the fork was there."""
+    """BGSAVE while hot keys are overwritten; returns the writer and how many writes came while the
+    fork was there."""
     with server.connect() as connection:
         writer = Writer(connection, hot)
         writer.start()
@@ -195,7 +207,8 @@ def redis(settings):
             read_back(client, count, versions, "the snapshot, loaded without overspill")
             server.stop(client)
     return (
-        f"{count} values right before and after BGSAVE and in its snapshot, {during} writes meanwhile; "
+        f"{count} values right before and after BGSAVE and in its snapshot, {during} writes "
+        "meanwhile; "
         f"{server.run.seconds:.1f} s to check the snapshot; {memory}"
     )
 

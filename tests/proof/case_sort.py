@@ -1,4 +1,5 @@
-"""GNU sort of a file with a buffer larger than the budget: one big allocation, random access, pipes and read(2)."""
+"""GNU sort of a file with a buffer larger than the budget: one big allocation, random access, pipes
+and read(2)."""
 
 import hashlib
 import os
@@ -6,8 +7,8 @@ import subprocess
 
 from harness import GIB, MIB, REPOSITORY, Run, Stats, check, judge_oom_killed, require
 
-# Sorting touches memory at random, in more time than all other cases together: in quick mode it gets smaller sizes than
-# they do.
+# Sorting touches memory at random, in more time than all other cases together: in quick mode it
+# gets smaller sizes than they do.
 QUICK_PART = 16
 
 
@@ -20,7 +21,9 @@ class Sort:
         self.buffer = settings.size(2 * GIB, QUICK_PART)
         self.file = settings.path("lines.txt")
         program = require("sort")
-        self.command = [program, "-S", f"{self.buffer}b", "--parallel=2", "-T", settings.work, self.file]
+        self.command = [
+            program, "-S", f"{self.buffer}b", "--parallel=2", "-T", settings.work, self.file,
+        ]
         if not os.path.exists(self.file):
             generator = settings.path("lines")
             source = os.path.join(REPOSITORY, "tests", "proof", "lines.c")
@@ -48,7 +51,8 @@ def sort(settings):
             digest = _digest(run)
         check(digest == expected, f"sorted wrongly: SHA-256 {digest}, without limits {expected}")
         memory = run.judge_memory(case.budget, Stats(stats) if stats else None)
-    return f"same SHA-256 as without limits; {run.seconds:.1f} s ({alone:.1f} s without limits); {memory}"
+    seconds = f"{run.seconds:.1f} s ({alone:.1f} s without limits)"
+    return f"same SHA-256 as without limits; {seconds}; {memory}"
 
 
 def sort_control(settings):

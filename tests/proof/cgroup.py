@@ -1,7 +1,8 @@
-"""A memory cgroup, version 1 or 2, that ends with its user: limit, no swap, what is charged to it, its OOM kills.
+"""A memory cgroup, version 1 or 2, that ends with its user: limit, no swap, what is charged to it,
+its OOM kills.
 
-Only processes that were started in the cgroup are ever killed. A cgroup that an interrupted run left behind is removed
-by the next run, once it is empty.
+Only processes that were started in the cgroup are ever killed. A cgroup that an interrupted run
+left behind is removed by the next run, once it is empty.
 """
 
 import errno
@@ -82,7 +83,9 @@ class MemoryCgroup:
 
     def _sweep(self, mount):
         for name in os.listdir(mount):
-            if name.startswith(PREFIX) and not os.path.exists(f"/proc/{name[len(PREFIX):].split('-')[0]}"):
+            if name.startswith(PREFIX) and not os.path.exists(
+                f"/proc/{name[len(PREFIX):].split('-')[0]}"
+            ):
                 try:
                     os.rmdir(os.path.join(mount, name))
                 except OSError:
@@ -116,7 +119,8 @@ class MemoryCgroup:
             self.limit = int(_read(self._file("memory.max")))
 
     def wrap(self, argv):
-        """The command that runs `argv` inside: a shell enters the cgroup and becomes the program."""
+        """The command that runs `argv` inside: a shell enters the cgroup and becomes the
+        program."""
         return ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', self._file("cgroup.procs"), *argv]
 
     def pids(self):
@@ -135,7 +139,9 @@ class MemoryCgroup:
 
     def usage(self):
         """All that is charged now, page cache included."""
-        return int(_read(self._file("memory.usage_in_bytes" if self.version == 1 else "memory.current")))
+        return int(
+            _read(self._file("memory.usage_in_bytes" if self.version == 1 else "memory.current"))
+        )
 
     def usage_peak(self):
         """Highest `usage` as the kernel saw it; None where the kernel does not keep it."""
@@ -144,7 +150,9 @@ class MemoryCgroup:
 
     def oom_kills(self):
         """Processes killed because the limit was reached."""
-        return _fields(self._file("memory.oom_control" if self.version == 1 else "memory.events"))["oom_kill"]
+        return _fields(self._file("memory.oom_control" if self.version == 1 else "memory.events"))[
+            "oom_kill"
+        ]
 
     def remove(self):
         """Kills what still runs inside and removes the cgroup."""

@@ -1,4 +1,5 @@
-"""What every case stands on: the settings of a proof run, programs with and without overspill, their peak memory."""
+"""What every case stands on: the settings of a proof run, programs with and without overspill,
+their peak memory."""
 
 import contextlib
 import json
@@ -14,8 +15,9 @@ from cgroup import MemoryCgroup
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# What a program may use beside its budget and the engine's metadata (1 % of the managed size): code and data of the
-# program and its libraries that are not managed, stacks, page tables, sockets, the launcher.
+# What a program may use beside its budget and the engine's metadata (1 % of the managed size): code
+# and data of the program and its libraries that are not managed, stacks, page tables, sockets, the
+# launcher.
 BESIDE_BUDGET = 48 * MIB
 
 SAMPLE_SECONDS = 0.02
@@ -56,7 +58,8 @@ def memory_limit(budget, managed):
 
 
 class Settings:
-    """How this run of the proof goes: sizes, the binary, the folder of its files, what is not available."""
+    """How this run of the proof goes: sizes, the binary, the folder of its files, what is not
+    available."""
 
     def __init__(self, quick, native, work, cgroups):
         self.quick = quick
@@ -64,18 +67,22 @@ class Settings:
         self.work = work
         self.cgroups = cgroups  # False: no memory cgroup can be made here
         self.timeout = 420 if quick else 5400
-        self.overspill = os.environ.get("OVERSPILL_BIN") or os.path.join(target_directory(), "release", "overspill")
+        self.overspill = os.environ.get("OVERSPILL_BIN") or os.path.join(
+            target_directory(), "release", "overspill"
+        )
         self._runs = 0
 
     def size(self, full, quick_part=4):
-        """A size of the full mode as it is in this run: in quick mode it is divided by `quick_part`."""
+        """A size of the full mode as it is in this run: in quick mode it is divided by
+        `quick_part`."""
         return full // quick_part if self.quick else full
 
     def path(self, name):
         return os.path.join(self.work, name)
 
     def cgroup(self, budget, managed):
-        """The memory cgroup that a case runs in; without limit in native mode; gives None where none can be made."""
+        """The memory cgroup that a case runs in; without limit in native mode; gives None where
+        none can be made."""
         if not self.cgroups:
             return contextlib.nullcontext()
         return MemoryCgroup(64 * GIB if self.native else memory_limit(budget, managed))
@@ -83,11 +90,14 @@ class Settings:
     def control_cgroup(self, budget, managed):
         """The same limit for the run without overspill, which must die of it."""
         if not self.cgroups:
-            raise Skip("no memory cgroup can be made here, so nothing would end the run without overspill")
+            raise Skip(
+                "no memory cgroup can be made here, so nothing would end the run without overspill"
+            )
         return MemoryCgroup(memory_limit(budget, managed))
 
     def managed(self, argv, budget):
-        """`argv` under overspill, and the file that will hold its statistics (None in native mode)."""
+        """`argv` under overspill, and the file that will hold its statistics (None in native
+        mode)."""
         if self.native:
             return argv, None
         self._runs += 1
@@ -105,8 +115,11 @@ class Stats:
             document = json.load(file)
         check(document["processes"], "no process ran under overspill")
         self._total = document["total"]["counters"]
-        # A forked child begins with the managed memory of its parent, so the sum would count that twice.
-        self.managed_peak = max((p["counters"]["managed_peak_bytes"] for p in document["processes"]))
+        # A forked child begins with the managed memory of its parent, so the sum would count that
+        # twice.
+        self.managed_peak = max(
+            (p["counters"]["managed_peak_bytes"] for p in document["processes"])
+        )
 
     def __getitem__(self, name):
         return self._total[name]
@@ -128,7 +141,8 @@ def _anonymous_rss(pid):
 
 
 def _session_pids(session):
-    """The living processes of a session: everything that a run has started, whatever group it is in."""
+    """The living processes of a session: everything that a run has started, whatever group it is
+    in."""
     pids = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -143,11 +157,12 @@ def _session_pids(session):
 
 
 class Run:
-    """A program that runs: in a cgroup or not, its memory sampled, ended with everything it started.
+    """A program that runs: in a cgroup or not, its memory sampled, ended with everything it
+    started.
 
-    `argv` is what to run, `cgroup` where (or None). Use as a context manager. After `wait`, `peak_anonymous` is the
-    most anonymous memory that was seen: of the cgroup, or of one process where there is no cgroup (a sum would
-    count what a fork shares twice).
+    `argv` is what to run, `cgroup` where (or None). Use as a context manager. After `wait`,
+    `peak_anonymous` is the most anonymous memory that was seen: of the cgroup, or of one process
+    where there is no cgroup (a sum would count what a fork shares twice).
     """
 
     def __init__(self, settings, argv, cgroup=None, **popen):
@@ -229,14 +244,24 @@ class Run:
     def expect_success(self, output=""):
         """Waits for the end, which must be exit status 0; `output` is what the program said."""
         status = self.wait()
-        kills = f", {self.cgroup.oom_kills()} OOM kills in {mib(self.cgroup.limit)}" if self.cgroup else ""
-        check(status == 0, f"ended with status {status}{kills}{': ' if output else ''}{output[-500:].strip()}")
+        kills = (
+            f", {self.cgroup.oom_kills()} OOM kills in {mib(self.cgroup.limit)}"
+            if self.cgroup
+            else ""
+        )
+        check(
+            status == 0,
+            f"ended with status {status}{kills}{': ' if output else ''}{output[-500:].strip()}",
+        )
 
     def judge_memory(self, budget, stats):
         """Checks the peak against the budget; returns the words for the case's line."""
         words = f"anonymous peak {mib(self.peak_anonymous)}"
         if self.cgroup:
-            check(self.cgroup.oom_kills() == 0, f"the cgroup of {mib(self.cgroup.limit)} killed a process")
+            check(
+                self.cgroup.oom_kills() == 0,
+                f"the cgroup of {mib(self.cgroup.limit)} killed a process",
+            )
             words += f", kernel {mib(self.peak_kernel)}, cgroup {mib(self.cgroup.limit)}"
         else:
             words += ", no cgroup"
@@ -251,8 +276,12 @@ class Run:
 
 
 def judge_oom_killed(run):
-    """Checks that the run without overspill was killed for memory; returns the words for the case's line."""
+    """Checks that the run without overspill was killed for memory; returns the words for the case's
+    line."""
     status = run.wait()
     kills = run.cgroup.oom_kills()
-    check(status == -signal.SIGKILL and kills > 0, f"not OOM-killed: exit status {status}, {kills} OOM kills")
+    check(
+        status == -signal.SIGKILL and kills > 0,
+        f"not OOM-killed: exit status {status}, {kills} OOM kills",
+    )
     return f"OOM-killed in {mib(run.cgroup.limit)} as it must be, after {run.seconds:.1f} s"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the programs that the proof runs, where this is Debian or Ubuntu and root. Otherwise it says what is missing:
-# the cases that need it are skipped, loudly.
+# Installs the programs that the proof runs, where this is Debian or Ubuntu and root. Otherwise it
+# says what is missing: the cases that need it are skipped, loudly.
 set -u
 
 missing=

@@ -1,9 +1,11 @@
-// Writes log-like records in random order to standard output: what `sort` is given in the demo and in the proof.
+// Writes log-like records in random order to standard output: what `sort` is given in the demo and
+// in the proof.
 //
 // usage: lines BYTES [SEED]
 //
-// A record is a random key of 16 hexadecimal digits, then 48 words of a small vocabulary: about 400 bytes that compress
-// as logs do. The same seed gives the same bytes. The output ends with the record that reaches BYTES.
+// A record is a random key of 16 hexadecimal digits, then 48 words of a small vocabulary: about 400
+// bytes that compress as logs do. The same seed gives the same bytes. The output ends with the
+// record that reaches BYTES.
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-"""The program of the numpy case: fills an array of float64, sorts it in place, checks it, prints its SHA-256.
+"""The program of the numpy case: fills an array of float64, sorts it in place, checks it, prints
+its SHA-256.
 
 usage: numpy_sort.py ELEMENTS
 """

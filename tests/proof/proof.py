@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The proof: real, unmodified programs that a memory cgroup kills, and that with overspill are right in the same one.
+"""The proof: real, unmodified programs that a memory cgroup kills, and that with overspill are
+right in the same one.
 
-Prints a line a case (`ok`, `FAIL` or `skip`, the name, what was seen) and ends with the counts. Exit status 1 when a
-case failed.
+Prints a line a case (`ok`, `FAIL` or `skip`, the name, what was seen) and ends with the counts.
+Exit status 1 when a case failed.
 """
 
 import argparse
@@ -25,11 +26,19 @@ CASES = case_sort.CASES + case_numpy.CASES + case_redis.CASES + case_stress.CASE
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description="Runs real programs under overspill in memory cgroups.")
+    parser = argparse.ArgumentParser(
+        description="Runs real programs under overspill in memory cgroups."
+    )
     names = ", ".join(name for name, _ in CASES)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"cases to run (default: all): {names}")
-    parser.add_argument("--quick", action="store_true", help="a quarter of the sizes or less, short stress runs")
-    parser.add_argument("--native", action="store_true", help="no overspill, no limit: checks the cases")
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help=f"cases to run (default: all): {names}"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a quarter of the sizes or less, short stress runs"
+    )
+    parser.add_argument(
+        "--native", action="store_true", help="no overspill, no limit: checks the cases"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the files of the run")
     chosen = parser.parse_args()
     unknown = set(chosen.cases) - {name for name, _ in CASES}
@@ -72,10 +81,15 @@ def main():
     try:
         settings = Settings(chosen.quick, chosen.native, work, cgroups_work())
         if not settings.native and not os.access(settings.overspill, os.X_OK):
-            sys.exit(f"proof: there is no {settings.overspill}: run `make build`, or set OVERSPILL_BIN")
+            sys.exit(
+                f"proof: there is no {settings.overspill}: run `make build`, or set OVERSPILL_BIN"
+            )
         need, free = settings.size(8 * GIB), shutil.disk_usage(work).free
         if free < need:
-            sys.exit(f"proof: {work} has {mib(free)} of free space, and {mib(need)} are needed for data and swap")
+            sys.exit(
+                f"proof: {work} has {mib(free)} of free space, and {mib(need)} are needed for data "
+                "and swap"
+            )
         for name, case in CASES:
             if not chosen.cases or name in chosen.cases:
                 counts[run_case(name, case, settings)] += 1

@@ -8,7 +8,8 @@ class ServerError(Exception):
 
 
 class Client:
-    """One connection. Commands are sequences of bytes or strings; answers are bytes, int, None or lists of them."""
+    """One connection. Commands are sequences of bytes or strings; answers are bytes, int, None or
+    lists of them."""
 
     def __init__(self, path, timeout):
         self._socket = socket.socket(socket.AF_UNIX)
@@ -61,4 +62,6 @@ class Client:
 
 def _encode(command):
     parts = [part.encode() if isinstance(part, str) else part for part in command]
-    return b"".join([b"*%d\r\n" % len(parts)] + [b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
+    return b"".join(
+        [b"*%d\r\n" % len(parts)] + [b"$%d\r\n%b\r\n" % (len(part), part) for part in parts]
+    )

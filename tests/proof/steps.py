@@ -3,8 +3,10 @@
 
 usage: steps.py TARGET... [-- TARGET...]
 
-Those behind -- are run beside the last of the others, as they leave it a processor, and printed after it. A step that fails does not keep the next from running. The counts that cargo test and the proof
-print are added up; how each failing test begins to say why is repeated at the end, where it is found. Exit status 1 when a step failed.
+Those behind -- are run beside the last of the others, as they leave it a processor, and printed
+after it. A step that fails does not keep the next from running. The counts that cargo test and the
+proof print are added up; how each failing test begins to say why is repeated at the end, where it
+is found. Exit status 1 when a step failed.
 """
 
 import re
@@ -13,7 +15,9 @@ import sys
 import threading
 import time
 
-CARGO = re.compile(r"^test result: \w+\. (?P<passed>\d+) passed; (?P<failed>\d+) failed; (?P<skipped>\d+) ignored")
+CARGO = re.compile(
+    r"^test result: \w+\. (?P<passed>\d+) passed; (?P<failed>\d+) failed; (?P<skipped>\d+) ignored"
+)
 # What a failing test said follows the first, up to the second.
 FAILURE = re.compile(r"^---- \S+.* stdout ----$")
 FAILURES_END = re.compile(r"^(failures:|test result:)")
@@ -22,11 +26,14 @@ PLAIN = re.compile(r"^(?P<passed>\d+) passed, (?P<failed>\d+) failed, (?P<skippe
 
 
 def run_step(target, show):
-    """Runs one target, shows each line that it prints, returns whether it passed and how long it took."""
+    """Runs one target, shows each line that it prints, returns whether it passed and how long it
+    took."""
     began = time.monotonic()
     show(f"==== make {target}\n")
     command = ["make", "--no-print-directory", target]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     for line in process.stdout:
         show(line)
     return process.wait() == 0, time.monotonic() - began
@@ -68,9 +75,14 @@ def main():
     for line in lines:
         show(line)
     broken = [target for target in first + beside if not results[target][0]]
-    steps = [f"{target} {'ok' if passed else 'FAILED'} {seconds:.0f} s" for target, (passed, seconds) in results.items()]
+    steps = [
+        f"{target} {'ok' if passed else 'FAILED'} {seconds:.0f} s"
+        for target, (passed, seconds) in results.items()
+    ]
     if failures:
-        print("==== what failed", *("\n".join(failure).rstrip() for failure in failures), sep="\n\n")
+        print(
+            "==== what failed", *("\n".join(failure).rstrip() for failure in failures), sep="\n\n"
+        )
     print(f"steps: {', '.join(steps)}")
     totals = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     verdict = f"FAILED in {', '.join(broken)}" if broken else "all steps passed"

@@ -1,4 +1,5 @@
-/* madvise(2) on memory that is evicted, resident, or both: what it discards reads as zeros, what it hints at stays. */
+/* madvise(2) on memory that is evicted, resident, or both: what it discards reads as zeros, what it
+   hints at stays. */
 #include "common.h"
 
 #define PAGES ((size_t)4096)
@@ -21,7 +22,8 @@ static void check_runs(const char *p, size_t stride, size_t run, uint64_t seed, 
         else
             lost += !page_is(page, seed + i);
     }
-    check(stale == 0 && lost == 0, "%s, %zu of %zu pages: %zu stale, %zu lost", what, run, stride, stale, lost);
+    check(stale == 0 && lost == 0, "%s, %zu of %zu pages: %zu stale, %zu lost", what, run, stride,
+          stale, lost);
 }
 
 static void dontneed(char *p, int evict)
@@ -82,7 +84,8 @@ static void hints(char *p)
         if (i % 2)
             pressure(32);
         int result = madvise(p, PAGES * PAGE, all[i].advice), error = result ? errno : 0;
-        /* A kernel built without huge pages refuses those two; it does so under overspill as well. */
+        /* A kernel built without huge pages refuses those two; it does so under overspill as
+           well. */
         printf("     %s returns %d, errno %d\n", all[i].name, result, error);
         check(bad_pages(p, PAGES, 30) == 0, "%s leaves the content alone", all[i].name);
     }
@@ -117,7 +120,8 @@ static void at_fork(char *p)
     fill(p, PAGES, 40);
     pressure(64);
     check(madvise(p, PAGES / 2 * PAGE, MADV_DONTFORK) == 0, "DONTFORK returns 0");
-    check(in_child(touch_as_child, p) == 128 + SIGSEGV, "a child has nothing where the parent said DONTFORK");
+    check(in_child(touch_as_child, p) == 128 + SIGSEGV,
+          "a child has nothing where the parent said DONTFORK");
     check(bad_pages(p, PAGES, 40) == 0, "the parent keeps it");
     check(madvise(p, PAGES / 2 * PAGE, MADV_DOFORK) == 0, "DOFORK returns 0");
     check(in_child(all_kept, p) == 0, "a child has it again after DOFORK");
@@ -131,15 +135,19 @@ static void at_fork(char *p)
 
 static void errors(char *p)
 {
-    check(madvise(p + 1, PAGE, MADV_DONTNEED) == -1 && errno == EINVAL, "an address inside a page: EINVAL");
+    check(madvise(p + 1, PAGE, MADV_DONTNEED) == -1 && errno == EINVAL,
+          "an address inside a page: EINVAL");
     check(madvise(p, PAGE, 12345) == -1 && errno == EINVAL, "an advice that there is not: EINVAL");
     check(madvise(p, 0, MADV_DONTNEED) == 0, "no length: 0");
-    check(madvise(p, PAGE, MADV_REMOVE) == -1 && errno == EINVAL, "REMOVE of private memory: EINVAL");
+    check(madvise(p, PAGE, MADV_REMOVE) == -1 && errno == EINVAL,
+          "REMOVE of private memory: EINVAL");
     char *hole = map_pages(3);
     fill(hole, 3, 50);
     munmap(hole + PAGE, PAGE);
-    check(madvise(hole, 3 * PAGE, MADV_DONTNEED) == -1 && errno == ENOMEM, "a hole in the range: ENOMEM");
-    check(nonzero(hole, PAGE) == 0 && nonzero(hole + 2 * PAGE, PAGE) == 0, "what there is beside the hole is discarded all the same");
+    check(madvise(hole, 3 * PAGE, MADV_DONTNEED) == -1 && errno == ENOMEM,
+          "a hole in the range: ENOMEM");
+    check(nonzero(hole, PAGE) == 0 && nonzero(hole + 2 * PAGE, PAGE) == 0,
+          "what there is beside the hole is discarded all the same");
     munmap(hole, 3 * PAGE);
 }
 

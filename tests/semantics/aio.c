@@ -48,7 +48,8 @@ static void *read_batches(void *argument)
             die("io_submit");
         pressure(n % 4 ? 1 : 8);
         for (long done = 0; done < IN_FLIGHT;) {
-            long got = syscall(SYS_io_getevents, context, 1, IN_FLIGHT - done, batch->events + done, NULL);
+            long got =
+                syscall(SYS_io_getevents, context, 1, IN_FLIGHT - done, batch->events + done, NULL);
             if (got < 1)
                 die("io_getevents");
             done += got;
@@ -133,6 +134,7 @@ int main(void)
         pthread_create(&readers[i], NULL, read_small, &smalls[i]);
     for (int i = 0; i < BUFFERS; i++)
         pthread_join(readers[i], NULL);
-    check(small_wrong == 0, "%d reads into a page that others read into were short or wrong", (int)small_wrong);
+    check(small_wrong == 0, "%d reads into a page that others read into were short or wrong",
+          (int)small_wrong);
     return finish();
 }

@@ -1,4 +1,5 @@
-/* What the C library does on threads and in children of its own, with memory of the program's that is out. */
+/* What the C library does on threads and in children of its own, with memory of the program's that
+   is out. */
 #include "common.h"
 #include <aio.h>
 #include <arpa/inet.h>
@@ -32,7 +33,9 @@ static void signals_as_descriptors(void)
     evict();
     union sigval value = {.sival_int = 4711};
     sigqueue(getpid(), SIGUSR1, value);
-    check(read(fd, info, sizeof *info) == sizeof *info && info->ssi_signo == SIGUSR1 && info->ssi_int == 4711, "signalfd with SIGBUS and SIGSYS in its mask");
+    check(read(fd, info, sizeof *info) == sizeof *info && info->ssi_signo == SIGUSR1 &&
+              info->ssi_int == 4711,
+          "signalfd with SIGBUS and SIGSYS in its mask");
     check(bad_pages(memory, PAGES, 1) == 0, "and memory beside it");
     close(fd);
     free(info);
@@ -140,7 +143,9 @@ static void names(void)
     evict();
     check(getaddrinfo(name, NULL, hints, &found) == 0 && found, "getaddrinfo");
     evict();
-    check(found && ((struct sockaddr_in *)(void *)found->ai_addr)->sin_addr.s_addr == htonl(INADDR_LOOPBACK), "finds localhost");
+    check(found && ((struct sockaddr_in *)(void *)found->ai_addr)->sin_addr.s_addr ==
+                       htonl(INADDR_LOOPBACK),
+          "finds localhost");
     if (found)
         freeaddrinfo(found);
     free(hints);
@@ -160,7 +165,8 @@ static void children(void)
     evict();
     pipe = popen(command, "r");
     evict();
-    check(pipe && fgets(line, sizeof line, pipe) && strcmp(line, "a value that is") == 0, "popen to read");
+    check(pipe && fgets(line, sizeof line, pipe) && strcmp(line, "a value that is") == 0,
+          "popen to read");
     pclose(pipe);
     strcpy(command, "test -n \"$SEMANTICS_VALUE\" && exit 7");
     evict();
@@ -172,7 +178,8 @@ static void children(void)
     arguments[2] = strdup("exit 5");
     pid_t pid = 0;
     evict();
-    check(posix_spawnp(&pid, arguments[0], NULL, NULL, arguments, environ) == 0 && reap(pid) == 5, "posix_spawnp");
+    check(posix_spawnp(&pid, arguments[0], NULL, NULL, arguments, environ) == 0 && reap(pid) == 5,
+          "posix_spawnp");
     evict();
     pid = vfork();
     if (pid == 0) {
@@ -213,7 +220,9 @@ static void library(void)
     evict();
     check(regcomp(&regex, pattern, REG_EXTENDED) == 0, "regcomp");
     evict();
-    check(regexec(&regex, text + MIB - 100, 2, match, 0) == 0 && match[1].rm_so == 101 && match[1].rm_eo == 109, "regexec");
+    check(regexec(&regex, text + MIB - 100, 2, match, 0) == 0 && match[1].rm_so == 101 &&
+              match[1].rm_eo == 109,
+          "regexec");
     regfree(&regex);
     free(pattern);
     free(text);

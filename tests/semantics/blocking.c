@@ -1,4 +1,5 @@
-/* Calls that wait, with buffers that are out: interrupted, restarted, left, cancelled; and nothing is lost on the way. */
+/* Calls that wait, with buffers that are out: interrupted, restarted, left, cancelled; and nothing
+   is lost on the way. */
 #include "common.h"
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -45,14 +46,16 @@ static void interruptions(void)
     pressure(40);
     alarm_in_ms(20);
     ssize_t got = read(ends[0], buffer, 4 * PAGE);
-    check(got == -1 && errno == EINTR && handled == 1, "a read into evicted memory is interrupted: %d", errno);
+    check(got == -1 && errno == EINTR && handled == 1,
+          "a read into evicted memory is interrupted: %d", errno);
     action.sa_flags = SA_RESTART;
     sigaction(SIGALRM, &action, NULL);
     feeds = 1;
     pressure(40);
     alarm_in_ms(20);
     got = read(ends[0], buffer + 100, PAGE);
-    check(got == 4 && strcmp(buffer + 100, "fed") == 0, "with SA_RESTART it goes on: %zd bytes", got);
+    check(got == 4 && strcmp(buffer + 100, "fed") == 0, "with SA_RESTART it goes on: %zd bytes",
+          got);
     feeds = 0;
     leaves = 1;
     int times = 0;
@@ -205,7 +208,8 @@ static void large(void)
     while ((got = read(pipe_ends[0], q + all, pages * PAGE - all)) > 0)
         all += (size_t)got;
     int status = reap(pid);
-    check(status == 0 && all == pages * PAGE && bad_pages(q, pages, 9) == 0, "a child writes as much to a pipe at once");
+    check(status == 0 && all == pages * PAGE && bad_pages(q, pages, 9) == 0,
+          "a child writes as much to a pipe at once");
     close(pipe_ends[0]);
     munmap(p, pages * PAGE);
     munmap(q, pages * PAGE);
@@ -233,7 +237,9 @@ static void names(void)
     check(system(command) == 0, "system");
     FILE *pipe = popen("echo read", "r");
     char line[20] = "";
-    check(pipe != NULL && fgets(line, sizeof line, pipe) != NULL && strcmp(line, "read\n") == 0 && pclose(pipe) == 0, "popen");
+    check(pipe != NULL && fgets(line, sizeof line, pipe) != NULL && strcmp(line, "read\n") == 0 &&
+              pclose(pipe) == 0,
+          "popen");
     free(name);
     free(host);
     free(service);

@@ -1,5 +1,5 @@
-/* Functions of the C library that hand memory to the kernel, with memory that is out: results, errors, and every way in
-   which such a call can end. */
+/* Functions of the C library that hand memory to the kernel, with memory that is out: results,
+   errors, and every way in which such a call can end. */
 #include "common.h"
 #include <poll.h>
 #include <sys/epoll.h>
@@ -36,7 +36,8 @@ static int arrived(size_t bytes, uint64_t seed)
 {
     static char before[4 * PAGE];
     stamp(before, sizeof before, seed + 1000);
-    return stamped(in, bytes, seed) && memcmp(in + bytes, before + bytes, sizeof before - bytes) == 0;
+    return stamped(in, bytes, seed) &&
+           memcmp(in + bytes, before + bytes, sizeof before - bytes) == 0;
 }
 
 static void files(void)
@@ -45,29 +46,44 @@ static void files(void)
     int fd = mkstemp(name);
     prepare(1);
     check(write(fd, out, BYTES) == (ssize_t)BYTES && lseek(fd, 0, SEEK_SET) == 0, "write");
-    check(read(fd, in, 3 * PAGE) == (ssize_t)BYTES && arrived(BYTES, 1), "read, less than was asked for");
+    check(read(fd, in, 3 * PAGE) == (ssize_t)BYTES && arrived(BYTES, 1),
+          "read, less than was asked for");
     check(read(fd, in, PAGE) == 0, "read at the end");
     prepare(2);
-    check(pwrite(fd, out, BYTES, 77) == (ssize_t)BYTES && pread(fd, in, BYTES, 77) == (ssize_t)BYTES && arrived(BYTES, 2), "pwrite, pread");
+    check(pwrite(fd, out, BYTES, 77) == (ssize_t)BYTES &&
+              pread(fd, in, BYTES, 77) == (ssize_t)BYTES && arrived(BYTES, 2),
+          "pwrite, pread");
     prepare(3);
-    check(pwrite64(fd, out, BYTES, 9) == (ssize_t)BYTES && pread64(fd, in, BYTES, 9) == (ssize_t)BYTES && arrived(BYTES, 3), "pwrite64, pread64");
+    check(pwrite64(fd, out, BYTES, 9) == (ssize_t)BYTES &&
+              pread64(fd, in, BYTES, 9) == (ssize_t)BYTES && arrived(BYTES, 3),
+          "pwrite64, pread64");
     prepare(4);
-    struct iovec from[3] = {{out, 10}, {out + 10, 0}, {out + 10, BYTES - 10}}, to[2] = {{in, 4000}, {in + 4000, BYTES - 4000}};
+    struct iovec from[3] = {{out, 10}, {out + 10, 0}, {out + 10, BYTES - 10}},
+                 to[2] = {{in, 4000}, {in + 4000, BYTES - 4000}};
     check(lseek(fd, 0, SEEK_SET) == 0 && writev(fd, from, 3) == (ssize_t)BYTES, "writev");
-    check(lseek(fd, 0, SEEK_SET) == 0 && readv(fd, to, 2) == (ssize_t)BYTES && arrived(BYTES, 4), "readv");
+    check(lseek(fd, 0, SEEK_SET) == 0 && readv(fd, to, 2) == (ssize_t)BYTES && arrived(BYTES, 4),
+          "readv");
     prepare(5);
-    check(pwritev(fd, from, 3, 1) == (ssize_t)BYTES && preadv(fd, to, 2, 1) == (ssize_t)BYTES && arrived(BYTES, 5), "pwritev, preadv");
+    check(pwritev(fd, from, 3, 1) == (ssize_t)BYTES && preadv(fd, to, 2, 1) == (ssize_t)BYTES &&
+              arrived(BYTES, 5),
+          "pwritev, preadv");
     prepare(5);
-    check(pwritev2(fd, from, 3, 1, RWF_DSYNC) == (ssize_t)BYTES && preadv2(fd, to, 2, 1, RWF_HIPRI) == (ssize_t)BYTES && arrived(BYTES, 5),
+    check(pwritev2(fd, from, 3, 1, RWF_DSYNC) == (ssize_t)BYTES &&
+              preadv2(fd, to, 2, 1, RWF_HIPRI) == (ssize_t)BYTES && arrived(BYTES, 5),
           "pwritev2, preadv2");
     check(preadv2(fd, to, 2, 0, 1 << 30) == -1 && errno == EOPNOTSUPP, "flags that there are not");
     volatile int none = -1;
-    check(readv(fd, to, none) == -1 && errno == EINVAL && preadv(fd, to, 2, -1) == -1 && errno == EINVAL, "numbers that cannot be");
+    check(readv(fd, to, none) == -1 && errno == EINVAL && preadv(fd, to, 2, -1) == -1 &&
+              errno == EINVAL,
+          "numbers that cannot be");
     prepare(6);
-    check(pwrite(fd, out, BYTES, 0) == (ssize_t)BYTES && __pread64_chk(fd, in, BYTES, 0, BYTES) == (ssize_t)BYTES && arrived(BYTES, 6),
+    check(pwrite(fd, out, BYTES, 0) == (ssize_t)BYTES &&
+              __pread64_chk(fd, in, BYTES, 0, BYTES) == (ssize_t)BYTES && arrived(BYTES, 6),
           "pread64, checked");
     prepare(6);
-    check(lseek(fd, 0, SEEK_SET) == 0 && __read_chk(fd, in, BYTES, 4 * PAGE) == (ssize_t)BYTES && arrived(BYTES, 6), "read, checked");
+    check(lseek(fd, 0, SEEK_SET) == 0 && __read_chk(fd, in, BYTES, 4 * PAGE) == (ssize_t)BYTES &&
+              arrived(BYTES, 6),
+          "read, checked");
     fflush(stdout);
     pid_t pid = fork_flushed();
     if (pid == 0) {
@@ -76,7 +92,8 @@ static void files(void)
         _exit(0);
     }
     check(reap(pid) == 128 + SIGABRT, "a read that is longer than its buffer ends the program");
-    check(read(-1, in, 10) == -1 && errno == EBADF && write(fd, out, 0) == 0, "an error, and nothing");
+    check(read(-1, in, 10) == -1 && errno == EBADF && write(fd, out, 0) == 0,
+          "an error, and nothing");
     close(fd);
 
     /* Streams, whose buffer is on the heap. */
@@ -96,7 +113,8 @@ static void files(void)
         snprintf(expected, sizeof expected, "line %d\n", i);
         wrong += getline(&line, &room, file) < 0 || strcmp(line, expected) != 0;
     }
-    wrong += fread(in, 1, 4 * PAGE, file) != 4 * PAGE || !stamped(in, 4 * PAGE, 7) || fgetc(file) != EOF || ferror(file);
+    wrong += fread(in, 1, 4 * PAGE, file) != 4 * PAGE || !stamped(in, 4 * PAGE, 7) ||
+             fgetc(file) != EOF || ferror(file);
     free(line);
     check(wrong == 0, "a stream: %d wrong", wrong);
     file = freopen(name, "r", file);
@@ -112,7 +130,8 @@ static void files(void)
 
 static void paths(void)
 {
-    char *directory = strdup("calls-directory"), *one = strdup("calls-directory/one"), *two = strdup("calls-directory/two");
+    char *directory = strdup("calls-directory"), *one = strdup("calls-directory/one"),
+         *two = strdup("calls-directory/two");
     struct all {
         char gap[PAGE];
         struct stat stat;
@@ -123,30 +142,41 @@ static void paths(void)
     } *all = malloc(sizeof *all);
     memset(all, 1, sizeof *all);
     pressure(40);
-    check(mkdir(directory, 0700) == 0 && stat(directory, &all->stat) == 0 && S_ISDIR(all->stat.st_mode), "mkdir, stat");
+    check(mkdir(directory, 0700) == 0 && stat(directory, &all->stat) == 0 &&
+              S_ISDIR(all->stat.st_mode),
+          "mkdir, stat");
     pressure(40);
     int fd = open(one, O_RDWR | O_CREAT | O_EXCL, 0640);
     check(fd >= 0 && write(fd, one, 5) == 5 && close(fd) == 0, "open");
     pressure(40);
-    check(open(one, O_RDWR | O_CREAT | O_EXCL, 0640) == -1 && errno == EEXIST, "open of what is there");
-    check(lstat(one, &all->stat) == 0 && all->stat.st_size == 5 && (all->stat.st_mode & 0777) == 0640, "lstat");
+    check(open(one, O_RDWR | O_CREAT | O_EXCL, 0640) == -1 && errno == EEXIST,
+          "open of what is there");
+    check(lstat(one, &all->stat) == 0 && all->stat.st_size == 5 &&
+              (all->stat.st_mode & 0777) == 0640,
+          "lstat");
     pressure(40);
     check(access(one, R_OK) == 0 && access(two, R_OK) == -1 && errno == ENOENT, "access");
     check(rename(one, two) == 0 && stat(one, &all->stat) == -1 && errno == ENOENT, "rename");
     pressure(40);
-    check(symlink(two, one) == 0 && readlink(one, all->text, 100) == (ssize_t)strlen(two) && memcmp(all->text, two, strlen(two)) == 0,
+    check(symlink(two, one) == 0 && readlink(one, all->text, 100) == (ssize_t)strlen(two) &&
+              memcmp(all->text, two, strlen(two)) == 0,
           "symlink, readlink");
     pressure(40);
     check(fstatat(AT_FDCWD, two, &all->stat, 0) == 0 && all->stat.st_size == 5, "fstatat");
-    check(statx(AT_FDCWD, two, 0, STATX_SIZE, &all->statx) == 0 && all->statx.stx_size == 5, "statx");
+    check(statx(AT_FDCWD, two, 0, STATX_SIZE, &all->statx) == 0 && all->statx.stx_size == 5,
+          "statx");
     pressure(40);
     fd = openat(AT_FDCWD, two, O_RDONLY);
     pressure(40);
-    check(fd >= 0 && fstat(fd, &all->stat) == 0 && all->stat.st_size == 5 && close(fd) == 0, "openat, fstat");
+    check(fd >= 0 && fstat(fd, &all->stat) == 0 && all->stat.st_size == 5 && close(fd) == 0,
+          "openat, fstat");
     fd = creat(two, 0600);
-    check(fd >= 0 && close(fd) == 0 && stat(two, &all->stat) == 0 && all->stat.st_size == 0, "creat");
+    check(fd >= 0 && close(fd) == 0 && stat(two, &all->stat) == 0 && all->stat.st_size == 0,
+          "creat");
     pressure(40);
-    check(unlink(one) == 0 && unlinkat(AT_FDCWD, two, 0) == 0 && unlink(two) == -1 && errno == ENOENT, "unlink, unlinkat");
+    check(unlink(one) == 0 && unlinkat(AT_FDCWD, two, 0) == 0 && unlink(two) == -1 &&
+              errno == ENOENT,
+          "unlink, unlinkat");
     /* As long as it can be, and longer; one that ends where its memory does; one without end. */
     char *longest = malloc(5000);
     memset(longest, '/', 5000);
@@ -155,7 +185,8 @@ static void paths(void)
     int rests = stat(longest, &all->stat) == 0;
     longest[4095] = '/';
     longest[4999] = 0;
-    check(rests && stat(longest, &all->stat) == -1 && errno == ENAMETOOLONG, "the longest path, and a longer one");
+    check(rests && stat(longest, &all->stat) == -1 && errno == ENAMETOOLONG,
+          "the longest path, and a longer one");
     char *edge = map_pages(2);
     mprotect(edge + PAGE, PAGE, PROT_NONE);
     strcpy(edge + PAGE - 2, "/");
@@ -176,11 +207,13 @@ static void paths(void)
 static void sockets(void)
 {
     int pair[2], datagrams[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0 || socketpair(AF_UNIX, SOCK_DGRAM, 0, datagrams) != 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0 ||
+        socketpair(AF_UNIX, SOCK_DGRAM, 0, datagrams) != 0)
         die("socketpair");
     prepare(20);
     check(send(pair[0], out, BYTES, 0) == (ssize_t)BYTES, "send");
-    check(recv(pair[1], in, BYTES, MSG_PEEK) == (ssize_t)BYTES && arrived(BYTES, 20), "recv, only a look");
+    check(recv(pair[1], in, BYTES, MSG_PEEK) == (ssize_t)BYTES && arrived(BYTES, 20),
+          "recv, only a look");
     prepare(20);
     check(recv(pair[1], in, 4 * PAGE, 0) == (ssize_t)BYTES && arrived(BYTES, 20), "recv");
     check(recv(pair[1], in, 10, MSG_DONTWAIT) == -1 && errno == EAGAIN, "nothing there");
@@ -195,25 +228,35 @@ static void sockets(void)
     memset(names, 0, sizeof *names);
     names->len = sizeof names->name;
     pressure(40);
-    check(recvfrom(datagrams[1], in, 100, MSG_TRUNC, (struct sockaddr *)&names->name, &names->len) == (ssize_t)BYTES && arrived(100, 21),
+    check(recvfrom(datagrams[1], in, 100, MSG_TRUNC, (struct sockaddr *)&names->name,
+                   &names->len) == (ssize_t)BYTES &&
+              arrived(100, 21),
           "recvfrom of a datagram that is too long");
     check(names->len <= 2, "an address of no length");
     prepare(22);
-    check(send(datagrams[0], out, BYTES, 0) == (ssize_t)BYTES && __recv_chk(datagrams[1], in, BYTES, BYTES, 0) == (ssize_t)BYTES && arrived(BYTES, 22),
+    check(send(datagrams[0], out, BYTES, 0) == (ssize_t)BYTES &&
+              __recv_chk(datagrams[1], in, BYTES, BYTES, 0) == (ssize_t)BYTES && arrived(BYTES, 22),
           "recv, checked");
     prepare(23);
     names->len = sizeof names->name;
     check(send(datagrams[0], out, BYTES, 0) == (ssize_t)BYTES &&
-              __recvfrom_chk(datagrams[1], in, 4 * PAGE, 4 * PAGE, 0, (struct sockaddr *)&names->name, &names->len) == (ssize_t)BYTES &&
+              __recvfrom_chk(datagrams[1], in, 4 * PAGE, 4 * PAGE, 0,
+                             (struct sockaddr *)&names->name, &names->len) == (ssize_t)BYTES &&
               arrived(BYTES, 23),
           "recvfrom, checked");
     prepare(24);
-    struct iovec parts[2][2] = {{{out, 1000}, {out + 1000, 1000}}, {{out + 2000, 1000}, {out + 3000, 2000}}};
-    struct mmsghdr list[2] = {{.msg_hdr = {.msg_iov = parts[0], .msg_iovlen = 2}}, {.msg_hdr = {.msg_iov = parts[1], .msg_iovlen = 2}}};
-    check(sendmmsg(datagrams[0], list, 2, 0) == 2 && list[0].msg_len == 2000 && list[1].msg_len == 3000, "sendmmsg");
+    struct iovec parts[2][2] = {{{out, 1000}, {out + 1000, 1000}},
+                                {{out + 2000, 1000}, {out + 3000, 2000}}};
+    struct mmsghdr list[2] = {{.msg_hdr = {.msg_iov = parts[0], .msg_iovlen = 2}},
+                              {.msg_hdr = {.msg_iov = parts[1], .msg_iovlen = 2}}};
+    check(sendmmsg(datagrams[0], list, 2, 0) == 2 && list[0].msg_len == 2000 &&
+              list[1].msg_len == 3000,
+          "sendmmsg");
     for (int i = 0; i < 4; i++)
         parts[i / 2][i % 2].iov_base = in + i * 1000;
-    check(recvmmsg(datagrams[1], list, 2, 0, NULL) == 2 && list[1].msg_len == 3000 && arrived(BYTES, 24), "recvmmsg");
+    check(recvmmsg(datagrams[1], list, 2, 0, NULL) == 2 && list[1].msg_len == 3000 &&
+              arrived(BYTES, 24),
+          "recvmmsg");
     struct msghdr message = {.msg_iov = parts[0], .msg_iovlen = 2};
     prepare(25);
     parts[0][0] = (struct iovec){out, BYTES};
@@ -245,23 +288,36 @@ static void sockets(void)
     waits->time.tv_usec = 1000;
     waits->sleep.tv_nsec = 1000000;
     pressure(40);
-    check(epoll_wait(epoll, waits->events, 20, 0) == 0 && poll(waits->polls, 1, 1) == 0 && waits->polls[0].revents == 0, "nothing to wait for");
-    check(select(pair[1] + 1, &waits->set, NULL, NULL, &waits->time) == 0 && !FD_ISSET(pair[1], &waits->set), "select");
-    check(waits->time.tv_sec == 0 && waits->time.tv_usec == 0, "select tells how much time is left");
+    check(epoll_wait(epoll, waits->events, 20, 0) == 0 && poll(waits->polls, 1, 1) == 0 &&
+              waits->polls[0].revents == 0,
+          "nothing to wait for");
+    check(select(pair[1] + 1, &waits->set, NULL, NULL, &waits->time) == 0 &&
+              !FD_ISSET(pair[1], &waits->set),
+          "select");
+    check(waits->time.tv_sec == 0 && waits->time.tv_usec == 0,
+          "select tells how much time is left");
     if (write(pair[0], "x", 1) != 1)
         die("write");
     FD_SET(pair[1], &waits->set);
     pressure(40);
-    check(epoll_wait(epoll, waits->events, 20, -1) == 1 && waits->events[0].data.u64 == 0x1234567890, "epoll_wait");
-    check(epoll_wait(epoll, waits->events, 0, 0) == -1 && errno == EINVAL, "epoll_wait for no events");
-    check(poll(waits->polls, 2, -1) == 2 && waits->polls[0].revents == POLLIN && waits->polls[1].revents == POLLOUT, "poll");
+    check(epoll_wait(epoll, waits->events, 20, -1) == 1 &&
+              waits->events[0].data.u64 == 0x1234567890,
+          "epoll_wait");
+    check(epoll_wait(epoll, waits->events, 0, 0) == -1 && errno == EINVAL,
+          "epoll_wait for no events");
+    check(poll(waits->polls, 2, -1) == 2 && waits->polls[0].revents == POLLIN &&
+              waits->polls[1].revents == POLLOUT,
+          "poll");
     check(__poll_chk(waits->polls, 2, -1, sizeof waits->polls) == 2, "poll, checked");
-    check(select(pair[1] + 1, &waits->set, NULL, NULL, NULL) == 1 && FD_ISSET(pair[1], &waits->set), "select");
-    check(select(-1, &waits->set, NULL, NULL, NULL) == -1 && errno == EINVAL, "select with a number that cannot be");
+    check(select(pair[1] + 1, &waits->set, NULL, NULL, NULL) == 1 && FD_ISSET(pair[1], &waits->set),
+          "select");
+    check(select(-1, &waits->set, NULL, NULL, NULL) == -1 && errno == EINVAL,
+          "select with a number that cannot be");
     pressure(40);
     check(nanosleep(&waits->sleep, &waits->rest) == 0, "nanosleep");
     prepare(26);
-    check(getrandom(in, PAGE + 5, 0) == (ssize_t)(PAGE + 5) && !stamped(in, PAGE, 1026), "getrandom");
+    check(getrandom(in, PAGE + 5, 0) == (ssize_t)(PAGE + 5) && !stamped(in, PAGE, 1026),
+          "getrandom");
 
     int listening = socket(AF_UNIX, SOCK_STREAM, 0), client = socket(AF_UNIX, SOCK_STREAM, 0);
     struct sockaddr_un name = {.sun_family = AF_UNIX, .sun_path = "calls-socket"};
@@ -301,22 +357,32 @@ static void faults(void)
     mprotect(pages + 6 * PAGE, PAGE, PROT_READ);
     pressure(40);
     check(read(ends[0], gone, 10) == -1 && errno == EFAULT, "read to where nothing is");
-    check(read(ends[0], pages + 4 * PAGE, 10) == -1 && errno == EFAULT, "read to where nothing may be accessed");
-    check(read(ends[0], pages + 6 * PAGE, 10) == -1 && errno == EFAULT, "read to where nothing may be written");
-    check(pread(fd, pages + 3 * PAGE, 2 * PAGE, 0) == (ssize_t)PAGE, "pread as far as may be written");
-    check(pwrite(fd, pages + 3 * PAGE, 2 * PAGE, 0) == (ssize_t)PAGE, "pwrite as far as may be read");
-    check(pwrite(fd, pages + 6 * PAGE, PAGE, 0) == (ssize_t)PAGE && pwrite(fd, gone, 1, 0) == -1 && errno == EFAULT, "pwrite from what may be read");
+    check(read(ends[0], pages + 4 * PAGE, 10) == -1 && errno == EFAULT,
+          "read to where nothing may be accessed");
+    check(read(ends[0], pages + 6 * PAGE, 10) == -1 && errno == EFAULT,
+          "read to where nothing may be written");
+    check(pread(fd, pages + 3 * PAGE, 2 * PAGE, 0) == (ssize_t)PAGE,
+          "pread as far as may be written");
+    check(pwrite(fd, pages + 3 * PAGE, 2 * PAGE, 0) == (ssize_t)PAGE,
+          "pwrite as far as may be read");
+    check(pwrite(fd, pages + 6 * PAGE, PAGE, 0) == (ssize_t)PAGE && pwrite(fd, gone, 1, 0) == -1 &&
+              errno == EFAULT,
+          "pwrite from what may be read");
     check(stat(gone, (struct stat *)pages) == -1 && errno == EFAULT, "a path where nothing is");
-    check(stat("/", (struct stat *)(pages + 6 * PAGE)) == -1 && errno == EFAULT, "stat to where nothing may be written");
+    check(stat("/", (struct stat *)(pages + 6 * PAGE)) == -1 && errno == EFAULT,
+          "stat to where nothing may be written");
     check(poll((struct pollfd *)gone, 1, 0) == -1 && errno == EFAULT, "poll of nothing");
     struct pollfd *again = (struct pollfd *)(pages + 5 * PAGE);
     again[0] = (struct pollfd){ends[0], POLLIN, 0};
     check(poll(again, 1, 0) == 1 && again[0].revents == POLLIN, "poll");
     mprotect(pages + 4 * PAGE, PAGE, PROT_READ | PROT_WRITE);
-    check(pread(fd, pages + 3 * PAGE, 2 * PAGE, 2 * PAGE) == (ssize_t)(2 * PAGE) && page_is(pages + 4 * PAGE, 33), "what may be accessed later is");
+    check(pread(fd, pages + 3 * PAGE, 2 * PAGE, 2 * PAGE) == (ssize_t)(2 * PAGE) &&
+              page_is(pages + 4 * PAGE, 33),
+          "what may be accessed later is");
     char *back = map_pages(2);
     pressure(40);
-    check(read(ends[0], back, 10) == 10 && memcmp(back, "some bytes", 10) == 0, "and nothing was lost");
+    check(read(ends[0], back, 10) == 10 && memcmp(back, "some bytes", 10) == 0,
+          "and nothing was lost");
     close(fd);
     unlink("calls-file");
     munmap(back, 2 * PAGE);
@@ -390,7 +456,8 @@ static ssize_t wait_in(int which, char *memory)
     }
     }
 }
-static const char *const names[] = {"read", "recv", "recvfrom", "readv", "recvmsg", "poll", "select", "epoll_wait", "nanosleep"};
+static const char *const names[] = {"read", "recv",   "recvfrom",   "readv",    "recvmsg",
+                                    "poll", "select", "epoll_wait", "nanosleep"};
 
 static void endings(void)
 {
@@ -416,7 +483,8 @@ static void endings(void)
             pressure(20);
             alarm_in_ms(15);
             got = wait_in(which, memory + 3000);
-            check(got == 4 && memcmp(memory + 3000, "fed", 4) == 0, "%s is restarted", names[which]);
+            check(got == 4 && memcmp(memory + 3000, "fed", 4) == 0, "%s is restarted",
+                  names[which]);
         } else {
             handle(SA_RESTART);
             alarm_in_ms(15);
@@ -449,7 +517,8 @@ static void endings(void)
         pressure(20);
         alarm_in_ms(2);
         ssize_t got = read(ends[0], memory, PAGE);
-        wrong += got != 20 || nested_got != 20 || strcmp(memory, expected) != 0 || strcmp(nested, expected) != 0;
+        wrong += got != 20 || nested_got != 20 || strcmp(memory, expected) != 0 ||
+                 strcmp(nested, expected) != 0;
     }
     check(wrong == 0, "reads in handlers, inside of reads: %d wrong", wrong);
     munmap(memory, 4 * PAGE);
@@ -508,7 +577,8 @@ static void cancellations(void)
             pthread_join(thread, &result);
             cancelled += result == PTHREAD_CANCELED;
         }
-        check(cancelled == 10 && cleaned == 10, "%s: %d of 10 threads are cancelled in it", which < 9 ? names[which] : "fgets", cancelled);
+        check(cancelled == 10 && cleaned == 10, "%s: %d of 10 threads are cancelled in it",
+              which < 9 ? names[which] : "fgets", cancelled);
     }
 }
 
@@ -538,7 +608,8 @@ static void forks(void)
     waiting = 0;
     for (int i = 0; i < READERS; i++) {
         readers[i].memory = calloc(1, PAGE);
-        if (pipe(readers[i].ends) != 0 || pthread_create(&readers[i].thread, &small, read_one, &readers[i]) != 0)
+        if (pipe(readers[i].ends) != 0 ||
+            pthread_create(&readers[i].thread, &small, read_one, &readers[i]) != 0)
             die("a reader");
     }
     while (waiting < READERS)
@@ -553,7 +624,9 @@ static void forks(void)
         if (pid == 0) {
             int bad = 0;
             for (int i = 0; i < 200; i++)
-                bad += write(pair[0], out, BYTES) != (ssize_t)BYTES || recv(pair[1], in, BYTES, MSG_WAITALL) != (ssize_t)BYTES || !arrived(BYTES, 60);
+                bad += write(pair[0], out, BYTES) != (ssize_t)BYTES ||
+                       recv(pair[1], in, BYTES, MSG_WAITALL) != (ssize_t)BYTES ||
+                       !arrived(BYTES, 60);
             _exit(bad != 0);
         }
         wrong += reap(pid) != 0;
@@ -570,7 +643,8 @@ static void forks(void)
         close(readers[i].ends[1]);
         free(readers[i].memory);
     }
-    check(wrong == 0, "%d threads with small stacks get what they waited for: %d wrong", READERS, wrong);
+    check(wrong == 0, "%d threads with small stacks get what they waited for: %d wrong", READERS,
+          wrong);
 }
 
 /* Many threads, each with a socket of its own. */

@@ -1,11 +1,12 @@
 /*
- * Goes on reading and writing as many pages as it is told until it is told to stop, and checks every page that it meets:
- * for tests that change the budget meanwhile. It is not one of the programs that are compared.
+ * Goes on reading and writing as many pages as it is told until it is told to stop, and checks
+ * every page that it meets: for tests that change the budget meanwhile. It is not one of the
+ * programs that are compared.
  *
  * usage: churn MIB [hard]
  *
- * A third of the pages compresses well, a third badly, a third not at all; with "hard" none compresses. SIGTERM ends it,
- * after a look at every page.
+ * A third of the pages compresses well, a third badly, a third not at all; with "hard" none
+ * compresses. SIGTERM ends it, after a look at every page.
  */
 #include "common.h"
 

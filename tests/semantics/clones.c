@@ -1,4 +1,5 @@
-/* Children of clone(2) and clone3(2): with and without the memory, a parent, descriptors and a signal of their own. */
+/* Children of clone(2) and clone3(2): with and without the memory, a parent, descriptors and a
+   signal of their own. */
 #include "common.h"
 #include <linux/sched.h>
 #include <sched.h>
@@ -46,14 +47,16 @@ static int child(void *argument)
     case CALL: {
         /* To the kernel and back, with buffers that may be out. */
         int ends[2];
-        if (pipe(ends) || write(ends[1], memory, 3 * PAGE) != 3 * PAGE || read(ends[0], memory + PAGES * PAGE, 3 * PAGE) != 3 * PAGE)
+        if (pipe(ends) || write(ends[1], memory, 3 * PAGE) != 3 * PAGE ||
+            read(ends[0], memory + PAGES * PAGE, 3 * PAGE) != 3 * PAGE)
             return 1;
         close(ends[0]);
         close(ends[1]);
         return memcmp(memory, memory + PAGES * PAGE, 3 * PAGE) ? 2 : 5;
     }
     case EXECUTE: {
-        char *arguments[] = {strcpy(memory + (PAGES + 10) * PAGE, "sh"), strcpy(memory + (PAGES + 11) * PAGE, "-c"),
+        char *arguments[] = {strcpy(memory + (PAGES + 10) * PAGE, "sh"),
+                             strcpy(memory + (PAGES + 11) * PAGE, "-c"),
                              strcpy(memory + (PAGES + 12) * PAGE, "exit 5"), NULL};
         execv("/bin/sh", arguments);
         return 1;
@@ -72,8 +75,10 @@ static void one(const char *what, int flags, enum work work, char *stack)
     pid_t pid = clone(child, stack + STACK, flags, (void *)(intptr_t)work);
     int status = 0, waits = (flags & 0xff) == SIGCHLD ? 0 : __WALL;
     pid_t reaped = waitpid(pid, &status, waits);
-    check(pid > 0 && reaped == pid && WIFEXITED(status) && WEXITSTATUS(status) == 5, "%s, work %d: status %x", what, work, status);
-    check(*told == pid && shared == (flags & CLONE_VM ? 7 : 0), "%s, work %d: memory and number", what, work);
+    check(pid > 0 && reaped == pid && WIFEXITED(status) && WEXITSTATUS(status) == 5,
+          "%s, work %d: status %x", what, work, status);
+    check(*told == pid && shared == (flags & CLONE_VM ? 7 : 0), "%s, work %d: memory and number",
+          what, work);
 }
 
 static void handler(int signal)
@@ -154,7 +159,9 @@ int main(void)
     pid_t sibling, maker = clone(makes_sibling, mapped + STACK, SIGCHLD, heap);
     int status;
     wrong = read(pipe_ends[0], &sibling, sizeof sibling) != sizeof sibling;
-    check(!wrong && reap(maker) == 0 && waitpid(sibling, &status, 0) == sibling && WEXITSTATUS(status) == 5, "CLONE_PARENT");
+    check(!wrong && reap(maker) == 0 && waitpid(sibling, &status, 0) == sibling &&
+              WEXITSTATUS(status) == 5,
+          "CLONE_PARENT");
 
     /* A handler of the parent's in a child that shares it, whose stack is managed memory. */
     signal(SIGUSR1, handler);
@@ -172,8 +179,10 @@ int main(void)
     pid = syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, NULL);
     if (pid == 0)
         _exit(bad_pages(memory, PAGES, 1) ? 1 : 6);
-    check(pid > 0 && reap(pid) == 6 && bad_pages(memory, PAGES, 1) == 0, "SYS_clone with CLONE_FILES");
-    struct clone_args plain = {.exit_signal = SIGCHLD}, *out = (struct clone_args *)(memory + (PAGES + 20) * PAGE);
+    check(pid > 0 && reap(pid) == 6 && bad_pages(memory, PAGES, 1) == 0,
+          "SYS_clone with CLONE_FILES");
+    struct clone_args plain = {.exit_signal = SIGCHLD},
+                      *out = (struct clone_args *)(memory + (PAGES + 20) * PAGE);
     pid = clone3(&plain, sizeof plain);
     if (pid == 0)
         _exit(bad_pages(memory, PAGES, 1) ? 1 : 6);
@@ -182,7 +191,8 @@ int main(void)
     pid = clone3(&plain, sizeof plain);
     if (pid == 0)
         _exit(bad_pages(memory, PAGES, 1) ? 1 : 6);
-    check(pid > 0 && reap(pid) == 6 && bad_pages(memory, PAGES, 1) == 0, "SYS_clone3 with CLONE_FILES");
+    check(pid > 0 && reap(pid) == 6 && bad_pages(memory, PAGES, 1) == 0,
+          "SYS_clone3 with CLONE_FILES");
     *out = (struct clone_args){.exit_signal = SIGCHLD};
     pressure(24);
     pid = clone3(out, sizeof *out);
@@ -194,13 +204,19 @@ int main(void)
     char *forbidden = map_pages(1);
     mprotect(forbidden, PAGE, PROT_NONE);
     struct clone_args bad = {.flags = CLONE_SIGHAND, .exit_signal = SIGCHLD};
-    check(clone3((void *)forbidden, sizeof bad) == -1 && errno == EFAULT, "clone3 with arguments that cannot be read");
-    check(clone3((void *)8, sizeof bad) == -1 && errno == EFAULT, "clone3 with arguments that are not there");
+    check(clone3((void *)forbidden, sizeof bad) == -1 && errno == EFAULT,
+          "clone3 with arguments that cannot be read");
+    check(clone3((void *)8, sizeof bad) == -1 && errno == EFAULT,
+          "clone3 with arguments that are not there");
     check(clone3(&bad, 0) == -1 && errno == EINVAL, "clone3 without arguments");
-    check(clone3(&bad, sizeof bad) == -1 && errno == EINVAL, "clone3 with flags that do not go together");
-    check(clone(idle, heap + STACK, CLONE_SIGHAND | SIGCHLD, NULL) == -1 && errno == EINVAL, "clone with such flags");
-    check(clone(idle, heap + STACK, CLONE_VM | CLONE_THREAD, NULL) == -1 && errno == EINVAL, "clone of half a thread");
-    check(clone(NULL, heap + STACK, SIGCHLD, NULL) == -1 && errno == EINVAL, "clone without a function");
+    check(clone3(&bad, sizeof bad) == -1 && errno == EINVAL,
+          "clone3 with flags that do not go together");
+    check(clone(idle, heap + STACK, CLONE_SIGHAND | SIGCHLD, NULL) == -1 && errno == EINVAL,
+          "clone with such flags");
+    check(clone(idle, heap + STACK, CLONE_VM | CLONE_THREAD, NULL) == -1 && errno == EINVAL,
+          "clone of half a thread");
+    check(clone(NULL, heap + STACK, SIGCHLD, NULL) == -1 && errno == EINVAL,
+          "clone without a function");
     check(clone(idle, NULL, SIGCHLD, NULL) == -1 && errno == EINVAL, "clone without a stack");
     check(waitpid(-1, &status, __WALL) == -1 && errno == ECHILD, "no child is left");
     check(bad_pages(memory, PAGES, 1) == 0, "memory is as it was");

@@ -1,6 +1,6 @@
 /*
- * All ways to close what a program did not open, by number too; a limit of file sizes that falls while swap is written; barriers
- * between threads.
+ * All ways to close what a program did not open, by number too; a limit of file sizes that falls
+ * while swap is written; barriers between threads.
  */
 #include "common.h"
 #include <sys/syscall.h>
@@ -33,12 +33,15 @@ int main(void)
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
     for (unsigned fd = (unsigned)limit.rlim_cur; fd < limit.rlim_cur + 300; fd++)
-        refused += (syscall(SYS_dup2, 1, fd) == -1 && errno == EBADF) + (syscall(SYS_dup3, 1, fd, 0) == -1 && errno == EBADF);
+        refused += (syscall(SYS_dup2, 1, fd) == -1 && errno == EBADF) +
+                   (syscall(SYS_dup3, 1, fd, 0) == -1 && errno == EBADF);
     check(refused == 600, "dup2 and dup3 by number above the limit: %d refused", refused);
     intact("dup2 by number");
 
-    check(syscall(SYS_membarrier, 1 << 3, 0) == -1 && errno == EPERM, "a barrier without registration");
-    check(syscall(SYS_membarrier, 1 << 4, 0) == 0 && syscall(SYS_membarrier, 1 << 3, 0) == 0, "and with it");
+    check(syscall(SYS_membarrier, 1 << 3, 0) == -1 && errno == EPERM,
+          "a barrier without registration");
+    check(syscall(SYS_membarrier, 1 << 4, 0) == 0 && syscall(SYS_membarrier, 1 << 3, 0) == 0,
+          "and with it");
 
     limit = (struct rlimit){4096, RLIM_INFINITY};
     check(setrlimit(RLIMIT_FSIZE, &limit) == 0, "a limit of file sizes");

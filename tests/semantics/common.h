@@ -1,8 +1,10 @@
 /*
- * What the programs of the semantics suite share: pages of known content, memory pressure, verdicts.
+ * What the programs of the semantics suite share: pages of known content, memory pressure,
+ * verdicts.
  *
- * Each program is run natively and under `overspill run --memory 16M`, and must print the same and end the same way.
- * So it prints verdicts and checksums, no times and no addresses. A verdict that is wrong natively fails the test too.
+ * Each program is run natively and under `overspill run --memory 16M`, and must print the same and
+ * end the same way. So it prints verdicts and checksums, no times and no addresses. A verdict that
+ * is wrong natively fails the test too.
  */
 #ifndef COMMON_H
 #define COMMON_H
@@ -36,8 +38,8 @@
 
 static int failures;
 
-/* Standard output gets a buffer outside of the heap: stdio's own would be evicted, and under `--fault signal` a
-   system call cannot be handed evicted memory. */
+/* Standard output gets a buffer outside of the heap: stdio's own would be evicted, and under
+   `--fault signal` a system call cannot be handed evicted memory. */
 __attribute__((constructor)) static void begin(void)
 {
     static char buffer[1 << 16];
@@ -88,7 +90,8 @@ static inline uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Word i of a page. Kinds: incompressible, compressible, same-filled, mostly zero. Every kind names its seed. */
+/* Word i of a page. Kinds: incompressible, compressible, same-filled, mostly zero. Every kind names
+   its seed. */
 static inline uint64_t page_word(unsigned kind, uint64_t s, size_t i)
 {
     switch (kind) {
@@ -155,7 +158,8 @@ UNUSED static size_t nonzero(const void *memory, size_t bytes)
     return n;
 }
 
-/* The same for a block of any length and alignment, such as malloc gives: byte i is a function of seed and i. */
+/* The same for a block of any length and alignment, such as malloc gives: byte i is a function of
+   seed and i. */
 UNUSED static void stamp(void *memory, size_t bytes, uint64_t seed)
 {
     char *at = (char *)memory;
@@ -213,8 +217,8 @@ UNUSED static char *heap_pages(size_t pages)
     return (char *)p;
 }
 
-/* Writes `mb` MiB, so that what was touched before goes out of a budget of 16 MiB: 64 do for sure. What was
-   written is looked at too: pressure that reads back wrong is a failure of its own. */
+/* Writes `mb` MiB, so that what was touched before goes out of a budget of 16 MiB: 64 do for sure.
+   What was written is looked at too: pressure that reads back wrong is a failure of its own. */
 UNUSED static void pressure(unsigned mb)
 {
     size_t pages = mb * (MIB / PAGE);
@@ -259,7 +263,8 @@ static void fault_handler(int signal)
     siglongjmp(fault_return, signal);
 }
 
-/* Touches a byte and returns the signal that this raised, or 0. Only SIGSEGV is caught: where the kernel raises that, no other signal is right. */
+/* Touches a byte and returns the signal that this raised, or 0. Only SIGSEGV is caught: where the
+   kernel raises that, no other signal is right. */
 UNUSED static int fault_of(volatile char *at, int write)
 {
     struct sigaction action, before;

@@ -1,4 +1,5 @@
-/* Coroutines (makecontext, swapcontext) whose stacks come from malloc and mmap, and are evicted while they wait. */
+/* Coroutines (makecontext, swapcontext) whose stacks come from malloc and mmap, and are evicted
+   while they wait. */
 #include "common.h"
 #include <ucontext.h>
 
@@ -59,7 +60,8 @@ static void run(int alternate)
             free(coroutines[i].stack);
     }
     free(coroutines);
-    check(wrong == 0 && rounds == COROUTINES * ROUNDS, "%d coroutines, stacks from malloc%s: %d rounds, %d wrong", COROUTINES,
+    check(wrong == 0 && rounds == COROUTINES * ROUNDS,
+          "%d coroutines, stacks from malloc%s: %d rounds, %d wrong", COROUTINES,
           alternate ? " and mmap" : "", rounds, wrong);
 }
 

@@ -1,6 +1,6 @@
 /*
- * A program that changes its user, its groups or its capabilities: everything that shares its command line, and so its memory, has the same
- * afterwards.
+ * A program that changes its user, its groups or its capabilities: everything that shares its
+ * command line, and so its memory, has the same afterwards.
  */
 #define _GNU_SOURCE
 #include "common.h"
@@ -23,7 +23,8 @@ static size_t command_line(const char *pid, char *line, size_t room)
     return len > 0 ? (size_t)len : 0;
 }
 
-/* The lines of a task's status that say what it may, one after the other; nothing for workers of io_uring, which run no code of a program's. */
+/* The lines of a task's status that say what it may, one after the other; nothing for workers of
+   io_uring, which run no code of a program's. */
 static void rights(const char *pid, const char *task, char *to, size_t room)
 {
     char path[600], line[512];
@@ -31,7 +32,8 @@ static void rights(const char *pid, const char *task, char *to, size_t room)
     FILE *status = fopen(path, "r");
     to[0] = 0;
     while (status && fgets(line, sizeof line, status) && strncmp(line, "Name:\tiou-", 10))
-        if (!strncmp(line, "Uid:", 4) || !strncmp(line, "Gid:", 4) || !strncmp(line, "Groups:", 7) || !strncmp(line, "CapPrm:", 7) ||
+        if (!strncmp(line, "Uid:", 4) || !strncmp(line, "Gid:", 4) ||
+            !strncmp(line, "Groups:", 7) || !strncmp(line, "CapPrm:", 7) ||
             !strncmp(line, "CapEff:", 7))
             strncat(to, line, room - strlen(to) - 1);
     if (status)
@@ -48,7 +50,8 @@ static void all_the_same(const char *after)
     for (struct dirent *process; (process = readdir(processes));) {
         if (process->d_name[0] < '0' || process->d_name[0] > '9')
             continue;
-        if (command_line(process->d_name, line, sizeof line) != own_len || memcmp(line, own_line, own_len))
+        if (command_line(process->d_name, line, sizeof line) != own_len ||
+            memcmp(line, own_line, own_len))
             continue;
         char path[300];
         snprintf(path, sizeof path, "/proc/%s/task", process->d_name);
@@ -59,7 +62,8 @@ static void all_the_same(const char *after)
             rights(process->d_name, task->d_name, found, sizeof found);
             if (found[0] && strcmp(found, expected)) {
                 other++;
-                fprintf(stderr, "after %s: %s/%s has\n%snot\n%s", after, process->d_name, task->d_name, found, expected);
+                fprintf(stderr, "after %s: %s/%s has\n%snot\n%s", after, process->d_name,
+                        task->d_name, found, expected);
             }
         }
         if (tasks)
@@ -102,7 +106,9 @@ int main(int argc, char **argv)
     all_the_same("capset");
     pid_t pid = fork_flushed();
     if (pid == 0) {
-        check(setresgid(SOMEBODY, SOMEBODY, SOMEBODY) == 0 && setresuid(SOMEBODY, SOMEBODY, SOMEBODY) == 0, "a child's setresuid");
+        check(setresgid(SOMEBODY, SOMEBODY, SOMEBODY) == 0 &&
+                  setresuid(SOMEBODY, SOMEBODY, SOMEBODY) == 0,
+              "a child's setresuid");
         check(bad_pages(memory, pages, 3) == 0, "the child's memory");
         fflush(stdout);
         _exit(failures != 0);

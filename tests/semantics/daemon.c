@@ -1,7 +1,7 @@
 /*
- * A process that becomes a daemon (two forks, a session of its own, no descriptors) and outlives the program that was
- * started, with evicted memory of its parent's. It leaves what it found in the file `verdict`; the file
- * `verdict-follows` tells the test to wait for that.
+ * A process that becomes a daemon (two forks, a session of its own, no descriptors) and outlives
+ * the program that was started, with evicted memory of its parent's. It leaves what it found in the
+ * file `verdict`; the file `verdict-follows` tells the test to wait for that.
  */
 #include "common.h"
 
@@ -29,7 +29,8 @@ __attribute__((noreturn)) static void be_daemon(void)
     fprintf(out, "bad pages of its own: %zu\n", bad_pages(memory, PAGES, 500000));
     char *more = heap_pages(PAGES);
     fill(more, PAGES, 900000);
-    fprintf(out, "bad pages made later: %zu %zu\n", bad_pages(memory, PAGES, 500000), bad_pages(more, PAGES, 900000));
+    fprintf(out, "bad pages made later: %zu %zu\n", bad_pages(memory, PAGES, 500000),
+            bad_pages(more, PAGES, 900000));
     pid_t pid = fork();
     if (pid == 0)
         _exit(bad_pages(memory, PAGES, 500000) + bad_pages(more, PAGES, 900000) ? 1 : 4);

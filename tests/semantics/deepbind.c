@@ -1,4 +1,5 @@
-/* Blocks that one library allocates and another frees, where the two find malloc in different ways: RTLD_DEEPBIND, dlsym. */
+/* Blocks that one library allocates and another frees, where the two find malloc in different ways:
+   RTLD_DEEPBIND, dlsym. */
 #include "common.h"
 #include <dlfcn.h>
 #include <malloc.h>
@@ -22,8 +23,8 @@ static void *find(void *library, const char *name)
 }
 
 /* Blocks go to and fro between the program and other functions of the family. */
-static void exchange(const char *whose, make_function make, resize_function resize, give_up_function give_up,
-                     usable_function usable)
+static void exchange(const char *whose, make_function make, resize_function resize,
+                     give_up_function give_up, usable_function usable)
 {
     int wrong = 0;
     for (size_t size = 1; size < LARGE; size = size * 3 + 7) {
@@ -48,14 +49,16 @@ int main(void)
         return 99;
     }
     exchange("a library opened with RTLD_DEEPBIND", (make_function)(uintptr_t)find(bound, "make"),
-             (resize_function)(uintptr_t)find(bound, "resize"), (give_up_function)(uintptr_t)find(bound, "give_up"),
+             (resize_function)(uintptr_t)find(bound, "resize"),
+             (give_up_function)(uintptr_t)find(bound, "give_up"),
              (usable_function)(uintptr_t)find(bound, "usable"));
     int (*all_kinds)(void) = (int (*)(void))(uintptr_t)find(bound, "all_kinds");
     check(all_kinds() == 0, "such a library by itself");
 
     void *c = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
     exchange("dlsym of the C library", (make_function)(uintptr_t)find(c, "malloc"),
-             (resize_function)(uintptr_t)find(c, "realloc"), (give_up_function)(uintptr_t)find(c, "free"),
+             (resize_function)(uintptr_t)find(c, "realloc"),
+             (give_up_function)(uintptr_t)find(c, "free"),
              (usable_function)(uintptr_t)find(c, "malloc_usable_size"));
 
     /* What such a library has allocated is memory like any other. */

@@ -26,12 +26,15 @@ size_t usable(void *block)
     return malloc_usable_size(block);
 }
 
-/* Blocks of every function of the family, each through functions of the C library's that allocate for their caller. */
+/* Blocks of every function of the family, each through functions of the C library's that allocate
+   for their caller. */
 int all_kinds(void)
 {
     int wrong = 0;
-    void *blocks[] = {malloc(100), calloc(10, 10), memalign(64, 100), aligned_alloc(128, 256), valloc(100), pvalloc(100),
-                      strdup("a string"), strndup("another string", 7), NULL, NULL, reallocarray(NULL, 10, 10)};
+    void *blocks[] = {
+        malloc(100), calloc(10, 10), memalign(64, 100),         aligned_alloc(128, 256),
+        valloc(100), pvalloc(100),   strdup("a string"),        strndup("another string", 7),
+        NULL,        NULL,           reallocarray(NULL, 10, 10)};
     wrong += posix_memalign(&blocks[8], 4096, 5000) != 0;
     wrong += asprintf((char **)&blocks[9], "%d", 12345) != 5;
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {

@@ -1,4 +1,5 @@
-/* Programs that close descriptors which they did not open, or use them all up: their memory must not suffer. */
+/* Programs that close descriptors which they did not open, or use them all up: their memory must
+   not suffer. */
 #include "common.h"
 #include <dirent.h>
 #include <sys/file.h>
@@ -66,15 +67,16 @@ static void in_a_child(void)
         closefrom(3);
         memory_works("closefrom in a child");
         int ends[2];
-        check(pipe(ends) == 0 && ends[0] == 3 && ends[1] == 4, "a pipe has the lowest numbers in a child");
+        check(pipe(ends) == 0 && ends[0] == 3 && ends[1] == 4,
+              "a pipe has the lowest numbers in a child");
         fflush(stdout);
         _exit(failures ? 1 : 0);
     }
     check(reap(pid) == 0, "a child that closes all");
 }
 
-/* Nobody but the program holds its descriptors: a pipe ends when the program closes its other end, in a process
-   that inherited it as well. */
+/* Nobody but the program holds its descriptors: a pipe ends when the program closes its other end,
+   in a process that inherited it as well. */
 static void ends_of_pipes(void)
 {
     int ends[2];

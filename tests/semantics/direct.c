@@ -1,4 +1,5 @@
-/* read(2) with O_DIRECT into the heap by several threads: the device writes to pages that look idle. */
+/* read(2) with O_DIRECT into the heap by several threads: the device writes to pages that look
+   idle. */
 #include "disk.h"
 
 #define READS 350
@@ -11,8 +12,10 @@ static void *read_blocks(void *argument)
     uint64_t state = (uint64_t)(b - buffers) + 1;
     for (int i = 0; i < READS; i++) {
         state = mix(state);
-        size_t pages = (size_t)1 << state % 8, page = (state >> 8) % (FILE_PAGES - pages), at = (state >> 32) % (BUFFER_PAGES - pages);
-        if (pread(direct, b->p + at * PAGE, pages * PAGE, (off_t)(page * PAGE)) != (ssize_t)(pages * PAGE))
+        size_t pages = (size_t)1 << state % 8, page = (state >> 8) % (FILE_PAGES - pages),
+               at = (state >> 32) % (BUFFER_PAGES - pages);
+        if (pread(direct, b->p + at * PAGE, pages * PAGE, (off_t)(page * PAGE)) !=
+            (ssize_t)(pages * PAGE))
             die("pread");
         was_read(b, at, page, pages);
     }
@@ -36,7 +39,8 @@ static void sectors(void)
         for (size_t i = 0; i < 512; i++) {
             size_t sector = mix(i + (size_t)round) % 8;
             memset(p + i * PAGE, (int)(i & 0x7f), PAGE);
-            if (pread(direct, p + i * PAGE + sector * 512, 512, (off_t)(i * PAGE + sector * 512)) != 512)
+            if (pread(direct, p + i * PAGE + sector * 512, 512, (off_t)(i * PAGE + sector * 512)) !=
+                512)
                 die("pread");
         }
         pressure(48);
@@ -59,7 +63,8 @@ static void writes(void)
     pressure(64);
     check(pwrite(direct, p, 2048 * PAGE, 0) == 2048 * 4096, "a direct write from evicted memory");
     pressure(64);
-    check(pread(buffered, q, 2048 * PAGE, 0) == 2048 * 4096 && bad_pages(q, 2048, 42) == 0, "what is in the file then");
+    check(pread(buffered, q, 2048 * PAGE, 0) == 2048 * 4096 && bad_pages(q, 2048, 42) == 0,
+          "what is in the file then");
     check(bad_pages(p, 2048, 42) == 0, "and what is in memory");
     free(p);
     free(q);

@@ -1,6 +1,6 @@
 /*
- * For programs that let a device write into their memory: a file of known content, and buffers of 128 MiB (8 times
- * the budget) whose pages each remember which page of the file they hold.
+ * For programs that let a device write into their memory: a file of known content, and buffers of
+ * 128 MiB (8 times the budget) whose pages each remember which page of the file they hold.
  */
 #ifndef DISK_H
 #define DISK_H
@@ -99,7 +99,8 @@ UNUSED static void *evict(void *argument)
         for (int i = 0; i < 64; i++) {
             uint64_t r = mix(n * 64 + (uint64_t)i);
             /* A hint that leaves content alone, where the kernel knows it. */
-            madvise(buffers[r % BUFFERS].p + (r >> 8) % (BUFFER_PAGES - 256) * PAGE, 256 * PAGE, MADV_PAGEOUT);
+            madvise(buffers[r % BUFFERS].p + (r >> 8) % (BUFFER_PAGES - 256) * PAGE, 256 * PAGE,
+                    MADV_PAGEOUT);
         }
     }
     return NULL;

@@ -38,15 +38,18 @@ int main(void)
             break;
         }
         double (*cosine)(double) = (double (*)(double))(uintptr_t)dlsym(library, "cos");
-        double (*power)(double, double) = (double (*)(double, double))(uintptr_t)dlsym(library, "pow");
+        double (*power)(double, double) =
+            (double (*)(double, double))(uintptr_t)dlsym(library, "pow");
         double (*exponential)(double) = (double (*)(double))(uintptr_t)dlsym(library, "exp");
         wrong += !cosine || !power || !exponential || cosine(0) != 1 || power(2, 10) != 1024;
-        wrong += dlsym(library, "no_such_function") != NULL || !strstr(dlerror(), "no_such_function");
+        wrong +=
+            dlsym(library, "no_such_function") != NULL || !strstr(dlerror(), "no_such_function");
         pthread_create(&caller, NULL, call, (void *)(uintptr_t)exponential);
         pthread_join(caller, &result);
         wrong += result != (void *)1;
         wrong += dlclose(library) != 0;
-        wrong += dlopen("libno-such-library.so.9", RTLD_NOW) != NULL || !strstr(dlerror(), "libno-such-library.so.9");
+        wrong += dlopen("libno-such-library.so.9", RTLD_NOW) != NULL ||
+                 !strstr(dlerror(), "libno-such-library.so.9");
     }
     stop = 1;
     for (int i = 0; i < 2; i++)

@@ -1,4 +1,5 @@
-/* What a core dump would hold: memory that was reserved and never used is left out, as is what the program says. */
+/* What a core dump would hold: memory that was reserved and never used is left out, as is what the
+   program says. */
 #include "common.h"
 
 #define GIB ((size_t)1 << 30)
@@ -18,8 +19,9 @@ static void read_smaps(void)
 }
 
 /*
- * Goes through the mappings that overlap a range: bytes of those that a core dump leaves out, and bytes of the others in
- * which there is a page. A mapping in which there is none may count as either.
+ * Goes through the mappings that overlap a range: bytes of those that a core dump leaves out, and
+ * bytes of the others in which there is a page. A mapping in which there is none may count as
+ * either.
  */
 static void sum(uintptr_t from, uintptr_t to, size_t *left_out, size_t *dumped)
 {
@@ -43,7 +45,8 @@ int main(void)
 {
     size_t left_out, dumped;
     /* As large as mappings come, at the end of what is mapped, used and given back. */
-    char *p = mmap(NULL, 3 * GIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *p = mmap(NULL, 3 * GIB, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         die("mmap");
     fill(p, 256, 1);
@@ -54,7 +57,8 @@ int main(void)
     munmap(p, 3 * GIB);
     read_smaps();
     sum(0, UINTPTR_MAX, &left_out, &dumped);
-    /* A reservation of addresses for the heap may look as if it were dumped. A window of addresses must not. */
+    /* A reservation of addresses for the heap may look as if it were dumped. A window of addresses
+       must not. */
     check(dumped < 256 * GIB, "there is little to be dumped once it is unmapped");
 
     p = map_pages(64);
@@ -70,10 +74,12 @@ int main(void)
     sum((uintptr_t)p, (uintptr_t)p + 64 * PAGE, &left_out, &dumped);
     check(left_out == 8 * PAGE && dumped == 56 * PAGE, "and is dumped");
     munmap(p, 64 * PAGE);
-    p = mmap(p, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    p = mmap(p, 64 * PAGE, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     read_smaps();
     sum((uintptr_t)p, (uintptr_t)p + 64 * PAGE, &left_out, &dumped);
-    check(p != MAP_FAILED && left_out == 0 && dumped == 64 * PAGE, "new memory in its place is dumped as a whole");
+    check(p != MAP_FAILED && left_out == 0 && dumped == 64 * PAGE,
+          "new memory in its place is dumped as a whole");
     munmap(p, 64 * PAGE);
     return finish();
 }

@@ -1,6 +1,7 @@
 /*
- * Programs that a job executes where the swap devices are out of reach, on a file system that is read-only there, and by a user without
- * rights. They run, and what they and their children have in memory is whole.
+ * Programs that a job executes where the swap devices are out of reach, on a file system that is
+ * read-only there, and by a user without rights. They run, and what they and their children have in
+ * memory is whole.
  */
 #define _GNU_SOURCE
 #include "common.h"
@@ -42,14 +43,16 @@ static void read_only_devices(void)
     char path[4096] = "/var/tmp";
     if (listed)
         snprintf(path, sizeof path, "%.*s", (int)strcspn(listed, ":,"), listed);
-    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount(path, path, NULL, MS_BIND, NULL) ||
+    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount(path, path, NULL, MS_BIND, NULL) ||
         mount(NULL, path, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL))
         _exit(77);
 }
 
 static void give_up_rights(void)
 {
-    if (setgroups(0, NULL) || setresgid(NOBODY, NOBODY, NOBODY) || setresuid(NOBODY, NOBODY, NOBODY))
+    if (setgroups(0, NULL) || setresgid(NOBODY, NOBODY, NOBODY) ||
+        setresuid(NOBODY, NOBODY, NOBODY))
         _exit(77);
 }
 
@@ -77,7 +80,8 @@ int main(int argc, char **argv)
     char program[64];
     snprintf(program, sizeof program, "/tmp/overspill-elsewhere-%d", (int)getpid());
     char command[4400];
-    snprintf(command, sizeof command, "cp /proc/%d/exe %s && chmod 755 %s", (int)getpid(), program, program);
+    snprintf(command, sizeof command, "cp /proc/%d/exe %s && chmod 755 %s", (int)getpid(), program,
+             program);
     if (system(command) != 0)
         die("copying the program");
     int result = executed(program, give_up_rights);

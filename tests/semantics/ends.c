@@ -1,6 +1,6 @@
 /*
- * When a process is reaped nothing of it is left: shared memory is detached, its program may be written, its file system is free. By each
- * way to end.
+ * When a process is reaped nothing of it is left: shared memory is detached, its program may be
+ * written, its file system is free. By each way to end.
  */
 #include "common.h"
 #include <pthread.h>
@@ -11,7 +11,8 @@
 
 #define RUNS 50
 
-static const char *const ways[] = {"exit", "_exit", "exit_group by number", "exit by a second thread", "return of an executed program"};
+static const char *const ways[] = {"exit", "_exit", "exit_group by number",
+                                   "exit by a second thread", "return of an executed program"};
 
 static void *exits(void *unused)
 {
@@ -82,7 +83,9 @@ int main(int argc, char **argv)
             busy += fd < 0;
             close(fd);
         }
-        check(!wrong && !attached && !busy, "%s: %d ended wrongly, %d still attached, %d still busy", ways[way], wrong, attached, busy);
+        check(!wrong && !attached && !busy,
+              "%s: %d ended wrongly, %d still attached, %d still busy", ways[way], wrong, attached,
+              busy);
     }
     shmctl(shared, IPC_RMID, NULL);
     unlink(program);

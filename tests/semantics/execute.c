@@ -1,6 +1,7 @@
 /*
- * Programs executed with arguments on the heap, whose pages are out: by each function, in a child of vfork too, and in one that asks to be
- * traced, whose parent waits for the program and nothing else.
+ * Programs executed with arguments on the heap, whose pages are out: by each function, in a child
+ * of vfork too, and in one that asks to be traced, whose parent waits for the program and nothing
+ * else.
  */
 #include "common.h"
 #include <sys/ptrace.h>
@@ -34,7 +35,8 @@ static void prepare(void)
 }
 
 enum how { EXECVE, EXECV, EXECVP, EXECVPE, EXECL, EXECLP, EXECLE, FEXECVE, BY_NUMBER, WAYS };
-static const char *const names[] = {"execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "by number"};
+static const char *const names[] = {"execve", "execv",  "execvp",  "execvpe",  "execl",
+                                    "execlp", "execle", "fexecve", "by number"};
 
 static int file;
 
@@ -47,7 +49,9 @@ __attribute__((noinline)) static void run(enum how how)
     case EXECVPE: execvpe(name, arguments, variables); break;
     case EXECL: execl(path, arguments[0], arguments[1], arguments[2], (char *)NULL); break;
     case EXECLP: execlp(name, arguments[0], arguments[1], arguments[2], (char *)NULL); break;
-    case EXECLE: execle(path, arguments[0], arguments[1], arguments[2], (char *)NULL, variables); break;
+    case EXECLE:
+        execle(path, arguments[0], arguments[1], arguments[2], (char *)NULL, variables);
+        break;
     case FEXECVE: fexecve(file, arguments, variables); break;
     default: syscall(SYS_execve, path, arguments, variables);
     }
@@ -67,11 +71,13 @@ static void each(int shared, int traced)
         }
         int status = 0, right = 1;
         if (traced) {
-            right = waitpid(pid, &status, 0) == pid && WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP;
+            right = waitpid(pid, &status, 0) == pid && WIFSTOPPED(status) &&
+                    WSTOPSIG(status) == SIGTRAP;
             ptrace(PTRACE_DETACH, pid, NULL, NULL);
         }
         int left = reap(pid);
-        check(right && left == 5, "%s, %s%s: %d", names[how], shared ? "vfork" : "fork", traced ? ", traced" : "", left);
+        check(right && left == 5, "%s, %s%s: %d", names[how], shared ? "vfork" : "fork",
+              traced ? ", traced" : "", left);
     }
 }
 
@@ -84,13 +90,17 @@ static void failures_too(void)
     chmod("script", 0755);
     pressure(48);
     errno = 0;
-    check(execvp(missing, arguments) == -1 && errno == ENOENT, "what is nowhere: %s", strerror(errno));
+    check(execvp(missing, arguments) == -1 && errno == ENOENT, "what is nowhere: %s",
+          strerror(errno));
     pressure(48);
-    check(execve(script, arguments, variables) == -1 && errno == ENOEXEC, "what is no program: %s", strerror(errno));
+    check(execve(script, arguments, variables) == -1 && errno == ENOEXEC, "what is no program: %s",
+          strerror(errno));
     char *forbidden = (char *)mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    check(execve(forbidden, arguments, variables) == -1 && errno == EFAULT, "a path that cannot be read: %s", strerror(errno));
+    check(execve(forbidden, arguments, variables) == -1 && errno == EFAULT,
+          "a path that cannot be read: %s", strerror(errno));
     char *bad[] = {arguments[0], forbidden, NULL};
-    check(execv(path, bad) == -1 && errno == EFAULT, "an argument that cannot be read: %s", strerror(errno));
+    check(execv(path, bad) == -1 && errno == EFAULT, "an argument that cannot be read: %s",
+          strerror(errno));
     pid_t pid = fork_flushed();
     if (pid == 0) {
         execvp(script, arguments);

@@ -1,11 +1,11 @@
 /*
- * Needs as much memory as it is told, for tests of what happens when there is not as much. It is not one of the
- * programs that are compared.
+ * Needs as much memory as it is told, for tests of what happens when there is not as much. It is
+ * not one of the programs that are compared.
  *
  * usage: fills MIB [FILE]
  *
- * With FILE it first takes all the room that the file system has left. With DATABASE in the environment that file, with a line in it, is what
- * it has under the number of the standard error.
+ * With FILE it first takes all the room that the file system has left. With DATABASE in the
+ * environment that file, with a line in it, is what it has under the number of the standard error.
  */
 #include "common.h"
 

@@ -1,4 +1,5 @@
-/* fork(2) with most of the memory evicted: parent, child and grandchild each keep what is theirs. */
+/* fork(2) with most of the memory evicted: parent, child and grandchild each keep what is
+   theirs. */
 #include "common.h"
 
 #define PAGES ((size_t)10000)
@@ -51,7 +52,8 @@ static void grandchild(void)
         pressure(32);
         pid_t grandchild = fork_flushed();
         if (grandchild == 0) {
-            size_t bad = bad_pages(half[0], PAGES / 2, 300000) + bad_pages(half[1], PAGES / 2, 200000 + PAGES);
+            size_t bad = bad_pages(half[0], PAGES / 2, 300000) +
+                         bad_pages(half[1], PAGES / 2, 200000 + PAGES);
             fill_all(400000);
             _exit(verdict(bad + bad_all(400000)));
         }
@@ -77,7 +79,8 @@ static void orphan(void)
         if (fork_flushed() != 0)
             _exit(5);
         close(gone[1]);
-        /* Ends when the parent, the last one to hold the other end beside the main process, is gone. */
+        /* Ends when the parent, the last one to hold the other end beside the main process, is
+           gone. */
         while (read(gone[0], &byte, 1) > 0)
             ;
         size_t bad = bad_all(200000);
@@ -146,15 +149,17 @@ static void *rewrite(void *argument)
     return NULL;
 }
 
-/* In a child a page holds some recent generation: the snapshot of memory is not one of a moment over several pages,
-   neither natively. Only the page that a writer was about when it was copied may be torn. */
+/* In a child a page holds some recent generation: the snapshot of memory is not one of a moment
+   over several pages, neither natively. Only the page that a writer was about when it was copied
+   may be torn. */
 static size_t torn_pages(size_t writer)
 {
     const struct writer *w = &writers[writer];
     size_t torn = 0;
     for (size_t i = 0; i < WRITER_PAGES; i++) {
         int found = 0;
-        for (unsigned long g = w->generation > 2 ? w->generation - 2 : 0; !found && g <= w->generation + 2; g++)
+        for (unsigned long g = w->generation > 2 ? w->generation - 2 : 0;
+             !found && g <= w->generation + 2; g++)
             found = page_is(w->pages + i * PAGE, seed_of(writer, g) + i);
         torn += !found;
     }

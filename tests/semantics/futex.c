@@ -96,16 +96,20 @@ int main(void)
     uint64_t expected = 0;
     for (uint64_t i = 0; i < THREADS * TURNS; i++)
         expected = mix(expected + i % THREADS);
-    check(shared->sum == expected + THREADS * TURNS / 8 && shared->next == 2 * THREADS * TURNS, "%d threads in turn", THREADS);
+    check(shared->sum == expected + THREADS * TURNS / 8 && shared->next == 2 * THREADS * TURNS,
+          "%d threads in turn", THREADS);
 
-    /* A time that is over, in memory that is out; nobody to wake; a word that has changed; and one who is woken. */
+    /* A time that is over, in memory that is out; nobody to wake; a word that has changed; and one
+       who is woken. */
     struct timespec *soon = malloc(2 * PAGE);
     soon->tv_sec = 0;
     soon->tv_nsec = 5000000;
     pressure(40);
-    check(pthread_mutex_lock(&shared->mutex) == 0 && futex(FUTEX_WAKE_PRIVATE, 1, NULL) == 0, "nobody to wake");
+    check(pthread_mutex_lock(&shared->mutex) == 0 && futex(FUTEX_WAKE_PRIVATE, 1, NULL) == 0,
+          "nobody to wake");
     pressure(40);
-    check(futex(FUTEX_WAKE_BITSET_PRIVATE, 1, NULL) == 0 && futex(FUTEX_WAKE, 1, NULL) == 0, "in other ways");
+    check(futex(FUTEX_WAKE_BITSET_PRIVATE, 1, NULL) == 0 && futex(FUTEX_WAKE, 1, NULL) == 0,
+          "in other ways");
     check(futex(FUTEX_WAIT_PRIVATE, 0, soon) == -1 && errno == ETIMEDOUT, "a wait with a time");
     pressure(40);
     check(futex(FUTEX_WAIT_PRIVATE, 5, NULL) == -1 && errno == EAGAIN, "a word that is another");
@@ -120,7 +124,8 @@ int main(void)
     until.tv_sec += until.tv_nsec < 20000000;
     *soon = until;
     pressure(40);
-    check(pthread_cond_timedwait(&shared->turn, &shared->mutex, soon) == ETIMEDOUT, "a condition with a time");
+    check(pthread_cond_timedwait(&shared->turn, &shared->mutex, soon) == ETIMEDOUT,
+          "a condition with a time");
     check(pthread_mutex_unlock(&shared->mutex) == 0, "and the lock is given back");
     free(soon);
     free(shared);

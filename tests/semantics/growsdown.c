@@ -1,4 +1,5 @@
-/* MAP_GROWSDOWN in the middle of other memory: it grows as far as there is nothing, and other things may be put there. */
+/* MAP_GROWSDOWN in the middle of other memory: it grows as far as there is nothing, and other
+   things may be put there. */
 #include "common.h"
 
 #define PAGES ((size_t)1200)
@@ -13,7 +14,8 @@ static char *memory;
 static char *make(void)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_GROWSDOWN;
-    char *stack = (char *)mmap(memory + TOP * PAGE, (PAGES - TOP) * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+    char *stack = (char *)mmap(memory + TOP * PAGE, (PAGES - TOP) * PAGE, PROT_READ | PROT_WRITE,
+                               flags, -1, 0);
     check(stack == memory + TOP * PAGE, "a mapping that grows down");
     return stack;
 }
@@ -23,16 +25,20 @@ static void grow(void)
     for (size_t i = PAGES; i-- > GROWN;)
         fill_page(memory + i * PAGE, 100 + i);
     pressure(32);
-    check(bad_pages(memory + GROWN * PAGE, PAGES - GROWN, 100 + GROWN) == 0, "it grows and keeps what is written");
+    check(bad_pages(memory + GROWN * PAGE, PAGES - GROWN, 100 + GROWN) == 0,
+          "it grows and keeps what is written");
     check(fault_of(memory + 100 * PAGE, 1) == SIGSEGV, "not up to what lies below it");
     check(bad_pages(memory, BOTTOM, 7) == 0, "which is as it was");
     int pipes[2];
     char page[4096];
     if (pipe(pipes) != 0)
         die("pipe");
-    check(write(pipes[1], memory + GROWN * PAGE, PAGE) == (ssize_t)PAGE, "write(2) from where it has grown to");
-    check(read(pipes[0], page, PAGE) == (ssize_t)PAGE && page_is(page, 100 + GROWN), "what was written");
-    check(write(pipes[1], memory + 100 * PAGE, PAGE) == -1 && errno == EFAULT, "write(2) from the hole: %s", strerror(errno));
+    check(write(pipes[1], memory + GROWN * PAGE, PAGE) == (ssize_t)PAGE,
+          "write(2) from where it has grown to");
+    check(read(pipes[0], page, PAGE) == (ssize_t)PAGE && page_is(page, 100 + GROWN),
+          "what was written");
+    check(write(pipes[1], memory + 100 * PAGE, PAGE) == -1 && errno == EFAULT,
+          "write(2) from the hole: %s", strerror(errno));
     close(pipes[0]);
     close(pipes[1]);
 }
@@ -42,7 +48,8 @@ static void children(void)
     pid_t pid = fork_flushed();
     if (pid == 0) {
         failures = 0;
-        check(bad_pages(memory + GROWN * PAGE, PAGES - GROWN, 100 + GROWN) == 0, "a child has what is written");
+        check(bad_pages(memory + GROWN * PAGE, PAGES - GROWN, 100 + GROWN) == 0,
+              "a child has what is written");
         for (size_t i = GROWN; i-- > GROWN - 20;)
             fill_page(memory + i * PAGE, 100 + i);
         pressure(32);
@@ -57,23 +64,29 @@ static void others(void)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
     char *at = memory + 20 * PAGE;
-    check(mmap(at, 4 * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) == at, "MAP_FIXED_NOREPLACE into the hole");
+    check(mmap(at, 4 * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) == at,
+          "MAP_FIXED_NOREPLACE into the hole");
     fill(at, 4, 50);
     pressure(32);
     check(bad_pages(at, 4, 50) == 0, "which is like any other memory");
-    check(mmap(at, PAGE, PROT_READ, flags, -1, 0) == MAP_FAILED && errno == EEXIST, "once more: %s", strerror(errno));
+    check(mmap(at, PAGE, PROT_READ, flags, -1, 0) == MAP_FAILED && errno == EEXIST, "once more: %s",
+          strerror(errno));
     at = memory + (GROWN + 3) * PAGE;
-    check(mmap(at, PAGE, PROT_READ, flags, -1, 0) == MAP_FAILED && errno == EEXIST, "over what has grown: %s", strerror(errno));
+    check(mmap(at, PAGE, PROT_READ, flags, -1, 0) == MAP_FAILED && errno == EEXIST,
+          "over what has grown: %s", strerror(errno));
 }
 
 static void reuse(void)
 {
     check(munmap(memory + BOTTOM * PAGE, (PAGES - BOTTOM) * PAGE) == 0, "munmap of all of it");
-    check(fault_of(memory + GROWN * PAGE, 0) == SIGSEGV && fault_of(memory + TOP * PAGE, 0) == SIGSEGV, "it is gone");
+    check(fault_of(memory + GROWN * PAGE, 0) == SIGSEGV &&
+              fault_of(memory + TOP * PAGE, 0) == SIGSEGV,
+          "it is gone");
     check(fault_of(memory + (TOP - 1) * PAGE, 1) == SIGSEGV, "and grows no more");
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
     char *at = memory + BOTTOM * PAGE;
-    check(mmap(at, (PAGES - BOTTOM) * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) == at, "other memory in its place");
+    check(mmap(at, (PAGES - BOTTOM) * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) == at,
+          "other memory in its place");
     fill(at, PAGES - BOTTOM, 3);
     pressure(32);
     check(bad_pages(at, PAGES - BOTTOM, 3) == 0, "which is like any other");
@@ -99,7 +112,8 @@ static void threads(void)
 {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
-    check(pthread_attr_setstack(&attributes, memory + GROWN * PAGE, (PAGES - GROWN) * PAGE) == 0, "the stack of a thread");
+    check(pthread_attr_setstack(&attributes, memory + GROWN * PAGE, (PAGES - GROWN) * PAGE) == 0,
+          "the stack of a thread");
     pthread_t thread;
     void *result = NULL;
     if (pthread_create(&thread, &attributes, runs, NULL) != 0)
@@ -138,7 +152,8 @@ int main(void)
     munmap(stack, (PAGES - TOP) * PAGE);
     char *at = memory + BOTTOM * PAGE;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
-    check(mmap(at, (PAGES - BOTTOM) * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) == at, "memory down to what lies below");
+    check(mmap(at, (PAGES - BOTTOM) * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) == at,
+          "memory down to what lies below");
     fill(at, PAGES - BOTTOM, 5);
     pressure(32);
     check(bad_pages(at, PAGES - BOTTOM, 5) == 0 && bad_pages(memory, BOTTOM, 7) == 0, "all of it");

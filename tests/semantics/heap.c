@@ -1,4 +1,5 @@
-/* The malloc family under pressure: alignment, content, sizes that cannot be had, and the callers inside libc. */
+/* The malloc family under pressure: alignment, content, sizes that cannot be had, and the callers
+   inside libc. */
 #include "common.h"
 #include <malloc.h>
 
@@ -16,7 +17,8 @@ static void alignments(void)
     int wrong = 0;
     for (size_t align = 16; align <= MIB; align *= 2)
         for (size_t size = 1; size <= 3 * MIB; size = size * 7 + 1) {
-            void *p = NULL, *q = aligned_alloc(align, (size + align - 1) / align * align), *r = memalign(align, size);
+            void *p = NULL, *q = aligned_alloc(align, (size + align - 1) / align * align),
+                 *r = memalign(align, size);
             wrong += posix_memalign(&p, align, size) != 0 || !p || !q || !r;
             wrong += ((uintptr_t)p | (uintptr_t)q | (uintptr_t)r) % align != 0;
             stamp(p, size, 1);
@@ -29,7 +31,8 @@ static void alignments(void)
         }
     check(wrong == 0, "posix_memalign, aligned_alloc and memalign align: %d wrong", wrong);
     void *v = valloc(100), *pv = pvalloc(PAGE + 1);
-    check((uintptr_t)v % PAGE == 0 && (uintptr_t)pv % PAGE == 0, "valloc and pvalloc give whole pages");
+    check((uintptr_t)v % PAGE == 0 && (uintptr_t)pv % PAGE == 0,
+          "valloc and pvalloc give whole pages");
     check(malloc_usable_size(pv) >= 2 * PAGE, "pvalloc rounds up to pages");
     free(v);
     free(pv);
@@ -99,11 +102,14 @@ static void refusals(void)
     void *p = malloc(100000), *untouched = p;
     stamp(p, 100000, 8);
     check(REFUSED(realloc(hidden(p), absurd)), "realloc to PTRDIFF_MAX bytes: ENOMEM");
-    check(REFUSED(reallocarray(hidden(p), absurd, 4)), "reallocarray whose product overflows: ENOMEM");
+    check(REFUSED(reallocarray(hidden(p), absurd, 4)),
+          "reallocarray whose product overflows: ENOMEM");
     check(stamped(p, 100000, 8), "and the block stays as it was");
-    check(posix_memalign(&untouched, 24, 100) == EINVAL && posix_memalign(&untouched, 4, 100) == EINVAL,
+    check(posix_memalign(&untouched, 24, 100) == EINVAL &&
+              posix_memalign(&untouched, 4, 100) == EINVAL,
           "posix_memalign to no power of two, or less than a pointer: EINVAL");
-    check(posix_memalign(&untouched, 64, absurd) == ENOMEM && untouched == p, "posix_memalign of too much: ENOMEM, result untouched");
+    check(posix_memalign(&untouched, 64, absurd) == ENOMEM && untouched == p,
+          "posix_memalign of too much: ENOMEM, result untouched");
     free(p);
 }
 
@@ -172,7 +178,8 @@ static void libc_callers(void)
     size_t falls = 0;
     for (size_t i = 1; i < count; i++)
         falls += numbers[i - 1] > numbers[i];
-    check(falls == 0, "qsort of 8 MiB: checksum %016llx", (unsigned long long)checksum(numbers, count * 8, 0));
+    check(falls == 0, "qsort of 8 MiB: checksum %016llx",
+          (unsigned long long)checksum(numbers, count * 8, 0));
     free(numbers);
 }
 
@@ -185,7 +192,8 @@ static void torture(void)
     int wrong = 0;
     for (uint64_t step = 0; step < 60000; step++) {
         state = mix(state);
-        size_t i = state % SLOTS, size = 1 + (state >> 20) % ((size_t)1 << (4 + (state >> 12) % 13));
+        size_t i = state % SLOTS,
+               size = 1 + (state >> 20) % ((size_t)1 << (4 + (state >> 12) % 13));
         if (state >> 60 == 0)
             size *= 8;
         wrong += slots[i].p && !stamped(slots[i].p, slots[i].size, slots[i].seed);

@@ -1,4 +1,5 @@
-// C++ programs: new and delete in all their forms, containers, exceptions, threads that free what others made.
+// C++ programs: new and delete in all their forms, containers, exceptions, threads that free what
+// others made.
 #include "common.h"
 #include <algorithm>
 #include <atomic>
@@ -133,21 +134,25 @@ void containers()
         numbers.push_back(mix(i));
     std::sort(numbers.begin(), numbers.end());
     check(std::is_sorted(numbers.begin(), numbers.end()), "a vector of 24 MB, sorted: %016llx",
-          static_cast<unsigned long long>(std::accumulate(numbers.begin(), numbers.end(), uint64_t(0))));
+          static_cast<unsigned long long>(
+              std::accumulate(numbers.begin(), numbers.end(), uint64_t(0))));
     std::map<std::string, std::string> tree;
     std::unordered_map<uint64_t, std::string> table;
     for (uint64_t i = 0; i < 40000; i++) {
-        tree["key " + std::to_string(mix(i))] = std::string(300 + i % 200, static_cast<char>('a' + i % 26));
+        tree["key " + std::to_string(mix(i))] =
+            std::string(300 + i % 200, static_cast<char>('a' + i % 26));
         table[mix(i)] = std::to_string(i);
     }
     pressure(48);
     size_t wrong = 0;
     for (uint64_t i = 0; i < 40000; i++) {
         auto found = tree.find("key " + std::to_string(mix(i)));
-        wrong += found == tree.end() || found->second.size() != 300 + i % 200 || found->second.back() != static_cast<char>('a' + i % 26);
+        wrong += found == tree.end() || found->second.size() != 300 + i % 200 ||
+                 found->second.back() != static_cast<char>('a' + i % 26);
         wrong += table[mix(i)] != std::to_string(i);
     }
-    check(wrong == 0 && tree.size() == 40000 && table.size() == 40000, "a tree and a hash table of strings");
+    check(wrong == 0 && tree.size() == 40000 && table.size() == 40000,
+          "a tree and a hash table of strings");
     std::deque<std::shared_ptr<std::vector<char>>> queue;
     for (int i = 0; i < 20000; i++) {
         queue.push_back(std::make_shared<std::vector<char>>(2000, static_cast<char>(i)));

@@ -1,4 +1,5 @@
-/* A hole that a program makes among its mappings stays one, also in its children: nobody else puts anything there. */
+/* A hole that a program makes among its mappings stays one, also in its children: nobody else puts
+   anything there. */
 #include "common.h"
 #include <setjmp.h>
 

@@ -1,6 +1,6 @@
 /*
- * A program that wants address space where it says, and gives back what lies elsewhere: it gets it, maps a file there in several places,
- * and other memory is managed as ever.
+ * A program that wants address space where it says, and gives back what lies elsewhere: it gets it,
+ * maps a file there in several places, and other memory is managed as ever.
  */
 #define _GNU_SOURCE
 #include "common.h"
@@ -55,7 +55,8 @@ int main(void)
     int fd = memfd_create("heap", 0);
     check(ftruncate(fd, 2 * MIB) == 0, "a file");
     char *one = mmap(room + MIB, 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-    char *other = mmap(room + (ROOM >> 1), 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    char *other =
+        mmap(room + (ROOM >> 1), 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
     strcpy(one, "in both places");
     check(strcmp(other, one) == 0, "one file in two places");
     pressure(48);

@@ -39,44 +39,54 @@ static struct iovec *pieces(char *memory, size_t bytes, int *count)
 static void files(int file)
 {
     prepare(1);
-    check(lseek(file, 0, SEEK_SET) == 0 && write(file, source, BYTES) == (ssize_t)BYTES, "write to a file");
+    check(lseek(file, 0, SEEK_SET) == 0 && write(file, source, BYTES) == (ssize_t)BYTES,
+          "write to a file");
     pressure(64);
-    check(lseek(file, 0, SEEK_SET) == 0 && read(file, sink, BYTES) == (ssize_t)BYTES, "read from a file");
+    check(lseek(file, 0, SEEK_SET) == 0 && read(file, sink, BYTES) == (ssize_t)BYTES,
+          "read from a file");
     check(bad_pages(sink, PAGES, 1) == 0, "what was written is what was read");
 
     prepare(2);
     check(pwrite(file, source, BYTES, 12345) == (ssize_t)BYTES, "pwrite");
-    check(pread(file, sink, BYTES, 12345) == (ssize_t)BYTES && bad_pages(sink, PAGES, 2) == 0, "pread");
+    check(pread(file, sink, BYTES, 12345) == (ssize_t)BYTES && bad_pages(sink, PAGES, 2) == 0,
+          "pread");
 
     int count;
     prepare(3);
     struct iovec *vector = pieces(source, BYTES, &count);
     pressure(64);
-    check(lseek(file, 0, SEEK_SET) == 0 && writev(file, vector, count) == (ssize_t)BYTES, "writev of %d pieces", count);
+    check(lseek(file, 0, SEEK_SET) == 0 && writev(file, vector, count) == (ssize_t)BYTES,
+          "writev of %d pieces", count);
     free(vector);
     vector = pieces(sink, BYTES, &count);
     pressure(64);
-    check(lseek(file, 0, SEEK_SET) == 0 && readv(file, vector, count) == (ssize_t)BYTES, "readv of %d pieces", count);
+    check(lseek(file, 0, SEEK_SET) == 0 && readv(file, vector, count) == (ssize_t)BYTES,
+          "readv of %d pieces", count);
     check(bad_pages(sink, PAGES, 3) == 0, "writev and readv carry the content");
     prepare(4);
-    check(pwritev(file, vector, count, 7) == (ssize_t)BYTES && bad_pages(sink, PAGES, 1000004) == 0, "pwritev");
+    check(pwritev(file, vector, count, 7) == (ssize_t)BYTES && bad_pages(sink, PAGES, 1000004) == 0,
+          "pwritev");
     fill(sink, PAGES, 0);
     pressure(64);
-    check(preadv(file, vector, count, 7) == (ssize_t)BYTES && bad_pages(sink, PAGES, 1000004) == 0, "preadv");
+    check(preadv(file, vector, count, 7) == (ssize_t)BYTES && bad_pages(sink, PAGES, 1000004) == 0,
+          "preadv");
     free(vector);
 
     /* Small and unaligned, from and to many pages. */
     prepare(5);
     int wrong = 0;
     for (size_t at = 2000; at + 5000 < BYTES; at += 40961)
-        wrong += pwrite(file, source + at, 4500, (off_t)at) != 4500 || pread(file, sink + at, 4500, (off_t)at) != 4500 ||
+        wrong += pwrite(file, source + at, 4500, (off_t)at) != 4500 ||
+                 pread(file, sink + at, 4500, (off_t)at) != 4500 ||
                  memcmp(sink + at, source + at, 4500) != 0;
     check(wrong == 0, "small reads and writes across pages: %d wrong", wrong);
 
     /* A read that ends before the buffer does leaves the rest alone. */
     prepare(6);
-    check(ftruncate(file, 10 * 4096 + 100) == 0 && pread(file, sink, BYTES, 0) == 10 * 4096 + 100, "a short read");
-    check(bad_pages(sink + 11 * PAGE, PAGES - 11, 1000006 + 11) == 0, "the rest of the buffer stays");
+    check(ftruncate(file, 10 * 4096 + 100) == 0 && pread(file, sink, BYTES, 0) == 10 * 4096 + 100,
+          "a short read");
+    check(bad_pages(sink + 11 * PAGE, PAGES - 11, 1000006 + 11) == 0,
+          "the rest of the buffer stays");
 }
 
 /* The other end of a pipe or socket. */
@@ -108,7 +118,8 @@ static void stream(int from, int to, uint64_t seed, const char *name)
         sent += n;
     }
     pthread_join(reader, NULL);
-    check(end.moved == (ssize_t)BYTES && bad_pages(sink, PAGES, seed) == 0, "%s from evicted to evicted memory", name);
+    check(end.moved == (ssize_t)BYTES && bad_pages(sink, PAGES, seed) == 0,
+          "%s from evicted to evicted memory", name);
 }
 
 static void streams(void)
@@ -117,12 +128,14 @@ static void streams(void)
     if (pipe(ends) != 0)
         die("pipe");
     stream(ends[0], ends[1], 20, "a pipe");
-    /* vmsplice lends the pages to the pipe: they may go out of memory meanwhile, their content may not. */
+    /* vmsplice lends the pages to the pipe: they may go out of memory meanwhile, their content may
+       not. */
     prepare(21);
     struct iovec lent = {source, 8 * PAGE};
     check(vmsplice(ends[1], &lent, 1, 0) == 8 * 4096, "vmsplice");
     pressure(64);
-    check(read(ends[0], sink, 8 * PAGE) == 8 * 4096 && bad_pages(sink, 8, 21) == 0, "what vmsplice lent arrives");
+    check(read(ends[0], sink, 8 * PAGE) == 8 * 4096 && bad_pages(sink, 8, 21) == 0,
+          "what vmsplice lent arrives");
     check(bad_pages(source, PAGES, 21) == 0, "and stays");
     close(ends[0]);
     close(ends[1]);
@@ -173,7 +186,8 @@ static void messages(int file)
     pressure(64);
     check(sendmsg(ends[0], &out->header, 0) == (ssize_t)bytes, "sendmsg");
     pressure(64);
-    check(recvmsg(ends[1], &in->header, 0) == (ssize_t)bytes && bad_pages(sink, 20, 30) == 0, "recvmsg");
+    check(recvmsg(ends[1], &in->header, 0) == (ssize_t)bytes && bad_pages(sink, 20, 30) == 0,
+          "recvmsg");
     control = CMSG_FIRSTHDR(&in->header);
     if (control)
         memcpy(&received, CMSG_DATA(control), sizeof received);
@@ -182,8 +196,10 @@ static void messages(int file)
     free(out);
     free(in);
     prepare(31);
-    check(send(ends[1], source, 50000, 0) == 50000 && recv(ends[0], sink, BYTES, 0) == 50000, "send and recv");
-    check(memcmp(source, sink, 50000) == 0 && memcmp(sink + 50000, source + 50000, 1000) != 0, "a datagram as long as it was sent");
+    check(send(ends[1], source, 50000, 0) == 50000 && recv(ends[0], sink, BYTES, 0) == 50000,
+          "send and recv");
+    check(memcmp(source, sink, 50000) == 0 && memcmp(sink + 50000, source + 50000, 1000) != 0,
+          "a datagram as long as it was sent");
     close(ends[0]);
     close(ends[1]);
 }
@@ -193,7 +209,8 @@ static void send_file(int file)
     int ends[2];
     off_t *offset = malloc(sizeof *offset);
     prepare(40);
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0 || pwrite(file, source, BYTES, 0) != (ssize_t)BYTES)
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0 ||
+        pwrite(file, source, BYTES, 0) != (ssize_t)BYTES)
         die("socketpair");
     pthread_t reader;
     struct end end = {ends[1], sink, 0};
@@ -204,7 +221,8 @@ static void send_file(int file)
         if (sendfile(ends[0], file, offset, BYTES - (size_t)*offset) <= 0)
             die("sendfile");
     pthread_join(reader, NULL);
-    check(end.moved == (ssize_t)BYTES && bad_pages(sink, PAGES, 40) == 0, "sendfile, with its offset in evicted memory");
+    check(end.moved == (ssize_t)BYTES && bad_pages(sink, PAGES, 40) == 0,
+          "sendfile, with its offset in evicted memory");
     free(offset);
     close(ends[0]);
     close(ends[1]);

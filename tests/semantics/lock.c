@@ -25,7 +25,8 @@ static void locked(char *p, const char *origin)
     pressure(64);
     check(bad_pages(p, PAGES, 3) == 0, "stays too");
     check(mlock(p + 100, 10) == 0 && munlock(p + 100, 10) == 0, "addresses inside a page");
-    check(madvise(p + PAGE, (PAGES - 1) * PAGE, MADV_DONTNEED) == -1 && errno == EINVAL, "DONTNEED of locked memory: EINVAL");
+    check(madvise(p + PAGE, (PAGES - 1) * PAGE, MADV_DONTNEED) == -1 && errno == EINVAL,
+          "DONTNEED of locked memory: EINVAL");
     check(bad_pages(p, PAGES, 3) == 0, "which changes nothing");
     munlock(p, PAGES * PAGE);
 }
@@ -46,10 +47,12 @@ static void everything(void)
         char *q = map_pages(BALLAST), *r = heap_pages(BALLAST);
         fill(q, BALLAST, 30);
         fill(r, BALLAST, 40);
-        check(bad_pages(q, BALLAST, 30) == 0 && bad_pages(r, BALLAST, 40) == 0, "future memory, much of it");
+        check(bad_pages(q, BALLAST, 30) == 0 && bad_pages(r, BALLAST, 40) == 0,
+              "future memory, much of it");
         check(munlockall() == 0, "munlockall again");
         pressure(64);
-        check(bad_pages(q, BALLAST, 30) == 0 && bad_pages(r, BALLAST, 40) == 0, "stays when it is unlocked");
+        check(bad_pages(q, BALLAST, 30) == 0 && bad_pages(r, BALLAST, 40) == 0,
+              "stays when it is unlocked");
         munmap(q, BALLAST * PAGE);
         free(r);
     }
@@ -65,30 +68,36 @@ static void looked_at(void)
     pressure(64);
     check(mincore(p, PAGES * PAGE, in_core) == 0, "mincore of evicted memory, into evicted memory");
     check(bad_pages(p, PAGES, 50) == 0, "changes nothing");
-    check(mincore(p + 1, PAGE, in_core) == -1 && errno == EINVAL, "mincore of an address inside a page: EINVAL");
+    check(mincore(p + 1, PAGE, in_core) == -1 && errno == EINVAL,
+          "mincore of an address inside a page: EINVAL");
     for (int flags = 0; flags < 2; flags++)
         check(msync(p, PAGES * PAGE, flags ? MS_ASYNC : MS_SYNC) == 0, "msync of evicted memory");
-    check(msync(p + 1, PAGE, MS_SYNC) == -1 && errno == EINVAL, "msync of an address inside a page: EINVAL");
-    check(msync(p, PAGE, MS_SYNC | MS_ASYNC) == -1 && errno == EINVAL, "msync both ways at once: EINVAL");
+    check(msync(p + 1, PAGE, MS_SYNC) == -1 && errno == EINVAL,
+          "msync of an address inside a page: EINVAL");
+    check(msync(p, PAGE, MS_SYNC | MS_ASYNC) == -1 && errno == EINVAL,
+          "msync both ways at once: EINVAL");
     munmap(p + PAGE, PAGE);
     check(msync(p, 3 * PAGE, MS_SYNC) == -1 && errno == ENOMEM, "msync over a hole: ENOMEM");
     check(mlock(p, 3 * PAGE) == -1 && errno == ENOMEM, "mlock over a hole: ENOMEM");
     check(mincore(p, 3 * PAGE, in_core) == -1 && errno == ENOMEM, "mincore over a hole: ENOMEM");
     munlock(p, 3 * PAGE);
-    check(page_is(p, 50) && bad_pages(p + 2 * PAGE, PAGES - 2, 52) == 0, "what is beside the hole stays");
+    check(page_is(p, 50) && bad_pages(p + 2 * PAGE, PAGES - 2, 52) == 0,
+          "what is beside the hole stays");
     free(in_core);
     munmap(p, PAGES * PAGE);
 }
 
 static void mapped_locked(void)
 {
-    char *p = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1, 0);
+    char *p = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1, 0);
     check(p != MAP_FAILED && nonzero(p, PAGES * PAGE) == 0, "a mapping with MAP_LOCKED");
     fill(p, PAGES, 60);
     pressure(64);
     check(bad_pages(p, PAGES, 60) == 0, "keeps its content");
     munmap(p, PAGES * PAGE);
-    p = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    p = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
+             -1, 0);
     check(p != MAP_FAILED && nonzero(p, PAGES * PAGE) == 0, "a mapping with MAP_POPULATE");
     fill(p, PAGES, 61);
     pressure(64);

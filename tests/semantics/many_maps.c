@@ -23,7 +23,8 @@ static size_t bad_maps(size_t first, size_t stride, uint64_t seed)
     return bad;
 }
 
-/* Whether any two mappings share a page: sorted by address, each must end before the next begins. */
+/* Whether any two mappings share a page: sorted by address, each must end before the next
+   begins. */
 static int by_address(const void *a, const void *b)
 {
     uintptr_t x = *(const uintptr_t *)a, y = *(const uintptr_t *)b;
@@ -70,7 +71,8 @@ int main(void)
         if (mprotect(maps[i].p, maps[i].pages * PAGE, PROT_READ) != 0)
             die("mprotect");
     pressure(48);
-    check(bad_maps(1, 2, 0) == 0 && bad_maps(0, 2, 1000000) == 0, "also with different protections");
+    check(bad_maps(1, 2, 0) == 0 && bad_maps(0, 2, 1000000) == 0,
+          "also with different protections");
     for (size_t i = 0; i < MAPS; i++)
         munmap(maps[i].p, maps[i].pages * PAGE);
     return finish();

@@ -1,5 +1,6 @@
-/* Masks that hold SIGBUS and SIGSYS: they read back as they were set, are inherited, saved and restored, and mean what
-   they mean; and signal stacks that are left by jumps. Memory is evicted in between. */
+/* Masks that hold SIGBUS and SIGSYS: they read back as they were set, are inherited, saved and
+   restored, and mean what they mean; and signal stacks that are left by jumps. Memory is evicted in
+   between. */
 #include "common.h"
 #include <poll.h>
 #include <sys/epoll.h>
@@ -28,7 +29,8 @@ static sigset_t set_of(int count)
 /* Which of SIGBUS, SIGSYS, SIGUSR1 a set has, as digits. */
 static int members(const sigset_t *set)
 {
-    return sigismember(set, SIGBUS) * 100 + sigismember(set, SIGSYS) * 10 + sigismember(set, SIGUSR1);
+    return sigismember(set, SIGBUS) * 100 + sigismember(set, SIGSYS) * 10 +
+           sigismember(set, SIGUSR1);
 }
 
 static int blocked(void)
@@ -93,8 +95,11 @@ static void read_back(void)
     pthread_sigmask(SIG_SETMASK, &two, &old);
     check(members(&old) == 1 && blocked() == 110, "by pthread_sigmask");
     errno = 0;
-    check(sigprocmask(77, &none, &old) == -1 && errno == EINVAL && blocked() == 110, "a mistake changes nothing");
-    check(syscall(SYS_rt_sigprocmask, SIG_SETMASK, &three, &old, 8) == 0 && members(&old) == 110 && blocked() == 111, "by number");
+    check(sigprocmask(77, &none, &old) == -1 && errno == EINVAL && blocked() == 110,
+          "a mistake changes nothing");
+    check(syscall(SYS_rt_sigprocmask, SIG_SETMASK, &three, &old, 8) == 0 && members(&old) == 110 &&
+              blocked() == 111,
+          "by number");
 
     pthread_t thread;
     int found = -1;
@@ -156,12 +161,15 @@ static void in_handlers(void)
     raise(SIGUSR2);
     check(in_context == 110 && in_handler == 111, "a handler's context and its own mask");
     sigaction(SIGUSR2, NULL, &action);
-    check(action.sa_sigaction == look && (action.sa_flags & ~0x04000000) == SA_SIGINFO && members(&action.sa_mask) == 111, "its action reads back");
+    check(action.sa_sigaction == look && (action.sa_flags & ~0x04000000) == SA_SIGINFO &&
+              members(&action.sa_mask) == 111,
+          "its action reads back");
     handle(SIGUSR2, change, 0, 0);
     raise(SIGUSR2);
     check(blocked() == 100, "a handler changes the mask that it returns to");
     sigprocmask(SIG_SETMASK, &none, NULL);
-    check(signal(SIGUSR2, nothing) == (sighandler_t)(void *)change, "signal reports the handler before");
+    check(signal(SIGUSR2, nothing) == (sighandler_t)(void *)change,
+          "signal reports the handler before");
     sigaction(SIGUSR2, NULL, &action);
     check(action.sa_handler == nothing && (action.sa_flags & SA_SIGINFO) == 0, "and sets one");
     signal(SIGUSR2, SIG_DFL);
@@ -188,7 +196,8 @@ static void sent(void)
     raise(SIGSYS);
     size_t bad = evicted();
     sigpending(&waiting);
-    check(bad == 0 && hits == 0 && members(&waiting) == 110, "sent while they are blocked, they wait");
+    check(bad == 0 && hits == 0 && members(&waiting) == 110,
+          "sent while they are blocked, they wait");
     sigprocmask(SIG_SETMASK, &none, NULL);
     check(hits == 2, "until they are unblocked");
     sigpending(&waiting);
@@ -255,7 +264,8 @@ static void waits(void)
     ends += pselect(0, NULL, NULL, NULL, &most, &two) == -1 && errno == EINTR;
     ends += epoll_pwait(epoll, &event, 1, 5000, &two) == -1 && errno == EINTR;
     ends += sigsuspend(&two) == -1 && errno == EINTR;
-    check(ends == 4 && alarms >= 4 && blocked() == 110, "a signal ends each, and the mask is as before");
+    check(ends == 4 && alarms >= 4 && blocked() == 110,
+          "a signal ends each, and the mask is as before");
     pthread_join(thread, NULL);
     int found;
     struct timespec soon = {1, 0};
@@ -287,7 +297,8 @@ static void nested(int signal)
     stack_t now;
     beside |= &here_now < (char *)other.ss_sp || &here_now >= (char *)other.ss_sp + other.ss_size;
     sigaltstack(NULL, &now);
-    beside |= now.ss_sp != other.ss_sp || now.ss_size != other.ss_size || now.ss_flags != SS_ONSTACK;
+    beside |=
+        now.ss_sp != other.ss_sp || now.ss_size != other.ss_size || now.ss_flags != SS_ONSTACK;
     beside |= sigaltstack(&other, NULL) != -1 || errno != EPERM;
     if (++hits < 6) {
         size_t bad = hits & 1 ? evicted() : 0;
@@ -329,7 +340,8 @@ static void stacks(void)
     free(other.ss_sp);
 }
 
-/* What the kernel has for a process of no other memory than its own: this program, started without an environment. */
+/* What the kernel has for a process of no other memory than its own: this program, started without
+   an environment. */
 static unsigned long long kernels(void)
 {
     char text[4096], *at;
@@ -343,7 +355,8 @@ static unsigned long long kernels(void)
 static void executes(const char *self)
 {
     sigset_t three = set_of(3), none = set_of(0);
-    char *plain[] = {(char *)self, "kernel", NULL}, *again[] = {(char *)self, "mask", NULL}, *empty[] = {NULL};
+    char *plain[] = {(char *)self, "kernel", NULL}, *again[] = {(char *)self, "mask", NULL},
+         *empty[] = {NULL};
     sigprocmask(SIG_SETMASK, &three, NULL);
     for (int way = 0; way < 5; way++) {
         pid_t pid = fork_flushed();
@@ -371,7 +384,9 @@ static void executes(const char *self)
 int main(int count, char **arguments)
 {
     if (count > 1 && strcmp(arguments[1], "kernel") == 0)
-        return kernels() == (1ULL << (SIGBUS - 1) | 1ULL << (SIGSYS - 1) | 1ULL << (SIGUSR1 - 1)) ? 111 : 3;
+        return kernels() == (1ULL << (SIGBUS - 1) | 1ULL << (SIGSYS - 1) | 1ULL << (SIGUSR1 - 1))
+                   ? 111
+                   : 3;
     if (count > 1)
         return blocked();
     memory = map_pages(64);

@@ -1,6 +1,7 @@
 /*
- * Everything at once: threads that allocate, map, protect, discard, move, copy and hand blocks to each other at random,
- * each block with known content that is verified before anything is done with it.
+ * Everything at once: threads that allocate, map, protect, discard, move, copy and hand blocks to
+ * each other at random, each block with known content that is verified before anything is done with
+ * it.
  *
  * usage: mixed [STEPS]
  */
@@ -36,7 +37,8 @@ static void verify(struct block *b)
         return;
     }
     for (size_t i = 0; i < b->size / PAGE; i++)
-        wrong += b->page_seed[i] ? !page_is(b->p + i * PAGE, b->page_seed[i]) : nonzero(b->p + i * PAGE, PAGE) != 0;
+        wrong += b->page_seed[i] ? !page_is(b->p + i * PAGE, b->page_seed[i])
+                                 : nonzero(b->p + i * PAGE, PAGE) != 0;
 }
 
 static void make_writable(struct block *b)
@@ -93,7 +95,8 @@ static struct block *make(uint64_t r, uint64_t seed)
 
 static void change_mapped(struct block *b, uint64_t r, uint64_t seed)
 {
-    size_t pages = b->size / PAGE, first = (r >> 8) % pages, count = 1 + (r >> 16) % (pages - first);
+    size_t pages = b->size / PAGE, first = (r >> 8) % pages,
+           count = 1 + (r >> 16) % (pages - first);
     switch (r % 7) {
     case 0:
         if (madvise(b->p + first * PAGE, count * PAGE, MADV_DONTNEED) != 0)
@@ -139,7 +142,8 @@ static void change_mapped(struct block *b, uint64_t r, uint64_t seed)
 
 static void change_heap(struct block *b, struct block *other, uint64_t r, uint64_t seed)
 {
-    size_t size = 1 + (r >> 16) % ((size_t)1 << (4 + (r >> 8) % 15)), kept = size < b->size ? size : b->size;
+    size_t size = 1 + (r >> 16) % ((size_t)1 << (4 + (r >> 8) % 15)),
+           kept = size < b->size ? size : b->size;
     if (r % 2 && other && !other->mapped) {
         kept = other->size < b->size ? other->size : b->size;
         memcpy(b->p, other->p, kept);

@@ -1,6 +1,7 @@
 /*
- * Blocks that were evicted are moved to and fro, while a thread reads the memory right before their new place in
- * sequence: what is brought in around its faults must not get into the way of what is moved there.
+ * Blocks that were evicted are moved to and fro, while a thread reads the memory right before their
+ * new place in sequence: what is brought in around its faults must not get into the way of what is
+ * moved there.
  */
 #include "common.h"
 
@@ -43,11 +44,13 @@ int main(void)
         die("pthread_create");
     for (int round = 0; round < ROUNDS; round++) {
         size_t b = (state = mix(state)) % BLOCKS;
-        if (mremap(blocks[b], BLOCK * PAGE, BLOCK * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, there) != there)
+        if (mremap(blocks[b], BLOCK * PAGE, BLOCK * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, there) !=
+            there)
             die("mremap there");
         for (size_t i = 0; i < BLOCK; i++)
             wrong += !page_is(there + i * PAGE, b * BLOCK + i + 1);
-        if (mremap(there, BLOCK * PAGE, BLOCK * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, blocks[b]) != blocks[b])
+        if (mremap(there, BLOCK * PAGE, BLOCK * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, blocks[b]) !=
+            blocks[b])
             die("mremap back");
     }
     stop = 1;

@@ -1,7 +1,7 @@
 /*
- * Calls that follow pointers behind their arguments, to pages that are out: filters of sockets, lists of interfaces, futexes of which several
- * are waited for, registers of a traced process, programs of bpf(2). And what another thread writes beside what a call
- * writes stays.
+ * Calls that follow pointers behind their arguments, to pages that are out: filters of sockets,
+ * lists of interfaces, futexes of which several are waited for, registers of a traced process,
+ * programs of bpf(2). And what another thread writes beside what a call writes stays.
  */
 #include "common.h"
 #include <linux/bpf.h>
@@ -32,11 +32,13 @@ static void interfaces(void)
     struct ifconf *managed = (struct ifconf *)block;
     pressure(64);
     struct ifconf conf = {.ifc_len = PAGE, .ifc_buf = block + 2 * PAGE};
-    check(ioctl(fd, SIOCGIFCONF, &conf) == 0 && conf.ifc_len >= 0, "SIOCGIFCONF, the list on the heap");
+    check(ioctl(fd, SIOCGIFCONF, &conf) == 0 && conf.ifc_len >= 0,
+          "SIOCGIFCONF, the list on the heap");
     managed->ifc_len = PAGE;
     managed->ifc_buf = block + 3 * PAGE;
     pressure(64);
-    check(ioctl(fd, SIOCGIFCONF, managed) == 0 && managed->ifc_len == conf.ifc_len, "SIOCGIFCONF, both on the heap");
+    check(ioctl(fd, SIOCGIFCONF, managed) == 0 && managed->ifc_len == conf.ifc_len,
+          "SIOCGIFCONF, both on the heap");
     check(syscall(SYS_ioctl, fd, SIOCGIFCONF, &conf) == 0, "SIOCGIFCONF by number");
     errno = 0;
     conf.ifc_buf = (char *)16;
@@ -54,11 +56,13 @@ static void filters(void)
     filter[0] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0xffff);
     struct sock_fprog program = {1, filter};
     pressure(64);
-    check(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0, "SO_ATTACH_FILTER");
+    check(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0,
+          "SO_ATTACH_FILTER");
     struct sock_fprog *managed = (struct sock_fprog *)heap_pages(1);
     *managed = program;
     pressure(64);
-    check(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, managed, sizeof *managed) == 0, "the same, both on the heap");
+    check(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, managed, sizeof *managed) == 0,
+          "the same, both on the heap");
     free(managed);
     free(filter);
     close(fd);
@@ -73,12 +77,14 @@ static void futexes(void)
     struct waiter waiters[2] = {{1, (uintptr_t)words, 2, 0}, {7, (uintptr_t)&words[1024], 2, 0}};
     pressure(64);
     long result = syscall(SYS_futex_waitv, waiters, 2, 0, NULL, 0);
-    check(result == -1 && (errno == EAGAIN || errno == ENOSYS), "futex_waitv finds the value changed: %s", strerror(errno));
+    check(result == -1 && (errno == EAGAIN || errno == ENOSYS),
+          "futex_waitv finds the value changed: %s", strerror(errno));
     struct waiter *managed = (struct waiter *)heap_pages(1);
     memcpy(managed, waiters, sizeof waiters);
     pressure(64);
     result = syscall(SYS_futex_waitv, managed, 2, 0, NULL, 0);
-    check(result == -1 && (errno == EAGAIN || errno == ENOSYS), "the same, all on the heap: %s", strerror(errno));
+    check(result == -1 && (errno == EAGAIN || errno == ENOSYS), "the same, all on the heap: %s",
+          strerror(errno));
     free(managed);
     free(words);
 }
@@ -95,10 +101,12 @@ static void traced(void)
         _exit(7);
     }
     int status;
-    check(waitpid(pid, &status, 0) == pid && WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP, "a traced child stops");
+    check(waitpid(pid, &status, 0) == pid && WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP,
+          "a traced child stops");
     pressure(64);
     struct iovec area = {registers, sizeof *registers};
-    check(ptrace(PTRACE_GETREGSET, pid, (void *)1, &area) == 0 && registers->rip != 0, "PTRACE_GETREGSET");
+    check(ptrace(PTRACE_GETREGSET, pid, (void *)1, &area) == 0 && registers->rip != 0,
+          "PTRACE_GETREGSET");
     pressure(64);
     check(ptrace(PTRACE_GETREGS, pid, NULL, registers) == 0, "PTRACE_GETREGS");
     check(ptrace(PTRACE_CONT, pid, NULL, NULL) == 0 && reap(pid) == 7, "it goes on");
@@ -157,9 +165,11 @@ static void changed_meanwhile(void)
     pthread_create(&thread, NULL, changer, &flag);
     check(poll(polled, 2, 400) == 0, "poll waits");
     pthread_join(thread, NULL);
-    check(polled[1].fd == -1 && polled[1].events == 77, "what another thread wrote meanwhile stays");
+    check(polled[1].fd == -1 && polled[1].events == 77,
+          "what another thread wrote meanwhile stays");
     polled[1] = (struct pollfd){ends[1], POLLOUT, 0};
-    check(poll(polled, 2, 0) == 1 && polled[1].revents == POLLOUT && polled[0].revents == 0, "what poll says is seen");
+    check(poll(polled, 2, 0) == 1 && polled[1].revents == POLLOUT && polled[0].revents == 0,
+          "what poll says is seen");
     fd_set *sets = (fd_set *)heap_pages(1);
     FD_ZERO(&sets[0]);
     FD_ZERO(&sets[1]);
@@ -187,7 +197,8 @@ static void consuming(void)
     raise(SIGUSR1);
     errno = 0;
     long result = syscall(SYS_rt_sigtimedwait, &waited.set, (void *)1, &at_once, 8);
-    check(result == -1 && errno == EFAULT, "a signal that is taken, to a bad address: %s", strerror(errno));
+    check(result == -1 && errno == EFAULT, "a signal that is taken, to a bad address: %s",
+          strerror(errno));
     free(waited.managed);
 }
 

@@ -1,4 +1,5 @@
-/* A program that takes io_uring where there is one, and does without it otherwise: both end alike. */
+/* A program that takes io_uring where there is one, and does without it otherwise: both end
+   alike. */
 #include "common.h"
 #include <linux/io_uring.h>
 #include <sys/syscall.h>
@@ -15,7 +16,8 @@ int main(void)
     unlink(name);
     pressure(48);
     int ring = (int)syscall(SYS_io_uring_setup, 8, &params);
-    check(ring >= 0 || errno == ENOSYS || errno == EPERM, "a ring, or a reason that a program understands");
+    check(ring >= 0 || errno == ENOSYS || errno == EPERM,
+          "a ring, or a reason that a program understands");
     check(ring < 0 || close(ring) == 0, "a ring that is closed");
     /* The way that is always there. */
     for (size_t i = 0; i < PAGES; i++)

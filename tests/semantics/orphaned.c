@@ -1,5 +1,6 @@
 /*
- * Not compared with a native run (failures.rs): kills the process that shares its memory, where there is one, and goes on.
+ * Not compared with a native run (failures.rs): kills the process that shares its memory, where
+ * there is one, and goes on.
  */
 #include "common.h"
 #include <dirent.h>

@@ -1,4 +1,5 @@
-/* A program whose executable has a malloc of its own, which takes its lock in pthread_atfork, as Chromium's and rustc's do. */
+/* A program whose executable has a malloc of its own, which takes its lock in pthread_atfork, as
+   Chromium's and rustc's do. */
 #include "common.h"
 #include <dlfcn.h>
 #include <pwd.h>
@@ -9,7 +10,8 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *current, *end;
 
-/* A block has its size before it. None is used again, so what is written tells whether it is still there. */
+/* A block has its size before it. None is used again, so what is written tells whether it is still
+   there. */
 void *malloc(size_t size)
 {
     pthread_mutex_lock(&lock);

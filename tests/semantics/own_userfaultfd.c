@@ -1,7 +1,7 @@
 /*
- * A userfaultfd of the program's own on memory that is managed: what has content keeps it, be it in memory or not; what was never
- * touched is the program's to fill. Then all that may be done with such memory: system calls, protection, forks, moves, other
- * mappings in its place.
+ * A userfaultfd of the program's own on memory that is managed: what has content keeps it, be it in
+ * memory or not; what was never touched is the program's to fill. Then all that may be done with
+ * such memory: system calls, protection, forks, moves, other mappings in its place.
  */
 #include "common.h"
 #include <linux/userfaultfd.h>
@@ -53,7 +53,8 @@ static int unregister(int fd, void *at, size_t bytes)
 
 static int protect(void *at, size_t bytes, int on)
 {
-    struct uffdio_writeprotect wp = {.range = {(uintptr_t)at, bytes}, .mode = on ? UFFDIO_WRITEPROTECT_MODE_WP : 0};
+    struct uffdio_writeprotect wp = {.range = {(uintptr_t)at, bytes},
+                                     .mode = on ? UFFDIO_WRITEPROTECT_MODE_WP : 0};
     return ioctl(uffd, UFFDIO_WRITEPROTECT, &wp) == 0 ? 0 : errno;
 }
 
@@ -78,14 +79,16 @@ static void *handler(void *unused)
         }
         missing++;
         size_t i = (size_t)(page - region) / PAGE % 64;
-        struct uffdio_copy copy = {.dst = (uintptr_t)page, .src = (uintptr_t)source + i * PAGE, .len = PAGE};
+        struct uffdio_copy copy = {
+            .dst = (uintptr_t)page, .src = (uintptr_t)source + i * PAGE, .len = PAGE};
         if (ioctl(uffd, UFFDIO_COPY, &copy) != 0 && errno != EEXIST)
             die("UFFDIO_COPY in the handler");
     }
     return NULL;
 }
 
-/* Pages of the region that are as they should be: filled before at multiples of `step`, else given by the handler. */
+/* Pages of the region that are as they should be: filled before at multiples of `step`, else given
+   by the handler. */
 static size_t wrong_pages(size_t step, uint64_t seed)
 {
     size_t wrong = 0;
@@ -99,20 +102,25 @@ static void refusals(void)
     char *pages = map_pages(4);
     fill(pages, 4, 70);
     pressure(64);
-    check(do_register(uffd, pages + 1, PAGE, UFFDIO_REGISTER_MODE_MISSING) == EINVAL, "an address that is not aligned");
-    check(do_register(uffd, pages, PAGE + 1, UFFDIO_REGISTER_MODE_MISSING) == EINVAL, "a length that is not");
+    check(do_register(uffd, pages + 1, PAGE, UFFDIO_REGISTER_MODE_MISSING) == EINVAL,
+          "an address that is not aligned");
+    check(do_register(uffd, pages, PAGE + 1, UFFDIO_REGISTER_MODE_MISSING) == EINVAL,
+          "a length that is not");
     check(do_register(uffd, pages, 0, UFFDIO_REGISTER_MODE_MISSING) == EINVAL, "no length");
     check(do_register(uffd, pages, PAGE, 0) == EINVAL, "no mode");
     check(unregister(uffd, pages, 4 * PAGE) == 0, "UNREGISTER of what is not registered");
     check(bad_pages(pages, 4, 70) == 0, "the content is as it was");
-    check(do_register(1, pages, PAGE, UFFDIO_REGISTER_MODE_MISSING) != 0, "a descriptor that is none");
+    check(do_register(1, pages, PAGE, UFFDIO_REGISTER_MODE_MISSING) != 0,
+          "a descriptor that is none");
     munmap(pages, 4 * PAGE);
-    check(do_register(uffd, pages, 4 * PAGE, UFFDIO_REGISTER_MODE_MISSING) == EINVAL, "what is not mapped");
+    check(do_register(uffd, pages, 4 * PAGE, UFFDIO_REGISTER_MODE_MISSING) == EINVAL,
+          "what is not mapped");
     /* Over a hole, which stays one. */
     pages = map_pages(12);
     fill(pages, 12, 80);
     munmap(pages + 4 * PAGE, 4 * PAGE);
-    check(do_register(uffd, pages, 12 * PAGE, UFFDIO_REGISTER_MODE_MISSING) == 0, "a range with a hole");
+    check(do_register(uffd, pages, 12 * PAGE, UFFDIO_REGISTER_MODE_MISSING) == 0,
+          "a range with a hole");
     check(fault_of(pages + 5 * PAGE, 0) == SIGSEGV, "the hole");
     check(bad_pages(pages, 4, 80) + bad_pages(pages + 8 * PAGE, 4, 88) == 0, "what lies beside it");
     check(unregister(uffd, pages, 12 * PAGE) == 0, "UNREGISTER over the hole");
@@ -125,13 +133,16 @@ static void contents(void)
         fill_page(region + i * PAGE, 1000 + i);
     pressure(32);
     struct uffdio_register *reg = (struct uffdio_register *)malloc(sizeof *reg);
-    *reg = (struct uffdio_register){.range = {(uintptr_t)region, region_pages * PAGE}, .mode = UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP};
-    check(syscall(SYS_ioctl, uffd, UFFDIO_REGISTER, reg) == 0, "UFFDIO_REGISTER by number, its argument on the heap");
+    *reg = (struct uffdio_register){.range = {(uintptr_t)region, region_pages * PAGE},
+                                    .mode = UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP};
+    check(syscall(SYS_ioctl, uffd, UFFDIO_REGISTER, reg) == 0,
+          "UFFDIO_REGISTER by number, its argument on the heap");
     free(reg);
     missing = 0;
     size_t wrong = wrong_pages(3, 1000);
     check(wrong == 0, "pages with content keep it, others are the handler's");
-    check(missing == (int)(region_pages - (region_pages + 2) / 3), "faults for missing pages: %d", missing);
+    check(missing == (int)(region_pages - (region_pages + 2) / 3), "faults for missing pages: %d",
+          missing);
     pressure(32);
     missing = 0;
     wrong = wrong_pages(3, 1000);
@@ -158,11 +169,13 @@ static void protection(void)
         *(volatile char *)(region + i * PAGE) = *(region + i * PAGE);
     check(protected == 8, "writes do: %d", protected);
     check(mprotect(region, 8 * PAGE, PROT_READ) == 0 && fault_of(region, 1) == SIGSEGV, "mprotect");
-    check(mprotect(region, 8 * PAGE, PROT_READ | PROT_WRITE) == 0 && fault_of(region, 1) == 0, "and back");
+    check(mprotect(region, 8 * PAGE, PROT_READ | PROT_WRITE) == 0 && fault_of(region, 1) == 0,
+          "and back");
     fill_page(region, 1000);
 }
 
-/* Faults inside of system calls are the kernel's own, which a userfaultfd for faults of user mode only does not see. */
+/* Faults inside of system calls are the kernel's own, which a userfaultfd for faults of user mode
+   only does not see. */
 static void calls(void)
 {
     int pipes[2];
@@ -180,11 +193,13 @@ static void calls(void)
     for (size_t i = 72; i < 80; i++) {
         fill_page(buffer, i);
         wrong += write(pipes[1], buffer, PAGE) != (ssize_t)PAGE;
-        wrong += read(pipes[0], region + i * PAGE, PAGE) != (ssize_t)PAGE || !page_is(region + i * PAGE, i);
+        wrong += read(pipes[0], region + i * PAGE, PAGE) != (ssize_t)PAGE ||
+                 !page_is(region + i * PAGE, i);
     }
     check(wrong == 0 && missing == 16, "read(2) into missing pages: %d faults", missing);
     mprotect(region + 64 * PAGE, PAGE, PROT_NONE);
-    check(write(pipes[1], region + 64 * PAGE, PAGE) == -1 && errno == EFAULT, "write(2) without access: %s", strerror(errno));
+    check(write(pipes[1], region + 64 * PAGE, PAGE) == -1 && errno == EFAULT,
+          "write(2) without access: %s", strerror(errno));
     mprotect(region + 64 * PAGE, PAGE, PROT_READ | PROT_WRITE);
     close(pipes[0]);
     close(pipes[1]);
@@ -198,7 +213,8 @@ static void copies(void)
     size_t pages = 700;
     char *from = map_pages(pages), *to = map_pages(pages);
     fill(from, pages, 5000);
-    check(do_register(uffd, to, pages * PAGE, UFFDIO_REGISTER_MODE_MISSING) == 0, "a region to copy to");
+    check(do_register(uffd, to, pages * PAGE, UFFDIO_REGISTER_MODE_MISSING) == 0,
+          "a region to copy to");
     pressure(64);
     struct uffdio_copy copy = {.dst = (uintptr_t)to, .src = (uintptr_t)from, .len = pages * PAGE};
     int result = ioctl(uffd, UFFDIO_COPY, &copy);
@@ -206,32 +222,37 @@ static void copies(void)
     check(bad_pages(to, pages, 5000) == 0, "they are there");
     copy.copy = 0;
     result = ioctl(uffd, UFFDIO_COPY, &copy);
-    check(result == -1 && errno == EEXIST && copy.copy == -EEXIST, "once more: %s", strerror(errno));
+    check(result == -1 && errno == EEXIST && copy.copy == -EEXIST, "once more: %s",
+          strerror(errno));
     madvise(to, 300 * PAGE, MADV_DONTNEED);
     pressure(64);
     result = ioctl(uffd, UFFDIO_COPY, &copy);
-    check(result == -1 && errno == EAGAIN && copy.copy == 300 * (int64_t)PAGE, "up to what is there: %s", strerror(errno));
+    check(result == -1 && errno == EAGAIN && copy.copy == 300 * (int64_t)PAGE,
+          "up to what is there: %s", strerror(errno));
     copy.src = (uintptr_t)from + pages * PAGE;
     munmap(from + 690 * PAGE, 10 * PAGE);
     madvise(to, pages * PAGE, MADV_DONTNEED);
     copy.src = (uintptr_t)from;
     pressure(64);
     result = ioctl(uffd, UFFDIO_COPY, &copy);
-    check(result == -1 && copy.copy == 690 * (int64_t)PAGE, "from a source that ends: %s", strerror(errno));
+    check(result == -1 && copy.copy == 690 * (int64_t)PAGE, "from a source that ends: %s",
+          strerror(errno));
     check(bad_pages(to, 690, 5000) == 0, "up to there");
 #ifdef UFFDIO_MOVE
     madvise(to, pages * PAGE, MADV_DONTNEED);
     pressure(64);
     struct uffdio_move move = {.dst = (uintptr_t)to, .src = (uintptr_t)from, .len = 600 * PAGE};
     result = ioctl(uffd, UFFDIO_MOVE, &move);
-    check(result == 0 && move.move == 600 * (int64_t)PAGE, "UFFDIO_MOVE of pages: %s", result ? strerror(errno) : "done");
+    check(result == 0 && move.move == 600 * (int64_t)PAGE, "UFFDIO_MOVE of pages: %s",
+          result ? strerror(errno) : "done");
     check(bad_pages(to, 600, 5000) == 0 && nonzero(from, 600 * PAGE) == 0, "they have moved");
 #endif
     munmap(to, pages * PAGE);
     munmap(from, 690 * PAGE);
 }
 
-/* What is mapped beside memory that a program goes through in sequence, and what lies behind its last page, is as untouched as any. */
+/* What is mapped beside memory that a program goes through in sequence, and what lies behind its
+   last page, is as untouched as any. */
 static void neighbours(void)
 {
     size_t wrong = 0;
@@ -247,7 +268,8 @@ static void neighbours(void)
             pressure(32);
         fill(pages, 8, 100);
         wrong += do_register(uffd, pages, 40 * PAGE, UFFDIO_REGISTER_MODE_MISSING) != 0;
-        struct uffdio_copy copy = {.dst = (uintptr_t)pages + 8 * PAGE, .src = (uintptr_t)before, .len = 32 * PAGE};
+        struct uffdio_copy copy = {
+            .dst = (uintptr_t)pages + 8 * PAGE, .src = (uintptr_t)before, .len = 32 * PAGE};
         wrong += ioctl(uffd, UFFDIO_COPY, &copy) != 0;
         wrong += bad_pages(pages, 8, 100) + bad_pages(pages + 8 * PAGE, 32, 60);
         munmap(before, 40 * PAGE);
@@ -280,7 +302,8 @@ static void races(void)
             pthread_create(&threads[i], NULL, toucher, (void *)(i + 11));
         pressure(24);
         for (int i = 0; i < 1024; i += 16)
-            wrong += do_register(uffd, shared + i * PAGE, 16 * PAGE, UFFDIO_REGISTER_MODE_MISSING) != 0;
+            wrong +=
+                do_register(uffd, shared + i * PAGE, 16 * PAGE, UFFDIO_REGISTER_MODE_MISSING) != 0;
         pressure(24);
         stop = 1;
         for (int i = 0; i < 3; i++) {
@@ -308,7 +331,8 @@ static void forks(void)
         check(nonzero(region + 90 * PAGE, 6 * PAGE) == 0, "and zeros where there was none");
         pressure(32);
         munmap(region, region_pages * PAGE);
-        char *again = (char *)mmap(region, region_pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        char *again = (char *)mmap(region, region_pages * PAGE, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         fill(again, region_pages, 300);
         pressure(32);
         check(bad_pages(again, region_pages, 300) == 0, "and puts other memory there");
@@ -354,7 +378,8 @@ static void by_signal(void)
     for (size_t i = 0; i < 32; i += 2)
         fill_page(pages + i * PAGE, 42);
     pressure(32);
-    check(do_register(signal_uffd, pages, 32 * PAGE, UFFDIO_REGISTER_MODE_MISSING) == 0, "a userfaultfd of signals");
+    check(do_register(signal_uffd, pages, 32 * PAGE, UFFDIO_REGISTER_MODE_MISSING) == 0,
+          "a userfaultfd of signals");
     pressure(32);
     size_t wrong = 0;
     for (size_t i = 0; i < 32; i++)
@@ -369,7 +394,8 @@ static void by_signal(void)
 static void reuse(void)
 {
     /* Its registration does not come along; what stays behind keeps its own. */
-    char *moved = (char *)mremap(region, region_pages * PAGE, region_pages * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+    char *moved = (char *)mremap(region, region_pages * PAGE, region_pages * PAGE,
+                                 MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
     check(moved != MAP_FAILED && moved != region, "MREMAP_DONTUNMAP");
     if (moved == MAP_FAILED)
         return;
@@ -380,23 +406,27 @@ static void reuse(void)
     missing = 0;
     int right = page_is(region + 5 * PAGE, GIVEN + 5);
     check(right && missing == 1, "the old place is missing: %d", missing);
-    char *larger = (char *)mremap(moved, region_pages * PAGE, 2 * region_pages * PAGE, MREMAP_MAYMOVE);
+    char *larger =
+        (char *)mremap(moved, region_pages * PAGE, 2 * region_pages * PAGE, MREMAP_MAYMOVE);
     check(larger != MAP_FAILED, "mremap to a larger place");
     wrong = 0;
     for (size_t i = 0; i < region_pages; i++)
         wrong += !page_is(larger + i * PAGE, i % 3 == 0 ? 1000 + i : GIVEN + i % 64);
-    check(wrong == 0 && nonzero(larger + region_pages * PAGE, region_pages * PAGE) == 0, "the content has moved again");
+    check(wrong == 0 && nonzero(larger + region_pages * PAGE, region_pages * PAGE) == 0,
+          "the content has moved again");
     munmap(larger, 2 * region_pages * PAGE);
     /* Other memory in its place is like any other. */
     munmap(region + 8 * PAGE, 8 * PAGE);
     check(fault_of(region + 9 * PAGE, 0) == SIGSEGV, "munmap of a part");
-    char *again = (char *)mmap(region, region_pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    char *again = (char *)mmap(region, region_pages * PAGE, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     check(again == region, "mmap in its place");
     missing = 0;
     fill(again, region_pages, 400);
     pressure(32);
     check(bad_pages(again, region_pages, 400) == 0 && missing == 0, "which is nobody else's");
-    check(do_register(uffd, again, region_pages * PAGE, UFFDIO_REGISTER_MODE_MISSING) == 0, "registered again");
+    check(do_register(uffd, again, region_pages * PAGE, UFFDIO_REGISTER_MODE_MISSING) == 0,
+          "registered again");
     check(unregister(uffd, again, region_pages * PAGE) == 0, "and no more");
     pressure(32);
     check(bad_pages(again, region_pages, 400) == 0, "the content is as it was");

@@ -1,4 +1,5 @@
-/* A process that gives up its rights and forks afterwards: what was evicted before and after is whole on both sides. */
+/* A process that gives up its rights and forks afterwards: what was evicted before and after is
+   whole on both sides. */
 #include "common.h"
 #include <grp.h>
 #include <sys/prctl.h>
@@ -66,7 +67,8 @@ int main(void)
     memory = map_pages(PAGES);
     fill(memory, PAGES, 0);
     if (geteuid() == 0) {
-        /* The working directory may lie where only root gets to; the root directory is everybody's. */
+        /* The working directory may lie where only root gets to; the root directory is
+           everybody's. */
         if (chdir("/") != 0 || setgroups(0, NULL) != 0 || setresgid(NOBODY, NOBODY, NOBODY) != 0 ||
             setresuid(NOBODY, NOBODY, NOBODY) != 0)
             die("setresuid");

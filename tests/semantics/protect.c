@@ -1,4 +1,5 @@
-/* mprotect(2): protection keeps content, raises SIGSEGV where it should, and carries a collector's write barrier. */
+/* mprotect(2): protection keeps content, raises SIGSEGV where it should, and carries a collector's
+   write barrier. */
 #include "common.h"
 
 #define PAGES ((size_t)4096)
@@ -9,12 +10,14 @@ static void none_and_back(void)
     fill(p, PAGES, 1);
     check(mprotect(p, PAGES * PAGE, PROT_NONE) == 0, "resident pages become inaccessible");
     pressure(64);
-    check(fault_of(p, 0) == SIGSEGV && fault_of(p + 77 * PAGE, 1) == SIGSEGV, "an access raises SIGSEGV");
+    check(fault_of(p, 0) == SIGSEGV && fault_of(p + 77 * PAGE, 1) == SIGSEGV,
+          "an access raises SIGSEGV");
     check(mprotect(p, PAGES * PAGE, PROT_READ) == 0, "readable again");
     check(bad_pages(p, PAGES, 1) == 0, "with their content");
     pressure(64);
     check(mprotect(p, PAGES * PAGE, PROT_NONE) == 0, "evicted pages become inaccessible");
-    check(fault_of(p, 0) == SIGSEGV && fault_of(p + 99 * PAGE, 1) == SIGSEGV, "an access raises SIGSEGV");
+    check(fault_of(p, 0) == SIGSEGV && fault_of(p + 99 * PAGE, 1) == SIGSEGV,
+          "an access raises SIGSEGV");
     check(mprotect(p, PAGES * PAGE, PROT_READ | PROT_WRITE) == 0, "writable again");
     check(bad_pages(p, PAGES, 1) == 0, "with their content");
     /* Every third page inaccessible, the others in use. */
@@ -52,7 +55,8 @@ static void read_only(void)
 
     /* Read-only before the first touch: zeros. */
     p = mmap(NULL, PAGES * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    check(nonzero(p, PAGES * PAGE) == 0 && fault_of(p, 1) == SIGSEGV, "memory that is read-only from the start is zeros");
+    check(nonzero(p, PAGES * PAGE) == 0 && fault_of(p, 1) == SIGSEGV,
+          "memory that is read-only from the start is zeros");
     mprotect(p, PAGES * PAGE, PROT_READ | PROT_WRITE);
     check(nonzero(p, PAGES * PAGE) == 0, "also when it becomes writable");
     fill(p, PAGES, 11);
@@ -60,7 +64,8 @@ static void read_only(void)
     check(bad_pages(p, PAGES, 11) == 0, "then it keeps what is written");
     munmap(p, PAGES * PAGE);
     /* Reserved first, used later, as allocators do. */
-    p = mmap(NULL, 64 * PAGES * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    p = mmap(NULL, 64 * PAGES * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+             0);
     check(p != MAP_FAILED && fault_of(p, 0) == SIGSEGV, "a reservation raises SIGSEGV");
     for (size_t i = 0; i < 64; i += 4) {
         mprotect(p + i * PAGES * PAGE, 128 * PAGE, PROT_READ | PROT_WRITE);
@@ -71,11 +76,13 @@ static void read_only(void)
     for (size_t i = 0; i < 64; i += 4)
         bad += bad_pages(p + i * PAGES * PAGE, 128, 20 + i);
     check(bad == 0, "parts of it that are used keep their content");
-    check(fault_of(p + 200 * PAGE, 1) == SIGSEGV && fault_of(p + PAGES * PAGE, 0) == SIGSEGV, "the rest still raises SIGSEGV");
+    check(fault_of(p + 200 * PAGE, 1) == SIGSEGV && fault_of(p + PAGES * PAGE, 0) == SIGSEGV,
+          "the rest still raises SIGSEGV");
     munmap(p, 64 * PAGES * PAGE);
 }
 
-/* A collector's write barrier: the heap is read-only, the handler notes the page and lets the write go on. */
+/* A collector's write barrier: the heap is read-only, the handler notes the page and lets the write
+   go on. */
 static char *heap;
 static volatile unsigned char dirty[PAGES];
 static atomic_int strangers, barrier_hits;
@@ -84,7 +91,8 @@ static void barrier(int signal, siginfo_t *info, void *context)
 {
     (void)context;
     size_t page = ((size_t)((char *)info->si_addr - heap)) / PAGE;
-    if (signal != SIGSEGV || page >= PAGES || mprotect(heap + page * PAGE, PAGE, PROT_READ | PROT_WRITE) != 0) {
+    if (signal != SIGSEGV || page >= PAGES ||
+        mprotect(heap + page * PAGE, PAGE, PROT_READ | PROT_WRITE) != 0) {
         strangers++;
         _exit(97);
     }
@@ -138,7 +146,8 @@ static void write_barrier(void)
             if (written)
                 wrong += !page_is(heap + i * PAGE, cycle * 1000000 + i);
         }
-        check(missed == 0 && wrong == 0, "cycle %llu: %zu pages written, each noted once (%d faults), content right",
+        check(missed == 0 && wrong == 0,
+              "cycle %llu: %zu pages written, each noted once (%d faults), content right",
               (unsigned long long)cycle, noted, barrier_hits);
     }
     size_t lost = 0;
@@ -156,7 +165,8 @@ static void write_barrier(void)
 static void errors(void)
 {
     char *p = map_pages(8);
-    check(mprotect(p + 1, PAGE, PROT_READ) == -1 && errno == EINVAL, "an address inside a page: EINVAL");
+    check(mprotect(p + 1, PAGE, PROT_READ) == -1 && errno == EINVAL,
+          "an address inside a page: EINVAL");
     munmap(p + 4 * PAGE, PAGE);
     check(mprotect(p, 8 * PAGE, PROT_READ) == -1 && errno == ENOMEM, "a hole in the range: ENOMEM");
     check(mprotect(p, 0, PROT_NONE) == 0, "no length: 0");
@@ -164,9 +174,11 @@ static void errors(void)
     /* Protection of memory from malloc, as guard pages are made. */
     p = heap_pages(64);
     fill(p, 64, 30);
-    check(mprotect(p + 10 * PAGE, PAGE, PROT_NONE) == 0 && fault_of(p + 10 * PAGE, 1) == SIGSEGV, "a guard page in memory from malloc");
+    check(mprotect(p + 10 * PAGE, PAGE, PROT_NONE) == 0 && fault_of(p + 10 * PAGE, 1) == SIGSEGV,
+          "a guard page in memory from malloc");
     pressure(64);
-    check(mprotect(p + 10 * PAGE, PAGE, PROT_READ | PROT_WRITE) == 0 && bad_pages(p, 64, 30) == 0, "taken back");
+    check(mprotect(p + 10 * PAGE, PAGE, PROT_READ | PROT_WRITE) == 0 && bad_pages(p, 64, 30) == 0,
+          "taken back");
     free(p);
 }
 

@@ -1,12 +1,14 @@
 /*
  * Random calls on mappings that overlap in part, against a model that knows every byte.
  *
- * A range of 128 MiB, eight times the budget, is mapped, protected, guarded, moved, discarded, written and unmapped in pieces.
- * Beside it lie a copy of what it holds and a record of how each page is mapped, neither of them in managed memory.
- * What a call returns, what may be accessed, and what a page holds must be what the model says. First by one thread, with
- * forks; then by two, a half of the range each.
+ * A range of 128 MiB, eight times the budget, is mapped, protected, guarded, moved, discarded,
+ * written and unmapped in pieces. Beside it lie a copy of what it holds and a record of how each
+ * page is mapped, neither of them in managed memory. What a call returns, what may be accessed, and
+ * what a page holds must be what the model says. First by one thread, with forks; then by two, a
+ * half of the range each.
  *
- * Without arguments it runs the seeds of the suite; `random_maps SEED OPERATIONS` runs one for as long as one likes.
+ * Without arguments it runs the seeds of the suite; `random_maps SEED OPERATIONS` runs one for as
+ * long as one likes.
  */
 #include "common.h"
 
@@ -108,7 +110,8 @@ static int same_mapping(struct page a, struct page b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
-/* Cuts a range where the way its pages are mapped changes, or, without `alike`, where mapped turns into unmapped. */
+/* Cuts a range where the way its pages are mapped changes, or, without `alike`, where mapped turns
+   into unmapped. */
 static struct range cut(struct range r, int alike)
 {
     size_t n = 1;
@@ -156,11 +159,13 @@ static void look(struct part *t, struct range r)
 {
     for (size_t i = r.start; i < end_of(r); i++)
         if (readable(i))
-            must(memcmp(at(i), copy + i * PAGE, PAGE) == 0, PLACE "page %zu (prot %d, file %d) holds something else",
-                 HERE(t), i, pages[i].prot, pages[i].file);
+            must(memcmp(at(i), copy + i * PAGE, PAGE) == 0,
+                 PLACE "page %zu (prot %d, file %d) holds something else", HERE(t), i,
+                 pages[i].prot, pages[i].file);
 }
 
-/* As fault_of(), with a handler that stays: two threads are at it, and an access that should have worked is told too. */
+/* As fault_of(), with a handler that stays: two threads are at it, and an access that should have
+   worked is told too. */
 static __thread volatile sig_atomic_t expected;
 static __thread struct part *running;
 
@@ -206,7 +211,8 @@ static void look_at_all(struct part *t)
 
 static int any_prot(struct part *t)
 {
-    static const int all[] = {PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE, PROT_READ | PROT_WRITE, PROT_READ | PROT_WRITE};
+    static const int all[] = {PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE, PROT_READ | PROT_WRITE,
+                              PROT_READ | PROT_WRITE};
     return all[below(t, 5)];
 }
 
@@ -252,8 +258,9 @@ static void map_noreplace(struct part *t, struct range r)
         r = cut(r, 0);
     int prot = any_prot(t), free = is_free(r);
     char *p = mmap(at(r.start), r.len * PAGE, prot, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    must(free ? p == at(r.start) : p == MAP_FAILED && errno == EEXIST, PLACE "page %zu + %zu, free: %d, at %zd", HERE(t),
-         r.start, r.len, free, p == MAP_FAILED ? (ssize_t)-1 : (p - base) / 4096);
+    must(free ? p == at(r.start) : p == MAP_FAILED && errno == EEXIST,
+         PLACE "page %zu + %zu, free: %d, at %zd", HERE(t), r.start, r.len, free,
+         p == MAP_FAILED ? (ssize_t)-1 : (p - base) / 4096);
     if (free)
         now_mapped(t, r, prot);
 }
@@ -264,11 +271,12 @@ static void map_file(struct part *t, struct range r)
     if (r.len > FILE_PAGES - offset)
         r.len = FILE_PAGES - offset;
     int noreplace = below(t, 2), prot = any_prot(t), free = is_free(r);
-    char *p = mmap(at(r.start), r.len * PAGE, prot, MAP_PRIVATE | (noreplace ? MAP_FIXED_NOREPLACE : MAP_FIXED), file,
+    char *p = mmap(at(r.start), r.len * PAGE, prot,
+                   MAP_PRIVATE | (noreplace ? MAP_FIXED_NOREPLACE : MAP_FIXED), file,
                    (off_t)(offset * PAGE));
     int refused = noreplace && !free;
-    must(refused ? p == MAP_FAILED && errno == EEXIST : p == at(r.start), PLACE "page %zu + %zu, noreplace: %d, free: %d",
-         HERE(t), r.start, r.len, noreplace, free);
+    must(refused ? p == MAP_FAILED && errno == EEXIST : p == at(r.start),
+         PLACE "page %zu + %zu, noreplace: %d, free: %d", HERE(t), r.start, r.len, noreplace, free);
     if (refused)
         return;
     now_mapped(t, r, prot);
@@ -291,8 +299,8 @@ static void protect(struct part *t, struct range r)
     while (until < end_of(r) && pages[until].mapped)
         until++;
     int result = mprotect(at(r.start), r.len * PAGE, prot);
-    must(until == end_of(r) ? result == 0 : result == -1 && errno == ENOMEM, PLACE "page %zu + %zu, mapped up to %zu", HERE(t),
-         r.start, r.len, until);
+    must(until == end_of(r) ? result == 0 : result == -1 && errno == ENOMEM,
+         PLACE "page %zu + %zu, mapped up to %zu", HERE(t), r.start, r.len, until);
     for (size_t i = r.start; i < until; i++)
         pages[i].prot = (unsigned char)prot;
 }
@@ -307,8 +315,8 @@ static void discard(struct part *t, struct range r)
     if (i < end_of(r))
         expected = EINVAL;
     int result = madvise(at(r.start), r.len * PAGE, MADV_DONTNEED);
-    must(expected ? result == -1 && errno == expected : result == 0, PLACE "page %zu + %zu, expected %d", HERE(t), r.start, r.len,
-         expected);
+    must(expected ? result == -1 && errno == expected : result == 0,
+         PLACE "page %zu + %zu, expected %d", HERE(t), r.start, r.len, expected);
     while (i-- > r.start)
         if (pages[i].file)
             memcpy(copy + i * PAGE, file_content + (size_t)(pages[i].file - 1) * PAGE, PAGE);
@@ -323,7 +331,8 @@ static void lock_some(struct part *t, struct range r)
         r.len = 30;
     int on = below(t, 2), closed = 0;
     if (!pages[r.start].mapped) {
-        must(mlock(at(r.start), r.len * PAGE) == -1 && errno == ENOMEM, PLACE "page %zu", HERE(t), r.start);
+        must(mlock(at(r.start), r.len * PAGE) == -1 && errno == ENOMEM, PLACE "page %zu", HERE(t),
+             r.start);
         return;
     }
     if (on && t->locked + r.len > LOCKED_MAX)
@@ -331,15 +340,16 @@ static void lock_some(struct part *t, struct range r)
     for (size_t i = r.start; i < end_of(r); i++)
         closed |= pages[i].prot == PROT_NONE || pages[i].guard;
     int result = on ? mlock(at(r.start), r.len * PAGE) : munlock(at(r.start), r.len * PAGE);
-    must(on && closed ? result == -1 && errno == ENOMEM : result == 0, PLACE "page %zu + %zu, on: %d, closed: %d", HERE(t),
-         r.start, r.len, on, closed);
+    must(on && closed ? result == -1 && errno == ENOMEM : result == 0,
+         PLACE "page %zu + %zu, on: %d, closed: %d", HERE(t), r.start, r.len, on, closed);
     t->locked -= count_locked(r);
     for (size_t i = r.start; i < end_of(r); i++)
         pages[i].locked = (unsigned char)on;
     t->locked += count_locked(r);
 }
 
-/* The model of a move: `from` goes, grown or cut to the length of `to`; with `keep`, zeros stay behind. */
+/* The model of a move: `from` goes, grown or cut to the length of `to`; with `keep`, zeros stay
+   behind. */
 static void moved(struct part *t, struct range from, struct range to, int keep)
 {
     struct page how = pages[from.start];
@@ -362,16 +372,17 @@ static void moved(struct part *t, struct range from, struct range to, int keep)
 }
 
 /*
- * Moves pages that are mapped alike. The kernel may keep several mappings where the model sees one, and then refuses:
- * page by page it never does.
+ * Moves pages that are mapped alike. The kernel may keep several mappings where the model sees one,
+ * and then refuses: page by page it never does.
  */
 static int move_to(struct part *t, struct range from, struct range to, int flags)
 {
-    char *p = mremap(at(from.start), from.len * PAGE, to.len * PAGE, flags | MREMAP_FIXED, at(to.start));
+    char *p =
+        mremap(at(from.start), from.len * PAGE, to.len * PAGE, flags | MREMAP_FIXED, at(to.start));
     if (p == at(to.start))
         return 1;
-    must(p == MAP_FAILED && errno == EFAULT && from.len > 1, PLACE "page %zu + %zu to %zu + %zu", HERE(t), from.start, from.len,
-         to.start, to.len);
+    must(p == MAP_FAILED && errno == EFAULT && from.len > 1, PLACE "page %zu + %zu to %zu + %zu",
+         HERE(t), from.start, from.len, to.start, to.len);
     if (from.len > to.len && munmap(at(from.start + to.len), (from.len - to.len) * PAGE) != 0)
         die("munmap");
     size_t common = from.len < to.len ? from.len : to.len;
@@ -406,14 +417,16 @@ static void grow_in_place(struct part *t, struct range r)
     /* The last page before a hole, or before other memory: one mapping for sure. */
     r = cut(r, 0);
     size_t last = end_of(r) - 1, extra = 1 + below(t, 100);
-    if (!pages[last].mapped || pages[last].file || pages[last].locked || last + 1 + extra > t->first + t->count)
+    if (!pages[last].mapped || pages[last].file || pages[last].locked ||
+        last + 1 + extra > t->first + t->count)
         return;
     struct range tail = {last + 1, extra};
     struct page how = pages[last];
     how.guard = 0;
     int fits = is_free(tail);
     char *p = mremap(at(last), PAGE, (1 + extra) * PAGE, 0);
-    must(fits ? p == at(last) : p == MAP_FAILED && errno == ENOMEM, PLACE "page %zu by %zu, fits: %d", HERE(t), last, extra, fits);
+    must(fits ? p == at(last) : p == MAP_FAILED && errno == ENOMEM,
+         PLACE "page %zu by %zu, fits: %d", HERE(t), last, extra, fits);
     if (fits)
         for (size_t i = tail.start; i < end_of(tail); i++)
             pages[i] = how;
@@ -435,12 +448,14 @@ static int inside(struct part *t, char *p, size_t len)
 {
     if (p + len * PAGE <= base || p >= base + PAGES * PAGE)
         return 0;
-    must(p >= base && p + len * PAGE <= base + PAGES * PAGE && is_free((struct range){(size_t)(p - base) / PAGE, len}),
+    must(p >= base && p + len * PAGE <= base + PAGES * PAGE &&
+             is_free((struct range){(size_t)(p - base) / PAGE, len}),
          PLACE "new memory over old, at page %zd + %zu", HERE(t), (p - base) / 4096, len);
     return 1;
 }
 
-/* Memory at a hint: there if there is room, else anywhere. It is written, looked at later, and brought into the range. */
+/* Memory at a hint: there if there is room, else anywhere. It is written, looked at later, and
+   brought into the range. */
 static void map_anywhere(struct part *t, struct range to)
 {
     struct range wish = cut(pick(t), 0);
@@ -448,9 +463,11 @@ static void map_anywhere(struct part *t, struct range to)
     wish.len = to.len < wish.len ? to.len : wish.len;
     to.len = wish.len;
     free = is_free(wish);
-    char *p = mmap(hinted ? at(wish.start) + below(t, 2) * 100 : NULL, to.len * PAGE, PROT_READ | PROT_WRITE, ANONYMOUS, -1, 0);
-    must(p != MAP_FAILED && (!hinted || !free || p == at(wish.start)), PLACE "hint %zu + %zu, free: %d, at %zd", HERE(t),
-         wish.start, wish.len, free, (p - base) / 4096);
+    char *p = mmap(hinted ? at(wish.start) + below(t, 2) * 100 : NULL, to.len * PAGE,
+                   PROT_READ | PROT_WRITE, ANONYMOUS, -1, 0);
+    must(p != MAP_FAILED && (!hinted || !free || p == at(wish.start)),
+         PLACE "hint %zu + %zu, free: %d, at %zd", HERE(t), wish.start, wish.len, free,
+         (p - base) / 4096);
     must(nonzero(p, to.len * PAGE) == 0, PLACE "no zeros at %zd", HERE(t), (p - base) / 4096);
     uint64_t seed = next(t);
     fill(p, to.len, seed);
@@ -462,7 +479,8 @@ static void map_anywhere(struct part *t, struct range to)
     }
     look(t, pick(t));
     must(bad_pages(p, to.len, seed) == 0, PLACE "memory elsewhere", HERE(t));
-    must(mremap(p, to.len * PAGE, to.len * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at(to.start)) == at(to.start),
+    must(mremap(p, to.len * PAGE, to.len * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at(to.start)) ==
+             at(to.start),
          PLACE "to page %zu + %zu", HERE(t), to.start, to.len);
     now_mapped(t, to, PROT_READ | PROT_WRITE);
     for (size_t i = to.start; i < end_of(to); i++)
@@ -481,12 +499,13 @@ static void grow_anywhere(struct part *t, struct range from)
     size_t len = from.len + 1 + below(t, 200), tail = t->first + t->count - end_of(from);
     char *p = mremap(at(from.start), from.len * PAGE, len * PAGE, MREMAP_MAYMOVE);
     if (p == MAP_FAILED) {
-        must(errno == EFAULT && from.len > 1, PLACE "page %zu + %zu to %zu", HERE(t), from.start, from.len, len);
+        must(errno == EFAULT && from.len > 1, PLACE "page %zu + %zu to %zu", HERE(t), from.start,
+             from.len, len);
         return;
     }
     if (p == at(from.start)) {
-        must(tail >= len - from.len && is_free((struct range){end_of(from), len - from.len}), PLACE "page %zu grows over others", HERE(t),
-             from.start);
+        must(tail >= len - from.len && is_free((struct range){end_of(from), len - from.len}),
+             PLACE "page %zu grows over others", HERE(t), from.start);
         for (size_t i = end_of(from); i < from.start + len; i++)
             pages[i] = how;
         return;
@@ -505,7 +524,8 @@ static void grow_anywhere(struct part *t, struct range from)
     forget(t, from);
     look(t, pick(t));
     struct range back = {t->first + below(t, t->count - from.len), from.len};
-    must(mremap(p, len * PAGE, back.len * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at(back.start)) == at(back.start),
+    must(mremap(p, len * PAGE, back.len * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at(back.start)) ==
+             at(back.start),
          PLACE "back to page %zu + %zu", HERE(t), back.start, back.len);
     forget(t, back);
     memcpy(&pages[back.start], as, back.len * sizeof *pages);
@@ -519,7 +539,8 @@ static void wipe(struct part *t, struct range r)
     r = cut(r, 1);
     if (!pages[r.start].mapped || pages[r.start].file)
         return;
-    must(madvise(at(r.start), r.len * PAGE, on ? MADV_WIPEONFORK : MADV_KEEPONFORK) == 0, PLACE "page %zu", HERE(t), r.start);
+    must(madvise(at(r.start), r.len * PAGE, on ? MADV_WIPEONFORK : MADV_KEEPONFORK) == 0,
+         PLACE "page %zu", HERE(t), r.start);
     for (size_t i = r.start; i < end_of(r); i++)
         pages[i].wipe = (unsigned char)on;
 }
@@ -535,7 +556,8 @@ static void guard(struct part *t, struct range r)
         return;
     int result = madvise(at(r.start), r.len * PAGE, on ? GUARD_INSTALL : GUARD_REMOVE);
     int refused = on && pages[r.start].locked;
-    must(refused ? result == -1 && errno == EINVAL : result == 0, PLACE "page %zu + %zu, on: %d", HERE(t), r.start, r.len, on);
+    must(refused ? result == -1 && errno == EINVAL : result == 0, PLACE "page %zu + %zu, on: %d",
+         HERE(t), r.start, r.len, on);
     if (refused)
         return;
     for (size_t i = r.start; i < end_of(r); i++)
@@ -576,16 +598,43 @@ static void fork_once(struct part *t)
 static void step(struct part *t)
 {
     static void (*const all[])(struct part *, struct range) = {
-        write_pages, write_pages, write_pages, write_bytes, write_bytes, look, look, look, map_fixed, map_noreplace, map_noreplace,
-        map_file, unmap, unmap, protect, protect, protect, discard, discard, lock_some, move_fixed, move_fixed, grow_in_place,
-        shrink, wipe, guard, guard,
+        write_pages,
+        write_pages,
+        write_pages,
+        write_bytes,
+        write_bytes,
+        look,
+        look,
+        look,
+        map_fixed,
+        map_noreplace,
+        map_noreplace,
+        map_file,
+        unmap,
+        unmap,
+        protect,
+        protect,
+        protect,
+        discard,
+        discard,
+        lock_some,
+        move_fixed,
+        move_fixed,
+        grow_in_place,
+        shrink,
+        wipe,
+        guard,
+        guard,
         /* Places of the system's choice may be those of the other thread. */
-        map_anywhere, grow_anywhere,
+        map_anywhere,
+        grow_anywhere,
     };
     static const char *const names[] = {
-        "write_pages", "write_pages", "write_pages", "write_bytes", "write_bytes", "look", "look", "look", "map_fixed", "map_noreplace",
-        "map_noreplace", "map_file", "unmap", "unmap", "protect", "protect", "protect", "discard", "discard", "lock_some", "move_fixed",
-        "move_fixed", "grow_in_place", "shrink", "wipe", "guard", "guard", "map_anywhere", "grow_anywhere",
+        "write_pages", "write_pages", "write_pages", "write_bytes",   "write_bytes",   "look",
+        "look",        "look",        "map_fixed",   "map_noreplace", "map_noreplace", "map_file",
+        "unmap",       "unmap",       "protect",     "protect",       "protect",       "discard",
+        "discard",     "lock_some",   "move_fixed",  "move_fixed",    "grow_in_place", "shrink",
+        "wipe",        "guard",       "guard",       "map_anywhere",  "grow_anywhere",
     };
     size_t which = below(t, sizeof all / sizeof *all - (t->alone ? 0 : 2));
     struct range r = pick(t);
@@ -620,7 +669,8 @@ static void *run_part(void *argument)
 
 static void begin_range(uint64_t seed)
 {
-    /* A page on either side that stays: what the system places lies inside as a whole, or outside. */
+    /* A page on either side that stays: what the system places lies inside as a whole, or
+       outside. */
     char *p = mmap(NULL, (PAGES + 2) * PAGE, PROT_NONE, ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         die("mmap");
@@ -641,8 +691,11 @@ static void run(uint64_t seed, int operations, int threads)
     struct part parts[2];
     pthread_t ids[2];
     for (int i = 0; i < threads; i++) {
-        parts[i] = (struct part){.seed = seed, .first = (size_t)i * (PAGES / 2), .count = PAGES / (size_t)threads,
-                                 .alone = threads == 1, .operations = operations / threads};
+        parts[i] = (struct part){.seed = seed,
+                                 .first = (size_t)i * (PAGES / 2),
+                                 .count = PAGES / (size_t)threads,
+                                 .alone = threads == 1,
+                                 .operations = operations / threads};
         if (threads > 1)
             pthread_create(&ids[i], NULL, run_part, &parts[i]);
     }
@@ -659,7 +712,8 @@ int main(int argc, char **argv)
     char name[] = "semantics-random_maps-XXXXXX";
     file = mkstemp(name);
     fill(file_content, FILE_PAGES, 7);
-    if (file < 0 || unlink(name) != 0 || write(file, file_content, sizeof file_content) != (ssize_t)sizeof file_content)
+    if (file < 0 || unlink(name) != 0 ||
+        write(file, file_content, sizeof file_content) != (ssize_t)sizeof file_content)
         die(name);
     /* Not of the kind that is managed: here the kernel answers. */
     void *stack = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, ANONYMOUS | MAP_STACK, -1, 0);

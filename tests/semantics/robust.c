@@ -30,7 +30,8 @@ int main(void)
             int result = pthread_mutex_trylock(mutexes[i]);
             check(result == EOWNERDEAD, "the owner of mutex %d has died: %s", i, strerror(result));
             pthread_mutex_consistent(mutexes[i]);
-            check(pthread_mutex_unlock(mutexes[i]) == 0 && pthread_mutex_destroy(mutexes[i]) == 0, "it can be used");
+            check(pthread_mutex_unlock(mutexes[i]) == 0 && pthread_mutex_destroy(mutexes[i]) == 0,
+                  "it can be used");
             free(mutexes[i]);
         }
     }

@@ -8,7 +8,8 @@
 #include <sys/syscall.h>
 
 #define PAGES (64 * MIB / PAGE)
-#define ALLOW(number) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+#define ALLOW(number) \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
 static char *early;
 
@@ -74,7 +75,9 @@ static void sandboxed(int way)
         if (way == 0)
             check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0, "a filter by prctl");
         else
-            check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, way == 2 ? SECCOMP_FILTER_FLAG_TSYNC : 0, &program) == 0, "a filter by seccomp");
+            check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                          way == 2 ? SECCOMP_FILTER_FLAG_TSYNC : 0, &program) == 0,
+                  "a filter by seccomp");
         work(ends);
         fflush(stdout);
         _exit(failures ? 1 : 0);
@@ -119,7 +122,11 @@ static void threads(void)
             ALLOW(SYS_set_robust_list),
             ALLOW(SYS_rseq),
         };
-        enum { HEAD = 4, COUNT = sizeof filter / sizeof filter[0], MORE = sizeof of_threads / sizeof of_threads[0] };
+        enum {
+            HEAD = 4,
+            COUNT = sizeof filter / sizeof filter[0],
+            MORE = sizeof of_threads / sizeof of_threads[0]
+        };
         struct sock_filter more[COUNT + MORE];
         memcpy(more, filter, HEAD * sizeof filter[0]);
         memcpy(more + HEAD, of_threads, sizeof of_threads);
@@ -129,7 +136,9 @@ static void threads(void)
         failures = 0;
         pthread_create(&thread, NULL, in_thread, ends);
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &longer) == 0, "a filter for all threads");
+        check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &longer) ==
+                  0,
+              "a filter for all threads");
         filtered = 1;
         while (pthread_tryjoin_np(thread, NULL) == EBUSY)
             usleep(1000);
@@ -152,9 +161,11 @@ int main(void)
     threads();
     /* What is no filter is refused as ever. */
     errno = 0;
-    check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL) == -1 && errno == EFAULT, "no filter: EFAULT");
+    check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL) == -1 && errno == EFAULT,
+          "no filter: EFAULT");
     struct sock_fprog empty = {0, filter};
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &empty) == -1 && errno == EINVAL, "an empty one: EINVAL");
+    check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &empty) == -1 && errno == EINVAL,
+          "an empty one: EINVAL");
     return finish();
 }

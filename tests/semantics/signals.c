@@ -1,4 +1,5 @@
-/* Signals whose handlers touch evicted memory, at a high rate, while the program they interrupt faults as well. */
+/* Signals whose handlers touch evicted memory, at a high rate, while the program they interrupt
+   faults as well. */
 #include "common.h"
 #include <sys/time.h>
 #include <time.h>
@@ -12,8 +13,9 @@ static atomic_int hits, depth;
 static volatile sig_atomic_t wrong_stack;
 static stack_t other_stack;
 
-/* Counts in one page and looks at another that nobody writes: two faults when both are out. A handler that takes
-   longer than the interval would keep the program from going on, and nest for ever: hence the two bounds. */
+/* Counts in one page and looks at another that nobody writes: two faults when both are out. A
+   handler that takes longer than the interval would keep the program from going on, and nest for
+   ever: hence the two bounds. */
 static void count(int signal)
 {
     static const struct itimerval off;
@@ -46,7 +48,8 @@ static void handle(int signal, void (*handler)(int), int flags)
     sigaction(signal, &action, NULL);
 }
 
-/* Every quarter of a millisecond until the handler ran often enough; the program goes through its pages meanwhile. */
+/* Every quarter of a millisecond until the handler ran often enough; the program goes through its
+   pages meanwhile. */
 static void at_a_high_rate(int flags, const char *where)
 {
     struct itimerval rate = {{0, 250}, {0, 250}}, off = {{0, 0}, {0, 0}};
@@ -112,7 +115,8 @@ static void on_other_stack(int signal)
 {
     char here;
     count(signal);
-    wrong_stack |= &here < (char *)other_stack.ss_sp || &here >= (char *)other_stack.ss_sp + other_stack.ss_size;
+    wrong_stack |= &here < (char *)other_stack.ss_sp ||
+                   &here >= (char *)other_stack.ss_sp + other_stack.ss_size;
 }
 
 static void alternate_stack(void)
@@ -190,7 +194,8 @@ static void interrupted(void)
     n = read(ends[0], buffer, PAGE);
     setitimer(ITIMER_REAL, &off, NULL);
     pthread_join(writer, NULL);
-    check(n == 4 && memcmp(buffer, "late", 4) == 0 && hits >= 3, "with SA_RESTART it goes on and gets its data");
+    check(n == 4 && memcmp(buffer, "late", 4) == 0 && hits >= 3,
+          "with SA_RESTART it goes on and gets its data");
     free(buffer);
     close(ends[0]);
     close(ends[1]);
@@ -201,7 +206,8 @@ static void interrupted(void)
     n = nanosleep(&nap, &rest);
     error = errno;
     setitimer(ITIMER_REAL, &off, NULL);
-    check(n == -1 && error == EINTR && (rest.tv_sec > 0 || rest.tv_nsec > 0), "a sleep that a signal interrupts: EINTR");
+    check(n == -1 && error == EINTR && (rest.tv_sec > 0 || rest.tv_nsec > 0),
+          "a sleep that a signal interrupts: EINTR");
 }
 
 static void masks(void)

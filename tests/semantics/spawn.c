@@ -1,4 +1,5 @@
-/* New programs from a process whose memory is evicted: each way to start one, and each way for it to end. */
+/* New programs from a process whose memory is evicted: each way to start one, and each way for it
+   to end. */
 #include "common.h"
 #include <spawn.h>
 
@@ -23,7 +24,8 @@ static int started(int argc, char **argv)
         for (int i = 2; i < argc; i++)
             sum = checksum(argv[i], strlen(argv[i]), sum);
         const char *seen = getenv("SEMANTICS");
-        printf("     started with %d arguments, %016llx, SEMANTICS=%s\n", argc, (unsigned long long)sum, seen ? seen : "(unset)");
+        printf("     started with %d arguments, %016llx, SEMANTICS=%s\n", argc,
+               (unsigned long long)sum, seen ? seen : "(unset)");
         fflush(stdout);
         return 3;
     }
@@ -91,13 +93,22 @@ static pid_t by_spawnp(char **argv)
 static const struct way {
     const char *name;
     pid_t (*start)(char **argv);
-} ways[] = {{"fork and exec", by_fork}, {"vfork and exec", by_vfork}, {"posix_spawn", by_spawn}, {"posix_spawnp", by_spawnp}};
+} ways[] = {{"fork and exec", by_fork},
+            {"vfork and exec", by_vfork},
+            {"posix_spawn", by_spawn},
+            {"posix_spawnp", by_spawnp}};
 #define WAYS (sizeof ways / sizeof *ways)
 
 static void endings(void)
 {
-    static const struct { const char *how; int status; } ends[] = {
-        {"exit", 7}, {"abort", 128 + SIGABRT}, {"kill", 128 + SIGKILL}, {"segv", 128 + SIGSEGV}, {"term", 128 + SIGTERM}};
+    static const struct {
+        const char *how;
+        int status;
+    } ends[] = {{"exit", 7},
+                {"abort", 128 + SIGABRT},
+                {"kill", 128 + SIGKILL},
+                {"segv", 128 + SIGSEGV},
+                {"term", 128 + SIGTERM}};
     for (size_t w = 0; w < WAYS; w++)
         for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
             char *argv[] = {own, (char *)"end", (char *)ends[i].how, NULL};
@@ -132,7 +143,8 @@ static void large_arguments(void)
         argv[2 + ARGUMENTS] = NULL;
         pressure(64);
         int status = reap(ways[w].start(argv));
-        check(status == 3, "%s with arguments from evicted memory: status %d", ways[w].name, status);
+        check(status == 3, "%s with arguments from evicted memory: status %d", ways[w].name,
+              status);
         for (int i = 1; i < 2 + ARGUMENTS; i++)
             free(argv[i]);
         free(argv);
@@ -143,7 +155,8 @@ static void heavy(void)
 {
     char *argv[] = {own, (char *)"heavy", NULL};
     for (size_t w = 0; w < WAYS; w++)
-        check(reap(ways[w].start(argv)) == 42, "%s of a program that has a budget to itself", ways[w].name);
+        check(reap(ways[w].start(argv)) == 42, "%s of a program that has a budget to itself",
+              ways[w].name);
     pid_t both[2] = {by_fork(argv), by_spawn(argv)};
     int first = reap(both[0]), second = reap(both[1]);
     check(first == 42 && second == 42, "two of them at the same time");
@@ -165,7 +178,8 @@ static void shells(void)
     check(system("kill -KILL $$") == SIGKILL, "system: signal");
     check(system(NULL) != 0, "system: there is a shell");
     FILE *out = popen("echo from a shell; exit 5", "r");
-    check(out && fgets(line, sizeof line, out) && strcmp(line, "from a shell\n") == 0, "popen for reading");
+    check(out && fgets(line, sizeof line, out) && strcmp(line, "from a shell\n") == 0,
+          "popen for reading");
     check(pclose(out) == 5 << 8, "pclose: exit status");
     FILE *in = popen("cksum >popen.sum", "w");
     char *data = heap_pages(1024);

@@ -1,4 +1,5 @@
-/* stdio with large buffers in evicted memory, across fork, and handlers of pthread_atfork that use the heap. */
+/* stdio with large buffers in evicted memory, across fork, and handlers of pthread_atfork that use
+   the heap. */
 #include "common.h"
 
 #define LINES 200000
@@ -16,7 +17,8 @@ static void large_buffers(int given)
 {
     char *buffer = given ? malloc(2 * MIB) : NULL;
     FILE *file = temporary("stdio.lines");
-    check(setvbuf(file, buffer, _IOFBF, 2 * MIB) == 0, "setvbuf with %s buffer", given ? "a" : "its own");
+    check(setvbuf(file, buffer, _IOFBF, 2 * MIB) == 0, "setvbuf with %s buffer",
+          given ? "a" : "its own");
     long sum = 0;
     for (int i = 0; i < LINES; i++) {
         fprintf(file, "%d %s\n", i, i % 3 ? "some text" : "another text");
@@ -30,12 +32,15 @@ static void large_buffers(int given)
     int wrong = 0, n = 0;
     for (; fgets(line, sizeof line, file); n++) {
         sum += atol(line);
-        wrong += atol(line) != n || strcmp(strchr(line, ' '), n % 3 ? " some text\n" : " another text\n") != 0;
+        wrong += atol(line) != n ||
+                 strcmp(strchr(line, ' '), n % 3 ? " some text\n" : " another text\n") != 0;
         if (n % 50000 == 25000)
             pressure(48);
     }
     check(n == LINES && wrong == 0, "%d lines read, sum %ld, %d wrong", n, sum, wrong);
-    check(fseek(file, 1234567, SEEK_SET) == 0 && fgetc(file) != EOF && ungetc('x', file) == 'x' && fgetc(file) == 'x', "fseek, ungetc");
+    check(fseek(file, 1234567, SEEK_SET) == 0 && fgetc(file) != EOF && ungetc('x', file) == 'x' &&
+              fgetc(file) == 'x',
+          "fseek, ungetc");
     fclose(file);
     free(buffer);
 
@@ -47,7 +52,8 @@ static void large_buffers(int given)
     rewind(file);
     memset(blocks, 0, 2048 * PAGE);
     pressure(64);
-    check(fread(blocks, 1000, 8389, file) == 8388 && memcmp(blocks, blocks, 1) == 0, "fread into evicted memory");
+    check(fread(blocks, 1000, 8389, file) == 8388 && memcmp(blocks, blocks, 1) == 0,
+          "fread into evicted memory");
     check(bad_pages(blocks, 2047, 5) == 0, "carries the content");
     fclose(file);
     free(blocks);
@@ -185,7 +191,8 @@ static void handlers(void)
         pthread_join(threads[i], &result);
         wrong += (size_t)result;
     }
-    check(prepared == FORKS && parents == FORKS, "handlers of fork that use the heap: %d before, %d in the parent", prepared, parents);
+    check(prepared == FORKS && parents == FORKS,
+          "handlers of fork that use the heap: %d before, %d in the parent", prepared, parents);
     check(statuses == 0, "and in each child");
     check(wrong == 0 && stamped(kept, 3 * MIB, 77), "the parent's heap is right");
 }

@@ -1,4 +1,5 @@
-/* System calls whose arguments and results are structures in evicted memory, and locks that live there. */
+/* System calls whose arguments and results are structures in evicted memory, and locks that live
+   there. */
 #include "common.h"
 #include <dirent.h>
 #include <limits.h>
@@ -49,8 +50,10 @@ static void names_and_times(void)
     check(uname(u) == 0 && strcmp(u->sysname, "Linux") == 0, "uname");
     struct timespec *now = out_there();
     check(clock_gettime(CLOCK_REALTIME, now) == 0 && now->tv_sec > 1600000000, "clock_gettime");
-    check(syscall(SYS_clock_gettime, CLOCK_REALTIME, out_there()) == 0, "clock_gettime as a system call");
-    check(clock_getres(CLOCK_MONOTONIC, out_there()) == 0 && times(out_there()) != (clock_t)-1, "clock_getres, times");
+    check(syscall(SYS_clock_gettime, CLOCK_REALTIME, out_there()) == 0,
+          "clock_gettime as a system call");
+    check(clock_getres(CLOCK_MONOTONIC, out_there()) == 0 && times(out_there()) != (clock_t)-1,
+          "clock_getres, times");
     struct timespec *nap = out_there();
     *nap = (struct timespec){0, 1000};
     check(nanosleep(nap, out_there()) == 0, "nanosleep");
@@ -60,14 +63,16 @@ static void names_and_times(void)
     check(getrusage(RUSAGE_SELF, usage) == 0 && usage->ru_maxrss > 0, "getrusage");
     unsigned char *random = out_there();
     memset(random, 0, 4096);
-    check(syscall(SYS_getrandom, random, 4096, 0) == 4096 && nonzero(random, 4096) > 3800, "getrandom");
+    check(syscall(SYS_getrandom, random, 4096, 0) == 4096 && nonzero(random, 4096) > 3800,
+          "getrandom");
     cpu_set_t *cpus = out_there();
     check(sched_getaffinity(0, sizeof *cpus, cpus) == 0, "sched_getaffinity");
 }
 
 static void files(void)
 {
-    char *name = text("semantics-dir"), *file = text("semantics-dir/file"), *link = text("semantics-dir/link");
+    char *name = text("semantics-dir"), *file = text("semantics-dir/file"),
+         *link = text("semantics-dir/link");
     char *other = text("semantics-dir/other");
     pressure(64);
     check(mkdir(name, 0700) == 0, "mkdir of a name that is evicted");
@@ -75,13 +80,16 @@ static void files(void)
     check(fd >= 0, "open");
     char *data = text("content");
     pressure(64);
-    check(write(fd, data, 7) == 7 && symlink(file, link) == 0 && rename(file, other) == 0 && rename(other, file) == 0, "write, symlink, rename");
+    check(write(fd, data, 7) == 7 && symlink(file, link) == 0 && rename(file, other) == 0 &&
+              rename(other, file) == 0,
+          "write, symlink, rename");
     struct stat *status = out_there();
     check(stat(file, status) == 0 && status->st_size == 7, "stat");
     check(fstat(fd, status = out_there()) == 0 && status->st_size == 7, "fstat");
     check(lstat(link, status = out_there()) == 0 && S_ISLNK(status->st_mode), "lstat");
     char *target = out_there();
-    check(readlink(link, target, 100) == 18 && memcmp(target, "semantics-dir/file", 18) == 0, "readlink");
+    check(readlink(link, target, 100) == 18 && memcmp(target, "semantics-dir/file", 18) == 0,
+          "readlink");
     DIR *dir = opendir(name);
     int entries = 0;
     pressure(64);
@@ -90,7 +98,9 @@ static void files(void)
     closedir(dir);
     check(entries == 4, "readdir finds %d entries", entries);
     char *cwd = getcwd(NULL, 0), *real = realpath(name, NULL);
-    check(cwd && real && strncmp(cwd, real, strlen(cwd)) == 0 && strcmp(real + strlen(cwd), "/semantics-dir") == 0, "getcwd, realpath");
+    check(cwd && real && strncmp(cwd, real, strlen(cwd)) == 0 &&
+              strcmp(real + strlen(cwd), "/semantics-dir") == 0,
+          "getcwd, realpath");
     char *again = out_there();
     check(getcwd(again, PATH_MAX) == again && strcmp(again, cwd) == 0, "getcwd");
     free(cwd);
@@ -145,10 +155,14 @@ static void sockets(void)
     *length = sizeof *address;
     int *option = out_there();
     *option = 1;
-    check(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, option, sizeof *option) == 0, "setsockopt");
-    check(bind(listener, (struct sockaddr *)address, sizeof *address) == 0 && listen(listener, 1) == 0, "bind");
+    check(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, option, sizeof *option) == 0,
+          "setsockopt");
+    check(bind(listener, (struct sockaddr *)address, sizeof *address) == 0 &&
+              listen(listener, 1) == 0,
+          "bind");
     pressure(64);
-    check(getsockname(listener, (struct sockaddr *)address, length) == 0 && address->sin_port != 0, "getsockname");
+    check(getsockname(listener, (struct sockaddr *)address, length) == 0 && address->sin_port != 0,
+          "getsockname");
     int client = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in *to = copied(address, sizeof *address), *from = out_there();
     pressure(64);
@@ -158,7 +172,8 @@ static void sockets(void)
     check(server >= 0 && from->sin_addr.s_addr == htonl(INADDR_LOOPBACK), "accept");
     socklen_t *size = out_there();
     *size = sizeof *option;
-    check(getsockopt(client, SOL_SOCKET, SO_ERROR, option, size) == 0 && *option == 0, "getsockopt");
+    check(getsockopt(client, SOL_SOCKET, SO_ERROR, option, size) == 0 && *option == 0,
+          "getsockopt");
     free(to);
     close(client);
     close(server);
@@ -176,7 +191,9 @@ static void signals(void)
     sigset_t *set = out_there(), *old = out_there();
     action->sa_handler = handler;
     pressure(64);
-    check(sigaction(SIGUSR1, action, NULL) == 0 && sigaction(SIGUSR1, NULL, before) == 0 && before->sa_handler == handler, "sigaction");
+    check(sigaction(SIGUSR1, action, NULL) == 0 && sigaction(SIGUSR1, NULL, before) == 0 &&
+              before->sa_handler == handler,
+          "sigaction");
     sigemptyset(set);
     sigaddset(set, SIGUSR1);
     check(sigprocmask(SIG_BLOCK, set, old) == 0 && sigismember(old, SIGUSR1) == 0, "sigprocmask");
@@ -195,7 +212,8 @@ static void signals(void)
     check(waitpid(pid, status, 0) == pid && WEXITSTATUS(*status) == 9, "waitpid");
 }
 
-/* Locks in evicted memory: the kernel looks futexes up by their page, and holds on to it while somebody waits. */
+/* Locks in evicted memory: the kernel looks futexes up by their page, and holds on to it while
+   somebody waits. */
 struct shared {
     pthread_mutex_t mutex;
     char gap[PAGE];
@@ -248,7 +266,8 @@ static void locks(void)
         sem_wait(&s->semaphore);
     }
     pthread_join(thread, NULL);
-    check(s->count == 400, "mutex, condition variable and semaphore in evicted memory: %ld turns", s->count);
+    check(s->count == 400, "mutex, condition variable and semaphore in evicted memory: %ld turns",
+          s->count);
     free(s);
 }
 
@@ -260,11 +279,13 @@ static void across_processes(void)
     struct iovec local = {q, 16 * PAGE}, remote = {p, 16 * PAGE};
     ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
     /* Containers forbid it, and then natively as well. */
-    check(n == -1 || (n == 16 * 4096 && bad_pages(q, 16, 60) == 0), "process_vm_readv of evicted pages");
+    check(n == -1 || (n == 16 * 4096 && bad_pages(q, 16, 60) == 0),
+          "process_vm_readv of evicted pages");
     int memory = open("/proc/self/mem", O_RDONLY);
     pressure(64);
     n = pread(memory, q, 16 * PAGE, (off_t)(uintptr_t)p);
-    check(n == -1 || (n == 16 * 4096 && bad_pages(q, 16, 60) == 0), "/proc/self/mem of evicted pages");
+    check(n == -1 || (n == 16 * 4096 && bad_pages(q, 16, 60) == 0),
+          "/proc/self/mem of evicted pages");
     close(memory);
     munmap(p, 16 * PAGE);
     munmap(q, 16 * PAGE);

@@ -1,4 +1,5 @@
-/* A program with much thread-local memory: it lies on the stack of every thread, those of the engine included. */
+/* A program with much thread-local memory: it lies on the stack of every thread, those of the
+   engine included. */
 #include "common.h"
 
 #define PAGES ((size_t)2048)
@@ -19,7 +20,8 @@ int main(void)
     pthread_t threads[2];
     fill(own, PAGES, 1);
     for (uintptr_t i = 0; i < 2; i++)
-        if ((errno = pthread_create(&threads[i], NULL, in_thread, (void *)(i * 10000 + 10000))) != 0)
+        if ((errno = pthread_create(&threads[i], NULL, in_thread, (void *)(i * 10000 + 10000))) !=
+            0)
             die("pthread_create");
     for (int i = 0; i < 2; i++) {
         void *right;

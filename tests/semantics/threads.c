@@ -21,7 +21,8 @@ static void created_and_joined(void)
     for (int first = 0; first < THREADS; first += ALIVE) {
         pthread_t threads[ALIVE];
         for (int i = 0; i < ALIVE; i++)
-            if ((errno = pthread_create(&threads[i], NULL, leave_a_block, (void *)(uintptr_t)(first + i))) != 0)
+            if ((errno = pthread_create(&threads[i], NULL, leave_a_block,
+                                        (void *)(uintptr_t)(first + i))) != 0)
                 die("pthread_create");
         for (int i = 0; i < ALIVE; i++)
             pthread_join(threads[i], (void **)&blocks[first + i]);
@@ -73,7 +74,8 @@ static void own_stacks(void)
             die("pthread_attr_setstack");
         if (i == N / 2)
             pressure(64);
-        if ((errno = pthread_create(&threads[i], &attributes, use_stack, (void *)(uintptr_t)i)) != 0)
+        if ((errno = pthread_create(&threads[i], &attributes, use_stack, (void *)(uintptr_t)i)) !=
+            0)
             die("pthread_create");
         pthread_attr_destroy(&attributes);
     }
@@ -111,7 +113,8 @@ static void *use_storage(void *argument)
     stamp(value, 100000, 5);
     pthread_setspecific(key, value);
     pressure(16);
-    bad += !stamped(storage, sizeof storage, seed) || counter != 41 + seed || pthread_getspecific(key) != value;
+    bad += !stamped(storage, sizeof storage, seed) || counter != 41 + seed ||
+           pthread_getspecific(key) != value;
     errno = (int)seed;
     pressure(8);
     bad += errno != (int)seed;
@@ -210,7 +213,8 @@ static void endings(void)
         cancelled += result == PTHREAD_CANCELED;
         left += result == &stop;
     }
-    check(cancelled == 10 && left == 10, "%d threads cancelled, %d ended by themselves", cancelled, left);
+    check(cancelled == 10 && left == 10, "%d threads cancelled, %d ended by themselves", cancelled,
+          left);
     /* The first thread may end before the others: the process ends with the last. */
     pid_t pid = fork_flushed();
     if (pid == 0) {

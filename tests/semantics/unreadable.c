@@ -1,11 +1,12 @@
 /*
- * Reads memory of which some pages cannot be had any more: each access to one of them is SIGBUS, for the thread that makes
- * it alone, and all other pages are whole. It is not one of the programs that are compared.
+ * Reads memory of which some pages cannot be had any more: each access to one of them is SIGBUS,
+ * for the thread that makes it alone, and all other pages are whole. It is not one of the programs
+ * that are compared.
  *
  * usage: unreadable MIB [wait]
  *
- * Prints how many pages could not be read, and how many could be and were wrong. With "wait" it says "begun" when all is
- * written, and reads after SIGTERM.
+ * Prints how many pages could not be read, and how many could be and were wrong. With "wait" it
+ * says "begun" when all is written, and reads after SIGTERM.
  */
 #include "common.h"
 
@@ -67,6 +68,7 @@ int main(int argc, char **argv)
             die("pthread_create");
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    printf("%zu unreadable, %zu wrong, %zu strange\n", (size_t)unreadable, (size_t)wrong, (size_t)strange);
+    printf("%zu unreadable, %zu wrong, %zu strange\n", (size_t)unreadable, (size_t)wrong,
+           (size_t)strange);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* io_uring by its system calls: reads into the heap, directly and through the page cache, and into registered buffers,
-   which stay pinned for as long as they are registered. */
+/* io_uring by its system calls: reads into the heap, directly and through the page cache, and into
+   registered buffers, which stay pinned for as long as they are registered. */
 #include "disk.h"
 #include <linux/io_uring.h>
 #include <sys/syscall.h>
@@ -29,10 +29,15 @@ static int ring_open(struct ring *r)
     size_t sq = r->params.sq_off.array + r->params.sq_entries * sizeof(uint32_t);
     size_t cq = r->params.cq_off.cqes + r->params.cq_entries * sizeof(struct io_uring_cqe);
     r->rings_size = sq > cq ? sq : cq;
-    r->rings = mmap(NULL, r->rings_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, IORING_OFF_SQ_RING);
-    void *entries = mmap(NULL, r->params.sq_entries * sizeof(struct io_uring_sqe), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, IORING_OFF_SQES);
+    r->rings = mmap(NULL, r->rings_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd,
+                    IORING_OFF_SQ_RING);
+    void *entries = mmap(NULL, r->params.sq_entries * sizeof(struct io_uring_sqe),
+                         PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, IORING_OFF_SQES);
     r->entries = entries;
-    return (r->params.features & IORING_FEAT_SINGLE_MMAP) == 0 || r->rings == MAP_FAILED || entries == MAP_FAILED ? ENOSYS : 0;
+    return (r->params.features & IORING_FEAT_SINGLE_MMAP) == 0 || r->rings == MAP_FAILED ||
+                   entries == MAP_FAILED
+               ? ENOSYS
+               : 0;
 }
 
 static void ring_close(struct ring *r)
@@ -49,7 +54,8 @@ static _Atomic uint32_t *word(struct ring *r, uint32_t offset)
 
 static void ring_push(struct ring *r, struct io_uring_sqe entry)
 {
-    uint32_t tail = *word(r, r->params.sq_off.tail), at = tail & *word(r, r->params.sq_off.ring_mask);
+    uint32_t tail = *word(r, r->params.sq_off.tail),
+             at = tail & *word(r, r->params.sq_off.ring_mask);
     r->entries[at] = entry;
     ((uint32_t *)(void *)(r->rings + r->params.sq_off.array))[at] = at;
     atomic_store_explicit(word(r, r->params.sq_off.tail), tail + 1, memory_order_release);
@@ -57,7 +63,8 @@ static void ring_push(struct ring *r, struct io_uring_sqe entry)
 
 static void ring_enter(struct ring *r, unsigned submit, unsigned wait)
 {
-    long done = syscall(SYS_io_uring_enter, r->fd, submit, wait, wait ? IORING_ENTER_GETEVENTS : 0, NULL, 0);
+    long done = syscall(SYS_io_uring_enter, r->fd, submit, wait, wait ? IORING_ENTER_GETEVENTS : 0,
+                        NULL, 0);
     if (done != (long)submit)
         die("io_uring_enter");
 }
@@ -120,7 +127,8 @@ static void *read_batches(void *argument)
     return NULL;
 }
 
-/* READ_FIXED and WRITE_FIXED: the pages were pinned when they were registered, with whatever they held then. */
+/* READ_FIXED and WRITE_FIXED: the pages were pinned when they were registered, with whatever they
+   held then. */
 static void registered(int file, const char *name)
 {
     struct ring ring;
@@ -184,7 +192,8 @@ static void registered(int file, const char *name)
         wrong += ring_pop(&ring).res != (int)(FIXED_PAGES * PAGE);
     char *back = heap_pages(FIXED_PAGES);
     for (size_t i = 0; i < ENTRIES; i++) {
-        if (pread(buffered, back, FIXED_PAGES * PAGE, (off_t)((FILE_PAGES + i * FIXED_PAGES) * PAGE)) != (ssize_t)(FIXED_PAGES * PAGE))
+        if (pread(buffered, back, FIXED_PAGES * PAGE,
+                  (off_t)((FILE_PAGES + i * FIXED_PAGES) * PAGE)) != (ssize_t)(FIXED_PAGES * PAGE))
             die("pread");
         wrong += (long)bad_pages(back, FIXED_PAGES, 900000 + i * FIXED_PAGES);
     }

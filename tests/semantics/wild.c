@@ -1,7 +1,8 @@
 /*
- * Calls that are handed pointers to nothing fail as they do without overspill, with EFAULT mostly, and the program goes on: each by
- * its function and by its number. Left out are functions of the C library's that read or write there themselves: these end the
- * program. And a program's own faults are its own.
+ * Calls that are handed pointers to nothing fail as they do without overspill, with EFAULT mostly,
+ * and the program goes on: each by its function and by its number. Left out are functions of the C
+ * library's that read or write there themselves: these end the program. And a program's own faults
+ * are its own.
  */
 #include "common.h"
 #include <linux/aio_abi.h>
@@ -82,7 +83,8 @@ static void masks(void *p)
     struct sock_fprog filter = {4, p};
     SAY(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0));
     SAY(syscall(SYS_clone3, p, sizeof(struct clone_args)));
-    struct clone_args arguments = {.flags = CLONE_PIDFD, .exit_signal = SIGCHLD, .pidfd = (uintptr_t)p};
+    struct clone_args arguments = {
+        .flags = CLONE_PIDFD, .exit_signal = SIGCHLD, .pidfd = (uintptr_t)p};
     if (nothing)
         SAY(syscall(SYS_clone3, &arguments, sizeof arguments));
 }
@@ -93,9 +95,11 @@ static void vectors(void *p)
     char text[64] = "text";
     struct iovec good = {text, 4}, bad = {p, 16}, managed[2] = {{plain, 16}, {p, 16}};
     struct iovec part = {p, 16};
-    struct msghdr message = {.msg_iov = p, .msg_iovlen = 1}, named = {.msg_iov = &bad, .msg_iovlen = 1};
+    struct msghdr message = {.msg_iov = p, .msg_iovlen = 1},
+                  named = {.msg_iov = &bad, .msg_iovlen = 1};
     struct msghdr address = {.msg_name = p, .msg_namelen = 16, .msg_iov = &good, .msg_iovlen = 1};
-    struct msghdr control = {.msg_control = p, .msg_controllen = 32, .msg_iov = &good, .msg_iovlen = 1};
+    struct msghdr control = {
+        .msg_control = p, .msg_controllen = 32, .msg_iov = &good, .msg_iovlen = 1};
     struct mmsghdr many = {named, 0};
     SAY(readv(zero, p, 1));
     SAY(writev(pairs[0], p, 1));
@@ -244,7 +248,8 @@ static void own(void *p)
     struct sigaction action, old;
     memset(&action, 0, sizeof action);
     sigaction(SIGSEGV, NULL, &old);
-    check(old.sa_handler == SIG_DFL && (faults || old.sa_flags == 0), "there is no handler for SIGSEGV");
+    check(old.sa_handler == SIG_DFL && (faults || old.sa_flags == 0),
+          "there is no handler for SIGSEGV");
     faults = 0;
     pid_t pid = fork_flushed();
     if (pid == 0) {
@@ -265,7 +270,9 @@ static void own(void *p)
     SAY(readv(zero, p, 1));
     SAY(sigprocmask(SIG_BLOCK, NULL, p));
     sigaction(SIGSEGV, NULL, &old);
-    check(old.sa_sigaction == on_fault && (old.sa_flags & ~0x04000000) == (int)(SA_SIGINFO | SA_RESETHAND), "calls do not use up a handler");
+    check(old.sa_sigaction == on_fault &&
+              (old.sa_flags & ~0x04000000) == (int)(SA_SIGINFO | SA_RESETHAND),
+          "calls do not use up a handler");
     touch(p);
     sigaction(SIGSEGV, NULL, &old);
     check(faults == 1 && old.sa_handler == SIG_DFL, "a fault does");
@@ -295,8 +302,8 @@ static void own(void *p)
     signal(SIGSEGV, SIG_DFL);
 }
 
-/* Two pages and more, the second of which is not as it should be. What is shared is not managed; it has a place of its own, where
-   nobody puts anything when it is unmapped. */
+/* Two pages and more, the second of which is not as it should be. What is shared is not managed; it
+   has a place of its own, where nobody puts anything when it is unmapped. */
 static char *region(int flags, int prot)
 {
     static char *next = (char *)(16UL << 32);

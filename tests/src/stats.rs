@@ -79,8 +79,10 @@ mod tests {
     use std::panic::catch_unwind;
 
     fn report(peak: u64, errors: u64, out: u64) -> Report {
-        let counters = json!({"counters": {"charged_peak_bytes": peak, "budget_bytes": 100, "fault_errors": errors,
-                                           "out_moved": out, "out_dropped": 0}});
+        let counters = json!({"counters": {
+            "charged_peak_bytes": peak, "budget_bytes": 100, "fault_errors": errors,
+            "out_moved": out, "out_dropped": 0,
+        }});
         Report(json!({"processes": [counters], "total": counters}))
     }
 

@@ -155,10 +155,8 @@ fn a_page_that_is_lost_is_lost_to_its_reader_alone() {
         let said: Vec<&str> = outcome.stderr.lines().collect();
         assert!(
             matches!(said[..], [line] if line.starts_with("overspill: a page cannot be read back")
-                && line.contains("what swap device 'ram' has at byte ") && line.contains("is not \
-                                                                                          what \
-                                                                                          was \
-                                                                                          written")),
+                && line.contains("what swap device 'ram' has at byte ")
+                && line.contains("is not what was written")),
             "{said:?}"
         );
         assert_eq!(report.total("fault_errors"), numbers[0]);

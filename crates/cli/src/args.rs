@@ -4,6 +4,7 @@ mod jobs;
 mod jobs_help;
 mod run;
 mod run_help;
+pub mod settings;
 mod swap;
 mod swap_help;
 
@@ -13,7 +14,7 @@ use overspill::config::Config;
 use overspill::units::Bytes;
 pub use run::{Fault, RunArgs};
 use std::ffi::OsString;
-pub use swap::{Columns, SwapoffArgs, SwaponArgs};
+pub use swap::{Column, Columns, SwapoffArgs, SwaponArgs};
 
 /// Runs programs in less RAM than they need
 ///
@@ -94,7 +95,7 @@ pub fn parse() -> Cli {
 /// The exit status of a command line that says nothing to do: a mistake, or a wish for help.
 fn exit_status(error: &clap::Error, subcommand: &str) -> i32 {
     match subcommand {
-        "swapoff" if error.use_stderr() => crate::swapoff::USAGE.into(),
+        "swapoff" if error.use_stderr() => swap::SWAPOFF_USAGE.into(),
         _ => error.exit_code(),
     }
 }

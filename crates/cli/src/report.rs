@@ -44,22 +44,38 @@ struct Row {
     source: String,
 }
 
+/// The rows of the table: memory, faults and traffic, and what has happened that mostly does not.
 fn rows(total: &Snapshot, budget: u64) -> Vec<Row> {
-    use Counter::*;
-    let mut rows = Vec::new();
-    let mut row = |label, value: String, source: String| rows.push(Row { label, value, source });
-    let raw = |counter: Counter| format!("{} {}", counter.name(), total.get(counter));
-    let pages = |counter: Counter| Bytes::from_pages(total.get(counter)).to_string();
+    let mut rows = memory_rows(total, budget);
+    rows.extend(fault_rows(total));
+    rows.extend(rare_rows(total));
+    rows
+}
 
-    row("budget of a process", Bytes(budget).to_string(), BudgetBytes.name().to_owned());
+/// A counter by its name, and its figure.
+fn raw(total: &Snapshot, counter: Counter) -> String {
+    format!("{} {}", counter.name(), total.get(counter))
+}
+
+/// A row for a counter of pages.
+fn pages(total: &Snapshot, label: &'static str, counter: Counter) -> Row {
+    let value = Bytes::from_pages(total.get(counter)).to_string();
+    Row { label, value, source: raw(total, counter) }
+}
+
+/// How much memory there was, and where pages are at the end.
+fn memory_rows(total: &Snapshot, budget: u64) -> Vec<Row> {
+    use Counter::*;
+    let (value, source) = (Bytes(budget).to_string(), BudgetBytes.name().to_owned());
+    let mut rows = vec![Row { label: "budget of a process", value, source }];
     for (label, counter) in [
         ("peak in use", ChargedPeakBytes),
         ("peak managed", ManagedPeakBytes),
         ("metadata", MetadataBytes),
     ] {
-        row(label, total.bytes(counter).to_string(), raw(counter));
+        let value = total.bytes(counter).to_string();
+        rows.push(Row { label, value, source: raw(total, counter) });
     }
-
     let (content, stored) =
         (Bytes::from_pages(total.get(CompressedPages)), total.bytes(CompressedBytes));
     let ratio = if stored.0 > 0 {
@@ -67,42 +83,48 @@ fn rows(total: &Snapshot, budget: u64) -> Vec<Row> {
     } else {
         String::new()
     };
-    row(
-        "compressed at the end",
-        content.to_string(),
-        format!("{}, {}{ratio}", raw(CompressedPages), raw(CompressedBytes)),
-    );
-    row("same-filled at the end", pages(SameFilledPages), raw(SameFilledPages));
-    row("on device at the end", pages(DevicePages), raw(DevicePages));
+    let source = format!("{}, {}{ratio}", raw(total, CompressedPages), raw(total, CompressedBytes));
+    rows.push(Row { label: "compressed at the end", value: content.to_string(), source });
+    rows.push(pages(total, "same-filled at the end", SameFilledPages));
+    rows.push(pages(total, "on device at the end", DevicePages));
+    rows
+}
 
+/// Faults, what they took, and pages on their way.
+fn fault_rows(total: &Snapshot) -> Vec<Row> {
+    use Counter::*;
+    let faults =
+        |label, count, counter| Row { label, value: thousands(count), source: raw(total, counter) };
     let minor = total.get(PgFault).saturating_sub(total.get(PgMajFault));
-    row("minor faults", thousands(minor), raw(PgFault));
-    row("major faults", thousands(total.get(PgMajFault)), raw(PgMajFault));
-    for (label, counter) in [
-        ("to compressed", ZswpOut),
-        ("from compressed", ZswpIn),
-        ("to device", PswpOut),
-        ("from device", PswpIn),
-    ] {
-        row(label, pages(counter), raw(counter));
-    }
+    let mut rows = vec![
+        faults("minor faults", minor, PgFault),
+        faults("major faults", total.get(PgMajFault), PgMajFault),
+        pages(total, "to compressed", ZswpOut),
+        pages(total, "from compressed", ZswpIn),
+        pages(total, "to device", PswpOut),
+        pages(total, "from device", PswpIn),
+    ];
     let (p50, p99) = (duration(total.fault_ns_p50), duration(total.fault_ns_p99));
-    row(
-        "time in faults",
-        duration(total.fault_ns_total),
-        format!("half within {p50}, 99 % within {p99}"),
-    );
+    rows.push(Row {
+        label: "time in faults",
+        value: duration(total.fault_ns_total),
+        source: format!("half within {p50}, 99 % within {p99}"),
+    });
+    rows
+}
 
+/// What is worth a line only when it has happened.
+fn rare_rows(total: &Snapshot) -> Vec<Row> {
+    use Counter::*;
+    let mut rows = Vec::new();
     let [some, full] = [total.pressure.some, total.pressure.full].map(|stall| stall.total_us);
     if some > 0 {
-        row(
-            "waited for memory",
-            duration(some.saturating_mul(1000)),
-            format!("psi: some {some} us, full {full} us"),
-        );
+        rows.push(Row {
+            label: "waited for memory",
+            value: duration(some.saturating_mul(1000)),
+            source: format!("psi: some {some} us, full {full} us"),
+        });
     }
-
-    // What is worth a line only when it happened.
     for (label, counter) in [
         ("forks", Forks),
         ("budget changed", BudgetChanges),
@@ -117,7 +139,7 @@ fn rows(total: &Snapshot, budget: u64) -> Vec<Row> {
         if total.get(counter) > 0 {
             let value =
                 if counter == DmaSeen { "yes".to_owned() } else { thousands(total.get(counter)) };
-            row(label, value, raw(counter));
+            rows.push(Row { label, value, source: raw(total, counter) });
         }
     }
     rows

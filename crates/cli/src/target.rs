@@ -5,17 +5,21 @@
 //! and env(1). What cannot be seen from here (a file without read permission) is left for exec to
 //! judge.
 
-use crate::elf::Elf;
+use self::elf::Elf;
+use self::preload::Library;
+use self::script::{EnvCommand, Interpreter, LINE_MAX, is_env};
 use crate::failure::Failure;
-use crate::preload::Library;
-use crate::privileges;
-use crate::script::{EnvCommand, Interpreter, LINE_MAX, is_env};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+mod elf;
+pub mod preload;
+mod privileges;
+mod script;
 
 /// Most programs followed, one starting the next; the kernel follows five `#!` lines.
 const CHAIN_MAX: usize = 8;

@@ -102,35 +102,35 @@ impl EngineStacks {
     pub fn run<F: FnOnce() -> R, R>(&self, call: F) -> R {
         let index = self.claim();
         let top = self.base + (index + 1) * (STACK_BYTES + PAGE_SIZE);
-        let mut job = Job { call: Some(call), result: None };
-        // The job itself must not lie on the managed stack while it runs: it is moved to the top of
-        // the new one.
-        let place = (top - size_of::<Job<F, R>>()) & !63;
+        let mut work = Work { call: Some(call), result: None };
+        // The work itself must not lie on the managed stack while it runs: it is moved to the top
+        // of the new one.
+        let place = (top - size_of::<Work<F, R>>()) & !63;
         // SAFETY: 1. `place` lies in the stack that this thread has just claimed, aligned and large
         // enough;
         // 2. `trampoline` is called with the stack pointer below it, on which nothing else runs; 3.
-        //    it does not unwind (panics abort); 4. the job is moved in before and out after, so it
+        //    it does not unwind (panics abort); 4. the work is moved in before and out after, so it
         //    is dropped once.
         unsafe {
-            std::ptr::write(place as *mut Job<F, R>, job);
+            std::ptr::write(place as *mut Work<F, R>, work);
             switch(place, place, trampoline::<F, R> as *const () as usize);
-            job = std::ptr::read(place as *mut Job<F, R>);
+            work = std::ptr::read(place as *mut Work<F, R>);
         }
         self.release(index);
-        job.result.expect("the trampoline has run")
+        work.result.expect("the trampoline has run")
     }
 }
 
-struct Job<F, R> {
+struct Work<F, R> {
     call: Option<F>,
     result: Option<R>,
 }
 
-unsafe extern "C" fn trampoline<F: FnOnce() -> R, R>(job: usize) {
-    // SAFETY: `run` passes the address of a live job of these types.
-    let job = unsafe { &mut *(job as *mut Job<F, R>) };
-    let call = job.call.take().expect("a job runs once");
-    job.result = Some(call());
+unsafe extern "C" fn trampoline<F: FnOnce() -> R, R>(work: usize) {
+    // SAFETY: `run` passes the address of a live work of these types.
+    let work = unsafe { &mut *(work as *mut Work<F, R>) };
+    let call = work.call.take().expect("a work runs once");
+    work.result = Some(call());
 }
 
 /// Calls `function(argument)` with the stack pointer at `stack` (64-byte aligned).

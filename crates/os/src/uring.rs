@@ -237,7 +237,7 @@ struct Mapping {
 impl Mapping {
     fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Mapping, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // The kernel takes no wish for the place of a ring. In a child of a fork it lies where its
+        // The kernel takes no hint for the place of a ring. In a child of a fork it lies where its
         // parent's was, which is the highest hole. SAFETY: a new mapping at an address of the
         // kernel's choice replaces nothing.
         let base = unsafe {

@@ -134,7 +134,7 @@ pub fn reserve_at(base: usize, len: usize) -> Result<usize, Errno> {
     let at =
         unsafe { mm::mmap_anonymous(base as *mut _, len, ProtFlags::empty(), flags)? } as usize;
     if at != base {
-        // Before Linux 4.17 the address is a wish.
+        // Before Linux 4.17 the address is a hint.
         unmap(at..at + len)?;
         return Err(Errno::EXIST);
     }

@@ -1,4 +1,5 @@
-"""Compilers and builds: gcc, clang, rustc and cargo, go, make, cmake with ninja, autoconf's configure."""
+"""Compilers and builds: gcc, clang, rustc and cargo, go, make, cmake with ninja, autoconf's
+configure."""
 
 import os
 import shutil
@@ -8,16 +9,24 @@ from case import CARGO_HOME, REPOSITORY, Case
 
 def c_functions(number, count):
     """A C file with `count` functions that call each other and some of the file before."""
-    lines = ["#include <stdio.h>", "#include <stdlib.h>", "#include <string.h>", "#include <math.h>"]
+    lines = [
+        "#include <stdio.h>",
+        "#include <stdlib.h>",
+        "#include <string.h>",
+        "#include <math.h>",
+    ]
     if number:
         lines.append(f"unsigned f{number - 1}_0(unsigned);")
     for i in range(count):
         before = f"f{number}_{i - 1}" if i else (f"f{number - 1}_0" if number else "rand_r_of")
         lines.append(
             f"unsigned f{number}_{i}(unsigned x) {{ unsigned t[{i % 7 + 3}] = {{x, {i}, {number}}};"
-            f" for (unsigned k = 3; k < x % 50; k++) t[k % {i % 7 + 3}] += (t[0] << {i % 13}) ^ (k * {i + 1}u);"
-            f" switch (x % {i % 5 + 3}) {{ case 0: t[0] ^= {before}(x / 2); break; case 1: t[1] += x * 3; break;"
-            f" default: t[2] -= (unsigned)sqrt((double)x); }} return x ? t[0] + t[1] * t[2] : {i}u; }}"
+            " for (unsigned k = 3; k < x % 50; k++)"
+            f" t[k % {i % 7 + 3}] += (t[0] << {i % 13}) ^ (k * {i + 1}u);"
+            f" switch (x % {i % 5 + 3}) {{"
+            f" case 0: t[0] ^= {before}(x / 2); break; case 1: t[1] += x * 3; break;"
+            " default: t[2] -= (unsigned)sqrt((double)x); }"
+            f" return x ? t[0] + t[1] * t[2] : {i}u; }}"
         )
     return "\n".join(lines).replace("rand_r_of", "(unsigned)abs") + "\n"
 
@@ -25,7 +34,9 @@ def c_functions(number, count):
 def c_main(files):
     return f"""#include <stdio.h>
 unsigned f{files - 1}_0(unsigned);
-int main(void) {{ unsigned sum = 0; for (unsigned i = 0; i < 1000; i++) sum += f{files - 1}_0(i); printf("%u\\n", sum); }}
+int main(void) {{
+  unsigned sum = 0; for (unsigned i = 0; i < 1000; i++) sum += f{files - 1}_0(i);
+  printf("%u\\n", sum); }}
 """
 
 
@@ -64,14 +75,18 @@ CXX = """
 #include <unordered_map>
 #include <variant>
 #include <vector>
-template <int N> struct Chain { std::map<std::string, std::tuple<int, double, std::vector<Chain<N - 1>>>> parts;
-  template <class F> void each(F f) { for (auto& [k, v] : parts) { f(k); for (auto& c : std::get<2>(v)) c.each(f); } } };
+template <int N> struct Chain {
+  std::map<std::string, std::tuple<int, double, std::vector<Chain<N - 1>>>> parts;
+  template <class F> void each(F f) {
+    for (auto& [k, v] : parts) { f(k); for (auto& c : std::get<2>(v)) c.each(f); } } };
 template <> struct Chain<0> { template <class F> void each(F f) { f("end"); } };
 int part%d() {
   Chain<%d> chain; std::unordered_map<std::string, std::function<int(int)>> table;
   std::variant<int, std::string, std::vector<int>> v = std::vector<int>{3, 1, 2};
-  std::visit([&](auto& x) { if constexpr (requires { x.begin(); }) std::sort(x.begin(), x.end()); }, v);
-  table["x"] = [](int a) { return std::regex_match(std::to_string(a), std::regex("[0-9]+")) ? a : 0; };
+  std::visit([&](auto& x) {
+    if constexpr (requires { x.begin(); }) std::sort(x.begin(), x.end()); }, v);
+  table["x"] = [](int a) {
+    return std::regex_match(std::to_string(a), std::regex("[0-9]+")) ? a : 0; };
   chain.each([&](auto k) { table[std::string(k)] = table["x"]; });
   return table["x"](%d);
 }
@@ -84,7 +99,9 @@ def cxx_project(folder):
         folder.write(f"part{number}.cc", CXX % (number, number % 3 + 3, number))
     calls = "".join(f"int part{n}();\n" for n in range(count))
     total = " + ".join(f"part{n}()" for n in range(count))
-    folder.write("main.cc", f'#include <cstdio>\n{calls}int main() {{ std::printf("%d\\n", {total}); }}\n')
+    folder.write(
+        "main.cc", f'#include <cstdio>\n{calls}int main() {{ std::printf("%d\\n", {total}); }}\n'
+    )
     folder.write(
         "CMakeLists.txt",
         """
@@ -105,13 +122,19 @@ def rust_source(functions):
     parts = ["use std::collections::{BTreeMap, HashMap};"]
     for i in range(functions):
         parts.append(
-            f"fn f{i}(x: u64) -> u64 {{ let mut m: BTreeMap<u64, Vec<(u64, String)>> = BTreeMap::new();"
-            f' for k in 0..x % 50 {{ m.entry(k * {i} % 7).or_default().push((k, format!("{{k}}-{i}"))); }}'
-            f" let h: HashMap<_, _> = m.iter().map(|(k, v)| (k.to_string(), v.len() as u64)).collect();"
-            f" h.values().map(|v| v * {i + 1}).sum::<u64>() + m.values().flatten().map(|p| p.0 + p.1.len() as u64).sum::<u64>() }}"
+            f"fn f{i}(x: u64) -> u64 {{"
+            " let mut m: BTreeMap<u64, Vec<(u64, String)>> = BTreeMap::new();"
+            f" for k in 0..x % 50 {{ m.entry(k * {i} % 7).or_default()"
+            f'.push((k, format!("{{k}}-{i}"))); }}'
+            " let h: HashMap<_, _> ="
+            " m.iter().map(|(k, v)| (k.to_string(), v.len() as u64)).collect();"
+            f" h.values().map(|v| v * {i + 1}).sum::<u64>()"
+            " + m.values().flatten().map(|p| p.0 + p.1.len() as u64).sum::<u64>() }"
         )
     calls = " + ".join(f"f{i}(i)" for i in range(functions))
-    parts.append(f'fn main() {{ let s: u64 = (0..100).map(|i| {calls}).sum(); println!("{{s}}"); }}')
+    parts.append(
+        f'fn main() {{ let s: u64 = (0..100).map(|i| {calls}).sum(); println!("{{s}}"); }}'
+    )
     return "\n".join(parts) + "\n"
 
 
@@ -121,7 +144,8 @@ def one_rust_file(folder):
 
 def small_crate(folder):
     folder.write(
-        "crate/Cargo.toml", '[package]\nname = "small"\nversion = "0.1.0"\nedition = "2021"\nbuild = "build.rs"\n'
+        "crate/Cargo.toml",
+        '[package]\nname = "small"\nversion = "0.1.0"\nedition = "2021"\nbuild = "build.rs"\n',
     )
     folder.write("crate/build.rs", 'fn main() { println!("cargo:rustc-env=MADE=by build.rs") }\n')
     library = rust_source(30).replace("fn main()", "pub fn all()").replace("fn f", "pub fn f")
@@ -134,7 +158,9 @@ def this_repository(folder):
     leave = shutil.ignore_patterns("target", ".git")
     for name in ("crates", "bench", "tests", "fuzz"):
         if os.path.isdir(os.path.join(REPOSITORY, name)):
-            shutil.copytree(os.path.join(REPOSITORY, name), folder.file(f"copy/{name}"), ignore=leave)
+            shutil.copytree(
+                os.path.join(REPOSITORY, name), folder.file(f"copy/{name}"), ignore=leave
+            )
     for name in ("Cargo.toml", "Cargo.lock"):
         shutil.copy(os.path.join(REPOSITORY, name), folder.file(f"copy/{name}"))
 
@@ -174,7 +200,8 @@ AC_OUTPUT
 CASES = [
     Case(
         "gcc-lto",
-        "gcc -O2 -flto=2 -frandom-seed=1 -o program input/*.c -lm && ./program && sha256sum <program",
+        "gcc -O2 -flto=2 -frandom-seed=1 -o program input/*.c -lm && "
+        "./program && sha256sum <program",
         needs=("gcc",),
         prepare=c_files,
     ),
@@ -200,7 +227,8 @@ CASES = [
     ),
     Case(
         "cmake-ninja",
-        "cmake -G Ninja -DCMAKE_BUILD_TYPE=Debug -S input/ -B out >log && ninja -C out -j4 >>log && out/program",
+        "cmake -G Ninja -DCMAKE_BUILD_TYPE=Debug -S input/ -B out >log && "
+        "ninja -C out -j4 >>log && out/program",
         needs=("cmake", "ninja", "g++"),
         prepare=cxx_project,
     ),
@@ -211,17 +239,23 @@ CASES = [
         files={"configure.ac": CONFIGURE},
     ),
     Case(
-        "rustc", "rustc -O -o program input/main.rs && ./program", quick=True, needs=("rustc",), prepare=one_rust_file
+        "rustc",
+        "rustc -O -o program input/main.rs && ./program",
+        quick=True,
+        needs=("rustc",),
+        prepare=one_rust_file,
     ),
     Case(
         "cargo",
-        "cp -r input/crate . && cd crate && cargo build -q --release --offline && target/release/small",
+        "cp -r input/crate . && cd crate && cargo build -q --release --offline && "
+        "target/release/small",
         needs=("cargo", "rustc"),
         prepare=small_crate,
     ),
     Case(
         "cargo-overspill-os",
-        "cp -r input/copy . && cd copy && cargo build -q --release --offline --target-dir out -p overspill-os && ls out/release",
+        "cp -r input/copy . && cd copy && "
+        "cargo build -q --release --offline --target-dir out -p overspill-os && ls out/release",
         needs=("cargo", "rustc"),
         prepare=this_repository,
         excuse=no_registry,

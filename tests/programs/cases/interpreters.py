@@ -1,8 +1,10 @@
-"""Interpreters: Python and its ways to start processes, Perl, Ruby, PHP, R, Lua, Node, and a shell."""
+"""Interpreters: Python and its ways to start processes, Perl, Ruby, PHP, R, Lua, Node, and a
+shell."""
 
 from case import Case, python_module
 
-# Each process builds a table of words, changes it and sums it up; the results come back through a pool.
+# Each process builds a table of words, changes it and sums it up; the results come back through a
+# pool.
 POOL = """
 import multiprocessing, sys, zlib
 
@@ -42,8 +44,10 @@ async def ask(path, number):
 async def main():
     server = await asyncio.start_unix_server(serve, "socket", limit=1 << 20)
     sums = await asyncio.gather(*(ask("socket", n) for n in range(60)))
-    listing = await asyncio.create_subprocess_exec("echo", "from a child", stdout=asyncio.subprocess.PIPE)
-    print(sum(sums), await listing.communicate(), await asyncio.to_thread(sum, list(range(2_000_000))))
+    listing = await asyncio.create_subprocess_exec(
+        "echo", "from a child", stdout=asyncio.subprocess.PIPE)
+    print(sum(sums), await listing.communicate(),
+          await asyncio.to_thread(sum, list(range(2_000_000))))
     server.close()
 
 asyncio.run(main())
@@ -69,7 +73,8 @@ import os, subprocess, sys
 
 kept = [bytes([i % 256]) * 50_000 for i in range(3_000)]
 for i in range(40):
-    done = subprocess.run(["sh", "-c", "read line; echo got $line; exit %d" % i], input=b"%d\\n" % i, capture_output=True)
+    done = subprocess.run(["sh", "-c", "read line; echo got $line; exit %d" % i],
+                          input=b"%d\\n" % i, capture_output=True)
     print(done.returncode, done.stdout.decode().strip())
 for i in range(20):
     pid = os.fork()
@@ -87,7 +92,8 @@ table = random.random((2600, 2600))
 print(repr(float((table @ table[:, :400]).sum().round(3))))
 column = table.ravel().copy()
 column.sort()
-print(repr(column[::100_000].round(9).tolist()), float(numpy.linalg.norm(table[:500, :500]).round(6)))
+print(repr(column[::100_000].round(9).tolist()),
+      float(numpy.linalg.norm(table[:500, :500]).round(6)))
 """
 
 PANDAS = """
@@ -95,10 +101,12 @@ import numpy, pandas
 random = numpy.random.default_rng(3)
 size = 1_200_000
 names = [f"n{i}" for i in range(977)]
-frame = pandas.DataFrame({"key": random.integers(0, 5000, size), "name": [names[i % 977] for i in range(size)],
+frame = pandas.DataFrame({"key": random.integers(0, 5000, size),
+                          "name": [names[i % 977] for i in range(size)],
                           "value": random.integers(0, 1000, size)})
 print(frame.groupby("name").value.sum().sort_values().head(5).to_dict())
-joined = frame.merge(frame.groupby("key").value.max().rename("most"), left_on="key", right_index=True)
+most = frame.groupby("key").value.max().rename("most")
+joined = frame.merge(most, left_on="key", right_index=True)
 print(joined.sort_values(["most", "key", "value", "name"]).tail(3).to_csv(index=False), len(joined))
 """
 
@@ -106,7 +114,9 @@ PERL = r"""
 my %table;
 $table{"key $_"} = "value " . ($_ * 7919 % 1000003) . "x" x 4000 for 1 .. $ARGV[0];
 my $sum = 0;
-for my $key (sort { $table{$a} cmp $table{$b} } keys %table) { $sum = ($sum * 31 + length($key) + ord(substr $table{$key}, 8)) % 1000000007 }
+for my $key (sort { $table{$a} cmp $table{$b} } keys %table) {
+  $sum = ($sum * 31 + length($key) + ord(substr $table{$key}, 8)) % 1000000007
+}
 my $pid = fork // die;
 if (!$pid) { my $n = () = grep { /99/ } values %table; print "child: $n\n"; exit 3 }
 waitpid $pid, 0;
@@ -115,8 +125,12 @@ print "sum $sum, child ", $? >> 8, ", ", scalar(`echo from a shell`);
 
 RUBY = """
 table = {}
-File.read("input/size").to_i.times { |i| table["key #{i}"] = ["value #{i * 7919 % 1_000_003}", i.to_s * 20] }
-threads = (0..3).map { |n| Thread.new { table.select { |k, v| v[0].hash && k.size % 4 == n }.sum { |k, v| v[1].size } } }
+File.read("input/size").to_i.times do |i|
+  table["key #{i}"] = ["value #{i * 7919 % 1_000_003}", i.to_s * 20]
+end
+threads = (0..3).map do |n|
+  Thread.new { table.select { |k, v| v[0].hash && k.size % 4 == n }.sum { |k, v| v[1].size } }
+end
 puts threads.map(&:value).inspect
 pid = fork { puts "child #{table.sum { |k, v| v[0].size }}"; exit 4 }
 Process.wait(pid)
@@ -130,15 +144,18 @@ $table = [];
 $size = (int)file_get_contents('input/size');
 for ($i = 0; $i < $size; $i++) $table["key $i"] = [$i, str_repeat(chr(97 + $i % 26), 1000)];
 $sum = 0;
-foreach ($table as $key => $value) if (preg_match('/7(\d)9$/', $key, $found)) $sum += $value[0] * $found[1];
+foreach ($table as $key => $value)
+  if (preg_match('/7(\d)9$/', $key, $found)) $sum += $value[0] * $found[1];
 uasort($table, fn($a, $b) => $a[1] <=> $b[1] ?: $a[0] <=> $b[0]);
-echo $sum, ' ', array_key_last($table), ' ', md5(serialize(array_slice($table, 0, 1000))), ' ', shell_exec('echo from a shell');
+echo $sum, ' ', array_key_last($table), ' ', md5(serialize(array_slice($table, 0, 1000))), ' ',
+  shell_exec('echo from a shell');
 """
 
 R = """
 set.seed(5)
 table <- matrix(runif(2200 * 2200), 2200)
-cat(format(sum(table %*% table[, 1:200]), digits = 12), format(sort(table)[1e6], digits = 12), "\\n")
+cat(format(sum(table %*% table[, 1:200]), digits = 12),
+    format(sort(table)[1e6], digits = 12), "\\n")
 frame <- data.frame(key = sample(1:2000, 4e5, TRUE), value = runif(4e5))
 print(head(aggregate(value ~ key, frame, length), 3))
 print(unlist(parallel::mclapply(1:4, function(n) round(sum(table[n, ]), 6), mc.cores = 2)))
@@ -146,7 +163,9 @@ print(unlist(parallel::mclapply(1:4, function(n) round(sum(table[n, ]), 6), mc.c
 
 LUA = """
 local parts, sum = {}, 0
-for i = 1, io.open("input/size"):read("n") do parts[i] = { i, tostring(i * 7919 % 1000003) .. string.rep("x", 2500) } end
+for i = 1, io.open("input/size"):read("n") do
+  parts[i] = { i, tostring(i * 7919 % 1000003) .. string.rep("x", 2500) }
+end
 for round = 1, 3 do
   for i = round, #parts, 3 do parts[i][2] = parts[i][2] .. round end
   collectgarbage()
@@ -161,9 +180,11 @@ const { Worker, isMainThread, parentPort, workerData } = require('worker_threads
 const { execFileSync } = require('child_process');
 function work(number) {
   const table = new Map();
-  for (let i = 0; i < 150000; i++) table.set(`${number} ${i}`, { i, text: String(i * 7919 % 1000003).repeat(8) });
+  for (let i = 0; i < 150000; i++)
+    table.set(`${number} ${i}`, { i, text: String(i * 7919 % 1000003).repeat(8) });
   let sum = 0;
-  for (const [key, value] of table) sum = (sum * 31 + key.length + value.text.charCodeAt(3)) % 1000000007;
+  for (const [key, value] of table)
+    sum = (sum * 31 + key.length + value.text.charCodeAt(3)) % 1000000007;
   return sum;
 }
 if (isMainThread) {

@@ -12,7 +12,8 @@ import java.util.concurrent.*;
 public class Work {
     static long work(int number) {
         Map<String, int[]> table = new HashMap<>();
-        for (int i = 0; i < 40_000; i++) table.put(number + " " + i, new int[] {i, i * 7919 % 1_000_003, 0, 0, 0, 0, 0, 0});
+        for (int i = 0; i < 40_000; i++)
+            table.put(number + " " + i, new int[] {i, i * 7919 % 1_000_003, 0, 0, 0, 0, 0, 0});
         long sum = 0;
         for (int round = 0; round < 3; round++)
             for (Map.Entry<String, int[]> entry : table.entrySet()) {
@@ -24,7 +25,11 @@ public class Work {
 
     public static void main(String[] words) throws Exception {
         List<byte[]> kept = new ArrayList<>();
-        for (int i = 0; i < 60; i++) { byte[] piece = new byte[1 << 20]; Arrays.fill(piece, (byte) i); kept.add(piece); }
+        for (int i = 0; i < 60; i++) {
+            byte[] piece = new byte[1 << 20];
+            Arrays.fill(piece, (byte) i);
+            kept.add(piece);
+        }
         ExecutorService pool = Executors.newFixedThreadPool(3);
         List<Future<Long>> sums = new ArrayList<>();
         for (int n = 0; n < 6; n++) { int number = n; sums.add(pool.submit(() -> work(number))); }
@@ -55,15 +60,22 @@ def lacks(option):
 
 def collector(name, option, quick=False):
     command = ["java", option, "-Xms160m", "-Xmx320m", "-cp", "input", "Work"]
-    # The code cache is executable; class data, tables of the collector and stacks of its threads are not on the heap.
-    settings = {"files": {"Work.java": WORK}, "prepare": compile_work, "needs": ("javac",), "beside": 64}
+    # The code cache is executable; class data, tables of the collector and stacks of its threads
+    # are not on the heap.
+    settings = {
+        "files": {"Work.java": WORK},
+        "prepare": compile_work,
+        "needs": ("javac",),
+        "beside": 64,
+    }
     return Case(f"java-{name}", command, quick=quick, excuse=lacks(option), **settings)
 
 
 def many_classes(folder):
     for number in range(folder.size(120, 40)):
         methods = "".join(
-            f"  public java.util.List<String> m{i}(int a) {{ var l = new java.util.ArrayList<String>();"
+            f"  public java.util.List<String> m{i}(int a) {{ var l = new "
+            "java.util.ArrayList<String>();"
             f' for (int k = 0; k < a; k++) l.add("c{number}" + k * {i}); return l; }}\n'
             for i in range(40)
         )

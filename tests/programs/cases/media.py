@@ -11,13 +11,19 @@ PAGE = """<html><body><div id="x"></div><script>
 const table = [];
 for (let i = 0; i < 200000; i++) table.push({ i, text: "item " + i * 7919 % 1000003 });
 table.sort((a, b) => a.text < b.text ? -1 : a.text > b.text ? 1 : 0);
-document.getElementById("x").textContent = table.filter((_, i) => i % 20000 == 0).map(e => e.text).join(", ");
-for (let i = 0; i < 3000; i++) { const p = document.createElement("p"); p.textContent = i; document.body.append(p) }
+const some = table.filter((_, i) => i % 20000 == 0).map(e => e.text);
+document.getElementById("x").textContent = some.join(", ");
+for (let i = 0; i < 3000; i++) {
+  const p = document.createElement("p");
+  p.textContent = i;
+  document.body.append(p);
+}
 document.title = document.querySelectorAll("p").length;
 </script></body></html>
 """
 
-# A boot sector: in 32-bit mode it fills 128 MiB of RAM, sums them up, writes the sum to the serial port and ends QEMU.
+# A boot sector: in 32-bit mode it fills 128 MiB of RAM, sums them up, writes the sum to the serial
+# port and ends QEMU.
 BOOT = """
         .code16
         cli
@@ -72,10 +78,14 @@ table:  .word 23
 
 
 def boot_sector(folder):
-    folder.run("as --32 -o boot.o boot.s && ld -m elf_i386 -Ttext 0x7c00 --oformat binary -o boot boot.o")
+    folder.run(
+        "as --32 -o boot.o boot.s && ld -m elf_i386 -Ttext 0x7c00 --oformat binary -o boot boot.o"
+    )
 
 
-CHROMIUM = ["chromium", "--headless", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir=profile"]
+CHROMIUM = [
+    "chromium", "--headless", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir=profile",
+]
 DUMP = ["--virtual-time-budget=5000", "--dump-dom", "input/page.html"]
 # Code that V8 makes is executable; each process is forked from one that has much of it.
 BROWSER = {"files": {"page.html": PAGE}, "beside": 200}
@@ -83,31 +93,36 @@ BROWSER = {"files": {"page.html": PAGE}, "beside": 200}
 CASES = [
     Case(
         "ffmpeg",
-        "ffmpeg -v error -f lavfi -i testsrc2=size=1280x720:duration=3:rate=25 -threads 2 -c:v libx264 -preset medium -f md5 -".split(),
+        "ffmpeg -v error -f lavfi -i testsrc2=size=1280x720:duration=3:rate=25 -threads 2 "
+        "-c:v libx264 -preset medium -f md5 -".split(),
     ),
     Case(
         "imagemagick",
-        "/usr/bin/convert -size 1800x1400 -seed 5 plasma:red-blue -blur 0x3 -rotate 30 -resize 70% -depth 8 rgb:- | sha256sum",
+        "/usr/bin/convert -size 1800x1400 -seed 5 plasma:red-blue -blur 0x3 -rotate 30 -resize "
+        "70% -depth 8 rgb:- | sha256sum",
         quick=True,
         needs=("/usr/bin/convert",),
         env={"MAGICK_THREAD_LIMIT": "2"},
     ),
     Case(
         "zstd",
-        "zstd -q -9 -T2 --long=27 -o text.zst input/text && zstd -q -d --long=27 <text.zst | sha256sum",
+        "zstd -q -9 -T2 --long=27 -o text.zst input/text && zstd -q -d --long=27 <text.zst | "
+        "sha256sum",
         quick=True,
         needs=("zstd",),
         prepare=text,
     ),
     Case(
         "xz",
-        "xz -T2 -2 --block-size=6MiB -c input/text >text.xz && xz -dc text.xz | sha256sum && sha256sum <text.xz",
+        "xz -T2 -2 --block-size=6MiB -c input/text >text.xz && xz -dc text.xz | sha256sum && "
+        "sha256sum <text.xz",
         needs=("xz",),
         prepare=text,
     ),
     Case(
         "7z",
-        "7z a -bd -mmt2 -mx1 -md=24m -sitext text.7z <input/text >log && 7z x -so text.7z | sha256sum",
+        "7z a -bd -mmt2 -mx1 -md=24m -sitext text.7z <input/text >log && 7z x -so text.7z | "
+        "sha256sum",
         needs=("7z",),
         prepare=text,
         slow=40,  # it looks matches up all over its dictionary, which does not pack

@@ -1,4 +1,5 @@
-"""Databases and web servers, each with a real client that runs outside: PostgreSQL, MariaDB, redis, nginx, Apache."""
+"""Databases and web servers, each with a real client that runs outside: PostgreSQL, MariaDB, redis,
+nginx, Apache."""
 
 import hashlib
 import http.client
@@ -12,7 +13,8 @@ ROWS = 300_000
 
 POSTGRES_SQL = f"""
 create table t (a integer primary key, b text, c integer);
-insert into t select i, 'row ' || i::bigint * 7919 % 1000003, i % 977 from generate_series(1, {ROWS}) i;
+insert into t select i, 'row ' || i::bigint * 7919 % 1000003, i % 977
+  from generate_series(1, {ROWS}) i;
 set work_mem = '256MB';
 set maintenance_work_mem = '128MB';
 create index on t (b);
@@ -38,7 +40,8 @@ select count(*), count(distinct b) from m where b > 'row 3';
 
 def make_postgres(folder):
     folder.run(
-        "chmod 777 . && setpriv --reuid postgres --regid postgres --clear-groups initdb -D data -A trust -U postgres -N >log"
+        "chmod 777 . && setpriv --reuid postgres --regid postgres --clear-groups initdb -D data -A "
+        "trust -U postgres -N >log"
     )
 
 
@@ -47,13 +50,25 @@ def copy_postgres(folder):
 
 
 def ask_postgres(server):
-    psql = ["psql", "-h", server.folder, "-U", "postgres", "-qAt", "-v", "ON_ERROR_STOP=1", "-d", "postgres"]
+    psql = [
+        "psql", "-h", server.folder, "-U", "postgres", "-qAt", "-v", "ON_ERROR_STOP=1", "-d",
+        "postgres",
+    ]
     server.until(lambda: _answers(server, ["pg_isready", "-q", "-h", server.folder]), "it answered")
     output = server.client(psql, POSTGRES_SQL.encode())
-    server.client(["pgbench", "-h", server.folder, "-U", "postgres", "-i", "-q", "-s", "2", "postgres"])
-    server.client(["pgbench", "-h", server.folder, "-U", "postgres", "-c", "4", "-j", "2", "-t", "100", "postgres"])
+    server.client(
+        ["pgbench", "-h", server.folder, "-U", "postgres", "-i", "-q", "-s", "2", "postgres"]
+    )
+    server.client(
+        [
+            "pgbench", "-h", server.folder, "-U", "postgres", "-c", "4", "-j", "2", "-t", "100",
+            "postgres",
+        ]
+    )
     output += server.client(
-        psql, b"select count(*), sum(delta) = (select sum(tbalance) from pgbench_tellers) from pgbench_history;"
+        psql,
+        b"select count(*), sum(delta) = (select sum(tbalance) from pgbench_tellers) from "
+        b"pgbench_history;",
     )
     server.stop(signal.SIGINT)  # ends its connections
     return output
@@ -69,7 +84,8 @@ def _answers(server, command):
 
 def make_mariadb(folder):
     folder.run(
-        "mariadb-install-db --no-defaults --user=mysql --datadir=$PWD/data --skip-test-db --auth-root-authentication-method=normal >log"
+        "mariadb-install-db --no-defaults --user=mysql --datadir=$PWD/data --skip-test-db "
+        "--auth-root-authentication-method=normal >log"
     )
 
 
@@ -92,24 +108,35 @@ def redis_value(number, version):
 
 def ask_redis(count):
     def session(server):
-        client = server.until(lambda: Client(server.file("socket"), server.tree.limit), "it answered")
+        client = server.until(
+            lambda: Client(server.file("socket"), server.tree.limit), "it answered"
+        )
         sums = hashlib.sha256()
         with client:
             for first in range(0, count, 50):
-                client.pipeline([("SET", f"k{n}", redis_value(n, 0)) for n in range(first, first + 50)])
+                client.pipeline(
+                    [("SET", f"k{n}", redis_value(n, 0)) for n in range(first, first + 50)]
+                )
             for save in (1, 2):
                 client.call("BGSAVE")
                 for n in range(0, count, 7):
                     client.call("SET", f"k{n}", redis_value(n, save))
-                server.until(lambda: b"rdb_bgsave_in_progress:0" in client.call("INFO", "persistence"), "it had saved")
+                server.until(
+                    lambda: b"rdb_bgsave_in_progress:0" in client.call("INFO", "persistence"),
+                    "it had saved",
+                )
                 check(
-                    b"rdb_last_bgsave_status:ok" in client.call("INFO", "persistence"), f"background save {save} failed"
+                    b"rdb_last_bgsave_status:ok" in client.call("INFO", "persistence"),
+                    f"background save {save} failed",
                 )
             for n in range(count):
                 sums.update(client.call("GET", f"k{n}"))
             output = b"%d %s\n" % (client.call("DBSIZE"), sums.hexdigest().encode())
         server.client(
-            ["redis-benchmark", "-s", server.file("socket"), "-n", "5000", "-q", "-t", "lpush,lrange_100,zadd"]
+            [
+                "redis-benchmark", "-s", server.file("socket"), "-n", "5000", "-q", "-t",
+                "lpush,lrange_100,zadd",
+            ]
         )
         server.stop()
         return output
@@ -134,7 +161,8 @@ REDIS = [
 NGINX = """
 daemon off; worker_processes 2; user www-data; pid pid; error_log errors;
 events { worker_connections 64; }
-http { access_log access; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;
+http { access_log access; client_body_temp_path body; proxy_temp_path proxy;
+  fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;
   gzip on; gzip_types *; gzip_min_length 1; gzip_buffers 2000 4k;
   server { listen unix:socket; root files; } }
 """
@@ -174,7 +202,9 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def web_files(folder):
-    folder.run("mkdir -p files && for i in 1 2 3 4; do seq $i 17 $((i * 200000)) >files/$i.txt; done")
+    folder.run(
+        "mkdir -p files && for i in 1 2 3 4; do seq $i 17 $((i * 200000)) >files/$i.txt; done"
+    )
 
 
 def nginx_folder(folder):
@@ -229,7 +259,10 @@ def ask_web(connect):
 CASES = [
     Case(
         "postgresql",
-        ["postgres", "-D", "data", "-c", "listen_addresses=", "-c", "unix_socket_directories=..", "-c", "fsync=off"],
+        [
+            "postgres", "-D", "data", "-c", "listen_addresses=", "-c", "unix_socket_directories=..",
+            "-c", "fsync=off",
+        ],
         needs=("psql", "pgbench", "initdb"),
         prepare=make_postgres,
         setup=copy_postgres,
@@ -238,7 +271,8 @@ CASES = [
     ),
     Case(
         "mariadb",
-        "exec mariadbd --no-defaults --user=mysql --datadir=$PWD/data --socket=$PWD/socket --pid-file=$PWD/pid "
+        "exec mariadbd --no-defaults --user=mysql --datadir=$PWD/data --socket=$PWD/socket "
+        "--pid-file=$PWD/pid "
         "--skip-networking --innodb-buffer-pool-size=96M --innodb-use-native-aio=0",
         needs=("mariadbd", "mariadb", "mariadb-install-db"),
         prepare=make_mariadb,

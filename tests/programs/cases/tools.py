@@ -1,4 +1,5 @@
-"""Tools that trace, change who they are, enter namespaces, or hold much in memory: gdb, strace, su, bwrap, git, gpg."""
+"""Tools that trace, change who they are, enter namespaces, or hold much in memory: gdb, strace, su,
+bwrap, git, gpg."""
 
 from case import Case, without, words
 
@@ -29,7 +30,8 @@ WHO = """
 import os, subprocess
 print(os.getresuid(), os.getresgid(), sorted(os.getgroups()))
 table = {i: str(i) * 20 for i in range(300_000)}
-print(sum(map(len, table.values())), subprocess.run(["sh", "-c", "id -u"], capture_output=True).stdout)
+print(sum(map(len, table.values())),
+      subprocess.run(["sh", "-c", "id -u"], capture_output=True).stdout)
 pid = os.fork()
 if pid == 0:
     os._exit(len(table[299_999]))
@@ -43,7 +45,9 @@ def compile_work(folder):
 
 def with_work(name, command, **settings):
     files = {"work.c": WORK}
-    return Case(name, command, quick=True, needs=("gcc",), files=files, prepare=compile_work, **settings)
+    return Case(
+        name, command, quick=True, needs=("gcc",), files=files, prepare=compile_work, **settings
+    )
 
 
 def who(name, command, **settings):
@@ -77,7 +81,8 @@ def database(folder):
         f"""
 pragma temp_store = memory; pragma cache_size = -200000;
 create table t (a integer primary key, b text, c integer);
-insert into t select value, 'row ' || (value * 7919 % 1000003) || printf('%.*c', 300, 'x'), value % 977 from generate_series(1, {count});
+insert into t select value, 'row ' || (value * 7919 % 1000003) || printf('%.*c', 300, 'x'),
+  value % 977 from generate_series(1, {count});
 create index i on t (b);
 select count(*), sum(length(b)) from t where b > 'row 5';
 select c, count(*), sum(a) from (select * from t order by b) group by c order by c limit 2;
@@ -112,14 +117,27 @@ CASES = [
         "gdb",
         GDB,
         compared=True,
-        normalise=without(r"^\[.*\n", r"^Using host.*\n", r"^warning: .*\n", r"0x[0-9a-f]+", r"^$\n"),
+        normalise=without(
+            r"^\[.*\n", r"^Using host.*\n", r"^warning: .*\n", r"0x[0-9a-f]+", r"^$\n"
+        ),
         beside=48,  # the program that it runs has a budget of its own
     ),
-    with_work("strace", ["strace", "-f", "-o", "trace", "-e", "trace=read,write,openat", "input/work", "1000000"]),
+    with_work(
+        "strace",
+        ["strace", "-f", "-o", "trace", "-e", "trace=read,write,openat", "input/work", "1000000"],
+    ),
     # What it runs is run without a budget, and it keeps the symbols of the preloaded library.
-    with_work("valgrind", ["valgrind", "-q", "--error-exitcode=9", "input/work", "20000"], beside=100),
+    with_work(
+        "valgrind", ["valgrind", "-q", "--error-exitcode=9", "input/work", "20000"], beside=100
+    ),
     who("su", ["su", "nobody", "-s", "/bin/sh", "-c", "exec python3 input/who.py"]),
-    who("setpriv", ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "python3", "input/who.py"]),
+    who(
+        "setpriv",
+        [
+            "setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "python3",
+            "input/who.py",
+        ],
+    ),
     who("unshare", ["unshare", "-r", "python3", "input/who.py"]),
     who(
         "bwrap",
@@ -139,8 +157,10 @@ CASES = [
     ),
     Case(
         "tmux",
-        "tmux -S socket -f /dev/null new-session -d 'seq 1 200000; tmux -S socket wait-for -S done; sleep 100' && "
-        "tmux -S socket set history-limit 100000 && tmux -S socket wait-for done && tmux -S socket capture-pane -p | head -3; "
+        "tmux -S socket -f /dev/null new-session -d"
+        " 'seq 1 200000; tmux -S socket wait-for -S done; sleep 100' && "
+        "tmux -S socket set history-limit 100000 && tmux -S socket wait-for done && "
+        "tmux -S socket capture-pane -p | head -3; "
         "tmux -S socket kill-server",
         compared=False,
         quick=True,
@@ -149,17 +169,21 @@ CASES = [
     ),
     Case(
         "ssh-keygen",
-        "ssh-keygen -q -t rsa -b 2048 -N '' -f key && echo text >text && ssh-keygen -q -Y sign -f key -n file text && "
-        'echo "tester $(cat key.pub)" >signers && ssh-keygen -Y verify -f signers -I tester -n file -s text.sig <text | cut -c1-40',
+        "ssh-keygen -q -t rsa -b 2048 -N '' -f key && echo text >text && "
+        "ssh-keygen -q -Y sign -f key -n file text && "
+        'echo "tester $(cat key.pub)" >signers && '
+        "ssh-keygen -Y verify -f signers -I tester -n file -s text.sig <text | cut -c1-40",
         quick=True,
         needs=("ssh-keygen",),
     ),
     Case(
         "gpg",
-        "export GNUPGHOME=$PWD/gnupg && mkdir -m 700 gnupg && gpg -q --batch --passphrase '' --quick-gen-key tester ed25519 default "
-        "never 2>log && gpg -q --batch --trust-model always -r tester -e --yes -o text.gpg input/text 2>>log; "
+        "export GNUPGHOME=$PWD/gnupg && mkdir -m 700 gnupg && "
+        "gpg -q --batch --passphrase '' --quick-gen-key tester ed25519 default never 2>log && "
+        "gpg -q --batch --trust-model always -r tester -e --yes -o text.gpg input/text 2>>log; "
         "gpg -q --batch --passphrase x --pinentry-mode loopback -c -o text.sym input/text && "
-        "gpg -q --batch --passphrase x --pinentry-mode loopback -d text.sym | sha256sum; gpgconf --kill all",
+        "gpg -q --batch --passphrase x --pinentry-mode loopback -d text.sym | sha256sum; "
+        "gpgconf --kill all",
         quick=True,
         needs=("gpg", "gpgconf"),
         prepare=lambda folder: folder.write("text", words(100_000)),

@@ -1,6 +1,6 @@
 //! What `overspill run --help` tells beside the options.
 
-use crate::settings;
+use super::settings;
 
 /// What it is.
 pub const RUN_ABOUT: &str = "\

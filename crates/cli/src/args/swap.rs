@@ -1,9 +1,61 @@
 //! The options of `overspill swapon` and `overspill swapoff`, as swapon(8) of util-linux has them.
 
-use crate::swapon::Column;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args};
 use overspill::config::{Discard, Label, SwapSpec};
+
+/// A column of the table of `overspill swapon --show`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Column {
+    /// Its path.
+    Name,
+    /// Its kind.
+    Type,
+    /// Its size.
+    Size,
+    /// What of it is in use.
+    Used,
+    /// Its priority.
+    Prio,
+    /// Its UUID.
+    Uuid,
+    /// Its label.
+    Label,
+}
+
+impl Column {
+    /// All.
+    pub const ALL: [Column; 7] = {
+        use Column::*;
+        [Name, Type, Size, Used, Prio, Uuid, Label]
+    };
+    /// Those of a table for which none are named.
+    pub const DEFAULT: [Column; 5] = {
+        use Column::*;
+        [Name, Type, Size, Used, Prio]
+    };
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Column::Name => "NAME",
+            Column::Type => "TYPE",
+            Column::Size => "SIZE",
+            Column::Used => "USED",
+            Column::Prio => "PRIO",
+            Column::Uuid => "UUID",
+            Column::Label => "LABEL",
+        }
+    }
+
+    /// Whether it has figures.
+    pub fn is_figure(self) -> bool {
+        matches!(self, Column::Size | Column::Used | Column::Prio)
+    }
+}
+
+/// Exit status of `overspill swapoff` for a mistake on the command line, as of swapoff(8).
+pub const SWAPOFF_USAGE: u8 = 16;
 
 /// `overspill swapon`.
 #[derive(Debug, Args)]

@@ -189,7 +189,7 @@ pub fn jump(from: usize, to: usize) -> [u8; JUMP_BYTES] {
 
 /// A place in code.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct CallSite {
     at: usize,
     /// Bytes of what puts the number into eax.
     first: usize,
@@ -230,11 +230,11 @@ fn is_jumped_to(bytes: &[u8], to: usize) -> bool {
 }
 
 /// The places in a library's code, as offsets.
-fn places(bytes: &[u8]) -> Vec<Place> {
+fn places(bytes: &[u8]) -> Vec<CallSite> {
     let number = |(at, window): (usize, &[u8])| {
         let between =
             if *window == NUMBER { syscall_after(bytes, at + NUMBER.len()) } else { None }?;
-        Some(Place { at, first: NUMBER.len(), between, certain: true })
+        Some(CallSite { at, first: NUMBER.len(), between, certain: true })
     };
     // `mov reg, 14` far before `mov eax, reg`: the registers from 8 on have a prefix.
     let register = |at: usize| {
@@ -252,7 +252,7 @@ fn places(bytes: &[u8]) -> Vec<Place> {
         let before = &bytes[at.saturating_sub(BEFORE_MAX)..at];
         let long = [0x41, 0xb8 + (register & 7), NUMBER[1], 0, 0, 0];
         let load = if register < 8 { &long[1..] } else { &long[..] };
-        let place = Place { at, first, between, certain: false };
+        let place = CallSite { at, first, between, certain: false };
         // Instructions that the jump covers besides: none that is known here has less than two
         // bytes.
         let mut covered = (at + first..at + JUMP_BYTES).step_by(2);
@@ -260,7 +260,7 @@ fn places(bytes: &[u8]) -> Vec<Place> {
         let fits = loaded && first + between + SYSCALL.len() >= JUMP_BYTES;
         (fits && !covered.any(|to| is_jumped_to(bytes, to))).then_some(place)
     };
-    let mut places: Vec<Place> =
+    let mut places: Vec<CallSite> =
         bytes.windows(NUMBER.len()).enumerate().filter_map(number).collect();
     places.extend((0..bytes.len()).filter_map(register));
     places
@@ -428,7 +428,7 @@ pub fn start() -> Result<(), Errno> {
     const CODE: i32 = libc::PROT_READ | libc::PROT_EXEC;
     protect(page..page + ROOM, CODE | libc::PROT_WRITE)?;
     protect(code.clone(), CODE | libc::PROT_WRITE)?;
-    for (n, Place { at: place, first, between, certain }) in places.into_iter().enumerate() {
+    for (n, CallSite { at: place, first, between, certain }) in places.into_iter().enumerate() {
         let (at, place) = (page + n * size, code.start + place);
         let behind = place + first + between;
         // What the copy begins with: without the number, which the stub has, or with the
@@ -515,18 +515,18 @@ mod tests {
     fn places_are_found_by_their_instructions() {
         // mov eax, 14; xor edx, edx; syscall
         let plain = [0xb8, 14, 0, 0, 0, 0x31, 0xd2, 0x0f, 0x05];
-        assert_eq!(places(&plain), [Place { at: 0, first: 5, between: 2, certain: true }]);
+        assert_eq!(places(&plain), [CallSite { at: 0, first: 5, between: 2, certain: true }]);
         assert_eq!(places(&plain[..8]), []);
         // mov r15d, 14; nop; mov eax, r15d; mov rdx, r8; syscall
         let register =
             [0x41, 0xbf, 14, 0, 0, 0, 0x90, 0x44, 0x89, 0xf8, 0x4c, 0x89, 0xc2, 0x0f, 0x05, 0xc3];
-        assert_eq!(places(&register), [Place { at: 7, first: 3, between: 3, certain: false }]);
+        assert_eq!(places(&register), [CallSite { at: 7, first: 3, between: 3, certain: false }]);
         let mut other = register;
         other[2] = 15;
         assert_eq!(places(&other), []);
         // The same with ebp; and with a jump to the instruction behind.
         let low = [0xbd, 14, 0, 0, 0, 0x89, 0xe8, 0x31, 0xd2, 0x0f, 0x05];
-        assert_eq!(places(&low), [Place { at: 5, first: 2, between: 2, certain: false }]);
+        assert_eq!(places(&low), [CallSite { at: 5, first: 2, between: 2, certain: false }]);
         assert_eq!(places(&[&register[..], &[0xeb, 0xf8]].concat()), []);
         assert_eq!(places(&[&register[..], &[0xe9, 0xf5, 0xff, 0xff, 0xff]].concat()), []);
         assert_eq!(places(&[&register[..], &[0xeb, 0xfe]].concat()).len(), 1);

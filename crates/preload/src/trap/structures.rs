@@ -209,7 +209,7 @@ pub fn begin(record: &mut Record, list: &[Argument], mut arguments: [usize; 6]) 
         list.iter()
             .filter(|argument| pool::contains(arguments[argument.at]))
             .copied()
-            .collect::<Copies>()
+            .collect::<ArgumentList>()
     };
     let wanted = copies(&arguments);
     // An integer that says how long another is may itself be in managed memory: read as the program
@@ -285,12 +285,12 @@ unsafe fn copy_changes(from: *const u8, before: *const u8, to: *mut u8, len: usi
 
 /// A list of a call's arguments.
 #[derive(Default)]
-struct Copies {
+struct ArgumentList {
     list: [Option<Argument>; MOST],
     len: usize,
 }
 
-impl Copies {
+impl ArgumentList {
     fn iter(&self) -> impl Iterator<Item = &Argument> {
         self.list.iter().flatten()
     }
@@ -300,9 +300,9 @@ impl Copies {
     }
 }
 
-impl FromIterator<Argument> for Copies {
-    fn from_iter<I: IntoIterator<Item = Argument>>(arguments: I) -> Copies {
-        let mut copies = Copies::default();
+impl FromIterator<Argument> for ArgumentList {
+    fn from_iter<I: IntoIterator<Item = Argument>>(arguments: I) -> ArgumentList {
+        let mut copies = ArgumentList::default();
         for argument in arguments {
             copies.list[copies.len] = Some(argument);
             copies.len += 1;

@@ -1,4 +1,5 @@
-// Threads allocate without pause while others fork: every child allocates, frees, opens streams and exits 0.
+// Threads allocate without pause while others fork: every child allocates, frees, opens streams and
+// exits 0.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-// Calls on mappings keep the meaning that they have on the kernel. argv[1] "managed" expects the heap and the anonymous
-// mappings in one region far from the kernel's own, "passive" does not.
+// Calls on mappings keep the meaning that they have on the kernel. argv[1] "managed" expects the
+// heap and the anonymous mappings in one region far from the kernel's own, "passive" does not.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>
@@ -64,7 +64,8 @@ int main(int argc, char **argv) {
     CHECK(mmap(a + 2 * page, page, RW, MAP_SHARED | MAP_FIXED, fd, 0) == a + 2 * page);
     CHECK(!memcmp(a + 2 * page, "file", 4) && a[page] == 0 && a[4 * page] == 5);
     a[2 * page] = 'F';
-    CHECK(mmap(a + 2 * page, page, RW, ANON | MAP_FIXED, -1, 0) == a + 2 * page && a[2 * page] == 0);
+    CHECK(mmap(a + 2 * page, page, RW, ANON | MAP_FIXED, -1, 0) == a + 2 * page &&
+          a[2 * page] == 0);
     char byte;
     CHECK(pread(fd, &byte, 1, 0) == 1 && byte == 'F');
 
@@ -73,8 +74,10 @@ int main(int argc, char **argv) {
     CHECK(b != MAP_FAILED && b[8 * page] == 99 && b[15 * page] == 16 && b[63 * page] == 0);
     CHECK(mremap(b, 64 * page, 8 * page, 0) == b && b[4 * page] == 5);
     char *target = mmap(NULL, 8 * page, PROT_NONE, ANON, -1, 0);
-    CHECK(mremap(b, 8 * page, 8 * page, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target && target[4 * page] == 5);
-    CHECK(FAILS_MAP(mremap(target + 1, page, page, 0), EINVAL) && FAILS_MAP(mremap(target, page, 0, 0), EINVAL));
+    CHECK(mremap(b, 8 * page, 8 * page, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target &&
+          target[4 * page] == 5);
+    CHECK(FAILS_MAP(mremap(target + 1, page, page, 0), EINVAL) &&
+          FAILS_MAP(mremap(target, page, 0, 0), EINVAL));
 
     // The same through syscall(2).
     char *c = (char *)syscall(SYS_mmap, NULL, 4 * page, RW, ANON, -1, 0);
@@ -86,7 +89,8 @@ int main(int argc, char **argv) {
     CHECK(FAILS(syscall(SYS_close, -1), EBADF));
 
     // Locks round to pages by themselves.
-    CHECK(mlock(target + 5, 10) == 0 && munlock(target + 5, 10) == 0 && mlock2(target, page, MLOCK_ONFAULT) == 0);
+    CHECK(mlock(target + 5, 10) == 0 && munlock(target + 5, 10) == 0 &&
+          mlock2(target, page, MLOCK_ONFAULT) == 0);
     CHECK(FAILS(mlock2(target, page, 2), EINVAL));
 
     // Code is not managed, and works.

@@ -1,7 +1,7 @@
 //! The swap devices of a job as a table, in the form that swapon(8) of util-linux gives it, or as
 //! JSON.
 
-use crate::args::{Columns, SwaponArgs};
+use crate::args::{Column, Columns, SwaponArgs};
 use crate::control::protocol::{Reply, Request, SwapDevice};
 use crate::control::{self, Found, unexpected};
 use crate::failure::Failure;
@@ -11,74 +11,25 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// A column.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Column {
-    /// Its path.
-    Name,
-    /// Its kind.
-    Type,
-    /// Its size.
-    Size,
-    /// What of it is in use.
-    Used,
-    /// Its priority.
-    Prio,
-    /// Its UUID.
-    Uuid,
-    /// Its label.
-    Label,
+/// What a device has in it.
+fn value(column: Column, device: &SwapDevice, in_bytes: bool) -> Value {
+    let size = |bytes: u64| if in_bytes { json!(bytes) } else { json!(human(bytes)) };
+    match column {
+        Column::Name => json!(device.path),
+        Column::Type => json!(kind(device)),
+        Column::Size => size(device.size_bytes),
+        Column::Used => size(device.used_bytes),
+        Column::Prio => json!(device.priority),
+        Column::Uuid => json!(device.uuid),
+        Column::Label => json!(device.label),
+    }
 }
 
-impl Column {
-    /// All.
-    pub const ALL: [Column; 7] = {
-        use Column::*;
-        [Name, Type, Size, Used, Prio, Uuid, Label]
-    };
-    /// Those of a table for which none are named.
-    pub const DEFAULT: [Column; 5] = {
-        use Column::*;
-        [Name, Type, Size, Used, Prio]
-    };
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Column::Name => "NAME",
-            Column::Type => "TYPE",
-            Column::Size => "SIZE",
-            Column::Used => "USED",
-            Column::Prio => "PRIO",
-            Column::Uuid => "UUID",
-            Column::Label => "LABEL",
-        }
-    }
-
-    fn is_figure(self) -> bool {
-        matches!(self, Column::Size | Column::Used | Column::Prio)
-    }
-
-    /// What a device has in it.
-    fn value(self, device: &SwapDevice, in_bytes: bool) -> Value {
-        let size = |bytes: u64| if in_bytes { json!(bytes) } else { json!(human(bytes)) };
-        match self {
-            Column::Name => json!(device.path),
-            Column::Type => json!(kind(device)),
-            Column::Size => size(device.size_bytes),
-            Column::Used => size(device.used_bytes),
-            Column::Prio => json!(device.priority),
-            Column::Uuid => json!(device.uuid),
-            Column::Label => json!(device.label),
-        }
-    }
-
-    fn text(self, device: &SwapDevice, in_bytes: bool) -> String {
-        match self.value(device, in_bytes) {
-            Value::Null => String::new(),
-            Value::String(text) => printable(&text),
-            figure => figure.to_string(),
-        }
+fn text(column: Column, device: &SwapDevice, in_bytes: bool) -> String {
+    match value(column, device, in_bytes) {
+        Value::Null => String::new(),
+        Value::String(text) => printable(&text),
+        figure => figure.to_string(),
     }
 }
 
@@ -121,8 +72,9 @@ fn table(
         return String::new();
     }
     let head = headings.then(|| columns.iter().map(|column| column.name().to_owned()).collect());
-    let row =
-        |device: &SwapDevice| columns.iter().map(|column| column.text(device, in_bytes)).collect();
+    let row = |device: &SwapDevice| {
+        columns.iter().map(|column| text(*column, device, in_bytes)).collect()
+    };
     let lines: Vec<Vec<String>> = head.into_iter().chain(devices.iter().map(row)).collect();
     let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns.len()).map(|at| if raw { 0 } else { width(at) }).collect();
@@ -169,7 +121,7 @@ impl Serialize for Row<'_> {
         for column in self.columns {
             map.serialize_entry(
                 &column.name().to_lowercase(),
-                &column.value(self.device, self.in_bytes),
+                &value(*column, self.device, self.in_bytes),
             )?;
         }
         map.end()

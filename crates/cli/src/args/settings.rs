@@ -1,21 +1,12 @@
-//! `overspill settings`: what `--set` of `overspill run` takes, for its help and the documents too.
+//! The settings that `--set` of `overspill run` takes, as text: for its help, for
+//! `overspill settings` and for the documents.
 
-use crate::args::SettingsArgs;
-use crate::failure::Failure;
 use overspill::config::{Config, SETTINGS};
-use std::io::Write;
 
 /// Columns of a terminal that the list fits.
 const WIDTH: usize = 80;
 /// By how much a meaning is indented.
 const INDENT: usize = 6;
-
-/// Prints the settings, as a list or as a table.
-pub fn run(args: &SettingsArgs) -> Result<u8, Failure> {
-    let text = if args.markdown { table() } else { list() };
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    Ok(0)
-}
 
 /// Each setting with its values and its default, and below it the meaning.
 pub fn list() -> String {
@@ -32,7 +23,7 @@ pub fn list() -> String {
 }
 
 /// The same as a table of a document.
-fn table() -> String {
+pub fn table() -> String {
     let default = Config::default();
     let mut table = "| setting | values | default | meaning |\n|---|---|---|---|\n".to_owned();
     for setting in SETTINGS {

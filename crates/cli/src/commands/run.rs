@@ -1,5 +1,6 @@
 //! `overspill run`: everything checked, the program started, waited for, and reported on.
 
+use super::probe;
 use crate::args::RunArgs;
 use crate::control::Control;
 use crate::control::job::Job;
@@ -9,12 +10,14 @@ use crate::failure::{Failure, say};
 use crate::memory::Limits;
 use crate::rundir::{RunDir, Tree};
 use crate::signals::Signals;
-use crate::{preload, probe, report, swap, target};
+use crate::target::{self, preload};
+use crate::{report, swap};
 use overspill::config::{Config, SwapList, SwapSpec};
 use overspill::units::Bytes;
 use overspill_os::descriptors;
 use rustix::process::{Pid, Resource, getrlimit};
 use std::env::var_os;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -48,26 +51,19 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let path = run_dir.path().to_owned();
     let run_dir = Arc::new(Mutex::new(run_dir));
     let lock = || run_dir.lock().unwrap_or_else(PoisonError::into_inner);
-    let settings =
-        Settings { memory, swap: &swap, fault, set: &set, run_dir: &path, library: &library.path };
-    let mut command = Command::new(&program);
-    command.arg0(&args.command[0]).args(&args.command[1..]);
-    for (name, value) in settings.changes(var_os("LD_PRELOAD").as_deref()) {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
 
     // 3. Other commands may look at it and change its budget while it runs.
     let control = control(&run_dir, memory, &swap)?;
 
     // 4. The program runs; signals are caught first, so that none is lost on the way.
+    let settings =
+        Settings { memory, swap: &swap, fault, set: &set, run_dir: &path, library: &library.path };
     let mut signals =
         Signals::catch().map_err(|error| Failure::own(format!("cannot catch signals: {error}")))?;
     let start = Instant::now();
     descriptors::make_room();
-    let mut child = command.spawn().map_err(|error| cannot_start(&program, &error))?;
+    let spawned = command(&program, &args.command, &settings).spawn();
+    let mut child = spawned.map_err(|error| cannot_start(&program, &error))?;
     let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
     let waited =
         signals.wait(pid, SWEEP_INTERVAL, || lock().sweep(), |pid| lock().process_killed(pid));
@@ -77,19 +73,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
 
     // 5. What there is to say about it.
     drop(control);
-    lock().wait_for_engines();
-    let tree = lock().finish();
-    // As in `say`: a standard error that is closed or full is no reason to stop.
-    let tell = |text: &[u8]| drop(io::stderr().write_all(text));
-    tell(&lock().reports());
-    for (name, pid) in lock().orphaned() {
-        say(&format!(
-            "'{name}' (pid {pid}) was killed, as somebody killed the process beside it that holds \
-             its memory: spare those called 'overspill'"
-        ));
-    }
-    // A connection may hold on to it.
-    lock().remove();
+    let tree = finish(&mut lock());
     // A library that could not begin has said why.
     const COULD_NOT_BEGIN: i32 = 125;
     if tree.is_empty() && status.code() != Some(COULD_NOT_BEGIN) {
@@ -106,6 +90,41 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
         json.write(&tree)?;
     }
     Ok(exit_status(status))
+}
+
+/// The program with its arguments, and an environment that says what the library is to do.
+fn command(program: &Path, words: &[OsString], settings: &Settings<'_>) -> Command {
+    let mut command = Command::new(program);
+    command.arg0(&words[0]).args(&words[1..]);
+    for (name, value) in settings.changes(var_os("LD_PRELOAD").as_deref()) {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+/// Takes in what the processes have left, passes on what they have reported, and removes the
+/// directory.
+fn finish(run_dir: &mut RunDir) -> Tree {
+    run_dir.wait_for_engines();
+    let tree = run_dir.finish();
+    tell(&run_dir.reports());
+    for (name, pid) in run_dir.orphaned() {
+        say(&format!(
+            "'{name}' (pid {pid}) was killed, as somebody killed the process beside it that holds \
+             its memory: spare those called 'overspill'"
+        ));
+    }
+    // A connection may hold on to it.
+    run_dir.remove();
+    tree
+}
+
+/// Writes to the standard error. As in [`say`]: one that is closed or full is no reason to stop.
+fn tell(text: &[u8]) {
+    let _ = io::stderr().write_all(text);
 }
 
 fn budget(asked: Option<Bytes>, limits: Limits) -> Result<Bytes, Failure> {

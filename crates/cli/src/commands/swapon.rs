@@ -10,7 +10,6 @@ use crate::failure::{Failure, say};
 use crate::report::printable;
 use crate::swap::survives_as_text;
 use overspill::config::SwapSpec;
-pub use show::Column;
 use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};

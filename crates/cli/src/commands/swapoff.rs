@@ -3,13 +3,13 @@
 
 mod progress;
 
+use super::swapon::{POLL, Silence, silent};
 use crate::args::SwapoffArgs;
 use crate::control::protocol::{Reply, Request, SwapChange, SwapName, SwapOutcome};
 use crate::control::{self, Found, unexpected};
 use crate::failure::{Failure, say};
 use crate::report::printable;
 use crate::signals::not_ignored;
-use crate::swapon::{POLL, Silence, silent};
 use progress::Progress;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -18,12 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-/// Exit status when nothing takes the pages of a device. It and the others are those of swapoff(8).
+/// Exit status when nothing takes the pages of a device. It and the others are those of
+/// swapoff(8).
 const NO_ROOM: u8 = 2;
 /// Exit status when it fails for another reason.
 const FAILED: u8 = 4;
-/// Exit status for a mistake on the command line.
-pub const USAGE: u8 = 16;
 /// Exit status when none of all devices is out of use.
 const ALL_FAILED: u8 = 32;
 /// Exit status when some of all are, or when some pages could not be read.

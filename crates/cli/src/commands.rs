@@ -1,0 +1,27 @@
+//! The subcommands, a file each.
+
+mod probe;
+mod reclaim;
+mod run;
+mod set;
+mod settings;
+mod stat;
+mod swapoff;
+mod swapon;
+
+use crate::args::Command;
+use crate::failure::Failure;
+
+/// Runs a subcommand; returns the exit status.
+pub fn run(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Set(args) => set::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Reclaim(args) => reclaim::run(&args),
+        Command::Swapon(args) => swapon::run(&args),
+        Command::Swapoff(args) => swapoff::run(&args),
+        Command::Probe(args) => probe::run(&args),
+        Command::Settings(args) => settings::run(&args),
+    }
+}
