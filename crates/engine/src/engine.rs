@@ -2,7 +2,8 @@
 //!
 //! It owns one of each part and decides nothing: [`Engine::build`] makes them, each with those
 //! below it. Two things are here because they concern all parts: the threads that work ahead of
-//! need ([`background`]), and forks ([`fork`]). Debug builds can check that the parts agree (`check`).
+//! need ([`background`]), and forks ([`fork`]). Debug builds can check that the parts agree
+//! (`check`).
 //!
 //! Locks: one over the fork in progress. Threads of the engine take locks inside a gate only, so
 //! that a fork finds none taken.

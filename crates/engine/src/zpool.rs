@@ -1,5 +1,5 @@
-//! The zpool, the pool of compressed pages: objects of 1 to 4096 bytes, several to a chunk of contiguous frames. The
-//! idea is zsmalloc's.
+//! The zpool, the pool of compressed pages: objects of 1 to 4096 bytes, several to a chunk of
+//! contiguous frames. The idea is zsmalloc's.
 //!
 //! Objects lie in places of some 55 size classes (`class`); a chunk holds places of one class only,
 //! so that its offsets follow from a number. Which objects of a chunk are used, and which chunks of

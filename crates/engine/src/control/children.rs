@@ -2,8 +2,8 @@
 //! and when they are gone.
 //!
 //! A child is *gone* when it and all that descend from it have ended or execute another program
-//! ([`Tokens`]). Then the parent takes its [`BudgetFraction`] of the budget back, and slots that only the
-//! child still needed.
+//! ([`Tokens`]). Then the parent takes its [`BudgetFraction`] of the budget back, and slots that
+//! only the child still needed.
 
 use super::Control;
 use super::limit::BudgetFraction;

@@ -1,12 +1,12 @@
 //! The limit of the budget: what it is to be, and how a lower one is reached.
 //!
-//! A process may use its [`BudgetFraction`] of the job's budget: all of it, or what forks have left of it.
-//! That is what its limit *aims* at. A higher aim is in force at once. A lower one is *pressed*
-//! towards: the limit follows the pages in use down, step by step while they are reclaimed, and is
-//! never below them, so that reclaim always has its reserve and no fault fails because of pages
-//! that nobody has taken yet. What cannot be brought down (nothing takes the pages: no swap, a full
-//! disk, locked memory) stops the pressing: the process gets room to go on, and its limit follows
-//! down only what it gives up by itself.
+//! A process may use its [`BudgetFraction`] of the job's budget: all of it, or what forks have left
+//! of it. That is what its limit *aims* at. A higher aim is in force at once. A lower one is
+//! *pressed* towards: the limit follows the pages in use down, step by step while they are
+//! reclaimed, and is never below them, so that reclaim always has its reserve and no fault fails
+//! because of pages that nobody has taken yet. What cannot be brought down (nothing takes the
+//! pages: no swap, a full disk, locked memory) stops the pressing: the process gets room to go on,
+//! and its limit follows down only what it gives up by itself.
 //!
 //! The background thread presses, whatever the baseline `background` says: that is about reclaim
 //! ahead of need.

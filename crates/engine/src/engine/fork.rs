@@ -5,8 +5,8 @@
 //! threads of its own, the parent's swap devices to read what was stored there, devices of its own
 //! to write to, and a fraction of the budget.
 //!
-//! 1. Before: mapping calls stop, the parent shrinks to half of its fraction of the budget (parent and
-//!    child together then never hold more than the whole, whatever they come to share or not),
+//! 1. Before: mapping calls stop, the parent shrinks to half of its fraction of the budget (parent
+//!    and child together then never hold more than the whole, whatever they come to share or not),
 //!    reclaim stops, the swap devices are opened once more for the child.
 //! 2. The program's own preparations run, with faults still served. Then faults stop too.
 //! 3. Parent: what is stored stays stored for the child ([`SwapDevices::seal_for_child`]);

@@ -126,8 +126,8 @@ impl Reclaim {
         }
     }
 
-    /// Evicts the resident pages of a part of an extent, whether they were referenced lately or not;
-    /// how many have left it.
+    /// Evicts the resident pages of a part of an extent, whether they were referenced lately or
+    /// not; how many have left it.
     pub(crate) fn evict_pages(&self, batch: &mut Batch, pages: Range<usize>, to: EvictTo) -> usize {
         let _mark = FaultPath::enter();
         let (index, plan) = (pages.start / EXTENT_PAGES, self.plan(to, to == EvictTo::SwapCache));

@@ -3,8 +3,8 @@
 //!
 //! A record is [`RECORD_WORDS`] atomic words in memory that is zero and touched lazily: 192 bytes a
 //! 2 MiB, or 0.009 % of the swap space that was ever in use. A zero record is a cluster that is
-//! [`ClusterState::Absent`] with no slot in use. Its first cache line is the bitmap, its last all that is
-//! counted; the one between is touched where slots are bad.
+//! [`ClusterState::Absent`] with no slot in use. Its first cache line is the bitmap, its last all
+//! that is counted; the one between is touched where slots are bad.
 //!
 //! Locks: a word of the record (`Rank::Cluster`, a leaf), waited for by [`Atomic::wait`]; holds are
 //! below a microsecond. [`Cluster`] is the proof that it is held. What may be read without it says

@@ -2,11 +2,11 @@
 //! well.
 //!
 //! [`SlotTable`] is what threads share; [`Books`] is what the device's lock guards, and borrowing
-//! it is the proof that the lock is held. Slots are taken out of a [`ClusterState::Current`] cluster, and
-//! put back into any, under the cluster's lock alone. Every change of where a cluster *stands*
-//! needs both locks, so who puts slots back looks afterwards whether the cluster stands where it
-//! should, and if not comes again with the books ([`SlotTable::settle`]). Between the two anything
-//! may have happened to it: what is done then follows from what is found then.
+//! it is the proof that the lock is held. Slots are taken out of a [`ClusterState::Current`]
+//! cluster, and put back into any, under the cluster's lock alone. Every change of where a cluster
+//! *stands* needs both locks, so who puts slots back looks afterwards whether the cluster stands
+//! where it should, and if not comes again with the books ([`SlotTable::settle`]). Between the two
+//! anything may have happened to it: what is done then follows from what is found then.
 //!
 //! Locks, in order: the device's, a cluster's. All of it works over any [`Records`], so that a
 //! checker of interleavings runs the same code.

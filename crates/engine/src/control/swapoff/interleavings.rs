@@ -2,9 +2,9 @@
 //! that a checker explores.
 //!
 //! The page words, the entries of the slot index and their changes are the engine's own
-//! ([`PageCell`], [`IndexCell`]). Around them stands a model: a device that leaves and what else has
-//! slots, frames, the compressed tier, and two pages whose content is a version. The steps of an
-//! actor are those of the method of the engine named with it, in the same order; who changes one
+//! ([`PageCell`], [`IndexCell`]). Around them stands a model: a device that leaves and what else
+//! has slots, frames, the compressed tier, and two pages whose content is a version. The steps of
+//! an actor are those of the method of the engine named with it, in the same order; who changes one
 //! changes the other.
 //!
 //! Checked: a page always reads as it was written last, and an access fails only if its page cannot
