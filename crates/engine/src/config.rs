@@ -1,6 +1,13 @@
 //! What a pool is made with, and its textual forms (options, environment, settings).
 //!
-//! A setting is a row of a [table](SETTINGS): its name, values, default and meaning.
+//! A setting belongs to the part that it sets: its type lies there, and [`Config`] only puts them
+//! together and hands each part its own. As text a setting is a row of a [table](SETTINGS): name,
+//! values, default and meaning, from which the parser, its refusals and the help come. What exists
+//! to show a mechanism beside its baseline is in `baselines`, which only benches and tests reach.
+//!
+//! Locks: none. It is read when a pool is made.
+//!
+//! Below it: the settings of all parts, and [`Error`].
 
 #[doc(hidden)]
 pub mod baselines;

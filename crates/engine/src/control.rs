@@ -1,5 +1,16 @@
-//! What changes the engine while it runs: the budget and its limit, requests for pages to leave,
-//! advice, and swap devices that come and go.
+//! What changes the engine while it runs.
+//!
+//! The budget and its limit ([`limit`]), requests for pages to leave ([`proactive`]), advice of the
+//! program ([`advice`]), swap devices that come and go ([`swapoff`]), and what children of a fork
+//! have of the budget and the devices. Other processes ask through the table of the job ([`job`]).
+//!
+//! It owns what was asked for, and how much of it is done. The background thread does it, inside
+//! the gate of reclaim; threads of the program ask, and wait where the call says so.
+//!
+//! Locks: one each over the children, the limit, the list of devices and the queue of advice, taken
+//! in this order.
+//!
+//! Below it: reclaim, swap and memory.
 
 pub mod advice;
 mod children;

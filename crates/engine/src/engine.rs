@@ -1,4 +1,14 @@
 //! The engine: the parts of a pool, from the ground up, and how they are put together.
+//!
+//! It owns one of each part and decides nothing: [`Engine::build`] makes them, each with those
+//! below it. Two things are here because they concern all parts: the threads that work ahead of
+//! need ([`background`]), and forks ([`fork`]). Debug builds can check that the parts agree
+//! (`check`).
+//!
+//! Locks: one over the fork in progress. Threads of the engine take locks inside a gate only, so
+//! that a fork finds none taken.
+//!
+//! Below it: every part, and the configuration.
 
 mod background;
 #[cfg(debug_assertions)]
@@ -31,16 +41,27 @@ const WORKERS_LEAST: Bytes = Bytes(128 << 20);
 
 /// Everything that a pool consists of.
 pub(crate) struct Engine {
+    /// What it was made with; the budget is the job's.
     pub config: Config,
+    /// The counters, which others may map.
     pub stats: Stats,
+    /// Gates, waking, the line about trouble, pressure.
     pub base: Arc<Base>,
+    /// The window, its pages and the frames.
     pub memory: Arc<Memory>,
+    /// What refaults tell.
     pub workingset: Arc<WorkingSet>,
+    /// Where pages are that have left memory.
     pub swap: Arc<Swap>,
+    /// What takes pages out of memory.
     pub reclaim: Arc<Reclaim>,
+    /// What brings pages in.
     pub fault: Arc<Fault>,
+    /// What changes the engine while it runs.
     pub control: Arc<Control>,
+    /// What the program sees of the window.
     pub space: Space,
+    /// The fork in progress.
     pub forking: Forking,
 }
 

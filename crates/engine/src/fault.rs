@@ -1,9 +1,16 @@
 //! Serving a fault: from the page's word to an installed page.
 //!
-//! The same code serves both deliveries. It allocates nothing, takes no lock that the program's own
-//! calls hold while they can fault, and touches no managed memory. Neighbouring pages come in
-//! beside the faulting one as a folio while a thread goes through memory in sequence
-//! ([`crate::fault::readahead`]), else not.
+//! The same code serves both deliveries ([`delivery`]). It allocates nothing, takes no lock that
+//! the program's own calls hold while they can fault, and touches no managed memory. Neighbouring
+//! pages come in beside the faulting one as a folio while a thread goes through memory in sequence
+//! ([`readahead`], [`folio`]), else not.
+//!
+//! It owns the buffers that faults are served with, the stacks on which the program's threads run
+//! engine code, and the streams of sequential faults.
+//!
+//! Locks: a fault holds its buffers, and then the locks of its pages, which it only tries.
+//!
+//! Below it: reclaim, which a fault without a frame calls; swap, which loads pages; memory.
 
 pub mod delivery;
 pub mod folio;

@@ -1,4 +1,15 @@
 //! Memory: the words of pages, their extents, and the frames that hold content.
+//!
+//! It owns the window, the range of addresses in which all managed memory of a pool lies. Each page
+//! of it has a word that says where its content is ([`word`]), each 2 MiB an extent ([`extent`]).
+//! It also owns the frames, the arena that holds their bytes, and the userfaultfd through which
+//! pages come and go ([`frames`]). Which pages leave and which come in others decide.
+//!
+//! Locks: an extent's, then those of pages, which are bits of their words. Those of the frame
+//! allocator are taken under both.
+//!
+//! Below it: the frame allocator. [`frames`] also gives the zpool its frames, through a trait of
+//! the zpool's.
 
 pub mod extent;
 pub mod frames;
@@ -34,11 +45,15 @@ pub const RESERVED_PAGES: usize = EXTENT_PAGES;
 /// The window, its pages and the frames.
 pub struct Memory {
     window: Range<usize>,
+    /// Where the content of each page is.
     pub words: PageWords,
+    /// The 2 MiB parts of the window.
     pub extents: Extents,
     /// One more than the highest extent ever used.
     pub extents_high: AtomicUsize,
+    /// The frames, their bytes, and the way to the page tables.
     pub frames: Frames,
+    /// Reads pages that the program may not access.
     pub force_reader: ForceReader,
     /// Pages under mlock.
     pub pinned_pages: AtomicUsize,
@@ -53,9 +68,11 @@ pub struct Memory {
 pub struct MemorySettings {
     /// The budget.
     pub memory: Bytes,
-    /// Size of the window, and where it is to lie.
+    /// Size of the window.
     pub window: Bytes,
+    /// Where it is to lie; anywhere if there is nothing here.
     pub window_at: Option<Range<usize>>,
+    /// How frames are handed out.
     pub frames: FrameSettings,
     /// Whether threads serve their own faults.
     pub own_faults: bool,

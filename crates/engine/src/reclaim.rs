@@ -4,11 +4,16 @@
 //! to frames of the arena, unchanged: the swap cache, where a touch brings them back cheaply and
 //! counts as a reference. Scattered pages, which would cost a flush each to move, it protects,
 //! stores where they are, and drops with one call. The second hand takes the oldest pages of the
-//! swap cache and stores them.
+//! swap cache and stores them. [`writeback`] passes the tier's coldest pages on to devices.
+//!
+//! It owns the buffers of a batch, the hand, the line of threads that reclaim for themselves
+//! ([`throttle`], [`direct`]), and how far a pool is from being out of room ([`oom`]).
 //!
 //! Locks: a batch holds the locks of the extents that its pages leave, and then of the pages; all
 //! are tried, never waited for. Nobody waits for a reclaiming thread's page locks longer than one
 //! system call.
+//!
+//! Below it: swap, memory and the working set. It knows nothing of faults.
 
 pub mod direct;
 pub mod oom;

@@ -1,16 +1,16 @@
 //! The address space that the program sees: mmap, munmap, mprotect, madvise, mremap and mlock over
 //! the window, with the meaning that Linux gives them.
 //!
-//! Called on threads of the program, through [`crate::fault::delivery::enter`]. One lock over the
-//! map of regions plays the part of the kernel's mmap_lock; engine threads never take it. Where a
-//! call changes what is behind addresses, it holds the extent's lock, which keeps reclaim out, and
-//! the locks of the pages, which keep faults out.
-//!
+//! It owns the map of regions ([`regions`]) and what of it is known without its lock ([`access`]).
 //! mremap is in [`remap`], mlock and the like in [`pin`], what of the window is not managed in
-//! [`foreign`].
+//! [`foreign`]. Its calls run on threads of the program, through [`crate::fault::Fault::enter`].
 //!
-//! Lock order: regions -> extent -> pages -> zpool, swap cache, slots
-//! ([`crate::base::lockdep`]).
+//! Locks: one over the map of regions plays the part of the kernel's mmap_lock; engine threads
+//! never take it. Where a call changes what is behind addresses, it holds the extent's lock, which
+//! keeps reclaim out, and the locks of the pages, which keep faults out. The order: regions ->
+//! extent -> pages -> zpool, swap cache, slots ([`crate::base::lockdep`]).
+//!
+//! Below it: control, which takes advice; fault, which brings pages in; swap and memory.
 
 pub mod access;
 mod foreign;

@@ -1,5 +1,4 @@
-//! Where pages are that have left memory: the swap cache, the compressed tier, and what of them is
-//! known by slot.
+//! Where pages are that have left memory: the swap cache, the compressed tier, and devices.
 //!
 //! The swap cache is copies of pages in frames of the arena, where a touch finds them without I/O.
 //! Two kinds of pages are there. A page that was *moved out* lies in its frame and nowhere else
@@ -7,8 +6,13 @@
 //! slot, in the [`index`]. Both grow older in the lists of [`lru`], whose oldest the second hand of
 //! the clock takes: it stores what was moved out, and drops what was read ahead.
 //!
-//! Locks: those of the partitions of the index and of the lists, counted separately; nothing is
-//! taken under one.
+//! It owns these, which slots have a compressed copy ([`zswap`]), the zpool with the copies, and
+//! the devices. A batch of pages is stored, and a page is loaded, in [`store`].
+//!
+//! Locks: those of the partitions of the index and of the lists, counted separately, and those of
+//! zswap's ranges; nothing is taken under one. Callers hold the locks of the pages.
+//!
+//! Below it: memory, devices, the zpool, slots; the working set decides what it keeps.
 
 pub mod clean;
 pub mod fill;
@@ -40,6 +44,7 @@ use zswap::Zswap;
 pub struct Swap {
     base: Arc<Base>,
     stats: Stats,
+    /// How pages are stored, and what of them is kept.
     pub settings: SwapSettings,
     memory: Arc<Memory>,
     workingset: Arc<WorkingSet>,
@@ -47,11 +52,13 @@ pub struct Swap {
     pub lru: LruLists,
     /// What is known of each slot.
     pub index: Arc<SlotIndex>,
-    /// Which slots have a compressed copy in memory, and these copies.
+    /// Which slots have a compressed copy in memory.
     pub zswap: Arc<Zswap>,
+    /// The compressed pages themselves.
     pub zpool: Zpool,
-    /// Whether there was no room for more.
+    /// Whether the compressed tier had no room for more.
     pub compressed_full: AtomicBool,
+    /// The swap devices that are open.
     pub devices: SwapDevices,
     /// Threads that write to devices now.
     writing: AtomicUsize,

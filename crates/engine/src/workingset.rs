@@ -1,7 +1,13 @@
-//! The working set: what refaults tell about the size of the compressed tier and its codec, and
-//! whether copies of pages in memory are worth their room.
+//! The working set: what refaults tell.
 //!
-//! Numbers in, decisions out.
+//! It decides how large the compressed tier is ([`tier_size`]), how densely it packs ([`Density`]),
+//! and whether copies of pages in memory are worth their room ([`copies`]). It knows how many pages
+//! have left memory and how many of them a second ago ([`history`]). It owns these figures and
+//! nothing else: numbers go in, decisions come out, and others act on them.
+//!
+//! Locks: none. A figure that is read while it changes is off by that change.
+//!
+//! Below it: units and counters.
 
 pub mod copies;
 pub mod history;

@@ -31,6 +31,7 @@ pub struct Child {
 /// The processes that share memory since a fork.
 #[derive(Debug)]
 pub struct Children {
+    /// By what it is known that a child is gone.
     pub tokens: Tokens,
     /// Rounds of background reclaim that freed nothing.
     pub fruitless: AtomicU64,

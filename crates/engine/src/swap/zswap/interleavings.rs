@@ -2,7 +2,7 @@
 //! readahead and compaction, in interleavings that a checker explores.
 //!
 //! The entries and their changes are the engine's own: those of the compressed tier ([`ZswapCell`])
-//! and those of the slot index of the swap cache (`cache::index`). Around them stands a model: two
+//! and those of the slot index of the swap cache ([`IndexCell`]). Around them stands a model: two
 //! slots, of which one is on a device, frames, a pool whose objects say whose they are, and one
 //! page. The steps of an actor are those of the method of the engine named with it, in the same
 //! order; who changes one changes the other.
