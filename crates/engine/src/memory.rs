@@ -32,13 +32,13 @@ pub const WINDOW_MAX: Bytes = Bytes(8 << 40);
 pub const RESERVED_PAGES: usize = EXTENT_PAGES;
 
 /// The window, its pages and the frames.
-pub struct Memory {
+pub struct Memory<B = AnonPrivate> {
     window: Range<usize>,
     pub words: PageWords,
     pub extents: Extents,
     /// One more than the highest extent ever used.
     pub extents_high: AtomicUsize,
-    pub frames: Frames,
+    pub frames: Frames<B>,
     pub force_reader: ForceReader,
     /// Pages under mlock.
     pub pinned_pages: AtomicUsize,
@@ -76,6 +76,17 @@ impl Memory {
     /// # Errors
     /// [`NoMemory`].
     pub fn new(settings: &MemorySettings, stats: Stats) -> Result<Memory, NoMemory> {
+        Memory::over(settings, stats, || open_uffd(settings.own_faults).map(AnonPrivate::new))
+    }
+}
+
+impl<B: Backing> Memory<B> {
+    /// The same, of the kind of memory that is made once there is a window.
+    pub fn over(
+        settings: &MemorySettings,
+        stats: Stats,
+        backing: impl FnOnce() -> Result<B, NoMemory>,
+    ) -> Result<Memory<B>, NoMemory> {
         let no_room = |_| NoMemory::AddressSpace;
         // 1. The window, and the tables over it.
         let len = settings.window.0 as usize + RESERVED_PAGES * PAGE_SIZE;
@@ -90,9 +101,9 @@ impl Memory {
         let pages = len >> PAGE_SHIFT;
         let words = PageWords::new(pages).map_err(no_room)?;
         let extents = Extents::new(pages).map_err(no_room)?;
-        // 2. The userfaultfd over the window and the arena.
+        // 2. Under management: the window and the arena.
         let (allocator, arena) = frames_and_arena(settings, stats).map_err(no_room)?;
-        let backing = AnonPrivate::new(open_uffd(settings.own_faults)?);
+        let backing = backing()?;
         for range in [window.clone(), arena.range()] {
             backing.register(range).map_err(NoMemory::Userfaultfd)?;
         }

@@ -75,7 +75,9 @@ impl Fault {
             }
         }
     }
+}
 
+impl<B: Backing> Fault<B> {
     fn handle(&self, context: &mut crate::fault::FaultContext, event: FaultEvent) -> Served {
         let window = self.memory.window();
         // A hole of the arena is never touched: this would be a bug of the engine, and going on
@@ -188,7 +190,7 @@ enum Step {
     Throttled(Ticket),
 }
 
-impl Fault {
+impl<B: Backing> Fault<B> {
     /// Serves a fault of the calling thread, which is not on a stack that may be managed memory,
     /// until it has to wait for its turn to reclaim. For signal delivery, where every thread has
     /// the engine's descriptors.
@@ -252,7 +254,7 @@ impl Fault {
     }
 }
 
-impl Fault {
+impl<B: Backing> Fault<B> {
     /// Blocks signals, moves to an engine stack, and passes the gate of mapping calls. The thread's
     /// own stack may be managed, or have next to nothing left: a program with much thread-local
     /// memory has threads with 8 KiB.

@@ -25,16 +25,16 @@ pub fn zeros(pages: usize) -> &'static [u8] {
 }
 
 /// Frames, their memory and the way to the page tables.
-pub struct Frames {
+pub struct Frames<B = AnonPrivate> {
     /// The bytes.
     pub arena: Arena,
     /// The numbers, and the budget.
     pub allocator: FrameAllocator,
     /// The way to the page tables.
-    pub backing: AnonPrivate,
+    pub backing: B,
 }
 
-impl Frames {
+impl<B: Backing> Frames<B> {
     /// Takes `1 << order` contiguous frames that are holes, for pages to be moved into.
     pub fn take_holes(&self, order: u8) -> Option<FrameId> {
         self.allocator.alloc(order, Mobility::Reclaimable, Need::Reclaim)
@@ -91,7 +91,7 @@ pub fn push_range(ranges: &mut Vec<IoVec>, range: Range<usize>) {
     }
 }
 
-impl FrameSource for Frames {
+impl<B: Backing> FrameSource for Frames<B> {
     fn take_chunk(&self, order: u8) -> Option<FrameId> {
         let take = || self.allocator.alloc(order, Mobility::Unmovable, Need::Reclaim);
         // At the limit the last free frames may be those that processors keep: without them pages

@@ -48,7 +48,7 @@ pub(super) struct Sent {
     pub(super) to: Leaves,
 }
 
-impl Reclaim {
+impl<B: Backing> Reclaim<B> {
     /// How pages leave that are to go there; runs may move out.
     pub(super) fn way_to(&self, to: Leaves, runs_move: bool) -> Sent {
         let only_move = self.only_move();

@@ -23,6 +23,7 @@ use crate::units::page_mut;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::workingset::settings::{CompressedMax, TierCodec};
 use overspill_os::Errno;
+use overspill_os::backing::Backing;
 use overspill_os::codec::{Codec, CodecId, Compressor, Decompressor};
 use overspill_os::io::IoBuffer;
 use overspill_os::vm::IoVec;
@@ -213,7 +214,7 @@ pub(crate) fn line_up(writes: &mut Vec<RunWrite>, slot: SlotId, at: usize, keeps
     }
 }
 
-impl Swap {
+impl<B: Backing> Swap<B> {
     /// Stores every page of the batch that a tier takes; `read` copies a page's content, or says
     /// that it is gone.
     pub(crate) fn store_batch(
@@ -530,7 +531,7 @@ impl Swap {
     }
 }
 
-impl Swap {
+impl<B: Backing> Swap<B> {
     /// Begins I/O on a slot, so that it stays in use until [`Swap::end_io`]; `false` when its
     /// page is not there alone, or somebody is at it.
     pub(crate) fn begin_io(&self, slot: SlotId) -> bool {
