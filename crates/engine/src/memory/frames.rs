@@ -4,6 +4,7 @@
 //! tables of the program. Every other allocated frame is present, but for the moment in which its
 //! owner moves pages into or out of it.
 
+use crate::base::sync::point;
 use crate::frame::{FrameAllocator, Mobility, Need};
 use crate::units::{FrameId, PAGE_SHIFT};
 use crate::zpool::{FrameSource, GIVEN_MAX};
@@ -123,10 +124,12 @@ impl<B: Backing> FrameSource for Frames<B> {
     }
 
     fn write(&self, first: FrameId, offset: usize, data: &[u8]) {
+        point();
         self.arena.write(first.0, offset, data);
     }
 
     fn read(&self, first: FrameId, offset: usize, out: &mut [u8]) {
+        point();
         self.arena.read(first.0, offset, out);
     }
 }
