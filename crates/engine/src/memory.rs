@@ -51,8 +51,9 @@ pub struct Memory<B = AnonPrivate> {
 /// What memory is made for.
 #[derive(Clone, Debug)]
 pub struct MemorySettings {
-    /// The budget.
+    /// The budget, and the largest that there is to be room for.
     pub memory: Bytes,
+    pub memory_max: Bytes,
     /// Size of the window, and where it is to lie.
     pub window: Bytes,
     pub window_at: Option<Range<usize>>,
@@ -193,21 +194,20 @@ impl<B: Backing> Memory<B> {
     }
 }
 
-/// Frames for the budget, with room to grow to the whole memory of the machine, which costs
-/// addresses only; without that room where they are short.
+/// Frames for the budget, with room to grow, which costs addresses only; without that room where
+/// they are short.
 fn frames_and_arena(
     settings: &MemorySettings,
     stats: Stats,
 ) -> Result<(FrameAllocator, Arena), Errno> {
     let limit = settings.memory.pages();
-    let grown = vm::machine_memory().min(MEMORY_MAX.0) >> PAGE_SHIFT;
     let room = |limit_max| {
         let topology = Topology::of_machine().clone();
         let allocator = FrameAllocator::new(limit, limit_max, settings.frames, topology, stats)?;
         let arena = Arena::new(allocator.frames_max())?;
         Ok((allocator, arena))
     };
-    let (allocator, arena) = room(grown).or_else(|_: Errno| room(limit))?;
+    let (allocator, arena) = room(settings.memory_max.pages()).or_else(|_: Errno| room(limit))?;
     allocator.resize(limit, |frames| arena.open(frames))?;
     Ok((allocator, arena))
 }

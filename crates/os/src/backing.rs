@@ -32,6 +32,8 @@ pub trait Backing: Send + Sync + 'static {
     fn unprotect(&self, range: Range<usize>) -> Result<(), Errno>;
     /// Drops resident pages of many ranges; returns the number of system calls.
     fn drop_pages(&self, ranges: &[IoVec]) -> Result<usize, Errno>;
+    /// Drops what is resident in one range, since the program gives its content up.
+    fn discard(&self, range: Range<usize>) -> Result<(), Errno>;
     /// Wakes who waits for a fault in a range.
     fn wake(&self, range: Range<usize>) -> Result<(), Errno>;
     /// Makes accesses to a range fail with SIGBUS.
@@ -92,6 +94,10 @@ impl Backing for AnonPrivate {
 
     fn drop_pages(&self, ranges: &[IoVec]) -> Result<usize, Errno> {
         vm::drop_ranges(ranges)
+    }
+
+    fn discard(&self, range: Range<usize>) -> Result<(), Errno> {
+        vm::advise(range, vm::MADV_DONTNEED)
     }
 
     fn wake(&self, range: Range<usize>) -> Result<(), Errno> {

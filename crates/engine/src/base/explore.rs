@@ -43,7 +43,17 @@ fn explore<B: Copy + Send + Sync + 'static>(
     scenario: fn(Option<B>),
     bug: Option<B>,
 ) {
-    shuttle::Runner::new(scheduler, shuttle::Config::default()).run(move || scenario(bug));
+    run(scheduler, move || scenario(bug));
+}
+
+/// Room for the engine's own frames, which keep bitmaps of extents and runs of slots there.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Runs a scenario in the schedules of a scheduler.
+pub fn run(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::default();
+    config.stack_size = STACK_BYTES;
+    shuttle::Runner::new(scheduler, config).run(scenario);
 }
 
 /// Explores so many schedules at random, and as many with 2, 3 and 5 changes of priorities.

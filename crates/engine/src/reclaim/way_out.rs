@@ -3,6 +3,7 @@
 
 use super::Progress;
 use super::settings::WayOut;
+use crate::base::seeded::{Bug, is_seeded};
 use crate::frame::cells::Owner;
 use crate::memory::extent::{self, EXTENT_PAGES};
 use crate::memory::frames::push_range;
@@ -385,7 +386,11 @@ impl<B: Backing> Reclaim<B> {
                 }
                 return false;
             };
-            if self.memory.words.try_update(pick.page, PageWord::commit_evict).is_none() {
+            let commit = match is_seeded(Bug::DropWithoutCommit) {
+                true => PageWord::lock_in_place,
+                false => PageWord::commit_evict,
+            };
+            if self.memory.words.try_update(pick.page, commit).is_none() {
                 self.stats.add(Counter::EvictAborted, 1);
                 // The copy of a page that was clean is its writer's business.
                 if pick.copy.is_none() {

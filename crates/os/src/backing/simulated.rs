@@ -29,10 +29,19 @@ pub enum Missing {
     Protected,
 }
 
+/// Page tables, and what the program must find in its memory.
+#[derive(Debug, Default)]
+struct Tables {
+    /// Of pages that are present, by their addresses.
+    entries: HashMap<usize, Entry>,
+    /// What the program has stored last, by address; zeros where it has not, or gave it up.
+    truth: HashMap<usize, u64>,
+}
+
 /// Simulated page tables.
 #[derive(Debug)]
 pub struct Simulated {
-    entries: Mutex<HashMap<usize, Entry>>,
+    tables: Mutex<Tables>,
     can_move: bool,
     point: fn(),
 }
@@ -40,51 +49,53 @@ pub struct Simulated {
 impl Simulated {
     /// Of which every page is absent; `point` is called before each step.
     pub fn new(can_move: bool, point: fn()) -> Simulated {
-        Simulated { entries: Mutex::default(), can_move, point }
+        Simulated { tables: Mutex::default(), can_move, point }
     }
 
-    /// A word of a page, as the program loads it.
+    /// The program loads a word.
     ///
     /// # Errors
     /// What makes it a fault.
+    ///
+    /// # Panics
+    /// When the word is not what was stored there last.
     pub fn load(&self, address: usize) -> Result<u64, Missing> {
-        let entries = self.step();
-        entries.get(&page_of(address)).ok_or(Missing::Absent)?;
-        // SAFETY: as in `copy`, of a word; the lock over the entries is held.
-        Ok(unsafe { (address as *const u64).read_unaligned() })
+        let tables = self.step();
+        tables.entries.get(&page_of(address)).ok_or(Missing::Absent)?;
+        // SAFETY: as in `copy`, of a word; the lock over the tables is held.
+        let found = unsafe { (address as *const u64).read_unaligned() };
+        let truth = tables.truth.get(&address).copied().unwrap_or_default();
+        assert_eq!(found, truth, "the content of {address:#x}");
+        Ok(found)
     }
 
-    /// The program stores a word to a page.
+    /// The program stores a word.
     ///
     /// # Errors
     /// What makes it a fault.
     pub fn store(&self, address: usize, value: u64) -> Result<(), Missing> {
-        let entries = self.step();
-        match entries.get(&page_of(address)) {
+        let mut tables = self.step();
+        match tables.entries.get(&page_of(address)) {
             None => Err(Missing::Absent),
             Some(entry) if entry.protected => Err(Missing::Protected),
             Some(_) => {
                 // SAFETY: as in `load`; the engine's own copies of a page are steps of other
                 // threads of the model, which do not run now.
                 unsafe { (address as *mut u64).write_unaligned(value) };
+                tables.truth.insert(address, value);
                 Ok(())
             }
         }
     }
 
-    /// Whether a page is present.
-    pub fn is_present(&self, address: usize) -> bool {
-        self.entries().contains_key(&page_of(address))
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<usize, Entry>> {
-        self.entries.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Lets others run, then has the table to itself.
-    fn step(&self) -> MutexGuard<'_, HashMap<usize, Entry>> {
+    /// Lets others run, then has the tables to itself.
+    fn step(&self) -> MutexGuard<'_, Tables> {
         (self.point)();
-        self.entries()
+        self.tables()
     }
 
     /// Transfers `len` bytes page by page, until one says why not.
@@ -100,7 +111,7 @@ impl Simulated {
     fn move_pages(&self, dst: usize, src: Range<usize>) -> Transferred {
         self.each_page(src.len(), |at| {
             let (dst, src) = (dst + at, src.start + at);
-            let mut entries = self.step();
+            let entries = &mut self.step().entries;
             if entries.contains_key(&dst) {
                 return Some(Stop::Exists);
             }
@@ -117,7 +128,7 @@ impl Simulated {
     /// Sets whether the present pages of a range are protected.
     fn set_protected(&self, range: Range<usize>, protected: bool) {
         for page in range.step_by(PAGE_SIZE) {
-            if let Some(entry) = self.step().get_mut(&page) {
+            if let Some(entry) = self.step().entries.get_mut(&page) {
                 entry.protected = protected;
             }
         }
@@ -135,7 +146,7 @@ impl Backing for Simulated {
 
     fn install_frames(&self, dst: usize, frames: Range<usize>, protect: bool) -> Transferred {
         self.each_page(frames.len(), |at| {
-            let mut entries = self.step();
+            let entries = &mut self.step().entries;
             if entries.contains_key(&(dst + at)) {
                 return Some(Stop::Exists);
             }
@@ -166,12 +177,23 @@ impl Backing for Simulated {
     fn drop_pages(&self, ranges: &[IoVec]) -> Result<usize, Errno> {
         for range in ranges {
             for page in (range.base..range.base + range.len).step_by(PAGE_SIZE) {
-                if self.step().remove(&page).is_some() {
+                if self.step().entries.remove(&page).is_some() {
                     clear(page);
                 }
             }
         }
         Ok(1)
+    }
+
+    fn discard(&self, range: Range<usize>) -> Result<(), Errno> {
+        for page in range.step_by(PAGE_SIZE) {
+            let mut tables = self.step();
+            tables.truth.retain(|address, _| page_of(*address) != page);
+            if tables.entries.remove(&page).is_some() {
+                clear(page);
+            }
+        }
+        Ok(())
     }
 
     fn wake(&self, _range: Range<usize>) -> Result<(), Errno> {
