@@ -21,6 +21,7 @@ pub mod gates;
 pub mod lockdep;
 pub mod psi;
 pub mod report;
+pub mod seeded;
 pub mod sync;
 pub mod wake;
 

@@ -46,6 +46,7 @@ pub use crate::workingset::settings::{CompressedMax, TierCodec};
 #[doc(hidden)]
 pub use baselines::Baselines;
 pub use overspill_os::codec::{BadCodec, Codec};
+use overspill_os::vm;
 pub use settings::SETTINGS;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -166,6 +167,7 @@ impl Config {
         let Baselines { frame_percpu: percpu, frame_pick: pick, .. } = self.baselines;
         MemorySettings {
             memory: self.memory,
+            memory_max: Bytes(vm::machine_memory().min(MEMORY_MAX.0)),
             window: self.window,
             window_at: self.window_at.clone(),
             frames: FrameSettings { percpu, pick, watermarks: self.watermarks },

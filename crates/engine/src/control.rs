@@ -31,19 +31,20 @@ pub use children::{Child, Children};
 use job::JobTable;
 use limit::Limits;
 use overspill_os::Errno;
+use overspill_os::backing::{AnonPrivate, Backing};
 use proactive::Proactive;
 use settings::ControlSettings;
 use std::sync::Arc;
 use swapoff::Swaps;
 
 /// What changes the engine while it runs.
-pub struct Control {
+pub struct Control<B = AnonPrivate> {
     base: Arc<Base>,
     stats: Stats,
     settings: ControlSettings,
-    memory: Arc<Memory>,
-    swap: Arc<Swap>,
-    reclaim: Arc<Reclaim>,
+    memory: Arc<Memory<B>>,
+    swap: Arc<Swap<B>>,
+    reclaim: Arc<Reclaim<B>>,
     job: Option<JobTable>,
     /// What the limit of the budget is to be, and who says so.
     pub limits: Limits,
@@ -57,18 +58,18 @@ pub struct Control {
     pub children: Children,
 }
 
-impl Control {
+impl<B: Backing> Control<B> {
     /// Of a process that follows its job's requests up to the number `request`, with the devices of
     /// a list.
     pub fn new(
         base: &Arc<Base>,
-        reclaim: &Arc<Reclaim>,
-        swap: &Arc<Swap>,
-        memory: &Arc<Memory>,
+        reclaim: &Arc<Reclaim<B>>,
+        swap: &Arc<Swap<B>>,
+        memory: &Arc<Memory<B>>,
         settings: ControlSettings,
         (job, request, list): (Option<JobTable>, u32, JobSwaps),
         stats: Stats,
-    ) -> Result<Control, Errno> {
+    ) -> Result<Control<B>, Errno> {
         let proactive = Proactive::new(job.as_ref())?;
         stats.set_reclaim_done(proactive.job_done());
         stats.set_answered(request);

@@ -14,6 +14,8 @@ mod background;
 #[cfg(debug_assertions)]
 mod check;
 mod fork;
+#[cfg(all(test, debug_assertions))]
+mod interleavings;
 
 use crate::base::Base;
 use crate::config::{Config, Delivery, WayOut};
@@ -23,7 +25,7 @@ use crate::device::DeviceSettings;
 use crate::device::list::JobSwaps;
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::memory::{Memory, NoMemory};
+use crate::memory::{Memory, MemorySettings, NoMemory};
 use crate::reclaim::Reclaim;
 use crate::space::Space;
 use crate::stats::{Counter, Stats};
@@ -31,7 +33,7 @@ use crate::swap::Swap;
 use crate::units::Bytes;
 use crate::workingset::WorkingSet;
 use fork::Forking;
-use overspill_os::backing::Backing;
+use overspill_os::backing::{AnonPrivate, Backing};
 use overspill_os::{cpu, probe, vm};
 use std::sync::Arc;
 
@@ -40,7 +42,7 @@ use std::sync::Arc;
 const WORKERS_LEAST: Bytes = Bytes(128 << 20);
 
 /// Everything that a pool consists of.
-pub(crate) struct Engine {
+pub(crate) struct Engine<B = AnonPrivate> {
     /// What it was made with; the budget is the job's.
     pub config: Config,
     /// The counters, which others may map.
@@ -48,26 +50,37 @@ pub(crate) struct Engine {
     /// Gates, waking, the line about trouble, pressure.
     pub base: Arc<Base>,
     /// The window, its pages and the frames.
-    pub memory: Arc<Memory>,
+    pub memory: Arc<Memory<B>>,
     /// What refaults tell.
     pub workingset: Arc<WorkingSet>,
     /// Where pages are that have left memory.
-    pub swap: Arc<Swap>,
+    pub swap: Arc<Swap<B>>,
     /// What takes pages out of memory.
-    pub reclaim: Arc<Reclaim>,
+    pub reclaim: Arc<Reclaim<B>>,
     /// What brings pages in.
-    pub fault: Arc<Fault>,
+    pub fault: Arc<Fault<B>>,
     /// What changes the engine while it runs.
-    pub control: Arc<Control>,
+    pub control: Arc<Control<B>>,
     /// What the program sees of the window.
-    pub space: Space,
+    pub space: Space<B>,
     /// The fork in progress.
     pub forking: Forking,
 }
 
 impl Engine {
     /// Builds a pool's engine, without its threads.
-    pub fn build(mut config: Config, stats: Stats) -> Result<Engine, Error> {
+    pub fn build(config: Config, stats: Stats) -> Result<Engine, Error> {
+        Engine::over(config, stats, Memory::new)
+    }
+}
+
+impl<B: Backing> Engine<B> {
+    /// The same over a kind of memory.
+    pub fn over(
+        mut config: Config,
+        stats: Stats,
+        memory: impl FnOnce(&MemorySettings, Stats) -> Result<Memory<B>, NoMemory>,
+    ) -> Result<Engine<B>, Error> {
         // 1. The job's budget may have been changed since it was started.
         let job = config.job_file.as_deref().and_then(JobTable::open);
         let request = job.map(|job| job.budget()).filter(|request| request.number != 0);
@@ -83,13 +96,10 @@ impl Engine {
         stats.set_target(config.memory);
         // 2. From the ground up.
         let base = Arc::new(Base::new(stats, workers(&config), own_faults));
-        let memory =
-            Arc::new(Memory::new(&config.memory(), stats).map_err(
-                |no_memory| match no_memory {
-                    NoMemory::AddressSpace => Error::AddressSpace { window: config.window },
-                    NoMemory::Userfaultfd(errno) => Error::NoUserfaultfd { errno },
-                },
-            )?);
+        let memory = memory(&config.memory(), stats).map(Arc::new).map_err(|none| match none {
+            NoMemory::AddressSpace => Error::AddressSpace { window: config.window },
+            NoMemory::Userfaultfd(errno) => Error::NoUserfaultfd { errno },
+        })?;
         if config.way_out == WayOut::Move && !memory.frames.backing.can_move() {
             return Err(Error::NoMove);
         }
@@ -144,7 +154,11 @@ fn first_list(config: &Config, job: Option<JobTable>) -> JobSwaps {
     list.unwrap_or_else(|| JobSwaps::first(&config.swap))
 }
 
-fn device_settings(config: &Config, job: Option<JobTable>, memory: &Memory) -> DeviceSettings {
+fn device_settings(
+    config: &Config,
+    job: Option<JobTable>,
+    memory: &Memory<impl Backing>,
+) -> DeviceSettings {
     DeviceSettings {
         slots: config.baselines.slot,
         uring: config.baselines.uring && !probe::simulated().no_uring,
@@ -156,7 +170,7 @@ fn device_settings(config: &Config, job: Option<JobTable>, memory: &Memory) -> D
     }
 }
 
-impl std::fmt::Debug for Engine {
+impl<B> std::fmt::Debug for Engine<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").field("config", &self.config).finish_non_exhaustive()
     }

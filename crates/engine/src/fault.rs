@@ -40,7 +40,7 @@ use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::workingset::WorkingSet;
 use folio::Folios;
 use overspill_os::Errno;
-use overspill_os::backing::Backing;
+use overspill_os::backing::{AnonPrivate, Backing};
 use overspill_os::codec::{Codec, Decompressor};
 use overspill_os::cpu;
 use overspill_os::fault_path::FaultPath;
@@ -154,14 +154,14 @@ enum Room {
 }
 
 /// What serves faults.
-pub struct Fault {
+pub struct Fault<B = AnonPrivate> {
     base: Arc<Base>,
     stats: Stats,
     settings: FaultSettings,
-    memory: Arc<Memory>,
+    memory: Arc<Memory<B>>,
     workingset: Arc<WorkingSet>,
-    swap: Arc<Swap>,
-    reclaim: Arc<Reclaim>,
+    swap: Arc<Swap<B>>,
+    reclaim: Arc<Reclaim<B>>,
     contexts: Buffers<FaultContext>,
     /// Frames that stand for their buffers.
     #[cfg(debug_assertions)]
@@ -176,17 +176,17 @@ pub struct Fault {
 /// Stacks for threads that are inside the engine at the same time; the next one waits.
 const STACKS: usize = 64;
 
-impl Fault {
+impl<B: Backing> Fault<B> {
     /// With buffers for as many faults at once as processors and delivery make sense of.
     pub fn new(
         base: &Arc<Base>,
-        reclaim: &Arc<Reclaim>,
-        swap: &Arc<Swap>,
-        memory: &Arc<Memory>,
+        reclaim: &Arc<Reclaim<B>>,
+        swap: &Arc<Swap<B>>,
+        memory: &Arc<Memory<B>>,
         workingset: &Arc<WorkingSet>,
         settings: FaultSettings,
         stats: Stats,
-    ) -> Result<Fault, Errno> {
+    ) -> Result<Fault<B>, Errno> {
         let contexts = match settings.delivery {
             Delivery::Signal => 2 * cpu::available().clamp(2, 32),
             Delivery::Thread => 1,

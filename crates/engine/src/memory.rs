@@ -43,7 +43,7 @@ pub const WINDOW_MAX: Bytes = Bytes(8 << 40);
 pub const RESERVED_PAGES: usize = EXTENT_PAGES;
 
 /// The window, its pages and the frames.
-pub struct Memory {
+pub struct Memory<B = AnonPrivate> {
     window: Range<usize>,
     /// Where the content of each page is.
     pub words: PageWords,
@@ -52,7 +52,7 @@ pub struct Memory {
     /// One more than the highest extent ever used.
     pub extents_high: AtomicUsize,
     /// The frames, their bytes, and the way to the page tables.
-    pub frames: Frames,
+    pub frames: Frames<B>,
     /// Reads pages that the program may not access.
     pub force_reader: ForceReader,
     /// Pages under mlock.
@@ -66,8 +66,9 @@ pub struct Memory {
 /// What memory is made for.
 #[derive(Clone, Debug)]
 pub struct MemorySettings {
-    /// The budget.
+    /// The budget, and the largest that there is to be room for.
     pub memory: Bytes,
+    pub memory_max: Bytes,
     /// Size of the window.
     pub window: Bytes,
     /// Where it is to lie; anywhere if there is nothing here.
@@ -93,6 +94,17 @@ impl Memory {
     /// # Errors
     /// [`NoMemory`].
     pub fn new(settings: &MemorySettings, stats: Stats) -> Result<Memory, NoMemory> {
+        Memory::over(settings, stats, || open_uffd(settings.own_faults).map(AnonPrivate::new))
+    }
+}
+
+impl<B: Backing> Memory<B> {
+    /// The same, of the kind of memory that is made once there is a window.
+    pub fn over(
+        settings: &MemorySettings,
+        stats: Stats,
+        backing: impl FnOnce() -> Result<B, NoMemory>,
+    ) -> Result<Memory<B>, NoMemory> {
         let no_room = |_| NoMemory::AddressSpace;
         // 1. The window, and the tables over it.
         let len = settings.window.0 as usize + RESERVED_PAGES * PAGE_SIZE;
@@ -107,9 +119,9 @@ impl Memory {
         let pages = len >> PAGE_SHIFT;
         let words = PageWords::new(pages).map_err(no_room)?;
         let extents = Extents::new(pages).map_err(no_room)?;
-        // 2. The userfaultfd over the window and the arena.
+        // 2. Under management: the window and the arena.
         let (allocator, arena) = frames_and_arena(settings, stats).map_err(no_room)?;
-        let backing = AnonPrivate::new(open_uffd(settings.own_faults)?);
+        let backing = backing()?;
         for range in [window.clone(), arena.range()] {
             backing.register(range).map_err(NoMemory::Userfaultfd)?;
         }
@@ -210,21 +222,20 @@ impl Memory {
     }
 }
 
-/// Frames for the budget, with room to grow to the whole memory of the machine, which costs
-/// addresses only; without that room where they are short.
+/// Frames for the budget, with room to grow, which costs addresses only; without that room where
+/// they are short.
 fn frames_and_arena(
     settings: &MemorySettings,
     stats: Stats,
 ) -> Result<(FrameAllocator, Arena), Errno> {
     let limit = settings.memory.pages();
-    let grown = vm::machine_memory().min(MEMORY_MAX.0) >> PAGE_SHIFT;
     let room = |limit_max| {
         let topology = Topology::of_machine().clone();
         let allocator = FrameAllocator::new(limit, limit_max, settings.frames, topology, stats)?;
         let arena = Arena::new(allocator.frames_max())?;
         Ok((allocator, arena))
     };
-    let (allocator, arena) = room(grown).or_else(|_: Errno| room(limit))?;
+    let (allocator, arena) = room(settings.memory_max.pages()).or_else(|_: Errno| room(limit))?;
     allocator.resize(limit, |frames| arena.open(frames))?;
     Ok((allocator, arena))
 }

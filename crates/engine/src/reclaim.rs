@@ -41,7 +41,7 @@ use crate::workingset::WorkingSet;
 use crate::workingset::settings::CompressedMax;
 use oom::OomProgress;
 use overspill_os::Errno;
-use overspill_os::backing::Backing;
+use overspill_os::backing::{AnonPrivate, Backing};
 use overspill_os::cpu::Topology;
 use overspill_os::fault_path::FaultPath;
 use settings::{ReclaimMax, ReclaimSettings};
@@ -98,13 +98,13 @@ struct ScanProgress {
 }
 
 /// What takes pages out of memory.
-pub struct Reclaim {
+pub struct Reclaim<B = AnonPrivate> {
     base: Arc<Base>,
     stats: Stats,
     settings: ReclaimSettings,
-    memory: Arc<Memory>,
+    memory: Arc<Memory<B>>,
     workingset: Arc<WorkingSet>,
-    swap: Arc<Swap>,
+    swap: Arc<Swap<B>>,
     /// Buffers of engine threads, and one for whoever must not be throttled: the handler thread, a
     /// fork, mapping calls.
     pub batches: Buffers<Batch>,
@@ -129,17 +129,17 @@ pub struct Reclaim {
 /// Threads that may reclaim for themselves at once unless the setting says otherwise, a NUMA node.
 const DIRECT_PER_NODE: usize = 2;
 
-impl Reclaim {
+impl<B: Backing> Reclaim<B> {
     /// With buffers for the background thread, `workers` beside it, and as many threads that
     /// reclaim for themselves as the settings say.
     pub fn new(
         base: &Arc<Base>,
-        swap: &Arc<Swap>,
-        memory: &Arc<Memory>,
+        swap: &Arc<Swap<B>>,
+        memory: &Arc<Memory<B>>,
         workingset: &Arc<WorkingSet>,
         settings: ReclaimSettings,
         stats: Stats,
-    ) -> Result<Reclaim, Errno> {
+    ) -> Result<Reclaim<B>, Errno> {
         let nodes = Topology::of_machine().nodes();
         let direct = match settings.max {
             // In thread delivery there is nobody to throttle.

@@ -35,7 +35,7 @@ use crate::swap::Swap;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use access::Accesses;
 use overspill_os::Errno;
-use overspill_os::backing::Backing;
+use overspill_os::backing::{AnonPrivate, Backing};
 use overspill_os::vm::{self, Prot, advice};
 use std::ops::Range;
 use std::sync::Arc;
@@ -56,13 +56,13 @@ pub struct MapFlags {
 }
 
 /// The address space.
-pub struct Space {
+pub struct Space<B = AnonPrivate> {
     stats: Stats,
     delivery: Delivery,
-    memory: Arc<Memory>,
-    swap: Arc<Swap>,
-    fault: Arc<Fault>,
-    control: Arc<Control>,
+    memory: Arc<Memory<B>>,
+    swap: Arc<Swap<B>>,
+    fault: Arc<Fault<B>>,
+    control: Arc<Control<B>>,
     regions: RankedMutex<RegionMap>,
     /// What of it is known without its lock.
     accesses: Accesses,
@@ -70,16 +70,16 @@ pub struct Space {
     pin_future: AtomicBool,
 }
 
-impl Space {
+impl<B: Backing> Space<B> {
     /// With nothing mapped.
     pub fn new(
-        control: &Arc<Control>,
-        fault: &Arc<Fault>,
-        swap: &Arc<Swap>,
-        memory: &Arc<Memory>,
+        control: &Arc<Control<B>>,
+        fault: &Arc<Fault<B>>,
+        swap: &Arc<Swap<B>>,
+        memory: &Arc<Memory<B>>,
         delivery: Delivery,
         stats: Stats,
-    ) -> Space {
+    ) -> Space<B> {
         let regions = RegionMap::new(RESERVED_PAGES..memory.words.len());
         Space {
             stats,
@@ -291,7 +291,7 @@ impl Space {
             }
             // 2. Drop what is in the page tables.
             if used {
-                vm::advise(self.memory.address_range(part.clone()), vm::MADV_DONTNEED)?;
+                self.memory.frames.backing.discard(self.memory.address_range(part.clone()))?;
             }
             // 3. Forget every stored copy.
             let (mut holes, mut present): (Vec<FrameId>, Vec<FrameId>) = (Vec::new(), Vec::new());
@@ -625,7 +625,6 @@ impl Space {
             }
         }
         // The window, but for mappings of the kernel's own.
-        use overspill_os::backing::Backing;
         let window = self.memory.window();
         let mut at = window.start;
         for hole in foreign.into_iter().chain(std::iter::once(window.end..window.end)) {

@@ -34,6 +34,7 @@ use crate::workingset::WorkingSet;
 use crate::zpool::Zpool;
 pub use index::{Entry, GivenUp, SlotIndex, Stamp};
 pub use lru::LruLists;
+use overspill_os::backing::{AnonPrivate, Backing};
 use settings::SwapSettings;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -41,12 +42,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use zswap::Zswap;
 
 /// Where pages are that have left memory.
-pub struct Swap {
+pub struct Swap<B = AnonPrivate> {
     base: Arc<Base>,
     stats: Stats,
     /// How pages are stored, and what of them is kept.
     pub settings: SwapSettings,
-    memory: Arc<Memory>,
+    memory: Arc<Memory<B>>,
     workingset: Arc<WorkingSet>,
     /// The LRU lists of the swap cache.
     pub lru: LruLists,
@@ -64,19 +65,19 @@ pub struct Swap {
     writing: AtomicUsize,
 }
 
-impl Swap {
+impl<B: Backing> Swap<B> {
     /// With the devices of a list, and nothing stored yet.
     ///
     /// # Errors
     /// When one cannot be opened.
     pub fn new(
         base: &Arc<Base>,
-        memory: &Arc<Memory>,
+        memory: &Arc<Memory<B>>,
         workingset: &Arc<WorkingSet>,
         settings: SwapSettings,
         (list, of_devices): (&JobSwaps, DeviceSettings),
         stats: Stats,
-    ) -> Result<Swap, SwapError> {
+    ) -> Result<Swap<B>, SwapError> {
         let frames = memory.budget().frames_max();
         let index = SlotIndex::new(settings.partition, settings.batching, frames, stats)
             .map_err(SwapError::no_tables)?;
@@ -104,7 +105,7 @@ impl Swap {
     /// Pages are being written to devices, until the value is dropped.
     pub fn begin_writing(&self) -> Writing<'_> {
         self.writing.fetch_add(1, Relaxed);
-        Writing(self)
+        Writing(&self.writing)
     }
 
     /// Whether pages are being written to devices.
@@ -154,10 +155,10 @@ impl SlotTables for Tables {
 }
 
 /// See [`Swap::begin_writing`].
-pub struct Writing<'a>(&'a Swap);
+pub struct Writing<'a>(&'a AtomicUsize);
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        self.0.writing.fetch_sub(1, Relaxed);
+        self.0.fetch_sub(1, Relaxed);
     }
 }

@@ -3,7 +3,11 @@
 //! [`Backing`] is what the engine asks of a kind of memory: install a run, take a batch out,
 //! protect and drop what stays in place. [`AnonPrivate`] is the only kind today: private anonymous
 //! memory under a userfaultfd of the same process. Shared memory (for virtual machines) would be a
-//! second implementation.
+//! second implementation. Models have one of their own, whose page tables are a table
+//! (`simulated`).
+
+#[cfg(feature = "simulated")]
+pub mod simulated;
 
 use crate::uffd::{Features, Transferred, Uffd};
 use crate::units::Errno;
@@ -12,7 +16,7 @@ use std::ops::Range;
 
 /// How pages of one kind of memory are installed, taken out, protected and dropped. Addresses are
 /// of whole pages that the engine owns under its page locks.
-pub trait Backing: Send + Sync {
+pub trait Backing: Send + Sync + 'static {
     /// Installs copies of whole pages at `dst`, write-protected if `protect`; wakes who waits.
     fn install(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred;
     /// Installs a copy of frames of the arena, given by their addresses, write-protected if
@@ -28,6 +32,8 @@ pub trait Backing: Send + Sync {
     fn unprotect(&self, range: Range<usize>) -> Result<(), Errno>;
     /// Drops resident pages of many ranges; returns the number of system calls.
     fn drop_pages(&self, ranges: &[IoVec]) -> Result<usize, Errno>;
+    /// Drops what is resident in one range, since the program gives its content up.
+    fn discard(&self, range: Range<usize>) -> Result<(), Errno>;
     /// Wakes who waits for a fault in a range.
     fn wake(&self, range: Range<usize>) -> Result<(), Errno>;
     /// Makes accesses to a range fail with SIGBUS.
@@ -88,6 +94,10 @@ impl Backing for AnonPrivate {
 
     fn drop_pages(&self, ranges: &[IoVec]) -> Result<usize, Errno> {
         vm::drop_ranges(ranges)
+    }
+
+    fn discard(&self, range: Range<usize>) -> Result<(), Errno> {
+        vm::advise(range, vm::MADV_DONTNEED)
     }
 
     fn wake(&self, range: Range<usize>) -> Result<(), Errno> {

@@ -1,7 +1,7 @@
 //! Sets of buffers that threads work with, made in advance: nothing is allocated under pressure.
 
 use super::lockdep::Rank;
-use super::sync::{RankedGuard, RankedMutex, lock};
+use super::sync::{RankedGuard, RankedMutex, lock, sleep_on};
 use rustix::thread::{Timespec, futex};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
@@ -106,7 +106,7 @@ impl<T> Buffers<T> {
             fence(SeqCst);
             let found = self.try_take();
             if found.is_none() {
-                let _ = futex::wait(&self.woken, futex::Flags::PRIVATE, woken, Some(&LOOK_EVERY));
+                sleep_on(&self.woken, woken, &LOOK_EVERY);
             }
             self.waiting.fetch_sub(1, SeqCst);
             if let Some(bench) = found {

@@ -1,16 +1,59 @@
 //! Runs a model in interleavings that a checker explores: as it is, and with each mistake that it
 //! must find.
+//!
+//! A model may run the engine's own code. Its words are the machine's, but all threads of a model
+//! are one thread of the machine, which goes from one to another at [`point`]s only: before each
+//! operation on what threads share ([`crate::base::sync`]). Who would sleep lets others run in
+//! place of that.
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use std::fmt::Debug;
 use std::panic::{RefUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// Whether the caller is a thread of a model.
+pub fn is_model_thread() -> bool {
+    shuttle::current::try_get_current_task().is_some()
+}
+
+/// The same, and it may go on: a thread that panics is taken down step by step.
+fn is_running() -> bool {
+    is_model_thread() && !std::thread::panicking()
+}
+
+/// In a model another thread may run here.
+pub fn point() {
+    if is_running() {
+        // It takes no time there, and is nothing but a change of threads.
+        shuttle::thread::sleep(Duration::ZERO);
+    }
+}
+
+/// In a model others run here, since the caller waits for them; whether this is one.
+pub fn wait() -> bool {
+    let running = is_running();
+    if running {
+        shuttle::thread::yield_now();
+    }
+    running
+}
 
 fn explore<B: Copy + Send + Sync + 'static>(
     scheduler: impl Scheduler + 'static,
     scenario: fn(Option<B>),
     bug: Option<B>,
 ) {
-    shuttle::Runner::new(scheduler, shuttle::Config::default()).run(move || scenario(bug));
+    run(scheduler, move || scenario(bug));
+}
+
+/// Room for the engine's own frames, which keep bitmaps of extents and runs of slots there.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Runs a scenario in the schedules of a scheduler.
+pub fn run(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::default();
+    config.stack_size = STACK_BYTES;
+    shuttle::Runner::new(scheduler, config).run(scenario);
 }
 
 /// Explores so many schedules at random, and as many with 2, 3 and 5 changes of priorities.

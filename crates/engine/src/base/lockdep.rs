@@ -163,10 +163,19 @@ mod checked {
         static LOCKS: RefCell<Locks> = const { RefCell::new(Locks::NONE) };
     }
 
+    /// Whether the caller is a thread of a model, all of which are one of the machine.
+    fn in_model() -> bool {
+        #[cfg(test)]
+        let running = crate::base::explore::is_model_thread();
+        #[cfg(not(test))]
+        let running = false;
+        running
+    }
+
     /// Runs `call` on what the calling thread holds. Nothing is known of it where a process shares
-    /// a thread's storage.
+    /// a thread's storage, and in a model.
     fn changed(call: impl FnOnce(&mut Locks)) {
-        if !tls::is_shared() {
+        if !tls::is_shared() && !in_model() {
             LOCKS.with_borrow_mut(call);
         }
     }

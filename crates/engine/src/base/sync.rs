@@ -5,9 +5,28 @@
 //! words whose interleavings a checker explores.
 
 use crate::base::lockdep::{Class, Held, Rank};
+use rustix::thread::{Timespec, futex};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::SeqCst};
 use std::time::Duration;
+
+/// Where another thread may run, in a model of which the caller is a thread; else nothing.
+#[inline(always)]
+pub fn point() {
+    #[cfg(test)]
+    crate::base::explore::point();
+}
+
+/// Lets other threads run, in a model; whether the caller is a thread of one, and so must not
+/// sleep.
+#[inline(always)]
+fn yields_in_model() -> bool {
+    #[cfg(test)]
+    let yields = crate::base::explore::wait();
+    #[cfg(not(test))]
+    let yields = false;
+    yields
+}
 
 /// A mutex with a place in the order of locks. Poison means nothing here, since a panic ends the
 /// process.
@@ -30,6 +49,7 @@ impl<T> RankedMutex<T> {
 
     /// Locks it if it is free.
     pub fn try_lock(&self) -> Option<RankedGuard<'_, T>> {
+        point();
         let guard = match self.mutex.try_lock() {
             Ok(guard) => guard,
             Err(std::sync::TryLockError::Poisoned(e)) => e.into_inner(),
@@ -42,6 +62,12 @@ impl<T> RankedMutex<T> {
 /// Locks a mutex.
 pub fn lock<T>(mutex: &RankedMutex<T>) -> RankedGuard<'_, T> {
     mutex.class.check();
+    // A thread of a model would wait for one that runs on the same thread of the machine.
+    while yields_in_model() {
+        if let Some(guard) = mutex.try_lock() {
+            return guard;
+        }
+    }
     RankedGuard {
         guard: mutex.mutex.lock().unwrap_or_else(|e| e.into_inner()),
         _held: mutex.class.hold(),
@@ -85,6 +111,9 @@ impl Backoff {
 
     /// Waits a little, and longer the next time.
     pub fn wait(&mut self) {
+        if yields_in_model() {
+            return;
+        }
         if self.step < Self::SPINS {
             (0..1 << self.step).for_each(|_| std::hint::spin_loop());
         } else if self.step < Self::SPINS + Self::YIELDS {
@@ -100,11 +129,18 @@ impl Backoff {
 
 /// Sleeps without a libc symbol that a program could have replaced.
 pub fn sleep(time: Duration) {
-    let spec = rustix::thread::Timespec {
-        tv_sec: time.as_secs() as i64,
-        tv_nsec: time.subsec_nanos() as i64,
-    };
+    if yields_in_model() {
+        return;
+    }
+    let spec = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos() as i64 };
     let _ = rustix::thread::nanosleep(&spec);
+}
+
+/// Sleeps until somebody wakes the word, while it has this value, for so long at most.
+pub fn sleep_on(word: &AtomicU32, value: u32, time: &Timespec) {
+    if !yields_in_model() {
+        let _ = futex::wait(word, futex::Flags::PRIVATE, value, Some(time));
+    }
 }
 
 /// An atomic word: the processor's, or in tests one of a checker of interleavings. One of 32 bits
@@ -133,6 +169,14 @@ pub trait Atomic: Default {
     ) -> Result<u64, u64>;
     /// Waits a little for another thread to change a word.
     fn wait(backoff: &mut Backoff);
+    /// Before an operation: where the threads of a model change, which words of a checker see to
+    /// themselves.
+    #[inline(always)]
+    fn point() {
+        if Self::MACHINE {
+            point();
+        }
+    }
 }
 
 /// A value as a word that has room for it.
@@ -148,22 +192,27 @@ macro_rules! impl_atomic {
             const MACHINE: bool = $machine;
             #[inline(always)]
             fn load(&self, order: Ordering) -> u64 {
+                Self::point();
                 <$type>::load(self, order) as u64
             }
             #[inline(always)]
             fn store(&self, value: u64, order: Ordering) {
+                Self::point();
                 <$type>::store(self, low::<$word>(value), order);
             }
             #[inline(always)]
             fn swap(&self, value: u64, order: Ordering) -> u64 {
+                Self::point();
                 <$type>::swap(self, low(value), order) as u64
             }
             #[inline(always)]
             fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+                Self::point();
                 <$type>::fetch_add(self, low(value), order) as u64
             }
             #[inline(always)]
             fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+                Self::point();
                 <$type>::fetch_sub(self, low(value), order) as u64
             }
             #[inline(always)]
@@ -174,6 +223,7 @@ macro_rules! impl_atomic {
                 done: Ordering,
                 failed: Ordering,
             ) -> Result<u64, u64> {
+                Self::point();
                 let result = <$type>::compare_exchange_weak(self, low(now), low(new), done, failed);
                 result.map(|value| value as u64).map_err(|value| value as u64)
             }

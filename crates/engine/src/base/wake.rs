@@ -4,6 +4,7 @@
 //! a call that asks for something. The thread looks for work once more when it can be woken, so
 //! that no wake-up is lost.
 
+use super::sync::sleep_on;
 use rustix::thread::{Timespec, futex};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -29,7 +30,7 @@ impl Sleeper {
         self.asleep.store(1, SeqCst);
         let time = how_long();
         let time = Timespec { tv_sec: 0, tv_nsec: time.as_nanos() as i64 };
-        let _ = futex::wait(&self.asleep, futex::Flags::PRIVATE, 1, Some(&time));
+        sleep_on(&self.asleep, 1, &time);
         self.asleep.store(0, Release);
     }
 

@@ -17,6 +17,7 @@ use crate::control::Control;
 use crate::memory::extent::EXTENT_PAGES;
 use crate::reclaim::EvictTo;
 use crate::stats::Counter;
+use overspill_os::backing::Backing;
 use rustix::thread::{Timespec, futex};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -108,7 +109,7 @@ impl AdviceQueue {
     }
 }
 
-impl Control {
+impl<B: Backing> Control<B> {
     /// MADV_COLD and MADV_PAGEOUT; inside the gate of mapping calls, with no lock held.
     pub(crate) fn take_advice(&self, request: AdviceRequest, pages: Range<usize>) {
         let Some(number) = self.advice.push(request, pages) else { return };

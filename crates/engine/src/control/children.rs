@@ -11,6 +11,7 @@ use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::device::LentPart;
 use overspill_os::Errno;
+use overspill_os::backing::Backing;
 use overspill_os::token::{Token, Tokens};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -81,7 +82,7 @@ impl Children {
     }
 }
 
-impl Control {
+impl<B: Backing> Control<B> {
     /// Takes back what children held who are gone. Called by the background thread, which waits for
     /// nobody.
     pub fn reap_children(&self) {

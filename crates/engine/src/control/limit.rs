@@ -21,6 +21,7 @@ use crate::control::Control;
 use crate::memory::MEMORY_MIN;
 use crate::stats::Counter;
 use crate::units::Bytes;
+use overspill_os::backing::Backing;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -118,7 +119,7 @@ impl Limits {
     }
 }
 
-impl Control {
+impl<B: Backing> Control<B> {
     /// Changes the budget of the job for this process.
     pub(crate) fn set_job_budget(&self, pages: u64) {
         let mut state = lock(&self.limits.state);

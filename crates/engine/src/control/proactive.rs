@@ -16,6 +16,7 @@ use crate::control::job::JobTable;
 use crate::reclaim::Reclaimer;
 use crate::units::Bytes;
 use overspill_os::Errno;
+use overspill_os::backing::Backing;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Duration;
@@ -132,7 +133,7 @@ impl Proactive {
     }
 }
 
-impl Control {
+impl<B: Backing> Control<B> {
     /// Asks this pool for pages, no more than are in use, so that it comes to an end however many
     /// come back meanwhile; returns the number of the request.
     pub(crate) fn ask_reclaim(&self, memory: Bytes) -> u32 {

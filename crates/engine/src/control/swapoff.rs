@@ -27,6 +27,7 @@ use crate::frame::{Mobility, Need};
 use crate::stats::SwapsOutcome;
 use crate::units::FrameId;
 use evacuate::Bench;
+use overspill_os::backing::Backing;
 use overspill_os::{Errno, thread};
 use std::fmt;
 use std::sync::Arc;
@@ -251,7 +252,7 @@ impl Swaps {
     }
 }
 
-impl Control {
+impl<B: Backing> Control<B> {
     /// Does what there is to be done about devices. For the background thread, inside the gate of
     /// reclaim.
     pub(crate) fn look_after_swaps(self: &Arc<Self>) {

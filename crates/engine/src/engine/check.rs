@@ -12,6 +12,7 @@ use crate::memory::word::{PageWord, State};
 use crate::stats::Counter;
 use crate::swap::Entry;
 use crate::units::{FrameId, PageIndex, SlotId};
+use overspill_os::backing::Backing;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,7 +28,7 @@ struct Named {
     foreign: usize,
 }
 
-impl Engine {
+impl<B: Backing> Engine<B> {
     /// Checks the invariants, with everybody else at rest.
     ///
     /// # Panics

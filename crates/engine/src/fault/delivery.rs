@@ -76,7 +76,9 @@ impl Fault {
             }
         }
     }
+}
 
+impl<B: Backing> Fault<B> {
     fn handle(&self, context: &mut crate::fault::FaultContext, event: FaultEvent) -> Served {
         let window = self.memory.window();
         // A hole of the arena is never touched: this would be a bug of the engine, and going on
@@ -189,7 +191,7 @@ enum Step {
     Throttled(Ticket),
 }
 
-impl Fault {
+impl<B: Backing> Fault<B> {
     /// Serves a fault of the calling thread, which is not on a stack that may be managed memory,
     /// until it has to wait for its turn to reclaim. For signal delivery, where every thread has
     /// the engine's descriptors.

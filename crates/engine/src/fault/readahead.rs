@@ -29,7 +29,7 @@ pub struct Around {
     wanted: [bool; FOLIO_MAX],
 }
 
-impl Fault {
+impl<B: Backing> Fault<B> {
     /// Reads the page of a slot, whose page lock the caller holds, into the first page of the
     /// buffer, or further back if pages around it were read too: where, and what has come with it,
     /// for [`Fault::keep_around`].

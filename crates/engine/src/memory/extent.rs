@@ -9,6 +9,7 @@
 //! only try them: a thread of the program may hold one.
 
 use crate::base::lockdep::{Class, Held, Rank};
+use crate::base::sync::{Backoff, point};
 use crate::units::PageIndex;
 use overspill_os::{Errno, vm::SharedCells};
 use std::ops::Range;
@@ -64,6 +65,7 @@ impl Extents {
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self, index: usize) -> Option<ExtentGuard<'_>> {
+        point();
         let before = self.cells[2 * index].fetch_or(LOCKED, Acquire);
         (before & LOCKED == 0).then(|| ExtentGuard { extents: self, index, _held: EXTENT.hold() })
     }
@@ -71,7 +73,7 @@ impl Extents {
     /// Takes the lock, waiting for a batch of eviction at most.
     pub fn lock(&self, index: usize) -> ExtentGuard<'_> {
         EXTENT.check();
-        let mut backoff = crate::base::sync::Backoff::default();
+        let mut backoff = Backoff::default();
         loop {
             if let Some(guard) = self.try_lock(index) {
                 return guard;
@@ -82,6 +84,7 @@ impl Extents {
 
     /// Whether a page is mapped with access.
     pub fn is_accessible(&self, page: PageIndex) -> bool {
+        point();
         let flags = self.cells[2 * (page.0 / EXTENT_PAGES)].load(SeqCst);
         flags & ACCESSIBLE != 0
             || flags & PARTLY != 0
@@ -135,6 +138,7 @@ impl Extents {
     /// Who unmaps takes access away before it asks which are. So a fault notes its pages before it
     /// asks for access: one of both sees the other.
     pub fn touch(&self, pages: Range<usize>) {
+        point();
         let (first, last) = (pages.start / GROUP % 64, (pages.end - 1) / GROUP % 64);
         let marks = (u64::MAX << first) & (u64::MAX >> (63 - last));
         let groups = self.groups(pages.start / EXTENT_PAGES);
@@ -198,6 +202,7 @@ pub struct ExtentGuard<'a> {
 
 impl Drop for ExtentGuard<'_> {
     fn drop(&mut self) {
+        point();
         self.extents.cells[2 * self.index].fetch_and(!LOCKED, Release);
     }
 }

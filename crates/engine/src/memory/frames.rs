@@ -4,6 +4,7 @@
 //! tables of the program. Every other allocated frame is present, but for the moment in which its
 //! owner moves pages into or out of it.
 
+use crate::base::sync::point;
 use crate::frame::{FrameAllocator, Mobility, Need};
 use crate::units::{FrameId, PAGE_SHIFT};
 use crate::zpool::{FrameSource, GIVEN_MAX};
@@ -25,16 +26,16 @@ pub fn zeros(pages: usize) -> &'static [u8] {
 }
 
 /// Frames, their memory and the way to the page tables.
-pub struct Frames {
+pub struct Frames<B = AnonPrivate> {
     /// The bytes.
     pub arena: Arena,
     /// The numbers, and the budget.
     pub allocator: FrameAllocator,
     /// The way to the page tables.
-    pub backing: AnonPrivate,
+    pub backing: B,
 }
 
-impl Frames {
+impl<B: Backing> Frames<B> {
     /// Takes `1 << order` contiguous frames that are holes, for pages to be moved into.
     pub fn take_holes(&self, order: u8) -> Option<FrameId> {
         self.allocator.alloc(order, Mobility::Reclaimable, Need::Reclaim)
@@ -91,7 +92,7 @@ pub fn push_range(ranges: &mut Vec<IoVec>, range: Range<usize>) {
     }
 }
 
-impl FrameSource for Frames {
+impl<B: Backing> FrameSource for Frames<B> {
     fn take_chunk(&self, order: u8) -> Option<FrameId> {
         let take = || self.allocator.alloc(order, Mobility::Unmovable, Need::Reclaim);
         // At the limit the last free frames may be those that processors keep: without them pages
@@ -123,10 +124,12 @@ impl FrameSource for Frames {
     }
 
     fn write(&self, first: FrameId, offset: usize, data: &[u8]) {
+        point();
         self.arena.write(first.0, offset, data);
     }
 
     fn read(&self, first: FrameId, offset: usize, out: &mut [u8]) {
+        point();
         self.arena.read(first.0, offset, out);
     }
 }

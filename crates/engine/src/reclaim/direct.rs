@@ -12,6 +12,7 @@ use crate::reclaim::Reclaim;
 use crate::reclaim::Reclaimer;
 use crate::reclaim::throttle::{Free, Ticket, Turn};
 use crate::stats::Counter;
+use overspill_os::backing::Backing;
 use std::time::Instant;
 
 /// Pages that a thread reclaims for itself in one go, as the kernel's SWAP_CLUSTER_MAX: enough to
@@ -53,7 +54,7 @@ impl DirectReclaim {
     }
 }
 
-impl Reclaim {
+impl<B: Backing> Reclaim<B> {
     /// The next step of a thread that may be throttled; inside the gate of faults.
     pub(crate) fn reclaim_in_turn(&self, direct: &mut DirectReclaim) -> NextStep {
         let turn = match direct.ticket.take() {

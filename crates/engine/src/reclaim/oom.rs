@@ -13,6 +13,7 @@ use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
 use crate::reclaim::Reclaim;
 use crate::stats::Counter;
+use overspill_os::backing::Backing;
 use overspill_os::{beside, thread};
 use rustix::process::{Signal, kill_process};
 use std::sync::atomic::Ordering::AcqRel;
@@ -96,7 +97,7 @@ impl OomProgress {
     }
 }
 
-impl Reclaim {
+impl<B: Backing> Reclaim<B> {
     /// There is no room, for as long as it is worth waiting: says so, once. Returns if the access
     /// is to fail.
     pub(crate) fn out_of_room(&self) {

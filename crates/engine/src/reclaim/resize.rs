@@ -18,9 +18,10 @@ use crate::memory::word::State;
 use crate::reclaim::Reclaim;
 use crate::swap::store::Batch;
 use crate::units::{FrameId, PageIndex};
+use overspill_os::backing::Backing;
 use std::sync::atomic::Ordering::Relaxed;
 
-impl Reclaim {
+impl<B: Backing> Reclaim<B> {
     /// Goes over all pages once and takes them out of isolated pageblocks, if there are any. What
     /// was somebody else's just then is left to the next time.
     pub(crate) fn empty_isolated(&self) {

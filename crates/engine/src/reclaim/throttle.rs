@@ -23,7 +23,7 @@
 
 use super::settings::Recheck;
 use crate::base::lockdep::Rank;
-use crate::base::sync::{RankedMutex, lock};
+use crate::base::sync::{RankedMutex, lock, sleep_on};
 use crate::reclaim::direct::DIRECT_PAGES;
 use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
@@ -307,7 +307,7 @@ impl Bell for AtomicU32 {
             tv_sec: time.as_secs() as i64,
             tv_nsec: i64::from(time.subsec_nanos()),
         };
-        let _ = futex::wait(self, futex::Flags::PRIVATE, rung, Some(&time));
+        sleep_on(self, rung, &time);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::ScanProgress;
 use super::settings::WayOut;
+use crate::base::seeded::{Bug, is_seeded};
 use crate::frame::cells::Owner;
 use crate::memory::extent::{self, EXTENT_PAGES};
 use crate::memory::frames::push_range;
@@ -48,7 +49,7 @@ pub(super) struct EvictPlan {
     pub(super) to: EvictTo,
 }
 
-impl Reclaim {
+impl<B: Backing> Reclaim<B> {
     /// How pages are evicted that are to go there; runs may move out.
     pub(super) fn plan(&self, to: EvictTo, runs_move: bool) -> EvictPlan {
         let only_move = self.only_move();
@@ -384,7 +385,11 @@ impl Reclaim {
                 }
                 return false;
             };
-            if self.memory.words.try_update(pick.page, PageWord::commit_evict).is_none() {
+            let commit = match is_seeded(Bug::DropWithoutCommit) {
+                true => PageWord::lock_in_place,
+                false => PageWord::commit_evict,
+            };
+            if self.memory.words.try_update(pick.page, commit).is_none() {
                 self.stats.add(Counter::EvictAborted, 1);
                 // The copy of a page that was clean is its writer's business.
                 if pick.copy.is_none() {

@@ -23,6 +23,7 @@ use crate::swap::zswap::Object;
 use crate::units::SlotId;
 use crate::units::page_mut;
 use crate::zpool::Handle;
+use overspill_os::backing::Backing;
 use overspill_os::codec::CodecId;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -34,7 +35,7 @@ const FRUITLESS_PAGES: u64 = 128;
 /// Pages moved at a time: 0.1 ms.
 const COMPACT_OBJECTS: usize = 128;
 
-impl Reclaim {
+impl<B: Backing> Reclaim<B> {
     /// Writes compressed pages to devices until some frames of the tier are free; returns how many.
     pub(crate) fn write_back(&self, batch: &mut Batch) -> usize {
         let before = self.swap.zpool.frames();

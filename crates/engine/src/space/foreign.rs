@@ -34,7 +34,7 @@ const AT_ONCE: usize = 64;
 const GROWTH_MAX: usize = 1 << (30 - PAGE_SHIFT);
 const _: () = assert!(EXTENT_PAGES.is_multiple_of(AT_ONCE));
 
-impl Space {
+impl<B: Backing> Space<B> {
     /// Gives managed memory up where it is: from the first page of a range that is mapped on, up to
     /// the first that is not. Returns the addresses of these pages; `None` where nothing is mapped.
     /// What has content keeps it and is present afterwards; what was never touched is absent, and

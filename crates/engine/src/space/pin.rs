@@ -4,6 +4,7 @@ use crate::memory::extent;
 use crate::space::Space;
 use crate::space::regions::Kind;
 use crate::units::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use overspill_os::backing::Backing;
 use overspill_os::vm;
 use overspill_os::{Errno, Rlimit};
 use std::ops::Range;
@@ -14,7 +15,7 @@ const MCL_CURRENT: u32 = 1;
 const MCL_FUTURE: u32 = 2;
 const MCL_ONFAULT: u32 = 4;
 
-impl Space {
+impl<B: Backing> Space<B> {
     /// mlock and mlock2.
     pub(crate) fn pin(&self, range: Range<usize>, on_fault: bool) -> Result<(), Errno> {
         if self.pin_and_bring_in(range, on_fault)? { Ok(()) } else { Err(Errno::NOMEM) }

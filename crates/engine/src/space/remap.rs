@@ -15,7 +15,7 @@ pub(super) const MAYMOVE: u32 = 1;
 pub(super) const FIXED: u32 = 2;
 pub(super) const DONTUNMAP: u32 = 4;
 
-impl Space {
+impl<B: Backing> Space<B> {
     /// mremap; returns the new address.
     pub(crate) fn remap(
         &self,

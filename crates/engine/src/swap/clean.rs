@@ -19,6 +19,7 @@ use crate::swap::Swap;
 use crate::units::{FrameId, PageIndex, SlotId};
 use crate::workingset::copies::Balance;
 use crate::workingset::settings::Clean;
+use overspill_os::backing::Backing;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What a write to a clean page takes, as a multiple of what leaving clean saves: a fault against a
@@ -28,7 +29,7 @@ const WRITE_COST: i32 = 3;
 /// have to go: what is left is for the pages that leave until the clock has come upon such copies.
 const KEEP_PERCENT: usize = 95;
 
-impl Swap {
+impl<B: Backing> Swap<B> {
     /// Whether a page that a read brings in from a slot keeps it just now. Not while devices are
     /// more than half full; or, if it is compressed, while such copies are in the way of others.
     /// Nor a single page that is back `soon`: it is to stay for a while; or, from a device, to

@@ -3,9 +3,10 @@
 use super::Swap;
 use crate::stats::Counter;
 use crate::workingset::tier_size::{FULL_PERCENT, Tiers};
+use overspill_os::backing::Backing;
 use std::sync::atomic::Ordering::Relaxed;
 
-impl Swap {
+impl<B: Backing> Swap<B> {
     /// Lets the size of the compressed tier, and how densely it packs, follow what
     /// refaults tell.
     pub fn follow_refaults(&self) {

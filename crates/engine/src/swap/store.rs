@@ -23,6 +23,7 @@ use crate::units::page_mut;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::workingset::settings::{CompressedMax, TierCodec};
 use overspill_os::Errno;
+use overspill_os::backing::Backing;
 use overspill_os::codec::{Codec, CodecId, Compressor, Decompressor};
 use overspill_os::io::IoBuffer;
 use overspill_os::vm::IoVec;
@@ -210,7 +211,7 @@ pub(crate) fn line_up(writes: &mut Vec<RunWrite>, slot: SlotId, at: usize, keeps
     }
 }
 
-impl Swap {
+impl<B: Backing> Swap<B> {
     /// Stores every page of the batch that a tier takes; `read` copies a page's content, or says
     /// that it is gone.
     pub(crate) fn store_batch(

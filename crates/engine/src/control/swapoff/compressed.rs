@@ -9,11 +9,12 @@ use crate::swap::store::Batch;
 use crate::swap::zswap::Object;
 use crate::units::page_mut;
 use crate::units::{PageIndex, SlotId};
+use overspill_os::backing::Backing;
 
 /// Slots on no device that are taken at a time for compressed pages.
 const FRESH_SLOTS: usize = 64;
 
-impl Control {
+impl<B: Backing> Control<B> {
     /// A page that is compressed in memory gets a slot on no device.
     pub(super) fn move_compressed(&self, bench: &mut Bench, slot: SlotId) -> Moved {
         let run = SlotRun { first: slot, len: 1 };

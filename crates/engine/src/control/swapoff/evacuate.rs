@@ -23,7 +23,7 @@
 //! confirms.
 
 use super::{Ending, Evacuation, LONG_PATIENCE, PATIENCE};
-use crate::base::sync::lock;
+use crate::base::sync::{lock, sleep};
 use crate::control::Control;
 use crate::device::RUN_MAX;
 use crate::memory::word::{PageWord, State};
@@ -35,9 +35,9 @@ use crate::swap::settings::SwapSettings;
 use crate::swap::store::{Batch, runs_where};
 use crate::units::{PAGE_SHIFT, SlotId};
 use overspill_os::Errno;
+use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::io::IoBuffer;
-use overspill_os::thread;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl Bench {
     }
 
     /// Gives back what it has of the engine's.
-    pub fn give_back(self, control: &Control) {
+    pub fn give_back(self, control: &Control<impl Backing>) {
         self.fresh.into_iter().for_each(|run| control.swap.devices.free_run(run));
     }
 }
@@ -100,7 +100,7 @@ pub struct Moved {
 impl Evacuation {
     /// The next cluster to be looked at: which of the devices, and its number there. `None` when
     /// nothing is left, or no more can be done.
-    fn next_cluster(&self, control: &Control) -> Option<(usize, u32)> {
+    fn next_cluster(&self, control: &Control<impl Backing>) -> Option<(usize, u32)> {
         let total: u64 = self.devices.iter().map(|device| device.clusters.len() as u64).sum();
         if total == 0 || !self.is_going() || control.base.wake.has_stopped() {
             return None;
@@ -125,8 +125,8 @@ impl Evacuation {
     }
 
     /// Before another pass: gives up if there was no progress for too long.
-    fn rest(&self, control: &Control) {
-        thread::sleep(PAUSE);
+    fn rest(&self, control: &Control<impl Backing>) {
+        sleep(PAUSE);
         let still = self
             .began
             .elapsed()
@@ -141,7 +141,7 @@ impl Evacuation {
         }
     }
 
-    fn note(&self, control: &Control, moved: &Moved) {
+    fn note(&self, control: &Control<impl Backing>, moved: &Moved) {
         if moved.pages > 0 {
             self.moved.fetch_add(moved.pages as u64, Relaxed);
             self.progress_ms.store(self.began.elapsed().as_millis() as u64, Relaxed);
@@ -158,7 +158,7 @@ impl Evacuation {
     }
 }
 
-impl Control {
+impl<B: Backing> Control<B> {
     /// The body of a thread of an evacuation.
     pub(super) fn evacuate(&self, evacuation: &Evacuation, number: usize) {
         while let Some((device, cluster)) = evacuation.next_cluster(self) {

@@ -12,6 +12,7 @@ use crate::stats::Counter;
 use crate::swap::GivenUp;
 use crate::swap::store::{Pick, runs_where};
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
+use overspill_os::backing::Backing;
 use overspill_os::io::IoBuffer;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Largest block of frames that a run is put into.
 const BLOCK_ORDER: u32 = 8;
 
-impl Control {
+impl<B: Backing> Control<B> {
     /// Puts pages of a claimed run, whose contents are in the buffer, elsewhere: those that still
     /// are what `is_still` says. Notes which are gone from their slots; whether there was no room
     /// for some.

@@ -1,0 +1,240 @@
+//! Memory whose page tables are a table of this module's: for models, whose threads are not those
+//! of the machine, so that no fault of theirs can wait in the kernel.
+//!
+//! The bytes lie in plain anonymous memory, at the addresses that the engine gives. Beside them an
+//! entry says of each page whether it is present, and whether it is write-protected. A program of
+//! the model loads and stores through the table, and has its faults served where the entry does not
+//! let it. Every change of an entry is a step by itself, before which other threads may run.
+
+use super::Backing;
+use crate::uffd::{Stop, Transferred};
+use crate::units::{Errno, PAGE_SIZE};
+use crate::vm::IoVec;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard};
+
+/// The entry of a page that is present.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    protected: bool,
+}
+
+/// Why an access is a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// The page is not present.
+    Absent,
+    /// It is write-protected.
+    Protected,
+}
+
+/// Page tables, and what the program must find in its memory.
+#[derive(Debug, Default)]
+struct Tables {
+    /// Of pages that are present, by their addresses.
+    entries: HashMap<usize, Entry>,
+    /// What the program has stored last, by address; zeros where it has not, or gave it up.
+    truth: HashMap<usize, u64>,
+}
+
+/// Simulated page tables.
+#[derive(Debug)]
+pub struct Simulated {
+    tables: Mutex<Tables>,
+    can_move: bool,
+    point: fn(),
+}
+
+impl Simulated {
+    /// Of which every page is absent; `point` is called before each step.
+    pub fn new(can_move: bool, point: fn()) -> Simulated {
+        Simulated { tables: Mutex::default(), can_move, point }
+    }
+
+    /// The program loads a word.
+    ///
+    /// # Errors
+    /// What makes it a fault.
+    ///
+    /// # Panics
+    /// When the word is not what was stored there last.
+    pub fn load(&self, address: usize) -> Result<u64, Missing> {
+        let tables = self.step();
+        tables.entries.get(&page_of(address)).ok_or(Missing::Absent)?;
+        // SAFETY: as in `copy`, of a word; the lock over the tables is held.
+        let found = unsafe { (address as *const u64).read_unaligned() };
+        let truth = tables.truth.get(&address).copied().unwrap_or_default();
+        assert_eq!(found, truth, "the content of {address:#x}");
+        Ok(found)
+    }
+
+    /// The program stores a word.
+    ///
+    /// # Errors
+    /// What makes it a fault.
+    pub fn store(&self, address: usize, value: u64) -> Result<(), Missing> {
+        let mut tables = self.step();
+        match tables.entries.get(&page_of(address)) {
+            None => Err(Missing::Absent),
+            Some(entry) if entry.protected => Err(Missing::Protected),
+            Some(_) => {
+                // SAFETY: as in `load`; the engine's own copies of a page are steps of other
+                // threads of the model, which do not run now.
+                unsafe { (address as *mut u64).write_unaligned(value) };
+                tables.truth.insert(address, value);
+                Ok(())
+            }
+        }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Lets others run, then has the tables to itself.
+    fn step(&self) -> MutexGuard<'_, Tables> {
+        (self.point)();
+        self.tables()
+    }
+
+    /// Transfers `len` bytes page by page, until one says why not.
+    fn each_page(&self, len: usize, page: impl Fn(usize) -> Option<Stop>) -> Transferred {
+        let stopped = (0..len).step_by(PAGE_SIZE).find_map(|at| page(at).map(|stop| (at, stop)));
+        match stopped {
+            None => Transferred { bytes: len, stop: None },
+            Some((bytes, stop)) => Transferred { bytes, stop: Some(stop) },
+        }
+    }
+
+    /// Moves present pages to holes.
+    fn move_pages(&self, dst: usize, src: Range<usize>) -> Transferred {
+        self.each_page(src.len(), |at| {
+            let (dst, src) = (dst + at, src.start + at);
+            let entries = &mut self.step().entries;
+            if entries.contains_key(&dst) {
+                return Some(Stop::Exists);
+            }
+            if entries.remove(&src).is_none() {
+                return Some(Stop::Absent);
+            }
+            copy(src, dst);
+            clear(src);
+            entries.insert(dst, Entry { protected: false });
+            None
+        })
+    }
+
+    /// Sets whether the present pages of a range are protected.
+    fn set_protected(&self, range: Range<usize>, protected: bool) {
+        for page in range.step_by(PAGE_SIZE) {
+            if let Some(entry) = self.step().entries.get_mut(&page) {
+                entry.protected = protected;
+            }
+        }
+    }
+}
+
+impl Backing for Simulated {
+    fn install(&self, dst: usize, pages: &[u8], protect: bool) -> Transferred {
+        self.install_frames(
+            dst,
+            pages.as_ptr_range().start as usize..pages.as_ptr_range().end as usize,
+            protect,
+        )
+    }
+
+    fn install_frames(&self, dst: usize, frames: Range<usize>, protect: bool) -> Transferred {
+        self.each_page(frames.len(), |at| {
+            let entries = &mut self.step().entries;
+            if entries.contains_key(&(dst + at)) {
+                return Some(Stop::Exists);
+            }
+            copy(frames.start + at, dst + at);
+            entries.insert(dst + at, Entry { protected: protect });
+            None
+        })
+    }
+
+    fn move_in(&self, dst: usize, frames: Range<usize>) -> Transferred {
+        self.move_pages(dst, frames)
+    }
+
+    fn move_out(&self, frames: usize, src: Range<usize>) -> Transferred {
+        self.move_pages(frames, src)
+    }
+
+    fn protect(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.set_protected(range, true);
+        Ok(())
+    }
+
+    fn unprotect(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.set_protected(range, false);
+        Ok(())
+    }
+
+    fn drop_pages(&self, ranges: &[IoVec]) -> Result<usize, Errno> {
+        for range in ranges {
+            for page in (range.base..range.base + range.len).step_by(PAGE_SIZE) {
+                if self.step().entries.remove(&page).is_some() {
+                    clear(page);
+                }
+            }
+        }
+        Ok(1)
+    }
+
+    fn discard(&self, range: Range<usize>) -> Result<(), Errno> {
+        for page in range.step_by(PAGE_SIZE) {
+            let mut tables = self.step();
+            tables.truth.retain(|address, _| page_of(*address) != page);
+            if tables.entries.remove(&page).is_some() {
+                clear(page);
+            }
+        }
+        Ok(())
+    }
+
+    fn wake(&self, _range: Range<usize>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn poison(&self, _range: Range<usize>) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn register(&self, _range: Range<usize>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn unregister(&self, _range: Range<usize>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn can_move(&self) -> bool {
+        self.can_move
+    }
+
+    fn can_poison(&self) -> bool {
+        false
+    }
+}
+
+fn page_of(address: usize) -> usize {
+    address & !(PAGE_SIZE - 1)
+}
+
+/// Copies a page.
+fn copy(src: usize, dst: usize) {
+    // SAFETY: 1. the window and the arena are mapped readable and writable before pages of them are
+    // transferred, and a source of installed pages is a slice; 2. no Rust reference into the window
+    // or the arena exists; 3. one is a whole page, the other one not the same: they do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(src as *const u8, dst as *mut u8, PAGE_SIZE) }
+}
+
+/// Makes a page read as zeros, as one does that is a hole.
+fn clear(page: usize) {
+    // SAFETY: as in `copy`.
+    unsafe { std::ptr::write_bytes(page as *mut u8, 0, PAGE_SIZE) }
+}
