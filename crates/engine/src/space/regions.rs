@@ -395,8 +395,8 @@ mod tests {
                     self.pages[pages.clone()].fill(None);
                 }
                 2 => self.update(&pages, |region| region.prot = Prot(prot)),
-                3 => self.update(&pages, |region| region.guard = prot % 2 == 0),
-                4 => self.update(&pages, |region| region.sealed = prot % 2 == 0),
+                3 => self.update(&pages, |region| region.guard = prot.is_multiple_of(2)),
+                4 => self.update(&pages, |region| region.sealed = prot.is_multiple_of(2)),
                 5 => {
                     self.map.hold(pages.clone());
                     self.held.push(pages.clone());
