@@ -493,9 +493,9 @@ impl<B: Backing> Space<B> {
                 return Err(Errno::PERM);
             }
             match what {
-                advice::DONTDUMP | advice::DODUMP => self.note(&mut regions, part, what)?,
+                advice::DONTDUMP | advice::DODUMP => self.note_advice(&mut regions, part, what)?,
                 advice::DONTFORK | advice::DOFORK | advice::WIPEONFORK | advice::KEEPONFORK => {
-                    self.note(&mut regions, part, what)?;
+                    self.note_advice(&mut regions, part, what)?;
                 }
                 _ if region.kind == Kind::Foreign => foreign.push(part.clone()),
                 _ => {
@@ -520,7 +520,12 @@ impl<B: Backing> Space<B> {
 
     /// Advice about forks and core dumps: it is the kernel's to follow, and is noted for a child's
     /// engine.
-    fn note(&self, regions: &mut RegionMap, part: &Range<usize>, what: i32) -> Result<(), Errno> {
+    fn note_advice(
+        &self,
+        regions: &mut RegionMap,
+        part: &Range<usize>,
+        what: i32,
+    ) -> Result<(), Errno> {
         vm::advise(self.memory.address_range(part.clone()), what)?;
         regions.update(part.clone(), |region| {
             region.advised = true;

@@ -135,7 +135,7 @@ impl<B: Backing> Swap<B> {
         }
     }
 
-    /// Copies of pages in memory are not kept, or no longer: has the tier's share something to do
+    /// Copies of pages in memory are not kept, or no longer: has the tier's size something to do
     /// with it?
     fn note_no_room(&self, pages: usize) {
         if self.workingset.copies.are_outnumbered() {

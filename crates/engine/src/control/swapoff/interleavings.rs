@@ -263,14 +263,14 @@ impl Machine {
         (self.bad != Some(slot)).then_some(version)
     }
 
-    /// `Engine::give_back`
+    /// `Swap::give_back`
     fn give_back(&self, slot: usize, frame: Option<FrameId>) {
         self.slots[slot].compressed.store(0, SeqCst);
         frame.into_iter().for_each(|frame| self.free_frame(frame));
         self.free_slot(slot);
     }
 
-    /// `Engine::forget`
+    /// `Swap::forget`
     fn forget(&self, slot: usize) {
         match self.index(slot, |cell| cell.give_up()) {
             GivenUp::Now(frame) => self.give_back(slot, frame),
@@ -279,7 +279,7 @@ impl Machine {
         }
     }
 
-    /// `Engine::end_io`
+    /// `Swap::end_io`
     fn end_io(&self, slot: usize, frame: Option<FrameId>) {
         if !self.index(slot, |cell| cell.end_io(frame)) {
             self.give_back(slot, frame);

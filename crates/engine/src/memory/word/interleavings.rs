@@ -155,7 +155,7 @@ impl Process {
         }
     }
 
-    /// `Engine::serve`. False: the page is somebody else's just now.
+    /// `Fault::serve`. False: the page is somebody else's just now.
     fn serve(&self, page: usize, wp: bool) -> bool {
         let word = self.cell(page).load();
         if word.is_locked() {
@@ -184,7 +184,7 @@ impl Process {
         update.map(|(_, word)| word)
     }
 
-    /// `Engine::make_writable`.
+    /// `Fault::make_writable`.
     fn make_writable(&self, page: usize) -> bool {
         let Some((_, word)) = self.cell(page).try_update(PageWord::lock_in_place) else {
             return false;
@@ -194,7 +194,7 @@ impl Process {
         true
     }
 
-    /// `Engine::reinstall`: an old event. In the model nobody drops pages behind the engine's back.
+    /// `Fault::reinstall`: an old event. In the model nobody drops pages behind the engine's back.
     fn reinstall(&self, page: usize) -> bool {
         let Some(word) = self.try_lock_in(page, State::Resident(OWN)) else { return false };
         assert!(self.entry(page).present, "page {page} is resident and absent");
@@ -202,7 +202,7 @@ impl Process {
         true
     }
 
-    /// `Engine::load`, `install_run`, `publish_run` and `free_spent`.
+    /// `Fault::load`, `install_run`, `publish_run` and `free_spent`.
     fn load(&self, page: usize, state: State) -> bool {
         // 1. Lock.
         let Some(word) = self.try_lock_in(page, state) else { return false };
@@ -252,7 +252,7 @@ impl Process {
         (entry.present, entry.protected, entry.content) = (true, false, content);
     }
 
-    /// `Engine::forget`.
+    /// `Swap::forget`.
     fn forget(&self, state: State) {
         if let State::Stored(slot) = state {
             self.device.lock().unwrap().free(slot.offset() as u32);
@@ -292,7 +292,7 @@ impl Process {
         assert_eq!(content, entry.truth, "page {page} as {state:?}");
     }
 
-    /// `Engine::scan_extent` with `evict_in_place`.
+    /// `Reclaim::scan_extent` with `evict_in_place`.
     fn evict_in_place(&self) {
         let Ok(_extent) = self.extent.try_lock() else { return };
         // 1. Isolate.
@@ -365,7 +365,7 @@ impl Process {
         if begin == end { begin } else { TORN }
     }
 
-    /// `Engine::move_out` of one page.
+    /// `Reclaim::move_out` of one page.
     fn move_out(&self, page: usize) {
         let Ok(_extent) = self.extent.try_lock() else { return };
         let Some(word) = self.try_lock_in(page, State::Resident(OWN)) else { return };
@@ -383,7 +383,7 @@ impl Process {
         self.publish(page, word.with_state(State::Cached(FrameId(frame))));
     }
 
-    /// `Engine::shrink_cache` for the oldest page.
+    /// `Reclaim::shrink_cache` for the oldest page.
     fn shrink_cache(&self) {
         // 1. Isolate.
         let Some((page, frame)) = self.list.lock().unwrap().front().copied() else { return };
@@ -401,7 +401,7 @@ impl Process {
         self.frames.lock().unwrap().free(frame);
     }
 
-    /// `Engine::clear` of all pages: MADV_DONTNEED, munmap.
+    /// `Space::clear` of all pages: MADV_DONTNEED, munmap.
     fn clear(&self) {
         // 1. Keep reclaim and faults out.
         let _extent = (!self.has(Bug::ClearWithoutExtent)).then(|| self.extent.lock().unwrap());

@@ -216,7 +216,7 @@ impl Machine {
         bytes & u64::from(u32::MAX)
     }
 
-    /// `Engine::free_object`
+    /// `Swap::free_object`
     fn free(&self, object: Object) {
         let place = &mut self.books.lock().unwrap()[place_of(object)];
         assert!(place.used, "an object was freed twice");
@@ -276,7 +276,7 @@ impl Machine {
         works
     }
 
-    /// `Engine::give_back`
+    /// `Swap::give_back`
     fn give_back(&self, slot: usize, frame: Option<FrameId>) {
         if !self.has(Bug::RefusedKeepsOlder) {
             self.invalidate(slot);
@@ -302,7 +302,7 @@ impl Machine {
         }
     }
 
-    /// `Engine::forget_run`
+    /// `Swap::forget_run`
     fn forget(&self, slot: usize) {
         match self.index(slot, |cell| cell.give_up()) {
             GivenUp::Now(frame) => self.give_back(slot, frame),
@@ -311,7 +311,7 @@ impl Machine {
         }
     }
 
-    /// `Engine::end_io`
+    /// `Swap::end_io`
     fn end_io(&self, slot: usize, frame: Option<FrameId>) {
         if !self.index(slot, |cell| cell.end_io(frame)) {
             self.give_back(slot, frame);
@@ -325,7 +325,7 @@ impl Machine {
 
     // ---- The owner ----
 
-    /// `Engine::store_run` for a page of which no word says yet where it is; the slot, if one took
+    /// `Swap::store_batch` for a page of which no word says yet where it is; the slot, if one took
     /// it.
     fn store(&self, version: u64) -> Option<usize> {
         // 1. A slot, of which anything may be left on the device.
@@ -363,7 +363,7 @@ impl Machine {
         Some(slot)
     }
 
-    /// `Engine::install_run` of the page, whose lock is held; `None` while its slot is busy.
+    /// `Fault::install_run` of the page, whose lock is held; `None` while its slot is busy.
     fn read(&self, slot: usize) -> Option<u64> {
         if !self.is_in_memory(slot) {
             match self.look_up(slot) {
@@ -376,7 +376,7 @@ impl Machine {
                 _ => return Some(self.load_slot(slot)),
             }
         }
-        // `Engine::load_compressed`
+        // `Swap::load_compressed`
         if self.has(Bug::ReadUnannounced) {
             return Some(match self.entry(slot).load() {
                 Some(object) => self.unpack(object, slot),
@@ -396,7 +396,7 @@ impl Machine {
         self.entry(slot).load().is_some()
     }
 
-    /// `Engine::load_slots`
+    /// `Swap::load_slots`
     fn load_slot(&self, slot: usize) -> u64 {
         assert_eq!(slot, ON_DEVICE, "a page of a slot on no device has an object");
         pause();
@@ -418,7 +418,7 @@ impl Machine {
             }
             shuttle::thread::yield_now();
         };
-        // `Engine::publish_stored`
+        // `Fault::publish_stored`
         let kept = keep && self.index(slot, |cell| cell.came_back());
         *page = None;
         drop(page);
@@ -442,11 +442,11 @@ impl Machine {
         pause();
         while let Some(slot) = self.load(version, chance(2)) {
             if chance(2) {
-                // Written to: `Engine::drop_copy`
+                // Written to: `Swap::drop_copy`
                 self.forget(slot);
                 return;
             }
-            // Not written to: `Engine::leave_copy`
+            // Not written to: `Swap::leave_copy`
             self.index(slot, |cell| cell.left(Stamp::new(version)));
             *self.page.lock().unwrap() = Some(slot);
             pause();
@@ -455,7 +455,7 @@ impl Machine {
 
     // ---- Others ----
 
-    /// `Engine::write_back_coldest` of a range.
+    /// `Reclaim::write_back_coldest` of a range.
     fn write_back(&self, slot: usize) {
         // 1. `Zswap::oldest`
         let held = self.slots[slot].range.lock().unwrap();
@@ -478,7 +478,7 @@ impl Machine {
         let to =
             if slot == ON_DEVICE || self.take_slot(ON_DEVICE) { Some(ON_DEVICE) } else { None };
         let written = to.is_some_and(|to| self.write(to, version));
-        // 3. `Engine::finish_writeback`
+        // 3. `Reclaim::finish_writeback`
         let takes = to == Some(slot) && (written || self.has(Bug::FailedIsTaken));
         if takes && self.finish_load(slot, object) {
             self.free(object);
@@ -514,7 +514,7 @@ impl Machine {
         taken
     }
 
-    /// `Engine::change_slot`
+    /// `Reclaim::change_slot`
     fn change_slot(&self, from: usize, to: usize, version: u64) {
         let page = self
             .page
@@ -528,7 +528,7 @@ impl Machine {
         self.forget(from);
     }
 
-    /// `Engine::read_around` and `Engine::keep_around`, of a neighbour's owner; and what reclaim
+    /// `Fault::read_around` and `Fault::keep_around`, of a neighbour's owner; and what reclaim
     /// does with what was read ahead.
     fn read_ahead(&self) {
         let slot = ON_DEVICE;

@@ -26,7 +26,7 @@ struct Run {
 }
 
 impl Machine {
-    /// `Engine::begin_swapoff` and `conclude`
+    /// `Control::begin_swapoff` and `conclude`
     pub(super) fn swapoff(self: &Arc<Machine>) {
         // 1. `SwapDevices::retire`
         if self.retires {
@@ -54,7 +54,7 @@ impl Machine {
         self.slots[..LEAVING].iter().all(|slot| slot.in_use.load(SeqCst) == 0)
     }
 
-    /// `Engine::evacuate`: where there is room, until nothing is left.
+    /// `Control::evacuate`: where there is room, until nothing is left.
     fn evacuate(&self, thread: usize) {
         let (mut passes, must_end) = (0, self.retires && self.is_roomy);
         while !self.is_empty() && (must_end || passes < PATIENCE) {
@@ -74,7 +74,7 @@ impl Machine {
         }
     }
 
-    /// `Engine::next_run`
+    /// `Control::next_run`
     fn next_run(&self, from: usize) -> Option<(Range<usize>, Holds)> {
         let is_used = |slot: &usize| self.slots[*slot].in_use.load(SeqCst) != 0;
         let start = (from..LEAVING).find(is_used)?;
@@ -112,7 +112,7 @@ impl Machine {
         Run { thread, slots: slots.filter(begins).collect(), is_claimed: true }
     }
 
-    /// `Engine::end_claim`
+    /// `Control::end_claim`
     fn end_claim(&self, run: &mut Run, gone: &[usize]) {
         if !std::mem::take(&mut run.is_claimed) {
             return gone.iter().for_each(|slot| self.forget(*slot));
@@ -140,7 +140,7 @@ impl Machine {
         back.into_iter().for_each(|slot| self.give_back(slot, None));
     }
 
-    /// `Engine::move_run`
+    /// `Control::move_run`
     fn move_run(&self, thread: usize, slots: Range<usize>) {
         let mut run = self.claim(thread, slots);
         let contents: Vec<_> = run.slots.iter().map(|slot| self.read(*slot)).collect();
@@ -155,7 +155,7 @@ impl Machine {
         self.end_claim(&mut run, &gone);
     }
 
-    /// `Engine::put_elsewhere`: the slots from which pages are gone.
+    /// `Control::put_elsewhere`: the slots from which pages are gone.
     fn put_elsewhere(
         &self,
         run: &mut Run,
@@ -208,7 +208,7 @@ impl Machine {
         None
     }
 
-    /// `Engine::lose`
+    /// `Control::lose`
     fn lose(&self, slot: usize) -> bool {
         let is_still = |slot| self.has(Bug::LostTooSoon) || self.compressed(slot) == 0;
         let Some(page) = self.lock_owner(slot, is_still) else { return false };
@@ -222,7 +222,7 @@ impl Machine {
         to.is_some()
     }
 
-    /// `Engine::keep_read_ahead`
+    /// `Control::keep_read_ahead`
     fn keep_read_ahead(&self, slot: usize) {
         let Some(page) = self.lock_owner(slot, |_| true) else { return };
         let word = self.cell(page).load();
@@ -236,7 +236,7 @@ impl Machine {
         self.forget(slot);
     }
 
-    /// `Engine::leave_clean`
+    /// `Control::leave_clean`
     fn leave_clean(&self, slot: usize) {
         let page = self.slots[slot].owner.load(SeqCst) as usize;
         let has_copy = |w: &PageWord| {
@@ -248,7 +248,7 @@ impl Machine {
         self.cell(page).unlock_as(word.clean(false));
     }
 
-    /// `Engine::move_compressed`, `copy_object` and `unpack`
+    /// `Control::move_compressed`, `copy_object` and `unpack`
     fn move_compressed(&self, thread: usize, slot: usize) {
         let mut run = self.claim(thread, slot..slot + 1);
         let version = self.compressed(slot);

@@ -57,7 +57,7 @@ impl Machine {
         }
     }
 
-    /// `Engine::serve`
+    /// `Fault::serve`
     fn serve(&self, page: usize, by_protection: bool) -> Served {
         let word = self.cell(page).load();
         match word.state() {
@@ -74,7 +74,7 @@ impl Machine {
         update.map(|(_, word)| word)
     }
 
-    /// `Engine::make_writable`
+    /// `Fault::make_writable`
     fn make_writable(&self, page: usize) -> Served {
         let Some((_, word)) = self.cell(page).try_update(PageWord::lock_in_place) else {
             return Served::Busy;
@@ -91,7 +91,7 @@ impl Machine {
         }
     }
 
-    /// `Engine::load`, `install_run` and `publish_run`
+    /// `Fault::load`, `install_run` and `publish_run`
     fn load(&self, page: usize, state: State) -> Served {
         let Some(word) = self.try_lock_in(page, state) else { return Served::Busy };
         let resident = word.with_state(State::Resident(OWN));
@@ -155,7 +155,7 @@ impl Machine {
         self.read(slot).ok_or(Served::Failed)
     }
 
-    /// `Engine::read_around` and `keep_around` of a neighbour.
+    /// `Fault::read_around` and `keep_around` of a neighbour.
     pub(super) fn read_ahead(&self, slot: usize) {
         let is_lone = slot < LEAVING
             && matches!(self.look_up(slot), Entry::Shadow(_))
@@ -173,7 +173,7 @@ impl Machine {
         (mapped.content, mapped.protected) = (Some(version), protected);
     }
 
-    /// `Engine::clear`: MADV_DONTNEED, munmap, exit.
+    /// `Space::clear`: MADV_DONTNEED, munmap, exit.
     pub(super) fn clear(&self, page: usize) {
         let word = self.cell(page).lock();
         *self.mapped(page) = Mapped::default();
@@ -189,7 +189,7 @@ impl Machine {
 
     // ---- Reclaim ----
 
-    /// `Engine::store_batch` of a page: where it is.
+    /// `Swap::store_batch` of a page: where it is.
     pub(super) fn store(&self, page: usize, version: u64) -> Option<State> {
         if version == 0 {
             return Some(State::Filled(0));
@@ -207,7 +207,7 @@ impl Machine {
         Some(stored(slot))
     }
 
-    /// `Engine::move_out` or `shrink_cache` of a page.
+    /// `Reclaim::move_out` or `shrink_cache` of a page.
     pub(super) fn evict(&self, page: usize) {
         let state = self.cell(page).load().state();
         let (State::Resident(frame) | State::Cached(frame)) = state else { return };
@@ -234,14 +234,14 @@ impl Machine {
         }
     }
 
-    /// `Engine::drop_read_ahead`
+    /// `Reclaim::drop_read_ahead`
     pub(super) fn drop_read_ahead(&self, slot: usize) {
         if let Some(frame) = self.index(slot, |cell| cell.take_frame()) {
             self.free_frame(frame);
         }
     }
 
-    /// `Engine::write_back_coldest` of a slot.
+    /// `Reclaim::write_back_coldest` of a slot.
     pub(super) fn write_back(&self, slot: usize) {
         if self.compressed(slot) == 0 || !self.index(slot, |cell| cell.begin_io()) {
             return;
@@ -262,7 +262,7 @@ impl Machine {
         self.end_io(slot, None);
     }
 
-    /// `Engine::change_slot`
+    /// `Reclaim::change_slot`
     fn change_slot(&self, from: usize, to: usize, version: u64) {
         let page = self.slots[from].owner.load(SeqCst) as usize;
         let Some(word) = self.try_lock_in(page, stored(from)) else { return self.free_slot(to) };
