@@ -10,7 +10,7 @@ export OVERSPILL_BIN ?= $(abspath $(RELEASE)/overspill)
 BINDIR = $(DESTDIR)$(PREFIX)/bin
 LIBDIR = $(DESTDIR)$(PREFIX)/lib/overspill
 
-.PHONY: build help install uninstall demo test fmt lint doc unit proof proof-quick programs
+.PHONY: build help install uninstall demo test fmt tidy lint doc unit proof proof-quick programs
 .PHONY: programs-quick clean
 
 build: ## Build everything (the default)
@@ -35,11 +35,14 @@ demo: build ## Run a job in a quarter of the memory that it takes, and show the 
 	demo/demo.sh
 
 test: ## All that CI runs, with one line of counts at the end (under 20 minutes on two cores)
-	@$(PYTHON) tests/proof/steps.py build fmt unit programs-quick proof-quick -- lint doc
+	@$(PYTHON) tests/proof/steps.py build fmt tidy unit programs-quick proof-quick -- lint doc
 
 fmt: ## Check the formatting, where rustfmt exists
 	@if ! $(CARGO) fmt --version >/dev/null 2>&1; then echo "skipped: there is no rustfmt"; \
 	else $(CARGO) fmt --all --check; fi
+
+tidy: ## The house rules that a program can check: floors, lengths, names in ARCHITECTURE.md
+	$(PYTHON) tests/tidy.py
 
 lint: ## clippy without warnings, where it exists
 	@if ! $(CARGO) clippy --version >/dev/null 2>&1; then echo "skipped: there is no clippy"; \

@@ -41,7 +41,11 @@ FLOORS = {
     ],
     "crates/engine": [
         "units", "stats", "base", "workingset", "frame", "slot", "zpool", "device", "memory",
-        "swap", "reclaim", "fault", "control", "space", "config", "error", "engine", "pool", "lib",
+        "swap", "reclaim", "fault", "control", "space", "error", "config", "engine", "pool", "lib",
+    ],
+    "bench": [
+        "contents", "workload", "measure", "model", "render", "machine", "work", "fixture",
+        "benches", "lib", "bin", "main",
     ],
 }
 
@@ -85,7 +89,8 @@ def names_imported(text, depth):
         if match.group(1) != "crate" and match.group(1).count("super") < depth:
             continue
         if match.group(2):
-            if match.group(2) != "super":
+            # A macro that is exported has its name at the root, wherever it stands.
+            if match.group(2) != "super" and text[match.end()] != "!":
                 yield match.group(2), match.start()
             continue
         braces, at, word = 1, match.end() + 1, match.end() + 1

@@ -5,7 +5,9 @@ use clap::ValueEnum;
 use std::fmt;
 
 /// Words of a page of 4 KiB.
-pub const WORDS: usize = 4096 / size_of::<u64>();
+pub const WORDS: usize = PAGE_BYTES / size_of::<u64>();
+/// Bytes of a page.
+const PAGE_BYTES: usize = 4096;
 
 /// A kind of contents.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
@@ -28,13 +30,44 @@ impl Contents {
             Contents::Heap => heap(page, &mut random),
         }
     }
-}
 
-impl fmt::Display for Contents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no kind is skipped").get_name())
+    /// Page `number` in bytes.
+    pub fn page(self, number: u64) -> [u8; PAGE_BYTES] {
+        let mut words = [0; WORDS];
+        self.fill(&mut words, number);
+        bytes(&words)
     }
 }
+
+/// A page in bytes.
+pub fn bytes(words: &[u64; WORDS]) -> [u8; PAGE_BYTES] {
+    let mut bytes = [0; PAGE_BYTES];
+    let chunks = bytes.as_chunks_mut::<{ size_of::<u64>() }>().0;
+    chunks.iter_mut().zip(words).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
+    bytes
+}
+
+/// Writes a value of a command line by the name that it has there.
+///
+/// # Errors
+/// Those of the formatter.
+pub fn write_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(value.to_possible_value().expect("no value is skipped").get_name())
+}
+
+/// Displays these by the names that they have on the command line.
+#[macro_export]
+macro_rules! named {
+    ($($of:ty),*) => {$(
+        impl std::fmt::Display for $of {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                $crate::contents::write_name(self, f)
+            }
+        }
+    )*};
+}
+
+named!(Contents);
 
 /// A generator of random numbers: splitmix64, by Steele, Lea and Flood.
 #[derive(Clone, Debug)]
@@ -210,13 +243,8 @@ mod tests {
     #[test]
     fn heaps_pack_as_those_of_programs_do() {
         let mut compressor = Compressor::new(Codec::Lz4).unwrap();
-        let mut packed = |contents, number| {
-            let mut bytes = [0; PAGE_SIZE];
-            bytes
-                .chunks_mut(8)
-                .zip(page(contents, number))
-                .for_each(|(b, w)| b.copy_from_slice(&w.to_le_bytes()));
-            compressor.compress(&bytes, &mut [0; 2 * PAGE_SIZE]).unwrap()
+        let mut packed = |contents: Contents, number| {
+            compressor.compress(&contents.page(number), &mut [0; 2 * PAGE_SIZE]).unwrap()
         };
         let mut sizes: Vec<usize> =
             (0..2000).map(|number| packed(Contents::Heap, number)).collect();

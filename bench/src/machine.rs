@@ -1,89 +1,10 @@
-//! Where a bench ran, and what of the machine it may use.
+//! The machine: where pages go, the kernel's own swap, and that nothing of it stays.
 
-use serde::Serialize;
-use std::fs;
-
-/// Where a bench ran.
-#[derive(Clone, Debug, Serialize)]
-pub struct Machine {
-    /// Processors that this process may use.
-    pub cpus: usize,
-    /// Release of the kernel, as `uname -r` prints it.
-    pub kernel: String,
-    /// RAM of the machine in bytes.
-    pub ram_bytes: u64,
-}
-
-impl Machine {
-    /// This machine.
-    pub fn this() -> Machine {
-        Machine {
-            cpus: std::thread::available_parallelism().map_or(1, |n| n.get()),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            ram_bytes: meminfo("MemTotal"),
-        }
-    }
-}
-
-/// What the kernel calls the processors, where it says.
-pub fn processor() -> Option<String> {
-    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
-    let name = text
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(':'))?
-        .1
-        .trim()
-        .to_owned();
-    (!name.is_empty()).then_some(name)
-}
-
-/// RAM that can be had without pushing anything out, in bytes.
-pub fn available_bytes() -> u64 {
-    meminfo("MemAvailable")
-}
-
-/// RAM that zswap's pool takes, in bytes.
-pub fn zswap_bytes() -> u64 {
-    meminfo("Zswap")
-}
-
-/// Processes that run, or wait for a processor or a disk, averaged over the last minute.
-pub fn load_average() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().next().and_then(|field| field.parse().ok()).unwrap_or(0.0)
-}
-
-fn meminfo(key: &str) -> u64 {
-    fs::read_to_string("/proc/meminfo").ok().and_then(|text| entry_bytes(&text, key)).unwrap_or(0)
-}
-
-/// An entry of /proc/meminfo, which is in KiB.
-fn entry_bytes(text: &str, key: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kib << 10)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_entry_is_found_by_its_whole_name() {
-        let text = "MemTotalX:  1 kB\nMemTotal:       24683776 kB\nHugePages_Total:       0\n";
-        assert_eq!(entry_bytes(text, "MemTotal"), Some(24683776 << 10));
-        assert_eq!(entry_bytes(text, "HugePages_Total"), None);
-        assert_eq!(entry_bytes(text, "MemFree"), None);
-    }
-
-    #[test]
-    fn this_machine_has_processors_memory_and_a_kernel() {
-        let machine = Machine::this();
-        assert!(
-            machine.cpus > 0
-                && machine.kernel.contains('.')
-                && machine.ram_bytes > available_bytes()
-        );
-        assert!(available_bytes() > 0);
-    }
-}
+pub mod cgroup;
+pub mod kernel_swap;
+pub mod place;
+pub mod put_back;
+pub mod room;
+pub mod start;
+pub mod swap_device;
+pub mod util_linux;

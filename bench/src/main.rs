@@ -1,46 +1,45 @@
 //! `overspill-bench`: the engine's experiments, each mechanism beside its own baseline and beside
 //! the kernel.
 //!
-//! A bench is a module of [`benches`] with its arguments, the cases that it measures and what it
-//! makes of the figures. What benches share: [`ladder`] (steps with numbers of threads),
-//! [`measure`] (cases in turn, rounds, medians), [`child`] (a process for each measurement),
-//! [`pool`] (what is measured), [`contents`] (what pages hold), [`threads`] (threads that start
-//! together), [`machine`] (where it ran), [`swap_device`] and [`place`] (where pages go),
-//! [`kernel_swap`] and [`put_back`] (the kernel's own swap, and that nothing of it stays),
-//! [`start`] (programs that are measured), [`report`] (JSON, or a table with a conclusion),
-//! [`plot`] (bars). Nothing of it is linked into the product. There are no locks here.
+//! Folders are layers; each uses only those above it in this list:
 //!
-//! To add a bench: a module in [`benches`] with `Args`, `run` and, for [`child`], `measure_one`;
-//! then a line in each of [`Command`], [`run`] and [`measure_one`].
+//! 1. [`measure`]: cases in turn, rounds, a process for each measurement, threads that start
+//!    together, the pool that is measured, counters, samples and their medians;
+//! 2. [`model`]: the words in which a bench declares steps, figures, comparisons, goals and charts,
+//!    and what follows from them;
+//! 3. [`render`]: that as a table with verdicts, as JSON, as a drawing, as a page;
+//! 4. [`machine`]: where pages go, the kernel's own swap, and that nothing of it stays;
+//! 5. [`work`]: what is done and timed, in the process of one measurement;
+//! 6. [`benches`]: a declaration for each bench, its options, and what it plans.
+//!
+//! What pages hold, and how they are accessed, is in the library [`overspill_bench`], which the
+//! program that is measured has in common with this one. Nothing of it is linked into the product.
+//! There are no locks here.
+//!
+//! To add a bench: its work in [`work`], with a request and `measure_one`; in [`benches`] a
+//! [`model::declare::Ladder`], `Args` and `run`; then a line in each of [`Command`], [`run`] and
+//! [`measure_one`].
 
 #![forbid(unsafe_code)]
 
 mod benches;
-mod child;
-mod failure;
-mod kernel_swap;
-mod ladder;
+#[cfg(test)]
+mod fixture;
 mod machine;
 mod measure;
-mod place;
-mod plot;
-mod pool;
-mod put_back;
-mod report;
-mod start;
-mod swap_device;
-#[cfg(test)]
-mod testing;
-mod threads;
+mod model;
+mod render;
+mod work;
 
+use benches::common::Common;
 use benches::{
     codecs, page_fault, reclaim_storm, swap_r_rand, swap_w_seq, swapoff, vs_kernel, working_set,
     zswap,
 };
-use clap::{Args, Parser, Subcommand};
-use failure::Failure;
-use overspill_bench::contents;
-use report::Findings;
+use clap::{Parser, Subcommand};
+use machine::{put_back, start};
+use measure::{Failure, child};
+use model::findings::Findings;
 use std::process::ExitCode;
 
 /// Measures the mechanisms of overspill, each beside its baseline and beside the kernel
@@ -91,18 +90,6 @@ enum Command {
     Start(start::Args),
 }
 
-/// Options of every bench.
-#[derive(Clone, Debug, Args)]
-struct Common {
-    /// How often each step is measured [default: 3, and fewer where that would take longer than 45
-    /// s]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    json: bool,
-}
-
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::MeasureOne(args) => measure_one(&args),
@@ -134,7 +121,7 @@ fn run(command: &Command) -> Result<(), Failure> {
             unreachable!("main takes them")
         }
     };
-    report::print(&findings, common.json)
+    render::print(&findings, common.json)
 }
 
 fn measure_one(args: &child::Args) -> Result<(), Failure> {

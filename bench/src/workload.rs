@@ -44,11 +44,7 @@ pub enum Workload {
     ZipfRead,
 }
 
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no workload is skipped").get_name())
-    }
-}
+crate::named!(Workload);
 
 /// How far LZ4 packs what pages hold.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
@@ -291,6 +287,7 @@ fn ticks_of(text: &str) -> Option<[u64; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contents::bytes;
     use overspill_os::codec::{Codec, Compressor};
 
     #[test]
@@ -343,12 +340,7 @@ mod tests {
             let mut packed = |number| {
                 let mut words = [7; WORDS];
                 packing.fill(&mut words, number);
-                let mut bytes = [0; 4096];
-                bytes
-                    .chunks_mut(8)
-                    .zip(words)
-                    .for_each(|(b, w)| b.copy_from_slice(&w.to_le_bytes()));
-                compressor.compress(&bytes, &mut [0; 8192]).unwrap()
+                compressor.compress(&bytes(&words), &mut [0; 8192]).unwrap()
             };
             let total: usize = (0..TEMPLATES).map(&mut packed).sum();
             let ratio = (TEMPLATES * 4096) as f64 / total as f64;

@@ -6,7 +6,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use overspill::base::FrameId;
+use overspill::units::FrameId;
 use overspill::frame::{FrameAllocator, FrameSettings, MAX_ORDER, Mobility, Need, Pick};
 use overspill::stats::Stats;
 use overspill_os::cpu::Topology;

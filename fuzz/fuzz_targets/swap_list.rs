@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use overspill::job::swaps::JobSwaps;
+use overspill::device::list::JobSwaps;
 
 fuzz_target!(|text: &str| {
     if let Ok(list) = text.parse::<JobSwaps>() {

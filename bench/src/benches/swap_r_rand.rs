@@ -1,35 +1,24 @@
 //! `swap-r-rand`: how long a read of a page takes that is not in memory, by where it comes from.
 //!
-//! Threads read single pages at random over four times the budget, of contents as programs have
-//! them, so that some pages are in memory, some in the swap cache, some compressed and some on the
+//! Threads read single pages at random over four times the budget ([`crate::work::swap_r_rand`]),
+//! so that some pages are in memory, some in the swap cache, some compressed and some on the
 //! device. Nothing is written, which shows what readahead costs where it cannot help, and what it
 //! saves to keep the slots of clean pages.
-//!
-//! [`run`] plans the cases and reads the results; [`work`] is one measurement, [`contents`] what
-//! pages hold, [`figures`] what is made of the times.
 
-mod contents;
-mod figures;
-mod work;
-
-pub use work::measure_one;
-
-use crate::Common;
-use crate::child;
-use crate::failure::Failure;
-use crate::ladder;
-use crate::machine::Machine;
-use crate::measure::{self, Series, compare, verdict};
-use crate::report::{
-    self, Column, Findings, Report, Row, Table, gain, percent, ratio, short, whole,
+use super::common::Common;
+use crate::machine::swap_device::{self, SwapDevice};
+use crate::measure::{Failure, child};
+use crate::model::declare::{
+    Base, Goal, How, Ladder, Rows, Step, Table, col, compare, verdict, wide,
 };
-use crate::swap_device::{self, SwapDevice};
-use clap::ValueEnum;
+use crate::model::findings::{Findings, settings};
+use crate::model::format::{percent, ratio, short, whole};
+use crate::work::swap_r_rand::{RATE, Request, WRITTEN};
 use overspill::units::Bytes;
-use serde_json::{Value, json};
-use std::fmt;
+use serde_json::json;
 use std::time::Duration;
-use work::Request;
+
+pub use crate::work::swap_r_rand::measure_one;
 
 /// Name of the bench.
 pub const NAME: &str = "swap-r-rand";
@@ -41,6 +30,70 @@ const DEVICE_SPARE: u64 = 2;
 /// Longest that a measurement may take: this, and what a page or a read may take at the very worst.
 const LIMIT: Duration = Duration::from_secs(60);
 const LIMIT_PER_READ: Duration = Duration::from_millis(1);
+/// What [`RATE`] gains over the plain step, round by round.
+const GAIN: &str = "gain_over_plain";
+/// The percentiles are told of one thread.
+const ONE: Rows = Rows::With(&[("threads", "1")]);
+
+/// What is measured, and what is told of it.
+pub static LADDER: Ladder = Ladder {
+    bench: NAME,
+    steps: &[
+        Step::new("plain", "One page is read at a time; a page that was read gives its slot up")
+            .set("readahead=1,clean=off"),
+        Step::new("readahead", "Pages around a slot are read with it").from("plain", "readahead=8"),
+        Step::new("clean", "A page that was read keeps its slot until it is written to")
+            .from("plain", "clean=on"),
+        Step::new("readahead-clean", "Both").from("plain", "readahead=8,clean=on"),
+    ],
+    groups: &["threads"],
+    tables: &[
+        Table {
+            title: "All reads, those of pages in memory included, and what the device did for \
+                    them.",
+            columns: &[
+                wide("reads/s", RATE, whole),
+                col("p50 ns", "any.p50_ns", whole),
+                col("p99 ns", "any.p99_ns", whole),
+                col("p99.9 ns", "any.p999_ns", whole),
+                col("written a page read", WRITTEN, ratio),
+                col("pages a read", "pages_read_per_operation", short),
+                col("compressed to", "compressed_size_ratio", percent),
+                col("readahead wanted", "readahead_hit_ratio", percent),
+            ],
+        },
+        Table {
+            title: "By where the page came from, with one thread: share of all reads, and ns.",
+            columns: &[
+                col("minor", "minor.ratio", percent),
+                col("p50", "minor.p50_ns", whole),
+                col("p99", "minor.p99_ns", whole),
+                col("p99.9", "minor.p999_ns", whole),
+                col("compressed", "compressed.ratio", percent),
+                col("p50", "compressed.p50_ns", whole),
+                col("p99", "compressed.p99_ns", whole),
+                col("p99.9", "compressed.p999_ns", whole),
+                col("device", "device.ratio", percent),
+                col("p50", "device.p50_ns", whole),
+                col("p99", "device.p99_ns", whole),
+                col("p99.9", "device.p999_ns", whole),
+            ],
+        },
+    ],
+    comparisons: &[compare(GAIN, How::More, RATE, Base::From)],
+    verdicts: &[
+        verdict(&["plain"], "minor.p50_ns", "ns of a minor fault", Goal::Told).of(ONE),
+        verdict(&["plain"], "compressed.p50_ns", "ns of a compressed page", Goal::Told).of(ONE),
+        verdict(&["plain"], "device.p50_ns", "ns of a page on the device", Goal::Told).of(ONE),
+        verdict(&["plain"], WRITTEN, "pages written for one read", Goal::Told).of(ONE),
+        verdict(&["clean"], WRITTEN, "pages written for one read", Goal::Told).of(ONE),
+        verdict(&["readahead"], GAIN, "reads, readahead cannot help", Goal::Gain),
+        verdict(&["clean"], GAIN, "reads, slots are kept", Goal::Gain),
+        verdict(&["readahead-clean"], GAIN, "reads, both", Goal::Gain),
+    ],
+    charts: &[],
+    origin: "",
+};
 
 /// Options of `overspill-bench swap-r-rand`.
 #[derive(Clone, Debug, clap::Args)]
@@ -63,109 +116,19 @@ pub struct Args {
     reads: u64,
 }
 
-/// What is compared.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
-enum Step {
-    /// One page is read at a time; a page that was read gives its slot up
-    Plain,
-    /// Pages around a slot are read with it
-    Readahead,
-    /// A page that was read keeps its slot until it is written to
-    Clean,
-    /// Both
-    ReadaheadClean,
-}
-
-impl Step {
-    fn settings(self) -> &'static str {
-        match self {
-            Step::Plain => "readahead=1,clean=off",
-            Step::Readahead => "readahead=8,clean=off",
-            Step::Clean => "readahead=1,clean=on",
-            Step::ReadaheadClean => "readahead=8,clean=on",
-        }
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no step is skipped").get_name())
-    }
-}
-
-/// One row.
-type Case = ladder::Case<Step>;
-
-const TABLES: &[Table] = &[
-    Table {
-        title: "All reads, those of pages in memory included, and what the device did for them.",
-        columns: &[
-            Column { title: "reads/s", figure: figures::RATE, format: whole, spread: true },
-            Column { title: "p50 ns", figure: "any.p50_ns", format: whole, spread: false },
-            Column { title: "p99 ns", figure: "any.p99_ns", format: whole, spread: false },
-            Column { title: "p99.9 ns", figure: "any.p999_ns", format: whole, spread: false },
-            Column {
-                title: "written a page read",
-                figure: figures::WRITTEN,
-                format: ratio,
-                spread: false,
-            },
-            Column {
-                title: "pages a read",
-                figure: "pages_read_per_operation",
-                format: short,
-                spread: false,
-            },
-            Column {
-                title: "compressed to",
-                figure: "compressed_size_ratio",
-                format: percent,
-                spread: false,
-            },
-            Column {
-                title: "readahead wanted",
-                figure: "readahead_hit_ratio",
-                format: percent,
-                spread: false,
-            },
-        ],
-    },
-    Table {
-        title: "By where the page came from, with one thread: share of all reads, and ns.",
-        columns: &[
-            Column { title: "minor", figure: "minor.ratio", format: percent, spread: false },
-            Column { title: "p50", figure: "minor.p50_ns", format: whole, spread: false },
-            Column { title: "p99", figure: "minor.p99_ns", format: whole, spread: false },
-            Column { title: "p99.9", figure: "minor.p999_ns", format: whole, spread: false },
-            Column {
-                title: "compressed",
-                figure: "compressed.ratio",
-                format: percent,
-                spread: false,
-            },
-            Column { title: "p50", figure: "compressed.p50_ns", format: whole, spread: false },
-            Column { title: "p99", figure: "compressed.p99_ns", format: whole, spread: false },
-            Column { title: "p99.9", figure: "compressed.p999_ns", format: whole, spread: false },
-            Column { title: "device", figure: "device.ratio", format: percent, spread: false },
-            Column { title: "p50", figure: "device.p50_ns", format: whole, spread: false },
-            Column { title: "p99", figure: "device.p99_ns", format: whole, spread: false },
-            Column { title: "p99.9", figure: "device.p999_ns", format: whole, spread: false },
-        ],
-    },
-];
-
-/// Measures and says what was found.
+/// Measures.
 ///
 /// # Errors
 /// When a measurement fails.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
-    let cases = plan(args);
+    let steps = LADDER.chosen(&[]);
+    let cases = Ladder::with_threads(&steps, &args.threads);
     let bytes = Bytes(OVERCOMMIT * args.memory.0);
     let device = args.device.spec(Bytes(DEVICE_SPARE * bytes.0));
-    let mut series = measure::rounds(&cases, args.common.rounds, |case| {
+    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
         let request = Request {
-            settings: case.step.settings().to_owned(),
-            threads: case.threads,
+            settings: LADDER.settings_of(case),
+            threads: case.what,
             memory: args.memory.0,
             bytes: bytes.0,
             reads: args.reads,
@@ -174,137 +137,14 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         let reads = (2 * bytes.pages() + args.reads).min(u32::MAX.into()) as u32;
         child::ask(NAME, &request, LIMIT + LIMIT_PER_READ * reads)
     })?;
-    compare_steps(&cases, &mut series);
-    let row = |(case, series): (&Case, &Series)| {
-        Row::new(&case.step.to_string(), &[("threads", json!(case.threads))], None, series)
-    };
-    let rows: Vec<Row> = cases.iter().zip(&series).map(row).collect();
-    let conclusion = conclusion(&rows);
-    let report = Report {
-        bench: NAME,
-        machine: Machine::this(),
-        settings: settings(args, series[0].len(), &device),
-        rows,
-    };
-    Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion, failed: None })
-}
-
-fn plan(args: &Args) -> Vec<Case> {
-    ladder::plan(Step::value_variants(), &args.threads)
-}
-
-/// Adds what each step gains over the plain one in the same round.
-fn compare_steps(cases: &[Case], series: &mut [Series]) {
-    for (i, case) in cases.iter().enumerate().filter(|(_, case)| case.step != Step::Plain) {
-        let plain = Case { step: Step::Plain, ..*case };
-        if let Some(plain) = cases.iter().position(|other| *other == plain) {
-            let plain = series[plain].clone();
-            compare(&mut series[i], &plain, figures::RATE, figures::GAIN, |here, plain| {
-                here / plain - 1.0
-            });
-        }
-    }
-}
-
-/// What the rows of the first number of threads show, in sentences.
-fn conclusion(rows: &[Row]) -> String {
-    let figure = |step: Step, name: &str| {
-        let row = rows.iter().find(|row| row.step == step.to_string())?;
-        row.figures.get(name).copied()
-    };
-    let median = |step: Step, name: &str| figure(step, name).map(|spread| spread.median);
-    let mut sentences = Vec::new();
-    let latencies: Vec<String> = figures::Source::ALL
-        .iter()
-        .filter_map(|source| {
-            Some((source.name(), median(Step::Plain, &format!("{}.p50_ns", source.name()))?))
-        })
-        .map(|(name, ns)| format!("{name} {} ns", whole(ns)))
-        .collect();
-    if !latencies.is_empty() {
-        sentences.push(format!(
-            "A read takes, by where its page is (medians): {}.",
-            latencies.join(", ")
-        ));
-    }
-    if let (Some(off), Some(on)) =
-        (median(Step::Plain, figures::WRITTEN), median(Step::Clean, figures::WRITTEN))
-    {
-        sentences.push(format!(
-            "For a page read from the device {} are written, and {} where pages keep their slots \
-             while they are clean.",
-            ratio(off),
-            ratio(on)
-        ));
-    }
-    for (step, what) in [
-        (Step::Readahead, "Readahead, which cannot help here"),
-        (Step::Clean, "Keeping slots"),
-        (Step::ReadaheadClean, "Both together"),
-    ] {
-        if let Some(change) = figure(step, figures::GAIN) {
-            sentences.push(format!("{what}: reads {}, {}.", gain(change.median), verdict(change)));
-        }
-    }
-    sentences.join(" ")
-}
-
-fn settings(args: &Args, rounds: usize, device: &str) -> Value {
     let own = json!({
         "threads": args.threads,
         "memory_bytes": args.memory.0,
-        "size_bytes": OVERCOMMIT * args.memory.0,
+        "size_bytes": bytes.0,
         "reads": args.reads,
-        "device": args.device.told(device),
-        "steps": report::by_name(Step::value_variants().iter().map(|step| (step, step.settings()))),
+        "device": args.device.told(&device),
+        "steps": LADDER.made_of(&steps),
     });
-    report::settings(rounds, own)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing;
-    use overspill::config::{Config, baselines};
-
-    #[test]
-    fn every_step_is_measured_for_each_number_of_threads_and_the_engine_has_its_settings() {
-        let cases = plan(&testing::args("--threads 2,1,2"));
-        let order: Vec<_> =
-            cases.iter().map(|case| (case.threads, case.step.to_string())).collect();
-        let steps = ["plain", "readahead", "clean", "readahead-clean"];
-        let expected: Vec<_> =
-            [2, 1].into_iter().flat_map(|n| steps.map(|step| (n, step.to_owned()))).collect();
-        assert_eq!(order, expected);
-        for step in Step::value_variants() {
-            baselines::apply(&mut Config::default(), step.settings()).unwrap();
-        }
-    }
-
-    #[test]
-    fn the_conclusion_tells_what_was_measured() {
-        let row = |step: Step, figures: &[(&str, f64)]| {
-            let sample = testing::sample(figures.iter().copied());
-            Row::new(&step.to_string(), &[("threads", json!(1))], None, &vec![sample])
-        };
-        let plain = [
-            ("minor.p50_ns", 2000.0),
-            ("device.p50_ns", 40_000.0),
-            (figures::WRITTEN, 0.9),
-            (figures::RATE, 10.0),
-        ];
-        let rows = [
-            row(Step::Plain, &plain),
-            row(Step::Readahead, &[(figures::GAIN, -0.1)]),
-            row(Step::Clean, &[(figures::WRITTEN, 0.1)]),
-        ];
-        assert_eq!(
-            conclusion(&rows),
-            "A read takes, by where its page is (medians): minor 2,000 ns, device 40,000 ns. For \
-             a page read from the device 0.90 are written, and 0.10 where pages keep their slots \
-             while they are clean. Readahead, which cannot help here: reads -10.0 %, too few \
-             rounds to tell."
-        );
-        assert_eq!(conclusion(&rows[3..]), "");
-    }
+    let settings = settings(rounds, own);
+    Ok(Findings::new(&LADDER, settings, rows))
 }

@@ -1,36 +1,27 @@
 //! `swap-w-seq`: how swap slots and the swap cache scale, step by step.
 //!
-//! The work is swap-w-seq of vm-scalability: threads write anonymous memory in sequence until the
-//! budget is used up, and go on, so that every page written pushes one out to the device. Then they
-//! read it all back, which frees the slots. All pages go to the device: nothing is compressed, and
-//! a page that came back leaves by being written again.
-//!
-//! [`run`] plans the cases and reads the results; [`step`] is the ladder, [`work`] one measurement,
-//! [`figures`] what the counters of a pool tell, [`plot`] a drawing of it.
+//! Threads write anonymous memory in sequence until the budget is used up, and go on, so that every
+//! page written pushes one out to the device. Then they read it all back, which frees the slots
+//! ([`crate::work::swap_w_seq`]). All pages go to the device: nothing is compressed, and a page
+//! that came back leaves by being written again.
 
-mod conclusion;
-mod figures;
-mod plot;
-mod step;
-mod work;
-
-pub use work::measure_one;
-
-use crate::Common;
-use crate::child;
-use crate::failure::Failure;
-use crate::ladder;
-use crate::machine::Machine;
-use crate::measure::{self, Series, compare};
-use crate::report::{self, Column, Findings, Report, Row, Table, gain, percent, short, whole};
-use crate::swap_device::{self, SwapDevice};
-use figures::Phase;
+use super::common::Common;
+use crate::machine::swap_device::{self, SwapDevice};
+use crate::measure::{Failure, child};
+use crate::model::declare::{
+    Base, Goal, How, Ladder, Rows, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
+};
+use crate::model::findings::{Findings, settings};
+use crate::model::format::{gain, percent, plural, short, whole};
+use crate::model::row::Row;
+use crate::render::plot;
+use crate::work::swap_w_seq::{LOCKS, RATE, Request, SATURATION, SERIAL, SHARE, SPREAD};
 use overspill::units::Bytes;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
-use step::Step;
-use work::Request;
+
+pub use crate::work::swap_w_seq::measure_one;
 
 /// Name of the bench.
 pub const NAME: &str = "swap-w-seq";
@@ -41,6 +32,150 @@ const DEVICE_SPARE: u64 = 2;
 /// in.
 const LIMIT: Duration = Duration::from_secs(60);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
+
+/// What [`RATE`] gains over the step before.
+const GAIN: &str = "gain_over_step_before";
+const IN_GAIN: &str = "in.gain_over_step_before";
+/// [`SERIAL`] of the baseline in units of that here.
+const SERIAL_LESS: &str = "serial_less_than_baseline";
+const IN_SERIAL_LESS: &str = "in.serial_less_than_baseline";
+/// [`SPREAD`] of the baseline in units of that here.
+const SPREAD_LESS: &str = "swap_serial_if_spread_less_than_baseline";
+const IN_SPREAD_LESS: &str = "in.swap_serial_if_spread_less_than_baseline";
+/// [`SATURATION`] in units of the baseline's.
+const SATURATION_MORE: &str = "saturation_ratio_to_baseline";
+const IN_SATURATION_MORE: &str = "in.saturation_ratio_to_baseline";
+
+/// The last step, with the most threads.
+const fn last(figure: &'static str, says: &'static str, least: f64) -> Verdict {
+    verdict(&["batches"], figure, says, Goal::AtLeast(least)).of(Rows::Most("threads"))
+}
+
+/// The share of the time that swap locks may take with two threads.
+const fn share(figure: &'static str, says: &'static str) -> Verdict {
+    verdict(&["batches"], figure, says, Goal::AtMost(0.01)).of(Rows::With(&[("threads", "2")]))
+}
+
+/// Vm-scalability's swap-w-seq with 32 processes; only the first steps are part of that.
+fn origin(kib: f64) -> Value {
+    json!({ "processes": 32, "so_kib_per_s": kib, "ratio_to_baseline": kib / 1_428_002.0 })
+}
+
+/// Four columns for each kind of lock; what the names of their figures begin with tells the phase.
+macro_rules! locks {
+    ($phase:literal, $($title:literal $lock:literal),*) => {
+        &[$(
+            col($title, concat!($phase, "locks.", $lock, ".per_1000"), short),
+            col("", concat!($phase, "locks.", $lock, ".contended_ratio"), percent),
+            col("waited", concat!($phase, "locks.", $lock, ".wait_ns"), whole),
+            col("held", concat!($phase, "locks.", $lock, ".short_hold_ns"), whole),
+        )*]
+    };
+    ($phase:literal) => {
+        locks!(
+            $phase, "slots" "slot_lock", "cluster" "cluster_lock", "index" "swap_cache_lock",
+            "ages" "swap_ages_lock", "zone" "zone_lock"
+        )
+    };
+}
+
+/// What is measured, and what is told of it.
+pub static LADDER: Ladder = Ladder {
+    bench: NAME,
+    steps: &[
+        Step::new("baseline", "One lock for the slots of a device, one for the swap cache")
+            .set(
+                "compressed=0,clean=off,slot.lock=device,cache.partition=device,slot.cache=off,\
+                 slot.cpu_cluster=off,swap.batch=off",
+            )
+            .published(|| origin(1_428_002.0)),
+        Step::new("cluster-locks", "A lock for each cluster of 512 slots")
+            .from("baseline", "slot.lock=cluster")
+            .published(|| origin(1_481_704.0)),
+        Step::new("partitions-64m", "A lock of the swap cache for each 64 MiB of swap space")
+            .from("cluster-locks", "cache.partition=64M")
+            .published(|| origin(2_050_097.0)),
+        Step::new(
+            "slot-caches",
+            "Each processor keeps 64 slots to hand out, and collects 64 that were freed",
+        )
+        .from("partitions-64m", "slot.cache=64")
+        .published(|| origin(4_170_746.0)),
+        Step::new("cpu-clusters", "Each processor takes slots from a cluster of its own")
+            .from("slot-caches", "slot.cpu_cluster=on"),
+        Step::new("partitions-2m", "A lock of the swap cache for each cluster")
+            .from("cpu-clusters", "cache.partition=2M"),
+        Step::new(
+            "batches",
+            "Slots, and pages of the swap cache, are handled many in one hold of a lock",
+        )
+        .from("partitions-2m", "swap.batch=on"),
+    ],
+    groups: &["threads"],
+    tables: &[
+        Table {
+            title: "Throughput, and the serial time of the lock that would limit it: the time a \
+                    page that it is held, divided by the locks of its kind in use side by side.",
+            columns: &[
+                wide("pages out/s", RATE, whole),
+                col("so KiB/s", "so_kib_per_s", whole),
+                col("over step before", GAIN, gain),
+                col("serial ns", SERIAL, short),
+                col("saturates at", SATURATION, whole),
+                col("swap locks", SHARE, percent),
+                wide("pages in/s", "in.pages_per_s", whole),
+                col("serial ns", "in.serial_ns_per_page_max", short),
+                col("saturates at", "in.saturation_pages_per_s", whole),
+                col("swap locks", "in.swap_locks_ratio", percent),
+            ],
+        },
+        Table {
+            title: "Locks, for 1,000 pages that go out: times taken, share contended, ns waited, \
+                    ns held (without the holds of more than 50 us, in which the holder was \
+                    interrupted).",
+            columns: locks!(""),
+        },
+        Table { title: "The same for 1,000 pages that come in.", columns: locks!("in.") },
+    ],
+    comparisons: &[
+        compare(GAIN, How::More, RATE, Base::From),
+        compare(IN_GAIN, How::More, "in.pages_per_s", Base::From),
+        compare(SERIAL_LESS, How::TimesLess, SERIAL, BASELINE),
+        compare(IN_SERIAL_LESS, How::TimesLess, "in.serial_ns_per_page_max", BASELINE),
+        compare(SPREAD_LESS, How::TimesLess, SPREAD, BASELINE),
+        compare(IN_SPREAD_LESS, How::TimesLess, "in.swap_serial_ns_per_page_if_spread", BASELINE),
+        compare(SATURATION_MORE, How::Times, SATURATION, BASELINE),
+        compare(IN_SATURATION_MORE, How::Times, "in.saturation_pages_per_s", BASELINE),
+    ],
+    verdicts: &[
+        last(SERIAL_LESS, "out: times less at the lock that limits", 10.0),
+        last(SATURATION_MORE, "out: times the pages a second that saturate it", 2.92),
+        last(SPREAD_LESS, "out: times less at swap locks, used evenly", 10.0),
+        last(IN_SERIAL_LESS, "in: times less at the lock that limits", 10.0),
+        last(IN_SATURATION_MORE, "in: times the pages a second that saturate it", 2.92),
+        last(IN_SPREAD_LESS, "in: times less at swap locks, used evenly", 10.0),
+        share(SHARE, "out: of the time in swap locks"),
+        share("in.swap_locks_ratio", "in: of the time in swap locks"),
+        verdict(&[], GAIN, "out: slower than the step before in every round", Goal::NoLoss),
+        verdict(&[], IN_GAIN, "in: slower than the step before in every round", Goal::NoLoss),
+    ],
+    charts: &[
+        chart(Title::Is("Pages swapped out"), RATE, "pages a second", by_threads),
+        chart(
+            Title::Is("Time that each page out holds the lock that would limit it"),
+            SERIAL,
+            "ns a page, log scale, lower is better",
+            by_threads,
+        )
+        .log(),
+    ],
+    origin: "\"mm/swap: Regular page swap optimizations\", Linux 2017",
+};
+const BASELINE: Base = Base::Step("baseline");
+
+fn by_threads(row: &Row) -> (String, String) {
+    (row.step.clone(), row.told(&["threads"]))
+}
 
 /// Options of `overspill-bench swap-w-seq`.
 #[derive(Clone, Debug, clap::Args)]
@@ -63,227 +198,97 @@ pub struct Args {
     size: Bytes,
     /// Steps to measure [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    steps: Vec<Step>,
+    #[arg(value_parser = LADDER.parser())]
+    steps: Vec<String>,
     /// Draw the ladder into a file, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
 
-/// One row.
-type Case = ladder::Case<Step>;
-
-/// Four columns for each kind of lock; what the names of their figures begin with tells the phase.
-macro_rules! lock_columns {
-    ($phase:literal) => {
-        lock_columns!(
-            $phase,
-            "slots" slot_lock, "cluster" cluster_lock, "index" swap_cache_lock, "ages" swap_ages_lock, "zone" zone_lock
-        )
-    };
-    ($phase:literal, $($title:literal $lock:ident),*) => {
-        &[$(
-            lock_columns!($title, $phase, $lock, "per_1000", short),
-            lock_columns!("", $phase, $lock, "contended_ratio", percent),
-            lock_columns!("waited", $phase, $lock, "wait_ns", whole),
-            lock_columns!("held", $phase, $lock, "short_hold_ns", whole),
-        )*]
-    };
-    ($title:literal, $phase:literal, $lock:ident, $figure:literal, $format:ident) => {
-        Column {
-            title: $title,
-            figure: concat!($phase, "locks.", stringify!($lock), ".", $figure),
-            format: $format,
-            spread: false,
-        }
-    };
-}
-
-const TABLES: &[Table] = &[
-    Table {
-        title: "Throughput, and the serial time of the lock that would limit it: the time a page \
-                that it is held, divided by the locks of its kind in use side by side.",
-        columns: &[
-            Column { title: "pages out/s", figure: figures::RATE, format: whole, spread: true },
-            Column { title: "so KiB/s", figure: "so_kib_per_s", format: whole, spread: false },
-            Column {
-                title: "over step before",
-                figure: figures::GAIN,
-                format: gain,
-                spread: false,
-            },
-            Column { title: "serial ns", figure: figures::SERIAL, format: short, spread: false },
-            Column {
-                title: "saturates at",
-                figure: figures::SATURATION,
-                format: whole,
-                spread: false,
-            },
-            Column { title: "swap locks", figure: figures::SHARE, format: percent, spread: false },
-            Column { title: "pages in/s", figure: "in.pages_per_s", format: whole, spread: true },
-            Column {
-                title: "serial ns",
-                figure: "in.serial_ns_per_page_max",
-                format: short,
-                spread: false,
-            },
-            Column {
-                title: "saturates at",
-                figure: "in.saturation_pages_per_s",
-                format: whole,
-                spread: false,
-            },
-            Column {
-                title: "swap locks",
-                figure: "in.swap_locks_ratio",
-                format: percent,
-                spread: false,
-            },
-        ],
-    },
-    Table {
-        title: "Locks, for 1,000 pages that go out: times taken, share contended, ns waited, ns \
-                held (without the holds of more than 50 us, in which the holder was interrupted).",
-        columns: lock_columns!(""),
-    },
-    Table { title: "The same for 1,000 pages that come in.", columns: lock_columns!("in.") },
-];
-
-/// Measures and says what was found.
+/// Measures.
 ///
 /// # Errors
 /// When a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
-    let cases = plan(args);
-    let machine = Machine::this();
+    let steps = LADDER.chosen(&args.steps);
+    let cases = Ladder::with_threads(&steps, &args.threads);
     let device = args.device.spec(Bytes(DEVICE_SPARE * (args.memory.0 + args.size.0)));
-    let mut series = measure::rounds(&cases, args.common.rounds, |case| {
+    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
         let request = Request {
-            settings: case.step.settings(),
-            threads: case.threads,
+            settings: LADDER.settings_of(case),
+            threads: case.what,
             memory: args.memory.0,
             beyond: args.size.0,
             device: device.clone(),
         };
         let pages = (args.memory.pages() + args.size.pages()) as u32;
-        let mut sample = child::ask(NAME, &request, LIMIT + LIMIT_PER_PAGE * pages)?;
-        for phase in [Phase::Out, Phase::In] {
-            let (running, bytes) = (case.threads.min(machine.cpus), args.memory.0.min(args.size.0));
-            figures::add_serial(&mut sample, phase, case.step, running, bytes);
-        }
-        Ok(sample)
+        child::ask(NAME, &request, LIMIT + LIMIT_PER_PAGE * pages)
     })?;
-    compare_steps(&cases, &mut series);
-    let rows: Vec<Row> =
-        cases.iter().zip(&series).map(|(case, series)| row(case, series)).collect();
-    if let Some(path) = &args.plot {
-        crate::plot::draw(path, &plot::title(&machine), &plot::charts(&rows))?;
-    }
-    let conclusion = conclusion::of(&rows, &machine);
-    let report = Report {
-        bench: NAME,
-        machine,
-        settings: settings(args, &cases, series[0].len(), &device),
-        rows,
-    };
-    Ok(Findings { report, groups: &["threads"], tables: TABLES, conclusion, failed: None })
-}
-
-fn plan(args: &Args) -> Vec<Case> {
-    ladder::plan(&ladder::chosen(&args.steps), &args.threads)
-}
-
-/// Adds what is told by two steps of the same round and number of threads.
-fn compare_steps(cases: &[Case], series: &mut [Series]) {
-    for (i, case) in cases.iter().enumerate() {
-        let mut against = |base: Option<Step>,
-                           figure: &str,
-                           name: &str,
-                           how: fn(f64, f64) -> f64| {
-            let at = |step: Step| cases.iter().position(|other| *other == Case { step, ..*case });
-            if let Some(base) = base.and_then(at).filter(|base| *base != i) {
-                let base = series[base].clone();
-                for phase in [Phase::Out, Phase::In] {
-                    compare(&mut series[i], &base, &phase.figure(figure), &phase.figure(name), how);
-                }
-            }
-        };
-        against(case.step.before(), figures::RATE, figures::GAIN, |here, before| {
-            here / before - 1.0
-        });
-        against(Some(Step::Baseline), figures::SERIAL, figures::SERIAL_LESS, |here, base| {
-            base / here
-        });
-        against(Some(Step::Baseline), figures::SPREAD, figures::SPREAD_LESS, |here, base| {
-            base / here
-        });
-        against(
-            Some(Step::Baseline),
-            figures::SATURATION,
-            figures::SATURATION_MORE,
-            |here, base| here / base,
-        );
-    }
-}
-
-fn row(case: &Case, series: &Series) -> Row {
-    Row::new(
-        &case.step.to_string(),
-        &[("threads", json!(case.threads))],
-        case.step.reference(),
-        series,
-    )
-}
-
-fn settings(args: &Args, cases: &[Case], rounds: usize, device: &str) -> Value {
+    let mut threads: Vec<usize> = cases.iter().map(|case| case.what).collect();
+    threads.dedup();
     let own = json!({
-        "threads": ladder::threads(cases.iter().map(|case| case.threads)),
+        "threads": threads,
         "memory_bytes": args.memory.0,
         "size_bytes": args.size.0,
-        "device": args.device.told(device),
-        "steps": report::by_name(cases.iter().map(|case| (case.step, case.step.settings()))),
+        "device": args.device.told(&device),
+        "steps": LADDER.made_of(&steps),
     });
-    report::settings(rounds, own)
+    let settings = settings(rounds, own);
+    let mut findings = Findings::new(&LADDER, settings, rows);
+    findings.notes = ["", "in."].iter().flat_map(|phase| limits(&findings.rows, phase)).collect();
+    plot::draw(args.plot.as_deref(), &findings)?;
+    Ok(findings)
+}
+
+/// Which lock would limit each step of the rows with the most threads.
+fn limits(rows: &[Row], phase: &str) -> Option<String> {
+    let threads = |row: &Row| row.labels.get("threads").and_then(Value::as_u64);
+    let most = rows.iter().filter_map(threads).max()?;
+    let limit = |row: &Row| {
+        let serial = |lock: &str| row.get(&format!("{phase}locks.{lock}.serial_ns_per_page"));
+        let times = LOCKS.iter().filter_map(|lock| Some((serial(lock.name)?.median, lock.title)));
+        let longest = times.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some(format!("{} {}", row.step, longest.1))
+    };
+    let rows = rows.iter().filter(|row| threads(row) == Some(most));
+    let told: Vec<String> = rows.filter_map(limit).collect();
+    let way = if phase.is_empty() { "out" } else { "in" };
+    (!told.is_empty()).then(|| {
+        format!("What limits pages {way}, {}: {}.", plural(most, "thread"), told.join("; "))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{args, sample};
+    use crate::fixture::row;
 
     #[test]
-    fn steps_come_in_the_order_of_the_ladder_for_each_number_of_threads() {
-        let cases = plan(&args("--steps slot-caches,baseline,slot-caches --threads 2,1,2"));
-        let order: Vec<_> = cases.iter().map(|case| (case.threads, case.step)).collect();
-        let steps = [Step::Baseline, Step::SlotCaches];
-        let expected: Vec<_> =
-            [2, 1].into_iter().flat_map(|threads| steps.map(|step| (threads, step))).collect();
-        assert_eq!(order, expected);
-        assert_eq!(plan(&args("")).len(), 3 * 7);
-        let threads = settings(&args(""), &plan(&args("")), 3, "ram:1")["threads"].clone();
-        assert_eq!(threads, json!([1, 2, 32]));
+    fn each_step_is_one_setting_more() {
+        let settings = |step: &Step| LADDER.settings(step).unwrap();
+        let all: Vec<String> = LADDER.steps.iter().map(settings).collect();
+        for (below, above) in all.iter().zip(&all[1..]) {
+            let changed = below.split(',').zip(above.split(',')).filter(|(a, b)| a != b);
+            assert_eq!(changed.count(), 1, "{below} and {above}");
+        }
     }
 
     #[test]
-    fn steps_are_compared_with_the_same_number_of_threads() {
-        let case = |step, threads| Case { step, threads };
-        let cases =
-            [case(Step::Baseline, 1), case(Step::ClusterLocks, 1), case(Step::ClusterLocks, 2)];
-        let round = |rate: f64, serial: f64| {
-            vec![sample([
-                (figures::RATE, rate),
-                (figures::SERIAL, serial),
-                (figures::SATURATION, 1e9 / serial),
-            ])]
+    fn the_lock_with_the_longest_time_limits() {
+        let times = |zone| {
+            [
+                ("locks.slot_lock.serial_ns_per_page", [5.0]),
+                ("locks.zone_lock.serial_ns_per_page", [zone]),
+            ]
         };
-        let mut series = vec![round(100.0, 800.0), round(110.0, 80.0), round(120.0, 80.0)];
-        compare_steps(&cases, &mut series);
-        assert!((series[1][0][figures::GAIN] - 0.1).abs() < 1e-9);
-        assert_eq!(series[1][0][figures::SERIAL_LESS], 10.0);
-        assert!((series[1][0][figures::SATURATION_MORE] - 10.0).abs() < 1e-9);
-        assert_eq!(
-            (series[0][0].len(), series[2][0].len()),
-            (3, 3),
-            "they have nothing to be compared with"
-        );
+        let of = |step, times: &[(&str, [f64; 1])]| {
+            let times: Vec<(&str, &[f64])> =
+                times.iter().map(|(name, ns)| (*name, &ns[..])).collect();
+            row(step, &[("threads", json!(2))], &times)
+        };
+        let rows = [of("baseline", &times(1.0)), of("batches", &times(9.0))];
+        let expected = "What limits pages out, 2 threads: baseline slots; batches zone.";
+        assert_eq!(limits(&rows, "").unwrap(), expected);
+        assert_eq!(limits(&rows, "in."), None);
     }
 }

@@ -1,43 +1,30 @@
 //! `swapoff`: how long it takes to empty a swap device that is taken out of use.
 //!
-//! Memory is written and pushed out to a file by another allocation, that allocation is freed, and
-//! then the device is taken out of use: a page at a time, in runs, with several runs in flight, and
-//! by the kernel, each alone and beside a load. What the disk can do is measured at the same time.
-//!
-//! [`run`] plans the cases and reads the results; [`work`] is one measurement, by the [`engine`] or
-//! the [`kernel`], [`load`] what goes on meanwhile, [`device_rate`] what the disk can do, [`step`]
-//! the ladder, [`figures`] what is told. [`crate::put_back`] sees to it that nothing is left
-//! behind.
+//! A page at a time, in runs, with several runs in flight, and by the kernel, each alone and beside
+//! a load ([`crate::work::swapoff`]). What the disk can do is measured at the same time.
+//! [`crate::machine::put_back`] sees to it that nothing is left behind.
 
-mod conclusion;
-mod device_rate;
-mod engine;
-mod figures;
-mod kernel;
-mod load;
-mod plot;
-mod step;
-mod usage;
-mod work;
-
-pub use work::measure_one;
-
-use crate::Common;
-use crate::child;
-use crate::failure::Failure;
-use crate::kernel_swap;
-use crate::ladder;
-use crate::machine::{self, Machine};
-use crate::measure::{self, Sample, Series, compare};
-use crate::place::Place;
-use crate::report::{self, Column, Findings, Report, Row, Table, percent, ratio, short, whole};
-use crate::swap_device::SwapDevice;
+use super::common::Common;
+use crate::machine::kernel_swap;
+use crate::machine::place::Place;
+use crate::machine::room;
+use crate::machine::swap_device::SwapDevice;
+use crate::measure::{Failure, Sample, child, fail};
+use crate::model::declare::{
+    Base, Goal, How, Ladder, Rows, Step, Table, Title, chart, col, compare, verdict, wide,
+};
+use crate::model::findings::{Findings, settings};
+use crate::model::format::{percent, ratio, short, whole};
+use crate::model::row::{Case, Row};
+use crate::render::plot;
+use crate::work::swapoff::request::{self, Request, Who};
+use crate::work::swapoff::{engine, figures};
 use overspill::units::Bytes;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
-use step::{Case, Step, Workload};
-use work::{Request, Who};
+
+pub use crate::work::swapoff::measure_one;
 
 /// Name of the bench.
 pub const NAME: &str = "swapoff";
@@ -50,6 +37,117 @@ const SIZE_MIN: Bytes = Bytes(16 << 20);
 /// The load's memory, as a share of what comes back, and at most.
 const LOAD_SHARE: u64 = 8;
 const LOAD_MAX: u64 = 64 << 20;
+
+/// How many times as fast pages came in as a page at a time in the same round.
+const SOONER: &str = "times_sooner";
+/// How many times fewer operations a page took.
+const FEWER: &str = "times_fewer_operations";
+/// How many times as fast pages came in as with the kernel's swapoff of the same round.
+const OF_KERNEL: &str = "times_kernel";
+
+/// The defaults, or the best that was measured.
+const BEST: &[&str] = &["in-flight", "run-256", "run-32", "run-8"];
+const ALONE: Rows = Rows::With(&[("workload", "alone")]);
+const LOAD: Rows = Rows::With(&[("workload", "load")]);
+
+/// What is measured, and what is told of it.
+pub static LADDER: Ladder = Ladder {
+    bench: NAME,
+    steps: &[
+        Step::new("run-1", "A page is read at a time")
+            .set("swapoff.run=1,swapoff.depth=1")
+            .published(|| json!({ "elapsed_s": 47.50, "sys_s": 11.35, "operations": 263_858 })),
+        Step::new("run-8", "Up to 8 pages with one operation").from("run-1", "swapoff.run=8"),
+        Step::new("run-32", "Up to 32").from("run-1", "swapoff.run=32"),
+        Step::new("run-256", "Up to 256: 1 MiB").from("run-1", "swapoff.run=256").published(|| {
+            json!({
+                "elapsed_s": 7.93, "sys_s": 0.77, "operations": 14_596,
+                "pages_per_operation": 18.3,
+            })
+        }),
+        Step::new("in-flight", "The same with two operations in flight: the defaults")
+            .from("run-256", "swapoff.depth=2"),
+        Step::new("in-flight-4", "With four").from("run-256", "swapoff.depth=4"),
+        Step::new("kernel", "The kernel's swapoff of a swap file on the same disk")
+            .instead("swapoff(8)"),
+    ],
+    groups: &["workload"],
+    tables: &[
+        Table {
+            title: "Seconds until the device was empty, processor time of it (not that of the \
+                    load), pages and read operations (the kernel's with all others of the disk); \
+                    how many times as fast, and with how many times fewer operations a page, as \
+                    the first step of the same round.",
+            columns: &[
+                wide("elapsed s", figures::ELAPSED, short),
+                col("user s", figures::USER, short),
+                col("sys s", figures::SYS, short),
+                col("page-ins", figures::PAGE_INS, whole),
+                col("operations", figures::OPERATIONS, whole),
+                col("pages each", figures::PAGES_PER_OPERATION, short),
+                wide("x faster", SOONER, ratio),
+                col("x fewer", FEWER, ratio),
+            ],
+        },
+        Table {
+            title: "MB of pages a second, what a file on the same disk gave in sequence at the \
+                    same time, and the share of it; how many times as fast as the kernel's \
+                    swapoff of the same round; ns of the first access to a page afterwards.",
+            columns: &[
+                wide("MB/s", figures::MB_PER_S, whole),
+                wide("disk MB/s", figures::DEVICE_MB_PER_S, whole),
+                wide("share", figures::DEVICE_RATIO, percent),
+                wide("x kernel", OF_KERNEL, ratio),
+                col("access ns", figures::FIRST_ACCESS, whole),
+            ],
+        },
+        Table {
+            title: "The load: accesses a second before and during the evacuation, how many times \
+                    slower it was, the seconds of its work that were lost by that, and the \
+                    longest access before and during.",
+            columns: &[
+                col("before/s", figures::LOAD_BEFORE, whole),
+                col("during/s", figures::LOAD_DURING, whole),
+                wide("x slower", figures::LOAD_SLOWDOWN, ratio),
+                wide("lost s", figures::LOAD_LOST, short),
+                col("longest ms", figures::LOAD_MS_BEFORE, short),
+                wide("during", figures::LOAD_MS, short),
+            ],
+        },
+    ],
+    comparisons: &[
+        compare(SOONER, How::Times, figures::MB_PER_S, Base::Step("run-1")),
+        compare(FEWER, How::Times, figures::PAGES_PER_OPERATION, Base::Step("run-1")),
+        compare(OF_KERNEL, How::Times, figures::MB_PER_S, Base::Step("kernel")),
+    ],
+    verdicts: &[
+        verdict(BEST, SOONER, "times as fast as a page at a time", Goal::AtLeast(7.0)).of(ALONE),
+        verdict(BEST, FEWER, "times fewer operations", Goal::AtLeast(18.0)).of(ALONE),
+        verdict(BEST, figures::DEVICE_RATIO, "of the disk's sequential rate", Goal::AtLeast(0.7))
+            .of(ALONE),
+        verdict(BEST, OF_KERNEL, "times as fast as the kernel", Goal::AtLeast(5.0)).of(ALONE),
+        verdict(BEST, figures::LOAD_SLOWDOWN, "times slower the load", Goal::Told).of(LOAD),
+        verdict(&["run-1"], figures::LOAD_SLOWDOWN, "times slower the load", Goal::Told).of(LOAD),
+        verdict(&["kernel"], figures::LOAD_SLOWDOWN, "times slower the load", Goal::Told).of(LOAD),
+    ],
+    charts: &[
+        chart(UNTIL, figures::ELAPSED, "seconds, log scale, lower is better", by_workload)
+            .log()
+            .published(),
+        chart(RATE, figures::MB_PER_S, "MB/s, higher is better", by_workload),
+        chart(SLOWER, figures::LOAD_SLOWDOWN, "times, lower is better", by_workload),
+    ],
+    origin: "\"swapoff to release multiple swap blocks at a time\", FreeBSD, 1 GiB, before and \
+             after",
+};
+
+const UNTIL: Title = Title::Is("Until the device is empty");
+const RATE: Title = Title::Is("Pages that come in");
+const SLOWER: Title = Title::Is("How many times slower the load is meanwhile");
+
+fn by_workload(row: &Row) -> (String, String) {
+    (row.step.clone(), row.label("workload"))
+}
 
 /// Options of `overspill-bench swapoff`.
 #[derive(Clone, Debug, clap::Args)]
@@ -72,157 +170,83 @@ pub struct Args {
     load_device: Option<SwapDevice>,
     /// Steps to measure [default: all; the kernel as root only]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    steps: Vec<Step>,
+    #[arg(value_parser = LADDER.parser())]
+    steps: Vec<String>,
     /// Draw the figures into a file, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
 
-const TABLES: &[Table] = &[
-    Table {
-        title: "Seconds until the device was empty, processor time of it (not that of the load), \
-                pages and read operations (the kernel's with all others of the disk); how many \
-                times as fast, and with how many times fewer operations a page, as the first step \
-                of the same round.",
-        columns: &[
-            Column { title: "elapsed s", figure: figures::ELAPSED, format: short, spread: true },
-            Column { title: "user s", figure: figures::USER, format: short, spread: false },
-            Column { title: "sys s", figure: figures::SYS, format: short, spread: false },
-            Column { title: "page-ins", figure: figures::PAGE_INS, format: whole, spread: false },
-            Column {
-                title: "operations",
-                figure: figures::OPERATIONS,
-                format: whole,
-                spread: false,
-            },
-            Column {
-                title: "pages each",
-                figure: figures::PAGES_PER_OPERATION,
-                format: short,
-                spread: false,
-            },
-            Column { title: "x faster", figure: figures::SOONER, format: ratio, spread: true },
-            Column { title: "x fewer", figure: figures::FEWER, format: ratio, spread: false },
-        ],
-    },
-    Table {
-        title: "MB of pages a second, what a file on the same disk gave in sequence at the same \
-                time, and the share of it; how many times as fast as the kernel's swapoff of the \
-                same round; ns of the first access to a page afterwards.",
-        columns: &[
-            Column { title: "MB/s", figure: figures::MB_PER_S, format: whole, spread: true },
-            Column {
-                title: "disk MB/s",
-                figure: figures::DEVICE_MB_PER_S,
-                format: whole,
-                spread: true,
-            },
-            Column { title: "share", figure: figures::DEVICE_RATIO, format: percent, spread: true },
-            Column { title: "x kernel", figure: figures::OF_KERNEL, format: ratio, spread: true },
-            Column {
-                title: "access ns",
-                figure: figures::FIRST_ACCESS,
-                format: whole,
-                spread: false,
-            },
-        ],
-    },
-    Table {
-        title: "The load: accesses a second before and during the evacuation, how many times \
-                slower it was, the seconds of its work that were lost by that, and the longest \
-                access before and during.",
-        columns: &[
-            Column {
-                title: "before/s",
-                figure: figures::LOAD_BEFORE,
-                format: whole,
-                spread: false,
-            },
-            Column {
-                title: "during/s",
-                figure: figures::LOAD_DURING,
-                format: whole,
-                spread: false,
-            },
-            Column {
-                title: "x slower",
-                figure: figures::LOAD_SLOWDOWN,
-                format: ratio,
-                spread: true,
-            },
-            Column { title: "lost s", figure: figures::LOAD_LOST, format: short, spread: true },
-            Column {
-                title: "longest ms",
-                figure: figures::LOAD_MS_BEFORE,
-                format: short,
-                spread: false,
-            },
-            Column { title: "during", figure: figures::LOAD_MS, format: short, spread: true },
-        ],
-    },
-];
-
-/// Measures and says what was found.
+/// Measures.
 ///
 /// # Errors
 /// When there is no place for the device, a measurement fails, or the drawing cannot be written.
 /// The kernel is left out where it refuses.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
-    let steps = ladder::chosen(&args.steps);
+    let steps = LADDER.chosen(&args.steps);
     let cases = plan(&steps);
     let place = Place::find(args.device.as_deref())?;
-    enough_room(args, &place)?;
-    let mut without_kernel = kernel_swap::missing().filter(|_| steps.contains(&Step::Kernel));
-    let mut series = measure::rounds(&cases, args.common.rounds, |case| {
-        let limit = LIMIT + LIMIT_PER_PAGE * args.size.pages().min(u32::MAX.into()) as u32;
-        let request = request(case, args, &place);
-        match (case.step, &without_kernel) {
-            (Step::Kernel, Some(_)) => Ok(Sample::new()),
-            (Step::Kernel, None) => {
-                Ok(child::ask(NAME, &request, limit).unwrap_or_else(|failure| {
-                    without_kernel = Some(failure.to_string());
-                    Sample::new()
-                }))
-            }
-            _ => child::ask(NAME, &request, limit),
-        }
-    })?;
-    compare_steps(&cases, &mut series);
-    let rows: Vec<Row> = cases
-        .iter()
-        .zip(&series)
-        .map(|(case, series)| {
-            let labels = [("workload", json!(case.workload.to_string()))];
-            Row::new(&case.step.to_string(), &labels, case.step.reference(), series)
-        })
-        // Those of a kernel that refused.
-        .filter(|row| !row.figures.is_empty())
-        .collect();
-    let machine = Machine::this();
-    if let Some(path) = &args.plot {
-        crate::plot::draw(path, &plot::title(&machine, args.size), &plot::charts(&rows))?;
+    if args.size < SIZE_MIN {
+        fail!("{} is too little to tell anything: give --size {SIZE_MIN} or more", args.size);
     }
-    let conclusion = conclusion::of(&rows, without_kernel.as_deref());
-    let settings = settings(args, &steps, series[0].len(), &place, without_kernel.as_deref());
-    let report = Report { bench: NAME, machine, settings, rows };
-    Ok(Findings { report, groups: &["workload"], tables: TABLES, conclusion, failed: None })
+    let load = request(Some(String::new()), true, args, &place);
+    // What both allocations keep in memory at once is bounded by the budget, and what the engine
+    // keeps of it by less than this.
+    room::memory(args.size, load.memory() + load.memory() / 4)?;
+    room::disk(args.size, load.disk(), &place, "--device")?;
+    let with_kernel = steps.iter().any(|step| step.name == "kernel");
+    let mut without_kernel = kernel_swap::missing().filter(|_| with_kernel);
+    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
+        let limit = LIMIT + LIMIT_PER_PAGE * args.size.pages().min(u32::MAX.into()) as u32;
+        let settings = LADDER.step(&case.step).and_then(|step| LADDER.settings(step));
+        let of_kernel = settings.is_none();
+        if of_kernel && without_kernel.is_some() {
+            return Ok(Sample::new());
+        }
+        child::ask(NAME, &request(settings, case.what, args, &place), limit).or_else(|failure| {
+            if !of_kernel {
+                return Err(failure);
+            }
+            without_kernel = Some(failure.to_string());
+            Ok(Sample::new())
+        })
+    })?;
+    let own = json!({
+        "size_bytes": args.size.0,
+        "memory_bytes": Request { load: 0, ..load.clone() }.memory(),
+        "load_bytes": load.load,
+        "device": place.to_string(),
+        "load_device": load_device(args, &place).to_string(),
+        "pinned": false,
+        "settings": engine::SETTINGS,
+        "steps": LADDER.made_of(&steps),
+        "without_kernel": without_kernel,
+    });
+    let settings = settings(rounds, own);
+    let mut findings = Findings::new(&LADDER, settings, rows);
+    findings.subject = format!("{NAME} of {}", args.size);
+    findings.notes.extend(without_kernel.map(|why| format!("The kernel was left out: {why}.")));
+    plot::draw(args.plot.as_deref(), &findings)?;
+    Ok(findings)
 }
 
-fn plan(steps: &[Step]) -> Vec<Case> {
-    let with = |workload| steps.iter().map(move |step| Case { workload, step: *step });
-    with(Workload::Alone).chain(with(Workload::Load)).collect()
-}
-
-fn request(case: &Case, args: &Args, place: &Place) -> Request {
-    let load = match case.workload {
-        Workload::Alone => 0,
-        Workload::Load => load_bytes(args.size),
+/// The cases in the order of their rows; what tells a case is whether there is a load.
+fn plan(steps: &[&'static Step]) -> Vec<Case<bool>> {
+    let with = |(workload, load): (&'static str, bool)| {
+        let labels = move || vec![("workload", json!(workload))];
+        steps.iter().map(move |step| Ladder::case(step, labels(), load))
     };
-    let who = match case.step.settings() {
+    [("alone", false), ("load", true)].into_iter().flat_map(with).collect()
+}
+
+/// What the process of a measurement is told; without settings it is about the kernel.
+fn request(settings: Option<String>, with_load: bool, args: &Args, place: &Place) -> Request {
+    let load = if with_load { load_bytes(args.size) } else { 0 };
+    let who = match settings {
         Some(settings) => Who::Engine {
-            settings: settings.to_owned(),
+            settings,
             file: place.file.clone(),
-            load_device: load_device(args, place).spec(Bytes(work::load_device(load))),
+            load_device: load_device(args, place).spec(Bytes(request::load_device(load))),
         },
         None => Who::Kernel,
     };
@@ -239,134 +263,26 @@ fn load_bytes(size: Bytes) -> u64 {
     (size.0 / LOAD_SHARE).min(LOAD_MAX) >> 20 << 20
 }
 
-/// Whether a measurement fits into the machine.
-fn enough_room(args: &Args, place: &Place) -> Result<(), Failure> {
-    let size = args.size;
-    if size < SIZE_MIN {
-        return Err(Failure::new(format!(
-            "{size} is too little to tell anything: give --size {SIZE_MIN} or more"
-        )));
-    }
-    let case = Case { workload: Workload::Load, step: Step::InFlight };
-    let needed = request(&case, args, place);
-    let (available, free) = (machine::available_bytes(), place.free_bytes()?);
-    // What both allocations keep in memory at once is bounded by the budget, and what the engine
-    // keeps of it by less than this.
-    if needed.memory() + needed.memory() / 4 > available {
-        return Err(Failure::new(format!(
-            "{size} need more memory than there is ({}): give a smaller --size",
-            Bytes(available)
-        )));
-    }
-    if needed.disk() > free {
-        return Err(Failure::new(format!(
-            "{size} need {} on the disk of '{}', and it has {}: give a smaller --size, or another \
-             --device",
-            Bytes(needed.disk()),
-            place.dir.display(),
-            Bytes(free)
-        )));
-    }
-    Ok(())
-}
-
-/// Adds what is told by two steps of the same round, with the same workload: each against the
-/// first, and against the kernel.
-fn compare_steps(cases: &[Case], series: &mut [Series]) {
-    let all: Vec<Series> = series.to_vec();
-    let of = |workload, step| {
-        let at = cases.iter().position(|case| *case == Case { workload, step });
-        at.map_or_else(Series::new, |at| all[at].clone())
-    };
-    for (case, series) in cases.iter().zip(series) {
-        let [base, kernel] = [Step::Run1, Step::Kernel].map(|step| of(case.workload, step));
-        if case.step != Step::Run1 {
-            compare(series, &base, figures::MB_PER_S, figures::SOONER, |here, base| here / base);
-            compare(series, &base, figures::PAGES_PER_OPERATION, figures::FEWER, |here, base| {
-                here / base
-            });
-        }
-        if case.step != Step::Kernel {
-            compare(series, &kernel, figures::MB_PER_S, figures::OF_KERNEL, |here, kernel| {
-                here / kernel
-            });
-        }
-    }
-}
-
-fn settings(
-    args: &Args,
-    steps: &[Step],
-    rounds: usize,
-    place: &Place,
-    without_kernel: Option<&str>,
-) -> Value {
-    let made_of = |step: &Step| step.settings().unwrap_or("swapoff(8)");
-    let case = Case { workload: Workload::Load, step: Step::InFlight };
-    let load = request(&case, args, place);
-    let own = json!({
-        "size_bytes": args.size.0,
-        "memory_bytes": Request { load: 0, ..load.clone() }.memory(),
-        "load_bytes": load.load,
-        "device": place.to_string(),
-        "load_device": load_device(args, place).to_string(),
-        "pinned": false,
-        "settings": engine::SETTINGS,
-        "steps": report::by_name(steps.iter().map(|step| (step, made_of(step)))),
-        "without_kernel": without_kernel,
-    });
-    report::settings(rounds, own)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{args, sample};
-    use clap::ValueEnum;
+    use crate::fixture::args;
     use overspill::config::{Config, baselines};
 
     #[test]
-    fn every_step_is_measured_alone_and_beside_a_load_and_the_engine_has_its_settings() {
+    fn every_step_is_measured_alone_and_beside_a_load_and_one_is_the_default() {
         let chosen: Args = args("--steps kernel,run-1,kernel");
         let cases: Vec<String> =
-            plan(&ladder::chosen(&chosen.steps)).iter().map(Case::to_string).collect();
+            plan(&LADDER.chosen(&chosen.steps)).iter().map(Case::to_string).collect();
         assert_eq!(cases, ["run-1, alone", "kernel, alone", "run-1, load", "kernel, load"]);
-        let names: Vec<String> = Step::value_variants().iter().map(Step::to_string).collect();
-        assert_eq!(
-            names,
-            ["run-1", "run-8", "run-32", "run-256", "in-flight", "in-flight-4", "kernel"]
-        );
         let mut config = Config::default();
-        for settings in Step::value_variants().iter().filter_map(|step| step.settings()) {
-            baselines::apply(&mut config, settings).unwrap();
-        }
         baselines::apply(&mut config, engine::SETTINGS).unwrap();
         let default = Config::default();
-        baselines::apply(&mut config, Step::InFlight.settings().unwrap()).unwrap();
+        let best = LADDER.settings(LADDER.step("in-flight").unwrap()).unwrap();
+        baselines::apply(&mut config, &best).unwrap();
         assert_eq!(
             (config.baselines.swapoff_run, config.baselines.swapoff_depth),
             (default.baselines.swapoff_run, default.baselines.swapoff_depth)
-        );
-    }
-
-    #[test]
-    fn steps_are_compared_within_a_round_and_a_workload() {
-        let cases = plan(&[Step::Run1, Step::InFlight, Step::Kernel]);
-        let series = |rate: f64, pages: f64| -> Series {
-            vec![sample([(figures::MB_PER_S, rate), (figures::PAGES_PER_OPERATION, pages)])]
-        };
-        let [base, best] = [series(50.0, 1.0), series(1000.0, 250.0)];
-        // The kernel refuses beside the load.
-        let mut all =
-            [base.clone(), best.clone(), series(100.0, 8.0), base, best, vec![Sample::new()]];
-        compare_steps(&cases, &mut all);
-        let get = |at: usize, name: &str| all[at][0].get(name).copied();
-        assert_eq!((get(0, figures::SOONER), get(0, figures::OF_KERNEL)), (None, Some(0.5)));
-        assert_eq!((get(1, figures::SOONER), get(1, figures::FEWER)), (Some(20.0), Some(250.0)));
-        assert_eq!((get(1, figures::OF_KERNEL), get(2, figures::OF_KERNEL)), (Some(10.0), None));
-        assert_eq!(
-            (get(4, figures::SOONER), get(4, figures::OF_KERNEL), get(5, figures::SOONER)),
-            (Some(20.0), None, None)
         );
     }
 

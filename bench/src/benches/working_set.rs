@@ -1,42 +1,32 @@
 //! `working-set`: which pages stay in memory, against FIFO, true LRU and Belady's optimum on the
-//! same trace.
+//! same trace ([`crate::work::working_set`]).
 //!
 //! Nothing is compressed and pages come in one at a time, so that a miss is a page read from the
 //! device or touched for the first time, for the engine as for the policies. Those have as many
 //! frames as the budget has pages: what the engine keeps free, and what its buffers take, count
 //! against it.
-//!
-//! [`run`] plans the cases and reads the results; [`trace`] is what is accessed, [`policies`] what
-//! others would miss, [`work`] one measurement, [`figures`] what is counted, [`conclusion`] what it
-//! shows, [`plot`] the drawing.
 
-mod conclusion;
-mod figures;
-mod plot;
-mod policies;
-mod trace;
-mod work;
-
-pub use work::measure_one;
-
-use crate::Common;
-use crate::child;
-use crate::failure::Failure;
-use crate::ladder;
-use crate::machine::Machine;
-use crate::measure::{self, Sample, Series};
-use crate::report::{self, Column, Findings, Report, Row, Table, percent, ratio, short};
-use crate::swap_device::{RAM, SwapDevice};
-use clap::ValueEnum;
-use figures::Counted;
+use super::common::Common;
+use crate::machine::room;
+use crate::machine::swap_device::{RAM, SwapDevice};
+use crate::measure::{self, Failure, Series, child};
+use crate::model::declare::{
+    Base, Goal, How, Ladder, Rows, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
+};
+use crate::model::findings::{Findings, settings};
+use crate::model::format::{percent, ratio, short};
+use crate::model::ladder::chosen;
+use crate::model::row::{Case, Row};
+use crate::render::plot;
+use crate::work::working_set::policies::{self, Policy};
+use crate::work::working_set::trace::Pattern;
+use crate::work::working_set::{Request, figures, simulate};
 use overspill::units::Bytes;
-use policies::Misses;
-use serde_json::{Value, json};
-use std::fmt;
+use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
-use trace::{Pattern, Trace};
-use work::Request;
+
+pub use crate::work::working_set::measure_one;
 
 /// Name of the bench.
 pub const NAME: &str = "working-set";
@@ -47,8 +37,87 @@ const DEVICE: u64 = 6;
 /// worst.
 const LIMIT: Duration = Duration::from_secs(60);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(20);
-/// Settings of all pools, for misses to be as those of the policies.
-const SETTINGS: &str = "compressed=0,same_filled=off,folio=1,readahead=1,clean=off";
+
+/// [`figures::MISSES`] and [`figures::HOT_MISSES`] as multiples of those of LRU.
+const OF_LRU: &str = "ratio_to_lru";
+const HOT_OF_LRU: &str = "hot_ratio_to_lru";
+
+/// The policies that are simulated, by their steps.
+const POLICIES: [(&str, Policy); 3] =
+    [("fifo", policies::fifo), ("lru", policies::lru), ("belady", policies::belady)];
+
+/// No more than a tenth over LRU.
+const fn near_lru(trace: &'static [(&'static str, &'static str)]) -> Verdict {
+    verdict(&["overspill"], OF_LRU, "times the misses of LRU", Goal::AtMost(1.1))
+        .of(Rows::With(trace))
+}
+
+/// The same where there is no goal.
+const fn told(trace: &'static [(&'static str, &'static str)]) -> Verdict {
+    verdict(&["overspill"], OF_LRU, "times the misses of LRU", Goal::Told).of(Rows::With(trace))
+}
+
+/// What is measured, and what is told of it.
+pub static LADDER: Ladder = Ladder {
+    bench: NAME,
+    steps: &[
+        Step::new("fifo", "First in, first out"),
+        Step::new("lru", "Least recently used"),
+        Step::new("belady", "What will not be touched for the longest time goes"),
+        Step::new("overspill", "The engine by default")
+            .set("compressed=0,same_filled=off,folio=1,readahead=1,clean=off"),
+        Step::new(
+            "overspill-less-free",
+            "The engine where it keeps less of the budget free: 2 to 3 %, not 5 to 8 %",
+        )
+        .from("overspill", "watermark=auto/2%/3%"),
+    ],
+    groups: &["trace"],
+    tables: &[Table {
+        title: "Misses of 1,000 accesses, and as a multiple of those of LRU; the same of accesses \
+                to the hot pages during the scan. Of the engine: both as multiples of those of \
+                LRU with as many frames as pages were in memory on average, what share of the \
+                budget that was, what was in use with all buffers, and faults that found their \
+                page in memory for each miss.",
+        columns: &[
+            wide("misses", figures::MISSES, short),
+            col("of LRU", OF_LRU, ratio),
+            wide("hot", figures::HOT_MISSES, short),
+            col("of LRU", HOT_OF_LRU, ratio),
+            col("of LRU resident", figures::OF_LRU_RESIDENT, ratio),
+            col("hot", figures::HOT_OF_LRU_RESIDENT, ratio),
+            col("resident", figures::RESIDENT, percent),
+            col("in use", figures::CHARGED, percent),
+            col("minor a miss", figures::MINOR, ratio),
+        ],
+    }],
+    comparisons: &[
+        compare(OF_LRU, How::Times, figures::MISSES, Base::Measure("lru")),
+        compare(HOT_OF_LRU, How::Times, figures::HOT_MISSES, Base::Measure("lru")),
+    ],
+    verdicts: &[
+        near_lru(&[("trace", "zipf-2x")]),
+        near_lru(&[("trace", "zipf-4x")]),
+        near_lru(&[("trace", "hot-scan")]),
+        verdict(&["overspill"], HOT_OF_LRU, "times the hot misses of LRU", Goal::AtMost(1.1)),
+        told(&[("trace", "uniform")]),
+        told(&[("trace", "loop")]),
+    ],
+    charts: &[
+        chart(Title::Is("Misses by trace"), figures::MISSES, "of 1,000 accesses", by_trace),
+        chart(
+            Title::Is("Misses of hot pages during one pass over four times the memory"),
+            figures::HOT_MISSES,
+            "of 1,000 accesses",
+            by_trace,
+        ),
+    ],
+    origin: "",
+};
+
+fn by_trace(row: &Row) -> (String, String) {
+    (row.label("trace"), row.step.clone())
+}
 
 /// Options of `overspill-bench working-set`.
 #[derive(Clone, Debug, clap::Args)]
@@ -66,255 +135,101 @@ pub struct Args {
     plot: Option<PathBuf>,
 }
 
-/// What is compared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Step {
-    /// First in, first out
-    Fifo,
-    /// Least recently used
-    Lru,
-    /// What will not be touched for the longest time goes
-    Belady,
-    /// The engine by default
-    Overspill,
-    /// The engine where it keeps less of the budget free: 2 to 3 %, not 5 to 8 %
-    OverspillLessFree,
-}
-
-impl Step {
-    /// That of a policy which is simulated.
-    fn policy(self) -> Option<fn(&[u32], usize) -> Misses> {
-        match self {
-            Step::Fifo => Some(policies::fifo),
-            Step::Lru => Some(policies::lru),
-            Step::Belady => Some(policies::belady),
-            Step::Overspill | Step::OverspillLessFree => None,
-        }
-    }
-
-    /// Settings of a pool.
-    fn settings(self) -> String {
-        match self {
-            Step::OverspillLessFree => format!("{SETTINGS},watermark=auto/2%/3%"),
-            _ => SETTINGS.to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no step is skipped").get_name())
-    }
-}
-
-/// One row.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Case {
-    pattern: Pattern,
-    step: Step,
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}", self.pattern, self.step)
-    }
-}
-
-const TABLES: &[Table] = &[Table {
-    title: "Misses of 1,000 accesses, and as a multiple of those of LRU; the same of accesses to \
-            the hot pages during the scan. Of the engine: both as multiples of those of LRU with \
-            as many frames as pages were in memory on average, what share of the budget that was, \
-            what was in use with all buffers, and faults that found their page in memory for each \
-            miss.",
-    columns: &[
-        Column { title: "misses", figure: figures::MISSES, format: short, spread: true },
-        Column { title: "of LRU", figure: figures::OF_LRU, format: ratio, spread: false },
-        Column { title: "hot", figure: figures::HOT_MISSES, format: short, spread: true },
-        Column { title: "of LRU", figure: figures::HOT_OF_LRU, format: ratio, spread: false },
-        Column {
-            title: "of LRU resident",
-            figure: figures::OF_LRU_RESIDENT,
-            format: ratio,
-            spread: false,
-        },
-        Column { title: "hot", figure: figures::HOT_OF_LRU_RESIDENT, format: ratio, spread: false },
-        Column { title: "resident", figure: figures::RESIDENT, format: percent, spread: false },
-        Column { title: "in use", figure: figures::CHARGED, format: percent, spread: false },
-        Column { title: "minor a miss", figure: figures::MINOR, format: ratio, spread: false },
-    ],
-}];
-
-/// Measures and says what was found.
+/// Measures.
 ///
 /// # Errors
 /// When there is not memory enough, a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
-    let machine = Machine::this();
-    enough_memory(args.size, crate::machine::available_bytes())?;
-    let patterns = ladder::chosen(&args.traces);
+    // The pages of the RAM device, and those in memory.
+    room::memory(args.size, args.size.0.saturating_mul(DEVICE + 1))?;
+    let patterns = chosen(&args.traces);
     let device: SwapDevice = RAM.parse().expect("it is the default of other benches");
     let device = device.spec(Bytes(DEVICE * args.size.0));
-    // 1. The policies, once each: they miss the same each time.
-    let simulated: Vec<(Case, Series)> =
-        patterns.iter().flat_map(|pattern| simulate(*pattern, args.size)).collect();
-    // 2. The engine, in rounds.
-    let cases = plan(&patterns);
-    let measured = measure::rounds(&cases, args.common.rounds, |case| {
+    // 1. The engine, in rounds.
+    let engine = plan(&patterns);
+    let measured = measure::rounds(&engine, args.common.rounds, |case| {
         let request = Request {
-            pattern: case.pattern,
-            settings: case.step.settings(),
+            pattern: case.what,
+            settings: LADDER.settings_of(case),
             memory: args.size.0,
             device: device.clone(),
         };
-        child::ask(
-            NAME,
-            &request,
-            LIMIT + LIMIT_PER_PAGE * args.size.pages().min(u32::MAX.into()) as u32,
-        )
+        let pages = args.size.pages().min(u32::MAX.into()) as u32;
+        child::ask(NAME, &request, LIMIT + LIMIT_PER_PAGE * pages)
     })?;
     let rounds = measured[0].len();
-    // 3. What they found, trace by trace.
-    let mut found: Vec<(Case, Series)> =
-        simulated.into_iter().chain(cases.into_iter().zip(measured)).collect();
-    found.sort_by_key(|(case, _)| case.pattern);
-    compare_with_lru(&mut found);
-    let row = |(case, series): &(Case, Series)| {
-        Row::new(
-            &case.step.to_string(),
-            &[("trace", json!(case.pattern.to_string()))],
-            None,
-            series,
-        )
-    };
-    let rows: Vec<Row> = found.iter().map(row).collect();
-    if let Some(path) = &args.plot {
-        crate::plot::draw(path, &plot::title(&machine), &plot::charts(&rows))?;
-    }
-    let conclusion = conclusion::of(&rows);
-    let report = Report { bench: NAME, machine, settings: settings(args, rounds, &device), rows };
-    Ok(Findings { report, groups: &["trace"], tables: TABLES, conclusion, failed: None })
+    // 2. The policies, once each: they miss the same each time. All of it trace by trace.
+    let mut found = simulated(&patterns, args.size.pages() as u32);
+    found.extend(engine.into_iter().zip(measured));
+    found.sort_by_key(|(case, _)| case.what);
+    let (cases, series): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let steps = LADDER.steps.iter().filter(|step| step.settings.is_some());
+    let own = json!({
+        "pinned": false,
+        "size_bytes": args.size.0,
+        "device": device,
+        "steps": LADDER.made_of(&steps.collect::<Vec<_>>()),
+    });
+    let rows = LADDER.rows(&cases, series);
+    let findings = Findings::new(&LADDER, settings(rounds, own), rows);
+    plot::draw(args.plot.as_deref(), &findings)?;
+    Ok(findings)
+}
+
+fn case(pattern: Pattern, step: &Step) -> Case<Pattern> {
+    Ladder::case(step, vec![("trace", json!(pattern.to_string()))], pattern)
 }
 
 /// What is measured: the engine with each pattern.
-fn plan(patterns: &[Pattern]) -> Vec<Case> {
-    let steps = || Step::value_variants().iter().filter(|step| step.policy().is_none());
-    patterns.iter().flat_map(|&pattern| steps().map(move |&step| Case { pattern, step })).collect()
+fn plan(patterns: &[Pattern]) -> Vec<Case<Pattern>> {
+    let steps = || LADDER.steps.iter().filter(|step| step.settings.is_some());
+    patterns.iter().flat_map(|&pattern| steps().map(move |step| case(pattern, step))).collect()
 }
 
-/// The pages of the RAM device, those in memory and the tables must be there.
-fn enough_memory(size: Bytes, available: u64) -> Result<(), Failure> {
-    let needed = size.0.saturating_mul(DEVICE + 1);
-    if needed > available {
-        return Err(Failure::new(format!(
-            "a --size of {size} needs {} of memory and {} is available: give a smaller --size",
-            Bytes(needed),
-            Bytes(available)
-        )));
-    }
-    Ok(())
-}
-
-/// What each policy misses.
-fn simulate(pattern: Pattern, size: Bytes) -> Vec<(Case, Series)> {
-    let frames = size.pages() as u32;
-    let trace = pattern.trace(frames);
-    let policies = Step::value_variants().iter().filter_map(|step| Some((*step, step.policy()?)));
-    let simulated = policies
-        .map(|(step, policy)| (Case { pattern, step }, vec![missed(&trace, policy, frames)]));
-    simulated.collect()
-}
-
-fn missed(trace: &Trace, policy: fn(&[u32], usize) -> Misses, frames: u32) -> Sample {
-    Counted::of(trace, &policy(&trace.accesses, frames as usize)).sample(trace)
-}
-
-/// Adds to each case what its misses are as a multiple of those of LRU with the same trace.
-fn compare_with_lru(found: &mut [(Case, Series)]) {
-    let lru: Vec<(Pattern, Sample)> = found
-        .iter()
-        .filter(|(case, _)| case.step == Step::Lru)
-        .map(|(case, series)| (case.pattern, series[0].clone()))
-        .collect();
-    for (case, series) in found {
-        let Some((_, lru)) = lru.iter().find(|(pattern, _)| *pattern == case.pattern) else {
-            continue;
-        };
-        for (figure, name) in
-            [(figures::MISSES, figures::OF_LRU), (figures::HOT_MISSES, figures::HOT_OF_LRU)]
-        {
-            // LRU is the same in every round.
-            let lru = vec![lru.clone(); series.len()];
-            measure::compare(series, &lru, figure, name, |here, lru| here / lru);
-        }
-    }
-}
-
-fn settings(args: &Args, rounds: usize, device: &str) -> Value {
-    let engine = Step::value_variants().iter().filter(|step| step.policy().is_none());
-    let steps = report::by_name(engine.map(|step| (step, step.settings())));
-    let own =
-        json!({ "pinned": false, "size_bytes": args.size.0, "device": device, "steps": steps });
-    report::settings(rounds, own)
+/// What each policy misses with each pattern.
+fn simulated(patterns: &[Pattern], frames: u32) -> Vec<(Case<Pattern>, Series)> {
+    let of = |&pattern: &Pattern| {
+        POLICIES.map(|(name, policy)| {
+            let step = LADDER.step(name).expect("each policy is a step");
+            (case(pattern, step), vec![simulate(pattern, frames, policy)])
+        })
+    };
+    patterns.iter().flat_map(of).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overspill::config::{Config, baselines};
+    use clap::ValueEnum;
 
     #[test]
-    fn the_engine_has_the_settings_and_is_measured_with_each_pattern() {
-        for step in Step::value_variants() {
-            baselines::apply(&mut Config::default(), &step.settings()).unwrap();
-        }
-        let args: Args = crate::testing::args("--traces loop,zipf-2x,loop --size 8M");
-        let cases: Vec<String> =
-            plan(&ladder::chosen(&args.traces)).iter().map(Case::to_string).collect();
-        let steps = ["overspill", "overspill-less-free"];
-        let of = |pattern: &str| steps.map(|step| format!("{pattern}, {step}"));
+    fn the_engine_is_measured_with_each_pattern() {
+        let args: Args = crate::fixture::args("--traces loop,zipf-2x,loop --size 8M");
+        let cases: Vec<String> = plan(&chosen(&args.traces)).iter().map(Case::to_string).collect();
+        let of = |pattern: &str| {
+            ["overspill", "overspill-less-free"].map(|step| format!("{step}, {pattern}"))
+        };
         assert_eq!(cases, [of("zipf-2x"), of("loop")].concat());
-        assert!(
-            Pattern::value_variants()
-                .iter()
-                .all(|pattern| u64::from(pattern.trace(100).pages) < 100 * DEVICE)
-        );
+        let mut traces = Pattern::value_variants().iter().map(|pattern| pattern.trace(100));
+        assert!(traces.all(|trace| u64::from(trace.pages) < 100 * DEVICE));
     }
 
     #[test]
     fn lru_is_the_measure_of_each_trace() {
-        let mut found: Vec<(Case, Series)> = [Pattern::HotScan, Pattern::Loop]
-            .into_iter()
-            .flat_map(|pattern| simulate(pattern, Bytes(1 << 20)))
-            .collect();
-        let round = crate::testing::sample([(figures::MISSES, 500.0)]);
-        found.push((Case { pattern: Pattern::Loop, step: Step::Overspill }, vec![round; 2]));
-        compare_with_lru(&mut found);
-        let figure = |at: usize, name: &str| found[at].1[0].get(name).copied();
+        let mut found = simulated(&[Pattern::HotScan, Pattern::Loop], 256);
+        let round = crate::fixture::sample([(figures::MISSES, 500.0)]);
+        found.push((case(Pattern::Loop, LADDER.step("overspill").unwrap()), vec![round; 2]));
+        let (cases, series): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let rows = LADDER.rows(&cases, series);
+        let figure = |at: usize, name: &str| rows[at].get(name).map(|spread| spread.median);
         // First those of the scan: FIFO, LRU, the optimum.
-        assert!(figure(0, figures::HOT_OF_LRU).unwrap() > 1.0);
-        assert_eq!(
-            (figure(1, figures::OF_LRU), figure(1, figures::HOT_OF_LRU)),
-            (Some(1.0), Some(1.0))
-        );
-        assert_eq!(
-            (figure(2, figures::HOT_MISSES), figure(2, figures::HOT_OF_LRU)),
-            (Some(0.0), Some(0.0))
-        );
+        assert!(figure(0, HOT_OF_LRU).unwrap() > 1.0);
+        assert_eq!((figure(1, OF_LRU), figure(1, HOT_OF_LRU)), (Some(1.0), Some(1.0)));
+        assert_eq!((figure(2, figures::HOT_MISSES), figure(2, HOT_OF_LRU)), (Some(0.0), Some(0.0)));
         // A loop defeats FIFO and LRU altogether.
-        assert_eq!(
-            (figure(3, figures::MISSES), figure(4, figures::MISSES)),
-            (Some(1000.0), Some(1000.0))
-        );
+        let misses = [3, 4].map(|at| figure(at, figures::MISSES));
+        assert_eq!(misses, [Some(1000.0), Some(1000.0)]);
         assert!(figure(5, figures::MISSES).unwrap() < 250.0);
-        assert!(
-            found[6].1.iter().all(|sample| sample[figures::OF_LRU] == 0.5 && sample.len() == 2)
-        );
-    }
-
-    #[test]
-    fn what_does_not_fit_the_machine_is_refused_in_a_sentence() {
-        assert!(enough_memory(Bytes(1 << 30), 7 << 30).is_ok());
-        let failure = enough_memory(Bytes(1 << 30), 6 << 30).unwrap_err().to_string();
-        assert!(failure.ends_with("give a smaller --size"), "{failure}");
+        assert_eq!((figure(6, OF_LRU), rows[6].get(OF_LRU).unwrap().rounds), (Some(0.5), 2));
     }
 }

@@ -1,39 +1,33 @@
 //! `zswap`: what it takes to forget a slot that is given back, and which pages the compressed tier
-//! is worth keeping.
+//! is worth keeping ([`crate::work::zswap`]).
 //!
 //! Pages of different contents are swapped out and in again, which gives their slots back, and each
 //! slot that is given back asks the tier to forget it: with the tier on and off, for each setting
 //! of `zswap.invalidate`. Pages come in in sequence, and others singly at random. Besides, pages
 //! are accessed at random, to see what it is worth to keep the compressed copies of pages that were
 //! read, and to keep pages that do not compress.
-//!
-//! [`run`] plans the cases and reads the results; [`case`] is what is measured, [`work`] one
-//! measurement, [`figures`] what the counters of a pool tell, [`plot`] a drawing.
 
-mod case;
-mod conclusion;
-mod figures;
-mod plot;
-mod work;
-
-pub use work::measure_one;
-
-use crate::Common;
-use crate::child;
-use crate::failure::Failure;
-use crate::ladder;
-use crate::machine::{self, Machine};
-use crate::measure::{self, Series, compare};
-use crate::report::{self, Column, Findings, Report, Row, Table, gain, percent, short, whole};
-use crate::swap_device::{self, SwapDevice};
-use case::{Case, Step, Tier, Work};
-use figures::Phase;
+use super::common::Common;
+use crate::machine::room;
+use crate::machine::swap_device::{self, SwapDevice};
+use crate::measure::{Failure, child};
+use crate::model::declare::{
+    Base, Goal, How, Ladder, Rows, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
+};
+use crate::model::findings::{Findings, settings};
+use crate::model::format::{gain, percent, short, whole};
+use crate::model::ladder::chosen;
+use crate::model::row::{Case, Row, by_name};
+use crate::render::plot;
+use crate::work::zswap::pages::Work;
+use crate::work::zswap::{self as work, Request, figures};
 use overspill::config::Config;
 use overspill::units::Bytes;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
-use work::Request;
+
+pub use crate::work::zswap::measure_one;
 
 /// Name of the bench.
 pub const NAME: &str = "zswap";
@@ -47,6 +41,252 @@ const ACCESSED: u64 = 2;
 const LIMIT: Duration = Duration::from_secs(60);
 const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
 
+/// By how much less time, or processor time, a page takes than with the step that it is compared
+/// with: out, in, and in singly.
+const OUT_FASTER: &str = "swapout_faster";
+const IN_FASTER: &str = "swapin_faster";
+const SINGLE_FASTER: &str = "single_faster";
+const CPU_FASTER: &str = "cpu_faster";
+const SINGLE_CPU_FASTER: &str = "single_cpu_faster";
+/// The same of an access.
+const FASTER: &str = "faster";
+const CPU_LESS: &str = "cpu_less";
+/// Locks in units of those that are taken where only empty ranges are passed over.
+const OF_EMPTY: &str = "locks_of_empty";
+const SINGLE_OF_EMPTY: &str = "single.locks_of_empty";
+
+/// What swapping zeros in is to gain: so much time or processor time, as its origin did, or all
+/// locks.
+const ZEROS_GAIN: Goal = Goal::GainOf(0.039);
+const OFF: Rows = Rows::With(&[("case", "zero"), ("tier", "off")]);
+const ON: Rows = Rows::With(&[("case", "zero"), ("tier", "on")]);
+/// Where, of many slots, few have an entry.
+const FEW: Rows = Rows::With(&[("case", "reviewers"), ("tier", "on")]);
+
+const fn of(
+    rows: Rows,
+    step: &'static [&'static str],
+    figure: &'static str,
+    says: &'static str,
+    goal: Goal,
+) -> Verdict {
+    verdict(step, figure, says, goal).of(rows)
+}
+
+/// Microseconds that swapping 2 GiB of zeros in took at the origin.
+fn origin(us: f64) -> Value {
+    json!({
+        "bytes": 2u64 << 30, "swapin_us": us, "swapin_faster_than_always": 1.0 - us / 1_905_000.0,
+    })
+}
+
+/// What is measured, and what is told of it.
+pub static LADDER: Ladder = Ladder {
+    bench: NAME,
+    steps: &[
+        Step::new("always", "The lock is taken for every slot that is given back")
+            .set(
+                "zswap.slots=device,clean=off,zswap.keep=off,same_filled=off,\
+                 zswap.invalidate=always",
+            )
+            .published(|| origin(1_905_000.0)),
+        Step::new("empty", "Not if its range is empty")
+            .from("always", "zswap.invalidate=empty")
+            .published(|| origin(1_831_000.0)),
+        Step::new("empty+lookup", "Nor if it has no entry")
+            .from("always", "zswap.invalidate=empty+lookup")
+            .published(|| origin(1_838_000.0)),
+        Step::new("slots=own", "Only pages that go to the device have slots of it")
+            .from("always", "zswap.slots=own,zswap.invalidate=empty+lookup"),
+        Step::new("same-filled", "Zeros get no slot")
+            .from("always", "same_filled=on,zswap.invalidate=empty+lookup"),
+        Step::new("keep=off", "A page that is read gives its compressed copy up")
+            .set("clean=off,zswap.keep=off"),
+        Step::new("keep=on", "It keeps it until it is written to")
+            .from("keep=off", "zswap.keep=on"),
+        Step::new("keep=auto", "It does while there are many compressed pages for each in memory")
+            .from("keep=off", "zswap.keep=auto"),
+        Step::new("incompressible=device", "What does not compress goes to the device")
+            .set("clean=off,zswap.keep=off,zswap.incompressible=device"),
+        Step::new("incompressible=keep", "It stays in the tier as it is")
+            .from("incompressible=device", "zswap.incompressible=keep"),
+        Step::new("recompress=off", "What leaves the tier has a slot for itself")
+            .set("compressed=20,zswap.recompress=off"),
+        Step::new("recompress=zstd:1", "It is compressed more densely before, while it is cold")
+            .from("recompress=off", "zswap.recompress=zstd:1"),
+    ],
+    groups: &["case", "tier"],
+    tables: &[
+        Table {
+            title: "Microseconds for all pages, and by how much less a page than the first step \
+                    in the same round: written, so that they leave; read in sequence, with the \
+                    processor time of the threads that read; a quarter as many read singly at \
+                    random.",
+            columns: &[
+                col("out us", figures::OUT_US, whole),
+                col("less", OUT_FASTER, gain),
+                wide("in us", figures::IN_US, whole),
+                wide("less", IN_FASTER, gain),
+                col("cpu us", figures::CPU_US, whole),
+                wide("less", CPU_FASTER, gain),
+                col("singly us", figures::SINGLE_US, whole),
+                col("less", SINGLE_FASTER, gain),
+                col("cpu us", "single.cpu_us", whole),
+                wide("less", SINGLE_CPU_FASTER, gain),
+            ],
+        },
+        Table {
+            title: "Locks of the compressed tier, for 1,000 pages that come in: times taken, \
+                    share contended, ns waited, ns held (without the holds of more than 50 us, in \
+                    which the holder was interrupted), share of the threads' processor time, \
+                    look-ups, entries freed, pages unpacked (others were read from the device); \
+                    in sequence, then singly.",
+            columns: &[
+                col("locks", figures::LOCKS, short),
+                col("", "contended_ratio", percent),
+                col("waited", "wait_ns", whole),
+                col("held", "short_hold_ns", whole),
+                col("time", figures::SHARE, percent),
+                col("look-ups", figures::LOOKUPS, short),
+                col("freed", figures::FREED, short),
+                col("unpacked", "unpacked", short),
+                col("singly: locks", "single.locks", short),
+                col("", "single.contended_ratio", percent),
+                col("waited", "single.wait_ns", whole),
+                col("held", "single.short_hold_ns", whole),
+                col("time", "single.locks_ratio", percent),
+                col("look-ups", "single.lookups", short),
+                col("freed", "single.freed", short),
+                col("unpacked", "single.unpacked", short),
+            ],
+        },
+        Table {
+            title: "The same for 1,000 pages that go out; and what share of all pages was out \
+                    when they began to be read, and of those compressed.",
+            columns: &[
+                col("locks", "out.locks", short),
+                col("", "out.contended_ratio", percent),
+                col("waited", "out.wait_ns", whole),
+                col("held", "out.short_hold_ns", whole),
+                col("look-ups", "out.lookups", short),
+                col("freed", "out.freed", short),
+                col("out", figures::OUT, percent),
+                col("compressed", figures::COMPRESSED, percent),
+            ],
+        },
+        Table {
+            title: "Accesses: ns and ns of processor time an access, and by how much less than \
+                    the first step; for 1,000 accesses the pages that were unpacked and packed, \
+                    read and written, and that left clean or were written to while they were; \
+                    slots of devices in use at the end, as a share of the pages.",
+            columns: &[
+                wide("ns", figures::NS, whole),
+                wide("less", FASTER, gain),
+                wide("cpu ns", figures::CPU_NS, whole),
+                wide("less", CPU_LESS, gain),
+                col("faults", "per_1000.faults", short),
+                col("unpacked", "per_1000.unpacked", short),
+                col("packed", "per_1000.packed", short),
+                col("read", "per_1000.read", short),
+                col("written", "per_1000.written", short),
+                col("left clean", "per_1000.left_clean", short),
+                col("written to", "per_1000.written_clean", short),
+                col("slots", figures::SLOTS, percent),
+            ],
+        },
+    ],
+    // By page: not the same number of pages is out each time.
+    comparisons: &[
+        compare(OUT_FASTER, How::Less, "out.ns_per_page", Base::From),
+        compare(IN_FASTER, How::Less, "ns_per_page", Base::From),
+        compare(SINGLE_FASTER, How::Less, "single.ns_per_page", Base::From),
+        compare(CPU_FASTER, How::Less, "cpu_ns_per_page", Base::From),
+        compare(SINGLE_CPU_FASTER, How::Less, "single.cpu_ns_per_page", Base::From),
+        compare(FASTER, How::Less, figures::NS, Base::From),
+        compare(CPU_LESS, How::Less, figures::CPU_NS, Base::From),
+        compare(OF_EMPTY, How::Times, figures::LOCKS, Base::Step("empty")).only("empty+lookup"),
+        compare(SINGLE_OF_EMPTY, How::Times, "single.locks", Base::Step("empty"))
+            .only("empty+lookup"),
+    ],
+    verdicts: &[
+        of(OFF, &["empty+lookup"], IN_FASTER, "less time in sequence", ZEROS_GAIN),
+        of(OFF, &["empty+lookup"], CPU_FASTER, "less processor time", ZEROS_GAIN),
+        of(OFF, &["empty+lookup"], figures::LOCKS, "locks a 1,000 pages", Goal::AtMost(0.0)),
+        of(ON, &["empty+lookup"], IN_FASTER, "less time in sequence", ZEROS_GAIN),
+        of(ON, &["empty+lookup"], CPU_FASTER, "less processor time", ZEROS_GAIN),
+        of(ON, &["empty+lookup"], figures::LOCKS, "locks a 1,000 pages", Goal::AtMost(0.0)),
+        of(ON, &["same-filled"], IN_FASTER, "less time in sequence", ZEROS_GAIN),
+        of(ON, &["same-filled"], CPU_FASTER, "less processor time", ZEROS_GAIN),
+        of(ON, &["same-filled"], figures::LOCKS, "locks a 1,000 pages", Goal::AtMost(0.0)),
+        of(ON, &["same-filled"], "out.locks", "locks a 1,000 pages out", Goal::AtMost(0.0)),
+        of(ON, &["same-filled"], "single.locks", "locks a 1,000 singly", Goal::AtMost(0.0)),
+        of(FEW, &["empty+lookup"], OF_EMPTY, "of the locks of empty", Goal::AtMost(0.01)),
+        of(FEW, &["empty+lookup"], SINGLE_OF_EMPTY, "of them, singly", Goal::AtMost(0.01)),
+        verdict(&[], FASTER, "less time an access", Goal::Gain),
+        verdict(&[], CPU_LESS, "less processor time an access", Goal::Gain),
+    ],
+    charts: &[
+        chart(
+            Title::Is("All pages swapped in in sequence, by contents, tier on or off"),
+            figures::IN_US,
+            "us",
+            by_case,
+        ),
+        chart(Title::Is("Locks that this takes"), figures::LOCKS, "a 1,000 pages", by_case),
+        chart(Title::Is("The same, singly at random"), "single.locks", "a 1,000 pages", by_case),
+        chart(Title::Is("Accesses at random"), figures::NS, "ns an access", by_case),
+    ],
+    origin: "2 GiB of zeros, \"mm/zswap: avoid touching XArray for unnecessary invalidation\", \
+             Linux 2024 (look-up only: 1,875,000 us)",
+};
+
+fn by_case(row: &Row) -> (String, String) {
+    (row.told(&["case", "tier"]), row.step.clone())
+}
+
+/// Whether there is a compressed tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tier {
+    /// There is.
+    On,
+    /// All pages go to the device.
+    Off,
+}
+
+impl Tier {
+    fn name(self) -> &'static str {
+        match self {
+            Tier::On => "on",
+            Tier::Off => "off",
+        }
+    }
+
+    /// The settings of a pool. It may take most of the budget, so that it takes whatever
+    /// compresses.
+    fn settings(self) -> &'static str {
+        match self {
+            Tier::On => "compressed=90",
+            Tier::Off => "compressed=0",
+        }
+    }
+}
+
+/// The steps that are compared without a tier, and with it.
+fn steps(work: Work) -> [&'static [&'static str]; 2] {
+    const OFF: &[&str] = &["always", "empty", "empty+lookup"];
+    match work {
+        Work::Zero => [OFF, &["always", "empty", "empty+lookup", "same-filled"]],
+        Work::Random | Work::Heap | Work::Reviewers => {
+            [OFF, &["always", "empty", "empty+lookup", "slots=own"]]
+        }
+        Work::ReadMostly | Work::WriteMostly => [&[], &["keep=off", "keep=on", "keep=auto"]],
+        Work::Incompressible => [&[], &["incompressible=device", "incompressible=keep"]],
+        Work::BeyondInSequence | Work::BeyondAtRandom => {
+            [&[], &["recompress=off", "recompress=zstd:1"]]
+        }
+    }
+}
+
 /// Options of `overspill-bench zswap`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -56,7 +296,8 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     size: Bytes,
     /// Threads among which the pages are divided that come in; accesses at random are those of one
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
     /// What to measure [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -70,136 +311,51 @@ pub struct Args {
     plot: Option<PathBuf>,
 }
 
-/// A column without its spread.
-const fn column(title: &'static str, figure: &'static str, format: fn(f64) -> String) -> Column {
-    Column { title, figure, format, spread: false }
-}
-
-/// What is told of the tier's locks, each time under a title and with what the names of the phase's
-/// figures begin with; other columns behind the locks, and behind all.
-macro_rules! lock_columns {
-    ($($title:literal $phase:literal [$($locks:expr),*] [$($all:expr),*]),*) => {
-        &[$(
-            column($title, concat!($phase, "locks"), short),
-            column("", concat!($phase, "contended_ratio"), percent),
-            column("waited", concat!($phase, "wait_ns"), whole),
-            column("held", concat!($phase, "short_hold_ns"), whole),
-            $($locks,)*
-            column("look-ups", concat!($phase, "lookups"), short),
-            column("freed", concat!($phase, "freed"), short),
-            $($all,)*
-        )*]
-    };
-}
-
-const TABLES: &[Table] = &[
-    Table {
-        title: "Microseconds for all pages, and by how much less a page than the first step in \
-                the same round: written, so that they leave; read in sequence, with the processor \
-                time of the threads that read; a quarter as many read singly at random.",
-        columns: &[
-            Column { title: "out us", figure: figures::OUT_US, format: whole, spread: false },
-            Column { title: "less", figure: figures::OUT_FASTER, format: gain, spread: false },
-            Column { title: "in us", figure: figures::IN_US, format: whole, spread: true },
-            Column { title: "less", figure: figures::IN_FASTER, format: gain, spread: true },
-            Column { title: "cpu us", figure: figures::CPU_US, format: whole, spread: false },
-            Column { title: "less", figure: figures::CPU_FASTER, format: gain, spread: true },
-            Column { title: "singly us", figure: figures::SINGLE_US, format: whole, spread: false },
-            Column { title: "less", figure: figures::SINGLE_FASTER, format: gain, spread: false },
-            Column { title: "cpu us", figure: "single.cpu_us", format: whole, spread: false },
-            Column {
-                title: "less",
-                figure: figures::SINGLE_CPU_FASTER,
-                format: gain,
-                spread: true,
-            },
-        ],
-    },
-    Table {
-        title: "Locks of the compressed tier, for 1,000 pages that come in: times taken, share \
-                contended, ns waited, ns held (without the holds of more than 50 us, in which the \
-                holder was interrupted), share of the threads' processor time, look-ups, entries \
-                freed, pages unpacked (others were read from the device); in sequence, then \
-                singly.",
-        columns: lock_columns!(
-            "locks" "" [column("time", figures::SHARE, percent)] [column("unpacked", "unpacked", short)],
-            "singly: locks" "single." [column("time", "single.locks_ratio", percent)]
-                [column("unpacked", "single.unpacked", short)]
-        ),
-    },
-    Table {
-        title: "The same for 1,000 pages that go out; and what share of all pages was out when \
-                they began to be read, and of those compressed.",
-        columns: lock_columns!(
-            "locks" "out." [] [
-                column("out", figures::OUT, percent),
-                column("compressed", figures::COMPRESSED, percent)
-            ]
-        ),
-    },
-    Table {
-        title: "Accesses: ns and ns of processor time an access, and by how much less than the \
-                first step; for 1,000 accesses the pages that were unpacked and packed, read and \
-                written, and that left clean or were written to while they were; slots of devices \
-                in use at the end, as a share of the pages.",
-        columns: &[
-            Column { title: "ns", figure: figures::NS, format: whole, spread: true },
-            Column { title: "less", figure: figures::FASTER, format: gain, spread: true },
-            Column { title: "cpu ns", figure: figures::CPU_NS, format: whole, spread: true },
-            Column { title: "less", figure: figures::CPU_LESS, format: gain, spread: true },
-            Column { title: "faults", figure: "per_1000.faults", format: short, spread: false },
-            Column { title: "unpacked", figure: "per_1000.unpacked", format: short, spread: false },
-            Column { title: "packed", figure: "per_1000.packed", format: short, spread: false },
-            Column { title: "read", figure: "per_1000.read", format: short, spread: false },
-            Column { title: "written", figure: "per_1000.written", format: short, spread: false },
-            Column {
-                title: "left clean",
-                figure: "per_1000.left_clean",
-                format: short,
-                spread: false,
-            },
-            Column {
-                title: "written to",
-                figure: "per_1000.written_clean",
-                format: short,
-                spread: false,
-            },
-            Column { title: "slots", figure: figures::SLOTS, format: percent, spread: false },
-        ],
-    },
-];
-
-/// Measures and says what was found.
+/// Measures.
 ///
 /// # Errors
 /// When there is not memory enough, a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args);
-    let machine = Machine::this();
     let device = args.device.spec(Bytes(DEVICE_SPARE * written(args.size)));
-    enough_memory(args, machine::available_bytes())?;
-    let mut series = measure::rounds(&cases, args.common.rounds, |case| {
-        let request = request(*case, args, &device);
+    // A budget that is grown so that all pages come in, and a RAM device that holds them.
+    let times = if args.device.is_ram() { 3 } else { 2 };
+    room::memory(args.size, times * written(args.size))?;
+    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
         let pages = (2 * Bytes(written(args.size)).pages()).min(u32::MAX.into()) as u32;
-        child::ask(NAME, &request, LIMIT + LIMIT_PER_PAGE * pages)
+        child::ask(NAME, &request(case, args, &device), LIMIT + LIMIT_PER_PAGE * pages)
     })?;
-    compare_steps(&cases, &mut series);
-    let rows: Vec<Row> =
-        cases.iter().zip(&series).map(|(case, series)| row(case, series)).collect();
-    if let Some(path) = &args.plot {
-        crate::plot::draw(path, &plot::title(&machine), &plot::charts(&rows))?;
-    }
-    let conclusion = conclusion::of(&cases, &rows);
-    let report =
-        Report { bench: NAME, machine, settings: settings(args, series[0].len(), &device), rows };
-    Ok(Findings { report, groups: &["case", "tier"], tables: TABLES, conclusion, failed: None })
+    let own = json!({
+        "size_bytes": args.size.0,
+        "single_bytes": args.size.0 / work::SINGLE,
+        "accessed_bytes": args.size.0 / ACCESSED,
+        "device": args.device.told(&device),
+        "threads": args.threads,
+        "steps": LADDER.made_of(&LADDER.chosen(&[])),
+        "tier": by_name([Tier::On, Tier::Off].map(|tier| (tier.name(), tier.settings()))),
+    });
+    let settings = settings(rounds, own);
+    let findings = Findings::new(&LADDER, settings, rows);
+    plot::draw(args.plot.as_deref(), &findings)?;
+    Ok(findings)
 }
 
 /// The cases in the order of their rows: those that are compared one after the other.
-fn plan(args: &Args) -> Vec<Case> {
-    let steps =
-        |work: Work| work.steps().iter().map(move |&(tier, step)| Case { work, tier, step });
-    ladder::chosen(&args.cases).into_iter().flat_map(steps).collect()
+fn plan(args: &Args) -> Vec<Case<(Work, Tier)>> {
+    let mut cases = Vec::new();
+    for work in chosen(&args.cases) {
+        for (tier, steps) in [Tier::Off, Tier::On].into_iter().zip(steps(work)) {
+            for name in steps {
+                let labels = vec![("case", json!(work.to_string())), ("tier", json!(tier.name()))];
+                let step = LADDER.step(name).expect("the steps of a case are declared");
+                let case = Ladder::case(step, labels, (work, tier));
+                // The origin swapped zeros.
+                let reference = case.reference.clone().filter(|_| work == Work::Zero);
+                cases.push(Case { reference, ..case });
+            }
+        }
+    }
+    cases
 }
 
 /// What is written in all where pages are swapped out and in as a whole.
@@ -207,25 +363,12 @@ fn written(size: Bytes) -> u64 {
     size.0 + size.0 / work::SINGLE
 }
 
-/// A budget that is grown so that all pages come in, and a RAM device that holds them, must be
-/// there.
-fn enough_memory(args: &Args, available: u64) -> Result<(), Failure> {
-    let needed = written(args.size) * if args.device.is_ram() { 3 } else { 2 };
-    if needed > available {
-        return Err(Failure::new(format!(
-            "a --size of {} needs {} of memory and {} is available: give a smaller --size",
-            args.size,
-            Bytes(needed),
-            Bytes(available)
-        )));
-    }
-    Ok(())
-}
-
-fn request(case: Case, args: &Args, device: &str) -> Request {
+/// What the process of a measurement is told.
+fn request(case: &Case<(Work, Tier)>, args: &Args, device: &str) -> Request {
+    let (work, tier) = case.what;
     let Args { size, threads, .. } = *args;
     let (all, accessed) = (written(size), size.0 / ACCESSED);
-    let (bytes, memory, rest) = match (case.work.writes_of_16(), case.work, case.tier) {
+    let (bytes, memory, rest) = match (work.writes_of_16(), work, tier) {
         (Some(_), work, _) if work.is_beyond() => (size.0, size.0 / 4, size.0 / 4),
         // So that the tier, of 9/10 of it, is less than half full, and has room for copies of pages
         // in memory.
@@ -235,76 +378,39 @@ fn request(case: Case, args: &Args, device: &str) -> Request {
         (None, ..) => (size.0, all / 8, all / 32),
     };
     let [memory, rest] = [memory, rest].map(|bytes| bytes.max(Config::MEMORY_MIN.0));
-    let (settings, device) = (case.settings(), device.to_owned());
-    Request { work: case.work, settings, threads: threads as usize, memory, rest, bytes, device }
-}
-
-/// Adds what is told by two steps of the same round.
-fn compare_steps(cases: &[Case], series: &mut [Series]) {
-    for (i, case) in cases.iter().enumerate() {
-        let mut against = |base: Step, figure: &str, name: &str, how: fn(f64, f64) -> f64| {
-            if let Some(base) =
-                cases.iter().position(|other| *other == Case { step: base, ..*case })
-            {
-                let base = series[base].clone();
-                compare(&mut series[i], &base, figure, name, how);
-            }
-        };
-        if let Some(base) = case.step.base() {
-            // By page: not the same number of pages is out each time.
-            let page_ns = |phase: Phase| phase.figure(figures::PAGE_NS);
-            let page_cpu_ns = |phase: Phase| phase.figure(figures::PAGE_CPU_NS);
-            for (figure, name) in [
-                (page_ns(Phase::Out), figures::OUT_FASTER),
-                (page_ns(Phase::In), figures::IN_FASTER),
-                (page_ns(Phase::Single), figures::SINGLE_FASTER),
-                (page_cpu_ns(Phase::In), figures::CPU_FASTER),
-                (page_cpu_ns(Phase::Single), figures::SINGLE_CPU_FASTER),
-                (figures::NS.to_owned(), figures::FASTER),
-                (figures::CPU_NS.to_owned(), figures::CPU_LESS),
-            ] {
-                against(base, &figure, name, |here, base| 1.0 - here / base);
-            }
-        }
-        if case.step == Step::EmptyLookup {
-            for phase in [Phase::In, Phase::Single] {
-                let [figure, name] =
-                    [figures::LOCKS, figures::OF_EMPTY].map(|name| phase.figure(name));
-                against(Step::Empty, &figure, &name, |here, empty| here / empty);
-            }
-        }
-    }
-}
-
-fn row(case: &Case, series: &Series) -> Row {
-    let labels = [("case", json!(case.work.to_string())), ("tier", json!(case.tier.to_string()))];
-    Row::new(case.step.name(), &labels, case.reference(), series)
-}
-
-fn settings(args: &Args, rounds: usize, device: &str) -> Value {
-    let own = json!({
-        "size_bytes": args.size.0,
-        "single_bytes": args.size.0 / work::SINGLE,
-        "accessed_bytes": args.size.0 / ACCESSED,
-        "device": args.device.told(device),
-        "threads": args.threads,
-        "steps": report::by_name(Step::ALL.iter().map(|step| (step.name(), step.settings()))),
-        "tier": report::by_name([Tier::On, Tier::Off].map(|tier| (tier, tier.settings()))),
-    });
-    report::settings(rounds, own)
+    let settings = format!("{},{}", tier.settings(), LADDER.settings_of(case));
+    let device = device.to_owned();
+    Request { work, settings, threads: threads as usize, memory, rest, bytes, device }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{args, sample};
+    use crate::fixture::args;
+    use clap::ValueEnum;
+    use overspill::config::baselines;
+
+    #[test]
+    fn the_engine_has_the_settings_of_every_case_and_a_base_is_one_setting_away() {
+        for case in plan(&args("")) {
+            let settings = request(&case, &args(""), "").settings;
+            baselines::apply(&mut Config::default(), &settings).unwrap();
+            let step = LADDER.step(&case.step).unwrap();
+            let Some(base) = step.from else { continue };
+            let [off, on] = steps(case.what.0);
+            let measured = if case.what.1 == Tier::Off { off } else { on };
+            assert!(measured.contains(&base), "{case}: it is compared with what is measured");
+            let expected = if ["slots=own", "same-filled"].contains(&step.name) { 2 } else { 1 };
+            assert_eq!(step.settings.unwrap().split(',').count(), expected, "{case}");
+        }
+    }
 
     #[test]
     fn what_is_compared_is_measured_one_after_the_other() {
         let cases = plan(&args("--cases read-mostly,zero,read-mostly"));
         let order: Vec<String> = cases.iter().map(Case::to_string).collect();
         let of = |work: &str, tier: &str, steps: &[&str]| -> Vec<String> {
-            steps.iter().map(|step| format!("{work}, tier {tier}, {step}")).collect()
+            steps.iter().map(|step| format!("{step}, {work}, tier {tier}")).collect()
         };
         let three = ["always", "empty", "empty+lookup"];
         let mut expected = of("zero", "off", &three);
@@ -312,32 +418,6 @@ mod tests {
         expected.extend(of("read-mostly", "on", &["keep=off", "keep=on", "keep=auto"]));
         assert_eq!(order, expected);
         assert_eq!(plan(&args("")).len(), 4 * 6 + 1 + 3 + 2 * 3 + 2 + 2 * 2);
-    }
-
-    #[test]
-    fn steps_are_compared_with_those_of_the_same_case_and_tier() {
-        let cases = plan(&args("--cases zero,random"));
-        let figures = [(figures::PAGE_NS, 1000.0), (figures::LOCKS, 10.0)];
-        let round = |i: usize| sample(figures.map(|(name, value)| (name, value / (i + 1) as f64)));
-        let mut series: Vec<Series> = (0..cases.len()).map(|i| vec![round(i)]).collect();
-        compare_steps(&cases, &mut series);
-        let at = |i: usize, name: &str| series[i][0].get(name).copied();
-        assert_eq!((at(0, figures::IN_FASTER), at(3, figures::IN_FASTER)), (None, None));
-        assert_eq!(
-            (at(1, figures::IN_FASTER), at(4, figures::IN_FASTER)),
-            (Some(0.5), Some(1.0 - 4.0 / 5.0))
-        );
-        assert_eq!((at(1, figures::OF_EMPTY), at(5, figures::OF_EMPTY)), (None, Some(5.0 / 6.0)));
-    }
-
-    #[test]
-    fn what_does_not_fit_the_machine_is_refused_in_a_sentence() {
-        assert!(enough_memory(&args("--size 1G"), 4 << 30).is_ok());
-        let failure = enough_memory(&args("--size 1G"), 3 << 30).unwrap_err().to_string();
-        assert!(
-            failure.starts_with("a --size of 1") && failure.ends_with("give a smaller --size"),
-            "{failure}"
-        );
-        assert!(enough_memory(&args("--size 1G --device /d"), 3 << 30).is_ok());
+        assert_eq!(Work::value_variants().len(), 9);
     }
 }

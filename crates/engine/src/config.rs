@@ -1,71 +1,55 @@
 //! What a pool is made with, and its textual forms (options, environment, settings).
 //!
-//! A setting is a row of a [table](SETTINGS): its name, values, default and meaning.
+//! A setting belongs to the part that it sets: its type lies there, and [`Config`] only puts them
+//! together and hands each part its own. As text a setting is a row of a [table](SETTINGS): name,
+//! values, default and meaning, from which the parser, its refusals and the help come. What exists
+//! to show a mechanism beside its baseline is in `baselines`, which only benches and tests reach.
+//!
+//! Locks: none. It is read when a pool is made.
+//!
+//! Below it: the settings of all parts, and [`Error`].
 
 #[doc(hidden)]
 pub mod baselines;
-mod folio;
-mod ram;
-mod reclaim;
 mod settings;
-mod swap;
 mod table;
-mod tier;
 
-use crate::Error;
+use crate::control::settings::ControlSettings;
+#[doc(hidden)]
+pub use crate::control::settings::SWAPOFF_DEPTH_MAX;
+pub use crate::device::spec::{BadSwap, Discard, Label, SwapList, SwapSpec};
+pub use crate::device::{FaultKinds, FaultModel, RamModel};
+use crate::error::Error;
+pub use crate::fault::folio::FolioMax;
+pub use crate::fault::settings::Delivery;
+use crate::fault::settings::FaultSettings;
+#[doc(hidden)]
+pub use crate::fault::settings::WayIn;
 use crate::frame::FrameSettings;
+pub use crate::frame::{Mark, Watermarks};
+use crate::memory::{MEMORY_MAX, MEMORY_MIN, MemorySettings, WINDOW_MAX};
+#[doc(hidden)]
+pub use crate::reclaim::settings::Recheck;
+use crate::reclaim::settings::ReclaimSettings;
+pub use crate::reclaim::settings::{OomWait, OutOfRoom, ReclaimMax, WayOut};
+pub use crate::swap::settings::Recompress;
+use crate::swap::settings::SwapSettings;
+#[doc(hidden)]
+pub use crate::swap::settings::{CachePartition, TierSlots};
 #[doc(hidden)]
 pub use crate::swap::zswap::Invalidate;
 use crate::units::Bytes;
+pub use crate::units::FOLIO_MAX;
 #[doc(hidden)]
-pub use baselines::{Baselines, CachePartition, Clean, WayIn};
-pub use folio::FolioMax;
-pub(crate) use folio::Folios;
+pub use crate::workingset::settings::Clean;
+pub use crate::workingset::settings::{CompressedMax, TierCodec};
+#[doc(hidden)]
+pub use baselines::Baselines;
 pub use overspill_os::codec::{BadCodec, Codec};
-pub use ram::{FaultKinds, FaultModel, RamModel};
-#[doc(hidden)]
-pub use reclaim::Recheck;
-pub use reclaim::{Mark, OomWait, OutOfRoom, ReclaimMax, Watermarks};
 pub use settings::SETTINGS;
 use std::ops::Range;
 use std::path::PathBuf;
-pub use swap::{BadSwap, Discard, Label, SwapList, SwapSpec};
 pub use table::{BadSetting, Setting};
-pub(crate) use tier::CODECS_MAX;
-#[doc(hidden)]
-pub use tier::TierSlots;
-pub use tier::{CompressedMax, Recompress, TierCodec};
-
-/// How faults reach the engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Delivery {
-    /// A handler thread reads the userfaultfd: complete semantics, system calls included.
-    #[default]
-    Thread,
-    /// The faulting thread serves itself in a SIGBUS handler: faster, but a system call that is
-    /// handed an absent page fails with EFAULT.
-    Signal,
-}
-
-/// How resident pages go out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum WayOut {
-    /// Dense runs are moved, scattered pages are protected, stored and dropped; the cheaper by
-    /// measurement in between.
-    #[default]
-    Auto,
-    /// UFFDIO_MOVE only: the way that refuses pages pinned for DMA. Pages that the kernel will not
-    /// move because they are not writable, to a device neither, still go the other way.
-    Move,
-    /// Write-protect, store, drop; never moved.
-    Drop,
-}
-
-/// Most pages of a folio, or read at once around a missing page.
-pub const FOLIO_MAX: usize = 64;
-/// Most operations in flight on a device that is taken out of use: each has a thread and a buffer.
-#[doc(hidden)]
-pub const SWAPOFF_DEPTH_MAX: usize = 16;
 
 /// Everything a pool is made with.
 #[derive(Clone, Debug)]
@@ -147,14 +131,11 @@ impl Default for Config {
 
 impl Config {
     /// Smallest budget a pool runs in: its reserves and one batch of pages out and in.
-    pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
+    pub const MEMORY_MIN: Bytes = MEMORY_MIN;
     /// Largest budget: half of the largest arena.
-    pub const MEMORY_MAX: Bytes = Bytes(Config::ARENA_MAX.0 / 2);
-    /// The largest arena: what entries of slots and of the compressed tier tell the frames of
-    /// apart.
-    pub(crate) const ARENA_MAX: Bytes = Bytes(4 << 40);
+    pub const MEMORY_MAX: Bytes = MEMORY_MAX;
     /// The largest window: a page of it is told by 32 bits where there is an entry a slot.
-    pub const WINDOW_MAX: Bytes = Bytes(8 << 40);
+    pub const WINDOW_MAX: Bytes = WINDOW_MAX;
 
     /// Whether a pool can have such a budget.
     ///
@@ -181,15 +162,60 @@ impl Config {
         Ok(())
     }
 
-    /// What may have compressed a page.
-    pub fn codecs(&self) -> Vec<Codec> {
-        self.zswap_codec.codecs().into_iter().chain(self.zswap_recompress.codec()).collect()
+    pub(crate) fn memory(&self) -> MemorySettings {
+        let Baselines { frame_percpu: percpu, frame_pick: pick, .. } = self.baselines;
+        MemorySettings {
+            memory: self.memory,
+            window: self.window,
+            window_at: self.window_at.clone(),
+            frames: FrameSettings { percpu, pick, watermarks: self.watermarks },
+            own_faults: self.delivery == Delivery::Signal,
+        }
     }
 
-    /// How page frames are handed out, and how many are kept free.
-    pub(crate) fn frame(&self) -> FrameSettings {
-        let Baselines { frame_percpu: percpu, frame_pick: pick, .. } = self.baselines;
-        FrameSettings { percpu, pick, watermarks: self.watermarks }
+    pub(crate) fn swap(&self) -> SwapSettings {
+        SwapSettings {
+            compressed_max: self.compressed_max,
+            codec: self.zswap_codec,
+            recompress: self.zswap_recompress,
+            keeps_incompressible: self.keeps_incompressible,
+            same_filled: self.baselines.same_filled,
+            slots: self.baselines.zswap_slots,
+            keeps_compressed: self.baselines.keeps_compressed,
+            clean: self.baselines.clean,
+            partition: self.baselines.cache_partition,
+            batching: self.baselines.slot.batching,
+            invalidate: self.baselines.invalidate,
+        }
+    }
+
+    pub(crate) fn reclaim(&self) -> ReclaimSettings {
+        ReclaimSettings {
+            way_out: self.way_out,
+            max: self.reclaim_max,
+            own_faults: self.delivery == Delivery::Signal,
+            recheck: self.baselines.reclaim_recheck,
+            oom: self.oom,
+            oom_wait: self.oom_wait,
+        }
+    }
+
+    pub(crate) fn fault(&self) -> FaultSettings {
+        FaultSettings {
+            delivery: self.delivery,
+            folio: self.folio,
+            readahead_max: self.readahead_max,
+            way_in: self.baselines.way_in,
+        }
+    }
+
+    pub(crate) fn control(&self) -> ControlSettings {
+        ControlSettings {
+            job_file: self.job_file.clone(),
+            swapoff_run: self.baselines.swapoff_run,
+            swapoff_depth: self.baselines.swapoff_depth,
+            oom_wait: self.oom_wait.0,
+        }
     }
 
     /// Applies a list of [`SETTINGS`] such as `out=move,folio=1`.
@@ -199,13 +225,6 @@ impl Config {
     pub fn apply_settings(&mut self, list: &str) -> Result<(), BadSetting> {
         table::apply(SETTINGS, "setting", self, list)
     }
-}
-
-/// A size as it is written in a setting: the largest unit of which it is a whole number.
-fn size_text(size: Bytes) -> String {
-    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-    let unit = units.into_iter().find(|(shift, _)| size.0 > 0 && size.0.is_multiple_of(1 << shift));
-    unit.map_or(size.0.to_string(), |(shift, unit)| format!("{}{unit}", size.0 >> shift))
 }
 
 #[cfg(test)]
@@ -246,11 +265,5 @@ mod tests {
         ] {
             assert!(config.apply_settings(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn sizes_are_written_in_their_largest_unit() {
-        let texts = [0, 1000, 4096, 3 << 20, 5 << 30, 8 << 40].map(|size| size_text(Bytes(size)));
-        assert_eq!(texts, ["0", "1000", "4K", "3M", "5G", "8T"]);
     }
 }

@@ -1,26 +1,38 @@
-//! What changes the engine while it runs: the budget and its limit, requests for pages to leave,
-//! advice, and swap devices that come and go.
+//! What changes the engine while it runs.
+//!
+//! The budget and its limit ([`limit`]), requests for pages to leave ([`proactive`]), advice of the
+//! program ([`advice`]), swap devices that come and go ([`swapoff`]), and what children of a fork
+//! have of the budget and the devices. Other processes ask through the table of the job ([`job`]).
+//!
+//! It owns what was asked for, and how much of it is done. The background thread does it, inside
+//! the gate of reclaim; threads of the program ask, and wait where the call says so.
+//!
+//! Locks: one each over the children, the limit, the list of devices and the queue of advice, taken
+//! in this order.
+//!
+//! Below it: reclaim, swap and memory.
 
 pub mod advice;
 mod children;
 pub mod job;
 pub mod limit;
 pub mod proactive;
+pub mod settings;
 pub mod swapoff;
 
 use crate::base::Base;
-use crate::config::Config;
 use crate::device::list::JobSwaps;
 use crate::memory::Memory;
 use crate::reclaim::Reclaim;
 use crate::stats::Stats;
 use crate::swap::Swap;
-use advice::Wishes;
+use advice::AdviceQueue;
 pub use children::{Child, Children};
 use job::JobTable;
 use limit::Limits;
 use overspill_os::Errno;
 use proactive::Proactive;
+use settings::ControlSettings;
 use std::sync::Arc;
 use swapoff::Swaps;
 
@@ -28,7 +40,7 @@ use swapoff::Swaps;
 pub struct Control {
     base: Arc<Base>,
     stats: Stats,
-    config: Arc<Config>,
+    settings: ControlSettings,
     memory: Arc<Memory>,
     swap: Arc<Swap>,
     reclaim: Arc<Reclaim>,
@@ -37,8 +49,8 @@ pub struct Control {
     pub limits: Limits,
     /// Requests for pages to leave memory ahead of need.
     pub proactive: Proactive,
-    /// What the program wishes of pages.
-    pub wishes: Wishes,
+    /// Advice of the program that waits to be followed.
+    pub advice: AdviceQueue,
     /// Which devices there are to be.
     pub swaps: Swaps,
     /// Processes that share memory since a fork.
@@ -50,10 +62,10 @@ impl Control {
     /// a list.
     pub fn new(
         base: &Arc<Base>,
-        config: &Arc<Config>,
         reclaim: &Arc<Reclaim>,
         swap: &Arc<Swap>,
         memory: &Arc<Memory>,
+        settings: ControlSettings,
         (job, request, list): (Option<JobTable>, u32, JobSwaps),
         stats: Stats,
     ) -> Result<Control, Errno> {
@@ -63,16 +75,16 @@ impl Control {
         Ok(Control {
             base: base.clone(),
             stats,
-            config: config.clone(),
             memory: memory.clone(),
             swap: swap.clone(),
             reclaim: reclaim.clone(),
             job,
             limits: Limits::new(memory.budget().limit(), request),
             proactive,
-            wishes: Wishes::default(),
+            advice: AdviceQueue::default(),
             swaps: Swaps::new(list),
             children: Children::new()?,
+            settings,
         })
     }
 }

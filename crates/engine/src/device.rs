@@ -1,12 +1,12 @@
 //! Swap devices: files and block devices that hold the pages that no longer fit in memory.
 //!
 //! [`SwapDevices`] is the table of them. A device is named by a
-//! [`SwapSpec`](crate::config::SwapSpec): in a directory an unlinked file is made, a file or block
-//! device is used in place, and a RAM device is memory that behaves like one. Slots are handed out
-//! in runs ([`SwapDevices::alloc_run`]), written several runs at a time and read a run at a time.
-//! What goes wrong stays where it happened: a failed write marks its slots bad and the caller keeps
-//! the pages, a failed read is told to the reader, as is a page that comes back other than it was
-//! written (every page has a checksum), a full disk makes a device count as full.
+//! [`SwapSpec`](crate::device::spec::SwapSpec): in a directory an unlinked file is made, a file or
+//! block device is used in place, and a RAM device is memory that behaves like one. Slots are
+//! handed out in runs ([`SwapDevices::alloc_run`]), written several runs at a time and read a run
+//! at a time. What goes wrong stays where it happened: a failed write marks its slots bad and the
+//! caller keeps the pages, a failed read is told to the reader, as is a page that comes back other
+//! than it was written (every page has a checksum), a full disk makes a device count as full.
 //!
 //! Neighbours: [`crate::slot`] keeps the tables, [`overspill_os::io`] and [`overspill_os::uring`]
 //! do the I/O; reclaim allocates and writes, faults read and free.
@@ -29,9 +29,11 @@ mod error;
 mod faults;
 pub mod header;
 pub mod list;
+mod model;
 mod open;
 mod parts;
 mod ram;
+pub mod spec;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -39,17 +41,15 @@ mod transfer;
 
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::config::CachePartition;
 use crate::device::list::{JobSwaps, ListedSwap};
 use crate::slot::{CLUSTER_BYTES, CLUSTER_SLOTS, Disk, SlotMap, SlotRun, SlotSettings};
 use crate::stats::Stats;
-use crate::swap::SlotIndex;
-use crate::swap::zswap::{Invalidate, Zswap};
 use crate::units::SlotId;
-use area::{Area, Place};
+use area::{Area, Listing};
 use block_io::{BlockIo, Direct, MakeIo};
 pub(crate) use change::Retired;
 pub use error::{ReadError, ReadFailure, SwapError};
+pub use model::{FaultKinds, FaultModel, RamModel};
 pub use open::check;
 use overspill_os::Errno;
 use overspill_os::beside;
@@ -116,14 +116,8 @@ pub struct DeviceSettings {
     pub slots: SlotSettings,
     /// Whether io_uring may be used.
     pub uring: bool,
-    /// How much swap space shares a lock of the index.
-    pub partition: CachePartition,
-    /// How slots that are given back are looked up in the compressed tier.
-    pub invalidate: Invalidate,
     /// Slots on no device, for pages that are only ever in memory.
     pub in_memory: u64,
-    /// Frames that copies of pages can be in.
-    pub frames: usize,
     /// Whether devices that this process cannot reach are left out.
     pub reachable_only: bool,
 }
@@ -133,13 +127,23 @@ impl Default for DeviceSettings {
         DeviceSettings {
             slots: SlotSettings::default(),
             uring: true,
-            partition: CachePartition::default(),
-            invalidate: Invalidate::default(),
             in_memory: 0,
-            frames: 0,
             reachable_only: false,
         }
     }
+}
+
+/// What else is kept by slot of a device, in tables that are opened with it.
+pub trait SlotTables: Send + Sync {
+    /// Makes tables for a device of `slots` slots; `false` where there is no room for them, or that
+    /// number had smaller ones.
+    fn open(&self, device: usize, slots: u64) -> bool;
+
+    /// Gives their memory back, of a device of which no slot is in use.
+    fn forget(&self, device: usize);
+
+    /// Bytes of them by slot.
+    fn slot_bytes(&self, device: usize) -> u64;
 }
 
 /// What holds of the device of a slot.
@@ -159,8 +163,7 @@ pub struct SwapDevices {
     slots: SlotSettings,
     queue: Arc<Queue>,
     make_io: MakeIo,
-    index: Arc<SlotIndex>,
-    zswap: Arc<Zswap>,
+    tables: Arc<dyn SlotTables>,
     in_memory: Option<SlotMap>,
     stats: Stats,
 }
@@ -170,11 +173,13 @@ impl SwapDevices {
     pub fn open(
         list: &JobSwaps,
         settings: DeviceSettings,
+        tables: Arc<dyn SlotTables>,
         stats: Stats,
     ) -> Result<SwapDevices, SwapError> {
         SwapDevices::open_with(
             list,
             settings,
+            tables,
             stats,
             Box::new(|file, queue| Box::new(Direct { file, queue })),
         )
@@ -183,24 +188,16 @@ impl SwapDevices {
     fn open_with(
         list: &JobSwaps,
         settings: DeviceSettings,
+        tables: Arc<dyn SlotTables>,
         stats: Stats,
         make_io: MakeIo,
     ) -> Result<SwapDevices, SwapError> {
-        let no_memory = |errno| {
-            SwapError::new(
-                Path::new("memory"),
-                "getting memory for slots of compressed pages",
-                errno,
-            )
-        };
         let in_memory = (settings.in_memory > 0).then(|| {
             // They are on no device: no figure of devices counts them.
             let stats = Stats::anonymous()?;
             let slots = SlotSettings { long_runs: false, ..settings.slots };
             SlotMap::new(settings.in_memory, 0, slots, area::cpus(), stats)
         });
-        let index =
-            SlotIndex::new(settings.partition, settings.slots.batching, settings.frames, stats);
         let devices = SwapDevices {
             table: DeviceTable::new(area::cpus()),
             priorities: [const { AtomicI32::new(CLOSED) }; SlotId::DEVICES_MAX],
@@ -213,13 +210,12 @@ impl SwapDevices {
                 settings.uring && !list.devices.is_empty(),
             )),
             make_io,
-            index: Arc::new(index.map_err(no_memory)?),
-            zswap: Arc::new(Zswap::new(settings.invalidate, stats)),
-            in_memory: in_memory.transpose().map_err(no_memory)?,
+            tables,
+            in_memory: in_memory.transpose().map_err(SwapError::no_tables)?,
             stats,
         };
-        if settings.in_memory > 0 && !devices.open_tables(SlotId::IN_MEMORY, settings.in_memory) {
-            return Err(no_memory(Errno::NOMEM));
+        if settings.in_memory > 0 && !devices.tables.open(SlotId::IN_MEMORY, settings.in_memory) {
+            return Err(SwapError::no_tables(Errno::NOMEM));
         }
         list.with_priorities().try_for_each(|(listed, priority)| {
             match devices.add(listed, priority) {
@@ -238,8 +234,8 @@ impl SwapDevices {
         if self.areas().any(|(_, area)| area.is_named_place(&spec.path)) {
             return Err(SwapError::InUse(spec.path.clone()));
         }
-        self.add_area(*id, &spec.path, priority, |place| {
-            Area::open(spec, place, self.make_io(), slots, &self.stats)
+        self.add_area(*id, &spec.path, priority, |listing| {
+            Area::open(spec, listing, self.make_io(), slots, &self.stats)
         })
     }
 
@@ -248,7 +244,7 @@ impl SwapDevices {
         id: u32,
         path: &Path,
         priority: i32,
-        open: impl FnOnce(Place) -> Result<Area, SwapError>,
+        open: impl FnOnce(Listing) -> Result<Area, SwapError>,
     ) -> Result<(), SwapError> {
         // What the sibling opens the program's threads reach by it.
         beside::serve_calls()
@@ -256,35 +252,20 @@ impl SwapDevices {
         let free = |index: &usize| self.table.get(*index).is_none();
         let too_many = || SwapError::TooMany(path.to_owned());
         let mut index = (0..SlotId::IN_MEMORY).find(free).ok_or_else(too_many)?;
-        let area = open(Place {
+        let area = open(Listing {
             figures: self.stats.device(index),
             priority,
             id,
             serial: self.opened.fetch_add(1, Relaxed),
         })?;
         // With room for what is to be known of its slots.
-        if !self.open_tables(index, area.pages()) {
-            let roomy = |other: &usize| free(other) && self.open_tables(*other, area.pages());
+        if !self.tables.open(index, area.pages()) {
+            let roomy = |other: &usize| free(other) && self.tables.open(*other, area.pages());
             index = (index + 1..SlotId::IN_MEMORY).find(roomy).ok_or_else(too_many)?;
         }
         self.table.set(index, Some(Arc::new(area)));
         self.priorities[index].store(priority, Relaxed);
         Ok(())
-    }
-
-    /// Makes room for what is to be known of the slots of a device.
-    fn open_tables(&self, index: usize, slots: u64) -> bool {
-        self.index.open(index, slots) && self.zswap.open(index, slots)
-    }
-
-    /// Which slots have a compressed copy.
-    pub fn zswap(&self) -> &Arc<Zswap> {
-        &self.zswap
-    }
-
-    /// What is known of their slots.
-    pub fn index(&self) -> &Arc<SlotIndex> {
-        &self.index
     }
 
     fn make_io(&self) -> impl FnOnce(File) -> Box<dyn BlockIo> {
@@ -433,8 +414,7 @@ impl SwapDevices {
     /// use.
     pub fn table_bytes(&self) -> u64 {
         let bytes = |index: usize, slots: &SlotMap, more: u64| {
-            let zswap = if self.zswap.had_entries(index) { Zswap::SLOT_BYTES } else { 0 };
-            let cluster = SlotIndex::SLOT_BYTES + zswap + more;
+            let cluster = self.tables.slot_bytes(index) + more;
             slots.touched_clusters() * (cluster * CLUSTER_SLOTS as u64 + CLUSTER_BYTES as u64)
         };
         let on_devices: u64 =
@@ -561,7 +541,7 @@ impl SwapDevices {
                 .position(|(area, _)| area.id() == listed.id)
                 .map(|at| parts.swap_remove(at));
             let open = |(area, part): (Arc<Area>, usize)| {
-                let open = |place| area.open_part(part, place, self.make_io(), &self.stats);
+                let open = |listing| area.open_part(part, listing, self.make_io(), &self.stats);
                 self.add_area(listed.id, &listed.spec.path, priority, open)
             };
             let is_open = part.map(open).is_some_and(|opened| opened.is_ok());

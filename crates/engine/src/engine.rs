@@ -1,4 +1,14 @@
 //! The engine: the parts of a pool, from the ground up, and how they are put together.
+//!
+//! It owns one of each part and decides nothing: [`Engine::build`] makes them, each with those
+//! below it. Two things are here because they concern all parts: the threads that work ahead of
+//! need ([`background`]), and forks ([`fork`]). Debug builds can check that the parts agree
+//! (`check`).
+//!
+//! Locks: one over the fork in progress. Threads of the engine take locks inside a gate only, so
+//! that a fork finds none taken.
+//!
+//! Below it: every part, and the configuration.
 
 mod background;
 #[cfg(debug_assertions)]
@@ -9,11 +19,11 @@ use crate::base::Base;
 use crate::config::{Config, Delivery, WayOut};
 use crate::control::Control;
 use crate::control::job::JobTable;
+use crate::device::DeviceSettings;
 use crate::device::list::JobSwaps;
-use crate::device::{DeviceSettings, SwapDevices};
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::memory::{Memory, MemorySettings, NoMemory};
+use crate::memory::{Memory, NoMemory};
 use crate::reclaim::Reclaim;
 use crate::space::Space;
 use crate::stats::{Counter, Stats};
@@ -31,16 +41,27 @@ const WORKERS_LEAST: Bytes = Bytes(128 << 20);
 
 /// Everything that a pool consists of.
 pub(crate) struct Engine {
-    pub config: Arc<Config>,
+    /// What it was made with; the budget is the job's.
+    pub config: Config,
+    /// The counters, which others may map.
     pub stats: Stats,
+    /// Gates, waking, the line about trouble, pressure.
     pub base: Arc<Base>,
+    /// The window, its pages and the frames.
     pub memory: Arc<Memory>,
+    /// What refaults tell.
     pub workingset: Arc<WorkingSet>,
+    /// Where pages are that have left memory.
     pub swap: Arc<Swap>,
+    /// What takes pages out of memory.
     pub reclaim: Arc<Reclaim>,
+    /// What brings pages in.
     pub fault: Arc<Fault>,
+    /// What changes the engine while it runs.
     pub control: Arc<Control>,
+    /// What the program sees of the window.
     pub space: Space,
+    /// The fork in progress.
     pub forking: Forking,
 }
 
@@ -57,38 +78,39 @@ impl Engine {
         if !config.baselines.vector_drop {
             vm::disable_vector_drop();
         }
-        let config = Arc::new(config);
         let own_faults = config.delivery == Delivery::Signal;
         stats.set(Counter::BudgetBytes, config.memory.0);
         stats.set_target(config.memory);
         // 2. From the ground up.
         let base = Arc::new(Base::new(stats, workers(&config), own_faults));
         let memory =
-            Arc::new(Memory::new(&memory_settings(&config), stats).map_err(|no_memory| {
-                match no_memory {
+            Arc::new(Memory::new(&config.memory(), stats).map_err(
+                |no_memory| match no_memory {
                     NoMemory::AddressSpace => Error::AddressSpace { window: config.window },
                     NoMemory::Userfaultfd(errno) => Error::NoUserfaultfd { errno },
-                }
-            })?);
+                },
+            )?);
         if config.way_out == WayOut::Move && !memory.frames.backing.can_move() {
             return Err(Error::NoMove);
         }
         let workingset = Arc::new(WorkingSet::new(config.compressed_max));
-        let list = first_list(&config, job);
-        let devices = SwapDevices::open(&list, device_settings(&config, job, &memory), stats)?;
         let out_of_address_space = |_| Error::AddressSpace { window: config.window };
-        let swap = Arc::new(Swap::new(&base, &config, &memory, &workingset, devices, stats));
-        let reclaim = Reclaim::new(&base, &config, &swap, &memory, &workingset, stats)
+        let list = first_list(&config, job);
+        let devices = (&list, device_settings(&config, job, &memory));
+        let swap = Swap::new(&base, &memory, &workingset, config.swap(), devices, stats)?;
+        let swap = Arc::new(swap);
+        let reclaim = Reclaim::new(&base, &swap, &memory, &workingset, config.reclaim(), stats)
             .map(Arc::new)
             .map_err(out_of_address_space)?;
-        let fault = Fault::new(&base, &config, &reclaim, &swap, &memory, &workingset, stats)
+        let fault = Fault::new(&base, &reclaim, &swap, &memory, &workingset, config.fault(), stats)
             .map(Arc::new)
             .map_err(out_of_address_space)?;
         let of_job = (job, request.map_or(0, |request| request.number), list);
-        let control = Control::new(&base, &config, &reclaim, &swap, &memory, of_job, stats)
-            .map(Arc::new)
-            .map_err(out_of_address_space)?;
-        let space = Space::new(&config, &control, &fault, &swap, &memory, stats);
+        let control =
+            Control::new(&base, &reclaim, &swap, &memory, config.control(), of_job, stats)
+                .map(Arc::new)
+                .map_err(out_of_address_space)?;
+        let space = Space::new(&control, &fault, &swap, &memory, config.delivery, stats);
         Ok(Engine {
             config,
             stats,
@@ -115,17 +137,6 @@ fn workers(config: &Config) -> usize {
     }
 }
 
-fn memory_settings(config: &Config) -> MemorySettings {
-    MemorySettings {
-        memory: config.memory,
-        memory_max: Config::MEMORY_MAX,
-        window: config.window,
-        window_at: config.window_at.clone(),
-        frames: config.frame(),
-        own_faults: config.delivery == Delivery::Signal,
-    }
-}
-
 /// The devices of the job, which may have been changed since it was started.
 fn first_list(config: &Config, job: Option<JobTable>) -> JobSwaps {
     let changed = config.job_file.as_deref().filter(|_| job.is_some_and(|job| job.swaps() != 0));
@@ -137,11 +148,8 @@ fn device_settings(config: &Config, job: Option<JobTable>, memory: &Memory) -> D
     DeviceSettings {
         slots: config.baselines.slot,
         uring: config.baselines.uring && !probe::simulated().no_uring,
-        partition: config.baselines.cache_partition,
-        invalidate: config.baselines.invalidate,
         // No more pages can be compressed than there are.
         in_memory: memory.words.len() as u64,
-        frames: memory.budget().frames_max(),
         // What the job executes later may have another user or another root, from which they cannot
         // be reached: its memory is only compressed then.
         reachable_only: config.job_file.is_some() && job.is_none_or(|job| !job.is_first()),

@@ -1,7 +1,8 @@
 //! Why a pool could not be made: one sentence each, saying what to do.
 
-use crate::config::{Config, Watermarks};
 use crate::device::SwapError;
+use crate::frame::Watermarks;
+use crate::memory::{MEMORY_MAX, MEMORY_MIN, WINDOW_MAX};
 use crate::units::Bytes;
 use overspill_os::Errno;
 use std::fmt;
@@ -9,17 +10,17 @@ use std::fmt;
 /// Why a pool could not be made.
 #[derive(Debug)]
 pub enum Error {
-    /// The budget is below [`Config::MEMORY_MIN`].
+    /// The budget is below [`crate::config::Config::MEMORY_MIN`].
     BudgetTooSmall {
         /// What was asked for.
         memory: Bytes,
     },
-    /// The budget is above [`Config::MEMORY_MAX`].
+    /// The budget is above [`crate::config::Config::MEMORY_MAX`].
     BudgetTooLarge {
         /// What was asked for.
         memory: Bytes,
     },
-    /// The window is above [`Config::WINDOW_MAX`].
+    /// The window is above [`crate::config::Config::WINDOW_MAX`].
     WindowTooLarge {
         /// What was asked for.
         window: Bytes,
@@ -56,21 +57,21 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "a budget of {memory} is too small: the smallest possible is {}",
-                    Config::MEMORY_MIN
+                    MEMORY_MIN
                 )
             }
             Error::BudgetTooLarge { memory } => {
                 write!(
                     f,
                     "a budget of {memory} is too large: the largest possible is {}",
-                    Config::MEMORY_MAX
+                    MEMORY_MAX
                 )
             }
             Error::WindowTooLarge { window } => {
                 write!(
                     f,
                     "a window of {window} is too large: the largest possible is {}",
-                    Config::WINDOW_MAX
+                    WINDOW_MAX
                 )
             }
             Error::AddressSpace { window } => write!(

@@ -1,20 +1,26 @@
 //! Serving a fault: from the page's word to an installed page.
 //!
-//! The same code serves both deliveries. It allocates nothing, takes no lock that the program's own
-//! calls hold while they can fault, and touches no managed memory. Neighbouring pages come in
-//! beside the faulting one as a folio while a thread goes through memory in sequence
-//! ([`crate::fault::readahead`]), else not.
+//! The same code serves both deliveries ([`delivery`]). It allocates nothing, takes no lock that
+//! the program's own calls hold while they can fault, and touches no managed memory. Neighbouring
+//! pages come in beside the faulting one as a folio while a thread goes through memory in sequence
+//! ([`readahead`], [`folio`]), else not.
+//!
+//! It owns the buffers that faults are served with, the stacks on which the program's threads run
+//! engine code, and the streams of sequential faults.
+//!
+//! Locks: a fault holds its buffers, and then the locks of its pages, which it only tries.
+//!
+//! Below it: reclaim, which a fault without a frame calls; swap, which loads pages; memory.
 
 pub mod delivery;
+pub mod folio;
 pub mod readahead;
+pub mod settings;
 
 use crate::base::Base;
 use crate::base::buffers::Buffers;
 use crate::base::costs::Choice;
 use crate::base::lockdep::Rank;
-use crate::config::FOLIO_MAX;
-use crate::config::{Config, Folios};
-use crate::config::{Delivery, WayIn};
 use crate::frame::Need;
 use crate::memory::Memory;
 use crate::memory::extent::EXTENT_PAGES;
@@ -27,9 +33,12 @@ use crate::stats::{Counter, FaultSource};
 use crate::swap::Entry;
 use crate::swap::Swap;
 use crate::swap::fill;
-use crate::swap::store::{LoadError, page_mut, runs_where};
+use crate::swap::store::{LoadError, runs_where};
+use crate::units::FOLIO_MAX;
+use crate::units::page_mut;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
 use crate::workingset::WorkingSet;
+use folio::Folios;
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::codec::{Codec, Decompressor};
@@ -40,6 +49,7 @@ use overspill_os::stack::EngineStacks;
 use overspill_os::uffd::{Stop, Transferred};
 use overspill_os::vm::IoVec;
 use readahead::{Streams, Window};
+use settings::{Delivery, FaultSettings, WayIn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -132,7 +142,7 @@ struct Loaded {
     foreign: bool,
 }
 
-/// What became of the wish for a page of budget.
+/// What became of the request for a page of budget.
 enum Room {
     Taken,
     /// There is none before something is reclaimed.
@@ -147,7 +157,7 @@ enum Room {
 pub struct Fault {
     base: Arc<Base>,
     stats: Stats,
-    config: Arc<Config>,
+    settings: FaultSettings,
     memory: Arc<Memory>,
     workingset: Arc<WorkingSet>,
     swap: Arc<Swap>,
@@ -170,28 +180,27 @@ impl Fault {
     /// With buffers for as many faults at once as processors and delivery make sense of.
     pub fn new(
         base: &Arc<Base>,
-        config: &Arc<Config>,
         reclaim: &Arc<Reclaim>,
         swap: &Arc<Swap>,
         memory: &Arc<Memory>,
         workingset: &Arc<WorkingSet>,
+        settings: FaultSettings,
         stats: Stats,
     ) -> Result<Fault, Errno> {
-        let contexts = match config.delivery {
+        let contexts = match settings.delivery {
             Delivery::Signal => 2 * cpu::available().clamp(2, 32),
             Delivery::Thread => 1,
         };
-        let folios = Folios::new(config.folio, memory.budget().limit() as usize, contexts);
+        let folios = Folios::new(settings.folio, memory.budget().limit() as usize, contexts);
         let folio = folios.memory.max(folios.device);
         let contexts = Buffers::new(Rank::FaultContext, contexts, || {
-            FaultContext::new(folio, config.readahead_max, &config.codecs())
+            FaultContext::new(folio, settings.readahead_max, &swap.settings.codecs())
         })?;
         let charged = contexts.len() * folio;
         memory.charge_buffers(charged);
         Ok(Fault {
             base: base.clone(),
             stats,
-            config: config.clone(),
             memory: memory.clone(),
             workingset: workingset.clone(),
             swap: swap.clone(),
@@ -204,6 +213,7 @@ impl Fault {
             streams: Streams::new(folios),
             window_around: Window::default(),
             way_in: std::array::from_fn(|_| Choice::default()),
+            settings,
         })
     }
 
@@ -265,7 +275,7 @@ impl Fault {
         let range = self.memory.address_range(page.0..page.0 + 1);
         // A signal does not tell protection from absence: the program may have dropped the page
         // with a system call of its own making, as in `reinstall`.
-        let absent = self.config.delivery == Delivery::Signal
+        let absent = self.settings.delivery == Delivery::Signal
             && self.memory.frames.backing.install(range.start, zeros(1), false).stop.is_none();
         let unprotected =
             if absent { Ok(()) } else { self.memory.frames.backing.unprotect(range.clone()) };
@@ -335,19 +345,39 @@ impl Fault {
             return Served::Busy;
         }
         // 3. Load and install.
-        let protect = !access.write
-            && matches!(state, State::Stored(slot) if self.swap.keeps_copies(slot, len == 1 && self.is_back_soon(slot), len));
+        let keeps = |slot| {
+            let soon = len == 1 && self.is_back_soon(slot);
+            self.swap.keeps_copies(slot, soon, len)
+        };
+        let protect = !access.write && matches!(state, State::Stored(slot) if keeps(slot));
         let loaded = self.install_run(context, page, state, len, protect);
-        let installed = loaded.as_ref().map_or(0, |loaded| loaded.pages);
-        context.installed = installed;
-        self.memory.frames.give_holes(&context.frames[installed..]);
+        context.installed = loaded.as_ref().map_or(0, |loaded| loaded.pages);
+        self.memory.frames.give_holes(&context.frames[context.installed..]);
         // 4. Publish.
-        let served = match loaded {
-            Ok(Loaded { clean, foreign, .. }) => {
-                self.publish_run(page, len, &context.frames[..installed], clean);
+        let served = self.publish_loaded(context, page, len, loaded);
+        if served == Served::Done {
+            self.streams.advance(page, len, context.source == FaultSource::Device);
+            if context.spent.len() >= (SPENT_IN_ALL / self.contexts.len()).clamp(1, SPENT_MAX) {
+                self.free_spent(context);
+            }
+        }
+        served
+    }
+
+    /// What became of the run of a fault, which is given its new words, or left as it was.
+    fn publish_loaded(
+        &self,
+        context: &FaultContext,
+        page: PageIndex,
+        len: usize,
+        loaded: Result<Loaded, LoadError>,
+    ) -> Served {
+        match loaded {
+            Ok(Loaded { pages, clean, foreign }) => {
+                self.publish_run(page, len, &context.frames[..pages], clean);
                 if foreign {
                     Served::Foreign
-                } else if installed == 0 {
+                } else if pages == 0 {
                     // The run may reach over two mappings of the kernel's: the page alone next
                     // time.
                     self.streams.forget(page);
@@ -357,7 +387,7 @@ impl Fault {
                 }
             }
             Err(error) => {
-                (0..len).for_each(|i| self.memory.unlock_unchanged(PageIndex(page.0 + i)));
+                self.memory.unlock_run(page.0, len);
                 if len > 1 {
                     // A neighbour may be the unreadable one: a read error reaches only its own
                     // reader.
@@ -368,14 +398,7 @@ impl Fault {
                     Served::Failed
                 }
             }
-        };
-        if served == Served::Done {
-            self.streams.advance(page, len, context.source == FaultSource::Device);
-            if context.spent.len() >= (SPENT_IN_ALL / self.contexts.len()).clamp(1, SPENT_MAX) {
-                self.free_spent(context);
-            }
         }
-        served
     }
 
     /// Takes one frame although there seemed to be none.
@@ -465,31 +488,11 @@ impl Fault {
                 self.install_cached(context, dst, frame, len, false)
             }
             State::Stored(slot) if len == 1 && !self.swap.zswap.contains(slot) => {
-                match self.swap.index.load(slot) {
-                    Entry::Lost => return Err(LoadError::Lost),
+                match self.install_stored(context, slot, dst, protect)? {
                     // Somebody reads it just now: one operation is enough.
-                    Entry::Busy(_) => return Ok(Loaded { pages: 0, clean: false, foreign: false }),
-                    Entry::Frame(..) if let Some(frame) = self.swap.index.take_frame(slot) => {
-                        context.source = FaultSource::Cache;
-                        self.window_around.hit();
-                        self.stats.add(Counter::SwapRaHit, 1);
-                        let done = self.install_cached(context, dst, frame, 1, protect);
-                        if done.bytes == 0 && done.stop != Some(Stop::Exists) {
-                            self.swap.lru.remove(frame);
-                            self.spend(context, frame);
-                        }
-                        cached = Some(frame);
-                        done
-                    }
-                    _ => {
-                        context.source = FaultSource::Device;
-                        let (at, around) =
-                            self.base.psi.stalled_for_device(|| self.read_around(context, slot))?;
-                        self.stats.add(Counter::PgMajFault, 1);
-                        let done = backing.install(dst, page_mut(&mut context.buffer, at), protect);
-                        if let Some(around) = around {
-                            self.keep_around(context, around, true);
-                        }
+                    None => return Ok(Loaded { pages: 0, clean: false, foreign: false }),
+                    Some((done, frame)) => {
+                        cached = frame;
                         done
                     }
                 }
@@ -515,6 +518,42 @@ impl Fault {
         // Mappings changing, or gone: what was installed counts, the rest stays as it was.
         let foreign = state == State::Empty && len == 1 && done.stop == Some(Stop::Absent);
         Ok(Loaded { pages: done.bytes >> PAGE_SHIFT, clean: protect, foreign })
+    }
+
+    /// Brings in a single page that is on a device, or was read ahead from there into the frame
+    /// that is returned as well; `None` while somebody else reads it.
+    fn install_stored(
+        &self,
+        context: &mut FaultContext,
+        slot: SlotId,
+        dst: usize,
+        protect: bool,
+    ) -> Result<Option<(Transferred, Option<FrameId>)>, LoadError> {
+        match self.swap.index.load(slot) {
+            Entry::Lost => return Err(LoadError::Lost),
+            Entry::Busy(_) => return Ok(None),
+            Entry::Frame(..) if let Some(frame) = self.swap.index.take_frame(slot) => {
+                context.source = FaultSource::Cache;
+                self.window_around.hit();
+                self.stats.add(Counter::SwapRaHit, 1);
+                let done = self.install_cached(context, dst, frame, 1, protect);
+                if done.bytes == 0 && done.stop != Some(Stop::Exists) {
+                    self.swap.lru.remove(frame);
+                    self.spend(context, frame);
+                }
+                return Ok(Some((done, Some(frame))));
+            }
+            _ => {}
+        }
+        context.source = FaultSource::Device;
+        let (at, around) = self.base.psi.stalled_for_device(|| self.read_around(context, slot))?;
+        self.stats.add(Counter::PgMajFault, 1);
+        let page = page_mut(&mut context.buffer, at);
+        let done = self.memory.frames.backing.install(dst, page, protect);
+        if let Some(around) = around {
+            self.keep_around(context, around, true);
+        }
+        Ok(Some((done, None)))
     }
 
     /// Lines up the content of a locked run of stored pages in the buffer: what is in memory by
@@ -575,7 +614,7 @@ impl Fault {
     ) -> Transferred {
         let backing = &self.memory.frames.backing;
         let frames = self.memory.frames.arena.frame_range(frame.0, len);
-        let way = match self.config.baselines.way_in {
+        let way = match self.settings.way_in {
             // What is moved is not protected.
             _ if protect => 0,
             WayIn::Move => 1,

@@ -2,7 +2,7 @@
 //!
 //! **A frame is the right to one page of memory, and a place of the arena that goes with it.**
 //! Every page in memory owns one: a page of the program while it is mapped (then its place in the
-//! arena is a hole), a page of the swap cache, a part of the compressed pool. A free frame is a
+//! arena is a hole), a page of the swap cache, a part of the zpool. A free frame is a
 //! hole: no memory lies behind it. So the arena has more frames than the budget has pages,
 //! fragmentation costs address space and not memory, and the budget is a **limit** on the frames
 //! that are handed out, with the watermarks of the kernel.
@@ -22,12 +22,12 @@
 
 pub mod cells;
 pub mod percpu;
+pub mod watermarks;
 pub mod zone;
 
 use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::config::Watermarks;
 use crate::stats::{Counter, Stats};
 use crate::units::{Bytes, FrameId};
 use cells::{FrameCells, NO_FRAME};
@@ -36,7 +36,11 @@ use overspill_os::cpu::{self, Topology};
 use percpu::{CpuLists, LIST_ORDER_MAX, Marks, Picked};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+pub use watermarks::{Mark, Watermarks};
 use zone::{Pageblocks, Source, Zone};
+
+/// The largest arena: what entries of slots and of the compressed tier tell the frames of apart.
+pub const ARENA_MAX: Bytes = Bytes(4 << 40);
 
 /// The largest order: 512 frames, 2 MiB, what one page-table page maps and so the longest run that
 /// one call moves.
@@ -55,7 +59,7 @@ pub enum Mobility {
     Movable,
     /// The swap cache: emptied by reclaim, taken in long runs.
     Reclaimable,
-    /// The compressed pool, buffers, the engine itself.
+    /// The zpool, buffers, the engine itself.
     Unmovable,
     /// In a pageblock that is to leave the arena: not handed out.
     Isolated,

@@ -1,11 +1,22 @@
 //! Memory: the words of pages, their extents, and the frames that hold content.
+//!
+//! It owns the window, the range of addresses in which all managed memory of a pool lies. Each page
+//! of it has a word that says where its content is ([`word`]), each 2 MiB an extent ([`extent`]).
+//! It also owns the frames, the arena that holds their bytes, and the userfaultfd through which
+//! pages come and go ([`frames`]). Which pages leave and which come in others decide.
+//!
+//! Locks: an extent's, then those of pages, which are bits of their words. Those of the frame
+//! allocator are taken under both.
+//!
+//! Below it: the frame allocator. [`frames`] also gives the zpool its frames, through a trait of
+//! the zpool's.
 
 pub mod extent;
 pub mod frames;
 pub mod word;
 
 use crate::frame::cells::FrameCells;
-use crate::frame::{FrameAllocator, FrameSettings, Mobility, Need};
+use crate::frame::{ARENA_MAX, FrameAllocator, FrameSettings, Mobility, Need};
 use crate::stats::Stats;
 use crate::units::{Bytes, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use extent::{EXTENT_PAGES, Extents};
@@ -22,17 +33,27 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use word::PageWords;
 
+/// Smallest budget a pool runs in: its reserves and one batch of pages out and in.
+pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
+/// Largest budget: half of the largest arena.
+pub const MEMORY_MAX: Bytes = Bytes(ARENA_MAX.0 / 2);
+/// The largest window: a page of it is told by 32 bits where there is an entry a slot.
+pub const WINDOW_MAX: Bytes = Bytes(8 << 40);
 /// Pages at the start of the window that no program gets.
 pub const RESERVED_PAGES: usize = EXTENT_PAGES;
 
 /// The window, its pages and the frames.
 pub struct Memory {
     window: Range<usize>,
+    /// Where the content of each page is.
     pub words: PageWords,
+    /// The 2 MiB parts of the window.
     pub extents: Extents,
     /// One more than the highest extent ever used.
     pub extents_high: AtomicUsize,
+    /// The frames, their bytes, and the way to the page tables.
     pub frames: Frames,
+    /// Reads pages that the program may not access.
     pub force_reader: ForceReader,
     /// Pages under mlock.
     pub pinned_pages: AtomicUsize,
@@ -45,12 +66,13 @@ pub struct Memory {
 /// What memory is made for.
 #[derive(Clone, Debug)]
 pub struct MemorySettings {
-    /// The budget, and the most that it may become.
+    /// The budget.
     pub memory: Bytes,
-    pub memory_max: Bytes,
-    /// Size of the window, and where it is to lie.
+    /// Size of the window.
     pub window: Bytes,
+    /// Where it is to lie; anywhere if there is nothing here.
     pub window_at: Option<Range<usize>>,
+    /// How frames are handed out.
     pub frames: FrameSettings,
     /// Whether threads serve their own faults.
     pub own_faults: bool,
@@ -175,6 +197,17 @@ impl Memory {
         // hard to find.
         self.arena_fits.store(if resized.is_ok() { pages } else { 0 }, Relaxed);
     }
+
+    /// Gives isolated pageblocks that are empty back to the system; for the holder of the lock over
+    /// the limit.
+    pub fn give_up_surplus(&self) {
+        let allocator = &self.frames.allocator;
+        if allocator.has_surplus() {
+            allocator.give_up_surplus(|frames| {
+                self.frames.arena.close(frames).expect("closing frames of the arena")
+            });
+        }
+    }
 }
 
 /// Frames for the budget, with room to grow to the whole memory of the machine, which costs
@@ -184,7 +217,7 @@ fn frames_and_arena(
     stats: Stats,
 ) -> Result<(FrameAllocator, Arena), Errno> {
     let limit = settings.memory.pages();
-    let grown = vm::machine_memory().min(settings.memory_max.0) >> PAGE_SHIFT;
+    let grown = vm::machine_memory().min(MEMORY_MAX.0) >> PAGE_SHIFT;
     let room = |limit_max| {
         let topology = Topology::of_machine().clone();
         let allocator = FrameAllocator::new(limit, limit_max, settings.frames, topology, stats)?;

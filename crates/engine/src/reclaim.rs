@@ -4,15 +4,21 @@
 //! to frames of the arena, unchanged: the swap cache, where a touch brings them back cheaply and
 //! counts as a reference. Scattered pages, which would cost a flush each to move, it protects,
 //! stores where they are, and drops with one call. The second hand takes the oldest pages of the
-//! swap cache and stores them.
+//! swap cache and stores them. [`writeback`] passes the tier's coldest pages on to devices.
+//!
+//! It owns the buffers of a batch, the hand, the line of threads that reclaim for themselves
+//! ([`throttle`], [`direct`]), and how far a pool is from being out of room ([`oom`]).
 //!
 //! Locks: a batch holds the locks of the extents that its pages leave, and then of the pages; all
 //! are tried, never waited for. Nobody waits for a reclaiming thread's page locks longer than one
 //! system call.
+//!
+//! Below it: swap, memory and the working set. It knows nothing of faults.
 
 pub mod direct;
 pub mod oom;
 mod resize;
+pub mod settings;
 pub mod throttle;
 mod way_out;
 pub mod writeback;
@@ -21,8 +27,6 @@ use crate::base::Base;
 use crate::base::buffers::Buffers;
 use crate::base::costs::Choice;
 use crate::base::lockdep::Rank;
-use crate::config::CompressedMax;
-use crate::config::{Config, Delivery, ReclaimMax};
 use crate::frame::cells::Owner;
 use crate::memory::Memory;
 use crate::memory::extent::{self, EXTENT_PAGES, ExtentGuard};
@@ -34,18 +38,20 @@ use crate::swap::Swap;
 use crate::swap::store::{Batch, Pick};
 use crate::units::{FrameId, PageIndex, SlotId};
 use crate::workingset::WorkingSet;
-use oom::Hardship;
+use crate::workingset::settings::CompressedMax;
+use oom::OomProgress;
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::cpu::Topology;
 use overspill_os::fault_path::FaultPath;
+use settings::{ReclaimMax, ReclaimSettings};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use throttle::Throttle;
-pub(crate) use way_out::Leaves;
-use way_out::{Bitmap, Sent};
+pub(crate) use way_out::EvictTo;
+use way_out::{Bitmap, EvictPlan};
 
 /// Share of the budget that the swap cache fills before its oldest pages are stored: 1/8. Enough
 /// for pages that are touched again soon, small enough to leave the frames to resident and
@@ -80,11 +86,22 @@ impl Reclaimer {
     }
 }
 
+/// What a pass of the first hand has come to.
+#[derive(Default)]
+struct ScanProgress {
+    /// Extents.
+    passed: usize,
+    /// Pages.
+    scanned: usize,
+    deactivated: usize,
+    freed: usize,
+}
+
 /// What takes pages out of memory.
 pub struct Reclaim {
     base: Arc<Base>,
     stats: Stats,
-    config: Arc<Config>,
+    settings: ReclaimSettings,
     memory: Arc<Memory>,
     workingset: Arc<WorkingSet>,
     swap: Arc<Swap>,
@@ -97,8 +114,8 @@ pub struct Reclaim {
     /// Frames that stand for these buffers.
     #[cfg(debug_assertions)]
     pub charged: usize,
-    /// How far it is from being out of room, and whether the process is being killed for that.
-    pub hardship: Hardship,
+    /// How far it is on its way to being out of room, and whether the process is killed for that.
+    pub oom_progress: OomProgress,
     killing: AtomicBool,
     /// How many pages had left when writeback found nothing to do, last.
     written_back: AtomicU64,
@@ -117,21 +134,23 @@ impl Reclaim {
     /// reclaim for themselves as the settings say.
     pub fn new(
         base: &Arc<Base>,
-        config: &Arc<Config>,
         swap: &Arc<Swap>,
         memory: &Arc<Memory>,
         workingset: &Arc<WorkingSet>,
+        settings: ReclaimSettings,
         stats: Stats,
     ) -> Result<Reclaim, Errno> {
         let nodes = Topology::of_machine().nodes();
-        let direct = match config.reclaim_max {
+        let direct = match settings.max {
             // In thread delivery there is nobody to throttle.
-            _ if config.delivery != Delivery::Signal => 0,
+            _ if !settings.own_faults => 0,
             ReclaimMax::Auto => DIRECT_PER_NODE * nodes,
             ReclaimMax::Threads(threads) => threads.into(),
             ReclaimMax::Off => ReclaimMax::OFF_THREADS.into(),
         };
-        let buffers = |count, pages| Buffers::new(Rank::Batch, count, || Batch::new(pages, config));
+        let of_swap = &swap.settings;
+        let buffers =
+            |count, pages| Buffers::new(Rank::Batch, count, || Batch::new(pages, of_swap));
         let pages = (memory.budget().limit() as usize / 64).clamp(32, 128);
         let batches = buffers(1 + base.wake.worker_count() + 1, pages)?;
         let direct = buffers(direct, DIRECT_PAGES)?;
@@ -143,21 +162,21 @@ impl Reclaim {
         Ok(Reclaim {
             base: base.clone(),
             stats,
-            config: config.clone(),
             memory: memory.clone(),
             workingset: workingset.clone(),
             swap: swap.clone(),
-            throttle: Throttle::new(direct.len(), config.baselines.reclaim_recheck),
+            throttle: Throttle::new(direct.len(), settings.recheck),
             batches,
             direct,
             #[cfg(debug_assertions)]
             charged,
-            hardship: Hardship::default(),
+            oom_progress: OomProgress::default(),
             killing: AtomicBool::new(false),
             written_back: AtomicU64::new(0),
             way_out: Choice::default(),
             clock_hand: AtomicUsize::new(0),
             dma_seen: AtomicBool::new(false),
+            settings,
         })
     }
 
@@ -321,10 +340,10 @@ impl Reclaim {
 
     /// The first hand, over one extent or, while few pages of each are to leave, over several: they
     /// leave together, with one flush.
-    fn scan(&self, batch: &mut Batch, who: Reclaimer, want: usize) -> Progress {
-        let mut progress = Progress::default();
-        let to = if self.is_bound_for_devices() { Leaves::ToSwapCache } else { Leaves::ToTiers };
-        let sent = self.way_to(to, true);
+    fn scan(&self, batch: &mut Batch, who: Reclaimer, want: usize) -> ScanProgress {
+        let mut progress = ScanProgress::default();
+        let to = if self.is_bound_for_devices() { EvictTo::SwapCache } else { EvictTo::SwapOut };
+        let plan = self.plan(to, true);
         let extents = self.memory.extents_high.load(Relaxed).max(1);
         let mut guards = [const { None }; TOGETHER_EXTENTS];
         batch.picks.clear();
@@ -339,12 +358,12 @@ impl Reclaim {
                     (hand / extents * DIRECT_PAGES % EXTENT_PAGES, left)
                 }
             };
-            *guard = self.scan_extent(batch, hand % extents, (from, most), sent, &mut progress);
+            *guard = self.scan_extent(batch, hand % extents, (from, most), plan, &mut progress);
             if !batch.has_room() || progress.freed + batch.picks.len() >= want {
                 break;
             }
         }
-        self.evict_picked(batch, sent.to, &mut progress);
+        self.evict_picked(batch, plan.to, &mut progress);
         progress
     }
 
@@ -356,10 +375,10 @@ impl Reclaim {
         batch: &mut Batch,
         index: usize,
         (from, most): (usize, usize),
-        sent: Sent,
-        progress: &mut Progress,
+        plan: EvictPlan,
+        progress: &mut ScanProgress,
     ) -> Option<ExtentGuard<'_>> {
-        if !self.may_leave(index, sent) {
+        if !self.may_leave(index, plan) {
             return None;
         }
         let guard = self.memory.extents.try_lock(index)?;
@@ -386,12 +405,12 @@ impl Reclaim {
             }
             wanted[i / 64] |= 1 << (i % 64);
             count += 1;
-            if count == most && !sent.moves {
+            if count == most && !plan.moves {
                 break;
             }
         }
         // 2. Out.
-        self.send_out(batch, index, (wanted, most), sent, progress);
+        self.evict_wanted(batch, index, (wanted, most), plan, progress);
         Some(guard)
     }
 
@@ -419,24 +438,11 @@ impl Reclaim {
 
     /// Whether what leaves memory just now goes to a device rather than to the compressed tier.
     fn is_bound_for_devices(&self) -> bool {
-        let tier_takes = self.config.compressed_max != CompressedMax::OFF
+        let tier_takes = self.swap.settings.compressed_max != CompressedMax::OFF
             && !self.swap.compressed_full.load(Relaxed);
         !tier_takes && self.stats.get(Counter::DeviceCapacityBytes) > 0
     }
-}
 
-/// What a pass of the first hand has come to.
-#[derive(Default)]
-struct Progress {
-    /// Extents.
-    passed: usize,
-    /// Pages.
-    scanned: usize,
-    deactivated: usize,
-    freed: usize,
-}
-
-impl Reclaim {
     /// Notes that the program uses DMA into its memory: pages leave by being moved only, from now
     /// on.
     pub fn note_dma(&self) {

@@ -1,16 +1,16 @@
 //! The address space that the program sees: mmap, munmap, mprotect, madvise, mremap and mlock over
 //! the window, with the meaning that Linux gives them.
 //!
-//! Called on threads of the program, through [`crate::fault::delivery::enter`]. One lock over the map of
-//! regions plays the part of the kernel's mmap_lock; engine threads never take it. Where a call
-//! changes what is behind addresses, it holds the extent's lock, which keeps reclaim out, and the
-//! locks of the pages, which keep faults out.
+//! It owns the map of regions ([`regions`]) and what of it is known without its lock ([`access`]).
+//! mremap is in [`remap`], mlock and the like in [`pin`], what of the window is not managed in
+//! [`foreign`]. Its calls run on threads of the program, through [`crate::fault::Fault::enter`].
 //!
-//! mremap is in [`remap`], mlock and its family in [`pin`], what of the window is not managed in
-//! [`foreign`].
+//! Locks: one over the map of regions plays the part of the kernel's mmap_lock; engine threads
+//! never take it. Where a call changes what is behind addresses, it holds the extent's lock, which
+//! keeps reclaim out, and the locks of the pages, which keep faults out. The order: regions ->
+//! extent -> pages -> zpool, swap cache, slots ([`crate::base::lockdep`]).
 //!
-//! Lock order: regions -> extent -> pages -> compressed pool, swap cache, slots
-//! ([`crate::base::lockdep`]).
+//! Below it: control, which takes advice; fault, which brings pages in; swap and memory.
 
 pub mod access;
 mod foreign;
@@ -21,11 +21,10 @@ mod remap;
 use crate::base::lockdep::Rank;
 use crate::base::sync::RankedMutex;
 use crate::base::sync::{RankedGuard, lock};
-use crate::config::Config;
-use crate::config::Delivery;
 use crate::control::Control;
-use crate::control::advice::Wish;
+use crate::control::advice::AdviceRequest;
 use crate::fault::Fault;
+use crate::fault::settings::Delivery;
 use crate::memory::extent::{EXTENT_PAGES, split};
 use crate::memory::word::State;
 use crate::memory::{Memory, RESERVED_PAGES};
@@ -46,7 +45,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Flags of [`crate::Pool::mmap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MapFlags {
-    /// The address is a wish: where it cannot be had, the pool chooses.
+    /// The address is a hint: where it cannot be had, the pool chooses.
     pub hint: bool,
     /// MAP_FIXED_NOREPLACE: fail rather than replace.
     pub noreplace: bool,
@@ -59,7 +58,7 @@ pub struct MapFlags {
 /// The address space.
 pub struct Space {
     stats: Stats,
-    config: Arc<Config>,
+    delivery: Delivery,
     memory: Arc<Memory>,
     swap: Arc<Swap>,
     fault: Arc<Fault>,
@@ -74,17 +73,17 @@ pub struct Space {
 impl Space {
     /// With nothing mapped.
     pub fn new(
-        config: &Arc<Config>,
         control: &Arc<Control>,
         fault: &Arc<Fault>,
         swap: &Arc<Swap>,
         memory: &Arc<Memory>,
+        delivery: Delivery,
         stats: Stats,
     ) -> Space {
         let regions = RegionMap::new(RESERVED_PAGES..memory.words.len());
         Space {
             stats,
-            config: config.clone(),
+            delivery,
             memory: memory.clone(),
             swap: swap.clone(),
             fault: fault.clone(),
@@ -125,10 +124,10 @@ impl Space {
         hint: Option<usize>,
     ) -> Option<Range<usize>> {
         if let Some(hint) = hint.map(|address| address & !(PAGE_SIZE - 1))
-            && let Ok(wish) = self.pages(hint..hint.checked_add(count.checked_mul(PAGE_SIZE)?)?)
-            && regions.is_free(wish.clone())
+            && let Ok(hinted) = self.pages(hint..hint.checked_add(count.checked_mul(PAGE_SIZE)?)?)
+            && regions.is_free(hinted.clone())
         {
-            return Some(wish);
+            return Some(hinted);
         }
         let align = match count / EXTENT_PAGES {
             0 => 1,
@@ -479,13 +478,14 @@ impl Space {
         if pages.is_empty() {
             return Ok(());
         }
-        // What may be accessed stays, so what is known of it does; but for guards.
+        // 1. What may be accessed stays, so what is known of it does; but for guards.
         let mut regions = match what {
             advice::GUARD_INSTALL | advice::GUARD_REMOVE => self.regions(),
             _ => lock(&self.regions),
         };
         let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
-        let (mut wishes, mut foreign) = (Vec::new(), Vec::new());
+        // 2. Region by region, up to one that refuses.
+        let (mut requests, mut foreign) = (Vec::new(), Vec::new());
         for (part, region) in &parts {
             // Whoever may write there can do the same without advice.
             let is_kept = region.sealed && region.kind == Kind::Managed && !region.prot.writable();
@@ -493,70 +493,93 @@ impl Space {
                 return Err(Errno::PERM);
             }
             match what {
+                advice::DONTDUMP | advice::DODUMP => self.note(&mut regions, part, what)?,
                 advice::DONTFORK | advice::DOFORK | advice::WIPEONFORK | advice::KEEPONFORK => {
-                    vm::advise(self.memory.address_range(part.clone()), what)?;
-                    regions.update(part.clone(), |r| {
-                        r.advised = true;
-                        match what {
-                            advice::DONTFORK => r.dont_fork = true,
-                            advice::DOFORK => r.dont_fork = false,
-                            advice::WIPEONFORK => r.wipe_on_fork = true,
-                            _ => r.wipe_on_fork = false,
-                        }
-                    });
-                }
-                advice::DONTDUMP | advice::DODUMP => {
-                    vm::advise(self.memory.address_range(part.clone()), what)?;
-                    regions.update(part.clone(), |r| r.advised = true);
+                    self.note(&mut regions, part, what)?;
                 }
                 _ if region.kind == Kind::Foreign => foreign.push(part.clone()),
-                advice::DONTNEED | advice::FREE if region.pinned => return Err(Errno::INVAL),
-                advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => {
-                    self.clear(part.clone())?
+                _ => {
+                    check_advice(region, what)?;
+                    let request = self.advise_managed(&mut regions, part, *region, what)?;
+                    requests.extend(request.map(|request| (request, part.clone())));
                 }
-                // What is locked is not to be emptied by mistake; but what was emptied before may
-                // be used again.
-                advice::GUARD_INSTALL if region.pinned => return Err(Errno::INVAL),
-                advice::GUARD_INSTALL | advice::GUARD_REMOVE => {
-                    self.set_guard(
-                        &mut regions,
-                        part.clone(),
-                        *region,
-                        what == advice::GUARD_INSTALL,
-                    )?;
-                }
-                // Populating is what the accesses will do anyway; it fails where they would.
-                advice::POPULATE_READ if !region.prot.readable() => return Err(Errno::INVAL),
-                advice::POPULATE_WRITE if !region.prot.writable() => return Err(Errno::INVAL),
-                advice::POPULATE_READ | advice::POPULATE_WRITE if region.guard => {
-                    return Err(Errno::FAULT);
-                }
-                advice::COLD | advice::PAGEOUT if region.pinned => return Err(Errno::INVAL),
-                advice::COLD => wishes.push((Wish::Cold, part.clone())),
-                advice::PAGEOUT => wishes.push((Wish::PageOut, part.clone())),
-                advice::WILLNEED => self.prefetch(part.clone(), region.access()),
-                // Hints about order, huge pages and merging: the engine finds its own way.
-                advice::NORMAL..=advice::WILLNEED
-                | advice::MERGEABLE..=advice::NOHUGEPAGE
-                | advice::COLD..=advice::POPULATE_WRITE
-                | advice::COLLAPSE => {}
-                _ => return Err(Errno::INVAL),
             }
         }
         drop(regions);
-        // The kernel may wait here, as in [`Space::detach_foreign`].
+        // 3. The kernel may wait here, as in [`Space::detach_foreign`].
         foreign
             .into_iter()
             .try_for_each(|part| vm::advise(self.memory.address_range(part), what))?;
-        wishes.into_iter().for_each(|(wish, pages)| self.control.wish(wish, pages));
+        // 4. Reclaim is asked without the map: a page-out is waited for.
+        for (request, pages) in requests {
+            self.control.take_advice(request, pages);
+        }
         let covered: usize = parts.iter().map(|(part, _)| part.len()).sum();
         if covered == pages.len() { Ok(()) } else { Err(Errno::NOMEM) }
+    }
+
+    /// Advice about forks and core dumps: it is the kernel's to follow, and is noted for a child's
+    /// engine.
+    fn note(&self, regions: &mut RegionMap, part: &Range<usize>, what: i32) -> Result<(), Errno> {
+        vm::advise(self.memory.address_range(part.clone()), what)?;
+        regions.update(part.clone(), |region| {
+            region.advised = true;
+            match what {
+                advice::DONTFORK => region.dont_fork = true,
+                advice::DOFORK => region.dont_fork = false,
+                advice::WIPEONFORK => region.wipe_on_fork = true,
+                advice::KEEPONFORK => region.wipe_on_fork = false,
+                _ => {}
+            }
+        });
+        Ok(())
+    }
+
+    /// Advice about managed memory, which a region takes. Returns what reclaim is to do.
+    fn advise_managed(
+        &self,
+        regions: &mut RegionMap,
+        part: &Range<usize>,
+        region: Region,
+        what: i32,
+    ) -> Result<Option<AdviceRequest>, Errno> {
+        match what {
+            advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => {
+                self.clear(part.clone())?
+            }
+            advice::GUARD_INSTALL | advice::GUARD_REMOVE => {
+                self.set_guard(regions, part.clone(), region, what == advice::GUARD_INSTALL)?;
+            }
+            advice::COLD => return Ok(Some(AdviceRequest::Cold)),
+            advice::PAGEOUT => return Ok(Some(AdviceRequest::PageOut)),
+            advice::WILLNEED => self.prefetch(part.clone(), region.access()),
+            // Populating is what the accesses will do anyway. Order, huge pages and merging: the
+            // engine finds its own way.
+            advice::NORMAL..=advice::WILLNEED
+            | advice::MERGEABLE..=advice::NOHUGEPAGE
+            | advice::COLD..=advice::POPULATE_WRITE
+            | advice::COLLAPSE => {}
+            _ => return Err(Errno::INVAL),
+        }
+        Ok(None)
+    }
+
+    /// MADV_WILLNEED: brings in what is stored, while there is room without reclaim.
+    pub(crate) fn prefetch(&self, pages: Range<usize>, access: Prot) {
+        for page in pages {
+            if self.memory.budget().free_pages() <= self.memory.budget().low() {
+                return;
+            }
+            if matches!(self.memory.words.load(PageIndex(page)).state(), State::Stored(_)) {
+                self.bring_in(page..page + 1, access);
+            }
+        }
     }
 
     /// Makes pages present that may be accessed so.
     pub(crate) fn bring_in(&self, pages: Range<usize>, access: Prot) {
         for page in pages.map(PageIndex).filter(|_| access.readable()) {
-            match self.config.delivery {
+            match self.delivery {
                 // All signals are blocked here, so a touch would kill: the fault is served as if it
                 // had been taken.
                 Delivery::Signal
@@ -615,6 +638,23 @@ impl Space {
     }
 }
 
+/// Why a managed region does not take advice, where it does not.
+fn check_advice(region: &Region, what: i32) -> Result<(), Errno> {
+    match what {
+        // What is locked is not to be emptied by mistake. What was emptied before may be used
+        // again, so a guard may go.
+        advice::DONTNEED | advice::FREE | advice::GUARD_INSTALL if region.pinned => {
+            Err(Errno::INVAL)
+        }
+        advice::COLD | advice::PAGEOUT if region.pinned => Err(Errno::INVAL),
+        // Populating fails where the accesses would.
+        advice::POPULATE_READ if !region.prot.readable() => Err(Errno::INVAL),
+        advice::POPULATE_WRITE if !region.prot.writable() => Err(Errno::INVAL),
+        advice::POPULATE_READ | advice::POPULATE_WRITE if region.guard => Err(Errno::FAULT),
+        _ => Ok(()),
+    }
+}
+
 /// Whether an advice makes content go away, here or in a child.
 fn is_discard(what: i32) -> bool {
     use advice::*;
@@ -622,18 +662,4 @@ fn is_discard(what: i32) -> bool {
         what,
         DONTNEED | FREE | DONTNEED_LOCKED | REMOVE | DONTFORK | WIPEONFORK | GUARD_INSTALL
     )
-}
-
-impl Space {
-    /// MADV_WILLNEED: brings in what is stored, while there is room without reclaim.
-    pub(crate) fn prefetch(&self, pages: Range<usize>, access: Prot) {
-        for page in pages {
-            if self.memory.budget().free_pages() <= self.memory.budget().low() {
-                return;
-            }
-            if matches!(self.memory.words.load(PageIndex(page)).state(), State::Stored(_)) {
-                self.bring_in(page..page + 1, access);
-            }
-        }
-    }
 }

@@ -138,7 +138,8 @@ impl Stats {
         self.cells[CELL_RECLAIM_DONE].store(number.into(), Relaxed);
     }
 
-    /// Notes with which list of swap devices ([`crate::device::list`]) this process is done, and how.
+    /// Notes with which list of swap devices ([`crate::device::list`]) this process is done, and
+    /// how.
     pub fn set_swaps_done(&self, number: u32, outcome: SwapsOutcome) {
         self.set_swaps_outcome(outcome);
         self.cells[CELL_SWAPS_DONE].store(number.into(), Release);

@@ -1,34 +1,40 @@
-//! Where pages are that have left memory: the swap cache, the compressed tier, and what of them is
-//! known by slot.
+//! Where pages are that have left memory: the swap cache, the compressed tier, and devices.
 //!
 //! The swap cache is copies of pages in frames of the arena, where a touch finds them without I/O.
-//! Two kinds of pages are there. A page that was *moved out* lies in its frame and nowhere else yet;
-//! its page word names the frame. A page that was *read ahead* from a device is found by its slot,
-//! in the [`index`]. Both grow older in the lists of [`lru`], whose oldest the second hand of the
-//! clock takes: it stores what was moved out, and drops what was read ahead.
+//! Two kinds of pages are there. A page that was *moved out* lies in its frame and nowhere else
+//! yet; its page word names the frame. A page that was *read ahead* from a device is found by its
+//! slot, in the [`index`]. Both grow older in the lists of [`lru`], whose oldest the second hand of
+//! the clock takes: it stores what was moved out, and drops what was read ahead.
 //!
-//! Locks: those of the partitions of the index and of the lists, counted separately; nothing is
-//! taken under one.
+//! It owns these, which slots have a compressed copy ([`zswap`]), the zpool with the copies, and
+//! the devices. A batch of pages is stored, and a page is loaded, in [`store`].
+//!
+//! Locks: those of the partitions of the index and of the lists, counted separately, and those of
+//! zswap's ranges; nothing is taken under one. Callers hold the locks of the pages.
+//!
+//! Below it: memory, devices, the zpool, slots; the working set decides what it keeps.
 
 pub mod clean;
 pub mod fill;
 mod follow;
 pub mod index;
 pub mod lru;
+pub mod settings;
 pub mod store;
 pub mod zswap;
 
 use crate::base::Base;
-use crate::config::Config;
-use crate::device::SwapDevices;
+use crate::device::list::JobSwaps;
+use crate::device::{DeviceSettings, SlotTables, SwapDevices, SwapError};
 use crate::memory::Memory;
 use crate::memory::extent::EXTENT_PAGES;
 use crate::stats::{Counter, Stats};
 use crate::units::PAGE_SHIFT;
 use crate::workingset::WorkingSet;
-use crate::zpool::CompressedPool;
+use crate::zpool::Zpool;
 pub use index::{Entry, GivenUp, SlotIndex, Stamp};
-pub use lru::Ages;
+pub use lru::LruLists;
+use settings::SwapSettings;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -38,54 +44,61 @@ use zswap::Zswap;
 pub struct Swap {
     base: Arc<Base>,
     stats: Stats,
-    config: Arc<Config>,
+    /// How pages are stored, and what of them is kept.
+    pub settings: SwapSettings,
     memory: Arc<Memory>,
     workingset: Arc<WorkingSet>,
-    /// Frames of the swap cache by age.
-    pub lru: Ages,
+    /// The LRU lists of the swap cache.
+    pub lru: LruLists,
     /// What is known of each slot.
     pub index: Arc<SlotIndex>,
-    /// Which slots have a compressed copy in memory, and these copies.
+    /// Which slots have a compressed copy in memory.
     pub zswap: Arc<Zswap>,
-    pub zpool: CompressedPool,
-    /// Whether there was no room for more.
+    /// The compressed pages themselves.
+    pub zpool: Zpool,
+    /// Whether the compressed tier had no room for more.
     pub compressed_full: AtomicBool,
+    /// The swap devices that are open.
     pub devices: SwapDevices,
     /// Threads that write to devices now.
     writing: AtomicUsize,
 }
 
 impl Swap {
-    /// With the devices of a pool, and nothing stored yet.
+    /// With the devices of a list, and nothing stored yet.
+    ///
+    /// # Errors
+    /// When one cannot be opened.
     pub fn new(
         base: &Arc<Base>,
-        config: &Arc<Config>,
         memory: &Arc<Memory>,
         workingset: &Arc<WorkingSet>,
-        devices: SwapDevices,
+        settings: SwapSettings,
+        (list, of_devices): (&JobSwaps, DeviceSettings),
         stats: Stats,
-    ) -> Swap {
+    ) -> Result<Swap, SwapError> {
+        let frames = memory.budget().frames_max();
+        let index = SlotIndex::new(settings.partition, settings.batching, frames, stats)
+            .map_err(SwapError::no_tables)?;
+        let (index, zswap) = (Arc::new(index), Arc::new(Zswap::new(settings.invalidate, stats)));
+        let tables = Tables { index: index.clone(), zswap: zswap.clone() };
+        let devices = SwapDevices::open(list, of_devices, Arc::new(tables), stats)?;
         let cells = memory.cells().clone();
         let frames = workingset.tier_size.frames(memory.budget().limit());
-        Swap {
+        Ok(Swap {
             base: base.clone(),
             stats,
-            config: config.clone(),
             memory: memory.clone(),
             workingset: workingset.clone(),
-            lru: Ages::new(
-                cells.clone(),
-                config.baselines.cache_partition,
-                config.baselines.slot.batching,
-                stats,
-            ),
-            index: devices.index().clone(),
-            zswap: devices.zswap().clone(),
-            zpool: CompressedPool::new(cells, frames),
+            lru: LruLists::new(cells.clone(), settings.partition, settings.batching, stats),
+            index,
+            zswap,
+            zpool: Zpool::new(cells, frames),
             compressed_full: AtomicBool::new(false),
             devices,
             writing: AtomicUsize::new(0),
-        }
+            settings,
+        })
     }
 
     /// Pages are being written to devices, until the value is dropped.
@@ -115,6 +128,28 @@ impl Swap {
         // Its cells, and its tag.
         let frames = (self.stats.get(Counter::ChargedPeakBytes) >> PAGE_SHIFT) * (16 + 1);
         self.stats.set(Counter::MetadataBytes, words + frames + self.devices.table_bytes());
+    }
+}
+
+/// What is kept by slot beside the devices.
+struct Tables {
+    index: Arc<SlotIndex>,
+    zswap: Arc<Zswap>,
+}
+
+impl SlotTables for Tables {
+    fn open(&self, device: usize, slots: u64) -> bool {
+        self.index.open(device, slots) && self.zswap.open(device, slots)
+    }
+
+    fn forget(&self, device: usize) {
+        self.index.forget(device);
+        self.zswap.forget(device);
+    }
+
+    fn slot_bytes(&self, device: usize) -> u64 {
+        let zswap = if self.zswap.had_entries(device) { Zswap::SLOT_BYTES } else { 0 };
+        SlotIndex::SLOT_BYTES + zswap
     }
 }
 

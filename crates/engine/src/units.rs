@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Size of a page and of a frame in bytes.
 pub const PAGE_SIZE: usize = overspill_os::PAGE_SIZE;
@@ -17,6 +18,14 @@ impl Bytes {
     /// Whole pages, rounded down.
     pub const fn pages(self) -> u64 {
         self.0 >> PAGE_SHIFT
+    }
+
+    /// As it is written in a setting: the largest unit of which it is a whole number.
+    pub fn exact(self) -> String {
+        let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+        let fits = |shift: u32| self.0 > 0 && self.0.is_multiple_of(1 << shift);
+        let unit = units.into_iter().find(|(shift, _)| fits(*shift));
+        unit.map_or(self.0.to_string(), |(shift, unit)| format!("{}{unit}", self.0 >> shift))
     }
 
     /// The size of `pages` pages.
@@ -91,6 +100,38 @@ impl FromStr for Bytes {
         let bytes = fraction * scale as f64;
         if bytes < (1u64 << 62) as f64 { Ok(Bytes(bytes as u64)) } else { Err(bad()) }
     }
+}
+
+/// Longest time that is parsed: 10 s, well beyond any disk that still works.
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A number with a unit from ns to s.
+pub fn parse_time(text: &str) -> Option<Duration> {
+    let unit_at = text.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
+    let (number, unit) = text.split_at(unit_at);
+    let ns = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    let time = number.parse::<f64>().ok()? * ns;
+    let time = Duration::from_nanos(time.round().min(u64::MAX as f64) as u64);
+    (time <= TIME_MAX).then_some(time)
+}
+
+/// Longest label of a device in bytes, as in the header of a kernel swap area.
+pub const LABEL_BYTES_MAX: usize = 16;
+
+/// Most pages of a folio, or read at once around a missing page.
+pub const FOLIO_MAX: usize = 64;
+
+/// One page of a buffer.
+pub fn page_mut(buffer: &mut [u8], index: usize) -> &mut [u8; PAGE_SIZE] {
+    (&mut buffer[index * PAGE_SIZE..(index + 1) * PAGE_SIZE])
+        .try_into()
+        .expect("a page is PAGE_SIZE bytes")
 }
 
 /// Index of a page within the window of managed addresses.
@@ -243,6 +284,12 @@ mod tests {
         assert_eq!(Bytes(0).to_string(), "0 B");
         assert_eq!(Bytes(1 << 20).to_string(), "1 MiB");
         assert_eq!(Bytes(1536).to_string(), "1.5 KiB");
+    }
+
+    #[test]
+    fn sizes_are_written_in_their_largest_unit() {
+        let texts = [0, 1000, 4096, 3 << 20, 5 << 30, 8 << 40].map(|size| Bytes(size).exact());
+        assert_eq!(texts, ["0", "1000", "4K", "3M", "5G", "8T"]);
     }
 
     #[test]

@@ -1,31 +1,38 @@
-//! The working set: what refaults tell about the size of the compressed tier and its codec, and
-//! whether copies of pages in memory are worth their room.
+//! The working set: what refaults tell.
 //!
-//! Numbers in, decisions out.
+//! It decides how large the compressed tier is ([`tier_size`]), how densely it packs ([`Density`]),
+//! and whether copies of pages in memory are worth their room ([`copies`]). It knows how many pages
+//! have left memory and how many of them a second ago ([`history`]). It owns these figures and
+//! nothing else: numbers go in, decisions come out, and others act on them.
+//!
+//! Locks: none. A figure that is read while it changes is off by that change.
+//!
+//! Below it: units and counters.
 
 pub mod copies;
 pub mod history;
+pub mod settings;
 pub mod tier_size;
 
-use crate::config::CompressedMax;
+use crate::workingset::settings::CompressedMax;
 use copies::Copies;
-use history::Recent;
+use history::EvictionHistory;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tier_size::{Density, Share, Tiers};
+use tier_size::{Density, TierSize, Tiers};
 
 /// What is known of it.
 pub struct WorkingSet {
     /// Pages that have left for the compressed tier or a device.
     pub evictions: AtomicU64,
     /// How many had left when.
-    pub history: Recent,
-    /// The compressed tier's share of the budget.
-    pub tier_size: Share,
+    pub history: EvictionHistory,
+    /// How large the compressed tier may be.
+    pub tier_size: TierSize,
     /// How densely it packs.
     pub density: Density,
     /// Copies of pages in memory.
     pub copies: Copies,
-    /// Whether the share changes.
+    /// Whether the size of the tier changes.
     follows: bool,
 }
 
@@ -34,15 +41,15 @@ impl WorkingSet {
     pub fn new(compressed: CompressedMax) -> WorkingSet {
         WorkingSet {
             evictions: AtomicU64::new(0),
-            history: Recent::default(),
-            tier_size: Share::new(compressed),
+            history: EvictionHistory::default(),
+            tier_size: TierSize::new(compressed),
             density: Density::default(),
             copies: Copies::default(),
             follows: compressed == CompressedMax::Auto,
         }
     }
 
-    /// Follows what refaults have told, if it is time to look at that; whether the share of the
+    /// Follows what refaults have told, if it is time to look at that; whether the size of the
     /// compressed tier has changed.
     pub fn follow(&self, tiers: Tiers) -> bool {
         let left = self.evictions.load(Relaxed);

@@ -1,5 +1,5 @@
-//! The compressed pool: objects of 1 to 4096 bytes, several to a chunk of contiguous frames. The
-//! idea is zsmalloc's.
+//! The zpool, the pool of compressed pages: objects of 1 to 4096 bytes, several to a chunk of
+//! contiguous frames. The idea is zsmalloc's.
 //!
 //! Objects lie in places of some 55 size classes (`class`); a chunk holds places of one class only,
 //! so that its offsets follow from a number. Which objects of a chunk are used, and which chunks of
@@ -13,8 +13,8 @@
 //! compressed tier above keeps the handles, and gives names to owners; [`crate::frame`] numbers the
 //! frames. What a slot means, and how the bytes of an object were packed, is not known here.
 //!
-//! Locks: one a class (`Rank::CompressedClass`), over the class's lists and the table entries of
-//! its chunks; one over the few empty chunks that are kept (`Rank::CompressedKept`). No two are
+//! Locks: one a class (`Rank::ZpoolClass`), over the class's lists and the table entries of
+//! its chunks; one over the few empty chunks that are kept (`Rank::ZpoolKept`). No two are
 //! ever held together, and [`FrameSource`] is never called under one but for
 //! [`FrameSource::is_leaving`]: its own locks may be of any order. Reading and writing an object
 //! takes no lock: its bytes are its owner's.
@@ -58,14 +58,14 @@ pub trait FrameSource {
     fn take_chunk(&self, order: u8) -> Option<FrameId>;
 
     /// Takes up to [`GIVEN_MAX`] chunks of `2^order` frames back, their content no longer needed.
-    /// Called without a lock of the compressed pool.
+    /// Called without a lock of the zpool.
     fn give_chunks(&self, chunks: &[(FrameId, u8)]);
 
     /// Frames that are to leave the arena, whole pageblocks: all that may hold chunks.
     fn leaving(&self) -> Vec<Range<u32>>;
 
     /// Whether the chunk's frames are to leave the arena: it is to take no more objects. Called
-    /// with a lock of the compressed pool held, so that it must take none.
+    /// with a lock of the zpool held, so that it must take none.
     fn is_leaving(&self, first: FrameId) -> bool;
 
     /// Copies `data` to `offset` bytes into the chunk. Other threads may at the same time read and
@@ -118,13 +118,13 @@ struct Class {
 
 /// A place in a chunk, taken for an object.
 #[derive(Clone, Copy)]
-struct Place {
+struct ObjectPlace {
     class: usize,
     chunk: u32,
     object: usize,
 }
 
-impl Place {
+impl ObjectPlace {
     fn first_frame(self) -> FrameId {
         first_frame(self.chunk)
     }
@@ -153,8 +153,8 @@ enum Chunks {
 const BEYOND_FRAMES: usize = 4 << ORDER_MAX;
 
 /// The pool. Shared by all threads; it allocates nothing from the heap after
-/// [`CompressedPool::new`].
-pub struct CompressedPool {
+/// [`Zpool::new`].
+pub struct Zpool {
     table: ChunkTable<FrameCells>,
     classes: Box<[Class]>,
     kept: RankedMutex<Kept>,
@@ -166,10 +166,10 @@ pub struct CompressedPool {
     compacted: AtomicUsize,
 }
 
-impl CompressedPool {
+impl Zpool {
     /// An empty pool over an arena whose frames have these cells, which takes at most `frames_max`
     /// of them.
-    pub fn new(cells: FrameCells, frames_max: usize) -> CompressedPool {
+    pub fn new(cells: FrameCells, frames_max: usize) -> Zpool {
         let chunks = cells.frames() >> ORDER_MIN;
         assert!(
             chunks <= Handle::CHUNKS_MAX,
@@ -177,15 +177,15 @@ impl CompressedPool {
             Handle::CHUNKS_MAX
         );
         let class = || Class {
-            lists: RankedMutex::new(Rank::CompressedClass, Lists::new()),
+            lists: RankedMutex::new(Rank::ZpoolClass, Lists::new()),
             objects: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             room: AtomicUsize::new(0),
         };
-        CompressedPool {
+        Zpool {
             table: ChunkTable::over(cells),
             classes: CLASSES.iter().map(|_| class()).collect(),
-            kept: RankedMutex::new(Rank::CompressedKept, Kept::new()),
+            kept: RankedMutex::new(Rank::ZpoolKept, Kept::new()),
             frames: AtomicUsize::new(0),
             limit: AtomicUsize::new(frames_max),
             compacted: AtomicUsize::new(0),
@@ -211,7 +211,7 @@ impl CompressedPool {
     /// is at its limit.
     ///
     /// # Errors
-    /// As of [`CompressedPool::store`].
+    /// As of [`Zpool::store`].
     pub fn store_smaller<S: FrameSource + ?Sized>(
         &self,
         source: &S,
@@ -403,7 +403,7 @@ impl CompressedPool {
 
     /// Where an object lies that is stored. Its chunk is of one class for as long as the object is
     /// there.
-    fn place(&self, handle: Handle) -> Place {
+    fn place(&self, handle: Handle) -> ObjectPlace {
         let (chunk, object) = (handle.chunk(), handle.object());
         let class = self
             .table
@@ -411,7 +411,7 @@ impl CompressedPool {
             .filter(|class| CLASSES[*class].bytes >= handle.len_bytes() + TRAILER_BYTES);
         let class = class.unwrap_or_else(|| panic!("{handle:?} is not stored"));
         debug_assert!(self.table.holds(chunk, class, object), "{handle:?} is not stored");
-        Place { class, chunk, object }
+        ObjectPlace { class, chunk, object }
     }
 
     /// Takes a place for `len` bytes: in a chunk of the class that has room, in a fresh one, or
@@ -422,7 +422,7 @@ impl CompressedPool {
         class: usize,
         len: usize,
         chunks: Chunks,
-    ) -> Option<Place> {
+    ) -> Option<ObjectPlace> {
         if let Some(place) = self.take_at_hand(source, class, len) {
             return Some(place);
         }
@@ -433,7 +433,7 @@ impl CompressedPool {
             let mut lists = self.lists(class);
             let object = self.table.adopt(&mut lists, class, chunk);
             self.count(class, &lists, |objects, bytes| (objects + 1, bytes + len));
-            return Some(Place { class, chunk, object });
+            return Some(ObjectPlace { class, chunk, object });
         }
         // The classes are listed from the largest down.
         let with_room = |class: &usize| self.classes[*class].room.load(Relaxed) > 0;
@@ -445,13 +445,13 @@ impl CompressedPool {
         source: &S,
         class: usize,
         len: usize,
-    ) -> Option<Place> {
+    ) -> Option<ObjectPlace> {
         let mut lists = self.lists(class);
         let leaving = |chunk| source.is_leaving(first_frame(chunk));
         let taken = self.table.take_object(&mut lists, class, leaving);
         let added = if taken.is_some() { (1, len) } else { (0, 0) };
         self.count(class, &lists, |objects, bytes| (objects + added.0, bytes + added.1));
-        taken.map(|(chunk, object)| Place { class, chunk, object })
+        taken.map(|(chunk, object)| ObjectPlace { class, chunk, object })
     }
 
     /// An empty chunk in no class: a kept one, or one more of the source.

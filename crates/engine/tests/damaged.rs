@@ -96,11 +96,9 @@ fn child(name: &str) -> Option<Output> {
 fn said(output: &Output) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = stderr.lines().filter(|line| line.starts_with("overspill: ")).collect();
-    assert!(
-        matches!(lines[..], [line] if line.contains("a compressed page is damaged, the program \
-                                                     gets SIGBUS for it")),
-        "{output:?}"
-    );
+    let [line] = lines[..] else { panic!("{output:?}") };
+    let reason = "a compressed page is damaged, the program gets SIGBUS for it";
+    assert!(line.contains(reason), "{output:?}");
 }
 
 fn is_child() -> bool {

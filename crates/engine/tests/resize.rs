@@ -113,6 +113,36 @@ fn without_compression() {
     down_and_up(Delivery::Signal, "compressed=0");
 }
 
+/// A budget that grows again while the arena still shrinks, at every moment of that: frames that
+/// leave the arena are closed before they come back. Several pools at once, so that threads are
+/// interrupted there.
+#[test]
+fn growing_while_the_arena_shrinks() {
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            scope.spawn(move || grow_and_shrink(seed));
+        }
+    });
+}
+
+fn grow_and_shrink(seed: u64) {
+    let Some(pool) = pool(4, true, Delivery::Signal, "") else { return };
+    let mut region = pool.map(14 * MIB).unwrap();
+    let values: &mut [u64] = region.as_mut_slice();
+    values.iter_mut().enumerate().for_each(|(i, v)| *v = value(i));
+    let began = Instant::now();
+    for round in seed << 32.. {
+        pool.set_memory(Bytes((16 * MIB) as u64)).unwrap();
+        check(values);
+        pool.set_memory(Bytes((4 * MIB) as u64)).unwrap();
+        std::thread::sleep(Duration::from_micros(mix(round) % 80_000));
+        if began.elapsed() > Duration::from_secs(4) {
+            break;
+        }
+    }
+    assert_eq!(pool.stats().get(Counter::FaultErrors), 0);
+}
+
 /// Without swap, pages that do not compress have to stay: the program goes on, and the limit
 /// follows what it gives up.
 fn out_of_reach(delivery: Delivery) {

@@ -4,11 +4,11 @@
 mod common;
 
 use common::pool;
-use overspill::Pool;
 use overspill::config::{Config, Delivery, SwapSpec};
 use overspill::stats::Counter;
 use overspill::swapoff::{Evacuated, Progress, SwapoffError};
 use overspill::units::{Bytes, PAGE_SIZE};
+use overspill::{Pool, Region};
 use overspill_os::Errno;
 use overspill_os::vm::MADV_DONTNEED;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -171,6 +171,85 @@ fn it_is_interrupted_and_taken_up_again() {
     words.chunks_exact(WORDS).enumerate().for_each(|(page, words)| check(words, page, 2));
 }
 
+/// A region whose pages have stamps that its owner knows.
+struct Stamped<'a> {
+    pool: &'a Pool,
+    region: Region<'a>,
+    /// What each page is to have: 0 is nothing, which reads as zeros.
+    stamps: Vec<u64>,
+    thread: u64,
+    random: u64,
+    /// Pages that had something else.
+    wrong: u64,
+}
+
+impl<'a> Stamped<'a> {
+    fn new(pool: &'a Pool, thread: u64, seed: u64) -> Stamped<'a> {
+        let pages = (6 << 20) / PAGE_SIZE;
+        let region = pool.map(pages * PAGE_SIZE).unwrap();
+        Stamped { pool, region, stamps: vec![0; pages], thread, random: seed, wrong: 0 }
+    }
+
+    fn next(&mut self) -> usize {
+        self.random =
+            self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.random >> 33) as usize
+    }
+
+    /// Reads a run of pages, in sequence or here and there; gives them up, writes them anew, or
+    /// leaves them.
+    fn round(&mut self, round: u64) {
+        let pages = self.stamps.len();
+        let (from, step) = (self.next() % pages, [1, 1, 37][self.next() % 3]);
+        let action = self.next() % 8;
+        for page in (0..64).map(|k| (from + k * step) % pages) {
+            self.read(page);
+            match action {
+                0 => {
+                    let at = self.region.range().start + page * PAGE_SIZE;
+                    self.pool.madvise(at..at + PAGE_SIZE, MADV_DONTNEED).unwrap();
+                    self.stamps[page] = 0;
+                }
+                1..=4 => {
+                    self.stamps[page] = round << 8 | self.thread << 4 | 1;
+                    let words = &mut self.region.as_mut_slice::<u64>()[page * WORDS..][..WORDS];
+                    fill(words, page, self.stamps[page]);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn read(&mut self, page: usize) {
+        let words = &self.region.as_slice::<u64>()[page * WORDS..][..WORDS];
+        let mut words = words.iter().enumerate();
+        let right = match self.stamps[page] {
+            0 => words.all(|(_, value)| *value == 0),
+            stamp => words.all(|(at, value)| *value == word(page, stamp, at)),
+        };
+        self.wrong += u64::from(!right);
+    }
+
+    fn read_all(&mut self) {
+        (0..self.stamps.len()).for_each(|page| self.read(page));
+    }
+}
+
+/// Takes the devices `a` and `b` away and adds them again, one at a time. Returns how many pages
+/// were moved.
+fn swap_devices(pool: &Pool, swapoffs: usize) -> u64 {
+    let mut moved = 0;
+    for number in 0..swapoffs {
+        let label = ["a", "b"][number % 2];
+        let evacuated = swapoff(pool, label).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(evacuated.lost_pages, 0);
+        moved += evacuated.moved_pages;
+        let spec = format!("ram:32M,label={label},prio=1");
+        pool.swapon(&spec.parse().unwrap()).unwrap();
+    }
+    moved
+}
+
 /// Threads write, give up, read and write anew pages with a stamp that they know, while the devices
 /// are taken away and added again, over and over: OVERSPILL_SWAPOFFS of them.
 #[test]
@@ -185,74 +264,14 @@ fn no_page_is_ever_stale() {
             for thread in 0..3u64 {
                 let (pool, over, wrong) = (&pool, &over, &wrong);
                 scope.spawn(move || {
-                    let pages = (6 << 20) / PAGE_SIZE;
-                    let mut region = pool.map(pages * PAGE_SIZE).unwrap();
-                    let range = region.range();
-                    let words = region.as_mut_slice::<u64>();
-                    // What each page is to have: 0 is nothing, which reads as zeros.
-                    let mut stamps = vec![0u64; pages];
-                    let (mut random, mut round) = (thread + 10 * part, 0u64);
-                    let mut next = || {
-                        random = random
-                            .wrapping_mul(6364136223846793005)
-                            .wrapping_add(1442695040888963407);
-                        (random >> 33) as usize
-                    };
-                    while !over.load(Relaxed) {
-                        round += 1;
-                        // A run of pages, in sequence or here and there.
-                        let (from, step) = (next() % pages, [1, 1, 37][next() % 3]);
-                        let action = next() % 8;
-                        for k in 0..64 {
-                            let page = (from + k * step) % pages;
-                            let part = &mut words[page * WORDS..][..WORDS];
-                            let right = match stamps[page] {
-                                0 => part.iter().all(|word| *word == 0),
-                                stamp => part
-                                    .iter()
-                                    .enumerate()
-                                    .all(|(at, value)| *value == word(page, stamp, at)),
-                            };
-                            wrong.fetch_add((!right).into(), Relaxed);
-                            match action {
-                                0 => {
-                                    let at = range.start + page * PAGE_SIZE;
-                                    pool.madvise(at..at + PAGE_SIZE, 4).unwrap();
-                                    stamps[page] = 0;
-                                }
-                                1..=4 => {
-                                    stamps[page] = round << 8 | thread << 4 | 1;
-                                    fill(part, page, stamps[page]);
-                                }
-                                _ => {}
-                            }
-                        }
-                    }
-                    for (page, part) in words.chunks_exact(WORDS).enumerate() {
-                        let right = match stamps[page] {
-                            0 => part.iter().all(|word| *word == 0),
-                            stamp => part
-                                .iter()
-                                .enumerate()
-                                .all(|(at, value)| *value == word(page, stamp, at)),
-                        };
-                        wrong.fetch_add((!right).into(), Relaxed);
-                    }
+                    let mut pages = Stamped::new(pool, thread, thread + 10 * part);
+                    let rounds = (1..).take_while(|_| !over.load(Relaxed));
+                    rounds.for_each(|round| pages.round(round));
+                    pages.read_all();
+                    wrong.fetch_add(pages.wrong, Relaxed);
                 });
             }
-            let mut moved = 0;
-            for number in 0..swapoffs {
-                let label = ["a", "b"][number % 2];
-                match swapoff(&pool, label) {
-                    Ok(evacuated) => {
-                        assert_eq!(evacuated.lost_pages, 0);
-                        moved += evacuated.moved_pages;
-                        let spec = format!("ram:32M,label={label},prio=1");
-                        pool.swapon(&spec.parse().unwrap()).unwrap();
-                    }
-                    Err(error) => panic!("{error}"),
-                }
-            }
+            let moved = swap_devices(&pool, swapoffs);
             over.store(true, Relaxed);
             assert!(moved > 0);
         });

@@ -212,10 +212,9 @@ fn a_process_without_room_ends_as_the_setting_says() {
             let text = String::from_utf8_lossy(&output.stderr);
             let lines: Vec<&str> =
                 text.lines().filter(|line| line.starts_with("overspill: ")).collect();
-            assert!(
-                matches!(lines[..], [line] if line.starts_with("overspill: out of room: ") && line.contains(said)),
-                "{delivery} {oom}: {text}"
-            );
+            let [line] = lines[..] else { panic!("{delivery} {oom}: {text}") };
+            assert!(line.starts_with("overspill: out of room: "), "{delivery} {oom}: {text}");
+            assert!(line.contains(said), "{delivery} {oom}: {text}");
             assert_eq!(output.status.signal(), Some(signal), "{delivery} {oom}: {text}");
         }
     }

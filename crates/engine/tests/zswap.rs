@@ -105,13 +105,15 @@ fn cases(all: bool) -> Vec<Case> {
             ("ram:20M", _) => (12, 7000, [20, 50, 10, 10], 6),
             _ => (10, 8000, [15, 40, 15, 15], 4),
         };
+        // One in nine, another one each time: a process can have 16 pools of signal delivery in
+        // all.
+        let by_signal = (at + at / 9).is_multiple_of(9);
         cases.push(Case {
-            // One in nine, another one each time: a process can have 16 pools of signal delivery in
-            // all.
-            delivery: if (at + at / 9).is_multiple_of(9) { Delivery::Signal } else { Delivery::Thread },
+            delivery: if by_signal { Delivery::Signal } else { Delivery::Thread },
             settings: format!(
-                "compressed={percent},zswap.codec={codec},zswap.keep={keep},zswap.incompressible={incompressible},\
-                 zswap.invalidate={invalidate},zswap.slots={slots},zswap.recompress={recompress}{others}"
+                "compressed={percent},zswap.codec={codec},zswap.keep={keep},\
+                 zswap.incompressible={incompressible},zswap.invalidate={invalidate},\
+                 zswap.slots={slots},zswap.recompress={recompress}{others}"
             ),
             swap: if swap == "ram:1G" && at % 2 == 1 { FAILING } else { swap },
             budgets: [8 * MIB, low * MIB],
@@ -423,8 +425,14 @@ fn a_device_holds_what_is_written_to_it() {
         // In an order in which neighbours are far from one another.
         (0..pages).for_each(|n| share.renew(n * 1009 % pages));
         let before = pool.stats().counters;
-        assert!(before["zswpout"] > 0 && before["pswpout"] == 0, "{slots}: {before:#?}");
-        assert_eq!(before["nr_swap_used"] > 0, slots == "device", "{before:#?}");
+        // The tier takes them all, but where reclaim found no frame for a chunk just then.
+        let refused = before["zswap_reject"];
+        assert!(before["zswpout"] > 0 && before["pswpout"] <= refused, "{slots}: {before:#?}");
+        assert!(refused < pages as u64 / 20, "{slots}: {before:#?}");
+        match slots {
+            "own" => assert_eq!(before["nr_swap_used"], before["pswpout"], "{before:#?}"),
+            _ => assert!(before["nr_swap_used"] > 0, "{before:#?}"),
+        }
         pool.set_memory(Bytes(budgets[1])).unwrap();
         let after = wait_for(&pool, slots, |stats| {
             let get = |name: &str| stats.counters[name];

@@ -1,50 +1,12 @@
 //! What is compared: peers, and those who do the same work.
 
+use crate::model::row::Case;
+use crate::work::vs_kernel::names::{Peer, Program};
 use clap::ValueEnum;
 use overspill_bench::workload::{Packing, Workload};
-use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::fmt;
 use std::str::FromStr;
-
-/// A way in which the kernel swaps.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Peer {
-    /// A block device of compressed memory (lz4)
-    Zram,
-    /// Compressed memory (lz4) in front of a swap file
-    Zswap,
-    /// A swap file alone
-    File,
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no peer is skipped").get_name())
-    }
-}
-
-/// A real program.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Program {
-    /// GNU sort of lines that all are in its memory
-    Sort,
-    /// numpy sorts an array
-    NumpySort,
-    /// numpy multiplies a tall matrix by small ones
-    NumpyProduct,
-    /// redis-benchmark reads from a redis-server at random
-    Redis,
-    /// GCC's compiler proper, with a source of many templates
-    Cxx,
-}
-
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no program is skipped").get_name())
-    }
-}
 
 /// What is done.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -111,8 +73,7 @@ impl FromStr for Tasks {
 }
 
 /// Who does the work.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub enum Step {
     /// The program by itself, with the kernel's swap
     Peer,
@@ -124,11 +85,7 @@ pub enum Step {
     Library,
 }
 
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().expect("no step is skipped").get_name())
-    }
-}
+overspill_bench::named!(Step);
 
 /// What is done, all but by whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,7 +111,7 @@ impl Setting {
 
 /// One measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Case {
+pub enum Kind {
     /// What the mechanisms cost without anything around them.
     Floor,
     /// A program with all the RAM that it takes, which says how much that is.
@@ -163,13 +120,13 @@ pub enum Case {
     Work(Setting, Step),
 }
 
-impl Case {
+impl Kind {
     /// The program that is measured, if it is one.
     pub fn program(&self) -> Option<Program> {
         match self {
-            Case::Floor => None,
-            Case::Alone(program) => Some(*program),
-            Case::Work(setting, _) => setting.task.program(),
+            Kind::Floor => None,
+            Kind::Alone(program) => Some(*program),
+            Kind::Work(setting, _) => setting.task.program(),
         }
     }
 
@@ -177,7 +134,7 @@ impl Case {
     /// that are handed a page that is out may fail in it.
     pub fn by_signal(&self) -> Option<String> {
         match self {
-            Case::Work(
+            Kind::Work(
                 Setting { task: Task::Program(program), .. },
                 step @ Step::OverspillSignal,
             ) => Some(format!("{program} in {step}")),
@@ -188,50 +145,32 @@ impl Case {
     /// Whether it cannot be measured without what has this name: a program, or a peer of its own.
     pub fn needs(&self, name: &str) -> bool {
         let peer =
-            matches!(self, Case::Work(setting, Step::Peer) if setting.peer.to_string() == name);
+            matches!(self, Kind::Work(setting, Step::Peer) if setting.peer.to_string() == name);
         peer || self.program().is_some_and(|program| program.to_string() == name)
     }
 }
 
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Case::Floor => f.write_str("floor"),
-            Case::Alone(program) => write!(f, "{program}, alone"),
-            Case::Work(setting, step) => {
-                let Setting { task, peer, overcommit, threads, .. } = setting;
-                write!(
-                    f,
-                    "{task}, {peer}, {overcommit}x, {}, {threads} threads, {step}",
-                    setting.contents()
-                )
-            }
+/// The case of a kind: its step and labels.
+pub fn case(kind: Kind) -> Case<Kind> {
+    let (step, labels) = match kind {
+        Kind::Floor => ("floor".to_owned(), Vec::new()),
+        Kind::Alone(program) => {
+            ("alone".to_owned(), vec![("workload", json!(program.to_string()))])
         }
-    }
-}
-
-/// The ratio of elapsed time to reach in the library, and in `overspill run` against zram: of our
-/// time to the peer's, at 4x overcommit and 2.5:1 contents. A program by itself has none: the
-/// median of all has ([`PROGRAMS_TARGET`]).
-pub fn target(task: Task, peer: Peer, step: Step) -> Option<f64> {
-    let row = match task {
-        Task::Accesses(Workload::SeqWrite) => [0.45, 0.35, 0.80],
-        Task::Accesses(Workload::SeqRead) => [0.35, 0.30, 0.30],
-        Task::Accesses(Workload::RandRead | Workload::ZipfRead) => [0.40, 0.35, 0.60],
-        Task::Accesses(Workload::RandWrite) => [0.50, 0.40, 0.60],
-        Task::Program(_) => return None,
+        Kind::Work(setting, step) => {
+            let Setting { task, peer, overcommit, threads, .. } = setting;
+            let labels = vec![
+                ("workload", json!(task.to_string())),
+                ("peer", json!(peer.to_string())),
+                ("overcommit", json!(overcommit)),
+                ("contents", json!(setting.contents())),
+                ("threads", json!(threads)),
+            ];
+            (step.to_string(), labels)
+        }
     };
-    match (step, peer) {
-        (Step::Library, peer) => Some(row[peer as usize]),
-        (Step::OverspillThread | Step::OverspillSignal, Peer::Zram) => Some(RUN_TARGET),
-        _ => None,
-    }
+    Case { step, labels, reference: None, what: kind }
 }
-
-/// What `overspill run` is to reach against zram.
-pub const RUN_TARGET: f64 = 0.80;
-/// What the median of the real programs is to reach against zram, zswap and the swap file.
-pub const PROGRAMS_TARGET: [f64; 3] = [0.70, 0.60, 0.50];
 
 #[cfg(test)]
 mod tests {

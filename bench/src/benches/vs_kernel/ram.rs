@@ -5,9 +5,10 @@
 //! to what was asked for. Where its pages do not fit so, packed as they are, the limit stays, the
 //! peer takes more RAM than was asked for, and overspill gets as much.
 
-use super::case::{Program, Setting, Step, Task};
-use super::figures;
+use super::case::{Setting, Step, Task};
 use crate::measure::Sample;
+use crate::work::vs_kernel::figures;
+use crate::work::vs_kernel::names::Program;
 use overspill::units::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -136,9 +137,9 @@ impl Ram {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::Peer;
     use super::*;
-    use crate::testing::sample;
+    use crate::fixture::sample;
+    use crate::work::vs_kernel::names::Peer;
     use overspill_bench::workload::{Packing, Workload};
 
     const MIB: u64 = 1 << 20;

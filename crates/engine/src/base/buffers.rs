@@ -6,8 +6,8 @@ use rustix::thread::{Timespec, futex};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
 
-/// Longest sleep of a thread that waits for a set of buffers between two looks: nothing is known to need
-/// it.
+/// Longest sleep of a thread that waits for a set of buffers between two looks: nothing is known to
+/// need it.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// A fixed set of sets of buffers, made in advance; a thread takes a free one.

@@ -16,7 +16,9 @@ const FREEZE_PATIENCE: Duration = Duration::from_secs(1);
 pub struct Gates {
     /// The program's mapping calls.
     pub ops: Gate,
+    /// Threads that reclaim, and what the background thread does besides.
     pub reclaim: Gate,
+    /// Faults that are being served.
     pub faults: Gate,
     /// The last thread that stopped reclaim to fork, and when that was.
     forker: AtomicI32,

@@ -32,10 +32,10 @@ pub enum Rank {
     /// The map of regions: the engine's mmap_lock.
     Regions,
     /// Relations to parent and children.
-    Family,
+    Children,
     /// Inside the gate of faults, which a fork closes last.
     FaultGate,
-    /// A workbench for serving faults.
+    /// The buffers of a fault.
     FaultContext,
     /// Inside the gate of reclaim, which a fork closes before it needs a process that does not
     /// change.
@@ -46,7 +46,7 @@ pub enum Rank {
     Limits,
     /// Which devices there are to be, and which are being taken out of use.
     Swaps,
-    /// A workbench for reclaim.
+    /// The buffers of reclaim, for a batch of pages.
     Batch,
     /// An extent: waited for one at a time; reclaim tries several.
     Extent,
@@ -54,10 +54,10 @@ pub enum Rank {
     Page,
     /// A range of the compressed tier's index, one at a time.
     Zswap,
-    /// A class of the compressed pool, one at a time.
-    CompressedClass,
-    /// The empty chunks that the compressed pool keeps.
-    CompressedKept,
+    /// A class of the zpool, one at a time.
+    ZpoolClass,
+    /// The empty chunks that the zpool keeps.
+    ZpoolKept,
     /// The list of the swap cache.
     SwapCache,
     /// Devices that are out of use, until their files are closed.
@@ -77,11 +77,11 @@ pub enum Rank {
     /// A zone of the frame allocator.
     FrameZone,
     /// What reclaim has cost lately for nothing.
-    Hardship,
+    OomProgress,
     /// The figures about waiting for memory.
     Pressure,
-    /// What the program wishes of pages.
-    Wishes,
+    /// Advice of the program that is not followed yet.
+    Advice,
 }
 
 impl Rank {
@@ -95,8 +95,8 @@ impl Rank {
     /// does: then whoever serves faults may only try it.
     #[cfg(debug_assertions)]
     fn may_wait_for_faults(self) -> bool {
-        use Rank::{Extent, Family, OpsGate, Page, ReclaimGate, Regions};
-        matches!(self, OpsGate | Regions | Family | ReclaimGate | Extent | Page)
+        use Rank::{Children, Extent, OpsGate, Page, ReclaimGate, Regions};
+        matches!(self, OpsGate | Regions | Children | ReclaimGate | Extent | Page)
     }
 }
 
@@ -146,7 +146,7 @@ mod checked {
     use overspill_os::tls;
 
     /// Most locks that a thread holds at once, pages apart: one of every rank.
-    const LOCKS_MAX: usize = Rank::Hardship as usize + 1;
+    const LOCKS_MAX: usize = Rank::OomProgress as usize + 1;
 
     /// What the calling thread holds.
     struct Locks {
@@ -160,8 +160,7 @@ mod checked {
     // Constant at first and without a destructor, so that nothing is registered or allocated for a
     // thread.
     thread_local! {
-        static LOCKS: RefCell<Locks> =
-            const { RefCell::new(Locks { ranks: [None; LOCKS_MAX], pages: 0, highest_page: PageIndex(0) }) };
+        static LOCKS: RefCell<Locks> = const { RefCell::new(Locks::NONE) };
     }
 
     /// Runs `call` on what the calling thread holds. Nothing is known of it where a process shares
@@ -173,6 +172,9 @@ mod checked {
     }
 
     impl Locks {
+        const NONE: Locks =
+            Locks { ranks: [None; LOCKS_MAX], pages: 0, highest_page: PageIndex(0) };
+
         fn highest(&self) -> Option<Rank> {
             let page = (self.pages > 0).then_some(Rank::Page);
             self.ranks.iter().copied().flatten().chain(page).max()
@@ -333,7 +335,7 @@ mod tests {
             check_page(page);
             hold_page(page);
         }
-        drop(take(Rank::CompressedClass));
+        drop(take(Rank::ZpoolClass));
         (0..3).for_each(|i| release_page(PageIndex(i)));
         let _regions = take(Rank::Regions);
         for page in [7, 2].map(PageIndex) {
@@ -387,15 +389,15 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "Wishes is taken outside of a gate")]
+    #[should_panic(expected = "Advice is taken outside of a gate")]
     fn an_engine_thread_that_a_fork_would_not_wait_for_is_found() {
         std::thread::scope(|scope| {
             let engines = scope.spawn(|| {
                 overspill_os::tls::mark_engine_thread();
                 let inside = take(Rank::ReclaimGate);
-                drop(take(Rank::Wishes));
+                drop(take(Rank::Advice));
                 drop(inside);
-                take(Rank::Wishes);
+                take(Rank::Advice);
             });
             std::panic::resume_unwind(engines.join().unwrap_err());
         });

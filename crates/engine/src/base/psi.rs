@@ -176,9 +176,7 @@ impl Pressures {
             meter: RankedMutex::new(Rank::Pressure, Meter::default()),
         }
     }
-}
 
-impl Pressures {
     /// The calling thread is the engine's: its processor time is not the program's.
     pub fn note_engine_thread(&self) {
         let tid = thread::id();
@@ -243,9 +241,7 @@ impl Pressures {
         let reclaim = Duration::from_nanos(self.reclaim_ns.load(Relaxed));
         thread::process_cpu_time().saturating_sub(engine + reclaim)
     }
-}
 
-impl Pressures {
     /// Runs what the calling thread does for a page that is on a device.
     pub fn stalled_for_device<R>(&self, work: impl FnOnce() -> R) -> R {
         self.enter();
@@ -294,11 +290,15 @@ mod tests {
         Flush,
     }
 
+    fn step() -> impl Strategy<Value = Step> {
+        prop::sample::select(vec![Step::Enter, Step::Leave, Step::Flush])
+    }
+
     proptest! {
         /// Against a model that looks at every microsecond.
         #[test]
         fn some_is_the_time_in_which_anybody_waits(
-            steps in prop::collection::vec((0..50u64, prop::sample::select(vec![Step::Enter, Step::Leave, Step::Flush])), 0..60),
+            steps in prop::collection::vec((0..50u64, step()), 0..60),
         ) {
             let (mut now, mut word, mut total, mut expected) = (1_000u64, Stalled::default(), 0, 0);
             for (passes, step) in steps {

@@ -7,50 +7,12 @@
 
 use super::settings::SETTINGS;
 use super::table::{self, BadSetting, Form, SWITCH, Setting, setting};
-use super::{Config, Invalidate, Recheck, SWAPOFF_DEPTH_MAX, TierSlots};
+use super::{
+    CachePartition, Clean, Config, Invalidate, Recheck, SWAPOFF_DEPTH_MAX, TierSlots, WayIn,
+};
 use crate::device::RUN_MAX;
 use crate::frame::Pick;
 use crate::slot::{Batching, SlotLock, SlotSettings};
-
-/// How a stored page comes back in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum WayIn {
-    /// The cheaper by what was measured while running.
-    #[default]
-    Auto,
-    /// UFFDIO_COPY always.
-    Copy,
-    /// UFFDIO_MOVE where the content lies in a frame of its own (Linux 6.8 and later).
-    Move,
-}
-
-/// Whether pages that are read from a device, or from the compressed tier, keep their copies there
-/// while they are not written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Clean {
-    /// While that pays by what was measured while running.
-    #[default]
-    Auto,
-    /// Always.
-    On,
-    /// Never.
-    Off,
-}
-
-/// How much swap space, or how many frames, share a lock of the swap cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CachePartition {
-    /// A whole device, and all frames.
-    Device,
-    /// So many bytes, a power of two.
-    Bytes(u64),
-}
-
-impl Default for CachePartition {
-    fn default() -> CachePartition {
-        CachePartition::Bytes(2 << 20)
-    }
-}
 
 /// Which mechanisms run as their baselines do; by default none. [`BASELINES`] has the meanings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,11 +1,11 @@
 //! The settings that users have: what is worth changing for a program, a machine or its devices.
 
-use super::folio::parse_pages;
 use super::table::{Form, Setting, setting};
 use super::{
     CompressedMax, Config, FolioMax, OomWait, OutOfRoom, ReclaimMax, Recompress, TierCodec,
-    Watermarks, WayOut, size_text,
+    Watermarks, WayOut,
 };
+use crate::fault::folio::parse_pages;
 use crate::units::Bytes;
 
 const WAY_OUT: Form<WayOut> =
@@ -40,7 +40,7 @@ const WINDOW: Form<Bytes> = Form::Text {
         let fits = size.0 >= EXTENT_BYTES && size <= Config::WINDOW_MAX;
         fits.then_some(Bytes(size.0.next_multiple_of(EXTENT_BYTES)))
     },
-    show: |size| size_text(*size),
+    show: |size| size.exact(),
 };
 /// The window is whole extents.
 const EXTENT_BYTES: u64 = 2 << 20;

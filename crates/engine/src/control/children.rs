@@ -2,11 +2,11 @@
 //! and when they are gone.
 //!
 //! A child is *gone* when it and all that descend from it have ended or execute another program
-//! ([`Tokens`]). Then the parent takes its [`Share`] of the budget back, and slots that only the
-//! child still needed.
+//! ([`Tokens`]). Then the parent takes its [`BudgetFraction`] of the budget back, and slots that
+//! only the child still needed.
 
 use super::Control;
-use super::limit::Share;
+use super::limit::BudgetFraction;
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::device::LentPart;
@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 pub struct Child {
     /// Number of the fork, from 1.
     pub seq: u64,
-    /// Its share of the budget.
-    pub share: Share,
+    /// Its fraction of the budget.
+    pub fraction: BudgetFraction,
     /// Tells when it is gone; without it (no more places) it is taken to live for ever, which costs
     /// room.
     pub token: Option<Token>,
@@ -31,16 +31,17 @@ pub struct Child {
 /// The processes that share memory since a fork.
 #[derive(Debug)]
 pub struct Children {
+    /// By what it is known that a child is gone.
     pub tokens: Tokens,
     /// Rounds of background reclaim that freed nothing.
     pub fruitless: AtomicU64,
     /// A fork wants the reserve to be free.
     pub room_wanted: AtomicBool,
-    state: RankedMutex<State>,
+    state: RankedMutex<ChildrenState>,
 }
 
 #[derive(Default, Debug)]
-struct State {
+struct ChildrenState {
     children: Vec<Child>,
     forks: u64,
     /// A fork is under way: children are not looked for.
@@ -54,7 +55,7 @@ impl Children {
             tokens: Tokens::new()?,
             fruitless: AtomicU64::new(0),
             room_wanted: AtomicBool::new(false),
-            state: RankedMutex::new(Rank::Family, State::default()),
+            state: RankedMutex::new(Rank::Children, ChildrenState::default()),
         })
     }
 
@@ -75,7 +76,7 @@ impl Children {
 
     /// In the child of a fork, which has the token of its own and no children yet.
     pub fn reset_in_child(&self, token: Option<Token>) {
-        *lock(&self.state) = State::default();
+        *lock(&self.state) = ChildrenState::default();
         self.tokens.adopt(token);
     }
 }
@@ -94,7 +95,7 @@ impl Control {
         self.reap_gone(lock(&self.children.state));
     }
 
-    fn reap_gone(&self, mut state: RankedGuard<'_, State>) {
+    fn reap_gone(&self, mut state: RankedGuard<'_, ChildrenState>) {
         if state.children.is_empty() || state.forking {
             return;
         }
@@ -107,7 +108,7 @@ impl Control {
         }
         let is_gone = |child: &mut Child| child.token.is_some_and(|token| gone.contains(&token));
         for child in state.children.extract_if(.., is_gone) {
-            self.take_back(child.share);
+            self.take_back(child.fraction);
             child.parts.iter().for_each(|lent| self.swap.devices.give_back_part(*lent));
         }
         self.swap.devices.unseal(state.children.iter().map(|child| child.seq).min());

@@ -5,8 +5,8 @@
 //! whenever and however it was started, and no process is forgotten because it was being started
 //! just then. What it has taken note of, it says in its own table ([`crate::stats`]).
 //!
-//! Which swap devices the job has is a list in a file of its own ([`crate::device::list`]), of which the table
-//! has the number.
+//! Which swap devices the job has is a list in a file of its own ([`crate::device::list`]), of
+//! which the table has the number.
 //!
 //! No locks: a request is one atomic cell. A request to reclaim pages has two more, for how far it
 //! is; they bear its number, so that nobody adds to those of the next by mistake.
@@ -114,7 +114,8 @@ impl JobTable {
         BudgetRequest { number, memory: Bytes::from_pages(pages) }
     }
 
-    /// Says that the list of swap devices of that number is in its file ([`crate::device::list::JobSwaps`]).
+    /// Says that the list of swap devices of that number is in its file
+    /// ([`crate::device::list::JobSwaps`]).
     pub fn set_swaps(&self, number: u32) {
         self.cells[CELL_SWAPS].store(number.into(), Release);
     }
@@ -254,6 +255,11 @@ mod tests {
         );
     }
 
+    /// Which process takes how many pages at most, and how many more it gives.
+    fn turn() -> impl Strategy<Value = (prop::sample::Index, u64, u64)> {
+        (any::<prop::sample::Index>(), 1..64u64, 0..5u64)
+    }
+
     proptest! {
         /// Processes that take, give some of it and take again: together they never give more than
         /// was wanted, but for what one batch has too much, and all of it if they have it.
@@ -261,7 +267,7 @@ mod tests {
         fn all_that_can_be_had_is_given_and_hardly_more(
             wanted in 0..500u64,
             has in prop::collection::vec(0..300u64, 1..5),
-            turns in prop::collection::vec((any::<prop::sample::Index>(), 1..64u64, 0..5u64), 0..300),
+            turns in prop::collection::vec(turn(), 0..300),
         ) {
             let table = JobTable::anonymous().unwrap();
             let number = table.ask_reclaim(Bytes::from_pages(wanted)).number;

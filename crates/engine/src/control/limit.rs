@@ -1,12 +1,12 @@
 //! The limit of the budget: what it is to be, and how a lower one is reached.
 //!
-//! A process may use its [`Share`] of the job's budget: all of it, or what forks have left of it.
-//! That is what its limit *aims* at. A higher aim is in force at once. A lower one is *pressed*
-//! towards: the limit follows the pages in use down, step by step while they are reclaimed, and is
-//! never below them, so that reclaim always has its reserve and no fault fails because of pages
-//! that nobody has taken yet. What cannot be brought down (nothing takes the pages: no swap, a full
-//! disk, locked memory) stops the pressing: the process gets room to go on, and its limit follows
-//! down only what it gives up by itself.
+//! A process may use its [`BudgetFraction`] of the job's budget: all of it, or what forks have left
+//! of it. That is what its limit *aims* at. A higher aim is in force at once. A lower one is
+//! *pressed* towards: the limit follows the pages in use down, step by step while they are
+//! reclaimed, and is never below them, so that reclaim always has its reserve and no fault fails
+//! because of pages that nobody has taken yet. What cannot be brought down (nothing takes the
+//! pages: no swap, a full disk, locked memory) stops the pressing: the process gets room to go on,
+//! and its limit follows down only what it gives up by itself.
 //!
 //! The background thread presses, whatever the baseline `background` says: that is about reclaim
 //! ahead of need.
@@ -17,8 +17,8 @@
 
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::config::Config;
 use crate::control::Control;
+use crate::memory::MEMORY_MIN;
 use crate::stats::Counter;
 use crate::units::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -27,20 +27,23 @@ use std::time::{Duration, Instant};
 /// How long pressing goes on without any progress, and never more than half of what a fault waits
 /// for room.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// And how many rounds of reclaim have freed nothing by then: on a busy machine there may be none
+/// for a second.
+const FRUITLESS_ROUNDS: u64 = 8;
 
 /// A part of the job's budget. Forks divide it, the end of a child puts it together again, exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Share(u64);
+pub(crate) struct BudgetFraction(u64);
 
-impl Share {
+impl BudgetFraction {
     const BITS: u32 = 62;
     /// The whole budget.
-    pub const WHOLE: Share = Share(1 << Share::BITS);
+    pub const WHOLE: BudgetFraction = BudgetFraction(1 << BudgetFraction::BITS);
 
     /// Pages of a job's budget of `job` pages; never less than a pool needs to run.
     fn of(self, job: u64) -> u64 {
-        let pages = (u128::from(job) * u128::from(self.0)) >> Share::BITS;
-        (pages as u64).max(Config::MEMORY_MIN.pages())
+        let pages = (u128::from(job) * u128::from(self.0)) >> BudgetFraction::BITS;
+        (pages as u64).max(MEMORY_MIN.pages())
     }
 }
 
@@ -56,12 +59,12 @@ pub(crate) enum Press {
 }
 
 #[derive(Debug)]
-struct State {
+struct LimitState {
     /// The job's budget in pages.
     job: u64,
     /// This process's part of it at first, and without what its children have.
-    granted: Share,
-    share: Share,
+    granted: BudgetFraction,
+    fraction: BudgetFraction,
     /// What the limit is to be, in pages.
     aim: u64,
     /// The limit that was in force before it was to be lower: enough for the process to go on.
@@ -69,12 +72,14 @@ struct State {
     /// Fewest pages in use since pressing began, and when that was.
     best: u64,
     since: Instant,
+    /// Rounds of reclaim that had freed nothing by then.
+    fruitless: u64,
 }
 
 /// The limit in force, and the one to come.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    state: RankedMutex<State>,
+    state: RankedMutex<LimitState>,
     pressed: AtomicBool,
     /// Number of the job's request that this process follows.
     request: AtomicU32,
@@ -83,14 +88,15 @@ pub(crate) struct Limits {
 impl Limits {
     /// For a process with the whole budget of `job` pages, which is in force.
     pub fn new(job: u64, request: u32) -> Limits {
-        let state = State {
+        let state = LimitState {
             job,
-            granted: Share::WHOLE,
-            share: Share::WHOLE,
+            granted: BudgetFraction::WHOLE,
+            fraction: BudgetFraction::WHOLE,
             aim: job,
             ceiling: job,
             best: u64::MAX,
             since: Instant::now(),
+            fruitless: 0,
         };
         Limits {
             state: RankedMutex::new(Rank::Limits, state),
@@ -129,43 +135,43 @@ impl Control {
         let request = job.budget();
         if request.number != self.limits.request.load(Relaxed) {
             self.limits.request.store(request.number, Relaxed);
-            self.set_job_budget(request.memory.max(Config::MEMORY_MIN).pages());
+            self.set_job_budget(request.memory.max(MEMORY_MIN).pages());
         }
         // Said each time: a statistics file that a fork or an exec made anew does not know it.
         self.stats.set_answered(request.number);
     }
 
-    /// Halves this process's share and returns the other half, for a child. [`Control::press_limit`]
-    /// gets there.
-    pub(crate) fn lend_half(&self) -> Share {
+    /// Halves this process's fraction and returns the other half, for a child.
+    /// [`Control::press_limit`] gets there.
+    pub(crate) fn lend_half(&self) -> BudgetFraction {
         let mut state = lock(&self.limits.state);
-        let half = Share(state.share.0 / 2);
-        state.share.0 -= half.0;
+        let half = BudgetFraction(state.fraction.0 / 2);
+        state.fraction.0 -= half.0;
         self.aim(&mut state);
         half
     }
 
     /// Takes back what a child had.
-    pub(crate) fn take_back(&self, share: Share) {
+    pub(crate) fn take_back(&self, fraction: BudgetFraction) {
         let mut state = lock(&self.limits.state);
-        state.share.0 += share.0;
+        state.fraction.0 += fraction.0;
         self.aim(&mut state);
     }
 
-    /// In the child of a fork: its share is all that it has.
-    pub(crate) fn begin_with(&self, share: Share) {
+    /// In the child of a fork: its fraction is all that it has.
+    pub(crate) fn begin_with(&self, fraction: BudgetFraction) {
         let mut state = lock(&self.limits.state);
-        (state.granted, state.share) = (share, share);
+        (state.granted, state.fraction) = (fraction, fraction);
         self.aim(&mut state);
         self.stats.set_answered(self.limits.request.load(Relaxed));
     }
 
-    fn aim(&self, state: &mut State) {
+    fn aim(&self, state: &mut LimitState) {
         let limit = self.memory.budget().limit();
         if !self.limits.is_pressed() || state.ceiling < limit {
             state.ceiling = limit;
         }
-        state.aim = state.share.of(state.job);
+        state.aim = state.fraction.of(state.job);
         (state.best, state.since) = (u64::MAX, Instant::now());
         self.limits.pressed.store(state.aim < limit, Relaxed);
         self.stats.set_stuck(false);
@@ -191,6 +197,10 @@ impl Control {
         }
         drop(state);
         self.reclaim.empty_isolated();
+        // Under the lock: a budget that grows would open what is being closed.
+        let state = lock(&self.limits.state);
+        self.memory.give_up_surplus();
+        drop(state);
     }
 
     /// Brings the limit as near to its aim as the pages in use allow now.
@@ -214,9 +224,11 @@ impl Control {
             }
             return Press::Stuck;
         }
+        let fruitless = self.children.fruitless.load(Relaxed);
+        let is_patient = || state.since.elapsed() <= PATIENCE.min(self.settings.oom_wait / 2);
         if used < state.best {
-            (state.best, state.since) = (used, Instant::now());
-        } else if state.since.elapsed() > PATIENCE.min(self.config.oom_wait.0 / 2) {
+            (state.best, state.since, state.fruitless) = (used, Instant::now(), fruitless);
+        } else if fruitless.wrapping_sub(state.fruitless) >= FRUITLESS_ROUNDS && !is_patient() {
             self.limits.pressed.store(false, Relaxed);
             self.stats.set_stuck(true);
             self.swap.set_limit(room.min(state.ceiling).max(limit));
@@ -237,11 +249,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_the_budget_and_never_too_small_to_run_in() {
-        let min = Config::MEMORY_MIN.pages();
-        assert_eq!(Share::WHOLE.of(1 << 38), 1 << 38);
-        assert_eq!(Share(Share::WHOLE.0 / 2).of(3 * min), 3 * min / 2);
-        assert_eq!(Share(Share::WHOLE.0 / 2).of(min), min);
-        assert_eq!(Share(0).of(1 << 38), min);
+    fn fractions_are_of_the_budget_and_never_too_small_to_run_in() {
+        let min = MEMORY_MIN.pages();
+        assert_eq!(BudgetFraction::WHOLE.of(1 << 38), 1 << 38);
+        assert_eq!(BudgetFraction(BudgetFraction::WHOLE.0 / 2).of(3 * min), 3 * min / 2);
+        assert_eq!(BudgetFraction(BudgetFraction::WHOLE.0 / 2).of(min), min);
+        assert_eq!(BudgetFraction(0).of(1 << 38), min);
     }
 }

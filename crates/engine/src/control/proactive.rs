@@ -40,15 +40,15 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Proactive {
     /// Requests for this pool alone.
     own: JobTable,
-    own_progress: Progress,
-    job_progress: Progress,
+    own_progress: RequestProgress,
+    job_progress: RequestProgress,
     /// One caller of the pool at a time.
     asking: AtomicBool,
 }
 
 /// How far this process is with the requests of a table.
 #[derive(Debug, Default)]
-struct Progress {
+struct RequestProgress {
     /// Number of the last one with which it is done.
     done: AtomicU32,
     /// A number, and above it how many batches of that request have found too little, one after the
@@ -59,7 +59,7 @@ struct Progress {
     seen_ms: AtomicU64,
 }
 
-impl Progress {
+impl RequestProgress {
     fn is_done(&self, number: u32) -> bool {
         self.done.load(Acquire) == number
     }
@@ -95,7 +95,7 @@ impl Progress {
 impl Proactive {
     /// Of a process that has nothing to do with what the job was asked for before.
     pub fn new(job: Option<&JobTable>) -> Result<Proactive, Errno> {
-        let (own_progress, job_progress) = (Progress::default(), Progress::default());
+        let (own_progress, job_progress) = (RequestProgress::default(), RequestProgress::default());
         job_progress.finish(job.map_or(0, |job| job.reclaim().number));
         Ok(Proactive {
             own: JobTable::anonymous()?,
@@ -166,7 +166,7 @@ impl Control {
         freed
     }
 
-    fn reclaim_for(&self, table: JobTable, progress: &Progress) -> usize {
+    fn reclaim_for(&self, table: JobTable, progress: &RequestProgress) -> usize {
         let request = table.reclaim();
         if progress.is_done(request.number) {
             return 0;
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_an_ended_process_has_taken_is_left_to_others() {
-        let (progress, seconds) = (Progress::default(), Duration::from_secs);
+        let (progress, seconds) = (RequestProgress::default(), Duration::from_secs);
         let table = JobTable::anonymous().unwrap();
         let number = table.ask_reclaim(Bytes::from_pages(300)).number;
         assert_eq!((table.take_reclaim(number, 256), table.take_reclaim(number, 256)), (256, 44));
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn short_batches_count_for_their_own_request() {
-        let progress = Progress::default();
+        let progress = RequestProgress::default();
         assert!(progress.is_done(0), "nothing was asked for");
         assert_eq!([1, 1, 2, 1].map(|number| progress.fell_short(number)), [1, 2, 1, 1]);
         progress.found_enough(1);

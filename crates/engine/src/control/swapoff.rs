@@ -19,9 +19,9 @@ mod place;
 
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::config::SwapSpec;
 use crate::control::Control;
 use crate::device::list::{JobSwaps, ListedSwap};
+use crate::device::spec::SwapSpec;
 use crate::device::{Retired, SwapError};
 use crate::frame::{Mobility, Need};
 use crate::stats::SwapsOutcome;
@@ -178,7 +178,7 @@ impl Evacuation {
 type Ended = Result<Evacuated, SwapoffError>;
 
 #[derive(Debug, Default)]
-struct State {
+struct SwapsState {
     /// The devices that there are to be.
     list: JobSwaps,
     under_way: Vec<Arc<Evacuation>>,
@@ -191,7 +191,7 @@ struct State {
     outcome: SwapsOutcome,
 }
 
-impl State {
+impl SwapsState {
     fn is_listed(&self, id: u32) -> bool {
         self.list.devices.iter().any(|listed| listed.id == id)
     }
@@ -212,7 +212,7 @@ impl State {
 /// Which devices there are to be, and how far that is.
 #[derive(Debug)]
 pub(crate) struct Swaps {
-    state: RankedMutex<State>,
+    state: RankedMutex<SwapsState>,
     /// There is something to be done that the job's table does not tell: now, or to look at with
     /// each nap.
     due: AtomicBool,
@@ -229,7 +229,7 @@ impl Swaps {
     /// For a process with the devices of a list.
     pub fn new(list: JobSwaps) -> Swaps {
         let number = AtomicU32::new(list.number);
-        let state = RankedMutex::new(Rank::Swaps, State { list, ..State::default() });
+        let state = RankedMutex::new(Rank::Swaps, SwapsState { list, ..SwapsState::default() });
         Swaps {
             state,
             due: AtomicBool::new(true),
@@ -304,8 +304,8 @@ impl Control {
     }
 
     /// Reads the list of the job.
-    fn read_list(&self, state: &mut State) {
-        let Some(path) = self.config.job_file.as_deref().map(JobSwaps::path) else { return };
+    fn read_list(&self, state: &mut SwapsState) {
+        let Some(path) = self.settings.job_file.as_deref().map(JobSwaps::path) else { return };
         match JobSwaps::read(&path) {
             Ok(list) => {
                 self.swaps.number.store(list.number, Relaxed);
@@ -328,16 +328,16 @@ impl Control {
     }
 
     /// Begins to take a device out of use.
-    fn begin_swapoff(self: &Arc<Self>, state: &mut State, id: u32) {
+    fn begin_swapoff(self: &Arc<Self>, state: &mut SwapsState, id: u32) {
         let devices = self.swap.devices.retire(id);
         let limit = self.memory.budget().limit() as usize;
-        let run = self.config.baselines.swapoff_run.min((limit / RUN_SHARE).max(1));
+        let run = self.settings.swapoff_run.min((limit / RUN_SHARE).max(1));
         let batch = BATCH_PAGES.min((limit / RUN_SHARE).max(16));
         let pages = run + batch;
-        let threads =
-            self.config.baselines.swapoff_depth.min((limit / BUFFERS_SHARE / pages).max(1));
-        let bench =
-            |_| Ok(RankedMutex::new(Rank::Batch, Some(Bench::new(run, batch, &self.config)?)));
+        let threads = self.settings.swapoff_depth.min((limit / BUFFERS_SHARE / pages).max(1));
+        let bench = |_| {
+            Ok(RankedMutex::new(Rank::Batch, Some(Bench::new(run, batch, &self.swap.settings)?)))
+        };
         let benches: Vec<_> =
             (0..threads).map(bench).collect::<Result<_, Errno>>().unwrap_or_default();
         let frame = |_| self.memory.frames.allocator.alloc(0, Mobility::Unmovable, Need::Over);
@@ -380,7 +380,7 @@ impl Control {
     }
 
     /// Ends what has come to its end: the device is closed, or in use again.
-    fn conclude(&self, state: &mut State) {
+    fn conclude(&self, state: &mut SwapsState) {
         let still = |evacuation: &Arc<Evacuation>| evacuation.working.load(Acquire) > 0;
         let (under_way, over) = std::mem::take(&mut state.under_way).into_iter().partition(still);
         state.under_way = under_way;

@@ -10,7 +10,7 @@ use super::error::SwapError;
 use super::open::{self, Opened};
 use super::parts::{PART, PartIo, Parts};
 use super::ram::Ram;
-use crate::config::{Discard, SwapSpec};
+use crate::device::spec::{Discard, SwapSpec};
 use crate::slot::{Disk, SlotMap, SlotSettings};
 use crate::stats::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, Stats};
 use crate::units::Uuid;
@@ -47,7 +47,7 @@ struct Identity {
 
 /// Where a device is to be in the table, and what it is to report to.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct Listing {
     /// Its figures.
     pub figures: DeviceFigures,
     /// Its priority.
@@ -89,7 +89,7 @@ impl Area {
     /// Opens what `spec` names.
     pub fn open(
         spec: &SwapSpec,
-        place: Place,
+        listing: Listing,
         make_io: impl FnOnce(File) -> Box<dyn BlockIo>,
         slots: SlotSettings,
         stats: &Stats,
@@ -108,7 +108,7 @@ impl Area {
             Identity { path, kind, label: label.into(), uuid, pages, discard: spec.discard };
         Area::new(
             New { identity, reserved_pages, bad_pages, shared, sparse, parts, slots },
-            place,
+            listing,
             io,
             stats,
         )
@@ -119,7 +119,7 @@ impl Area {
     pub fn open_part(
         &self,
         part: usize,
-        place: Place,
+        listing: Listing,
         make_io: impl FnOnce(File) -> Box<dyn BlockIo>,
         stats: &Stats,
     ) -> Result<Area, SwapError> {
@@ -139,10 +139,15 @@ impl Area {
         let (bad_pages, parts, slots) = (Vec::new(), Some(parts), self.slots.settings());
         let new =
             New { identity, reserved_pages: 0, bad_pages, shared: false, sparse, parts, slots };
-        Area::new(new, place, Box::new(io), stats)
+        Area::new(new, listing, Box::new(io), stats)
     }
 
-    fn new(new: New, place: Place, io: Box<dyn BlockIo>, stats: &Stats) -> Result<Area, SwapError> {
+    fn new(
+        new: New,
+        listing: Listing,
+        io: Box<dyn BlockIo>,
+        stats: &Stats,
+    ) -> Result<Area, SwapError> {
         let New { identity, reserved_pages, bad_pages, shared, sparse, parts, slots } = new;
         let no_memory =
             |errno| SwapError::new(&identity.path, "getting memory for its slots", errno);
@@ -152,10 +157,10 @@ impl Area {
         slots.exclude(bad_pages.filter(|page| (reserved_pages..identity.pages).contains(page)));
         let checksums = AtomicTable::new(identity.pages as usize).map_err(no_memory)?;
         let area = Area {
-            id: place.id,
-            serial: place.serial,
+            id: listing.id,
+            serial: listing.serial,
             identity,
-            figures: place.figures,
+            figures: listing.figures,
             io,
             shared,
             parts,
@@ -166,7 +171,7 @@ impl Area {
             inherited: AtomicBool::new(false),
             own_locks: AtomicBool::new(true),
         };
-        area.describe(Some(place.priority));
+        area.describe(Some(listing.priority));
         area.publish();
         Ok(area)
     }

@@ -98,8 +98,7 @@ impl SwapDevices {
         for (device, area) in self.of(id) {
             if area.slots().counts().used == 0 {
                 self.close(device);
-                self.index.forget(device);
-                self.zswap.forget(device);
+                self.tables.forget(device);
             }
         }
         self.of(id).next().is_none()

@@ -5,7 +5,7 @@
 //! which is rare, and where that was asked for by the background thread when no page is left in it.
 
 use super::area::Area;
-use crate::config::Discard;
+use crate::device::spec::Discard;
 use crate::slot::Disk;
 use crate::units::PAGE_SIZE;
 use overspill_os::thread;

@@ -70,6 +70,11 @@ pub enum SwapError {
 }
 
 impl SwapError {
+    /// There is no memory for tables of slots.
+    pub(crate) fn no_tables(errno: Errno) -> SwapError {
+        SwapError::new(Path::new("memory"), "getting memory for tables of slots", errno)
+    }
+
     /// The meaning of an error number that came up while `doing` something to `path`.
     pub(super) fn new(path: &Path, doing: &'static str, errno: Errno) -> SwapError {
         let path = path.to_owned();
@@ -83,110 +88,129 @@ impl SwapError {
         }
     }
 
+    /// The device that it is about.
+    fn path(&self) -> &Path {
+        match self {
+            SwapError::Missing(path)
+            | SwapError::Denied(path)
+            | SwapError::ReadOnly(path)
+            | SwapError::WrongKind(path)
+            | SwapError::InMemory(path)
+            | SwapError::NoSpace(path)
+            | SwapError::TooSmall { path, .. }
+            | SwapError::FileSizeLimit { path, .. }
+            | SwapError::Busy(path)
+            | SwapError::InUse(path)
+            | SwapError::HoldsData(path)
+            | SwapError::BadHeader { path, .. }
+            | SwapError::NoLocks(path)
+            | SwapError::TooMany(path)
+            | SwapError::Lost(path)
+            | SwapError::Other { path, .. } => path,
+        }
+    }
+
     /// Whether it may be there for others: another user, another root, another view of its
     /// filesystem.
     pub(super) fn is_out_of_reach(&self) -> bool {
         matches!(self, SwapError::Missing(_) | SwapError::Denied(_) | SwapError::ReadOnly(_))
     }
+
+    /// What is wrong with which device.
+    fn fmt_problem(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = self.path().display();
+        match self {
+            SwapError::Missing(_) => write!(f, "swap device '{device}' does not exist"),
+            SwapError::Denied(_) => {
+                write!(f, "swap device '{device}' may not be read and written by this user")
+            }
+            SwapError::ReadOnly(_) => {
+                write!(f, "swap device '{device}' is on a read-only filesystem")
+            }
+            SwapError::WrongKind(_) => {
+                write!(f, "swap device '{device}' is not a directory, a file or a block device")
+            }
+            SwapError::InMemory(_) => write!(
+                f,
+                "swap directory '{device}' is on a filesystem in RAM, where swapping frees no \
+                 memory"
+            ),
+            SwapError::NoSpace(_) => write!(f, "there is no space left for swap device '{device}'"),
+            SwapError::TooSmall { size, least, .. } => {
+                write!(f, "swap device '{device}' would have {size} and needs at least {least}")
+            }
+            SwapError::FileSizeLimit { limit, .. } => write!(
+                f,
+                "swap device '{device}' cannot be used because this process may only write files \
+                 of {limit}"
+            ),
+            SwapError::Busy(_) => {
+                write!(f, "swap device '{device}' is in use, mounted or as kernel swap")
+            }
+            SwapError::InUse(_) => write!(f, "swap device '{device}' is in use already"),
+            SwapError::HoldsData(_) => {
+                write!(f, "swap device '{device}' holds data that swapping would overwrite")
+            }
+            SwapError::BadHeader { reason, .. } => {
+                write!(f, "swap device '{device}' has a header that cannot be trusted ({reason})")
+            }
+            SwapError::NoLocks(_) => write!(
+                f,
+                "swap device '{device}' is on a filesystem without file locks, which processes \
+                 need to share it"
+            ),
+            SwapError::TooMany(_) => write!(f, "swap device '{device}' is one too many"),
+            SwapError::Lost(_) => {
+                write!(f, "pages on swap device '{device}' were lost to this process in a fork")
+            }
+            SwapError::Other { .. } => write!(f, "swap device '{device}' cannot be used"),
+        }
+    }
+
+    /// What to do about it; where nothing can be done, what follows from it or caused it.
+    fn fmt_remedy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let remedy = match self {
+            SwapError::Missing(path) => {
+                return write!(
+                    f,
+                    "create the directory, or write '{}:SIZE' to have a swap file made in an \
+                     existing directory",
+                    path.display()
+                );
+            }
+            SwapError::TooSmall { path, .. } => {
+                return write!(f, "give a larger size, as in '{}:1G'", path.display());
+            }
+            SwapError::TooMany(_) => {
+                return write!(f, "use at most {}", crate::units::SlotId::DEVICES_MAX);
+            }
+            SwapError::Other { doing, errno, .. } => {
+                return write!(f, "{doing} failed: {errno}");
+            }
+            SwapError::Denied(_) => "change its permissions or choose another place",
+            SwapError::ReadOnly(_) => "choose a place that can be written",
+            SwapError::WrongKind(_) => "choose one of these",
+            SwapError::InMemory(_) => "choose a directory on a disk",
+            SwapError::NoSpace(_) => "free some or choose another filesystem",
+            SwapError::FileSizeLimit { .. } => "raise the limit (ulimit -f)",
+            SwapError::Busy(_) => "unmount it, swapoff it, or choose another",
+            SwapError::InUse(_) => "choose another",
+            SwapError::HoldsData(_) => "choose another, or empty it if the data is not needed",
+            SwapError::BadHeader { .. } => {
+                "choose another, or zero its first 4096 bytes if what it holds is not needed"
+            }
+            SwapError::NoLocks(_) => "name a directory instead, or choose another filesystem",
+            SwapError::Lost(_) => "reading them will fail",
+        };
+        f.write_str(remedy)
+    }
 }
 
 impl fmt::Display for SwapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SwapError::Missing(path) => write!(
-                f,
-                "swap device '{0}' does not exist: create the directory, or write '{0}:SIZE' to \
-                 have a swap file made in an existing directory",
-                path.display()
-            ),
-            SwapError::Denied(path) => write!(
-                f,
-                "swap device '{}' may not be read and written by this user: change its \
-                 permissions or choose another place",
-                path.display()
-            ),
-            SwapError::ReadOnly(path) => write!(
-                f,
-                "swap device '{}' is on a read-only filesystem: choose a place that can be written",
-                path.display()
-            ),
-            SwapError::WrongKind(path) => write!(
-                f,
-                "swap device '{}' is not a directory, a file or a block device: choose one of these",
-                path.display()
-            ),
-            SwapError::InMemory(path) => write!(
-                f,
-                "swap directory '{}' is on a filesystem in RAM, where swapping frees no memory: \
-                 choose a directory on a disk",
-                path.display()
-            ),
-            SwapError::NoSpace(path) => write!(
-                f,
-                "there is no space left for swap device '{}': free some or choose another \
-                 filesystem",
-                path.display()
-            ),
-            SwapError::TooSmall { path, size, least } => write!(
-                f,
-                "swap device '{}' would have {size} and needs at least {least}: give a larger \
-                 size, as in '{}:1G'",
-                path.display(),
-                path.display()
-            ),
-            SwapError::FileSizeLimit { path, limit } => write!(
-                f,
-                "swap device '{}' cannot be used because this process may only write files of \
-                 {limit}: raise the limit (ulimit -f)",
-                path.display()
-            ),
-            SwapError::Busy(path) => write!(
-                f,
-                "swap device '{}' is in use, mounted or as kernel swap: unmount it, swapoff it, \
-                 or choose another",
-                path.display()
-            ),
-            SwapError::InUse(path) => {
-                write!(f, "swap device '{}' is in use already: choose another", path.display())
-            }
-            SwapError::HoldsData(path) => write!(
-                f,
-                "swap device '{}' holds data that swapping would overwrite: choose another, or \
-                 empty it if the data is not needed",
-                path.display()
-            ),
-            SwapError::BadHeader { path, reason } => write!(
-                f,
-                "swap device '{}' has a header that cannot be trusted ({reason}): choose another, \
-                 or zero its first 4096 bytes if what it holds is not needed",
-                path.display()
-            ),
-            SwapError::NoLocks(path) => write!(
-                f,
-                "swap device '{}' is on a filesystem without file locks, which processes need to \
-                 share it: name a directory instead, or choose another filesystem",
-                path.display()
-            ),
-            SwapError::TooMany(path) => write!(
-                f,
-                "swap device '{}' is one too many: use at most {}",
-                path.display(),
-                crate::units::SlotId::DEVICES_MAX
-            ),
-            SwapError::Lost(path) => write!(
-                f,
-                "pages on swap device '{}' were lost to this process in a fork: reading them will \
-                 fail",
-                path.display()
-            ),
-            SwapError::Other { path, doing, errno } => {
-                write!(
-                    f,
-                    "swap device '{}' cannot be used: {doing} failed: {errno}",
-                    path.display()
-                )
-            }
-        }
+        self.fmt_problem(f)?;
+        f.write_str(": ")?;
+        self.fmt_remedy(f)
     }
 }
 

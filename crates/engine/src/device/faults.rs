@@ -4,7 +4,7 @@
 //! its line and not with its medium; only what is written wrong stays so. No locks: the sequence of
 //! chance and the marks are atomic words.
 
-use crate::config::{FaultKinds, FaultModel};
+use crate::device::model::{FaultKinds, FaultModel};
 use crate::units::PAGE_SIZE;
 use overspill_os::Errno;
 use overspill_os::uring::{Data, Op};

@@ -6,7 +6,7 @@
 //! stays as it is and is only read: how large the area is, and which of its pages are bad. Anything
 //! else is somebody's data.
 
-use crate::config::Label;
+use crate::device::spec::Label;
 use crate::units::{Bytes, PAGE_SIZE, Uuid};
 use std::fmt;
 
@@ -270,10 +270,11 @@ mod tests {
     proptest! {
         #[test]
         fn any_page_is_read_or_refused(
-            kind in 0..3,
+            kind in 0..3usize,
             bytes in prop::collection::vec((0..PAGE_SIZE, any::<u8>()), 0..40),
         ) {
-            let mut page = [kernel(1000, &[3, 4], b"x"), own(Some("x")).1, [0; PAGE_SIZE]][kind as usize];
+            let pages = [kernel(1000, &[3, 4], b"x"), own(Some("x")).1, [0; PAGE_SIZE]];
+            let mut page = pages[kind];
             bytes.into_iter().for_each(|(at, byte)| page[at] = byte);
             if let Ok(Header::Own(header)) = Header::parse(&page) {
                 let mut again = [0; PAGE_SIZE];

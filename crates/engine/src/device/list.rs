@@ -5,7 +5,7 @@
 //! what it has not, and takes out of use what is on the list no more. So a process that begins
 //! later has the same devices, and one that was stopped gets there when it goes on.
 
-use crate::config::SwapSpec;
+use crate::device::spec::SwapSpec;
 use std::fmt;
 use std::fs;
 use std::io::{self, Error, ErrorKind};

@@ -2,10 +2,10 @@
 
 use super::error::SwapError;
 use super::header::{Header, KernelHeader, OwnHeader};
-use crate::config::{Label, SwapSpec};
+use crate::device::spec::{Label, SwapSpec};
 use crate::slot::SLOTS_MAX;
 use crate::stats::DeviceKind;
-use crate::swap::store::page_mut;
+use crate::units::page_mut;
 use crate::units::{Bytes, Uuid};
 use overspill_os::Errno;
 use overspill_os::io::{self, File, IoBuffer, Kind};

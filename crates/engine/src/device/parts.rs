@@ -5,10 +5,10 @@
 //! its parent has open: a range of bytes far behind those that the maker of the file uses. Files
 //! are sparse, so a part costs disk space only where it is written.
 //!
-//! Which parts are taken is in a table in memory that the whole family shares. The parent takes one
-//! for each child before the fork, and gives it back when the child and its descendants are gone,
-//! along with those that they took. What nobody is left to give back is gone with the file. No
-//! locks: a part is taken by compare-and-swap.
+//! Which parts are taken is in a table in memory that a process shares with all its descendants.
+//! The parent takes one for each child before the fork, and gives it back when the child and its
+//! descendants are gone, along with those that they took. What nobody is left to give back is gone
+//! with the file. No locks: a part is taken by compare-and-swap.
 
 use super::block_io::BlockIo;
 use crate::units::Bytes;

@@ -11,7 +11,7 @@
 use super::block_io::BlockIo;
 use super::faults::{Fault, Faults};
 use crate::base::sync::sleep;
-use crate::config::RamModel;
+use crate::device::model::RamModel;
 use overspill_os::Errno;
 use overspill_os::io::File;
 use overspill_os::uring::{Data, Op};

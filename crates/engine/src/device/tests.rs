@@ -6,7 +6,7 @@ mod ram;
 
 use super::block_io::BlockIo;
 use super::*;
-use crate::config::{CachePartition, SwapList, SwapSpec};
+use crate::device::spec::{SwapList, SwapSpec};
 use crate::stats::Counter;
 use crate::units::{Bytes, PAGE_SIZE};
 use overspill_os::uring::{Data, Op};
@@ -40,6 +40,25 @@ impl Drop for Dir {
     }
 }
 
+/// Nothing else is kept by slot.
+struct NoTables;
+
+impl SlotTables for NoTables {
+    fn open(&self, _: usize, _: u64) -> bool {
+        true
+    }
+
+    fn forget(&self, _: usize) {}
+
+    fn slot_bytes(&self, _: usize) -> u64 {
+        0
+    }
+}
+
+fn no_tables() -> Arc<dyn SlotTables> {
+    Arc::new(NoTables)
+}
+
 fn spec(path: &Path, size: impl Into<Option<u64>>) -> SwapSpec {
     SwapSpec { size: size.into().map(Bytes), ..SwapSpec::new(path) }
 }
@@ -48,6 +67,7 @@ fn open(path: &Path, size: impl Into<Option<u64>>) -> SwapDevices {
     SwapDevices::open(
         &JobSwaps::first(&[spec(path, size)]),
         DeviceSettings::default(),
+        no_tables(),
         Stats::anonymous().unwrap(),
     )
     .unwrap()
@@ -57,6 +77,7 @@ fn refusal(path: &Path, size: impl Into<Option<u64>>) -> SwapError {
     let error = SwapDevices::open(
         &JobSwaps::first(&[spec(path, size)]),
         DeviceSettings::default(),
+        no_tables(),
         Stats::anonymous().unwrap(),
     )
     .unwrap_err();
@@ -107,6 +128,7 @@ fn batches_round_trip_with_and_without_uring() {
         let devices = SwapDevices::open(
             &JobSwaps::first(&specs),
             DeviceSettings { uring, ..DeviceSettings::default() },
+            no_tables(),
             stats,
         )
         .unwrap();
@@ -188,6 +210,7 @@ fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     let parent = SwapDevices::open(
         &JobSwaps::first(&specs),
         DeviceSettings::default(),
+        no_tables(),
         Stats::anonymous().unwrap(),
     )
     .unwrap();
@@ -224,6 +247,7 @@ fn an_inherited_device_is_read_while_parent_and_child_go_on() {
     let other = SwapDevices::open(
         &JobSwaps::first(&specs[1..]),
         DeviceSettings::default(),
+        no_tables(),
         Stats::anonymous().unwrap(),
     )
     .unwrap();
@@ -284,16 +308,16 @@ fn a_grandchild_reads_what_its_grandparent_wrote() {
     let parent = open(&dir.0, 8 << 20);
     let mut runs = vec![parent.alloc_run(100).unwrap()];
     write(&parent, runs[0], 0).unwrap();
-    let mut family = vec![parent];
+    let mut processes = vec![parent];
     for generation in 1..5 {
-        let child = fork(family.last().unwrap(), &[spec(&dir.0, None)], true).0;
+        let child = fork(processes.last().unwrap(), &[spec(&dir.0, None)], true).0;
         let run = child.alloc_run(100).unwrap();
         write(&child, run, generation).unwrap();
         runs.push(run);
-        family.push(child);
+        processes.push(child);
     }
-    let last = family.pop().unwrap();
-    drop(family);
+    let last = processes.pop().unwrap();
+    drop(processes);
     assert_eq!(last.fds().len(), 5);
     assert!((0..5).all(|generation| reads_back(&last, runs[generation as usize], generation)));
 }
@@ -313,16 +337,7 @@ impl SwapDevices {
             closed: RankedMutex::new(Rank::ClosedDevices, Vec::new()),
             slots: self.slots,
             queue: queue.clone(),
-            index: Arc::new(
-                SlotIndex::new(
-                    CachePartition::default(),
-                    crate::slot::Batching::default(),
-                    0,
-                    Stats::anonymous().unwrap(),
-                )
-                .unwrap(),
-            ),
-            zswap: Arc::new(Zswap::new(Invalidate::default(), Stats::anonymous().unwrap())),
+            tables: no_tables(),
             in_memory: None,
             make_io: Box::new(|file, queue| Box::new(Direct { file, queue })),
             stats: Stats::anonymous().unwrap(),
@@ -347,12 +362,12 @@ impl SwapDevices {
 #[test]
 fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
     let dir = Dir::new("parts");
-    let mut family = vec![open(&dir.0, None)];
-    let mut runs = vec![family[0].alloc_run(100).unwrap()];
-    write(&family[0], runs[0], 0).unwrap();
+    let mut processes = vec![open(&dir.0, None)];
+    let mut runs = vec![processes[0].alloc_run(100).unwrap()];
+    write(&processes[0], runs[0], 0).unwrap();
     std::fs::remove_dir(&dir.0).unwrap();
     for generation in 1..4 {
-        let parent = family.last().unwrap();
+        let parent = processes.last().unwrap();
         let child = parent.copied_by_fork();
         parent.share_leases();
         let lend =
@@ -363,19 +378,19 @@ fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
         let run = child.alloc_run(100).unwrap();
         write(&child, run, generation).unwrap();
         runs.push(run);
-        family.push(child);
+        processes.push(child);
         // Everybody goes on writing; nobody gets at what another has.
-        family.iter().zip(0..).for_each(|(devices, i)| {
+        processes.iter().zip(0..).for_each(|(devices, i)| {
             let run = devices.alloc_run(RUN_MAX).unwrap();
             write(devices, run, 100 + i).unwrap();
             assert!(reads_back(devices, run, 100 + i));
         });
-        let youngest = family.last().unwrap();
+        let youngest = processes.last().unwrap();
         assert!(
             runs.iter().zip(0..).all(|(run, generation)| reads_back(youngest, *run, generation))
         );
         assert!(
-            family
+            processes
                 .iter()
                 .zip(&runs)
                 .zip(0..)
@@ -383,16 +398,16 @@ fn children_that_can_open_nothing_go_on_in_parts_of_the_file() {
         );
     }
     // The child of the first is gone, and all of its descendants: their disk space is free.
-    let blocks = || family[0].table.get(0).unwrap().file().len_and_allocated_bytes().unwrap().1;
+    let blocks = || processes[0].table.get(0).unwrap().file().len_and_allocated_bytes().unwrap().1;
     let before = blocks();
-    let serial = family[0].table.get(0).unwrap().serial();
-    family[0].give_back_part(LentPart { device: 0, serial: serial + 1, part: 1 });
-    assert!(reads_back(&family[1], runs[1], 1), "it was another device's");
-    family[0].give_back_part(LentPart { device: 0, serial, part: 1 });
+    let serial = processes[0].table.get(0).unwrap().serial();
+    processes[0].give_back_part(LentPart { device: 0, serial: serial + 1, part: 1 });
+    assert!(reads_back(&processes[1], runs[1], 1), "it was another device's");
+    processes[0].give_back_part(LentPart { device: 0, serial, part: 1 });
     assert!(before - blocks() >= 3 * 100 * PAGE_SIZE as u64, "{before} {}", blocks());
-    assert!(!reads_back(&family[1], runs[1], 1) && !reads_back(&family[3], runs[3], 3));
-    assert!(reads_back(&family[0], runs[0], 0));
-    assert_eq!(family[0].table.get(0).unwrap().take_part(), Some(1));
+    assert!(!reads_back(&processes[1], runs[1], 1) && !reads_back(&processes[3], runs[3], 3));
+    assert!(reads_back(&processes[0], runs[0], 0));
+    assert_eq!(processes[0].table.get(0).unwrap().take_part(), Some(1));
 }
 
 /// The steps of a fork, without one; leases are shared with the child only if `leases`.
@@ -522,6 +537,7 @@ fn faulty(dir: &Dir, space: u64, errno: Errno) -> (SwapDevices, Arc<Faults>, Sta
     let devices = SwapDevices::open_with(
         &JobSwaps::first(&[spec(&dir.0, 64 << 20)]),
         DeviceSettings::default(),
+        no_tables(),
         stats,
         make_io,
     )
@@ -669,6 +685,7 @@ fn ram(list: &str) -> SwapDevices {
     SwapDevices::open(
         &JobSwaps::first(&specs),
         DeviceSettings::default(),
+        no_tables(),
         Stats::anonymous().unwrap(),
     )
     .unwrap()

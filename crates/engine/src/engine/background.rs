@@ -42,7 +42,7 @@ impl Engine {
             let done = freed
                 + self.write_back_in_background()
                 + self.control.reclaim_on_request()
-                + self.control.grant_wish();
+                + self.control.follow_advice();
             if done == 0 && (reclaims || !self.has_to_reclaim()) {
                 self.nap();
             }
@@ -60,7 +60,7 @@ impl Engine {
         let Some(mut batch) = self.reclaim.batches.try_take() else { return 0 };
         let freed = self.reclaim.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background);
         self.control.children.fruitless.fetch_add((freed == 0).into(), Relaxed);
-        self.reclaim.hardship.freed(freed);
+        self.reclaim.oom_progress.freed(freed);
         freed
     }
 
@@ -92,7 +92,7 @@ impl Engine {
         self.base.wake.background.sleep(|| {
             let is_due = control.limits.is_pressed()
                 || control.proactive.is_due()
-                || control.wishes.is_due()
+                || control.advice.is_due()
                 || control.swaps.is_due()
                 || self.reclaim.has_to_write_back()
                 || self.config.baselines.background && self.memory.is_low()
@@ -129,7 +129,7 @@ impl Engine {
                 }
                 _ => 0,
             };
-            self.reclaim.hardship.freed(stored);
+            self.reclaim.oom_progress.freed(stored);
             if stored == 0 {
                 let has_stopped = || self.base.wake.has_stopped();
                 self.base.wake.workers.sleep(|| if has_stopped() { SHORT_NAP } else { NAP });

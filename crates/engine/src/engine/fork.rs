@@ -3,10 +3,10 @@
 //! The child gets a copy of every table and of the arena with the address space. What it needs
 //! besides: a userfaultfd of its own (the kernel takes the parent's off its mappings), engine
 //! threads of its own, the parent's swap devices to read what was stored there, devices of its own
-//! to write to, and a share of the budget.
+//! to write to, and a fraction of the budget.
 //!
-//! 1. Before: mapping calls stop, the parent shrinks to half of its share of the budget (parent and
-//!    child together then never hold more than the whole, whatever they come to share or not),
+//! 1. Before: mapping calls stop, the parent shrinks to half of its fraction of the budget (parent
+//!    and child together then never hold more than the whole, whatever they come to share or not),
 //!    reclaim stops, the swap devices are opened once more for the child.
 //! 2. The program's own preparations run, with faults still served. Then faults stop too.
 //! 3. Parent: what is stored stays stored for the child ([`SwapDevices::seal_for_child`]);
@@ -23,7 +23,7 @@ use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock, sleep};
 use crate::config::Delivery;
 use crate::control::Child;
-use crate::control::limit::{Press, Share};
+use crate::control::limit::{BudgetFraction, Press};
 use crate::device::{InheritedDevice, LentPart};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for the parent to shrink before a fork without any progress; after it the fork goes
 /// on over the budget.
-const SHRINK_STALL: Duration = Duration::from_secs(5);
+const SHRINK_PATIENCE: Duration = Duration::from_secs(5);
 /// Rounds of reclaim without any page before it is plain that there is nothing to take, and how
 /// long: a round or two may find pages and batches in other hands, and more of them where a thread
 /// that has them does not get a processor.
@@ -50,7 +50,7 @@ const FRUITLESS_TIME: Duration = Duration::from_millis(50);
 struct Prepared {
     signals: u64,
     seq: u64,
-    share: Share,
+    fraction: BudgetFraction,
     /// The child's token.
     token: Option<Token>,
     /// What the child takes over.
@@ -70,7 +70,7 @@ pub struct Forking {
 
 impl Default for Forking {
     fn default() -> Forking {
-        let prepared = RankedMutex::new(Rank::Family, None);
+        let prepared = RankedMutex::new(Rank::Children, None);
         Forking { prepared, exceeded: AtomicBool::new(false) }
     }
 }
@@ -87,11 +87,11 @@ impl Engine {
         let signals = Blocked::all().suspend();
         self.base.gates.ops.close();
         // 1. Take back what ended children held; then shrink to half. What children give back from
-        //    now on the child must not count on: it is to have no more than its share.
+        //    now on the child must not count on: it is to have no more than its fraction.
         let children = &self.control.children;
         self.control.reap_before_fork();
         let seq = children.begin_fork();
-        let share = self.control.lend_half();
+        let fraction = self.control.lend_half();
         self.shrink();
         self.base.gates.freeze_reclaim();
         // 2. What the child goes on with.
@@ -99,7 +99,7 @@ impl Engine {
         let token = children.tokens.child();
         let gauges = self.stats.gauges();
         *lock(&self.forking.prepared) =
-            Some(Prepared { signals, seq, share, token, devices, parts, gauges });
+            Some(Prepared { signals, seq, fraction, token, devices, parts, gauges });
     }
 
     /// Reclaims until no more is in use than the limit is to be, and the reserve is free, which
@@ -120,7 +120,7 @@ impl Engine {
                 || rounds - fruitless > FRUITLESS_ROUNDS && since.elapsed() > FRUITLESS_TIME;
             if used < best {
                 (best, since, fruitless) = (used, Instant::now(), rounds);
-            } else if is_plain() || since.elapsed() > SHRINK_STALL {
+            } else if is_plain() || since.elapsed() > SHRINK_PATIENCE {
                 if !reached && !self.forking.exceeded.swap(true, Relaxed) {
                     thread::report(
                         "a process forks and there is no room to share its budget: parent and \
@@ -159,16 +159,16 @@ impl Engine {
 
     /// After a fork, in the parent. `made` is whether there is a child.
     pub(crate) fn fork_parent(&self, made: bool) {
-        let Prepared { signals, seq, share, token, devices, parts, .. } = self.forking.take();
+        let Prepared { signals, seq, fraction, token, devices, parts, .. } = self.forking.take();
         let children = &self.control.children;
         if made {
             // Before anything can be freed: what the child must be able to read stays.
             self.swap.devices.seal_for_child(seq);
-            children.end_fork(Some(Child { seq, share, token, parts }));
+            children.end_fork(Some(Child { seq, fraction, token, parts }));
             self.stats.add(Counter::Forks, 1);
         } else {
             children.end_fork(None);
-            self.control.take_back(share);
+            self.control.take_back(fraction);
             parts.into_iter().for_each(|lent| self.swap.devices.give_back_part(lent));
             token.into_iter().for_each(|token| children.tokens.not_made(token));
         }
@@ -183,7 +183,7 @@ impl Engine {
 
     /// After a fork, in the child: its only thread is the caller.
     pub(crate) fn fork_child(&'static self) {
-        let Prepared { signals, share, token, devices, gauges, .. } = self.forking.take();
+        let Prepared { signals, fraction, token, devices, gauges, .. } = self.forking.take();
         beside::fork_done();
         signal::fork_done();
         beside::reset_in_child();
@@ -192,13 +192,13 @@ impl Engine {
         self.restart_statistics(&gauges);
         self.base.psi.reset_in_child();
         self.control.proactive.reset_in_child();
-        self.control.wishes.reset_in_child();
+        self.control.advice.reset_in_child();
         self.control.reset_swaps_in_child();
         // 1. What was the parent's.
         self.control.children.reset_in_child(token);
         self.base.report.reset_in_child();
-        // 2. Its share of the budget: as much as the parent kept.
-        self.control.begin_with(share);
+        // 2. Its fraction of the budget: as much as the parent kept.
+        self.control.begin_with(fraction);
         self.base.wake.background.reset_in_child();
         self.base.gates.reclaim.open_in_child();
         self.base.gates.faults.open_in_child();

@@ -11,7 +11,7 @@ use crate::base::lockdep;
 use crate::base::sync::Backoff;
 use crate::fault::Fault;
 use crate::fault::{Access, Served};
-use crate::reclaim::direct::{Stall, Stalled};
+use crate::reclaim::direct::{DirectReclaim, NextStep};
 use crate::reclaim::throttle::Ticket;
 use crate::units::PageIndex;
 use overspill_os::backing::Backing;
@@ -25,6 +25,7 @@ use std::time::Instant;
 /// Events set aside because their page was somebody else's. One for each thread that waits; more
 /// are woken and fault again, which costs them time and nothing else.
 const ASIDE_MAX: usize = 256;
+
 impl Fault {
     /// The body of the handler thread.
     pub fn handle_faults(&self) {
@@ -88,19 +89,19 @@ impl Fault {
         let page = self.memory.page(event.address);
         context.thread = event.thread as i32;
         let access = Access { write: event.write, protected: event.write_protected };
-        let (since, mut stall) = (Instant::now(), Stall::default());
+        let (since, mut direct) = (Instant::now(), DirectReclaim::default());
         let served = loop {
             match self.serve_fault(context, page, access, since) {
-                Served::NoRoom => match self.reclaim.stall_at_once(&mut stall) {
-                    Stalled::OutOfRoom => break Served::Failed,
-                    Stalled::Pause => stall.pause(),
-                    Stalled::Again | Stalled::Throttled(_) => {}
+                Served::NoRoom => match self.reclaim.reclaim_at_once(&mut direct) {
+                    NextStep::OutOfRoom => break Served::Failed,
+                    NextStep::Pause => direct.pause(),
+                    NextStep::Again | NextStep::Throttled(_) => {}
                 },
                 served => break served,
             }
         };
         if served == Served::Done {
-            self.reclaim.end_stall(&stall);
+            self.reclaim.end_direct(&direct);
         }
         match served {
             Served::Failed => self.fail_access(page),
@@ -163,7 +164,7 @@ struct OwnFault {
     page: PageIndex,
     write: bool,
     since: Instant,
-    stall: Stall,
+    direct: DirectReclaim,
     backoff: Backoff,
 }
 
@@ -173,7 +174,7 @@ impl OwnFault {
             page,
             write,
             since: Instant::now(),
-            stall: Stall::default(),
+            direct: DirectReclaim::default(),
             backoff: Backoff::default(),
         }
     }
@@ -196,24 +197,24 @@ impl Fault {
         loop {
             let inside = self.base.gates.faults.enter();
             let served =
-                if fault.stall.is_throttled() { Served::NoRoom } else { self.serve_once(fault) };
-            let stalled = match served {
+                if fault.direct.is_throttled() { Served::NoRoom } else { self.serve_once(fault) };
+            let next = match served {
                 Served::Done => {
-                    self.reclaim.end_stall(&fault.stall);
+                    self.reclaim.end_direct(&fault.direct);
                     return Step::Ended(Outcome::Served);
                 }
                 Served::Failed => return Step::Ended(Outcome::Failed),
                 Served::Foreign => return Step::Foreign,
                 Served::Busy => None,
-                Served::NoRoom => Some(self.reclaim.stall_in_turn(&mut fault.stall)),
+                Served::NoRoom => Some(self.reclaim.reclaim_in_turn(&mut fault.direct)),
             };
             drop(inside);
-            match stalled {
+            match next {
                 None => fault.backoff.wait(),
-                Some(Stalled::Again) => {}
-                Some(Stalled::Pause) => fault.stall.pause(),
-                Some(Stalled::Throttled(ticket)) => return Step::Throttled(ticket),
-                Some(Stalled::OutOfRoom) => return Step::Ended(Outcome::Failed),
+                Some(NextStep::Again) => {}
+                Some(NextStep::Pause) => fault.direct.pause(),
+                Some(NextStep::Throttled(ticket)) => return Step::Throttled(ticket),
+                Some(NextStep::OutOfRoom) => return Step::Ended(Outcome::Failed),
             }
         }
     }
@@ -224,21 +225,21 @@ impl Fault {
         let mut fault = OwnFault::new(page, write);
         loop {
             let inside = self.base.gates.faults.enter();
-            let stalled = match self.serve_once(&fault) {
+            let next = match self.serve_once(&fault) {
                 Served::Done => {
-                    self.reclaim.end_stall(&fault.stall);
+                    self.reclaim.end_direct(&fault.direct);
                     return Outcome::Served;
                 }
                 Served::Failed => return Outcome::Failed,
                 Served::Foreign => return Outcome::Served,
-                Served::Busy => Stalled::Pause,
-                Served::NoRoom => self.reclaim.stall_at_once(&mut fault.stall),
+                Served::Busy => NextStep::Pause,
+                Served::NoRoom => self.reclaim.reclaim_at_once(&mut fault.direct),
             };
             drop(inside);
-            match stalled {
-                Stalled::OutOfRoom => return Outcome::Failed,
-                Stalled::Pause => fault.backoff.wait(),
-                Stalled::Again | Stalled::Throttled(_) => {}
+            match next {
+                NextStep::OutOfRoom => return Outcome::Failed,
+                NextStep::Pause => fault.backoff.wait(),
+                NextStep::Again | NextStep::Throttled(_) => {}
             }
         }
     }
@@ -250,9 +251,7 @@ impl Fault {
         let access = Access { write: fault.write, protected: fault.write };
         self.serve_fault(&mut context, fault.page, access, fault.since)
     }
-}
 
-impl Fault {
     /// Blocks signals, moves to an engine stack, and passes the gate of mapping calls. The thread's
     /// own stack may be managed, or have next to nothing left: a program with much thread-local
     /// memory has threads with 8 KiB.

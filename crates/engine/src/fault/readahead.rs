@@ -8,7 +8,7 @@
 //!
 //! Locks: those of the swap cache, for a moment each.
 
-use crate::config::{FOLIO_MAX, Folios};
+use super::folio::Folios;
 use crate::fault::Fault;
 use crate::fault::FaultContext;
 use crate::frame::cells::Owner;
@@ -17,6 +17,7 @@ use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::swap::Entry;
 use crate::swap::store::LoadError;
+use crate::units::FOLIO_MAX;
 use crate::units::{PAGE_SHIFT, PageIndex, SlotId};
 use overspill_os::backing::Backing;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -38,7 +39,7 @@ impl Fault {
         slot: SlotId,
     ) -> Result<(usize, Option<Around>), LoadError> {
         // 1. As many pages as are worth it, if they are on the device and nowhere else.
-        let pages = self.window_around.pages(slot.offset(), self.config.readahead_max);
+        let pages = self.window_around.pages(slot.offset(), self.settings.readahead_max);
         let run = self.neighbours(slot, pages);
         if run.len > 1 {
             let own = (slot.offset() - run.first.offset()) as usize;

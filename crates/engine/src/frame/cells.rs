@@ -6,7 +6,7 @@
 //! | that is free | its neighbours in a list of blocks, if it begins one | none |
 //! | of a page that is mapped | the slot of its copy, if the page is clean | none |
 //! | of the swap cache | its neighbours by age | whose page it has |
-//! | of the compressed pool, the first four of a chunk | state and list of the chunk, in two of them | which objects are used |
+//! | of the zpool, four of a chunk | state and list, in two | objects that are used |
 //! | used for anything else | | none |
 //!
 //! Who has the frame changes its words; the links of frames in a list with the list's lock. The
@@ -154,7 +154,7 @@ impl Deref for FrameCells {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::frame::ARENA_MAX;
 
     #[test]
     fn words_say_what_they_are() {
@@ -175,7 +175,7 @@ mod tests {
             cells[5].store(objects, Relaxed);
             assert_eq!(cells.owner(frame), None);
         }
-        assert!(Config::ARENA_MAX.pages() <= u64::from(NO_FRAME));
+        assert!(ARENA_MAX.pages() <= u64::from(NO_FRAME));
         let last = NO_FRAME - 1;
         cells.set_links(2, NO_FRAME, last);
         assert_eq!((cells.links(2), cells[4].load(Relaxed) & CHUNK_STATE), ((NO_FRAME, last), 0));

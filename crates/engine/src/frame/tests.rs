@@ -110,68 +110,36 @@ impl Model {
     }
 }
 
-/// Drives an allocator, checks each answer against the model, and gives everything back at the end.
-fn drive(ops: Vec<Op>, settings: FrameSettings, nodes: usize) -> Vec<Option<FrameId>> {
-    let allocator = allocator(settings, nodes);
-    let mut model = Model::new(&allocator);
-    let mut answers = Vec::new();
-    for op in ops {
+/// An allocator beside its model.
+struct Driver {
+    allocator: FrameAllocator,
+    model: Model,
+    answers: Vec<Option<FrameId>>,
+    /// Whether all that is free is merged, so that what is free and aligned is found.
+    finds_all: bool,
+}
+
+impl Driver {
+    fn new(settings: FrameSettings, nodes: usize) -> Driver {
+        let allocator = allocator(settings, nodes);
+        let model = Model::new(&allocator);
+        let finds_all = nodes == 1 && !settings.percpu;
+        Driver { allocator, model, answers: Vec::new(), finds_all }
+    }
+
+    fn step(&mut self, op: Op) {
+        let (allocator, model) = (&self.allocator, &mut self.model);
         match op {
-            Op::Alloc(order, mobility, need) => {
-                let answer = allocator.alloc(order, Mobility::ALL[mobility], need);
-                match answer {
-                    Some(frame) => {
-                        assert!(
-                            !allocator.is_isolated(frame),
-                            "handed out of an isolated pageblock"
-                        );
-                        model.take(frame, order);
-                    }
-                    // Merged as far as can be, so whatever is free and aligned is found while there
-                    // is room.
-                    None if nodes == 1 && !settings.percpu => {
-                        let reserve = if need == Need::Fault { allocator.min() } else { 0 };
-                        let room = need == Need::Over
-                            || model.count() + (1 << order) + reserve <= allocator.limit();
-                        let found = model.has_free(order, allocator.frames(), &allocator);
-                        assert!(!room || !found, "order {order} was there");
-                    }
-                    None => {}
-                }
-                answers.push(answer);
-            }
-            Op::Folio(pages) => {
-                let mut frames = Vec::new();
-                let taken = allocator.alloc_folio(pages, Need::Fault, &mut frames);
-                assert!(taken == frames.len() && taken <= pages);
-                frames.iter().for_each(|frame| model.take(*frame, 0));
-                answers.extend(frames.into_iter().map(Some));
-            }
-            Op::Free(at) if !model.owned.is_empty() => {
+            Op::Alloc(order, mobility, need) => self.alloc(order, Mobility::ALL[mobility], need),
+            Op::Folio(pages) => self.alloc_folio(pages),
+            Op::Free(_) | Op::FreeInParts(_) if model.owned.is_empty() => {}
+            Op::Free(at) => {
                 let (frame, order) = model.owned.swap_remove(at % model.owned.len());
                 allocator.free(frame, order);
                 model.give(frame, order);
             }
-            Op::FreeInParts(at) if !model.owned.is_empty() => {
-                let (frame, order) = model.owned.swap_remove(at % model.owned.len());
-                model.give(frame, order);
-                if order == 0 {
-                    allocator.free(frame, 0);
-                } else {
-                    allocator.free(FrameId(frame.0 + (1 << (order - 1))), order - 1);
-                    allocator.free(frame, order - 1);
-                }
-            }
-            Op::FreeMany(want) => {
-                let (mut single, rest): (Vec<_>, Vec<_>) =
-                    model.owned.drain(..).partition(|(_, order)| *order == 0);
-                let freed: Vec<_> =
-                    single.drain(..want.min(single.len())).map(|(frame, _)| frame).collect();
-                model.owned = single;
-                model.owned.extend(rest);
-                allocator.free_many(&freed);
-                freed.iter().for_each(|frame| model.give(*frame, 0));
-            }
+            Op::FreeInParts(at) => self.free_in_parts(at),
+            Op::FreeMany(want) => self.free_many(want),
             Op::Drain => {
                 allocator.drain();
                 assert_eq!(allocator.used(), model.count(), "a drain leaves nothing in the lists");
@@ -180,40 +148,96 @@ fn drive(ops: Vec<Op>, settings: FrameSettings, nodes: usize) -> Vec<Option<Fram
             Op::Limit(pages) => allocator.set_limit(pages),
             Op::Resize(pages) => {
                 allocator.set_limit(pages);
-                resize(&allocator, pages);
+                resize(allocator, pages);
                 // Lists may hold frames that are isolated now.
                 allocator.drain();
             }
-            Op::GiveUp => {
-                let (before, mut given) = (allocator.frames(), 0);
-                allocator.give_up_surplus(|frames| {
-                    assert!(
-                        model.used[frames.start as usize..frames.end as usize]
-                            .iter()
-                            .all(|used| !used)
-                    );
-                    given += frames.len();
-                });
-                assert_eq!(allocator.frames(), before - given);
-            }
-            Op::Free(_) | Op::FreeInParts(_) => {}
+            Op::GiveUp => self.give_up_surplus(),
         }
-        assert!(allocator.used() >= model.count());
+        assert!(self.allocator.used() >= self.model.count());
+        self.allocator.check();
+    }
+
+    fn alloc(&mut self, order: u8, mobility: Mobility, need: Need) {
+        let (allocator, model) = (&self.allocator, &mut self.model);
+        let answer = allocator.alloc(order, mobility, need);
+        if let Some(frame) = answer {
+            assert!(!allocator.is_isolated(frame), "handed out of an isolated pageblock");
+            model.take(frame, order);
+        } else if self.finds_all {
+            let reserve = if need == Need::Fault { allocator.min() } else { 0 };
+            let wanted = model.count() + (1 << order) + reserve;
+            let room = need == Need::Over || wanted <= allocator.limit();
+            let found = model.has_free(order, allocator.frames(), allocator);
+            assert!(!room || !found, "order {order} was there");
+        }
+        self.answers.push(answer);
+    }
+
+    fn alloc_folio(&mut self, pages: usize) {
+        let mut frames = Vec::new();
+        let taken = self.allocator.alloc_folio(pages, Need::Fault, &mut frames);
+        assert!(taken == frames.len() && taken <= pages);
+        frames.iter().for_each(|frame| self.model.take(*frame, 0));
+        self.answers.extend(frames.into_iter().map(Some));
+    }
+
+    fn free_in_parts(&mut self, at: usize) {
+        let at = at % self.model.owned.len();
+        let (frame, order) = self.model.owned.swap_remove(at);
+        self.model.give(frame, order);
+        if order == 0 {
+            self.allocator.free(frame, 0);
+        } else {
+            self.allocator.free(FrameId(frame.0 + (1 << (order - 1))), order - 1);
+            self.allocator.free(frame, order - 1);
+        }
+    }
+
+    fn free_many(&mut self, want: usize) {
+        let (mut single, rest): (Vec<_>, Vec<_>) =
+            self.model.owned.drain(..).partition(|(_, order)| *order == 0);
+        let freed: Vec<_> =
+            single.drain(..want.min(single.len())).map(|(frame, _)| frame).collect();
+        self.model.owned = single;
+        self.model.owned.extend(rest);
+        self.allocator.free_many(&freed);
+        freed.iter().for_each(|frame| self.model.give(*frame, 0));
+    }
+
+    fn give_up_surplus(&mut self) {
+        let (before, mut given) = (self.allocator.frames(), 0);
+        self.allocator.give_up_surplus(|frames| {
+            let used = &self.model.used[frames.start as usize..frames.end as usize];
+            assert!(used.iter().all(|used| !used), "given up in use");
+            given += frames.len();
+        });
+        assert_eq!(self.allocator.frames(), before - given);
+    }
+
+    /// All freed, all merged: every pageblock is one block, and those that were isolated can leave.
+    fn finish(self) -> Vec<Option<FrameId>> {
+        let allocator = &self.allocator;
+        for (frame, order) in self.model.owned {
+            allocator.free(frame, order);
+        }
+        allocator.drain();
         allocator.check();
+        assert_eq!(allocator.used(), 0);
+        allocator.give_up_surplus(|_| {});
+        assert!(!allocator.has_surplus(), "an empty pageblock stayed");
+        let mut whole = [0; ORDERS];
+        whole[MAX_ORDER as usize] = (allocator.frames() / PAGEBLOCK) as u64;
+        assert_eq!(allocator.free_blocks(), whole);
+        self.answers
     }
-    // All freed, all merged: every pageblock is one block, and those that were isolated can leave.
-    for (frame, order) in model.owned.drain(..) {
-        allocator.free(frame, order);
-    }
-    allocator.drain();
-    allocator.check();
-    assert_eq!(allocator.used(), 0);
-    allocator.give_up_surplus(|_| {});
-    assert!(!allocator.has_surplus(), "an empty pageblock stayed");
-    let mut whole = [0; ORDERS];
-    whole[MAX_ORDER as usize] = (allocator.frames() / PAGEBLOCK) as u64;
-    assert_eq!(allocator.free_blocks(), whole);
-    answers
+}
+
+/// Drives an allocator, checks each answer against the model, and gives everything back at the end.
+fn drive(ops: Vec<Op>, settings: FrameSettings, nodes: usize) -> Vec<Option<FrameId>> {
+    let mut driver = Driver::new(settings, nodes);
+    ops.into_iter().for_each(|op| driver.step(op));
+    driver.finish()
 }
 
 proptest! {
@@ -361,6 +385,50 @@ fn a_misaligned_free_is_seen() {
     allocator.free(FrameId(frame.0 + 2), 2);
 }
 
+/// Which frames have an owner.
+struct Owned(Vec<AtomicBool>);
+
+impl Owned {
+    fn change(&self, first: FrameId, order: u8, now: bool) {
+        for flag in &self.0[first.0 as usize..first.0 as usize + (1 << order)] {
+            assert_ne!(flag.swap(now, Relaxed), now, "two owners");
+        }
+    }
+}
+
+/// Takes and gives back frames at random.
+fn take_and_give(allocator: &FrameAllocator, owned: &Owned, seed: u64) {
+    let mut random = seed;
+    let mut blocks: Vec<(FrameId, u8)> = Vec::new();
+    let mut folio = Vec::new();
+    for _ in 0..20_000 {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let roll = (random >> 33) as usize;
+        if roll.is_multiple_of(8) {
+            allocator.alloc_folio(1 + roll / 8 % 64, Need::Fault, &mut folio);
+            folio.iter().for_each(|frame| owned.change(*frame, 0, true));
+            folio.iter().for_each(|frame| owned.change(*frame, 0, false));
+            allocator.free_many(&folio);
+            folio.clear();
+        } else if roll.is_multiple_of(2) && !blocks.is_empty() {
+            let (frame, order) = blocks.swap_remove(roll / 8 % blocks.len());
+            owned.change(frame, order, false);
+            allocator.free(frame, order);
+        } else {
+            let (order, mobility) = ((roll / 8 % 7) as u8, Mobility::ALL[roll / 64 % 3]);
+            if let Some(frame) = allocator.alloc(order, mobility, Need::Fault) {
+                owned.change(frame, order, true);
+                blocks.push((frame, order));
+            }
+        }
+    }
+    for (frame, order) in blocks {
+        owned.change(frame, order, false);
+        allocator.free(frame, order);
+    }
+}
+
 #[test]
 fn threads_never_share_a_frame() {
     let stats = Stats::anonymous().unwrap();
@@ -368,55 +436,13 @@ fn threads_never_share_a_frame() {
         FrameAllocator::new(LIMIT, LIMIT, FrameSettings::default(), Topology::new(3, &[]), stats)
             .unwrap();
     resize(&allocator, LIMIT);
-    let owned: Vec<AtomicBool> =
-        (0..allocator.frames_max()).map(|_| AtomicBool::new(false)).collect();
-    let claim = |first: FrameId, count: usize, now: bool| {
-        for flag in &owned[first.0 as usize..first.0 as usize + count] {
-            assert_ne!(flag.swap(now, Relaxed), now, "two owners");
-        }
-    };
+    let owned = Owned((0..allocator.frames_max()).map(|_| AtomicBool::new(false)).collect());
     let working = AtomicBool::new(true);
     std::thread::scope(|scope| {
+        let (allocator, owned, working) = (&allocator, &owned, &working);
         let workers: Vec<_> = (0..4u64)
-            .map(|thread| {
-                let (allocator, claim) = (&allocator, &claim);
-                scope.spawn(move || {
-                    let mut random = thread + 1;
-                    let mut blocks: Vec<(FrameId, u8)> = Vec::new();
-                    let mut folio = Vec::new();
-                    for _ in 0..20_000 {
-                        random = random
-                            .wrapping_mul(6_364_136_223_846_793_005)
-                            .wrapping_add(1_442_695_040_888_963_407);
-                        let roll = (random >> 33) as usize;
-                        if roll.is_multiple_of(8) {
-                            allocator.alloc_folio(1 + roll / 8 % 64, Need::Fault, &mut folio);
-                            folio.iter().for_each(|frame| claim(*frame, 1, true));
-                            folio.iter().for_each(|frame| claim(*frame, 1, false));
-                            allocator.free_many(&folio);
-                            folio.clear();
-                        } else if roll.is_multiple_of(2) && !blocks.is_empty() {
-                            let (frame, order) = blocks.swap_remove(roll / 8 % blocks.len());
-                            claim(frame, 1 << order, false);
-                            allocator.free(frame, order);
-                        } else {
-                            let order = (roll / 8 % 7) as u8;
-                            if let Some(frame) =
-                                allocator.alloc(order, Mobility::ALL[roll / 64 % 3], Need::Fault)
-                            {
-                                claim(frame, 1 << order, true);
-                                blocks.push((frame, order));
-                            }
-                        }
-                    }
-                    for (frame, order) in blocks {
-                        claim(frame, 1 << order, false);
-                        allocator.free(frame, order);
-                    }
-                })
-            })
+            .map(|thread| scope.spawn(move || take_and_give(allocator, owned, thread + 1)))
             .collect();
-        let (allocator, working) = (&allocator, &working);
         scope.spawn(move || {
             while working.load(Relaxed) {
                 resize(allocator, LIMIT / 3);

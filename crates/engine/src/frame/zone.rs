@@ -490,75 +490,21 @@ impl Zone {
     pub fn check(&self) {
         let frames = self.span as usize;
         let mut in_free_block = vec![false; frames];
-        let mut tagged = 0;
+        // 1. Blocks in lists, and no others, have a tag.
+        let mut listed = 0;
         for mobility in Mobility::ALL {
             for order in 0..=MAX_ORDER {
-                let (mut block, mut previous) =
-                    (self.heads[mobility as usize][order as usize], NO_FRAME);
-                let mut blocks = 0;
-                while block != NO_FRAME {
-                    let (at, size) = (self.at(block), 1 << order);
-                    assert!(
-                        at % size == 0 && at + size <= frames,
-                        "block {block} cannot have order {order}"
-                    );
-                    assert_eq!(self.tags[at], order + 1, "tag of block {block}");
-                    assert_eq!(self.cells.links(block).0, previous, "links of block {block}");
-                    assert_eq!(
-                        self.pageblocks.mobility(block),
-                        mobility,
-                        "block {block} is in a list of another kind"
-                    );
-                    for frame in &mut in_free_block[at..at + size] {
-                        assert!(
-                            !std::mem::replace(frame, true),
-                            "block {block}, order {order}: in two free blocks"
-                        );
-                    }
-                    let buddy = self.tags.get(at ^ size);
-                    assert!(
-                        order == MAX_ORDER || buddy != Some(&(order + 1)),
-                        "block {block} and its buddy are free"
-                    );
-                    blocks += 1;
-                    (previous, block) = (block, self.cells.links(block).1);
-                }
-                assert_eq!(
-                    self.blocks[mobility as usize][order as usize], blocks,
-                    "blocks of order {order}"
-                );
-                tagged += blocks;
+                let blocks = self.check_list(mobility, order, &mut in_free_block);
+                let counted = self.blocks[mobility as usize][order as usize];
+                assert_eq!(counted, blocks, "blocks of order {order}");
+                listed += blocks;
             }
         }
-        for (mobility, parked) in self.parked.iter().enumerate() {
-            for ((parked, count), order) in
-                parked.iter().zip(self.parked_count[mobility]).zip(PARKED_ORDERS)
-            {
-                for block in &parked[..count as usize] {
-                    let (at, size) = (self.at(*block), 1 << order);
-                    assert!(
-                        at % size == 0 && at + size <= frames,
-                        "block {block} cannot be parked"
-                    );
-                    assert_eq!(
-                        self.pageblocks.mobility(*block) as usize,
-                        mobility,
-                        "block {block} is parked elsewhere"
-                    );
-                    for frame in &mut in_free_block[at..at + size] {
-                        assert!(
-                            !std::mem::replace(frame, true),
-                            "parked block {block}: in two free blocks"
-                        );
-                    }
-                }
-            }
-        }
-        assert_eq!(
-            self.tags.iter().filter(|tag| **tag != 0).count() as u32,
-            tagged,
-            "tagged blocks in no list"
-        );
+        let tagged = self.tags.iter().filter(|tag| **tag != 0).count();
+        assert_eq!(tagged as u32, listed, "tagged blocks in no list");
+        // 2. Blocks that are parked.
+        self.check_parked(&mut in_free_block);
+        // 3. Each frame is in one free block, or handed out.
         for (at, free) in in_free_block.iter().enumerate() {
             let (words, bits) = self.pageblocks.bits(self.range.start + at as u32, 0);
             let used = words[0].load(Relaxed) & bits != 0;
@@ -566,5 +512,56 @@ impl Zone {
         }
         let free = in_free_block.iter().filter(|free| **free).count();
         assert_eq!(free + self.used_frames as usize, frames, "count of frames handed out");
+    }
+
+    /// Checks the free blocks of one list, and notes their frames. Returns how many there are.
+    fn check_list(&self, mobility: Mobility, order: u8, in_free_block: &mut [bool]) -> u32 {
+        let (mut block, mut previous) = (self.heads[mobility as usize][order as usize], NO_FRAME);
+        let mut blocks = 0;
+        while block != NO_FRAME {
+            self.check_free(block, order, mobility, in_free_block);
+            let at = self.at(block);
+            assert_eq!(self.tags[at], order + 1, "tag of block {block}");
+            assert_eq!(self.cells.links(block).0, previous, "links of block {block}");
+            let buddy = self.tags.get(at ^ 1 << order);
+            assert!(
+                order == MAX_ORDER || buddy != Some(&(order + 1)),
+                "block {block} and its buddy are free"
+            );
+            blocks += 1;
+            (previous, block) = (block, self.cells.links(block).1);
+        }
+        blocks
+    }
+
+    /// Checks the blocks that are parked, and notes their frames.
+    fn check_parked(&self, in_free_block: &mut [bool]) {
+        for ((parked, counts), mobility) in
+            self.parked.iter().zip(self.parked_count).zip(Mobility::ALL)
+        {
+            for ((blocks, count), order) in parked.iter().zip(counts).zip(PARKED_ORDERS) {
+                for block in &blocks[..count as usize] {
+                    self.check_free(*block, order, mobility, in_free_block);
+                }
+            }
+        }
+    }
+
+    /// Checks that a free block lies where one of its order can, among its kind, and overlaps no
+    /// other; notes its frames.
+    fn check_free(&self, block: u32, order: u8, mobility: Mobility, in_free_block: &mut [bool]) {
+        let (at, size) = (self.at(block), 1 << order);
+        assert!(
+            at % size == 0 && at + size <= in_free_block.len(),
+            "block {block} cannot have order {order}"
+        );
+        let kind = self.pageblocks.mobility(block);
+        assert_eq!(kind, mobility, "block {block} is among those of another kind");
+        for frame in &mut in_free_block[at..at + size] {
+            assert!(
+                !std::mem::replace(frame, true),
+                "block {block}, order {order}: in two free blocks"
+            );
+        }
     }
 }

@@ -13,7 +13,7 @@ use overspill_os::uffd::Stop;
 use overspill_os::vm::IoVec;
 use std::ops::Range;
 
-/// Pages of zeros to install from: the longest folio, or a chunk of the compressed pool.
+/// Pages of zeros to install from: the longest folio, or a chunk of the zpool.
 static ZERO_PAGES: Aligned = Aligned([0; 64 << PAGE_SHIFT]);
 
 #[repr(align(4096))]

@@ -5,8 +5,8 @@
 //! here. Who sets the lock bit owns the page until clearing it; the rest of a locked word still
 //! says where the content is, so that giving up restores the word as it was.
 //!
-//! Lock order: page locks are waited for in ascending order ([`crate::base::lockdep`]), by threads of the
-//! program only.
+//! Lock order: page locks are waited for in ascending order ([`crate::base::lockdep`]), by threads
+//! of the program only.
 
 use crate::base::lockdep;
 use crate::base::sync::{Atomic, Backoff};
@@ -44,8 +44,9 @@ const PINNED: u64 = 1 << 5;
 /// Came back from the swap cache, or was faulted in shortly after its eviction: passed over once by
 /// the clock.
 const REFERENCED: u64 = 1 << 6;
-/// In memory, with a copy on a device or in the compressed tier that is as good ([`crate::swap::clean`]).
-/// Goes with any change of the state but an eviction that begins or is taken back.
+/// In memory, with a copy on a device or in the compressed tier that is as good
+/// ([`crate::swap::clean`]). Goes with any change of the state but an eviction that begins or is
+/// taken back.
 const CLEAN: u64 = 1 << 7;
 /// Came in as zeros beside a page that was touched, and is not known to have been touched itself.
 const BESIDE: u64 = 1 << 8;

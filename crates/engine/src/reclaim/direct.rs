@@ -1,11 +1,11 @@
 //! What a fault does for which there is no frame: reclaim for itself, wait for its turn to, or give
 //! up.
 //!
-//! A [`Stall`] lasts as long as one fault is without a frame. Each step of it is short: whoever
-//! serves the fault waits in between where nothing is held ([`Stalled`]).
+//! A [`DirectReclaim`] lasts as long as one fault is without a frame. Each step of it is short:
+//! whoever serves the fault waits in between where nothing is held ([`NextStep`]).
 //!
-//! Neighbours: [`crate::reclaim::throttle`] says whose turn it is, [`crate::reclaim`] does the work,
-//! [`crate::fault::delivery`] calls.
+//! Neighbours: [`crate::reclaim::throttle`] says whose turn it is, [`crate::reclaim`] does the
+//! work, [`crate::fault::delivery`] calls.
 
 use crate::base::sync::Backoff;
 use crate::reclaim::Reclaim;
@@ -20,7 +20,7 @@ pub(crate) const DIRECT_PAGES: usize = 32;
 
 /// A fault without a frame.
 #[derive(Default, Debug)]
-pub(crate) struct Stall {
+pub(crate) struct DirectReclaim {
     /// Its place in the line.
     ticket: Option<Ticket>,
     /// When it last tried to reclaim, or first.
@@ -30,7 +30,7 @@ pub(crate) struct Stall {
 
 /// What is to be done about it next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stalled {
+pub(crate) enum NextStep {
     /// Serve the fault again.
     Again,
     /// Pause, then do the same.
@@ -41,7 +41,7 @@ pub(crate) enum Stalled {
     OutOfRoom,
 }
 
-impl Stall {
+impl DirectReclaim {
     /// Whether it stands in the line.
     pub fn is_throttled(&self) -> bool {
         self.ticket.is_some()
@@ -55,8 +55,8 @@ impl Stall {
 
 impl Reclaim {
     /// The next step of a thread that may be throttled; inside the gate of faults.
-    pub(crate) fn stall_in_turn(&self, stall: &mut Stall) -> Stalled {
-        let turn = match stall.ticket.take() {
+    pub(crate) fn reclaim_in_turn(&self, direct: &mut DirectReclaim) -> NextStep {
+        let turn = match direct.ticket.take() {
             Some(ticket) => {
                 let (turn, waited) = self.throttle.look(ticket, self.free());
                 if !matches!(turn, Turn::Wait(_)) {
@@ -80,25 +80,25 @@ impl Reclaim {
                 let since = Instant::now();
                 let freed = self.base.psi.stalled_for_room(|| self.direct_reclaim(Some(turn)));
                 self.throttle.leave(turn);
-                self.after_reclaim(stall, since, freed)
+                self.after_reclaim(direct, since, freed)
             }
             Turn::Wait(ticket) => {
-                stall.ticket = Some(ticket);
-                Stalled::Throttled(ticket)
+                direct.ticket = Some(ticket);
+                NextStep::Throttled(ticket)
             }
-            Turn::Enough => Stalled::Again,
-            Turn::Full => Stalled::Pause,
+            Turn::Enough => NextStep::Again,
+            Turn::Full => NextStep::Pause,
         }
     }
 
     /// The next step of a thread that must not be throttled: somebody in the line may wait for it.
-    pub(crate) fn stall_at_once(&self, stall: &mut Stall) -> Stalled {
+    pub(crate) fn reclaim_at_once(&self, direct: &mut DirectReclaim) -> NextStep {
         let since = Instant::now();
         let freed = self.base.psi.stalled_for_room(|| self.direct_reclaim(None));
-        self.after_reclaim(stall, since, freed)
+        self.after_reclaim(direct, since, freed)
     }
 
-    /// Reclaims with the workbench of a turn, or one that is free; how many pages were freed.
+    /// Reclaims with the buffers of a turn, or those that are free; how many pages were freed.
     /// `None` while reclaim stands still for a fork.
     fn direct_reclaim(&self, turn: Option<usize>) -> Option<usize> {
         let _inside = self.base.gates.reclaim.try_enter()?;
@@ -120,28 +120,33 @@ impl Reclaim {
         Some(freed)
     }
 
-    fn after_reclaim(&self, stall: &mut Stall, since: Instant, freed: Option<usize>) -> Stalled {
+    fn after_reclaim(
+        &self,
+        direct: &mut DirectReclaim,
+        since: Instant,
+        freed: Option<usize>,
+    ) -> NextStep {
         match freed {
             // The fault finds out what is to be done.
-            None => Stalled::Again,
+            None => NextStep::Again,
             Some(freed) => {
-                let since = stall.tried.replace(Instant::now()).unwrap_or(since);
-                let fruitless = self.hardship.note(since, freed, self.swap.is_writing());
+                let since = direct.tried.replace(Instant::now()).unwrap_or(since);
+                let fruitless = self.oom_progress.note(since, freed, self.swap.is_writing());
                 if freed > 0 {
-                    return Stalled::Again;
+                    return NextStep::Again;
                 }
-                if fruitless < self.config.oom_wait.0 {
-                    return Stalled::Pause;
+                if fruitless < self.settings.oom_wait.0 {
+                    return NextStep::Pause;
                 }
                 self.out_of_room();
-                Stalled::OutOfRoom
+                NextStep::OutOfRoom
             }
         }
     }
 
     /// A fault was served, or is served again later.
-    pub(crate) fn end_stall(&self, stall: &Stall) {
-        self.hardship.freed(stall.tried.is_some().into());
+    pub(crate) fn end_direct(&self, direct: &DirectReclaim) {
+        self.oom_progress.freed(direct.tried.is_some().into());
     }
 
     fn free(&self) -> Free {

@@ -2,15 +2,15 @@
 //!
 //! Nothing may be reclaimable for a moment: a page is somebody else's, a device is being written
 //! to. So a fault goes on trying, but not for ever, and not page by page for minutes either: a
-//! program that does not fit makes its last pages come and go, one a second. [`Hardship`] keeps an
-//! account for the whole pool: time in which nothing was freed is added, what is freed is taken
+//! program that does not fit makes its last pages come and go, one a second. [`OomProgress`] keeps
+//! an account for the whole pool: time in which nothing was freed is added, what is freed is taken
 //! off. Who has waited `oom.wait` by that account has no room.
 //!
-//! Locks: one over the account (`Rank::Hardship`, a leaf).
+//! Locks: one over the account (`Rank::OomProgress`, a leaf).
 
+use super::settings::OutOfRoom;
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::config::OutOfRoom;
 use crate::reclaim::Reclaim;
 use crate::stats::Counter;
 use overspill_os::{beside, thread};
@@ -59,22 +59,23 @@ impl Account {
     }
 }
 
-/// The account.
+/// The account of the pool: how far it is on its way to being out of memory.
 #[derive(Debug)]
-pub(crate) struct Hardship {
+pub(crate) struct OomProgress {
     began: Instant,
     account: RankedMutex<Account>,
 }
 
-impl Default for Hardship {
-    fn default() -> Hardship {
-        let account = RankedMutex::new(Rank::Hardship, Account::default());
-        Hardship { began: Instant::now(), account }
+impl Default for OomProgress {
+    fn default() -> OomProgress {
+        let account = RankedMutex::new(Rank::OomProgress, Account::default());
+        OomProgress { began: Instant::now(), account }
     }
 }
 
-impl Hardship {
-    /// Notes what came of trying since `from`, while pages were `writing` to devices or not; how long it has all been fruitless.
+impl OomProgress {
+    /// Notes what came of trying since `from`, while pages were `writing` to devices or not; how
+    /// long it has all been fruitless.
     pub fn note(&self, from: Instant, freed: usize, writing: bool) -> Duration {
         let [from, now] = [from, Instant::now()].map(|at| at.saturating_duration_since(self.began));
         lock(&self.account).note(from, now, freed, writing)
@@ -101,7 +102,7 @@ impl Reclaim {
     pub(crate) fn out_of_room(&self) {
         let sentence = "out of room: nothing more can be reclaimed, compressed or written;";
         let remedy = "Give it a larger --memory, or a larger --swap";
-        match self.config.oom {
+        match self.settings.oom {
             OutOfRoom::Sigbus => {
                 self.base.report.once(format_args!("{sentence} the program gets SIGBUS. {remedy}"))
             }

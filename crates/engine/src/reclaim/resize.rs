@@ -21,8 +21,8 @@ use crate::units::{FrameId, PageIndex};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Reclaim {
-    /// Goes over all pages once and takes them out of isolated pageblocks, if there are any; then
-    /// gives up those that are empty. What was somebody else's just then is left to the next time.
+    /// Goes over all pages once and takes them out of isolated pageblocks, if there are any. What
+    /// was somebody else's just then is left to the next time.
     pub(crate) fn empty_isolated(&self) {
         let allocator = &self.memory.frames.allocator;
         if !allocator.has_surplus() {
@@ -50,9 +50,6 @@ impl Reclaim {
         self.drop_read_ahead_isolated(batch);
         self.swap.zpool.evacuate(&self.memory.frames, usize::MAX, &mut self.moves_object());
         self.swap.zpool.trim(&self.memory.frames);
-        allocator.give_up_surplus(|frames| {
-            self.memory.frames.arena.close(frames).expect("closing frames of the arena")
-        });
     }
 
     /// Drops what was read ahead into isolated pageblocks; their pages are on devices.

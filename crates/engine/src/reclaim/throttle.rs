@@ -6,14 +6,14 @@
 //! looks whether there are frames enough by now ([`Recheck`]), and if so passes it on.
 //!
 //! [`Line`] decides, as a state and an instant: who has which turn, who is next. [`Throttle`] is
-//! what threads call. The number of a turn is also that of the workbench that its holder reclaims
+//! what threads call. The number of a turn is also that of the buffers that its holder reclaims
 //! with.
 //!
 //! The line is for threads that serve their own faults. The handler thread of thread delivery,
 //! background threads and the program's mapping calls reclaim without a turn: somebody in the line
 //! may wait for them.
 //!
-//! Nobody waits while inside a gate, with a workbench or with a lock: a fork closes the gates and
+//! Nobody waits while inside a gate, with buffers or with a lock: a fork closes the gates and
 //! does not wait for the line. The child's is empty ([`Throttle::reset_in_child`]); the parent's
 //! goes on. A turn that is not taken up within [`TURN_PATIENCE`] passes on, so that a thread that
 //! ended while it waited holds nobody up.
@@ -21,9 +21,9 @@
 //! Locks: one over the line (`Rank::Throttle`), for some tens of nanoseconds, taken inside the gate
 //! of faults, so never held at a fork; nothing is taken under it.
 
+use super::settings::Recheck;
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::config::Recheck;
 use crate::reclaim::direct::DIRECT_PAGES;
 use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
@@ -92,7 +92,7 @@ pub(crate) enum Turn {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum WaiterState {
     Free,
     Waiting,
     /// Has been given a turn.
@@ -104,7 +104,7 @@ enum Place {
 
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
-    state: Place,
+    state: WaiterState,
     number: u32,
     /// Neighbours in the line; the next free place of one that is free.
     next: u32,
@@ -128,7 +128,7 @@ pub(crate) struct Line {
 
 impl Line {
     fn new(turns: usize, places: usize) -> Line {
-        let empty = Waiter { state: Place::Free, number: 0, next: NONE, previous: NONE };
+        let empty = Waiter { state: WaiterState::Free, number: 0, next: NONE, previous: NONE };
         let mut line = Line {
             free: Vec::with_capacity(turns),
             turns,
@@ -155,7 +155,7 @@ impl Line {
         for (place, waiter) in (0..places).zip(&mut self.waiters) {
             let next = if place + 1 < places { place + 1 } else { NONE };
             let number = waiter.number.wrapping_add(1);
-            *waiter = Waiter { state: Place::Free, number, next, previous: NONE };
+            *waiter = Waiter { state: WaiterState::Free, number, next, previous: NONE };
         }
     }
 
@@ -178,7 +178,7 @@ impl Line {
         let last = self.last;
         let waiter = &mut self.waiters[place as usize];
         self.free_place = waiter.next;
-        (waiter.state, waiter.next, waiter.previous) = (Place::Waiting, NONE, last);
+        (waiter.state, waiter.next, waiter.previous) = (WaiterState::Waiting, NONE, last);
         let number = waiter.number;
         match last {
             NONE => self.first = place,
@@ -197,8 +197,8 @@ impl Line {
             _ if waiter.number != ticket.number => {
                 (if enough { Turn::Enough } else { self.enter(now) }, NONE)
             }
-            Place::Free => unreachable!("a place changes its number when it becomes free"),
-            Place::Called { turn, .. } => {
+            WaiterState::Free => unreachable!("a place changes its number when it becomes free"),
+            WaiterState::Called { turn, .. } => {
                 self.called[turn] = NONE;
                 self.free(ticket.place);
                 if enough {
@@ -207,12 +207,12 @@ impl Line {
                     (Turn::Mine(turn), NONE)
                 }
             }
-            Place::Waiting if enough => {
+            WaiterState::Waiting if enough => {
                 self.unlink(ticket.place);
                 self.free(ticket.place);
                 (Turn::Enough, NONE)
             }
-            Place::Waiting => (Turn::Wait(ticket), self.pass_on_overdue(now)),
+            WaiterState::Waiting => (Turn::Wait(ticket), self.pass_on_overdue(now)),
         }
     }
 
@@ -225,7 +225,7 @@ impl Line {
             return NONE;
         }
         self.unlink(place);
-        self.waiters[place as usize].state = Place::Called { turn, at: now };
+        self.waiters[place as usize].state = WaiterState::Called { turn, at: now };
         self.called[turn] = place;
         place
     }
@@ -234,7 +234,7 @@ impl Line {
     fn pass_on_overdue(&mut self, now: Duration) -> u32 {
         let overdue = |place: u32| match self.waiters.get(place as usize).map(|waiter| waiter.state)
         {
-            Some(Place::Called { at, .. }) => now.saturating_sub(at) > TURN_PATIENCE,
+            Some(WaiterState::Called { at, .. }) => now.saturating_sub(at) > TURN_PATIENCE,
             _ => false,
         };
         let Some(turn) = self.called.iter().position(|place| overdue(*place)) else { return NONE };
@@ -259,7 +259,7 @@ impl Line {
     fn free(&mut self, place: u32) {
         let waiter = &mut self.waiters[place as usize];
         (waiter.state, waiter.next, waiter.number) =
-            (Place::Free, self.free_place, waiter.number.wrapping_add(1));
+            (WaiterState::Free, self.free_place, waiter.number.wrapping_add(1));
         self.free_place = place;
     }
 }

@@ -1,15 +1,16 @@
 //! The ways of resident pages out of the page tables: a run moves to frames of the arena, or pages
 //! are protected, stored where they are, and dropped with one call.
 
-use super::Progress;
-use crate::config::WayOut;
+use super::ScanProgress;
+use super::settings::WayOut;
 use crate::frame::cells::Owner;
 use crate::memory::extent::{self, EXTENT_PAGES};
 use crate::memory::frames::push_range;
 use crate::memory::word::{PageWord, State};
 use crate::reclaim::Reclaim;
 use crate::stats::Counter;
-use crate::swap::store::{Batch, Pick, page_mut};
+use crate::swap::store::{Batch, Pick};
+use crate::units::page_mut;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::backing::Backing;
 use overspill_os::fault_path::FaultPath;
@@ -28,69 +29,69 @@ const RUN_ORDER: u8 = 6;
 /// Pages of an extent, a bit each.
 pub(super) type Bitmap = [u64; EXTENT_PAGES / 64];
 
-/// Where pages go that leave from where they are.
+/// Where pages go that are evicted in place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leaves {
-    /// To where they stay while they are not wanted.
-    ToTiers,
-    /// To where a touch brings them back cheaply, and counts as a reference.
-    ToSwapCache,
+pub(crate) enum EvictTo {
+    /// To the compressed tier or a device.
+    SwapOut,
+    /// To the swap cache: a touch brings them back cheaply, and counts as a reference.
+    SwapCache,
 }
 
-/// How pages are sent out.
+/// How pages are to be evicted.
 #[derive(Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct EvictPlan {
     /// Whether runs move out that are long enough; whether nothing else is done to any.
     pub(super) moves: bool,
     pub(super) only_move: bool,
     /// Where the others go.
-    pub(super) to: Leaves,
+    pub(super) to: EvictTo,
 }
 
 impl Reclaim {
-    /// How pages leave that are to go there; runs may move out.
-    pub(super) fn way_to(&self, to: Leaves, runs_move: bool) -> Sent {
+    /// How pages are evicted that are to go there; runs may move out.
+    pub(super) fn plan(&self, to: EvictTo, runs_move: bool) -> EvictPlan {
         let only_move = self.only_move();
-        Sent {
+        EvictPlan {
             only_move,
             moves: only_move || runs_move && self.prefers_move(),
             // What cannot be moved has no other way.
-            to: if only_move { Leaves::ToTiers } else { to },
+            to: if only_move { EvictTo::SwapOut } else { to },
         }
     }
 
     /// Whether pages may leave by moving only.
     fn only_move(&self) -> bool {
-        self.config.way_out == WayOut::Move || self.dma_seen.load(Relaxed)
+        self.settings.way_out == WayOut::Move || self.dma_seen.load(Relaxed)
     }
 
     /// Whether dense runs are moved just now.
     fn prefers_move(&self) -> bool {
-        self.config.way_out == WayOut::Auto
+        self.settings.way_out == WayOut::Auto
             && self.memory.frames.backing.can_move()
             && self.way_out.pick() == 0
     }
 
     /// Whether an extent has pages that can leave like that.
-    pub(super) fn may_leave(&self, index: usize, sent: Sent) -> bool {
+    pub(super) fn may_leave(&self, index: usize, plan: EvictPlan) -> bool {
         self.memory.extents.resident(index) > 0
-            && (!sent.only_move || self.memory.frames.backing.can_move())
+            && (!plan.only_move || self.memory.frames.backing.can_move())
     }
 
-    /// Sends the wanted pages of an extent out whose lock is held, or picks them for that.
-    pub(super) fn send_out(
+    /// Evicts the wanted pages of an extent whose lock is held, or picks them for that.
+    pub(super) fn evict_wanted(
         &self,
         batch: &mut Batch,
         index: usize,
         (mut wanted, most): (Bitmap, usize),
-        sent: Sent,
-        progress: &mut Progress,
+        plan: EvictPlan,
+        progress: &mut ScanProgress,
     ) {
         let first = extent::pages_of(index).start;
         // 1. Dense runs move out; all runs, where a device might be writing to a page that looks
         //    idle.
-        if sent.moves {
-            let shortest = if sent.only_move { 1 } else { RUN_MIN };
+        if plan.moves {
+            let shortest = if plan.only_move { 1 } else { RUN_MIN };
             let mut immovable: Bitmap = [0; EXTENT_PAGES / 64];
             let mut at = 0;
             while let Some(run) = next_run(&wanted, at) {
@@ -98,10 +99,10 @@ impl Reclaim {
                 if run.len() >= shortest {
                     let pages = first + run.start..first + run.end;
                     progress.deactivated +=
-                        self.move_out(pages, sent.only_move, first, &mut wanted, &mut immovable);
+                        self.move_out(pages, plan.only_move, first, &mut wanted, &mut immovable);
                 }
             }
-            if sent.only_move {
+            if plan.only_move {
                 // A page that cannot be moved because it is not writable is not a device's target
                 // either.
                 wanted = immovable;
@@ -115,7 +116,7 @@ impl Reclaim {
                 break;
             }
             if !batch.has_room() {
-                self.evict_picked(batch, sent.to, progress);
+                self.evict_picked(batch, plan.to, progress);
             }
             let page = PageIndex(first + at);
             if let Some((_, word)) = self.memory.words.try_update(page, PageWord::begin_evict) {
@@ -125,13 +126,12 @@ impl Reclaim {
         }
     }
 
-    /// Sends the pages of a part of an extent out that are in place, whether they were referenced
-    /// lately or not; how many have left it.
-    pub(crate) fn send_away(&self, batch: &mut Batch, pages: Range<usize>, to: Leaves) -> usize {
+    /// Evicts the resident pages of a part of an extent, whether they were referenced lately or
+    /// not; how many have left it.
+    pub(crate) fn evict_pages(&self, batch: &mut Batch, pages: Range<usize>, to: EvictTo) -> usize {
         let _mark = FaultPath::enter();
-        let (index, sent) =
-            (pages.start / EXTENT_PAGES, self.way_to(to, to == Leaves::ToSwapCache));
-        if !self.may_leave(index, sent) {
+        let (index, plan) = (pages.start / EXTENT_PAGES, self.plan(to, to == EvictTo::SwapCache));
+        if !self.may_leave(index, plan) {
             return 0;
         }
         let Some(_guard) = self.memory.extents.try_lock(index) else { return 0 };
@@ -143,10 +143,10 @@ impl Reclaim {
                 wanted[(page - first) / 64] |= 1 << ((page - first) % 64);
             }
         }
-        let mut progress = Progress::default();
+        let mut progress = ScanProgress::default();
         batch.picks.clear();
-        self.send_out(batch, index, (wanted, EXTENT_PAGES), sent, &mut progress);
-        self.evict_picked(batch, sent.to, &mut progress);
+        self.evict_wanted(batch, index, (wanted, EXTENT_PAGES), plan, &mut progress);
+        self.evict_picked(batch, plan.to, &mut progress);
         progress.freed + progress.deactivated
     }
 
@@ -161,19 +161,11 @@ impl Reclaim {
         wanted: &mut Bitmap,
         immovable: &mut Bitmap,
     ) -> usize {
-        let mut moved = 0;
-        let mut at = pages.start;
-        let mut largest = RUN_ORDER;
+        let (mut moved, mut at, mut largest) = (0, pages.start, RUN_ORDER);
         while at < pages.end {
             // 1. Lock as many as one block of frames takes.
             let order = ((pages.end - at).ilog2() as u8).min(largest);
-            let mut len = 0;
-            let goes = |w: PageWord| w.is_resident() && !w.is_pinned();
-            while len < 1 << order
-                && self.memory.words.try_lock_if(PageIndex(at + len), goes).is_some()
-            {
-                len += 1;
-            }
+            let len = self.lock_resident(at, 1 << order);
             if len == 0 {
                 at += 1;
                 continue;
@@ -183,59 +175,21 @@ impl Reclaim {
                 self.memory.unlock_run(at, len);
                 break;
             };
-            let start = Instant::now();
-            let dst = self.memory.frames.arena.frame_range(frame.0, len).start;
-            let mut done =
-                self.memory.frames.backing.move_out(dst, self.memory.address_range(at..at + len));
-            let count = done.bytes >> PAGE_SHIFT;
-            if count == 0 && done.stop == Some(Stop::Busy) && exclusive {
-                // Shared since a fork? Make it the process's own, and try once more; if it is
-                // pinned, it stays.
-                let own = vm::make_exclusive(self.memory.address_range(at..at + 1));
-                if own.is_ok() {
-                    done = self
-                        .memory
-                        .frames
-                        .backing
-                        .move_out(dst, self.memory.address_range(at..at + 1));
-                }
-            }
-            let count = count.max(done.bytes >> PAGE_SHIFT);
-            self.way_out.record(0, start.elapsed().as_nanos() as u64, count);
+            let (count, stop) = self.move_run(at..at + len, frame, exclusive);
             // 3. Publish: the moved are in the swap cache, the others as they were.
-            self.swap.lru.add_run(PageIndex(at), frame, count);
-            let mut own = [FrameId(0); 1 << RUN_ORDER];
-            for (i, frame) in frame.run(count).enumerate() {
-                let page = PageIndex(at + i);
-                let word = self.memory.words.load(page);
-                let State::Resident(hole) = word.state() else {
-                    unreachable!("locked as resident")
-                };
-                own[i] = hole;
-                if let Some(slot) = self.swap.copy_of(word) {
-                    self.memory.cells().set_owner(frame, Owner::Copy(slot));
-                }
-                self.memory
-                    .words
-                    .unlock_as(page, word.with_state(State::Cached(frame)).clean(word.is_clean()));
-                wanted[(page.0 - base) / 64] &= !(1 << ((page.0 - base) % 64));
+            self.publish_moved(at, frame, count);
+            for i in at - base..at - base + count {
+                wanted[i / 64] &= !(1 << (i % 64));
             }
             self.memory.unlock_run(at + count, len - count);
-            self.memory.frames.give_holes(&own[..count]);
             if count < 1 << order {
-                self.memory
-                    .frames
-                    .allocator
-                    .free_run(FrameId(frame.0 + count as u32), (1 << order) - count);
+                let rest = FrameId(frame.0 + count as u32);
+                self.memory.budget().free_run(rest, (1 << order) - count);
             }
-            self.memory.extents.sub_resident(PageIndex(at), count);
-            self.stats.sub(Counter::ResidentPages, count as u64);
-            self.stats.add(Counter::OutMoved, count as u64);
-            self.stats.add(Counter::PgDeactivate, count as u64);
             moved += count;
             at += count;
             // 4. Who stopped it?
-            match done.stop {
+            match stop {
                 None | Some(Stop::Again) => largest = RUN_ORDER,
                 // The run may reach over two mappings: a shorter one may not.
                 Some(Stop::Unsuitable) if order > 0 && count == 0 => largest = order - 1,
@@ -258,6 +212,60 @@ impl Reclaim {
         moved
     }
 
+    /// Locks up to `most` pages from a page on that are resident and may leave; how many.
+    fn lock_resident(&self, first: usize, most: usize) -> usize {
+        let goes = |word: PageWord| word.is_resident() && !word.is_pinned();
+        let locks = |page: &usize| self.memory.words.try_lock_if(PageIndex(*page), goes).is_some();
+        (first..first + most).take_while(locks).count()
+    }
+
+    /// Moves locked pages into frames that are holes; how many have moved, and what stopped it.
+    fn move_run(
+        &self,
+        pages: Range<usize>,
+        frame: FrameId,
+        exclusive: bool,
+    ) -> (usize, Option<Stop>) {
+        let start = Instant::now();
+        let backing = &self.memory.frames.backing;
+        let dst = self.memory.frames.arena.frame_range(frame.0, pages.len()).start;
+        let first = self.memory.address_range(pages.start..pages.start + 1);
+        let mut done = backing.move_out(dst, self.memory.address_range(pages));
+        if done.bytes == 0 && done.stop == Some(Stop::Busy) && exclusive {
+            // Shared since a fork? Make it the process's own, and try once more; if it is pinned,
+            // it stays.
+            if vm::make_exclusive(first.clone()).is_ok() {
+                done = backing.move_out(dst, first);
+            }
+        }
+        let count = done.bytes >> PAGE_SHIFT;
+        self.way_out.record(0, start.elapsed().as_nanos() as u64, count);
+        (count, done.stop)
+    }
+
+    /// Gives pages that have moved to frames from `frame` on their new words, and their own frames
+    /// back.
+    fn publish_moved(&self, first: usize, frame: FrameId, count: usize) {
+        self.swap.lru.add_run(PageIndex(first), frame, count);
+        let mut own = [FrameId(0); 1 << RUN_ORDER];
+        for (i, frame) in frame.run(count).enumerate() {
+            let page = PageIndex(first + i);
+            let word = self.memory.words.load(page);
+            let State::Resident(hole) = word.state() else { unreachable!("locked as resident") };
+            own[i] = hole;
+            if let Some(slot) = self.swap.copy_of(word) {
+                self.memory.cells().set_owner(frame, Owner::Copy(slot));
+            }
+            let cached = word.with_state(State::Cached(frame)).clean(word.is_clean());
+            self.memory.words.unlock_as(page, cached);
+        }
+        self.memory.frames.give_holes(&own[..count]);
+        self.memory.extents.sub_resident(PageIndex(first), count);
+        self.stats.sub(Counter::ResidentPages, count as u64);
+        self.stats.add(Counter::OutMoved, count as u64);
+        self.stats.add(Counter::PgDeactivate, count as u64);
+    }
+
     /// A resident page turned out not to be in the page tables.
     fn note_zapped(&self, page: PageIndex) {
         if let Some(word) = self.memory.words.try_lock_if(page, PageWord::is_resident)
@@ -271,12 +279,12 @@ impl Reclaim {
         }
     }
 
-    /// Sends out what was picked.
-    pub(super) fn evict_picked(&self, batch: &mut Batch, to: Leaves, progress: &mut Progress) {
+    /// Evicts what was picked.
+    pub(super) fn evict_picked(&self, batch: &mut Batch, to: EvictTo, progress: &mut ScanProgress) {
         let left = self.evict_in_place(batch, to);
         match to {
-            Leaves::ToSwapCache => progress.deactivated += left,
-            Leaves::ToTiers => progress.freed += left,
+            EvictTo::SwapCache => progress.deactivated += left,
+            EvictTo::SwapOut => progress.freed += left,
         }
         batch.picks.clear();
     }
@@ -320,7 +328,7 @@ impl Reclaim {
 
     /// Stores or copies the picked pages from where they are, and drops them; returns how many. The
     /// locks of their extents are held.
-    fn evict_in_place(&self, batch: &mut Batch, to: Leaves) -> usize {
+    fn evict_in_place(&self, batch: &mut Batch, to: EvictTo) -> usize {
         if batch.picks.is_empty() {
             return 0;
         }
@@ -330,23 +338,44 @@ impl Reclaim {
         let protect_ns = started.elapsed().as_nanos() as u64;
         // 2. Store from where they are; for the swap cache, in the frames that they own.
         match to {
-            Leaves::ToTiers => {
-                self.swap.store_batch(batch, |pick, out| self.read_evicting(pick, out))
+            EvictTo::SwapOut => {
+                self.swap.store_batch(batch, |pick, out| self.read_evicting(pick, out));
             }
-            Leaves::ToSwapCache => {
-                let Batch { picks, buffer, .. } = &mut *batch;
-                for (i, pick) in picks.iter_mut().enumerate() {
-                    let State::Evicting(frame) = pick.from else {
-                        unreachable!("picked to be evicted")
-                    };
-                    pick.place = Some(i as u32);
-                    pick.stored = self
-                        .read_evicting(pick, page_mut(buffer, i))
-                        .then_some(State::Cached(frame));
-                }
-            }
+            EvictTo::SwapCache => self.copy_picked(batch),
         }
         // 3. Commit: who was taken back meanwhile stays, and its stored copy is forgotten.
+        self.commit_picked(batch);
+        if batch.picks.is_empty() {
+            return 0;
+        }
+        if to == EvictTo::SwapCache {
+            // Nobody writes to them any more. There is memory twice for a moment, that of a batch.
+            let Batch { picks, buffer, .. } = &mut *batch;
+            picks.iter().for_each(|pick| self.fill_own_frame(pick, buffer));
+        }
+        // 4. Drop, with one call and one flush.
+        let started = Instant::now();
+        self.memory.frames.backing.drop_pages(&batch.ranges).expect("dropping managed pages");
+        let count = batch.picks.len();
+        self.way_out.record(1, protect_ns + started.elapsed().as_nanos() as u64, count);
+        // 5. Publish where they are now.
+        self.publish_evicted(batch, to);
+        count
+    }
+
+    /// Reads the picked pages into the buffer, for the frames that they own.
+    fn copy_picked(&self, batch: &mut Batch) {
+        let Batch { picks, buffer, .. } = batch;
+        for (i, pick) in picks.iter_mut().enumerate() {
+            let State::Evicting(frame) = pick.from else { unreachable!("picked to be evicted") };
+            pick.place = Some(i as u32);
+            let is_read = self.read_evicting(pick, page_mut(buffer, i));
+            pick.stored = is_read.then_some(State::Cached(frame));
+        }
+    }
+
+    /// Locks the picked pages that were stored, and lines their addresses up; the others stay.
+    fn commit_picked(&self, batch: &mut Batch) {
         batch.ranges.clear();
         batch.picks.retain(|pick| {
             let Some(stored) = pick.stored else {
@@ -363,33 +392,23 @@ impl Reclaim {
                 }
                 return false;
             }
-            push_range(&mut batch.ranges, self.memory.address_range(pick.page.0..pick.page.0 + 1));
+            let range = self.memory.address_range(pick.page.0..pick.page.0 + 1);
+            push_range(&mut batch.ranges, range);
             true
         });
-        if batch.picks.is_empty() {
-            return 0;
-        }
-        if to == Leaves::ToSwapCache {
-            // Nobody writes to them any more. There is memory twice for a moment, that of a batch.
-            let Batch { picks, buffer, .. } = &mut *batch;
-            picks.iter().for_each(|pick| self.fill_own_frame(pick, buffer));
-        }
-        // 4. Drop, with one call and one flush.
-        let started = Instant::now();
-        self.memory.frames.backing.drop_pages(&batch.ranges).expect("dropping managed pages");
-        let count = batch.picks.len();
-        self.way_out.record(1, protect_ns + started.elapsed().as_nanos() as u64, count);
-        // 5. Publish where they are now.
+    }
+
+    /// Gives pages that were dropped their new words, and their frames back.
+    fn publish_evicted(&self, batch: &mut Batch, to: EvictTo) {
         batch.frames.clear();
         for pick in &batch.picks {
             let word = self.memory.words.load(pick.page);
-            let State::Evicting(frame) = word.state() else { unreachable!("committed in step 3") };
-            let stored = pick.stored.expect("kept in step 3");
-            if to == Leaves::ToSwapCache {
+            let State::Evicting(frame) = word.state() else { unreachable!("committed before") };
+            let stored = pick.stored.expect("kept when it was committed");
+            if to == EvictTo::SwapCache {
                 self.swap.lru.add(pick.owner(), frame);
-                self.memory
-                    .words
-                    .unlock_as(pick.page, word.with_state(stored).clean(word.is_clean()));
+                let cached = word.with_state(stored).clean(word.is_clean());
+                self.memory.words.unlock_as(pick.page, cached);
                 continue;
             }
             batch.frames.push(frame);
@@ -397,17 +416,17 @@ impl Reclaim {
             self.memory.words.unlock_as(pick.page, word.with_state(stored));
         }
         self.memory.frames.give_holes(&batch.frames);
-        if to == Leaves::ToSwapCache {
-            self.stats.add(Counter::PgDeactivate, count as u64);
+        let count = batch.picks.len() as u64;
+        if to == EvictTo::SwapCache {
+            self.stats.add(Counter::PgDeactivate, count);
         }
-        for picks in batch.picks.chunk_by(|a, b| a.page.0 / EXTENT_PAGES == b.page.0 / EXTENT_PAGES)
-        {
+        let of_one_extent = |a: &Pick, b: &Pick| a.page.0 / EXTENT_PAGES == b.page.0 / EXTENT_PAGES;
+        for picks in batch.picks.chunk_by(of_one_extent) {
             self.memory.extents.sub_resident(picks[0].page, picks.len());
         }
-        self.stats.sub(Counter::ResidentPages, count as u64);
-        self.stats.add(Counter::OutDropped, count as u64);
+        self.stats.sub(Counter::ResidentPages, count);
+        self.stats.add(Counter::OutDropped, count);
         self.stats.add(Counter::OutDroppedBatches, 1);
-        count
     }
 
     /// Copies a page that is being evicted, be it accessible or not; `false` if it was taken back,

@@ -12,15 +12,16 @@
 //! Locks: those of the index of the tier and of the slot index, for a moment each; the page lock of
 //! a page that gets another slot, tried.
 
-use crate::config::{Recompress, TierSlots};
 use crate::memory::word::State;
 use crate::reclaim::Reclaim;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::swap::Entry;
-use crate::swap::store::{ACCEPT_PERCENT, Batch, line_up, page_mut};
+use crate::swap::settings::{Recompress, TierSlots};
+use crate::swap::store::{ACCEPT_PERCENT, Batch, Cold, line_up};
 use crate::swap::zswap::Object;
 use crate::units::SlotId;
+use crate::units::page_mut;
 use crate::zpool::Handle;
 use overspill_os::codec::CodecId;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,16 +33,6 @@ const COMPACT_FRAMES: usize = 16;
 const FRUITLESS_PAGES: u64 = 128;
 /// Pages moved at a time: 0.1 ms.
 const COMPACT_OBJECTS: usize = 128;
-
-/// A compressed page on its way to a device.
-#[derive(Clone, Copy, Debug)]
-pub struct Cold {
-    slot: SlotId,
-    object: Object,
-    /// Where it is written to: its own slot, or another; and whether it is there now.
-    to: SlotId,
-    written: bool,
-}
 
 impl Reclaim {
     /// Writes compressed pages to devices until some frames of the tier are free; returns how many.
@@ -90,7 +81,7 @@ impl Reclaim {
 
     /// Whether compressed pages can go on to devices: there is room, or they have slots there.
     fn goes_on(&self) -> bool {
-        match self.config.baselines.zswap_slots {
+        match self.swap.settings.slots {
             TierSlots::Own => self.swap.devices_have_room(),
             TierSlots::Device => self.stats.get(Counter::DeviceCapacityBytes) > 0,
         }
@@ -98,7 +89,7 @@ impl Reclaim {
 
     /// Whether pages that stay cold are packed more densely just now.
     fn recompresses(&self) -> bool {
-        match self.config.zswap_recompress {
+        match self.swap.settings.recompress {
             Recompress::Off => false,
             Recompress::Cold(_) => true,
             Recompress::LastResort => !self.swap.devices_have_room(),
@@ -190,7 +181,7 @@ impl Reclaim {
     fn line_up_cold(&self, batch: &mut Batch) {
         let Batch { cold, buffer, packed, decompressor, writes, .. } = batch;
         writes.clear();
-        if self.config.baselines.zswap_slots == TierSlots::Own {
+        if self.swap.settings.slots == TierSlots::Own {
             // Neighbours in the address space are to be neighbours on the device, too.
             cold.sort_unstable_by_key(|cold| self.swap.index.owner(cold.slot));
         }

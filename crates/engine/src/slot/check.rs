@@ -1,8 +1,26 @@
 //! The invariants of the books and of all clusters, as a checker that debug builds run.
 
-use super::cluster::{FREE_LIST, LISTS, Records, State};
+use super::cluster::{ClusterState, FREE_LIST, LISTS, Records};
 use super::counts::{Place, Tally};
+use super::lease::Extent;
 use super::table::{Books, SlotTable, place_of};
+use crate::base::sync::Atomic;
+
+/// What the clusters say, to compare with the books.
+struct Found<W> {
+    tally: Tally<W>,
+    idle_extents: u32,
+    sealed_clusters: u32,
+    current_clusters: usize,
+    /// Clusters that say that they stand in a list, by list.
+    listed: [usize; LISTS],
+}
+
+impl<W: Atomic> Found<W> {
+    fn add(&self, place: Place, slots: u64) {
+        self.tally.begin(place, self.tally.get(place) + slots);
+    }
+}
 
 impl<R: Records> SlotTable<R> {
     /// Checks every invariant from the bitmaps up, when no operation is under way.
@@ -10,78 +28,89 @@ impl<R: Records> SlotTable<R> {
     /// # Panics
     /// When one does not hold.
     pub fn check(&self, books: &Books) {
-        let found = Tally::<R::Word>::default();
-        let add = |place, slots| found.begin(place, found.get(place) + slots);
-        let (mut idle, mut sealed_clusters, mut currents) = (0, 0, 0);
-        let mut listed = [0usize; LISTS];
+        // 1. Clusters, and the extents that they make up.
+        let mut found = Found::<R::Word> {
+            tally: Tally::default(),
+            idle_extents: 0,
+            sealed_clusters: 0,
+            current_clusters: 0,
+            listed: [0; LISTS],
+        };
         for (index, extent) in (0..).zip(&books.extents) {
-            add(Place::Bad, extent.bad as u64);
-            if !extent.is_ours() {
+            found.add(Place::Bad, extent.bad as u64);
+            if extent.is_ours() {
+                self.check_extent(books, index, extent, &mut found);
+            } else {
                 let place = match self.is_closed() {
                     true => Place::Sealed,
                     false if extent.is_anothers() => Place::Another,
                     false => Place::Ungrown,
                 };
-                add(place, self.layout.slots_of(index) - extent.bad as u64);
-                continue;
-            }
-            let mut in_free_list = 0;
-            for (i, cluster) in self.layout.clusters_of(index).enumerate() {
-                let cluster = self.clusters.lock(cluster);
-                cluster.check();
-                let (used, free) = (cluster.used_slots(), cluster.free_slots());
-                add(Place::Taken, used);
-                if self.is_closed() {
-                    add(Place::Sealed, free);
-                    continue;
-                }
-                assert_eq!(i < extent.grown as usize, cluster.state() != State::Absent);
-                match cluster.state() {
-                    State::Absent => add(Place::Ungrown, free),
-                    State::Sealed => {
-                        sealed_clusters += 1;
-                        add(Place::Sealed, free);
-                    }
-                    State::Current => {
-                        currents += 1;
-                        let owners = (0..self.owners())
-                            .filter(|o| self.current(*o) == Some(cluster.index()));
-                        assert_eq!(owners.count(), 1, "a current cluster has an owner");
-                        add(Place::Free, free);
-                    }
-                    state @ (State::Full | State::Listed(_)) => {
-                        assert_eq!(
-                            state,
-                            place_of(&cluster),
-                            "a cluster stands where it should not"
-                        );
-                        add(Place::Free, free);
-                        if let State::Listed(list) = state {
-                            listed[list] += 1;
-                            in_free_list += u8::from(list == FREE_LIST);
-                        }
-                    }
-                }
-            }
-            if !self.is_closed() {
-                assert_eq!(in_free_list, extent.free_clusters);
-                idle += u32::from(self.is_idle(books, index));
+                found.add(place, self.layout.slots_of(index) - extent.bad as u64);
             }
         }
+        // 2. Counts of slots.
         for place in
             [Place::Taken, Place::Free, Place::Ungrown, Place::Sealed, Place::Another, Place::Bad]
         {
-            assert_eq!(self.tally.get(place), found.get(place), "slots that are {place:?}");
+            assert_eq!(self.tally.get(place), found.tally.get(place), "slots that are {place:?}");
+        }
+        // 3. Counts of clusters, and lists of them: a table that is closed has none.
+        if self.is_closed() {
+            return;
+        }
+        assert_eq!(found.idle_extents, books.idle_extents, "idle extents");
+        assert_eq!(found.sealed_clusters, books.sealed_clusters, "sealed clusters");
+        let currents = (0..self.owners()).filter(|owner| self.current(*owner).is_some()).count();
+        assert_eq!(found.current_clusters, currents, "current clusters");
+        for (list, clusters) in found.listed.into_iter().enumerate() {
+            let all = books.lists.iter(&self.clusters, list);
+            let standing =
+                all.filter(|cluster| self.clusters.state(*cluster) == ClusterState::Listed(list));
+            assert_eq!(standing.count(), clusters, "clusters of list {list}");
+        }
+    }
+
+    /// Checks the clusters of an extent that is this process's.
+    fn check_extent(&self, books: &Books, index: u32, extent: &Extent, found: &mut Found<R::Word>) {
+        let mut in_free_list = 0;
+        for (i, cluster) in self.layout.clusters_of(index).enumerate() {
+            let cluster = self.clusters.lock(cluster);
+            cluster.check();
+            found.add(Place::Taken, cluster.used_slots());
+            let free = cluster.free_slots();
+            if self.is_closed() {
+                found.add(Place::Sealed, free);
+                continue;
+            }
+            let state = cluster.state();
+            assert_eq!(i < extent.grown as usize, state != ClusterState::Absent);
+            match state {
+                ClusterState::Absent => found.add(Place::Ungrown, free),
+                ClusterState::Sealed => {
+                    found.sealed_clusters += 1;
+                    found.add(Place::Sealed, free);
+                }
+                ClusterState::Current => {
+                    found.current_clusters += 1;
+                    let index = Some(cluster.index());
+                    let owners = (0..self.owners()).filter(|owner| self.current(*owner) == index);
+                    assert_eq!(owners.count(), 1, "a current cluster has an owner");
+                    found.add(Place::Free, free);
+                }
+                ClusterState::Full | ClusterState::Listed(_) => {
+                    assert_eq!(state, place_of(&cluster), "a cluster stands where it should not");
+                    found.add(Place::Free, free);
+                    if let ClusterState::Listed(list) = state {
+                        found.listed[list] += 1;
+                        in_free_list += u8::from(list == FREE_LIST);
+                    }
+                }
+            }
         }
         if !self.is_closed() {
-            assert_eq!((idle, sealed_clusters), (books.idle_extents, books.sealed_clusters));
-            assert_eq!(currents, (0..self.owners()).filter(|o| self.current(*o).is_some()).count());
-            for (list, clusters) in listed.into_iter().enumerate() {
-                let all = books.lists.iter(&self.clusters, list);
-                let standing =
-                    all.filter(|cluster| self.clusters.state(*cluster) == State::Listed(list));
-                assert_eq!(standing.count(), clusters, "clusters of list {list}");
-            }
+            assert_eq!(in_free_list, extent.free_clusters);
+            found.idle_extents += u32::from(self.is_idle(books, index));
         }
     }
 }

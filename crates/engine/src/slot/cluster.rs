@@ -3,8 +3,8 @@
 //!
 //! A record is [`RECORD_WORDS`] atomic words in memory that is zero and touched lazily: 192 bytes a
 //! 2 MiB, or 0.009 % of the swap space that was ever in use. A zero record is a cluster that is
-//! [`State::Absent`] with no slot in use. Its first cache line is the bitmap, its last all that is
-//! counted; the one between is touched where slots are bad.
+//! [`ClusterState::Absent`] with no slot in use. Its first cache line is the bitmap, its last all
+//! that is counted; the one between is touched where slots are bad.
 //!
 //! Locks: a word of the record (`Rank::Cluster`, a leaf), waited for by [`Atomic::wait`]; holds are
 //! below a microsecond. [`Cluster`] is the proof that it is held. What may be read without it says
@@ -65,7 +65,7 @@ static CLUSTER_LOCK: LockCounters = LockCounters {
 /// Where a cluster stands. It is changed under its lock and that of the device, so either is enough
 /// to read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum ClusterState {
     /// Not leased, or without disk space yet.
     Absent,
     /// No free slot.
@@ -78,24 +78,24 @@ pub enum State {
     Listed(usize),
 }
 
-impl State {
+impl ClusterState {
     fn to_word(self) -> u64 {
         match self {
-            State::Absent => 0,
-            State::Full => 1,
-            State::Current => 2,
-            State::Sealed => 3,
-            State::Listed(list) => 4 + list as u64,
+            ClusterState::Absent => 0,
+            ClusterState::Full => 1,
+            ClusterState::Current => 2,
+            ClusterState::Sealed => 3,
+            ClusterState::Listed(list) => 4 + list as u64,
         }
     }
 
-    fn from_word(word: u64) -> State {
+    fn from_word(word: u64) -> ClusterState {
         match word {
-            0 => State::Absent,
-            1 => State::Full,
-            2 => State::Current,
-            3 => State::Sealed,
-            n => State::Listed(n as usize - 4),
+            0 => ClusterState::Absent,
+            1 => ClusterState::Full,
+            2 => ClusterState::Current,
+            3 => ClusterState::Sealed,
+            n => ClusterState::Listed(n as usize - 4),
         }
     }
 }
@@ -145,8 +145,8 @@ impl<R: Records> ClusterTable<R> {
     }
 
     /// Where a cluster stands; read under its lock or the device's.
-    pub fn state(&self, cluster: u32) -> State {
-        State::from_word(self.record(cluster)[STATE].load(Relaxed))
+    pub fn state(&self, cluster: u32) -> ClusterState {
+        ClusterState::from_word(self.record(cluster)[STATE].load(Relaxed))
     }
 
     /// How many slots are in use; may be read without a lock, by who can do with what was true a
@@ -260,12 +260,12 @@ impl<A: Atomic> Cluster<'_, A> {
     }
 
     /// Where the cluster stands.
-    pub fn state(&self) -> State {
-        State::from_word(self.get(STATE))
+    pub fn state(&self) -> ClusterState {
+        ClusterState::from_word(self.get(STATE))
     }
 
     /// Sets where the cluster stands; also under the device's lock.
-    pub fn set_state(&mut self, state: State) {
+    pub fn set_state(&mut self, state: ClusterState) {
         self.set(STATE, state.to_word());
     }
 

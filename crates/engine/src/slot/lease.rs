@@ -8,7 +8,7 @@
 //! slots out of what is there and put slots back.
 
 use super::Place;
-use super::cluster::{CLUSTER_SLOTS, FREE_LIST, Records, State};
+use super::cluster::{CLUSTER_SLOTS, ClusterState, FREE_LIST, Records};
 use super::table::{Books, SlotTable};
 use overspill_os::Errno;
 use std::fmt::Debug;
@@ -253,8 +253,8 @@ impl<R: Records> SlotTable<R> {
     fn vacate(&self, books: &mut Books, extent: u32) {
         for cluster in self.layout.clusters_of(extent) {
             let mut cluster = self.clusters.lock(cluster);
-            debug_assert_eq!(cluster.state(), State::Listed(FREE_LIST));
-            self.set_state(books, &mut cluster, State::Absent);
+            debug_assert_eq!(cluster.state(), ClusterState::Listed(FREE_LIST));
+            self.set_state(books, &mut cluster, ClusterState::Absent);
         }
         books.extents[extent as usize].grown = 0;
         self.tally.shift(Place::Free, Place::Ungrown, self.usable_slots(books, extent));

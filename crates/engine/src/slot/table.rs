@@ -2,18 +2,19 @@
 //! well.
 //!
 //! [`SlotTable`] is what threads share; [`Books`] is what the device's lock guards, and borrowing
-//! it is the proof that the lock is held. Slots are taken out of a [`State::Current`] cluster, and
-//! put back into any, under the cluster's lock alone. Every change of where a cluster *stands*
-//! needs both locks, so who puts slots back looks afterwards whether the cluster stands where it
-//! should, and if not comes again with the books ([`SlotTable::settle`]). Between the two anything
-//! may have happened to it: what is done then follows from what is found then.
+//! it is the proof that the lock is held. Slots are taken out of a [`ClusterState::Current`]
+//! cluster, and put back into any, under the cluster's lock alone. Every change of where a cluster
+//! *stands* needs both locks, so who puts slots back looks afterwards whether the cluster stands
+//! where it should, and if not comes again with the books ([`SlotTable::settle`]). Between the two
+//! anything may have happened to it: what is done then follows from what is found then.
 //!
 //! Locks, in order: the device's, a cluster's. All of it works over any [`Records`], so that a
 //! checker of interleavings runs the same code.
 
 use super::SlotSettings;
 use super::cluster::{
-    CLUSTER_SLOTS, Cluster, ClusterTable, FREE_LIST, LISTS, Records, State, find_run, free_runs,
+    CLUSTER_SLOTS, Cluster, ClusterState, ClusterTable, FREE_LIST, LISTS, Records, find_run,
+    free_runs,
 };
 use super::counts::{Place, Tally};
 use super::layout::Layout;
@@ -182,7 +183,8 @@ impl<R: Records> SlotTable<R> {
         let Some(index) = self.current(owner) else { return false };
         let mut cluster = self.clusters.lock(index);
         // Of another owner by now, perhaps: that does no harm.
-        cluster.state() == State::Current && self.take(&mut cluster, want, want.run_min, runs)
+        cluster.state() == ClusterState::Current
+            && self.take(&mut cluster, want, want.run_min, runs)
     }
 
     /// Takes the slot after one that was taken, out of the current cluster that both lie in, if it
@@ -193,8 +195,8 @@ impl<R: Records> SlotTable<R> {
             return false;
         }
         let mut cluster = self.clusters.lock(index);
-        let free =
-            cluster.state() == State::Current && cluster.occupied()[at / 64] >> (at % 64) & 1 == 0;
+        let free = cluster.state() == ClusterState::Current
+            && cluster.occupied()[at / 64] >> (at % 64) & 1 == 0;
         if free {
             cluster.take(at, 1);
             self.tally.shift(Place::Free, Place::Taken, 1);
@@ -256,7 +258,7 @@ impl<R: Records> SlotTable<R> {
         self.retire(books, owner);
         let mut cluster = self.clusters.lock(next);
         self.touched.fetch_add(cluster.touch().into(), Relaxed);
-        self.set_state(books, &mut cluster, State::Current);
+        self.set_state(books, &mut cluster, ClusterState::Current);
         self.set_current(books, owner, Some(next));
         self.take(&mut cluster, want, 1, runs)
     }
@@ -320,7 +322,7 @@ impl<R: Records> SlotTable<R> {
             self.tally.shift(Place::Taken, Place::Sealed, slots);
             return if cluster.used_slots() == 0 { After::Settle } else { After::Nothing };
         }
-        if cluster.state() == State::Sealed {
+        if cluster.state() == ClusterState::Sealed {
             self.tally.shift(Place::Taken, Place::Sealed, slots);
             return After::Publish;
         }
@@ -362,16 +364,21 @@ impl<R: Records> SlotTable<R> {
 
     /// Moves a cluster: out of its list if it is in one, to the end of the new one if that is a
     /// list.
-    pub fn set_state(&self, books: &mut Books, cluster: &mut Cluster<'_, R::Word>, state: State) {
+    pub fn set_state(
+        &self,
+        books: &mut Books,
+        cluster: &mut Cluster<'_, R::Word>,
+        state: ClusterState,
+    ) {
         let before = cluster.state();
-        if let State::Listed(list) = before {
+        if let ClusterState::Listed(list) = before {
             books.lists.unlink(&self.clusters, cluster.index(), list);
         }
         cluster.set_state(state);
-        if let State::Listed(list) = state {
+        if let ClusterState::Listed(list) = state {
             books.lists.link_last(&self.clusters, cluster.index(), list);
         }
-        let listed_free = |state| u8::from(state == State::Listed(FREE_LIST));
+        let listed_free = |state| u8::from(state == ClusterState::Listed(FREE_LIST));
         let index = self.layout.extent_of(cluster.index());
         let was_idle = self.is_idle(books, index);
         let extent = &mut books.extents[index as usize];
@@ -403,13 +410,13 @@ impl<R: Records> SlotTable<R> {
                 continue;
             }
             let mut cluster = self.clusters.lock(index);
-            if cluster.state() != State::Sealed {
-                if cluster.state() == State::Current {
+            if cluster.state() != ClusterState::Sealed {
+                if cluster.state() == ClusterState::Current {
                     let owner =
                         (0..self.currents.len()).find(|owner| self.current(*owner) == Some(index));
                     self.set_current(books, owner.expect("a current cluster has an owner"), None);
                 }
-                self.set_state(books, &mut cluster, State::Sealed);
+                self.set_state(books, &mut cluster, ClusterState::Sealed);
                 books.sealed_clusters += 1;
                 self.tally.shift(Place::Free, Place::Sealed, cluster.free_slots());
             }
@@ -424,7 +431,7 @@ impl<R: Records> SlotTable<R> {
             0..if self.is_closed() || books.sealed_clusters == 0 { 0 } else { self.layout.clusters }
         {
             if !books.extents[self.layout.extent_of(index) as usize].is_ours()
-                || self.clusters.state(index) != State::Sealed
+                || self.clusters.state(index) != ClusterState::Sealed
                 || oldest_living_child.is_some_and(|oldest| self.clusters.seal(index) >= oldest)
             {
                 continue;
@@ -483,19 +490,19 @@ impl<R: Records> SlotTable<R> {
 }
 
 /// Whether a cluster in this state stands where its slots say.
-fn is_placed(state: State) -> bool {
-    matches!(state, State::Full | State::Listed(_))
+fn is_placed(state: ClusterState) -> bool {
+    matches!(state, ClusterState::Full | ClusterState::Listed(_))
 }
 
 /// Where a cluster should stand that is neither current nor sealed.
-pub fn place_of<A: Atomic>(cluster: &Cluster<'_, A>) -> State {
+pub fn place_of<A: Atomic>(cluster: &Cluster<'_, A>) -> ClusterState {
     let free = cluster.free_slots() as usize;
     if free == 0 {
-        State::Full
+        ClusterState::Full
     } else if cluster.used_slots() == 0 {
-        State::Listed(FREE_LIST)
+        ClusterState::Listed(FREE_LIST)
     } else {
         let quarters = LISTS - 1;
-        State::Listed(1 + (CLUSTER_SLOTS - free) * quarters / CLUSTER_SLOTS)
+        ClusterState::Listed(1 + (CLUSTER_SLOTS - free) * quarters / CLUSTER_SLOTS)
     }
 }

@@ -103,17 +103,144 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => (0usize..3, prop_oneof![1usize..=63, 1usize..=256]).prop_map(|(cpu, want)| Step::Alloc { cpu, want }),
+        8 => (0usize..3, prop_oneof![1usize..=63, 1usize..=256])
+            .prop_map(|(cpu, want)| Step::Alloc { cpu, want }),
         6 => (0usize..3, any::<usize>(), prop_oneof![Just(1usize), 1usize..=63, 1usize..=512])
             .prop_map(|(cpu, nth, len)| Step::Free { cpu, nth, len }),
         1 => any::<usize>().prop_map(|nth| Step::Bad { nth }),
-        1 => (any::<bool>(), any::<bool>()).prop_map(|(refuses, full)| Step::Disk { refuses, full }),
+        1 => (any::<bool>(), any::<bool>())
+            .prop_map(|(refuses, full)| Step::Disk { refuses, full }),
         2 => Just(Step::Wait),
         1 => Just(Step::Drain),
         1 => Just(Step::Trim),
         1 => Just(Step::Fork),
         1 => (0u64..4).prop_map(|living| Step::Unseal { living }),
     ]
+}
+
+/// A map beside its model, which has a state for every slot.
+struct Model {
+    map: SlotMap,
+    disk: TestDisk,
+    /// The slots of the device that may be used.
+    usable: Range<u64>,
+    used: BTreeSet<u64>,
+    bad: BTreeSet<u64>,
+    /// Of each cluster the last fork that it was in use at.
+    seals: BTreeMap<u64, u64>,
+    forks: u64,
+}
+
+impl Model {
+    fn new(map: SlotMap, disk: TestDisk, usable: Range<u64>) -> Model {
+        let (used, bad, seals) = Default::default();
+        Model { map, disk, usable, used, bad, seals, forks: 0 }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Alloc { cpu, want } => match self.map.alloc_on(cpu, want, &self.disk) {
+                Some(run) => self.take(run, want),
+                None => self.check_none_left(),
+            },
+            Step::Free { .. } | Step::Bad { .. } if self.used.is_empty() => {}
+            Step::Free { cpu, nth, len } => self.free(cpu, nth, len),
+            Step::Bad { nth } => {
+                let slot = *self.used.iter().nth(nth % self.used.len()).unwrap();
+                self.used.remove(&slot);
+                self.bad.insert(slot);
+                self.map.mark_bad(slot, 1);
+            }
+            Step::Disk { refuses, full } => {
+                self.disk.refuses.store(refuses, Relaxed);
+                self.disk.full.store(full, Relaxed);
+            }
+            Step::Wait => self.map.forget_waits(),
+            Step::Drain => {
+                self.map.drain(&self.disk);
+                assert_eq!(self.map.counts().cached, 0);
+            }
+            Step::Trim => self.map.trim(&self.disk),
+            Step::Fork => {
+                self.forks += 1;
+                self.map.seal(self.forks, &self.disk);
+                let clusters = self.used.iter().map(|slot| slot / CLUSTER_SLOTS as u64);
+                self.seals.extend(clusters.map(|cluster| (cluster, self.forks)));
+            }
+            Step::Unseal { living } => {
+                let oldest = (living > 0 && self.forks >= living).then(|| self.forks + 1 - living);
+                self.map.unseal(oldest);
+                self.seals.retain(|_, seal| oldest.is_some_and(|oldest| *seal >= oldest));
+            }
+        }
+        self.check_counts();
+    }
+
+    /// A run was handed out: it lies in one cluster that is not sealed, and nobody has it.
+    fn take(&mut self, (offset, len): Run, want: usize) {
+        let (slots, end) = (CLUSTER_SLOTS as u64, offset + len as u64);
+        assert!(len >= 1 && len <= want);
+        assert!(self.usable.start <= offset && end <= self.usable.end);
+        assert_eq!(offset / slots, (end - 1) / slots, "crosses clusters");
+        assert!(!self.seals.contains_key(&(offset / slots)), "a slot of a sealed cluster");
+        for slot in offset..end {
+            assert!(!self.bad.contains(&slot), "a bad slot");
+            assert!(self.used.insert(slot), "handed out twice");
+        }
+    }
+
+    /// Nothing was handed out: nothing is free, and the disk has no more or is not asked again yet.
+    fn check_none_left(&self) {
+        let counts = self.map.counts();
+        assert_eq!((counts.free, counts.cached), (0, 0), "free slots, and none was handed out");
+        let full = self.map.books.inspect().no_growth_until.is_some();
+        let asked = full || self.disk.refuses.load(Relaxed);
+        assert!(counts.ungrown == 0 || asked, "there was more of the disk");
+    }
+
+    fn free(&mut self, cpu: usize, nth: usize, len: usize) {
+        let first = *self.used.iter().nth(nth % self.used.len()).unwrap();
+        let run = (first..first + len as u64).take_while(|slot| self.used.remove(slot)).count();
+        self.map.free_on(cpu, first, run, &self.disk);
+        for bytes in self.disk.released.lock().unwrap().drain(..) {
+            let range = bytes.start / PAGE_SIZE as u64..bytes.end / PAGE_SIZE as u64;
+            assert_eq!(self.used.range(range).count(), 0);
+        }
+    }
+
+    fn check_counts(&self) {
+        let (map, counts) = (&self.map, self.map.counts());
+        map.check();
+        let expected = (self.used.len() as u64, self.bad.len() as u64);
+        assert_eq!((counts.used, counts.bad), expected);
+        assert_eq!(map.stats.get(Counter::DevicePages), counts.used);
+        let growable = map.books.inspect().no_growth_until.is_none();
+        let ungrown = if growable { counts.ungrown } else { 0 };
+        let capacity = counts.used + counts.cached + counts.free + ungrown;
+        assert_eq!(map.capacity_pages(), capacity);
+        let capacity_bytes = map.stats.get(Counter::DeviceCapacityBytes);
+        assert_eq!(capacity_bytes, capacity * PAGE_SIZE as u64);
+    }
+
+    /// Everything comes back, and all of it can be had.
+    fn finish(mut self) {
+        let map = &self.map;
+        self.used.iter().for_each(|slot| {
+            map.free_on(0, *slot, 1, &self.disk);
+        });
+        map.drain(&self.disk);
+        map.unseal(None);
+        (self.disk.refuses, self.disk.full) = Default::default();
+        map.forget_waits();
+        map.check();
+        let all: BTreeSet<u64> = map.alloc_all(0, &self.disk).into_iter().collect();
+        let (usable, bad) = (self.usable.end - self.usable.start, self.bad.len() as u64);
+        assert_eq!(all.len() as u64, usable - bad);
+        assert!(all.is_disjoint(&self.bad));
+        let counts = Counts { used: all.len() as u64, bad, ..Counts::default() };
+        assert_eq!(map.counts(), counts);
+        map.check();
+    }
 }
 
 proptest! {
@@ -129,97 +256,10 @@ proptest! {
         steps in prop::collection::vec(step(), 1..200),
     ) {
         let map = map_of(pages, reserved, settings, cpus);
-        let mut disk = TestDisk { shared, ..TestDisk::default() };
-        // The model: slots in use, bad slots, and of each cluster the last fork that it was in use
-        // at.
-        let (mut used, mut bad) = (BTreeSet::new(), BTreeSet::new());
-        let mut seals: BTreeMap<u64, u64> = BTreeMap::new();
-        let mut seq = 0;
-        let slots = CLUSTER_SLOTS as u64;
-        for step in steps {
-            match step {
-                Step::Alloc { cpu, want } => {
-                    if let Some((offset, len)) = map.alloc_on(cpu, want, &disk) {
-                        prop_assert!(len >= 1 && len <= want && offset >= reserved && offset + len as u64 <= pages);
-                        prop_assert_eq!(offset / slots, (offset + len as u64 - 1) / slots, "crosses \
-                                                                                            clusters");
-                        prop_assert!(!seals.contains_key(&(offset / slots)), "a slot of a sealed \
-                                                                              cluster");
-                        for slot in offset..offset + len as u64 {
-                            prop_assert!(!bad.contains(&slot), "a bad slot");
-                            prop_assert!(used.insert(slot), "handed out twice");
-                        }
-                    } else {
-                        let counts = map.counts();
-                        prop_assert_eq!((counts.free, counts.cached), (0, 0), "free slots, and \
-                                                                               none was handed \
-                                                                               out");
-                        let full = map.books.inspect().no_growth_until.is_some();
-                        let asked = full || disk.refuses.load(Relaxed);
-                        prop_assert!(counts.ungrown == 0 || asked, "there was more of the disk");
-                    }
-                }
-                Step::Free { cpu, nth, len } if !used.is_empty() => {
-                    let first = *used.iter().nth(nth % used.len()).unwrap();
-                    let run = (first..first + len as u64).take_while(|slot| used.remove(slot)).count();
-                    map.free_on(cpu, first, run, &disk);
-                    for bytes in disk.released.lock().unwrap().drain(..) {
-                        let range = bytes.start / PAGE_SIZE as u64..bytes.end / PAGE_SIZE as u64;
-                        prop_assert_eq!(used.range(range).count(), 0);
-                    }
-                }
-                Step::Bad { nth } if !used.is_empty() => {
-                    let slot = *used.iter().nth(nth % used.len()).unwrap();
-                    used.remove(&slot);
-                    bad.insert(slot);
-                    map.mark_bad(slot, 1);
-                }
-                Step::Free { .. } | Step::Bad { .. } => {}
-                Step::Disk { refuses, full } => {
-                    disk.refuses.store(refuses, Relaxed);
-                    disk.full.store(full, Relaxed);
-                }
-                Step::Wait => map.forget_waits(),
-                Step::Drain => {
-                    map.drain(&disk);
-                    prop_assert_eq!(map.counts().cached, 0);
-                }
-                Step::Trim => map.trim(&disk),
-                Step::Fork => {
-                    seq += 1;
-                    map.seal(seq, &disk);
-                    seals.extend(used.iter().map(|slot| (slot / slots, seq)));
-                }
-                Step::Unseal { living } => {
-                    let oldest = (living > 0 && seq >= living).then(|| seq + 1 - living);
-                    map.unseal(oldest);
-                    seals.retain(|_, seal| oldest.is_some_and(|oldest| *seal >= oldest));
-                }
-            }
-            map.check();
-            let counts = map.counts();
-            prop_assert_eq!((counts.used, counts.bad), (used.len() as u64, bad.len() as u64));
-            prop_assert_eq!(map.stats.get(Counter::DevicePages), counts.used);
-            let growable = map.books.inspect().no_growth_until.is_none();
-            let capacity = counts.used + counts.cached + counts.free + if growable { counts.ungrown } else { 0 };
-            prop_assert_eq!(map.capacity_pages(), capacity);
-            prop_assert_eq!(map.stats.get(Counter::DeviceCapacityBytes), capacity * PAGE_SIZE as u64);
-        }
-        // Everything comes back, and all of it can be had.
-        used.iter().for_each(|slot| {
-            map.free_on(0, *slot, 1, &disk);
-        });
-        map.drain(&disk);
-        map.unseal(None);
-        (disk.refuses, disk.full) = Default::default();
-        map.forget_waits();
-        map.check();
-        let all: BTreeSet<u64> = map.alloc_all(0, &disk).into_iter().collect();
-        prop_assert_eq!(all.len() as u64, pages - reserved - bad.len() as u64);
-        prop_assert!(all.is_disjoint(&bad));
-        let counts = Counts { used: all.len() as u64, bad: bad.len() as u64, ..Counts::default() };
-        prop_assert_eq!(map.counts(), counts);
-        map.check();
+        let disk = TestDisk { shared, ..TestDisk::default() };
+        let mut model = Model::new(map, disk, reserved..pages);
+        steps.into_iter().for_each(|step| model.step(step));
+        model.finish();
     }
 
     #[test]
@@ -235,7 +275,10 @@ proptest! {
             .collect();
         let expected = match runs.iter().find(|run| run.1 >= want) {
             Some((start, _)) => (*start, want),
-            None => runs.iter().copied().fold((0, 0), |best, run| if run.1 > best.1 { run } else { best }),
+            None => runs
+                .iter()
+                .copied()
+                .fold((0, 0), |best, run| if run.1 > best.1 { run } else { best }),
         };
         prop_assert_eq!(find_run(&bitmap, want), expected);
     }

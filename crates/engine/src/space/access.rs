@@ -23,7 +23,7 @@ const RIGHTS_SHIFT: u32 = 2;
 
 /// One region.
 #[derive(Debug)]
-struct Place {
+struct AccessCell {
     /// Version and rights.
     tag: AtomicU64,
     /// First page, and in the upper half the page behind the last one.
@@ -34,12 +34,13 @@ struct Place {
 #[derive(Debug)]
 pub struct Accesses {
     version: AtomicU64,
-    places: [Place; PLACES],
+    places: [AccessCell; PLACES],
 }
 
 impl Default for Accesses {
     fn default() -> Accesses {
-        let places = [const { Place { tag: AtomicU64::new(0), span: AtomicU64::new(0) } }; PLACES];
+        let places =
+            [const { AccessCell { tag: AtomicU64::new(0), span: AtomicU64::new(0) } }; PLACES];
         Accesses { version: AtomicU64::new(1), places }
     }
 }
@@ -50,7 +51,7 @@ impl Accesses {
         self.version.fetch_add(1, Release);
     }
 
-    fn place(&self, page: usize) -> &Place {
+    fn place(&self, page: usize) -> &AccessCell {
         &self.places[(page >> PART_SHIFT) % PLACES]
     }
 

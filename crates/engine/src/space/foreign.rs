@@ -73,37 +73,23 @@ impl Space {
         pages: Range<usize>,
         region: Region,
     ) -> Result<(), Errno> {
-        let index = pages.start / EXTENT_PAGES;
         // 1. What has content comes in, and stays.
-        self.set_pinned(pages.clone(), true);
-        // Reclaim that began before may still take some out.
-        drop(self.memory.extents.lock(index));
-        let mut out = pages.clone().map(PageIndex).filter(|page| {
-            let word = self.memory.words.load(*page);
-            !(word.is_resident() || word.state() == State::Empty || is_untouched(word))
-        });
-        let mut result =
-            match out.all(|page| self.fault.serve_on_this_thread(page, false) == Outcome::Served) {
-                true => Ok(()),
-                false => Err(Errno::NOMEM),
-            };
+        let brought_in = self.bring_in_for_good(pages.clone());
         // 2. No fault beside them brings one in any more, nor does reclaim look at them.
         self.set_access(pages.clone(), false);
-        let extent = self.memory.extents.lock(index);
+        let extent = self.memory.extents.lock(pages.start / EXTENT_PAGES);
         for page in pages.clone() {
             self.memory.words.lock(PageIndex(page));
         }
         // 3. Out of management. Before their frames are free, since it may fail.
         let addresses = self.memory.address_range(pages.clone());
-        result = result
+        let result = brought_in
             .and_then(|()| self.drop_untouched(pages.clone(), region.access()))
             .and_then(|()| self.memory.frames.backing.unregister(addresses.clone()));
         if result.is_err() {
-            pages.clone().for_each(|page| {
-                self.memory
-                    .words
-                    .unlock_as(PageIndex(page), self.memory.words.load(PageIndex(page)))
-            });
+            for page in pages.clone().map(PageIndex) {
+                self.memory.words.unlock_as(page, self.memory.words.load(page));
+            }
             drop(extent);
             self.set_access(pages.clone(), region.access().readable());
             if !region.pinned {
@@ -111,7 +97,33 @@ impl Space {
             }
             return result;
         }
-        // 4. They go with their memory, which is charged to nobody from here on.
+        // 4. They go with their memory.
+        self.give_frames(pages.clone());
+        drop(extent);
+        regions.update(pages, |region| region.kind = Kind::Foreign);
+        // 5. What the engine did for the program there the kernel does from here on.
+        hand_over(region, addresses);
+        Ok(())
+    }
+
+    /// Brings pages in that have content, and pins all of a part of an extent.
+    fn bring_in_for_good(&self, pages: Range<usize>) -> Result<(), Errno> {
+        self.set_pinned(pages.clone(), true);
+        // Reclaim that began before may still take some out.
+        drop(self.memory.extents.lock(pages.start / EXTENT_PAGES));
+        let mut out = pages.map(PageIndex).filter(|page| {
+            let word = self.memory.words.load(*page);
+            !(word.is_resident() || word.state() == State::Empty || is_untouched(word))
+        });
+        match out.all(|page| self.fault.serve_on_this_thread(page, false) == Outcome::Served) {
+            true => Ok(()),
+            false => Err(Errno::NOMEM),
+        }
+    }
+
+    /// Gives the frames of locked pages up without their memory, which is charged to nobody from
+    /// here on, and unlocks the pages as foreign. The lock of their extent is held.
+    fn give_frames(&self, pages: Range<usize>) {
         let mut frames: Vec<FrameId> = Vec::with_capacity(pages.len());
         for page in pages.clone().map(PageIndex) {
             let word = self.memory.words.load(page);
@@ -137,21 +149,6 @@ impl Space {
         self.memory.frames.give_holes(&frames);
         self.memory.extents.sub_resident(PageIndex(pages.start), frames.len());
         self.stats.sub(Counter::ResidentPages, frames.len() as u64);
-        drop(extent);
-        regions.update(pages, |region| region.kind = Kind::Foreign);
-        if region.guard {
-            // Guards are the kernel's from here on; where it has none they stay what they are in
-            // its page tables.
-            let _ = vm::protect(addresses.clone(), region.prot)
-                .and_then(|()| vm::advise(addresses.clone(), vm::advice::GUARD_INSTALL))
-                .or_else(|_| vm::protect(addresses.clone(), vm::Prot::NONE));
-        }
-        if region.pinned {
-            // The kernel's lock, as it is the kernel that might take them out. Without it they stay
-            // as well as other memory.
-            let _ = vm::lock(addresses, true);
-        }
-        Ok(())
     }
 
     /// Drops pages that were never touched and are in memory all the same, since they came in
@@ -366,6 +363,21 @@ impl Space {
         }
         self.settle_managed(&mut regions);
         moved
+    }
+}
+
+/// Has the kernel guard and lock pages that are no longer managed.
+fn hand_over(region: Region, addresses: Range<usize>) {
+    if region.guard {
+        // Where the kernel has no guards they stay what they are in its page tables.
+        let _ = vm::protect(addresses.clone(), region.prot)
+            .and_then(|()| vm::advise(addresses.clone(), vm::advice::GUARD_INSTALL))
+            .or_else(|_| vm::protect(addresses.clone(), vm::Prot::NONE));
+    }
+    if region.pinned {
+        // The kernel's lock, as it is the kernel that might take them out. Without it they stay as
+        // well as other memory.
+        let _ = vm::lock(addresses, true);
     }
 }
 

@@ -1,4 +1,4 @@
-//! mlock and its family: pages that stay in memory.
+//! mlock, munlock and mlockall: pages that stay in memory.
 
 use crate::memory::extent;
 use crate::space::Space;

@@ -371,77 +371,104 @@ mod tests {
         );
     }
 
+    /// The end of the window.
+    const END: usize = WINDOW.end;
+
+    /// The map beside an array of its pages.
+    struct Model {
+        map: RegionMap,
+        pages: [Option<Region>; END],
+        held: Vec<Range<usize>>,
+    }
+
+    impl Model {
+        fn step(&mut self, op: u8, start: usize, len: usize, prot: u32) {
+            let pages = start..(start + len).min(END);
+            let region = Region::managed(Prot(prot));
+            match op {
+                0 => {
+                    self.map.insert(pages.clone(), region);
+                    self.pages[pages.clone()].fill(Some(region));
+                }
+                1 => {
+                    self.map.remove(pages.clone());
+                    self.pages[pages.clone()].fill(None);
+                }
+                2 => self.update(&pages, |region| region.prot = Prot(prot)),
+                3 => self.update(&pages, |region| region.guard = prot.is_multiple_of(2)),
+                4 => self.update(&pages, |region| region.sealed = prot.is_multiple_of(2)),
+                5 => {
+                    self.map.hold(pages.clone());
+                    self.held.push(pages.clone());
+                }
+                // One of those that are held, or one that may be.
+                6 => {
+                    let held = self.held.get(start % (self.held.len() + 1));
+                    let pages = held.unwrap_or(&pages).clone();
+                    let at = self.held.iter().position(|held| *held == pages);
+                    assert_eq!(self.map.release(&pages), at.is_some());
+                    at.map(|at| self.held.remove(at));
+                }
+                _ => {
+                    let is_free = |s: usize| self.pages[s..s + len].iter().all(Option::is_none);
+                    let mut places = WINDOW.step_by(4).filter(|s| s + len <= END);
+                    let expected = places.find(|s| is_free(*s));
+                    assert_eq!(self.map.find_gap(len, 4), expected);
+                }
+            }
+            self.map.check(WINDOW);
+            let dump = self.map.limit_dump();
+            assert_eq!(dump, None, "a window of less than two steps is dumped as a whole");
+            self.check_range(&pages);
+            self.check_held(&pages);
+        }
+
+        fn update(&mut self, pages: &Range<usize>, change: impl Fn(&mut Region)) {
+            self.map.update(pages.clone(), &change);
+            self.pages[pages.clone()].iter_mut().flatten().for_each(change);
+        }
+
+        /// All that is said of a range of pages.
+        fn check_range(&self, range: &Range<usize>) {
+            let (map, pages) = (&self.map, &self.pages[range.clone()]);
+            let from_start = |count: usize| range.start..range.start + count;
+            let mapped = pages.iter().take_while(|page| page.is_some()).count();
+            assert_eq!(map.mapped_start(range.clone()), from_start(mapped));
+            assert_eq!(map.covers(range.clone()), pages.iter().all(Option::is_some));
+            assert_eq!(map.is_free(range.clone()), pages.iter().all(Option::is_none));
+            // Guards cut no mapping in two.
+            let but_guard = |page: Option<Region>| page.map(|r| Region { guard: false, ..r });
+            let first = but_guard(pages[0]);
+            let is_alike = |page: &&Option<Region>| first.is_some() && but_guard(**page) == first;
+            let alike = pages.iter().take_while(is_alike).count();
+            assert_eq!(map.mapping_start(range.clone()), from_start(alike));
+            let sealed = pages.iter().flatten().any(|region| region.sealed);
+            assert_eq!(map.is_sealed(range.clone()), sealed);
+            let mut seen = [None; END];
+            map.overlapping(range.clone()).for_each(|(part, region)| seen[part].fill(Some(region)));
+            assert_eq!(&seen[range.clone()], pages);
+        }
+
+        fn check_held(&self, range: &Range<usize>) {
+            let mut is_held = [true; END];
+            self.map.not_held(WINDOW).into_iter().for_each(|part| is_held[part].fill(false));
+            for page in WINDOW {
+                let expected = self.held.iter().any(|held| held.contains(&page));
+                assert_eq!(is_held[page], expected, "page {page}");
+            }
+            let any = range.clone().any(|page| is_held[page]);
+            assert_eq!(self.map.is_held(range), any);
+        }
+    }
+
     proptest! {
         #[test]
-        fn the_map_agrees_with_an_array(ops in proptest::collection::vec((0..8u8, 16..96usize, 1..30usize, 0..4u32), 1..60)) {
-            let mut map = RegionMap::new(WINDOW);
-            let mut model: Vec<Option<Region>> = vec![None; 96];
-            let mut held: Vec<Range<usize>> = Vec::new();
-            for (op, start, len, prot) in ops {
-                let pages = start..(start + len).min(96);
-                let region = Region::managed(Prot(prot));
-                match op {
-                    0 => {
-                        map.insert(pages.clone(), region);
-                        model[pages.clone()].fill(Some(region));
-                    }
-                    1 => {
-                        map.remove(pages.clone());
-                        model[pages.clone()].fill(None);
-                    }
-                    2 => {
-                        map.update(pages.clone(), |r| r.prot = Prot(prot));
-                        model[pages.clone()].iter_mut().flatten().for_each(|r| r.prot = Prot(prot));
-                    }
-                    3 => {
-                        map.update(pages.clone(), |r| r.guard = prot % 2 == 0);
-                        model[pages.clone()].iter_mut().flatten().for_each(|r| r.guard = prot % 2 == 0);
-                    }
-                    4 => {
-                        map.update(pages.clone(), |r| r.sealed = prot % 2 == 0);
-                        model[pages.clone()].iter_mut().flatten().for_each(|r| r.sealed = prot % 2 == 0);
-                    }
-                    5 => {
-                        map.hold(pages.clone());
-                        held.push(pages.clone());
-                    }
-                    // One of those that are held, or one that may be.
-                    6 => {
-                        let pages = held.get(start % (held.len() + 1)).cloned().unwrap_or(pages.clone());
-                        let at = held.iter().position(|held| *held == pages);
-                        prop_assert_eq!(map.release(&pages), at.is_some());
-                        at.map(|at| held.remove(at));
-                    }
-                    _ => {
-                        let expect = (16..96usize).find(|&s| s % 4 == 0 && s + len <= 96
-                            && model[s..s + len].iter().all(Option::is_none));
-                        prop_assert_eq!(map.find_gap(len, 4), expect);
-                    }
-                }
-                map.check(WINDOW);
-                prop_assert_eq!(map.limit_dump(), None, "a window of less than two steps is \
-                                                         dumped as a whole");
-                let mapped = model[pages.clone()].iter().take_while(|r| r.is_some()).count();
-                prop_assert_eq!(map.mapped_start(pages.clone()), pages.start..pages.start + mapped);
-                prop_assert_eq!(map.covers(pages.clone()), model[pages.clone()].iter().all(Option::is_some));
-                prop_assert_eq!(map.is_free(pages.clone()), model[pages.clone()].iter().all(Option::is_none));
-                let first = model[pages.start];
-                let one = |r: &Option<Region>| first.zip(*r).is_some_and(|(first, r)| {
-                    Region { guard: false, ..first } == Region { guard: false, ..r }
-                });
-                let alike = model[pages.clone()].iter().take_while(|r| one(r)).count();
-                prop_assert_eq!(map.mapping_start(pages.clone()), pages.start..pages.start + alike);
-                let sealed = model[pages.clone()].iter().flatten().any(|r| r.sealed);
-                prop_assert_eq!(map.is_sealed(pages.clone()), sealed);
-                let mut is_held = [true; 96];
-                map.not_held(WINDOW).into_iter().for_each(|part| is_held[part].fill(false));
-                WINDOW.for_each(|page| assert_eq!(is_held[page], held.iter().any(|held| held.contains(&page)), "page \
-                                                                                                                {page}"));
-                prop_assert_eq!(map.is_held(&pages), pages.clone().any(|page| is_held[page]));
-                let mut seen: Vec<Option<Region>> = vec![None; 96];
-                map.overlapping(pages.clone()).for_each(|(part, r)| seen[part].fill(Some(r)));
-                prop_assert_eq!(&seen[pages.clone()], &model[pages.clone()]);
-            }
+        fn the_map_agrees_with_an_array(
+            ops in proptest::collection::vec((0..8u8, WINDOW, 1..30usize, 0..4u32), 1..60),
+        ) {
+            let map = RegionMap::new(WINDOW);
+            let mut model = Model { map, pages: [None; END], held: Vec::new() };
+            ops.into_iter().for_each(|(op, start, len, prot)| model.step(op, start, len, prot));
         }
     }
 }

@@ -67,7 +67,7 @@ pub enum DeviceFigure {
 const FIGURES: usize = DeviceFigure::WriteErrors as usize + 1;
 /// Bytes of a path that are kept; of a longer one the end.
 const PATH_BYTES: usize = 128;
-const LABEL_BYTES: usize = crate::config::Label::BYTES_MAX;
+const LABEL_BYTES: usize = crate::units::LABEL_BYTES_MAX;
 
 // Cells of an entry.
 const KIND: usize = 0;

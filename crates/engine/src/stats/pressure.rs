@@ -99,10 +99,10 @@ mod tests {
              avg300=0.00 total=0"
         );
         let json = serde_json::to_value(pressure).unwrap();
-        assert_eq!(
-            json["some"],
-            serde_json::json!({"avg10": 12.34, "avg60": 0.05, "avg300": 100.0, "total_us": 7_000_000})
-        );
+        let some = serde_json::json!({
+            "avg10": 12.34, "avg60": 0.05, "avg300": 100.0, "total_us": 7_000_000
+        });
+        assert_eq!(json["some"], some);
         assert_eq!(Pressure::of_cells(&pressure.cells()), pressure);
         assert_eq!(pressure.max(Pressure::default()), pressure);
     }

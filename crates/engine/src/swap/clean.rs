@@ -11,7 +11,6 @@
 //! Which slot the copy is in is kept with the page's frame, in its [cells](crate::frame::cells):
 //! who owns the page, by its lock, owns them. No locks.
 
-use crate::config::Clean;
 use crate::frame::cells::Owner;
 use crate::memory::extent::pages_of;
 use crate::memory::word::{PageWord, State};
@@ -19,6 +18,7 @@ use crate::stats::Counter;
 use crate::swap::Swap;
 use crate::units::{FrameId, PageIndex, SlotId};
 use crate::workingset::copies::Balance;
+use crate::workingset::settings::Clean;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What a write to a clean page takes, as a multiple of what leaving clean saves: a fault against a
@@ -36,13 +36,7 @@ impl Swap {
     /// if all that is read left clean. With how many `pages` come in by what is said of the first.
     pub(crate) fn keeps_copies(&self, slot: SlotId, soon: bool, pages: usize) -> bool {
         if self.zswap.contains(slot) {
-            if soon
-                || !self
-                    .workingset
-                    .copies
-                    .account(true)
-                    .pays(self.config.baselines.keeps_compressed)
-            {
+            if soon || !self.workingset.copies.account(true).pays(self.settings.keeps_compressed) {
                 return false;
             }
             let sheds = self.sheds_compressed();
@@ -51,8 +45,8 @@ impl Swap {
             }
             return !sheds;
         }
-        !(soon && self.config.baselines.clean == Clean::Auto)
-            && self.workingset.copies.account(false).pays(self.config.baselines.clean)
+        !(soon && self.settings.clean == Clean::Auto)
+            && self.workingset.copies.account(false).pays(self.settings.clean)
             && 2 * self.stats.get(Counter::DevicePages)
                 < self.stats.get(Counter::DeviceCapacityBytes) >> 12
     }
@@ -130,7 +124,7 @@ impl Swap {
 
     /// Whether compressed copies of pages in memory are in the way of others.
     pub(crate) fn sheds_compressed(&self) -> bool {
-        match self.config.baselines.keeps_compressed {
+        match self.settings.keeps_compressed {
             Clean::Off => false,
             Clean::On => self.zpool.is_above_percent(KEEP_PERCENT),
             Clean::Auto => {

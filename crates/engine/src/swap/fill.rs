@@ -74,7 +74,8 @@ mod tests {
             // not.
             let mut page = [0; PAGE_SIZE];
             for (index, word) in page.chunks_mut(4).enumerate() {
-                word.copy_from_slice(&if index % period == period - 1 { other } else { value }.to_ne_bytes());
+                let value = if index % period == period - 1 { other } else { value };
+                word.copy_from_slice(&value.to_ne_bytes());
             }
             prop_assert_eq!(same_filled(&page), plain(&page));
             fill(&mut page, value);

@@ -6,7 +6,7 @@ use crate::workingset::tier_size::{FULL_PERCENT, Tiers};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Swap {
-    /// Lets the compressed tier's share of the budget, and how densely it packs, follow what
+    /// Lets the size of the compressed tier, and how densely it packs, follow what
     /// refaults tell.
     pub fn follow_refaults(&self) {
         let tiers = Tiers {

@@ -14,9 +14,10 @@
 use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::base::lockdep::Rank;
 use crate::base::sync::Atomic;
-use crate::config::{CachePartition, Config};
+use crate::frame::ARENA_MAX;
 use crate::slot::{Batching, SlotRun};
 use crate::stats::{Counter, Stats};
+use crate::swap::settings::CachePartition;
 use crate::units::{FrameId, PAGE_SIZE, PageIndex, SlotId};
 use overspill_os::Errno;
 use overspill_os::table::AtomicTable;
@@ -77,7 +78,7 @@ impl Stamp {
 /// which of the others it is.
 const PAYLOAD_BITS: u32 = 30;
 const PAYLOAD_MASK: u32 = (1 << PAYLOAD_BITS) - 1;
-const _: () = assert!(Config::ARENA_MAX.pages() <= 1 << PAYLOAD_BITS);
+const _: () = assert!(ARENA_MAX.pages() <= 1 << PAYLOAD_BITS);
 
 impl Entry {
     fn to_word(self) -> u64 {
@@ -117,14 +118,14 @@ pub enum GivenUp {
     Later,
 }
 
-/// One entry. All but [`Place::load`] are for the holder of the partition's lock.
-pub(crate) struct Place<'a, A> {
+/// One entry. All but [`IndexCell::load`] are for the holder of the partition's lock.
+pub(crate) struct IndexCell<'a, A> {
     pub(crate) entry: &'a A,
     /// By frame: when the page left that is read ahead into it.
     pub(crate) stamps: &'a [A],
 }
 
-impl<A: Atomic> Place<'_, A> {
+impl<A: Atomic> IndexCell<'_, A> {
     pub(crate) fn load(&self) -> Entry {
         Entry::from_word(self.entry.load(Acquire))
     }
@@ -219,7 +220,7 @@ struct Partition(CountedMutex<()>);
 /// The entries of all slots of all devices.
 pub struct SlotIndex {
     devices: [OnceLock<Tables>; SlotId::DEVICES_MAX],
-    /// By frame, as [`Place::stamps`].
+    /// By frame, as [`IndexCell::stamps`].
     stamps: AtomicTable,
     partitions: Box<[Partition]>,
     /// Most entries that are changed in one hold of a lock.
@@ -287,8 +288,11 @@ impl SlotIndex {
         self.devices[slot.device()].get().expect("the device of a slot is open")
     }
 
-    fn place(&self, slot: SlotId) -> Place<'_, AtomicU32> {
-        Place { entry: &self.tables(slot).entries[slot.offset() as usize], stamps: &self.stamps }
+    fn cell(&self, slot: SlotId) -> IndexCell<'_, AtomicU32> {
+        IndexCell {
+            entry: &self.tables(slot).entries[slot.offset() as usize],
+            stamps: &self.stamps,
+        }
     }
 
     /// Notes whose page a slot has; before the page's word names the slot, under its lock.
@@ -309,18 +313,18 @@ impl SlotIndex {
 
     /// Looks a slot up, without a lock.
     pub fn load(&self, slot: SlotId) -> Entry {
-        self.place(slot).load()
+        self.cell(slot).load()
     }
 
     /// Calls `change` for each slot of a run, with the lock of its partition.
-    fn for_each(&self, run: SlotRun, mut change: impl FnMut(usize, Place<'_, AtomicU32>)) {
+    fn for_each(&self, run: SlotRun, mut change: impl FnMut(usize, IndexCell<'_, AtomicU32>)) {
         let mut at = 0;
         while at < run.len {
             let first = run.first.advance(at as u64);
             let rest = (1u64 << self.shift) - (first.offset() & ((1 << self.shift) - 1));
             let end = run.len.min(at + (rest.min(run.len as u64) as usize).min(self.hold_slots));
             let _held = self.lock(first);
-            (at..end).for_each(|i| change(i, self.place(run.first.advance(i as u64))));
+            (at..end).for_each(|i| change(i, self.cell(run.first.advance(i as u64))));
             at = end;
         }
     }
@@ -330,7 +334,7 @@ impl SlotIndex {
     fn prefault(&self, slot: SlotId) {
         // What changes nothing, but needs the memory as what changes it does. (To add 0 would be
         // compiled to a load.)
-        let _ = self.place(slot).entry.compare_exchange(0, 0, Relaxed, Relaxed);
+        let _ = self.cell(slot).entry.compare_exchange(0, 0, Relaxed, Relaxed);
     }
 
     /// Pages were stored for slots, at `stamp`. Best with those of a partition together.
@@ -340,55 +344,55 @@ impl SlotIndex {
         let mut slots = slots.peekable();
         while let Some(first) = slots.next() {
             let _held = self.lock(first);
-            self.place(first).stored(stamp);
+            self.cell(first).stored(stamp);
             let others =
                 std::iter::from_fn(|| slots.next_if(|slot| partition(*slot) == partition(first)));
-            others.take(self.hold_slots - 1).for_each(|slot| self.place(slot).stored(stamp));
+            others.take(self.hold_slots - 1).for_each(|slot| self.cell(slot).stored(stamp));
         }
     }
 
     /// Begins I/O on what of a run is not in memory, or only compressed; `wanted` receives which
     /// slots.
     pub fn begin_io(&self, run: SlotRun, wanted: &mut [bool]) {
-        self.for_each(run, |i, place| wanted[i] = place.begin_io());
+        self.for_each(run, |i, cell| wanted[i] = cell.begin_io());
     }
 
     /// Ends it for those of a run that are `wanted`, with the frames that have copies now. Those
     /// that stay wanted are in use still; of the others the caller must give the slots back.
     pub fn end_io(&self, run: SlotRun, frames: &[Option<FrameId>], wanted: &mut [bool]) {
-        self.for_each(run, |i, place| wanted[i] = wanted[i] && place.end_io(frames[i]));
+        self.for_each(run, |i, cell| wanted[i] = wanted[i] && cell.end_io(frames[i]));
     }
 
     /// The page of a slot on no device cannot be had any more; the caller holds its lock, or has
     /// not published the slot yet.
     pub fn lost(&self, slot: SlotId) {
         let _held = self.lock(slot);
-        self.place(slot).lost();
+        self.cell(slot).lost();
     }
 
     /// Takes the frame with a copy of a slot's page, if there is one, which is the caller's from
     /// now on.
     pub fn take_frame(&self, slot: SlotId) -> Option<FrameId> {
         let _held = self.lock(slot);
-        self.place(slot).take_frame()
+        self.cell(slot).take_frame()
     }
 
     /// The pages of a run are in memory; `keeps` receives which of them keep their slots. One that
     /// is read ahead, or was, must not.
     pub fn came_back(&self, run: SlotRun, keeps: &mut [bool]) {
-        self.for_each(run, |i, place| keeps[i] = place.came_back());
+        self.for_each(run, |i, cell| keeps[i] = cell.came_back());
     }
 
     /// It has left again, at `stamp`.
     pub fn left(&self, slot: SlotId, stamp: Stamp) {
         let _held = self.lock(slot);
-        self.place(slot).left(stamp);
+        self.cell(slot).left(stamp);
     }
 
     /// The pages of a run are wanted no more, or are elsewhere; `done` receives what is to be done
     /// with the slot of each.
     pub fn give_up(&self, run: SlotRun, done: &mut [GivenUp]) {
-        self.for_each(run, |i, place| done[i] = place.give_up());
+        self.for_each(run, |i, cell| done[i] = cell.give_up());
     }
 }
 
@@ -402,7 +406,7 @@ mod tests {
     #[test]
     fn entries_are_told_apart_and_keep_what_they_say() {
         let stamp = Stamp::new(u64::MAX);
-        let frame = FrameId(Config::ARENA_MAX.pages() as u32 - 1);
+        let frame = FrameId(ARENA_MAX.pages() as u32 - 1);
         let entries = [Entry::None, Entry::Abandoned, Entry::Clean, Entry::Lost]
             .into_iter()
             .chain([Entry::Shadow(stamp), Entry::Busy(stamp), Entry::Frame(frame)])

@@ -1,4 +1,4 @@
-//! The frames of the swap cache by age.
+//! The LRU lists of the swap cache: its frames by age.
 //!
 //! A doubly linked list over the frames, so that a page that is touched leaves it at once. The
 //! frames are split in partitions with a list and a lock each; between partitions age is not
@@ -12,10 +12,10 @@
 
 use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::base::lockdep::Rank;
-use crate::config::CachePartition;
 use crate::frame::cells::{FrameCells, NO_FRAME, Owner};
 use crate::slot::Batching;
 use crate::stats::{Counter, Stats};
+use crate::swap::settings::CachePartition;
 use crate::units::{FrameId, PAGE_SIZE, PageIndex};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 const LISTS_MAX: usize = 1024;
 
 /// The counters of the locks of lists.
-static AGES_LOCK: LockCounters = LockCounters {
+static LRU_LOCK: LockCounters = LockCounters {
     taken: Counter::SwapAgesLock,
     contended: Counter::SwapAgesLockContended,
     wait_ns: Counter::SwapAgesLockWaitNs,
@@ -53,7 +53,7 @@ struct LockedList<'a> {
 }
 
 /// Frames by age. The links of a frame are changed with the lock of its partition.
-pub struct Ages {
+pub struct LruLists {
     /// The next older frame comes before one, the next newer after it.
     cells: FrameCells,
     lists: Box<[Partition]>,
@@ -68,14 +68,14 @@ pub struct Ages {
     stats: Stats,
 }
 
-impl Ages {
+impl LruLists {
     /// For an arena whose frames have these cells.
     pub fn new(
         cells: FrameCells,
         partition: CachePartition,
         batching: Batching,
         stats: Stats,
-    ) -> Ages {
+    ) -> LruLists {
         let frames = cells.frames();
         let (shift, count) = match partition {
             CachePartition::Device => (u32::BITS, 1),
@@ -87,12 +87,12 @@ impl Ages {
         let list = |_| {
             let list = CountedMutex::new(
                 Rank::SwapCache,
-                &AGES_LOCK,
+                &LRU_LOCK,
                 List { oldest: NO_FRAME, newest: NO_FRAME },
             );
             Partition { list, any: AtomicBool::new(false) }
         };
-        Ages {
+        LruLists {
             cells,
             lists: (0..count).map(list).collect(),
             shift,
@@ -151,7 +151,7 @@ impl Ages {
         self.stats.sub(Counter::SwapCachePages, count as u64);
     }
 
-    /// The same for frames that lie anywhere. Best in the order in which [`Ages::oldest`] gave
+    /// The same for frames that lie anywhere. Best in the order in which [`LruLists::oldest`] gave
     /// them: those of a partition together, and neighbours in its list in a row.
     pub fn remove_many(&self, frames: &[FrameId]) {
         for same in frames.chunk_by(|a, b| self.partition(a.0) == self.partition(b.0)) {
@@ -303,9 +303,9 @@ impl Ages {
     }
 }
 
-impl std::fmt::Debug for Ages {
+impl std::fmt::Debug for LruLists {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Ages({} frames)", self.len())
+        write!(f, "LruLists({} frames)", self.len())
     }
 }
 
@@ -316,106 +316,148 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
-    fn owner_of(frame: u32) -> Owner {
-        if frame.is_multiple_of(3) {
-            Owner::Slot(SlotId::new(1, frame as u64))
-        } else {
-            Owner::Page(PageIndex(frame as usize + 100))
+    /// The arena, in frames.
+    const FRAMES: u32 = 64;
+    const NOBODY: (Owner, FrameId) = (Owner::Page(PageIndex(0)), FrameId(0));
+
+    /// The lists beside a queue a partition.
+    struct Model {
+        lru: LruLists,
+        /// Frames of a partition.
+        size: usize,
+        queues: Vec<VecDeque<u32>>,
+        /// Which frames were added in a run, whose pages have numbers one higher.
+        in_run: [bool; FRAMES as usize],
+    }
+
+    impl Model {
+        fn new(partitioned: bool, batching: Batching) -> Model {
+            let size = if partitioned { 16 } else { FRAMES as usize };
+            let partition = match partitioned {
+                true => CachePartition::Bytes((size * PAGE_SIZE) as u64),
+                false => CachePartition::Device,
+            };
+            let cells = FrameCells::new(FRAMES as usize).unwrap();
+            let lru = LruLists::new(cells, partition, batching, Stats::anonymous().unwrap());
+            let queues = vec![VecDeque::new(); FRAMES as usize / size];
+            Model { lru, size, queues, in_run: [false; FRAMES as usize] }
+        }
+
+        fn owner(&self, frame: u32) -> Owner {
+            if self.in_run[frame as usize] {
+                Owner::Page(PageIndex(frame as usize + 1))
+            } else if frame.is_multiple_of(3) {
+                Owner::Slot(SlotId::new(1, frame as u64))
+            } else {
+                Owner::Page(PageIndex(frame as usize + 100))
+            }
+        }
+
+        /// Up to where frames are all in a queue, or all in none, from one on.
+        fn end(&self, frame: u32, queued: bool) -> u32 {
+            let is_queued = |f: u32| self.queues[f as usize / self.size].contains(&f);
+            (frame..FRAMES).find(|f| is_queued(*f) != queued).unwrap_or(FRAMES)
+        }
+
+        fn step(&mut self, op: u8, frame: u32) {
+            let partition = frame as usize / self.size;
+            let at = self.queues[partition].iter().position(|f| *f == frame);
+            match (op, at) {
+                (0, None) => {
+                    self.in_run[frame as usize] = false;
+                    match self.owner(frame) {
+                        Owner::Page(page) => self.lru.add_run(page, FrameId(frame), 1),
+                        owner => self.lru.add(owner, FrameId(frame)),
+                    }
+                    self.queues[partition].push_back(frame);
+                }
+                (1, Some(at)) => {
+                    self.lru.remove(FrameId(frame));
+                    self.queues[partition].remove(at);
+                }
+                (2, at) => {
+                    self.lru.rotate(self.owner(frame), FrameId(frame));
+                    if let Some(at) = at {
+                        self.queues[partition].remove(at);
+                        self.queues[partition].push_back(frame);
+                    }
+                }
+                (3, _) => self.add_run(frame),
+                (4, Some(_)) => {
+                    let end = self.end(frame, true);
+                    self.lru.remove_run(FrameId(frame), (end - frame) as usize);
+                    self.forget(|f| (frame..end).contains(&f));
+                }
+                (5, _) => self.remove_oldest(frame),
+                _ => {}
+            }
+            self.check();
+        }
+
+        /// The frames from one on that are in no list yet, with one call.
+        fn add_run(&mut self, frame: u32) {
+            let end = self.end(frame, false);
+            let first = PageIndex(frame as usize + 1);
+            self.lru.add_run(first, FrameId(frame), (end - frame) as usize);
+            for f in frame..end {
+                self.queues[f as usize / self.size].push_back(f);
+                self.in_run[f as usize] = true;
+            }
+        }
+
+        /// As the second hand does: some of the oldest, but for those that are wanted again.
+        fn remove_oldest(&mut self, wanted: u32) {
+            let mut oldest = [NOBODY; 20];
+            let count = self.lru.oldest(&mut oldest);
+            let gone: Vec<FrameId> = oldest[..count]
+                .iter()
+                .map(|(_, frame)| *frame)
+                .filter(|frame| !(frame.0 ^ wanted).is_multiple_of(5))
+                .collect();
+            self.lru.remove_many(&gone);
+            self.forget(|f| gone.contains(&FrameId(f)));
+        }
+
+        fn forget(&mut self, gone: impl Fn(u32) -> bool) {
+            self.queues.iter_mut().for_each(|queue| queue.retain(|f| !gone(*f)));
+        }
+
+        /// Partitions are asked in turn; within one the order counts.
+        fn check(&self) {
+            let mut out = [NOBODY; FRAMES as usize];
+            let count = self.lru.oldest(&mut out);
+            let mut found = out[..count].to_vec();
+            found.sort_by_key(|(_, frame)| frame.0 as usize / self.size);
+            let expected = self.queues.iter().flatten().map(|f| (self.owner(*f), FrameId(*f)));
+            assert_eq!(found, expected.collect::<Vec<_>>());
+            assert_eq!(self.lru.len(), count);
         }
     }
 
     proptest! {
         #[test]
         fn each_partition_is_a_queue_with_removal(
-            ops in proptest::collection::vec((0..6u8, 0..64u32), 1..200),
+            ops in proptest::collection::vec((0..6u8, 0..FRAMES), 1..200),
             partitioned in any::<bool>(),
             batching in prop_oneof![Just(Batching::Whole), Just(Batching::Single)],
         ) {
-            let size = if partitioned { 16 } else { 64 };
-            let partition =
-                if partitioned { CachePartition::Bytes((size * PAGE_SIZE) as u64) } else { CachePartition::Device };
-            let ages = Ages::new(FrameCells::new(64).unwrap(), partition, batching, Stats::anonymous().unwrap());
-            let mut model: Vec<VecDeque<u32>> = vec![VecDeque::new(); 64 / size];
-            // Which frames were added in a run, whose pages have numbers one higher.
-            let mut as_page = [false; 64];
-            let owner_of = |frame: u32, as_page: &[bool; 64]| match as_page[frame as usize] {
-                true => Owner::Page(PageIndex(frame as usize + 1)),
-                false => owner_of(frame),
-            };
-            for (op, frame) in ops {
-                let queue = &mut model[frame as usize / size];
-                let at = queue.iter().position(|f| *f == frame);
-                match (op, at) {
-                    (0, None) => {
-                        as_page[frame as usize] = false;
-                        match owner_of(frame, &as_page) {
-                            Owner::Page(page) => ages.add_run(page, FrameId(frame), 1),
-                            owner => ages.add(owner, FrameId(frame)),
-                        }
-                        queue.push_back(frame);
-                    }
-                    (1, Some(at)) => {
-                        ages.remove(FrameId(frame));
-                        queue.remove(at);
-                    }
-                    (2, Some(at)) => {
-                        ages.rotate(owner_of(frame, &as_page), FrameId(frame));
-                        queue.remove(at);
-                        queue.push_back(frame);
-                    }
-                    (2, None) => ages.rotate(owner_of(frame, &as_page), FrameId(frame)),
-                    // The frames from this one on that are not there yet, or are, with one call.
-                    (3, _) => {
-                        let queued = |f: u32| model[f as usize / size].contains(&f);
-                        let end = (frame..64).find(|f| queued(*f)).unwrap_or(64);
-                        ages.add_run(PageIndex(frame as usize + 1), FrameId(frame), (end - frame) as usize);
-                        for f in frame..end {
-                            model[f as usize / size].push_back(f);
-                            as_page[f as usize] = true;
-                        }
-                    }
-                    (4, Some(_)) => {
-                        let queued = |f: u32| model[f as usize / size].contains(&f);
-                        let end = (frame..64).find(|f| !queued(*f)).unwrap_or(64);
-                        ages.remove_run(FrameId(frame), (end - frame) as usize);
-                        model.iter_mut().for_each(|queue| queue.retain(|f| !(frame..end).contains(f)));
-                    }
-                    // As the second hand does: some of the oldest, but for those that are wanted
-                    // again.
-                    (5, _) => {
-                        let mut oldest = [(Owner::Page(PageIndex(0)), FrameId(0)); 20];
-                        let count = ages.oldest(&mut oldest);
-                        let gone = |(_, f): &&(Owner, FrameId)| !(f.0 ^ frame).is_multiple_of(5);
-                        let gone: Vec<FrameId> = oldest[..count].iter().filter(gone).map(|(_, f)| *f).collect();
-                        ages.remove_many(&gone);
-                        model.iter_mut().for_each(|queue| queue.retain(|f| !gone.contains(&FrameId(*f))));
-                    }
-                    _ => {}
-                }
-                let mut out = [(Owner::Page(PageIndex(0)), FrameId(0)); 64];
-                let count = ages.oldest(&mut out);
-                let expect = model.iter().flatten().map(|f| (owner_of(*f, &as_page), FrameId(*f)));
-                let by_partition = |(_, frame): &(Owner, FrameId)| frame.0 as usize / size;
-                let mut found = out[..count].to_vec();
-                // Partitions are asked in turn; within one the order counts.
-                found.sort_by_key(by_partition);
-                prop_assert_eq!(found, expect.collect::<Vec<_>>());
-                prop_assert_eq!(ages.len(), count);
-            }
+            let mut model = Model::new(partitioned, batching);
+            ops.into_iter().for_each(|(op, frame)| model.step(op, frame));
         }
 
         #[test]
         fn runs_end_where_partitions_do(first in 0..60u32, count in 1..30usize) {
+            let (cells, stats) = (FrameCells::new(128).unwrap(), Stats::anonymous().unwrap());
             let partition = CachePartition::Bytes(16 * PAGE_SIZE as u64);
-            let ages = Ages::new(FrameCells::new(128).unwrap(), partition, Batching::Whole, Stats::anonymous().unwrap());
-            ages.add_run(PageIndex(1000), FrameId(first), count);
-            let mut out = [(Owner::Page(PageIndex(0)), FrameId(0)); 128];
-            prop_assert_eq!(ages.oldest(&mut out), count);
+            let lru = LruLists::new(cells, partition, Batching::Whole, stats);
+            lru.add_run(PageIndex(1000), FrameId(first), count);
+            let mut out = [NOBODY; 128];
+            prop_assert_eq!(lru.oldest(&mut out), count);
             for (owner, frame) in &out[..count] {
                 prop_assert_eq!(*owner, Owner::Page(PageIndex(1000 + (frame.0 - first) as usize)));
             }
-            ages.remove_run(FrameId(first), count);
-            prop_assert_eq!(ages.len(), 0);
+            lru.remove_run(FrameId(first), count);
+            prop_assert_eq!(lru.len(), 0);
         }
     }
 
@@ -423,36 +465,36 @@ mod tests {
     fn only_partitions_with_frames_are_asked_and_a_batch_is_filled() {
         let stats = Stats::anonymous().unwrap();
         let size = CachePartition::Bytes(16 * PAGE_SIZE as u64);
-        let ages = Ages::new(FrameCells::new(16 * 1000).unwrap(), size, Batching::Whole, stats);
-        ages.add_run(PageIndex(1000), FrameId(20), 4);
-        ages.add_run(PageIndex(2000), FrameId(160), 16);
-        let locks = |ages: &Ages, room: usize| {
+        let lru = LruLists::new(FrameCells::new(16 * 1000).unwrap(), size, Batching::Whole, stats);
+        lru.add_run(PageIndex(1000), FrameId(20), 4);
+        lru.add_run(PageIndex(2000), FrameId(160), 16);
+        let locks = |lru: &LruLists, room: usize| {
             let before = stats.get(Counter::SwapAgesLock);
             let mut out = vec![(Owner::Page(PageIndex(0)), FrameId(0)); room];
-            (ages.oldest(&mut out), stats.get(Counter::SwapAgesLock) - before)
+            (lru.oldest(&mut out), stats.get(Counter::SwapAgesLock) - before)
         };
-        assert_eq!(locks(&ages, 128), (20, 2), "of ten partitions");
-        assert_eq!(locks(&ages, 12), (12, 2), "the first has four only");
-        assert_eq!(locks(&ages, 4), (4, 1), "it is the turn of what lies behind");
+        assert_eq!(locks(&lru, 128), (20, 2), "of ten partitions");
+        assert_eq!(locks(&lru, 12), (12, 2), "the first has four only");
+        assert_eq!(locks(&lru, 4), (4, 1), "it is the turn of what lies behind");
         let before = stats.get(Counter::SwapAgesLock);
         let frames: Vec<FrameId> = FrameId(160).run(16).chain(FrameId(20).run(4)).collect();
-        ages.remove_many(&frames);
-        assert_eq!((ages.len(), stats.get(Counter::SwapAgesLock) - before), (0, 2));
-        assert_eq!(locks(&ages, 4), (0, 0));
+        lru.remove_many(&frames);
+        assert_eq!((lru.len(), stats.get(Counter::SwapAgesLock) - before), (0, 2));
+        assert_eq!(locks(&lru, 4), (0, 0));
     }
 
     #[test]
     fn the_baseline_locks_for_each_frame() {
         let stats = Stats::anonymous().unwrap();
-        let ages = Ages::new(
+        let lru = LruLists::new(
             FrameCells::new(64).unwrap(),
             CachePartition::Device,
             Batching::Single,
             stats,
         );
-        ages.add_run(PageIndex(1000), FrameId(0), 10);
-        ages.remove_many(&FrameId(0).run(6).collect::<Vec<_>>());
-        ages.remove_run(FrameId(6), 4);
-        assert_eq!((stats.get(Counter::SwapAgesLock), ages.len()), (20, 0));
+        lru.add_run(PageIndex(1000), FrameId(0), 10);
+        lru.remove_many(&FrameId(0).run(6).collect::<Vec<_>>());
+        lru.remove_run(FrameId(6), 4);
+        assert_eq!((stats.get(Counter::SwapAgesLock), lru.len()), (20, 0));
     }
 }

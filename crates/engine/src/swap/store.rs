@@ -1,25 +1,27 @@
 //! The tiers behind memory: storing a batch of pages, loading one back, forgetting one.
 //!
 //! A page that leaves memory becomes a fill value, or gets a swap slot: on no device while the
-//! compressed tier takes it ([`crate::swap::zswap`]), else of a device, to which it is written, since it
-//! does not compress, or the tier has no room. With `zswap.slots=device` what is compressed has
-//! slots of devices, too, while there is room on one. Until its batch is committed by the caller a
-//! page is also still where it was.
+//! compressed tier takes it ([`crate::swap::zswap`]), else of a device, to which it is written,
+//! since it does not compress, or the tier has no room. With `zswap.slots=device` what is
+//! compressed has slots of devices, too, while there is room on one. Until its batch is committed
+//! by the caller a page is also still where it was.
 
-use crate::config::{CompressedMax, Config, FOLIO_MAX, TierCodec, TierSlots};
 use crate::device::{RUN_MAX, ReadError, RunWrite};
 use crate::frame::cells::Owner;
 #[cfg(debug_assertions)]
 use crate::memory::word::PageWord;
 use crate::memory::word::State;
-use crate::reclaim::writeback::Cold;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::swap::Swap;
 use crate::swap::fill;
+use crate::swap::settings::{SwapSettings, TierSlots};
 use crate::swap::zswap::Object;
 use crate::swap::{GivenUp, Stamp};
+use crate::units::FOLIO_MAX;
+use crate::units::page_mut;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
+use crate::workingset::settings::{CompressedMax, TierCodec};
 use overspill_os::Errno;
 use overspill_os::codec::{Codec, CodecId, Compressor, Decompressor};
 use overspill_os::io::IoBuffer;
@@ -65,6 +67,16 @@ impl Pick {
     }
 }
 
+/// A compressed page on its way to a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Cold {
+    pub slot: SlotId,
+    pub object: Object,
+    /// Where it is written to: its own slot, or another; and whether it is there now.
+    pub to: SlotId,
+    pub written: bool,
+}
+
 /// What a reclaiming thread works with: made with the pool, so that nothing is allocated under
 /// pressure.
 #[derive(Debug)]
@@ -101,7 +113,7 @@ pub struct Batch {
 
 impl Batch {
     /// For batches of up to `pages` pages.
-    pub fn new(pages: usize, config: &Config) -> Result<Batch, Errno> {
+    pub fn new(pages: usize, settings: &SwapSettings) -> Result<Batch, Errno> {
         Ok(Batch {
             picks: Vec::with_capacity(pages),
             ranges: Vec::with_capacity(pages),
@@ -115,15 +127,15 @@ impl Batch {
             cold: Vec::with_capacity(pages),
             refused: false,
             backed: false,
-            compressors: config
-                .zswap_codec
+            compressors: settings
+                .codec
                 .codecs()
                 .into_iter()
                 .map(Compressor::new)
                 .collect::<Result<_, _>>()?,
-            recompressor: config.zswap_recompress.codec().map(Compressor::new).transpose()?,
+            recompressor: settings.recompress.codec().map(Compressor::new).transpose()?,
             trial: Box::new([0; PAGE_SIZE]),
-            decompressor: Decompressor::new(&config.codecs())?,
+            decompressor: Decompressor::new(&settings.codecs())?,
             pages,
         })
     }
@@ -137,13 +149,6 @@ impl Batch {
     pub fn has_room(&self) -> bool {
         self.picks.len() < self.pages
     }
-}
-
-/// One page of a buffer.
-pub fn page_mut(buffer: &mut [u8], index: usize) -> &mut [u8; PAGE_SIZE] {
-    (&mut buffer[index * PAGE_SIZE..(index + 1) * PAGE_SIZE])
-        .try_into()
-        .expect("a page is PAGE_SIZE bytes")
 }
 
 /// The parts of a run whose slots are `wanted`, by their place in it.
@@ -173,18 +178,15 @@ pub enum LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoadError::Read(error) => write!(
-                f,
-                "a page cannot be read back, the program gets \
-                                                 SIGBUS for it: {error}"
-            ),
+            LoadError::Read(error) => {
+                write!(f, "a page cannot be read back, the program gets SIGBUS for it: {error}")
+            }
             LoadError::Lost => f.write_str(
                 "a page could not be read when its swap device was taken out of use, the program \
                  gets SIGBUS for it",
             ),
             LoadError::Corrupt => f.write_str(
-                "a compressed page is damaged, the program gets SIGBUS for it: broken \
-                             memory?",
+                "a compressed page is damaged, the program gets SIGBUS for it: broken memory?",
             ),
         }
     }
@@ -224,7 +226,7 @@ impl Swap {
             if pick.copy.is_some() || !read(pick, page) {
                 continue;
             }
-            match fill::same_filled(page).filter(|_| self.config.baselines.same_filled) {
+            match fill::same_filled(page).filter(|_| self.settings.same_filled) {
                 Some(value) => {
                     pick.stored = Some(State::Filled(value));
                     self.stats.add(Counter::SameFilledOut, 1);
@@ -240,12 +242,12 @@ impl Swap {
         //    has slots of its own; else of devices, as far as they have some.
         batch.writes.clear();
         batch.refused = false;
-        let own = self.config.baselines.zswap_slots == TierSlots::Own;
+        let own = self.settings.slots == TierSlots::Own;
         batch.backed = own && self.devices_have_room();
         let mut at = 0;
         while at < pages {
             let on_devices = |want: usize| self.devices.alloc_run(want);
-            let in_memory = |want| match self.config.compressed_max {
+            let in_memory = |want| match self.settings.compressed_max {
                 CompressedMax::OFF => None,
                 _ => self.devices.alloc_in_memory(want),
             };
@@ -339,7 +341,7 @@ impl Swap {
         if batch.refused || !self.accepts_compressed(passes_on) {
             return None;
         }
-        let worth = match self.config.zswap_codec {
+        let worth = match self.settings.codec {
             TierCodec::Always(Codec::None) => PAGE_SIZE,
             _ if passes_on => WORTH_BYTES,
             _ => WORTH_BYTES_NO_DEVICE,
@@ -356,7 +358,7 @@ impl Swap {
         let compressor = &mut compressors[density];
         let (data, codec) = match compressor.compress(page, &mut packed[..worth]) {
             Some(len) => (&packed[..len], compressor.codec().id()),
-            None if self.config.keeps_incompressible => (&page[..], CodecId::None),
+            None if self.settings.keeps_incompressible => (&page[..], CodecId::None),
             None => return None,
         };
         match self.zpool.store(&self.memory.frames, slot.to_bits(), data) {
@@ -383,7 +385,7 @@ impl Swap {
     /// Whether the compressed tier takes pages: not from when it was full until it is at
     /// [`ACCEPT_PERCENT`] of what it may take, while devices take them.
     pub(crate) fn accepts_compressed(&self, passes_on: bool) -> bool {
-        if self.config.compressed_max == CompressedMax::OFF {
+        if self.settings.compressed_max == CompressedMax::OFF {
             return false;
         }
         if self.compressed_full.load(Relaxed) && !self.zpool.is_above_percent(ACCEPT_PERCENT) {
@@ -523,9 +525,7 @@ impl Swap {
         self.stats.set(Counter::CompressedPoolBytes, self.zpool.pool_bytes() as u64);
         self.stats.set(Counter::CompressedLimitBytes, self.zpool.limit_bytes() as u64);
     }
-}
 
-impl Swap {
     /// Begins I/O on a slot, so that it stays in use until [`Swap::end_io`]; `false` when its
     /// page is not there alone, or somebody is at it.
     pub(crate) fn begin_io(&self, slot: SlotId) -> bool {

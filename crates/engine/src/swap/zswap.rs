@@ -1,7 +1,7 @@
 //! The index of the compressed tier: which slots have a compressed copy, and where.
 //!
 //! The tier stands in front of the devices, keyed by swap slot. An entry a slot, a word each
-//! ([`Object`]), in tables that are touched lazily. A copy lies in the compressed pool. Look-ups
+//! ([`Object`]), in tables that are touched lazily. A copy lies in the zpool. Look-ups
 //! take no lock. What changes the set of entries takes the lock of a range of 64 MiB of swap space,
 //! over the entries' list by age and their number. Every slot that is given back asks to forget its
 //! entry, and most have none ([`Zswap::invalidate`]): baseline `zswap.invalidate` says how much
@@ -23,8 +23,8 @@
 //!    takes the entry out, if nobody else reads it.
 //! 4. *Compaction* replaces an object that nobody reads by a copy of it.
 //!
-//! Neighbours: [`crate::zpool`] keeps the bytes, [`crate::swap::store`] and [`crate::reclaim::writeback`] use
-//! both.
+//! Neighbours: [`crate::zpool`] keeps the bytes, [`crate::swap::store`] and
+//! [`crate::reclaim::writeback`] use both.
 //!
 //! Locks: a range's ([`Rank::Zswap`]); nothing is taken under it.
 
@@ -33,9 +33,9 @@ mod list;
 use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::base::lockdep::Rank;
 use crate::base::sync::Atomic;
-use crate::config::FOLIO_MAX;
 use crate::slot::SlotRun;
 use crate::stats::{Counter, Stats};
+use crate::units::FOLIO_MAX;
 use crate::units::SlotId;
 use crate::zpool::Handle;
 use list::{HEAD_CELLS, List, RANGE_SLOTS};
@@ -74,7 +74,7 @@ pub enum Invalidate {
     EmptyLookup,
 }
 
-/// A compressed page: its place in the compressed pool, and the codec that made it.
+/// A compressed page: its place in the zpool, and the codec that made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Object {
     /// Its bytes.
@@ -112,9 +112,9 @@ impl Object {
 }
 
 /// The entry of a slot.
-struct Place<'a, A>(&'a A);
+struct ZswapCell<'a, A>(&'a A);
 
-impl<A: Atomic> Place<'_, A> {
+impl<A: Atomic> ZswapCell<'_, A> {
     fn load(&self) -> Option<Object> {
         Object::from_word(self.0.load(Acquire))
     }
@@ -241,8 +241,8 @@ impl Zswap {
         self.devices[slot.device()].get().expect("the device of a slot is open")
     }
 
-    fn place(&self, slot: SlotId) -> Place<'_, AtomicU64> {
-        Place(&self.tables(slot).entries[slot.offset() as usize])
+    fn cell(&self, slot: SlotId) -> ZswapCell<'_, AtomicU64> {
+        ZswapCell(&self.tables(slot).entries[slot.offset() as usize])
     }
 
     fn lock(&self, slot: SlotId) -> CountedGuard<'_, ()> {
@@ -262,7 +262,7 @@ impl Zswap {
     /// Puts another object, or none, in the place of what a slot has; its range's lock is held. It
     /// is in the list from after it can be found. Returns what was.
     fn set(&self, slot: SlotId, new: Option<Object>, now: u64) -> Option<Object> {
-        let old = self.place(slot).swap(new);
+        let old = self.cell(slot).swap(new);
         self.settle(slot, old, new, now);
         old
     }
@@ -288,7 +288,7 @@ impl Zswap {
 
     /// The object of a slot, as far as can be said without a lock.
     pub fn look_up(&self, slot: SlotId) -> Option<Object> {
-        self.place(slot).load()
+        self.cell(slot).load()
     }
 
     /// Whether a slot has a compressed copy, as far as can be said without a lock.
@@ -300,18 +300,18 @@ impl Zswap {
     /// the slot's page.
     pub fn begin_load(&self, slot: SlotId) -> Option<Object> {
         self.stats.add(Counter::ZswapLookup, 1);
-        self.place(slot).begin_load(None)
+        self.cell(slot).begin_load(None)
     }
 
     /// The same for an object that was seen before, if it is there still: who has made sure that
     /// the slot stays in use.
     pub fn begin_load_of(&self, slot: SlotId, object: Object) -> bool {
-        self.place(slot).begin_load(Some(object)).is_some()
+        self.cell(slot).begin_load(Some(object)).is_some()
     }
 
     /// The reader is done.
     pub fn end_load(&self, slot: SlotId) {
-        self.place(slot).end_load();
+        self.cell(slot).end_load();
     }
 
     /// Makes entries for slots, as the newest, `now` pages having left memory; an older copy of one
@@ -383,17 +383,18 @@ impl Zswap {
         else {
             return false;
         };
-        let place = Place(cell);
-        place.load().is_some_and(|object| {
-            object.handle == old && place.replace(object, 0, Some(Object { handle: new, ..object }))
+        let cell = ZswapCell(cell);
+        cell.load().is_some_and(|object| {
+            object.handle == old && cell.replace(object, 0, Some(Object { handle: new, ..object }))
         })
     }
 
-    /// Writeback, whose page is compressed more densely, or on a device now: puts `new`, or nothing, in
-    /// the place of the object of which the caller is the only reader, and has it read no more.
+    /// Writeback, whose page is compressed more densely, or on a device now: puts `new`, or
+    /// nothing, in the place of the object of which the caller is the only reader, and has it read
+    /// no more.
     pub fn finish_load(&self, slot: SlotId, old: Object, new: Option<Object>, now: u64) -> bool {
         let _held = self.lock(slot);
-        let done = self.place(slot).replace(old, 1, new);
+        let done = self.cell(slot).replace(old, 1, new);
         if done {
             self.settle(slot, Some(old), new, now);
         }
@@ -473,7 +474,7 @@ impl Zswap {
                     "an entry with a reader"
                 );
                 let there =
-                    cells.iter().enumerate().filter(|(_, cell)| Place(*cell).load().is_some());
+                    cells.iter().enumerate().filter(|(_, cell)| ZswapCell(*cell).load().is_some());
                 assert!(listed.iter().copied().eq(there.map(|(i, _)| i)), "the list of a range");
                 let count = tables.counts[range].load(Relaxed);
                 assert_eq!(count, listed.len() as u64, "entries of a range");

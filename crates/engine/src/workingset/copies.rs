@@ -1,6 +1,6 @@
 //! Whether it pays to keep copies of pages that are in memory, by what became of them lately.
 
-use crate::config::Clean;
+use crate::workingset::settings::Clean;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// How far the balance of gains and losses goes to either side: what happened longer ago than so

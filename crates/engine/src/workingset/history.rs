@@ -10,22 +10,26 @@ use std::time::{Duration, Instant};
 /// Samples a second.
 const TICKS: u64 = 8;
 
-/// The samples of a second, and the one that is being taken.
+/// When pages left memory: the samples of a second, and the one that is being taken.
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct EvictionHistory {
     began: Instant,
     /// The latest sample's.
     tick: AtomicU64,
     counts: [AtomicU64; TICKS as usize + 1],
 }
 
-impl Default for Recent {
-    fn default() -> Recent {
-        Recent { began: Instant::now(), tick: AtomicU64::new(0), counts: Default::default() }
+impl Default for EvictionHistory {
+    fn default() -> EvictionHistory {
+        EvictionHistory {
+            began: Instant::now(),
+            tick: AtomicU64::new(0),
+            counts: Default::default(),
+        }
     }
 }
 
-impl Recent {
+impl EvictionHistory {
     /// Takes a sample if it is time to: so many have left by now.
     pub fn sample(&self, left: u64) {
         self.sample_at(self.began.elapsed(), left);
@@ -42,7 +46,7 @@ impl Recent {
         // Only one thread takes it.
         if tick > last && self.tick.compare_exchange(last, tick, Release, Relaxed).is_ok() {
             // Where nobody came by it is taken as late as now: what left meanwhile is not known to
-            // be recent.
+            // be history.
             let ring = self.counts.len() as u64;
             (last.max(tick.saturating_sub(ring)) + 1..=tick).for_each(|tick| {
                 self.counts[(tick % ring) as usize].store(left, Relaxed);
@@ -70,11 +74,11 @@ mod tests {
 
     #[test]
     fn what_left_within_a_second_is_told_from_what_left_before() {
-        let recent = Recent::default();
+        let history = EvictionHistory::default();
         // One page leaves each millisecond.
         for now in (0..3000).step_by(10) {
-            recent.sample_at(ms(now), now);
-            let then = recent.a_second_before(ms(now), now);
+            history.sample_at(ms(now), now);
+            let then = history.a_second_before(ms(now), now);
             assert!(
                 now.saturating_sub(1125) <= then.max(1) && then <= now.saturating_sub(875),
                 "{then} at {now}"
@@ -84,19 +88,19 @@ mod tests {
 
     #[test]
     fn after_a_pause_nothing_is_recent() {
-        let recent = Recent::default();
-        recent.sample_at(ms(500), 10);
-        assert_eq!(recent.a_second_before(ms(9000), 70), 70);
+        let history = EvictionHistory::default();
+        history.sample_at(ms(500), 10);
+        assert_eq!(history.a_second_before(ms(9000), 70), 70);
         // What left in a shorter pause neither; and samples of long ago do not come back.
-        assert_eq!(recent.a_second_before(ms(9900), 80), 70);
-        assert_eq!(recent.a_second_before(ms(10_130), 90), 80);
-        assert_eq!(recent.a_second_before(ms(11_260), 95), 95);
+        assert_eq!(history.a_second_before(ms(9900), 80), 70);
+        assert_eq!(history.a_second_before(ms(10_130), 90), 80);
+        assert_eq!(history.a_second_before(ms(11_260), 95), 95);
     }
 
     #[test]
     fn a_clock_that_is_read_late_does_no_harm() {
-        let recent = Recent::default();
-        recent.sample_at(ms(2000), 50);
-        assert_eq!(recent.a_second_before(ms(1900), 49), 50);
+        let history = EvictionHistory::default();
+        history.sample_at(ms(2000), 50);
+        assert_eq!(history.a_second_before(ms(1900), 49), 50);
     }
 }

@@ -1,4 +1,5 @@
-//! The compressed tier's share of the budget, by what refaults tell (setting `compressed=auto`).
+//! The size of the compressed tier, a fraction of the budget, by what refaults tell (setting
+//! `compressed=auto`).
 //!
 //! A frame holds a page as it is, or two or three compressed ones. What is right for the one or the
 //! other depends on the program: where accesses are spread evenly, compressed pages save more reads
@@ -19,12 +20,12 @@
 //! Each is worth its count by what such faults have taken lately. Pages that come back do not age
 //! further: of what has left, the curve counts as kept only what had not come back by then.
 //!
-//! A tier with room to spare also keeps the copies of pages that it gave back ([`crate::swap::clean`]),
-//! which then leave without being packed again. So a step more of tier is worth the packing of as
-//! many pages as leave in place of these copies, and a step less costs that, before it costs reads
-//! of devices.
+//! A tier with room to spare also keeps the copies of pages that it gave back
+//! ([`crate::swap::clean`]), which then leave without being packed again. So a step more of tier is
+//! worth the packing of as many pages as leave in place of these copies, and a step less costs
+//! that, before it costs reads of devices.
 //!
-//! The share goes a step to where more is saved. Without room on devices there is no choice: the
+//! The size goes a step to where more is saved. Without room on devices there is no choice: the
 //! tier takes as much as it may. The method is that of miss ratio curves from reuse distances, with
 //! the kernel's shadow entries as the source of these (mm/workingset.c).
 //!
@@ -32,14 +33,14 @@
 
 mod density;
 
-use crate::config::CompressedMax;
 use crate::stats::FaultSource;
+use crate::workingset::settings::CompressedMax;
 pub(crate) use density::Density;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// What shares are counted in: parts of the budget.
+/// What sizes are counted in: parts of the budget.
 const WHOLE: u32 = 1024;
-/// How far the share goes at a time: 1/32 of the budget.
+/// How far the size goes at a time: 1/32 of the budget.
 const STEP: u32 = WHOLE / 32;
 /// Where it begins: what LZ4 packs 2.5:1 does not go to a device while it is up to twice the
 /// budget. Where a few pages are hot, that is too much, and is found out soon.
@@ -67,7 +68,7 @@ const NEAR_LEAST: f64 = 1.0 / 2.0;
 /// How full the tier must be for it to take more, in percent of what it may: below that it has room
 /// as it is.
 pub const FULL_PERCENT: usize = 85;
-/// How much more must be saved than lost, so that chance does not move the share, or change the
+/// How much more must be saved than lost, so that chance does not move the size, or change the
 /// codec, to and fro.
 const MARGIN: f64 = 1.25;
 /// How much more must be saved than lost for three steps at once.
@@ -120,10 +121,10 @@ fn fade(sum: &AtomicU64, more: u64) {
     sum.store(old * (REMEMBERED - 1) / REMEMBERED + more, Relaxed);
 }
 
-/// The share, and what it follows from.
+/// The size of the tier, and what it follows from.
 #[derive(Debug)]
-pub(crate) struct Share {
-    /// The tier's, in parts of [`WHOLE`].
+pub(crate) struct TierSize {
+    /// In parts of the budget, [`WHOLE`] of them.
     now: AtomicU32,
     /// By bucket of distances.
     refaults: [AtomicU64; BUCKETS],
@@ -139,14 +140,14 @@ pub(crate) struct Share {
     looked: AtomicU64,
 }
 
-impl Share {
+impl TierSize {
     /// For a pool with this setting.
-    pub fn new(setting: CompressedMax) -> Share {
+    pub fn new(setting: CompressedMax) -> TierSize {
         let now = match setting {
             CompressedMax::Auto => FIRST,
             CompressedMax::Percent(percent) => (WHOLE * u32::from(percent)).div_ceil(100),
         };
-        Share {
+        TierSize {
             now: now.into(),
             refaults: [const { AtomicU64::new(0) }; BUCKETS],
             compressed: Took::default(),
@@ -278,7 +279,7 @@ pub struct Tiers {
 }
 
 impl Tiers {
-    /// How many frames the share goes at a time.
+    /// How many frames the size goes at a time.
     fn step(&self) -> f64 {
         (self.budget * u64::from(STEP) / u64::from(WHOLE)) as f64
     }
@@ -338,7 +339,7 @@ impl Curve {
     }
 }
 
-fn verdict(past: &Past, tiers: Tiers, share: u32) -> Verdict {
+fn verdict(past: &Past, tiers: Tiers, size: u32) -> Verdict {
     let Past { curve, copies, costs, .. } = past;
     let step = tiers.step();
     let (pages, frames) = (tiers.pages as f64, tiers.frames as f64);
@@ -378,7 +379,7 @@ fn verdict(past: &Past, tiers: Tiers, share: u32) -> Verdict {
     let (margin, least) = if reads || drops_copies { (MARGIN, 0) } else { (CLEARLY, UNREAD) };
     let smaller_ns = if drops_copies { 0.0 } else { nearer.max(farther.unwrap_or(0.0)) * read_ns }
         + repacked * packing_ns;
-    let steps = steps(as_they_are_ns, smaller_ns).min(share.saturating_sub(least) / STEP);
+    let steps = steps(as_they_are_ns, smaller_ns).min(size.saturating_sub(least) / STEP);
     if steps > 0 && near >= NEAR_LEAST * step && as_they_are_ns > margin * smaller_ns {
         return Verdict::Shrink(steps);
     }
@@ -450,7 +451,7 @@ mod tests {
         Costs { compressed_ns: 10_000.0, device_ns: 70_000.0, device_reads: 1_000.0 };
 
     #[test]
-    fn the_share_goes_to_where_more_is_saved() {
+    fn the_size_goes_to_where_more_is_saved() {
         let verdict_of =
             |curve: Curve, tiers: Tiers, costs: Costs| verdict(&past(curve, costs), tiers, FIRST);
         // Evenly spread over distances beyond the tier's: a larger one saves reads of devices.
@@ -512,27 +513,27 @@ mod tests {
 
     #[test]
     fn it_moves_by_steps_within_its_bounds() {
-        let share = Share::new(CompressedMax::Auto);
-        assert_eq!(share.frames(1000), 750);
+        let size = TierSize::new(CompressedMax::Auto);
+        assert_eq!(size.frames(1000), 750);
         let mut left = 0;
         let mut follow = |distance: u64, tiers: Tiers| {
-            (0..500).for_each(|_| share.note_refault(distance));
-            share.note_fault(FaultSource::Compressed, 10_000, 1);
-            share.note_fault(FaultSource::Device, 50_000_000, 1_000);
+            (0..500).for_each(|_| size.note_refault(distance));
+            size.note_fault(FaultSource::Compressed, 10_000, 1);
+            size.note_fault(FaultSource::Device, 50_000_000, 1_000);
             left += 2500;
-            share.follow(&share.look(left), tiers);
-            share.now.load(Relaxed)
+            size.follow(&size.look(left), tiers);
+            size.now.load(Relaxed)
         };
         assert_eq!(follow(100, TIERS), FIRST - STRIDE * STEP);
         (0..50).for_each(|_| {
-            let frames = share.frames(10_000) as u64;
+            let frames = size.frames(10_000) as u64;
             follow(100, Tiers { frames, pages: frames * 5 / 2, ..TIERS });
         });
-        assert_eq!(share.now.load(Relaxed), LEAST);
+        assert_eq!(size.now.load(Relaxed), LEAST);
         // Without devices it takes what it may; and gives some back where there are some again.
         let alone = Tiers { has_devices: false, ..TIERS };
         assert_eq!(follow(100, alone), MOST_ALONE);
         assert!(follow(200_000, TIERS) <= MOST);
-        assert!(!share.is_due(left + 10, 10_000) && share.is_due(left + 2500, 10_000));
+        assert!(!size.is_due(left + 10, 10_000) && size.is_due(left + 2500, 10_000));
     }
 }

@@ -61,9 +61,9 @@ impl Cells for FrameCells {
 /// 16 to 31, class in bits 32 to 47, flags above. Without the highest it is no chunk's, and says
 /// nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct State(u64);
+struct ChunkState(u64);
 
-impl State {
+impl ChunkState {
     const USED: u64 = 1;
     const WRITING: u64 = 1 << 16;
     const CLASS: u64 = 1 << 32;
@@ -74,15 +74,15 @@ impl State {
     const SKIP: u64 = 1 << 60;
 
     fn used(self) -> usize {
-        (self.0 & State::FIELD) as usize
+        (self.0 & ChunkState::FIELD) as usize
     }
 
     fn is_being_written(self) -> bool {
-        (self.0 / State::WRITING) & State::FIELD != 0
+        (self.0 / ChunkState::WRITING) & ChunkState::FIELD != 0
     }
 
     fn class(self) -> Option<usize> {
-        self.has(CHUNK_STATE).then_some(((self.0 / State::CLASS) & State::FIELD) as usize)
+        self.has(CHUNK_STATE).then_some(((self.0 / ChunkState::CLASS) & ChunkState::FIELD) as usize)
     }
 
     fn has(self, flag: u64) -> bool {
@@ -92,7 +92,7 @@ impl State {
     /// The list that it belongs in.
     fn group(self) -> Option<usize> {
         let objects = CLASSES[self.class()?].objects;
-        if self.has(State::RETIRED | State::PINNED) {
+        if self.has(ChunkState::RETIRED | ChunkState::PINNED) {
             return None;
         }
         (1..objects).contains(&self.used()).then(|| self.used() * GROUPS / objects)
@@ -132,9 +132,9 @@ pub(super) struct ChunkTable<C> {
 impl<C: Cells> ChunkTable<C> {
     /// [`ChunkTable::pin`] without the look at who is writing: a mistake.
     pub fn pin_any(&self, lists: &mut Lists, chunk: u32) -> bool {
-        let free = !self.state(chunk).has(State::PINNED);
+        let free = !self.state(chunk).has(ChunkState::PINNED);
         if free {
-            self.change(lists, chunk, |state| state | State::PINNED);
+            self.change(lists, chunk, |state| state | ChunkState::PINNED);
         }
         free
     }
@@ -185,7 +185,7 @@ impl<C: Cells> ChunkTable<C> {
             if !leaving(chunk) {
                 break chunk;
             }
-            self.change(lists, chunk, |state| state | State::RETIRED);
+            self.change(lists, chunk, |state| state | ChunkState::RETIRED);
         };
         let mut words = (0..FRAMES).map(|word| (word, self.bitmap(chunk, word).load(Relaxed)));
         let (word, bits) = words.find(|(_, bits)| bits & ALL != ALL)?;
@@ -193,7 +193,7 @@ impl<C: Cells> ChunkTable<C> {
         let object = word * WORD_OBJECTS + free as usize;
         debug_assert!(object < CLASSES[class].objects, "chunk {chunk} is full but listed");
         self.bitmap(chunk, word).store(bits | 1 << free, Relaxed);
-        self.change(lists, chunk, |state| state + State::USED + State::WRITING);
+        self.change(lists, chunk, |state| state + ChunkState::USED + ChunkState::WRITING);
         Some((chunk, object))
     }
 
@@ -207,7 +207,8 @@ impl<C: Cells> ChunkTable<C> {
             cell.store(OBJECTS | u64::from(word == 0), Relaxed);
         }
         self.change(lists, chunk, |_| {
-            CHUNK_STATE | (class as u64 * State::CLASS + State::USED + State::WRITING)
+            CHUNK_STATE
+                | (class as u64 * ChunkState::CLASS + ChunkState::USED + ChunkState::WRITING)
         });
         0
     }
@@ -215,7 +216,7 @@ impl<C: Cells> ChunkTable<C> {
     /// The object that was taken last is written: from now on its chunk may be pinned, by who then
     /// sees what was written. Needs no lock.
     pub fn written(&self, chunk: u32) {
-        self.entry(chunk)[STATE].fetch_sub(State::WRITING, Release);
+        self.entry(chunk)[STATE].fetch_sub(ChunkState::WRITING, Release);
     }
 
     /// Gives up a stored object, and the chunk with it when no other is left: true then. A chunk
@@ -229,9 +230,9 @@ impl<C: Cells> ChunkTable<C> {
     ) -> bool {
         let word = self.bitmap(chunk, object / WORD_OBJECTS);
         word.store(word.load(Relaxed) & !(1 << (object % WORD_OBJECTS)), Relaxed);
-        let stays = self.state(chunk).has(State::RETIRED) && !leaving(chunk);
+        let stays = self.state(chunk).has(ChunkState::RETIRED) && !leaving(chunk);
         self.change(lists, chunk, |state| {
-            (if stays { state & !State::RETIRED } else { state }) - State::USED
+            (if stays { state & !ChunkState::RETIRED } else { state }) - ChunkState::USED
         });
         self.disband(lists, chunk)
     }
@@ -250,10 +251,10 @@ impl<C: Cells> ChunkTable<C> {
                     break;
                 }
                 let state = self.state(chunk);
-                if state.has(State::SKIP) {
+                if state.has(ChunkState::SKIP) {
                     // Once; if there is no other, it is this one after all.
                     skipped = skipped.or(Some(chunk));
-                    self.change(lists, chunk, |state| state & !State::SKIP);
+                    self.change(lists, chunk, |state| state & !ChunkState::SKIP);
                 } else if best.is_none_or(|best| state.used() < self.state(best).used()) {
                     best = Some(chunk);
                 }
@@ -271,9 +272,9 @@ impl<C: Cells> ChunkTable<C> {
     /// Pins a chunk of the class, unless somebody is at work on it.
     pub fn pin(&self, lists: &mut Lists, chunk: u32) -> bool {
         let state = self.state(chunk);
-        let free = !state.has(State::PINNED) && !state.is_being_written();
+        let free = !state.has(ChunkState::PINNED) && !state.is_being_written();
         if free {
-            self.change(lists, chunk, |state| state | State::PINNED);
+            self.change(lists, chunk, |state| state | ChunkState::PINNED);
         }
         free
     }
@@ -281,8 +282,8 @@ impl<C: Cells> ChunkTable<C> {
     /// Ends what [`ChunkTable::pin`] began; the chunk is given up, and true is returned, when it
     /// has no object left. One that objects were `stuck` in is skipped by the next who pins.
     pub fn unpin(&self, lists: &mut Lists, chunk: u32, stuck: bool) -> bool {
-        let skip = if stuck { State::SKIP } else { 0 };
-        self.change(lists, chunk, |state| (state | skip) & !State::PINNED);
+        let skip = if stuck { ChunkState::SKIP } else { 0 };
+        self.change(lists, chunk, |state| (state | skip) & !ChunkState::PINNED);
         self.disband(lists, chunk)
     }
 
@@ -294,7 +295,7 @@ impl<C: Cells> ChunkTable<C> {
     /// Makes the chunk one of no class if it has no objects and nobody is at work on it.
     fn disband(&self, lists: &mut Lists, chunk: u32) -> bool {
         let state = self.state(chunk);
-        let empty = state.used() == 0 && !state.has(State::PINNED);
+        let empty = state.used() == 0 && !state.has(ChunkState::PINNED);
         if empty {
             self.change(lists, chunk, |_| 0);
             (0..FRAMES).for_each(|word| self.bitmap(chunk, word).store(0, Relaxed));
@@ -318,7 +319,7 @@ impl<C: Cells> ChunkTable<C> {
             assert_eq!(state.used(), used, "count of chunk {chunk}");
             assert!((1..=objects).contains(&state.used()), "chunk {chunk} has {used} objects");
             assert!(
-                !state.is_being_written() && !state.has(State::PINNED),
+                !state.is_being_written() && !state.has(ChunkState::PINNED),
                 "somebody is at work on chunk {chunk}"
             );
             held.chunks += 1;
@@ -360,9 +361,9 @@ impl<C: Cells> ChunkTable<C> {
         &self.entry(chunk)[BITMAP + word * FRAME_WORDS]
     }
 
-    fn state(&self, chunk: u32) -> State {
+    fn state(&self, chunk: u32) -> ChunkState {
         // Whoever finds that nothing is being written sees what was written.
-        State(self.entry(chunk)[STATE].load(Acquire))
+        ChunkState(self.entry(chunk)[STATE].load(Acquire))
     }
 
     /// Changes a chunk's state, and its place in the lists with it.
@@ -373,8 +374,8 @@ impl<C: Cells> ChunkTable<C> {
         while let Err(now) = cell.compare_exchange_weak(old, change(old), Relaxed, Relaxed) {
             old = now;
         }
-        let (old, new) = (State(old), State(change(old)));
-        let room = |state: State| match state.class() {
+        let (old, new) = (ChunkState(old), ChunkState(change(old)));
+        let room = |state: ChunkState| match state.class() {
             Some(class) if state.group().is_some() => CLASSES[class].objects - state.used(),
             _ => 0,
         };

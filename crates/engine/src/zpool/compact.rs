@@ -26,7 +26,7 @@
 
 use super::class::{CLASSES, ORDER_MIN, TRAILER_BYTES, class_of};
 use super::trailer::Trailer;
-use super::{BEYOND_FRAMES, Chunks, CompressedPool, FrameSource, Handle, Place, first_frame};
+use super::{BEYOND_FRAMES, Chunks, FrameSource, Handle, ObjectPlace, Zpool, first_frame};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -58,7 +58,7 @@ impl Compacted {
     }
 }
 
-impl CompressedPool {
+impl Zpool {
     /// Frames that would come back if objects were moved together: for each class, whole chunks'
     /// worth of free places.
     pub fn compactable_frames(&self) -> usize {
@@ -168,7 +168,7 @@ impl CompressedPool {
             if done.copied == objects_max {
                 break;
             }
-            let from = Place { class, chunk, object };
+            let from = ObjectPlace { class, chunk, object };
             let Some((owner, old, new)) = self.copy_object(source, from, chunks) else {
                 stuck = true;
                 continue;
@@ -202,7 +202,7 @@ impl CompressedPool {
     fn copy_object<S: FrameSource + ?Sized>(
         &self,
         source: &S,
-        from: Place,
+        from: ObjectPlace,
         chunks: Chunks,
     ) -> Option<(u64, Handle, Handle)> {
         let mut bytes = [0; TRAILER_BYTES];
@@ -225,7 +225,7 @@ impl CompressedPool {
         }
         source.write(to.first_frame(), to.trailer(), &bytes);
         self.table.written(to.chunk);
-        let handle = |place: Place| Handle::new(place.chunk, place.object, len);
+        let handle = |place: ObjectPlace| Handle::new(place.chunk, place.object, len);
         Some((trailer.owner(), handle(from), handle(to)))
     }
 }

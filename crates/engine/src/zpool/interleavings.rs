@@ -4,7 +4,7 @@
 //! The table of chunks is the pool's own ([`ChunkTable`]), on words that the checker watches; the
 //! lock of the class is the checker's. A place holds two words in place of bytes, so that a mixture
 //! of two objects is seen. The steps of an actor are those of the method of
-//! [`super::CompressedPool`] named with it, in the same order; who changes one changes the other.
+//! [`super::Zpool`] named with it, in the same order; who changes one changes the other.
 //!
 //! Checked: an owner reads what it stored last; a place that is written is nobody else's; at the
 //! end no object is lost. A [`Bug`] is a wrong order of steps that must be found, which shows that

@@ -47,8 +47,8 @@ impl FakeSource {
     }
 
     /// A pool over it.
-    fn pool(&self, limit: usize) -> CompressedPool {
-        CompressedPool::new(self.frames.cells().clone(), limit)
+    fn pool(&self, limit: usize) -> Zpool {
+        Zpool::new(self.frames.cells().clone(), limit)
     }
 
     fn granules(first: FrameId, order: u8) -> Range<usize> {
@@ -157,7 +157,7 @@ fn content(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-fn verify(pool: &CompressedPool, source: &FakeSource, handle: Handle, expected: &[u8]) {
+fn verify(pool: &Zpool, source: &FakeSource, handle: Handle, expected: &[u8]) {
     let mut out = [0x77; PAGE_SIZE];
     assert_eq!(pool.load(source, handle, &mut out), Ok(expected.len()));
     assert!(out[..expected.len()] == *expected, "{handle:?} holds another's bytes");
@@ -209,7 +209,7 @@ struct Model {
 }
 
 impl Model {
-    fn store(&mut self, pool: &CompressedPool, source: &FakeSource, len: usize, limit: usize) {
+    fn store(&mut self, pool: &Zpool, source: &FakeSource, len: usize, limit: usize) {
         self.owners += 1;
         let (owner, data) = (self.owners << 20 | 7, content(self.owners, len));
         let before = pool.frames();
@@ -221,7 +221,7 @@ impl Model {
         assert!(pool.frames() <= limit.max(before), "the limit was exceeded");
     }
 
-    fn free(&mut self, pool: &CompressedPool, source: &FakeSource, at: usize) {
+    fn free(&mut self, pool: &Zpool, source: &FakeSource, at: usize) {
         let (_, handle, data) = self.objects.swap_remove(at);
         verify(pool, source, Handle::from_bits(handle.to_bits()), &data);
         pool.free(source, handle);
@@ -256,12 +256,16 @@ proptest! {
         for op in ops {
             match op {
                 Op::Store(len) => model.store(&pool, &source, len, limit),
-                Op::StoreMany(len, count) => (0..count).for_each(|_| model.store(&pool, &source, len, limit)),
+                Op::StoreMany(len, count) => {
+                    (0..count).for_each(|_| model.store(&pool, &source, len, limit));
+                }
                 Op::Load(at) if !model.objects.is_empty() => {
                     let (_, handle, data) = &model.objects[at % model.objects.len()];
                     verify(&pool, &source, *handle, data);
                 }
-                Op::Free(at) if !model.objects.is_empty() => model.free(&pool, &source, at % model.objects.len()),
+                Op::Free(at) if !model.objects.is_empty() => {
+                    model.free(&pool, &source, at % model.objects.len());
+                }
                 Op::FreeMany(count) => {
                     (0..count.min(model.objects.len())).for_each(|_| model.free(&pool, &source, 0));
                 }
@@ -287,7 +291,8 @@ proptest! {
             pool.check();
             prop_assert_eq!(pool.frames(), source.given());
             prop_assert_eq!(pool.stored_objects(), model.objects.len());
-            prop_assert_eq!(pool.stored_bytes(), model.objects.iter().map(|(.., data)| data.len()).sum::<usize>());
+            let stored_bytes: usize = model.objects.iter().map(|(.., data)| data.len()).sum();
+            prop_assert_eq!(pool.stored_bytes(), stored_bytes);
         }
         while !model.objects.is_empty() {
             model.free(&pool, &source, 0);
@@ -433,7 +438,7 @@ fn damage_of_any_byte_of_an_object_reaches_its_reader_only() {
     }
 }
 
-fn pool_with_two() -> (FakeSource, CompressedPool, Handle) {
+fn pool_with_two() -> (FakeSource, Zpool, Handle) {
     let source = FakeSource::new(512, 512);
     let pool = source.pool(512);
     let handle = pool.store(&source, 0, &[1; 1000]).unwrap();

@@ -5,8 +5,9 @@ use crate::control::Control;
 use crate::device::RUN_MAX;
 use crate::memory::word::State;
 use crate::slot::SlotRun;
-use crate::swap::store::{Batch, page_mut};
+use crate::swap::store::Batch;
 use crate::swap::zswap::Object;
+use crate::units::page_mut;
 use crate::units::{PageIndex, SlotId};
 
 /// Slots on no device that are taken at a time for compressed pages.

@@ -13,8 +13,8 @@
 //!    claim and the page lock is used**. So nothing that was read before a page changed is ever
 //!    installed.
 //! 5. To memory, into frames of the swap cache, while there is more than the low watermark; the
-//!    rest to the tiers as pages that leave memory, by which it may be compressed, or written to
-//!    another device.
+//!    rest is swapped out as pages that leave memory are: compressed, or written to another
+//!    device.
 //! 6. End the claim, and give the slots back as a range.
 //!
 //! Steps 4 to 6 are in `place`; what is compressed is in `compressed`.
@@ -24,7 +24,6 @@
 
 use super::{Ending, Evacuation, LONG_PATIENCE, PATIENCE};
 use crate::base::sync::lock;
-use crate::config::Config;
 use crate::control::Control;
 use crate::device::RUN_MAX;
 use crate::memory::word::{PageWord, State};
@@ -32,6 +31,7 @@ use crate::reclaim::Reclaimer;
 use crate::slot::{Bitmap, CLUSTER_SLOTS, SlotRun};
 use crate::stats::Counter;
 use crate::swap::Entry;
+use crate::swap::settings::SwapSettings;
 use crate::swap::store::{Batch, runs_where};
 use crate::units::{PAGE_SHIFT, SlotId};
 use overspill_os::Errno;
@@ -59,8 +59,8 @@ pub struct Bench {
 impl Bench {
     /// For runs of up to `run` pages, of which those that do not fit in memory are stored `batch`
     /// at a time.
-    pub fn new(run: usize, batch: usize, config: &Config) -> Result<Bench, Errno> {
-        let batch = Batch::new(batch, config)?;
+    pub fn new(run: usize, batch: usize, settings: &SwapSettings) -> Result<Bench, Errno> {
+        let batch = Batch::new(batch, settings)?;
         Ok(Bench { buffer: IoBuffer::new(run)?, run_max: run, batch, fresh: None })
     }
 
@@ -132,7 +132,7 @@ impl Evacuation {
             .elapsed()
             .saturating_sub(Duration::from_millis(self.progress_ms.load(Relaxed)));
         let patience = if self.full.load(Relaxed) {
-            PATIENCE.min(control.config.oom_wait.0 / 2)
+            PATIENCE.min(control.settings.oom_wait / 2)
         } else {
             LONG_PATIENCE
         };
@@ -151,7 +151,7 @@ impl Evacuation {
         if moved.full {
             self.full.store(true, Relaxed);
             // The program must not fail for want of the room that the device has.
-            if control.reclaim.hardship.is_beyond(control.config.oom_wait.0 / 4) {
+            if control.reclaim.oom_progress.is_beyond(control.settings.oom_wait / 4) {
                 self.end(Ending::NoRoom);
             }
         }

@@ -2,9 +2,9 @@
 //! that a checker explores.
 //!
 //! The page words, the entries of the slot index and their changes are the engine's own
-//! ([`PageCell`], [`Place`]). Around them stands a model: a device that leaves and what else has
-//! slots, frames, the compressed tier, and two pages whose content is a version. The steps of an
-//! actor are those of the method of the engine named with it, in the same order; who changes one
+//! ([`PageCell`], [`IndexCell`]). Around them stands a model: a device that leaves and what else
+//! has slots, frames, the compressed tier, and two pages whose content is a version. The steps of
+//! an actor are those of the method of the engine named with it, in the same order; who changes one
 //! changes the other.
 //!
 //! Checked: a page always reads as it was written last, and an access fails only if its page cannot
@@ -22,7 +22,7 @@ mod program;
 
 use crate::base::explore::{finds_each, finds_nothing};
 use crate::memory::word::{PageCell, State};
-use crate::swap::index::Place;
+use crate::swap::index::IndexCell;
 use crate::swap::{Entry, GivenUp};
 use crate::units::{FrameId, SlotId};
 use shuttle::rand::{Rng, thread_rng};
@@ -192,15 +192,15 @@ impl Machine {
         self.tables[page].lock().unwrap()
     }
 
-    fn place(&self, slot: usize) -> Place<'_, Word> {
-        Place { entry: &self.slots[slot].entry, stamps: &self.stamps }
+    fn place(&self, slot: usize) -> IndexCell<'_, Word> {
+        IndexCell { entry: &self.slots[slot].entry, stamps: &self.stamps }
     }
 
     fn look_up(&self, slot: usize) -> Entry {
         self.place(slot).load()
     }
 
-    fn index<T>(&self, slot: usize, change: impl FnOnce(Place<'_, Word>) -> T) -> T {
+    fn index<T>(&self, slot: usize, change: impl FnOnce(IndexCell<'_, Word>) -> T) -> T {
         let _held = self.slots[slot].partition.lock().unwrap();
         change(self.place(slot))
     }
@@ -272,7 +272,7 @@ impl Machine {
 
     /// `Engine::forget`
     fn forget(&self, slot: usize) {
-        match self.index(slot, |place| place.give_up()) {
+        match self.index(slot, |cell| cell.give_up()) {
             GivenUp::Now(frame) => self.give_back(slot, frame),
             GivenUp::Later if self.has(Bug::FreedByOwner) => self.give_back(slot, None),
             GivenUp::Later => {}
@@ -281,7 +281,7 @@ impl Machine {
 
     /// `Engine::end_io`
     fn end_io(&self, slot: usize, frame: Option<FrameId>) {
-        if !self.index(slot, |place| place.end_io(frame)) {
+        if !self.index(slot, |cell| cell.end_io(frame)) {
             self.give_back(slot, frame);
         }
     }

@@ -9,7 +9,8 @@ fn a_page_that_is_not_what_was_written_fails_alone() {
     let specs = [spec(&path, 64 << 20)];
     let stats = Stats::anonymous().unwrap();
     let devices =
-        SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), stats).unwrap();
+        SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), no_tables(), stats)
+            .unwrap();
     let run = devices.alloc_run(16).unwrap();
     write(&devices, run, 1).unwrap();
     // Somebody changes one bit of the sixth page.

@@ -19,6 +19,7 @@ fn a_header_keeps_its_uuid_and_its_label_until_another_is_given() {
         SwapDevices::open(
             &JobSwaps::first(&[spec]),
             DeviceSettings::default(),
+            no_tables(),
             Stats::anonymous().unwrap(),
         )
     };
@@ -96,7 +97,8 @@ fn every_device_has_figures() {
     let SwapList(specs) = specs.parse().unwrap();
     let stats = Stats::anonymous().unwrap();
     let devices =
-        SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), stats).unwrap();
+        SwapDevices::open(&JobSwaps::first(&specs), DeviceSettings::default(), no_tables(), stats)
+            .unwrap();
     let runs = alloc_all(&devices);
     runs.iter().for_each(|run| write(&devices, *run, 1).unwrap());
     assert!(reads_back(&devices, runs[0], 1));
@@ -164,6 +166,7 @@ fn what_is_not_in_use_any_more_is_discarded() {
             let devices = SwapDevices::open(
                 &JobSwaps::first(&specs),
                 DeviceSettings::default(),
+                no_tables(),
                 Stats::anonymous().unwrap(),
             )
             .unwrap();
@@ -201,6 +204,7 @@ fn a_part_of_a_file_is_discarded_before_it_is_first_used() {
         SwapDevices::open(
             &JobSwaps::first(&[spec]),
             DeviceSettings::default(),
+            no_tables(),
             Stats::anonymous().unwrap(),
         )
         .unwrap()
@@ -235,6 +239,7 @@ fn a_device_that_cannot_discard_goes_on_without() {
     let devices = SwapDevices::open_with(
         &JobSwaps::first(&[spec]),
         DeviceSettings::default(),
+        no_tables(),
         stats,
         make_io,
     )

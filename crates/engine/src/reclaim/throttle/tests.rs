@@ -139,84 +139,98 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-proptest! {
-    /// Against a queue: turns are never more than there are, go to who has waited longest, and are
-    /// not lost.
-    #[test]
-    fn any_sequence_keeps_order_and_loses_no_turn(ops in prop::collection::vec(op(), 1..300), turns in 1..4usize) {
-        let mut line = Line::new(turns, 8);
-        let mut threads = [At::Outside; 8];
-        let mut order: VecDeque<usize> = VecDeque::new();
-        let mut now = 0;
-        for op in ops {
-            let (thread, turn) = match op {
-                Op::Pass(time) => {
-                    now += time;
-                    continue;
+/// The line beside a queue: turns are never more than there are, go to who has waited longest, and
+/// are not lost.
+struct Queue {
+    line: Line,
+    threads: [At; 8],
+    /// Who waits or has a turn, in the order of coming.
+    order: VecDeque<usize>,
+    now: u64,
+}
+
+impl Queue {
+    fn new(turns: usize) -> Queue {
+        let order = VecDeque::new();
+        Queue { line: Line::new(turns, 8), threads: [At::Outside; 8], order, now: 0 }
+    }
+
+    fn step(&mut self, op: Op) {
+        match op {
+            Op::Pass(time) => self.now += time,
+            // A thread that has a turn gives it back before it can end.
+            Op::End { thread } => {
+                if matches!(self.threads[thread], At::Waiting(_)) {
+                    self.threads[thread] = At::Gone;
                 }
-                Op::End { thread } => {
-                    // A thread that has a turn gives it back before it can end.
-                    if matches!(threads[thread], At::Waiting(_)) {
-                        threads[thread] = At::Gone;
-                    }
-                    continue;
-                }
-                Op::Step { thread, enough } => match threads[thread] {
-                    At::Outside => {
-                        order.push_back(thread);
-                        (thread, line.enter(ms(now)))
-                    }
-                    At::Waiting(ticket) => (thread, line.look(ticket, ms(now), enough).0),
-                    At::Reclaiming(turn) => {
-                        line.leave(turn, ms(now));
-                        threads[thread] = At::Outside;
-                        continue;
-                    }
-                    At::Gone => continue,
-                },
-            };
-            match turn {
-                Turn::Mine(turn) => {
-                    prop_assert!(threads.iter().all(|at| *at != At::Reclaiming(turn)), "turn \
-                                                                                        {turn} \
-                                                                                        twice");
-                    // Before it, nobody waits who has not been called.
-                    for other in order.iter().take_while(|other| **other != thread) {
-                        if let At::Waiting(ticket) = threads[*other] {
-                            let waiter = line.waiters[ticket.place as usize];
-                            prop_assert!(
-                                waiter.number != ticket.number || waiter.state != Place::Waiting,
-                                "{thread} overtook {other}"
-                            );
-                        }
-                    }
-                    threads[thread] = At::Reclaiming(turn);
-                }
-                Turn::Wait(ticket) => {
-                    // To the end of the line, if it has lost its turn.
-                    if threads[thread] != At::Waiting(ticket) && threads[thread] != At::Outside {
-                        order.retain(|other| *other != thread);
-                        order.push_back(thread);
-                    }
-                    threads[thread] = At::Waiting(ticket);
-                    continue;
-                }
-                Turn::Enough | Turn::Full => threads[thread] = At::Outside,
             }
-            order.retain(|other| *other != thread);
+            Op::Step { thread, enough } => match self.threads[thread] {
+                At::Outside => {
+                    self.order.push_back(thread);
+                    let turn = self.line.enter(ms(self.now));
+                    self.answer(thread, turn);
+                }
+                At::Waiting(ticket) => {
+                    let turn = self.line.look(ticket, ms(self.now), enough).0;
+                    self.answer(thread, turn);
+                }
+                At::Reclaiming(turn) => {
+                    self.line.leave(turn, ms(self.now));
+                    self.threads[thread] = At::Outside;
+                }
+                At::Gone => {}
+            },
         }
-        let reclaiming = threads.iter().filter(|at| matches!(at, At::Reclaiming(_))).count();
-        prop_assert!(reclaiming <= line.active() && line.active() <= turns);
-        // Everybody goes home; who is gone holds up for so long and no longer.
+    }
+
+    /// What the line says to a thread.
+    fn answer(&mut self, thread: usize, turn: Turn) {
+        match turn {
+            Turn::Mine(turn) => {
+                let is_free = self.threads.iter().all(|at| *at != At::Reclaiming(turn));
+                assert!(is_free, "turn {turn} twice");
+                self.check_overtakes_nobody(thread);
+                self.threads[thread] = At::Reclaiming(turn);
+            }
+            Turn::Wait(ticket) => {
+                // To the end of the line, if it has lost its turn.
+                if ![At::Waiting(ticket), At::Outside].contains(&self.threads[thread]) {
+                    self.order.retain(|other| *other != thread);
+                    self.order.push_back(thread);
+                }
+                self.threads[thread] = At::Waiting(ticket);
+                return;
+            }
+            Turn::Enough | Turn::Full => self.threads[thread] = At::Outside,
+        }
+        self.order.retain(|other| *other != thread);
+    }
+
+    /// Before a thread that gets a turn nobody waits who has not been called.
+    fn check_overtakes_nobody(&self, thread: usize) {
+        for other in self.order.iter().take_while(|other| **other != thread) {
+            if let At::Waiting(ticket) = self.threads[*other] {
+                let waiter = self.line.waiters[ticket.place as usize];
+                assert!(
+                    waiter.number != ticket.number || waiter.state != WaiterState::Waiting,
+                    "{thread} overtook {other}"
+                );
+            }
+        }
+    }
+
+    /// Everybody goes home; who is gone holds up for so long and no longer.
+    fn finish(mut self) {
         for _ in 0..8 * 4 {
-            now += 1001;
-            for at in &mut threads {
+            self.now += 1001;
+            let now = ms(self.now);
+            for at in &mut self.threads {
                 *at = match *at {
                     At::Reclaiming(turn) => {
-                        line.leave(turn, ms(now));
+                        self.line.leave(turn, now);
                         At::Outside
                     }
-                    At::Waiting(ticket) => match line.look(ticket, ms(now), false).0 {
+                    At::Waiting(ticket) => match self.line.look(ticket, now, false).0 {
                         Turn::Mine(turn) => At::Reclaiming(turn),
                         Turn::Wait(ticket) => At::Waiting(ticket),
                         _ => At::Outside,
@@ -225,7 +239,22 @@ proptest! {
                 };
             }
         }
-        prop_assert!(threads.iter().all(|at| matches!(at, At::Outside | At::Gone)), "{threads:?} \
-                                                                                     {line:?}");
+        let is_home = |at: &At| matches!(at, At::Outside | At::Gone);
+        assert!(self.threads.iter().all(is_home), "{:?} {:?}", self.threads, self.line);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_sequence_keeps_order_and_loses_no_turn(
+        ops in prop::collection::vec(op(), 1..300),
+        turns in 1..4usize,
+    ) {
+        let mut queue = Queue::new(turns);
+        ops.into_iter().for_each(|op| queue.step(op));
+        let is_reclaiming = |at: &&At| matches!(at, At::Reclaiming(_));
+        let reclaiming = queue.threads.iter().filter(is_reclaiming).count();
+        prop_assert!(reclaiming <= queue.line.active() && queue.line.active() <= turns);
+        queue.finish();
     }
 }

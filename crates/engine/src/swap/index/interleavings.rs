@@ -1,13 +1,13 @@
 //! A slot that is written, read ahead, taken, given up and used again, in interleavings that a
 //! checker explores.
 //!
-//! The entry and its changes are the engine's own ([`Place`]), each under the lock of the
+//! The entry and its changes are the engine's own ([`IndexCell`]), each under the lock of the
 //! partition; look-ups are without it. Around them stands a model: a device whose slot holds a
 //! version in place of content, and two frames. Checked: the owner always gets the version that it
 //! stored last; a slot is used again only when nobody reads it; no frame is lost or given back
 //! twice. A [`Bug`] is a wrong order of steps that the model must find, which shows that it can.
 
-use super::{Entry, GivenUp, Place, Stamp};
+use super::{Entry, GivenUp, IndexCell, Stamp};
 use crate::units::FrameId;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::Mutex;
@@ -51,13 +51,13 @@ impl Model {
         Model { bug, entry, partition: Mutex::new(()), device, slot_free, frames, stamps }
     }
 
-    fn place(&self) -> Place<'_, Word> {
-        Place { entry: &self.entry, stamps: &self.stamps }
+    fn cell(&self) -> IndexCell<'_, Word> {
+        IndexCell { entry: &self.entry, stamps: &self.stamps }
     }
 
-    fn change<T>(&self, change: impl FnOnce(Place<'_, Word>) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(IndexCell<'_, Word>) -> T) -> T {
         let _held = self.partition.lock().unwrap();
-        change(self.place())
+        change(self.cell())
     }
 
     /// The only one who hands slots out is the owner: one that is given back is there for it alone.
@@ -91,14 +91,14 @@ impl Model {
             shuttle::thread::yield_now();
         }
         self.device.store(version, SeqCst);
-        self.change(|place| place.stored(Stamp::new(version)));
+        self.change(|cell| cell.stored(Stamp::new(version)));
     }
 
     /// As a fault of the owner does: the page comes in, and its slot goes.
     fn load(&self, version: u64) {
         // 1. Where is it?
         loop {
-            let found = match self.place().load() {
+            let found = match self.cell().load() {
                 Entry::Busy(_) => {
                     shuttle::thread::yield_now();
                     continue;
@@ -107,7 +107,7 @@ impl Model {
                     Some(self.free_frame(frame))
                 }
                 Entry::Frame(..) => {
-                    self.change(|place| place.take_frame()).map(|frame| self.free_frame(frame))
+                    self.change(|cell| cell.take_frame()).map(|frame| self.free_frame(frame))
                 }
                 _ => None,
             };
@@ -116,7 +116,7 @@ impl Model {
             break;
         }
         // 2. The slot is needed no more.
-        match self.change(|place| place.give_up()) {
+        match self.change(|cell| cell.give_up()) {
             GivenUp::Now(frame) => {
                 frame.into_iter().for_each(|frame| assert_eq!(self.free_frame(frame), version));
                 self.free_slot();
@@ -128,24 +128,24 @@ impl Model {
 
     /// As a fault on a neighbour does, which knows nothing of the page.
     fn read_ahead(&self) {
-        if !matches!(self.place().load(), Entry::Shadow(_)) {
+        if !matches!(self.cell().load(), Entry::Shadow(_)) {
             return;
         }
-        let claimed = self.bug == Some(Bug::ReadUnclaimed) || self.change(|place| place.begin_io());
+        let claimed = self.bug == Some(Bug::ReadUnclaimed) || self.change(|cell| cell.begin_io());
         if !claimed {
             return;
         }
         let frame = self.take_frame(self.device.load(SeqCst));
         let wanted = match self.bug {
-            Some(Bug::ReadUnclaimed) => self.change(|place| {
-                if let (Entry::Shadow(_), Some(frame)) = (place.load(), frame) {
-                    place.set(Entry::Frame(frame));
+            Some(Bug::ReadUnclaimed) => self.change(|cell| {
+                if let (Entry::Shadow(_), Some(frame)) = (cell.load(), frame) {
+                    cell.set(Entry::Frame(frame));
                     return true;
                 }
                 self.free_frames(frame);
                 true
             }),
-            _ => self.change(|place| place.end_io(frame)),
+            _ => self.change(|cell| cell.end_io(frame)),
         };
         if !wanted {
             self.free_frames(frame);
@@ -157,7 +157,7 @@ impl Model {
 
     /// As the second hand of the clock does.
     fn reclaim(&self) {
-        if let Some(frame) = self.change(|place| place.take_frame()) {
+        if let Some(frame) = self.change(|cell| cell.take_frame()) {
             self.free_frame(frame);
         }
     }
@@ -181,7 +181,7 @@ fn scenario(bug: Option<Bug>) {
         shuttle::thread::spawn(move || actor(&model))
     });
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert_eq!(model.place().load(), Entry::None);
+    assert_eq!(model.cell().load(), Entry::None);
     assert_eq!(model.slot_free.load(SeqCst), 1, "a slot is lost");
     assert!(model.frames.iter().all(|frame| frame.load(SeqCst) == 0), "a frame is lost");
 }

@@ -1,8 +1,8 @@
 //! A slot that is stored compressed, loaded, kept, given up and stored anew, beside writeback,
 //! readahead and compaction, in interleavings that a checker explores.
 //!
-//! The entries and their changes are the engine's own: those of the compressed tier ([`Place`]) and
-//! those of the slot index of the swap cache (`cache::index`). Around them stands a model: two
+//! The entries and their changes are the engine's own: those of the compressed tier ([`ZswapCell`])
+//! and those of the slot index of the swap cache ([`IndexCell`]). Around them stands a model: two
 //! slots, of which one is on a device, frames, a pool whose objects say whose they are, and one
 //! page. The steps of an actor are those of the method of the engine named with it, in the same
 //! order; who changes one changes the other.
@@ -20,11 +20,11 @@
 //! | so does a failed one: what a device did not take stays in the tier | [`Bug::FailedIsTaken`] |
 //! | writeback compares the entry before it looks at the object | [`Bug::NotCompared`] |
 //! | an entry is published before it is in the list | [`Bug::ListedFirst`] |
-//! | a load that frees the entry leaves a page that must be stored again | [`Bug::CleanWithoutCopy`] |
+//! | a load that frees the entry leaves a page to be stored again | [`Bug::CleanWithoutCopy`] |
 
-use super::{Invalidate, Object, Place};
+use super::{Invalidate, Object, ZswapCell};
 use crate::base::explore::{finds_each, finds_nothing};
-use crate::swap::index::Place as IndexPlace;
+use crate::swap::index::IndexCell;
 use crate::swap::{Entry, GivenUp, Stamp};
 use crate::units::FrameId;
 use crate::zpool::Handle;
@@ -168,27 +168,27 @@ impl Machine {
         self.bug == Some(bug)
     }
 
-    fn entry(&self, slot: usize) -> Place<'_, Word> {
-        Place(&self.slots[slot].entry)
+    fn entry(&self, slot: usize) -> ZswapCell<'_, Word> {
+        ZswapCell(&self.slots[slot].entry)
     }
 
     /// Changes what the index knows of a slot.
-    fn index<T>(&self, slot: usize, change: impl FnOnce(IndexPlace<'_, Word>) -> T) -> T {
+    fn index<T>(&self, slot: usize, change: impl FnOnce(IndexCell<'_, Word>) -> T) -> T {
         let _held = self.slots[slot].partition.lock().unwrap();
-        change(self.index_place(slot))
+        change(self.index_cell(slot))
     }
 
-    fn index_place(&self, slot: usize) -> IndexPlace<'_, Word> {
-        IndexPlace { entry: &self.slots[slot].index, stamps: &self.stamps }
+    fn index_cell(&self, slot: usize) -> IndexCell<'_, Word> {
+        IndexCell { entry: &self.slots[slot].index, stamps: &self.stamps }
     }
 
     fn look_up(&self, slot: usize) -> Entry {
-        self.index_place(slot).load()
+        self.index_cell(slot).load()
     }
 
     // ---- The pool ----
 
-    /// `CompressedPool::store`; `None` when it is full.
+    /// `Zpool::store`; `None` when it is full.
     fn pack(&self, slot: usize, version: u64) -> Option<Object> {
         let place = {
             let mut books = self.books.lock().unwrap();
@@ -202,7 +202,7 @@ impl Machine {
         Some(object(place))
     }
 
-    /// `CompressedPool::load`
+    /// `Zpool::load`
     fn unpack(&self, object: Object, slot: usize) -> u64 {
         let place = place_of(object);
         let look = || {
@@ -223,7 +223,7 @@ impl Machine {
         *place = Books { pinned: place.pinned, ..Books::default() };
     }
 
-    /// `CompressedPool::compact`, of one object.
+    /// `Zpool::compact`, of one object.
     fn compact(&self) {
         let pin = |books: &mut [Books]| {
             let at = books.iter().position(|place| place.written && !place.pinned)?;
@@ -304,7 +304,7 @@ impl Machine {
 
     /// `Engine::forget_run`
     fn forget(&self, slot: usize) {
-        match self.index(slot, |place| place.give_up()) {
+        match self.index(slot, |cell| cell.give_up()) {
             GivenUp::Now(frame) => self.give_back(slot, frame),
             GivenUp::Later if self.has(Bug::FreedWhileWritten) => self.give_back(slot, None),
             GivenUp::Later => {}
@@ -313,7 +313,7 @@ impl Machine {
 
     /// `Engine::end_io`
     fn end_io(&self, slot: usize, frame: Option<FrameId>) {
-        if !self.index(slot, |place| place.end_io(frame)) {
+        if !self.index(slot, |cell| cell.end_io(frame)) {
             self.give_back(slot, frame);
         }
     }
@@ -339,13 +339,13 @@ impl Machine {
         // 2. Refused: to the device, or to nothing.
         let Some(object) = (!chance(4)).then(|| self.pack(slot, version)).flatten() else {
             if slot == ON_DEVICE && self.write(slot, version) {
-                self.index(slot, |place| place.stored(Stamp::new(version)));
+                self.index(slot, |cell| cell.stored(Stamp::new(version)));
                 return Some(slot);
             }
             self.free_slot(slot);
             return None;
         };
-        self.index(slot, |place| place.stored(Stamp::new(version)));
+        self.index(slot, |cell| cell.stored(Stamp::new(version)));
         // 3. `Zswap::insert`
         let listed = &self.slots[slot].listed;
         if self.has(Bug::ListedFirst) {
@@ -369,7 +369,7 @@ impl Machine {
             match self.look_up(slot) {
                 Entry::Busy(_) => return None,
                 Entry::Frame(..)
-                    if let Some(frame) = self.index(slot, |place| place.take_frame()) =>
+                    if let Some(frame) = self.index(slot, |cell| cell.take_frame()) =>
                 {
                     return Some(self.frames[frame.0 as usize].swap(0, SeqCst));
                 }
@@ -419,7 +419,7 @@ impl Machine {
             shuttle::thread::yield_now();
         };
         // `Engine::publish_stored`
-        let kept = keep && self.index(slot, |place| place.came_back());
+        let kept = keep && self.index(slot, |cell| cell.came_back());
         *page = None;
         drop(page);
         if !kept {
@@ -447,7 +447,7 @@ impl Machine {
                 return;
             }
             // Not written to: `Engine::leave_copy`
-            self.index(slot, |place| place.left(Stamp::new(version)));
+            self.index(slot, |cell| cell.left(Stamp::new(version)));
             *self.page.lock().unwrap() = Some(slot);
             pause();
         }
@@ -464,7 +464,7 @@ impl Machine {
         }
         let object = self.entry(slot).load().expect("what is in the list has an entry");
         drop(held);
-        if !self.has(Bug::WrittenUnclaimed) && !self.index(slot, |place| place.begin_io()) {
+        if !self.has(Bug::WrittenUnclaimed) && !self.index(slot, |cell| cell.begin_io()) {
             return;
         }
         if self.has(Bug::NotCompared) {
@@ -522,7 +522,7 @@ impl Machine {
             .ok()
             .filter(|page| self.has(Bug::SlotChangedUnseen) || **page == Some(from));
         let Some(mut page) = page else { return self.free_slot(to) };
-        self.index(to, |place| place.stored(Stamp::new(version)));
+        self.index(to, |cell| cell.stored(Stamp::new(version)));
         *page = Some(to);
         drop(page);
         self.forget(from);
@@ -532,11 +532,11 @@ impl Machine {
     /// does with what was read ahead.
     fn read_ahead(&self) {
         let slot = ON_DEVICE;
-        if let Some(frame) = self.index(slot, |place| place.take_frame()) {
+        if let Some(frame) = self.index(slot, |cell| cell.take_frame()) {
             self.free_frame(frame);
         }
         let lone = matches!(self.look_up(slot), Entry::Shadow(_)) && !self.is_in_memory(slot);
-        if !lone || !self.index(slot, |place| place.begin_io()) {
+        if !lone || !self.index(slot, |cell| cell.begin_io()) {
             return;
         }
         let version = self.load_slot(slot);

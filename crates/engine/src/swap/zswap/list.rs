@@ -150,7 +150,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_is_a_queue_with_removal(ops in proptest::collection::vec((any::<bool>(), 0..RANGE_SLOTS), 1..200)) {
+        fn a_list_is_a_queue_with_removal(
+            ops in proptest::collection::vec((any::<bool>(), 0..RANGE_SLOTS), 1..200),
+        ) {
             let (links, head) = cells();
             let list = List { links: &links, head: &head };
             let mut model: VecDeque<(usize, u64)> = VecDeque::new();

@@ -56,117 +56,162 @@ fn by_age(model: &BTreeMap<SlotId, (Object, u64)>) -> BTreeMap<(usize, u64), Vec
         .collect()
 }
 
+/// The index beside its model.
+struct Model {
+    zswap: Zswap,
+    /// Each entry, and when it became the newest.
+    entries: BTreeMap<SlotId, (Object, u64)>,
+    /// The number of the last object.
+    number: u64,
+    time: u64,
+}
+
+impl Model {
+    fn new(setting: Invalidate) -> Model {
+        let zswap = Zswap::new(setting, Stats::anonymous().unwrap());
+        DEVICES.into_iter().for_each(|device| assert!(zswap.open(device, SLOTS)));
+        let larger = SLOTS + PAGE_SIZE as u64;
+        assert!(!zswap.open(DEVICES[0], larger), "a larger device needs other tables");
+        Model { zswap, entries: BTreeMap::new(), number: 0, time: 0 }
+    }
+
+    fn step(&mut self, step: Step, run: SlotRun) {
+        match step {
+            Step::Insert(bits) => self.insert(run, bits),
+            Step::Invalidate => self.invalidate(run),
+            Step::Replace => self.replace(run.first),
+            Step::Finish { denser } => self.finish(run.first, denser),
+            Step::FinishWhileRead => self.finish_while_read(run.first),
+            Step::Rotate => {
+                self.zswap.rotate(run.first, self.time);
+                self.time += 1;
+                if let Some((_, age)) = self.entries.get_mut(&run.first) {
+                    *age = self.time;
+                }
+            }
+        }
+        self.check();
+    }
+
+    fn next_object(&mut self) -> Object {
+        self.number += 1;
+        object(self.number)
+    }
+
+    fn insert(&mut self, run: SlotRun, bits: u64) {
+        let mut new = Vec::new();
+        for (i, slot) in run.slots().enumerate() {
+            let object = self.next_object();
+            (bits >> (i % 64) & 1 != 0).then(|| new.push((slot, object)));
+        }
+        let (mut older, mut expected) = (Vec::new(), Vec::new());
+        self.zswap.insert(new.iter().copied(), self.time, |object| older.push(object));
+        for (slot, object) in new {
+            self.time += 1;
+            let old = self.entries.get(&slot).copied();
+            expected.extend(old.map(|(old, _)| old));
+            // One that was there keeps its place in the list.
+            let age = old.map_or(self.time, |(_, age)| age);
+            self.entries.insert(slot, (object, age));
+        }
+        assert_eq!(older, expected);
+    }
+
+    fn invalidate(&mut self, run: SlotRun) {
+        let mut freed = Vec::new();
+        self.zswap.invalidate(run, |object| freed.push(object));
+        let expected: Vec<_> =
+            run.slots().filter_map(|slot| Some(self.entries.remove(&slot)?.0)).collect();
+        assert_eq!(freed, expected);
+    }
+
+    fn replace(&mut self, slot: SlotId) {
+        let new = self.next_object();
+        let old = self.entries.get(&slot).map(|(object, _)| object.handle);
+        assert!(!self.zswap.replace(slot, new.handle, new.handle));
+        let moved = old.is_some_and(|old| self.zswap.replace(slot, old, new.handle));
+        assert_eq!(moved, old.is_some());
+        if moved {
+            self.entries.entry(slot).and_modify(|(old, _)| *old = new);
+        }
+    }
+
+    /// Begins to load an entry, as who wants to finish it does; `None` where there is none.
+    fn begin_load(&self, slot: SlotId) -> Option<Object> {
+        let Some((wanted, _)) = self.entries.get(&slot).copied() else {
+            assert_eq!(self.zswap.begin_load(slot), None);
+            return None;
+        };
+        assert!(!self.zswap.begin_load_of(slot, object(1 << 40)));
+        assert!(self.zswap.begin_load_of(slot, wanted));
+        Some(wanted)
+    }
+
+    fn finish(&mut self, slot: SlotId, denser: bool) {
+        let Some(wanted) = self.begin_load(slot) else { return };
+        let other = self.next_object();
+        let new = denser.then_some(Object { codec: CodecId::Zstd, ..other });
+        let moved = self.zswap.replace(slot, wanted.handle, other.handle);
+        assert!(!moved, "somebody reads it");
+        assert!(self.zswap.finish_load(slot, wanted, new, self.time));
+        let age = self.entries.remove(&slot).expect("it was there").1;
+        self.entries.extend(new.map(|new| (slot, (new, age))));
+    }
+
+    fn finish_while_read(&mut self, slot: SlotId) {
+        let Some(wanted) = self.begin_load(slot) else { return };
+        let other = self.next_object();
+        assert_eq!(self.zswap.begin_load(slot), Some(wanted));
+        let moved = self.zswap.replace(slot, wanted.handle, other.handle);
+        assert!(!moved, "somebody reads it");
+        assert!(!self.zswap.finish_load(slot, wanted, None, self.time));
+        self.zswap.end_load(slot);
+        self.zswap.end_load(slot);
+    }
+
+    fn check(&self) {
+        assert_eq!(self.zswap.check(), self.entries.len());
+        for device in DEVICES {
+            for slot in (FIRST..SLOTS).map(|offset| SlotId::new(device, offset)) {
+                let expected = self.entries.get(&slot).map(|(object, _)| *object);
+                assert_eq!(self.zswap.look_up(slot), expected);
+            }
+        }
+    }
+
+    /// The oldest are those of one range, from its oldest on.
+    fn check_oldest(&self) {
+        let mut oldest = Vec::with_capacity(5);
+        self.zswap.oldest(self.time, &mut oldest);
+        let ranges = by_age(&self.entries);
+        assert_eq!(oldest.is_empty(), ranges.is_empty());
+        let Some((first, _)) = oldest.first() else { return };
+        let range = &ranges[&(first.device(), first.offset() / RANGE_SLOTS as u64)];
+        let entry = |slot: &SlotId| (*slot, self.entries[slot].0);
+        let mut expected: Vec<_> = range.iter().take(oldest.capacity()).map(entry).collect();
+        expected.sort_unstable_by_key(|(slot, _)| *slot);
+        assert_eq!(oldest, expected);
+    }
+}
+
+fn invalidate() -> impl Strategy<Value = Invalidate> {
+    prop::sample::select(vec![Invalidate::Always, Invalidate::Empty, Invalidate::EmptyLookup])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn entries_are_those_of_a_map(
-        setting in prop_oneof![Just(Invalidate::Always), Just(Invalidate::Empty), Just(Invalidate::EmptyLookup)],
+        setting in invalidate(),
         steps in prop::collection::vec(step(), 1..60),
     ) {
-        let zswap = Zswap::new(setting, Stats::anonymous().unwrap());
-        for device in DEVICES {
-            prop_assert!(zswap.open(device, SLOTS));
-        }
-        prop_assert!(!zswap.open(DEVICES[0], SLOTS + PAGE_SIZE as u64), "a larger device needs \
-                                                                         other tables");
-        let mut model = BTreeMap::<SlotId, (Object, u64)>::new();
-        let (mut number, mut time) = (0, 0);
+        let mut model = Model::new(setting);
         for (step, device, first, len) in steps {
-            let slot = SlotId::new(DEVICES[device], first);
-            let run = SlotRun { first: slot, len: len.min((SLOTS - first) as usize) };
-            match step {
-                Step::Insert(bits) => {
-                    let objects: Vec<_> = (0..run.len)
-                        .map(|i| {
-                            number += 1;
-                            (bits >> (i % 64) & 1 != 0).then(|| object(number))
-                        })
-                        .collect();
-                    let (mut older, mut expected) = (Vec::new(), Vec::new());
-                    let entries = run.slots().zip(&objects).filter_map(|(slot, object)| Some((slot, (*object)?)));
-                    zswap.insert(entries, time, |object| older.push(object));
-                    for (slot, object) in run.slots().zip(objects) {
-                        let Some(object) = object else { continue };
-                        time += 1;
-                        let old = model.get(&slot).copied();
-                        expected.extend(old.map(|(old, _)| old));
-                        // One that was there keeps its place in the list.
-                        let age = old.map_or(time, |(_, age)| age);
-                        model.insert(slot, (object, age));
-                    }
-                    prop_assert_eq!(older, expected);
-                }
-                Step::Invalidate => {
-                    let mut freed = Vec::new();
-                    zswap.invalidate(run, |object| freed.push(object));
-                    let expected: Vec<_> =
-                        run.slots().filter_map(|slot| Some(model.remove(&slot)?.0)).collect();
-                    prop_assert_eq!(freed, expected);
-                }
-                Step::Replace => {
-                    number += 1;
-                    let new = Handle::from_bits(number);
-                    let old = model.get(&slot).map(|(object, _)| object.handle);
-                    prop_assert!(!zswap.replace(slot, new, new));
-                    let moved = old.is_some_and(|old| zswap.replace(slot, old, new));
-                    prop_assert_eq!(moved, old.is_some());
-                    if moved {
-                        model.entry(slot).and_modify(|(old, _)| *old = object(number));
-                    }
-                }
-                Step::Finish { .. } | Step::FinishWhileRead => {
-                    let Some((wanted, _)) = model.get(&slot).copied() else {
-                        prop_assert_eq!(zswap.begin_load(slot), None);
-                        continue;
-                    };
-                    prop_assert!(!zswap.begin_load_of(slot, object(1 << 40)));
-                    prop_assert!(zswap.begin_load_of(slot, wanted));
-                    let other = matches!(step, Step::FinishWhileRead);
-                    number += 1;
-                    let denser = matches!(step, Step::Finish { denser: true });
-                    let new = denser.then(|| Object { codec: CodecId::Zstd, ..object(number) });
-                    if other {
-                        prop_assert_eq!(zswap.begin_load(slot), Some(wanted));
-                    }
-                    let moved = zswap.replace(slot, wanted.handle, Handle::from_bits(number));
-                    prop_assert!(!moved, "somebody reads it");
-                    prop_assert_eq!(zswap.finish_load(slot, wanted, new, time), !other);
-                    if other {
-                        zswap.end_load(slot);
-                        zswap.end_load(slot);
-                    } else {
-                        let age = model.remove(&slot).expect("it was there").1;
-                        new.into_iter().for_each(|new| { model.insert(slot, (new, age)); });
-                    }
-                }
-                Step::Rotate => {
-                    zswap.rotate(slot, time);
-                    time += 1;
-                    if let Some((_, age)) = model.get_mut(&slot) {
-                        *age = time;
-                    }
-                }
-            }
-            prop_assert_eq!(zswap.check(), model.len());
-            for device in DEVICES {
-                for slot in (FIRST..SLOTS).map(|offset| SlotId::new(device, offset)) {
-                    prop_assert_eq!(zswap.look_up(slot), model.get(&slot).map(|(object, _)| *object));
-                }
-            }
+            let len = len.min((SLOTS - first) as usize);
+            model.step(step, SlotRun { first: SlotId::new(DEVICES[device], first), len });
         }
-        // The oldest are those of one range, from its oldest on.
-        let mut oldest = Vec::with_capacity(5);
-        zswap.oldest(time, &mut oldest);
-        let ranges = by_age(&model);
-        prop_assert_eq!(oldest.is_empty(), ranges.is_empty());
-        if let Some((first, _)) = oldest.first() {
-            let range = &ranges[&(first.device(), first.offset() / RANGE_SLOTS as u64)];
-            let mut expected: Vec<_> =
-                range.iter().take(oldest.capacity()).map(|slot| (*slot, model[slot].0)).collect();
-            expected.sort_unstable_by_key(|(slot, _)| *slot);
-            prop_assert_eq!(oldest, expected);
-        }
+        model.check_oldest();
     }
 }
 

@@ -11,11 +11,11 @@
 //! fit, each page is taken to come back once in two times, until enough have left for the curve to
 //! tell.
 //!
-//! Looked at where the share is, and as often; and when the tier is full. No locks.
+//! Looked at where the size is, and as often; and when the tier is full. No locks.
 
 use super::{DEVICE_NS, MARGIN, PACKING, Past, Tiers};
-use crate::config::CODECS_MAX;
 use crate::units::PAGE_SIZE;
+use crate::workingset::settings::CODECS_MAX;
 use overspill_os::codec::Compressor;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
@@ -171,7 +171,7 @@ fn is_open(choices: &[Choice; CODECS_MAX], left: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::TierCodec;
+    use crate::workingset::settings::TierCodec;
     use crate::workingset::tier_size::Costs;
     use crate::workingset::tier_size::tests::{COSTS, TIERS, curve, past};
 

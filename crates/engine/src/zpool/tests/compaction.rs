@@ -84,10 +84,18 @@ fn a_chunk_with_an_object_that_cannot_move_does_not_stop_the_others() {
     assert_eq!(pool.compactable_frames(), 0);
 }
 
-/// Owners that store, load and free while others compact and the arena shrinks: nobody ever reads
-/// anything but what was stored last.
-#[test]
-fn owners_and_compactors_run_side_by_side() {
+/// Owners that store, load and free while others compact and the arena shrinks.
+struct SideBySide {
+    source: FakeSource,
+    pool: Zpool,
+    /// A word for each owner: 0, or the handle.
+    index: Vec<AtomicU64>,
+    /// Threads of owners that have ended.
+    ended: AtomicUsize,
+    moves: AtomicUsize,
+}
+
+impl SideBySide {
     const OWNERS: usize = 3000;
     /// Of a word of the index: somebody is loading or freeing the object.
     const BUSY: u64 = 1 << 63;
@@ -97,82 +105,94 @@ fn owners_and_compactors_run_side_by_side() {
     const ROUNDS: u64 = 20_000;
     const ROUNDS_MAX: u64 = 1_000_000;
     const MOVES: usize = 500;
-    let source = FakeSource::new(8192, 8192);
-    let pool = source.pool(8192);
-    // A word for each owner: 0, or the handle.
-    let index: Vec<AtomicU64> = (0..OWNERS).map(|_| AtomicU64::new(0)).collect();
-    let ended = AtomicUsize::new(0);
-    let moves = AtomicUsize::new(0);
-    let moved = |owner: u64, old: Handle, new: Handle| {
-        index[owner as usize]
-            .compare_exchange(old.to_bits(), new.to_bits(), AcqRel, Relaxed)
-            .is_ok()
-    };
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (source, pool, index, ended, moves) = (&source, &pool, &index, &ended, &moves);
-            scope.spawn(move || {
-                let mut random = Random(thread as u64 + 1);
-                let mut versions = vec![None; OWNERS];
-                for round in 0..ROUNDS_MAX {
-                    if round > ROUNDS && moves.load(Relaxed) > MOVES {
-                        break;
-                    }
-                    // Each owner is one thread's.
-                    let owner = random.below(OWNERS / THREADS) * THREADS + thread;
-                    let word = &index[owner];
-                    let seed = |round: u64| (owner as u64) << 32 | round;
-                    let free = random.below(2) == 0;
-                    if let Some((version, len)) = versions[owner] {
-                        let handle = Handle::from_bits(word.fetch_or(BUSY, Acquire));
-                        verify(pool, source, handle, &content(seed(version), len));
-                        if free {
-                            pool.free(source, handle);
-                            versions[owner] = None;
-                        }
-                        word.store(if free { 0 } else { handle.to_bits() }, Release);
-                    } else {
-                        let len = random.stored_len();
-                        let handle =
-                            pool.store(source, owner as u64, &content(seed(round), len)).unwrap();
-                        word.store(handle.to_bits(), Release);
-                        versions[owner] = Some((round, len));
-                    }
-                }
-                ended.fetch_add(1, Relaxed);
-            });
+
+    fn new() -> SideBySide {
+        let source = FakeSource::new(8192, 8192);
+        SideBySide {
+            pool: source.pool(8192),
+            source,
+            index: (0..Self::OWNERS).map(|_| AtomicU64::new(0)).collect(),
+            ended: AtomicUsize::new(0),
+            moves: AtomicUsize::new(0),
         }
-        for compactor in 0..2 {
-            let (source, pool, ended, moves, mut moved) = (&source, &pool, &ended, &moves, &moved);
-            scope.spawn(move || {
-                let mut random = Random(77 + compactor);
-                while ended.load(Relaxed) < THREADS {
-                    let done = pool.compact(source, 1 + random.below(200), &mut moved);
-                    moves.fetch_add(done.moved, Relaxed);
-                    if compactor == 0 {
-                        source
-                            .frames
-                            .resize([1024, 8192][random.below(2)], |_| Ok::<_, ()>(()))
-                            .unwrap();
-                        let done = pool.evacuate(source, 100, &mut moved);
-                        moves.fetch_add(done.moved, Relaxed);
-                        pool.trim(source);
-                        source.frames.give_up_surplus(|_| {});
-                    }
-                    std::thread::yield_now();
-                }
-            });
-        }
-    });
-    pool.check();
-    assert!(
-        moves.load(Relaxed) > MOVES,
-        "{} moves: the test lost its subject",
-        moves.load(Relaxed)
-    );
-    for word in index.iter().filter(|word| word.load(Relaxed) != 0) {
-        pool.free(&source, Handle::from_bits(word.load(Relaxed)));
     }
-    pool.trim(&source);
-    assert_eq!((pool.frames(), pool.stored_objects(), source.frames.used()), (0, 0, 0));
+
+    /// What a thread of owners does: nobody ever reads anything but what was stored last.
+    fn own(&self, thread: usize) {
+        let mut random = Random(thread as u64 + 1);
+        let mut versions = vec![None; Self::OWNERS];
+        for round in 0..Self::ROUNDS_MAX {
+            if round > Self::ROUNDS && self.moves.load(Relaxed) > Self::MOVES {
+                break;
+            }
+            // Each owner is one thread's.
+            let owner = random.below(Self::OWNERS / Self::THREADS) * Self::THREADS + thread;
+            let word = &self.index[owner];
+            let seed = |round: u64| (owner as u64) << 32 | round;
+            let free = random.below(2) == 0;
+            if let Some((version, len)) = versions[owner] {
+                let handle = Handle::from_bits(word.fetch_or(Self::BUSY, Acquire));
+                verify(&self.pool, &self.source, handle, &content(seed(version), len));
+                if free {
+                    self.pool.free(&self.source, handle);
+                    versions[owner] = None;
+                }
+                word.store(if free { 0 } else { handle.to_bits() }, Release);
+            } else {
+                let len = random.stored_len();
+                let data = content(seed(round), len);
+                let handle = self.pool.store(&self.source, owner as u64, &data).unwrap();
+                word.store(handle.to_bits(), Release);
+                versions[owner] = Some((round, len));
+            }
+        }
+        self.ended.fetch_add(1, Relaxed);
+    }
+
+    /// What a compactor does until all owners have ended; one of them resizes the arena too.
+    fn compact(&self, compactor: u64) {
+        let mut moved = |owner: u64, old: Handle, new: Handle| {
+            self.index[owner as usize]
+                .compare_exchange(old.to_bits(), new.to_bits(), AcqRel, Relaxed)
+                .is_ok()
+        };
+        let (source, pool) = (&self.source, &self.pool);
+        let mut random = Random(77 + compactor);
+        while self.ended.load(Relaxed) < Self::THREADS {
+            let done = pool.compact(source, 1 + random.below(200), &mut moved);
+            self.moves.fetch_add(done.moved, Relaxed);
+            if compactor == 0 {
+                let frames = [1024, 8192][random.below(2)];
+                source.frames.resize(frames, |_| Ok::<_, ()>(())).unwrap();
+                let done = pool.evacuate(source, 100, &mut moved);
+                self.moves.fetch_add(done.moved, Relaxed);
+                pool.trim(source);
+                source.frames.give_up_surplus(|_| {});
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Every object is still its owner's, and nothing else is there.
+    fn finish(self) {
+        let (source, pool, moves) = (&self.source, &self.pool, self.moves.load(Relaxed));
+        pool.check();
+        assert!(moves > Self::MOVES, "{moves} moves: the test lost its subject");
+        for word in self.index.iter().filter(|word| word.load(Relaxed) != 0) {
+            pool.free(source, Handle::from_bits(word.load(Relaxed)));
+        }
+        pool.trim(source);
+        assert_eq!((pool.frames(), pool.stored_objects(), source.frames.used()), (0, 0, 0));
+    }
+}
+
+#[test]
+fn owners_and_compactors_run_side_by_side() {
+    let all = SideBySide::new();
+    std::thread::scope(|scope| {
+        let all = &all;
+        (0..SideBySide::THREADS).for_each(|thread| drop(scope.spawn(move || all.own(thread))));
+        (0..2).for_each(|compactor| drop(scope.spawn(move || all.compact(compactor))));
+    });
+    all.finish();
 }

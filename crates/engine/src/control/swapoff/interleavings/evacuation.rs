@@ -1,4 +1,5 @@
-//! The evacuation of the model: the steps of [`crate::control::swapoff`] and of what its threads do.
+//! The evacuation of the model: the steps of [`crate::control::swapoff`] and of what its threads
+//! do.
 
 use super::{Bug, LEAVING, Machine, PATIENCE, stored};
 use crate::memory::word::{PageWord, State};
@@ -117,7 +118,7 @@ impl Machine {
             return gone.iter().for_each(|slot| self.forget(*slot));
         }
         for slot in gone {
-            self.index(*slot, |place| place.give_up());
+            self.index(*slot, |cell| cell.give_up());
             if self.has(Bug::FreedClaimed) {
                 self.give_back(*slot, None);
             }
@@ -215,7 +216,7 @@ impl Machine {
         let to = self.take_slot(self.elsewhere.clone());
         if let Some(to) = to {
             self.slots[to].owner.store(page as u64, SeqCst);
-            self.index(to, |place| place.lost());
+            self.index(to, |cell| cell.lost());
         }
         self.cell(page).unlock_as(to.map_or(word, |to| word.with_state(stored(to))));
         to.is_some()
@@ -225,7 +226,7 @@ impl Machine {
     fn keep_read_ahead(&self, slot: usize) {
         let Some(page) = self.lock_owner(slot, |_| true) else { return };
         let word = self.cell(page).load();
-        let frame = self.index(slot, |place| place.take_frame());
+        let frame = self.index(slot, |cell| cell.take_frame());
         let is_compressed = !self.has(Bug::FrameTrusted) && self.compressed(slot) != 0;
         let Some(frame) = frame.filter(|_| !is_compressed) else {
             frame.into_iter().for_each(|frame| self.free_frame(frame));
@@ -261,7 +262,7 @@ impl Machine {
             let to = self.take_slot(self.elsewhere.clone());
             if let Some(to) = to {
                 self.slots[to].owner.store(page as u64, SeqCst);
-                self.index(to, |place| place.stored(Stamp::new(version)));
+                self.index(to, |cell| cell.stored(Stamp::new(version)));
                 self.slots[to].compressed.store(version, SeqCst);
                 gone.push(slot);
             }

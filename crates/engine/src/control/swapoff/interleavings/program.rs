@@ -1,5 +1,6 @@
 //! The program of the model, and the threads that reclaim beside it: the steps of [`crate::fault`],
-//! [`crate::reclaim`], [`crate::swap::store`], [`crate::fault::readahead`] and [`crate::reclaim::writeback`].
+//! [`crate::reclaim`], [`crate::swap::store`], [`crate::fault::readahead`] and
+//! [`crate::reclaim::writeback`].
 
 use super::{LEAVING, Machine, Mapped, OWN, chance, pause, stored};
 use crate::memory::word::{PageWord, State};
@@ -117,7 +118,7 @@ impl Machine {
         };
         let protect = chance(2);
         self.install(page, version, protect);
-        let keeps = protect && self.index(slot, |place| place.came_back());
+        let keeps = protect && self.index(slot, |cell| cell.came_back());
         if keeps {
             self.copies[page].store(slot as u64, SeqCst);
         }
@@ -143,7 +144,7 @@ impl Machine {
                 assert!(run == 0 || at_it, "a fault waits for slot {slot}, which nobody moves");
                 return Err(Served::Busy);
             }
-            Entry::Frame(..) if let Some(frame) = self.index(slot, |place| place.take_frame()) => {
+            Entry::Frame(..) if let Some(frame) = self.index(slot, |cell| cell.take_frame()) => {
                 let version = self.frames[frame.0 as usize].load(SeqCst);
                 self.free_frame(frame);
                 return Ok(version);
@@ -159,7 +160,7 @@ impl Machine {
         let is_lone = slot < LEAVING
             && matches!(self.look_up(slot), Entry::Shadow(_))
             && self.compressed(slot) == 0;
-        if is_lone && self.index(slot, |place| place.begin_io()) {
+        if is_lone && self.index(slot, |cell| cell.begin_io()) {
             self.end_io(slot, self.read(slot).and_then(|version| self.take_frame(version)));
         }
     }
@@ -195,12 +196,12 @@ impl Machine {
         }
         let slot = self.alloc()?;
         if chance(2) {
-            self.index(slot, |place| place.stored(Stamp::new(version)));
+            self.index(slot, |cell| cell.stored(Stamp::new(version)));
             pause();
             self.slots[slot].compressed.store(version, SeqCst);
         } else {
             self.write(slot, version);
-            self.index(slot, |place| place.stored(Stamp::new(version)));
+            self.index(slot, |cell| cell.stored(Stamp::new(version)));
         }
         self.slots[slot].owner.store(page as u64, SeqCst);
         Some(stored(slot))
@@ -218,7 +219,7 @@ impl Machine {
         };
         let to = if word.is_clean() {
             let copy = self.copies[page].load(SeqCst) as usize;
-            self.index(copy, |place| place.left(Stamp::new(content)));
+            self.index(copy, |cell| cell.left(Stamp::new(content)));
             Some(stored(copy))
         } else {
             self.store(page, content)
@@ -235,14 +236,14 @@ impl Machine {
 
     /// `Engine::drop_read_ahead`
     pub(super) fn drop_read_ahead(&self, slot: usize) {
-        if let Some(frame) = self.index(slot, |place| place.take_frame()) {
+        if let Some(frame) = self.index(slot, |cell| cell.take_frame()) {
             self.free_frame(frame);
         }
     }
 
     /// `Engine::write_back_coldest` of a slot.
     pub(super) fn write_back(&self, slot: usize) {
-        if self.compressed(slot) == 0 || !self.index(slot, |place| place.begin_io()) {
+        if self.compressed(slot) == 0 || !self.index(slot, |cell| cell.begin_io()) {
             return;
         }
         let version = self.compressed(slot);
@@ -266,7 +267,7 @@ impl Machine {
         let page = self.slots[from].owner.load(SeqCst) as usize;
         let Some(word) = self.try_lock_in(page, stored(from)) else { return self.free_slot(to) };
         self.slots[to].owner.store(page as u64, SeqCst);
-        self.index(to, |place| place.stored(Stamp::new(version)));
+        self.index(to, |cell| cell.stored(Stamp::new(version)));
         self.cell(page).unlock_as(word.with_state(stored(to)));
         self.forget(from);
     }

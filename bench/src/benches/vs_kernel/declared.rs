@@ -1,0 +1,270 @@
+//! What is told of the work and of the kernel's swap beside it, and what is to be reached.
+
+use crate::model::declare::{
+    Base, Goal, How, Ladder, Rows, Table, Title, Verdict, chart, col, compare, verdict, wide,
+};
+use crate::model::format::whole;
+use crate::model::format::{mib, microseconds, plural, ratio, short, short_mib};
+use crate::model::row::Row;
+use crate::work::vs_kernel::figures;
+
+/// Name of the bench.
+pub const NAME: &str = "vs-kernel";
+
+/// Elapsed time, processor time and the 99.9th percentile as ratios to those of the peer in the
+/// same round.
+pub const RATIO: &str = "ratio";
+pub const CPU_RATIO: &str = "cpu_ratio";
+const P999_RATIO: &str = "p999_ratio";
+
+/// Who did the work: step, class for styles, and name for people.
+pub const WHO: [(&str, &str, &str); 4] = [
+    ("peer", "kernel", "the kernel"),
+    ("overspill-thread", "run", "overspill run"),
+    ("overspill-signal", "signal", "overspill run --fault signal"),
+    ("library", "library", "overspill as a library"),
+];
+
+/// What is to be reached is about four times overcommit, and heaps of programs.
+macro_rules! of {
+    ($($name:literal $value:literal),*; accesses) => {
+        of!($($name $value,)* "overcommit" "4", "contents" "2.5:1")
+    };
+    ($($name:literal $value:literal),*) => { &[$(($name, $value)),*] };
+}
+
+/// The ratio of elapsed time to reach in the library against zram, zswap and the swap file, by
+/// workload; then what else is to be reached.
+macro_rules! goals {
+    ($($workload:literal [$($peer:literal $most:literal),*])*; $($other:expr,)*) => {
+        &[
+            $($(time(
+                &["library"], $most,
+                Rows::With(of!("workload" $workload, "peer" $peer; accesses)),
+            ),)*)*
+            $($other,)*
+        ]
+    };
+}
+
+const fn time(steps: &'static [&'static str], most: f64, rows: Rows) -> Verdict {
+    verdict(steps, RATIO, "time, of the peer's", Goal::AtMost(most)).of(rows)
+}
+
+/// The median of the real programs.
+const fn programs(
+    step: &'static [&'static str],
+    most: f64,
+    labels: &'static [(&'static str, &'static str)],
+) -> Verdict {
+    let says = "time of programs (redis: of reads), of the peer's";
+    verdict(step, RATIO, says, Goal::AtMost(most)).of(Rows::Across(labels))
+}
+
+const THREAD: &[&str] = &["overspill-thread"];
+const SIGNAL: &[&str] = &["overspill-signal"];
+const ZRAM: &[(&str, &str)] = of!("peer" "zram", "overcommit" "4", "contents" "its own");
+const ZSWAP: &[(&str, &str)] = of!("peer" "zswap", "overcommit" "4", "contents" "its own");
+const FILE: &[(&str, &str)] = of!("peer" "file", "overcommit" "4", "contents" "its own");
+
+/// All that is printed and drawn.
+pub static LADDER: Ladder = Ladder {
+    bench: NAME,
+    steps: &[],
+    groups: &["workload", "peer"],
+    tables: &[
+        Table {
+            title: "Elapsed time of the accesses and processor time meanwhile, with that of \
+                    overspill's threads; each as a ratio to the peer of the same round, lower is \
+                    better; microseconds of an access: mean, median, 99th and 99.9th percentile.",
+            columns: &[
+                col("elapsed s", figures::ELAPSED, short),
+                wide("ratio", RATIO, ratio),
+                col("cpu s", figures::CPU, short),
+                wide("cpu ratio", CPU_RATIO, ratio),
+                col("mean us", figures::PER_ACCESS, microseconds),
+                col("p50", figures::P50, microseconds),
+                col("p99", figures::P99, microseconds),
+                col("p99.9", figures::P999, microseconds),
+            ],
+        },
+        Table {
+            title: "RAM at most in MiB, all in all; the part of it that is a compressed pool \
+                    outside of the cgroup, and how far that packed; limit of the cgroup, or \
+                    budget; overspill's tables; pages brought in, faults that waited for a device \
+                    (zram is one), and MiB written to and read from a device, of the whole run \
+                    with what is written beforehand.",
+            columns: &[
+                wide("RAM", figures::RAM, mib),
+                col("pool", figures::POOL, mib),
+                col("packed", figures::PACKED, short),
+                wide("limit", figures::LIMIT, mib),
+                col("metadata", figures::METADATA, short_mib),
+                col("pages in", figures::PAGES_IN, whole),
+                col("major faults", figures::MAJOR, whole),
+                col("device MiB", figures::DEVICE, mib),
+                col("written", figures::WRITTEN, mib),
+            ],
+        },
+        Table {
+            title: "The floor, in microseconds: a fault by signal served by a copy or by a move \
+                    alone, the first access to a page of a pool with room, and LZ4 for a page.",
+            columns: &[
+                wide("bare copy", figures::BARE_COPY, microseconds),
+                wide("bare move", figures::BARE_MOVE, microseconds),
+                wide("minor fault", figures::MINOR_FAULT, microseconds),
+                wide("ratio", figures::MINOR_RATIO, ratio),
+                col("compress", figures::COMPRESS, microseconds),
+                col("decompress", figures::DECOMPRESS, microseconds),
+            ],
+        },
+    ],
+    comparisons: &[
+        compare(RATIO, How::Times, figures::ELAPSED, Base::Step("peer")),
+        compare(CPU_RATIO, How::Times, figures::CPU, Base::Step("peer")),
+        compare(P999_RATIO, How::Times, figures::P999, Base::Step("peer")),
+    ],
+    verdicts: goals![
+        "seq-write" ["zram" 0.45, "zswap" 0.35, "file" 0.80]
+        "seq-read" ["zram" 0.35, "zswap" 0.30, "file" 0.30]
+        "rand-read" ["zram" 0.40, "zswap" 0.35, "file" 0.60]
+        "rand-write" ["zram" 0.50, "zswap" 0.40, "file" 0.60]
+        "zipf-read" ["zram" 0.40, "zswap" 0.35, "file" 0.60];
+        verdict(&["library"], CPU_RATIO, "processor time, of the peer's", Goal::AtMost(1.0))
+            .of(Rows::With(of!("overcommit" "4", "contents" "2.5:1"))),
+        time(THREAD, 0.80, Rows::With(of!("peer" "zram"; accesses))),
+        time(SIGNAL, 0.80, Rows::With(of!("peer" "zram"; accesses))),
+        programs(THREAD, 0.80, ZRAM),
+        programs(THREAD, 0.70, ZRAM),
+        programs(THREAD, 0.60, ZSWAP),
+        programs(THREAD, 0.50, FILE),
+        programs(SIGNAL, 0.80, ZRAM),
+        programs(SIGNAL, 0.70, ZRAM),
+        programs(SIGNAL, 0.60, ZSWAP),
+        programs(SIGNAL, 0.50, FILE),
+        verdict(&["floor"], figures::MINOR_RATIO, "minor fault, of a bare one", Goal::AtMost(1.25)),
+    ],
+    charts: &[
+        chart(
+            Title::Of(|row| title(row).filter(|_| is_access(row))),
+            figures::PER_ACCESS,
+            "nanoseconds an access, lower is better",
+            place,
+        ),
+        chart(
+            Title::Of(|row| title(row).filter(|_| !is_access(row))),
+            figures::ELAPSED,
+            "seconds, lower is better",
+            place,
+        ),
+    ],
+    origin: "",
+};
+
+/// Whether a row is about accesses to memory, not about a program.
+pub fn is_access(row: &Row) -> bool {
+    row.figures.contains_key(figures::PER_ACCESS)
+}
+
+/// The workload of a row, and who did it.
+pub fn place(row: &Row) -> (String, String) {
+    let who = WHO.iter().find(|(step, ..)| *step == row.step);
+    (row.label("workload"), who.map_or(String::new(), |(.., name)| (*name).to_owned()))
+}
+
+/// A peer as people call it.
+pub fn peer(row: &Row) -> String {
+    match row.label("peer").as_str() {
+        "file" => "swap file".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// What a row is compared within: a peer and setting, with programs by themselves.
+pub fn title(row: &Row) -> Option<String> {
+    let overcommit = row.labels.get("overcommit")?;
+    let peer = peer(row);
+    if !is_access(row) {
+        return Some(format!(
+            "Real programs, against the kernel's {peer}: {overcommit} times the RAM"
+        ));
+    }
+    let threads = row.labels.get("threads")?.as_u64()?;
+    Some(format!(
+        "Accesses, against the kernel's {peer}: {overcommit} times the RAM, contents {}, {}",
+        row.label("contents"),
+        plural(threads, "thread")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::row;
+    use crate::model::findings::Findings;
+    use crate::render::bars::charts;
+    use crate::render::verdict::text;
+    use serde_json::{Value, json};
+
+    fn labels(workload: &str, peer: &str, contents: &str) -> Vec<(&'static str, Value)> {
+        vec![
+            ("workload", json!(workload)),
+            ("peer", json!(peer)),
+            ("overcommit", json!(4)),
+            ("contents", json!(contents)),
+            ("threads", json!(1)),
+        ]
+    }
+
+    #[test]
+    fn each_target_is_met_or_not_with_its_figure() {
+        let of = |step: &str, workload: &str, contents: &str, ratio: f64| {
+            let ratios: [f64; 3] = [0.9, 1.0, 1.1].map(|scale| scale * ratio);
+            let figures: [(&str, &[f64]); 2] = [(RATIO, &ratios), (CPU_RATIO, &[1.2])];
+            row(step, &labels(workload, "zram", contents), &figures)
+        };
+        let rows = vec![
+            of("overspill-thread", "seq-read", "2.5:1", 0.7),
+            of("library", "seq-read", "2.5:1", 0.5),
+            of("library", "seq-read", "1:1", 0.5),
+            of("overspill-signal", "sort", "its own", 0.5),
+            of("overspill-signal", "redis", "its own", 0.75),
+            of("overspill-signal", "cxx", "its own", 2.0),
+        ];
+        let text = text(&Findings::new(&LADDER, json!({}), rows));
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let words = words.join(" ");
+        for said in [
+            "seq-read, zram: overspill-thread time, of the peer's 0.70 (0.63 to 0.77) met: 0.80",
+            "seq-read, zram: library time, of the peer's 0.50 (0.45 to 0.55) not met: 0.50, 0.35",
+            "seq-read, zram: library processor time, of the peer's 1.20 not met: 1.20, 1.00",
+            "of the peer's 0.75 (sort 0.50, redis 0.75, cxx 2.00) not met: 0.75, 0.70 at most",
+            "of the peer's 0.75 (sort 0.50, redis 0.75, cxx 2.00) met: 0.80 or less",
+        ] {
+            assert!(words.contains(said), "{said}: {words}");
+        }
+        assert_eq!(text.lines().count(), 2 + 5, "nothing is said of other contents: {text}");
+    }
+
+    #[test]
+    fn there_is_a_chart_for_each_peer_and_setting() {
+        let of = |step: &str, workload: &str, peer: &str, figure: &'static str| {
+            row(step, &labels(workload, peer, "2.5:1"), &[(figure, &[7.0])])
+        };
+        let rows = vec![
+            row("floor", &[], &[(figures::BARE_COPY, &[1.0])]),
+            of("peer", "seq-read", "zram", figures::PER_ACCESS),
+            of("library", "seq-read", "zram", figures::PER_ACCESS),
+            of("library", "sort", "file", figures::ELAPSED),
+        ];
+        let findings = Findings::new(&LADDER, json!({}), rows);
+        let charts = charts(&findings);
+        let titles: Vec<&str> = charts.iter().map(|drawn| drawn.title.as_str()).collect();
+        let expected = [
+            "Accesses, against the kernel's zram: 4 times the RAM, contents 2.5:1, 1 thread",
+            "Real programs, against the kernel's swap file: 4 times the RAM",
+        ];
+        assert_eq!(titles, expected);
+        assert_eq!(charts[0].bars.series, ["the kernel", "overspill as a library"]);
+    }
+}

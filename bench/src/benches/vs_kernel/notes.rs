@@ -1,0 +1,181 @@
+//! What the figures alone do not tell: how RAM was made equal, and what was left out.
+
+use super::case::{Kind, Setting, Step};
+use super::ram::Ram;
+use crate::measure::host::Machine;
+use crate::model::format::{mib, short};
+use crate::model::row::{Case, Row};
+use crate::work::vs_kernel::figures;
+use crate::work::vs_kernel::names::Peer;
+use clap::ValueEnum;
+use std::collections::BTreeMap;
+
+/// What of the memory in use a peer takes in RAM where swapping gains nothing.
+const AS_MUCH: f64 = 0.9;
+
+/// How busy the machine was: processes that run or wait for a processor or a disk, averaged over a
+/// minute.
+#[derive(Clone, Copy, Debug)]
+pub struct Busy {
+    /// Before this began: the work of others.
+    pub began: f64,
+    /// When it ended.
+    pub ended: f64,
+}
+
+/// The notes, a line each; `left_out` says why a peer or a program was not measured.
+pub fn of(
+    cases: &[Case<Kind>],
+    rows: &[Row],
+    ram: &Ram,
+    left_out: &BTreeMap<String, String>,
+    busy: &Busy,
+) -> Vec<String> {
+    let peers: Vec<(&Setting, Option<&Row>)> =
+        cases.iter().filter_map(|case| peer(case, rows)).collect();
+    let other_codec = |row: &Row| row.get(figures::SAME_CODEC).is_some_and(|same| same.min < 1.0);
+    let codec = rows.iter().any(other_codec).then(|| {
+        "This kernel has no lz4 for zswap, which compressed with what it has by default.".to_owned()
+    });
+    let mut notes: Vec<String> =
+        [same_ram(&peers), not_packed(&peers, ram), raised(&peers, ram), codec, others(busy)]
+            .into_iter()
+            .flatten()
+            .collect();
+    for (name, reason) in left_out {
+        let is_peer = Peer::value_variants().iter().any(|peer| peer.to_string() == *name);
+        let whose = if is_peer { "The kernel's " } else { "" };
+        let reason = reason.trim_end_matches('.');
+        notes.push(format!("{whose}{name} was left out, or in some rounds: {reason}."));
+    }
+    notes
+}
+
+/// The setting and the row of a peer, if a case is one.
+fn peer<'a>(case: &'a Case<Kind>, rows: &'a [Row]) -> Option<(&'a Setting, Option<&'a Row>)> {
+    let Kind::Work(setting, Step::Peer) = &case.what else { return None };
+    let is_its = |row: &&Row| {
+        row.step == case.step
+            && case.labels.iter().all(|(name, value)| row.labels.get(*name) == Some(value))
+    };
+    Some((setting, rows.iter().find(is_its)))
+}
+
+/// What the peers took in RAM.
+fn same_ram(peers: &[(&Setting, Option<&Row>)]) -> Option<String> {
+    let mut pools: BTreeMap<Peer, (f64, f64)> = BTreeMap::new();
+    for (setting, row) in peers {
+        let figure = |name: &str| Some((*row)?.get(name)?.max);
+        if let (Some(pool @ 1.0..), Some(total)) = (figure(figures::POOL), figure(figures::RAM)) {
+            let most = pools.entry(setting.peer).or_default();
+            *most = (most.0.max(pool), most.1.max(total));
+        }
+    }
+    let told = pools.iter().map(|(peer, (pool, total))| {
+        format!("{peer}'s took up to {} MiB, {} MiB all in all", mib(*pool), mib(*total))
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "RAM is the same on both sides: overspill's budget is what the peer took in the same \
+             round, with its compressed pool outside of the cgroup ({}), less what overspill \
+             takes beside its budget. Where its pages fit, the limit of the cgroup is lowered by \
+             the pool in the next round.",
+            told.join("; ")
+        )
+    })
+}
+
+/// Where a peer took as much RAM as there was memory to swap.
+fn not_packed(peers: &[(&Setting, Option<&Row>)], ram: &Ram) -> Option<String> {
+    let as_much = |(setting, row): &&(&Setting, Option<&Row>)| {
+        let took = row.and_then(|row| row.get(figures::RAM));
+        took.is_some_and(|took| took.median >= AS_MUCH * ram.needs(setting.task) as f64)
+    };
+    let n = peers.iter().filter(as_much).count();
+    (n > 0).then(|| {
+        format!(
+            "In {n} of the comparisons the peer took nearly as much RAM as there was memory in \
+             use, or more: what it keeps does not pack, and there is little to swap."
+        )
+    })
+}
+
+/// Who got more than was asked for, because the kernel could not do with that.
+fn raised(peers: &[(&Setting, Option<&Row>)], ram: &Ram) -> Option<String> {
+    let more = |(setting, _): &(&Setting, Option<&Row>)| {
+        let Setting { task, peer, overcommit, .. } = setting;
+        let bytes = ram.raised_by(setting);
+        (bytes > 0).then(|| {
+            format!("{task} with {peer} at {overcommit}x got {} MiB more", mib(bytes as f64))
+        })
+    };
+    let told: Vec<String> = peers.iter().filter_map(more).collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "The kernel ended programs for want of memory, which then got more, and overspill as \
+             much: {}.",
+            told.join("; ")
+        )
+    })
+}
+
+/// Whether others were at work.
+fn others(busy: &Busy) -> Option<String> {
+    let cpus = Machine::this().cpus;
+    (busy.began > cpus as f64 / 2.0).then(|| {
+        format!(
+            "Others were at work here: the load average was {} before this began and {} at the \
+             end, on {cpus} processors. Elapsed times are those of a busy machine; processor \
+             times suffer less.",
+            short(busy.began),
+            short(busy.ended)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::{Task, case};
+    use super::*;
+    use crate::fixture::row;
+    use crate::work::vs_kernel::names::Program;
+    use overspill::units::Bytes;
+
+    #[test]
+    fn how_ram_was_made_equal_and_what_was_left_out_is_told() {
+        let setting = |program, peer| Setting {
+            task: Task::Program(program),
+            peer,
+            overcommit: 4,
+            packing: None,
+            threads: 1,
+        };
+        let settings = [setting(Program::Sort, Peer::Zram), setting(Program::Redis, Peer::File)];
+        let cases = settings.map(|setting| case(Kind::Work(setting, Step::Peer)));
+        let [pool, total] = [100.0, 512.0].map(|mib| mib * f64::from(1 << 20));
+        let rows = [
+            row("peer", &cases[0].labels, &[(figures::POOL, &[pool]), (figures::RAM, &[total])]),
+            row("peer", &cases[1].labels, &[(figures::RAM, &[1.0]), (figures::SAME_CODEC, &[0.0])]),
+        ];
+        let mut ram = Ram::new(Bytes(1 << 28));
+        ram.raise(&settings[1]);
+        let left_out = [("zswap", "it needs root."), ("cxx", "none")];
+        let left_out = left_out.map(|(name, why)| (name.to_owned(), why.to_owned())).into();
+        let notes = of(&cases, &rows, &ram, &left_out, &Busy { began: 1e4, ended: 1.0 });
+        for (note, said) in notes.iter().zip([
+            "(zram's took up to 100 MiB, 512 MiB all in all)",
+            "In 1 of the comparisons",
+            "redis with file at 4x got 16 MiB more.",
+            "no lz4 for zswap",
+            "the load average was 10,000 before",
+            "cxx was left out",
+            "The kernel's zswap was left out, or in some rounds: it needs root.",
+        ]) {
+            assert!(note.contains(said), "{said}: {note}");
+        }
+        assert_eq!(notes.len(), 7);
+        let quiet = Busy { began: 0.0, ended: 9.0 };
+        assert!(of(&[], &[], &ram, &BTreeMap::new(), &quiet).is_empty());
+    }
+}

@@ -1,0 +1,138 @@
+//! Measuring case by case: with more RAM where the kernel ends a program for want of it, without
+//! what is refused, and not for longer than was promised.
+
+use super::args::Args;
+use super::case::{Kind, Step};
+use super::declared::NAME;
+use super::plan::{LIMIT, Setup};
+use super::ram::Ram;
+use crate::measure::{Failure, Sample, child};
+use crate::model::row::Case;
+use crate::work::vs_kernel::names::Program;
+use crate::work::vs_kernel::request::Request;
+use crate::work::vs_kernel::{figures, launch};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// A run without `--rounds` promises to end within 50 s. What has not begun by then is not begun,
+/// and what runs is ended.
+pub const TIME_BY_DEFAULT: Duration = Duration::from_secs(36);
+/// The least that what is begun in such a run gets.
+const LIMIT_LEAST: Duration = Duration::from_secs(4);
+/// How often a program is tried that the kernel ends for want of memory. It does so by chance where
+/// memory is accessed at random, with swap space left; every second time the program gets more.
+const TRIES: u32 = 6;
+/// How long a measurement may wait for another to end, set everything up and put it back.
+const LIMIT_AROUND: Duration = Duration::from_secs(180);
+
+/// What was seen so far.
+pub struct Rounds {
+    began: Instant,
+    /// How much RAM each gets.
+    pub ram: Ram,
+    /// Why peers, programs and ways to run them were not measured, or not in some rounds.
+    pub left_out: BTreeMap<String, String>,
+    /// What went wrong that should not.
+    pub failed: Vec<String>,
+    /// What was not begun, or not ended, as time was up.
+    pub late: BTreeSet<String>,
+    /// What each program put out the first time.
+    checksums: BTreeMap<Program, f64>,
+}
+
+impl Rounds {
+    /// At the beginning, when some things are known to be missing.
+    pub fn new(args: &Args, began: Instant, left_out: BTreeMap<String, String>) -> Rounds {
+        Rounds {
+            began,
+            ram: Ram::new(args.size),
+            left_out,
+            failed: Vec::new(),
+            late: BTreeSet::new(),
+            checksums: BTreeMap::new(),
+        }
+    }
+
+    /// Measures a case; the sample is empty if it is left out, or fails.
+    pub fn measure(&mut self, setup: &Setup<'_>, case: &Case<Kind>) -> Sample {
+        let time_left = match setup.args.common.rounds {
+            Some(_) => Duration::MAX,
+            None => TIME_BY_DEFAULT.saturating_sub(self.began.elapsed()),
+        };
+        if time_left.is_zero() {
+            self.late.insert(case.to_string());
+            return Sample::new();
+        }
+        let by_signal = case.what.by_signal();
+        if by_signal.is_some_and(|name| self.left_out.contains_key(&name)) {
+            return Sample::new();
+        }
+        let sample = match self.attempt(setup, case.what, time_left) {
+            Ok(sample) => self.checked(case, sample),
+            Err(failure) => {
+                self.failed(case, &format!("{case}: {failure}"), time_left);
+                Sample::new()
+            }
+        };
+        match case.what {
+            Kind::Floor => (),
+            Kind::Alone(program) => self.ram.saw_alone(program, &sample),
+            Kind::Work(setting, step) => self.ram.saw(&setting, step, &sample),
+        }
+        sample
+    }
+
+    /// Measures, with more RAM where the kernel ends a program for want of it.
+    fn attempt(
+        &mut self,
+        setup: &Setup<'_>,
+        kind: Kind,
+        time_left: Duration,
+    ) -> Result<Sample, Failure> {
+        let mut tried = 1;
+        loop {
+            let request = setup.request(&self.ram, kind)?;
+            let limit = request.limit.min(time_left.max(LIMIT_LEAST));
+            let request = Request { limit, ..request };
+            match (child::ask(NAME, &request, limit + LIMIT_AROUND), kind) {
+                (Err(failure), Kind::Work(setting, Step::Peer))
+                    if tried < TRIES && launch::was_killed(&failure) =>
+                {
+                    if tried.is_multiple_of(2) {
+                        self.ram.raise(&setting);
+                    }
+                }
+                (result, _) => return result,
+            }
+            tried += 1;
+        }
+    }
+
+    /// A sample of a program that put out what it put out before.
+    fn checked(&mut self, case: &Case<Kind>, mut sample: Sample) -> Sample {
+        if let Some((sum, program)) = sample.remove(figures::CHECKSUM).zip(case.what.program())
+            && *self.checksums.entry(program).or_insert(sum) != sum
+        {
+            self.failed.push(format!("{case}: what it put out is not what it put out before"));
+        }
+        sample
+    }
+
+    /// Takes note of a failure.
+    fn failed(&mut self, case: &Case<Kind>, sentence: &str, time_left: Duration) {
+        match (case.what, case.what.by_signal()) {
+            // One that the kernel ends for want of memory in one round may run in the next.
+            (Kind::Work(setting, Step::Peer), _) => {
+                let told = self.left_out.entry(setting.peer.to_string()).or_default();
+                if !told.contains(sentence) {
+                    *told += if told.is_empty() { "" } else { "; " };
+                    *told += sentence;
+                }
+            }
+            _ if time_left < LIMIT => _ = self.late.insert(case.to_string()),
+            // As far as system calls bear it.
+            (_, Some(name)) => _ = self.left_out.insert(name, sentence.to_owned()),
+            _ => self.failed.push(sentence.to_owned()),
+        }
+    }
+}

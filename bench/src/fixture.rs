@@ -1,0 +1,57 @@
+//! What the unit tests of benches share.
+
+use crate::measure::{Sample, Series};
+use crate::model::declare::{Ladder, Table, col, wide};
+use crate::model::format::{short, whole};
+use crate::model::row::{Case, Row};
+use clap::Parser;
+use serde_json::Value;
+
+#[derive(Parser)]
+struct Line<A: clap::Args> {
+    #[command(flatten)]
+    args: A,
+}
+
+/// The options of a bench as a command line gives them, without its name.
+pub fn parse<A: clap::Args>(line: &str) -> Result<A, clap::Error> {
+    let words = ["bench"].into_iter().chain(line.split_whitespace());
+    Line::try_parse_from(words).map(|line| line.args)
+}
+
+/// Those of a command line that is right.
+pub fn args<A: clap::Args>(line: &str) -> A {
+    parse(line).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A ladder that declares a figure.
+pub const LADDER: Ladder = Ladder {
+    bench: "x",
+    steps: &[],
+    groups: &["threads"],
+    tables: &[Table {
+        title: "",
+        columns: &[wide("rate/s", "rate", whole), col("nothing", "none", short)],
+    }],
+    comparisons: &[],
+    verdicts: &[],
+    charts: &[],
+    origin: "",
+};
+
+/// The figures of one round.
+pub fn sample<'a>(figures: impl IntoIterator<Item = (&'a str, f64)>) -> Sample {
+    figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A row; each figure has a value a round.
+pub fn row(step: &str, labels: &[(&'static str, Value)], figures: &[(&str, &[f64])]) -> Row {
+    let rounds = figures.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
+    let round = |i: usize| -> Sample {
+        let of = |(name, values): &(&str, &[f64])| Some(((*name).to_owned(), *values.get(i)?));
+        figures.iter().filter_map(of).collect()
+    };
+    let series: Series = (0..rounds).map(round).collect();
+    let case = Case { step: step.to_owned(), labels: labels.to_vec(), reference: None, what: () };
+    Row::new(&case, &series)
+}

@@ -1,0 +1,175 @@
+//! A memory cgroup that bounds a process, in either version of the hierarchy.
+
+use crate::measure::{Failing, Failure};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where memory cgroups are made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hierarchy {
+    root: PathBuf,
+    limit: &'static str,
+    peak: &'static str,
+    /// Entries of its statistics that are memory which the kernel cannot take back; and the file of
+    /// the kernel's own, where that is none of them.
+    used: &'static [&'static str],
+    kernel: Option<&'static str>,
+}
+
+impl Hierarchy {
+    /// That of this machine, whose hierarchies are mounted at `mounts`.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing.
+    pub fn find(mounts: &Path) -> Result<Hierarchy, String> {
+        const V1_LIMIT: &str = "memory.limit_in_bytes";
+        let v1 = mounts.join("memory");
+        if v1.join(V1_LIMIT).exists() {
+            return Ok(Hierarchy {
+                root: v1,
+                limit: V1_LIMIT,
+                peak: "memory.max_usage_in_bytes",
+                used: &["total_rss ", "total_shmem "],
+                kernel: Some("memory.kmem.usage_in_bytes"),
+            });
+        }
+        let handed_down =
+            fs::read_to_string(mounts.join("cgroup.subtree_control")).unwrap_or_default();
+        if handed_down.split_whitespace().any(|controller| controller == "memory") {
+            return Ok(Hierarchy {
+                root: mounts.to_owned(),
+                limit: "memory.max",
+                peak: "memory.peak",
+                used: &["anon ", "shmem ", "kernel "],
+                kernel: None,
+            });
+        }
+        Err(format!("it needs memory cgroups, and '{}' has none", mounts.display()))
+    }
+
+    /// The group of a name, which need not exist.
+    pub fn group(&self, name: &str) -> Cgroup {
+        Cgroup { path: self.root.join(name), hierarchy: self.clone() }
+    }
+}
+
+/// A group.
+#[derive(Debug)]
+pub struct Cgroup {
+    path: PathBuf,
+    hierarchy: Hierarchy,
+}
+
+impl Cgroup {
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn make(&self, limit: u64) -> Result<(), Failure> {
+        fs::create_dir(&self.path)
+            .and_then(|()| fs::write(self.path.join(self.hierarchy.limit), limit.to_string()))
+            .map_err(|error| self.failure(error))
+    }
+
+    /// Makes it, and puts this process into it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn enter(&self, limit: u64) -> Result<(), Failure> {
+        self.make(limit)?;
+        join(&self.path).map_err(|error| self.failure(error))
+    }
+
+    fn failure(&self, error: std::io::Error) -> Failure {
+        Failure::new(format!("no memory cgroup can be made at '{}': {error}", self.path.display()))
+    }
+
+    /// The memory that it has now, in bytes, but for the pages of files, which the kernel takes
+    /// back when it needs memory. Not what is charged less these: the statistics lag behind that,
+    /// by tens of megabytes while a file is read.
+    pub fn used_bytes(&self) -> Option<u64> {
+        let read = |name: &str| fs::read_to_string(self.path.join(name)).ok();
+        let stat = read("memory.stat")?;
+        let of = |name: &&str| {
+            stat.lines().find_map(|line| line.strip_prefix(*name)?.trim().parse::<u64>().ok())
+        };
+        let entries: u64 = self.hierarchy.used.iter().map(of).sum::<Option<u64>>()?;
+        let kernel =
+            self.hierarchy.kernel.map_or(Some(0), |file| read(file)?.trim().parse().ok())?;
+        Some(entries + kernel)
+    }
+
+    /// The most memory that it has had, in bytes; not all kernels say.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        fs::read_to_string(self.path.join(self.hierarchy.peak)).ok()?.trim().parse().ok()
+    }
+
+    /// Puts this process back to the root of the hierarchy, so that the group can be removed.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn leave(&self) -> Result<(), Failure> {
+        join(&self.hierarchy.root).failing("a memory cgroup cannot be left")
+    }
+}
+
+/// Puts this process into a group.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn join(group: &Path) -> std::io::Result<()> {
+    fs::write(group.join("cgroup.procs"), std::process::id().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_version_is_found_by_its_files() {
+        let mounts = std::env::temp_dir().join(format!("overspill-cgroup-{}", std::process::id()));
+        let memory = mounts.join("memory");
+        fs::create_dir_all(&memory).unwrap();
+        assert!(Hierarchy::find(&mounts).unwrap_err().contains("has none"));
+        fs::write(mounts.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
+        let v2 = Hierarchy::find(&mounts).unwrap();
+        assert_eq!((&v2.root, v2.limit, v2.peak), (&mounts, "memory.max", "memory.peak"));
+        let group = v2.group("two");
+        fs::create_dir(group.path()).unwrap();
+        assert_eq!(group.used_bytes(), None, "without statistics it is not known");
+        fs::write(
+            group.path().join("memory.stat"),
+            "anon 500\nfile 300\nkernel 40\nkernel_stack 7\nshmem 100\n",
+        )
+        .unwrap();
+        assert_eq!(group.used_bytes(), Some(640));
+        fs::write(memory.join("memory.limit_in_bytes"), "1").unwrap();
+        assert_eq!(Hierarchy::find(&mounts).unwrap().root, memory);
+        let group = Hierarchy::find(&mounts).unwrap().group("one");
+        group.enter(5 << 20).unwrap();
+        assert_eq!(
+            fs::read_to_string(memory.join("one/memory.limit_in_bytes")).unwrap(),
+            (5 << 20).to_string()
+        );
+        assert!(group.enter(5).unwrap_err().to_string().contains("no memory cgroup can be made"));
+        fs::write(
+            group.path().join("memory.stat"),
+            "rss 1\ncache 2\ntotal_cache 300\ntotal_rss 500\ntotal_shmem 100\n",
+        )
+        .unwrap();
+        assert_eq!(group.used_bytes(), None, "without the kernel's own it is not known");
+        fs::write(group.path().join("memory.kmem.usage_in_bytes"), "40\n").unwrap();
+        assert_eq!(group.used_bytes(), Some(640));
+        group.leave().unwrap();
+        assert_eq!(
+            fs::read_to_string(memory.join("cgroup.procs")).unwrap(),
+            std::process::id().to_string()
+        );
+        fs::remove_dir_all(mounts).unwrap();
+    }
+}

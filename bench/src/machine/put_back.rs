@@ -1,0 +1,389 @@
+//! A process that puts back what a measurement changes on the machine: swap space, a cgroup,
+//! settings of the kernel.
+//!
+//! It is told beforehand what that will be, and waits until nobody holds the other end of its
+//! standard input any more: then the measurement is done or has failed, which is said there first,
+//! or was killed. It is in a process group of its own, which the interrupt key of a terminal does
+//! not reach. Its standard error is that of who started it, so that who reads that to its end waits
+//! for both.
+//!
+//! Swap belongs to the whole machine: who changes it ([`PutBack::alone`]) holds a lock on the
+//! kernel's table of it until it is as it was, so that a second bench waits.
+
+use super::cgroup::Cgroup;
+use crate::machine::util_linux::{command, path, swaps};
+use crate::measure::{Failing, Failure, fail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Name of the hidden subcommand.
+const SUBCOMMAND: &str = "put-back";
+/// How long the kernel may take to let a cgroup go whose last process has been killed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a swapon may go on of a measurement that was killed.
+const LAST_STEP: Duration = Duration::from_secs(1);
+
+/// What is locked while swap is changed.
+const SWAPS: &str = "/proc/swaps";
+/// How long another bench may have that lock.
+const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(120);
+/// What the process says when it has begun, and when another bench took too long.
+const BEGUN: &str = "begun\n";
+const BUSY: &str = "busy\n";
+/// What it is told at the end.
+const END: &str = "end";
+
+/// What is to be put back.
+#[derive(Clone, Default, Debug, clap::Args)]
+pub struct PutBack {
+    /// Block devices that are taken out of use as swap
+    #[arg(long)]
+    pub device: Vec<PathBuf>,
+    /// Files that are taken out of use as swap, and removed
+    #[arg(long)]
+    pub file: Vec<PathBuf>,
+    /// The cgroup that is removed
+    #[arg(long)]
+    pub cgroup: Option<PathBuf>,
+    /// What is written last to files of the kernel, in this order
+    #[arg(long, value_name = "FILE=VALUE")]
+    pub write: Vec<String>,
+    /// Files of the kernel that get back what they hold when this begins, before the others
+    #[arg(long)]
+    pub keep: Vec<PathBuf>,
+    /// Waits until no other bench changes the machine's swap, and has others wait meanwhile
+    #[arg(long)]
+    pub alone: bool,
+}
+
+impl PutBack {
+    /// A cgroup, if there is to be one.
+    pub fn cgroup(cgroup: Option<&Cgroup>) -> PutBack {
+        PutBack { cgroup: cgroup.map(|cgroup| cgroup.path().to_owned()), ..PutBack::default() }
+    }
+
+    fn options(&self) -> Vec<OsString> {
+        let option = |name: &str, value: &OsStr| [OsString::from(name), value.to_owned()];
+        let of = |name: &'static str, paths: &[PathBuf]| -> Vec<OsString> {
+            paths.iter().flat_map(|path| option(name, path.as_os_str())).collect()
+        };
+        let writes = self.write.iter().flat_map(|write| option("--write", write.as_ref()));
+        let alone = self.alone.then(|| OsString::from("--alone"));
+        let cgroup = of("--cgroup", self.cgroup.as_slice());
+        [of("--device", &self.device), of("--file", &self.file), of("--keep", &self.keep), cgroup]
+            .concat()
+            .into_iter()
+            .chain(writes)
+            .chain(alone)
+            .collect()
+    }
+}
+
+/// The process, for as long as there may be something to put back.
+#[derive(Debug)]
+pub struct Guard(Child);
+
+impl Guard {
+    /// Starts it, and waits until it has begun.
+    ///
+    /// # Errors
+    /// When there is no process to be had, or another bench changes the machine's swap all the
+    /// time.
+    pub fn start(what: &PutBack) -> Result<Guard, Failure> {
+        let myself = std::env::current_exe();
+        let child = myself.and_then(|myself| {
+            let mut command = Command::new(myself);
+            command.arg(SUBCOMMAND).args(what.options());
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()
+        });
+        let failure = |error| Failure::new(format!("no process can be started: {error}"));
+        let mut guard = Guard(child.map_err(failure)?);
+        let mut said = String::new();
+        let stdout = guard.0.stdout.take().expect("it is a pipe");
+        BufReader::new(stdout).read_line(&mut said).map_err(failure)?;
+        match said.as_str() {
+            BEGUN => Ok(guard),
+            BUSY => Err(Failure::new(format!(
+                "another overspill-bench changes the kernel's swap, for more than {} s now: run \
+                 them one after the other",
+                PATIENCE_WITH_OTHERS.as_secs()
+            ))),
+            _ => Err(Failure::new("the process that puts everything back did not begin")),
+        }
+    }
+
+    /// Has a group of processes killed, should this process be killed before [`Guard::finish`].
+    pub fn watch(&mut self, group: Pid) {
+        // A guard that does not listen has failed, which `finish` tells.
+        let _ = self.0.stdin.as_mut().map(|stdin| writeln!(stdin, "{}", group.as_raw_nonzero()));
+    }
+
+    /// Has everything put back, and waits for it.
+    ///
+    /// # Errors
+    /// When something could not be, which was said on standard error.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        // If it cannot be told that this is the end it takes a little longer.
+        let _ = self.0.stdin.take().map(|mut stdin| stdin.write_all(END.as_bytes()));
+        match self.0.wait() {
+            Ok(status) if status.success() => Ok(()),
+            _ => Err(Failure::new("not everything could be put back as it was")),
+        }
+    }
+}
+
+/// Does something, and has everything put back that it changes. What went wrong first is told
+/// first.
+///
+/// # Errors
+/// Those of `work`, and of [`Guard`].
+pub fn around<T>(
+    what: &PutBack,
+    work: impl FnOnce(&mut Guard) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut guard = Guard::start(what)?;
+    let done = work(&mut guard);
+    let put_back = guard.finish();
+    let done = done?;
+    put_back?;
+    Ok(done)
+}
+
+/// Makes a file, for this user only, that is to be removed: not one that is there already, which
+/// could be a link to anything in a directory that others may write to.
+///
+/// # Errors
+/// When it is there, or there can be none.
+pub fn make(file: &Path) -> Result<File, Failure> {
+    let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(file);
+    made.failing(format_args!("'{}' cannot be made", file.display()))
+}
+
+/// Waits for the end of standard input, and puts everything back.
+///
+/// # Errors
+/// When something could not be.
+pub fn run(what: &PutBack) -> Result<(), Failure> {
+    // 1. Others wait, or this does.
+    let lock = if what.alone { lock(Path::new(SWAPS), PATIENCE_WITH_OTHERS)? } else { None };
+    let busy = what.alone && lock.is_none();
+    // Only now: another may have changed these.
+    let kept = what.keep.iter().map(|file| kept(file)).collect::<Result<Vec<_>, _>>()?;
+    // Who does not listen any more is gone, as is seen next.
+    let _ = std::io::stdout().write_all(if busy { BUSY } else { BEGUN }.as_bytes());
+    if busy {
+        return Ok(());
+    }
+    // 2. The end of the measurement. Who cannot be listened to is gone too.
+    let mut said = String::new();
+    let _ = std::io::stdin().lock().read_to_string(&mut said);
+    if !said.ends_with(END) {
+        // Those that have ended already are not there any more.
+        let groups = said.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?));
+        groups.for_each(|group| _ = kill_process_group(group, Signal::KILL));
+        sleep(LAST_STEP);
+        wait_for_commands(&[what.device.as_slice(), &what.file].concat());
+    }
+    // 3. Everything.
+    let devices = what.device.iter().map(|device| swap_off(device));
+    let files = what.file.iter().map(|file| remove_swap(file));
+    let cgroup = what.cgroup.iter().map(|cgroup| remove_cgroup(cgroup));
+    let writes = kept.iter().chain(&what.write).map(|write| write_back(write, &what.device));
+    // All of it, whatever goes wrong with one.
+    devices.chain(files).chain(cgroup).chain(writes).collect::<Vec<_>>().into_iter().collect()
+}
+
+/// A lock that is held for as long as the file is open; `None` if another has it for too long.
+fn lock(file: &Path, patience: Duration) -> Result<Option<File>, Failure> {
+    let failure = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("'{}' cannot be locked: {error}", file.display()))
+    };
+    let open = File::open(file).map_err(|error| failure(&error))?;
+    let began = Instant::now();
+    loop {
+        match flock(&open, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(open)),
+            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() >= patience => return Ok(None),
+            Err(rustix::io::Errno::WOULDBLOCK) => sleep(Duration::from_millis(20)),
+            Err(errno) => return Err(failure(&errno)),
+        }
+    }
+}
+
+/// What has a file of the kernel get back what it holds now.
+fn kept(file: &Path) -> Result<String, Failure> {
+    let value = fs::read_to_string(file);
+    let value = value.failing(format_args!("'{}' cannot be read", file.display()))?;
+    Ok(format!("{}={}", path(file)?, value.trim()))
+}
+
+/// Waits until no command is at work on one of these any more: a mkswap(8) or swapon(8) outlives
+/// who started it.
+fn wait_for_commands(files: &[PathBuf]) {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE && files.iter().any(|file| is_an_argument(file)) {
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a process of another kind than this has a file on its command line.
+fn is_an_argument(file: &Path) -> bool {
+    let lines = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let names = |line: &Vec<u8>| {
+        let mut words = line.split(|byte| *byte == 0);
+        let is_this = words.clone().nth(1) == Some(SUBCOMMAND.as_bytes());
+        !is_this && words.any(|word| word == file.as_os_str().as_encoded_bytes())
+    };
+    lines.into_iter().any(|line| names(&line))
+}
+
+/// Takes a file or device out of use, if it is in use. The kernel refuses that while it is still
+/// about to come into use.
+fn swap_off(file: &Path) -> Result<(), Failure> {
+    let is_used = || {
+        let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
+        swaps(&table).any(|(used, _)| used == file)
+    };
+    let began = Instant::now();
+    while is_used() {
+        match command("swapoff", &[path(file)?]) {
+            Ok(()) => return Ok(()),
+            Err(failure) if began.elapsed() > PATIENCE => return Err(failure),
+            Err(_) => sleep(Duration::from_millis(100)),
+        }
+    }
+    Ok(())
+}
+
+/// Takes a file out of use, if it is in use, and removes it, if it is there.
+fn remove_swap(file: &Path) -> Result<(), Failure> {
+    swap_off(file)?;
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Failure::new(format!("'{}' cannot be removed: {error}", file.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn remove_cgroup(cgroup: &Path) -> Result<(), Failure> {
+    let began = Instant::now();
+    loop {
+        match fs::remove_dir(cgroup) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if began.elapsed() > PATIENCE => {
+                fail!("cgroup '{}' cannot be removed: {error}", cgroup.display());
+            }
+            Err(_) => sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Writes a value to a file of the kernel, where the two are separated by "=". The kernel may have
+/// a use for it a moment longer, and a device may have come into use as swap only now.
+fn write_back(write: &str, devices: &[PathBuf]) -> Result<(), Failure> {
+    let (file, value) =
+        write.split_once('=').ok_or_else(|| Failure::new(format!("'{write}' has no value")))?;
+    let began = Instant::now();
+    loop {
+        match fs::write(file, value) {
+            Ok(()) => return Ok(()),
+            Err(error) if began.elapsed() > PATIENCE => {
+                fail!("'{value}' cannot be written to '{file}': {error}");
+            }
+            Err(_) => {
+                devices.iter().for_each(|device| drop(swap_off(device)));
+                sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_removed_and_what_is_not_is_no_failure() {
+        let dir = std::env::temp_dir().join(format!("overspill-put-back-{}", std::process::id()));
+        let file = dir.join("swap");
+        fs::create_dir_all(&dir).unwrap();
+        make(&file).unwrap();
+        assert!(make(&file).is_err());
+        for _ in 0..2 {
+            remove_swap(&file).unwrap();
+            assert!(!file.exists());
+        }
+        for _ in 0..2 {
+            remove_cgroup(&dir).unwrap();
+            assert!(!dir.exists());
+        }
+    }
+
+    #[test]
+    fn a_command_at_work_is_seen_by_its_arguments() {
+        let file = Path::new("/no/such/directory/987654321");
+        assert!(!is_an_argument(file));
+        let mut shell = Command::new("sh")
+            .args(["-c", "sleep 1000", "sh"])
+            .arg(file)
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let began = Instant::now();
+        while !is_an_argument(file) {
+            assert!(began.elapsed() < PATIENCE);
+        }
+        let group = Pid::from_raw(shell.id() as i32).unwrap();
+        kill_process_group(group, Signal::KILL).unwrap();
+        shell.wait().unwrap();
+        // A copy of the shell that was to become the other program may end a moment later.
+        while is_an_argument(file) {
+            assert!(began.elapsed() < PATIENCE);
+        }
+    }
+
+    #[test]
+    fn one_has_the_lock_until_it_is_done() {
+        let file =
+            std::env::temp_dir().join(format!("overspill-put-back-lock-{}", std::process::id()));
+        fs::write(&file, "").unwrap();
+        let attempt = || lock(&file, Duration::ZERO).unwrap();
+        let first = attempt();
+        assert!(first.is_some() && attempt().is_none());
+        drop(first);
+        assert!(attempt().is_some());
+        fs::remove_file(&file).unwrap();
+        assert!(lock(&file, Duration::ZERO).unwrap_err().to_string().contains("cannot be locked"));
+    }
+
+    #[test]
+    fn what_a_file_held_is_written_back() {
+        let file =
+            std::env::temp_dir().join(format!("overspill-put-back-setting-{}", std::process::id()));
+        fs::write(&file, "lzo\n").unwrap();
+        let what = PutBack { keep: vec![file.clone()], ..PutBack::default() };
+        assert_eq!(what.options(), [OsStr::new("--keep"), file.as_os_str()]);
+        let kept = kept(&file).unwrap();
+        fs::write(&file, "lz4").unwrap();
+        write_back(&kept, &[]).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "lzo");
+        fs::remove_file(&file).unwrap();
+    }
+}

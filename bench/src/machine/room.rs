@@ -1,0 +1,53 @@
+//! Whether what is to be measured fits into the machine.
+
+use super::place::Place;
+use crate::measure::{Failure, fail, host};
+use overspill::units::Bytes;
+
+/// Whether there is so much memory for a `--size`.
+///
+/// # Errors
+/// When there is not.
+pub fn memory(size: Bytes, needed: u64) -> Result<(), Failure> {
+    enough(size, needed, host::available_bytes())
+}
+
+fn enough(size: Bytes, needed: u64, available: u64) -> Result<(), Failure> {
+    if needed > available {
+        let (needed, available) = (Bytes(needed), Bytes(available));
+        fail!(
+            "a --size of {size} needs {needed} of memory and {available} is available: give a \
+             smaller --size"
+        );
+    }
+    Ok(())
+}
+
+/// Whether there is so much room on a disk, which `option` names.
+///
+/// # Errors
+/// When there is not.
+pub fn disk(size: Bytes, needed: u64, place: &Place, option: &str) -> Result<(), Failure> {
+    let free = place.free_bytes()?;
+    if needed > free {
+        let (needed, free, dir) = (Bytes(needed), Bytes(free), place.dir.display());
+        fail!(
+            "a --size of {size} needs {needed} on the disk of '{dir}', and it has {free}: give a \
+             smaller --size, or another {option}"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_the_machine_is_refused_in_a_sentence() {
+        assert!(enough(Bytes(1 << 30), 4 << 30, 4 << 30).is_ok());
+        let failure = enough(Bytes(1 << 30), 4 << 30, 3 << 30).unwrap_err().to_string();
+        assert!(failure.starts_with("a --size of 1 GiB needs 4 GiB of memory"), "{failure}");
+        assert!(failure.ends_with("give a smaller --size"), "{failure}");
+    }
+}

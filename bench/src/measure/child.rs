@@ -1,0 +1,77 @@
+//! A process for each measurement.
+//!
+//! A pool leaves its address space and its place in the table of SIGBUS servers behind, and what
+//! one step did to the heap or to the threads would be felt by the next. So a bench runs itself
+//! again for each measurement: [`ask`] starts `overspill-bench measure-one`, whose [`answer`] reads
+//! the request from the command line and prints the sample, both as JSON.
+
+use super::failure::{Failing, Failure};
+use super::sample::Sample;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Name of the hidden subcommand.
+const SUBCOMMAND: &str = "measure-one";
+
+/// What the process of one measurement is told.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Name of the bench
+    pub bench: String,
+    /// Longest that it may take
+    limit_s: u64,
+    /// What to measure, as JSON
+    request: String,
+}
+
+/// Has `request` measured by a new process, which gives up after `limit`.
+///
+/// # Errors
+/// What that process said, or how it ended.
+pub fn ask(bench: &str, request: &impl Serialize, limit: Duration) -> Result<Sample, Failure> {
+    let request = serde_json::to_string(request).map_err(Failure::of)?;
+    let myself = std::env::current_exe().failing("this program is not found")?;
+    let output = Command::new(myself)
+        .args([SUBCOMMAND, bench, &limit.as_secs().to_string(), &request])
+        .stdin(Stdio::null())
+        .output()
+        .failing("no process can be started")?;
+    if output.status.success() {
+        return serde_json::from_slice(&output.stdout)
+            .failing("the measurement printed no figures");
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(match output.status.signal() {
+        Some(signal) => Failure::new(format!(
+            "the measuring process was killed by signal {signal} {}",
+            said.trim()
+        )),
+        None => Failure::heard(&said),
+    })
+}
+
+/// Measures what the command line asks for, and prints the sample.
+///
+/// # Errors
+/// Those of `measure`, and a request or standard output that is not what [`ask`] gives.
+pub fn answer<Q: DeserializeOwned>(
+    args: &Args,
+    measure: impl FnOnce(Q) -> Result<Sample, Failure>,
+) -> Result<(), Failure> {
+    // Nobody waits for the figures of a bench that was killed. Only a kernel without prctl refuses.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let request = serde_json::from_str(&args.request).failing("request")?;
+    let limit = Duration::from_secs(args.limit_s);
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        Failure::new(format!("the measurement did not end within {} s", limit.as_secs())).say();
+        std::process::exit(1);
+    });
+    let sample = measure(request)?;
+    let text = serde_json::to_string(&sample).map_err(Failure::of)?;
+    super::output::write_line(&text)
+}

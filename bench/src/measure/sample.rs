@@ -1,0 +1,99 @@
+//! Samples: the figures of one measurement, those of one case over all rounds, and their medians.
+
+use std::collections::BTreeMap;
+
+/// The figures of one measurement, by name.
+pub type Sample = BTreeMap<String, f64>;
+
+/// The samples of one case, one a round.
+pub type Series = Vec<Sample>;
+
+/// Adds to each sample of `series` the figure `name`: `compare(figure here, figure there)` of the
+/// same round. Where either lacks the figure, or the result is not finite, there is nothing to
+/// compare.
+pub fn compare(
+    series: &mut Series,
+    base: &Series,
+    figure: &str,
+    name: &str,
+    compare: impl Fn(f64, f64) -> f64,
+) {
+    for (sample, base) in series.iter_mut().zip(base) {
+        if let (Some(here), Some(there)) = (sample.get(figure), base.get(figure)) {
+            let result = compare(*here, *there);
+            if result.is_finite() {
+                sample.insert(name.to_owned(), result);
+            }
+        }
+    }
+}
+
+/// A figure over all rounds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Spread {
+    /// The middle value; between two middle ones, their mean.
+    pub median: f64,
+    /// The lowest.
+    pub min: f64,
+    /// The highest.
+    pub max: f64,
+    /// How many values there were.
+    pub rounds: usize,
+}
+
+impl Spread {
+    /// Of one or more values.
+    pub fn of(mut values: Vec<f64>) -> Spread {
+        assert!(!values.is_empty());
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        let median = if values.len().is_multiple_of(2) {
+            (values[middle - 1] + values[middle]) / 2.0
+        } else {
+            values[middle]
+        };
+        Spread { median, min: values[0], max: values[values.len() - 1], rounds: values.len() }
+    }
+}
+
+/// Every figure of a series over its rounds.
+pub fn summarise(series: &Series) -> BTreeMap<String, Spread> {
+    let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for (name, value) in series.iter().flatten() {
+        values.entry(name.clone()).or_default().push(*value);
+    }
+    values.into_iter().map(|(name, values)| (name, Spread::of(values))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(figures: &[(&str, f64)]) -> Sample {
+        figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+    }
+
+    #[test]
+    fn a_median_is_the_middle_value_or_between_the_two() {
+        let spread = Spread::of(vec![9.0, 1.0, 5.0]);
+        assert_eq!(spread, Spread { median: 5.0, min: 1.0, max: 9.0, rounds: 3 });
+        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 30.0]).median, 3.0);
+        assert_eq!(Spread::of(vec![7.0]), Spread { median: 7.0, min: 7.0, max: 7.0, rounds: 1 });
+    }
+
+    #[test]
+    fn a_summary_has_each_figure_of_any_round() {
+        let series = vec![sample(&[("a", 1.0), ("b", 5.0)]), sample(&[("a", 3.0)])];
+        let summary = summarise(&series);
+        assert_eq!(summary["a"], Spread { median: 2.0, min: 1.0, max: 3.0, rounds: 2 });
+        assert_eq!((summary["b"].median, summary["b"].rounds), (5.0, 1));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_left_out() {
+        let base = vec![sample(&[("rate", 0.0)]), sample(&[]), sample(&[("rate", 2.0)])];
+        let mut series = vec![sample(&[("rate", 1.0)]), sample(&[("rate", 1.0)]), sample(&[])];
+        compare(&mut series, &base, "rate", "ratio", |here, there| here / there);
+        assert!(series.iter().all(|sample| !sample.contains_key("ratio")), "{series:?}");
+    }
+}

@@ -1,0 +1,10 @@
+//! What a bench declares ([`declare`]), what is planned and compared from that ([`ladder`]), the
+//! rows of it ([`row`]), and all that was found ([`findings`]).
+//!
+//! Values are written as [`mod@format`] says.
+
+pub mod declare;
+pub mod findings;
+pub mod format;
+pub mod ladder;
+pub mod row;

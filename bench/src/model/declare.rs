@@ -1,0 +1,300 @@
+//! The words in which a bench says what it measures: steps, columns, comparisons, verdicts, charts.
+//!
+//! A [`Ladder`] is all of it. Everything that is printed or drawn is made from it, so that a bench
+//! has no sentences of its own.
+
+use super::format::{self, Format};
+use super::row::Row;
+use serde_json::Value;
+
+/// A bench.
+#[derive(Debug)]
+pub struct Ladder {
+    /// Its name.
+    pub bench: &'static str,
+    /// The steps, bottom up. Empty where the user says what they are.
+    pub steps: &'static [Step],
+    /// The labels that group rows, a column each.
+    pub groups: &'static [&'static str],
+    /// What is printed of each row.
+    pub tables: &'static [Table],
+    /// Figures made of two rows of the same round.
+    pub comparisons: &'static [Comparison],
+    /// What is judged.
+    pub verdicts: &'static [Verdict],
+    /// What is drawn.
+    pub charts: &'static [Chart],
+    /// Where the figures come from that the origin of the mechanism published.
+    pub origin: &'static str,
+}
+
+/// A step of a ladder.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, on the command line.
+    pub help: &'static str,
+    /// The step that it changes, and is compared with.
+    pub from: Option<&'static str>,
+    /// Settings of the engine: all, or what differs from that step.
+    pub settings: Option<&'static str>,
+    /// What is measured instead of the engine.
+    pub instead: &'static str,
+    /// Figures that the origin of the mechanism published.
+    pub reference: Option<fn() -> Value>,
+}
+
+impl Step {
+    /// A step without settings.
+    pub const fn new(name: &'static str, help: &'static str) -> Step {
+        Step { name, help, from: None, settings: None, instead: "", reference: None }
+    }
+
+    /// With settings of the engine, to which nothing is added.
+    pub const fn set(self, settings: &'static str) -> Step {
+        Step { settings: Some(settings), ..self }
+    }
+
+    /// With the settings of another step but for these.
+    pub const fn from(self, step: &'static str, settings: &'static str) -> Step {
+        Step { from: Some(step), settings: Some(settings), ..self }
+    }
+
+    /// Measured instead of the engine.
+    pub const fn instead(self, what: &'static str) -> Step {
+        Step { instead: what, ..self }
+    }
+
+    /// With figures that were published.
+    pub const fn published(self, reference: fn() -> Value) -> Step {
+        Step { reference: Some(reference), ..self }
+    }
+}
+
+/// A table for people: a line a row, with some of its figures.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// What stands above it, if anything.
+    pub title: &'static str,
+    /// Its columns.
+    pub columns: &'static [Column],
+}
+
+/// A column of a table: how people read a figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Its heading.
+    pub title: &'static str,
+    /// The figure in it.
+    pub figure: &'static str,
+    /// How a value is written.
+    pub format: Format,
+    /// Whether the lowest and the highest value are shown too.
+    pub spread: bool,
+}
+
+/// A column with the median.
+pub const fn col(title: &'static str, figure: &'static str, format: Format) -> Column {
+    Column { title, figure, format, spread: false }
+}
+
+/// A column with the median, the lowest and the highest value.
+pub const fn wide(title: &'static str, figure: &'static str, format: Format) -> Column {
+    Column { title, figure, format, spread: true }
+}
+
+/// A figure that compares a row with another one of the same labels, round by round.
+#[derive(Clone, Copy, Debug)]
+pub struct Comparison {
+    /// Its name.
+    pub name: &'static str,
+    /// How both are compared.
+    pub how: How,
+    /// The figure of both.
+    pub figure: &'static str,
+    /// The other row.
+    pub base: Base,
+    /// The only step that is compared, if not all are.
+    pub only: Option<&'static str>,
+}
+
+/// How two values are compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// This in units of the other.
+    Times,
+    /// The other in units of this: how many times less this is.
+    TimesLess,
+    /// By what share this is more.
+    More,
+    /// By what share this is less.
+    Less,
+}
+
+impl How {
+    /// Compares.
+    pub fn of(self, here: f64, there: f64) -> f64 {
+        match self {
+            How::Times => here / there,
+            How::TimesLess => there / here,
+            How::More => here / there - 1.0,
+            How::Less => 1.0 - here / there,
+        }
+    }
+
+    /// How the result is written.
+    pub fn format(self) -> Format {
+        match self {
+            How::Times | How::TimesLess => format::ratio,
+            How::More | How::Less => format::gain,
+        }
+    }
+}
+
+/// The row that a row is compared with: that of a step, with the same labels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Base {
+    /// Of this step; a row is not compared with itself.
+    Step(&'static str),
+    /// Of this step, which is the measure of itself too.
+    Measure(&'static str),
+    /// Of the step that this one changes.
+    From,
+    /// Of the first step that was measured.
+    First,
+}
+
+/// The figure `name`: `figure` compared with that of another row.
+pub const fn compare(name: &'static str, how: How, figure: &'static str, base: Base) -> Comparison {
+    Comparison { name, how, figure, base, only: None }
+}
+
+impl Comparison {
+    /// Of one step only.
+    pub const fn only(self, step: &'static str) -> Comparison {
+        Comparison { only: Some(step), ..self }
+    }
+}
+
+/// A line that says what a figure shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Verdict {
+    /// Of which step: the first of these that was measured; of all if there are none.
+    pub steps: &'static [&'static str],
+    /// The figure.
+    pub figure: &'static str,
+    /// What it is, in words.
+    pub says: &'static str,
+    /// What is to be reached.
+    pub goal: Goal,
+    /// In which rows.
+    pub rows: Rows,
+}
+
+/// What is to be reached.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Goal {
+    /// Nothing: it is told.
+    Told,
+    /// So much, or more.
+    AtLeast(f64),
+    /// So much, or less.
+    AtMost(f64),
+    /// More than nothing, in every round, and rounds enough to tell it from noise.
+    Gain,
+    /// So much, and a gain in every round.
+    GainOf(f64),
+    /// No round worse than all of this step: the figure is one that should be low.
+    NotAbove(&'static str),
+    /// All rows together: in none a loss in every round, but for what chance explains.
+    NoLoss,
+}
+
+/// Which rows are judged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rows {
+    /// All.
+    All,
+    /// Those with the largest number of a label.
+    Most(&'static str),
+    /// Those with these labels.
+    With(&'static [(&'static str, &'static str)]),
+    /// The median over those with these labels.
+    Across(&'static [(&'static str, &'static str)]),
+}
+
+/// A line about all rows.
+pub const fn verdict(
+    steps: &'static [&'static str],
+    figure: &'static str,
+    says: &'static str,
+    goal: Goal,
+) -> Verdict {
+    Verdict { steps, figure, says, goal, rows: Rows::All }
+}
+
+impl Verdict {
+    /// About some rows only.
+    pub const fn of(self, rows: Rows) -> Verdict {
+        Verdict { rows, ..self }
+    }
+}
+
+/// A chart of bars.
+#[derive(Clone, Copy, Debug)]
+pub struct Chart {
+    /// What stands above it.
+    pub title: Title,
+    /// The figure.
+    pub figure: &'static str,
+    /// What the vertical axis counts.
+    pub axis: &'static str,
+    /// The group and the series of a row.
+    pub place: fn(&Row) -> (String, String),
+    /// Whether the axis is logarithmic.
+    pub log: bool,
+    /// Whether what was published of a step is drawn too.
+    pub published: bool,
+}
+
+/// What stands above charts.
+#[derive(Clone, Copy, Debug)]
+pub enum Title {
+    /// This.
+    Is(&'static str),
+    /// What this says of a row: a chart for each; rows without are in none.
+    Of(fn(&Row) -> Option<String>),
+}
+
+impl Title {
+    /// That of the chart which a row is in.
+    pub fn of(&self, row: &Row) -> Option<String> {
+        match self {
+            Title::Is(title) => Some((*title).to_owned()),
+            Title::Of(title) => title(row),
+        }
+    }
+}
+
+/// A chart of a figure.
+pub const fn chart(
+    title: Title,
+    figure: &'static str,
+    axis: &'static str,
+    place: fn(&Row) -> (String, String),
+) -> Chart {
+    Chart { title, figure, axis, place, log: false, published: false }
+}
+
+impl Chart {
+    /// With a logarithmic axis.
+    pub const fn log(self) -> Chart {
+        Chart { log: true, ..self }
+    }
+
+    /// With what was published of steps.
+    pub const fn published(self) -> Chart {
+        Chart { published: true, ..self }
+    }
+}

@@ -1,0 +1,218 @@
+//! What follows from a [`Ladder`]: options, cases, settings, and figures that compare two rows.
+
+use super::declare::{Base, Comparison, Ladder, Step};
+use super::row::{Case, Row, by_name};
+use crate::measure::{self, Failure, Sample, Series, compare};
+use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use serde_json::{Value, json};
+
+/// What was asked for, each once and in the order of its type; all there is if nothing was.
+pub fn chosen<T: ValueEnum + Ord>(asked: &[T]) -> Vec<T> {
+    let mut chosen = if asked.is_empty() { T::value_variants().to_vec() } else { asked.to_vec() };
+    chosen.sort();
+    chosen.dedup();
+    chosen
+}
+
+impl Ladder {
+    /// What reads the names of steps from the command line.
+    pub fn parser(&self) -> PossibleValuesParser {
+        let value = |step: &Step| PossibleValue::new(step.name).help(step.help);
+        PossibleValuesParser::new(self.steps.iter().map(value).collect::<Vec<_>>())
+    }
+
+    /// The steps that were asked for, each once and in the order of the ladder; all if none was.
+    pub fn chosen(&self, asked: &[String]) -> Vec<&'static Step> {
+        let wanted = |step: &&Step| asked.is_empty() || asked.iter().any(|name| name == step.name);
+        self.steps.iter().filter(wanted).collect()
+    }
+
+    /// A step by its name.
+    pub fn step(&self, name: &str) -> Option<&'static Step> {
+        self.steps.iter().find(|step| step.name == name)
+    }
+
+    /// All settings of a step; `None` if it is no step of the engine. A setting takes the place of
+    /// that of the step below.
+    pub fn settings(&self, step: &Step) -> Option<String> {
+        let own = step.settings?;
+        let below = step.from.and_then(|from| self.settings(self.step(from)?));
+        let mut all: Vec<String> =
+            below.iter().flat_map(|below| below.split(',')).map(str::to_owned).collect();
+        for setting in own.split(',') {
+            let key = setting.split('=').next();
+            match all.iter_mut().find(|other| other.split('=').next() == key) {
+                Some(other) => setting.clone_into(other),
+                None => all.push(setting.to_owned()),
+            }
+        }
+        Some(all.join(","))
+    }
+
+    /// The settings of a case of the engine.
+    pub fn settings_of<K>(&self, case: &Case<K>) -> String {
+        self.step(&case.step).and_then(|step| self.settings(step)).unwrap_or_default()
+    }
+
+    /// What each of these steps is made of, by its name.
+    pub fn made_of<'s>(&self, steps: impl IntoIterator<Item = &'s &'s Step>) -> Value {
+        let told = |step: &Step| match self.settings(step) {
+            None => step.instead.to_owned(),
+            Some(list) if list.is_empty() => "defaults".to_owned(),
+            Some(list) => list,
+        };
+        by_name(steps.into_iter().map(|step| (step.name, told(step))))
+    }
+
+    /// A case of a step.
+    pub fn case<K>(step: &Step, labels: Vec<(&'static str, Value)>, what: K) -> Case<K> {
+        let reference = step.reference.map(|reference| reference());
+        Case { step: step.name.to_owned(), labels, reference, what }
+    }
+
+    /// The cases in the order of their rows: all steps with as many threads, bottom up, then with
+    /// the next number.
+    pub fn with_threads(steps: &[&'static Step], threads: &[u32]) -> Vec<Case<usize>> {
+        let mut cases: Vec<Case<usize>> = Vec::new();
+        for threads in threads.iter().map(|threads| *threads as usize) {
+            if cases.iter().all(|case| case.what != threads) {
+                let case =
+                    |step: &&Step| Ladder::case(step, vec![("threads", json!(threads))], threads);
+                cases.extend(steps.iter().map(case));
+            }
+        }
+        cases
+    }
+
+    /// Measures all cases in turn, round after round, and compares them; returns their rows, and
+    /// how many rounds were made.
+    ///
+    /// # Errors
+    /// The first failure of `measure`.
+    pub fn measure<K>(
+        &self,
+        cases: &[Case<K>],
+        rounds: Option<u32>,
+        measure: impl FnMut(&Case<K>) -> Result<Sample, Failure>,
+    ) -> Result<(Vec<Row>, usize), Failure> {
+        let series = measure::rounds(cases, rounds, measure)?;
+        let rounds = series.iter().map(Vec::len).max().unwrap_or(0);
+        Ok((self.rows(cases, series), rounds))
+    }
+
+    /// The rows of what was measured, compared. A case without any figure has none.
+    pub fn rows<K>(&self, cases: &[Case<K>], mut series: Vec<Series>) -> Vec<Row> {
+        self.compare(cases, &mut series);
+        let rows = cases.iter().zip(&series).map(|(case, series)| Row::new(case, series));
+        rows.filter(|row| !row.figures.is_empty()).collect()
+    }
+
+    /// Adds the figures that compare two cases of the same round.
+    fn compare<K>(&self, cases: &[Case<K>], series: &mut [Series]) {
+        for comparison in self.comparisons {
+            for at in 0..cases.len() {
+                let Some(base) = self.base(comparison, cases, at) else { continue };
+                // What was measured once, as it is the same each time, stands for every round.
+                let base: Series = if series[base].len() == 1 {
+                    vec![series[base][0].clone(); series[at].len()]
+                } else {
+                    series[base].clone()
+                };
+                let Comparison { figure, name, how, .. } = comparison;
+                compare(&mut series[at], &base, figure, name, |here, there| how.of(here, there));
+            }
+        }
+    }
+
+    /// Which case another is compared with.
+    fn base<K>(&self, comparison: &Comparison, cases: &[Case<K>], at: usize) -> Option<usize> {
+        let case = &cases[at];
+        if comparison.only.is_some_and(|only| only != case.step) {
+            return None;
+        }
+        let (name, itself) = match comparison.base {
+            Base::Step(name) => (name, false),
+            Base::Measure(name) => (name, true),
+            Base::From => (self.step(&case.step)?.from?, false),
+            Base::First => (cases[0].step.as_str(), false),
+        };
+        let base = cases.iter().position(|other| other.step == name && other.labels == case.labels);
+        base.filter(|base| itself || *base != at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::declare::{How, compare};
+    use super::*;
+
+    static LADDER: Ladder = Ladder {
+        bench: "x",
+        steps: &[
+            Step::new("kernel", "Its own").instead("mmap"),
+            Step::new("low", "Below").set("a=1,b=1"),
+            Step::new("high", "Above").from("low", "b=2,c=3"),
+            Step::new("default", "As it is").set(""),
+        ],
+        groups: &["threads"],
+        tables: &[],
+        comparisons: &[
+            compare("of_kernel", How::Times, "rate", Base::Step("kernel")),
+            compare("gain", How::More, "rate", Base::From),
+            compare("of_first", How::TimesLess, "rate", Base::First).only("default"),
+            compare("measure", How::Less, "rate", Base::Measure("low")),
+        ],
+        verdicts: &[],
+        charts: &[],
+        origin: "",
+    };
+
+    fn steps(names: &[&str]) -> Vec<&'static Step> {
+        LADDER.chosen(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn each_step_comes_once_in_the_order_of_the_ladder_for_each_number_of_threads() {
+        let cases = Ladder::with_threads(&steps(&["high", "low", "high"]), &[2, 1, 2]);
+        let names: Vec<String> = cases.iter().map(Case::to_string).collect();
+        assert_eq!(names, ["low, 2 threads", "high, 2 threads", "low, 1 thread", "high, 1 thread"]);
+        assert_eq!(steps(&[]).len(), 4);
+    }
+
+    #[test]
+    fn a_step_has_the_settings_of_the_one_below_but_for_its_own() {
+        let expected = json!({"kernel": "mmap", "low": "a=1,b=1", "high": "a=1,b=2,c=3",
+            "default": "defaults"});
+        assert_eq!(LADDER.made_of(&steps(&[])), expected);
+        assert_eq!(LADDER.settings(&LADDER.steps[0]), None);
+    }
+
+    #[test]
+    fn rows_are_compared_with_those_of_the_same_labels_and_round() {
+        let cases = Ladder::with_threads(&steps(&[]), &[1, 2]);
+        let series = |rates: &[f64]| -> Series {
+            rates.iter().map(|rate| Sample::from([("rate".to_owned(), *rate)])).collect()
+        };
+        let one = [[8.0, 8.0], [2.0, 4.0], [4.0, 4.0], [16.0, 8.0]].map(|rates| series(&rates));
+        let two = [series(&[]), series(&[0.0]), series(&[1.0]), Series::new()];
+        let mut all: Vec<Series> = one.into_iter().chain(two).collect();
+        LADDER.compare(&cases, &mut all);
+        let of = |at: usize, round: usize, name: &str| all[at][round].get(name).copied();
+        assert_eq!((of(0, 0, "of_kernel"), of(1, 0, "of_kernel")), (None, Some(0.25)));
+        assert_eq!((of(2, 0, "gain"), of(2, 1, "gain")), (Some(1.0), Some(0.0)));
+        assert_eq!((of(1, 1, "of_first"), of(3, 0, "of_first")), (None, Some(0.5)));
+        assert_eq!((of(1, 0, "measure"), of(2, 0, "measure")), (Some(0.0), Some(-1.0)));
+        assert_eq!(of(6, 0, "gain"), None, "what is not finite is no figure");
+        assert_eq!(LADDER.rows(&cases, all).len(), 6, "cases without figures have no row");
+    }
+
+    #[test]
+    fn a_base_that_was_measured_once_stands_for_every_round() {
+        let cases = Ladder::with_threads(&steps(&["low", "high"]), &[1]);
+        let once = vec![Sample::from([("rate".to_owned(), 2.0)])];
+        let mut series = vec![once.clone(), [once.clone(), once].concat()];
+        LADDER.compare(&cases, &mut series);
+        assert!(series[1].iter().all(|sample| sample["gain"] == 0.0), "{series:?}");
+    }
+}

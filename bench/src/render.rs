@@ -1,0 +1,29 @@
+//! How findings are told: as [`json`], or as a [`table`] with a [`verdict`] a line, as a drawing
+//! ([`plot`]) or a page ([`html`]), all from what the bench declared.
+
+pub mod bars;
+pub mod html;
+mod json;
+pub mod plot;
+mod table;
+pub mod verdict;
+
+use crate::measure::Failure;
+use crate::measure::output::write_line;
+use crate::model::findings::Findings;
+
+/// Prints findings on standard output.
+///
+/// # Errors
+/// When standard output cannot be written, and what could not be measured.
+pub fn print(findings: &Findings, as_json: bool) -> Result<(), Failure> {
+    let text = if as_json {
+        json::text(findings)?
+    } else {
+        let tables = findings.ladder.tables.iter();
+        let tables: String = tables.map(|table| table::text(findings, table) + "\n").collect();
+        tables + &verdict::text(findings)
+    };
+    write_line(&text)?;
+    findings.failed.clone().map_or(Ok(()), Err)
+}

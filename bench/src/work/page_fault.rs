@@ -1,0 +1,301 @@
+//! `page-fault`: threads map memory, write a byte to each page and unmap it, again and again, as
+//! page_fault1 of will-it-scale does.
+
+use crate::measure::counters::{Counted, Ratio, add};
+use crate::measure::usage::{ClockId, cpu_time};
+use crate::measure::{Failing, Failure, Sample, fail, pool, threads};
+use memmap2::{Advice, MmapMut};
+use overspill::Pool;
+use overspill::units::{Bytes, PAGE_SIZE};
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// First writes to pages a second, by all threads together; will-it-scale counts the same.
+pub const RATE: &str = "faults_per_s";
+/// Processor time for each page, of the whole process: the engine's threads, mapping and unmapping
+/// included. On a busy machine it varies less than [`RATE`].
+pub const CPU: &str = "cpu_ns_per_page";
+/// Acquisitions of the zone lock for 1,000 frames that are taken, and given back again: 1,000
+/// without lists if all go back at once when they are unmapped, 2,000 if each goes back by itself.
+pub const LOCKS: &str = "zone_locks_per_1000";
+/// Time that the zone lock is held to give frames back, for each of them.
+pub const FREE_HOLD: &str = "zone_free_hold_ns_per_frame";
+/// What follows from two counters.
+const RATIOS: &[Ratio] = &[
+    (LOCKS, "zone_lock", 1000.0, "frame_alloc"),
+    ("zone_hold_ns_per_frame", "zone_lock_hold_ns", 1.0, "frame_alloc"),
+    ("zone_wait_ns_per_frame", "zone_lock_wait_ns", 1.0, "frame_alloc"),
+    (FREE_HOLD, "zone_free_hold_ns", 1.0, "frame_free"),
+    ("frames_per_batch_alloc", "frame_alloc", 1.0, "frame_batch_alloc"),
+    ("frames_per_batch_free", "frame_free", 1.0, "frame_batch_free"),
+    ("zone_fallbacks_per_1000", "frame_fallback", 1000.0, "frame_alloc"),
+    ("zone_steals_per_1000", "frame_steal", 1000.0, "frame_alloc"),
+];
+
+/// How long each measurement lasts, and then until every thread has made one whole pass. Sixty of
+/// them, with their warm-ups, make the default run.
+pub const MEASURED: Duration = Duration::from_millis(300);
+/// The budget in units of what is touched, and the least of it: so much that no watermark is ever
+/// passed.
+const BUDGET_FACTOR: u64 = 2;
+const BUDGET_SPARE: u64 = 64 << 20;
+
+/// What to measure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// Settings of the pool; the kernel's own memory has none.
+    pub settings: Option<String>,
+    /// How many threads.
+    pub threads: usize,
+    /// Bytes that each maps.
+    pub bytes: usize,
+    /// Whether each thread stays on one processor.
+    pub pinned: bool,
+}
+
+/// Where fresh memory comes from.
+trait Source: Sync {
+    /// Maps `len` bytes, lends them, and unmaps them.
+    fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure>;
+}
+
+/// The kernel's own anonymous memory.
+struct Kernel;
+
+impl Source for Kernel {
+    fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure> {
+        let mapped = MmapMut::map_anon(len)
+            .and_then(|memory| memory.advise(Advice::NoHugePage).map(|()| memory));
+        let mut memory = mapped.failing(format_args!("the kernel maps no {}", size(len)))?;
+        borrower(&mut memory);
+        Ok(())
+    }
+}
+
+impl Source for Pool {
+    fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure> {
+        borrower(pool::map(self, len as u64)?.as_mut_slice());
+        Ok(())
+    }
+}
+
+fn size(len: usize) -> Bytes {
+    Bytes(len as u64)
+}
+
+/// Measures in this process, which does nothing else.
+///
+/// # Errors
+/// When there is no pool or no memory to be had, or pages were evicted.
+pub fn measure_one(request: Request) -> Result<Sample, Failure> {
+    let Some(settings) = &request.settings else {
+        warm_up(&request, &Kernel)?;
+        return Ok(measure(&request, &Kernel)?.sample());
+    };
+    let touched = (request.threads * request.bytes) as u64;
+    let pool = pool::open(BUDGET_FACTOR * touched + BUDGET_SPARE, None, settings)?;
+    warm_up(&request, &pool)?;
+    let before = pool.stats();
+    let measured = measure(&request, &pool)?;
+    let mut sample = measured.sample();
+    let after = pool.stats();
+    let counted = Counted { before: &before.counters, after: &after.counters };
+    add_counted(&mut sample, measured.pages, counted)?;
+    Ok(sample)
+}
+
+/// What was done in how much time.
+struct Measured {
+    pages: u64,
+    elapsed: Duration,
+    cpu: Duration,
+}
+
+impl Measured {
+    fn sample(&self) -> Sample {
+        let pages = self.pages as f64;
+        Sample::from([
+            (RATE.to_owned(), pages / self.elapsed.as_secs_f64()),
+            (CPU.to_owned(), self.cpu.as_nanos() as f64 / pages),
+        ])
+    }
+}
+
+/// One pass of every thread: the host of a virtual machine gives it memory, lists fill, stacks and
+/// tables are touched.
+fn warm_up(request: &Request, source: &impl Source) -> Result<(), Failure> {
+    passes(request, source, Duration::ZERO).map(drop)
+}
+
+fn measure(request: &Request, source: &impl Source) -> Result<Measured, Failure> {
+    let cpu = cpu_time(ClockId::ProcessCPUTime);
+    let (pages, elapsed) = passes(request, source, MEASURED)?;
+    Ok(Measured { pages, elapsed, cpu: cpu_time(ClockId::ProcessCPUTime) - cpu })
+}
+
+/// Passes of all threads for `time`; returns pages written and the time it took.
+fn passes(
+    request: &Request,
+    source: &impl Source,
+    time: Duration,
+) -> Result<(u64, Duration), Failure> {
+    let timed = threads::run(request.threads, request.pinned, time, |stop| {
+        thread(source, request.bytes, stop)
+    });
+    let pages: Vec<u64> = timed.results.into_iter().collect::<Result<_, Failure>>()?;
+    Ok((pages.into_iter().sum(), timed.elapsed))
+}
+
+/// Map, write, unmap until told to stop, but one whole pass at least; returns pages written.
+///
+/// A later pass is cut short, and what of it was written is unmapped within the time measured: so
+/// every page counted has cost its share of mapping and unmapping too.
+fn thread(source: &impl Source, len: usize, stop: &AtomicBool) -> Result<u64, Failure> {
+    let mut pages = 0;
+    source.lend(len, &mut |memory| pages += write(memory, || false))?;
+    while !stop.load(Relaxed) {
+        source.lend(len, &mut |memory| pages += write(memory, || stop.load(Relaxed)))?;
+    }
+    Ok(pages)
+}
+
+/// Writes a byte to each page; returns how many it wrote to.
+fn write(memory: &mut [u8], stop: impl Fn() -> bool) -> u64 {
+    let mut pages = 0;
+    for byte in memory.iter_mut().step_by(PAGE_SIZE) {
+        if stop() {
+            break;
+        }
+        *byte = 1;
+        pages += 1;
+    }
+    black_box(memory);
+    pages
+}
+
+/// Adds what a pool counted while `pages` pages were written. A figure whose counter the engine
+/// lacks, or that is about frames when none was taken, is left out.
+///
+/// # Errors
+/// When pages were evicted: the measurement is not of first writes alone then.
+fn add_counted(sample: &mut Sample, pages: u64, counted: Counted<'_>) -> Result<(), Failure> {
+    if let evicted @ 1.0.. = counted.evicted() {
+        fail!("{evicted} pages were evicted, although the budget had room for all");
+    }
+    if let Some(faults @ 1.0..) = counted.get("pgfault") {
+        add(sample, [("pages_per_fault", pages as f64 / faults)]);
+    }
+    let of_zone = counted.lock("zone_lock", 1.0);
+    let contended = of_zone.into_iter().filter(|(name, _)| *name == "contended_ratio");
+    add(sample, contended.map(|(name, share)| (format!("zone_{name}"), share)));
+    sample.extend(counted.ratios(RATIOS));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::counters::Counters;
+    use std::sync::Mutex;
+
+    /// Counts what is asked of it, and checks what was written.
+    #[derive(Default)]
+    struct Counting {
+        passes: Mutex<Vec<usize>>,
+        fails: bool,
+    }
+
+    impl Source for Counting {
+        fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure> {
+            if self.fails {
+                return Err(Failure::new("no memory"));
+            }
+            let mut memory = vec![0; len];
+            borrower(&mut memory);
+            assert!(memory.iter().enumerate().all(|(i, byte)| *byte == 0 || i % PAGE_SIZE == 0));
+            self.passes.lock().unwrap().push(memory.iter().filter(|byte| **byte == 1).count());
+            Ok(())
+        }
+    }
+
+    fn request() -> Request {
+        Request { settings: None, threads: 3, bytes: 5 * PAGE_SIZE, pinned: false }
+    }
+
+    #[test]
+    fn every_thread_makes_a_whole_pass_and_all_that_is_written_counts() {
+        let source = Counting::default();
+        let (pages, _) = passes(&request(), &source, Duration::from_millis(5)).unwrap();
+        let passes = source.passes.into_inner().unwrap();
+        assert_eq!(pages as usize, passes.iter().sum::<usize>());
+        assert!(passes.iter().filter(|written| **written == 5).count() >= 3, "{passes:?}");
+    }
+
+    #[test]
+    fn a_thread_without_memory_fails_the_measurement() {
+        let source = Counting { fails: true, ..Counting::default() };
+        assert_eq!(
+            passes(&request(), &source, Duration::ZERO).unwrap_err(),
+            Failure::new("no memory")
+        );
+    }
+
+    #[test]
+    fn a_pass_that_is_stopped_counts_what_it_wrote() {
+        let mut memory = vec![0; 10 * PAGE_SIZE];
+        let left = std::cell::Cell::new(4);
+        let stop = || left.replace(left.get() - 1) == 0;
+        assert_eq!(write(&mut memory, stop), 4);
+        assert_eq!(memory.iter().map(|byte| usize::from(*byte)).sum::<usize>(), 4);
+    }
+
+    #[test]
+    fn the_kernel_serves_one_measurement() {
+        let sample = measure(&request(), &Kernel).unwrap().sample();
+        assert!(sample[RATE] > 0.0 && sample[CPU] > 0.0, "{sample:?}");
+    }
+
+    const BEFORE: [(&str, u64); 6] = [
+        ("pgsteal_kswapd", 5),
+        ("pgsteal_direct", 5),
+        ("pgfault", 10),
+        ("frame_alloc", 1000),
+        ("zone_lock", 7),
+        ("zone_lock_contended", 1),
+    ];
+
+    #[test]
+    fn figures_are_for_each_frame_and_fault() {
+        let before = Counters::from(BEFORE);
+        let mut after = before.clone();
+        after.extend([("pgfault", 510), ("frame_alloc", 3000), ("zone_lock", 67)]);
+        let mut sample = Sample::new();
+        add_counted(&mut sample, 2000, Counted { before: &before, after: &after }).unwrap();
+        let expected = [("pages_per_fault", 4.0), (LOCKS, 30.0), ("zone_contended_ratio", 0.0)];
+        assert_eq!(sample, crate::fixture::sample(expected));
+    }
+
+    #[test]
+    fn what_stands_still_is_left_out() {
+        // No frame, so nothing a frame; a lock that nobody took was not contended.
+        let counters = Counters::from(BEFORE);
+        let counted = Counted { before: &counters, after: &counters };
+        let mut sample = Sample::new();
+        add_counted(&mut sample, 6, counted).unwrap();
+        assert_eq!(sample, Sample::from([("zone_contended_ratio".to_owned(), 0.0)]));
+    }
+
+    #[test]
+    fn an_eviction_spoils_the_measurement() {
+        let before = Counters::from(BEFORE);
+        for name in ["pgsteal_kswapd", "pgsteal_direct"] {
+            let mut after = before.clone();
+            *after.get_mut(name).unwrap() += 3;
+            let counted = Counted { before: &before, after: &after };
+            let failure = add_counted(&mut Sample::new(), 6, counted).unwrap_err();
+            assert!(failure.to_string().starts_with("3 pages were evicted"), "{failure}");
+        }
+    }
+}

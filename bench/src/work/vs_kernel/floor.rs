@@ -1,0 +1,159 @@
+//! The floor: what the mechanisms cost with nothing around them. A fault by signal that is served
+//! by one call, and a page that is packed and unpacked; beside them a minor fault of a pool.
+
+use super::figures;
+use crate::measure::pool;
+use crate::measure::{Failure, Sample};
+use overspill::units::PAGE_SIZE;
+use overspill_bench::contents::{WORDS, bytes};
+use overspill_bench::workload::Packing;
+use overspill_os::Errno;
+use overspill_os::codec::{Codec, Compressor, Decompressor};
+use overspill_os::signal::{self, Outcome, SignalFaults};
+use overspill_os::uffd::{Features, Uffd};
+use overspill_os::vm::{self, Prot, advice};
+use std::hint::black_box;
+use std::ops::Range;
+use std::time::Instant;
+
+/// Pages that are touched, or packed.
+const PAGES: usize = 8192;
+
+/// Measures.
+///
+/// # Errors
+/// When there is no userfaultfd or no memory to be had.
+pub fn measure(packing: Packing) -> Result<Sample, Failure> {
+    let failure = |errno: Errno| Failure::new(format!("the floor cannot be measured: {errno}"));
+    let mut sample = Sample::new();
+    let mut tell = |name: &str, ns: f64| _ = sample.insert(name.to_owned(), ns);
+    // 1. Memory fresh from the host faults slower: this is measured from the second time on.
+    bare(false).map_err(failure)?;
+    let copy = bare(false).map_err(failure)?;
+    tell(figures::BARE_COPY, copy);
+    // Linux 6.8 and later.
+    if let Ok(ns) = bare(true) {
+        tell(figures::BARE_MOVE, ns);
+    }
+    let minor = minor_fault()?;
+    tell(figures::MINOR_FAULT, minor);
+    tell(figures::MINOR_RATIO, minor / copy);
+    // 2. Pages packed and unpacked.
+    let mut compressor = Compressor::new(Codec::Lz4).map_err(failure)?;
+    let mut decompressor = Decompressor::new(&[Codec::Lz4]).map_err(failure)?;
+    let pages: Vec<[u8; PAGE_SIZE]> =
+        (0..PAGES as u64 / 8).map(|number| page(packing, number)).collect();
+    let began = Instant::now();
+    let packed: Vec<Option<Vec<u8>>> = pages
+        .iter()
+        .map(|page| {
+            let mut out = [0; PAGE_SIZE];
+            compressor.compress(page, &mut out).map(|len| out[..len].to_vec())
+        })
+        .collect();
+    tell(figures::COMPRESS, began.elapsed().as_nanos() as f64 / pages.len() as f64);
+    let packed: Vec<Vec<u8>> = packed.into_iter().flatten().collect();
+    if !packed.is_empty() {
+        let mut out = [0; PAGE_SIZE];
+        let began = Instant::now();
+        for one in &packed {
+            let done = decompressor.decompress(Codec::Lz4.id(), black_box(one), &mut out);
+            done.map_err(|_| Failure::new("what LZ4 packed it does not unpack"))?;
+        }
+        tell(figures::DECOMPRESS, began.elapsed().as_nanos() as f64 / packed.len() as f64);
+    }
+    Ok(sample)
+}
+
+fn page(packing: Packing, number: u64) -> [u8; PAGE_SIZE] {
+    let mut words = [0; WORDS];
+    packing.fill(&mut words, number);
+    bytes(&words)
+}
+
+/// Serves every fault with one call.
+struct Server {
+    uffd: Uffd,
+    pages: Range<usize>,
+    /// Where pages are moved from, if they are.
+    from: Option<Range<usize>>,
+    page: [u8; PAGE_SIZE],
+}
+
+impl SignalFaults for Server {
+    fn serve(&self, address: usize, _write: bool) -> Outcome {
+        let at = address / PAGE_SIZE * PAGE_SIZE;
+        let done = match &self.from {
+            Some(from) => {
+                let source = from.start + (at - self.pages.start);
+                self.uffd.move_pages(at, source..source + PAGE_SIZE, false)
+            }
+            None => self.uffd.copy(at, &self.page, false),
+        };
+        if done.bytes == PAGE_SIZE { Outcome::Served } else { Outcome::Failed }
+    }
+}
+
+/// Nanoseconds of a fault that is served by a copy, or by a page that is moved.
+fn bare(moved: bool) -> Result<f64, Errno> {
+    let (uffd, _) = Uffd::open(Features(Features::SIGBUS.0 | Features::MOVE.0), Features(0), true)?;
+    if moved && !uffd.features().has(Features::MOVE) {
+        return Err(Errno::NOSYS);
+    }
+    let map = || -> Result<Range<usize>, Errno> {
+        let start = vm::reserve(PAGES * PAGE_SIZE, PAGE_SIZE)?;
+        let range = start..start + PAGES * PAGE_SIZE;
+        vm::map_fixed(range.clone(), Prot::READ_WRITE)?;
+        vm::advise(range.clone(), advice::NOHUGEPAGE)?;
+        uffd.register(range.clone())?;
+        Ok(range)
+    };
+    let pages = map()?;
+    let from = moved.then(map).transpose()?;
+    let page = [7; PAGE_SIZE];
+    if let Some(from) = &from {
+        from.clone().step_by(PAGE_SIZE).for_each(|at| _ = uffd.copy(at, &page, false));
+    }
+    // Who serves is never given back; each measurement has a process of its own, so that this is a
+    // few KiB once.
+    let server: &'static Server =
+        Box::leak(Box::new(Server { uffd, pages: pages.clone(), from: from.clone(), page }));
+    signal::serve_window(pages.clone(), server)?;
+    let began = Instant::now();
+    pages.clone().step_by(PAGE_SIZE).for_each(vm::touch);
+    let elapsed = began.elapsed();
+    signal::release_window(pages.clone());
+    vm::unmap(pages)?;
+    from.map_or(Ok(()), vm::unmap)?;
+    Ok(elapsed.as_nanos() as f64 / PAGES as f64)
+}
+
+/// Nanoseconds of the first access to a page of a pool with room, a page a fault.
+fn minor_fault() -> Result<f64, Failure> {
+    let bytes = (PAGES * PAGE_SIZE) as u64;
+    let pool = pool::open(4 * bytes, None, "folio=1")?;
+    let mut elapsed = 0.0;
+    for _ in 0..2 {
+        let region = pool::map(&pool, bytes)?;
+        let began = Instant::now();
+        region.as_slice::<u64>().iter().step_by(WORDS).for_each(|word| _ = black_box(*word));
+        elapsed = began.elapsed().as_nanos() as f64;
+    }
+    Ok(elapsed / PAGES as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_and_pages_have_a_cost_where_there_is_a_userfaultfd() {
+        let Ok(sample) = measure(Packing::Heap) else { return };
+        assert!(
+            [figures::BARE_COPY, figures::MINOR_FAULT, figures::COMPRESS, figures::DECOMPRESS]
+                .iter()
+                .all(|name| sample[*name] > 100.0),
+            "{sample:?}"
+        );
+    }
+}

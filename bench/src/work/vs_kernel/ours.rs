@@ -1,0 +1,132 @@
+//! The same with overspill: the program under `overspill run`, or the accesses in a process of the
+//! library.
+
+use super::request::{Job, Request};
+use super::{figures, launch};
+use crate::machine::cgroup::Cgroup;
+use crate::machine::kernel_swap::{self, NO_LIMIT, counting};
+use crate::machine::put_back::{self, PutBack};
+use crate::measure::pool;
+use crate::measure::{Failing, Failure, Sample};
+use overspill::units::PAGE_SIZE;
+use overspill_bench::workload;
+use serde_json::Value;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc;
+
+/// Runs the program under the command.
+///
+/// # Errors
+/// When it fails.
+pub fn run(request: &Request, command: &Path, fault: &str) -> Result<Sample, Failure> {
+    let stats = request.dir.join(format!(".{}.json", kernel_swap::name()));
+    let cgroup = counting();
+    let what = PutBack { file: vec![stats.clone()], ..PutBack::cgroup(cgroup.as_ref()) };
+    let words = words(request, command, fault, &stats);
+    put_back::around(&what, |guard| {
+        let (mut sample, peak) = launch::counted(request, &words, cgroup.as_ref(), guard)?;
+        // What overspill says of it.
+        let text = fs::read_to_string(&stats)
+            .failing(format_args!("'{}' cannot be read", stats.display()))?;
+        let stats: Value = serde_json::from_str(&text).failing("the statistics are no JSON")?;
+        let processes = stats["processes"].as_array().cloned().unwrap_or_default();
+        let count =
+            |name: &str| processes.iter().filter_map(|one| one["counters"][name].as_u64()).sum();
+        counted(&mut sample, request, count);
+        sample.extend(peak);
+        Ok(sample)
+    })
+}
+
+/// The command with its options, without what the user set for other runs.
+fn words(request: &Request, command: &Path, fault: &str, stats: &Path) -> Vec<OsString> {
+    let own = std::env::vars_os().map(|(name, _)| name);
+    let own = own.filter(|name| name.to_string_lossy().starts_with("OVERSPILL_"));
+    let mut words: Vec<OsString> = vec!["env".into()];
+    words.extend(own.flat_map(|name| ["-u".into(), name]));
+    words.extend([command.into(), "run".into()]);
+    words.extend(["--memory".into(), request.memory.to_string().into()]);
+    words.extend(["--fault".into(), fault.into(), "--swap".into(), request.dir.clone().into()]);
+    if !request.settings.is_empty() {
+        words.extend(["--set".into(), request.settings.clone().into()]);
+    }
+    words.extend(["--stats-json".into(), stats.into(), "--".into()]);
+    words
+}
+
+/// Does the accesses in this process, with a cgroup around it to see what it takes.
+///
+/// # Errors
+/// When there is no pool to be had, or a page came back wrong.
+pub fn library(request: &Request) -> Result<Sample, Failure> {
+    let cgroup = counting();
+    put_back::around(&PutBack::cgroup(cgroup.as_ref()), |_| {
+        let cgroup = cgroup.as_ref();
+        let measured = cgroup
+            .map_or(Ok(()), |cgroup| cgroup.enter(NO_LIMIT))
+            .and_then(|()| watched(cgroup, || accesses(request)));
+        let left = cgroup.map_or(Ok(()), Cgroup::leave);
+        let sample = measured?;
+        left?;
+        Ok(sample)
+    })
+}
+
+/// Does something with an eye on what a cgroup takes meanwhile.
+fn watched(
+    cgroup: Option<&Cgroup>,
+    work: impl FnOnce() -> Result<Sample, Failure>,
+) -> Result<Sample, Failure> {
+    let (ended, watch) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let looker = scope.spawn(move || {
+            let mut peak = None;
+            let look = || peak = peak.max(cgroup.and_then(Cgroup::used_bytes));
+            launch::now_and_then(&watch, look);
+            peak
+        });
+        let sample = work();
+        drop(ended);
+        let peak = looker.join().expect("who looks at a cgroup does not panic");
+        let mut sample = sample?;
+        sample.extend(peak.map(|peak| (figures::RAM.to_owned(), peak as f64)));
+        Ok(sample)
+    })
+}
+
+/// The accesses, and what overspill counted.
+fn accesses(request: &Request) -> Result<Sample, Failure> {
+    let Job::Accesses { plan, pages } = &request.job else {
+        return Err(Failure::new("a program is not in this process"));
+    };
+    let device = format!("{}:{}", request.dir.display(), 2 * request.needs);
+    let pool = pool::open(request.memory, Some(&device), &request.settings)?;
+    let mut region = pool::map(&pool, pages * PAGE_SIZE as u64)?;
+    let outcome = workload::run(*plan, region.as_mut_slice());
+    pool::right(outcome.wrong)?;
+    let mut sample = figures::of(&outcome);
+    let stats = pool.stats();
+    counted(&mut sample, request, |name| stats.counters.get(name).copied().unwrap_or(0));
+    Ok(sample)
+}
+
+/// What overspill counted.
+fn counted(sample: &mut Sample, request: &Request, count: impl Fn(&str) -> u64) {
+    let written = count("pswpout") * PAGE_SIZE as u64;
+    let (all, major) = (count("pgfault"), count("pgmajfault"));
+    figures::add(
+        sample,
+        [
+            (figures::MAJOR, major),
+            (figures::MINOR, all.saturating_sub(major)),
+            (figures::DEVICE, written + count("pswpin") * PAGE_SIZE as u64),
+            (figures::WRITTEN, written),
+            (figures::PAGES_IN, count("zswpin") + count("pswpin")),
+            (figures::LIMIT, request.memory),
+            (figures::METADATA, count("metadata_bytes")),
+            (figures::RAM, count("charged_peak_bytes") + count("metadata_bytes")),
+        ],
+    );
+}

@@ -1,0 +1,236 @@
+//! The program by itself in a memory cgroup, with the kernel's swap: set up, measured, and put
+//! back.
+
+use super::names::Peer;
+use super::request::Request;
+use super::{figures, launch};
+use crate::machine::cgroup::{Cgroup, Hierarchy};
+use crate::machine::kernel_swap::{self, MOUNTS, counting, swap_on};
+use crate::machine::put_back::{self, Guard, PutBack};
+use crate::machine::util_linux::{command, path};
+use crate::measure::host;
+use crate::measure::{Failing, Failure, Sample};
+use overspill::units::PAGE_SIZE;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long swap space of others may be in the way.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Above all swap space that the machine has.
+const PRIORITY: u32 = 32_767;
+/// Where zram devices are made and removed.
+const ZRAM_CONTROL: &str = "/sys/class/zram-control";
+/// The settings of zswap.
+const ZSWAP: &str = "/sys/module/zswap/parameters";
+/// What both are to compress with.
+const COMPRESSOR: &str = "lz4";
+
+/// What this machine lacks for a peer, in a sentence.
+pub fn missing(peer: Peer) -> Option<String> {
+    let (needed, what) = match peer {
+        Peer::Zram => (Path::new(ZRAM_CONTROL), "zram"),
+        Peer::Zswap => (Path::new(ZSWAP), "zswap"),
+        Peer::File => return None,
+    };
+    (!needed.exists())
+        .then(|| format!("this kernel has no {what} ('{}' is not there)", needed.display()))
+}
+
+/// Whether other swap space would be used as well, in a sentence. Another measurement may be about
+/// to end.
+pub fn in_the_way() -> Option<String> {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        if highest_priority() < PRIORITY.into() {
+            return None;
+        }
+        sleep(Duration::from_millis(100));
+    }
+    Some(format!(
+        "swap space is in use at the highest priority, {PRIORITY}, which this needs for its own"
+    ))
+}
+
+/// Of the swap space that the machine has now.
+fn highest_priority() -> i64 {
+    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let priority = |line: &str| line.split_whitespace().last()?.parse().ok();
+    table.lines().skip(1).filter_map(priority).max().unwrap_or(i64::MIN)
+}
+
+/// Measures the program with all the RAM that it takes.
+///
+/// # Errors
+/// When it fails.
+pub fn alone(request: &Request) -> Result<Sample, Failure> {
+    let cgroup = counting();
+    put_back::around(&PutBack::cgroup(cgroup.as_ref()), |guard| {
+        let (mut sample, peak) = launch::counted(request, &[], cgroup.as_ref(), guard)?;
+        sample.extend(peak);
+        Ok(sample)
+    })
+}
+
+/// Measures.
+///
+/// # Errors
+/// When the kernel refuses something, or the program fails.
+pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
+    let name = kernel_swap::name();
+    let cgroup = Hierarchy::find(Path::new(MOUNTS)).map_err(Failure::new)?.group(&name);
+    // 1. Whatever this changes is put back.
+    let mut what = PutBack { alone: true, ..PutBack::cgroup(Some(&cgroup)) };
+    let swap = match peer {
+        Peer::Zram => {
+            let number = read("/sys/class/zram-control/hot_add")?;
+            let device = PathBuf::from(format!("/dev/zram{number}"));
+            what.device.push(device.clone());
+            what.write.push(format!("{ZRAM_CONTROL}/hot_remove={number}"));
+            device
+        }
+        Peer::Zswap | Peer::File => {
+            let file = request.dir.join(format!(".{name}.swap"));
+            what.file.push(file.clone());
+            file
+        }
+    };
+    if Path::new(ZSWAP).exists() {
+        what.keep = ["enabled", "compressor"].map(|name| Path::new(ZSWAP).join(name)).into();
+    }
+    put_back::around(&what, |guard| {
+        in_the_way().map_or(Ok(()), |reason| Err(Failure::new(reason)))?;
+        set_up(request, peer, &swap)?;
+        run(request, peer, &swap, &cgroup, guard)
+    })
+}
+
+/// 2. Swap space, all of it that is needed.
+fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
+    let size = (request.pages() + request.pages() / 4) * PAGE_SIZE as u64;
+    let zswap = |parameter: &str, value: &str| write(&Path::new(ZSWAP).join(parameter), value);
+    // Where it is on it stands in front of all swap.
+    if peer != Peer::Zswap && Path::new(ZSWAP).exists() {
+        zswap("enabled", "N")?;
+    }
+    match peer {
+        Peer::Zram => {
+            let device = Path::new("/sys/block").join(swap.file_name().unwrap_or_default());
+            write(&device.join("comp_algorithm"), COMPRESSOR)?;
+            write(&device.join("disksize"), &size.to_string())?;
+            command("mkswap", &[path(swap)?])?;
+            command("swapon", &["--priority", &PRIORITY.to_string(), path(swap)?])
+        }
+        Peer::Zswap => {
+            // Enabled first: only then it says which compressors it has. Without this one it keeps
+            // its own, which is told.
+            zswap("enabled", "Y")?;
+            let _ = zswap("compressor", COMPRESSOR);
+            swap_on(swap, size, PRIORITY)
+        }
+        Peer::File => swap_on(swap, size, PRIORITY),
+    }
+}
+
+/// 3. The program, in the cgroup.
+fn run(
+    request: &Request,
+    peer: Peer,
+    swap: &Path,
+    cgroup: &Cgroup,
+    guard: &mut Guard,
+) -> Result<Sample, Failure> {
+    let before = Swapped::so_far(peer);
+    let same_codec = peer != Peer::Zswap || read(&format!("{ZSWAP}/compressor"))? == COMPRESSOR;
+    cgroup.make(request.memory)?;
+    let mut pool = Pool::default();
+    let mut sample = launch::run(request, &[], Some(cgroup), guard, || pool.look(peer, swap))?;
+    let after = Swapped::so_far(peer);
+    let written = after.written - before.written;
+    figures::add(
+        &mut sample,
+        [
+            (figures::DEVICE, written + after.read - before.read),
+            (figures::WRITTEN, written),
+            (figures::PAGES_IN, after.pages_in - before.pages_in),
+            (figures::POOL, pool.bytes),
+            (figures::SAME_CODEC, same_codec.into()),
+            (figures::LIMIT, request.memory),
+            (figures::RAM, cgroup.peak_bytes().unwrap_or(request.memory) + pool.bytes),
+        ],
+    );
+    if pool.packed > 0.0 {
+        sample.insert(figures::PACKED.to_owned(), pool.packed);
+    }
+    Ok(sample)
+}
+
+/// RAM that compressed pages take outside of the cgroup.
+#[derive(Default)]
+struct Pool {
+    /// At most, so far.
+    bytes: u64,
+    /// The most that was in it, unpacked, where the kernel says, and how far it was packed then.
+    original: u64,
+    packed: f64,
+}
+
+impl Pool {
+    fn look(&mut self, peer: Peer, swap: &Path) {
+        match peer {
+            // original, compressed, memory used, limit, most memory used, ...
+            Peer::Zram => {
+                let stat = Path::new("/sys/block")
+                    .join(swap.file_name().unwrap_or_default())
+                    .join("mm_stat");
+                let text = fs::read_to_string(stat).unwrap_or_default();
+                let fields: Vec<u64> =
+                    text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+                let &[original, compressed, _, _, most, ..] = fields.as_slice() else { return };
+                self.bytes = self.bytes.max(most);
+                if original > self.original {
+                    (self.original, self.packed) =
+                        (original, original as f64 / compressed.max(1) as f64);
+                }
+            }
+            Peer::Zswap => self.bytes = self.bytes.max(host::zswap_bytes()),
+            Peer::File => (),
+        }
+    }
+}
+
+/// What the machine has swapped so far.
+#[derive(Clone, Copy)]
+struct Swapped {
+    /// To and from disks, in bytes; memory is no disk.
+    written: u64,
+    read: u64,
+    /// Pages brought in, from wherever they were.
+    pages_in: u64,
+}
+
+impl Swapped {
+    fn so_far(peer: Peer) -> Swapped {
+        let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        let pages = |name: &str| {
+            let pages =
+                text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+            pages.unwrap_or(0)
+        };
+        let disk = |name: &str| if peer == Peer::Zram { 0 } else { pages(name) * PAGE_SIZE as u64 };
+        // The kernel counts pages of its zswap apart from those of devices, and zram is a device.
+        let pages_in = pages("pswpin ") + pages("zswpin ");
+        Swapped { written: disk("pswpout "), read: disk("pswpin "), pages_in }
+    }
+}
+
+fn read(file: &str) -> Result<String, Failure> {
+    let text = fs::read_to_string(file);
+    text.map(|text| text.trim().to_owned()).failing(format_args!("'{file}' cannot be read"))
+}
+
+fn write(file: &Path, value: &str) -> Result<(), Failure> {
+    fs::write(file, value)
+        .failing(format_args!("'{value}' cannot be written to '{}'", file.display()))
+}

@@ -1,0 +1,176 @@
+//! Real programs as work: what is installed of them, their inputs, and how they are started.
+//!
+//! Each is run as its users run it, with all that it works on in its memory. What it prints, or
+//! what a client reads from it, is compared to the bit between the runs
+//! ([`super::launch`]). [`redis`] is the client of that server.
+
+mod inputs;
+mod redis;
+
+use super::names::Program;
+use crate::machine::put_back::{Guard, PutBack};
+use crate::measure::Failure;
+pub use redis::{Client, Served};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What numpy is to do.
+const NUMPY: &str = include_str!("program/numpy.py");
+/// Pythons that may have numpy: the distribution's, and the first of the search path.
+const PYTHONS: [&str; 2] = ["/usr/bin/python3", "python3"];
+/// Bytes that the buffer of sort(1) may have for each byte of its file: lines and what it knows of
+/// each of them.
+const SORT_BUFFER: u64 = 2;
+
+/// How a program is started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// Its name here.
+    pub program: Program,
+    /// The program and its arguments.
+    pub words: Vec<String>,
+    /// Who works with it from outside, where somebody does.
+    pub client: Option<Client>,
+}
+
+/// What programs need to be there is found in a directory, and removed when this is dropped, also
+/// by force.
+#[derive(Debug)]
+pub struct Inputs {
+    files: Files,
+    guard: Option<Guard>,
+}
+
+/// Where a program's files are.
+#[derive(Debug)]
+struct Files {
+    lines: PathBuf,
+    source: PathBuf,
+    socket: PathBuf,
+}
+
+impl Inputs {
+    /// For programs whose data are of `size`; makes what these need.
+    ///
+    /// # Errors
+    /// When a file cannot be made.
+    pub fn make(programs: &[Program], dir: &Path, size: u64) -> Result<Inputs, Failure> {
+        let name = |end: &str| dir.join(format!(".overspill-bench-{}.{end}", std::process::id()));
+        let files = Files { lines: name("txt"), source: name("cpp"), socket: name("sock") };
+        if programs.is_empty() {
+            return Ok(Inputs { files, guard: None });
+        }
+        let what = PutBack {
+            file: vec![files.lines.clone(), files.source.clone(), files.socket.clone()],
+            ..PutBack::default()
+        };
+        let guard = Some(Guard::start(&what)?);
+        if programs.contains(&Program::Sort) {
+            inputs::lines(&files.lines, size)?;
+        }
+        if programs.contains(&Program::Cxx) {
+            inputs::source(&files.source, size)?;
+        }
+        Ok(Inputs { files, guard })
+    }
+
+    /// How a program is started on data of `size`.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn job(&self, program: Program, size: u64) -> Result<Job, Failure> {
+        let Files { lines, source, socket } = &self.files;
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let words =
+            |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let (words, client) = match program {
+            // With a buffer that takes all of it, so that it makes no files of its own.
+            Program::Sort => {
+                let buffer = format!("{}b", SORT_BUFFER * size);
+                (
+                    words(&[
+                        "env",
+                        "LC_ALL=C",
+                        "sort",
+                        "--parallel=1",
+                        "-S",
+                        &buffer,
+                        &text(lines),
+                    ]),
+                    None,
+                )
+            }
+            Program::NumpySort | Program::NumpyProduct => {
+                let python = python().ok_or_else(|| Failure::new(NO_NUMPY))?;
+                let what = if program == Program::NumpySort { "sort" } else { "product" };
+                let threads = ["OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"];
+                let bytes = size.to_string();
+                let line = [&["env"], &threads[..], &[python, "-c", NUMPY, what, &bytes]].concat();
+                (words(&line), None)
+            }
+            Program::Redis => {
+                let quiet =
+                    ["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"];
+                let socket = text(socket);
+                let line =
+                    [&["redis-server", "--unixsocket", socket.as_str()], &quiet[..]].concat();
+                (words(&line), Some(Client::new(socket.clone(), size)?))
+            }
+            // What g++ starts. Under `overspill run g++` it is a child of it, with a pool of its
+            // own.
+            Program::Cxx => {
+                let compiler = compiler().ok_or_else(|| Failure::new(NO_COMPILER))?;
+                (words(&[&compiler, "-quiet", "-std=c++17", "-O0", &text(source), "-o", "-"]), None)
+            }
+        };
+        Ok(Job { program, words, client })
+    }
+}
+
+impl Drop for Inputs {
+    fn drop(&mut self) {
+        // What cannot be removed was said on standard error.
+        let _ = self.guard.take().map(Guard::finish);
+    }
+}
+
+const NO_NUMPY: &str = "there is no python3 with numpy: install python3-numpy";
+const NO_COMPILER: &str = "there is no g++ with a cc1plus: install g++";
+
+/// What this machine lacks for a program, in a sentence.
+pub fn missing(program: Program) -> Option<String> {
+    let is_there = |name: &str| runs(name, &["--version"]).is_some();
+    match program {
+        Program::Sort if !runs("sort", &["--version"]).is_some_and(|text| text.contains("GNU")) => {
+            Some("there is no GNU sort: install coreutils".to_owned())
+        }
+        Program::NumpySort | Program::NumpyProduct if python().is_none() => {
+            Some(NO_NUMPY.to_owned())
+        }
+        Program::Redis if !is_there("redis-server") || !is_there("redis-benchmark") => Some(
+            "there is no redis-server with redis-benchmark: install redis-server and redis-tools"
+                .to_owned(),
+        ),
+        Program::Cxx if compiler().is_none() => Some(NO_COMPILER.to_owned()),
+        _ => None,
+    }
+}
+
+/// A Python that has numpy.
+fn python() -> Option<&'static str> {
+    PYTHONS.into_iter().find(|python| runs(python, &["-c", "import numpy"]).is_some())
+}
+
+/// The compiler proper of g++.
+fn compiler() -> Option<String> {
+    let path = runs("g++", &["-print-prog-name=cc1plus"])?.trim().to_owned();
+    // Where it has none it prints the name alone.
+    Path::new(&path).is_absolute().then_some(path)
+}
+
+/// What a command prints; `None` unless it succeeds.
+fn runs(name: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(name).args(args).stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,239 @@
+//! `zswap`: pages that are swapped out and in as a whole, or by accesses.
+//!
+//! [`pages`] is what they hold, [`figures`] what is told.
+
+pub mod figures;
+pub mod pages;
+
+use crate::measure::counters::{Counted, add};
+use crate::measure::threads::{self, Timed};
+use crate::measure::usage::{ClockId, cpu_time};
+use crate::measure::{Failure, Sample, pool};
+use figures::Phase;
+use overspill::units::{Bytes, PAGE_SIZE};
+use overspill::{Pool, Region};
+use overspill_bench::contents::{Random, WORDS};
+use pages::{Pages, Work};
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// Share of the pages of the sequence that are read singly at random besides.
+pub const SINGLE: u64 = 4;
+/// The budget is taken down until so many of 1,000 pages are out.
+const OUT_OF_1000: u64 = 985;
+/// How long that may take at most, and for how long nothing may happen.
+const SHRINK_LIMIT: Duration = Duration::from_secs(20);
+const SHRINK_PAUSE: Duration = Duration::from_millis(300);
+/// Accesses of a page, on average, of those that are timed.
+const ACCESSES_PER_PAGE: u64 = 2;
+
+/// What to measure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// What pages hold, and what is done with them.
+    pub work: Work,
+    /// Settings of the pool.
+    pub settings: String,
+    /// Threads that read.
+    pub threads: usize,
+    /// The budget in bytes.
+    pub memory: u64,
+    /// The budget to which it is taken down before pages are read, so that what is left in memory
+    /// leaves it too.
+    pub rest: u64,
+    /// Bytes that are written, and then read in sequence or accessed at random.
+    pub bytes: u64,
+    /// The swap device, as the engine reads it.
+    pub device: String,
+}
+
+/// Measures in this process, which does nothing else.
+///
+/// # Errors
+/// When there is no pool or no memory to be had, or what is read is not what was written.
+pub fn measure_one(request: Request) -> Result<Sample, Failure> {
+    let pool = pool::open(request.memory, Some(&request.device), &request.settings)?;
+    let pages = Pages::of(request.work);
+    match request.work.writes_of_16() {
+        None => swap(&pool, &pages, &request),
+        Some(writes) => threads::alone(|| access(&pool, &pages, &request, writes)),
+    }
+}
+
+fn fill(region: &mut Region<'_>, pages: &Pages, first: u64) {
+    for (page, number) in region.as_mut_slice::<u64>().chunks_exact_mut(WORDS).zip(first..) {
+        pages.fill(page, number);
+    }
+}
+
+/// Swaps all pages out, then in.
+fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure> {
+    let count = request.bytes / PAGE_SIZE as u64;
+    let singles = count / SINGLE;
+    let mut region = pool::map(pool, request.bytes)?;
+    let mut single = pool::map(pool, singles * PAGE_SIZE as u64)?;
+    let mut sample = Sample::new();
+    // 1. Out: with these the budget is used up,
+    threads::each(&mut [&mut single], |single| fill(single, pages, count));
+    // by these pages leave.
+    let out_before = pages_out(pool, singles);
+    let before = pool.stats();
+    let elapsed = threads::each(&mut [&mut region], |region| fill(region, pages, 0)).elapsed;
+    let out = pages_out(pool, singles + count) - out_before;
+    let after = pool.stats();
+    let counted = Counted { before: &before.counters, after: &after.counters };
+    figures::add_moved(&mut sample, Phase::Out, (elapsed, None), out, counted)?;
+    // 2. What is still in memory leaves too.
+    let written = request.bytes + singles * PAGE_SIZE as u64;
+    shrink(pool, Bytes(request.rest), singles + count)?;
+    let out = pages_out(pool, singles + count);
+    let stored = pool.stats().counters.get("zswap_stored_pages").copied().unwrap_or(0) as f64;
+    add(&mut sample, [(figures::OUT, out / (singles + count) as f64)]);
+    add(&mut sample, [(figures::COMPRESSED, stored / out.max(1.0))]);
+    // 3. In: with room enough that none leaves meanwhile.
+    set_memory(pool, Bytes(written + written / 2 + request.memory))?;
+    let mut wrong = 0;
+    let mut read = |phase: Phase, read: &mut dyn FnMut() -> Timed<Read>| {
+        let out_before = pages_out(pool, singles + count);
+        let before = pool.stats();
+        let Timed { results, elapsed } = read();
+        wrong += results.iter().map(|read| read.wrong).sum::<u64>();
+        let cpu = results.iter().map(|read| read.cpu).sum();
+        let pages_in = out_before - pages_out(pool, singles + count);
+        if phase == Phase::Single && pages_in < 1.0 {
+            // All of these few were left in memory.
+            return Ok(());
+        }
+        let after = pool.stats();
+        let counted = Counted { before: &before.counters, after: &after.counters };
+        figures::add_moved(&mut sample, phase, (elapsed, Some(cpu)), pages_in, counted)
+    };
+    let words = region.as_slice::<u64>();
+    let sequence: Vec<u64> = (0..count).collect();
+    read(Phase::In, &mut || {
+        read_all(&sequence, request.threads, words, |page, at| pages.is_right(page, at))
+    })?;
+    let words = single.as_slice::<u64>();
+    let order: Vec<u64> =
+        Random::new(1).shuffled(singles as u32).into_iter().map(u64::from).collect();
+    read(Phase::Single, &mut || {
+        read_all(&order, request.threads, words, |page, at| pages.is_right(page, count + at))
+    })?;
+    pool::right(wrong)?;
+    Ok(sample)
+}
+
+/// Accesses pages at random or in sequence, of sixteen times so many by a write.
+fn access(
+    pool: &Pool,
+    pages: &Pages,
+    request: &Request,
+    writes_of_16: u64,
+) -> Result<Sample, Failure> {
+    let count = request.bytes / PAGE_SIZE as u64;
+    let mut region = pool::map(pool, request.bytes)?;
+    fill(&mut region, pages, 0);
+    let words = region.as_mut_slice::<u64>();
+    let mut wrong = 0;
+    let mut run = |accesses: u64, seed: u64| {
+        let mut random = Random::new(seed);
+        for access in 0..accesses {
+            let number =
+                if request.work.in_sequence() { access % count } else { random.below(count) };
+            let page = &mut words[number as usize * WORDS..][..WORDS];
+            if random.below(16) < writes_of_16 {
+                // A word that neither tells the page nor makes it compress worse.
+                page[1] = access % 256;
+            }
+            wrong += u64::from(!pages.is_right(black_box(page), number));
+        }
+    };
+    // 1. What lies where settles.
+    run(count, 1);
+    // 2.
+    let before = pool.stats();
+    let (began, cpu_began) = (Instant::now(), cpu_time(ClockId::ProcessCPUTime));
+    run(ACCESSES_PER_PAGE * count, 2);
+    let (elapsed, cpu) = (began.elapsed(), cpu_time(ClockId::ProcessCPUTime) - cpu_began);
+    let after = pool.stats();
+    pool::right(wrong)?;
+    let accesses = (ACCESSES_PER_PAGE * count) as f64;
+    let counted = Counted { before: &before.counters, after: &after.counters };
+    let mut sample = figures::of_accesses(accesses, elapsed, cpu, counted);
+    add(&mut sample, [(figures::SLOTS, counted.now("nr_swap_used") / count as f64)]);
+    Ok(sample)
+}
+
+/// What one thread read.
+struct Read {
+    /// Pages that did not hold what was written to them.
+    wrong: u64,
+    /// Processor time that it took.
+    cpu: Duration,
+}
+
+/// Reads the pages of `order` on several threads, each a part of it in that order.
+fn read_all(
+    order: &[u64],
+    threads: usize,
+    words: &[u64],
+    is_right: impl Fn(&[u64], u64) -> bool + Sync,
+) -> Timed<Read> {
+    let mut parts: Vec<&[u64]> = order.chunks(order.len().div_ceil(threads).max(1)).collect();
+    threads::each(&mut parts, |part| {
+        let began = cpu_time(ClockId::ThreadCPUTime);
+        let page = |at: u64| &words[at as usize * WORDS..][..WORDS];
+        let wrong = part.iter().filter(|at| !is_right(page(**at), **at)).count() as u64;
+        Read { wrong, cpu: cpu_time(ClockId::ThreadCPUTime) - began }
+    })
+}
+
+/// How many of `written` pages are neither mapped nor in the swap cache.
+fn pages_out(pool: &Pool, written: u64) -> f64 {
+    let counters = pool.stats().counters;
+    let count = |name: &str| counters.get(name).copied().unwrap_or(0);
+    written.saturating_sub(count("nr_resident") + count("nr_swapcached")) as f64
+}
+
+fn set_memory(pool: &Pool, memory: Bytes) -> Result<(), Failure> {
+    pool.set_memory(memory).map_err(Failure::of)
+}
+
+/// Makes the budget smaller until nearly all of `written` pages are out, or as far as it gets. No
+/// longer: then compressed pages would leave for the device.
+fn shrink(pool: &Pool, memory: Bytes, written: u64) -> Result<(), Failure> {
+    set_memory(pool, memory)?;
+    let began = Instant::now();
+    let (mut most, mut since) = (0.0, began);
+    while since.elapsed() < SHRINK_PAUSE && began.elapsed() < SHRINK_LIMIT {
+        let out = pages_out(pool, written);
+        if out * 1000.0 >= (written * OUT_OF_1000) as f64 {
+            break;
+        }
+        if out > most {
+            (most, since) = (out, Instant::now());
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_the_pages_and_find_each_wrong_one() {
+        let words: Vec<u64> = (0..10 * WORDS as u64).map(|word| word / WORDS as u64).collect();
+        let order = [3, 9, 0, 5, 1, 2, 4, 6, 7, 8];
+        let read = |threads: usize| {
+            read_all(&order, threads, &words, |page, at| page == [at; WORDS] && at % 4 != 1)
+        };
+        for (threads, parts) in [(1, 1), (3, 3), (10, 10), (64, 10)] {
+            let timed = read(threads);
+            let wrong: u64 = timed.results.iter().map(|read| read.wrong).sum();
+            assert_eq!((timed.results.len(), wrong), (parts, 3), "{threads} threads");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What pages hold, and what is done with them.
+
+use clap::ValueEnum;
+use overspill_bench::contents::{Contents, WORDS, tag};
+use serde::{Deserialize, Serialize};
+
+/// Of so many pages of [`Work::Reviewers`] one compresses: one for each 4 MiB, so that no range of
+/// 64 MiB is empty.
+const COMPRESSIBLE_EVERY: u64 = 1000;
+/// Of so many pages of [`Work::Incompressible`] one does not compress.
+const RANDOM_EVERY: u64 = 8;
+/// Pages of a kind that are made; later ones repeat them, but for their first words.
+const TEMPLATES: u64 = 512;
+/// Of sixteen accesses, so many write where most read; where most write, all others do.
+const WRITES_OF_16: u64 = 1;
+
+/// What pages hold, and what is done with them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Work {
+    /// Zeros, swapped out and in
+    Zero,
+    /// Random bytes, swapped out and in
+    Random,
+    /// A heap, about 2.5:1 to LZ4, swapped out and in
+    Heap,
+    /// Random bytes and a page of a heap among 1,000, swapped out and in
+    Reviewers,
+    /// A heap, accessed at random, most accesses read
+    ReadMostly,
+    /// A heap, accessed at random, most accesses write
+    WriteMostly,
+    /// A heap with random bytes in one page of eight, accessed at random, most accesses read
+    Incompressible,
+    /// A heap of four times the budget, more than the tier may take, accessed in sequence again and
+    /// again
+    BeyondInSequence,
+    /// The same, accessed at random
+    BeyondAtRandom,
+}
+
+impl Work {
+    /// What a page of its holds, its first word aside.
+    fn contents(self, number: u64) -> Contents {
+        match self {
+            Work::Zero => Contents::Zero,
+            Work::Random => Contents::Random,
+            Work::Reviewers if number % COMPRESSIBLE_EVERY != COMPRESSIBLE_EVERY - 1 => {
+                Contents::Random
+            }
+            Work::Incompressible if number.is_multiple_of(RANDOM_EVERY) => Contents::Random,
+            _ => Contents::Heap,
+        }
+    }
+
+    /// Of sixteen accesses, how many write; none where pages are swapped out and in as a whole.
+    pub fn writes_of_16(self) -> Option<u64> {
+        match self {
+            Work::Zero | Work::Random | Work::Heap | Work::Reviewers => None,
+            Work::ReadMostly | Work::Incompressible => Some(WRITES_OF_16),
+            Work::WriteMostly => Some(16 - WRITES_OF_16),
+            Work::BeyondInSequence | Work::BeyondAtRandom => Some(8),
+        }
+    }
+
+    /// Whether accesses are in sequence.
+    pub fn in_sequence(self) -> bool {
+        self == Work::BeyondInSequence
+    }
+
+    /// Whether pages are more than memory and the tier hold.
+    pub fn is_beyond(self) -> bool {
+        matches!(self, Work::BeyondInSequence | Work::BeyondAtRandom)
+    }
+}
+
+overspill_bench::named!(Work);
+
+/// The pages of a work, made before anything is timed.
+pub struct Pages {
+    work: Work,
+    random: Vec<[u64; WORDS]>,
+    heap: Vec<[u64; WORDS]>,
+}
+
+impl Pages {
+    /// Those of `work`.
+    pub fn of(work: Work) -> Pages {
+        let made = |contents: Contents| {
+            let page = |number: u64| {
+                let mut words = [0; WORDS];
+                contents.fill(&mut words, number);
+                words
+            };
+            (0..TEMPLATES).map(page).collect()
+        };
+        Pages { work, random: made(Contents::Random), heap: made(Contents::Heap) }
+    }
+
+    fn template(&self, number: u64) -> Option<&[u64; WORDS]> {
+        let at = (number % TEMPLATES) as usize;
+        match self.work.contents(number) {
+            Contents::Zero => None,
+            Contents::Random => Some(&self.random[at]),
+            Contents::Heap => Some(&self.heap[at]),
+        }
+    }
+
+    /// Fills a page.
+    pub fn fill(&self, page: &mut [u64], number: u64) {
+        match self.template(number) {
+            None => page.fill(0),
+            Some(template) => {
+                page.copy_from_slice(template);
+                page[0] = tag(number);
+            }
+        }
+    }
+
+    /// Whether a page holds what it was filled with, as far as its first word and its last tell.
+    pub fn is_right(&self, page: &[u64], number: u64) -> bool {
+        let expected =
+            self.template(number).map_or([0; 2], |template| [tag(number), template[WORDS - 1]]);
+        [page[0], page[WORDS - 1]] == expected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_what_they_were_filled_with_and_nothing_else() {
+        for work in Work::value_variants() {
+            let pages = Pages::of(*work);
+            let mut page = [7; WORDS];
+            for number in [0, 7, 999, 512 + 7] {
+                pages.fill(&mut page, number);
+                assert!(pages.is_right(&page, number), "{work}");
+                assert_eq!(
+                    pages.is_right(&page, number + TEMPLATES),
+                    *work == Work::Zero,
+                    "{work}"
+                );
+                page[WORDS - 1] ^= 1;
+                assert!(!pages.is_right(&page, number), "{work}");
+            }
+        }
+    }
+
+    #[test]
+    fn few_pages_of_the_reviewers_compress_and_some_in_each_range() {
+        let heaps = |range: u64| {
+            (range << 14..(range + 1) << 14)
+                .filter(|n| Work::Reviewers.contents(*n) == Contents::Heap)
+                .count()
+        };
+        assert!((0..8).all(|range| (16..=17).contains(&heaps(range))));
+    }
+}
