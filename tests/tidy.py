@@ -36,7 +36,7 @@ FLOORS = {
         "lib",
     ],
     "crates/cli": [
-        "failure", "signals", "swap", "memory", "rundir", "report", "control", "args", "target",
+        "failure", "signals", "swap", "memory", "rundir", "report", "control", "args", "program",
         "env", "commands", "main",
     ],
     "crates/engine": [

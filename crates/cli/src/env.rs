@@ -1,7 +1,7 @@
 //! What the preload library is told: the settings in canonical form, in the program's environment.
 
 use crate::args::Fault;
-use crate::target::preload;
+use crate::program::preload;
 use overspill::config::{SwapList, SwapSpec};
 use overspill::units::Bytes;
 use std::ffi::{OsStr, OsString};

@@ -3,8 +3,8 @@
 //! From the bottom up, each knowing only those before it: [`failure`] (every refusal), [`signals`],
 //! [`swap`] and [`memory`] (devices and budget), [`rundir`] (where statistics are kept), [`report`]
 //! (what is said at the end), [`control`] (the socket by which other commands reach a job),
-//! [`args`] (the command line), [`target`] (the program and the preload library), [`mod@env`] (what
-//! the library is told), [`commands`].
+//! [`args`] (the command line), [`program`] (the program and the preload library), [`mod@env`]
+//! (what the library is told), [`commands`].
 
 #![forbid(unsafe_code)]
 
@@ -14,11 +14,11 @@ mod control;
 mod env;
 mod failure;
 mod memory;
+mod program;
 mod report;
 mod rundir;
 mod signals;
 mod swap;
-mod target;
 
 use failure::Failure;
 use std::process::ExitCode;

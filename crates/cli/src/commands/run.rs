@@ -8,9 +8,9 @@ use crate::control::place::Variables;
 use crate::env::Settings;
 use crate::failure::{Failure, say};
 use crate::memory::Limits;
+use crate::program::{self, preload};
 use crate::rundir::{RunDir, Tree};
 use crate::signals::Signals;
-use crate::target::{self, preload};
 use crate::{report, swap};
 use overspill::config::{Config, SwapList, SwapSpec};
 use overspill::units::Bytes;
@@ -43,7 +43,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let executable = std::env::current_exe()
         .map_err(|error| Failure::own(format!("cannot find itself: {error}")))?;
     let library = preload::find(var_os("OVERSPILL_PRELOAD"), &executable)?;
-    let program = target::check(&args.command, &library)?;
+    let program = program::check(&args.command, &library)?;
     let json = args.stats_json.as_deref().map(StatsFile::create).transpose()?;
 
     // 2. A directory for the statistics, removed however this ends.
