@@ -5,10 +5,9 @@
 //! [`crate::machine::put_back`] sees to it that nothing is left behind.
 
 use super::common::Common;
-use crate::machine::kernel_swap;
 use crate::machine::place::Place;
-use crate::machine::room;
 use crate::machine::swap_device::SwapDevice;
+use crate::machine::{kernel_swap, room};
 use crate::measure::{Failure, Sample, child, fail};
 use crate::model::declare::{
     Base, Goal, How, Ladder, Rows, Step, Table, Title, chart, col, compare, verdict, wide,

@@ -20,15 +20,14 @@ use job::Job;
 use place::{Directory, Variables, default_directory};
 use protocol::{Answer, Call, REPLY_MAX, REQUEST_MAX, Reply, Request, VERSION};
 use std::ffi::OsString;
-use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// Longest time for one connection, request and reply together: both are a few lines between
 /// processes of one machine.

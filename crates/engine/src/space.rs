@@ -13,24 +13,23 @@
 //! Below it: control, which takes advice; fault, which brings pages in; swap and memory.
 
 pub mod access;
+mod advise;
 mod foreign;
 mod pin;
+mod protect;
 pub mod regions;
 mod remap;
 
 use crate::base::lockdep::Rank;
-use crate::base::sync::RankedMutex;
-use crate::base::sync::{RankedGuard, lock};
+use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::control::Control;
-use crate::control::advice::AdviceRequest;
 use crate::fault::Fault;
 use crate::fault::settings::Delivery;
 use crate::memory::extent::{EXTENT_PAGES, split};
 use crate::memory::word::State;
 use crate::memory::{Memory, RESERVED_PAGES};
 use crate::space::regions::{Kind, Region, RegionMap};
-use crate::stats::Counter;
-use crate::stats::Stats;
+use crate::stats::{Counter, Stats};
 use crate::swap::Swap;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use access::Accesses;
@@ -383,204 +382,6 @@ impl<B: Backing> Space<B> {
         (range, pages)
     }
 
-    /// mprotect, or pkey_mprotect with a key. Where the range has a hole, or something that is
-    /// sealed, what lies before it is changed all the same, as the kernel does it.
-    pub(crate) fn protect(
-        &self,
-        range: Range<usize>,
-        prot: Prot,
-        key: Option<i32>,
-    ) -> Result<(), Errno> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        let wanted = self.pages(range)?;
-        let mut regions = self.regions();
-        let pages = regions.mapped_start(wanted.clone());
-        let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
-        for run in parts.chunk_by(|(_, a), (_, b)| (a.guard, a.sealed) == (b.guard, b.sealed)) {
-            if run[0].1.sealed {
-                return Err(Errno::PERM);
-            }
-            let access = Region { prot, ..run[0].1 }.access();
-            self.set_protection(run, access, key)?;
-            run.iter()
-                .for_each(|(part, _)| regions.update(part.clone(), |region| region.prot = prot));
-        }
-        if pages == wanted { Ok(()) } else { Err(Errno::NOMEM) }
-    }
-
-    /// Gives the pages of regions that lie side by side a protection in the kernel's page tables.
-    fn set_protection(
-        &self,
-        parts: &[(Range<usize>, Region)],
-        access: Prot,
-        key: Option<i32>,
-    ) -> Result<(), Errno> {
-        let ([(first, _), ..], [.., (last, _)]) = (parts, parts) else { return Ok(()) };
-        let changing = || {
-            let changes =
-                |r: &Region| r.kind == Kind::Managed && r.access().readable() != access.readable();
-            parts.iter().filter(move |(_, r)| changes(r)).map(|(part, _)| part.clone())
-        };
-        // Before access goes, reclaim must know: it reads in place. When access comes, only
-        // afterwards. Where the kernel says no, it may have changed some: these pages count as
-        // without access.
-        if !access.readable() {
-            changing().for_each(|part| self.set_access(part, false));
-        }
-        let addresses = self.memory.address_range(first.start..last.end);
-        match key {
-            Some(key) => vm::protect_with_key(addresses, access, key)?,
-            None => vm::protect(addresses, access)?,
-        }
-        if access.readable() {
-            changing().for_each(|part| self.set_access(part, true));
-        }
-        Ok(())
-    }
-
-    /// mseal. The kernel seals what is a mapping of its own; managed memory it must not, since the
-    /// engine has to change it.
-    pub(crate) fn seal(&self, range: Range<usize>) -> Result<(), Errno> {
-        let pages = self.pages(range)?;
-        // What may be accessed stays, so what is known of it does.
-        let mut regions = lock(&self.regions);
-        if !regions.covers(pages.clone()) {
-            return Err(Errno::NOMEM);
-        }
-        let foreign =
-            regions.overlapping(pages.clone()).filter(|(_, region)| region.kind == Kind::Foreign);
-        foreign.map(|(part, _)| self.memory.address_range(part)).try_for_each(vm::seal)?;
-        regions.update(pages, |region| region.sealed = true);
-        Ok(())
-    }
-
-    /// Makes pages of one region guards, which have no content, or has them be guards no longer.
-    fn set_guard(
-        &self,
-        regions: &mut RegionMap,
-        pages: Range<usize>,
-        region: Region,
-        guard: bool,
-    ) -> Result<(), Errno> {
-        if region.guard == guard {
-            return Ok(());
-        }
-        self.set_protection(&[(pages.clone(), region)], Region { guard, ..region }.access(), None)?;
-        regions.update(pages.clone(), |region| region.guard = guard);
-        if guard { self.clear(pages) } else { Ok(()) }
-    }
-
-    /// madvise.
-    pub(crate) fn advise(&self, range: Range<usize>, what: i32) -> Result<(), Errno> {
-        let pages = self.pages(range)?;
-        if pages.is_empty() {
-            return Ok(());
-        }
-        // 1. What may be accessed stays, so what is known of it does; but for guards.
-        let mut regions = match what {
-            advice::GUARD_INSTALL | advice::GUARD_REMOVE => self.regions(),
-            _ => lock(&self.regions),
-        };
-        let parts: Vec<_> = regions.overlapping(pages.clone()).collect();
-        // 2. Region by region, up to one that refuses.
-        let (mut requests, mut foreign) = (Vec::new(), Vec::new());
-        for (part, region) in &parts {
-            // Whoever may write there can do the same without advice.
-            let is_kept = region.sealed && region.kind == Kind::Managed && !region.prot.writable();
-            if is_kept && is_discard(what) {
-                return Err(Errno::PERM);
-            }
-            match what {
-                advice::DONTDUMP | advice::DODUMP => self.note_advice(&mut regions, part, what)?,
-                advice::DONTFORK | advice::DOFORK | advice::WIPEONFORK | advice::KEEPONFORK => {
-                    self.note_advice(&mut regions, part, what)?;
-                }
-                _ if region.kind == Kind::Foreign => foreign.push(part.clone()),
-                _ => {
-                    check_advice(region, what)?;
-                    let request = self.advise_managed(&mut regions, part, *region, what)?;
-                    requests.extend(request.map(|request| (request, part.clone())));
-                }
-            }
-        }
-        drop(regions);
-        // 3. The kernel may wait here, as in [`Space::detach_foreign`].
-        foreign
-            .into_iter()
-            .try_for_each(|part| vm::advise(self.memory.address_range(part), what))?;
-        // 4. Reclaim is asked without the map: a page-out is waited for.
-        for (request, pages) in requests {
-            self.control.take_advice(request, pages);
-        }
-        let covered: usize = parts.iter().map(|(part, _)| part.len()).sum();
-        if covered == pages.len() { Ok(()) } else { Err(Errno::NOMEM) }
-    }
-
-    /// Advice about forks and core dumps: it is the kernel's to follow, and is noted for a child's
-    /// engine.
-    fn note_advice(
-        &self,
-        regions: &mut RegionMap,
-        part: &Range<usize>,
-        what: i32,
-    ) -> Result<(), Errno> {
-        vm::advise(self.memory.address_range(part.clone()), what)?;
-        regions.update(part.clone(), |region| {
-            region.advised = true;
-            match what {
-                advice::DONTFORK => region.dont_fork = true,
-                advice::DOFORK => region.dont_fork = false,
-                advice::WIPEONFORK => region.wipe_on_fork = true,
-                advice::KEEPONFORK => region.wipe_on_fork = false,
-                _ => {}
-            }
-        });
-        Ok(())
-    }
-
-    /// Advice about managed memory, which a region takes. Returns what reclaim is to do.
-    fn advise_managed(
-        &self,
-        regions: &mut RegionMap,
-        part: &Range<usize>,
-        region: Region,
-        what: i32,
-    ) -> Result<Option<AdviceRequest>, Errno> {
-        match what {
-            advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => {
-                self.clear(part.clone())?
-            }
-            advice::GUARD_INSTALL | advice::GUARD_REMOVE => {
-                self.set_guard(regions, part.clone(), region, what == advice::GUARD_INSTALL)?;
-            }
-            advice::COLD => return Ok(Some(AdviceRequest::Cold)),
-            advice::PAGEOUT => return Ok(Some(AdviceRequest::PageOut)),
-            advice::WILLNEED => self.prefetch(part.clone(), region.access()),
-            // Populating is what the accesses will do anyway. Order, huge pages and merging: the
-            // engine finds its own way.
-            advice::NORMAL..=advice::WILLNEED
-            | advice::MERGEABLE..=advice::NOHUGEPAGE
-            | advice::COLD..=advice::POPULATE_WRITE
-            | advice::COLLAPSE => {}
-            _ => return Err(Errno::INVAL),
-        }
-        Ok(None)
-    }
-
-    /// MADV_WILLNEED: brings in what is stored, while there is room without reclaim.
-    pub(crate) fn prefetch(&self, pages: Range<usize>, access: Prot) {
-        for page in pages {
-            if self.memory.budget().free_pages() <= self.memory.budget().low() {
-                return;
-            }
-            if matches!(self.memory.words.load(PageIndex(page)).state(), State::Stored(_)) {
-                self.bring_in(page..page + 1, access);
-            }
-        }
-    }
-
     /// Makes pages present that may be accessed so.
     pub(crate) fn bring_in(&self, pages: Range<usize>, access: Prot) {
         for page in pages.map(PageIndex).filter(|_| access.readable()) {
@@ -640,30 +441,4 @@ impl<B: Backing> Space<B> {
         }
         self.memory.frames.backing.register(self.memory.frames.arena.range())
     }
-}
-
-/// Why a managed region does not take advice, where it does not.
-fn check_advice(region: &Region, what: i32) -> Result<(), Errno> {
-    match what {
-        // What is locked is not to be emptied by mistake. What was emptied before may be used
-        // again, so a guard may go.
-        advice::DONTNEED | advice::FREE | advice::GUARD_INSTALL if region.pinned => {
-            Err(Errno::INVAL)
-        }
-        advice::COLD | advice::PAGEOUT if region.pinned => Err(Errno::INVAL),
-        // Populating fails where the accesses would.
-        advice::POPULATE_READ if !region.prot.readable() => Err(Errno::INVAL),
-        advice::POPULATE_WRITE if !region.prot.writable() => Err(Errno::INVAL),
-        advice::POPULATE_READ | advice::POPULATE_WRITE if region.guard => Err(Errno::FAULT),
-        _ => Ok(()),
-    }
-}
-
-/// Whether an advice makes content go away, here or in a child.
-fn is_discard(what: i32) -> bool {
-    use advice::*;
-    matches!(
-        what,
-        DONTNEED | FREE | DONTNEED_LOCKED | REMOVE | DONTFORK | WIPEONFORK | GUARD_INSTALL
-    )
 }

@@ -10,9 +10,8 @@ use crate::units::Errno;
 use crate::{copy, seccomp, tls};
 use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use syscalls::{Sysno, raw_syscall};
 
 /// Bytes of the kernel's signal set.

@@ -3,8 +3,7 @@
 use crate::model::declare::{
     Base, Goal, How, Ladder, Rows, Table, Title, Verdict, chart, col, compare, verdict, wide,
 };
-use crate::model::format::whole;
-use crate::model::format::{mib, microseconds, plural, ratio, short, short_mib};
+use crate::model::format::{mib, microseconds, plural, ratio, short, short_mib, whole};
 use crate::model::row::Row;
 use crate::work::vs_kernel::figures;
 

@@ -2,8 +2,7 @@
 //! by one call, and a page that is packed and unpacked; beside them a minor fault of a pool.
 
 use super::figures;
-use crate::measure::pool;
-use crate::measure::{Failure, Sample};
+use crate::measure::{Failure, Sample, pool};
 use overspill::units::PAGE_SIZE;
 use overspill_bench::contents::{WORDS, bytes};
 use overspill_bench::workload::Packing;

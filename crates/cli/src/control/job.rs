@@ -14,12 +14,11 @@ use overspill::device::list::JobSwaps;
 use overspill::job::JobTable;
 use overspill::stats::{Counter, Snapshot};
 use overspill::units::Bytes;
-use std::fs;
-use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
+use std::{fs, io};
 
 /// Most processes that a reply names one by one: the use of a tree is mostly that of a few.
 pub const LISTED_MAX: usize = 200;

@@ -6,11 +6,10 @@
 //! later has the same devices, and one that was stopped gets there when it goes on.
 
 use crate::device::spec::SwapSpec;
-use std::fmt;
-use std::fs;
 use std::io::{self, Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::{fmt, fs};
 
 /// First item: what it is, and the version of its form. The number of the list follows. An item
 /// ends with a zero byte, which is in no path.

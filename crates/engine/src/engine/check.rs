@@ -90,7 +90,7 @@ impl<B: Backing> Engine<B> {
             "slots in use: {} on none",
             self.swap.devices.used_in_memory()
         );
-        let frames = named.frames.len() + self.frames_of_benches() + self.swap.zpool.frames();
+        let frames = named.frames.len() + self.frames_of_buffers() + self.swap.zpool.frames();
         assert_eq!(self.memory.frames.allocator.used(), frames as u64, "frames in use");
     }
 
@@ -178,9 +178,9 @@ impl<B: Backing> Engine<B> {
         copy
     }
 
-    /// Frames that the workbenches hold: their buffers', and those of pages that were copied in
+    /// Frames that stand for buffers, and those of pages that were copied in
     /// lately.
-    fn frames_of_benches(&self) -> usize {
+    fn frames_of_buffers(&self) -> usize {
         self.reclaim.charged
             + self.fault.charged
             + self.control.swaps.charged.load(Relaxed)

@@ -9,17 +9,15 @@
 
 use crate::base::lockdep;
 use crate::base::sync::Backoff;
-use crate::fault::Fault;
-use crate::fault::{Access, Served};
+use crate::fault::{Access, Fault, Served};
 use crate::reclaim::direct::{DirectReclaim, NextStep};
 use crate::reclaim::throttle::Ticket;
 use crate::units::PageIndex;
 use overspill_os::backing::Backing;
-use overspill_os::beside;
 use overspill_os::fault_path::FaultPath;
 use overspill_os::signal::{Blocked, Outcome, SignalFaults};
 use overspill_os::uffd::FaultEvent;
-use overspill_os::{PAGE_SIZE, descriptors, thread, vm};
+use overspill_os::{PAGE_SIZE, beside, descriptors, thread, vm};
 use std::time::Instant;
 
 /// Events set aside because their page was somebody else's. One for each thread that waits; more

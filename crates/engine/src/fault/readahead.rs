@@ -9,16 +9,14 @@
 //! Locks: those of the swap cache, for a moment each.
 
 use super::folio::Folios;
-use crate::fault::Fault;
-use crate::fault::FaultContext;
+use crate::fault::{Fault, FaultContext};
 use crate::frame::cells::Owner;
 use crate::frame::{Mobility, Need};
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::swap::Entry;
 use crate::swap::store::LoadError;
-use crate::units::FOLIO_MAX;
-use crate::units::{PAGE_SHIFT, PageIndex, SlotId};
+use crate::units::{FOLIO_MAX, PAGE_SHIFT, PageIndex, SlotId};
 use overspill_os::backing::Backing;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

@@ -8,9 +8,8 @@
 //! work, [`crate::fault::delivery`] calls.
 
 use crate::base::sync::Backoff;
-use crate::reclaim::Reclaim;
-use crate::reclaim::Reclaimer;
 use crate::reclaim::throttle::{Free, Ticket, Turn};
+use crate::reclaim::{Reclaim, Reclaimer};
 use crate::stats::Counter;
 use overspill_os::backing::Backing;
 use std::time::Instant;

@@ -5,8 +5,7 @@ use crate::space::Space;
 use crate::space::regions::Kind;
 use crate::units::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use overspill_os::backing::Backing;
-use overspill_os::vm;
-use overspill_os::{Errno, Rlimit};
+use overspill_os::{Errno, Rlimit, vm};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -4,8 +4,7 @@
 mod compaction;
 mod waste;
 
-use super::class::OBJECTS_MAX;
-use super::class::ORDER_MAX;
+use super::class::{OBJECTS_MAX, ORDER_MAX};
 use super::kept::KEPT_FRAMES_MAX;
 use super::*;
 use crate::frame::{FrameAllocator, FrameSettings, Mobility, Need};

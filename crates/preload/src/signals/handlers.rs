@@ -30,9 +30,9 @@ use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{
-    AtomicI32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release, fence,
 };
-use std::sync::atomic::{AtomicU32, fence};
 use syscalls::{Sysno, raw_syscall};
 
 /// Signals and one more: they begin at 1.

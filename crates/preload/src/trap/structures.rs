@@ -7,8 +7,7 @@
 //! other threads may change the rest meanwhile, such as the descriptors that poll(2) is to look at.
 
 use super::bounce::{self, Buffer};
-use super::present;
-use super::{ALWAYS, Next, Record, untag};
+use super::{ALWAYS, Next, Record, present, untag};
 use crate::memory::touch::{TRIES, touch};
 use crate::pool::Access;
 use crate::sys::failure;

@@ -7,8 +7,7 @@ use crate::memory::word::State;
 use crate::slot::SlotRun;
 use crate::swap::store::Batch;
 use crate::swap::zswap::Object;
-use crate::units::page_mut;
-use crate::units::{PageIndex, SlotId};
+use crate::units::{PageIndex, SlotId, page_mut};
 use overspill_os::backing::Backing;
 
 /// Slots on no device that are taken at a time for compressed pages.

@@ -1,0 +1,292 @@
+//! From the page's word to what is to be done about it.
+
+use super::context::{FaultContext, SPENT_IN_ALL, SPENT_MAX};
+use super::install::Loaded;
+use super::settings::Delivery;
+use super::{Access, Fault, Served};
+use crate::frame::Need;
+use crate::memory::extent::EXTENT_PAGES;
+use crate::memory::frames::zeros;
+use crate::memory::word::{PageWord, State};
+use crate::stats::{Counter, FaultSource};
+use crate::swap::store::LoadError;
+use crate::units::PageIndex;
+use overspill_os::backing::Backing;
+use overspill_os::fault_path::FaultPath;
+use std::time::Instant;
+
+/// What became of the request for a page of budget.
+enum Room {
+    Taken,
+    /// There is none before something is reclaimed.
+    ToReclaim,
+    /// There is none while a fork has stopped reclaim.
+    Later,
+    /// There is none for good.
+    Never,
+}
+
+impl<B: Backing> Fault<B> {
+    /// Serves a fault on `page` and keeps the books; it takes since `since`.
+    pub(crate) fn serve_fault(
+        &self,
+        context: &mut FaultContext,
+        page: PageIndex,
+        access: Access,
+        since: Instant,
+    ) -> Served {
+        let _mark = FaultPath::enter();
+        context.source = FaultSource::Place;
+        context.installed = 0;
+        let served = self.serve(context, page, access);
+        if matches!(served, Served::Done | Served::Failed) {
+            let ns = since.elapsed().as_nanos() as u64;
+            self.stats.add(Counter::PgFault, 1);
+            self.stats.fault_ns(context.source, ns);
+            self.workingset.tier_size.note_fault(context.source, ns, context.installed);
+        }
+        served
+    }
+
+    fn serve(&self, context: &mut FaultContext, page: PageIndex, access: Access) -> Served {
+        let word = self.memory.words.load(page);
+        if word.is_locked() {
+            return Served::Busy;
+        }
+        match word.state() {
+            State::Resident(_) | State::Evicting(_) if access.protected => self.make_writable(page),
+            State::Resident(_) | State::Evicting(_) => self.reinstall(page),
+            State::Foreign => Served::Foreign,
+            state => self.load(context, page, state, access),
+        }
+    }
+
+    /// A write to a page that is protected: it is being evicted, and is taken back, or it lies
+    /// between such pages.
+    ///
+    /// Under the page's lock. Without it the page could be chosen anew after the look at its word
+    /// and protected before this unprotects it: a write would go unseen while the page is stored,
+    /// and be dropped with it.
+    fn make_writable(&self, page: PageIndex) -> Served {
+        let Some((_, word)) = self.memory.words.try_update(page, PageWord::lock_in_place) else {
+            return Served::Busy;
+        };
+        let range = self.memory.address_range(page.0..page.0 + 1);
+        // A signal does not tell protection from absence: the program may have dropped the page
+        // with a system call of its own making, as in `reinstall`.
+        let absent = self.settings.delivery == Delivery::Signal
+            && self.memory.frames.backing.install(range.start, zeros(1), false).stop.is_none();
+        let unprotected =
+            if absent { Ok(()) } else { self.memory.frames.backing.unprotect(range.clone()) };
+        let (State::Resident(frame) | State::Evicting(frame)) = word.state() else {
+            unreachable!("locked in place")
+        };
+        self.swap.drop_written_copy(page, word);
+        self.memory.words.unlock_as(page, word.with_state(State::Resident(frame)));
+        self.stats.add(Counter::WpFault, 1);
+        // On an error the mapping has changed under the fault: the repeated access finds out.
+        if unprotected.is_ok() { Served::Done } else { self.wake(range) }
+    }
+
+    fn wake(&self, range: std::ops::Range<usize>) -> Served {
+        let _ = self.memory.frames.backing.wake(range);
+        Served::Done
+    }
+
+    /// A missing fault on a page that is resident: mostly it was brought in with a folio meanwhile.
+    /// If it truly is not there, the program dropped it with a system call of its own making, and
+    /// it reads as zeros.
+    fn reinstall(&self, page: PageIndex) -> Served {
+        let Some((_, word)) = self.memory.words.try_update(page, PageWord::lock_in_place) else {
+            return Served::Busy;
+        };
+        let (State::Resident(frame) | State::Evicting(frame)) = word.state() else {
+            unreachable!("locked in place")
+        };
+        let word = word.with_state(State::Resident(frame)).clean(word.is_clean());
+        let range = self.memory.address_range(page.0..page.0 + 1);
+        let done = self.memory.frames.backing.install(range.start, zeros(1), false);
+        let present = done.stop.is_some();
+        if !present {
+            self.swap.drop_copy(page, word);
+        }
+        self.memory.words.unlock_as(page, word.clean(word.is_clean() && present));
+        if done.stop.is_some() { self.wake(range) } else { Served::Done }
+    }
+
+    /// Brings in a page that is not resident, and its neighbours while the access is sequential.
+    fn load(
+        &self,
+        context: &mut FaultContext,
+        page: PageIndex,
+        state: State,
+        access: Access,
+    ) -> Served {
+        let (wanted, read_ahead) = self.streams.folio(page);
+        self.stats.add(Counter::SwapRaHit, read_ahead as u64);
+        // 1. Frames: as many as there are without waiting, or one.
+        context.frames.clear();
+        if self.memory.frames.allocator.alloc_folio(wanted, Need::Fault, &mut context.frames) == 0 {
+            match self.make_room(context) {
+                Room::Taken => {}
+                Room::ToReclaim => return Served::NoRoom,
+                Room::Later => return Served::Busy,
+                Room::Never => return Served::Failed,
+            }
+        }
+        if self.memory.is_low() {
+            self.base.wake.background.wake();
+        }
+        // 2. Lock the run: the page, and neighbours whose content lies likewise.
+        let len = self.lock_run(page, state, context.frames.len());
+        if len == 0 {
+            self.memory.frames.give_holes(&context.frames);
+            return Served::Busy;
+        }
+        // 3. Load and install.
+        let keeps = |slot| {
+            let soon = len == 1 && self.is_back_soon(slot);
+            self.swap.keeps_copies(slot, soon, len)
+        };
+        let protect = !access.write && matches!(state, State::Stored(slot) if keeps(slot));
+        let loaded = self.install_run(context, page, state, len, protect);
+        context.installed = loaded.as_ref().map_or(0, |loaded| loaded.pages);
+        self.memory.frames.give_holes(&context.frames[context.installed..]);
+        // 4. Publish.
+        let served = self.publish_loaded(context, page, len, loaded);
+        if served == Served::Done {
+            self.streams.advance(page, len, context.source == FaultSource::Device);
+            if context.spent.len() >= (SPENT_IN_ALL / self.contexts.len()).clamp(1, SPENT_MAX) {
+                self.free_spent(context);
+            }
+        }
+        served
+    }
+
+    /// What became of the run of a fault, which is given its new words, or left as it was.
+    fn publish_loaded(
+        &self,
+        context: &FaultContext,
+        page: PageIndex,
+        len: usize,
+        loaded: Result<Loaded, LoadError>,
+    ) -> Served {
+        match loaded {
+            Ok(Loaded { pages, clean, foreign }) => {
+                self.publish_run(page, len, &context.frames[..pages], clean);
+                if foreign {
+                    Served::Foreign
+                } else if pages == 0 {
+                    // The run may reach over two mappings of the kernel's: the page alone next
+                    // time.
+                    self.streams.forget(page);
+                    Served::Busy
+                } else {
+                    Served::Done
+                }
+            }
+            Err(error) => {
+                self.memory.unlock_run(page.0, len);
+                if len > 1 {
+                    // A neighbour may be the unreadable one: a read error reaches only its own
+                    // reader.
+                    self.streams.forget(page);
+                    Served::Busy
+                } else {
+                    self.base.report.once(format_args!("{error}"));
+                    Served::Failed
+                }
+            }
+        }
+    }
+
+    /// Takes one frame although there seemed to be none.
+    fn make_room(&self, context: &mut FaultContext) -> Room {
+        self.free_spent(context);
+        if self.memory.frames.allocator.alloc_folio(1, Need::Fault, &mut context.frames) == 1 {
+            return Room::Taken;
+        }
+        if self.base.gates.reclaim.try_enter().is_some() {
+            return Room::ToReclaim;
+        }
+        // Frozen for a fork, or for a moment because DMA was seen.
+        if !self.base.gates.may_exceed(context.thread) {
+            return Room::Later;
+        }
+        match self.memory.frames.allocator.alloc_folio(1, Need::Over, &mut context.frames) {
+            1 => Room::Taken,
+            _ => Room::Never,
+        }
+    }
+
+    /// Locks up to `max` pages from `page` on whose content is of the same kind as `state`; how
+    /// many. 0 if the page itself has changed.
+    fn lock_run(&self, page: PageIndex, state: State, max: usize) -> usize {
+        if self.memory.words.try_lock_if(page, |w| w.state() == state).is_none() {
+            return 0;
+        }
+        let end = (page.0 / EXTENT_PAGES + 1) * EXTENT_PAGES;
+        let max = max.min(end - page.0);
+        self.memory.extents.touch(page.0..page.0 + max);
+        self.memory.note_extent(page);
+        let (mut len, mut last) = (1, state);
+        while len < max {
+            let next = PageIndex(page.0 + len);
+            let fits = |w: PageWord| self.follows(last, w.state());
+            let Some(word) = self.memory.words.try_lock_if(next, fits) else { break };
+            // Under its lock: who unmaps it takes access away before it waits for that lock.
+            if !self.memory.extents.is_accessible(next) {
+                self.memory.unlock_unchanged(next);
+                break;
+            }
+            last = word.state();
+            len += 1;
+        }
+        len
+    }
+
+    /// Whether the content of the page after one in state `last` can come in together with it: from
+    /// the same place, or made up in memory.
+    fn follows(&self, last: State, next: State) -> bool {
+        match (last, next) {
+            (State::Filled(_) | State::Stored(_), State::Stored(slot))
+                if self.swap.zswap.contains(slot) =>
+            {
+                true
+            }
+            (State::Filled(_) | State::Stored(_), State::Filled(_)) => true,
+            _ => lies_behind(last, next),
+        }
+    }
+}
+
+/// Whether the content of a page in state `next` lies in the same place as that of a page in state
+/// `last`, behind it.
+pub(super) fn lies_behind(last: State, next: State) -> bool {
+    match (last, next) {
+        (State::Empty, State::Empty) => true,
+        (State::Cached(a), State::Cached(b)) => b.0 == a.0 + 1,
+        (State::Stored(a), State::Stored(b)) => {
+            b.device() == a.device() && b.offset() == a.offset() + 1
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{FrameId, SlotId};
+
+    #[test]
+    fn neighbours_come_in_only_with_their_kind() {
+        let stored = |n| State::Stored(SlotId::new(0, n));
+        assert!(lies_behind(stored(5), stored(6)) && !lies_behind(stored(5), stored(9)));
+        assert!(!lies_behind(stored(5), State::Stored(SlotId::new(1, 6))));
+        assert!(lies_behind(State::Cached(FrameId(1)), State::Cached(FrameId(2))));
+        assert!(
+            lies_behind(State::Empty, State::Empty) && !lies_behind(State::Empty, State::Filled(0))
+        );
+        assert!(!lies_behind(State::Empty, State::Resident(FrameId(1))));
+    }
+}
