@@ -152,11 +152,15 @@ impl Job {
     }
 
     /// Sends a signal to a process of the job and to all processes that engines live in, as a
-    /// freezer does.
+    /// freezer does. When it was to stop them, they stand still when this returns: one thread takes
+    /// the signal for all, and gets a processor when it does.
     pub fn signal_with_engines(&self, process: u32, signal: Signal) {
-        for pid in self.engines().chain([process]) {
-            kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+        let processes: Vec<_> = self.engines().chain([process]).collect();
+        for pid in &processes {
+            kill_process(Pid::from_raw(*pid as i32).unwrap(), signal).unwrap();
         }
+        let stopped = || processes.iter().all(|pid| stands_still(*pid));
+        assert!(signal != Signal::STOP || wait_until(TIME_LIMIT, stopped), "it was not stopped");
     }
 
     /// The processes beside those of the job, in which their engines live: children of its
@@ -221,4 +225,13 @@ pub fn refused(outcome: &Outcome, status: i32, parts: &[&str]) {
     assert_eq!((outcome.status, outcome.stdout.as_str()), (status, ""), "{said}");
     parts.iter().for_each(|part| assert!(said.contains(part), "'{part}' is not in: {said}"));
     assert!(status == 2 || said.lines().count() == 1, "not one sentence: {said}");
+}
+
+/// Whether all threads of a process are stopped.
+fn stands_still(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    threads.map(|thread| fs::read_to_string(thread.path().join("stat"))).all(|stat| {
+        // After the name, which may have a bracket of its own.
+        stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+    })
 }
