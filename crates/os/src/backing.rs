@@ -10,7 +10,7 @@
 pub mod simulated;
 
 use crate::uffd::{Features, Transferred, Uffd};
-use crate::units::Errno;
+use crate::units::{Errno, PAGE_SIZE};
 use crate::vm::{self, IoVec};
 use std::ops::Range;
 
@@ -30,6 +30,12 @@ pub trait Backing: Send + Sync + 'static {
     fn protect(&self, range: Range<usize>) -> Result<(), Errno>;
     /// Takes the protection away and wakes who waits.
     fn unprotect(&self, range: Range<usize>) -> Result<(), Errno>;
+    /// Copies a page that is in place and accessible, and protected under the lock of its extent
+    /// ([`vm::copy_page`]).
+    fn read(&self, address: usize, out: &mut [u8; PAGE_SIZE]);
+    /// Moves what is resident of a range, with its mapping, to where nothing is
+    /// ([`vm::remap_pages`]).
+    fn remap(&self, old: Range<usize>, new: usize) -> Result<(), Errno>;
     /// Drops resident pages of many ranges; returns the number of system calls.
     fn drop_pages(&self, ranges: &[IoVec]) -> Result<usize, Errno>;
     /// Drops what is resident in one range, since the program gives its content up.
@@ -90,6 +96,14 @@ impl Backing for AnonPrivate {
 
     fn unprotect(&self, range: Range<usize>) -> Result<(), Errno> {
         self.uffd.unprotect(range, true)
+    }
+
+    fn read(&self, address: usize, out: &mut [u8; PAGE_SIZE]) {
+        vm::copy_page(address, out);
+    }
+
+    fn remap(&self, old: Range<usize>, new: usize) -> Result<(), Errno> {
+        vm::remap_pages(old, new)
     }
 
     fn drop_pages(&self, ranges: &[IoVec]) -> Result<usize, Errno> {

@@ -17,7 +17,7 @@ pub fn is_model_thread() -> bool {
 }
 
 /// The same, and it may go on: a thread that panics is taken down step by step.
-fn is_running() -> bool {
+pub fn is_running() -> bool {
     is_model_thread() && !std::thread::panicking()
 }
 
@@ -49,10 +49,14 @@ fn explore<B: Copy + Send + Sync + 'static>(
 /// Room for the engine's own frames, which keep bitmaps of extents and runs of slots there.
 const STACK_BYTES: usize = 256 << 10;
 
+/// Steps after which a schedule counts as one that stands still: more than any takes to its end.
+const STEPS_MAX: usize = 200_000;
+
 /// Runs a scenario in the schedules of a scheduler.
 pub fn run(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::default();
     config.stack_size = STACK_BYTES;
+    config.max_steps = shuttle::MaxSteps::FailAfter(STEPS_MAX);
     shuttle::Runner::new(scheduler, config).run(scenario);
 }
 

@@ -5,9 +5,12 @@
 //! words whose interleavings a checker explores.
 
 use crate::base::lockdep::{Class, Held, Rank};
+use overspill_os::{Errno, thread};
 use rustix::thread::{Timespec, futex};
+use std::ffi::CStr;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::SeqCst};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 /// Where another thread may run, in a model of which the caller is a thread; else nothing.
@@ -26,6 +29,22 @@ fn yields_in_model() -> bool {
     #[cfg(not(test))]
     let yields = false;
     yields
+}
+
+/// In a model takes what others give back, letting them run meanwhile: a thread of it that slept
+/// would wait for one that runs on the same thread of the machine.
+#[inline(always)]
+fn tries_in_model<T>(try_once: impl Fn() -> Option<T>) -> Option<T> {
+    #[cfg(test)]
+    while crate::base::explore::is_running() {
+        point();
+        if let Some(taken) = try_once() {
+            return Some(taken);
+        }
+        yields_in_model();
+    }
+    let _ = try_once;
+    None
 }
 
 /// A mutex with a place in the order of locks. Poison means nothing here, since a panic ends the
@@ -62,16 +81,29 @@ impl<T> RankedMutex<T> {
 /// Locks a mutex.
 pub fn lock<T>(mutex: &RankedMutex<T>) -> RankedGuard<'_, T> {
     mutex.class.check();
-    // A thread of a model would wait for one that runs on the same thread of the machine.
-    while yields_in_model() {
-        if let Some(guard) = mutex.try_lock() {
-            return guard;
-        }
+    if let Some(guard) = tries_in_model(|| mutex.try_lock()) {
+        return guard;
     }
     RankedGuard {
         guard: mutex.mutex.lock().unwrap_or_else(|e| e.into_inner()),
         _held: mutex.class.hold(),
     }
+}
+
+/// Locks for reading.
+pub fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    if let Some(guard) = tries_in_model(|| lock.try_read().ok()) {
+        return guard;
+    }
+    lock.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Locks for writing.
+pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    if let Some(guard) = tries_in_model(|| lock.try_write().ok()) {
+        return guard;
+    }
+    lock.write().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A [`RankedMutex`], locked.
@@ -141,6 +173,19 @@ pub fn sleep_on(word: &AtomicU32, value: u32, time: &Timespec) {
     if !yields_in_model() {
         let _ = futex::wait(word, futex::Flags::PRIVATE, value, Some(time));
     }
+}
+
+/// Starts a thread of the engine's; in a model, one of the model.
+///
+/// # Errors
+/// When there can be no more.
+pub fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
+    #[cfg(test)]
+    if crate::base::explore::is_model_thread() {
+        shuttle::thread::spawn(body);
+        return Ok(());
+    }
+    thread::spawn(name, body)
 }
 
 /// An atomic word: the processor's, or in tests one of a checker of interleavings. One of 32 bits

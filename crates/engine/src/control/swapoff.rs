@@ -18,7 +18,7 @@ mod interleavings;
 mod place;
 
 use crate::base::lockdep::Rank;
-use crate::base::sync::{RankedMutex, lock};
+use crate::base::sync::{RankedMutex, lock, spawn};
 use crate::control::Control;
 use crate::device::list::{JobSwaps, ListedSwap};
 use crate::device::spec::SwapSpec;
@@ -364,7 +364,7 @@ impl<B: Backing> Control<B> {
         for number in 0..evacuation.benches.len() {
             let (control, theirs) = (self.clone(), evacuation.clone());
             evacuation.working.fetch_add(1, Relaxed);
-            match thread::spawn(c"overspill-so", move || control.evacuate(&theirs, number)) {
+            match spawn(c"overspill-so", move || control.evacuate(&theirs, number)) {
                 Ok(()) => started += 1,
                 Err(errno) => {
                     evacuation.working.fetch_sub(1, Relaxed);
@@ -436,7 +436,7 @@ impl<B: Backing> Control<B> {
                 control.swaps.due.store(true, Release);
                 control.base.wake.background.wake();
             };
-            if thread::spawn(c"overspill-so", close).is_err() {
+            if spawn(c"overspill-so", close).is_err() {
                 self.swap.devices.close_files();
                 closing.store(false, Release);
             }

@@ -10,7 +10,7 @@
 
 use super::block_io::BlockIo;
 use super::faults::{Fault, Faults};
-use crate::base::sync::sleep;
+use crate::base::sync::{point, sleep};
 use crate::device::model::RamModel;
 use overspill_os::Errno;
 use overspill_os::io::File;
@@ -56,6 +56,7 @@ impl Ram {
 
     /// Does one operation; returns how much longer than others it takes.
     fn perform(&self, op: &mut Op<'_>) -> Duration {
+        point();
         let fault = self.faults.as_ref().and_then(|faults| faults.draw(op));
         let len = match fault {
             Some(Fault::Fails(errno)) => {

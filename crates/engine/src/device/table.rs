@@ -10,6 +10,7 @@
 
 use super::area::Area;
 use crate::base::lockdep::{Class, Rank};
+use crate::base::sync::{read, write};
 use crate::units::SlotId;
 use overspill_os::cpu;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -47,7 +48,7 @@ impl DeviceTable {
         TABLE.check();
         let _held = TABLE.hold();
         let copy = &self.copies[cpu::current() % self.copies.len()];
-        copy.0[index].read().unwrap_or_else(|e| e.into_inner()).as_deref().map(call)
+        read(&copy.0[index]).as_deref().map(call)
     }
 
     /// A device, for as long as the caller likes.
@@ -55,7 +56,7 @@ impl DeviceTable {
         TABLE.check();
         let _held = TABLE.hold();
         let copy = &self.copies[cpu::current() % self.copies.len()];
-        copy.0[index].read().unwrap_or_else(|e| e.into_inner()).clone()
+        read(&copy.0[index]).clone()
     }
 
     /// Changes an entry. Nobody else changes it, or uses slots of the device that it stood for.
@@ -63,7 +64,7 @@ impl DeviceTable {
         for copy in &self.copies {
             TABLE.check();
             let _held = TABLE.hold();
-            *copy.0[index].write().unwrap_or_else(|e| e.into_inner()) = area.clone();
+            *write(&copy.0[index]) = area.clone();
         }
         self.top.fetch_max(index + 1, Relaxed);
     }
@@ -74,7 +75,7 @@ impl DeviceTable {
         for copy in &self.copies {
             TABLE.check();
             let _held = TABLE.hold();
-            drop(copy.0[index].write().unwrap_or_else(|e| e.into_inner()));
+            drop(write(&copy.0[index]));
         }
     }
 

@@ -115,6 +115,16 @@ impl<B: Backing> Fault<B> {
         served
     }
 
+    /// What the handler thread does with one event, for models: whether it is not to be set aside.
+    #[cfg(test)]
+    pub fn handle_event(&self, event: FaultEvent) -> bool {
+        let _inside = self.base.gates.faults.enter();
+        let mut context = self.contexts.take();
+        let served = self.handle(&mut context, event);
+        assert_ne!(served, Served::Failed, "{event:?}");
+        served != Served::Busy
+    }
+
     /// Makes the accesses to a page fail: SIGBUS for the program, EFAULT for a system call.
     fn fail_access(&self, page: PageIndex) {
         let range = self.memory.address_range(page.0..page.0 + 1);

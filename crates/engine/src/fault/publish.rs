@@ -2,6 +2,7 @@
 
 use super::Fault;
 use super::serve::lies_behind;
+use crate::base::seeded::{Bug, is_seeded};
 use crate::memory::word::State;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
@@ -86,7 +87,8 @@ impl<B: Backing> Fault<B> {
             let word = self.memory.words.load(page).with_state(State::Resident(*frame));
             self.memory.words.unlock_as(page, word.referenced(soon[i]).clean(keeps[i]));
         }
-        runs_where(run, |i| !keeps[i]).for_each(|run| self.swap.forget_run(run));
+        let spent = |i: usize| !keeps[i] && !is_seeded(Bug::FreeBeforeInstall);
+        runs_where(run, spent).for_each(|run| self.swap.forget_run(run));
     }
 
     /// Whether a page that comes back from a device would still be here if it had been kept a

@@ -4,6 +4,7 @@ use super::context::{FaultContext, SPENT_IN_ALL, SPENT_MAX};
 use super::install::Loaded;
 use super::settings::Delivery;
 use super::{Access, Fault, Served};
+use crate::base::seeded::{Bug, is_seeded};
 use crate::frame::Need;
 use crate::memory::extent::EXTENT_PAGES;
 use crate::memory::frames::zeros;
@@ -72,17 +73,23 @@ impl<B: Backing> Fault<B> {
             return Served::Busy;
         };
         let range = self.memory.address_range(page.0..page.0 + 1);
+        let (State::Resident(frame) | State::Evicting(frame)) = word.state() else {
+            unreachable!("locked in place")
+        };
+        let unlock = || self.memory.words.unlock_as(page, word.with_state(State::Resident(frame)));
+        if is_seeded(Bug::UnprotectUnlocked) {
+            unlock();
+        }
         // A signal does not tell protection from absence: the program may have dropped the page
         // with a system call of its own making, as in `reinstall`.
         let absent = self.settings.delivery == Delivery::Signal
             && self.memory.frames.backing.install(range.start, zeros(1), false).stop.is_none();
         let unprotected =
             if absent { Ok(()) } else { self.memory.frames.backing.unprotect(range.clone()) };
-        let (State::Resident(frame) | State::Evicting(frame)) = word.state() else {
-            unreachable!("locked in place")
-        };
         self.swap.drop_written_copy(page, word);
-        self.memory.words.unlock_as(page, word.with_state(State::Resident(frame)));
+        if !is_seeded(Bug::UnprotectUnlocked) {
+            unlock();
+        }
         self.stats.add(Counter::WpFault, 1);
         // On an error the mapping has changed under the fault: the repeated access finds out.
         if unprotected.is_ok() { Served::Done } else { self.wake(range) }
@@ -144,6 +151,9 @@ impl<B: Backing> Fault<B> {
             return Served::Busy;
         }
         // 3. Load and install.
+        if is_seeded(Bug::FreeBeforeInstall) && matches!(state, State::Stored(_)) {
+            self.swap.forget(state);
+        }
         let keeps = |slot| {
             let soon = len == 1 && self.is_back_soon(slot);
             self.swap.keeps_copies(slot, soon, len)

@@ -309,9 +309,6 @@ impl<A: Atomic> PageCell<'_, A> {
 }
 
 #[cfg(test)]
-mod interleavings;
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -353,13 +353,18 @@ impl<B: Backing> Reclaim<B> {
             let Batch { picks, buffer, .. } = &mut *batch;
             picks.iter().for_each(|pick| self.fill_own_frame(pick, buffer));
         }
+        if is_seeded(Bug::PublishBeforeDrop) {
+            self.publish_evicted(batch, to);
+        }
         // 4. Drop, with one call and one flush.
         let started = Instant::now();
         self.memory.frames.backing.drop_pages(&batch.ranges).expect("dropping managed pages");
         let count = batch.picks.len();
         self.way_out.record(1, protect_ns + started.elapsed().as_nanos() as u64, count);
         // 5. Publish where they are now.
-        self.publish_evicted(batch, to);
+        if !is_seeded(Bug::PublishBeforeDrop) {
+            self.publish_evicted(batch, to);
+        }
         count
     }
 
@@ -442,7 +447,7 @@ impl<B: Backing> Reclaim<B> {
         }
         let address = self.memory.address(pick.page);
         if self.memory.extents.is_accessible(pick.page) {
-            vm::copy_page(address, out);
+            self.memory.frames.backing.read(address, out);
             true
         } else {
             self.memory.force_reader.copy_page(address, out).is_ok()

@@ -226,6 +226,7 @@ impl<B: Backing> Space<B> {
             let mut result = Ok(());
             if resident {
                 result = remap_resident(
+                    &self.memory.frames.backing,
                     self.memory.address_range(part.clone()),
                     self.memory.address(shift(part.start)),
                 );
@@ -275,14 +276,14 @@ fn movable(regions: &RegionMap, pages: Range<usize>) -> Result<Region, Errno> {
 /// Moves what is resident of a range in the page tables. The kernel moves parts of one mapping of
 /// its own only, and may keep two of them where the map of regions has one (their pages have
 /// different histories): then by halves.
-fn remap_resident(old: Range<usize>, new: usize) -> Result<(), Errno> {
-    match vm::remap_pages(old.clone(), new) {
+fn remap_resident(backing: &impl Backing, old: Range<usize>, new: usize) -> Result<(), Errno> {
+    match backing.remap(old.clone(), new) {
         Err(Errno::FAULT) if old.len() > PAGE_SIZE => {
             let half = (old.len() / 2).next_multiple_of(PAGE_SIZE);
-            remap_resident(old.start..old.start + half, new)?;
-            remap_resident(old.start + half..old.end, new + half).inspect_err(|_| {
+            remap_resident(backing, old.start..old.start + half, new)?;
+            remap_resident(backing, old.start + half..old.end, new + half).inspect_err(|_| {
                 // All or nothing. The way back needs no mapping that is not there.
-                let _ = remap_resident(new..new + half, old.start);
+                let _ = remap_resident(backing, new..new + half, old.start);
             })
         }
         result => result,

@@ -5,11 +5,14 @@
 //! entry says of each page whether it is present, and whether it is write-protected. A program of
 //! the model loads and stores through the table, and has its faults served where the entry does not
 //! let it. Every change of an entry is a step by itself, before which other threads may run.
+//!
+//! The program stores a number to a page, which fills it in one of several ways ([`Content`]), and
+//! a load finds the number that was stored last, in all of the page.
 
 use super::Backing;
 use crate::uffd::{Stop, Transferred};
 use crate::units::{Errno, PAGE_SIZE};
-use crate::vm::IoVec;
+use crate::vm::{self, IoVec};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
@@ -29,13 +32,24 @@ pub enum Missing {
     Protected,
 }
 
+/// How a number fills a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// It is the first word and the last; between are zeros.
+    Sparse,
+    /// The same, and between is what cannot be compressed.
+    Noise,
+    /// It is every word.
+    Same,
+}
+
 /// Page tables, and what the program must find in its memory.
 #[derive(Debug, Default)]
 struct Tables {
     /// Of pages that are present, by their addresses.
     entries: HashMap<usize, Entry>,
-    /// What the program has stored last, by address; zeros where it has not, or gave it up.
-    truth: HashMap<usize, u64>,
+    /// What the program has stored last, by page; zeros where it has not, or gave it up.
+    truth: HashMap<usize, (u32, Content)>,
 }
 
 /// Simulated page tables.
@@ -52,38 +66,53 @@ impl Simulated {
         Simulated { tables: Mutex::default(), can_move, point }
     }
 
-    /// The program loads a word.
+    /// The program loads a page; the number that is there, or 0.
     ///
     /// # Errors
     /// What makes it a fault.
     ///
     /// # Panics
-    /// When the word is not what was stored there last.
-    pub fn load(&self, address: usize) -> Result<u64, Missing> {
+    /// When it is not what was stored there last.
+    pub fn load(&self, page: usize) -> Result<u32, Missing> {
         let tables = self.step();
-        tables.entries.get(&page_of(address)).ok_or(Missing::Absent)?;
-        // SAFETY: as in `copy`, of a word; the lock over the tables is held.
-        let found = unsafe { (address as *const u64).read_unaligned() };
-        let truth = tables.truth.get(&address).copied().unwrap_or_default();
-        assert_eq!(found, truth, "the content of {address:#x}");
-        Ok(found)
+        tables.entries.get(&page).ok_or(Missing::Absent)?;
+        let mut found = [0; WORDS];
+        // SAFETY: as in `copy`; the target is a page of our own.
+        unsafe { std::ptr::copy_nonoverlapping(page as *const u32, found.as_mut_ptr(), WORDS) };
+        let (number, content) = tables.truth.get(&page).copied().unwrap_or((0, Content::Same));
+        if found != filled(number, content) {
+            let [first, last] = [found[0], found[WORDS - 1]];
+            panic!("{page:#x} has {number} as {content:?}, not {first} to {last}");
+        }
+        Ok(number)
     }
 
-    /// The program stores a word.
+    /// The program fills a page with a number.
     ///
     /// # Errors
     /// What makes it a fault.
-    pub fn store(&self, address: usize, value: u64) -> Result<(), Missing> {
+    pub fn store(&self, page: usize, number: u32, content: Content) -> Result<(), Missing> {
         let mut tables = self.step();
-        match tables.entries.get(&page_of(address)) {
+        match tables.entries.get(&page) {
             None => Err(Missing::Absent),
             Some(entry) if entry.protected => Err(Missing::Protected),
             Some(_) => {
-                // SAFETY: as in `load`; the engine's own copies of a page are steps of other
-                // threads of the model, which do not run now.
-                unsafe { (address as *mut u64).write_unaligned(value) };
-                tables.truth.insert(address, value);
+                let words = filled(number, content);
+                // SAFETY: as in `copy`; the source is a page of our own. The engine's own copies of
+                // a page are steps of other threads of the model, which do not run now.
+                unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), page as *mut u32, WORDS) };
+                tables.truth.insert(page, (number, content));
                 Ok(())
+            }
+        }
+    }
+
+    /// The program has moved a range by mremap: what it stored is elsewhere now.
+    pub fn note_remapped(&self, old: Range<usize>, new: usize) {
+        let mut tables = self.tables();
+        for at in old.clone().step_by(PAGE_SIZE) {
+            if let Some(stored) = tables.truth.remove(&at) {
+                tables.truth.insert(at - old.start + new, stored);
             }
         }
     }
@@ -174,6 +203,29 @@ impl Backing for Simulated {
         Ok(())
     }
 
+    fn read(&self, address: usize, out: &mut [u8; PAGE_SIZE]) {
+        // In two steps: a page that is written to meanwhile gives a mixture.
+        for half in [0..PAGE_SIZE / 2, PAGE_SIZE / 2..PAGE_SIZE] {
+            let tables = self.step();
+            assert!(tables.entries.contains_key(&address), "{address:#x} is read and absent");
+            let from = (address + half.start) as *const u8;
+            // SAFETY: as in `copy`; the target is a part of the caller's page.
+            unsafe { std::ptr::copy_nonoverlapping(from, out[half].as_mut_ptr(), PAGE_SIZE / 2) };
+        }
+    }
+
+    fn remap(&self, old: Range<usize>, new: usize) -> Result<(), Errno> {
+        let mut tables = self.step();
+        vm::remap_pages(old.clone(), new)?;
+        for at in old.clone().step_by(PAGE_SIZE) {
+            if let Some(entry) = tables.entries.remove(&at) {
+                let there = tables.entries.insert(at - old.start + new, entry);
+                assert!(there.is_none(), "{at:#x} moves to where a page is");
+            }
+        }
+        Ok(())
+    }
+
     fn drop_pages(&self, ranges: &[IoVec]) -> Result<usize, Errno> {
         for range in ranges {
             for page in (range.base..range.base + range.len).step_by(PAGE_SIZE) {
@@ -188,7 +240,7 @@ impl Backing for Simulated {
     fn discard(&self, range: Range<usize>) -> Result<(), Errno> {
         for page in range.step_by(PAGE_SIZE) {
             let mut tables = self.step();
-            tables.truth.retain(|address, _| page_of(*address) != page);
+            tables.truth.remove(&page);
             if tables.entries.remove(&page).is_some() {
                 clear(page);
             }
@@ -221,8 +273,18 @@ impl Backing for Simulated {
     }
 }
 
-fn page_of(address: usize) -> usize {
-    address & !(PAGE_SIZE - 1)
+/// Words of a page.
+const WORDS: usize = PAGE_SIZE / 4;
+
+/// What a page holds that a number fills.
+fn filled(number: u32, content: Content) -> [u32; WORDS] {
+    let between = |i: u32| match content {
+        Content::Sparse => 0,
+        Content::Same => number,
+        // Products with a large odd number have no pattern, to a codec.
+        Content::Noise => (number + i).wrapping_mul(0x9E37_79B1).rotate_left(i % 31) ^ i << 16,
+    };
+    std::array::from_fn(|i| if i == 0 || i == WORDS - 1 { number } else { between(i as u32) })
 }
 
 /// Copies a page.
@@ -233,8 +295,7 @@ fn copy(src: usize, dst: usize) {
     unsafe { std::ptr::copy_nonoverlapping(src as *const u8, dst as *mut u8, PAGE_SIZE) }
 }
 
-/// Makes a page read as zeros, as one does that is a hole.
+/// Makes a page read as zeros, as one does that is a hole, whatever its protection.
 fn clear(page: usize) {
-    // SAFETY: as in `copy`.
-    unsafe { std::ptr::write_bytes(page as *mut u8, 0, PAGE_SIZE) }
+    vm::advise(page..page + PAGE_SIZE, vm::MADV_DONTNEED).expect("a page of managed memory");
 }

@@ -1,0 +1,161 @@
+//! The engine of a model, and what its threads do with it.
+
+use crate::base::explore;
+use crate::config::baselines::apply;
+use crate::config::{Config, Delivery};
+use crate::engine::Engine;
+use crate::memory::{Memory, MemorySettings};
+use crate::reclaim::{EvictTo, Reclaimer};
+use crate::space::MapFlags;
+use crate::stats::Stats;
+use crate::swap::store::Batch;
+use crate::units::{Bytes, PAGE_SHIFT, PageIndex};
+use overspill_os::backing::Backing;
+use overspill_os::backing::simulated::{Content, Missing, Simulated};
+use overspill_os::signal::Outcome;
+use overspill_os::uffd::FaultEvent;
+use overspill_os::vm::{Prot, advice};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// An engine, and the pages that the threads of a model use. It serves one exploration: what one
+/// schedule leaves of it is empty, and the next begins with that.
+pub struct World {
+    pub engine: Arc<Engine<Simulated>>,
+    /// The first page, and how many.
+    first: PageIndex,
+    pages: usize,
+    /// What is stored next: no two numbers are the same.
+    next: AtomicU32,
+}
+
+impl World {
+    /// With so many pages; the settings and baselines are a list, the devices another one. Slots
+    /// and frames that are given back are the next to be taken.
+    pub fn new(pages: usize, settings: &str, swap: &str) -> World {
+        World::with_delivery(Delivery::Signal, pages, settings, swap)
+    }
+
+    /// The same with another delivery of faults.
+    pub fn with_delivery(delivery: Delivery, pages: usize, settings: &str, swap: &str) -> World {
+        let mut config = Config {
+            memory: Config::MEMORY_MIN,
+            window: Bytes(4 << 20),
+            delivery,
+            ..Config::default()
+        };
+        apply(&mut config, "slot.cache=off,workers=1").unwrap();
+        apply(&mut config, settings).unwrap();
+        if !swap.is_empty() {
+            config.swap = swap.parse::<crate::config::SwapList>().unwrap().0;
+        }
+        let stats = Stats::anonymous().unwrap();
+        let memory = |settings: &MemorySettings, stats| {
+            let settings = MemorySettings { memory_max: settings.memory, ..settings.clone() };
+            Memory::over(&settings, stats, || Ok(Simulated::new(true, explore::point)))
+        };
+        let engine = Engine::over(config, stats, memory).unwrap();
+        let map =
+            engine.space.map(None, pages << PAGE_SHIFT, Prot::READ_WRITE, MapFlags::default());
+        let first = engine.memory.page(map.unwrap());
+        World { engine: Arc::new(engine), first, pages, next: AtomicU32::new(1) }
+    }
+
+    fn pages(&self, pages: Range<usize>) -> Range<usize> {
+        self.first.0 + pages.start..self.first.0 + pages.end
+    }
+
+    /// The addresses of some of its pages.
+    pub fn addresses(&self, pages: Range<usize>) -> Range<usize> {
+        self.engine.memory.address_range(self.pages(pages))
+    }
+
+    fn backing(&self) -> &Simulated {
+        &self.engine.memory.frames.backing
+    }
+
+    // ---- The program ----
+
+    /// The program reads a page.
+    pub fn read(&self, page: usize) {
+        let address = self.addresses(page..page + 1).start;
+        while let Err(missing) = self.backing().load(address) {
+            self.fault(page, false, missing);
+        }
+    }
+
+    /// The program writes to a page, something that can be compressed.
+    pub fn write(&self, page: usize) {
+        self.fill(page, Content::Sparse);
+    }
+
+    /// The program fills a page.
+    pub fn fill(&self, page: usize, content: Content) {
+        let address = self.addresses(page..page + 1).start;
+        let number = self.next.fetch_add(1, Relaxed);
+        while let Err(missing) = self.backing().store(address, number, content) {
+            self.fault(page, true, missing);
+        }
+    }
+
+    fn fault(&self, number: usize, write: bool, missing: Missing) {
+        let page = PageIndex(self.first.0 + number);
+        if self.engine.config.delivery == Delivery::Signal {
+            let served = self.engine.fault.serve_on_this_thread(page, write);
+            assert_eq!(served, Outcome::Served, "a fault on page {number}");
+            return;
+        }
+        let address = self.engine.memory.address(page);
+        let write_protected = missing == Missing::Protected;
+        let event = FaultEvent { address, write, write_protected, thread: 0 };
+        while !self.engine.fault.handle_event(event) {
+            shuttle::thread::yield_now();
+        }
+    }
+
+    /// MADV_DONTNEED.
+    pub fn give_up(&self, pages: Range<usize>) {
+        let _inside = self.engine.base.gates.ops.enter();
+        self.engine.space.advise(self.addresses(pages), advice::DONTNEED).unwrap();
+    }
+
+    /// Protects pages that nobody evicts.
+    pub fn protect(&self, pages: Range<usize>) {
+        self.backing().protect(self.addresses(pages)).unwrap();
+    }
+
+    // ---- Reclaim ----
+
+    fn with_batch<T>(&self, call: impl FnOnce(&mut Batch) -> T) -> Option<T> {
+        let _inside = self.engine.base.gates.reclaim.enter();
+        let mut batch = self.engine.reclaim.batches.try_take()?;
+        Some(call(&mut batch))
+    }
+
+    /// The first hand sends pages out of the page tables.
+    pub fn send_away(&self, pages: Range<usize>, to: EvictTo) {
+        let pages = self.pages(pages);
+        self.with_batch(|batch| self.engine.reclaim.evict_pages(batch, pages, to));
+    }
+
+    /// All of them, to the tiers.
+    pub fn swap_out(&self) {
+        self.send_away(0..self.pages, EvictTo::SwapOut);
+    }
+
+    /// The second hand stores the oldest pages of the swap cache.
+    pub fn store_oldest(&self) {
+        self.with_batch(|batch| self.engine.reclaim.store_oldest(batch, Reclaimer::Background));
+    }
+
+    // ---- The end ----
+
+    /// After the last thread: everything is in its place, and then nowhere.
+    pub fn end(&self) {
+        self.engine.check();
+        (0..self.pages).for_each(|page| self.read(page));
+        self.give_up(0..self.pages);
+        self.engine.check();
+    }
+}
