@@ -264,6 +264,10 @@ impl Zpool {
         let mut trailer = [0; TRAILER_BYTES];
         source.read(first, place.data(), &mut out[..len]);
         source.read(first, place.trailer(), &mut trailer);
+        debug_assert!(
+            self.table.holds(place.chunk, place.class, place.object),
+            "{handle:?} was freed while it was read"
+        );
         if Trailer::from_bytes(trailer).fits(&out[..len]) { Ok(len) } else { Err(Damaged) }
     }
 

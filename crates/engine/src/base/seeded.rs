@@ -18,6 +18,31 @@ pub enum Bug {
     UnprotectUnlocked,
     /// Range calls: pages are cleared without the extent's lock.
     ClearWithoutExtent,
+
+    // ---- Slots, and the compressed tier ----
+    /// A slot that is given back keeps its entry of the tier, for the next store to replace: one
+    /// that is refused does not.
+    RefusedKeepsOlder,
+    /// Writeback takes the entry out although the device has not taken the page.
+    FailedIsTaken,
+    /// Writeback looks at the object that the list has shown without comparing the entry.
+    NotCompared,
+    /// An entry is in the list before it is published.
+    ListedFirst,
+    /// A load frees the entry of a page that is clean from then on.
+    CleanWithoutCopy,
+    /// Writeback takes the entry out although its owner reads it.
+    TakenWhileRead,
+    /// Compaction replaces an object that is being read.
+    MovedWhileRead,
+    /// The owner reads the object without having announced it.
+    ReadUnannounced,
+    /// Writeback does not say that I/O on the slot is under way.
+    WrittenUnclaimed,
+    /// A slot is given back by its owner while somebody does I/O on it.
+    FreedByOwner,
+    /// A page gets the slot that it was written to although it has come back meanwhile.
+    SlotChangedUnseen,
 }
 
 /// Whether a mistake is to be made.

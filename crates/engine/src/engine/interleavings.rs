@@ -12,6 +12,7 @@
 //!
 //! [`Simulated`]: overspill_os::backing::simulated::Simulated
 
+mod tiers;
 mod words;
 mod world;
 

@@ -87,6 +87,10 @@ impl<B: Backing> Fault<B> {
             let word = self.memory.words.load(page).with_state(State::Resident(*frame));
             self.memory.words.unlock_as(page, word.referenced(soon[i]).clean(keeps[i]));
         }
+        if is_seeded(Bug::CleanWithoutCopy) {
+            let kept = runs_where(run, |i| keeps[i]);
+            kept.for_each(|run| self.swap.zswap.invalidate(run, |old| self.swap.free_object(old)));
+        }
         let spent = |i: usize| !keeps[i] && !is_seeded(Bug::FreeBeforeInstall);
         runs_where(run, spent).for_each(|run| self.swap.forget_run(run));
     }

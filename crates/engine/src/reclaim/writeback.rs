@@ -12,7 +12,8 @@
 //! Locks: those of the index of the tier and of the slot index, for a moment each; the page lock of
 //! a page that gets another slot, tried.
 
-use crate::memory::word::State;
+use crate::base::seeded::{Bug, is_seeded};
+use crate::memory::word::{PageWord, State};
 use crate::reclaim::Reclaim;
 use crate::slot::SlotRun;
 use crate::stats::Counter;
@@ -229,7 +230,7 @@ impl<B: Backing> Reclaim<B> {
     /// whether it left.
     fn finish_writeback(&self, cold: &Cold, now: u64) -> bool {
         let Cold { slot, object, to, written } = *cold;
-        let is_there = written && to == slot;
+        let is_there = (written || is_seeded(Bug::FailedIsTaken)) && to == slot;
         let left = if is_there && self.swap.zswap.finish_load(slot, object, None, now) {
             self.swap.free_object(object);
             true
@@ -249,8 +250,9 @@ impl<B: Backing> Reclaim<B> {
     fn change_slot(&self, from: SlotId, to: SlotId) -> bool {
         let page = self.swap.index.owner(from);
         let run = SlotRun { first: to, len: 1 };
-        let Some(word) = self.memory.words.try_lock_if(page, |w| w.state() == State::Stored(from))
-        else {
+        let is_still =
+            |w: PageWord| w.state() == State::Stored(from) || is_seeded(Bug::SlotChangedUnseen);
+        let Some(word) = self.memory.words.try_lock_if(page, is_still) else {
             self.swap.devices.free_run(run);
             return false;
         };

@@ -6,6 +6,7 @@
 //! compressed has slots of devices, too, while there is room on one. Until its batch is committed
 //! by the caller a page is also still where it was.
 
+use crate::base::seeded::{Bug, is_seeded};
 use crate::device::{RUN_MAX, ReadError, RunWrite};
 use crate::frame::cells::Owner;
 #[cfg(debug_assertions)]
@@ -17,7 +18,7 @@ use crate::swap::Swap;
 use crate::swap::fill;
 use crate::swap::settings::{SwapSettings, TierSlots};
 use crate::swap::zswap::Object;
-use crate::swap::{GivenUp, Stamp};
+use crate::swap::{Entry, GivenUp, Stamp};
 use crate::units::FOLIO_MAX;
 use crate::units::page_mut;
 use crate::units::{FrameId, PAGE_SHIFT, PAGE_SIZE, PageIndex, SlotId};
@@ -427,9 +428,15 @@ impl<B: Backing> Swap<B> {
         decompressor: &mut Decompressor,
         out: &mut [u8; PAGE_SIZE],
     ) -> Result<bool, LoadError> {
-        let Some(object) = self.zswap.begin_load(slot) else { return Ok(false) };
+        let object = match is_seeded(Bug::ReadUnannounced) {
+            true => self.zswap.look_up(slot),
+            false => self.zswap.begin_load(slot),
+        };
+        let Some(object) = object else { return Ok(false) };
         let len = self.zpool.load(&self.memory.frames, object.handle, packed);
-        self.zswap.end_load(slot);
+        if !is_seeded(Bug::ReadUnannounced) {
+            self.zswap.end_load(slot);
+        }
         let len = len.map_err(|_| LoadError::Corrupt)?;
         decompressor
             .decompress(object.codec, &packed[..len], out)
@@ -480,8 +487,11 @@ impl<B: Backing> Swap<B> {
             return;
         }
         for (slot, done) in run.slots().zip(done) {
-            if let GivenUp::Now(frame) = done {
-                self.give_back(SlotRun { first: slot, len: 1 }, frame);
+            let run = SlotRun { first: slot, len: 1 };
+            match done {
+                GivenUp::Now(frame) => self.give_back(run, frame),
+                GivenUp::Later if is_seeded(Bug::FreedByOwner) => self.give_back(run, None),
+                GivenUp::Later => {}
             }
         }
     }
@@ -489,7 +499,11 @@ impl<B: Backing> Swap<B> {
     /// Gives back slots that nobody knows any more, what is compressed of them, and a frame of the
     /// swap cache.
     pub(crate) fn give_back(&self, run: SlotRun, frame: Option<FrameId>) {
-        self.zswap.invalidate(run, |object| self.free_object(object));
+        let is_unknown = |slot| self.index.load(slot) == Entry::None;
+        debug_assert!(run.slots().all(is_unknown), "somebody is at {run:?}, which is given back");
+        if !is_seeded(Bug::RefusedKeepsOlder) {
+            self.zswap.invalidate(run, |object| self.free_object(object));
+        }
         if let Some(frame) = frame {
             self.lru.remove(frame);
             self.memory.frames.give_one(frame);
@@ -530,6 +544,9 @@ impl<B: Backing> Swap<B> {
     /// Begins I/O on a slot, so that it stays in use until [`Swap::end_io`]; `false` when its
     /// page is not there alone, or somebody is at it.
     pub(crate) fn begin_io(&self, slot: SlotId) -> bool {
+        if is_seeded(Bug::WrittenUnclaimed) {
+            return true;
+        }
         let mut begun = [false];
         self.index.begin_io(SlotRun { first: slot, len: 1 }, &mut begun);
         begun[0]
@@ -537,6 +554,9 @@ impl<B: Backing> Swap<B> {
 
     /// I/O on a slot ends; it is given back if its page was given up meanwhile.
     pub(crate) fn end_io(&self, slot: SlotId) {
+        if is_seeded(Bug::WrittenUnclaimed) {
+            return;
+        }
         let (run, mut wanted) = (SlotRun { first: slot, len: 1 }, [true]);
         self.index.end_io(run, &[None], &mut wanted);
         if !wanted[0] {

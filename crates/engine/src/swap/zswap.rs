@@ -32,6 +32,7 @@ mod list;
 
 use crate::base::counted::{CountedGuard, CountedMutex, LockCounters};
 use crate::base::lockdep::Rank;
+use crate::base::seeded::{Bug, is_seeded};
 use crate::base::sync::Atomic;
 use crate::slot::SlotRun;
 use crate::stats::{Counter, Stats};
@@ -144,6 +145,11 @@ impl<A: Atomic> ZswapCell<'_, A> {
                 Err(now) => word = now,
             }
         }
+    }
+
+    /// How many read it.
+    fn readers(&self) -> u64 {
+        (self.0.load(Relaxed) & READERS) / READER
     }
 
     /// Puts `new`, or nothing, in the place of `old`, if it is there still and has `readers`
@@ -305,7 +311,8 @@ impl Zswap {
     /// The same for an object that was seen before, if it is there still: who has made sure that
     /// the slot stays in use.
     pub fn begin_load_of(&self, slot: SlotId, object: Object) -> bool {
-        self.cell(slot).begin_load(Some(object)).is_some()
+        let wanted = if is_seeded(Bug::NotCompared) { None } else { Some(object) };
+        self.cell(slot).begin_load(wanted).is_some()
     }
 
     /// The reader is done.
@@ -324,6 +331,9 @@ impl Zswap {
         let range = |slot: SlotId| (slot.device(), slot.offset() as usize / RANGE_SLOTS);
         let mut entries = entries.peekable();
         while let Some(&(first, _)) = entries.peek() {
+            if is_seeded(Bug::ListedFirst) {
+                self.list_before(first, now);
+            }
             let held = self.lock(first);
             let (mut replaced, mut count) = ([None; HOLD_SLOTS], 0);
             while let Some((slot, object)) =
@@ -335,6 +345,18 @@ impl Zswap {
             self.tables(first).used.fetch_max(range(first).1 + 1, Relaxed);
             drop(held);
             replaced[..count].iter().flatten().copied().for_each(&mut older);
+        }
+    }
+
+    /// A mistake: for a moment a slot is in the list that has no entry.
+    fn list_before(&self, slot: SlotId, now: u64) {
+        if !self.contains(slot) {
+            let held = self.lock(slot);
+            self.list(slot).push(Self::in_range(slot), now);
+            self.tables(slot).used.fetch_max(slot.offset() as usize / RANGE_SLOTS + 1, Relaxed);
+            drop(held);
+            let _held = self.lock(slot);
+            self.list(slot).unlink(Self::in_range(slot));
         }
     }
 
@@ -384,7 +406,9 @@ impl Zswap {
         };
         let cell = ZswapCell(cell);
         cell.load().is_some_and(|object| {
-            object.handle == old && cell.replace(object, 0, Some(Object { handle: new, ..object }))
+            let readers = if is_seeded(Bug::MovedWhileRead) { cell.readers() } else { 0 };
+            object.handle == old
+                && cell.replace(object, readers, Some(Object { handle: new, ..object }))
         })
     }
 
@@ -393,7 +417,9 @@ impl Zswap {
     /// no more.
     pub fn finish_load(&self, slot: SlotId, old: Object, new: Option<Object>, now: u64) -> bool {
         let _held = self.lock(slot);
-        let done = self.cell(slot).replace(old, 1, new);
+        let cell = self.cell(slot);
+        let readers = if is_seeded(Bug::TakenWhileRead) { cell.readers() } else { 1 };
+        let done = cell.replace(old, readers, new);
         if done {
             self.settle(slot, Some(old), new, now);
         }
@@ -490,7 +516,5 @@ impl std::fmt::Debug for Zswap {
     }
 }
 
-#[cfg(test)]
-mod interleavings;
 #[cfg(test)]
 mod tests;

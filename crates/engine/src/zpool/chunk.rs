@@ -138,6 +138,12 @@ impl<C: Cells> ChunkTable<C> {
         }
         free
     }
+
+    /// Pins a chunk with few objects, whether they fit into others or not.
+    pub fn pin_first(&self, lists: &mut Lists) -> Option<u32> {
+        let heads = lists.heads;
+        heads.into_iter().find(|chunk| *chunk != NONE && self.pin(lists, *chunk))
+    }
 }
 
 impl<C: Cells> ChunkTable<C> {

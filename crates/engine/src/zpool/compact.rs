@@ -152,6 +152,21 @@ impl Zpool {
         done
     }
 
+    /// Moves all objects elsewhere, for models: there are too few to be worth it.
+    #[cfg(test)]
+    pub fn stir<S: FrameSource + ?Sized>(&self, source: &S, moved: &mut Moved<'_>) {
+        for class in
+            (0..CLASSES.len()).filter(|class| self.classes[*class].objects.load(Relaxed) > 0)
+        {
+            let mut lists = self.lists(class);
+            let Some(chunk) = self.table.pin_first(&mut lists) else { continue };
+            self.count(class, &lists, |objects, bytes| (objects, bytes));
+            drop(lists);
+            let fresh = Chunks::Fresh { beyond: BEYOND_FRAMES };
+            self.empty_chunk(source, class, chunk, usize::MAX, fresh, moved);
+        }
+    }
+
     /// Moves the objects of a pinned chunk, and unpins it.
     fn empty_chunk<S: FrameSource + ?Sized>(
         &self,

@@ -15,6 +15,7 @@ use overspill_os::backing::simulated::{Content, Missing, Simulated};
 use overspill_os::signal::Outcome;
 use overspill_os::uffd::FaultEvent;
 use overspill_os::vm::{Prot, advice};
+use shuttle::rand::{Rng, thread_rng};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -99,6 +100,21 @@ impl World {
         }
     }
 
+    /// The program reads and fills a page in turn as it likes, and now and then gives it up.
+    pub fn live(&self, page: usize, times: usize) {
+        for _ in 0..times {
+            match thread_rng().gen_range(0..8) {
+                0 => self.give_up(page..page + 1),
+                1..4 => self.read(page),
+                4 => self.fill(page, Content::Noise),
+                5 => self.fill(page, Content::Same),
+                _ => self.write(page),
+            }
+            // It computes for a while.
+            (0..thread_rng().gen_range(0..32)).for_each(|_| explore::point());
+        }
+    }
+
     fn fault(&self, number: usize, write: bool, missing: Missing) {
         let page = PageIndex(self.first.0 + number);
         if self.engine.config.delivery == Delivery::Signal {
@@ -147,6 +163,25 @@ impl World {
     /// The second hand stores the oldest pages of the swap cache.
     pub fn store_oldest(&self) {
         self.with_batch(|batch| self.engine.reclaim.store_oldest(batch, Reclaimer::Background));
+    }
+
+    // ---- The tiers ----
+
+    /// As many other pages leave as make those that left before old.
+    pub fn others_leave(&self) {
+        self.engine.workingset.evictions.fetch_add(4096, Relaxed);
+    }
+
+    /// The coldest compressed pages go to devices.
+    pub fn write_back(&self) {
+        self.with_batch(|batch| self.engine.reclaim.write_back_coldest(batch));
+    }
+
+    /// Compressed pages move to other places of the zpool.
+    pub fn compact(&self) {
+        let _inside = self.engine.base.gates.reclaim.enter();
+        let frames = &self.engine.memory.frames;
+        self.engine.swap.zpool.stir(frames, &mut self.engine.reclaim.moves_object());
     }
 
     // ---- The end ----
