@@ -43,6 +43,34 @@ pub enum Bug {
     FreedByOwner,
     /// A page gets the slot that it was written to although it has come back meanwhile.
     SlotChangedUnseen,
+
+    // ---- swapoff ----
+    /// No mistake: a device goes on handing slots out while its pages are moved. Then the claim on
+    /// its slots alone keeps pages whole.
+    HandsOut,
+    /// As in the original: pages are read and installed without a claim on their slots.
+    Unclaimed,
+    /// The claim ends, and slots go back, before words say where their pages are.
+    EndedUnpublished,
+    /// The claim on a page that has no room is kept for the next pass.
+    KeptWithoutRoom,
+    /// A page is locked without another look at its word.
+    NotLookedAgain,
+    /// A page is taken from the device although its store is under way: its slot is known, its
+    /// compressed copy is not yet.
+    ReadTooSoon,
+    /// The same page is taken for lost.
+    LostTooSoon,
+    /// A slot that was moved is given back before the claim ends.
+    FreedClaimed,
+    /// The run is given back as a whole, when of one of its slots the page was given up.
+    WholeRunFreed,
+    /// What was read ahead while its page was being stored is taken for the page.
+    FrameTrusted,
+    /// Who looked before the device was retired takes a slot after that.
+    NotSynchronized,
+    /// The device is closed when nothing more can be moved.
+    ClosedInUse,
 }
 
 /// Whether a mistake is to be made.

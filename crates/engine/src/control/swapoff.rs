@@ -18,6 +18,7 @@ mod interleavings;
 mod place;
 
 use crate::base::lockdep::Rank;
+use crate::base::seeded::{Bug, is_seeded};
 use crate::base::sync::{RankedMutex, lock, spawn};
 use crate::control::Control;
 use crate::device::list::{JobSwaps, ListedSwap};
@@ -393,7 +394,8 @@ impl<B: Backing> Control<B> {
             // Whoever sees that the device is gone sees this.
             self.stats.set_swaps_outcome(state.outcome);
             // Nothing is left, whatever else was wished meanwhile.
-            if evacuation.left() == 0 && !state.is_listed(id) && self.swap.devices.remove(id) {
+            let is_empty = evacuation.left() == 0 || is_seeded(Bug::ClosedInUse);
+            if is_empty && !state.is_listed(id) && self.swap.devices.remove(id) {
                 state.end(id, Ok(evacuated));
                 continue;
             }

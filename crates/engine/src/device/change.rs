@@ -7,6 +7,7 @@
 
 use super::area::Area;
 use super::{CLOSED, SwapDevices};
+use crate::base::seeded::{Bug, is_seeded};
 use crate::device::list::JobSwaps;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -63,11 +64,16 @@ impl SwapDevices {
     /// Takes a listed device out of use, with what of it was inherited.
     pub fn retire(&self, id: u32) -> Vec<Retired> {
         let retire = |(device, area): (usize, Arc<Area>)| {
-            self.priorities[device].store(CLOSED, Relaxed);
-            if !area.is_inherited() {
+            let hands_out = is_seeded(Bug::HandsOut);
+            if !hands_out {
+                self.priorities[device].store(CLOSED, Relaxed);
+            }
+            if !area.is_inherited() && !hands_out {
                 area.slots().begin_retire();
                 // Whoever was taking slots has them, and whoever comes next takes none.
-                self.table.synchronize(device);
+                if !is_seeded(Bug::NotSynchronized) {
+                    self.table.synchronize(device);
+                }
                 area.slots().settle_retired(&*area);
                 area.figures.set_leaving(true);
             }
@@ -96,7 +102,7 @@ impl SwapDevices {
     /// Closes it, if nothing is left on it; whether it is gone.
     pub fn remove(&self, id: u32) -> bool {
         for (device, area) in self.of(id) {
-            if area.slots().counts().used == 0 {
+            if area.slots().counts().used == 0 || is_seeded(Bug::ClosedInUse) {
                 self.close(device);
                 self.tables.forget(device);
             }

@@ -56,7 +56,6 @@ impl Ram {
 
     /// Does one operation; returns how much longer than others it takes.
     fn perform(&self, op: &mut Op<'_>) -> Duration {
-        point();
         let fault = self.faults.as_ref().and_then(|faults| faults.draw(op));
         let len = match fault {
             Some(Fault::Fails(errno)) => {
@@ -104,7 +103,10 @@ impl BlockIo for Ram {
                 Data::Write(buffer) => buffer.len(),
             };
             let through_ns = self.through(bytes);
+            // It is under way for a while before the bytes are there, and after.
+            point();
             let takes = self.model.latency + self.perform(op);
+            point();
             done_ns = done_ns.max(through_ns + takes.as_nanos() as u64);
         }
         wait_until(self.began + Duration::from_nanos(done_ns));

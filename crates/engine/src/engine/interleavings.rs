@@ -12,6 +12,7 @@
 //!
 //! [`Simulated`]: overspill_os::backing::simulated::Simulated
 
+mod swapoff;
 mod tiers;
 mod words;
 mod world;
@@ -60,6 +61,13 @@ impl Model {
     fn explore(self, world: &Arc<World>, scheduler: impl Scheduler + 'static) {
         let world = world.clone();
         run(scheduler, move || self.schedule(&world));
+    }
+
+    /// The same with what is seeded, and must do no harm.
+    fn holds_with(self, bugs: &'static [Bug], schedules: usize) {
+        seed(bugs);
+        self.finds_nothing(schedules);
+        seed(&[]);
     }
 
     /// The same with each of the mistakes.

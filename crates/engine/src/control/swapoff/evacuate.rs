@@ -23,6 +23,7 @@
 //! confirms.
 
 use super::{Ending, Evacuation, LONG_PATIENCE, PATIENCE};
+use crate::base::seeded::{Bug, is_seeded};
 use crate::base::sync::{lock, sleep};
 use crate::control::Control;
 use crate::device::RUN_MAX;
@@ -232,8 +233,10 @@ impl<B: Backing> Control<B> {
     /// Moves pages that are on the device only.
     fn move_run(&self, evacuation: &Evacuation, bench: &mut Bench, run: SlotRun) -> Moved {
         // 1. Claim.
-        let mut claimed = [false; RUN_MAX];
-        self.swap.index.begin_io(run, &mut claimed);
+        let mut claimed = [is_seeded(Bug::Unclaimed); RUN_MAX];
+        if !is_seeded(Bug::Unclaimed) {
+            self.swap.index.begin_io(run, &mut claimed);
+        }
         let mut moved = Moved::default();
         for part in runs_where(run, |i| claimed[i]) {
             // 2. Read.
@@ -242,7 +245,7 @@ impl<B: Backing> Control<B> {
             // 3. Elsewhere.
             let mut gone = [false; RUN_MAX];
             moved.full |= self.put_elsewhere(bench, part, &has, &mut gone, |slot| {
-                self.swap.zswap.look_up(slot).is_none()
+                self.swap.zswap.look_up(slot).is_none() || is_seeded(Bug::ReadTooSoon)
             });
             for (i, slot) in part.slots().enumerate().filter(|(i, _)| lost[*i]) {
                 gone[i] = self.lose(evacuation, slot);
@@ -250,6 +253,9 @@ impl<B: Backing> Control<B> {
             // 4. The slots.
             moved.pages += gone.iter().filter(|gone| **gone).count();
             self.end_claim(part, &gone);
+            if is_seeded(Bug::EndedUnpublished) {
+                bench.batch.picks.drain(..).for_each(|pick| self.publish_placed(&pick));
+            }
         }
         moved
     }
@@ -296,7 +302,7 @@ impl<B: Backing> Control<B> {
             self.memory.words.unlock_as(page, word);
             return Moved::default();
         };
-        if self.swap.zswap.contains(slot) {
+        if self.swap.zswap.contains(slot) && !is_seeded(Bug::FrameTrusted) {
             // It was read while the page was being stored, which is compressed: on the device there
             // was another.
             self.swap.lru.remove(frame);

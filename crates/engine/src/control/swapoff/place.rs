@@ -3,10 +3,11 @@
 
 use super::Evacuation;
 use super::evacuate::{Bench, Which};
+use crate::base::seeded::{Bug, is_seeded};
 use crate::control::Control;
 use crate::device::RUN_MAX;
 use crate::frame::{Mobility, Need};
-use crate::memory::word::State;
+use crate::memory::word::{PageWord, State};
 use crate::slot::SlotRun;
 use crate::stats::Counter;
 use crate::swap::GivenUp;
@@ -66,16 +67,21 @@ impl<B: Backing> Control<B> {
                 });
             }
             for pick in &batch.picks {
-                let word = self.memory.words.load(pick.page);
                 gone[place(pick.from)] = pick.stored.is_some();
                 full |= pick.stored.is_none();
-                self.memory.words.unlock_as(
-                    pick.page,
-                    pick.stored.map_or(word, |stored| word.with_state(stored)),
-                );
+                if !is_seeded(Bug::EndedUnpublished) {
+                    self.publish_placed(pick);
+                }
             }
         }
         full
+    }
+
+    /// Gives the lock of a page back, with the place that it was stored in, if one took it.
+    pub(super) fn publish_placed(&self, pick: &Pick) {
+        let word = self.memory.words.load(pick.page);
+        let placed = pick.stored.map_or(word, |stored| word.with_state(stored));
+        self.memory.words.unlock_as(pick.page, placed);
     }
 
     /// Locks the page of a slot, if its word says that it is there.
@@ -85,7 +91,9 @@ impl<B: Backing> Control<B> {
         is_still: impl Fn(SlotId) -> bool,
     ) -> Option<PageIndex> {
         let page = self.swap.index.owner(slot);
-        let word = self.memory.words.try_lock_if(page, |w| w.state() == State::Stored(slot))?;
+        let is_there =
+            |w: PageWord| w.state() == State::Stored(slot) || is_seeded(Bug::NotLookedAgain);
+        let word = self.memory.words.try_lock_if(page, is_there)?;
         if is_still(slot) {
             return Some(page);
         }
@@ -155,7 +163,8 @@ impl<B: Backing> Control<B> {
     /// there.
     pub(super) fn lose(&self, evacuation: &Evacuation, slot: SlotId) -> bool {
         // What is being stored just now is not on the device yet.
-        let is_still = |slot| self.swap.zswap.look_up(slot).is_none();
+        let is_still =
+            |slot| self.swap.zswap.look_up(slot).is_none() || is_seeded(Bug::LostTooSoon);
         let Some(page) = self.lock_owner(slot, is_still) else { return false };
         let to = self.lost_slot(page);
         let word = self.memory.words.load(page);
@@ -182,14 +191,29 @@ impl<B: Backing> Control<B> {
     /// Ends the claim on a run, of which some pages are `gone`: their slots are given back, and
     /// those that were given up meanwhile.
     pub(super) fn end_claim(&self, run: SlotRun, gone: &Which) {
+        if is_seeded(Bug::Unclaimed) {
+            return runs_where(run, |i| gone[i]).for_each(|part| self.swap.forget_run(part));
+        }
         let mut done = [GivenUp::Later; RUN_MAX];
         for part in runs_where(run, |i| gone[i]) {
+            debug_assert!(part.slots().all(|slot| self.is_elsewhere(slot)), "{part:?} goes back");
             self.swap.index.give_up(part, &mut done);
+            if is_seeded(Bug::FreedClaimed) {
+                self.swap.give_back(part, None);
+            }
         }
-        let mut still = [true; RUN_MAX];
+        let ends: Which = std::array::from_fn(|i| gone[i] || !is_seeded(Bug::KeptWithoutRoom));
+        let mut still = ends;
         self.swap.index.end_io(run, &[None; RUN_MAX], &mut still);
-        for part in runs_where(run, |i| !still[i]) {
+        let all = is_seeded(Bug::WholeRunFreed) && still[..run.len].contains(&false);
+        for part in runs_where(run, |i| all || ends[i] && !still[i]) {
             self.swap.give_back(part, None);
         }
+    }
+
+    /// Whether the word of the page that had a slot says that it is elsewhere.
+    fn is_elsewhere(&self, slot: SlotId) -> bool {
+        let page = self.swap.index.owner(slot);
+        self.memory.words.load(page).state() != State::Stored(slot)
     }
 }

@@ -2,14 +2,16 @@
 
 use crate::base::explore;
 use crate::config::baselines::apply;
-use crate::config::{Config, Delivery};
+use crate::config::{Config, Delivery, SwapList};
+use crate::control::swapoff::{Evacuated, SwapoffError};
 use crate::engine::Engine;
+use crate::frame::{Mobility, Need};
 use crate::memory::{Memory, MemorySettings};
 use crate::reclaim::{EvictTo, Reclaimer};
 use crate::space::MapFlags;
 use crate::stats::Stats;
 use crate::swap::store::Batch;
-use crate::units::{Bytes, PAGE_SHIFT, PageIndex};
+use crate::units::{Bytes, FrameId, PAGE_SHIFT, PageIndex};
 use overspill_os::backing::Backing;
 use overspill_os::backing::simulated::{Content, Missing, Simulated};
 use overspill_os::signal::Outcome;
@@ -17,8 +19,8 @@ use overspill_os::uffd::FaultEvent;
 use overspill_os::vm::{Prot, advice};
 use shuttle::rand::{Rng, thread_rng};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 /// An engine, and the pages that the threads of a model use. It serves one exploration: what one
 /// schedule leaves of it is empty, and the next begins with that.
@@ -29,6 +31,8 @@ pub struct World {
     pages: usize,
     /// What is stored next: no two numbers are the same.
     next: AtomicU32,
+    /// Frames that others have.
+    hoarded: Mutex<Vec<FrameId>>,
 }
 
 impl World {
@@ -49,7 +53,7 @@ impl World {
         apply(&mut config, "slot.cache=off,workers=1").unwrap();
         apply(&mut config, settings).unwrap();
         if !swap.is_empty() {
-            config.swap = swap.parse::<crate::config::SwapList>().unwrap().0;
+            config.swap = swap.parse::<SwapList>().unwrap().0;
         }
         let stats = Stats::anonymous().unwrap();
         let memory = |settings: &MemorySettings, stats| {
@@ -60,7 +64,13 @@ impl World {
         let map =
             engine.space.map(None, pages << PAGE_SHIFT, Prot::READ_WRITE, MapFlags::default());
         let first = engine.memory.page(map.unwrap());
-        World { engine: Arc::new(engine), first, pages, next: AtomicU32::new(1) }
+        World {
+            engine: Arc::new(engine),
+            first,
+            pages,
+            next: AtomicU32::new(1),
+            hoarded: Mutex::default(),
+        }
     }
 
     fn pages(&self, pages: Range<usize>) -> Range<usize> {
@@ -184,10 +194,68 @@ impl World {
         self.engine.swap.zpool.stir(frames, &mut self.engine.reclaim.moves_object());
     }
 
+    /// swapon of what is not in use.
+    pub fn swapon(&self, swap: &str) {
+        let control = &self.engine.control;
+        for spec in swap.parse::<SwapList>().unwrap().0 {
+            let label = spec.label.as_ref().expect("devices that come and go have labels");
+            if self.engine.swap.devices.find(label.as_str()).is_none() {
+                let id = control.ask_swapon(&spec);
+                self.look_after_swaps();
+                assert_eq!(control.swapped_on(id), Some(Ok(())));
+            }
+        }
+    }
+
+    fn look_after_swaps(&self) {
+        let _inside = self.engine.base.gates.reclaim.enter();
+        self.engine.control.look_after_swaps();
+    }
+
+    /// swapoff of the device with a label, and what the background thread does about it. It must
+    /// come to its end.
+    pub fn swapoff(&self, label: &str) {
+        let ended = self.swapoff_until(label, usize::MAX);
+        ended.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// The same, which is taken back after so many steps.
+    pub fn swapoff_until(&self, label: &str, steps: usize) -> Result<Evacuated, SwapoffError> {
+        let control = &self.engine.control;
+        let asked = control.ask_swapoff(label).unwrap();
+        let mut is_wanted = true;
+        loop {
+            self.look_after_swaps();
+            if let Err(ended) = control.swapped_off(&asked) {
+                if ended.is_err() {
+                    control.take_swapoff_back(&asked);
+                }
+                return ended;
+            }
+            if is_wanted && steps < usize::MAX {
+                (0..steps).for_each(|_| explore::point());
+                control.take_swapoff_back(&asked);
+                is_wanted = false;
+            }
+            shuttle::thread::yield_now();
+        }
+    }
+
+    /// Others use the memory up, but for so many pages above the low watermark.
+    pub fn hoard(&self, spare: u64) {
+        let budget = self.engine.memory.budget();
+        while budget.free_pages() > budget.low() + spare {
+            let frame = budget.alloc(0, Mobility::Unmovable, Need::Over).unwrap();
+            self.hoarded.lock().unwrap().push(frame);
+        }
+    }
+
     // ---- The end ----
 
     /// After the last thread: everything is in its place, and then nowhere.
     pub fn end(&self) {
+        let hoarded = std::mem::take(&mut *self.hoarded.lock().unwrap());
+        self.engine.memory.budget().free_many(&hoarded);
         self.engine.check();
         (0..self.pages).for_each(|page| self.read(page));
         self.give_up(0..self.pages);
