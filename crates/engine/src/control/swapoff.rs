@@ -401,7 +401,10 @@ impl<B: Backing> Control<B> {
             }
             let left_pages = evacuation.left();
             self.swap.devices.resume(id);
-            if evacuation.ending.load(Relaxed) == Ending::Cancelled as u32 {
+            let ending = evacuation.ending.load(Relaxed);
+            // On the list again when its pages were gone and its threads had ended already.
+            let too_late = ending == Ending::Empty as u32 && state.is_listed(id);
+            if too_late || ending == Ending::Cancelled as u32 {
                 state.end(id, Err(SwapoffError::Interrupted { left_pages }));
             } else {
                 state.outcome.no_room = true;

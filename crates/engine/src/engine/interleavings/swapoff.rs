@@ -103,7 +103,10 @@ const ONLY_DEVICE: &str = "ram:16M,label=a";
 
 /// The device has to stay after a while.
 fn swapoff_for_a_while(world: &World) {
-    let _ = world.swapoff_until("a", thread_rng().gen_range(0..300));
+    match world.swapoff_until("a", thread_rng().gen_range(0..300)) {
+        Ok(_) | Err(SwapoffError::Interrupted { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
 }
 
 const TAKEN_BACK: Model = Model {
