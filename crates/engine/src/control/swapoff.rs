@@ -13,8 +13,6 @@
 
 mod compressed;
 mod evacuate;
-#[cfg(test)]
-mod interleavings;
 mod place;
 
 use crate::base::lockdep::Rank;

@@ -83,8 +83,8 @@ impl Model {
             let world = Arc::new((self.world)());
             seed(bugs);
             let explore = || {
-                self.explore(&world, RandomScheduler::new_from_seed(1, schedules));
                 self.explore(&world, PctScheduler::new_from_seed(1, 3, schedules));
+                self.explore(&world, RandomScheduler::new_from_seed(1, schedules));
             };
             let found = catch_unwind(AssertUnwindSafe(explore)).is_err();
             std::mem::forget(world);

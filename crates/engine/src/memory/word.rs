@@ -268,14 +268,14 @@ impl PageWords {
 }
 
 /// The cell of one page, on which the transitions are applied.
-pub(crate) struct PageCell<'a, A>(pub(crate) &'a A);
+struct PageCell<'a, A>(&'a A);
 
 impl<A: Atomic> PageCell<'_, A> {
-    pub(crate) fn load(&self) -> PageWord {
+    fn load(&self) -> PageWord {
         PageWord(self.0.load(Acquire))
     }
 
-    pub(crate) fn try_update(
+    fn try_update(
         &self,
         transition: impl Fn(PageWord) -> Option<PageWord>,
     ) -> Option<(PageWord, PageWord)> {
@@ -289,7 +289,7 @@ impl<A: Atomic> PageCell<'_, A> {
         }
     }
 
-    pub(crate) fn lock(&self) -> PageWord {
+    fn lock(&self) -> PageWord {
         let mut backoff = Backoff::default();
         loop {
             if let Some((_, word)) = self.try_update(PageWord::lock) {
@@ -299,7 +299,7 @@ impl<A: Atomic> PageCell<'_, A> {
         }
     }
 
-    pub(crate) fn unlock_as(&self, word: PageWord) {
+    fn unlock_as(&self, word: PageWord) {
         debug_assert!(
             PageWord(self.0.load(Relaxed)).is_locked(),
             "{word:?} for a page that is not locked"

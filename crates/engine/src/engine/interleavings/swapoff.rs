@@ -158,7 +158,7 @@ const STORED: &str =
 
 /// The page in the slot behind them is read at the same time, with those before it.
 const STORED_AND_READ: Model = Model {
-    world: || World::new(8, "out=drop,zswap.slots=device,zswap.keep=off,clean=off", DEVICES),
+    world: || World::new(8, STORED_BESIDE, DEVICES),
     begin: |world| {
         world.swapon(DEVICES);
         (0..8).for_each(|page| world.fill(page, Content::Noise));
@@ -170,6 +170,8 @@ const STORED_AND_READ: Model = Model {
     },
     actors: &[|world| world.swap_out(), |world| world.read(7), |world| world.swapoff("a")],
 };
+const STORED_BESIDE: &str =
+    "out=drop,zswap.slots=device,zswap.keep=off,clean=off,folio=1,swapoff.depth=1";
 
 #[test]
 fn no_interleaving_gives_a_wrong_page_or_loses_a_place() {
@@ -197,5 +199,6 @@ fn mistakes_in_swapoff_are_found() {
     NO_ROOM.finds_each(&[Bug::KeptWithoutRoom, Bug::ClosedInUse], 500);
     LEAVING_FOR_IT.finds_each(&[Bug::NotSynchronized], 500);
     BACK_IN_ITS_SLOT.finds(&[Bug::HandsOut, Bug::Unclaimed], 8_000);
+    STORED_AND_READ.finds_each(&[Bug::FrameTrusted], 4_000);
     STORED_MEANWHILE.finds_each(&[Bug::LostTooSoon, Bug::ReadTooSoon], 4_000);
 }
