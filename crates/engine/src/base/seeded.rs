@@ -18,6 +18,8 @@ pub enum Bug {
     UnprotectUnlocked,
     /// Range calls: pages are cleared without the extent's lock.
     ClearWithoutExtent,
+    /// mlock: reclaim that began before is not waited for.
+    PinWithoutExtent,
 
     // ---- Slots, and the compressed tier ----
     /// A slot that is given back keeps its entry of the tier, for the next store to replace: one

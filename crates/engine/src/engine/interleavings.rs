@@ -12,6 +12,7 @@
 //!
 //! [`Simulated`]: overspill_os::backing::simulated::Simulated
 
+mod calls;
 mod swapoff;
 mod tiers;
 mod words;

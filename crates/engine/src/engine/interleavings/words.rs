@@ -96,7 +96,7 @@ const MOVED_AND_COPIED: Model =
 fn no_interleaving_loses_a_write_or_a_place() {
     [IN_PLACE, WRITTEN, BACK_AND_OUT, OF_A_HANDLER, MOVED, MOVED_AND_COPIED]
         .into_iter()
-        .for_each(|model| model.finds_nothing(300));
+        .for_each(|model| model.finds_nothing(400));
 }
 
 #[test]

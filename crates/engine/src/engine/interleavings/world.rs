@@ -146,6 +146,30 @@ impl World {
         self.engine.space.advise(self.addresses(pages), advice::DONTNEED).unwrap();
     }
 
+    /// mlock, stores that find the page in place and writable, and munlock.
+    pub fn pin(&self, page: usize) {
+        let range = self.addresses(page..page + 1);
+        let _inside = self.engine.base.gates.ops.enter();
+        self.engine.space.pin(range.clone(), false).unwrap();
+        for _ in 0..2 {
+            shuttle::thread::yield_now();
+            let number = self.next.fetch_add(1, Relaxed);
+            let stored = self.backing().store(range.start, number, Content::Sparse);
+            assert_eq!(stored, Ok(()), "page {page} under mlock");
+        }
+        self.engine.space.unpin(range).unwrap();
+    }
+
+    /// mremap of a page to where nothing is.
+    pub fn remap(&self, from: usize, to: usize) {
+        const MAYMOVE_FIXED: u32 = 3;
+        let [old, new] = [from, to].map(|page| self.addresses(page..page + 1));
+        let _inside = self.engine.base.gates.ops.enter();
+        let moved = self.engine.space.remap(old.clone(), old.len(), MAYMOVE_FIXED, new.start);
+        assert_eq!(moved, Ok(new.start));
+        self.backing().note_remapped(old, new.start);
+    }
+
     /// Protects pages that nobody evicts.
     pub fn protect(&self, pages: Range<usize>) {
         self.backing().protect(self.addresses(pages)).unwrap();
@@ -243,14 +267,43 @@ impl World {
 
     /// Others use the memory up, but for so many pages above the low watermark.
     pub fn hoard(&self, spare: u64) {
+        self.hoard_to(self.engine.memory.budget().low() + spare);
+    }
+
+    /// The same, but for as many as faults have without reclaim.
+    pub fn hoard_all(&self, spare: u64) {
+        self.hoard_to(self.engine.memory.budget().min() + spare);
+    }
+
+    fn hoard_to(&self, free: u64) {
         let budget = self.engine.memory.budget();
-        while budget.free_pages() > budget.low() + spare {
+        while budget.free_pages() > free {
             let frame = budget.alloc(0, Mobility::Unmovable, Need::Over).unwrap();
             self.hoarded.lock().unwrap().push(frame);
         }
     }
 
     // ---- The end ----
+
+    /// The engine stands still, as for a fork, and everything is in its place. Then slots in use
+    /// are not handed out until the child is gone, though their pages may come back.
+    pub fn fork(&self) {
+        self.engine.check();
+        let gates = &self.engine.base.gates;
+        gates.ops.close();
+        gates.freeze_reclaim();
+        gates.faults.close();
+        self.engine.swap.devices.seal_for_child(1);
+        gates.faults.open();
+        gates.reclaim.open();
+        gates.ops.open();
+    }
+
+    /// The child is gone.
+    pub fn reap(&self) {
+        let _inside = self.engine.base.gates.reclaim.enter();
+        self.engine.swap.devices.unseal(None);
+    }
 
     /// After the last thread: everything is in its place, and then nowhere.
     pub fn end(&self) {

@@ -1,0 +1,88 @@
+//! Calls of the program that meet faults and reclaim: mlock, mremap, and a fork that stops all of
+//! them; and faults that reclaim for themselves.
+
+use super::Model;
+use super::world::World;
+use crate::base::seeded::Bug;
+use crate::reclaim::EvictTo;
+
+/// A page comes in to stay between two that leave.
+const PINNED: Model = Model {
+    world: || World::new(3, "out=drop,folio=1", ""),
+    begin: |world| {
+        (0..3).for_each(|page| world.write(page));
+        world.send_away(1..2, EvictTo::SwapOut);
+    },
+    actors: &[
+        |world| (0..2).for_each(|_| world.pin(1)),
+        |world| (0..2).for_each(|_| world.swap_out()),
+    ],
+};
+
+/// A page is at another place for a while, and back, where one beside it comes in with others.
+const REMAPPED: Model = Model {
+    world: || World::new(4, "out=drop", ""),
+    begin: |world| {
+        (0..4).for_each(|page| world.write(page));
+        world.swap_out();
+    },
+    actors: &[
+        |world| {
+            world.remap(3, 11);
+            world.read(11);
+            world.write(11);
+            world.remap(11, 3);
+        },
+        |world| (0..3).for_each(|page| world.read(page)),
+        |world| (0..3).for_each(|_| world.send_away(0..12, EvictTo::SwapOut)),
+    ],
+};
+
+/// All stands still for a fork, whose child goes soon.
+const FORKED: Model = Model {
+    world: || World::new(2, "out=drop,zswap.keep=on,clean=on", "ram:16M"),
+    begin: |world| {
+        [0, 1].into_iter().for_each(|page| world.write(page));
+        world.swap_out();
+        world.others_leave();
+    },
+    actors: &[
+        |world| world.live(0, 3),
+        |world| world.live(1, 3),
+        |world| {
+            world.swap_out();
+            world.send_away(0..2, EvictTo::SwapCache);
+            world.store_oldest();
+            world.write_back();
+        },
+        |world| {
+            world.fork();
+            world.reap();
+            world.fork();
+            world.reap();
+        },
+    ],
+};
+
+/// There is a frame for one page of four: who brings another in reclaims first.
+const WITHOUT_FRAMES: Model = Model {
+    world: || World::new(4, "out=drop,folio=1,frame.percpu=off", "ram:16M"),
+    begin: |world| {
+        (0..4).for_each(|page| world.write(page));
+        world.swap_out();
+        world.hoard_all(1);
+    },
+    actors: &[|world| world.live(0, 3), |world| world.live(1, 3), |world| world.live(2, 3)],
+};
+
+#[test]
+fn no_interleaving_meets_a_page_that_is_not_where_it_should_be() {
+    [PINNED, REMAPPED, FORKED, WITHOUT_FRAMES]
+        .into_iter()
+        .for_each(|model| model.finds_nothing(100));
+}
+
+#[test]
+fn mistakes_in_calls_are_found() {
+    PINNED.finds_each(&[Bug::PinWithoutExtent], 4_000);
+}
