@@ -228,7 +228,8 @@ impl<B: Backing> Reclaim<B> {
             idle =
                 if progress.freed + progress.deactivated > 0 { 0 } else { idle + progress.passed };
         }
-        freed
+        // The last there is: empty chunks of the zpool, kept for its next objects.
+        if freed > 0 { freed } else { self.swap.zpool.trim(&self.memory.frames) }
     }
 
     /// How full the swap cache may be before its oldest pages are stored.

@@ -298,9 +298,9 @@ impl Zpool {
     }
 
     /// Gives back the empty chunks that are kept, for when the budget is short or the limit was
-    /// lowered.
-    pub fn trim<S: FrameSource + ?Sized>(&self, source: &S) {
-        while self.give_older_half(source) > 0 {}
+    /// lowered; how many frames.
+    pub fn trim<S: FrameSource + ?Sized>(&self, source: &S) -> usize {
+        std::iter::from_fn(|| Some(self.give_older_half(source)).filter(|frames| *frames > 0)).sum()
     }
 
     /// Whether the pool holds more frames than its limit, which has been lowered.
@@ -506,12 +506,12 @@ impl Zpool {
     }
 
     /// Gives the older half of what is kept back, or as much of it as goes with one call; how many
-    /// chunks.
+    /// frames.
     fn give_older_half<S: FrameSource + ?Sized>(&self, source: &S) -> usize {
         let mut oldest = [(0, 0); GIVEN_MAX];
         let count = lock(&self.kept).take_older_half(&mut oldest);
         self.give_chunks(source, &oldest[..count]);
-        count
+        oldest[..count].iter().map(|(_, order)| 1 << order).sum()
     }
 
     fn give_chunks<S: FrameSource + ?Sized>(&self, source: &S, chunks: &[(u32, u8)]) {

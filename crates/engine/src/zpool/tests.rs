@@ -272,7 +272,7 @@ proptest! {
                     limit = frames;
                     pool.set_limit(frames);
                 }
-                Op::Trim => pool.trim(&source),
+                Op::Trim => _ = pool.trim(&source),
                 Op::Compact(objects, refuse) => {
                     let before = (pool.frames(), pool.compactable_frames());
                     let done = pool.compact(&source, objects, &mut model.moved(refuse));

@@ -5,6 +5,7 @@ use super::Model;
 use super::world::World;
 use crate::base::seeded::Bug;
 use crate::reclaim::EvictTo;
+use overspill_os::signal::Blocked;
 
 /// A page comes in to stay between two that leave.
 const PINNED: Model = Model {
@@ -77,9 +78,21 @@ const WITHOUT_FRAMES: Model = Model {
 
 #[test]
 fn no_interleaving_meets_a_page_that_is_not_where_it_should_be() {
-    [PINNED, REMAPPED, FORKED, WITHOUT_FRAMES]
-        .into_iter()
-        .for_each(|model| model.finds_nothing(100));
+    [PINNED, REMAPPED, FORKED].into_iter().for_each(|model| model.finds_nothing(100));
+    WITHOUT_FRAMES.finds_nothing(300);
+}
+
+#[test]
+fn a_fault_gets_the_frames_of_empty_chunks_when_there_are_no_others() {
+    let _blocked = Blocked::all();
+    let world = (WITHOUT_FRAMES.world)();
+    world.write(0);
+    world.swap_out();
+    world.write_back();
+    assert!(world.engine.swap.zpool.frames() > 0, "an empty chunk is kept");
+    world.hoard_all(0);
+    world.read(0);
+    world.end();
 }
 
 #[test]
