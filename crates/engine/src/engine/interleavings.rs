@@ -26,6 +26,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use world::World;
 
+/// Rounds in which a mistake is looked for, most of which are found in the first; and how many
+/// schedules each scheduler explores in one.
+const ROUNDS: u64 = 24;
+const ROUND: usize = 500;
+
 /// What a thread of a model does.
 type Actor = fn(&World);
 
@@ -72,20 +77,23 @@ impl Model {
     }
 
     /// The same with each of the mistakes.
-    fn finds_each(self, bugs: &'static [Bug], schedules: usize) {
-        bugs.chunks(1).for_each(|bug| self.finds(bug, schedules));
+    fn finds_each(self, bugs: &'static [Bug]) {
+        bugs.chunks(1).for_each(|bug| self.finds(bug));
     }
 
-    /// The same with all of some mistakes at once, always in the same schedules.
-    fn finds(self, bugs: &'static [Bug], schedules: usize) {
+    /// The same with all of some mistakes at once, in the same schedules as far as time plays no
+    /// part.
+    fn finds(self, bugs: &'static [Bug]) {
         // A thread that ends in a panic leaves its marks and locks behind.
         let thread = std::thread::spawn(move || {
             let _blocked = Blocked::all();
             let world = Arc::new((self.world)());
             seed(bugs);
             let explore = || {
-                self.explore(&world, PctScheduler::new_from_seed(1, 3, schedules));
-                self.explore(&world, RandomScheduler::new_from_seed(1, schedules));
+                for seed in 1..=ROUNDS {
+                    self.explore(&world, PctScheduler::new_from_seed(seed, 3, ROUND));
+                    self.explore(&world, RandomScheduler::new_from_seed(seed, ROUND));
+                }
             };
             let found = catch_unwind(AssertUnwindSafe(explore)).is_err();
             std::mem::forget(world);

@@ -194,11 +194,11 @@ fn no_interleaving_gives_a_wrong_page_or_loses_a_place() {
 #[test]
 fn mistakes_in_swapoff_are_found() {
     const RAW_BUGS: &[Bug] = &[Bug::EndedUnpublished, Bug::NotLookedAgain, Bug::FreedClaimed];
-    RAW.finds_each(RAW_BUGS, 500);
-    GIVEN_UP.finds_each(&[Bug::WholeRunFreed, Bug::FreedByOwner], 500);
-    NO_ROOM.finds_each(&[Bug::KeptWithoutRoom, Bug::ClosedInUse], 500);
-    LEAVING_FOR_IT.finds_each(&[Bug::NotSynchronized], 500);
-    BACK_IN_ITS_SLOT.finds(&[Bug::HandsOut, Bug::Unclaimed], 8_000);
-    STORED_AND_READ.finds_each(&[Bug::FrameTrusted], 4_000);
-    STORED_MEANWHILE.finds_each(&[Bug::LostTooSoon, Bug::ReadTooSoon], 4_000);
+    RAW.finds_each(RAW_BUGS);
+    GIVEN_UP.finds_each(&[Bug::WholeRunFreed, Bug::FreedByOwner]);
+    NO_ROOM.finds_each(&[Bug::KeptWithoutRoom, Bug::ClosedInUse]);
+    LEAVING_FOR_IT.finds_each(&[Bug::NotSynchronized]);
+    BACK_IN_ITS_SLOT.finds(&[Bug::HandsOut, Bug::Unclaimed]);
+    STORED_AND_READ.finds_each(&[Bug::FrameTrusted]);
+    STORED_MEANWHILE.finds_each(&[Bug::LostTooSoon, Bug::ReadTooSoon]);
 }

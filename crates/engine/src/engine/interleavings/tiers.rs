@@ -126,10 +126,10 @@ fn mistakes_in_the_tiers_are_found() {
         Bug::FreedByOwner,
         Bug::SlotChangedUnseen,
     ];
-    OWN_SLOTS.finds_each(OWN, 1_000);
-    COMPACTED.finds_each(&[Bug::NotCompared], 1_000);
-    STORED_ANEW.finds_each(&[Bug::ListedFirst], 1_000);
+    OWN_SLOTS.finds_each(OWN);
+    COMPACTED.finds_each(&[Bug::NotCompared]);
+    STORED_ANEW.finds_each(&[Bug::ListedFirst]);
     const DEVICE: &[Bug] =
         &[Bug::FailedIsTaken, Bug::TakenWhileRead, Bug::MovedWhileRead, Bug::ReadUnannounced];
-    SLOTS_OF_A_DEVICE.finds_each(DEVICE, 1_000);
+    SLOTS_OF_A_DEVICE.finds_each(DEVICE);
 }

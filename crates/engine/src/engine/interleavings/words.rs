@@ -102,7 +102,7 @@ fn no_interleaving_loses_a_write_or_a_place() {
 #[test]
 fn mistakes_at_a_word_are_found() {
     const BUGS: &[Bug] = &[Bug::PublishBeforeDrop, Bug::DropWithoutCommit, Bug::ClearWithoutExtent];
-    IN_PLACE.finds_each(BUGS, 1_000);
-    WRITTEN.finds_each(&[Bug::UnprotectUnlocked], 1_000);
-    BACK_AND_OUT.finds_each(&[Bug::FreeBeforeInstall], 1_000);
+    IN_PLACE.finds_each(BUGS);
+    WRITTEN.finds_each(&[Bug::UnprotectUnlocked]);
+    BACK_AND_OUT.finds_each(&[Bug::FreeBeforeInstall]);
 }
