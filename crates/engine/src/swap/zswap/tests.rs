@@ -132,7 +132,8 @@ impl Model {
         let moved = old.is_some_and(|old| self.zswap.replace(slot, old, new.handle));
         assert_eq!(moved, old.is_some());
         if moved {
-            self.entries.entry(slot).and_modify(|(old, _)| *old = new);
+            // Only its place is another.
+            self.entries.entry(slot).and_modify(|(old, _)| old.handle = new.handle);
         }
     }
 
