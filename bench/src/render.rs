@@ -13,9 +13,6 @@ use crate::measure::output::write_line;
 use crate::model::findings::Findings;
 
 /// Prints findings on standard output.
-///
-/// # Errors
-/// When standard output cannot be written, and what could not be measured.
 pub fn print(findings: &Findings, as_json: bool) -> Result<(), Failure> {
     let text = if as_json {
         json::text(findings)?

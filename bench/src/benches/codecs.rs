@@ -69,9 +69,6 @@ pub struct Args {
 }
 
 /// Measures.
-///
-/// # Errors
-/// When there is no page to pack, or a measurement fails.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args);
     let pages = args.size.pages();

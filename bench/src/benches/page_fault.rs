@@ -132,9 +132,6 @@ struct Size {
 }
 
 /// Measures.
-///
-/// # Errors
-/// When a measurement fails.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args, host::available_bytes());
     let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {

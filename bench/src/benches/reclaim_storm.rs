@@ -167,9 +167,6 @@ pub struct Args {
 }
 
 /// Measures.
-///
-/// # Errors
-/// When the budget is too small, a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     if args.size < Config::MEMORY_MIN {
         fail!("a pool has {} at least: measure a larger --size", Config::MEMORY_MIN);

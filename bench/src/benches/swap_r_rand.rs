@@ -117,9 +117,6 @@ pub struct Args {
 }
 
 /// Measures.
-///
-/// # Errors
-/// When a measurement fails.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&[]);
     let cases = Ladder::with_threads(&steps, &args.threads);

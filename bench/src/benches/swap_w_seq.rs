@@ -206,9 +206,6 @@ pub struct Args {
 }
 
 /// Measures.
-///
-/// # Errors
-/// When a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases = Ladder::with_threads(&steps, &args.threads);

@@ -177,10 +177,6 @@ pub struct Args {
 }
 
 /// Measures.
-///
-/// # Errors
-/// When there is no place for the device, a measurement fails, or the drawing cannot be written.
-/// The kernel is left out where it refuses.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases = plan(&steps);

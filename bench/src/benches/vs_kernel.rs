@@ -43,9 +43,6 @@ use std::time::Instant;
 const SIZE_MIN: Bytes = Bytes(32 << 20);
 
 /// Measures.
-///
-/// # Errors
-/// When a measurement of overspill fails. A peer is left out where the kernel refuses it.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     if args.size < SIZE_MIN {
         fail!("{} is too little to tell anything: give --size {SIZE_MIN} or more", args.size);

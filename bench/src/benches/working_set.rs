@@ -136,9 +136,6 @@ pub struct Args {
 }
 
 /// Measures.
-///
-/// # Errors
-/// When there is not memory enough, a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     // The pages of the RAM device, and those in memory.
     room::memory(args.size, args.size.0.saturating_mul(DEVICE + 1))?;

@@ -312,9 +312,6 @@ pub struct Args {
 }
 
 /// Measures.
-///
-/// # Errors
-/// When there is not memory enough, a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args);
     let device = args.device.spec(Bytes(DEVICE_SPARE * written(args.size)));

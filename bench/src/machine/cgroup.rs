@@ -18,9 +18,6 @@ pub struct Hierarchy {
 
 impl Hierarchy {
     /// That of this machine, whose hierarchies are mounted at `mounts`.
-    ///
-    /// # Errors
-    /// A sentence that says what is missing.
     pub fn find(mounts: &Path) -> Result<Hierarchy, String> {
         const V1_LIMIT: &str = "memory.limit_in_bytes";
         let v1 = mounts.join("memory");
@@ -67,9 +64,6 @@ impl Cgroup {
     }
 
     /// Makes it.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn make(&self, limit: u64) -> Result<(), Failure> {
         fs::create_dir(&self.path)
             .and_then(|()| fs::write(self.path.join(self.hierarchy.limit), limit.to_string()))
@@ -77,9 +71,6 @@ impl Cgroup {
     }
 
     /// Makes it, and puts this process into it.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn enter(&self, limit: u64) -> Result<(), Failure> {
         self.make(limit)?;
         join(&self.path).map_err(|error| self.failure(error))
@@ -110,18 +101,12 @@ impl Cgroup {
     }
 
     /// Puts this process back to the root of the hierarchy, so that the group can be removed.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn leave(&self) -> Result<(), Failure> {
         join(&self.hierarchy.root).failing("a memory cgroup cannot be left")
     }
 }
 
 /// Puts this process into a group.
-///
-/// # Errors
-/// When the kernel refuses.
 pub fn join(group: &Path) -> std::io::Result<()> {
     fs::write(group.join("cgroup.procs"), std::process::id().to_string())
 }

@@ -47,9 +47,6 @@ pub fn missing() -> Option<String> {
 }
 
 /// Makes a swap file and has the kernel use it.
-///
-/// # Errors
-/// When there is one of this name, or the kernel refuses.
 pub fn swap_on(file: &Path, size: u64, priority: u32) -> Result<(), Failure> {
     let size = size / PAGE_SIZE as u64 * PAGE_SIZE as u64;
     let allocated = rustix::fs::fallocate(put_back::make(file)?, FallocateFlags::empty(), 0, size);

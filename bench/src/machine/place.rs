@@ -20,9 +20,6 @@ pub struct Place {
 
 impl Place {
     /// What `--device` names, or the default.
-    ///
-    /// # Errors
-    /// When it is nothing that can be used.
     pub fn find(device: Option<&Path>) -> Result<Place, Failure> {
         let tmpdir = |dir: OsString| (!dir.is_empty()).then(|| PathBuf::from(dir));
         let default =
@@ -56,9 +53,6 @@ impl Place {
     }
 
     /// Bytes that may still be written there.
-    ///
-    /// # Errors
-    /// When the filesystem does not say.
     pub fn free_bytes(&self) -> Result<u64, Failure> {
         let space = io::space(&self.dir);
         space.map(|space| space.free_bytes).failing(format_args!("'{self}' cannot be looked at"))

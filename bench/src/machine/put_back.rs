@@ -95,10 +95,6 @@ pub struct Guard(Child);
 
 impl Guard {
     /// Starts it, and waits until it has begun.
-    ///
-    /// # Errors
-    /// When there is no process to be had, or another bench changes the machine's swap all the
-    /// time.
     pub fn start(what: &PutBack) -> Result<Guard, Failure> {
         let myself = std::env::current_exe();
         let child = myself.and_then(|myself| {
@@ -129,9 +125,6 @@ impl Guard {
     }
 
     /// Has everything put back, and waits for it.
-    ///
-    /// # Errors
-    /// When something could not be, which was said on standard error.
     pub fn finish(mut self) -> Result<(), Failure> {
         // If it cannot be told that this is the end it takes a little longer.
         let _ = self.0.stdin.take().map(|mut stdin| stdin.write_all(END.as_bytes()));
@@ -144,9 +137,6 @@ impl Guard {
 
 /// Does something, and has everything put back that it changes. What went wrong first is told
 /// first.
-///
-/// # Errors
-/// Those of `work`, and of [`Guard`].
 pub fn around<T>(
     what: &PutBack,
     work: impl FnOnce(&mut Guard) -> Result<T, Failure>,
@@ -161,18 +151,12 @@ pub fn around<T>(
 
 /// Makes a file, for this user only, that is to be removed: not one that is there already, which
 /// could be a link to anything in a directory that others may write to.
-///
-/// # Errors
-/// When it is there, or there can be none.
 pub fn make(file: &Path) -> Result<File, Failure> {
     let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(file);
     made.failing(format_args!("'{}' cannot be made", file.display()))
 }
 
 /// Waits for the end of standard input, and puts everything back.
-///
-/// # Errors
-/// When something could not be.
 pub fn run(what: &PutBack) -> Result<(), Failure> {
     // 1. Others wait, or this does.
     let lock = if what.alone { lock(Path::new(SWAPS), PATIENCE_WITH_OTHERS)? } else { None };

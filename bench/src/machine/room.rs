@@ -5,9 +5,6 @@ use crate::measure::{Failure, fail, host};
 use overspill::units::Bytes;
 
 /// Whether there is so much memory for a `--size`.
-///
-/// # Errors
-/// When there is not.
 pub fn memory(size: Bytes, needed: u64) -> Result<(), Failure> {
     enough(size, needed, host::available_bytes())
 }
@@ -24,9 +21,6 @@ fn enough(size: Bytes, needed: u64, available: u64) -> Result<(), Failure> {
 }
 
 /// Whether there is so much room on a disk, which `option` names.
-///
-/// # Errors
-/// When there is not.
 pub fn disk(size: Bytes, needed: u64, place: &Place, option: &str) -> Result<(), Failure> {
     let free = place.free_bytes()?;
     if needed > free {

@@ -27,9 +27,6 @@ pub struct Args {
 }
 
 /// A command that starts another, with a process group of its own.
-///
-/// # Errors
-/// When this program is not found.
 pub fn command(cgroup: Option<&Path>, words: &[OsString]) -> Result<Command, Failure> {
     let myself = std::env::current_exe().failing("this program is not found")?;
     let mut command = Command::new(myself);
@@ -42,9 +39,6 @@ pub fn command(cgroup: Option<&Path>, words: &[OsString]) -> Result<Command, Fai
 }
 
 /// Becomes the program.
-///
-/// # Errors
-/// When that is not possible.
 pub fn run(args: &Args) -> Result<(), Failure> {
     // Nobody waits for the figures of a measurement that was killed. Only a kernel without prctl
     // refuses.

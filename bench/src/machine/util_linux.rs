@@ -6,9 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A path as an argument of a command.
-///
-/// # Errors
-/// When it is not text.
 pub fn path(path: &Path) -> Result<&str, Failure> {
     path.to_str().ok_or_else(|| {
         Failure::new(format!("'{}' is not UTF-8: name another place", path.display()))
@@ -16,9 +13,6 @@ pub fn path(path: &Path) -> Result<&str, Failure> {
 }
 
 /// Runs a command of util-linux.
-///
-/// # Errors
-/// What it says when it fails.
 pub fn command(name: &str, args: &[&str]) -> Result<(), Failure> {
     let output = Command::new(name).args(args).stdin(Stdio::null()).output();
     let output = output.map_err(|error| {

@@ -29,9 +29,6 @@ pub struct Args {
 }
 
 /// Has `request` measured by a new process, which gives up after `limit`.
-///
-/// # Errors
-/// What that process said, or how it ended.
 pub fn ask(bench: &str, request: &impl Serialize, limit: Duration) -> Result<Sample, Failure> {
     let request = serde_json::to_string(request).map_err(Failure::of)?;
     let myself = std::env::current_exe().failing("this program is not found")?;
@@ -55,9 +52,6 @@ pub fn ask(bench: &str, request: &impl Serialize, limit: Duration) -> Result<Sam
 }
 
 /// Measures what the command line asks for, and prints the sample.
-///
-/// # Errors
-/// Those of `measure`, and a request or standard output that is not what [`ask`] gives.
 pub fn answer<Q: DeserializeOwned>(
     args: &Args,
     measure: impl FnOnce(Q) -> Result<Sample, Failure>,

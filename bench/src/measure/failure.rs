@@ -48,9 +48,6 @@ impl fmt::Display for Failure {
 /// A failure for the errors of others.
 pub trait Failing<T> {
     /// Says what went wrong, in front of the error.
-    ///
-    /// # Errors
-    /// The failure.
     fn failing(self, what: impl fmt::Display) -> Result<T, Failure>;
 }
 

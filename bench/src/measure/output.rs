@@ -4,9 +4,6 @@ use super::failure::{Failing, Failure};
 use std::io::Write;
 
 /// Writes a line to standard output.
-///
-/// # Errors
-/// When it cannot be written.
 pub fn write_line(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let done = writeln!(out, "{text}").and_then(|()| out.flush());

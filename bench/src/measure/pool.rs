@@ -7,9 +7,6 @@ use overspill::{Pool, Region};
 
 /// A pool in signal delivery with a budget of `memory` bytes; `device` and `settings` are as the
 /// engine reads them.
-///
-/// # Errors
-/// When one of them makes no sense, or there is no pool to be had.
 pub fn open(memory: u64, device: Option<&str>, settings: &str) -> Result<Pool, Failure> {
     let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
     let device = device.map(str::parse).transpose().map_err(|error| failure(&error))?;
@@ -21,18 +18,12 @@ pub fn open(memory: u64, device: Option<&str>, settings: &str) -> Result<Pool, F
 }
 
 /// A region of so many bytes.
-///
-/// # Errors
-/// When the pool has no room for it.
 pub fn map(pool: &Pool, bytes: u64) -> Result<Region<'_>, Failure> {
     let failure = |errno| Failure::new(format!("the pool maps no {}: {errno}", Bytes(bytes)));
     pool.map(bytes as usize).map_err(failure)
 }
 
 /// Whether every page came back with what was written to it.
-///
-/// # Errors
-/// When some did not.
 pub fn right(wrong: u64) -> Result<(), Failure> {
     let failure =
         || Failure::new(format!("{wrong} pages came back with other content than was written"));

@@ -19,9 +19,6 @@ const TIME_BY_DEFAULT: Duration = Duration::from_secs(45);
 /// Measures every case once a round and returns a series for each. Shows a progress bar if standard
 /// error is a terminal. Makes so many `rounds`; without a number at most [`ROUNDS_BY_DEFAULT`], and
 /// none that would take too long.
-///
-/// # Errors
-/// The first failure of `measure`.
 pub fn rounds<C: std::fmt::Display>(
     cases: &[C],
     rounds: Option<u32>,

@@ -20,9 +20,6 @@ pub struct Usage {
 
 impl Usage {
     /// What was used so far.
-    ///
-    /// # Errors
-    /// When the kernel does not say.
     pub fn of(who: UsageWho) -> Result<Usage, Failure> {
         let usage = getrusage(who).failing("processor time cannot be asked for")?;
         Ok(Usage { user: duration(usage.user_time()), sys: duration(usage.system_time()) })

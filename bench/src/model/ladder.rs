@@ -87,9 +87,6 @@ impl Ladder {
 
     /// Measures all cases in turn, round after round, and compares them; returns their rows, and
     /// how many rounds were made.
-    ///
-    /// # Errors
-    /// The first failure of `measure`.
     pub fn measure<K>(
         &self,
         cases: &[Case<K>],

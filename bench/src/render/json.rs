@@ -30,9 +30,6 @@ struct Line<'a> {
 }
 
 /// The object.
-///
-/// # Errors
-/// Those of the library that writes it.
 pub fn text(findings: &Findings) -> Result<String, Failure> {
     let line = |row: &'_ Row| -> Map<String, Value> { figures(&row.figures) };
     let rows = findings.rows.iter().map(|row| Line {

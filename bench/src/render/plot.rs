@@ -38,9 +38,6 @@ fn place(bars: &Bars, group: usize, series: usize) -> (f64, f64) {
 }
 
 /// Draws the charts of a bench into a file, if one is named.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn draw(path: Option<&Path>, findings: &Findings) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let text = drawn(findings).failing("the figures cannot be drawn")?;

@@ -19,10 +19,6 @@ pub const COMPRESS: &str = "compress_ns_per_page";
 pub const DECOMPRESS: &str = "decompress_ns_per_page";
 
 /// Packs and unpacks pages of some contents, and compares them.
-///
-/// # Errors
-/// When there is no memory for a workspace, or a page comes back with other content than it went
-/// in.
 pub fn measure(codec: Codec, contents: Contents, pages: u64) -> Result<Sample, Failure> {
     let no_memory = |errno| Failure::new(format!("there is no workspace to be had: {errno}"));
     let mut compressor = Compressor::new(codec).map_err(no_memory)?;

@@ -86,9 +86,6 @@ fn size(len: usize) -> Bytes {
 }
 
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When there is no pool or no memory to be had, or pages were evicted.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let Some(settings) = &request.settings else {
         warm_up(&request, &Kernel)?;
@@ -177,9 +174,6 @@ fn write(memory: &mut [u8], stop: impl Fn() -> bool) -> u64 {
 
 /// Adds what a pool counted while `pages` pages were written. A figure whose counter the engine
 /// lacks, or that is about frames when none was taken, is left out.
-///
-/// # Errors
-/// When pages were evicted: the measurement is not of first writes alone then.
 fn add_counted(sample: &mut Sample, pages: u64, counted: Counted<'_>) -> Result<(), Failure> {
     if let evicted @ 1.0.. = counted.evicted() {
         fail!("{evicted} pages were evicted, although the budget had room for all");

@@ -143,9 +143,6 @@ fn receive(set: &mut WorkingSet<'_>, mut from: &UnixStream, messages: u32) -> st
 }
 
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When there is no pool, no thread or no socket to be had, or a page came back wrong.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let began = Instant::now();
     let settings = [SETTINGS, &request.settings].join(",");

@@ -50,9 +50,6 @@ struct Found {
 }
 
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When there is no pool or no memory to be had, or what is read is not what was written.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let pool = pool::open(request.memory, Some(&request.device), &request.settings)?;
     let pages = request.bytes / PAGE_SIZE as u64;
@@ -159,9 +156,6 @@ const RATIOS: &[Ratio] = &[
 ];
 
 /// The figures of reads, with what a pool counted meanwhile.
-///
-/// # Errors
-/// When nothing was read.
 fn figures(
     reads: &[(Option<Source>, u64)],
     elapsed: Duration,

@@ -153,9 +153,6 @@ struct Share<'a> {
 }
 
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When there is no pool or no memory to be had, or what is read is not what was written.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let pool = pool::open(request.memory, Some(&request.device), &request.settings)?;
     let pages = |bytes: u64| (bytes as usize / request.threads / PAGE_SIZE).max(1);
@@ -259,9 +256,6 @@ fn add_serial(sample: &mut Sample, phase: Phase, sharing: Sharing, running: usiz
 
 /// Adds what a pool counted while the threads, of which `running` can run at once, worked for
 /// `elapsed`.
-///
-/// # Errors
-/// When no page moved, so that there is nothing to measure.
 fn add_counted(
     sample: &mut Sample,
     phase: Phase,

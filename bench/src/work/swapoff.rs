@@ -15,9 +15,6 @@ use crate::measure::{Failure, Sample};
 use request::{Request, Who};
 
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When there is no memory or no device to be had, or a page came back wrong.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     // Written first: what is read later must be no fresher in any cache than what was swapped.
     let rate = device_rate::Sample::write(&request.dir, request.size)?;

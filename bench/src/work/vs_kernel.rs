@@ -19,9 +19,6 @@ use overspill_bench::workload::Packing;
 use request::{Request, Who};
 
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When something that is needed is not to be had, or a page came back wrong.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     match &request.who {
         Who::Peer(peer) => peer::measure(&request, *peer),

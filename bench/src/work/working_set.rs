@@ -33,9 +33,6 @@ pub struct Request {
 }
 
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When there is no pool or no memory to be had, or what is read is not what was written.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let fits = Bytes(request.memory).pages();
     let trace = request.pattern.trace(fits as u32);

@@ -49,9 +49,6 @@ pub struct Request {
 }
 
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When there is no pool or no memory to be had, or what is read is not what was written.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let pool = pool::open(request.memory, Some(&request.device), &request.settings)?;
     let pages = Pages::of(request.work);

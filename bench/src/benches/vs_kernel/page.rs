@@ -34,9 +34,6 @@ pub struct About {
 }
 
 /// Writes the page.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn write(path: &Path, about: &About, findings: &Findings) -> Result<(), Failure> {
     std::fs::write(path, page(about, findings)).map_err(|error| {
         Failure::new(format!(

@@ -68,9 +68,6 @@ pub struct Setup<'a> {
 
 impl Setup<'_> {
     /// What the process of a measurement is told.
-    ///
-    /// # Errors
-    /// When a program is not there.
     pub fn request(&self, ram: &Ram, kind: Kind) -> Result<Request, Failure> {
         let Setup { args, place, .. } = *self;
         let (who, job) = self.who_and_job(kind)?;

@@ -24,9 +24,6 @@ pub struct Sample {
 impl Sample {
     /// Writes a file in `dir`, of `size` bytes at most. The same machine may be asked to read it
     /// later than to read a swap file, so that no cache on the way holds more of it.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn write(dir: &Path, size: u64) -> Result<Sample, Failure> {
         let bytes = (size.min(BYTES_MAX) / OPERATION).max(1) * OPERATION;
         let failure = |errno| {
@@ -50,9 +47,6 @@ impl Sample {
     }
 
     /// The highest rate at which it is read, in MB/s.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn mb_per_s(&self) -> Result<f64, Failure> {
         let times = DEPTHS.map(|depth| self.read(depth));
         let best = times

@@ -19,9 +19,6 @@ use std::time::{Duration, Instant};
 pub const SETTINGS: &str = "compressed=0,zswap.recompress=off";
 
 /// Measures with a pool of `settings`; its device is `file`, or one that is made for this.
-///
-/// # Errors
-/// When there is no pool, no memory or no device to be had, or a page came back wrong.
 pub fn measure(
     request: &Request,
     settings: &str,

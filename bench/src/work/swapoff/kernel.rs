@@ -28,9 +28,6 @@ const PRIORITY: u32 = 32_766;
 const PRIORITY_OF_LOAD: u32 = 32_767;
 
 /// Measures the kernel.
-///
-/// # Errors
-/// When it refuses swap space or a cgroup, or a page came back wrong.
 pub fn measure(request: &Request, rate: &device_rate::Sample) -> Result<Measured, Failure> {
     // 1. Whatever this changes is put back.
     let hierarchy = Hierarchy::find(Path::new(MOUNTS)).map_err(Failure::new)?;

@@ -59,9 +59,6 @@ pub struct Found {
 }
 
 /// Calls `evacuate` while the load goes on over `memory`, all of which it fills first.
-///
-/// # Errors
-/// That of `evacuate`, or when a page of the load came back wrong.
 pub fn beside<M: Memory + Send, T>(
     memory: M,
     evacuate: impl FnOnce() -> Result<T, Failure>,

@@ -89,9 +89,6 @@ pub fn access(words: &[u64]) -> Duration {
 }
 
 /// Checks every word that [`fill`] wrote.
-///
-/// # Errors
-/// When one is another.
 pub fn verify(words: &[u64]) -> Result<(), Failure> {
     let mut expected = [0; WORDS];
     let wrong = words.chunks_exact(WORDS).zip(0..).filter(|(page, number)| {

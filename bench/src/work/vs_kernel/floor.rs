@@ -19,9 +19,6 @@ use std::time::Instant;
 const PAGES: usize = 8192;
 
 /// Measures.
-///
-/// # Errors
-/// When there is no userfaultfd or no memory to be had.
 pub fn measure(packing: Packing) -> Result<Sample, Failure> {
     let failure = |errno: Errno| Failure::new(format!("the floor cannot be measured: {errno}"));
     let mut sample = Sample::new();

@@ -36,9 +36,6 @@ pub fn was_killed(failure: &Failure) -> bool {
 /// Runs the program of a request with `before` in front of its command line, in a cgroup or where
 /// this is; `look` is called now and then. Whatever happens to this process, `guard` ends the
 /// program.
-///
-/// # Errors
-/// When it fails, or takes too long.
 pub fn run(
     request: &Request,
     before: &[OsString],
@@ -104,9 +101,6 @@ pub fn run(
 }
 
 /// The same in a cgroup that only counts, where there can be one; the figure of its peak besides.
-///
-/// # Errors
-/// Those of [`run`], and when there can be no cgroup.
 pub fn counted(
     request: &Request,
     before: &[OsString],

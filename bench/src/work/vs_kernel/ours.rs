@@ -16,9 +16,6 @@ use std::path::Path;
 use std::sync::mpsc;
 
 /// Runs the program under the command.
-///
-/// # Errors
-/// When it fails.
 pub fn run(request: &Request, command: &Path, fault: &str) -> Result<Sample, Failure> {
     let stats = request.dir.join(format!(".{}.json", kernel_swap::name()));
     let cgroup = counting();
@@ -56,9 +53,6 @@ fn words(request: &Request, command: &Path, fault: &str, stats: &Path) -> Vec<Os
 }
 
 /// Does the accesses in this process, with a cgroup around it to see what it takes.
-///
-/// # Errors
-/// When there is no pool to be had, or a page came back wrong.
 pub fn library(request: &Request) -> Result<Sample, Failure> {
     let cgroup = counting();
     put_back::around(&PutBack::cgroup(cgroup.as_ref()), |_| {

@@ -60,9 +60,6 @@ fn highest_priority() -> i64 {
 }
 
 /// Measures the program with all the RAM that it takes.
-///
-/// # Errors
-/// When it fails.
 pub fn alone(request: &Request) -> Result<Sample, Failure> {
     let cgroup = counting();
     put_back::around(&PutBack::cgroup(cgroup.as_ref()), |guard| {
@@ -73,9 +70,6 @@ pub fn alone(request: &Request) -> Result<Sample, Failure> {
 }
 
 /// Measures.
-///
-/// # Errors
-/// When the kernel refuses something, or the program fails.
 pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
     let name = kernel_swap::name();
     let cgroup = Hierarchy::find(Path::new(MOUNTS)).map_err(Failure::new)?.group(&name);

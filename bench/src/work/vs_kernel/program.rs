@@ -52,9 +52,6 @@ struct Files {
 
 impl Inputs {
     /// For programs whose data are of `size`; makes what these need.
-    ///
-    /// # Errors
-    /// When a file cannot be made.
     pub fn make(programs: &[Program], dir: &Path, size: u64) -> Result<Inputs, Failure> {
         let name = |end: &str| dir.join(format!(".overspill-bench-{}.{end}", std::process::id()));
         let files = Files { lines: name("txt"), source: name("cpp"), socket: name("sock") };
@@ -76,9 +73,6 @@ impl Inputs {
     }
 
     /// How a program is started on data of `size`.
-    ///
-    /// # Errors
-    /// When it is not there.
     pub fn job(&self, program: Program, size: u64) -> Result<Job, Failure> {
         let Files { lines, source, socket } = &self.files;
         let text = |path: &Path| path.to_string_lossy().into_owned();

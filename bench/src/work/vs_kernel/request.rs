@@ -65,9 +65,6 @@ pub struct Request {
 
 impl Request {
     /// The program with its arguments. That of accesses lies beside this one.
-    ///
-    /// # Errors
-    /// When it is not found.
     pub fn words(&self) -> Result<Vec<String>, Failure> {
         let (plan, pages) = match &self.job {
             Job::Accesses { plan, pages } => (plan, pages),
@@ -102,9 +99,6 @@ impl Request {
 }
 
 /// A program that is installed, or built, beside this one.
-///
-/// # Errors
-/// When it is not there.
 pub fn beside(name: &str) -> Result<PathBuf, Failure> {
     let path = std::env::current_exe().unwrap_or_default().with_file_name(name);
     if path.exists() {

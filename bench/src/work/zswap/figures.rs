@@ -61,9 +61,6 @@ impl Phase {
 
 /// Adds what a pool counted while `pages` pages moved within `elapsed`, and within `cpu` of
 /// processor time of the threads that alone moved them, if they did.
-///
-/// # Errors
-/// When no page moved, so that there is nothing to measure.
 pub fn add_moved(
     sample: &mut Sample,
     phase: Phase,

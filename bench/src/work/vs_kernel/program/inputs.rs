@@ -20,9 +20,6 @@ const WORDS: &str = "\
 
 /// Writes records of a log in random order, of about 1 KiB each: a key, and words that LZ4 packs
 /// about 2.5:1.
-///
-/// # Errors
-/// When the file cannot be made or written.
 pub fn lines(path: &Path, bytes: u64) -> Result<(), Failure> {
     written(path, |out| {
         let words: Vec<&str> = WORDS.split(' ').collect();
@@ -45,9 +42,6 @@ pub fn lines(path: &Path, bytes: u64) -> Result<(), Failure> {
 }
 
 /// Writes a source in C++ that a compiler takes about so much memory for.
-///
-/// # Errors
-/// When the file cannot be made or written.
 pub fn source(path: &Path, bytes: u64) -> Result<(), Failure> {
     const HEAD: &str = "\
 template <int A, int B> struct Mix {

@@ -47,9 +47,6 @@ pub struct Served {
 
 impl Client {
     /// One that fills `size` bytes of a server that listens to `socket`.
-    ///
-    /// # Errors
-    /// When sockets cannot have such a name.
     pub fn new(socket: String, size: u64) -> Result<Client, Failure> {
         if socket.len() > PATH_MAX {
             fail!("'{socket}' is too long for a socket: name another --dir");
@@ -58,9 +55,6 @@ impl Client {
     }
 
     /// Does all of it, and ends the server. `is_up` tells whether the server is there at all.
-    ///
-    /// # Errors
-    /// When the server does not answer, or not as it should.
     pub fn work(&self, is_up: impl Fn() -> bool) -> Result<Served, Failure> {
         let failure = |error: std::io::Error| {
             Failure::new(format!("the connection to redis-server failed: {error}"))
