@@ -1,5 +1,6 @@
 //! What the unit tests of benches share.
 
+use crate::measure::pool::Counted;
 use crate::measure::{Sample, Series};
 use crate::model::declare::{Ladder, Table, col, wide};
 use crate::model::format::{short, whole};
@@ -39,9 +40,12 @@ pub const LADDER: Ladder = Ladder {
     origin: "",
 };
 
-/// The figures of one round.
-pub fn sample<'a>(figures: impl IntoIterator<Item = (&'a str, f64)>) -> Sample {
-    figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+/// Counters with what they say before and after.
+pub fn counted(counters: &[(&'static str, u64, u64)]) -> Counted {
+    Counted {
+        before: counters.iter().map(|(name, before, _)| (*name, *before)).collect(),
+        after: counters.iter().map(|(name, _, after)| (*name, *after)).collect(),
+    }
 }
 
 /// A row; each figure has a value a round.

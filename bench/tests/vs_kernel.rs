@@ -159,7 +159,7 @@ fn a_program_ends_with_who_measures_it() {
         let mut program =
             Killed(Command::new("sleep").arg("1000").process_group(0).spawn().unwrap());
         let mut guard = Command::new(env!("CARGO_BIN_EXE_overspill-bench"));
-        let mut guard = clean(guard.arg("put-back"))
+        let mut guard = clean(guard.args(["put-back", "{}"]))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()

@@ -14,17 +14,15 @@ mod plan;
 mod ram;
 mod round;
 
-pub use crate::work::vs_kernel::measure_one;
 pub use args::Args;
-pub use declared::{LADDER, NAME};
+pub use declared::LADDER;
 
 use crate::machine::kernel_swap;
 use crate::machine::place::Place;
 use crate::machine::room;
 use crate::measure::{Failure, fail, host};
-use crate::model::findings::{Findings, settings};
+use crate::model::findings::Findings;
 use crate::model::row::{Case, by_name};
-use crate::render::plot;
 use crate::work::vs_kernel::names::Program;
 use crate::work::vs_kernel::program::Inputs;
 use crate::work::vs_kernel::request::beside;
@@ -63,7 +61,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     // 2. All of it, in turn.
     let setup = Setup { args, place: &place, command, inputs };
     let mut seen = Rounds::new(args, began, left_out);
-    let (rows, rounds) =
+    let measured =
         LADDER.measure(&cases, args.common.rounds, |case| Ok(seen.measure(&setup, case)))?;
     drop(setup);
     // 3. What was found.
@@ -77,14 +75,14 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         "load_average": [busy.began, busy.ended],
         "left_out": by_name(seen.left_out.iter().map(|(name, why)| (name, why.as_str()))),
     });
-    let mut findings = Findings::new(&LADDER, settings(rounds, own), rows);
+    let rounds = measured.1;
+    let mut findings = Findings::of(&LADDER, measured, own);
     tell(args, &cases, &seen, &busy, &mut findings);
-    plot::draw(args.plot.as_deref(), &findings)?;
     if let Some(path) = &args.html {
         let about = page::About { size: args.size, rounds, command: command_line() };
         page::write(path, &about, &findings)?;
     }
-    Ok(findings)
+    args.plot.draw(findings)
 }
 
 /// Adds what the figures do not tell.

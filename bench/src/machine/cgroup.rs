@@ -70,10 +70,17 @@ impl Cgroup {
             .map_err(|error| self.failure(error))
     }
 
-    /// Makes it, and puts this process into it.
-    pub fn enter(&self, limit: u64) -> Result<(), Failure> {
+    /// Makes it, does something in it, and leaves it, so that it can be removed.
+    pub fn inside<T>(
+        &self,
+        limit: u64,
+        work: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         self.make(limit)?;
-        join(&self.path).map_err(|error| self.failure(error))
+        join(&self.path).map_err(|error| self.failure(error))?;
+        let done = work();
+        let left = join(&self.hierarchy.root).failing("a memory cgroup cannot be left");
+        done.and_then(|done| left.map(|()| done))
     }
 
     fn failure(&self, error: std::io::Error) -> Failure {
@@ -99,11 +106,6 @@ impl Cgroup {
     pub fn peak_bytes(&self) -> Option<u64> {
         fs::read_to_string(self.path.join(self.hierarchy.peak)).ok()?.trim().parse().ok()
     }
-
-    /// Puts this process back to the root of the hierarchy, so that the group can be removed.
-    pub fn leave(&self) -> Result<(), Failure> {
-        join(&self.hierarchy.root).failing("a memory cgroup cannot be left")
-    }
 }
 
 /// Puts this process into a group.
@@ -124,37 +126,30 @@ mod tests {
         fs::write(mounts.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
         let v2 = Hierarchy::find(&mounts).unwrap();
         assert_eq!((&v2.root, v2.limit, v2.peak), (&mounts, "memory.max", "memory.peak"));
-        let group = v2.group("two");
-        fs::create_dir(group.path()).unwrap();
-        assert_eq!(group.used_bytes(), None, "without statistics it is not known");
-        fs::write(
-            group.path().join("memory.stat"),
-            "anon 500\nfile 300\nkernel 40\nkernel_stack 7\nshmem 100\n",
-        )
-        .unwrap();
-        assert_eq!(group.used_bytes(), Some(640));
         fs::write(memory.join("memory.limit_in_bytes"), "1").unwrap();
-        assert_eq!(Hierarchy::find(&mounts).unwrap().root, memory);
-        let group = Hierarchy::find(&mounts).unwrap().group("one");
-        group.enter(5 << 20).unwrap();
-        assert_eq!(
-            fs::read_to_string(memory.join("one/memory.limit_in_bytes")).unwrap(),
-            (5 << 20).to_string()
-        );
-        assert!(group.enter(5).unwrap_err().to_string().contains("no memory cgroup can be made"));
-        fs::write(
-            group.path().join("memory.stat"),
-            "rss 1\ncache 2\ntotal_cache 300\ntotal_rss 500\ntotal_shmem 100\n",
-        )
+        let v1 = Hierarchy::find(&mounts).unwrap();
+        assert_eq!(v1.root, memory);
+        // What is used, where the statistics tell.
+        let [v1, v2] = [v1.group("one"), v2.group("two")];
+        v2.make(5 << 20).unwrap();
+        assert_eq!(v2.used_bytes(), None);
+        let stat = "anon 500\nfile 300\nkernel 40\nkernel_stack 7\nshmem 100\n";
+        fs::write(v2.path().join("memory.stat"), stat).unwrap();
+        assert_eq!(v2.used_bytes(), Some(640));
+        let read = |file: &str| fs::read_to_string(memory.join(file)).unwrap();
+        v1.inside(5 << 20, || {
+            assert_eq!(read("one/memory.limit_in_bytes"), (5 << 20).to_string());
+            assert_eq!(read("one/cgroup.procs"), std::process::id().to_string());
+            let stat = "rss 1\ncache 2\ntotal_cache 300\ntotal_rss 500\ntotal_shmem 100\n";
+            fs::write(v1.path().join("memory.stat"), stat).unwrap();
+            assert_eq!(v1.used_bytes(), None, "without the kernel's own it is not known");
+            fs::write(v1.path().join("memory.kmem.usage_in_bytes"), "40\n").unwrap();
+            assert_eq!(v1.used_bytes(), Some(640));
+            Ok(())
+        })
         .unwrap();
-        assert_eq!(group.used_bytes(), None, "without the kernel's own it is not known");
-        fs::write(group.path().join("memory.kmem.usage_in_bytes"), "40\n").unwrap();
-        assert_eq!(group.used_bytes(), Some(640));
-        group.leave().unwrap();
-        assert_eq!(
-            fs::read_to_string(memory.join("cgroup.procs")).unwrap(),
-            std::process::id().to_string()
-        );
+        assert_eq!(read("cgroup.procs"), std::process::id().to_string());
+        assert!(v1.make(5).unwrap_err().to_string().contains("no memory cgroup can be made"));
         fs::remove_dir_all(mounts).unwrap();
     }
 }

@@ -57,6 +57,13 @@ impl<T, E: fmt::Display> Failing<T> for Result<T, E> {
     }
 }
 
+/// Writes a line to standard output, which may be closed or full.
+pub fn write_line(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let done = writeln!(out, "{text}").and_then(|()| out.flush());
+    done.failing("standard output cannot be written")
+}
+
 /// Returns with a failure, whose sentence is formatted.
 macro_rules! fail {
     ($($sentence:tt)*) => {

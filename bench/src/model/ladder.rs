@@ -85,6 +85,13 @@ impl Ladder {
         cases
     }
 
+    /// The numbers of threads of such cases.
+    pub fn threads(cases: &[Case<usize>]) -> Vec<usize> {
+        let mut threads: Vec<usize> = cases.iter().map(|case| case.what).collect();
+        threads.dedup();
+        threads
+    }
+
     /// Measures all cases in turn, round after round, and compares them; returns their rows, and
     /// how many rounds were made.
     pub fn measure<K>(

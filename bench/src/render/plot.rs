@@ -1,6 +1,7 @@
 //! Drawings: the charts of a bench, one below the other, as SVG.
 
 use super::bars::{Bars, Drawn, charts};
+use super::write_file;
 use crate::measure::host::Machine;
 use crate::measure::{Failing, Failure, Spread};
 use crate::model::findings::Findings;
@@ -37,16 +38,10 @@ fn place(bars: &Bars, group: usize, series: usize) -> (f64, f64) {
     (left, left + width * 0.92)
 }
 
-/// Draws the charts of a bench into a file, if one is named.
-pub fn draw(path: Option<&Path>, findings: &Findings) -> Result<(), Failure> {
-    let Some(path) = path else { return Ok(()) };
+/// Draws the charts of a bench into a file.
+pub fn draw(path: &Path, findings: &Findings) -> Result<(), Failure> {
     let text = drawn(findings).failing("the figures cannot be drawn")?;
-    std::fs::write(path, text).map_err(|error| {
-        Failure::new(format!(
-            "the drawing cannot be written to '{}': {error}; name another file",
-            path.display()
-        ))
-    })
+    write_file("drawing", path, &text)
 }
 
 /// The drawing as text.

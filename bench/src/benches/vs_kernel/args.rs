@@ -1,6 +1,6 @@
 //! The options, and what is asked for with them.
 
-use super::super::common::Common;
+use super::super::common::{Common, Plot};
 use super::case::{Step, Task, Tasks};
 use crate::model::ladder;
 use crate::work::vs_kernel::names::Peer;
@@ -63,9 +63,8 @@ pub struct Args {
     /// Settings of overspill, as for `overspill run --set`
     #[arg(long, value_name = "KEY=VALUE[,...]", default_value = "")]
     pub set: String,
-    /// Draw the time of an access into a file, as SVG
-    #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub plot: Plot,
     /// Write a page with the drawings and all figures, as HTML
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,

@@ -1,14 +1,9 @@
 //! What is told of the work and of the kernel's swap beside it, and what is to be reached.
 
-use crate::model::declare::{
-    Base, Goal, How, Ladder, Rows, Table, Title, Verdict, chart, col, compare, verdict, wide,
-};
+use crate::model::declare::*;
 use crate::model::format::{mib, microseconds, plural, ratio, short, short_mib, whole};
 use crate::model::row::Row;
 use crate::work::vs_kernel::figures;
-
-/// Name of the bench.
-pub const NAME: &str = "vs-kernel";
 
 /// Elapsed time, processor time and the 99.9th percentile as ratios to those of the peer in the
 /// same round.
@@ -68,7 +63,7 @@ const FILE: &[(&str, &str)] = of!("peer" "file", "overcommit" "4", "contents" "i
 
 /// All that is printed and drawn.
 pub static LADDER: Ladder = Ladder {
-    bench: NAME,
+    bench: "vs-kernel",
     steps: &[],
     groups: &["workload", "peer"],
     tables: &[

@@ -138,7 +138,7 @@ impl Ram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::sample;
+    use crate::measure::figures as sample;
     use crate::work::vs_kernel::names::Peer;
     use overspill_bench::workload::{Packing, Workload};
 

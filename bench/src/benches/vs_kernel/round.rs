@@ -3,7 +3,7 @@
 
 use super::args::Args;
 use super::case::{Kind, Step};
-use super::declared::NAME;
+use super::declared::LADDER;
 use super::plan::{LIMIT, Setup};
 use super::ram::Ram;
 use crate::measure::{Failure, Sample, child};
@@ -94,7 +94,7 @@ impl Rounds {
             let request = setup.request(&self.ram, kind)?;
             let limit = request.limit.min(time_left.max(LIMIT_LEAST));
             let request = Request { limit, ..request };
-            match (child::ask(NAME, &request, limit + LIMIT_AROUND), kind) {
+            match (child::ask(LADDER.bench, &request, limit + LIMIT_AROUND), kind) {
                 (Err(failure), Kind::Work(setting, Step::Peer))
                     if tried < TRIES && launch::was_killed(&failure) =>
                 {

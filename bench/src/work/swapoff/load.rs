@@ -7,7 +7,7 @@
 use crate::measure::usage::{Usage, UsageWho};
 use crate::measure::{Failing, Failure, fail};
 use overspill::units::PAGE_SIZE;
-use overspill_bench::contents::{Random, tag};
+use overspill_bench::contents::{Random, WORDS, tag};
 use overspill_os::Errno;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
@@ -32,8 +32,8 @@ const ENDED: usize = 3;
 
 /// Memory that pages can be pushed out of.
 pub trait Memory {
-    /// Its bytes.
-    fn bytes(&mut self) -> &mut [u8];
+    /// Its words.
+    fn words(&mut self) -> &mut [u64];
     /// Pushes out the pages of a range of bytes.
     fn page_out(&self, bytes: Range<usize>) -> Result<(), Errno>;
 }
@@ -97,10 +97,9 @@ struct Load<M> {
 impl<M: Memory> Load<M> {
     fn fill(&mut self) {
         let Load { memory, random, .. } = self;
-        for (page, number) in memory.bytes().chunks_exact_mut(PAGE_SIZE).zip(0..) {
-            page.chunks_exact_mut(8)
-                .for_each(|word| word.copy_from_slice(&random.next().to_ne_bytes()));
-            page[..8].copy_from_slice(&tag(number).to_ne_bytes());
+        for (page, number) in memory.words().chunks_exact_mut(WORDS).zip(0..) {
+            page.fill_with(|| random.next());
+            page[0] = tag(number);
         }
     }
 
@@ -136,11 +135,12 @@ impl<M: Memory> Load<M> {
     /// leave in another way: what is clean depends on how full swap space is, which an evacuation
     /// changes.
     fn access(&mut self, number: u64) -> Result<(), Failure> {
-        let pages = (self.memory.bytes().len() / PAGE_SIZE) as u64;
+        let words = self.memory.words();
+        let pages = (words.len() / WORDS) as u64;
         let at = self.random.below(pages);
-        let page = &mut self.memory.bytes()[at as usize * PAGE_SIZE..][..PAGE_SIZE];
-        self.wrong += u64::from(page[..8] != tag(at).to_ne_bytes());
-        page[8..16].copy_from_slice(&number.to_ne_bytes());
+        let page = &mut words[at as usize * WORDS..][..WORDS];
+        self.wrong += u64::from(page[0] != tag(at));
+        page[1] = number;
         if number % ACCESSES == ACCESSES - 1 {
             let first = self.random.below(pages / PAGES_OUT as u64) as usize * PAGES_OUT;
             let out = self.memory.page_out(first * PAGE_SIZE..(first + PAGES_OUT) * PAGE_SIZE);
@@ -154,29 +154,29 @@ impl<M: Memory> Load<M> {
 mod tests {
     use super::*;
 
-    /// Memory of which pages that go out are counted, and one is damaged on request.
+    /// Memory of which pages that go out are checked, and that is damaged on request.
     struct Fake {
-        bytes: Vec<u8>,
+        words: Vec<u64>,
         damage: bool,
     }
 
     impl Memory for Fake {
-        fn bytes(&mut self) -> &mut [u8] {
-            if self.damage && self.bytes[..8] == tag(0).to_ne_bytes() {
-                self.bytes.fill(0);
+        fn words(&mut self) -> &mut [u64] {
+            if self.damage && self.words[0] == tag(0) {
+                self.words.fill(0);
             }
-            &mut self.bytes
+            &mut self.words
         }
 
         fn page_out(&self, bytes: Range<usize>) -> Result<(), Errno> {
-            assert!(bytes.end <= self.bytes.len() && bytes.len() == PAGES_OUT * PAGE_SIZE);
+            assert!(bytes.end <= 8 * self.words.len() && bytes.len() == PAGES_OUT * PAGE_SIZE);
             Ok(())
         }
     }
 
     #[test]
     fn the_load_runs_before_and_during_and_notices_what_is_wrong() {
-        let fake = |damage| Fake { bytes: vec![0; 100 * PAGE_SIZE], damage };
+        let fake = |damage| Fake { words: vec![0; 100 * WORDS], damage };
         let pause = Duration::from_millis(20);
         let (result, found) = beside(fake(false), || {
             sleep(pause);

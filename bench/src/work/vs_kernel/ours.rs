@@ -19,7 +19,7 @@ use std::sync::mpsc;
 pub fn run(request: &Request, command: &Path, fault: &str) -> Result<Sample, Failure> {
     let stats = request.dir.join(format!(".{}.json", kernel_swap::name()));
     let cgroup = counting();
-    let what = PutBack { file: vec![stats.clone()], ..PutBack::cgroup(cgroup.as_ref()) };
+    let what = PutBack { files: vec![stats.clone()], ..PutBack::cgroup(cgroup.as_ref()) };
     let words = words(request, command, fault, &stats);
     put_back::around(&what, |guard| {
         let (mut sample, peak) = launch::counted(request, &words, cgroup.as_ref(), guard)?;
@@ -56,14 +56,8 @@ fn words(request: &Request, command: &Path, fault: &str, stats: &Path) -> Vec<Os
 pub fn library(request: &Request) -> Result<Sample, Failure> {
     let cgroup = counting();
     put_back::around(&PutBack::cgroup(cgroup.as_ref()), |_| {
-        let cgroup = cgroup.as_ref();
-        let measured = cgroup
-            .map_or(Ok(()), |cgroup| cgroup.enter(NO_LIMIT))
-            .and_then(|()| watched(cgroup, || accesses(request)));
-        let left = cgroup.map_or(Ok(()), Cgroup::leave);
-        let sample = measured?;
-        left?;
-        Ok(sample)
+        let measure = || watched(cgroup.as_ref(), || accesses(request));
+        cgroup.as_ref().map_or_else(measure, |cgroup| cgroup.inside(NO_LIMIT, measure))
     })
 }
 

@@ -79,13 +79,13 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
         Peer::Zram => {
             let number = read("/sys/class/zram-control/hot_add")?;
             let device = PathBuf::from(format!("/dev/zram{number}"));
-            what.device.push(device.clone());
-            what.write.push(format!("{ZRAM_CONTROL}/hot_remove={number}"));
+            what.devices.push(device.clone());
+            what.writes.push((Path::new(ZRAM_CONTROL).join("hot_remove"), number));
             device
         }
         Peer::Zswap | Peer::File => {
             let file = request.dir.join(format!(".{name}.swap"));
-            what.file.push(file.clone());
+            what.files.push(file.clone());
             file
         }
     };

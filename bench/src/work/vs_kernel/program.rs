@@ -58,11 +58,8 @@ impl Inputs {
         if programs.is_empty() {
             return Ok(Inputs { files, guard: None });
         }
-        let what = PutBack {
-            file: vec![files.lines.clone(), files.source.clone(), files.socket.clone()],
-            ..PutBack::default()
-        };
-        let guard = Some(Guard::start(&what)?);
+        let all = [&files.lines, &files.source, &files.socket].map(PathBuf::clone);
+        let guard = Some(Guard::start(&PutBack::files(all))?);
         if programs.contains(&Program::Sort) {
             inputs::lines(&files.lines, size)?;
         }

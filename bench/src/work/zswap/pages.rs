@@ -131,17 +131,14 @@ mod tests {
 
     #[test]
     fn pages_are_what_they_were_filled_with_and_nothing_else() {
-        for work in Work::value_variants() {
-            let pages = Pages::of(*work);
+        for &work in Work::value_variants() {
+            let pages = Pages::of(work);
             let mut page = [7; WORDS];
             for number in [0, 7, 999, 512 + 7] {
                 pages.fill(&mut page, number);
                 assert!(pages.is_right(&page, number), "{work}");
-                assert_eq!(
-                    pages.is_right(&page, number + TEMPLATES),
-                    *work == Work::Zero,
-                    "{work}"
-                );
+                let repeats = pages.is_right(&page, number + TEMPLATES);
+                assert_eq!(repeats, work == Work::Zero, "{work}");
                 page[WORDS - 1] ^= 1;
                 assert!(!pages.is_right(&page, number), "{work}");
             }
@@ -150,11 +147,8 @@ mod tests {
 
     #[test]
     fn few_pages_of_the_reviewers_compress_and_some_in_each_range() {
-        let heaps = |range: u64| {
-            (range << 14..(range + 1) << 14)
-                .filter(|n| Work::Reviewers.contents(*n) == Contents::Heap)
-                .count()
-        };
+        let heap = |number: &u64| Work::Reviewers.contents(*number) == Contents::Heap;
+        let heaps = |range: u64| (range << 14..(range + 1) << 14).filter(heap).count();
         assert!((0..8).all(|range| (16..=17).contains(&heaps(range))));
     }
 }
