@@ -1,12 +1,11 @@
 //! `vs-kernel`: the same program on the same RAM, with the kernel's swap and with overspill, in
 //! turn ([`crate::work::vs_kernel`]).
 //!
-//! [`args`] are the options, [`case`] is what is compared, [`plan`] all of it in order,
+//! [`args`] are the options, [`plan`] is all that is measured in order,
 //! [`declared`] what is told of it and what is to be reached, [`ram`] how much RAM each gets,
 //! [`round`] measures, [`notes`] tells what the figures do not, [`page`] writes a page.
 
 mod args;
-mod case;
 mod declared;
 mod notes;
 mod page;
@@ -23,11 +22,9 @@ use crate::machine::room;
 use crate::measure::{Failure, fail, host};
 use crate::model::findings::Findings;
 use crate::model::row::{Case, by_name};
-use crate::work::vs_kernel::names::Program;
+use crate::work::vs_kernel::case::{Kind, Program, Task};
 use crate::work::vs_kernel::program::Inputs;
-use crate::work::vs_kernel::request::beside;
-use crate::work::vs_kernel::{peer, program};
-use case::{Kind, Task};
+use crate::work::vs_kernel::{beside, peer, program};
 use notes::Busy;
 use overspill::units::Bytes;
 use plan::Setup;

@@ -51,6 +51,11 @@ pub fn swap_on(file: &Path, size: u64, priority: u32) -> Result<(), Failure> {
     let size = size / PAGE_SIZE as u64 * PAGE_SIZE as u64;
     let allocated = rustix::fs::fallocate(put_back::make(file)?, FallocateFlags::empty(), 0, size);
     allocated.failing(format_args!("no swap file of {} can be made", Bytes(size)))?;
+    use_as_swap(file, priority)
+}
+
+/// Has the kernel use a file or a block device as swap.
+pub fn use_as_swap(file: &Path, priority: u32) -> Result<(), Failure> {
     command("mkswap", &[path(file)?])?;
     command("swapon", &["--priority", &priority.to_string(), path(file)?])
 }

@@ -7,12 +7,16 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use serde_json::{Value, json};
 
+/// Each once and in the order of its type.
+pub fn in_order<T: Ord>(mut all: Vec<T>) -> Vec<T> {
+    all.sort();
+    all.dedup();
+    all
+}
+
 /// What was asked for, each once and in the order of its type; all there is if nothing was.
 pub fn chosen<T: ValueEnum + Ord>(asked: &[T]) -> Vec<T> {
-    let mut chosen = if asked.is_empty() { T::value_variants().to_vec() } else { asked.to_vec() };
-    chosen.sort();
-    chosen.dedup();
-    chosen
+    in_order(if asked.is_empty() { T::value_variants().to_vec() } else { asked.to_vec() })
 }
 
 impl Ladder {

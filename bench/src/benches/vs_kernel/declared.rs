@@ -3,7 +3,6 @@
 use crate::model::declare::*;
 use crate::model::format::{mib, microseconds, plural, ratio, short, short_mib, whole};
 use crate::model::row::Row;
-use crate::work::vs_kernel::figures;
 
 /// Elapsed time, processor time and the 99.9th percentile as ratios to those of the peer in the
 /// same round.
@@ -72,14 +71,14 @@ pub static LADDER: Ladder = Ladder {
                     overspill's threads; each as a ratio to the peer of the same round, lower is \
                     better; microseconds of an access: mean, median, 99th and 99.9th percentile.",
             columns: &[
-                col("elapsed s", figures::ELAPSED, short),
+                col("elapsed s", "elapsed_s", short),
                 wide("ratio", RATIO, ratio),
-                col("cpu s", figures::CPU, short),
+                col("cpu s", "cpu_s", short),
                 wide("cpu ratio", CPU_RATIO, ratio),
-                col("mean us", figures::PER_ACCESS, microseconds),
-                col("p50", figures::P50, microseconds),
-                col("p99", figures::P99, microseconds),
-                col("p99.9", figures::P999, microseconds),
+                col("mean us", "ns_per_access", microseconds),
+                col("p50", "p50_ns", microseconds),
+                col("p99", "p99_ns", microseconds),
+                col("p99.9", "p999_ns", microseconds),
             ],
         },
         Table {
@@ -89,34 +88,34 @@ pub static LADDER: Ladder = Ladder {
                     (zram is one), and MiB written to and read from a device, of the whole run \
                     with what is written beforehand.",
             columns: &[
-                wide("RAM", figures::RAM, mib),
-                col("pool", figures::POOL, mib),
-                col("packed", figures::PACKED, short),
-                wide("limit", figures::LIMIT, mib),
-                col("metadata", figures::METADATA, short_mib),
-                col("pages in", figures::PAGES_IN, whole),
-                col("major faults", figures::MAJOR, whole),
-                col("device MiB", figures::DEVICE, mib),
-                col("written", figures::WRITTEN, mib),
+                wide("RAM", "ram_bytes_peak", mib),
+                col("pool", "pool_bytes_peak", mib),
+                col("packed", "packed", short),
+                wide("limit", "limit_bytes", mib),
+                col("metadata", "metadata_bytes", short_mib),
+                col("pages in", "pages_in", whole),
+                col("major faults", "major_faults", whole),
+                col("device MiB", "device_bytes", mib),
+                col("written", "device_bytes_written", mib),
             ],
         },
         Table {
             title: "The floor, in microseconds: a fault by signal served by a copy or by a move \
                     alone, the first access to a page of a pool with room, and LZ4 for a page.",
             columns: &[
-                wide("bare copy", figures::BARE_COPY, microseconds),
-                wide("bare move", figures::BARE_MOVE, microseconds),
-                wide("minor fault", figures::MINOR_FAULT, microseconds),
-                wide("ratio", figures::MINOR_RATIO, ratio),
-                col("compress", figures::COMPRESS, microseconds),
-                col("decompress", figures::DECOMPRESS, microseconds),
+                wide("bare copy", "bare_copy_fault_ns", microseconds),
+                wide("bare move", "bare_move_fault_ns", microseconds),
+                wide("minor fault", "minor_fault_ns", microseconds),
+                wide("ratio", "minor_fault_ratio", ratio),
+                col("compress", "compress_ns", microseconds),
+                col("decompress", "decompress_ns", microseconds),
             ],
         },
     ],
     comparisons: &[
-        compare(RATIO, How::Times, figures::ELAPSED, Base::Step("peer")),
-        compare(CPU_RATIO, How::Times, figures::CPU, Base::Step("peer")),
-        compare(P999_RATIO, How::Times, figures::P999, Base::Step("peer")),
+        compare(RATIO, How::Times, "elapsed_s", Base::Step("peer")),
+        compare(CPU_RATIO, How::Times, "cpu_s", Base::Step("peer")),
+        compare(P999_RATIO, How::Times, "p999_ns", Base::Step("peer")),
     ],
     verdicts: goals![
         "seq-write" ["zram" 0.45, "zswap" 0.35, "file" 0.80]
@@ -136,18 +135,18 @@ pub static LADDER: Ladder = Ladder {
         programs(SIGNAL, 0.70, ZRAM),
         programs(SIGNAL, 0.60, ZSWAP),
         programs(SIGNAL, 0.50, FILE),
-        verdict(&["floor"], figures::MINOR_RATIO, "minor fault, of a bare one", Goal::AtMost(1.25)),
+        verdict(&["floor"], "minor_fault_ratio", "minor fault, of a bare one", Goal::AtMost(1.25)),
     ],
     charts: &[
         chart(
             Title::Of(|row| title(row).filter(|_| is_access(row))),
-            figures::PER_ACCESS,
+            "ns_per_access",
             "nanoseconds an access, lower is better",
             place,
         ),
         chart(
             Title::Of(|row| title(row).filter(|_| !is_access(row))),
-            figures::ELAPSED,
+            "elapsed_s",
             "seconds, lower is better",
             place,
         ),
@@ -157,7 +156,7 @@ pub static LADDER: Ladder = Ladder {
 
 /// Whether a row is about accesses to memory, not about a program.
 pub fn is_access(row: &Row) -> bool {
-    row.figures.contains_key(figures::PER_ACCESS)
+    row.figures.contains_key("ns_per_access")
 }
 
 /// The workload of a row, and who did it.
@@ -246,10 +245,10 @@ mod tests {
             row(step, &labels(workload, peer, "2.5:1"), &[(figure, &[7.0])])
         };
         let rows = vec![
-            row("floor", &[], &[(figures::BARE_COPY, &[1.0])]),
-            of("peer", "seq-read", "zram", figures::PER_ACCESS),
-            of("library", "seq-read", "zram", figures::PER_ACCESS),
-            of("library", "sort", "file", figures::ELAPSED),
+            row("floor", &[], &[("bare_copy_fault_ns", &[1.0])]),
+            of("peer", "seq-read", "zram", "ns_per_access"),
+            of("library", "seq-read", "zram", "ns_per_access"),
+            of("library", "sort", "file", "elapsed_s"),
         ];
         let findings = Findings::new(&LADDER, json!({}), rows);
         let charts = charts(&findings);

@@ -9,7 +9,6 @@ use crate::model::row::Row;
 use crate::render::bars::Bars;
 use crate::render::html::{STYLE, Scale, escaped, figure, filled, table};
 use crate::render::verdict;
-use crate::work::vs_kernel::figures;
 use overspill::units::Bytes;
 use std::path::Path;
 
@@ -138,9 +137,9 @@ fn ratios(title: &str, rows: &[&Row]) -> String {
 
 fn times(title: &str, rows: &[&Row]) -> String {
     let (name, unit, format): (_, _, fn(f64) -> String) = if rows.iter().any(|row| is_access(row)) {
-        (figures::PER_ACCESS, "microseconds an access", microseconds)
+        ("ns_per_access", "microseconds an access", microseconds)
     } else {
-        (figures::ELAPSED, "seconds", short)
+        ("elapsed_s", "seconds", short)
     };
     let bars = Bars::of(rows.iter().copied(), name, place);
     figure(title, &bars, &Scale { unit, format, line: None, class })
@@ -190,13 +189,13 @@ mod tests {
 
     #[test]
     fn the_page_needs_nothing_else_and_tells_who_is_faster() {
-        let all = |ratio: f64| [(figures::PER_ACCESS, 7000.0), (RATIO, ratio), (figures::CPU, 1.0)];
+        let all = |ratio: f64| [("ns_per_access", 7000.0), (RATIO, ratio), ("cpu_s", 1.0)];
         let text = drawn(vec![
             of("seq-read", "peer", &all(1.0)[..1]),
             of("seq-read", "library", &all(0.5)),
             of("seq-read", "overspill-thread", &all(2.0)),
-            of("sort", "overspill-thread", &[(figures::ELAPSED, 3.0), (RATIO, 0.75)]),
-            row("floor", &[], &[(figures::BARE_COPY, &[1.0])]),
+            of("sort", "overspill-thread", &[("elapsed_s", 3.0), (RATIO, 0.75)]),
+            row("floor", &[], &[("bare_copy_fault_ns", &[1.0])]),
         ]);
         for said in [
             "<tr class=\"faster\"><td>seq-read</td><td>library</td>",
@@ -220,7 +219,7 @@ mod tests {
 
     #[test]
     fn without_a_peer_there_are_times_and_no_ratios() {
-        let text = drawn(vec![of("seq-read", "library", &[(figures::PER_ACCESS, 7000.0)])]);
+        let text = drawn(vec![of("seq-read", "library", &[("ns_per_access", 7000.0)])]);
         assert!(text.contains("None of the kernel's ways to swap"), "{text}");
         assert!(text.contains("microseconds an access"), "{text}");
     }

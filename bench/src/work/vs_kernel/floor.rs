@@ -1,7 +1,6 @@
 //! The floor: what the mechanisms cost with nothing around them. A fault by signal that is served
 //! by one call, and a page that is packed and unpacked; beside them a minor fault of a pool.
 
-use super::figures;
 use crate::measure::{Failure, Sample, pool};
 use overspill::units::PAGE_SIZE;
 use overspill_bench::contents::{WORDS, bytes};
@@ -26,14 +25,14 @@ pub fn measure(packing: Packing) -> Result<Sample, Failure> {
     // 1. Memory fresh from the host faults slower: this is measured from the second time on.
     bare(false).map_err(failure)?;
     let copy = bare(false).map_err(failure)?;
-    tell(figures::BARE_COPY, copy);
+    tell("bare_copy_fault_ns", copy);
     // Linux 6.8 and later.
     if let Ok(ns) = bare(true) {
-        tell(figures::BARE_MOVE, ns);
+        tell("bare_move_fault_ns", ns);
     }
     let minor = minor_fault()?;
-    tell(figures::MINOR_FAULT, minor);
-    tell(figures::MINOR_RATIO, minor / copy);
+    tell("minor_fault_ns", minor);
+    tell("minor_fault_ratio", minor / copy);
     // 2. Pages packed and unpacked.
     let mut compressor = Compressor::new(Codec::Lz4).map_err(failure)?;
     let mut decompressor = Decompressor::new(&[Codec::Lz4]).map_err(failure)?;
@@ -47,7 +46,7 @@ pub fn measure(packing: Packing) -> Result<Sample, Failure> {
             compressor.compress(page, &mut out).map(|len| out[..len].to_vec())
         })
         .collect();
-    tell(figures::COMPRESS, began.elapsed().as_nanos() as f64 / pages.len() as f64);
+    tell("compress_ns", began.elapsed().as_nanos() as f64 / pages.len() as f64);
     let packed: Vec<Vec<u8>> = packed.into_iter().flatten().collect();
     if !packed.is_empty() {
         let mut out = [0; PAGE_SIZE];
@@ -56,7 +55,7 @@ pub fn measure(packing: Packing) -> Result<Sample, Failure> {
             let done = decompressor.decompress(Codec::Lz4.id(), black_box(one), &mut out);
             done.map_err(|_| Failure::new("what LZ4 packed it does not unpack"))?;
         }
-        tell(figures::DECOMPRESS, began.elapsed().as_nanos() as f64 / packed.len() as f64);
+        tell("decompress_ns", began.elapsed().as_nanos() as f64 / packed.len() as f64);
     }
     Ok(sample)
 }
@@ -146,7 +145,7 @@ mod tests {
     fn faults_and_pages_have_a_cost_where_there_is_a_userfaultfd() {
         let Ok(sample) = measure(Packing::Heap) else { return };
         assert!(
-            [figures::BARE_COPY, figures::MINOR_FAULT, figures::COMPRESS, figures::DECOMPRESS]
+            ["bare_copy_fault_ns", "minor_fault_ns", "compress_ns", "decompress_ns"]
                 .iter()
                 .all(|name| sample[*name] > 100.0),
             "{sample:?}"
