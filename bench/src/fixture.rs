@@ -2,9 +2,7 @@
 
 use crate::measure::pool::Counted;
 use crate::measure::{Sample, Series};
-use crate::model::declare::{Ladder, Table, col, wide};
-use crate::model::format::{short, whole};
-use crate::model::row::{Case, Row};
+use crate::model::*;
 use clap::Parser;
 use serde_json::Value;
 

@@ -13,7 +13,6 @@ use crate::measure::{Failure, fail};
 use crate::model::findings::Findings;
 use std::path::Path;
 
-/// Prints findings on standard output.
 pub fn print(findings: &Findings, as_json: bool) -> Result<(), Failure> {
     let text = if as_json {
         json::text(findings)?

@@ -8,9 +8,8 @@
 mod zipf;
 
 use crate::contents::{Contents, Random, WORDS, tag};
+use crate::usage::{Usage, UsageWho};
 use clap::ValueEnum;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeVal;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use std::{fmt, fs};
@@ -139,9 +138,9 @@ pub fn run(plan: Plan, memory: &mut [u64]) -> Outcome {
         each(&mut workers, |worker| worker.fill());
     }
     // 2. The accesses.
-    let (before, began) = (Usage::now(), Instant::now());
+    let (before, began) = (used(), Instant::now());
     each(&mut workers, |worker| worker.work(plan.workload));
-    let (elapsed, after) = (began.elapsed(), Usage::now());
+    let (elapsed, after) = (began.elapsed(), used());
     // 3. What it took.
     let mut ns: Vec<u64> = workers.iter().flat_map(|worker| worker.ns.iter().copied()).collect();
     ns.sort_unstable();
@@ -149,8 +148,8 @@ pub fn run(plan: Plan, memory: &mut [u64]) -> Outcome {
         |share: f64| ns.get((ns.len() as f64 * share) as usize).or(ns.last()).copied().unwrap_or(0);
     Outcome {
         elapsed_s: elapsed.as_secs_f64(),
-        user_s: after.user_s - before.user_s,
-        sys_s: after.sys_s - before.sys_s,
+        user_s: (after - before).user_s,
+        sys_s: (after - before).sys_s,
         accesses: workers.iter().map(|worker| worker.pages()).sum(),
         p50_ns: within(0.5),
         p99_ns: within(0.99),
@@ -238,27 +237,11 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// What this process has used so far.
-struct Usage {
-    user_s: f64,
-    sys_s: f64,
-    minor_faults: u64,
-    major_faults: u64,
-}
-
-impl Usage {
-    fn now() -> Usage {
-        let usage =
-            getrusage(UsageWho::RUSAGE_SELF).expect("the kernel knows what this process used");
-        let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-        let [user_beside, sys_beside] = beside();
-        Usage {
-            user_s: seconds(usage.user_time()) + user_beside,
-            sys_s: seconds(usage.system_time()) + sys_beside,
-            minor_faults: usage.minor_page_faults().max(0) as u64,
-            major_faults: usage.major_page_faults().max(0) as u64,
-        }
-    }
+/// What this process has used so far, with what is used beside it.
+fn used() -> Usage {
+    let own = Usage::of(UsageWho::RUSAGE_SELF);
+    let [user_s, sys_s] = beside();
+    Usage { user_s: own.user_s + user_s, sys_s: own.sys_s + sys_s, ..own }
 }
 
 /// Processor time, in user mode and in the kernel, in seconds, of other children of this process's

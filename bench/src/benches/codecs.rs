@@ -4,10 +4,7 @@
 
 use super::common::Common;
 use crate::measure::{Failure, fail, threads};
-use crate::model::declare::*;
-use crate::model::findings::Findings;
-use crate::model::format::{percent, ratio, whole};
-use crate::model::row::Case;
+use crate::model::*;
 use crate::work::codecs;
 use overspill::units::Bytes;
 use overspill_bench::contents::Contents;
@@ -54,7 +51,6 @@ pub static LADDER: Ladder = Ladder {
 };
 const HEAP: Rows = Rows::With(&[("contents", "heap")]);
 
-/// Options of `overspill-bench codecs`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -70,7 +66,6 @@ pub struct Args {
     size: Bytes,
 }
 
-/// Measures.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args);
     let pages = args.size.pages();
@@ -99,19 +94,4 @@ fn plan(args: &Args) -> Vec<Case<(Codec, Contents)>> {
         }
     }
     cases
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture;
-    use clap::ValueEnum;
-
-    #[test]
-    fn every_codec_is_measured_with_each_kind_of_contents_once() {
-        let args = fixture::args("--codecs zstd,lz4,zstd:3 --contents zero,heap");
-        let names: Vec<_> = plan(&args).iter().map(Case::to_string).collect();
-        assert_eq!(names, ["zstd:3, zero", "lz4, zero", "zstd:3, heap", "lz4, heap"]);
-        assert_eq!(plan(&fixture::args("")).len(), 8 * Contents::value_variants().len());
-    }
 }

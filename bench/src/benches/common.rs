@@ -6,7 +6,6 @@ use crate::model::findings::Findings;
 use crate::render::plot;
 use std::path::PathBuf;
 
-/// Options of every bench.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Common {
     /// How often each step is measured [default: 3, and fewer where that would take longer than 45

@@ -7,10 +7,7 @@
 
 use super::common::Common;
 use crate::measure::{Failure, child, host};
-use crate::model::declare::*;
-use crate::model::findings::Findings;
-use crate::model::format::{percent, plural, ratio, short, whole};
-use crate::model::row::by_name;
+use crate::model::*;
 use crate::work::page_fault::{MEASURED, Request};
 use overspill::units::{Bytes, PAGE_SIZE};
 use serde_json::json;
@@ -110,7 +107,6 @@ pub static LADDER: Ladder = Ladder {
              \"free_pcppages_bulk: do not hold lock when picking pages to free\", Linux 2018",
 };
 
-/// Options of `overspill-bench page-fault`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -131,7 +127,6 @@ pub struct Args {
     unpinned: bool,
 }
 
-/// Measures.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases = Ladder::with_threads(&steps, &args.threads);

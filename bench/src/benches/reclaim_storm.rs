@@ -8,10 +8,7 @@
 
 use super::common::{Common, Device, Plot};
 use crate::measure::{Failure, child, fail};
-use crate::model::declare::*;
-use crate::model::findings::Findings;
-use crate::model::format::{gain, ratio, short, whole};
-use crate::model::row::{Case, Row};
+use crate::model::*;
 use crate::work::reclaim_storm::{self as work, Request};
 use overspill::config::Config;
 use overspill::units::Bytes;
@@ -127,7 +124,6 @@ fn by_step(row: &Row) -> (String, String) {
     (row.step.clone(), String::new())
 }
 
-/// Options of `overspill-bench reclaim-storm`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -153,7 +149,6 @@ pub struct Args {
     plot: Plot,
 }
 
-/// Measures.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     if args.size < Config::MEMORY_MIN {
         fail!("a pool has {} at least: measure a larger --size", Config::MEMORY_MIN);

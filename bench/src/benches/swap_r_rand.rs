@@ -7,9 +7,7 @@
 
 use super::common::{Common, Device};
 use crate::measure::{Failure, child};
-use crate::model::declare::*;
-use crate::model::findings::Findings;
-use crate::model::format::{percent, ratio, short, whole};
+use crate::model::*;
 use crate::work::swap_r_rand::Request;
 use overspill::units::Bytes;
 use serde_json::json;
@@ -97,7 +95,6 @@ pub static LADDER: Ladder = Ladder {
     origin: "",
 };
 
-/// Options of `overspill-bench swap-r-rand`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -116,7 +113,6 @@ pub struct Args {
     reads: u64,
 }
 
-/// Measures.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&[]);
     let cases = Ladder::with_threads(&steps, &args.threads);

@@ -7,10 +7,7 @@
 
 use super::common::{Common, Device, Plot};
 use crate::measure::{Failure, child};
-use crate::model::declare::*;
-use crate::model::findings::Findings;
-use crate::model::format::{gain, percent, plural, short, whole};
-use crate::model::row::Row;
+use crate::model::*;
 use crate::work::swap_w_seq::{LOCKS, Request};
 use overspill::units::Bytes;
 use serde_json::{Value, json};
@@ -200,7 +197,6 @@ fn by_threads(row: &Row) -> (String, String) {
     (row.step.clone(), row.told(&["threads"]))
 }
 
-/// Options of `overspill-bench swap-w-seq`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -225,7 +221,6 @@ pub struct Args {
     plot: Plot,
 }
 
-/// Measures.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases = Ladder::with_threads(&steps, &args.threads);

@@ -9,10 +9,7 @@ use crate::machine::place::Place;
 use crate::machine::swap_device::SwapDevice;
 use crate::machine::{kernel_swap, room};
 use crate::measure::{Failure, Sample, child, fail};
-use crate::model::declare::*;
-use crate::model::findings::Findings;
-use crate::model::format::{percent, ratio, short, whole};
-use crate::model::row::{Case, Row};
+use crate::model::*;
 use crate::work::swapoff::engine;
 use crate::work::swapoff::request::{self, Request, Who};
 use overspill::units::Bytes;
@@ -141,7 +138,6 @@ fn by_workload(row: &Row) -> (String, String) {
     (row.step.clone(), row.label("workload"))
 }
 
-/// Options of `overspill-bench swapoff`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -168,7 +164,6 @@ pub struct Args {
     plot: Plot,
 }
 
-/// Measures.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases = plan(&steps);
@@ -252,15 +247,10 @@ fn load_bytes(size: Bytes) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::args;
     use overspill::config::{Config, baselines};
 
     #[test]
-    fn every_step_is_measured_alone_and_beside_a_load_and_one_is_the_default() {
-        let chosen: Args = args("--steps kernel,run-1,kernel");
-        let cases: Vec<String> =
-            plan(&LADDER.chosen(&chosen.steps)).iter().map(Case::to_string).collect();
-        assert_eq!(cases, ["run-1, alone", "kernel, alone", "run-1, load", "kernel, load"]);
+    fn the_best_step_is_the_default() {
         let mut config = Config::default();
         baselines::apply(&mut config, engine::SETTINGS).unwrap();
         let default = Config::default();
@@ -268,11 +258,5 @@ mod tests {
         baselines::apply(&mut config, &best).unwrap();
         let of = |config: &Config| (config.baselines.swapoff_run, config.baselines.swapoff_depth);
         assert_eq!(of(&config), of(&default));
-    }
-
-    #[test]
-    fn the_load_is_a_share_in_whole_mib() {
-        let mib = [16, 100, 1 << 10, 8 << 10].map(|mib| load_bytes(Bytes(mib << 20)) >> 20);
-        assert_eq!(mib, [2, 12, 64, 64]);
     }
 }

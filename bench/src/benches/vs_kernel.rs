@@ -20,8 +20,7 @@ use crate::machine::kernel_swap;
 use crate::machine::place::Place;
 use crate::machine::room;
 use crate::measure::{Failure, fail, host};
-use crate::model::findings::Findings;
-use crate::model::row::{Case, by_name};
+use crate::model::*;
 use crate::work::vs_kernel::case::{Kind, Program, Task};
 use crate::work::vs_kernel::program::Inputs;
 use crate::work::vs_kernel::{beside, peer, program};
@@ -37,7 +36,6 @@ use std::time::Instant;
 /// The least that tells anything: at four times overcommit the budget is 8 MiB.
 const SIZE_MIN: Bytes = Bytes(32 << 20);
 
-/// Measures.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     if args.size < SIZE_MIN {
         fail!("{} is too little to tell anything: give --size {SIZE_MIN} or more", args.size);

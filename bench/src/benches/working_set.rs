@@ -10,11 +10,7 @@ use super::common::{Common, Plot};
 use crate::machine::room;
 use crate::machine::swap_device::{RAM, SwapDevice};
 use crate::measure::{self, Failure, Series, child};
-use crate::model::declare::*;
-use crate::model::findings::Findings;
-use crate::model::format::{percent, ratio, short};
-use crate::model::ladder::chosen;
-use crate::model::row::{Case, Row};
+use crate::model::*;
 use crate::work::working_set::policies::{self, Policy};
 use crate::work::working_set::trace::Pattern;
 use crate::work::working_set::{Request, simulate};
@@ -103,7 +99,6 @@ fn by_trace(row: &Row) -> (String, String) {
     (row.label("trace"), row.step.clone())
 }
 
-/// Options of `overspill-bench working-set`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -118,7 +113,6 @@ pub struct Args {
     plot: Plot,
 }
 
-/// Measures.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     // The pages of the RAM device, and those in memory.
     room::memory(args.size, args.size.0.saturating_mul(DEVICE + 1))?;
@@ -155,7 +149,6 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     args.plot.draw(Findings::of(&LADDER, (LADDER.rows(&cases, series), rounds), own))
 }
 
-/// The steps of the engine.
 fn steps() -> impl Iterator<Item = &'static Step> {
     LADDER.steps.iter().filter(|step| step.settings.is_some())
 }
@@ -186,13 +179,7 @@ mod tests {
     use clap::ValueEnum;
 
     #[test]
-    fn the_engine_is_measured_with_each_pattern() {
-        let args: Args = crate::fixture::args("--traces loop,zipf-2x,loop --size 8M");
-        let cases: Vec<String> = plan(&chosen(&args.traces)).iter().map(Case::to_string).collect();
-        let of = |pattern: &str| {
-            ["overspill", "overspill-less-free"].map(|step| format!("{step}, {pattern}"))
-        };
-        assert_eq!(cases, [of("zipf-2x"), of("loop")].concat());
+    fn the_device_has_room_for_each_trace() {
         let mut traces = Pattern::value_variants().iter().map(|pattern| pattern.trace(100));
         assert!(traces.all(|trace| u64::from(trace.pages) < 100 * DEVICE));
     }

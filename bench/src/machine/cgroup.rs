@@ -50,7 +50,6 @@ impl Hierarchy {
     }
 }
 
-/// A group.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -58,12 +57,10 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Its directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes it.
     pub fn make(&self, limit: u64) -> Result<(), Failure> {
         fs::create_dir(&self.path)
             .and_then(|()| fs::write(self.path.join(self.hierarchy.limit), limit.to_string()))

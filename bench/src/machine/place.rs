@@ -12,9 +12,7 @@ const DIRECTORY: &str = "/var/tmp";
 /// A directory on a disk, and perhaps the file in it that is the engine's device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The directory.
     pub dir: PathBuf,
-    /// The file.
     pub file: Option<PathBuf>,
 }
 

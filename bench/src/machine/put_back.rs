@@ -45,7 +45,6 @@ const BUSY: &str = "busy\n";
 /// What it is told at the end.
 const END: &str = "end";
 
-/// What is to be put back.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PutBack {
@@ -53,7 +52,6 @@ pub struct PutBack {
     pub devices: Vec<PathBuf>,
     /// Files that are taken out of use as swap, and removed.
     pub files: Vec<PathBuf>,
-    /// The cgroup that is removed.
     pub cgroup: Option<PathBuf>,
     /// What is written last to files of the kernel, in this order.
     pub writes: Vec<(PathBuf, String)>,
@@ -75,7 +73,6 @@ impl PutBack {
     }
 }
 
-/// What the process is told.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What is to be put back, as JSON

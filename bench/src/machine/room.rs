@@ -6,10 +6,7 @@ use overspill::units::Bytes;
 
 /// Whether there is so much memory for a `--size`.
 pub fn memory(size: Bytes, needed: u64) -> Result<(), Failure> {
-    enough(size, needed, host::available_bytes())
-}
-
-fn enough(size: Bytes, needed: u64, available: u64) -> Result<(), Failure> {
+    let available = host::available_bytes();
     if needed > available {
         let (needed, available) = (Bytes(needed), Bytes(available));
         fail!(
@@ -31,17 +28,4 @@ pub fn disk(size: Bytes, needed: u64, place: &Place, option: &str) -> Result<(),
         );
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_does_not_fit_the_machine_is_refused_in_a_sentence() {
-        assert!(enough(Bytes(1 << 30), 4 << 30, 4 << 30).is_ok());
-        let failure = enough(Bytes(1 << 30), 4 << 30, 3 << 30).unwrap_err().to_string();
-        assert!(failure.starts_with("a --size of 1 GiB needs 4 GiB of memory"), "{failure}");
-        assert!(failure.ends_with("give a smaller --size"), "{failure}");
-    }
 }

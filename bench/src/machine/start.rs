@@ -14,7 +14,6 @@ use std::process::Command;
 /// Name of the hidden subcommand.
 const SUBCOMMAND: &str = "start";
 
-/// What is started.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The cgroup to enter
@@ -35,7 +34,6 @@ pub fn command(cgroup: Option<&Path>, words: &[OsString]) -> Result<Command, Fai
     Ok(command)
 }
 
-/// Becomes the program.
 pub fn run(args: &Args) -> Result<(), Failure> {
     child::end_with_parent();
     if let Some(cgroup) = &args.cgroup {

@@ -12,7 +12,6 @@ pub fn path(path: &Path) -> Result<&str, Failure> {
     })
 }
 
-/// Runs a command of util-linux.
 pub fn command(name: &str, args: &[&str]) -> Result<(), Failure> {
     let output = Command::new(name).args(args).stdin(Stdio::null()).output();
     let output = output.map_err(|error| {

@@ -11,7 +11,6 @@ const PREFIX: &str = "overspill-bench: ";
 pub struct Failure(String);
 
 impl Failure {
-    /// With a sentence.
     pub fn new(sentence: impl Into<String>) -> Failure {
         Failure(sentence.into())
     }

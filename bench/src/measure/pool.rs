@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 pub struct Request<W = ()> {
     /// Settings of the pool, as the engine reads them.
     pub settings: String,
-    /// How many threads.
     pub threads: usize,
     /// The budget in bytes.
     pub memory: u64,
@@ -25,7 +24,6 @@ pub struct Request<W = ()> {
 }
 
 impl<W> Request<W> {
-    /// The pool to measure.
     pub fn pool(&self) -> Result<Pool, Failure> {
         open(self.memory, Some(&self.device), &self.settings)
     }
@@ -47,7 +45,6 @@ pub fn open(memory: u64, device: Option<&str>, settings: &str) -> Result<Pool, F
     Pool::new(config).map_err(Failure::of)
 }
 
-/// A region of so many bytes.
 pub fn map(pool: &Pool, bytes: u64) -> Result<Region<'_>, Failure> {
     pool.map(bytes as usize).failing(format_args!("the pool maps no {}", Bytes(bytes)))
 }
@@ -60,7 +57,6 @@ pub fn right(wrong: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Counters by name.
 pub type Counters = BTreeMap<&'static str, u64>;
 
 /// A figure that is one counter for so many of another: name, counter, factor, other counter.
@@ -69,9 +65,7 @@ pub type Ratio = (&'static str, &'static str, f64, &'static str);
 /// Counters at two moments.
 #[derive(Clone, Debug)]
 pub struct Counted {
-    /// When something began.
     pub before: Counters,
-    /// When it had ended.
     pub after: Counters,
 }
 

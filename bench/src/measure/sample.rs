@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 /// The figures of one measurement, by name.
 pub type Sample = BTreeMap<String, f64>;
 
-/// A sample of these figures.
 pub fn figures<N: Into<String>>(figures: impl IntoIterator<Item = (N, f64)>) -> Sample {
     figures.into_iter().map(|(name, value)| (name.into(), value)).collect()
 }
 
-/// Adds figures to a sample.
 pub fn add<N: Into<String>>(sample: &mut Sample, more: impl IntoIterator<Item = (N, f64)>) {
     sample.extend(figures(more));
 }
@@ -43,16 +41,12 @@ pub fn compare(
 pub struct Spread {
     /// The middle value; between two middle ones, their mean.
     pub median: f64,
-    /// The lowest.
     pub min: f64,
-    /// The highest.
     pub max: f64,
-    /// How many values there were.
     pub rounds: usize,
 }
 
 impl Spread {
-    /// Of one or more values.
     pub fn of(mut values: Vec<f64>) -> Spread {
         assert!(!values.is_empty());
         values.sort_by(f64::total_cmp);

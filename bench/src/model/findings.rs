@@ -9,13 +9,9 @@ use serde_json::{Value, json};
 /// Everything that a bench hands back.
 #[derive(Debug)]
 pub struct Findings {
-    /// What was declared.
     pub ladder: &'static Ladder,
-    /// Where it ran.
     pub machine: Machine,
-    /// What it ran with.
     pub settings: Value,
-    /// A row a case.
     pub rows: Vec<Row>,
     /// The labels that group the rows of tables.
     pub groups: &'static [&'static str],

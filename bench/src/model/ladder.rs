@@ -32,7 +32,6 @@ impl Ladder {
         self.steps.iter().filter(wanted).collect()
     }
 
-    /// A step by its name.
     pub fn step(&self, name: &str) -> Option<&'static Step> {
         self.steps.iter().find(|step| step.name == name)
     }
@@ -69,7 +68,6 @@ impl Ladder {
         by_name(steps.into_iter().map(|step| (step.name, told(step))))
     }
 
-    /// A case of a step.
     pub fn case<K>(step: &Step, labels: Vec<(&'static str, Value)>, what: K) -> Case<K> {
         let reference = step.reference.map(|reference| reference());
         Case { step: step.name.to_owned(), labels, reference, what }

@@ -1,19 +1,14 @@
 //! What rows say about one figure, as bars in groups, with the same series in each.
 
 use crate::measure::Spread;
-use crate::model::declare::Chart;
-use crate::model::findings::Findings;
-use crate::model::row::Row;
+use crate::model::*;
 
 /// The series of what was published.
 const PUBLISHED: &str = "as published";
 
-/// Bars.
 #[derive(Debug, Default)]
 pub struct Bars {
-    /// What groups are called.
     pub groups: Vec<String>,
-    /// What series are called.
     pub series: Vec<String>,
     /// Group, series (as indices), value.
     pub bars: Vec<(usize, usize, Spread)>,
@@ -46,7 +41,6 @@ impl Bars {
         self.bars.push((group, series, value));
     }
 
-    /// The largest value of any round.
     pub fn highest(&self) -> Option<f64> {
         self.bars.iter().map(|(_, _, value)| value.max).max_by(f64::total_cmp)
     }
@@ -59,7 +53,6 @@ pub struct Drawn<'c> {
     pub title: String,
     /// How it was declared.
     pub chart: &'c Chart,
-    /// The bars.
     pub bars: Bars,
 }
 

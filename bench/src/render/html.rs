@@ -4,14 +4,11 @@
 use super::bars::Bars;
 use super::table;
 use crate::measure::{Failing, Failure, Spread};
-use crate::model::declare::Column;
-use crate::model::format::Format;
-use crate::model::row::Row;
+use crate::model::*;
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde_json::{Value, json};
 
-/// The style of a page.
 pub const STYLE: &str = include_str!("html/style.css");
 /// How charts and tables are written.
 const PARTS: &str = include_str!("html/parts.html");
@@ -23,9 +20,7 @@ const MARKS: f64 = 4.0;
 /// How bars are drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// What it counts.
     pub unit: &'static str,
-    /// How a value is written.
     pub format: Format,
     /// Where a line is drawn, and what it is called.
     pub line: Option<(f64, &'static str)>,

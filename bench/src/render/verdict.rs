@@ -3,10 +3,7 @@
 use super::table::{aligned, spread};
 use crate::measure::host::Machine;
 use crate::measure::{ROUNDS_BY_DEFAULT, Spread};
-use crate::model::declare::{Goal, Ladder, Rows, Verdict};
-use crate::model::findings::Findings;
-use crate::model::format::{self, Format, whole};
-use crate::model::row::Row;
+use crate::model::*;
 use serde_json::Value;
 
 const NOTHING: &str = "Nothing is compared with anything here: measure other steps too.";
@@ -79,7 +76,6 @@ fn selected<'f>(findings: &'f Findings, verdict: &Verdict) -> Vec<&'f Row> {
     }
 }
 
-/// Where a row stands.
 fn place(findings: &Findings, row: &Row) -> String {
     let labels = row.told(findings.groups);
     if labels.is_empty() { row.step.clone() } else { format!("{labels}: {}", row.step) }

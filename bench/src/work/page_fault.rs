@@ -35,12 +35,10 @@ pub const MEASURED: Duration = Duration::from_millis(300);
 const BUDGET_FACTOR: u64 = 2;
 const BUDGET_SPARE: u64 = 64 << 20;
 
-/// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
     /// Settings of the pool; the kernel's own memory has none.
     pub settings: Option<String>,
-    /// How many threads.
     pub threads: usize,
     /// Bytes that each maps.
     pub bytes: usize,
@@ -54,7 +52,6 @@ trait Source: Sync {
     fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure>;
 }
 
-/// The kernel's own anonymous memory.
 struct Kernel;
 
 impl Source for Kernel {

@@ -16,7 +16,6 @@ use std::time::Instant;
 
 /// Senders of a group, and receivers, as in hackbench.
 const SENDERS: usize = 20;
-/// Threads of a group.
 pub const GROUP_THREADS: usize = 2 * SENDERS;
 /// Bytes of a message, as in hackbench.
 pub const MESSAGE_BYTES: usize = 100;
@@ -160,18 +159,18 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     drop(region);
     drop(pool);
     pool::right(wrong.load(Relaxed))?;
-    let usage = Usage::of(UsageWho::RUSAGE_SELF)?;
+    let usage = Usage::of(UsageWho::RUSAGE_SELF);
     let mut sample = told(&counted);
     let times = [
         // Seconds from the moment that all threads start to the arrival of the last message.
-        ("benchmark_s", benchmark),
+        ("benchmark_s", benchmark.as_secs_f64()),
         // Processor time of the process.
-        ("user_s", usage.user),
-        ("sys_s", usage.sys),
+        ("user_s", usage.user_s),
+        ("sys_s", usage.sys_s),
         // Seconds from the beginning of the process to its end.
-        ("elapsed_s", began.elapsed()),
+        ("elapsed_s", began.elapsed().as_secs_f64()),
     ];
-    add(&mut sample, times.map(|(name, time)| (name, time.as_secs_f64())));
+    add(&mut sample, times);
     Ok(sample)
 }
 

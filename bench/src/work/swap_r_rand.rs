@@ -83,9 +83,7 @@ enum Source {
     Resident,
     /// The swap cache: a minor fault.
     Minor,
-    /// The compressed tier.
     Compressed,
-    /// The swap device.
     Device,
 }
 

@@ -17,7 +17,6 @@ pub type Request = pool::Request;
 /// go out begin with nothing.
 const IN: &str = "in.";
 
-/// A kind of lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lock {
     /// Its counter; those of waiting and holding begin with the same name.
@@ -28,7 +27,6 @@ pub struct Lock {
     pub of_swap: bool,
 }
 
-/// All kinds.
 pub const LOCKS: [Lock; 5] = [
     Lock { name: "slot_lock", title: "slots", of_swap: true },
     Lock { name: "cluster_lock", title: "clusters", of_swap: true },

@@ -35,12 +35,10 @@ trait Side {
     type Memory: Memory + Send;
     /// Whether the processor time of the load is counted as that of the evacuation.
     const COUNTS_LOAD: bool;
-    /// Maps memory.
     fn map(&self, bytes: u64) -> Result<Self::Memory, Failure>;
     /// Adds a device of higher priority for the pages of the load: what was pushed out before lies
     /// on the other.
     fn add_load_device(&self) -> Result<(), Failure>;
-    /// Empties the device.
     fn evacuate(&self) -> Result<Evacuated, Failure>;
 }
 
@@ -99,8 +97,8 @@ fn told(
     let mut sample = figures([
         ("elapsed_s", elapsed),
         // Processor time without that of the load.
-        ("user_s", evacuated.usage.user.as_secs_f64()),
-        ("sys_s", evacuated.usage.sys.as_secs_f64()),
+        ("user_s", evacuated.usage.user_s),
+        ("sys_s", evacuated.usage.sys_s),
         ("page_ins", pages),
         ("mb_per_s", mb_per_s),
         // MB/s at which a file on the same disk is read in sequence at the same time, and the rate
@@ -141,7 +139,7 @@ mod tests {
     #[test]
     fn rates_and_ratios_follow_from_what_was_measured() {
         let ms = Duration::from_millis;
-        let usage = Usage { user: ms(100), sys: ms(200) };
+        let usage = Usage { user_s: 0.1, sys_s: 0.2, ..Usage::default() };
         let evacuated =
             Evacuated { elapsed: ms(500), usage, page_ins: 25_000, operations: Some(100) };
         let phase = |ops_per_s, longest| Phase { ops_per_s, longest: ms(longest), usage };

@@ -20,7 +20,6 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
     /// What is done, and by whom.
@@ -92,7 +91,6 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     }
 }
 
-/// The figures of accesses.
 fn told(outcome: &Outcome) -> Sample {
     figures([
         ("elapsed_s", outcome.elapsed_s),
@@ -111,7 +109,6 @@ fn told(outcome: &Outcome) -> Sample {
     ])
 }
 
-/// Adds what was counted.
 fn count<const N: usize>(sample: &mut Sample, counts: [(&str, u64); N]) {
     add(sample, counts.map(|(name, value)| (name, value as f64)));
 }

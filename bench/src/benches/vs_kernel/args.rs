@@ -38,7 +38,6 @@ fn tasks(word: &str) -> Result<Vec<Task>, String> {
     })
 }
 
-/// Options of `overspill-bench vs-kernel`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]

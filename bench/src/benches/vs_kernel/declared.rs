@@ -1,8 +1,6 @@
 //! What is told of the work and of the kernel's swap beside it, and what is to be reached.
 
-use crate::model::declare::*;
-use crate::model::format::{mib, microseconds, plural, ratio, short, short_mib, whole};
-use crate::model::row::Row;
+use crate::model::*;
 
 /// Who did the work: step, class for styles, and name for people.
 pub const WHO: [(&str, &str, &str); 4] = [

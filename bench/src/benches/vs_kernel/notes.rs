@@ -2,8 +2,7 @@
 
 use super::ram::Ram;
 use crate::measure::host::Machine;
-use crate::model::format::{mib, short};
-use crate::model::row::{Case, Row};
+use crate::model::*;
 use crate::work::vs_kernel::case::{Kind, Peer, Setting, Step};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
@@ -17,7 +16,6 @@ const AS_MUCH: f64 = 0.9;
 pub struct Busy {
     /// Before this began: the work of others.
     pub began: f64,
-    /// When it ended.
     pub ended: f64,
 }
 
@@ -120,7 +118,6 @@ fn raised(peers: &[(&Setting, Option<&Row>)], ram: &Ram) -> Option<String> {
     })
 }
 
-/// Whether others were at work.
 fn others(busy: &Busy) -> Option<String> {
     let cpus = Machine::this().cpus;
     (busy.began > cpus as f64 / 2.0).then(|| {

@@ -3,9 +3,7 @@
 use super::declared::{LADDER, WHO, is_access, peer, place, title};
 use crate::measure::host::processor;
 use crate::measure::{Failure, ROUNDS_BY_DEFAULT, Spread};
-use crate::model::findings::Findings;
-use crate::model::format::{Format, microseconds, plural, ratio, short};
-use crate::model::row::Row;
+use crate::model::*;
 use crate::render::bars::Bars;
 use crate::render::html::{self, STYLE, Scale, chart, table};
 use crate::render::{verdict, write_file};
@@ -19,15 +17,12 @@ const TITLE: &str = "The same program, the same RAM: overspill beside the kernel
 /// What the page tells besides the findings.
 #[derive(Debug)]
 pub struct About {
-    /// The memory that was accessed.
     pub size: Bytes,
-    /// How often.
     pub rounds: usize,
     /// The command line that does it again.
     pub command: String,
 }
 
-/// Writes the page.
 pub fn write(path: &Path, about: &About, findings: &Findings) -> Result<(), Failure> {
     write_file("page", path, &page(about, findings)?)
 }

@@ -4,8 +4,7 @@ use super::args::Args;
 use super::ram::Ram;
 use crate::machine::place::Place;
 use crate::measure::Failure;
-use crate::model::ladder::chosen;
-use crate::model::row::Case;
+use crate::model::*;
 use crate::work::vs_kernel::Request;
 use crate::work::vs_kernel::case::{Kind, Setting, Step, Task};
 use crate::work::vs_kernel::program::Inputs;
@@ -74,13 +73,11 @@ pub fn case(kind: Kind) -> Case<Kind> {
 
 /// What all measurements have in common.
 pub struct Setup<'a> {
-    /// The options.
     pub args: &'a Args,
     /// Where swap files are made.
     pub place: &'a Place,
     /// The `overspill` that programs run under.
     pub command: PathBuf,
-    /// What programs read.
     pub inputs: Inputs,
 }
 

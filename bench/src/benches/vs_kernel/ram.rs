@@ -105,7 +105,6 @@ impl Ram {
         }
     }
 
-    /// Takes note of a measurement.
     pub fn saw(&mut self, setting: &Setting, step: Step, sample: &Sample) {
         let get = |name: &str| sample.get(name).map(|value| *value as u64);
         let none = Seen { pool: 0, total: 0, beside: BESIDE };

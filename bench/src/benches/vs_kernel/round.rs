@@ -110,7 +110,6 @@ impl Rounds {
         sample
     }
 
-    /// Takes note of a failure.
     fn failed(&mut self, case: &Case<Kind>, sentence: &str, time_left: Duration) {
         match (case.what, case.what.by_signal()) {
             // One that the kernel ends for want of memory in one round may run in the next.

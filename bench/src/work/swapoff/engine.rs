@@ -65,10 +65,10 @@ impl<'a> Side for Engine<'a> {
 
     fn evacuate(&self) -> Result<Evacuated, Failure> {
         let used = || Usage::of(UsageWho::RUSAGE_SELF);
-        let (before, began) = (used()?, Instant::now());
+        let (before, began) = (used(), Instant::now());
         let evacuated = self.pool.swapoff(self.name, |_| ControlFlow::Continue(()));
         let elapsed = began.elapsed();
-        let usage = used()? - before;
+        let usage = used() - before;
         let evacuated = evacuated.map_err(Failure::of)?;
         if evacuated.lost_pages > 0 {
             fail!("{} pages could not be read", evacuated.lost_pages);

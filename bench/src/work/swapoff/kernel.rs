@@ -26,7 +26,6 @@ use std::time::Instant;
 const PRIORITY: u32 = 32_766;
 const PRIORITY_OF_LOAD: u32 = 32_767;
 
-/// Measures the kernel.
 pub fn measure(request: &Request, rate: &device_rate::Sample) -> Result<Sample, Failure> {
     let name = kernel_swap::name();
     let cgroup = Hierarchy::find(Path::new(MOUNTS)).map_err(Failure::new)?.group(&name);
@@ -69,11 +68,11 @@ impl Side for Kernel<'_> {
         let reads = || disk_reads(&self.request.dir).filter(|_| self.request.load == 0);
         let page_ins = used_pages(&self.file)?;
         let reads_before = reads();
-        let (before, began) = (children()?, Instant::now());
+        let (before, began) = (children(), Instant::now());
         command("swapoff", &[path(&self.file)?])?;
         let elapsed = began.elapsed();
         let operations = reads_before.zip(reads()).map(|(before, after)| after - before);
-        Ok(Evacuated { elapsed, usage: children()? - before, page_ins, operations })
+        Ok(Evacuated { elapsed, usage: children() - before, page_ins, operations })
     }
 }
 

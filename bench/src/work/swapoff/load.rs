@@ -32,7 +32,6 @@ const ENDED: usize = 3;
 
 /// Memory that pages can be pushed out of.
 pub trait Memory {
-    /// Its words.
     fn words(&mut self) -> &mut [u64];
     /// Pushes out the pages of a range of bytes.
     fn page_out(&self, bytes: Range<usize>) -> Result<(), Errno>;
@@ -52,9 +51,7 @@ pub struct Phase {
 /// What the load did before and during an evacuation.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
-    /// Before.
     pub before: Phase,
-    /// During it.
     pub during: Phase,
 }
 
@@ -107,12 +104,12 @@ impl<M: Memory> Load<M> {
     fn run(&mut self, phase: &AtomicUsize) -> Result<Found, Failure> {
         let mut at = WARMING_UP;
         let mut done: Vec<Phase> = Vec::with_capacity(ENDED);
-        let (mut began, mut usage) = (Instant::now(), Usage::of(UsageWho::RUSAGE_THREAD)?);
+        let (mut began, mut usage) = (Instant::now(), Usage::of(UsageWho::RUSAGE_THREAD));
         let (mut ops, mut longest) = (0, Duration::ZERO);
         loop {
             let now = Instant::now();
             if phase.load(Acquire) > at {
-                let used = Usage::of(UsageWho::RUSAGE_THREAD)?;
+                let used = Usage::of(UsageWho::RUSAGE_THREAD);
                 let ops_per_s = ops as f64 / (now - began).as_secs_f64();
                 done.push(Phase { ops_per_s, longest, usage: used - usage });
                 at += 1;
@@ -187,7 +184,8 @@ mod tests {
             result == 7 && found.before.ops_per_s > 0.0 && found.during.ops_per_s > 0.0,
             "{found:?}"
         );
-        assert!(found.during.usage.user + found.during.usage.sys <= 5 * pause, "{found:?}");
+        let Usage { user_s, sys_s, .. } = found.during.usage;
+        assert!(user_s + sys_s <= 5.0 * pause.as_secs_f64(), "{found:?}");
         let failed = beside(fake(false), || Err::<(), _>(Failure::new("no room"))).unwrap_err();
         assert_eq!(failed.to_string(), "no room");
         assert!(beside(fake(true), || Ok(())).unwrap_err().to_string().contains("other content"));

@@ -8,10 +8,8 @@ use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// Who empties the device.
     pub who: Who,
     /// Where swap files are made.
     pub dir: PathBuf,
@@ -21,19 +19,16 @@ pub struct Request {
     pub load: u64,
 }
 
-/// Who empties the device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Who {
     /// The engine, with settings of its pool.
     Engine {
-        /// These settings.
         settings: String,
         /// The file that is its device, in place of one in the directory.
         file: Option<PathBuf>,
         /// Where the load's pages go, as the engine reads it.
         load_device: String,
     },
-    /// The kernel.
     Kernel,
 }
 

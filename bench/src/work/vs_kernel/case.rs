@@ -17,7 +17,6 @@ pub enum Peer {
     File,
 }
 
-/// A real program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
 pub enum Program {
     /// GNU sort of lines that all are in its memory
@@ -32,12 +31,10 @@ pub enum Program {
     Cxx,
 }
 
-/// What is done.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Task {
     /// Accesses to memory, by a program that does nothing else.
     Accesses(Workload),
-    /// The work of a program.
     Program(Program),
 }
 
@@ -48,7 +45,6 @@ impl Task {
         accesses.chain(Program::value_variants().iter().copied().map(Task::Program))
     }
 
-    /// The program, if it is one.
     pub fn program(self) -> Option<Program> {
         match self {
             Task::Accesses(_) => None,
@@ -66,7 +62,6 @@ impl fmt::Display for Task {
     }
 }
 
-/// Who does the work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
 pub enum Step {
     /// The program by itself, with the kernel's swap
@@ -84,7 +79,6 @@ named!(Peer, Program, Step);
 /// What is done, all but by whom.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Setting {
-    /// What is done.
     pub task: Task,
     /// With whom it is compared.
     pub peer: Peer,
@@ -92,7 +86,6 @@ pub struct Setting {
     pub overcommit: u32,
     /// What pages hold; those of programs hold what they hold.
     pub packing: Option<Packing>,
-    /// How many threads do it.
     pub threads: u32,
 }
 
@@ -110,7 +103,6 @@ pub enum Kind {
     Floor,
     /// A program with all the RAM that it takes, which says how much that is.
     Alone(Program),
-    /// Work.
     Work(Setting, Step),
 }
 

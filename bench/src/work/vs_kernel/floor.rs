@@ -17,7 +17,6 @@ use std::time::Instant;
 /// Pages that are touched, or packed.
 const PAGES: usize = 8192;
 
-/// Measures.
 pub fn measure(packing: Packing) -> Result<Sample, Failure> {
     let failure = |errno: Errno| Failure::new(format!("the floor cannot be measured: {errno}"));
     let mut sample = Sample::new();

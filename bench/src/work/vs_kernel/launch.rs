@@ -8,9 +8,8 @@ use crate::machine::kernel_swap::NO_LIMIT;
 use crate::machine::put_back::Guard;
 use crate::machine::start;
 use crate::measure::child::NO_PROCESS;
+use crate::measure::usage::{Usage, UsageWho};
 use crate::measure::{Failing, Failure, Sample, add, fail, figures};
-use nix::sys::resource::{Usage, UsageWho, getrusage};
-use nix::sys::time::{TimeVal, TimeValLike};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsString;
 use std::io::Read;
@@ -33,20 +32,20 @@ pub fn was_killed(failure: &Failure) -> bool {
     failure.to_string().starts_with(KILLED)
 }
 
-/// Runs the program of a request with `before` in front of its command line, in a cgroup or where
+/// Runs the program of a request with `prefix` in front of its command line, in a cgroup or where
 /// this is; `look` is called now and then. Whatever happens to this process, `guard` ends the
 /// program. Fails when it fails, or takes too long.
 pub fn run(
     request: &Request,
-    before: &[OsString],
+    prefix: &[OsString],
     cgroup: Option<&Cgroup>,
     guard: &mut Guard,
     mut look: impl FnMut() + Send,
 ) -> Result<Sample, Failure> {
-    let words = before.iter().cloned().chain(request.words()?.into_iter().map(Into::into));
+    let words = prefix.iter().cloned().chain(request.words()?.into_iter().map(Into::into));
     let mut command = start::command(cgroup.map(Cgroup::path), &words.collect::<Vec<_>>())?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let (usage, began) = (children(), Instant::now());
+    let (before, began) = (Usage::of(UsageWho::RUSAGE_CHILDREN), Instant::now());
     let mut child = command.spawn().failing(NO_PROCESS)?;
     let group = Pid::from_raw(child.id() as i32).expect("a child has a process id");
     guard.watch(group);
@@ -98,7 +97,8 @@ pub fn run(
         let outcome = serde_json::from_slice(&printed.kept);
         return outcome.map(|outcome| told(&outcome)).failing("the program printed no figures");
     }
-    Ok(of_program(elapsed, usage, &printed, served))
+    let used = Usage::of(UsageWho::RUSAGE_CHILDREN) - before;
+    Ok(of_program(elapsed, used, &printed, served))
 }
 
 /// The same in a cgroup that only counts, where there can be one.
@@ -119,7 +119,6 @@ pub fn counted(
 pub struct Peak(Option<u64>);
 
 impl Peak {
-    /// Looks at it.
     pub fn look(&mut self, cgroup: Option<&Cgroup>) {
         self.0 = self.0.max(cgroup.and_then(Cgroup::used_bytes));
     }
@@ -137,32 +136,19 @@ pub fn now_and_then(ended: &Receiver<()>, mut look: impl FnMut()) {
     }
 }
 
-/// The figures of a program.
-fn of_program(
-    elapsed: Duration,
-    before: Usage,
-    printed: &Printed,
-    served: Option<Served>,
-) -> Sample {
-    let after = children();
-    let seconds =
-        |of: fn(&Usage) -> TimeVal| (of(&after) - of(&before)).num_microseconds() as f64 / 1e6;
-    let faults = |of: fn(&Usage) -> i64| (of(&after) - of(&before)) as f64;
+fn of_program(elapsed: Duration, used: Usage, printed: &Printed, served: Option<Served>) -> Sample {
     let mut sample = figures([
-        ("major_faults", faults(Usage::major_page_faults)),
-        ("minor_faults", faults(Usage::minor_page_faults)),
-        // Of all children so far, in KiB: those before this one are small.
-        ("ram_bytes_peak", after.max_rss() as f64 * 1024.0),
+        ("major_faults", used.major_faults as f64),
+        ("minor_faults", used.minor_faults as f64),
+        // Of all children so far: those before this one are small.
+        ("ram_bytes_peak", used.ram_bytes_peak as f64),
     ]);
     let (elapsed, user, sys, checksum) = match served {
         Some(served) => {
             add(&mut sample, [("p50_ns", served.p50_ns), ("p99_ns", served.p99_ns)]);
             (served.elapsed, served.user_s, served.sys_s, served.checksum)
         }
-        None => {
-            let [user, sys] = [seconds(Usage::user_time), seconds(Usage::system_time)];
-            (elapsed, user, sys, printed.checksum)
-        }
+        None => (elapsed, used.user_s, used.sys_s, printed.checksum),
     };
     let times = [("user_s", user), ("sys_s", sys), ("cpu_s", user + sys)];
     add(&mut sample, times);
@@ -171,11 +157,6 @@ fn of_program(
     sample
 }
 
-fn children() -> Usage {
-    getrusage(UsageWho::RUSAGE_CHILDREN).expect("the kernel knows what children used")
-}
-
-/// How a program ended.
 fn how(status: ExitStatus) -> String {
     match status.signal() {
         Some(9) => KILLED.to_owned(),

@@ -83,7 +83,6 @@ fn watched(
     })
 }
 
-/// The accesses, and what overspill counted.
 fn accesses(request: &Request) -> Result<Sample, Failure> {
     let Some(plan) = request.plan() else { fail!("a program is not in this process") };
     let device = format!("{}:{}", request.dir.display(), 2 * request.needs);

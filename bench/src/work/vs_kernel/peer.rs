@@ -67,7 +67,6 @@ pub fn alone(request: &Request) -> Result<Sample, Failure> {
     })
 }
 
-/// Measures.
 pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
     let name = kernel_swap::name();
     let cgroup = Hierarchy::find(Path::new(MOUNTS)).map_err(Failure::new)?.group(&name);

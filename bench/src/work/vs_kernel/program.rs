@@ -23,10 +23,8 @@ const PYTHONS: [&str; 2] = ["/usr/bin/python3", "python3"];
 /// each of them.
 const SORT_BUFFER: u64 = 2;
 
-/// How a program is started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// The program and its arguments.
     pub words: Vec<String>,
     /// Who works with it from outside, where somebody does.
     pub client: Option<Client>,
@@ -109,7 +107,6 @@ impl Drop for Inputs {
 const NO_NUMPY: &str = "there is no python3 with numpy: install python3-numpy";
 const NO_COMPILER: &str = "there is no g++ with a cc1plus: install g++";
 
-/// What this machine lacks for a program, in a sentence.
 pub fn missing(program: Program) -> Option<String> {
     let version = |name: &str| runs(name, &["--version"]);
     let (is_there, without) = match program {
@@ -127,12 +124,10 @@ pub fn missing(program: Program) -> Option<String> {
     (!is_there).then(|| without.to_owned())
 }
 
-/// A Python that has numpy.
 fn python() -> Option<&'static str> {
     PYTHONS.into_iter().find(|python| runs(python, &["-c", "import numpy"]).is_some())
 }
 
-/// The compiler proper of g++.
 fn compiler() -> Option<String> {
     let path = runs("g++", &["-print-prog-name=cc1plus"])?.trim().to_owned();
     // Where it has none it prints the name alone.

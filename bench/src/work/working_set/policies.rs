@@ -12,7 +12,6 @@ pub type Misses = Vec<bool>;
 /// A policy: which of these accesses miss with so many frames.
 pub type Policy = fn(&[u32], usize) -> Misses;
 
-/// Evicts what came in first.
 pub fn fifo(trace: &[u32], frames: usize) -> Misses {
     let mut present = vec![false; pages(trace)];
     let mut queue = VecDeque::with_capacity(frames);

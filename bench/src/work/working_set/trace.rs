@@ -118,7 +118,6 @@ fn hot_scan(fits: u32, random: &mut Random) -> Trace {
 mod tests {
     use super::*;
 
-    /// How often each page is accessed.
     fn counts(trace: &Trace) -> Vec<u32> {
         let mut counts = vec![0; trace.pages as usize];
         trace.accesses.iter().for_each(|page| counts[*page as usize] += 1);

@@ -50,7 +50,6 @@ pub fn add_moved(
     Ok(())
 }
 
-/// The figures of accesses at random.
 pub fn of_accesses(accesses: f64, elapsed: Duration, cpu: Duration, counted: &Counted) -> Sample {
     let per_1000 = |name: &str| counted.count(name) * 1000.0 / accesses;
     figures([

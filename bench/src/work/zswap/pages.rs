@@ -63,7 +63,6 @@ impl Work {
         }
     }
 
-    /// Whether accesses are in sequence.
     pub fn in_sequence(self) -> bool {
         self == Work::BeyondInSequence
     }
@@ -84,7 +83,6 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Those of `work`.
     pub fn of(work: Work) -> Pages {
         let made = |contents: Contents| {
             let page = |number: u64| {
@@ -106,7 +104,6 @@ impl Pages {
         }
     }
 
-    /// Fills a page.
     pub fn fill(&self, page: &mut [u64], number: u64) {
         match self.template(number) {
             None => page.fill(0),

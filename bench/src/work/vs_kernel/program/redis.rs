@@ -28,7 +28,6 @@ pub struct Client {
     keys: u64,
 }
 
-/// What it took.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
     /// Of the reads at random.
@@ -206,7 +205,6 @@ impl Connection {
         }
     }
 
-    /// A string that may hold anything.
     fn bulk(&mut self) -> std::io::Result<Vec<u8>> {
         let line = self.line()?;
         let len: usize = line
