@@ -279,11 +279,8 @@ mod tests {
             for threads in [1, 2, 3] {
                 let mut memory = vec![0; 100 * WORDS];
                 let outcome = run(Plan { workload, packing: Packing::Heap, threads }, &mut memory);
-                assert_eq!(
-                    (outcome.accesses, outcome.wrong),
-                    (100, 0),
-                    "{workload}, {threads} threads"
-                );
+                let told = (outcome.accesses, outcome.wrong);
+                assert_eq!(told, (100, 0), "{workload}, {threads} threads");
                 assert!(outcome.elapsed_s > 0.0 && outcome.p50_ns <= outcome.p99_ns, "{outcome:?}");
                 // Each thread numbers the pages of its own part.
                 assert_eq!(memory[0], tag(0), "all pages are written, whatever is done");
@@ -296,7 +293,7 @@ mod tests {
     #[test]
     fn ticks_are_told_whatever_the_name_of_the_process() {
         let text = "17 (a) b) S 1 17 17 0 -1 4194560 100 200 0 0 31 42 7 8 20 0 1 0 99";
-        assert_eq!((ticks_of(text), ticks_of("17 (a"), ticks_of("")), (Some([31, 42]), None, None));
+        assert_eq!([text, "17 (a", ""].map(ticks_of), [Some([31, 42]), None, None]);
         assert!(ticks_of(&fs::read_to_string("/proc/self/stat").unwrap()).is_some());
     }
 
@@ -317,8 +314,8 @@ mod tests {
     #[test]
     fn pages_pack_as_far_as_their_names_say() {
         let mut compressor = Compressor::new(Codec::Lz4).unwrap();
-        for (packing, expected) in
-            [(Packing::None, 0.9..1.1), (Packing::Heap, 2.3..2.7), (Packing::Sparse, 9.0..11.0)]
+        for (packing, low, high) in
+            [(Packing::None, 0.9, 1.1), (Packing::Heap, 2.3, 2.7), (Packing::Sparse, 9.0, 11.0)]
         {
             let mut packed = |number| {
                 let mut words = [7; WORDS];
@@ -327,7 +324,7 @@ mod tests {
             };
             let total: usize = (0..TEMPLATES).map(&mut packed).sum();
             let ratio = (TEMPLATES * 4096) as f64 / total as f64;
-            assert!(expected.contains(&ratio), "{packing}: {ratio:.2}");
+            assert!(low < ratio && ratio < high, "{packing}: {ratio:.2}");
         }
     }
 }

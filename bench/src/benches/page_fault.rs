@@ -6,7 +6,7 @@
 //! is larger than what is touched.
 
 use super::common::Common;
-use crate::measure::{Failure, child, host};
+use crate::measure::{Failure, host};
 use crate::model::*;
 use crate::work::page_fault::{MEASURED, Request};
 use overspill::units::{Bytes, PAGE_SIZE};
@@ -21,10 +21,8 @@ const SIZE: u64 = 128 << 20;
 const TOTAL_BY_DEFAULT: u64 = 256 << 20;
 /// Share of the available RAM that all threads together map at most.
 const RAM_SHARE: u64 = 2;
-/// Longest that a measurement may take: this, and what a page may take at the very worst, twice
-/// over (warm-up).
-const LIMIT: Duration = Duration::from_secs(60);
-const LIMIT_PER_PAGE: Duration = Duration::from_micros(200);
+/// What a page may take at the very worst, with the warm-up.
+const WORST: Duration = Duration::from_micros(400);
 
 /// Where locks are contended most.
 const fn most(step: &'static [&'static str], figure: &'static str, says: &'static str) -> Verdict {
@@ -135,8 +133,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         let (threads, bytes) = (case.what, sizes[&case.what]);
         let settings = LADDER.step(&case.step).and_then(|step| LADDER.settings(step));
         let request = Request { settings, threads, bytes, pinned: !args.unpinned };
-        let pages = (threads * bytes / PAGE_SIZE) as u32;
-        child::ask(LADDER.bench, &request, LIMIT + 2 * LIMIT_PER_PAGE * pages)
+        LADDER.ask(&request, WORST, (threads * bytes / PAGE_SIZE) as u64)
     })?;
     let smaller = smaller(args, &sizes);
     let own = json!({

@@ -6,7 +6,7 @@
 //! saves to keep the slots of clean pages.
 
 use super::common::{Common, Device};
-use crate::measure::{Failure, child};
+use crate::measure::Failure;
 use crate::model::*;
 use crate::work::swap_r_rand::Request;
 use overspill::units::Bytes;
@@ -17,9 +17,8 @@ use std::time::Duration;
 const OVERCOMMIT: u64 = 4;
 /// How much larger the device is than what is read from.
 const DEVICE_SPARE: u64 = 2;
-/// Longest that a measurement may take: this, and what a page or a read may take at the very worst.
-const LIMIT: Duration = Duration::from_secs(60);
-const LIMIT_PER_READ: Duration = Duration::from_millis(1);
+/// What a page or a read may take at the very worst.
+const WORST: Duration = Duration::from_millis(1);
 /// The percentiles are told of one thread.
 const ONE: Rows = Rows::With(&[("threads", "1")]);
 
@@ -127,8 +126,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
             device: device.clone(),
             what: args.reads,
         };
-        let reads = (2 * bytes.pages() + args.reads).min(u32::MAX.into()) as u32;
-        child::ask(LADDER.bench, &request, LIMIT + LIMIT_PER_READ * reads)
+        LADDER.ask(&request, WORST, 2 * bytes.pages() + args.reads)
     })?;
     let own = json!({
         "threads": args.threads,

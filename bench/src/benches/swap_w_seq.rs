@@ -6,7 +6,7 @@
 //! that came back leaves by being written again.
 
 use super::common::{Common, Device, Plot};
-use crate::measure::{Failure, child};
+use crate::measure::Failure;
 use crate::model::*;
 use crate::work::swap_w_seq::{LOCKS, Request};
 use overspill::units::Bytes;
@@ -15,10 +15,8 @@ use std::time::Duration;
 
 /// How much larger the device is than what is written to it: slots do not get short.
 const DEVICE_SPARE: u64 = 2;
-/// Longest that a measurement may take: this, and what a page may take at the very worst, out and
-/// in.
-const LIMIT: Duration = Duration::from_secs(60);
-const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
+/// What a page may take at the very worst, out and in.
+const WORST: Duration = Duration::from_millis(1);
 
 /// The last step, with the most threads.
 const fn last(figure: &'static str, says: &'static str, least: f64) -> Verdict {
@@ -234,8 +232,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
             device: device.clone(),
             what: (),
         };
-        let pages = (args.memory.pages() + args.size.pages()) as u32;
-        child::ask(LADDER.bench, &request, LIMIT + LIMIT_PER_PAGE * pages)
+        LADDER.ask(&request, WORST, args.memory.pages() + args.size.pages())
     })?;
     let own = json!({
         "threads": Ladder::threads(&cases),

@@ -9,7 +9,7 @@
 use super::common::{Common, Plot};
 use crate::machine::room;
 use crate::machine::swap_device::{RAM, SwapDevice};
-use crate::measure::{self, Failure, Series, child};
+use crate::measure::{self, Failure, Series};
 use crate::model::*;
 use crate::work::working_set::policies::{self, Policy};
 use crate::work::working_set::trace::Pattern;
@@ -20,10 +20,8 @@ use std::time::Duration;
 
 /// How much larger the device is than the budget: more than any trace touches.
 const DEVICE: u64 = 6;
-/// Longest that a measurement may take: this, and what a page of the budget may take at the very
-/// worst.
-const LIMIT: Duration = Duration::from_secs(60);
-const LIMIT_PER_PAGE: Duration = Duration::from_millis(20);
+/// What a page of the budget may take at the very worst.
+const WORST: Duration = Duration::from_millis(20);
 
 /// The policies that are simulated, by their steps.
 const POLICIES: [(&str, Policy); 3] =
@@ -130,8 +128,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
             device: device.clone(),
             what: case.what,
         };
-        let pages = args.size.pages().min(u32::MAX.into()) as u32;
-        child::ask(LADDER.bench, &request, LIMIT + LIMIT_PER_PAGE * pages)
+        LADDER.ask(&request, WORST, args.size.pages())
     })?;
     let rounds = measured[0].len();
     // 2. The policies, once each: they miss the same each time. All of it trace by trace.

@@ -9,7 +9,7 @@
 
 use super::common::{Common, Device, Plot};
 use crate::machine::room;
-use crate::measure::{Failure, child};
+use crate::measure::Failure;
 use crate::model::*;
 use crate::work::zswap::pages::Work;
 use crate::work::zswap::{self as work, Request, What};
@@ -22,10 +22,8 @@ use std::time::Duration;
 const DEVICE_SPARE: u64 = 2;
 /// What is accessed at random, as a share of what is swapped out and in as a whole.
 const ACCESSED: u64 = 2;
-/// Longest that a measurement may take: this, and what a page may take at the very worst, out and
-/// in.
-const LIMIT: Duration = Duration::from_secs(60);
-const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
+/// What a page may take at the very worst, out and in.
+const WORST: Duration = Duration::from_millis(1);
 
 /// What swapping zeros in is to gain: so much time or processor time, as its origin did, or all
 /// locks.
@@ -267,8 +265,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let times = if args.to.device.is_ram() { 3 } else { 2 };
     room::memory(args.size, times * written(args.size))?;
     let measured = LADDER.measure(&cases, args.common.rounds, |case| {
-        let pages = (2 * Bytes(written(args.size)).pages()).min(u32::MAX.into()) as u32;
-        child::ask(LADDER.bench, &request(case, args, &device), LIMIT + LIMIT_PER_PAGE * pages)
+        let pages = 2 * Bytes(written(args.size)).pages();
+        LADDER.ask(&request(case, args, &device), WORST, pages)
     })?;
     let own = json!({
         "size_bytes": args.size.0,

@@ -2,10 +2,13 @@
 
 use super::declare::{Base, Comparison, Ladder, Step};
 use super::row::{Case, Row, by_name};
+use crate::measure::child;
 use crate::measure::{self, Failure, Sample, Series, compare};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use serde::Serialize;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Each once and in the order of its type.
 pub fn in_order<T: Ord>(mut all: Vec<T>) -> Vec<T> {
@@ -92,6 +95,18 @@ impl Ladder {
         let mut threads: Vec<usize> = cases.iter().map(|case| case.what).collect();
         threads.dedup();
         threads
+    }
+
+    /// Has a request measured by a process of its own, within a minute and what so many pages may
+    /// take at the very worst.
+    pub fn ask(
+        &self,
+        request: &impl Serialize,
+        per_page: Duration,
+        pages: u64,
+    ) -> Result<Sample, Failure> {
+        let pages = pages.min(u32::MAX.into()) as u32;
+        child::ask(self.bench, request, Duration::from_secs(60) + per_page * pages)
     }
 
     /// Measures all cases in turn, round after round, and compares them; returns their rows, and

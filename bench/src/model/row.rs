@@ -62,6 +62,22 @@ impl Row {
     }
 }
 
+/// Rows by what a key says of them, in the order in which the keys come up; those without are in
+/// none.
+pub fn grouped<'r>(
+    rows: impl IntoIterator<Item = &'r Row>,
+    key: impl Fn(&Row) -> Option<String>,
+) -> Vec<(String, Vec<&'r Row>)> {
+    let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
+    for (row, key) in rows.into_iter().filter_map(|row| Some((row, key(row)?))) {
+        match groups.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, rows)) => rows.push(row),
+            None => groups.push((key, vec![row])),
+        }
+    }
+    groups
+}
+
 /// A value as people read it: text without quotes.
 pub fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)

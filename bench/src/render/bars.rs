@@ -60,15 +60,8 @@ pub struct Drawn<'c> {
 pub fn charts(findings: &Findings) -> Vec<Drawn<'static>> {
     let mut all = Vec::new();
     for chart in findings.ladder.charts {
-        let mut titles: Vec<String> = Vec::new();
-        for title in rows_of(findings, chart).filter_map(|row| chart.title.of(row)) {
-            if !titles.contains(&title) {
-                titles.push(title);
-            }
-        }
-        for title in titles {
-            let rows =
-                rows_of(findings, chart).filter(|row| chart.title.of(row).as_ref() == Some(&title));
+        let rows = findings.rows.iter().filter(|row| row.figures.contains_key(chart.figure));
+        for (title, rows) in grouped(rows, |row| chart.title.of(row)) {
             let mut bars = Bars::of(rows, chart.figure, chart.place);
             if chart.published {
                 add_published(&mut bars, findings, chart.figure);
@@ -77,10 +70,6 @@ pub fn charts(findings: &Findings) -> Vec<Drawn<'static>> {
         }
     }
     all
-}
-
-fn rows_of<'f>(findings: &'f Findings, chart: &Chart) -> impl Iterator<Item = &'f Row> {
-    findings.rows.iter().filter(|row| row.figures.contains_key(chart.figure))
 }
 
 fn add_published(bars: &mut Bars, findings: &Findings, figure: &str) {

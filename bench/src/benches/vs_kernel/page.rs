@@ -37,7 +37,7 @@ fn page(about: &About, findings: &Findings) -> Result<String, Failure> {
         Bytes(machine.ram_bytes),
         machine.kernel
     );
-    let groups = groups(&findings.rows);
+    let groups = grouped(&findings.rows, title);
     let all = |part: fn(&str, &[&Row]) -> Option<Value>| -> Vec<Value> {
         groups.iter().filter_map(|(title, rows)| part(title, rows)).collect()
     };
@@ -59,33 +59,16 @@ fn page(about: &About, findings: &Findings) -> Result<String, Failure> {
     html::page(PAGE, &values)
 }
 
-/// Rows that belong together, and what they are about.
-fn groups(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
-    let mut of: Vec<(String, Vec<&Row>)> = Vec::new();
-    for row in rows {
-        let Some(title) = title(row) else { continue };
-        match of.iter_mut().find(|(other, _)| *other == title) {
-            Some((_, rows)) => rows.push(row),
-            None => of.push((title, vec![row])),
-        }
-    }
-    of
-}
-
 /// The result at a glance: for each peer the median of all ratios, of each way to use overspill.
 fn cards(rows: &[Row]) -> Vec<Value> {
-    let mut peers: Vec<String> = Vec::new();
-    for row in rows.iter().filter(|row| row.figures.contains_key("ratio")) {
-        if !peers.contains(&peer(row)) {
-            peers.push(peer(row));
-        }
-    }
-    peers.iter().map(|peer| card(peer, rows)).collect()
+    let compared = rows.iter().filter(|row| row.figures.contains_key("ratio"));
+    let groups = grouped(compared, |row| Some(peer(row)));
+    groups.iter().map(|(peer, rows)| card(peer, rows)).collect()
 }
 
-fn card(name: &str, rows: &[Row]) -> Value {
+fn card(peer: &str, rows: &[&Row]) -> Value {
     let of = |step: &str| -> Vec<f64> {
-        let mine = rows.iter().filter(|row| peer(row) == name && row.step == step);
+        let mine = rows.iter().filter(|row| row.step == step);
         mine.filter_map(|row| Some(row.get("ratio")?.median)).collect()
     };
     let all: Vec<f64> = WHO.iter().flat_map(|(step, ..)| of(step)).collect();
@@ -95,7 +78,7 @@ fn card(name: &str, rows: &[Row]) -> Value {
     };
     let each: Vec<String> = WHO.iter().filter_map(each).collect();
     let faster = all.iter().filter(|ratio| **ratio < 1.0).count();
-    json!({ "peer": name, "faster": faster, "all": all.len(), "each": each })
+    json!({ "peer": peer, "faster": faster, "all": all.len(), "each": each })
 }
 
 /// The class of who did it, for styles.
