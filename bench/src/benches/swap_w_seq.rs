@@ -18,6 +18,17 @@ const DEVICE_SPARE: u64 = 2;
 /// What a page may take at the very worst, out and in.
 const WORST: Duration = Duration::from_millis(1);
 
+/// Figures with long names.
+const IN_SERIAL: &str = "in.serial_ns_per_page_max";
+const IN_SERIAL_LESS: &str = "in.serial_less_than_baseline";
+const IN_SATURATION: &str = "in.saturation_pages_per_s";
+const SATURATION_MORE: &str = "saturation_ratio_to_baseline";
+const IN_SATURATION_MORE: &str = "in.saturation_ratio_to_baseline";
+const SPREAD: &str = "swap_serial_ns_per_page_if_spread";
+const IN_SPREAD: &str = "in.swap_serial_ns_per_page_if_spread";
+const SPREAD_LESS: &str = "swap_serial_if_spread_less_than_baseline";
+const IN_SPREAD_LESS: &str = "in.swap_serial_if_spread_less_than_baseline";
+
 /// The last step, with the most threads.
 const fn last(figure: &'static str, says: &'static str, least: f64) -> Verdict {
     verdict(&["batches"], figure, says, Goal::AtLeast(least)).of(Rows::Most("threads"))
@@ -26,6 +37,10 @@ const fn last(figure: &'static str, says: &'static str, least: f64) -> Verdict {
 /// The share of the time that swap locks may take with two threads.
 const fn share(figure: &'static str, says: &'static str) -> Verdict {
     verdict(&["batches"], figure, says, Goal::AtMost(0.01)).of(Rows::With(&[("threads", "2")]))
+}
+
+const fn no_loss(figure: &'static str, says: &'static str) -> Verdict {
+    verdict(&[], figure, says, Goal::NoLoss)
 }
 
 /// Vm-scalability's swap-w-seq with 32 processes; only the first steps are part of that.
@@ -96,8 +111,8 @@ pub static LADDER: Ladder = Ladder {
                 col("saturates at", "saturation_pages_per_s", whole),
                 col("swap locks", "swap_locks_ratio", percent),
                 wide("pages in/s", "in.pages_per_s", whole),
-                col("serial ns", "in.serial_ns_per_page_max", short),
-                col("saturates at", "in.saturation_pages_per_s", whole),
+                col("serial ns", IN_SERIAL, short),
+                col("saturates at", IN_SATURATION, whole),
                 col("swap locks", "in.swap_locks_ratio", percent),
             ],
         },
@@ -113,69 +128,23 @@ pub static LADDER: Ladder = Ladder {
         compare("gain_over_step_before", How::More, "pages_per_s", Base::From),
         compare("in.gain_over_step_before", How::More, "in.pages_per_s", Base::From),
         compare("serial_less_than_baseline", How::TimesLess, "serial_ns_per_page_max", BASELINE),
-        compare(
-            "in.serial_less_than_baseline",
-            How::TimesLess,
-            "in.serial_ns_per_page_max",
-            BASELINE,
-        ),
-        compare(
-            "swap_serial_if_spread_less_than_baseline",
-            How::TimesLess,
-            "swap_serial_ns_per_page_if_spread",
-            BASELINE,
-        ),
-        compare(
-            "in.swap_serial_if_spread_less_than_baseline",
-            How::TimesLess,
-            "in.swap_serial_ns_per_page_if_spread",
-            BASELINE,
-        ),
-        compare("saturation_ratio_to_baseline", How::Times, "saturation_pages_per_s", BASELINE),
-        compare(
-            "in.saturation_ratio_to_baseline",
-            How::Times,
-            "in.saturation_pages_per_s",
-            BASELINE,
-        ),
+        compare(IN_SERIAL_LESS, How::TimesLess, IN_SERIAL, BASELINE),
+        compare(SPREAD_LESS, How::TimesLess, SPREAD, BASELINE),
+        compare(IN_SPREAD_LESS, How::TimesLess, IN_SPREAD, BASELINE),
+        compare(SATURATION_MORE, How::Times, "saturation_pages_per_s", BASELINE),
+        compare(IN_SATURATION_MORE, How::Times, IN_SATURATION, BASELINE),
     ],
     verdicts: &[
         last("serial_less_than_baseline", "out: times less at the lock that limits", 10.0),
-        last(
-            "saturation_ratio_to_baseline",
-            "out: times the pages a second that saturate it",
-            2.92,
-        ),
-        last(
-            "swap_serial_if_spread_less_than_baseline",
-            "out: times less at swap locks, used evenly",
-            10.0,
-        ),
-        last("in.serial_less_than_baseline", "in: times less at the lock that limits", 10.0),
-        last(
-            "in.saturation_ratio_to_baseline",
-            "in: times the pages a second that saturate it",
-            2.92,
-        ),
-        last(
-            "in.swap_serial_if_spread_less_than_baseline",
-            "in: times less at swap locks, used evenly",
-            10.0,
-        ),
+        last(SATURATION_MORE, "out: times the pages a second that saturate it", 2.92),
+        last(SPREAD_LESS, "out: times less at swap locks, used evenly", 10.0),
+        last(IN_SERIAL_LESS, "in: times less at the lock that limits", 10.0),
+        last(IN_SATURATION_MORE, "in: times the pages a second that saturate it", 2.92),
+        last(IN_SPREAD_LESS, "in: times less at swap locks, used evenly", 10.0),
         share("swap_locks_ratio", "out: of the time in swap locks"),
         share("in.swap_locks_ratio", "in: of the time in swap locks"),
-        verdict(
-            &[],
-            "gain_over_step_before",
-            "out: slower than the step before in every round",
-            Goal::NoLoss,
-        ),
-        verdict(
-            &[],
-            "in.gain_over_step_before",
-            "in: slower than the step before in every round",
-            Goal::NoLoss,
-        ),
+        no_loss("gain_over_step_before", "out: slower than the step before in every round"),
+        no_loss("in.gain_over_step_before", "in: slower than the step before in every round"),
     ],
     charts: &[
         chart(Title::Is("Pages swapped out"), "pages_per_s", "pages a second", by_threads),

@@ -5,13 +5,12 @@
 //! [`crate::machine::put_back`] sees to it that nothing is left behind.
 
 use super::common::{Common, Plot};
-use crate::machine::place::Place;
+use crate::machine::kernel_swap;
+use crate::machine::place::{Place, memory_for};
 use crate::machine::swap_device::SwapDevice;
-use crate::machine::{kernel_swap, room};
 use crate::measure::{Failure, Sample, child, fail};
 use crate::model::*;
-use crate::work::swapoff::engine;
-use crate::work::swapoff::request::{self, Request, Who};
+use crate::work::swapoff::{Request, Who, engine, load_device_bytes};
 use overspill::units::Bytes;
 use serde_json::json;
 use std::path::PathBuf;
@@ -174,8 +173,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let load = request(Some(String::new()), true, args, &place);
     // What both allocations keep in memory at once is bounded by the budget, and what the engine
     // keeps of it by less than this.
-    room::memory(args.size, load.memory() + load.memory() / 4)?;
-    room::disk(args.size, load.disk(), &place, "--device")?;
+    memory_for(args.size, load.memory() + load.memory() / 4)?;
+    place.has_room(args.size, load.disk(), "--device")?;
     let with_kernel = steps.iter().any(|step| step.name == "kernel");
     let mut without_kernel = kernel_swap::missing().filter(|_| with_kernel);
     let measured = LADDER.measure(&cases, args.common.rounds, |case| {
@@ -227,7 +226,7 @@ fn request(settings: Option<String>, with_load: bool, args: &Args, place: &Place
         Some(settings) => Who::Engine {
             settings,
             file: place.file.clone(),
-            load_device: load_device(args, place).spec(Bytes(request::load_device(load))),
+            load_device: load_device(args, place).spec(Bytes(load_device_bytes(load))),
         },
         None => Who::Kernel,
     };

@@ -17,8 +17,7 @@ pub use args::Args;
 pub use declared::LADDER;
 
 use crate::machine::kernel_swap;
-use crate::machine::place::Place;
-use crate::machine::room;
+use crate::machine::place::{Place, memory_for};
 use crate::measure::{Failure, fail, host};
 use crate::model::*;
 use crate::work::vs_kernel::case::{Kind, Program, Task};
@@ -43,8 +42,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let began = Instant::now();
     let place = Place::find(args.dir.as_deref())?;
     // All of it may be in memory at once, packed or not.
-    room::memory(args.size, args.size.0 + args.size.0 / 4)?;
-    room::disk(args.size, 2 * args.size.0, &place, "--dir")?;
+    memory_for(args.size, args.size.0 + args.size.0 / 4)?;
+    place.has_room(args.size, 2 * args.size.0, "--dir")?;
     let command = command()?;
     let busy_before = host::load_average();
     // 1. What can be measured here.

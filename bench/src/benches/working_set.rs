@@ -7,7 +7,7 @@
 //! against it.
 
 use super::common::{Common, Plot};
-use crate::machine::room;
+use crate::machine::place::memory_for;
 use crate::machine::swap_device::{RAM, SwapDevice};
 use crate::measure::{self, Failure, Series};
 use crate::model::*;
@@ -113,7 +113,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     // The pages of the RAM device, and those in memory.
-    room::memory(args.size, args.size.0.saturating_mul(DEVICE + 1))?;
+    memory_for(args.size, args.size.0.saturating_mul(DEVICE + 1))?;
     let patterns = chosen(&args.traces);
     let device: SwapDevice = RAM.parse().expect("it is the default of other benches");
     let device = device.spec(Bytes(DEVICE * args.size.0));

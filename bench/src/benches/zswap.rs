@@ -8,7 +8,7 @@
 //! read, and to keep pages that do not compress.
 
 use super::common::{Common, Device, Plot};
-use crate::machine::room;
+use crate::machine::place::memory_for;
 use crate::measure::Failure;
 use crate::model::*;
 use crate::work::zswap::pages::Work;
@@ -263,7 +263,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let device = args.to.device.spec(Bytes(DEVICE_SPARE * written(args.size)));
     // A budget that is grown so that all pages come in, and a RAM device that holds them.
     let times = if args.to.device.is_ram() { 3 } else { 2 };
-    room::memory(args.size, times * written(args.size))?;
+    memory_for(args.size, times * written(args.size))?;
     let measured = LADDER.measure(&cases, args.common.rounds, |case| {
         let pages = 2 * Bytes(written(args.size)).pages();
         LADDER.ask(&request(case, args, &device), WORST, pages)

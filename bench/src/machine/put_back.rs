@@ -11,16 +11,15 @@
 //! kernel's table of it until it is as it was, so that a second bench waits.
 
 use super::cgroup::Cgroup;
-use crate::machine::util_linux::{command, path, swaps};
+use super::kernel_swap::{command, path, swaps};
 use crate::measure::child::{self, NO_PROCESS};
 use crate::measure::{Failing, Failure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -133,13 +132,6 @@ pub fn around<T>(
     let done = done?;
     put_back?;
     Ok(done)
-}
-
-/// Makes a file, for this user only, that is to be removed: not one that is there already, which
-/// could be a link to anything in a directory that others may write to.
-pub fn make(file: &Path) -> Result<File, Failure> {
-    let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(file);
-    made.failing(format_args!("'{}' cannot be made", file.display()))
 }
 
 /// Waits for the end of standard input, and puts everything back.
@@ -279,6 +271,7 @@ fn write_back(file: &Path, value: &str, devices: &[PathBuf]) -> Result<(), Failu
 
 #[cfg(test)]
 mod tests {
+    use super::super::place::make;
     use super::*;
     use std::process::Command;
 

@@ -156,16 +156,6 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn bars_of_a_group_stand_side_by_side() {
-        let names = |n: &[&str]| n.iter().map(|name| (*name).to_owned()).collect();
-        let bars =
-            Bars { groups: names(&["a", "b"]), series: names(&["1", "2"]), bars: Vec::new() };
-        let places = [place(&bars, 0, 0), place(&bars, 0, 1), place(&bars, 1, 0)];
-        assert!(places.windows(2).all(|pair| pair[0].1 < pair[1].0), "{places:?}");
-        assert!(places[0].0 > 0.0 && places[2].1 < 2.0, "{places:?}");
-    }
-
-    #[test]
     fn a_drawing_names_axes_groups_and_series_and_has_a_bar_for_each_row() {
         const CHART: Chart = chart(Title::Is("above"), "rate", "pages a second", |row| {
             (row.step.clone(), row.told(&["threads"]))

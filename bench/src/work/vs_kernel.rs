@@ -82,7 +82,7 @@ pub fn beside(name: &str) -> Result<PathBuf, Failure> {
 /// Measures in this process, which does nothing else.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     match request.kind {
-        Kind::Floor => floor::measure(Packing::Heap),
+        Kind::Floor => floor::measure(),
         Kind::Alone(_) => peer::alone(&request),
         Kind::Work(setting, Step::Peer) => peer::measure(&request, setting.peer),
         Kind::Work(_, Step::OverspillThread) => ours::run(&request, "thread"),

@@ -187,7 +187,6 @@ mod tests {
     use super::*;
     use crate::fixture::row;
     use crate::model::findings::Findings;
-    use crate::render::bars::charts;
     use crate::render::verdict::text;
     use serde_json::{Value, json};
 
@@ -228,25 +227,5 @@ mod tests {
             assert!(words.contains(said), "{said}: {words}");
         }
         assert_eq!(text.lines().count(), 2 + 5, "nothing is said of other contents: {text}");
-    }
-
-    #[test]
-    fn there_is_a_chart_for_each_peer_and_setting() {
-        let of = |step: &str, workload: &str, peer: &str, figure: &str| {
-            row(step, &labels(workload, peer, "2.5:1"), &[(figure, &[7.0])])
-        };
-        let rows = vec![
-            of("peer", "seq-read", "zram", "ns_per_access"),
-            of("library", "seq-read", "zram", "ns_per_access"),
-            of("library", "sort", "file", "elapsed_s"),
-        ];
-        let charts = charts(&Findings::new(&LADDER, json!({}), rows));
-        let titles: Vec<&str> = charts.iter().map(|drawn| drawn.title.as_str()).collect();
-        let expected = [
-            "Accesses, against the kernel's zram: 4 times the RAM, contents 2.5:1, 1 thread",
-            "Real programs, against the kernel's swap file: 4 times the RAM",
-        ];
-        assert_eq!(titles, expected);
-        assert_eq!(charts[0].bars.series, ["the kernel", "overspill as a library"]);
     }
 }

@@ -1,13 +1,13 @@
 //! What the device can do: a file like the swap file, read in sequence with direct I/O.
 
-use crate::measure::{Failing, Failure};
+use crate::measure::{Failing, Failure, threads};
 use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_bench::contents::Random;
 use overspill_os::Errno;
 use overspill_os::io::{File, IoBuffer};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes of an operation: the largest that evacuation reads.
 const OPERATION: u64 = 1 << 20;
@@ -60,7 +60,7 @@ impl Sample {
         // Their memory is there before the time counts.
         buffers.iter_mut().for_each(|buffer| buffer.fill(1));
         let next = AtomicU64::new(0);
-        let read = |buffer: &mut IoBuffer| {
+        let timed = threads::each(&mut buffers, |buffer| {
             loop {
                 let offset = next.fetch_add(OPERATION, Relaxed);
                 if offset >= self.bytes {
@@ -68,15 +68,9 @@ impl Sample {
                 }
                 self.file.read_at(buffer, offset)?;
             }
-        };
-        let began = Instant::now();
-        std::thread::scope(|scope| {
-            let start = |buffer| scope.spawn(move || read(buffer));
-            let threads: Vec<_> = buffers.iter_mut().map(start).collect();
-            let mut threads = threads.into_iter();
-            threads.try_for_each(|thread| thread.join().expect("a panic ends the process"))
-        })?;
-        Ok(began.elapsed())
+        });
+        timed.results.into_iter().collect::<Result<(), Errno>>()?;
+        Ok(timed.elapsed)
     }
 }
 

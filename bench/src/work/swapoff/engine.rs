@@ -1,8 +1,8 @@
 //! The engine's side: a pool with two devices, of which one is taken out of use.
 
 use super::load::Memory;
-use super::request::Request;
-use super::{Evacuated, Side, device_rate};
+use super::{Evacuated, Request, Side, device_rate};
+use crate::machine::place::make;
 use crate::machine::put_back::{self, PutBack};
 use crate::measure::usage::{Usage, UsageWho};
 use crate::measure::{Failure, Sample, fail, pool};
@@ -40,7 +40,7 @@ pub fn measure(
         return measure();
     }
     let what = PutBack::files([file.to_owned()]);
-    put_back::around(&what, |_| put_back::make(file).and_then(|_| measure()))
+    put_back::around(&what, |_| make(file).and_then(|_| measure()))
 }
 
 struct Engine<'a> {

@@ -4,12 +4,10 @@
 //! ([`crate::machine::put_back`]), also when this one is killed.
 
 use super::load::Memory;
-use super::request::{self, Request};
-use super::{Evacuated, Side, device_rate};
+use super::{Evacuated, Request, Side, device_rate, load_device_bytes};
 use crate::machine::cgroup::Hierarchy;
-use crate::machine::kernel_swap::{self, MOUNTS, PROCESS_BYTES, swap_on};
+use crate::machine::kernel_swap::{self, MOUNTS, PROCESS_BYTES, command, path, swap_on, swaps};
 use crate::machine::put_back::{self, PutBack};
-use crate::machine::util_linux::{command, path, swaps};
 use crate::measure::usage::{Usage, UsageWho};
 use crate::measure::{Failing, Failure, Sample};
 use overspill::units::{Bytes, PAGE_SIZE};
@@ -59,7 +57,7 @@ impl Side for Kernel<'_> {
     }
 
     fn add_load_device(&self) -> Result<(), Failure> {
-        swap_on(&self.load_file, request::load_device(self.request.load), PRIORITY_OF_LOAD)
+        swap_on(&self.load_file, load_device_bytes(self.request.load), PRIORITY_OF_LOAD)
     }
 
     fn evacuate(&self) -> Result<Evacuated, Failure> {

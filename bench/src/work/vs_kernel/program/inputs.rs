@@ -1,7 +1,7 @@
 //! What programs read: lines to sort, and a source to compile. Made in sequence from a fixed seed,
 //! the same each time.
 
-use crate::machine::put_back;
+use crate::machine::place::make;
 use crate::measure::{Failing, Failure};
 use overspill_bench::contents::Random;
 use std::io::{BufWriter, Write};
@@ -82,7 +82,7 @@ fn written(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<std::fs::File>) -> std::io::Result<()>,
 ) -> Result<(), Failure> {
-    let mut out = BufWriter::with_capacity(1 << 20, put_back::make(path)?);
+    let mut out = BufWriter::with_capacity(1 << 20, make(path)?);
     let done = write(&mut out).and_then(|()| out.flush());
     done.failing(format_args!("'{}' cannot be written", path.display()))
 }
