@@ -26,16 +26,12 @@ pub fn args<A: clap::Args>(line: &str) -> A {
 /// A ladder that declares a figure.
 pub const LADDER: Ladder = Ladder {
     bench: "x",
-    steps: &[],
     groups: &["threads"],
     tables: &[Table {
         title: "",
         columns: &[wide("rate/s", "rate", whole), col("nothing", "none", short)],
     }],
-    comparisons: &[],
-    verdicts: &[],
-    charts: &[],
-    origin: "",
+    ..Ladder::NONE
 };
 
 /// Counters with what they say before and after.

@@ -17,7 +17,6 @@ const CODECS: &str = "none,lz4,zstd:-1,zstd:1,zstd:3,zstd:6,zstd:12,zstd:19";
 /// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "codecs",
-    steps: &[],
     groups: &["contents"],
     tables: &[Table {
         title: "Pages of 4 KiB on one thread. A page that does not shrink is kept as it is, and \
@@ -46,8 +45,7 @@ pub static LADDER: Ladder = Ladder {
         )
         .of(Rows::With(&[("contents", "random")])),
     ],
-    charts: &[],
-    origin: "",
+    ..Ladder::NONE
 };
 const HEAP: Rows = Rows::With(&[("contents", "heap")]);
 

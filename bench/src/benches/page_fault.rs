@@ -100,9 +100,9 @@ pub static LADDER: Ladder = Ladder {
             "times the hold a freed frame of pick-inside",
         ),
     ],
-    charts: &[],
     origin: "will-it-scale page_fault1 on four machines, all processors busy, \
              \"free_pcppages_bulk: do not hold lock when picking pages to free\", Linux 2018",
+    ..Ladder::NONE
 };
 
 #[derive(Clone, Debug, clap::Args)]

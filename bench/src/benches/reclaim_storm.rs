@@ -54,7 +54,6 @@ pub static LADDER: Ladder = Ladder {
             .from("timed", "reclaim.recheck=wake"),
         Step::new("default", "The defaults: a thread reclaims ahead of need besides").set(""),
     ],
-    groups: &[],
     tables: &[
         Table {
             title: "Seconds until all messages have arrived, and how much sooner than in the \
@@ -118,6 +117,7 @@ pub static LADDER: Ladder = Ladder {
         .log(),
     ],
     origin: "hackbench with 120 groups, \"improve page reclaim by throttle\", Linux 2008",
+    ..Ladder::NONE
 };
 
 fn by_step(row: &Row) -> (String, String) {

@@ -90,8 +90,7 @@ pub static LADDER: Ladder = Ladder {
         verdict(&["clean"], "gain_over_plain", "reads, slots are kept", Goal::Gain),
         verdict(&["readahead-clean"], "gain_over_plain", "reads, both", Goal::Gain),
     ],
-    charts: &[],
-    origin: "",
+    ..Ladder::NONE
 };
 
 #[derive(Clone, Debug, clap::Args)]

@@ -90,7 +90,7 @@ pub static LADDER: Ladder = Ladder {
             by_trace,
         ),
     ],
-    origin: "",
+    ..Ladder::NONE
 };
 
 fn by_trace(row: &Row) -> (String, String) {

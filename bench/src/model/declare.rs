@@ -23,6 +23,20 @@ pub struct Ladder {
     pub origin: &'static str,
 }
 
+impl Ladder {
+    /// Without anything.
+    pub const NONE: Ladder = Ladder {
+        bench: "",
+        steps: &[],
+        groups: &[],
+        tables: &[],
+        comparisons: &[],
+        verdicts: &[],
+        charts: &[],
+        origin: "",
+    };
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     pub name: &'static str,

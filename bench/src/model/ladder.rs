@@ -177,16 +177,13 @@ mod tests {
             Step::new("default", "As it is").set(""),
         ],
         groups: &["threads"],
-        tables: &[],
         comparisons: &[
             compare("of_kernel", How::Times, "rate", Base::Step("kernel")),
             compare("gain", How::More, "rate", Base::From),
             compare("of_first", How::TimesLess, "rate", Base::First).only("default"),
             compare("measure", How::Less, "rate", Base::Measure("low")),
         ],
-        verdicts: &[],
-        charts: &[],
-        origin: "",
+        ..Ladder::NONE
     };
 
     fn steps(names: &[&str]) -> Vec<&'static Step> {

@@ -58,17 +58,3 @@ fn sample(lengths: &[Option<usize>], packing: Duration, unpacking: Duration) -> 
     }
     sample
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_that_do_not_shrink_count_as_pages() {
-        let ns = Duration::from_nanos;
-        let all = sample(&[Some(1024), None, Some(1024), None], ns(400), ns(100));
-        assert_eq!((all["ratio"], all["refused_ratio"]), (1.6, 0.5));
-        assert_eq!((all["compress_ns_per_page"], all["decompress_ns_per_page"]), (100.0, 50.0));
-        assert!(!sample(&[None], ns(1), ns(0)).contains_key("decompress_ns_per_page"));
-    }
-}

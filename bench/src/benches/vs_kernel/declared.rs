@@ -55,7 +55,6 @@ const FILE: &[(&str, &str)] = of!("peer" "file", "overcommit" "4", "contents" "i
 /// All that is printed and drawn.
 pub static LADDER: Ladder = Ladder {
     bench: "vs-kernel",
-    steps: &[],
     groups: &["workload", "peer"],
     tables: &[
         Table {
@@ -143,7 +142,7 @@ pub static LADDER: Ladder = Ladder {
             place,
         ),
     ],
-    origin: "",
+    ..Ladder::NONE
 };
 
 /// Whether a row is about accesses to memory, not about a program.
