@@ -39,6 +39,34 @@ impl Contents {
     }
 }
 
+/// Pages that are made beforehand; all others are copies of these but for their first word, so that
+/// making a page costs a copy.
+#[derive(Clone, Debug)]
+pub struct Templates(Vec<[u64; WORDS]>);
+
+impl Templates {
+    /// So many of them, each filled by its number.
+    pub fn new(count: u64, fill: impl Fn(&mut [u64], u64)) -> Templates {
+        let page = |number: u64| {
+            let mut words = [0; WORDS];
+            fill(&mut words, number);
+            words
+        };
+        Templates((0..count).map(page).collect())
+    }
+
+    /// That of page `number`.
+    pub fn of(&self, number: u64) -> &[u64; WORDS] {
+        &self.0[number as usize % self.0.len()]
+    }
+
+    /// Writes page `number`, with its tag.
+    pub fn write(&self, page: &mut [u64], number: u64) {
+        page.copy_from_slice(self.of(number));
+        page[0] = tag(number);
+    }
+}
+
 /// A page in bytes.
 pub fn bytes(words: &[u64; WORDS]) -> [u8; PAGE_BYTES] {
     let mut bytes = [0; PAGE_BYTES];

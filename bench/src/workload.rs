@@ -7,7 +7,7 @@
 
 mod zipf;
 
-use crate::contents::{Contents, Random, WORDS, tag};
+use crate::contents::{Contents, Random, Templates, WORDS, tag};
 use crate::usage::{Usage, UsageWho};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,7 @@ use zipf::Zipf;
 const SAMPLE_EVERY: u64 = 7;
 /// Of so many accesses of [`Workload::ZipfRead`] one writes.
 const WRITE_EVERY: u64 = 20;
-/// Pages of a kind that are made; all others are copies of these but for their first word, so that
-/// making pages costs a copy.
+/// Pages of a kind that are made.
 const TEMPLATES: u64 = 256;
 /// Words of a page that hold something where the rest is zeros.
 const SPARSE_WORDS: usize = 116;
@@ -122,10 +121,7 @@ pub struct Outcome {
 
 /// Does it to `memory`, which holds zeros.
 pub fn run(plan: Plan, memory: &mut [u64]) -> Outcome {
-    let mut templates = vec![0; TEMPLATES as usize * WORDS];
-    for (page, number) in templates.chunks_exact_mut(WORDS).zip(0..) {
-        plan.packing.fill(page, number);
-    }
+    let templates = Templates::new(TEMPLATES, |page, number| plan.packing.fill(page, number));
     let pages = memory.len() / WORDS;
     let part = pages.div_ceil(plan.threads.max(1)).max(1) * WORDS;
     let mut workers: Vec<Worker<'_>> = memory
@@ -173,7 +169,7 @@ fn each<'a>(workers: &mut [Worker<'a>], work: impl Fn(&mut Worker<'a>) + Sync) {
 /// A thread's part of the memory.
 struct Worker<'a> {
     memory: &'a mut [u64],
-    templates: &'a [u64],
+    templates: &'a Templates,
     random: Random,
     zipf: Option<Zipf>,
     ns: Vec<u64>,
@@ -181,7 +177,7 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(memory: &'a mut [u64], templates: &'a [u64], plan: Plan, seed: u64) -> Worker<'a> {
+    fn new(memory: &'a mut [u64], templates: &'a Templates, plan: Plan, seed: u64) -> Worker<'a> {
         let pages = (memory.len() / WORDS) as u64;
         let zipf = (plan.workload == Workload::ZipfRead).then(|| Zipf::new(pages));
         let ns = Vec::with_capacity((pages / SAMPLE_EVERY) as usize + 1);
@@ -197,10 +193,7 @@ impl<'a> Worker<'a> {
     }
 
     fn write(&mut self, number: u64) {
-        let from = (number % TEMPLATES) as usize * WORDS;
-        let page = &mut self.memory[number as usize * WORDS..][..WORDS];
-        page.copy_from_slice(&self.templates[from..from + WORDS]);
-        page[0] = tag(number);
+        self.templates.write(&mut self.memory[number as usize * WORDS..][..WORDS], number);
     }
 
     fn read(&mut self, number: u64) {
@@ -299,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_page_that_changed_is_noticed() {
-        let templates = vec![7; TEMPLATES as usize * WORDS];
+        let templates = Templates::new(1, |page, _| page.fill(7));
         let mut memory = vec![0; 10 * WORDS];
         let plan = Plan { workload: Workload::SeqRead, packing: Packing::Heap, threads: 1 };
         let mut worker = Worker::new(&mut memory, &templates, plan, 0);

@@ -1,5 +1,6 @@
 //! A memory cgroup that bounds a process, in either version of the hierarchy.
 
+use crate::measure::host::entry;
 use crate::measure::{Failing, Failure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,9 +91,7 @@ impl Cgroup {
     pub fn used_bytes(&self) -> Option<u64> {
         let read = |name: &str| fs::read_to_string(self.path.join(name)).ok();
         let stat = read("memory.stat")?;
-        let of = |name: &&str| {
-            stat.lines().find_map(|line| line.strip_prefix(*name)?.trim().parse::<u64>().ok())
-        };
+        let of = |name: &&str| entry::<u64>(&stat, name);
         let entries: u64 = self.hierarchy.used.iter().map(of).sum::<Option<u64>>()?;
         let kernel =
             self.hierarchy.kernel.map_or(Some(0), |file| read(file)?.trim().parse().ok())?;

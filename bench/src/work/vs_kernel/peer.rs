@@ -6,7 +6,8 @@ use super::{Request, count, launch};
 use crate::machine::cgroup::{Cgroup, Hierarchy};
 use crate::machine::kernel_swap::{self, MOUNTS, counting, swap_on, use_as_swap};
 use crate::machine::put_back::{self, Guard, PutBack};
-use crate::measure::{Failing, Failure, Sample, add, host};
+use crate::measure::host::{self, entry};
+use crate::measure::{Failing, Failure, Sample, add};
 use overspill::units::PAGE_SIZE;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -135,17 +136,18 @@ fn run(
     cgroup: &Cgroup,
     guard: &mut Guard,
 ) -> Result<Sample, Failure> {
-    let before = Swapped::so_far(peer);
-    let same_codec = peer != Peer::Zswap || read(&format!("{ZSWAP}/compressor"))? == COMPRESSOR;
+    let before = swapped(peer);
+    let same_codec =
+        peer != Peer::Zswap || self::read(&format!("{ZSWAP}/compressor"))? == COMPRESSOR;
     cgroup.make(request.memory)?;
     let mut pool = Pool::default();
     let mut sample = launch::run(request, &[], Some(cgroup), guard, || pool.look(peer, swap))?;
-    let after = Swapped::so_far(peer);
-    let written = after.written - before.written;
+    let after = swapped(peer);
+    let [written, read, pages_in] = [0, 1, 2].map(|at| after[at] - before[at]);
     let counts = [
-        ("device_bytes", written + after.read - before.read),
+        ("device_bytes", written + read),
         ("device_bytes_written", written),
-        ("pages_in", after.pages_in - before.pages_in),
+        ("pages_in", pages_in),
         // A compressed pool outside of the cgroup, a part of the RAM.
         ("pool_bytes_peak", pool.bytes),
         // 1 where the peer compresses with LZ4 as overspill does, or not at all; 0 where the kernel
@@ -192,29 +194,14 @@ impl Pool {
     }
 }
 
-/// What the machine has swapped so far.
-#[derive(Clone, Copy)]
-struct Swapped {
-    /// To and from disks, in bytes; memory is no disk.
-    written: u64,
-    read: u64,
-    /// Pages brought in, from wherever they were.
-    pages_in: u64,
-}
-
-impl Swapped {
-    fn so_far(peer: Peer) -> Swapped {
-        let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
-        let pages = |name: &str| {
-            let pages =
-                text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-            pages.unwrap_or(0)
-        };
-        let disk = |name: &str| if peer == Peer::Zram { 0 } else { pages(name) * PAGE_SIZE as u64 };
-        // The kernel counts pages of its zswap apart from those of devices, and zram is a device.
-        let pages_in = pages("pswpin ") + pages("zswpin ");
-        Swapped { written: disk("pswpout "), read: disk("pswpin "), pages_in }
-    }
+/// What the machine has swapped so far: bytes to disks and from them, where memory is no disk; and
+/// pages brought in, from wherever they were.
+fn swapped(peer: Peer) -> [u64; 3] {
+    let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let pages = |name: &str| entry::<u64>(&text, name).unwrap_or(0);
+    let disk = |name: &str| if peer == Peer::Zram { 0 } else { pages(name) * PAGE_SIZE as u64 };
+    // The kernel counts pages of its zswap apart from those of devices, and zram is a device.
+    [disk("pswpout "), disk("pswpin "), pages("pswpin ") + pages("zswpin ")]
 }
 
 fn read(file: &str) -> Result<String, Failure> {
