@@ -79,14 +79,13 @@ fn size(len: usize) -> Bytes {
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let Some(settings) = &request.settings else {
         warm_up(&request, &Kernel)?;
-        return Ok(figures(measure(&request, &Kernel)?.1));
+        return Ok(measure(&request, &Kernel)?.1);
     };
     let touched = (request.threads * request.bytes) as u64;
     let pool = pool::open(BUDGET_FACTOR * touched + BUDGET_SPARE, None, settings)?;
     warm_up(&request, &pool)?;
     let (measured, counted) = Counted::during(&pool, || measure(&request, &pool));
-    let (pages, timed) = measured?;
-    let mut sample = figures(timed);
+    let (pages, mut sample) = measured?;
     add_counted(&mut sample, pages, &counted)?;
     Ok(sample)
 }
@@ -98,21 +97,18 @@ fn warm_up(request: &Request, source: &impl Source) -> Result<(), Failure> {
 }
 
 /// Pages written, and the figures of that.
-fn measure(
-    request: &Request,
-    source: &impl Source,
-) -> Result<(u64, [(&'static str, f64); 2]), Failure> {
+fn measure(request: &Request, source: &impl Source) -> Result<(u64, Sample), Failure> {
     let cpu = cpu_time(ClockId::ProcessCPUTime);
     let (pages, elapsed) = passes(request, source, MEASURED)?;
     let cpu = cpu_time(ClockId::ProcessCPUTime) - cpu;
-    let timed = [
+    let sample = figures([
         // First writes to pages a second, by all threads together, as will-it-scale counts.
         ("faults_per_s", pages as f64 / elapsed.as_secs_f64()),
         // Processor time of the whole process: the engine's threads, mapping and unmapping
         // included. On a busy machine it varies less than the rate.
         ("cpu_ns_per_page", cpu.as_nanos() as f64 / pages as f64),
-    ];
-    Ok((pages, timed))
+    ]);
+    Ok((pages, sample))
 }
 
 /// Passes of all threads for `time`; returns pages written and the time it took.
