@@ -207,7 +207,7 @@ fn a_program_is_told_beside_its_peer_and_on_a_page_that_needs_nothing_else() {
     let row = of("overspill-thread");
     positive(row, &["elapsed_s", "ratio", "pages_in"]);
     assert!(find(row, "checksum").is_none(), "{row}");
-    has(&text, &["Real programs, against the kernel's swap file"]);
+    has(&text, &["Real programs, against the kernel", "swap file: 2 times the RAM"]);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left behind");
 }
 

@@ -1,27 +1,41 @@
 //! Findings as one JSON object.
 
+use crate::measure::host::Machine;
 use crate::measure::{Failure, Spread};
 use crate::model::*;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Digits that a figure is printed with: more than any of them is exact to.
 const SIGNIFICANT_DIGITS: i32 = 6;
 
+/// In the order in which people read it.
+#[derive(Serialize)]
+struct Report<'a> {
+    bench: &'a str,
+    machine: &'a Machine,
+    settings: &'a Value,
+    rows: Vec<Line<'a>>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    step: &'a str,
+    #[serde(flatten)]
+    labels: &'a Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: &'a Option<Value>,
+    figures: Map<String, Value>,
+}
+
 pub fn text(findings: &Findings) -> Result<String, Failure> {
-    let row = |row: &Row| {
-        let mut object = row.labels.clone();
-        object.insert("step".to_owned(), json!(row.step));
-        object.extend(row.reference.iter().map(|told| ("reference".to_owned(), told.clone())));
-        object.insert("figures".to_owned(), figures(&row.figures).into());
-        object
-    };
-    let report = json!({
-        "bench": findings.ladder.bench,
-        "machine": findings.machine,
-        "settings": findings.settings,
-        "rows": findings.rows.iter().map(row).collect::<Vec<_>>(),
+    let rows = findings.rows.iter().map(|row| {
+        let Row { step, labels, reference, .. } = row;
+        Line { step, labels, reference, figures: figures(&row.figures) }
     });
+    let Findings { ladder, machine, settings, .. } = findings;
+    let report = Report { bench: ladder.bench, machine, settings, rows: rows.collect() };
     serde_json::to_string(&report).map_err(Failure::of)
 }
 
@@ -56,7 +70,6 @@ fn number(value: f64) -> Value {
 mod tests {
     use super::*;
     use crate::fixture::{LADDER, row};
-    use crate::measure::host::Machine;
 
     #[test]
     fn the_object_has_the_promised_shape() {
