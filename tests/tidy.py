@@ -44,7 +44,7 @@ FLOORS = {
         "swap", "reclaim", "fault", "control", "space", "error", "config", "engine", "pool", "lib",
     ],
     "bench": [
-        "contents", "workload", "measure", "model", "render", "machine", "work", "fixture",
+        "contents", "usage", "workload", "measure", "model", "render", "machine", "work", "fixture",
         "benches", "lib", "bin", "main",
     ],
 }

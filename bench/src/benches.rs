@@ -1,7 +1,6 @@
 //! The benches, a module each. Each declares a [`crate::model::declare::Ladder`], and has `Args`
-//! (its options, with [`common::Common`] among them), `run` (plans, has everything measured and
-//! returns [`crate::model::findings::Findings`]) and `measure_one` (one measurement, in a process
-//! of its own, from [`crate::work`]).
+//! (its options, with [`common::Common`] among them) and `run`, which plans, has everything
+//! measured, each time in a process of its own, and returns [`crate::model::findings::Findings`].
 
 pub mod codecs;
 pub mod common;

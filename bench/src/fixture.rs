@@ -1,9 +1,8 @@
 //! What the unit tests of benches share.
 
+use crate::measure::pool::Counted;
 use crate::measure::{Sample, Series};
-use crate::model::declare::{Ladder, Table, col, wide};
-use crate::model::format::{short, whole};
-use crate::model::row::{Case, Row};
+use crate::model::*;
 use clap::Parser;
 use serde_json::Value;
 
@@ -27,21 +26,20 @@ pub fn args<A: clap::Args>(line: &str) -> A {
 /// A ladder that declares a figure.
 pub const LADDER: Ladder = Ladder {
     bench: "x",
-    steps: &[],
     groups: &["threads"],
     tables: &[Table {
         title: "",
         columns: &[wide("rate/s", "rate", whole), col("nothing", "none", short)],
     }],
-    comparisons: &[],
-    verdicts: &[],
-    charts: &[],
-    origin: "",
+    ..Ladder::NONE
 };
 
-/// The figures of one round.
-pub fn sample<'a>(figures: impl IntoIterator<Item = (&'a str, f64)>) -> Sample {
-    figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+/// Counters with what they say before and after.
+pub fn counted(counters: &[(&'static str, u64, u64)]) -> Counted {
+    Counted {
+        before: counters.iter().map(|(name, before, _)| (*name, *before)).collect(),
+        after: counters.iter().map(|(name, _, after)| (*name, *after)).collect(),
+    }
 }
 
 /// A row; each figure has a value a round.

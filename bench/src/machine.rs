@@ -4,7 +4,5 @@ pub mod cgroup;
 pub mod kernel_swap;
 pub mod place;
 pub mod put_back;
-pub mod room;
 pub mod start;
 pub mod swap_device;
-pub mod util_linux;

@@ -17,8 +17,7 @@
 //! There are no locks here.
 //!
 //! To add a bench: its work in [`work`], with a request and `measure_one`; in [`benches`] a
-//! [`model::declare::Ladder`], `Args` and `run`; then a line in each of [`Command`], [`run`] and
-//! [`measure_one`].
+//! [`model::declare::Ladder`], `Args` and `run`; then its command in `benches!` here.
 
 #![forbid(unsafe_code)]
 
@@ -31,15 +30,10 @@ mod model;
 mod render;
 mod work;
 
-use benches::common::Common;
-use benches::{
-    codecs, page_fault, reclaim_storm, swap_r_rand, swap_w_seq, swapoff, vs_kernel, working_set,
-    zswap,
-};
+use benches::*;
 use clap::{Parser, Subcommand};
 use machine::{put_back, start};
 use measure::{Failure, child};
-use model::findings::Findings;
 use std::process::ExitCode;
 
 /// Measures the mechanisms of overspill, each beside its baseline and beside the kernel
@@ -54,87 +48,76 @@ struct Cli {
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
-enum Command {
+/// The commands of these benches, each with what its measurements do in a process of their own.
+macro_rules! benches {
+    ($($(#[$about:meta])* $command:ident($bench:ident $(, $measure:path)?);)*) => {
+        #[derive(Debug, Subcommand)]
+        enum Command {
+            $($(#[$about])* $command($bench::Args),)*
+            /// One measurement, in the process that a bench starts for it
+            #[command(hide = true)]
+            MeasureOne(child::Args),
+            /// Waits until a measurement of the kernel has ended, and puts back what it changed
+            #[command(hide = true)]
+            PutBack(put_back::Args),
+            /// Enters a cgroup and becomes the program that is measured
+            #[command(hide = true)]
+            Start(start::Args),
+        }
+
+        fn run(command: &Command) -> Result<(), Failure> {
+            match command {
+                $(Command::$command(args) => {
+                    render::print(&$bench::run(args)?, args.common.json)
+                })*
+                Command::MeasureOne(args) => measure_one(args),
+                Command::PutBack(args) => put_back::run(args),
+                Command::Start(args) => start::run(args),
+            }
+        }
+
+        fn measure_one(args: &child::Args) -> Result<(), Failure> {
+            $($(if args.bench == $bench::LADDER.bench {
+                return child::answer(args, $measure);
+            })?)*
+            Err(Failure::new(format!("there is no bench '{}'", args.bench)))
+        }
+    };
+}
+
+benches! {
     /// First writes to fresh pages: the page-frame allocator, step by step, and the kernel's own
     /// faults
-    PageFault(page_fault::Args),
+    PageFault(page_fault, work::page_fault::measure_one);
     /// Memory written and read in sequence on more than fits: swap slots and the swap cache, step
     /// by step
-    SwapWSeq(swap_w_seq::Args),
+    SwapWSeq(swap_w_seq, work::swap_w_seq::measure_one);
     /// Codecs: how far they pack pages, and how long that takes
-    Codecs(codecs::Args),
+    Codecs(codecs);
     /// Pages read at random on more than fits: latency by where they come from
-    SwapRRand(swap_r_rand::Args),
+    SwapRRand(swap_r_rand, work::swap_r_rand::measure_one);
     /// The compressed tier: what it takes to forget a slot that is given back, and which pages are
     /// worth keeping
-    Zswap(zswap::Args),
+    Zswap(zswap, work::zswap::measure_one);
     /// Many threads that fault at once and find no frame (hackbench): who reclaims, step by step
-    ReclaimStorm(reclaim_storm::Args),
+    ReclaimStorm(reclaim_storm, work::reclaim_storm::measure_one);
     /// A swap device taken out of use: a page at a time, in runs, and by the kernel; alone and
     /// beside a load
-    Swapoff(swapoff::Args),
+    Swapoff(swapoff, work::swapoff::measure_one);
     /// Which pages stay in memory: misses beside those of FIFO, LRU and Belady's optimum on the
     /// same traces
-    WorkingSet(working_set::Args),
+    WorkingSet(working_set, work::working_set::measure_one);
     /// The same program on the same RAM: the kernel's zram, zswap and swap file beside overspill
-    VsKernel(vs_kernel::Args),
-    /// One measurement, in the process that a bench starts for it
-    #[command(hide = true)]
-    MeasureOne(child::Args),
-    /// Waits until a measurement of the kernel has ended, and puts back what it changed
-    #[command(hide = true)]
-    PutBack(put_back::PutBack),
-    /// Enters a cgroup and becomes the program that is measured
-    #[command(hide = true)]
-    Start(start::Args),
+    VsKernel(vs_kernel, work::vs_kernel::measure_one);
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::MeasureOne(args) => measure_one(&args),
-        Command::PutBack(args) => put_back::run(&args),
-        Command::Start(args) => start::run(&args),
-        command => run(&command),
-    };
-    match result {
+    match run(&Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.say();
             ExitCode::FAILURE
         }
-    }
-}
-
-fn run(command: &Command) -> Result<(), Failure> {
-    let (common, findings): (&Common, Findings) = match command {
-        Command::PageFault(args) => (&args.common, page_fault::run(args)?),
-        Command::SwapWSeq(args) => (&args.common, swap_w_seq::run(args)?),
-        Command::Codecs(args) => (&args.common, codecs::run(args)?),
-        Command::SwapRRand(args) => (&args.common, swap_r_rand::run(args)?),
-        Command::Zswap(args) => (&args.common, zswap::run(args)?),
-        Command::ReclaimStorm(args) => (&args.common, reclaim_storm::run(args)?),
-        Command::Swapoff(args) => (&args.common, swapoff::run(args)?),
-        Command::WorkingSet(args) => (&args.common, working_set::run(args)?),
-        Command::VsKernel(args) => (&args.common, vs_kernel::run(args)?),
-        Command::MeasureOne(_) | Command::PutBack(_) | Command::Start(_) => {
-            unreachable!("main takes them")
-        }
-    };
-    render::print(&findings, common.json)
-}
-
-fn measure_one(args: &child::Args) -> Result<(), Failure> {
-    match args.bench.as_str() {
-        page_fault::NAME => child::answer(args, page_fault::measure_one),
-        reclaim_storm::NAME => child::answer(args, reclaim_storm::measure_one),
-        swap_r_rand::NAME => child::answer(args, swap_r_rand::measure_one),
-        swap_w_seq::NAME => child::answer(args, swap_w_seq::measure_one),
-        swapoff::NAME => child::answer(args, swapoff::measure_one),
-        vs_kernel::NAME => child::answer(args, vs_kernel::measure_one),
-        working_set::NAME => child::answer(args, working_set::measure_one),
-        zswap::NAME => child::answer(args, zswap::measure_one),
-        other => Err(Failure::new(format!("there is no bench '{other}'"))),
     }
 }
 

@@ -1,10 +1,8 @@
 //! Measuring: rounds, a process for each measurement, threads that start together, and samples.
 
 pub mod child;
-pub mod counters;
 pub mod failure;
 pub mod host;
-pub mod output;
 pub mod pool;
 pub mod rounds;
 pub mod sample;
@@ -14,4 +12,4 @@ pub mod usage;
 pub(crate) use failure::fail;
 pub use failure::{Failing, Failure};
 pub use rounds::{ROUNDS_BY_DEFAULT, rounds};
-pub use sample::{Sample, Series, Spread, compare, summarise};
+pub use sample::{Sample, Series, Spread, add, compare, figures, summarise};

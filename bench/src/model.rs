@@ -8,3 +8,9 @@ pub mod findings;
 pub mod format;
 pub mod ladder;
 pub mod row;
+
+pub use declare::*;
+pub use findings::Findings;
+pub use format::*;
+pub use ladder::*;
+pub use row::*;

@@ -8,14 +8,11 @@ pub mod plot;
 mod table;
 pub mod verdict;
 
-use crate::measure::Failure;
-use crate::measure::output::write_line;
+use crate::measure::failure::write_line;
+use crate::measure::{Failure, fail};
 use crate::model::findings::Findings;
+use std::path::Path;
 
-/// Prints findings on standard output.
-///
-/// # Errors
-/// When standard output cannot be written, and what could not be measured.
 pub fn print(findings: &Findings, as_json: bool) -> Result<(), Failure> {
     let text = if as_json {
         json::text(findings)?
@@ -26,4 +23,13 @@ pub fn print(findings: &Findings, as_json: bool) -> Result<(), Failure> {
     };
     write_line(&text)?;
     findings.failed.clone().map_or(Ok(()), Err)
+}
+
+/// Writes what the user asked for into a file.
+pub fn write_file(what: &str, path: &Path, text: &str) -> Result<(), Failure> {
+    if let Err(error) = std::fs::write(path, text) {
+        let path = path.display();
+        fail!("the {what} cannot be written to '{path}': {error}; name another file");
+    }
+    Ok(())
 }

@@ -4,11 +4,8 @@
 
 use super::common::Common;
 use crate::measure::{Failure, fail, threads};
-use crate::model::declare::{Base, Goal, How, Ladder, Rows, Table, col, compare, verdict, wide};
-use crate::model::findings::Findings;
-use crate::model::format::{percent, ratio, whole};
-use crate::model::row::Case;
-use crate::work::codecs::{self, COMPRESS, DECOMPRESS, RATIO, REFUSED};
+use crate::model::*;
+use crate::work::codecs;
 use overspill::units::Bytes;
 use overspill_bench::contents::Contents;
 use overspill_os::codec::Codec;
@@ -16,43 +13,42 @@ use serde_json::json;
 
 /// Codecs that are measured unless others are named.
 const CODECS: &str = "none,lz4,zstd:-1,zstd:1,zstd:3,zstd:6,zstd:12,zstd:19";
-/// Times of LZ4 in the same round, as multiples.
-const COMPRESS_LZ4: &str = "compress_of_lz4";
-const DECOMPRESS_LZ4: &str = "decompress_of_lz4";
 
 /// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
     bench: "codecs",
-    steps: &[],
     groups: &["contents"],
     tables: &[Table {
         title: "Pages of 4 KiB on one thread. A page that does not shrink is kept as it is, and \
                 not unpacked.",
         columns: &[
-            col("ratio", RATIO, ratio),
-            col("kept", REFUSED, percent),
-            wide("pack, ns a page", COMPRESS, whole),
-            col("of lz4", COMPRESS_LZ4, ratio),
-            wide("unpack, ns a page", DECOMPRESS, whole),
-            col("of lz4", DECOMPRESS_LZ4, ratio),
+            col("ratio", "ratio", ratio),
+            col("kept", "refused_ratio", percent),
+            wide("pack, ns a page", "compress_ns_per_page", whole),
+            col("of lz4", "compress_of_lz4", ratio),
+            wide("unpack, ns a page", "decompress_ns_per_page", whole),
+            col("of lz4", "decompress_of_lz4", ratio),
         ],
     }],
     comparisons: &[
-        compare(COMPRESS_LZ4, How::Times, COMPRESS, Base::Step("lz4")),
-        compare(DECOMPRESS_LZ4, How::Times, DECOMPRESS, Base::Step("lz4")),
+        compare("compress_of_lz4", How::Times, "compress_ns_per_page", Base::Step("lz4")),
+        compare("decompress_of_lz4", How::Times, "decompress_ns_per_page", Base::Step("lz4")),
     ],
     verdicts: &[
-        verdict(&[], COMPRESS_LZ4, "times LZ4's time to pack", Goal::Told).of(HEAP),
-        verdict(&[], DECOMPRESS_LZ4, "times LZ4's time to unpack", Goal::Told).of(HEAP),
-        verdict(&["lz4"], COMPRESS, "ns to see that a page does not shrink", Goal::Told)
-            .of(Rows::With(&[("contents", "random")])),
+        verdict(&[], "compress_of_lz4", "times LZ4's time to pack", Goal::Told).of(HEAP),
+        verdict(&[], "decompress_of_lz4", "times LZ4's time to unpack", Goal::Told).of(HEAP),
+        verdict(
+            &["lz4"],
+            "compress_ns_per_page",
+            "ns to see that a page does not shrink",
+            Goal::Told,
+        )
+        .of(Rows::With(&[("contents", "random")])),
     ],
-    charts: &[],
-    origin: "",
+    ..Ladder::NONE
 };
 const HEAP: Rows = Rows::With(&[("contents", "heap")]);
 
-/// Options of `overspill-bench codecs`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -68,10 +64,6 @@ pub struct Args {
     size: Bytes,
 }
 
-/// Measures.
-///
-/// # Errors
-/// When there is no page to pack, or a measurement fails.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let cases = plan(args);
     let pages = args.size.pages();
@@ -100,19 +92,4 @@ fn plan(args: &Args) -> Vec<Case<(Codec, Contents)>> {
         }
     }
     cases
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture;
-    use clap::ValueEnum;
-
-    #[test]
-    fn every_codec_is_measured_with_each_kind_of_contents_once() {
-        let args = fixture::args("--codecs zstd,lz4,zstd:3 --contents zero,heap");
-        let names: Vec<_> = plan(&args).iter().map(Case::to_string).collect();
-        assert_eq!(names, ["zstd:3, zero", "lz4, zero", "zstd:3, heap", "lz4, heap"]);
-        assert_eq!(plan(&fixture::args("")).len(), 8 * Contents::value_variants().len());
-    }
 }

@@ -6,22 +6,13 @@
 //! is larger than what is touched.
 
 use super::common::Common;
-use crate::measure::{Failure, child, host};
-use crate::model::declare::{
-    Base, Goal, How, Ladder, Rows, Step, Table, Verdict, col, compare, verdict, wide,
-};
-use crate::model::findings::{Findings, settings};
-use crate::model::format::{percent, plural, ratio, short, whole};
-use crate::model::row::{Case, by_name};
-use crate::work::page_fault::{CPU, FREE_HOLD, LOCKS, MEASURED, RATE, Request};
+use crate::measure::{Failure, host};
+use crate::model::*;
+use crate::work::page_fault::{MEASURED, Request};
 use overspill::units::{Bytes, PAGE_SIZE};
-use serde_json::{Value, json};
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Duration;
-
-pub use crate::work::page_fault::measure_one;
-
-/// Name of the bench.
-pub const NAME: &str = "page-fault";
 
 /// What each thread maps unless `--size` says otherwise, as page_fault1 of will-it-scale has it.
 const SIZE: u64 = 128 << 20;
@@ -30,19 +21,8 @@ const SIZE: u64 = 128 << 20;
 const TOTAL_BY_DEFAULT: u64 = 256 << 20;
 /// Share of the available RAM that all threads together map at most.
 const RAM_SHARE: u64 = 2;
-/// Longest that a measurement may take: this, and what a page may take at the very worst, twice
-/// over (warm-up).
-const LIMIT: Duration = Duration::from_secs(60);
-const LIMIT_PER_PAGE: Duration = Duration::from_micros(200);
-
-/// [`RATE`] and [`CPU`] in units of the kernel's.
-const KERNEL_RATIO: &str = "ratio_to_kernel";
-const KERNEL_CPU_RATIO: &str = "cpu_ratio_to_kernel";
-/// [`LOCKS`] without lists, in units of those here.
-const LOCKS_FEWER: &str = "zone_locks_fewer_than_no_percpu";
-/// What [`RATE`] gains by picking outside the lock, and [`FREE_HOLD`] in units of that inside.
-const PICK_GAIN: &str = "gain_over_pick_inside";
-const PICK_HOLD: &str = "free_hold_ratio_to_pick_inside";
+/// What a page may take at the very worst, with the warm-up.
+const WORST: Duration = Duration::from_micros(400);
 
 /// Where locks are contended most.
 const fn most(step: &'static [&'static str], figure: &'static str, says: &'static str) -> Verdict {
@@ -51,7 +31,7 @@ const fn most(step: &'static [&'static str], figure: &'static str, says: &'stati
 
 /// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
-    bench: NAME,
+    bench: "page-fault",
     steps: &[
         Step::new("kernel", "The kernel's own anonymous memory, without huge pages")
             .instead("mmap, MADV_NOHUGEPAGE"),
@@ -71,38 +51,60 @@ pub static LADDER: Ladder = Ladder {
     tables: &[Table {
         title: "",
         columns: &[
-            wide("faults/s", RATE, whole),
-            col("x kernel", KERNEL_RATIO, ratio),
+            wide("faults/s", "faults_per_s", whole),
+            col("x kernel", "ratio_to_kernel", ratio),
             col("pages a fault", "pages_per_fault", short),
-            col("CPU ns a page", CPU, whole),
-            col("zone locks a 1,000", LOCKS, short),
+            col("CPU ns a page", "cpu_ns_per_page", whole),
+            col("zone locks a 1,000", "zone_locks_per_1000", short),
             col("contended", "zone_contended_ratio", percent),
             col("hold ns a frame", "zone_hold_ns_per_frame", short),
-            col("a freed frame", FREE_HOLD, short),
+            col("a freed frame", "zone_free_hold_ns_per_frame", short),
             col("wait ns a frame", "zone_wait_ns_per_frame", short),
         ],
     }],
     comparisons: &[
-        compare(KERNEL_RATIO, How::Times, RATE, Base::Step("kernel")),
-        compare(KERNEL_CPU_RATIO, How::Times, CPU, Base::Step("kernel")),
-        compare(LOCKS_FEWER, How::TimesLess, LOCKS, Base::Step("no-percpu")),
-        compare(PICK_GAIN, How::More, RATE, Base::From),
-        compare(PICK_HOLD, How::Times, FREE_HOLD, Base::From),
+        compare("ratio_to_kernel", How::Times, "faults_per_s", Base::Step("kernel")),
+        compare("cpu_ratio_to_kernel", How::Times, "cpu_ns_per_page", Base::Step("kernel")),
+        compare(
+            "zone_locks_fewer_than_no_percpu",
+            How::TimesLess,
+            "zone_locks_per_1000",
+            Base::Step("no-percpu"),
+        ),
+        compare("gain_over_pick_inside", How::More, "faults_per_s", Base::From),
+        compare(
+            "free_hold_ratio_to_pick_inside",
+            How::Times,
+            "zone_free_hold_ns_per_frame",
+            Base::From,
+        ),
     ],
     verdicts: &[
-        most(&["folios"], KERNEL_RATIO, "times the kernel's pages a second"),
-        most(&["folios"], KERNEL_CPU_RATIO, "times the kernel's processor time a page"),
-        most(&["pick-outside"], LOCKS_FEWER, "times fewer zone locks than without lists"),
-        verdict(&["pick-outside"], PICK_GAIN, "pages a second over pick-inside", Goal::Gain)
-            .of(Rows::Most("threads")),
-        most(&["pick-outside"], PICK_HOLD, "times the hold a freed frame of pick-inside"),
+        most(&["folios"], "ratio_to_kernel", "times the kernel's pages a second"),
+        most(&["folios"], "cpu_ratio_to_kernel", "times the kernel's processor time a page"),
+        most(
+            &["pick-outside"],
+            "zone_locks_fewer_than_no_percpu",
+            "times fewer zone locks than without lists",
+        ),
+        verdict(
+            &["pick-outside"],
+            "gain_over_pick_inside",
+            "pages a second over pick-inside",
+            Goal::Gain,
+        )
+        .of(Rows::Most("threads")),
+        most(
+            &["pick-outside"],
+            "free_hold_ratio_to_pick_inside",
+            "times the hold a freed frame of pick-inside",
+        ),
     ],
-    charts: &[],
     origin: "will-it-scale page_fault1 on four machines, all processors busy, \
              \"free_pcppages_bulk: do not hold lock when picking pages to free\", Linux 2018",
+    ..Ladder::NONE
 };
 
-/// Options of `overspill-bench page-fault`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -123,113 +125,76 @@ pub struct Args {
     unpinned: bool,
 }
 
-/// What a case is measured with.
-#[derive(Clone, Copy, Debug)]
-struct Size {
-    threads: usize,
-    /// Bytes that each thread maps.
-    bytes: usize,
-}
-
-/// Measures.
-///
-/// # Errors
-/// When a measurement fails.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
-    let cases = plan(args, host::available_bytes());
-    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
-        let Size { threads, bytes } = case.what;
+    let steps = LADDER.chosen(&args.steps);
+    let cases = Ladder::with_threads(&steps, &args.threads);
+    let sizes = sizes(args, host::available_bytes());
+    let measured = LADDER.measure(&cases, args.common.rounds, |case| {
+        let (threads, bytes) = (case.what, sizes[&case.what]);
         let settings = LADDER.step(&case.step).and_then(|step| LADDER.settings(step));
         let request = Request { settings, threads, bytes, pinned: !args.unpinned };
-        let pages = (threads * bytes / PAGE_SIZE) as u32;
-        child::ask(NAME, &request, LIMIT + 2 * LIMIT_PER_PAGE * pages)
+        LADDER.ask(&request, WORST, (threads * bytes / PAGE_SIZE) as u64)
     })?;
-    let settings = settings(rounds, own_settings(args, &cases));
-    let mut findings = Findings::new(&LADDER, settings, rows);
-    let sizes = smaller(args, &cases)
-        .into_iter()
-        .map(|(threads, bytes)| format!("{bytes} each for {}", plural(threads as u64, "thread")));
-    let sizes: Vec<String> = sizes.collect();
-    if !sizes.is_empty() {
-        findings.notes.push(format!("Sizes were scaled down: {}.", sizes.join(", ")));
+    let smaller = smaller(args, &sizes);
+    let own = json!({
+        "threads": Ladder::threads(&cases),
+        "size_bytes": wanted(args),
+        "size_bytes_by_threads": by_name(sizes),
+        "sizes_scaled_down": !smaller.is_empty(),
+        "measured_ms": MEASURED.as_millis() as u64,
+        "pinned": !args.unpinned,
+        "steps": LADDER.made_of(&steps),
+    });
+    let mut findings = Findings::of(&LADDER, measured, own);
+    if !smaller.is_empty() {
+        findings.notes.push(format!("Sizes were scaled down: {}.", smaller.join(", ")));
     }
     Ok(findings)
 }
 
-/// The cases in the order of their rows: all steps with as many threads, bottom up, then with the
-/// next number.
-fn plan(args: &Args, available: u64) -> Vec<Case<Size>> {
-    let sized = |case: Case<usize>| {
-        let Case { step, labels, reference, what: threads } = case;
-        let bytes = bytes_per_thread(args.size, threads, available);
-        Case { step, labels, reference, what: Size { threads, bytes } }
-    };
-    let steps = LADDER.chosen(&args.steps);
-    Ladder::with_threads(&steps, &args.threads).into_iter().map(sized).collect()
+/// What each thread maps where there is room.
+fn wanted(args: &Args) -> u64 {
+    args.size.map_or(SIZE, |size| size.0)
 }
 
 /// What each of so many threads maps: whole pages, one at least.
-fn bytes_per_thread(size: Option<Bytes>, threads: usize, available: u64) -> usize {
+fn sizes(args: &Args, available: u64) -> BTreeMap<usize, usize> {
     let fits = available / RAM_SHARE;
-    let total = if size.is_some() { fits } else { fits.min(TOTAL_BY_DEFAULT) };
-    let bytes = size.map_or(SIZE, |size| size.0).min(total / threads as u64) as usize;
-    (bytes - bytes % PAGE_SIZE).max(PAGE_SIZE)
+    let total = if args.size.is_some() { fits } else { fits.min(TOTAL_BY_DEFAULT) };
+    let of = |threads: &u32| {
+        let bytes = wanted(args).min(total / u64::from(*threads)) as usize;
+        (*threads as usize, (bytes - bytes % PAGE_SIZE).max(PAGE_SIZE))
+    };
+    args.threads.iter().map(of).collect()
 }
 
 /// Numbers of threads that map less than was asked for, with what each maps.
-fn smaller(args: &Args, cases: &[Case<Size>]) -> Vec<(usize, Bytes)> {
-    let wanted = args.size.map_or(SIZE, |size| size.0);
-    let sizes = cases.iter().map(|case| (case.what.threads, Bytes(case.what.bytes as u64)));
-    let mut smaller: Vec<_> =
-        sizes.filter(|(_, bytes)| bytes.0 + PAGE_SIZE as u64 <= wanted).collect();
-    smaller.dedup();
-    smaller
-}
-
-fn own_settings(args: &Args, cases: &[Case<Size>]) -> Value {
-    let sizes = by_name(cases.iter().map(|case| (case.what.threads, case.what.bytes)));
-    let mut threads: Vec<usize> = cases.iter().map(|case| case.what.threads).collect();
-    threads.dedup();
-    json!({
-        "threads": threads,
-        "size_bytes": args.size.map_or(SIZE, |size| size.0),
-        "size_bytes_by_threads": sizes,
-        "sizes_scaled_down": !smaller(args, cases).is_empty(),
-        "measured_ms": MEASURED.as_millis() as u64,
-        "pinned": !args.unpinned,
-        "steps": LADDER.made_of(&LADDER.chosen(&args.steps)),
-    })
+fn smaller(args: &Args, sizes: &BTreeMap<usize, usize>) -> Vec<String> {
+    let less = |(_, bytes): &(&usize, &usize)| (**bytes + PAGE_SIZE) as u64 <= wanted(args);
+    let told = |(threads, bytes): (&usize, &usize)| {
+        format!("{} each for {}", Bytes(*bytes as u64), plural(*threads as u64, "thread"))
+    };
+    sizes.iter().filter(less).map(told).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{args, parse};
-
-    const GIB: u64 = 1 << 30;
 
     #[test]
     fn sizes_shrink_to_what_fits_and_say_so() {
-        let default = args::<Args>("--steps kernel --threads 1,4,32");
-        let cases = plan(&default, 64 * GIB);
-        let mib: Vec<_> = cases.iter().map(|case| case.what.bytes >> 20).collect();
-        assert_eq!(mib, [128, 64, 8]);
-        assert_eq!(smaller(&default, &cases), [(4, Bytes(64 << 20)), (32, Bytes(8 << 20))]);
-        let settings = own_settings(&default, &cases);
-        assert_eq!(
-            settings["size_bytes_by_threads"],
-            json!({"1": 128 << 20, "4": 64 << 20, "32": 8 << 20})
-        );
-        assert_eq!(settings["sizes_scaled_down"], json!(true));
+        let of = |line: &str, available: u64| {
+            let args: Args = crate::fixture::args(line);
+            let sizes = sizes(&args, available);
+            (smaller(&args, &sizes).join(", "), sizes.into_values().collect::<Vec<_>>())
+        };
+        let told = "64 MiB each for 4 threads, 8 MiB each for 32 threads".to_owned();
+        let mib = [128 << 20, 64 << 20, 8 << 20].to_vec();
+        assert_eq!(of("--threads 1,4,32", 64 << 30), (told, mib));
         // What is asked for is given, as far as half of the RAM reaches, in whole pages.
-        assert_eq!(bytes_per_thread(Some(Bytes(GIB)), 32, 64 * GIB), GIB as usize);
-        assert_eq!(bytes_per_thread(Some(Bytes(GIB)), 32, GIB), 16 << 20);
-        assert_eq!(bytes_per_thread(Some(Bytes(10_000)), 1, GIB), 8192);
-        assert_eq!(bytes_per_thread(Some(Bytes(1)), 1024, 0), PAGE_SIZE);
-    }
-
-    #[test]
-    fn numbers_of_threads_and_names_of_steps_are_checked() {
-        assert!(parse::<Args>("--threads 0").is_err() && parse::<Args>("--steps none").is_err());
+        assert_eq!(of("--size 1G --threads 32", 64 << 30).1, [1 << 30]);
+        assert_eq!(of("--size 1G --threads 32", 1 << 30).1, [16 << 20]);
+        assert_eq!(of("--size 10000 --threads 1", 1 << 30), (String::new(), vec![8192]));
+        assert_eq!(of("--size 1 --threads 1024", 0).1, [PAGE_SIZE]);
     }
 }

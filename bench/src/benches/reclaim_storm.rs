@@ -6,35 +6,17 @@
 //! the background thread keeps ahead of these threads, which wait for one another and for the
 //! device, and then there is next to nothing left to bound.
 
-use super::common::Common;
-use crate::machine::swap_device::{self, SwapDevice};
+use super::common::{Common, Device, Plot};
 use crate::measure::{Failure, child, fail};
-use crate::model::declare::{
-    Base, Goal, How, Ladder, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
-};
-use crate::model::findings::Findings;
-use crate::model::format::{gain, ratio, short, whole};
-use crate::model::row::{Case, Row};
-use crate::render::plot;
+use crate::model::*;
 use crate::work::reclaim_storm::{self as work, Request};
 use overspill::config::Config;
 use overspill::units::Bytes;
 use serde_json::json;
-use std::path::PathBuf;
 use std::time::Duration;
-
-pub use crate::work::reclaim_storm::measure_one;
-
-/// Name of the bench.
-pub const NAME: &str = "reclaim-storm";
 
 /// Longest that a measurement may take. Without a throttle it may take much longer than with it.
 const LIMIT: Duration = Duration::from_secs(600);
-
-/// How many times sooner than the first step of a round a step is done.
-const SOONER: &str = "times_sooner";
-/// By what share it has fewer major faults.
-const MAJOR_LESS: &str = "major_faults_less";
 
 /// The steps with the throttle, the one that is judged first.
 const THROTTLED: &[&str] = &["wake", "timed", "default"];
@@ -46,7 +28,7 @@ const fn no_worse(figure: &'static str, says: &'static str) -> Verdict {
 
 /// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
-    bench: NAME,
+    bench: "reclaim-storm",
     steps: &[
         Step::new("off", "Every thread that finds no frame reclaims")
             .set("background=off,reclaim.max=off")
@@ -72,20 +54,19 @@ pub static LADDER: Ladder = Ladder {
             .from("timed", "reclaim.recheck=wake"),
         Step::new("default", "The defaults: a thread reclaims ahead of need besides").set(""),
     ],
-    groups: &[],
     tables: &[
         Table {
             title: "Seconds until all messages have arrived, and how much sooner than in the \
                     first step of the same round; those of the whole process, which also makes \
                     the threads and fills their memory; pages read from the device.",
             columns: &[
-                wide("benchmark s", work::BENCHMARK, ratio),
-                wide("x sooner", SOONER, ratio),
-                col("user s", work::USER, ratio),
-                col("sys s", work::SYS, ratio),
-                col("elapsed s", work::ELAPSED, ratio),
-                wide("major faults", work::MAJOR, whole),
-                wide("less", MAJOR_LESS, gain),
+                wide("benchmark s", "benchmark_s", ratio),
+                wide("x sooner", "times_sooner", ratio),
+                col("user s", "user_s", ratio),
+                col("sys s", "sys_s", ratio),
+                col("elapsed s", "elapsed_s", ratio),
+                wide("major faults", "major_faults", whole),
+                wide("less", "major_faults_less", gain),
             ],
         },
         Table {
@@ -94,50 +75,55 @@ pub static LADDER: Ladder = Ladder {
                     faulted, and those that came back within a second; times that a thread \
                     reclaimed, and that one had to wait.",
             columns: &[
-                wide("at once", work::PARALLEL, whole),
-                wide("longest ms", work::RECLAIM_MS, short),
-                wide("wait ms", work::WAIT_MS, short),
-                wide("evicted", work::EVICTED, whole),
-                col("directly", work::EVICTED_DIRECT, whole),
-                wide("back in 1 s", work::REFAULTS, whole),
-                col("reclaimed", work::STALLS, whole),
-                col("waited", work::THROTTLED, whole),
+                wide("at once", "parallel_reclaimers_max", whole),
+                wide("longest ms", "reclaim_ms_max", short),
+                wide("wait ms", "throttle_wait_ms_max", short),
+                wide("evicted", "evicted_pages", whole),
+                col("directly", "evicted_directly_pages", whole),
+                wide("back in 1 s", "refaults_1s", whole),
+                col("reclaimed", "direct_reclaims", whole),
+                col("waited", "throttled", whole),
             ],
         },
     ],
     comparisons: &[
-        compare(SOONER, How::TimesLess, work::BENCHMARK, Base::First),
-        compare(MAJOR_LESS, How::Less, work::MAJOR, Base::First),
+        compare("times_sooner", How::TimesLess, "benchmark_s", Base::First),
+        compare("major_faults_less", How::Less, "major_faults", Base::First),
     ],
     verdicts: &[
-        verdict(THROTTLED, SOONER, "times as soon", Goal::AtLeast(9.0)),
-        verdict(THROTTLED, MAJOR_LESS, "fewer major faults", Goal::AtLeast(0.89)),
-        no_worse(work::BENCHMARK, "benchmark time, s"),
-        no_worse(work::USER, "user time, s"),
-        no_worse(work::SYS, "system time, s"),
-        no_worse(work::ELAPSED, "elapsed time, s"),
-        no_worse(work::MAJOR, "major faults"),
-        no_worse(work::PARALLEL, "parallel reclaimers"),
-        no_worse(work::RECLAIM_MS, "longest reclaim, ms"),
-        verdict(&["off"], work::REFAULTS, "pages back within a second", Goal::Told),
-        verdict(THROTTLED, work::REFAULTS, "pages back within a second", Goal::Told),
-        verdict(&["default"], work::STALLS, "times that a thread reclaimed", Goal::Told),
+        verdict(THROTTLED, "times_sooner", "times as soon", Goal::AtLeast(9.0)),
+        verdict(THROTTLED, "major_faults_less", "fewer major faults", Goal::AtLeast(0.89)),
+        no_worse("benchmark_s", "benchmark time, s"),
+        no_worse("user_s", "user time, s"),
+        no_worse("sys_s", "system time, s"),
+        no_worse("elapsed_s", "elapsed time, s"),
+        no_worse("major_faults", "major faults"),
+        no_worse("parallel_reclaimers_max", "parallel reclaimers"),
+        no_worse("reclaim_ms_max", "longest reclaim, ms"),
+        verdict(&["off"], "refaults_1s", "pages back within a second", Goal::Told),
+        verdict(THROTTLED, "refaults_1s", "pages back within a second", Goal::Told),
+        verdict(&["default"], "direct_reclaims", "times that a thread reclaimed", Goal::Told),
     ],
     charts: &[
-        chart(Title::Is("Until all messages have arrived"), work::BENCHMARK, "s", by_step),
-        chart(Title::Is("Pages read from the device"), work::MAJOR, "major faults", by_step),
-        chart(Title::Is("Pages back within a second"), work::REFAULTS, "pages", by_step),
-        chart(Title::Is("Most threads that reclaimed at once"), work::PARALLEL, "threads", by_step)
-            .log(),
+        chart(Title::Is("Until all messages have arrived"), "benchmark_s", "s", by_step),
+        chart(Title::Is("Pages read from the device"), "major_faults", "major faults", by_step),
+        chart(Title::Is("Pages back within a second"), "refaults_1s", "pages", by_step),
+        chart(
+            Title::Is("Most threads that reclaimed at once"),
+            "parallel_reclaimers_max",
+            "threads",
+            by_step,
+        )
+        .log(),
     ],
     origin: "hackbench with 120 groups, \"improve page reclaim by throttle\", Linux 2008",
+    ..Ladder::NONE
 };
 
 fn by_step(row: &Row) -> (String, String) {
     (row.step.clone(), String::new())
 }
 
-/// Options of `overspill-bench reclaim-storm`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -157,19 +143,12 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     #[arg(value_parser = LADDER.parser())]
     steps: Vec<String>,
-    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or
-    /// block device; both with options after a comma, as in `ram,latency=50us,bandwidth=500M`
-    #[arg(long, value_name = "DEVICE", default_value = swap_device::RAM)]
-    device: SwapDevice,
-    /// Draw the figures into a file, as SVG
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    to: Device,
+    #[command(flatten)]
+    plot: Plot,
 }
 
-/// Measures.
-///
-/// # Errors
-/// When the budget is too small, a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     if args.size < Config::MEMORY_MIN {
         fail!("a pool has {} at least: measure a larger --size", Config::MEMORY_MIN);
@@ -177,31 +156,33 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases: Vec<Case> = steps.iter().map(|step| Ladder::case(step, Vec::new(), ())).collect();
     let groups = args.groups as usize;
+    let threads = groups * work::GROUP_THREADS;
+    let bytes = work::used_bytes(args.size.0, groups);
     let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
         let request = Request {
-            settings: LADDER.settings_of(case),
-            groups,
+            settings: format!("{},{}", work::SETTINGS, LADDER.settings_of(case)),
+            threads,
             memory: args.size.0,
-            messages: args.messages,
-            device: args.device.spec(Bytes(2 * args.size.0)),
+            bytes,
+            device: args.to.device.spec(Bytes(2 * args.size.0)),
+            what: args.messages,
         };
-        child::ask(NAME, &request, LIMIT)
+        child::ask(LADDER.bench, &request, LIMIT)
     })?;
     let settings = json!({
         "groups": groups,
-        "threads": groups * work::GROUP_THREADS,
+        "threads": threads,
         "rounds": rounds,
         "size_bytes": args.size.0,
-        "used_bytes": work::used_bytes(args.size.0, groups),
+        "used_bytes": bytes,
         "messages": args.messages,
         "message_bytes": work::MESSAGE_BYTES,
-        "device": args.device.to_string(),
+        "device": args.to.device.to_string(),
         "delivery": "signal",
         "settings": work::SETTINGS,
         "steps": LADDER.made_of(&steps),
     });
     let mut findings = Findings::new(&LADDER, settings, rows);
-    findings.subject = format!("{NAME}, {groups} groups");
-    plot::draw(args.plot.as_deref(), &findings)?;
-    Ok(findings)
+    findings.subject = format!("{}, {groups} groups", LADDER.bench);
+    args.plot.draw(findings)
 }

@@ -5,39 +5,26 @@
 //! device. Nothing is written, which shows what readahead costs where it cannot help, and what it
 //! saves to keep the slots of clean pages.
 
-use super::common::Common;
-use crate::machine::swap_device::{self, SwapDevice};
-use crate::measure::{Failure, child};
-use crate::model::declare::{
-    Base, Goal, How, Ladder, Rows, Step, Table, col, compare, verdict, wide,
-};
-use crate::model::findings::{Findings, settings};
-use crate::model::format::{percent, ratio, short, whole};
-use crate::work::swap_r_rand::{RATE, Request, WRITTEN};
+use super::common::{Common, Device};
+use crate::measure::Failure;
+use crate::model::*;
+use crate::work::swap_r_rand::Request;
 use overspill::units::Bytes;
 use serde_json::json;
 use std::time::Duration;
-
-pub use crate::work::swap_r_rand::measure_one;
-
-/// Name of the bench.
-pub const NAME: &str = "swap-r-rand";
 
 /// What is read from, in units of the budget.
 const OVERCOMMIT: u64 = 4;
 /// How much larger the device is than what is read from.
 const DEVICE_SPARE: u64 = 2;
-/// Longest that a measurement may take: this, and what a page or a read may take at the very worst.
-const LIMIT: Duration = Duration::from_secs(60);
-const LIMIT_PER_READ: Duration = Duration::from_millis(1);
-/// What [`RATE`] gains over the plain step, round by round.
-const GAIN: &str = "gain_over_plain";
+/// What a page or a read may take at the very worst.
+const WORST: Duration = Duration::from_millis(1);
 /// The percentiles are told of one thread.
 const ONE: Rows = Rows::With(&[("threads", "1")]);
 
 /// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
-    bench: NAME,
+    bench: "swap-r-rand",
     steps: &[
         Step::new("plain", "One page is read at a time; a page that was read gives its slot up")
             .set("readahead=1,clean=off"),
@@ -52,11 +39,11 @@ pub static LADDER: Ladder = Ladder {
             title: "All reads, those of pages in memory included, and what the device did for \
                     them.",
             columns: &[
-                wide("reads/s", RATE, whole),
+                wide("reads/s", "reads_per_s", whole),
                 col("p50 ns", "any.p50_ns", whole),
                 col("p99 ns", "any.p99_ns", whole),
                 col("p99.9 ns", "any.p999_ns", whole),
-                col("written a page read", WRITTEN, ratio),
+                col("written a page read", "pages_written_per_page_read", ratio),
                 col("pages a read", "pages_read_per_operation", short),
                 col("compressed to", "compressed_size_ratio", percent),
                 col("readahead wanted", "readahead_hit_ratio", percent),
@@ -80,22 +67,32 @@ pub static LADDER: Ladder = Ladder {
             ],
         },
     ],
-    comparisons: &[compare(GAIN, How::More, RATE, Base::From)],
+    comparisons: &[compare("gain_over_plain", How::More, "reads_per_s", Base::From)],
     verdicts: &[
         verdict(&["plain"], "minor.p50_ns", "ns of a minor fault", Goal::Told).of(ONE),
         verdict(&["plain"], "compressed.p50_ns", "ns of a compressed page", Goal::Told).of(ONE),
         verdict(&["plain"], "device.p50_ns", "ns of a page on the device", Goal::Told).of(ONE),
-        verdict(&["plain"], WRITTEN, "pages written for one read", Goal::Told).of(ONE),
-        verdict(&["clean"], WRITTEN, "pages written for one read", Goal::Told).of(ONE),
-        verdict(&["readahead"], GAIN, "reads, readahead cannot help", Goal::Gain),
-        verdict(&["clean"], GAIN, "reads, slots are kept", Goal::Gain),
-        verdict(&["readahead-clean"], GAIN, "reads, both", Goal::Gain),
+        verdict(
+            &["plain"],
+            "pages_written_per_page_read",
+            "pages written for one read",
+            Goal::Told,
+        )
+        .of(ONE),
+        verdict(
+            &["clean"],
+            "pages_written_per_page_read",
+            "pages written for one read",
+            Goal::Told,
+        )
+        .of(ONE),
+        verdict(&["readahead"], "gain_over_plain", "reads, readahead cannot help", Goal::Gain),
+        verdict(&["clean"], "gain_over_plain", "reads, slots are kept", Goal::Gain),
+        verdict(&["readahead-clean"], "gain_over_plain", "reads, both", Goal::Gain),
     ],
-    charts: &[],
-    origin: "",
+    ..Ladder::NONE
 };
 
-/// Options of `overspill-bench swap-r-rand`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -104,10 +101,8 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or
-    /// block device; both with options after a comma, as in `ram,latency=50us,bandwidth=500M`
-    #[arg(long, value_name = "DEVICE", default_value = swap_device::RAM)]
-    device: SwapDevice,
+    #[command(flatten)]
+    to: Device,
     /// The budget; four times as much is read from
     #[arg(long, value_name = "SIZE", default_value = "32M")]
     memory: Bytes,
@@ -116,35 +111,29 @@ pub struct Args {
     reads: u64,
 }
 
-/// Measures.
-///
-/// # Errors
-/// When a measurement fails.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&[]);
     let cases = Ladder::with_threads(&steps, &args.threads);
     let bytes = Bytes(OVERCOMMIT * args.memory.0);
-    let device = args.device.spec(Bytes(DEVICE_SPARE * bytes.0));
-    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
+    let device = args.to.device.spec(Bytes(DEVICE_SPARE * bytes.0));
+    let measured = LADDER.measure(&cases, args.common.rounds, |case| {
         let request = Request {
             settings: LADDER.settings_of(case),
             threads: case.what,
             memory: args.memory.0,
             bytes: bytes.0,
-            reads: args.reads,
             device: device.clone(),
+            what: args.reads,
         };
-        let reads = (2 * bytes.pages() + args.reads).min(u32::MAX.into()) as u32;
-        child::ask(NAME, &request, LIMIT + LIMIT_PER_READ * reads)
+        LADDER.ask(&request, WORST, 2 * bytes.pages() + args.reads)
     })?;
     let own = json!({
         "threads": args.threads,
         "memory_bytes": args.memory.0,
         "size_bytes": bytes.0,
         "reads": args.reads,
-        "device": args.device.told(&device),
+        "device": args.to.device.told(&device),
         "steps": LADDER.made_of(&steps),
     });
-    let settings = settings(rounds, own);
-    Ok(Findings::new(&LADDER, settings, rows))
+    Ok(Findings::of(&LADDER, measured, own))
 }

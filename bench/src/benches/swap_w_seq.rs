@@ -5,46 +5,29 @@
 //! ([`crate::work::swap_w_seq`]). All pages go to the device: nothing is compressed, and a page
 //! that came back leaves by being written again.
 
-use super::common::Common;
-use crate::machine::swap_device::{self, SwapDevice};
-use crate::measure::{Failure, child};
-use crate::model::declare::{
-    Base, Goal, How, Ladder, Rows, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
-};
-use crate::model::findings::{Findings, settings};
-use crate::model::format::{gain, percent, plural, short, whole};
-use crate::model::row::Row;
-use crate::render::plot;
-use crate::work::swap_w_seq::{LOCKS, RATE, Request, SATURATION, SERIAL, SHARE, SPREAD};
+use super::common::{Common, Device, Plot};
+use crate::measure::Failure;
+use crate::model::*;
+use crate::work::swap_w_seq::{LOCKS, Request};
 use overspill::units::Bytes;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::time::Duration;
-
-pub use crate::work::swap_w_seq::measure_one;
-
-/// Name of the bench.
-pub const NAME: &str = "swap-w-seq";
 
 /// How much larger the device is than what is written to it: slots do not get short.
 const DEVICE_SPARE: u64 = 2;
-/// Longest that a measurement may take: this, and what a page may take at the very worst, out and
-/// in.
-const LIMIT: Duration = Duration::from_secs(60);
-const LIMIT_PER_PAGE: Duration = Duration::from_millis(1);
+/// What a page may take at the very worst, out and in.
+const WORST: Duration = Duration::from_millis(1);
 
-/// What [`RATE`] gains over the step before.
-const GAIN: &str = "gain_over_step_before";
-const IN_GAIN: &str = "in.gain_over_step_before";
-/// [`SERIAL`] of the baseline in units of that here.
-const SERIAL_LESS: &str = "serial_less_than_baseline";
+/// Figures with long names.
+const IN_SERIAL: &str = "in.serial_ns_per_page_max";
 const IN_SERIAL_LESS: &str = "in.serial_less_than_baseline";
-/// [`SPREAD`] of the baseline in units of that here.
-const SPREAD_LESS: &str = "swap_serial_if_spread_less_than_baseline";
-const IN_SPREAD_LESS: &str = "in.swap_serial_if_spread_less_than_baseline";
-/// [`SATURATION`] in units of the baseline's.
+const IN_SATURATION: &str = "in.saturation_pages_per_s";
 const SATURATION_MORE: &str = "saturation_ratio_to_baseline";
 const IN_SATURATION_MORE: &str = "in.saturation_ratio_to_baseline";
+const SPREAD: &str = "swap_serial_ns_per_page_if_spread";
+const IN_SPREAD: &str = "in.swap_serial_ns_per_page_if_spread";
+const SPREAD_LESS: &str = "swap_serial_if_spread_less_than_baseline";
+const IN_SPREAD_LESS: &str = "in.swap_serial_if_spread_less_than_baseline";
 
 /// The last step, with the most threads.
 const fn last(figure: &'static str, says: &'static str, least: f64) -> Verdict {
@@ -54,6 +37,10 @@ const fn last(figure: &'static str, says: &'static str, least: f64) -> Verdict {
 /// The share of the time that swap locks may take with two threads.
 const fn share(figure: &'static str, says: &'static str) -> Verdict {
     verdict(&["batches"], figure, says, Goal::AtMost(0.01)).of(Rows::With(&[("threads", "2")]))
+}
+
+const fn no_loss(figure: &'static str, says: &'static str) -> Verdict {
+    verdict(&[], figure, says, Goal::NoLoss)
 }
 
 /// Vm-scalability's swap-w-seq with 32 processes; only the first steps are part of that.
@@ -81,7 +68,7 @@ macro_rules! locks {
 
 /// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
-    bench: NAME,
+    bench: "swap-w-seq",
     steps: &[
         Step::new("baseline", "One lock for the slots of a device, one for the swap cache")
             .set(
@@ -117,15 +104,15 @@ pub static LADDER: Ladder = Ladder {
             title: "Throughput, and the serial time of the lock that would limit it: the time a \
                     page that it is held, divided by the locks of its kind in use side by side.",
             columns: &[
-                wide("pages out/s", RATE, whole),
+                wide("pages out/s", "pages_per_s", whole),
                 col("so KiB/s", "so_kib_per_s", whole),
-                col("over step before", GAIN, gain),
-                col("serial ns", SERIAL, short),
-                col("saturates at", SATURATION, whole),
-                col("swap locks", SHARE, percent),
+                col("over step before", "gain_over_step_before", gain),
+                col("serial ns", "serial_ns_per_page_max", short),
+                col("saturates at", "saturation_pages_per_s", whole),
+                col("swap locks", "swap_locks_ratio", percent),
                 wide("pages in/s", "in.pages_per_s", whole),
-                col("serial ns", "in.serial_ns_per_page_max", short),
-                col("saturates at", "in.saturation_pages_per_s", whole),
+                col("serial ns", IN_SERIAL, short),
+                col("saturates at", IN_SATURATION, whole),
                 col("swap locks", "in.swap_locks_ratio", percent),
             ],
         },
@@ -138,32 +125,32 @@ pub static LADDER: Ladder = Ladder {
         Table { title: "The same for 1,000 pages that come in.", columns: locks!("in.") },
     ],
     comparisons: &[
-        compare(GAIN, How::More, RATE, Base::From),
-        compare(IN_GAIN, How::More, "in.pages_per_s", Base::From),
-        compare(SERIAL_LESS, How::TimesLess, SERIAL, BASELINE),
-        compare(IN_SERIAL_LESS, How::TimesLess, "in.serial_ns_per_page_max", BASELINE),
+        compare("gain_over_step_before", How::More, "pages_per_s", Base::From),
+        compare("in.gain_over_step_before", How::More, "in.pages_per_s", Base::From),
+        compare("serial_less_than_baseline", How::TimesLess, "serial_ns_per_page_max", BASELINE),
+        compare(IN_SERIAL_LESS, How::TimesLess, IN_SERIAL, BASELINE),
         compare(SPREAD_LESS, How::TimesLess, SPREAD, BASELINE),
-        compare(IN_SPREAD_LESS, How::TimesLess, "in.swap_serial_ns_per_page_if_spread", BASELINE),
-        compare(SATURATION_MORE, How::Times, SATURATION, BASELINE),
-        compare(IN_SATURATION_MORE, How::Times, "in.saturation_pages_per_s", BASELINE),
+        compare(IN_SPREAD_LESS, How::TimesLess, IN_SPREAD, BASELINE),
+        compare(SATURATION_MORE, How::Times, "saturation_pages_per_s", BASELINE),
+        compare(IN_SATURATION_MORE, How::Times, IN_SATURATION, BASELINE),
     ],
     verdicts: &[
-        last(SERIAL_LESS, "out: times less at the lock that limits", 10.0),
+        last("serial_less_than_baseline", "out: times less at the lock that limits", 10.0),
         last(SATURATION_MORE, "out: times the pages a second that saturate it", 2.92),
         last(SPREAD_LESS, "out: times less at swap locks, used evenly", 10.0),
         last(IN_SERIAL_LESS, "in: times less at the lock that limits", 10.0),
         last(IN_SATURATION_MORE, "in: times the pages a second that saturate it", 2.92),
         last(IN_SPREAD_LESS, "in: times less at swap locks, used evenly", 10.0),
-        share(SHARE, "out: of the time in swap locks"),
+        share("swap_locks_ratio", "out: of the time in swap locks"),
         share("in.swap_locks_ratio", "in: of the time in swap locks"),
-        verdict(&[], GAIN, "out: slower than the step before in every round", Goal::NoLoss),
-        verdict(&[], IN_GAIN, "in: slower than the step before in every round", Goal::NoLoss),
+        no_loss("gain_over_step_before", "out: slower than the step before in every round"),
+        no_loss("in.gain_over_step_before", "in: slower than the step before in every round"),
     ],
     charts: &[
-        chart(Title::Is("Pages swapped out"), RATE, "pages a second", by_threads),
+        chart(Title::Is("Pages swapped out"), "pages_per_s", "pages a second", by_threads),
         chart(
             Title::Is("Time that each page out holds the lock that would limit it"),
-            SERIAL,
+            "serial_ns_per_page_max",
             "ns a page, log scale, lower is better",
             by_threads,
         )
@@ -177,7 +164,6 @@ fn by_threads(row: &Row) -> (String, String) {
     (row.step.clone(), row.told(&["threads"]))
 }
 
-/// Options of `overspill-bench swap-w-seq`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -186,10 +172,8 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,32")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// Where pages go: `ram` (memory that takes as long as a fast disk) or a directory, file or
-    /// block device; both with options after a comma, as in `ram,latency=50us,bandwidth=500M`
-    #[arg(long, value_name = "DEVICE", default_value = swap_device::RAM)]
-    device: SwapDevice,
+    #[command(flatten)]
+    to: Device,
     /// The budget
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     memory: Bytes,
@@ -200,44 +184,35 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     #[arg(value_parser = LADDER.parser())]
     steps: Vec<String>,
-    /// Draw the ladder into a file, as SVG
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    plot: Plot,
 }
 
-/// Measures.
-///
-/// # Errors
-/// When a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases = Ladder::with_threads(&steps, &args.threads);
-    let device = args.device.spec(Bytes(DEVICE_SPARE * (args.memory.0 + args.size.0)));
-    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
+    let device = args.to.device.spec(Bytes(DEVICE_SPARE * (args.memory.0 + args.size.0)));
+    let measured = LADDER.measure(&cases, args.common.rounds, |case| {
         let request = Request {
             settings: LADDER.settings_of(case),
             threads: case.what,
             memory: args.memory.0,
-            beyond: args.size.0,
+            bytes: args.size.0,
             device: device.clone(),
+            what: (),
         };
-        let pages = (args.memory.pages() + args.size.pages()) as u32;
-        child::ask(NAME, &request, LIMIT + LIMIT_PER_PAGE * pages)
+        LADDER.ask(&request, WORST, args.memory.pages() + args.size.pages())
     })?;
-    let mut threads: Vec<usize> = cases.iter().map(|case| case.what).collect();
-    threads.dedup();
     let own = json!({
-        "threads": threads,
+        "threads": Ladder::threads(&cases),
         "memory_bytes": args.memory.0,
         "size_bytes": args.size.0,
-        "device": args.device.told(&device),
+        "device": args.to.device.told(&device),
         "steps": LADDER.made_of(&steps),
     });
-    let settings = settings(rounds, own);
-    let mut findings = Findings::new(&LADDER, settings, rows);
+    let mut findings = Findings::of(&LADDER, measured, own);
     findings.notes = ["", "in."].iter().flat_map(|phase| limits(&findings.rows, phase)).collect();
-    plot::draw(args.plot.as_deref(), &findings)?;
-    Ok(findings)
+    args.plot.draw(findings)
 }
 
 /// Which lock would limit each step of the rows with the most threads.
@@ -275,18 +250,12 @@ mod tests {
 
     #[test]
     fn the_lock_with_the_longest_time_limits() {
-        let times = |zone| {
-            [
-                ("locks.slot_lock.serial_ns_per_page", [5.0]),
-                ("locks.zone_lock.serial_ns_per_page", [zone]),
-            ]
+        let of = |step, zone| {
+            let slots: (&str, &[f64]) = ("locks.slot_lock.serial_ns_per_page", &[5.0]);
+            let zone: (&str, &[f64]) = ("locks.zone_lock.serial_ns_per_page", zone);
+            row(step, &[("threads", json!(2))], &[slots, zone])
         };
-        let of = |step, times: &[(&str, [f64; 1])]| {
-            let times: Vec<(&str, &[f64])> =
-                times.iter().map(|(name, ns)| (*name, &ns[..])).collect();
-            row(step, &[("threads", json!(2))], &times)
-        };
-        let rows = [of("baseline", &times(1.0)), of("batches", &times(9.0))];
+        let rows = [of("baseline", &[1.0]), of("batches", &[9.0])];
         let expected = "What limits pages out, 2 threads: baseline slots; batches zone.";
         assert_eq!(limits(&rows, "").unwrap(), expected);
         assert_eq!(limits(&rows, "in."), None);

@@ -4,29 +4,17 @@
 //! a load ([`crate::work::swapoff`]). What the disk can do is measured at the same time.
 //! [`crate::machine::put_back`] sees to it that nothing is left behind.
 
-use super::common::Common;
-use crate::machine::place::Place;
+use super::common::{Common, Plot};
+use crate::machine::kernel_swap;
+use crate::machine::place::{Place, memory_for};
 use crate::machine::swap_device::SwapDevice;
-use crate::machine::{kernel_swap, room};
 use crate::measure::{Failure, Sample, child, fail};
-use crate::model::declare::{
-    Base, Goal, How, Ladder, Rows, Step, Table, Title, chart, col, compare, verdict, wide,
-};
-use crate::model::findings::{Findings, settings};
-use crate::model::format::{percent, ratio, short, whole};
-use crate::model::row::{Case, Row};
-use crate::render::plot;
-use crate::work::swapoff::request::{self, Request, Who};
-use crate::work::swapoff::{engine, figures};
+use crate::model::*;
+use crate::work::swapoff::{Request, Who, engine, load_device_bytes};
 use overspill::units::Bytes;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
-
-pub use crate::work::swapoff::measure_one;
-
-/// Name of the bench.
-pub const NAME: &str = "swapoff";
 
 /// Longest that a measurement may take: this, and what a page may take at the very worst.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -37,13 +25,6 @@ const SIZE_MIN: Bytes = Bytes(16 << 20);
 const LOAD_SHARE: u64 = 8;
 const LOAD_MAX: u64 = 64 << 20;
 
-/// How many times as fast pages came in as a page at a time in the same round.
-const SOONER: &str = "times_sooner";
-/// How many times fewer operations a page took.
-const FEWER: &str = "times_fewer_operations";
-/// How many times as fast pages came in as with the kernel's swapoff of the same round.
-const OF_KERNEL: &str = "times_kernel";
-
 /// The defaults, or the best that was measured.
 const BEST: &[&str] = &["in-flight", "run-256", "run-32", "run-8"];
 const ALONE: Rows = Rows::With(&[("workload", "alone")]);
@@ -51,7 +32,7 @@ const LOAD: Rows = Rows::With(&[("workload", "load")]);
 
 /// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
-    bench: NAME,
+    bench: "swapoff",
     steps: &[
         Step::new("run-1", "A page is read at a time")
             .set("swapoff.run=1,swapoff.depth=1")
@@ -78,14 +59,14 @@ pub static LADDER: Ladder = Ladder {
                     how many times as fast, and with how many times fewer operations a page, as \
                     the first step of the same round.",
             columns: &[
-                wide("elapsed s", figures::ELAPSED, short),
-                col("user s", figures::USER, short),
-                col("sys s", figures::SYS, short),
-                col("page-ins", figures::PAGE_INS, whole),
-                col("operations", figures::OPERATIONS, whole),
-                col("pages each", figures::PAGES_PER_OPERATION, short),
-                wide("x faster", SOONER, ratio),
-                col("x fewer", FEWER, ratio),
+                wide("elapsed s", "elapsed_s", short),
+                col("user s", "user_s", short),
+                col("sys s", "sys_s", short),
+                col("page-ins", "page_ins", whole),
+                col("operations", "operations", whole),
+                col("pages each", "pages_per_operation", short),
+                wide("x faster", "times_sooner", ratio),
+                col("x fewer", "times_fewer_operations", ratio),
             ],
         },
         Table {
@@ -93,11 +74,11 @@ pub static LADDER: Ladder = Ladder {
                     same time, and the share of it; how many times as fast as the kernel's \
                     swapoff of the same round; ns of the first access to a page afterwards.",
             columns: &[
-                wide("MB/s", figures::MB_PER_S, whole),
-                wide("disk MB/s", figures::DEVICE_MB_PER_S, whole),
-                wide("share", figures::DEVICE_RATIO, percent),
-                wide("x kernel", OF_KERNEL, ratio),
-                col("access ns", figures::FIRST_ACCESS, whole),
+                wide("MB/s", "mb_per_s", whole),
+                wide("disk MB/s", "device_mb_per_s", whole),
+                wide("share", "device_ratio", percent),
+                wide("x kernel", "times_kernel", ratio),
+                col("access ns", "first_access_ns", whole),
             ],
         },
         Table {
@@ -105,50 +86,57 @@ pub static LADDER: Ladder = Ladder {
                     slower it was, the seconds of its work that were lost by that, and the \
                     longest access before and during.",
             columns: &[
-                col("before/s", figures::LOAD_BEFORE, whole),
-                col("during/s", figures::LOAD_DURING, whole),
-                wide("x slower", figures::LOAD_SLOWDOWN, ratio),
-                wide("lost s", figures::LOAD_LOST, short),
-                col("longest ms", figures::LOAD_MS_BEFORE, short),
-                wide("during", figures::LOAD_MS, short),
+                col("before/s", "load_ops_per_s_before", whole),
+                col("during/s", "load_ops_per_s", whole),
+                wide("x slower", "load_slowdown", ratio),
+                wide("lost s", "load_lost_s", short),
+                col("longest ms", "load_longest_ms_before", short),
+                wide("during", "load_longest_ms", short),
             ],
         },
     ],
     comparisons: &[
-        compare(SOONER, How::Times, figures::MB_PER_S, Base::Step("run-1")),
-        compare(FEWER, How::Times, figures::PAGES_PER_OPERATION, Base::Step("run-1")),
-        compare(OF_KERNEL, How::Times, figures::MB_PER_S, Base::Step("kernel")),
+        compare("times_sooner", How::Times, "mb_per_s", Base::Step("run-1")),
+        compare("times_fewer_operations", How::Times, "pages_per_operation", Base::Step("run-1")),
+        compare("times_kernel", How::Times, "mb_per_s", Base::Step("kernel")),
     ],
     verdicts: &[
-        verdict(BEST, SOONER, "times as fast as a page at a time", Goal::AtLeast(7.0)).of(ALONE),
-        verdict(BEST, FEWER, "times fewer operations", Goal::AtLeast(18.0)).of(ALONE),
-        verdict(BEST, figures::DEVICE_RATIO, "of the disk's sequential rate", Goal::AtLeast(0.7))
+        verdict(BEST, "times_sooner", "times as fast as a page at a time", Goal::AtLeast(7.0))
             .of(ALONE),
-        verdict(BEST, OF_KERNEL, "times as fast as the kernel", Goal::AtLeast(5.0)).of(ALONE),
-        verdict(BEST, figures::LOAD_SLOWDOWN, "times slower the load", Goal::Told).of(LOAD),
-        verdict(&["run-1"], figures::LOAD_SLOWDOWN, "times slower the load", Goal::Told).of(LOAD),
-        verdict(&["kernel"], figures::LOAD_SLOWDOWN, "times slower the load", Goal::Told).of(LOAD),
+        verdict(BEST, "times_fewer_operations", "times fewer operations", Goal::AtLeast(18.0))
+            .of(ALONE),
+        verdict(BEST, "device_ratio", "of the disk's sequential rate", Goal::AtLeast(0.7))
+            .of(ALONE),
+        verdict(BEST, "times_kernel", "times as fast as the kernel", Goal::AtLeast(5.0)).of(ALONE),
+        verdict(BEST, "load_slowdown", "times slower the load", Goal::Told).of(LOAD),
+        verdict(&["run-1"], "load_slowdown", "times slower the load", Goal::Told).of(LOAD),
+        verdict(&["kernel"], "load_slowdown", "times slower the load", Goal::Told).of(LOAD),
     ],
     charts: &[
-        chart(UNTIL, figures::ELAPSED, "seconds, log scale, lower is better", by_workload)
-            .log()
-            .published(),
-        chart(RATE, figures::MB_PER_S, "MB/s, higher is better", by_workload),
-        chart(SLOWER, figures::LOAD_SLOWDOWN, "times, lower is better", by_workload),
+        chart(
+            Title::Is("Until the device is empty"),
+            "elapsed_s",
+            "seconds, log scale, lower is better",
+            by_workload,
+        )
+        .log()
+        .published(),
+        chart(Title::Is("Pages that come in"), "mb_per_s", "MB/s, higher is better", by_workload),
+        chart(
+            Title::Is("How many times slower the load is meanwhile"),
+            "load_slowdown",
+            "times, lower is better",
+            by_workload,
+        ),
     ],
     origin: "\"swapoff to release multiple swap blocks at a time\", FreeBSD, 1 GiB, before and \
              after",
 };
 
-const UNTIL: Title = Title::Is("Until the device is empty");
-const RATE: Title = Title::Is("Pages that come in");
-const SLOWER: Title = Title::Is("How many times slower the load is meanwhile");
-
 fn by_workload(row: &Row) -> (String, String) {
     (row.step.clone(), row.label("workload"))
 }
 
-/// Options of `overspill-bench swapoff`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -171,16 +159,10 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     #[arg(value_parser = LADDER.parser())]
     steps: Vec<String>,
-    /// Draw the figures into a file, as SVG
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    plot: Plot,
 }
 
-/// Measures.
-///
-/// # Errors
-/// When there is no place for the device, a measurement fails, or the drawing cannot be written.
-/// The kernel is left out where it refuses.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     let steps = LADDER.chosen(&args.steps);
     let cases = plan(&steps);
@@ -191,18 +173,19 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let load = request(Some(String::new()), true, args, &place);
     // What both allocations keep in memory at once is bounded by the budget, and what the engine
     // keeps of it by less than this.
-    room::memory(args.size, load.memory() + load.memory() / 4)?;
-    room::disk(args.size, load.disk(), &place, "--device")?;
+    memory_for(args.size, load.memory() + load.memory() / 4)?;
+    place.has_room(args.size, load.disk(), "--device")?;
     let with_kernel = steps.iter().any(|step| step.name == "kernel");
     let mut without_kernel = kernel_swap::missing().filter(|_| with_kernel);
-    let (rows, rounds) = LADDER.measure(&cases, args.common.rounds, |case| {
+    let measured = LADDER.measure(&cases, args.common.rounds, |case| {
         let limit = LIMIT + LIMIT_PER_PAGE * args.size.pages().min(u32::MAX.into()) as u32;
         let settings = LADDER.step(&case.step).and_then(|step| LADDER.settings(step));
         let of_kernel = settings.is_none();
         if of_kernel && without_kernel.is_some() {
             return Ok(Sample::new());
         }
-        child::ask(NAME, &request(settings, case.what, args, &place), limit).or_else(|failure| {
+        let request = request(settings, case.what, args, &place);
+        child::ask(LADDER.bench, &request, limit).or_else(|failure| {
             if !of_kernel {
                 return Err(failure);
             }
@@ -221,12 +204,10 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         "steps": LADDER.made_of(&steps),
         "without_kernel": without_kernel,
     });
-    let settings = settings(rounds, own);
-    let mut findings = Findings::new(&LADDER, settings, rows);
-    findings.subject = format!("{NAME} of {}", args.size);
+    let mut findings = Findings::of(&LADDER, measured, own);
+    findings.subject = format!("{} of {}", LADDER.bench, args.size);
     findings.notes.extend(without_kernel.map(|why| format!("The kernel was left out: {why}.")));
-    plot::draw(args.plot.as_deref(), &findings)?;
-    Ok(findings)
+    args.plot.draw(findings)
 }
 
 /// The cases in the order of their rows; what tells a case is whether there is a load.
@@ -245,7 +226,7 @@ fn request(settings: Option<String>, with_load: bool, args: &Args, place: &Place
         Some(settings) => Who::Engine {
             settings,
             file: place.file.clone(),
-            load_device: load_device(args, place).spec(Bytes(request::load_device(load))),
+            load_device: load_device(args, place).spec(Bytes(load_device_bytes(load))),
         },
         None => Who::Kernel,
     };
@@ -265,31 +246,16 @@ fn load_bytes(size: Bytes) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::args;
     use overspill::config::{Config, baselines};
 
     #[test]
-    fn every_step_is_measured_alone_and_beside_a_load_and_one_is_the_default() {
-        let chosen: Args = args("--steps kernel,run-1,kernel");
-        let cases: Vec<String> =
-            plan(&LADDER.chosen(&chosen.steps)).iter().map(Case::to_string).collect();
-        assert_eq!(cases, ["run-1, alone", "kernel, alone", "run-1, load", "kernel, load"]);
+    fn the_best_step_is_the_default() {
         let mut config = Config::default();
         baselines::apply(&mut config, engine::SETTINGS).unwrap();
         let default = Config::default();
         let best = LADDER.settings(LADDER.step("in-flight").unwrap()).unwrap();
         baselines::apply(&mut config, &best).unwrap();
-        assert_eq!(
-            (config.baselines.swapoff_run, config.baselines.swapoff_depth),
-            (default.baselines.swapoff_run, default.baselines.swapoff_depth)
-        );
-    }
-
-    #[test]
-    fn the_load_is_a_share_in_whole_mib() {
-        assert_eq!(
-            [16 << 20, 100 << 20, 1 << 30, 8 << 30].map(|size| load_bytes(Bytes(size)) >> 20),
-            [2, 12, 64, 64]
-        );
+        let of = |config: &Config| (config.baselines.swapoff_run, config.baselines.swapoff_depth);
+        assert_eq!(of(&config), of(&default));
     }
 }

@@ -1,12 +1,11 @@
 //! `vs-kernel`: the same program on the same RAM, with the kernel's swap and with overspill, in
 //! turn ([`crate::work::vs_kernel`]).
 //!
-//! [`args`] are the options, [`case`] is what is compared, [`plan`] all of it in order,
+//! [`args`] are the options, [`plan`] is all that is measured in order,
 //! [`declared`] what is told of it and what is to be reached, [`ram`] how much RAM each gets,
 //! [`round`] measures, [`notes`] tells what the figures do not, [`page`] writes a page.
 
 mod args;
-mod case;
 mod declared;
 mod notes;
 mod page;
@@ -14,22 +13,16 @@ mod plan;
 mod ram;
 mod round;
 
-pub use crate::work::vs_kernel::measure_one;
 pub use args::Args;
-pub use declared::{LADDER, NAME};
+pub use declared::LADDER;
 
 use crate::machine::kernel_swap;
-use crate::machine::place::Place;
-use crate::machine::room;
+use crate::machine::place::{Place, memory_for};
 use crate::measure::{Failure, fail, host};
-use crate::model::findings::{Findings, settings};
-use crate::model::row::{Case, by_name};
-use crate::render::plot;
-use crate::work::vs_kernel::names::Program;
+use crate::model::*;
+use crate::work::vs_kernel::case::{Kind, Program, Task};
 use crate::work::vs_kernel::program::Inputs;
-use crate::work::vs_kernel::request::beside;
-use crate::work::vs_kernel::{peer, program};
-use case::{Kind, Task};
+use crate::work::vs_kernel::{beside, peer, program};
 use notes::Busy;
 use overspill::units::Bytes;
 use plan::Setup;
@@ -42,10 +35,6 @@ use std::time::Instant;
 /// The least that tells anything: at four times overcommit the budget is 8 MiB.
 const SIZE_MIN: Bytes = Bytes(32 << 20);
 
-/// Measures.
-///
-/// # Errors
-/// When a measurement of overspill fails. A peer is left out where the kernel refuses it.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     if args.size < SIZE_MIN {
         fail!("{} is too little to tell anything: give --size {SIZE_MIN} or more", args.size);
@@ -53,8 +42,8 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let began = Instant::now();
     let place = Place::find(args.dir.as_deref())?;
     // All of it may be in memory at once, packed or not.
-    room::memory(args.size, args.size.0 + args.size.0 / 4)?;
-    room::disk(args.size, 2 * args.size.0, &place, "--dir")?;
+    memory_for(args.size, args.size.0 + args.size.0 / 4)?;
+    place.has_room(args.size, 2 * args.size.0, "--dir")?;
     let command = command()?;
     let busy_before = host::load_average();
     // 1. What can be measured here.
@@ -66,7 +55,7 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     // 2. All of it, in turn.
     let setup = Setup { args, place: &place, command, inputs };
     let mut seen = Rounds::new(args, began, left_out);
-    let (rows, rounds) =
+    let measured =
         LADDER.measure(&cases, args.common.rounds, |case| Ok(seen.measure(&setup, case)))?;
     drop(setup);
     // 3. What was found.
@@ -80,14 +69,14 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
         "load_average": [busy.began, busy.ended],
         "left_out": by_name(seen.left_out.iter().map(|(name, why)| (name, why.as_str()))),
     });
-    let mut findings = Findings::new(&LADDER, settings(rounds, own), rows);
+    let rounds = measured.1;
+    let mut findings = Findings::of(&LADDER, measured, own);
     tell(args, &cases, &seen, &busy, &mut findings);
-    plot::draw(args.plot.as_deref(), &findings)?;
     if let Some(path) = &args.html {
         let about = page::About { size: args.size, rounds, command: command_line() };
         page::write(path, &about, &findings)?;
     }
-    Ok(findings)
+    args.plot.draw(findings)
 }
 
 /// Adds what the figures do not tell.

@@ -6,60 +6,38 @@
 //! frames as the budget has pages: what the engine keeps free, and what its buffers take, count
 //! against it.
 
-use super::common::Common;
-use crate::machine::room;
+use super::common::{Common, Plot};
+use crate::machine::place::memory_for;
 use crate::machine::swap_device::{RAM, SwapDevice};
-use crate::measure::{self, Failure, Series, child};
-use crate::model::declare::{
-    Base, Goal, How, Ladder, Rows, Step, Table, Title, Verdict, chart, col, compare, verdict, wide,
-};
-use crate::model::findings::{Findings, settings};
-use crate::model::format::{percent, ratio, short};
-use crate::model::ladder::chosen;
-use crate::model::row::{Case, Row};
-use crate::render::plot;
+use crate::measure::{self, Failure, Series};
+use crate::model::*;
 use crate::work::working_set::policies::{self, Policy};
 use crate::work::working_set::trace::Pattern;
-use crate::work::working_set::{Request, figures, simulate};
+use crate::work::working_set::{Request, simulate};
 use overspill::units::Bytes;
 use serde_json::json;
-use std::path::PathBuf;
 use std::time::Duration;
-
-pub use crate::work::working_set::measure_one;
-
-/// Name of the bench.
-pub const NAME: &str = "working-set";
 
 /// How much larger the device is than the budget: more than any trace touches.
 const DEVICE: u64 = 6;
-/// Longest that a measurement may take: this, and what a page of the budget may take at the very
-/// worst.
-const LIMIT: Duration = Duration::from_secs(60);
-const LIMIT_PER_PAGE: Duration = Duration::from_millis(20);
-
-/// [`figures::MISSES`] and [`figures::HOT_MISSES`] as multiples of those of LRU.
-const OF_LRU: &str = "ratio_to_lru";
-const HOT_OF_LRU: &str = "hot_ratio_to_lru";
+/// What a page of the budget may take at the very worst.
+const WORST: Duration = Duration::from_millis(20);
 
 /// The policies that are simulated, by their steps.
 const POLICIES: [(&str, Policy); 3] =
     [("fifo", policies::fifo), ("lru", policies::lru), ("belady", policies::belady)];
 
-/// No more than a tenth over LRU.
-const fn near_lru(trace: &'static [(&'static str, &'static str)]) -> Verdict {
-    verdict(&["overspill"], OF_LRU, "times the misses of LRU", Goal::AtMost(1.1))
-        .of(Rows::With(trace))
+/// The misses of a trace beside those of LRU.
+const fn of_lru(trace: &'static [(&'static str, &'static str)], goal: Goal) -> Verdict {
+    verdict(&["overspill"], "ratio_to_lru", "times the misses of LRU", goal).of(Rows::With(trace))
 }
 
-/// The same where there is no goal.
-const fn told(trace: &'static [(&'static str, &'static str)]) -> Verdict {
-    verdict(&["overspill"], OF_LRU, "times the misses of LRU", Goal::Told).of(Rows::With(trace))
-}
+/// No more than a tenth over LRU.
+const NEAR: Goal = Goal::AtMost(1.1);
 
 /// What is measured, and what is told of it.
 pub static LADDER: Ladder = Ladder {
-    bench: NAME,
+    bench: "working-set",
     steps: &[
         Step::new("fifo", "First in, first out"),
         Step::new("lru", "Least recently used"),
@@ -80,46 +58,45 @@ pub static LADDER: Ladder = Ladder {
                 budget that was, what was in use with all buffers, and faults that found their \
                 page in memory for each miss.",
         columns: &[
-            wide("misses", figures::MISSES, short),
-            col("of LRU", OF_LRU, ratio),
-            wide("hot", figures::HOT_MISSES, short),
-            col("of LRU", HOT_OF_LRU, ratio),
-            col("of LRU resident", figures::OF_LRU_RESIDENT, ratio),
-            col("hot", figures::HOT_OF_LRU_RESIDENT, ratio),
-            col("resident", figures::RESIDENT, percent),
-            col("in use", figures::CHARGED, percent),
-            col("minor a miss", figures::MINOR, ratio),
+            wide("misses", "misses_per_1000", short),
+            col("of LRU", "ratio_to_lru", ratio),
+            wide("hot", "hot_misses_per_1000", short),
+            col("of LRU", "hot_ratio_to_lru", ratio),
+            col("of LRU resident", "ratio_to_lru_of_resident", ratio),
+            col("hot", "hot_ratio_to_lru_of_resident", ratio),
+            col("resident", "resident_ratio", percent),
+            col("in use", "charged_ratio", percent),
+            col("minor a miss", "minor_faults_per_miss", ratio),
         ],
     }],
     comparisons: &[
-        compare(OF_LRU, How::Times, figures::MISSES, Base::Measure("lru")),
-        compare(HOT_OF_LRU, How::Times, figures::HOT_MISSES, Base::Measure("lru")),
+        compare("ratio_to_lru", How::Times, "misses_per_1000", Base::Measure("lru")),
+        compare("hot_ratio_to_lru", How::Times, "hot_misses_per_1000", Base::Measure("lru")),
     ],
     verdicts: &[
-        near_lru(&[("trace", "zipf-2x")]),
-        near_lru(&[("trace", "zipf-4x")]),
-        near_lru(&[("trace", "hot-scan")]),
-        verdict(&["overspill"], HOT_OF_LRU, "times the hot misses of LRU", Goal::AtMost(1.1)),
-        told(&[("trace", "uniform")]),
-        told(&[("trace", "loop")]),
+        of_lru(&[("trace", "zipf-2x")], NEAR),
+        of_lru(&[("trace", "zipf-4x")], NEAR),
+        of_lru(&[("trace", "hot-scan")], NEAR),
+        verdict(&["overspill"], "hot_ratio_to_lru", "times the hot misses of LRU", NEAR),
+        of_lru(&[("trace", "uniform")], Goal::Told),
+        of_lru(&[("trace", "loop")], Goal::Told),
     ],
     charts: &[
-        chart(Title::Is("Misses by trace"), figures::MISSES, "of 1,000 accesses", by_trace),
+        chart(Title::Is("Misses by trace"), "misses_per_1000", "of 1,000 accesses", by_trace),
         chart(
             Title::Is("Misses of hot pages during one pass over four times the memory"),
-            figures::HOT_MISSES,
+            "hot_misses_per_1000",
             "of 1,000 accesses",
             by_trace,
         ),
     ],
-    origin: "",
+    ..Ladder::NONE
 };
 
 fn by_trace(row: &Row) -> (String, String) {
     (row.label("trace"), row.step.clone())
 }
 
-/// Options of `overspill-bench working-set`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -130,18 +107,13 @@ pub struct Args {
     /// What is accessed [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     traces: Vec<Pattern>,
-    /// Draw the misses into a file, as SVG
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    plot: Plot,
 }
 
-/// Measures.
-///
-/// # Errors
-/// When there is not memory enough, a measurement fails, or the drawing cannot be written.
 pub fn run(args: &Args) -> Result<Findings, Failure> {
     // The pages of the RAM device, and those in memory.
-    room::memory(args.size, args.size.0.saturating_mul(DEVICE + 1))?;
+    memory_for(args.size, args.size.0.saturating_mul(DEVICE + 1))?;
     let patterns = chosen(&args.traces);
     let device: SwapDevice = RAM.parse().expect("it is the default of other benches");
     let device = device.spec(Bytes(DEVICE * args.size.0));
@@ -149,13 +121,14 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     let engine = plan(&patterns);
     let measured = measure::rounds(&engine, args.common.rounds, |case| {
         let request = Request {
-            pattern: case.what,
             settings: LADDER.settings_of(case),
+            threads: 1,
             memory: args.size.0,
+            bytes: args.size.0,
             device: device.clone(),
+            what: case.what,
         };
-        let pages = args.size.pages().min(u32::MAX.into()) as u32;
-        child::ask(NAME, &request, LIMIT + LIMIT_PER_PAGE * pages)
+        LADDER.ask(&request, WORST, args.size.pages())
     })?;
     let rounds = measured[0].len();
     // 2. The policies, once each: they miss the same each time. All of it trace by trace.
@@ -163,17 +136,18 @@ pub fn run(args: &Args) -> Result<Findings, Failure> {
     found.extend(engine.into_iter().zip(measured));
     found.sort_by_key(|(case, _)| case.what);
     let (cases, series): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-    let steps = LADDER.steps.iter().filter(|step| step.settings.is_some());
+    let steps: Vec<_> = steps().collect();
     let own = json!({
         "pinned": false,
         "size_bytes": args.size.0,
         "device": device,
-        "steps": LADDER.made_of(&steps.collect::<Vec<_>>()),
+        "steps": LADDER.made_of(&steps),
     });
-    let rows = LADDER.rows(&cases, series);
-    let findings = Findings::new(&LADDER, settings(rounds, own), rows);
-    plot::draw(args.plot.as_deref(), &findings)?;
-    Ok(findings)
+    args.plot.draw(Findings::of(&LADDER, (LADDER.rows(&cases, series), rounds), own))
+}
+
+fn steps() -> impl Iterator<Item = &'static Step> {
+    LADDER.steps.iter().filter(|step| step.settings.is_some())
 }
 
 fn case(pattern: Pattern, step: &Step) -> Case<Pattern> {
@@ -182,7 +156,6 @@ fn case(pattern: Pattern, step: &Step) -> Case<Pattern> {
 
 /// What is measured: the engine with each pattern.
 fn plan(patterns: &[Pattern]) -> Vec<Case<Pattern>> {
-    let steps = || LADDER.steps.iter().filter(|step| step.settings.is_some());
     patterns.iter().flat_map(|&pattern| steps().map(move |step| case(pattern, step))).collect()
 }
 
@@ -203,13 +176,7 @@ mod tests {
     use clap::ValueEnum;
 
     #[test]
-    fn the_engine_is_measured_with_each_pattern() {
-        let args: Args = crate::fixture::args("--traces loop,zipf-2x,loop --size 8M");
-        let cases: Vec<String> = plan(&chosen(&args.traces)).iter().map(Case::to_string).collect();
-        let of = |pattern: &str| {
-            ["overspill", "overspill-less-free"].map(|step| format!("{step}, {pattern}"))
-        };
-        assert_eq!(cases, [of("zipf-2x"), of("loop")].concat());
+    fn the_device_has_room_for_each_trace() {
         let mut traces = Pattern::value_variants().iter().map(|pattern| pattern.trace(100));
         assert!(traces.all(|trace| u64::from(trace.pages) < 100 * DEVICE));
     }
@@ -217,19 +184,21 @@ mod tests {
     #[test]
     fn lru_is_the_measure_of_each_trace() {
         let mut found = simulated(&[Pattern::HotScan, Pattern::Loop], 256);
-        let round = crate::fixture::sample([(figures::MISSES, 500.0)]);
+        let round = measure::figures([("misses_per_1000", 500.0)]);
         found.push((case(Pattern::Loop, LADDER.step("overspill").unwrap()), vec![round; 2]));
         let (cases, series): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let rows = LADDER.rows(&cases, series);
-        let figure = |at: usize, name: &str| rows[at].get(name).map(|spread| spread.median);
+        let figure = |at: usize, name: &str| rows[at].get(name).unwrap().median;
         // First those of the scan: FIFO, LRU, the optimum.
-        assert!(figure(0, HOT_OF_LRU).unwrap() > 1.0);
-        assert_eq!((figure(1, OF_LRU), figure(1, HOT_OF_LRU)), (Some(1.0), Some(1.0)));
-        assert_eq!((figure(2, figures::HOT_MISSES), figure(2, HOT_OF_LRU)), (Some(0.0), Some(0.0)));
+        assert!(figure(0, "hot_ratio_to_lru") > 1.0);
+        assert_eq!((figure(1, "ratio_to_lru"), figure(1, "hot_ratio_to_lru")), (1.0, 1.0));
+        assert_eq!(figure(2, "hot_ratio_to_lru"), 0.0);
         // A loop defeats FIFO and LRU altogether.
-        let misses = [3, 4].map(|at| figure(at, figures::MISSES));
-        assert_eq!(misses, [Some(1000.0), Some(1000.0)]);
-        assert!(figure(5, figures::MISSES).unwrap() < 250.0);
-        assert_eq!((figure(6, OF_LRU), rows[6].get(OF_LRU).unwrap().rounds), (Some(0.5), 2));
+        let misses = [3, 4, 5].map(|at| figure(at, "misses_per_1000"));
+        assert!(misses[..2] == [1000.0; 2] && misses[2] < 250.0, "{misses:?}");
+        assert_eq!(
+            (figure(6, "ratio_to_lru"), rows[6].get("ratio_to_lru").unwrap().rounds),
+            (0.5, 2)
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! A memory cgroup that bounds a process, in either version of the hierarchy.
 
+use crate::measure::host::entry;
 use crate::measure::{Failing, Failure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,9 +19,6 @@ pub struct Hierarchy {
 
 impl Hierarchy {
     /// That of this machine, whose hierarchies are mounted at `mounts`.
-    ///
-    /// # Errors
-    /// A sentence that says what is missing.
     pub fn find(mounts: &Path) -> Result<Hierarchy, String> {
         const V1_LIMIT: &str = "memory.limit_in_bytes";
         let v1 = mounts.join("memory");
@@ -53,7 +51,6 @@ impl Hierarchy {
     }
 }
 
-/// A group.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -61,28 +58,27 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Its directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes it.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn make(&self, limit: u64) -> Result<(), Failure> {
         fs::create_dir(&self.path)
             .and_then(|()| fs::write(self.path.join(self.hierarchy.limit), limit.to_string()))
             .map_err(|error| self.failure(error))
     }
 
-    /// Makes it, and puts this process into it.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn enter(&self, limit: u64) -> Result<(), Failure> {
+    /// Makes it, does something in it, and leaves it, so that it can be removed.
+    pub fn inside<T>(
+        &self,
+        limit: u64,
+        work: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         self.make(limit)?;
-        join(&self.path).map_err(|error| self.failure(error))
+        join(&self.path).map_err(|error| self.failure(error))?;
+        let done = work();
+        let left = join(&self.hierarchy.root).failing("a memory cgroup cannot be left");
+        done.and_then(|done| left.map(|()| done))
     }
 
     fn failure(&self, error: std::io::Error) -> Failure {
@@ -95,9 +91,7 @@ impl Cgroup {
     pub fn used_bytes(&self) -> Option<u64> {
         let read = |name: &str| fs::read_to_string(self.path.join(name)).ok();
         let stat = read("memory.stat")?;
-        let of = |name: &&str| {
-            stat.lines().find_map(|line| line.strip_prefix(*name)?.trim().parse::<u64>().ok())
-        };
+        let of = |name: &&str| entry::<u64>(&stat, name);
         let entries: u64 = self.hierarchy.used.iter().map(of).sum::<Option<u64>>()?;
         let kernel =
             self.hierarchy.kernel.map_or(Some(0), |file| read(file)?.trim().parse().ok())?;
@@ -108,20 +102,9 @@ impl Cgroup {
     pub fn peak_bytes(&self) -> Option<u64> {
         fs::read_to_string(self.path.join(self.hierarchy.peak)).ok()?.trim().parse().ok()
     }
-
-    /// Puts this process back to the root of the hierarchy, so that the group can be removed.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn leave(&self) -> Result<(), Failure> {
-        join(&self.hierarchy.root).failing("a memory cgroup cannot be left")
-    }
 }
 
 /// Puts this process into a group.
-///
-/// # Errors
-/// When the kernel refuses.
 pub fn join(group: &Path) -> std::io::Result<()> {
     fs::write(group.join("cgroup.procs"), std::process::id().to_string())
 }
@@ -139,37 +122,30 @@ mod tests {
         fs::write(mounts.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
         let v2 = Hierarchy::find(&mounts).unwrap();
         assert_eq!((&v2.root, v2.limit, v2.peak), (&mounts, "memory.max", "memory.peak"));
-        let group = v2.group("two");
-        fs::create_dir(group.path()).unwrap();
-        assert_eq!(group.used_bytes(), None, "without statistics it is not known");
-        fs::write(
-            group.path().join("memory.stat"),
-            "anon 500\nfile 300\nkernel 40\nkernel_stack 7\nshmem 100\n",
-        )
-        .unwrap();
-        assert_eq!(group.used_bytes(), Some(640));
         fs::write(memory.join("memory.limit_in_bytes"), "1").unwrap();
-        assert_eq!(Hierarchy::find(&mounts).unwrap().root, memory);
-        let group = Hierarchy::find(&mounts).unwrap().group("one");
-        group.enter(5 << 20).unwrap();
-        assert_eq!(
-            fs::read_to_string(memory.join("one/memory.limit_in_bytes")).unwrap(),
-            (5 << 20).to_string()
-        );
-        assert!(group.enter(5).unwrap_err().to_string().contains("no memory cgroup can be made"));
-        fs::write(
-            group.path().join("memory.stat"),
-            "rss 1\ncache 2\ntotal_cache 300\ntotal_rss 500\ntotal_shmem 100\n",
-        )
+        let v1 = Hierarchy::find(&mounts).unwrap();
+        assert_eq!(v1.root, memory);
+        // What is used, where the statistics tell.
+        let [v1, v2] = [v1.group("one"), v2.group("two")];
+        v2.make(5 << 20).unwrap();
+        assert_eq!(v2.used_bytes(), None);
+        let stat = "anon 500\nfile 300\nkernel 40\nkernel_stack 7\nshmem 100\n";
+        fs::write(v2.path().join("memory.stat"), stat).unwrap();
+        assert_eq!(v2.used_bytes(), Some(640));
+        let read = |file: &str| fs::read_to_string(memory.join(file)).unwrap();
+        v1.inside(5 << 20, || {
+            assert_eq!(read("one/memory.limit_in_bytes"), (5 << 20).to_string());
+            assert_eq!(read("one/cgroup.procs"), std::process::id().to_string());
+            let stat = "rss 1\ncache 2\ntotal_cache 300\ntotal_rss 500\ntotal_shmem 100\n";
+            fs::write(v1.path().join("memory.stat"), stat).unwrap();
+            assert_eq!(v1.used_bytes(), None, "without the kernel's own it is not known");
+            fs::write(v1.path().join("memory.kmem.usage_in_bytes"), "40\n").unwrap();
+            assert_eq!(v1.used_bytes(), Some(640));
+            Ok(())
+        })
         .unwrap();
-        assert_eq!(group.used_bytes(), None, "without the kernel's own it is not known");
-        fs::write(group.path().join("memory.kmem.usage_in_bytes"), "40\n").unwrap();
-        assert_eq!(group.used_bytes(), Some(640));
-        group.leave().unwrap();
-        assert_eq!(
-            fs::read_to_string(memory.join("cgroup.procs")).unwrap(),
-            std::process::id().to_string()
-        );
+        assert_eq!(read("cgroup.procs"), std::process::id().to_string());
+        assert!(v1.make(5).unwrap_err().to_string().contains("no memory cgroup can be made"));
         fs::remove_dir_all(mounts).unwrap();
     }
 }

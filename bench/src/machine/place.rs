@@ -1,9 +1,12 @@
-//! Where swap files are made.
+//! Where swap files are made, and whether there is room for what is to be measured.
 
-use crate::measure::{Failing, Failure, fail};
+use crate::measure::{Failing, Failure, fail, host};
+use overspill::units::Bytes;
 use overspill_os::io::{self, Kind};
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The directory unless `$TMPDIR` names another, as with `overspill run`.
@@ -12,17 +15,12 @@ const DIRECTORY: &str = "/var/tmp";
 /// A directory on a disk, and perhaps the file in it that is the engine's device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The directory.
     pub dir: PathBuf,
-    /// The file.
     pub file: Option<PathBuf>,
 }
 
 impl Place {
     /// What `--device` names, or the default.
-    ///
-    /// # Errors
-    /// When it is nothing that can be used.
     pub fn find(device: Option<&Path>) -> Result<Place, Failure> {
         let tmpdir = |dir: OsString| (!dir.is_empty()).then(|| PathBuf::from(dir));
         let default =
@@ -42,33 +40,60 @@ impl Place {
                 fail!("'{}' cannot be looked at: {errno}", device.display());
             }
         };
-        let unusable = |error: &dyn fmt::Display| {
-            Failure::new(format!(
-                "no file can be made in '{}' ({error}): name another place with --device",
-                dir.display()
-            ))
+        let usable = || {
+            let dir = dir.canonicalize().map_err(Failure::of)?;
+            if io::space(&dir).map_err(Failure::of)?.in_memory {
+                fail!("it is in memory");
+            }
+            Ok(dir)
         };
-        let dir = dir.canonicalize().map_err(|error| unusable(&error))?;
-        if io::space(&dir).map_err(|errno| unusable(&errno))?.in_memory {
-            return Err(unusable(&"it is in memory"));
+        match usable() {
+            Ok(dir) => Ok(Place { file: file.map(|file| dir.join(file)), dir }),
+            Err(error) => {
+                let dir = dir.display();
+                fail!("no file can be made in '{dir}' ({error}): name another place with --device")
+            }
         }
-        Ok(Place { file: file.map(|file| dir.join(file)), dir })
     }
 
-    /// Bytes that may still be written there.
-    ///
-    /// # Errors
-    /// When the filesystem does not say.
-    pub fn free_bytes(&self) -> Result<u64, Failure> {
-        let space = io::space(&self.dir);
-        space.map(|space| space.free_bytes).failing(format_args!("'{self}' cannot be looked at"))
+    /// Whether there is so much room on its disk; `option` names another.
+    pub fn has_room(&self, size: Bytes, needed: u64, option: &str) -> Result<(), Failure> {
+        let space = io::space(&self.dir).failing(format_args!("'{self}' cannot be looked at"))?;
+        if needed > space.free_bytes {
+            let (needed, free, dir) = (Bytes(needed), Bytes(space.free_bytes), self.dir.display());
+            fail!(
+                "a --size of {size} needs {needed} on the disk of '{dir}', and it has {free}: give \
+                 a smaller --size, or another {option}"
+            );
+        }
+        Ok(())
     }
+}
+
+/// Whether there is so much memory for a `--size`.
+pub fn memory_for(size: Bytes, needed: u64) -> Result<(), Failure> {
+    let available = host::available_bytes();
+    if needed > available {
+        let (needed, available) = (Bytes(needed), Bytes(available));
+        fail!(
+            "a --size of {size} needs {needed} of memory and {available} is available: give a \
+             smaller --size"
+        );
+    }
+    Ok(())
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.file.as_ref().unwrap_or(&self.dir).display().fmt(f)
     }
+}
+
+/// Makes a file, for this user only, that is to be removed: not one that is there already, which
+/// could be a link to anything in a directory that others may write to.
+pub fn make(file: &Path) -> Result<File, Failure> {
+    let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(file);
+    made.failing(format_args!("'{}' cannot be made", file.display()))
 }
 
 #[cfg(test)]
@@ -87,10 +112,9 @@ mod tests {
         }
         let refusal = |path: &str| Place::find(Some(Path::new(path))).unwrap_err().to_string();
         assert!(refusal("/dev/null").ends_with("name one, or a directory"));
-        assert!(
-            refusal("/no/such/directory/file")
-                .contains("no file can be made in '/no/such/directory'")
-        );
-        assert!(find(&dir).free_bytes().unwrap() > 0);
+        let absent = refusal("/no/such/directory/file");
+        assert!(absent.contains("no file can be made in '/no/such/directory'"), "{absent}");
+        let has_room = |needed| find(&dir).has_room(Bytes(1), needed, "--dir");
+        assert!(has_room(0).is_ok() && has_room(u64::MAX).is_err());
     }
 }

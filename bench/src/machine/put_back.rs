@@ -11,17 +11,18 @@
 //! kernel's table of it until it is as it was, so that a second bench waits.
 
 use super::cgroup::Cgroup;
-use crate::machine::util_linux::{command, path, swaps};
-use crate::measure::{Failing, Failure, fail};
-use rustix::fs::{FlockOperation, flock};
+use super::kernel_swap::{command, path, swaps};
+use crate::measure::child::{self, NO_PROCESS};
+use crate::measure::{Failing, Failure};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -43,26 +44,19 @@ const BUSY: &str = "busy\n";
 /// What it is told at the end.
 const END: &str = "end";
 
-/// What is to be put back.
-#[derive(Clone, Default, Debug, clap::Args)]
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PutBack {
-    /// Block devices that are taken out of use as swap
-    #[arg(long)]
-    pub device: Vec<PathBuf>,
-    /// Files that are taken out of use as swap, and removed
-    #[arg(long)]
-    pub file: Vec<PathBuf>,
-    /// The cgroup that is removed
-    #[arg(long)]
+    /// Block devices that are taken out of use as swap.
+    pub devices: Vec<PathBuf>,
+    /// Files that are taken out of use as swap, and removed.
+    pub files: Vec<PathBuf>,
     pub cgroup: Option<PathBuf>,
-    /// What is written last to files of the kernel, in this order
-    #[arg(long, value_name = "FILE=VALUE")]
-    pub write: Vec<String>,
-    /// Files of the kernel that get back what they hold when this begins, before the others
-    #[arg(long)]
+    /// What is written last to files of the kernel, in this order.
+    pub writes: Vec<(PathBuf, String)>,
+    /// Files of the kernel that get back what they hold when this begins, before the others.
     pub keep: Vec<PathBuf>,
-    /// Waits until no other bench changes the machine's swap, and has others wait meanwhile
-    #[arg(long)]
+    /// Wait until no other bench changes the machine's swap, and have others wait meanwhile.
     pub alone: bool,
 }
 
@@ -72,21 +66,16 @@ impl PutBack {
         PutBack { cgroup: cgroup.map(|cgroup| cgroup.path().to_owned()), ..PutBack::default() }
     }
 
-    fn options(&self) -> Vec<OsString> {
-        let option = |name: &str, value: &OsStr| [OsString::from(name), value.to_owned()];
-        let of = |name: &'static str, paths: &[PathBuf]| -> Vec<OsString> {
-            paths.iter().flat_map(|path| option(name, path.as_os_str())).collect()
-        };
-        let writes = self.write.iter().flat_map(|write| option("--write", write.as_ref()));
-        let alone = self.alone.then(|| OsString::from("--alone"));
-        let cgroup = of("--cgroup", self.cgroup.as_slice());
-        [of("--device", &self.device), of("--file", &self.file), of("--keep", &self.keep), cgroup]
-            .concat()
-            .into_iter()
-            .chain(writes)
-            .chain(alone)
-            .collect()
+    /// Files that are removed.
+    pub fn files(files: impl Into<Vec<PathBuf>>) -> PutBack {
+        PutBack { files: files.into(), ..PutBack::default() }
     }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What is to be put back, as JSON
+    what: String,
 }
 
 /// The process, for as long as there may be something to put back.
@@ -95,22 +84,14 @@ pub struct Guard(Child);
 
 impl Guard {
     /// Starts it, and waits until it has begun.
-    ///
-    /// # Errors
-    /// When there is no process to be had, or another bench changes the machine's swap all the
-    /// time.
     pub fn start(what: &PutBack) -> Result<Guard, Failure> {
-        let myself = std::env::current_exe();
-        let child = myself.and_then(|myself| {
-            let mut command = Command::new(myself);
-            command.arg(SUBCOMMAND).args(what.options());
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()
-        });
-        let failure = |error| Failure::new(format!("no process can be started: {error}"));
-        let mut guard = Guard(child.map_err(failure)?);
+        let what = serde_json::to_string(what).map_err(Failure::of)?;
+        let mut command = child::myself([SUBCOMMAND.as_ref(), OsStr::new(&what)])?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut guard = Guard(command.spawn().failing(NO_PROCESS)?);
         let mut said = String::new();
         let stdout = guard.0.stdout.take().expect("it is a pipe");
-        BufReader::new(stdout).read_line(&mut said).map_err(failure)?;
+        BufReader::new(stdout).read_line(&mut said).failing(NO_PROCESS)?;
         match said.as_str() {
             BEGUN => Ok(guard),
             BUSY => Err(Failure::new(format!(
@@ -129,9 +110,6 @@ impl Guard {
     }
 
     /// Has everything put back, and waits for it.
-    ///
-    /// # Errors
-    /// When something could not be, which was said on standard error.
     pub fn finish(mut self) -> Result<(), Failure> {
         // If it cannot be told that this is the end it takes a little longer.
         let _ = self.0.stdin.take().map(|mut stdin| stdin.write_all(END.as_bytes()));
@@ -144,9 +122,6 @@ impl Guard {
 
 /// Does something, and has everything put back that it changes. What went wrong first is told
 /// first.
-///
-/// # Errors
-/// Those of `work`, and of [`Guard`].
 pub fn around<T>(
     what: &PutBack,
     work: impl FnOnce(&mut Guard) -> Result<T, Failure>,
@@ -159,21 +134,9 @@ pub fn around<T>(
     Ok(done)
 }
 
-/// Makes a file, for this user only, that is to be removed: not one that is there already, which
-/// could be a link to anything in a directory that others may write to.
-///
-/// # Errors
-/// When it is there, or there can be none.
-pub fn make(file: &Path) -> Result<File, Failure> {
-    let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(file);
-    made.failing(format_args!("'{}' cannot be made", file.display()))
-}
-
 /// Waits for the end of standard input, and puts everything back.
-///
-/// # Errors
-/// When something could not be.
-pub fn run(what: &PutBack) -> Result<(), Failure> {
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let what: PutBack = serde_json::from_str(&args.what).failing("what is to be put back")?;
     // 1. Others wait, or this does.
     let lock = if what.alone { lock(Path::new(SWAPS), PATIENCE_WITH_OTHERS)? } else { None };
     let busy = what.alone && lock.is_none();
@@ -192,39 +155,54 @@ pub fn run(what: &PutBack) -> Result<(), Failure> {
         let groups = said.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?));
         groups.for_each(|group| _ = kill_process_group(group, Signal::KILL));
         sleep(LAST_STEP);
-        wait_for_commands(&[what.device.as_slice(), &what.file].concat());
+        wait_for_commands(&[&what.devices[..], &what.files].concat());
     }
     // 3. Everything.
-    let devices = what.device.iter().map(|device| swap_off(device));
-    let files = what.file.iter().map(|file| remove_swap(file));
+    let devices = what.devices.iter().map(|device| swap_off(device));
+    let files = what.files.iter().map(|file| remove_swap(file));
     let cgroup = what.cgroup.iter().map(|cgroup| remove_cgroup(cgroup));
-    let writes = kept.iter().chain(&what.write).map(|write| write_back(write, &what.device));
+    let writes = kept.iter().chain(&what.writes);
+    let writes = writes.map(|(file, value)| write_back(file, value, &what.devices));
     // All of it, whatever goes wrong with one.
     devices.chain(files).chain(cgroup).chain(writes).collect::<Vec<_>>().into_iter().collect()
 }
 
-/// A lock that is held for as long as the file is open; `None` if another has it for too long.
-fn lock(file: &Path, patience: Duration) -> Result<Option<File>, Failure> {
-    let failure = |error: &dyn std::fmt::Display| {
-        Failure::new(format!("'{}' cannot be locked: {error}", file.display()))
-    };
-    let open = File::open(file).map_err(|error| failure(&error))?;
+/// Tries something again and again, for as long as patience lasts.
+fn persistently<E: Display>(
+    pause: Duration,
+    what: impl Display,
+    mut attempt: impl FnMut() -> Result<(), E>,
+) -> Result<(), Failure> {
     let began = Instant::now();
     loop {
-        match flock(&open, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Some(open)),
-            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() >= patience => return Ok(None),
-            Err(rustix::io::Errno::WOULDBLOCK) => sleep(Duration::from_millis(20)),
-            Err(errno) => return Err(failure(&errno)),
+        match attempt() {
+            Ok(()) => return Ok(()),
+            Err(error) if began.elapsed() > PATIENCE => return Err(error).failing(what),
+            Err(_) => sleep(pause),
         }
     }
 }
 
-/// What has a file of the kernel get back what it holds now.
-fn kept(file: &Path) -> Result<String, Failure> {
+/// A lock that is held for as long as the file is open; `None` if another has it for too long.
+fn lock(file: &Path, patience: Duration) -> Result<Option<File>, Failure> {
+    let what = format!("'{}' cannot be locked", file.display());
+    let open = File::open(file).failing(&what)?;
+    let began = Instant::now();
+    loop {
+        match open.try_lock() {
+            Ok(()) => return Ok(Some(open)),
+            Err(TryLockError::WouldBlock) if began.elapsed() >= patience => return Ok(None),
+            Err(TryLockError::WouldBlock) => sleep(Duration::from_millis(20)),
+            Err(TryLockError::Error(error)) => return Err(error).failing(&what),
+        }
+    }
+}
+
+/// A file of the kernel, and what it holds now.
+fn kept(file: &Path) -> Result<(PathBuf, String), Failure> {
     let value = fs::read_to_string(file);
     let value = value.failing(format_args!("'{}' cannot be read", file.display()))?;
-    Ok(format!("{}={}", path(file)?, value.trim()))
+    Ok((file.to_owned(), value.trim().to_owned()))
 }
 
 /// Waits until no command is at work on one of these any more: a mkswap(8) or swapon(8) outlives
@@ -254,69 +232,48 @@ fn is_an_argument(file: &Path) -> bool {
 /// Takes a file or device out of use, if it is in use. The kernel refuses that while it is still
 /// about to come into use.
 fn swap_off(file: &Path) -> Result<(), Failure> {
-    let is_used = || {
-        let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
-        swaps(&table).any(|(used, _)| used == file)
-    };
-    let began = Instant::now();
-    while is_used() {
-        match command("swapoff", &[path(file)?]) {
-            Ok(()) => return Ok(()),
-            Err(failure) if began.elapsed() > PATIENCE => return Err(failure),
-            Err(_) => sleep(Duration::from_millis(100)),
+    let file_as_text = path(file)?;
+    persistently(Duration::from_millis(100), "swap space stays in use", || {
+        let table = fs::read_to_string(SWAPS).unwrap_or_default();
+        if swaps(&table).any(|(used, _)| used == file) {
+            command("swapoff", &[file_as_text])?;
         }
-    }
-    Ok(())
+        Ok::<_, Failure>(())
+    })
 }
 
 /// Takes a file out of use, if it is in use, and removes it, if it is there.
 fn remove_swap(file: &Path) -> Result<(), Failure> {
     swap_off(file)?;
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(Failure::new(format!("'{}' cannot be removed: {error}", file.display())))
-        }
-        _ => Ok(()),
-    }
+    let removed = unless_missing(fs::remove_file(file));
+    removed.failing(format_args!("'{}' cannot be removed", file.display()))
 }
 
 fn remove_cgroup(cgroup: &Path) -> Result<(), Failure> {
-    let began = Instant::now();
-    loop {
-        match fs::remove_dir(cgroup) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) if began.elapsed() > PATIENCE => {
-                fail!("cgroup '{}' cannot be removed: {error}", cgroup.display());
-            }
-            Err(_) => sleep(Duration::from_millis(10)),
-        }
-    }
+    let what = format!("cgroup '{}' cannot be removed", cgroup.display());
+    persistently(Duration::from_millis(10), what, || unless_missing(fs::remove_dir(cgroup)))
 }
 
-/// Writes a value to a file of the kernel, where the two are separated by "=". The kernel may have
-/// a use for it a moment longer, and a device may have come into use as swap only now.
-fn write_back(write: &str, devices: &[PathBuf]) -> Result<(), Failure> {
-    let (file, value) =
-        write.split_once('=').ok_or_else(|| Failure::new(format!("'{write}' has no value")))?;
-    let began = Instant::now();
-    loop {
-        match fs::write(file, value) {
-            Ok(()) => return Ok(()),
-            Err(error) if began.elapsed() > PATIENCE => {
-                fail!("'{value}' cannot be written to '{file}': {error}");
-            }
-            Err(_) => {
-                devices.iter().for_each(|device| drop(swap_off(device)));
-                sleep(Duration::from_millis(10));
-            }
-        }
-    }
+/// What is not there need not be removed.
+fn unless_missing(removed: io::Result<()>) -> io::Result<()> {
+    removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
+}
+
+/// Writes a value to a file of the kernel. The kernel may have a use for it a moment longer, and a
+/// device may have come into use as swap only now.
+fn write_back(file: &Path, value: &str, devices: &[PathBuf]) -> Result<(), Failure> {
+    let what = format!("'{value}' cannot be written to '{}'", file.display());
+    persistently(Duration::from_millis(10), what, || {
+        fs::write(file, value)
+            .inspect_err(|_| devices.iter().for_each(|device| drop(swap_off(device))))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::place::make;
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn what_is_there_is_removed_and_what_is_not_is_no_failure() {
@@ -339,30 +296,31 @@ mod tests {
     fn a_command_at_work_is_seen_by_its_arguments() {
         let file = Path::new("/no/such/directory/987654321");
         assert!(!is_an_argument(file));
-        let mut shell = Command::new("sh")
-            .args(["-c", "sleep 1000", "sh"])
-            .arg(file)
-            .process_group(0)
-            .spawn()
-            .unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 1000", "sh"]).arg(file).process_group(0);
+        let mut shell = shell.spawn().unwrap();
         let began = Instant::now();
-        while !is_an_argument(file) {
-            assert!(began.elapsed() < PATIENCE);
-        }
-        let group = Pid::from_raw(shell.id() as i32).unwrap();
-        kill_process_group(group, Signal::KILL).unwrap();
+        let wait_until = |seen: bool| {
+            while is_an_argument(file) != seen {
+                assert!(began.elapsed() < PATIENCE);
+            }
+        };
+        wait_until(true);
+        kill_process_group(Pid::from_raw(shell.id() as i32).unwrap(), Signal::KILL).unwrap();
         shell.wait().unwrap();
         // A copy of the shell that was to become the other program may end a moment later.
-        while is_an_argument(file) {
-            assert!(began.elapsed() < PATIENCE);
-        }
+        wait_until(false);
+    }
+
+    fn file(name: &str, holds: &str) -> PathBuf {
+        let file = std::env::temp_dir().join(format!("overspill-{name}-{}", std::process::id()));
+        fs::write(&file, holds).unwrap();
+        file
     }
 
     #[test]
     fn one_has_the_lock_until_it_is_done() {
-        let file =
-            std::env::temp_dir().join(format!("overspill-put-back-lock-{}", std::process::id()));
-        fs::write(&file, "").unwrap();
+        let file = file("put-back-lock", "");
         let attempt = || lock(&file, Duration::ZERO).unwrap();
         let first = attempt();
         assert!(first.is_some() && attempt().is_none());
@@ -374,14 +332,10 @@ mod tests {
 
     #[test]
     fn what_a_file_held_is_written_back() {
-        let file =
-            std::env::temp_dir().join(format!("overspill-put-back-setting-{}", std::process::id()));
-        fs::write(&file, "lzo\n").unwrap();
-        let what = PutBack { keep: vec![file.clone()], ..PutBack::default() };
-        assert_eq!(what.options(), [OsStr::new("--keep"), file.as_os_str()]);
-        let kept = kept(&file).unwrap();
+        let file = file("put-back-setting", "lzo\n");
+        let (kept, value) = kept(&file).unwrap();
         fs::write(&file, "lz4").unwrap();
-        write_back(&kept, &[]).unwrap();
+        write_back(&kept, &value, &[]).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "lzo");
         fs::remove_file(&file).unwrap();
     }

@@ -5,8 +5,7 @@
 //! the other program.
 
 use crate::machine::cgroup::join;
-use crate::measure::{Failing, Failure};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use crate::measure::{Failing, Failure, child, fail};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,6 @@ use std::process::Command;
 /// Name of the hidden subcommand.
 const SUBCOMMAND: &str = "start";
 
-/// What is started.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The cgroup to enter
@@ -27,13 +25,8 @@ pub struct Args {
 }
 
 /// A command that starts another, with a process group of its own.
-///
-/// # Errors
-/// When this program is not found.
 pub fn command(cgroup: Option<&Path>, words: &[OsString]) -> Result<Command, Failure> {
-    let myself = std::env::current_exe().failing("this program is not found")?;
-    let mut command = Command::new(myself);
-    command.arg(SUBCOMMAND);
+    let mut command = child::myself([SUBCOMMAND])?;
     if let Some(cgroup) = cgroup {
         command.arg("--cgroup").arg(cgroup);
     }
@@ -41,17 +34,11 @@ pub fn command(cgroup: Option<&Path>, words: &[OsString]) -> Result<Command, Fai
     Ok(command)
 }
 
-/// Becomes the program.
-///
-/// # Errors
-/// When that is not possible.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    // Nobody waits for the figures of a measurement that was killed. Only a kernel without prctl
-    // refuses.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    child::end_with_parent();
     if let Some(cgroup) = &args.cgroup {
         join(cgroup).failing(format_args!("'{}' cannot be entered", cgroup.display()))?;
     }
     let error = Command::new(&args.words[0]).args(&args.words[1..]).exec();
-    Err(Failure::new(format!("'{}' cannot be started: {error}", args.words[0].to_string_lossy())))
+    fail!("'{}' cannot be started: {error}", args.words[0].to_string_lossy())
 }

@@ -5,11 +5,12 @@
 //! again for each measurement: [`ask`] starts `overspill-bench measure-one`, whose [`answer`] reads
 //! the request from the command line and prints the sample, both as JSON.
 
-use super::failure::{Failing, Failure};
+use super::failure::{Failing, Failure, fail};
 use super::sample::Sample;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -28,42 +29,47 @@ pub struct Args {
     request: String,
 }
 
+/// What is said where there is no process to be had.
+pub const NO_PROCESS: &str = "no process can be started";
+
+/// The command that starts this program with these arguments.
+pub fn myself(args: impl IntoIterator<Item: AsRef<OsStr>>) -> Result<Command, Failure> {
+    let myself = std::env::current_exe().failing("this program is not found")?;
+    let mut command = Command::new(myself);
+    command.args(args);
+    Ok(command)
+}
+
 /// Has `request` measured by a new process, which gives up after `limit`.
-///
-/// # Errors
-/// What that process said, or how it ended.
 pub fn ask(bench: &str, request: &impl Serialize, limit: Duration) -> Result<Sample, Failure> {
     let request = serde_json::to_string(request).map_err(Failure::of)?;
-    let myself = std::env::current_exe().failing("this program is not found")?;
-    let output = Command::new(myself)
-        .args([SUBCOMMAND, bench, &limit.as_secs().to_string(), &request])
-        .stdin(Stdio::null())
-        .output()
-        .failing("no process can be started")?;
+    let mut command = myself([SUBCOMMAND, bench, &limit.as_secs().to_string(), &request])?;
+    let output = command.stdin(Stdio::null()).output().failing(NO_PROCESS)?;
     if output.status.success() {
         return serde_json::from_slice(&output.stdout)
             .failing("the measurement printed no figures");
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(match output.status.signal() {
-        Some(signal) => Failure::new(format!(
-            "the measuring process was killed by signal {signal} {}",
-            said.trim()
-        )),
-        None => Failure::heard(&said),
-    })
+    match output.status.signal() {
+        None => Err(Failure::heard(&said)),
+        Some(signal) => {
+            fail!("the measuring process was killed by signal {signal} {}", said.trim())
+        }
+    }
+}
+
+/// Has this process end with who started it: nobody waits for what it finds then.
+pub fn end_with_parent() {
+    // Only a kernel without prctl refuses.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
 /// Measures what the command line asks for, and prints the sample.
-///
-/// # Errors
-/// Those of `measure`, and a request or standard output that is not what [`ask`] gives.
 pub fn answer<Q: DeserializeOwned>(
     args: &Args,
     measure: impl FnOnce(Q) -> Result<Sample, Failure>,
 ) -> Result<(), Failure> {
-    // Nobody waits for the figures of a bench that was killed. Only a kernel without prctl refuses.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    end_with_parent();
     let request = serde_json::from_str(&args.request).failing("request")?;
     let limit = Duration::from_secs(args.limit_s);
     std::thread::spawn(move || {
@@ -73,5 +79,5 @@ pub fn answer<Q: DeserializeOwned>(
     });
     let sample = measure(request)?;
     let text = serde_json::to_string(&sample).map_err(Failure::of)?;
-    super::output::write_line(&text)
+    super::failure::write_line(&text)
 }

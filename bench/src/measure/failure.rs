@@ -11,7 +11,6 @@ const PREFIX: &str = "overspill-bench: ";
 pub struct Failure(String);
 
 impl Failure {
-    /// With a sentence.
     pub fn new(sentence: impl Into<String>) -> Failure {
         Failure(sentence.into())
     }
@@ -48,9 +47,6 @@ impl fmt::Display for Failure {
 /// A failure for the errors of others.
 pub trait Failing<T> {
     /// Says what went wrong, in front of the error.
-    ///
-    /// # Errors
-    /// The failure.
     fn failing(self, what: impl fmt::Display) -> Result<T, Failure>;
 }
 
@@ -58,6 +54,13 @@ impl<T, E: fmt::Display> Failing<T> for Result<T, E> {
     fn failing(self, what: impl fmt::Display) -> Result<T, Failure> {
         self.map_err(|error| Failure(format!("{what}: {error}")))
     }
+}
+
+/// Writes a line to standard output, which may be closed or full.
+pub fn write_line(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let done = writeln!(out, "{text}").and_then(|()| out.flush());
+    done.failing("standard output cannot be written")
 }
 
 /// Returns with a failure, whose sentence is formatted.

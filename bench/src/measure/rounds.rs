@@ -19,9 +19,6 @@ const TIME_BY_DEFAULT: Duration = Duration::from_secs(45);
 /// Measures every case once a round and returns a series for each. Shows a progress bar if standard
 /// error is a terminal. Makes so many `rounds`; without a number at most [`ROUNDS_BY_DEFAULT`], and
 /// none that would take too long.
-///
-/// # Errors
-/// The first failure of `measure`.
 pub fn rounds<C: std::fmt::Display>(
     cases: &[C],
     rounds: Option<u32>,
@@ -55,19 +52,15 @@ fn another_fits(done: u32, elapsed: Duration, limit: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::compare;
+    use super::super::sample::{compare, figures};
     use super::*;
-
-    fn sample(figures: &[(&str, f64)]) -> Sample {
-        figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
-    }
 
     #[test]
     fn cases_are_measured_in_turn_and_compared_within_a_round() {
         let mut order = Vec::new();
         let measure = |case: &&str| {
             order.push((*case).to_owned());
-            Ok(sample(&[("rate", order.len() as f64)]))
+            Ok(figures([("rate", order.len() as f64)]))
         };
         let mut series = rounds(&["x", "y"], Some(3), measure).unwrap();
         assert_eq!(order, ["x", "y", "x", "y", "x", "y"]);
@@ -79,16 +72,13 @@ mod tests {
 
     #[test]
     fn a_round_that_would_take_too_long_is_not_begun() {
-        let seconds = Duration::from_secs;
-        assert!(another_fits(0, seconds(100), seconds(45)), "one round is made in any case");
-        assert!(
-            another_fits(1, seconds(22), seconds(45)) && another_fits(2, seconds(30), seconds(45))
+        let fits = |done, s| another_fits(done, Duration::from_secs(s), TIME_BY_DEFAULT);
+        assert!(fits(0, 100), "one round is made in any case");
+        assert_eq!(
+            [fits(1, 22), fits(1, 23), fits(2, 30), fits(2, 31)],
+            [true, false, true, false]
         );
-        assert!(
-            !another_fits(1, seconds(23), seconds(45))
-                && !another_fits(2, seconds(31), seconds(45))
-        );
-        assert!(another_fits(1, seconds(1000), Duration::MAX));
+        assert!(another_fits(1, Duration::from_secs(1000), Duration::MAX));
     }
 
     #[test]

@@ -5,6 +5,14 @@ use std::collections::BTreeMap;
 /// The figures of one measurement, by name.
 pub type Sample = BTreeMap<String, f64>;
 
+pub fn figures<N: Into<String>>(figures: impl IntoIterator<Item = (N, f64)>) -> Sample {
+    figures.into_iter().map(|(name, value)| (name.into(), value)).collect()
+}
+
+pub fn add<N: Into<String>>(sample: &mut Sample, more: impl IntoIterator<Item = (N, f64)>) {
+    sample.extend(figures(more));
+}
+
 /// The samples of one case, one a round.
 pub type Series = Vec<Sample>;
 
@@ -33,16 +41,12 @@ pub fn compare(
 pub struct Spread {
     /// The middle value; between two middle ones, their mean.
     pub median: f64,
-    /// The lowest.
     pub min: f64,
-    /// The highest.
     pub max: f64,
-    /// How many values there were.
     pub rounds: usize,
 }
 
 impl Spread {
-    /// Of one or more values.
     pub fn of(mut values: Vec<f64>) -> Spread {
         assert!(!values.is_empty());
         values.sort_by(f64::total_cmp);
@@ -69,30 +73,24 @@ pub fn summarise(series: &Series) -> BTreeMap<String, Spread> {
 mod tests {
     use super::*;
 
-    fn sample(figures: &[(&str, f64)]) -> Sample {
-        figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
-    }
-
     #[test]
     fn a_median_is_the_middle_value_or_between_the_two() {
         let spread = Spread::of(vec![9.0, 1.0, 5.0]);
         assert_eq!(spread, Spread { median: 5.0, min: 1.0, max: 9.0, rounds: 3 });
         assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 30.0]).median, 3.0);
-        assert_eq!(Spread::of(vec![7.0]), Spread { median: 7.0, min: 7.0, max: 7.0, rounds: 1 });
     }
 
     #[test]
     fn a_summary_has_each_figure_of_any_round() {
-        let series = vec![sample(&[("a", 1.0), ("b", 5.0)]), sample(&[("a", 3.0)])];
-        let summary = summarise(&series);
+        let summary = summarise(&vec![figures([("a", 1.0), ("b", 5.0)]), figures([("a", 3.0)])]);
         assert_eq!(summary["a"], Spread { median: 2.0, min: 1.0, max: 3.0, rounds: 2 });
         assert_eq!((summary["b"].median, summary["b"].rounds), (5.0, 1));
     }
 
     #[test]
     fn what_cannot_be_compared_is_left_out() {
-        let base = vec![sample(&[("rate", 0.0)]), sample(&[]), sample(&[("rate", 2.0)])];
-        let mut series = vec![sample(&[("rate", 1.0)]), sample(&[("rate", 1.0)]), sample(&[])];
+        let base = vec![figures([("rate", 0.0)]), Sample::new(), figures([("rate", 2.0)])];
+        let mut series = vec![figures([("rate", 1.0)]), figures([("rate", 1.0)]), Sample::new()];
         compare(&mut series, &base, "rate", "ratio", |here, there| here / there);
         assert!(series.iter().all(|sample| !sample.contains_key("ratio")), "{series:?}");
     }

@@ -7,31 +7,38 @@ use super::format::{self, Format};
 use super::row::Row;
 use serde_json::Value;
 
-/// A bench.
 #[derive(Debug)]
 pub struct Ladder {
-    /// Its name.
     pub bench: &'static str,
     /// The steps, bottom up. Empty where the user says what they are.
     pub steps: &'static [Step],
     /// The labels that group rows, a column each.
     pub groups: &'static [&'static str],
-    /// What is printed of each row.
     pub tables: &'static [Table],
     /// Figures made of two rows of the same round.
     pub comparisons: &'static [Comparison],
-    /// What is judged.
     pub verdicts: &'static [Verdict],
-    /// What is drawn.
     pub charts: &'static [Chart],
     /// Where the figures come from that the origin of the mechanism published.
     pub origin: &'static str,
 }
 
-/// A step of a ladder.
+impl Ladder {
+    /// Without anything.
+    pub const NONE: Ladder = Ladder {
+        bench: "",
+        steps: &[],
+        groups: &[],
+        tables: &[],
+        comparisons: &[],
+        verdicts: &[],
+        charts: &[],
+        origin: "",
+    };
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// Its name.
     pub name: &'static str,
     /// What it is, on the command line.
     pub help: &'static str,
@@ -46,7 +53,6 @@ pub struct Step {
 }
 
 impl Step {
-    /// A step without settings.
     pub const fn new(name: &'static str, help: &'static str) -> Step {
         Step { name, help, from: None, settings: None, instead: "", reference: None }
     }
@@ -77,18 +83,14 @@ impl Step {
 pub struct Table {
     /// What stands above it, if anything.
     pub title: &'static str,
-    /// Its columns.
     pub columns: &'static [Column],
 }
 
 /// A column of a table: how people read a figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its heading.
     pub title: &'static str,
-    /// The figure in it.
     pub figure: &'static str,
-    /// How a value is written.
     pub format: Format,
     /// Whether the lowest and the highest value are shown too.
     pub spread: bool,
@@ -107,11 +109,9 @@ pub const fn wide(title: &'static str, figure: &'static str, format: Format) -> 
 /// A figure that compares a row with another one of the same labels, round by round.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison {
-    /// Its name.
     pub name: &'static str,
     /// How both are compared.
     pub how: How,
-    /// The figure of both.
     pub figure: &'static str,
     /// The other row.
     pub base: Base,
@@ -133,7 +133,6 @@ pub enum How {
 }
 
 impl How {
-    /// Compares.
     pub fn of(self, here: f64, there: f64) -> f64 {
         match self {
             How::Times => here / there,
@@ -143,7 +142,6 @@ impl How {
         }
     }
 
-    /// How the result is written.
     pub fn format(self) -> Format {
         match self {
             How::Times | How::TimesLess => format::ratio,
@@ -182,20 +180,16 @@ impl Comparison {
 pub struct Verdict {
     /// Of which step: the first of these that was measured; of all if there are none.
     pub steps: &'static [&'static str],
-    /// The figure.
     pub figure: &'static str,
-    /// What it is, in words.
     pub says: &'static str,
     /// What is to be reached.
     pub goal: Goal,
-    /// In which rows.
     pub rows: Rows,
 }
 
 /// What is to be reached.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// Nothing: it is told.
     Told,
     /// So much, or more.
     AtLeast(f64),
@@ -214,11 +208,9 @@ pub enum Goal {
 /// Which rows are judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rows {
-    /// All.
     All,
     /// Those with the largest number of a label.
     Most(&'static str),
-    /// Those with these labels.
     With(&'static [(&'static str, &'static str)]),
     /// The median over those with these labels.
     Across(&'static [(&'static str, &'static str)]),
@@ -241,18 +233,15 @@ impl Verdict {
     }
 }
 
-/// A chart of bars.
 #[derive(Clone, Copy, Debug)]
 pub struct Chart {
     /// What stands above it.
     pub title: Title,
-    /// The figure.
     pub figure: &'static str,
     /// What the vertical axis counts.
     pub axis: &'static str,
     /// The group and the series of a row.
     pub place: fn(&Row) -> (String, String),
-    /// Whether the axis is logarithmic.
     pub log: bool,
     /// Whether what was published of a step is drawn too.
     pub published: bool,
@@ -261,7 +250,6 @@ pub struct Chart {
 /// What stands above charts.
 #[derive(Clone, Copy, Debug)]
 pub enum Title {
-    /// This.
     Is(&'static str),
     /// What this says of a row: a chart for each; rows without are in none.
     Of(fn(&Row) -> Option<String>),
@@ -277,7 +265,6 @@ impl Title {
     }
 }
 
-/// A chart of a figure.
 pub const fn chart(
     title: Title,
     figure: &'static str,
@@ -288,7 +275,6 @@ pub const fn chart(
 }
 
 impl Chart {
-    /// With a logarithmic axis.
     pub const fn log(self) -> Chart {
         Chart { log: true, ..self }
     }

@@ -9,13 +9,9 @@ use serde_json::{Value, json};
 /// Everything that a bench hands back.
 #[derive(Debug)]
 pub struct Findings {
-    /// What was declared.
     pub ladder: &'static Ladder,
-    /// Where it ran.
     pub machine: Machine,
-    /// What it ran with.
     pub settings: Value,
-    /// A row a case.
     pub rows: Vec<Row>,
     /// The labels that group the rows of tables.
     pub groups: &'static [&'static str],
@@ -28,6 +24,15 @@ pub struct Findings {
 }
 
 impl Findings {
+    /// What was measured with these settings, and those that most benches have unless their own
+    /// say otherwise.
+    pub fn of(ladder: &'static Ladder, (rows, rounds): (Vec<Row>, usize), own: Value) -> Findings {
+        let mut settings = json!({ "rounds": rounds, "pinned": true, "delivery": "signal" });
+        let all = settings.as_object_mut().expect("settings have names");
+        all.extend(own.as_object().cloned().unwrap_or_default());
+        Findings::new(ladder, settings, rows)
+    }
+
     /// Rows, and nothing besides.
     pub fn new(ladder: &'static Ladder, settings: Value, rows: Vec<Row>) -> Findings {
         Findings {
@@ -43,24 +48,15 @@ impl Findings {
     }
 }
 
-/// What a bench ran with: its own settings beside those that most benches tell, unless its own say
-/// otherwise.
-pub fn settings(rounds: usize, own: Value) -> Value {
-    let mut all = json!({ "rounds": rounds, "pinned": true, "delivery": "signal" });
-    let (Value::Object(settings), Value::Object(own)) = (&mut all, own) else {
-        unreachable!("settings have names")
-    };
-    settings.extend(own);
-    all
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_settings_of_a_bench_count_more_than_those_of_all() {
+        let own = json!({"size": 1, "pinned": false});
+        let settings = Findings::of(&crate::fixture::LADDER, (Vec::new(), 3), own).settings;
         let expected = json!({"rounds": 3, "pinned": false, "delivery": "signal", "size": 1});
-        assert_eq!(settings(3, json!({"size": 1, "pinned": false})), expected);
+        assert_eq!(settings, expected);
     }
 }

@@ -1,6 +1,5 @@
 //! How values are written for people.
 
-/// How a value is written.
 pub type Format = fn(f64) -> String;
 
 /// A whole number, with commas between thousands.
@@ -25,12 +24,10 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// A ratio.
 pub fn ratio(value: f64) -> String {
     format!("{value:.2}")
 }
 
-/// A share, as percent.
 pub fn percent(value: f64) -> String {
     format!("{:.1} %", value * 100.0)
 }

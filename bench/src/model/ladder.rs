@@ -2,17 +2,24 @@
 
 use super::declare::{Base, Comparison, Ladder, Step};
 use super::row::{Case, Row, by_name};
+use crate::measure::child;
 use crate::measure::{self, Failure, Sample, Series, compare};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use serde::Serialize;
 use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Each once and in the order of its type.
+pub fn in_order<T: Ord>(mut all: Vec<T>) -> Vec<T> {
+    all.sort();
+    all.dedup();
+    all
+}
 
 /// What was asked for, each once and in the order of its type; all there is if nothing was.
 pub fn chosen<T: ValueEnum + Ord>(asked: &[T]) -> Vec<T> {
-    let mut chosen = if asked.is_empty() { T::value_variants().to_vec() } else { asked.to_vec() };
-    chosen.sort();
-    chosen.dedup();
-    chosen
+    in_order(if asked.is_empty() { T::value_variants().to_vec() } else { asked.to_vec() })
 }
 
 impl Ladder {
@@ -28,7 +35,6 @@ impl Ladder {
         self.steps.iter().filter(wanted).collect()
     }
 
-    /// A step by its name.
     pub fn step(&self, name: &str) -> Option<&'static Step> {
         self.steps.iter().find(|step| step.name == name)
     }
@@ -65,7 +71,6 @@ impl Ladder {
         by_name(steps.into_iter().map(|step| (step.name, told(step))))
     }
 
-    /// A case of a step.
     pub fn case<K>(step: &Step, labels: Vec<(&'static str, Value)>, what: K) -> Case<K> {
         let reference = step.reference.map(|reference| reference());
         Case { step: step.name.to_owned(), labels, reference, what }
@@ -85,11 +90,27 @@ impl Ladder {
         cases
     }
 
+    /// The numbers of threads of such cases.
+    pub fn threads(cases: &[Case<usize>]) -> Vec<usize> {
+        let mut threads: Vec<usize> = cases.iter().map(|case| case.what).collect();
+        threads.dedup();
+        threads
+    }
+
+    /// Has a request measured by a process of its own, within a minute and what so many pages may
+    /// take at the very worst.
+    pub fn ask(
+        &self,
+        request: &impl Serialize,
+        per_page: Duration,
+        pages: u64,
+    ) -> Result<Sample, Failure> {
+        let pages = pages.min(u32::MAX.into()) as u32;
+        child::ask(self.bench, request, Duration::from_secs(60) + per_page * pages)
+    }
+
     /// Measures all cases in turn, round after round, and compares them; returns their rows, and
     /// how many rounds were made.
-    ///
-    /// # Errors
-    /// The first failure of `measure`.
     pub fn measure<K>(
         &self,
         cases: &[Case<K>],
@@ -156,16 +177,13 @@ mod tests {
             Step::new("default", "As it is").set(""),
         ],
         groups: &["threads"],
-        tables: &[],
         comparisons: &[
             compare("of_kernel", How::Times, "rate", Base::Step("kernel")),
             compare("gain", How::More, "rate", Base::From),
             compare("of_first", How::TimesLess, "rate", Base::First).only("default"),
             compare("measure", How::Less, "rate", Base::Measure("low")),
         ],
-        verdicts: &[],
-        charts: &[],
-        origin: "",
+        ..Ladder::NONE
     };
 
     fn steps(names: &[&str]) -> Vec<&'static Step> {

@@ -9,7 +9,6 @@ use std::fmt;
 /// One row: a step, and what it is measured with.
 #[derive(Clone, Debug)]
 pub struct Case<K = ()> {
-    /// The step.
     pub step: String,
     /// What tells it from other cases of the step.
     pub labels: Vec<(&'static str, Value)>,
@@ -26,21 +25,17 @@ impl<K> fmt::Display for Case<K> {
     }
 }
 
-/// One case, measured.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The step.
     pub step: String,
     /// What else tells this row from others, such as `threads`.
     pub labels: Map<String, Value>,
     /// Figures published by the origin of the mechanism.
     pub reference: Option<Value>,
-    /// What was measured.
     pub figures: BTreeMap<String, Spread>,
 }
 
 impl Row {
-    /// Of a case, in all rounds.
     pub fn new<K>(case: &Case<K>, series: &Series) -> Row {
         let labels = case.labels.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         Row {
@@ -51,7 +46,6 @@ impl Row {
         }
     }
 
-    /// A figure.
     pub fn get(&self, figure: &str) -> Option<Spread> {
         self.figures.get(figure).copied()
     }
@@ -68,12 +62,27 @@ impl Row {
     }
 }
 
+/// Rows by what a key says of them, in the order in which the keys come up; those without are in
+/// none.
+pub fn grouped<'r>(
+    rows: impl IntoIterator<Item = &'r Row>,
+    key: impl Fn(&Row) -> Option<String>,
+) -> Vec<(String, Vec<&'r Row>)> {
+    let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
+    for (row, key) in rows.into_iter().filter_map(|row| Some((row, key(row)?))) {
+        match groups.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, rows)) => rows.push(row),
+            None => groups.push((key, vec![row])),
+        }
+    }
+    groups
+}
+
 /// A value as people read it: text without quotes.
 pub fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A label in words.
 pub fn word(name: &str, value: &Value) -> String {
     match (name, value.as_u64()) {
         ("threads", Some(n)) => plural(n, "thread"),

@@ -1,19 +1,14 @@
 //! What rows say about one figure, as bars in groups, with the same series in each.
 
 use crate::measure::Spread;
-use crate::model::declare::Chart;
-use crate::model::findings::Findings;
-use crate::model::row::Row;
+use crate::model::*;
 
 /// The series of what was published.
 const PUBLISHED: &str = "as published";
 
-/// Bars.
 #[derive(Debug, Default)]
 pub struct Bars {
-    /// What groups are called.
     pub groups: Vec<String>,
-    /// What series are called.
     pub series: Vec<String>,
     /// Group, series (as indices), value.
     pub bars: Vec<(usize, usize, Spread)>,
@@ -46,7 +41,6 @@ impl Bars {
         self.bars.push((group, series, value));
     }
 
-    /// The largest value of any round.
     pub fn highest(&self) -> Option<f64> {
         self.bars.iter().map(|(_, _, value)| value.max).max_by(f64::total_cmp)
     }
@@ -59,7 +53,6 @@ pub struct Drawn<'c> {
     pub title: String,
     /// How it was declared.
     pub chart: &'c Chart,
-    /// The bars.
     pub bars: Bars,
 }
 
@@ -67,15 +60,8 @@ pub struct Drawn<'c> {
 pub fn charts(findings: &Findings) -> Vec<Drawn<'static>> {
     let mut all = Vec::new();
     for chart in findings.ladder.charts {
-        let mut titles: Vec<String> = Vec::new();
-        for title in rows_of(findings, chart).filter_map(|row| chart.title.of(row)) {
-            if !titles.contains(&title) {
-                titles.push(title);
-            }
-        }
-        for title in titles {
-            let rows =
-                rows_of(findings, chart).filter(|row| chart.title.of(row).as_ref() == Some(&title));
+        let rows = findings.rows.iter().filter(|row| row.figures.contains_key(chart.figure));
+        for (title, rows) in grouped(rows, |row| chart.title.of(row)) {
             let mut bars = Bars::of(rows, chart.figure, chart.place);
             if chart.published {
                 add_published(&mut bars, findings, chart.figure);
@@ -84,10 +70,6 @@ pub fn charts(findings: &Findings) -> Vec<Drawn<'static>> {
         }
     }
     all
-}
-
-fn rows_of<'f>(findings: &'f Findings, chart: &Chart) -> impl Iterator<Item = &'f Row> {
-    findings.rows.iter().filter(|row| row.figures.contains_key(chart.figure))
 }
 
 fn add_published(bars: &mut Bars, findings: &Findings, figure: &str) {

@@ -1,10 +1,10 @@
 //! Drawings: the charts of a bench, one below the other, as SVG.
 
 use super::bars::{Bars, Drawn, charts};
+use super::write_file;
 use crate::measure::host::Machine;
 use crate::measure::{Failing, Failure, Spread};
-use crate::model::findings::Findings;
-use crate::model::format::whole;
+use crate::model::*;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::coord::types::RangedCoordf64;
@@ -37,19 +37,10 @@ fn place(bars: &Bars, group: usize, series: usize) -> (f64, f64) {
     (left, left + width * 0.92)
 }
 
-/// Draws the charts of a bench into a file, if one is named.
-///
-/// # Errors
-/// When the file cannot be written.
-pub fn draw(path: Option<&Path>, findings: &Findings) -> Result<(), Failure> {
-    let Some(path) = path else { return Ok(()) };
+/// Draws the charts of a bench into a file.
+pub fn draw(path: &Path, findings: &Findings) -> Result<(), Failure> {
     let text = drawn(findings).failing("the figures cannot be drawn")?;
-    std::fs::write(path, text).map_err(|error| {
-        Failure::new(format!(
-            "the drawing cannot be written to '{}': {error}; name another file",
-            path.display()
-        ))
-    })
+    write_file("drawing", path, &text)
 }
 
 /// The drawing as text.
@@ -163,16 +154,6 @@ mod tests {
     use crate::fixture::{LADDER, row};
     use crate::model::declare::{Chart, Ladder, Title, chart};
     use serde_json::json;
-
-    #[test]
-    fn bars_of_a_group_stand_side_by_side() {
-        let names = |n: &[&str]| n.iter().map(|name| (*name).to_owned()).collect();
-        let bars =
-            Bars { groups: names(&["a", "b"]), series: names(&["1", "2"]), bars: Vec::new() };
-        let places = [place(&bars, 0, 0), place(&bars, 0, 1), place(&bars, 1, 0)];
-        assert!(places.windows(2).all(|pair| pair[0].1 < pair[1].0), "{places:?}");
-        assert!(places[0].0 > 0.0 && places[2].1 < 2.0, "{places:?}");
-    }
 
     #[test]
     fn a_drawing_names_axes_groups_and_series_and_has_a_bar_for_each_row() {

@@ -2,17 +2,13 @@
 //! empty is left out.
 
 use crate::measure::Spread;
-use crate::model::declare::{Column, Table};
-use crate::model::findings::Findings;
-use crate::model::format::Format;
-use crate::model::row::Row;
+use crate::model::*;
 
 /// Lines of cells, the first of them the headings. The first `names` columns are what rows are
 /// called; the step comes last of them.
 pub struct Cells {
     /// How many columns say what a row is.
     pub names: usize,
-    /// The lines.
     pub lines: Vec<Vec<String>>,
 }
 

@@ -3,10 +3,7 @@
 use super::table::{aligned, spread};
 use crate::measure::host::Machine;
 use crate::measure::{ROUNDS_BY_DEFAULT, Spread};
-use crate::model::declare::{Goal, Ladder, Rows, Verdict};
-use crate::model::findings::Findings;
-use crate::model::format::{self, Format, whole};
-use crate::model::row::Row;
+use crate::model::*;
 use serde_json::Value;
 
 const NOTHING: &str = "Nothing is compared with anything here: measure other steps too.";
@@ -38,21 +35,22 @@ pub fn text(findings: &Findings) -> String {
 fn lines(findings: &Findings, verdict: &Verdict) -> Vec<Vec<String>> {
     let rows = selected(findings, verdict);
     let format = format_of(findings.ladder, verdict.figure);
-    match (verdict.goal, verdict.rows) {
-        (Goal::NoLoss, _) => no_loss(findings, verdict, &rows).into_iter().collect(),
-        (_, Rows::Across(labels)) => {
-            across(findings, verdict, labels, &rows, format).into_iter().collect()
-        }
+    let told: Vec<Option<[String; 3]>> = match (verdict.goal, verdict.rows) {
+        (Goal::NoLoss, _) => vec![no_loss(findings, verdict, &rows)],
+        (_, Rows::Across(labels)) => vec![across(findings, verdict, labels, &rows, format)],
         _ => {
             let line = |row: &&Row| {
                 let figure = row.get(verdict.figure)?;
-                let outcome = outcome(findings, verdict.goal, row, verdict.figure, format)?;
-                let place = place(findings, row);
-                Some(vec![place, verdict.says.to_owned(), spread(figure, format), outcome])
+                let outcome = outcome(findings, verdict, row, format)?;
+                Some([place(findings, row), spread(figure, format), outcome])
             };
-            rows.iter().filter_map(line).collect()
+            rows.iter().map(line).collect()
         }
-    }
+    };
+    let line = |[place, figure, outcome]: [String; 3]| {
+        vec![place, verdict.says.to_owned(), figure, outcome]
+    };
+    told.into_iter().flatten().map(line).collect()
 }
 
 /// The rows that a verdict is about: those that have its figure.
@@ -79,7 +77,6 @@ fn selected<'f>(findings: &'f Findings, verdict: &Verdict) -> Vec<&'f Row> {
     }
 }
 
-/// Where a row stands.
 fn place(findings: &Findings, row: &Row) -> String {
     let labels = row.told(findings.groups);
     if labels.is_empty() { row.step.clone() } else { format!("{labels}: {}", row.step) }
@@ -96,27 +93,20 @@ pub fn format_of(ladder: &Ladder, figure: &str) -> Format {
 }
 
 /// What follows from a figure. `None` if it is to be no worse than one that was not measured.
-fn outcome(
-    findings: &Findings,
-    goal: Goal,
-    row: &Row,
-    name: &str,
-    format: Format,
-) -> Option<String> {
-    let figure = row.get(name)?;
-    Some(match goal {
-        Goal::NotAbove(step) => {
-            let base = findings
-                .rows
-                .iter()
-                .find(|other| other.step == step && other.labels == row.labels && row.step != step);
-            match figure.min > base?.get(name)?.max {
-                true => format!("not met: above {step} in every round"),
-                false => format!("met: not above {step} in every round"),
-            }
-        }
-        _ => judged(goal, figure, format),
-    })
+fn outcome(findings: &Findings, verdict: &Verdict, row: &Row, format: Format) -> Option<String> {
+    let figure = row.get(verdict.figure)?;
+    let Goal::NotAbove(step) = verdict.goal else {
+        return Some(judged(verdict.goal, figure, format));
+    };
+    let is_base = |other: &&Row| other.step == step && other.labels == row.labels;
+    let base = findings.rows.iter().find(is_base).filter(|_| row.step != step)?;
+    let above = figure.min > base.get(verdict.figure)?.max;
+    Some(format!("{}met: {}above {step} in every round", not(above), not(!above)))
+}
+
+/// "not", where it is not.
+fn not(it_is_not: bool) -> &'static str {
+    if it_is_not { "not " } else { "" }
 }
 
 /// Whether a figure by itself reaches a goal.
@@ -157,7 +147,7 @@ fn across(
     labels: &[(&str, &str)],
     rows: &[&Row],
     format: Format,
-) -> Option<Vec<String>> {
+) -> Option<[String; 3]> {
     let median = |row: &&Row| Some(row.get(verdict.figure)?.median);
     let medians: Vec<f64> = rows.iter().filter_map(median).collect();
     let first = rows.first()?;
@@ -168,9 +158,8 @@ fn across(
     };
     let told: Vec<String> = rows.iter().zip(&medians).map(each).collect();
     let median = Spread::of(medians);
-    Some(vec![
+    Some([
         format!("{}: {}", first.told(&fixed), first.step),
-        verdict.says.to_owned(),
         format!("{} ({})", format(median.median), told.join(", ")),
         judged(verdict.goal, median, format),
     ])
@@ -178,7 +167,7 @@ fn across(
 
 /// Which rows have a loss in every round, and whether chance explains them: rows that do not differ
 /// have one now and then, one of 2^rounds.
-fn no_loss(findings: &Findings, verdict: &Verdict, rows: &[&Row]) -> Option<Vec<String>> {
+fn no_loss(findings: &Findings, verdict: &Verdict, rows: &[&Row]) -> Option<[String; 3]> {
     let figure = |row: &&Row| row.get(verdict.figure);
     let rounds = rows.iter().filter_map(|row| Some(figure(row)?.rounds)).min()?;
     let lost: Vec<String> = (rows.iter())
@@ -194,8 +183,7 @@ fn no_loss(findings: &Findings, verdict: &Verdict, rows: &[&Row]) -> Option<Vec<
         }
         _ => format!("not met: {}", lost.join("; ")),
     };
-    let told = format!("{} of {}", lost.len(), rows.len());
-    Some(vec!["all".to_owned(), verdict.says.to_owned(), told, outcome])
+    Some(["all".to_owned(), format!("{} of {}", lost.len(), rows.len()), outcome])
 }
 
 /// What was published of the steps.

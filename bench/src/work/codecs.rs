@@ -1,32 +1,17 @@
 //! Pages packed and unpacked with the codecs and workspaces of the engine, but without the engine:
 //! no faults, no pool. What came back is compared with what went in, outside the timing.
 
-use crate::measure::counters::add;
-use crate::measure::{Failure, Sample};
+use crate::measure::{Failing, Failure, Sample, add, fail, figures};
 use overspill::units::PAGE_SIZE;
 use overspill_bench::contents::Contents;
 use overspill_os::codec::{Codec, Compressor, Decompressor};
 use std::time::{Duration, Instant};
 
-/// Bytes of pages for each byte that they are kept in; a page that does not fit in fewer bytes is
-/// kept as it is.
-pub const RATIO: &str = "ratio";
-/// Share of the pages that do not fit in fewer bytes.
-pub const REFUSED: &str = "refused_ratio";
-/// Nanoseconds to pack a page.
-pub const COMPRESS: &str = "compress_ns_per_page";
-/// Nanoseconds to unpack one.
-pub const DECOMPRESS: &str = "decompress_ns_per_page";
-
 /// Packs and unpacks pages of some contents, and compares them.
-///
-/// # Errors
-/// When there is no memory for a workspace, or a page comes back with other content than it went
-/// in.
 pub fn measure(codec: Codec, contents: Contents, pages: u64) -> Result<Sample, Failure> {
-    let no_memory = |errno| Failure::new(format!("there is no workspace to be had: {errno}"));
-    let mut compressor = Compressor::new(codec).map_err(no_memory)?;
-    let mut decompressor = Decompressor::new(&[codec]).map_err(no_memory)?;
+    const NO_MEMORY: &str = "there is no workspace to be had";
+    let mut compressor = Compressor::new(codec).failing(NO_MEMORY)?;
+    let mut decompressor = Decompressor::new(&[codec]).failing(NO_MEMORY)?;
     let originals: Vec<[u8; PAGE_SIZE]> = (0..pages).map(|n| contents.page(n)).collect();
     // 1. Pack. What does not shrink by a byte is refused, but for pages that are not packed at all.
     let room = if codec == Codec::None { PAGE_SIZE } else { PAGE_SIZE - 1 };
@@ -51,7 +36,7 @@ pub fn measure(codec: Codec, contents: Contents, pages: u64) -> Result<Sample, F
     let came_back =
         originals.iter().zip(&back).zip(&lengths).filter(|((a, b), len)| len.is_none() || a == b);
     if wrong > 0 || came_back.count() != originals.len() {
-        return Err(Failure::new("pages came back with other content than they went in with"));
+        fail!("pages came back with other content than they went in with");
     }
     Ok(sample(&lengths, packing, unpacking))
 }
@@ -60,29 +45,16 @@ pub fn measure(codec: Codec, contents: Contents, pages: u64) -> Result<Sample, F
 fn sample(lengths: &[Option<usize>], packing: Duration, unpacking: Duration) -> Sample {
     let (pages, fit) = (lengths.len() as f64, lengths.iter().flatten().count() as f64);
     let kept: usize = lengths.iter().map(|len| len.unwrap_or(PAGE_SIZE)).sum();
-    let mut figures = vec![
-        (RATIO, pages * PAGE_SIZE as f64 / kept as f64),
-        (REFUSED, 1.0 - fit / pages),
-        (COMPRESS, packing.as_nanos() as f64 / pages),
-    ];
+    let mut sample = figures([
+        // Bytes of pages for each byte that they are kept in; a page that does not fit in fewer
+        // bytes is kept as it is.
+        ("ratio", pages * PAGE_SIZE as f64 / kept as f64),
+        // Share of the pages that do not fit in fewer bytes.
+        ("refused_ratio", 1.0 - fit / pages),
+        ("compress_ns_per_page", packing.as_nanos() as f64 / pages),
+    ]);
     if fit > 0.0 {
-        figures.push((DECOMPRESS, unpacking.as_nanos() as f64 / fit));
+        add(&mut sample, [("decompress_ns_per_page", unpacking.as_nanos() as f64 / fit)]);
     }
-    let mut sample = Sample::new();
-    add(&mut sample, figures);
     sample
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_that_do_not_shrink_count_as_pages() {
-        let ns = Duration::from_nanos;
-        let figures = sample(&[Some(1024), None, Some(1024), None], ns(400), ns(100));
-        assert_eq!((figures[RATIO], figures[REFUSED]), (1.6, 0.5));
-        assert_eq!((figures[COMPRESS], figures[DECOMPRESS]), (100.0, 50.0));
-        assert!(!sample(&[None], ns(1), ns(0)).contains_key(DECOMPRESS));
-    }
 }

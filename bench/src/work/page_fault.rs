@@ -1,9 +1,9 @@
 //! `page-fault`: threads map memory, write a byte to each page and unmap it, again and again, as
 //! page_fault1 of will-it-scale does.
 
-use crate::measure::counters::{Counted, Ratio, add};
+use crate::measure::pool::{self, Counted, Ratio};
 use crate::measure::usage::{ClockId, cpu_time};
-use crate::measure::{Failing, Failure, Sample, fail, pool, threads};
+use crate::measure::{Failing, Failure, Sample, add, fail, figures, threads};
 use memmap2::{Advice, MmapMut};
 use overspill::Pool;
 use overspill::units::{Bytes, PAGE_SIZE};
@@ -12,22 +12,15 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// First writes to pages a second, by all threads together; will-it-scale counts the same.
-pub const RATE: &str = "faults_per_s";
-/// Processor time for each page, of the whole process: the engine's threads, mapping and unmapping
-/// included. On a busy machine it varies less than [`RATE`].
-pub const CPU: &str = "cpu_ns_per_page";
-/// Acquisitions of the zone lock for 1,000 frames that are taken, and given back again: 1,000
-/// without lists if all go back at once when they are unmapped, 2,000 if each goes back by itself.
-pub const LOCKS: &str = "zone_locks_per_1000";
-/// Time that the zone lock is held to give frames back, for each of them.
-pub const FREE_HOLD: &str = "zone_free_hold_ns_per_frame";
 /// What follows from two counters.
 const RATIOS: &[Ratio] = &[
-    (LOCKS, "zone_lock", 1000.0, "frame_alloc"),
+    // Acquisitions of the zone lock for 1,000 frames that are taken, and given back again: 1,000
+    // without lists if all go back at once when they are unmapped, 2,000 if each goes by itself.
+    ("zone_locks_per_1000", "zone_lock", 1000.0, "frame_alloc"),
     ("zone_hold_ns_per_frame", "zone_lock_hold_ns", 1.0, "frame_alloc"),
     ("zone_wait_ns_per_frame", "zone_lock_wait_ns", 1.0, "frame_alloc"),
-    (FREE_HOLD, "zone_free_hold_ns", 1.0, "frame_free"),
+    // Time that the zone lock is held to give frames back, for each of them.
+    ("zone_free_hold_ns_per_frame", "zone_free_hold_ns", 1.0, "frame_free"),
     ("frames_per_batch_alloc", "frame_alloc", 1.0, "frame_batch_alloc"),
     ("frames_per_batch_free", "frame_free", 1.0, "frame_batch_free"),
     ("zone_fallbacks_per_1000", "frame_fallback", 1000.0, "frame_alloc"),
@@ -42,12 +35,10 @@ pub const MEASURED: Duration = Duration::from_millis(300);
 const BUDGET_FACTOR: u64 = 2;
 const BUDGET_SPARE: u64 = 64 << 20;
 
-/// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
     /// Settings of the pool; the kernel's own memory has none.
     pub settings: Option<String>,
-    /// How many threads.
     pub threads: usize,
     /// Bytes that each maps.
     pub bytes: usize,
@@ -61,7 +52,6 @@ trait Source: Sync {
     fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure>;
 }
 
-/// The kernel's own anonymous memory.
 struct Kernel;
 
 impl Source for Kernel {
@@ -86,41 +76,18 @@ fn size(len: usize) -> Bytes {
 }
 
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When there is no pool or no memory to be had, or pages were evicted.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let Some(settings) = &request.settings else {
         warm_up(&request, &Kernel)?;
-        return Ok(measure(&request, &Kernel)?.sample());
+        return Ok(measure(&request, &Kernel)?.1);
     };
     let touched = (request.threads * request.bytes) as u64;
     let pool = pool::open(BUDGET_FACTOR * touched + BUDGET_SPARE, None, settings)?;
     warm_up(&request, &pool)?;
-    let before = pool.stats();
-    let measured = measure(&request, &pool)?;
-    let mut sample = measured.sample();
-    let after = pool.stats();
-    let counted = Counted { before: &before.counters, after: &after.counters };
-    add_counted(&mut sample, measured.pages, counted)?;
+    let (measured, counted) = Counted::during(&pool, || measure(&request, &pool));
+    let (pages, mut sample) = measured?;
+    add_counted(&mut sample, pages, &counted)?;
     Ok(sample)
-}
-
-/// What was done in how much time.
-struct Measured {
-    pages: u64,
-    elapsed: Duration,
-    cpu: Duration,
-}
-
-impl Measured {
-    fn sample(&self) -> Sample {
-        let pages = self.pages as f64;
-        Sample::from([
-            (RATE.to_owned(), pages / self.elapsed.as_secs_f64()),
-            (CPU.to_owned(), self.cpu.as_nanos() as f64 / pages),
-        ])
-    }
 }
 
 /// One pass of every thread: the host of a virtual machine gives it memory, lists fill, stacks and
@@ -129,10 +96,19 @@ fn warm_up(request: &Request, source: &impl Source) -> Result<(), Failure> {
     passes(request, source, Duration::ZERO).map(drop)
 }
 
-fn measure(request: &Request, source: &impl Source) -> Result<Measured, Failure> {
+/// Pages written, and the figures of that.
+fn measure(request: &Request, source: &impl Source) -> Result<(u64, Sample), Failure> {
     let cpu = cpu_time(ClockId::ProcessCPUTime);
     let (pages, elapsed) = passes(request, source, MEASURED)?;
-    Ok(Measured { pages, elapsed, cpu: cpu_time(ClockId::ProcessCPUTime) - cpu })
+    let cpu = cpu_time(ClockId::ProcessCPUTime) - cpu;
+    let sample = figures([
+        // First writes to pages a second, by all threads together, as will-it-scale counts.
+        ("faults_per_s", pages as f64 / elapsed.as_secs_f64()),
+        // Processor time of the whole process: the engine's threads, mapping and unmapping
+        // included. On a busy machine it varies less than the rate.
+        ("cpu_ns_per_page", cpu.as_nanos() as f64 / pages as f64),
+    ]);
+    Ok((pages, sample))
 }
 
 /// Passes of all threads for `time`; returns pages written and the time it took.
@@ -177,27 +153,24 @@ fn write(memory: &mut [u8], stop: impl Fn() -> bool) -> u64 {
 
 /// Adds what a pool counted while `pages` pages were written. A figure whose counter the engine
 /// lacks, or that is about frames when none was taken, is left out.
-///
-/// # Errors
-/// When pages were evicted: the measurement is not of first writes alone then.
-fn add_counted(sample: &mut Sample, pages: u64, counted: Counted<'_>) -> Result<(), Failure> {
+fn add_counted(sample: &mut Sample, pages: u64, counted: &Counted) -> Result<(), Failure> {
     if let evicted @ 1.0.. = counted.evicted() {
         fail!("{evicted} pages were evicted, although the budget had room for all");
     }
     if let Some(faults @ 1.0..) = counted.get("pgfault") {
         add(sample, [("pages_per_fault", pages as f64 / faults)]);
     }
-    let of_zone = counted.lock("zone_lock", 1.0);
-    let contended = of_zone.into_iter().filter(|(name, _)| *name == "contended_ratio");
-    add(sample, contended.map(|(name, share)| (format!("zone_{name}"), share)));
-    sample.extend(counted.ratios(RATIOS));
+    let mut of_zone = counted.lock("zone_lock", 1.0).into_iter();
+    let contended = of_zone.find(|(name, _)| *name == "contended_ratio");
+    add(sample, contended.map(|(_, share)| ("zone_contended_ratio", share)));
+    add(sample, counted.ratios(RATIOS));
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::counters::Counters;
+    use crate::fixture::counted;
     use std::sync::Mutex;
 
     /// Counts what is asked of it, and checks what was written.
@@ -210,7 +183,7 @@ mod tests {
     impl Source for Counting {
         fn lend(&self, len: usize, borrower: &mut dyn FnMut(&mut [u8])) -> Result<(), Failure> {
             if self.fails {
-                return Err(Failure::new("no memory"));
+                fail!("no memory");
             }
             let mut memory = vec![0; len];
             borrower(&mut memory);
@@ -220,82 +193,48 @@ mod tests {
         }
     }
 
-    fn request() -> Request {
-        Request { settings: None, threads: 3, bytes: 5 * PAGE_SIZE, pinned: false }
-    }
-
     #[test]
     fn every_thread_makes_a_whole_pass_and_all_that_is_written_counts() {
+        let request = Request { settings: None, threads: 3, bytes: 5 * PAGE_SIZE, pinned: false };
         let source = Counting::default();
-        let (pages, _) = passes(&request(), &source, Duration::from_millis(5)).unwrap();
-        let passes = source.passes.into_inner().unwrap();
-        assert_eq!(pages as usize, passes.iter().sum::<usize>());
-        assert!(passes.iter().filter(|written| **written == 5).count() >= 3, "{passes:?}");
-    }
-
-    #[test]
-    fn a_thread_without_memory_fails_the_measurement() {
+        let (pages, _) = passes(&request, &source, Duration::from_millis(5)).unwrap();
+        let written = source.passes.into_inner().unwrap();
+        assert_eq!(pages as usize, written.iter().sum::<usize>());
+        assert!(written.iter().filter(|pages| **pages == 5).count() >= 3, "{written:?}");
         let source = Counting { fails: true, ..Counting::default() };
-        assert_eq!(
-            passes(&request(), &source, Duration::ZERO).unwrap_err(),
-            Failure::new("no memory")
-        );
+        assert!(passes(&request, &source, Duration::ZERO).is_err());
+        let of_kernel = measure_one(request).unwrap();
+        assert!(of_kernel["faults_per_s"] > 0.0 && of_kernel["cpu_ns_per_page"] > 0.0);
     }
 
     #[test]
     fn a_pass_that_is_stopped_counts_what_it_wrote() {
         let mut memory = vec![0; 10 * PAGE_SIZE];
         let left = std::cell::Cell::new(4);
-        let stop = || left.replace(left.get() - 1) == 0;
-        assert_eq!(write(&mut memory, stop), 4);
+        assert_eq!(write(&mut memory, || left.replace(left.get() - 1) == 0), 4);
         assert_eq!(memory.iter().map(|byte| usize::from(*byte)).sum::<usize>(), 4);
     }
 
     #[test]
-    fn the_kernel_serves_one_measurement() {
-        let sample = measure(&request(), &Kernel).unwrap().sample();
-        assert!(sample[RATE] > 0.0 && sample[CPU] > 0.0, "{sample:?}");
-    }
-
-    const BEFORE: [(&str, u64); 6] = [
-        ("pgsteal_kswapd", 5),
-        ("pgsteal_direct", 5),
-        ("pgfault", 10),
-        ("frame_alloc", 1000),
-        ("zone_lock", 7),
-        ("zone_lock_contended", 1),
-    ];
-
-    #[test]
-    fn figures_are_for_each_frame_and_fault() {
-        let before = Counters::from(BEFORE);
-        let mut after = before.clone();
-        after.extend([("pgfault", 510), ("frame_alloc", 3000), ("zone_lock", 67)]);
-        let mut sample = Sample::new();
-        add_counted(&mut sample, 2000, Counted { before: &before, after: &after }).unwrap();
-        let expected = [("pages_per_fault", 4.0), (LOCKS, 30.0), ("zone_contended_ratio", 0.0)];
-        assert_eq!(sample, crate::fixture::sample(expected));
-    }
-
-    #[test]
-    fn what_stands_still_is_left_out() {
-        // No frame, so nothing a frame; a lock that nobody took was not contended.
-        let counters = Counters::from(BEFORE);
-        let counted = Counted { before: &counters, after: &counters };
-        let mut sample = Sample::new();
-        add_counted(&mut sample, 6, counted).unwrap();
-        assert_eq!(sample, Sample::from([("zone_contended_ratio".to_owned(), 0.0)]));
-    }
-
-    #[test]
-    fn an_eviction_spoils_the_measurement() {
-        let before = Counters::from(BEFORE);
-        for name in ["pgsteal_kswapd", "pgsteal_direct"] {
-            let mut after = before.clone();
-            *after.get_mut(name).unwrap() += 3;
-            let counted = Counted { before: &before, after: &after };
-            let failure = add_counted(&mut Sample::new(), 6, counted).unwrap_err();
-            assert!(failure.to_string().starts_with("3 pages were evicted"), "{failure}");
+    fn figures_are_for_each_frame_and_fault_and_an_eviction_spoils_them() {
+        let of = |counters: &[(&'static str, u64, u64)]| {
+            let mut sample = Sample::new();
+            add_counted(&mut sample, 2000, &counted(counters)).map(|()| sample)
+        };
+        let zone = [("zone_lock", 7, 67), ("zone_lock_contended", 1, 1)];
+        let sample =
+            of(&[&zone[..], &[("pgfault", 10, 510), ("frame_alloc", 1000, 3000)]].concat());
+        let expected = [
+            ("pages_per_fault", 4.0),
+            ("zone_locks_per_1000", 30.0),
+            ("zone_contended_ratio", 0.0),
+        ];
+        assert_eq!(sample.unwrap(), figures(expected));
+        // No fault and no frame, so nothing for each.
+        assert_eq!(of(&zone).unwrap(), figures(expected[2..].iter().copied()));
+        for evicted in ["pgsteal_kswapd", "pgsteal_direct"] {
+            let failure = of(&[(evicted, 5, 8)]).unwrap_err().to_string();
+            assert!(failure.starts_with("3 pages were evicted"), "{failure}");
         }
     }
 }

@@ -1,49 +1,21 @@
 //! `reclaim-storm`: groups of threads that pass messages, each with a working set in managed
 //! memory, as in hackbench.
 
-use crate::measure::counters::{Counted, add};
+use crate::measure::pool::{self, Counted};
 use crate::measure::usage::{Usage, UsageWho};
-use crate::measure::{Failure, Sample, pool};
+use crate::measure::{Failure, Sample, add, figures};
 use overspill::units::PAGE_SIZE;
 use overspill_bench::contents::{Random, WORDS, tag};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Seconds from the moment that all threads start to the arrival of the last message.
-pub const BENCHMARK: &str = "benchmark_s";
-/// Processor time of the process in user mode, in seconds.
-pub const USER: &str = "user_s";
-/// Processor time of the process in the kernel, in seconds.
-pub const SYS: &str = "sys_s";
-/// Seconds from the beginning of the process to its end.
-pub const ELAPSED: &str = "elapsed_s";
-/// Faults that had to read the device, from the moment that all threads start.
-pub const MAJOR: &str = "major_faults";
-/// Most threads that reclaimed for themselves at once.
-pub const PARALLEL: &str = "parallel_reclaimers_max";
-/// The longest time that one of them did so in one go, in milliseconds.
-pub const RECLAIM_MS: &str = "reclaim_ms_max";
-/// Pages that were evicted and came back within a second.
-pub const REFAULTS: &str = "refaults_1s";
-/// The longest wait for a turn to reclaim, in milliseconds.
-pub const WAIT_MS: &str = "throttle_wait_ms_max";
-/// Pages evicted.
-pub const EVICTED: &str = "evicted_pages";
-/// Those of them that threads evicted for which there was no frame.
-pub const EVICTED_DIRECT: &str = "evicted_directly_pages";
-/// Times that a thread reclaimed for itself.
-pub const STALLS: &str = "direct_reclaims";
-/// Times that a thread waited for its turn to.
-pub const THROTTLED: &str = "throttled";
 /// Senders of a group, and receivers, as in hackbench.
 const SENDERS: usize = 20;
-/// Threads of a group.
 pub const GROUP_THREADS: usize = 2 * SENDERS;
 /// Bytes of a message, as in hackbench.
 pub const MESSAGE_BYTES: usize = 100;
@@ -57,20 +29,8 @@ const MESSAGE_WORDS: usize = MESSAGE_BYTES.div_ceil(8);
 /// Stack of a thread, which is not managed memory.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What to measure.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Request {
-    /// Settings of the pool.
-    pub settings: String,
-    /// Groups of threads.
-    pub groups: usize,
-    /// The budget in bytes.
-    pub memory: u64,
-    /// Messages from each sender to each receiver of its group.
-    pub messages: u32,
-    /// The swap device.
-    pub device: String,
-}
+/// What to measure: how many messages go from each sender to each receiver of its group.
+pub type Request = pool::Request<u32>;
 
 /// What the threads use in all.
 pub fn used_bytes(memory: u64, groups: usize) -> u64 {
@@ -143,16 +103,11 @@ fn receive(set: &mut WorkingSet<'_>, mut from: &UnixStream, messages: u32) -> st
 }
 
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When there is no pool, no thread or no socket to be had, or a page came back wrong.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     let began = Instant::now();
-    let settings = [SETTINGS, &request.settings].join(",");
-    let pool = pool::open(request.memory, Some(&request.device), &settings)?;
-    let threads = request.groups * GROUP_THREADS;
-    let used = used_bytes(request.memory, request.groups) as usize;
-    let mut region = pool::map(&pool, used as u64)?;
+    let pool = request.pool()?;
+    let (threads, messages) = (request.threads, request.what);
+    let mut region = pool::map(&pool, request.bytes)?;
     raise_file_limit();
     let pairs = (0..threads / 2).map(|_| UnixStream::pair()).collect::<Result<Vec<_>, _>>();
     let pairs = pairs.map_err(|error| {
@@ -170,10 +125,8 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
         let (group, member) = (thread / GROUP_THREADS, thread % GROUP_THREADS);
         let sockets = group * SENDERS..(group + 1) * SENDERS;
         let done = match member.checked_sub(SENDERS) {
-            None => send(&mut set, &outs[sockets], request.messages),
-            Some(receiver) => {
-                receive(&mut set, &ins[sockets][receiver], request.messages * SENDERS as u32)
-            }
+            None => send(&mut set, &outs[sockets], messages),
+            Some(receiver) => receive(&mut set, &ins[sockets][receiver], messages * SENDERS as u32),
         };
         wrong.fetch_add(set.wrong, Relaxed);
         if let Err(error) = done {
@@ -184,7 +137,7 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
     // 2. All at once.
     let (benchmark, before) = std::thread::scope(|scope| {
         let body = &body;
-        let share = used / size_of::<u64>() / threads;
+        let share = request.bytes as usize / size_of::<u64>() / threads;
         let threads: Vec<_> = (region.as_mut_slice::<u64>().chunks_exact_mut(share).enumerate())
             .map(|(thread, words)| {
                 let thread = Builder::new()
@@ -196,19 +149,29 @@ pub fn measure_one(request: Request) -> Result<Sample, Failure> {
             })
             .collect();
         filled.wait();
-        let before = pool.stats();
+        let before = pool.stats().counters;
         let began = Instant::now();
         start.wait();
         threads.into_iter().for_each(|thread| thread.join().expect("a panic ends the process"));
         (began.elapsed(), before)
     });
-    let after = pool.stats();
+    let counted = Counted { before, after: pool.stats().counters };
     drop(region);
     drop(pool);
     pool::right(wrong.load(Relaxed))?;
-    let usage = Usage::of(UsageWho::RUSAGE_SELF)?;
-    let times = Times { benchmark, usage, elapsed: began.elapsed() };
-    Ok(figures(times, Counted { before: &before.counters, after: &after.counters }))
+    let usage = Usage::of(UsageWho::RUSAGE_SELF);
+    let mut sample = told(&counted);
+    let times = [
+        // Seconds from the moment that all threads start to the arrival of the last message.
+        ("benchmark_s", benchmark.as_secs_f64()),
+        // Processor time of the process.
+        ("user_s", usage.user_s),
+        ("sys_s", usage.sys_s),
+        // Seconds from the beginning of the process to its end.
+        ("elapsed_s", began.elapsed().as_secs_f64()),
+    ];
+    add(&mut sample, times);
+    Ok(sample)
 }
 
 fn give_up(failure: &Failure) -> ! {
@@ -223,53 +186,31 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// What took how long.
-#[derive(Clone, Copy, Debug)]
-struct Times {
-    /// See [`BENCHMARK`].
-    benchmark: Duration,
-    /// See [`USER`] and [`SYS`].
-    usage: Usage,
-    /// See [`ELAPSED`].
-    elapsed: Duration,
-}
-
-/// All figures of a measurement; counting began when the threads started.
-fn figures(times: Times, counted: Counted<'_>) -> Sample {
+/// What was counted since the threads started, and what was the most of all.
+fn told(counted: &Counted) -> Sample {
     let ms = |name: &str| counted.now(name) / 1e6;
-    let mut sample = Sample::new();
-    let figures = [
-        (BENCHMARK, times.benchmark.as_secs_f64()),
-        (USER, times.usage.user.as_secs_f64()),
-        (SYS, times.usage.sys.as_secs_f64()),
-        (ELAPSED, times.elapsed.as_secs_f64()),
-        (MAJOR, counted.count("pgmajfault")),
-        (PARALLEL, counted.now("reclaimers_max")),
-        (RECLAIM_MS, ms("direct_reclaim_ns_max")),
-        (REFAULTS, counted.count("refaults_1s")),
-        (WAIT_MS, ms("throttle_wait_ns_max")),
-        (EVICTED, counted.evicted()),
-        (EVICTED_DIRECT, counted.count("pgsteal_direct")),
-        (STALLS, counted.count("allocstall")),
-        (THROTTLED, counted.count("pgscan_direct_throttle")),
-    ];
-    add(&mut sample, figures);
-    sample
+    figures([
+        // Faults that had to read the device.
+        ("major_faults", counted.count("pgmajfault")),
+        // Most threads that reclaimed for themselves at once, the longest time that one of them did
+        // so in one go, and the longest wait for a turn to.
+        ("parallel_reclaimers_max", counted.now("reclaimers_max")),
+        ("reclaim_ms_max", ms("direct_reclaim_ns_max")),
+        ("throttle_wait_ms_max", ms("throttle_wait_ns_max")),
+        // Pages that were evicted and came back within a second.
+        ("refaults_1s", counted.count("refaults_1s")),
+        // Pages evicted, and those of them that threads evicted for which there was no frame.
+        ("evicted_pages", counted.evicted()),
+        ("evicted_directly_pages", counted.count("pgsteal_direct")),
+        // Times that a thread reclaimed for itself, and that one waited for its turn to.
+        ("direct_reclaims", counted.count("allocstall")),
+        ("throttled", counted.count("pgscan_direct_throttle")),
+    ])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::counters::Counters;
-
-    #[test]
-    fn working_sets_exceed_the_budget_by_an_eighth_in_whole_pages_each() {
-        assert_eq!(used_bytes(64 << 20, 1), 72 * (1 << 20) / (40 * 4096) * (40 * 4096) + 40 * 4096);
-        assert!(
-            used_bytes(128 << 20, 30) >= 144 << 20
-                && used_bytes(128 << 20, 30).is_multiple_of(1200 * 4096)
-        );
-    }
 
     #[test]
     fn messages_go_from_page_to_page() {
@@ -287,35 +228,9 @@ mod tests {
         let sent: Vec<_> = from.chunks(WORDS).map(place).collect();
         assert!(to.chunks(WORDS).map(place).any(|message| sent.contains(&message)));
         // A page of somebody else's is noticed.
-        from[0] ^= 2;
-        from[WORDS] ^= 2;
-        from[2 * WORDS] ^= 2;
+        from.iter_mut().step_by(WORDS).for_each(|tag| *tag ^= 2);
         let mut set = WorkingSet::new(&mut from, 0);
         set.any();
         assert_eq!(set.wrong, 1);
-    }
-
-    #[test]
-    fn events_are_counted_from_the_start_and_maxima_are_what_they_are() {
-        let before: Counters =
-            [("pgmajfault", 10), ("reclaimers_max", 2), ("pgsteal_direct", 5)].into();
-        let after = [
-            ("pgmajfault", 110),
-            ("reclaimers_max", 4),
-            ("pgsteal_direct", 15),
-            ("pgsteal_kswapd", 30),
-            ("direct_reclaim_ns_max", 2_500_000),
-        ];
-        let times = Times {
-            benchmark: Duration::from_secs(1),
-            usage: Usage { user: Duration::from_secs(2), sys: Duration::from_secs(3) },
-            elapsed: Duration::from_secs(4),
-        };
-        let after = after.into();
-        let sample = figures(times, Counted { before: &before, after: &after });
-        let get = |name: &str| sample[name];
-        assert_eq!((get(BENCHMARK), get(USER), get(SYS), get(ELAPSED)), (1.0, 2.0, 3.0, 4.0));
-        assert_eq!((get(MAJOR), get(PARALLEL), get(RECLAIM_MS)), (100.0, 4.0, 2.5));
-        assert_eq!((get(EVICTED), get(EVICTED_DIRECT), get(WAIT_MS)), (40.0, 10.0, 0.0));
     }
 }

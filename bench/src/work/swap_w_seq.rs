@@ -1,52 +1,22 @@
 //! `swap-w-seq`: threads write more than fits, and read it back, as swap-w-seq of vm-scalability
 //! does.
 
-use crate::measure::counters::{Counted, add};
 use crate::measure::host::Machine;
-use crate::measure::{Failure, Sample, pool, threads};
+use crate::measure::pool::{self, Counted};
+use crate::measure::{Failure, Sample, add, fail, threads};
+use overspill::Region;
 use overspill::slot::CLUSTER_SLOTS;
 use overspill::units::{Bytes, PAGE_SIZE};
-use overspill::{Pool, Region};
 use overspill_bench::contents::WORDS;
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Pages that went out (or came in) a second.
-pub const RATE: &str = "pages_per_s";
-/// The longest of the times that a page takes at a kind of lock, one page after another, in
-/// nanoseconds: the time that locks of the kind are held for each page, divided by how many are in
-/// use side by side ([`Sharing::side_by_side`]). Holds of more than 50 us do not count: their
-/// holder was interrupted, which a machine with processors enough would not do.
-pub const SERIAL: &str = "serial_ns_per_page_max";
-/// Pages a second at which the locks of that kind are held all the time.
-pub const SATURATION: &str = "saturation_pages_per_s";
-/// [`SERIAL`] of the locks of slots, clusters and the swap cache alone, were they in use evenly
-/// ([`Sharing::if_spread`]).
-pub const SPREAD: &str = "swap_serial_ns_per_page_if_spread";
-/// The share of the time of all threads that can run at once which went into waiting for locks of
-/// slots, clusters and the swap cache, and holding them.
-pub const SHARE: &str = "swap_locks_ratio";
+/// What to measure: `bytes` are what all threads together write beyond the budget.
+pub type Request = pool::Request;
 
-/// A part of a measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
-    /// Pages are written, others go out.
-    Out,
-    /// Pages are read, and come in; others go out.
-    In,
-}
+/// What the figures of pages that come in, while others go out, begin with; those of pages that
+/// go out begin with nothing.
+const IN: &str = "in.";
 
-impl Phase {
-    /// A figure of this phase.
-    pub fn figure(self, name: &str) -> String {
-        match self {
-            Phase::Out => name.to_owned(),
-            Phase::In => format!("in.{name}"),
-        }
-    }
-}
-
-/// A kind of lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lock {
     /// Its counter; those of waiting and holding begin with the same name.
@@ -57,7 +27,6 @@ pub struct Lock {
     pub of_swap: bool,
 }
 
-/// All kinds.
 pub const LOCKS: [Lock; 5] = [
     Lock { name: "slot_lock", title: "slots", of_swap: true },
     Lock { name: "cluster_lock", title: "clusters", of_swap: true },
@@ -65,13 +34,6 @@ pub const LOCKS: [Lock; 5] = [
     Lock { name: "swap_ages_lock", title: "ages", of_swap: true },
     Lock { name: "zone_lock", title: "zone", of_swap: false },
 ];
-
-impl Lock {
-    /// The figure `name` of this kind.
-    pub fn figure(self, name: &str) -> String {
-        format!("locks.{}.{name}", self.name)
-    }
-}
 
 /// What shares a lock of the swap cache, and a cluster of slots.
 #[derive(Clone, Copy, Debug)]
@@ -128,21 +90,6 @@ impl Sharing {
     }
 }
 
-/// What to measure.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Request {
-    /// Settings of the pool.
-    pub settings: String,
-    /// How many threads.
-    pub threads: usize,
-    /// Budget in bytes.
-    pub memory: u64,
-    /// What all threads together write beyond that.
-    pub beyond: u64,
-    /// The swap device, as the engine reads it.
-    pub device: String,
-}
-
 /// What one thread works on.
 struct Share<'a> {
     region: Region<'a>,
@@ -153,55 +100,35 @@ struct Share<'a> {
 }
 
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When there is no pool or no memory to be had, or what is read is not what was written.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
-    let pool = pool::open(request.memory, Some(&request.device), &request.settings)?;
+    let pool = request.pool()?;
     let pages = |bytes: u64| (bytes as usize / request.threads / PAGE_SIZE).max(1);
-    let (head, tail) = (pages(request.memory), pages(request.beyond));
+    let (head, tail) = (pages(request.memory), pages(request.bytes));
     let share = |index: usize| {
         let region = pool::map(&pool, ((head + tail) * PAGE_SIZE) as u64)?;
         Ok(Share { region, first: ((index * (head + tail)) * WORDS) as u64, head })
     };
     let mut shares: Vec<Share<'_>> =
         (0..request.threads).map(share).collect::<Result<_, Failure>>()?;
-
+    let running = request.threads.min(Machine::this().cpus);
+    let sharing = Sharing::of(&request.settings);
+    let mut sample = Sample::new();
+    let mut tell = |phase: &str, elapsed: Duration, counted: &Counted| {
+        add_counted(&mut sample, phase, elapsed, running, counted)?;
+        add_serial(&mut sample, phase, sharing, running, request.memory.min(request.bytes));
+        Ok(())
+    };
     // 1. The budget is used up.
     threads::each(&mut shares, |share| share.write(0, share.head));
     // 2. Every page written pushes one out.
-    let mut sample = Sample::new();
-    timed(&pool, Phase::Out, &request, &mut sample, || {
-        threads::each(&mut shares, Share::write_tail).elapsed
-    })?;
+    let (timed, counted) = Counted::during(&pool, || threads::each(&mut shares, Share::write_tail));
+    tell("", timed.elapsed, &counted)?;
     // 3. All is read back from its beginning, which pushes out what was written last.
-    let mut wrong = 0_u64;
-    timed(&pool, Phase::In, &request, &mut sample, || {
-        let timed = threads::each(&mut shares, |share| share.wrong_pages());
-        wrong = timed.results.into_iter().sum();
-        timed.elapsed
-    })?;
-    pool::right(wrong)?;
+    let (timed, counted) =
+        Counted::during(&pool, || threads::each(&mut shares, |share| share.wrong_pages()));
+    tell(IN, timed.elapsed, &counted)?;
+    pool::right(timed.results.into_iter().sum())?;
     Ok(sample)
-}
-
-/// Does something that takes the time it returns, and adds what the pool counted meanwhile.
-fn timed(
-    pool: &Pool,
-    phase: Phase,
-    request: &Request,
-    sample: &mut Sample,
-    work: impl FnOnce() -> Duration,
-) -> Result<(), Failure> {
-    let before = pool.stats();
-    let elapsed = work();
-    let after = pool.stats();
-    let running = request.threads.min(Machine::this().cpus);
-    let counted = Counted { before: &before.counters, after: &after.counters };
-    add_counted(sample, phase, elapsed, running, counted)?;
-    let bytes = request.memory.min(request.beyond);
-    add_serial(sample, phase, Sharing::of(&request.settings), running, bytes);
-    Ok(())
 }
 
 impl Share<'_> {
@@ -234,149 +161,118 @@ impl Share<'_> {
 }
 
 /// Adds the time that each kind of lock takes a page one after another, and the longest of them,
-/// which limits how many pages move however many processors there are. `bytes` are how much swap
-/// space and frames are in use, the less of them.
-fn add_serial(sample: &mut Sample, phase: Phase, sharing: Sharing, running: usize, bytes: u64) {
+/// which limits how many pages move however many processors there are. Holds of more than 50 us do
+/// not count: their holder was interrupted, which a machine with processors enough would not do.
+/// `bytes` are how much swap space and frames are in use, the less of them.
+fn add_serial(sample: &mut Sample, phase: &str, sharing: Sharing, running: usize, bytes: u64) {
     let (mut longest, mut spread): (f64, f64) = (0.0, 0.0);
     for lock in LOCKS {
-        let Some(hold_ns) = sample.get(&phase.figure(&lock.figure("short_hold_ns"))).copied()
-        else {
-            continue;
-        };
+        let figure = |name: &str| format!("{phase}locks.{}.{name}", lock.name);
+        let Some(hold_ns) = sample.get(&figure("short_hold_ns")).copied() else { continue };
+        // Nanoseconds that locks of the kind are held for each page, divided by how many are in
+        // use side by side.
         let serial = hold_ns / 1000.0 / sharing.side_by_side(lock, running) as f64;
-        sample.insert(phase.figure(&lock.figure("serial_ns_per_page")), serial);
+        sample.insert(figure("serial_ns_per_page"), serial);
         longest = longest.max(serial);
         if lock.of_swap {
             spread = spread.max(hold_ns / 1000.0 / sharing.if_spread(lock, running, bytes) as f64);
         }
     }
     if longest > 0.0 {
-        sample.insert(phase.figure(SERIAL), longest);
-        sample.insert(phase.figure(SATURATION), 1e9 / longest);
-        sample.insert(phase.figure(SPREAD), spread);
+        let figures = [
+            ("serial_ns_per_page_max", longest),
+            // Pages a second at which the locks of that kind are held all the time.
+            ("saturation_pages_per_s", 1e9 / longest),
+            // The longest of the locks of slots, clusters and the swap cache alone, were they in
+            // use evenly.
+            ("swap_serial_ns_per_page_if_spread", spread),
+        ];
+        add(sample, figures.map(|(name, value)| (format!("{phase}{name}"), value)));
     }
 }
 
 /// Adds what a pool counted while the threads, of which `running` can run at once, worked for
 /// `elapsed`.
-///
-/// # Errors
-/// When no page moved, so that there is nothing to measure.
 fn add_counted(
     sample: &mut Sample,
-    phase: Phase,
+    phase: &str,
     elapsed: Duration,
     running: usize,
-    counted: Counted<'_>,
+    counted: &Counted,
 ) -> Result<(), Failure> {
-    let (moved, kib, ops) = match phase {
-        Phase::Out => ("pswpout", "so_kib_per_s", "pswpout_ops"),
-        Phase::In => ("pswpin", "si_kib_per_s", "pswpin_ops"),
-    };
-    let pages = counted.get(moved).filter(|pages| *pages > 0.0).ok_or_else(|| {
-        Failure::new(format!(
-            "no page was counted as {moved}: measure a larger --size or a smaller --memory"
-        ))
-    })?;
+    let (moved, kib) =
+        if phase == IN { ("pswpin", "si_kib_per_s") } else { ("pswpout", "so_kib_per_s") };
+    let pages = counted.count(moved);
+    if pages == 0.0 {
+        fail!("no page was counted as {moved}: measure a larger --size or a smaller --memory");
+    }
     let seconds = elapsed.as_secs_f64();
-    let mut figures: Vec<(String, f64)> = vec![
-        (RATE.to_owned(), pages / seconds),
-        (kib.to_owned(), pages * (PAGE_SIZE as f64 / 1024.0) / seconds),
-    ];
-    let each = counted.get(ops).map(|ops| pages / ops.max(1.0));
-    figures.extend(each.map(|pages| ("pages_per_operation".to_owned(), pages)));
+    let operations = counted.count(&format!("{moved}_ops"));
     let mut in_locks_ns = 0.0;
     for lock in LOCKS {
-        let of = counted.lock(lock.name, pages);
-        figures.extend(of.into_iter().map(|(name, value)| (lock.figure(name), value)));
+        let figures = counted.lock(lock.name, pages).into_iter();
+        let of = |(name, value)| (format!("{phase}locks.{}.{name}", lock.name), value);
+        add(sample, figures.map(of));
         if lock.of_swap {
-            in_locks_ns += counted.count(&format!("{}_wait_ns", lock.name))
-                + counted.count(&format!("{}_hold_ns", lock.name));
+            let ns = ["wait_ns", "hold_ns"].map(|end| format!("{}_{end}", lock.name));
+            in_locks_ns += ns.iter().map(|name| counted.count(name)).sum::<f64>();
         }
     }
-    figures.push((SHARE.to_owned(), in_locks_ns / 1e9 / (seconds * running as f64)));
-    add(sample, figures.into_iter().map(|(name, value)| (phase.figure(&name), value)));
+    let figures = [
+        // Pages that went out (or came in) a second.
+        ("pages_per_s", pages / seconds),
+        (kib, pages * (PAGE_SIZE as f64 / 1024.0) / seconds),
+        ("pages_per_operation", pages / operations.max(1.0)),
+        // The share of the time of all threads that can run at once which went into waiting for
+        // locks of slots, clusters and the swap cache, and holding them.
+        ("swap_locks_ratio", in_locks_ns / 1e9 / (seconds * running as f64)),
+    ];
+    add(sample, figures.map(|(name, value)| (format!("{phase}{name}"), value)));
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::counters::Counters;
+    use crate::fixture;
 
     fn sharing(partition: &str, clusters: &str) -> Sharing {
         Sharing::of(&format!("x=1,cache.partition={partition},slot.cpu_cluster={clusters}"))
     }
 
-    const BEFORE: [(&str, u64); 11] = [
-        ("pswpout", 1000),
-        ("pswpout_ops", 10),
-        ("slot_lock", 5),
-        ("slot_lock_contended", 0),
-        ("slot_lock_wait_ns", 7),
-        ("slot_lock_hold_ns", 9),
-        ("slot_lock_long_ns", 3),
-        ("cluster_lock", 0),
-        ("cluster_lock_contended", 0),
-        ("cluster_lock_wait_ns", 0),
-        ("cluster_lock_hold_ns", 0),
-    ];
-
-    fn measured() -> Sample {
-        let before = Counters::from(BEFORE);
-        let mut after = before.clone();
-        let counted = [
-            ("pswpout", 2000),
-            ("pswpout_ops", 20),
-            ("slot_lock", 40),
-            ("slot_lock_contended", 10),
-            ("slot_lock_wait_ns", 3_000_000),
-            ("slot_lock_hold_ns", 1_000_000),
-            ("slot_lock_long_ns", 200_000),
-            ("cluster_lock", 4000),
-            ("cluster_lock_hold_ns", 6_000_000),
-        ];
-        counted.iter().for_each(|(name, n)| *after.get_mut(name).unwrap() += n);
-        let mut sample = Sample::new();
-        let counted = Counted { before: &before, after: &after };
-        add_counted(&mut sample, Phase::Out, Duration::from_millis(500), 4, counted).unwrap();
-        sample
-    }
-
-    #[test]
-    fn figures_are_what_was_counted_in_between() {
-        let sample = measured();
-        let names = [RATE, "so_kib_per_s", "pages_per_operation", "locks.slot_lock.hold_ns", SHARE];
-        let expected = [4000.0, 16_000.0, 100.0, 500_000.0, 0.005];
-        assert_eq!(names.map(|name| sample[name]), expected);
-    }
-
     #[test]
     fn the_longest_serial_time_is_that_of_a_lock_or_of_its_share() {
-        let mut sample = measured();
-        add_serial(&mut sample, Phase::Out, sharing("device", "off"), 8, 64 << 20);
-        assert_eq!((sample[SERIAL], sample["locks.slot_lock.serial_ns_per_page"]), (3000.0, 400.0));
-        add_serial(&mut sample, Phase::Out, sharing("64M", "on"), 8, 64 << 20);
-        assert_eq!((sample[SERIAL], sample[SATURATION]), (400.0, 2.5e6));
-        assert!(
-            !sample.contains_key("locks.zone_lock.serial_ns_per_page"),
-            "what was not counted is not told"
-        );
-    }
-
-    #[test]
-    fn without_a_page_there_is_nothing_to_tell() {
-        let counters = Counters::from(BEFORE);
-        let one = Duration::from_secs(1);
-        for phase in [Phase::Out, Phase::In] {
-            let counted = Counted { before: &counters, after: &counters };
-            let failure = add_counted(&mut Sample::new(), phase, one, 1, counted).unwrap_err();
-            assert!(failure.to_string().contains("larger --size"), "{failure}");
+        let counted = fixture::counted(&[
+            ("pswpout", 1000, 3000),
+            ("pswpout_ops", 10, 30),
+            ("slot_lock", 5, 45),
+            ("slot_lock_wait_ns", 7, 3_000_007),
+            ("slot_lock_hold_ns", 9, 1_000_009),
+            ("slot_lock_long_ns", 3, 200_003),
+            ("cluster_lock", 0, 4000),
+            ("cluster_lock_hold_ns", 0, 6_000_000),
+        ]);
+        let mut sample = Sample::new();
+        let (half, one) = (Duration::from_millis(500), Duration::from_secs(1));
+        add_counted(&mut sample, "", half, 4, &counted).unwrap();
+        let failure = add_counted(&mut sample, IN, one, 1, &counted).unwrap_err().to_string();
+        assert!(failure.starts_with("no page was counted as pswpin: measure a larger --size"));
+        add_serial(&mut sample, "", sharing("device", "off"), 8, 64 << 20);
+        for (name, expected) in [
+            ("pages_per_s", Some(4000.0)),
+            ("so_kib_per_s", Some(16_000.0)),
+            ("pages_per_operation", Some(100.0)),
+            ("locks.slot_lock.hold_ns", Some(500_000.0)),
+            ("swap_locks_ratio", Some(0.005)),
+            ("locks.slot_lock.serial_ns_per_page", Some(400.0)),
+            ("locks.zone_lock.serial_ns_per_page", None),
+            ("serial_ns_per_page_max", Some(3000.0)),
+        ] {
+            assert_eq!(sample.get(name).copied(), expected, "{name}");
         }
-        assert_eq!(
-            (Phase::Out.figure("x"), Phase::In.figure("x")),
-            ("x".to_owned(), "in.x".to_owned())
-        );
+        add_serial(&mut sample, "", sharing("64M", "on"), 8, 64 << 20);
+        let limit = ["serial_ns_per_page_max", "saturation_pages_per_s"].map(|name| sample[name]);
+        assert_eq!(limit, [400.0, 2.5e6]);
     }
 
     #[test]

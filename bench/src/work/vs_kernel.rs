@@ -3,31 +3,112 @@
 //! Accesses to memory, or a real [`program`], are run by themselves in a memory cgroup with zram,
 //! zswap or a swap file ([`peer`]), by `overspill run`, and in a process of the library ([`ours`]).
 //! The [`floor`] says what the mechanisms cost alone. [`launch`] starts programs and waits for
-//! them, [`request`] is what is asked for, [`names`] of whom, [`figures`] what is told.
+//! them, [`case`] is what is compared with what.
 
-pub mod figures;
+pub mod case;
 pub mod floor;
 pub mod launch;
-pub mod names;
 pub mod ours;
 pub mod peer;
 pub mod program;
-pub mod request;
 
-use crate::measure::{Failure, Sample};
-use overspill_bench::workload::Packing;
-use request::{Request, Who};
+use crate::measure::{Failure, Sample, add, fail, figures};
+use case::{Kind, Step, Task};
+use overspill::units::PAGE_SIZE;
+use overspill_bench::workload::{Outcome, Packing, Plan};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// What is done, and by whom.
+    pub kind: Kind,
+    /// How a program is started, where it is one.
+    pub program: Option<program::Job>,
+    /// The `overspill` that programs run under.
+    pub command: PathBuf,
+    /// Memory that is accessed, in bytes.
+    pub size: u64,
+    /// Memory that the job takes, in bytes.
+    pub needs: u64,
+    /// What fits: the limit of the cgroup, or the budget, in bytes.
+    pub memory: u64,
+    /// Longest that it may take.
+    pub limit: Duration,
+    /// Where swap files are made.
+    pub dir: PathBuf,
+    /// Settings of the engine.
+    pub settings: String,
+}
+
+impl Request {
+    /// The accesses, if it is about accesses.
+    pub fn plan(&self) -> Option<Plan> {
+        let Kind::Work(setting, _) = self.kind else { return None };
+        let Task::Accesses(workload) = setting.task else { return None };
+        let packing = setting.packing.unwrap_or(Packing::Heap);
+        Some(Plan { workload, packing, threads: setting.threads as usize })
+    }
+
+    /// Pages that are accessed.
+    pub fn pages(&self) -> u64 {
+        self.size / PAGE_SIZE as u64
+    }
+
+    /// The program with its arguments. That of accesses lies beside this one.
+    pub fn words(&self) -> Result<Vec<String>, Failure> {
+        let Some(plan) = self.plan() else {
+            return Ok(self.program.as_ref().map_or(Vec::new(), |job| job.words.clone()));
+        };
+        let (workload, packing) = (plan.workload.to_string(), plan.packing.to_string());
+        let (pages, threads) = (self.pages().to_string(), plan.threads.to_string());
+        let contents = packing.trim_end_matches(":1");
+        let args = [&workload, &pages, "--contents", contents, "--threads", &threads];
+        let program = beside("overspill-load")?.to_string_lossy().into_owned();
+        Ok([program].into_iter().chain(args.map(str::to_owned)).collect())
+    }
+}
+
+/// A program that is installed, or built, beside this one.
+pub fn beside(name: &str) -> Result<PathBuf, Failure> {
+    let path = std::env::current_exe().unwrap_or_default().with_file_name(name);
+    if !path.exists() {
+        fail!("there is no '{}': build it", path.display());
+    }
+    Ok(path)
+}
 
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When something that is needed is not to be had, or a page came back wrong.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
-    match &request.who {
-        Who::Peer(peer) => peer::measure(&request, *peer),
-        Who::Overspill { command, fault } => ours::run(&request, command, fault),
-        Who::Library => ours::library(&request),
-        Who::Alone => peer::alone(&request),
-        Who::Floor => floor::measure(Packing::Heap),
+    match request.kind {
+        Kind::Floor => floor::measure(),
+        Kind::Alone(_) => peer::alone(&request),
+        Kind::Work(setting, Step::Peer) => peer::measure(&request, setting.peer),
+        Kind::Work(_, Step::OverspillThread) => ours::run(&request, "thread"),
+        Kind::Work(_, Step::OverspillSignal) => ours::run(&request, "signal"),
+        Kind::Work(_, Step::Library) => ours::library(&request),
     }
+}
+
+fn told(outcome: &Outcome) -> Sample {
+    figures([
+        ("elapsed_s", outcome.elapsed_s),
+        ("ns_per_access", outcome.elapsed_s * 1e9 / outcome.accesses.max(1) as f64),
+        // Processor time of the process meanwhile; that of overspill's threads is part of it.
+        ("cpu_s", outcome.user_s + outcome.sys_s),
+        ("user_s", outcome.user_s),
+        ("sys_s", outcome.sys_s),
+        ("p50_ns", outcome.p50_ns as f64),
+        ("p99_ns", outcome.p99_ns as f64),
+        ("p999_ns", outcome.p999_ns as f64),
+        // Faults of the whole run: those that waited for a device, and others. zram is a device to
+        // the kernel, and what is in zswap counts, too.
+        ("major_faults", outcome.major_faults as f64),
+        ("minor_faults", outcome.minor_faults as f64),
+    ])
+}
+
+fn count<const N: usize>(sample: &mut Sample, counts: [(&str, u64); N]) {
+    add(sample, counts.map(|(name, value)| (name, value as f64)));
 }

@@ -5,11 +5,10 @@
 pub mod figures;
 pub mod pages;
 
-use crate::measure::counters::{Counted, add};
+use crate::measure::pool::{self, Counted};
 use crate::measure::threads::{self, Timed};
 use crate::measure::usage::{ClockId, cpu_time};
-use crate::measure::{Failure, Sample, pool};
-use figures::Phase;
+use crate::measure::{Failure, Sample, add};
 use overspill::units::{Bytes, PAGE_SIZE};
 use overspill::{Pool, Region};
 use overspill_bench::contents::{Random, WORDS};
@@ -25,37 +24,32 @@ const OUT_OF_1000: u64 = 985;
 /// How long that may take at most, and for how long nothing may happen.
 const SHRINK_LIMIT: Duration = Duration::from_secs(20);
 const SHRINK_PAUSE: Duration = Duration::from_millis(300);
+/// Figures of pages that come in: of the microseconds that all of it took, and what the names of
+/// the others begin with.
+const IN_SEQUENCE: (&str, &str) = ("swapin_us", "");
+const SINGLY: (&str, &str) = ("single_us", "single.");
 /// Accesses of a page, on average, of those that are timed.
 const ACCESSES_PER_PAGE: u64 = 2;
 
-/// What to measure.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Request {
+/// What a measurement is told besides: `bytes` are written, and then read in sequence or accessed
+/// at random.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct What {
     /// What pages hold, and what is done with them.
     pub work: Work,
-    /// Settings of the pool.
-    pub settings: String,
-    /// Threads that read.
-    pub threads: usize,
-    /// The budget in bytes.
-    pub memory: u64,
     /// The budget to which it is taken down before pages are read, so that what is left in memory
     /// leaves it too.
     pub rest: u64,
-    /// Bytes that are written, and then read in sequence or accessed at random.
-    pub bytes: u64,
-    /// The swap device, as the engine reads it.
-    pub device: String,
 }
 
+/// What to measure, with threads that read.
+pub type Request = pool::Request<What>;
+
 /// Measures in this process, which does nothing else.
-///
-/// # Errors
-/// When there is no pool or no memory to be had, or what is read is not what was written.
 pub fn measure_one(request: Request) -> Result<Sample, Failure> {
-    let pool = pool::open(request.memory, Some(&request.device), &request.settings)?;
-    let pages = Pages::of(request.work);
-    match request.work.writes_of_16() {
+    let pool = request.pool()?;
+    let pages = Pages::of(request.what.work);
+    match request.what.work.writes_of_16() {
         None => swap(&pool, &pages, &request),
         Some(writes) => threads::alone(|| access(&pool, &pages, &request, writes)),
     }
@@ -69,8 +63,9 @@ fn fill(region: &mut Region<'_>, pages: &Pages, first: u64) {
 
 /// Swaps all pages out, then in.
 fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure> {
-    let count = request.bytes / PAGE_SIZE as u64;
+    let count = request.pages();
     let singles = count / SINGLE;
+    let all = singles + count;
     let mut region = pool::map(pool, request.bytes)?;
     let mut single = pool::map(pool, singles * PAGE_SIZE as u64)?;
     let mut sample = Sample::new();
@@ -78,46 +73,46 @@ fn swap(pool: &Pool, pages: &Pages, request: &Request) -> Result<Sample, Failure
     threads::each(&mut [&mut single], |single| fill(single, pages, count));
     // by these pages leave.
     let out_before = pages_out(pool, singles);
-    let before = pool.stats();
-    let elapsed = threads::each(&mut [&mut region], |region| fill(region, pages, 0)).elapsed;
-    let out = pages_out(pool, singles + count) - out_before;
-    let after = pool.stats();
-    let counted = Counted { before: &before.counters, after: &after.counters };
-    figures::add_moved(&mut sample, Phase::Out, (elapsed, None), out, counted)?;
+    let (timed, counted) = Counted::during(pool, || {
+        threads::each(&mut [&mut region], |region| fill(region, pages, 0))
+    });
+    let out = pages_out(pool, all) - out_before;
+    let names = ("swapout_us", "out.");
+    figures::add_moved(&mut sample, names, (timed.elapsed, None), out, &counted)?;
     // 2. What is still in memory leaves too.
-    let written = request.bytes + singles * PAGE_SIZE as u64;
-    shrink(pool, Bytes(request.rest), singles + count)?;
-    let out = pages_out(pool, singles + count);
+    shrink(pool, Bytes(request.what.rest), all)?;
+    let out = pages_out(pool, all);
     let stored = pool.stats().counters.get("zswap_stored_pages").copied().unwrap_or(0) as f64;
-    add(&mut sample, [(figures::OUT, out / (singles + count) as f64)]);
-    add(&mut sample, [(figures::COMPRESSED, stored / out.max(1.0))]);
+    // Share of the pages that are out, and share of those that are compressed.
+    add(
+        &mut sample,
+        [("out_ratio", out / all as f64), ("compressed_ratio", stored / out.max(1.0))],
+    );
     // 3. In: with room enough that none leaves meanwhile.
-    set_memory(pool, Bytes(written + written / 2 + request.memory))?;
+    let written = Bytes::from_pages(all).0;
+    pool.set_memory(Bytes(written + written / 2 + request.memory)).map_err(Failure::of)?;
     let mut wrong = 0;
-    let mut read = |phase: Phase, read: &mut dyn FnMut() -> Timed<Read>| {
-        let out_before = pages_out(pool, singles + count);
-        let before = pool.stats();
-        let Timed { results, elapsed } = read();
+    let mut read = |names, read: &mut dyn FnMut() -> Timed<Read>| {
+        let out_before = pages_out(pool, all);
+        let (Timed { results, elapsed }, counted) = Counted::during(pool, read);
         wrong += results.iter().map(|read| read.wrong).sum::<u64>();
         let cpu = results.iter().map(|read| read.cpu).sum();
-        let pages_in = out_before - pages_out(pool, singles + count);
-        if phase == Phase::Single && pages_in < 1.0 {
+        let pages_in = out_before - pages_out(pool, all);
+        if names == SINGLY && pages_in < 1.0 {
             // All of these few were left in memory.
             return Ok(());
         }
-        let after = pool.stats();
-        let counted = Counted { before: &before.counters, after: &after.counters };
-        figures::add_moved(&mut sample, phase, (elapsed, Some(cpu)), pages_in, counted)
+        figures::add_moved(&mut sample, names, (elapsed, Some(cpu)), pages_in, &counted)
     };
     let words = region.as_slice::<u64>();
     let sequence: Vec<u64> = (0..count).collect();
-    read(Phase::In, &mut || {
+    read(IN_SEQUENCE, &mut || {
         read_all(&sequence, request.threads, words, |page, at| pages.is_right(page, at))
     })?;
     let words = single.as_slice::<u64>();
     let order: Vec<u64> =
         Random::new(1).shuffled(singles as u32).into_iter().map(u64::from).collect();
-    read(Phase::Single, &mut || {
+    read(SINGLY, &mut || {
         read_all(&order, request.threads, words, |page, at| pages.is_right(page, count + at))
     })?;
     pool::right(wrong)?;
@@ -131,7 +126,7 @@ fn access(
     request: &Request,
     writes_of_16: u64,
 ) -> Result<Sample, Failure> {
-    let count = request.bytes / PAGE_SIZE as u64;
+    let count = request.pages();
     let mut region = pool::map(pool, request.bytes)?;
     fill(&mut region, pages, 0);
     let words = region.as_mut_slice::<u64>();
@@ -140,7 +135,7 @@ fn access(
         let mut random = Random::new(seed);
         for access in 0..accesses {
             let number =
-                if request.work.in_sequence() { access % count } else { random.below(count) };
+                if request.what.work.in_sequence() { access % count } else { random.below(count) };
             let page = &mut words[number as usize * WORDS..][..WORDS];
             if random.below(16) < writes_of_16 {
                 // A word that neither tells the page nor makes it compress worse.
@@ -151,17 +146,17 @@ fn access(
     };
     // 1. What lies where settles.
     run(count, 1);
-    // 2.
-    let before = pool.stats();
-    let (began, cpu_began) = (Instant::now(), cpu_time(ClockId::ProcessCPUTime));
-    run(ACCESSES_PER_PAGE * count, 2);
-    let (elapsed, cpu) = (began.elapsed(), cpu_time(ClockId::ProcessCPUTime) - cpu_began);
-    let after = pool.stats();
+    // 2. What counts.
+    let (times, counted) = Counted::during(pool, || {
+        let (began, cpu_began) = (Instant::now(), cpu_time(ClockId::ProcessCPUTime));
+        run(ACCESSES_PER_PAGE * count, 2);
+        (began.elapsed(), cpu_time(ClockId::ProcessCPUTime) - cpu_began)
+    });
     pool::right(wrong)?;
     let accesses = (ACCESSES_PER_PAGE * count) as f64;
-    let counted = Counted { before: &before.counters, after: &after.counters };
-    let mut sample = figures::of_accesses(accesses, elapsed, cpu, counted);
-    add(&mut sample, [(figures::SLOTS, counted.now("nr_swap_used") / count as f64)]);
+    let mut sample = figures::of_accesses(accesses, times.0, times.1, &counted);
+    // Slots of devices in use at the end, as a share of the pages.
+    add(&mut sample, [("slots_ratio", counted.now("nr_swap_used") / count as f64)]);
     Ok(sample)
 }
 
@@ -196,14 +191,10 @@ fn pages_out(pool: &Pool, written: u64) -> f64 {
     written.saturating_sub(count("nr_resident") + count("nr_swapcached")) as f64
 }
 
-fn set_memory(pool: &Pool, memory: Bytes) -> Result<(), Failure> {
-    pool.set_memory(memory).map_err(Failure::of)
-}
-
 /// Makes the budget smaller until nearly all of `written` pages are out, or as far as it gets. No
 /// longer: then compressed pages would leave for the device.
 fn shrink(pool: &Pool, memory: Bytes, written: u64) -> Result<(), Failure> {
-    set_memory(pool, memory)?;
+    pool.set_memory(memory).map_err(Failure::of)?;
     let began = Instant::now();
     let (mut most, mut since) = (0.0, began);
     while since.elapsed() < SHRINK_PAUSE && began.elapsed() < SHRINK_LIMIT {

@@ -16,33 +16,76 @@ pub fn bench(name: &str, args: &str) -> Outcome {
     run(clean(command.arg(name).args(args.split_whitespace())), TIME_LIMIT)
 }
 
-/// The same where it needs userfaultfd; `None`, loudly, where there is none.
-pub fn bench_in_the_engine(name: &str, args: &str) -> Option<Outcome> {
+/// What a bench prints; `None`, loudly, where there is no userfaultfd.
+pub fn printed(name: &str, args: &str) -> Option<String> {
     let outcome = bench(name, args);
     if outcome.status == 1 && outcome.stderr.contains("no userfaultfd") {
         skipped(&outcome.stderr);
         return None;
     }
+    Some(succeeded(outcome))
+}
+
+/// What was printed by what did not fail, and said nothing on standard error.
+pub fn succeeded(outcome: Outcome) -> String {
     assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
-    Some(outcome)
+    outcome.stdout
 }
 
-/// What a bench printed as JSON.
-pub fn json(outcome: &Outcome) -> Value {
-    serde_json::from_str(&outcome.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", outcome.stdout))
+/// What a bench prints as JSON.
+pub fn report(name: &str, args: &str) -> Option<Value> {
+    let value = json(&printed(name, &format!("{args} --json"))?);
+    assert_eq!(value["bench"], name);
+    Some(value)
 }
 
-/// What a bench printed, with one space between words: columns are as wide as what is in them.
-pub fn words(outcome: &Outcome) -> String {
+/// Text as JSON.
+pub fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Text has all of these, with one space between words: columns are as wide as what is in them.
+pub fn has(text: &str, all: &[&str]) {
     let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    outcome.stdout.lines().map(line).collect::<Vec<_>>().join("\n")
+    let text = text.lines().map(line).collect::<Vec<_>>().join("\n");
+    for said in all {
+        assert!(text.contains(said), "{said}: {text}");
+    }
 }
 
-/// A figure of a row; dots lead into groups of figures.
+/// How many lines begin so, but for spaces.
+pub fn lines(text: &str, begin: &str) -> usize {
+    text.lines().filter(|line| line.trim_start().starts_with(begin)).count()
+}
+
+/// The rows of a report.
+pub fn rows(report: &Value) -> &[Value] {
+    report["rows"].as_array().unwrap()
+}
+
+/// Labels and steps of rows, as they follow one another.
+pub fn names<'r>(rows: impl IntoIterator<Item = &'r Value>, labels: &[&str]) -> Vec<String> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let name = |row: &Value| {
+        let labels = labels.iter().chain(&["step"]).map(|label| text(&row[label]));
+        labels.collect::<Vec<_>>().join(" ")
+    };
+    rows.into_iter().map(name).collect()
+}
+
+/// A figure of a row, if it has it; dots lead into groups of figures.
+pub fn find(row: &Value, path: &str) -> Option<f64> {
+    path.split('.').fold(&row["figures"], |value, name| &value[name]).as_f64()
+}
+
+/// A figure that a row has.
 pub fn figure(row: &Value, path: &str) -> f64 {
-    let value = path.split('.').fold(&row["figures"], |value, name| &value[name]);
-    value.as_f64().unwrap_or_else(|| panic!("no {path} in {row}"))
+    find(row, path).unwrap_or_else(|| panic!("no {path} in {row}"))
+}
+
+/// A row has these figures, and they are more than nothing.
+pub fn positive(row: &Value, figures: &[&str]) {
+    figures.iter().for_each(|name| assert!(figure(row, name) > 0.0, "{name}: {row}"));
 }
 
 /// A directory of a test's own, and its path.

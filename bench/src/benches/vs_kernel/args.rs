@@ -1,31 +1,43 @@
 //! The options, and what is asked for with them.
 
-use super::super::common::Common;
-use super::case::{Step, Task, Tasks};
-use crate::model::ladder;
-use crate::work::vs_kernel::names::Peer;
+use super::super::common::{Common, Plot};
+use crate::model::ladder::in_order;
+use crate::work::vs_kernel::case::{Peer, Program, Step, Task};
 use clap::ValueEnum;
 use overspill::units::Bytes;
 use overspill_bench::workload::Packing;
+use std::fmt::Display;
 use std::path::PathBuf;
 
-/// One of a kind, or all.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Choice<T>(Option<T>);
-
-/// Reads a name of the kind, or `all`.
-fn choice<T: ValueEnum>(text: &str) -> Result<Choice<T>, String> {
-    if text == "all" {
-        return Ok(Choice(None));
+/// Those of all that a word of the command line means: one by its name, or a group.
+fn meant<T: Display>(
+    all: impl IntoIterator<Item = T>,
+    groups: &str,
+    is_meant: impl Fn(&T) -> bool,
+) -> Result<Vec<T>, String> {
+    let (meant, others): (Vec<T>, Vec<T>) = all.into_iter().partition(is_meant);
+    if meant.is_empty() {
+        let names: Vec<String> = others.iter().map(T::to_string).collect();
+        return Err(format!("give {groups}, or of these: {}", names.join(", ")));
     }
-    T::from_str(text, false).map(|one| Choice(Some(one))).map_err(|_| {
-        let names = T::value_variants().iter().filter_map(T::to_possible_value);
-        let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
-        format!("give all, or of these: {}", names.join(", "))
+    Ok(meant)
+}
+
+fn peers(word: &str) -> Result<Vec<Peer>, String> {
+    let all = Peer::value_variants().iter().copied();
+    meant(all, "all", |peer| word == "all" || word == peer.to_string())
+}
+
+fn tasks(word: &str) -> Result<Vec<Task>, String> {
+    meant(Task::all(), "all, accesses, programs", |task| match word {
+        "all" => true,
+        "accesses" => task.program().is_none(),
+        "programs" => task.program().is_some(),
+        "numpy" => matches!(task.program(), Some(Program::NumpySort | Program::NumpyProduct)),
+        name => name == task.to_string(),
     })
 }
 
-/// Options of `overspill-bench vs-kernel`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -34,11 +46,12 @@ pub struct Args {
     /// real programs (sort, numpy-sort, numpy-product, redis, cxx) that are installed; `accesses`,
     /// `programs` or `all` of them
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "accesses")]
-    pub workload: Vec<Tasks>,
+    #[arg(value_parser = tasks)]
+    workload: Vec<Meant<Task>>,
     /// With which swap of the kernel it is compared: all, or of zram, zswap, file
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
-    #[arg(value_parser = choice::<Peer>)]
-    pub peer: Vec<Choice<Peer>>,
+    #[arg(value_parser = peers)]
+    peer: Vec<Meant<Peer>>,
     /// Who does it besides the peer [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub steps: Vec<Step>,
@@ -63,25 +76,40 @@ pub struct Args {
     /// Settings of overspill, as for `overspill run --set`
     #[arg(long, value_name = "KEY=VALUE[,...]", default_value = "")]
     pub set: String,
-    /// Draw the time of an access into a file, as SVG
-    #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub plot: Plot,
     /// Write a page with the drawings and all figures, as HTML
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
+/// What one word means.
+type Meant<T> = Vec<T>;
+
 impl Args {
     /// What is to be done, each once and in the order of all.
     pub fn tasks(&self) -> Vec<Task> {
-        let asked = |task: &Task| self.workload.iter().any(|tasks| tasks.0.contains(task));
-        Task::all().into_iter().filter(asked).collect()
+        in_order(self.workload.concat())
     }
 
     /// The peers, each once and in the order of all.
     pub fn peers(&self) -> Vec<Peer> {
-        let all = self.peer.iter().any(|choice| choice.0.is_none());
-        let named: Vec<Peer> = self.peer.iter().filter_map(|choice| choice.0).collect();
-        ladder::chosen(if all { &[] } else { &named })
+        in_order(self.peer.concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_have_names_and_groups() {
+        let names = |text: &str| -> Vec<String> {
+            tasks(text).unwrap().iter().map(Task::to_string).collect()
+        };
+        let accesses = ["seq-write", "seq-read", "rand-read", "rand-write", "zipf-read"];
+        assert_eq!(names("accesses"), accesses);
+        assert_eq!(names("programs"), ["sort", "numpy-sort", "numpy-product", "redis", "cxx"]);
+        assert_eq!((names("all").len(), names("numpy").len(), names("sort").len()), (10, 2, 1));
     }
 }

@@ -1,20 +1,6 @@
 //! What is told of the work and of the kernel's swap beside it, and what is to be reached.
 
-use crate::model::declare::{
-    Base, Goal, How, Ladder, Rows, Table, Title, Verdict, chart, col, compare, verdict, wide,
-};
-use crate::model::format::{mib, microseconds, plural, ratio, short, short_mib, whole};
-use crate::model::row::Row;
-use crate::work::vs_kernel::figures;
-
-/// Name of the bench.
-pub const NAME: &str = "vs-kernel";
-
-/// Elapsed time, processor time and the 99.9th percentile as ratios to those of the peer in the
-/// same round.
-pub const RATIO: &str = "ratio";
-pub const CPU_RATIO: &str = "cpu_ratio";
-const P999_RATIO: &str = "p999_ratio";
+use crate::model::*;
 
 /// Who did the work: step, class for styles, and name for people.
 pub const WHO: [(&str, &str, &str); 4] = [
@@ -47,7 +33,7 @@ macro_rules! goals {
 }
 
 const fn time(steps: &'static [&'static str], most: f64, rows: Rows) -> Verdict {
-    verdict(steps, RATIO, "time, of the peer's", Goal::AtMost(most)).of(rows)
+    verdict(steps, "ratio", "time, of the peer's", Goal::AtMost(most)).of(rows)
 }
 
 /// The median of the real programs.
@@ -57,7 +43,7 @@ const fn programs(
     labels: &'static [(&'static str, &'static str)],
 ) -> Verdict {
     let says = "time of programs (redis: of reads), of the peer's";
-    verdict(step, RATIO, says, Goal::AtMost(most)).of(Rows::Across(labels))
+    verdict(step, "ratio", says, Goal::AtMost(most)).of(Rows::Across(labels))
 }
 
 const THREAD: &[&str] = &["overspill-thread"];
@@ -68,8 +54,7 @@ const FILE: &[(&str, &str)] = of!("peer" "file", "overcommit" "4", "contents" "i
 
 /// All that is printed and drawn.
 pub static LADDER: Ladder = Ladder {
-    bench: NAME,
-    steps: &[],
+    bench: "vs-kernel",
     groups: &["workload", "peer"],
     tables: &[
         Table {
@@ -77,14 +62,14 @@ pub static LADDER: Ladder = Ladder {
                     overspill's threads; each as a ratio to the peer of the same round, lower is \
                     better; microseconds of an access: mean, median, 99th and 99.9th percentile.",
             columns: &[
-                col("elapsed s", figures::ELAPSED, short),
-                wide("ratio", RATIO, ratio),
-                col("cpu s", figures::CPU, short),
-                wide("cpu ratio", CPU_RATIO, ratio),
-                col("mean us", figures::PER_ACCESS, microseconds),
-                col("p50", figures::P50, microseconds),
-                col("p99", figures::P99, microseconds),
-                col("p99.9", figures::P999, microseconds),
+                col("elapsed s", "elapsed_s", short),
+                wide("ratio", "ratio", ratio),
+                col("cpu s", "cpu_s", short),
+                wide("cpu ratio", "cpu_ratio", ratio),
+                col("mean us", "ns_per_access", microseconds),
+                col("p50", "p50_ns", microseconds),
+                col("p99", "p99_ns", microseconds),
+                col("p99.9", "p999_ns", microseconds),
             ],
         },
         Table {
@@ -94,34 +79,34 @@ pub static LADDER: Ladder = Ladder {
                     (zram is one), and MiB written to and read from a device, of the whole run \
                     with what is written beforehand.",
             columns: &[
-                wide("RAM", figures::RAM, mib),
-                col("pool", figures::POOL, mib),
-                col("packed", figures::PACKED, short),
-                wide("limit", figures::LIMIT, mib),
-                col("metadata", figures::METADATA, short_mib),
-                col("pages in", figures::PAGES_IN, whole),
-                col("major faults", figures::MAJOR, whole),
-                col("device MiB", figures::DEVICE, mib),
-                col("written", figures::WRITTEN, mib),
+                wide("RAM", "ram_bytes_peak", mib),
+                col("pool", "pool_bytes_peak", mib),
+                col("packed", "packed", short),
+                wide("limit", "limit_bytes", mib),
+                col("metadata", "metadata_bytes", short_mib),
+                col("pages in", "pages_in", whole),
+                col("major faults", "major_faults", whole),
+                col("device MiB", "device_bytes", mib),
+                col("written", "device_bytes_written", mib),
             ],
         },
         Table {
             title: "The floor, in microseconds: a fault by signal served by a copy or by a move \
                     alone, the first access to a page of a pool with room, and LZ4 for a page.",
             columns: &[
-                wide("bare copy", figures::BARE_COPY, microseconds),
-                wide("bare move", figures::BARE_MOVE, microseconds),
-                wide("minor fault", figures::MINOR_FAULT, microseconds),
-                wide("ratio", figures::MINOR_RATIO, ratio),
-                col("compress", figures::COMPRESS, microseconds),
-                col("decompress", figures::DECOMPRESS, microseconds),
+                wide("bare copy", "bare_copy_fault_ns", microseconds),
+                wide("bare move", "bare_move_fault_ns", microseconds),
+                wide("minor fault", "minor_fault_ns", microseconds),
+                wide("ratio", "minor_fault_ratio", ratio),
+                col("compress", "compress_ns", microseconds),
+                col("decompress", "decompress_ns", microseconds),
             ],
         },
     ],
     comparisons: &[
-        compare(RATIO, How::Times, figures::ELAPSED, Base::Step("peer")),
-        compare(CPU_RATIO, How::Times, figures::CPU, Base::Step("peer")),
-        compare(P999_RATIO, How::Times, figures::P999, Base::Step("peer")),
+        compare("ratio", How::Times, "elapsed_s", Base::Step("peer")),
+        compare("cpu_ratio", How::Times, "cpu_s", Base::Step("peer")),
+        compare("p999_ratio", How::Times, "p999_ns", Base::Step("peer")),
     ],
     verdicts: goals![
         "seq-write" ["zram" 0.45, "zswap" 0.35, "file" 0.80]
@@ -129,7 +114,7 @@ pub static LADDER: Ladder = Ladder {
         "rand-read" ["zram" 0.40, "zswap" 0.35, "file" 0.60]
         "rand-write" ["zram" 0.50, "zswap" 0.40, "file" 0.60]
         "zipf-read" ["zram" 0.40, "zswap" 0.35, "file" 0.60];
-        verdict(&["library"], CPU_RATIO, "processor time, of the peer's", Goal::AtMost(1.0))
+        verdict(&["library"], "cpu_ratio", "processor time, of the peer's", Goal::AtMost(1.0))
             .of(Rows::With(of!("overcommit" "4", "contents" "2.5:1"))),
         time(THREAD, 0.80, Rows::With(of!("peer" "zram"; accesses))),
         time(SIGNAL, 0.80, Rows::With(of!("peer" "zram"; accesses))),
@@ -141,28 +126,28 @@ pub static LADDER: Ladder = Ladder {
         programs(SIGNAL, 0.70, ZRAM),
         programs(SIGNAL, 0.60, ZSWAP),
         programs(SIGNAL, 0.50, FILE),
-        verdict(&["floor"], figures::MINOR_RATIO, "minor fault, of a bare one", Goal::AtMost(1.25)),
+        verdict(&["floor"], "minor_fault_ratio", "minor fault, of a bare one", Goal::AtMost(1.25)),
     ],
     charts: &[
         chart(
             Title::Of(|row| title(row).filter(|_| is_access(row))),
-            figures::PER_ACCESS,
+            "ns_per_access",
             "nanoseconds an access, lower is better",
             place,
         ),
         chart(
             Title::Of(|row| title(row).filter(|_| !is_access(row))),
-            figures::ELAPSED,
+            "elapsed_s",
             "seconds, lower is better",
             place,
         ),
     ],
-    origin: "",
+    ..Ladder::NONE
 };
 
 /// Whether a row is about accesses to memory, not about a program.
 pub fn is_access(row: &Row) -> bool {
-    row.figures.contains_key(figures::PER_ACCESS)
+    row.figures.contains_key("ns_per_access")
 }
 
 /// The workload of a row, and who did it.
@@ -201,7 +186,6 @@ mod tests {
     use super::*;
     use crate::fixture::row;
     use crate::model::findings::Findings;
-    use crate::render::bars::charts;
     use crate::render::verdict::text;
     use serde_json::{Value, json};
 
@@ -219,7 +203,7 @@ mod tests {
     fn each_target_is_met_or_not_with_its_figure() {
         let of = |step: &str, workload: &str, contents: &str, ratio: f64| {
             let ratios: [f64; 3] = [0.9, 1.0, 1.1].map(|scale| scale * ratio);
-            let figures: [(&str, &[f64]); 2] = [(RATIO, &ratios), (CPU_RATIO, &[1.2])];
+            let figures: [(&str, &[f64]); 2] = [("ratio", &ratios), ("cpu_ratio", &[1.2])];
             row(step, &labels(workload, "zram", contents), &figures)
         };
         let rows = vec![
@@ -231,8 +215,7 @@ mod tests {
             of("overspill-signal", "cxx", "its own", 2.0),
         ];
         let text = text(&Findings::new(&LADDER, json!({}), rows));
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let words = words.join(" ");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for said in [
             "seq-read, zram: overspill-thread time, of the peer's 0.70 (0.63 to 0.77) met: 0.80",
             "seq-read, zram: library time, of the peer's 0.50 (0.45 to 0.55) not met: 0.50, 0.35",
@@ -243,27 +226,5 @@ mod tests {
             assert!(words.contains(said), "{said}: {words}");
         }
         assert_eq!(text.lines().count(), 2 + 5, "nothing is said of other contents: {text}");
-    }
-
-    #[test]
-    fn there_is_a_chart_for_each_peer_and_setting() {
-        let of = |step: &str, workload: &str, peer: &str, figure: &'static str| {
-            row(step, &labels(workload, peer, "2.5:1"), &[(figure, &[7.0])])
-        };
-        let rows = vec![
-            row("floor", &[], &[(figures::BARE_COPY, &[1.0])]),
-            of("peer", "seq-read", "zram", figures::PER_ACCESS),
-            of("library", "seq-read", "zram", figures::PER_ACCESS),
-            of("library", "sort", "file", figures::ELAPSED),
-        ];
-        let findings = Findings::new(&LADDER, json!({}), rows);
-        let charts = charts(&findings);
-        let titles: Vec<&str> = charts.iter().map(|drawn| drawn.title.as_str()).collect();
-        let expected = [
-            "Accesses, against the kernel's zram: 4 times the RAM, contents 2.5:1, 1 thread",
-            "Real programs, against the kernel's swap file: 4 times the RAM",
-        ];
-        assert_eq!(titles, expected);
-        assert_eq!(charts[0].bars.series, ["the kernel", "overspill as a library"]);
     }
 }

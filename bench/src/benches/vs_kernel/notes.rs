@@ -1,12 +1,9 @@
 //! What the figures alone do not tell: how RAM was made equal, and what was left out.
 
-use super::case::{Kind, Setting, Step};
 use super::ram::Ram;
 use crate::measure::host::Machine;
-use crate::model::format::{mib, short};
-use crate::model::row::{Case, Row};
-use crate::work::vs_kernel::figures;
-use crate::work::vs_kernel::names::Peer;
+use crate::model::*;
+use crate::work::vs_kernel::case::{Kind, Peer, Setting, Step};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
 
@@ -19,7 +16,6 @@ const AS_MUCH: f64 = 0.9;
 pub struct Busy {
     /// Before this began: the work of others.
     pub began: f64,
-    /// When it ended.
     pub ended: f64,
 }
 
@@ -33,7 +29,7 @@ pub fn of(
 ) -> Vec<String> {
     let peers: Vec<(&Setting, Option<&Row>)> =
         cases.iter().filter_map(|case| peer(case, rows)).collect();
-    let other_codec = |row: &Row| row.get(figures::SAME_CODEC).is_some_and(|same| same.min < 1.0);
+    let other_codec = |row: &Row| row.get("same_codec").is_some_and(|same| same.min < 1.0);
     let codec = rows.iter().any(other_codec).then(|| {
         "This kernel has no lz4 for zswap, which compressed with what it has by default.".to_owned()
     });
@@ -66,7 +62,9 @@ fn same_ram(peers: &[(&Setting, Option<&Row>)]) -> Option<String> {
     let mut pools: BTreeMap<Peer, (f64, f64)> = BTreeMap::new();
     for (setting, row) in peers {
         let figure = |name: &str| Some((*row)?.get(name)?.max);
-        if let (Some(pool @ 1.0..), Some(total)) = (figure(figures::POOL), figure(figures::RAM)) {
+        if let (Some(pool @ 1.0..), Some(total)) =
+            (figure("pool_bytes_peak"), figure("ram_bytes_peak"))
+        {
             let most = pools.entry(setting.peer).or_default();
             *most = (most.0.max(pool), most.1.max(total));
         }
@@ -89,7 +87,7 @@ fn same_ram(peers: &[(&Setting, Option<&Row>)]) -> Option<String> {
 /// Where a peer took as much RAM as there was memory to swap.
 fn not_packed(peers: &[(&Setting, Option<&Row>)], ram: &Ram) -> Option<String> {
     let as_much = |(setting, row): &&(&Setting, Option<&Row>)| {
-        let took = row.and_then(|row| row.get(figures::RAM));
+        let took = row.and_then(|row| row.get("ram_bytes_peak"));
         took.is_some_and(|took| took.median >= AS_MUCH * ram.needs(setting.task) as f64)
     };
     let n = peers.iter().filter(as_much).count();
@@ -120,7 +118,6 @@ fn raised(peers: &[(&Setting, Option<&Row>)], ram: &Ram) -> Option<String> {
     })
 }
 
-/// Whether others were at work.
 fn others(busy: &Busy) -> Option<String> {
     let cpus = Machine::this().cpus;
     (busy.began > cpus as f64 / 2.0).then(|| {
@@ -136,10 +133,10 @@ fn others(busy: &Busy) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Task, case};
+    use super::super::plan::case;
     use super::*;
     use crate::fixture::row;
-    use crate::work::vs_kernel::names::Program;
+    use crate::work::vs_kernel::case::{Program, Task};
     use overspill::units::Bytes;
 
     #[test]
@@ -155,8 +152,12 @@ mod tests {
         let cases = settings.map(|setting| case(Kind::Work(setting, Step::Peer)));
         let [pool, total] = [100.0, 512.0].map(|mib| mib * f64::from(1 << 20));
         let rows = [
-            row("peer", &cases[0].labels, &[(figures::POOL, &[pool]), (figures::RAM, &[total])]),
-            row("peer", &cases[1].labels, &[(figures::RAM, &[1.0]), (figures::SAME_CODEC, &[0.0])]),
+            row(
+                "peer",
+                &cases[0].labels,
+                &[("pool_bytes_peak", &[pool]), ("ram_bytes_peak", &[total])],
+            ),
+            row("peer", &cases[1].labels, &[("ram_bytes_peak", &[1.0]), ("same_codec", &[0.0])]),
         ];
         let mut ram = Ram::new(Bytes(1 << 28));
         ram.raise(&settings[1]);

@@ -1,15 +1,15 @@
 //! What is measured, and what the process of a measurement is told.
 
 use super::args::Args;
-use super::case::{Kind, Setting, Step, Task, case};
 use super::ram::Ram;
 use crate::machine::place::Place;
 use crate::measure::Failure;
-use crate::model::ladder::chosen;
-use crate::model::row::Case;
+use crate::model::*;
+use crate::work::vs_kernel::Request;
+use crate::work::vs_kernel::case::{Kind, Setting, Step, Task};
 use crate::work::vs_kernel::program::Inputs;
-use crate::work::vs_kernel::request::{Job, Request, Who};
-use overspill_bench::workload::{Packing, Plan, Workload};
+use overspill_bench::workload::Packing;
+use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,30 +23,26 @@ const LIMIT_OF_PROGRAMS: u32 = 40;
 /// All cases in the order in which they are measured: the peer, and then those that are compared
 /// with it.
 pub fn plan(args: &Args) -> Vec<Case<Kind>> {
-    let steps = chosen(&args.steps);
     let (accesses, programs): (Vec<Task>, Vec<Task>) =
         args.tasks().into_iter().partition(|task| task.program().is_none());
-    let mut settings: Vec<(Option<Packing>, u32, Vec<Task>)> = Vec::new();
+    let mut settings: Vec<(Option<Packing>, u32, &[Task])> = Vec::new();
     for &packing in &args.contents {
-        settings
-            .extend(args.threads.iter().map(|threads| (Some(packing), *threads, accesses.clone())));
+        settings.extend(args.threads.iter().map(|n| (Some(packing), *n, &accesses[..])));
     }
-    settings.push((None, 1, programs.clone()));
+    settings.push((None, 1, &programs));
+    // Those with which the others are compared are measured in any case.
+    let others = chosen(&args.steps).into_iter().filter(|step| *step != Step::Peer);
+    let steps: Vec<Step> = [Step::Peer].into_iter().chain(others).collect();
     let mut kinds = vec![Kind::Floor];
-    kinds.extend(programs.into_iter().filter_map(Task::program).map(Kind::Alone));
+    kinds.extend(programs.iter().filter_map(|task| task.program()).map(Kind::Alone));
     for &overcommit in &args.overcommit {
-        for (packing, threads, tasks) in &settings {
+        for &(packing, threads, tasks) in &settings {
             for &task in tasks {
                 for peer in args.peers() {
-                    let setting =
-                        Setting { task, peer, overcommit, packing: *packing, threads: *threads };
-                    // Those with which the others are compared are measured in any case.
-                    let steps = [Step::Peer]
-                        .into_iter()
-                        .chain(steps.iter().copied().filter(|step| *step != Step::Peer));
-                    let fit =
-                        steps.filter(|step| task.program().is_none() || *step != Step::Library);
-                    kinds.extend(fit.map(|step| Kind::Work(setting, step)));
+                    let setting = Setting { task, peer, overcommit, packing, threads };
+                    let fits = |step: &&Step| task.program().is_none() || **step != Step::Library;
+                    let steps = steps.iter().filter(fits);
+                    kinds.extend(steps.map(|step| Kind::Work(setting, *step)));
                 }
             }
         }
@@ -54,63 +50,59 @@ pub fn plan(args: &Args) -> Vec<Case<Kind>> {
     kinds.into_iter().map(case).collect()
 }
 
+/// The case of a kind: its step and labels.
+pub fn case(kind: Kind) -> Case<Kind> {
+    let (step, labels) = match kind {
+        Kind::Floor => ("floor".to_owned(), Vec::new()),
+        Kind::Alone(program) => {
+            ("alone".to_owned(), vec![("workload", json!(program.to_string()))])
+        }
+        Kind::Work(setting, step) => {
+            let labels = vec![
+                ("workload", json!(setting.task.to_string())),
+                ("peer", json!(setting.peer.to_string())),
+                ("overcommit", json!(setting.overcommit)),
+                ("contents", json!(setting.contents())),
+                ("threads", json!(setting.threads)),
+            ];
+            (step.to_string(), labels)
+        }
+    };
+    Case { step, labels, reference: None, what: kind }
+}
+
 /// What all measurements have in common.
 pub struct Setup<'a> {
-    /// The options.
     pub args: &'a Args,
     /// Where swap files are made.
     pub place: &'a Place,
     /// The `overspill` that programs run under.
     pub command: PathBuf,
-    /// What programs read.
     pub inputs: Inputs,
 }
 
 impl Setup<'_> {
     /// What the process of a measurement is told.
-    ///
-    /// # Errors
-    /// When a program is not there.
     pub fn request(&self, ram: &Ram, kind: Kind) -> Result<Request, Failure> {
         let Setup { args, place, .. } = *self;
-        let (who, job) = self.who_and_job(kind)?;
+        let size = args.size.0;
         let (memory, needs) = match kind {
             Kind::Work(setting, step) => (ram.of(&setting, step), ram.needs(setting.task)),
-            Kind::Floor | Kind::Alone(_) => (0, args.size.0),
+            Kind::Floor | Kind::Alone(_) => (0, size),
         };
         let alone = kind.program().map_or(Duration::ZERO, |program| ram.elapsed(program));
         let pages = args.size.pages().min(1 << 24) as u32;
-        let limit = LIMIT + LIMIT_PER_PAGE * pages + LIMIT_OF_PROGRAMS * alone;
-        let (dir, settings) = (place.dir.clone(), args.set.clone());
-        Ok(Request { who, job, needs, memory, limit, dir, settings })
-    }
-
-    fn who_and_job(&self, kind: Kind) -> Result<(Who, Job), Failure> {
-        let size = self.args.size;
-        let program = |program| self.inputs.job(program, size.0).map(Job::Program);
-        let accesses = |workload, packing, threads: u32| Job::Accesses {
-            plan: Plan { workload, packing, threads: threads as usize },
-            pages: size.pages(),
-        };
-        let overspill =
-            |fault: &str| Who::Overspill { command: self.command.clone(), fault: fault.to_owned() };
-        Ok(match kind {
-            Kind::Floor => (Who::Floor, accesses(Workload::SeqWrite, Packing::Heap, 1)),
-            Kind::Alone(one) => (Who::Alone, program(one)?),
-            Kind::Work(setting, step) => {
-                let who = match step {
-                    Step::Peer => Who::Peer(setting.peer),
-                    Step::OverspillThread => overspill("thread"),
-                    Step::OverspillSignal => overspill("signal"),
-                    Step::Library => Who::Library,
-                };
-                let packing = setting.packing.unwrap_or(Packing::Heap);
-                let job = match setting.task {
-                    Task::Accesses(workload) => accesses(workload, packing, setting.threads),
-                    Task::Program(one) => program(one)?,
-                };
-                (who, job)
-            }
+        let program = kind.program().map(|program| self.inputs.job(program, size));
+        Ok(Request {
+            kind,
+            program: program.transpose()?,
+            command: self.command.clone(),
+            size,
+            needs,
+            memory,
+            limit: LIMIT + LIMIT_PER_PAGE * pages + LIMIT_OF_PROGRAMS * alone,
+            dir: place.dir.clone(),
+            settings: args.set.clone(),
         })
     }
 }
@@ -118,7 +110,7 @@ impl Setup<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{args, parse};
+    use crate::fixture::args;
 
     fn names(line: &str) -> Vec<String> {
         plan(&args(line)).iter().map(Case::to_string).collect()
@@ -134,8 +126,7 @@ mod tests {
 
     #[test]
     fn programs_have_no_library_and_neither_contents_nor_threads() {
-        let names =
-            names("--workload sort,cxx --peer zram --contents 1,10 --threads 1,2 --overcommit 2,4");
+        let line = "--workload sort,cxx --peer zram --contents 1,10 --threads 1,2 --overcommit 2,4";
         let expected = [
             "floor",
             "alone, sort",
@@ -144,38 +135,28 @@ mod tests {
             "overspill-thread, sort, zram, 2x, its own, 1 thread",
             "overspill-signal, sort, zram, 2x, its own, 1 thread",
         ];
-        assert_eq!(
-            (names.len(), &names[..6]),
-            (3 + 2 * 2 * 3, expected.map(String::from).as_slice())
-        );
+        assert_eq!(names(line)[..6], expected);
+        assert_eq!(names(line).len(), 3 + 2 * 2 * 3);
     }
 
     #[test]
     fn who_the_others_are_compared_with_is_measured_whatever_steps_are_asked_for() {
-        let of = |line: &str| plan(&args(line)).len() - 1;
+        let of = |line: &str| names(line).len() - 1;
         assert_eq!(of("--workload seq-read --peer file --steps library"), 2);
-        assert_eq!(
-            of("--workload seq-read,rand-read --peer file --contents 1,10 --threads 1,2 --steps \
-                 peer"),
-            8
-        );
+        let all = "--contents 1,10 --threads 1,2 --steps peer";
+        assert_eq!(of(&format!("--workload seq-read,rand-read --peer file {all}")), 8);
         assert_eq!(of("--workload all --peer file --steps peer"), 5 + 5 + 5);
-        assert!(
-            parse::<Args>("--workload sort,never").is_err()
-                && parse::<Args>("--peer all,zram").is_ok()
-        );
+        assert_eq!(of("--workload seq-read --peer all,zram --steps peer"), 3);
     }
 
     #[test]
     fn what_is_missing_takes_what_needs_it_along() {
         let cases = plan(&args("--workload seq-read,redis --peer zram,file"));
         let left = |name: &str| cases.iter().filter(|case| !case.what.needs(name)).count();
-        assert_eq!(
-            (cases.len(), left("redis"), left("zram"), left("sort")),
-            (1 + 8 + 1 + 6, 9, 14, 16)
-        );
+        assert_eq!(cases.len(), 1 + 8 + 1 + 6);
+        assert_eq!(["redis", "zram", "sort"].map(left), [9, 14, 16]);
         let by_signal: Vec<String> =
             cases.iter().filter_map(|case| case.what.by_signal()).collect();
-        assert_eq!(by_signal, ["redis in overspill-signal", "redis in overspill-signal"]);
+        assert_eq!(by_signal, ["redis in overspill-signal"; 2]);
     }
 }

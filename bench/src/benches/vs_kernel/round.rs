@@ -2,15 +2,13 @@
 //! what is refused, and not for longer than was promised.
 
 use super::args::Args;
-use super::case::{Kind, Step};
-use super::declared::NAME;
+use super::declared::LADDER;
 use super::plan::{LIMIT, Setup};
 use super::ram::Ram;
 use crate::measure::{Failure, Sample, child};
 use crate::model::row::Case;
-use crate::work::vs_kernel::names::Program;
-use crate::work::vs_kernel::request::Request;
-use crate::work::vs_kernel::{figures, launch};
+use crate::work::vs_kernel::case::{Kind, Program, Step};
+use crate::work::vs_kernel::{Request, launch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -43,14 +41,8 @@ pub struct Rounds {
 impl Rounds {
     /// At the beginning, when some things are known to be missing.
     pub fn new(args: &Args, began: Instant, left_out: BTreeMap<String, String>) -> Rounds {
-        Rounds {
-            began,
-            ram: Ram::new(args.size),
-            left_out,
-            failed: Vec::new(),
-            late: BTreeSet::new(),
-            checksums: BTreeMap::new(),
-        }
+        let (failed, late, checksums) = Default::default();
+        Rounds { began, ram: Ram::new(args.size), left_out, failed, late, checksums }
     }
 
     /// Measures a case; the sample is empty if it is left out, or fails.
@@ -94,7 +86,7 @@ impl Rounds {
             let request = setup.request(&self.ram, kind)?;
             let limit = request.limit.min(time_left.max(LIMIT_LEAST));
             let request = Request { limit, ..request };
-            match (child::ask(NAME, &request, limit + LIMIT_AROUND), kind) {
+            match (child::ask(LADDER.bench, &request, limit + LIMIT_AROUND), kind) {
                 (Err(failure), Kind::Work(setting, Step::Peer))
                     if tried < TRIES && launch::was_killed(&failure) =>
                 {
@@ -110,7 +102,7 @@ impl Rounds {
 
     /// A sample of a program that put out what it put out before.
     fn checked(&mut self, case: &Case<Kind>, mut sample: Sample) -> Sample {
-        if let Some((sum, program)) = sample.remove(figures::CHECKSUM).zip(case.what.program())
+        if let Some((sum, program)) = sample.remove("checksum").zip(case.what.program())
             && *self.checksums.entry(program).or_insert(sum) != sum
         {
             self.failed.push(format!("{case}: what it put out is not what it put out before"));
@@ -118,7 +110,6 @@ impl Rounds {
         sample
     }
 
-    /// Takes note of a failure.
     fn failed(&mut self, case: &Case<Kind>, sentence: &str, time_left: Duration) {
         match (case.what, case.what.by_signal()) {
             // One that the kernel ends for want of memory in one round may run in the next.

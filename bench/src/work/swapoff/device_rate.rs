@@ -1,12 +1,13 @@
 //! What the device can do: a file like the swap file, read in sequence with direct I/O.
 
-use crate::measure::Failure;
+use crate::measure::{Failing, Failure, threads};
 use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_bench::contents::Random;
+use overspill_os::Errno;
 use overspill_os::io::{File, IoBuffer};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes of an operation: the largest that evacuation reads.
 const OPERATION: u64 = 1 << 20;
@@ -24,58 +25,42 @@ pub struct Sample {
 impl Sample {
     /// Writes a file in `dir`, of `size` bytes at most. The same machine may be asked to read it
     /// later than to read a swap file, so that no cache on the way holds more of it.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn write(dir: &Path, size: u64) -> Result<Sample, Failure> {
         let bytes = (size.min(BYTES_MAX) / OPERATION).max(1) * OPERATION;
-        let failure = |errno| {
-            Failure::new(format!(
-                "{} cannot be written in '{}' to be read: {errno}",
-                Bytes(bytes),
-                dir.display()
-            ))
-        };
-        let file = File::anonymous_in(dir).map_err(failure)?;
+        let dir_name = dir.display();
+        let what = format!("{} cannot be written in '{dir_name}' to be read", Bytes(bytes));
+        let file = File::anonymous_in(dir).failing(&what)?;
         // As a swap file: set aside first, and written then. Where that cannot be, neither can it
         // be for a swap file.
         let _ = file.allocate(0..bytes);
-        let mut buffer = IoBuffer::new(OPERATION as usize / PAGE_SIZE).map_err(failure)?;
+        let mut buffer = IoBuffer::new(OPERATION as usize / PAGE_SIZE).failing(&what)?;
         let mut random = Random::new(bytes);
         for offset in (0..bytes).step_by(OPERATION as usize) {
             buffer.words_mut().fill_with(|| random.next());
-            file.write_at(&buffer, offset).map_err(failure)?;
+            file.write_at(&buffer, offset).failing(&what)?;
         }
         Ok(Sample { file, bytes })
     }
 
     /// The highest rate at which it is read, in MB/s.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn mb_per_s(&self) -> Result<f64, Failure> {
         let times = DEPTHS.map(|depth| self.read(depth));
-        let best = times
+        let times: Vec<Duration> = times
             .into_iter()
-            .collect::<Result<Vec<_>, _>>()?
-            .into_iter()
-            .min()
-            .expect("there are depths");
+            .collect::<Result<_, _>>()
+            .failing("a file that was just written cannot be read")?;
+        let best = times.into_iter().min().expect("there are depths");
         Ok(self.bytes as f64 / 1e6 / best.as_secs_f64())
     }
 
     /// Reads all of it with so many operations in flight.
-    fn read(&self, depth: usize) -> Result<Duration, Failure> {
-        let failure =
-            |errno| Failure::new(format!("a file that was just written cannot be read: {errno}"));
-        let mut buffers = (0..depth)
-            .map(|_| IoBuffer::new(OPERATION as usize / PAGE_SIZE))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(failure)?;
+    fn read(&self, depth: usize) -> Result<Duration, Errno> {
+        let buffer = |_| IoBuffer::new(OPERATION as usize / PAGE_SIZE);
+        let mut buffers = (0..depth).map(buffer).collect::<Result<Vec<_>, _>>()?;
         // Their memory is there before the time counts.
         buffers.iter_mut().for_each(|buffer| buffer.fill(1));
         let next = AtomicU64::new(0);
-        let read = |buffer: &mut IoBuffer| {
+        let timed = threads::each(&mut buffers, |buffer| {
             loop {
                 let offset = next.fetch_add(OPERATION, Relaxed);
                 if offset >= self.bytes {
@@ -83,17 +68,9 @@ impl Sample {
                 }
                 self.file.read_at(buffer, offset)?;
             }
-        };
-        let began = Instant::now();
-        std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                buffers.iter_mut().map(|buffer| scope.spawn(move || read(buffer))).collect();
-            threads
-                .into_iter()
-                .try_for_each(|thread| thread.join().expect("a panic ends the process"))
-        })
-        .map_err(failure)?;
-        Ok(began.elapsed())
+        });
+        timed.results.into_iter().collect::<Result<(), Errno>>()?;
+        Ok(timed.elapsed)
     }
 }
 
@@ -105,10 +82,8 @@ mod tests {
     fn a_file_is_written_and_read_whole() {
         let dir = std::env::current_exe().unwrap().parent().unwrap().to_owned();
         let sample = Sample::write(&dir, (5 << 20) + 17).unwrap();
-        assert_eq!(
-            (sample.bytes, sample.file.len_and_allocated_bytes().unwrap().0),
-            (5 << 20, 5 << 20)
-        );
+        let len = sample.file.len_and_allocated_bytes().unwrap().0;
+        assert_eq!((sample.bytes, len), (5 << 20, 5 << 20));
         assert!(sample.mb_per_s().unwrap() > 0.0);
         assert!(Sample::write(Path::new("/proc"), 1).is_err());
     }

@@ -7,7 +7,7 @@
 use crate::measure::usage::{Usage, UsageWho};
 use crate::measure::{Failing, Failure, fail};
 use overspill::units::PAGE_SIZE;
-use overspill_bench::contents::{Random, tag};
+use overspill_bench::contents::{Random, WORDS, tag};
 use overspill_os::Errno;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
@@ -32,8 +32,7 @@ const ENDED: usize = 3;
 
 /// Memory that pages can be pushed out of.
 pub trait Memory {
-    /// Its bytes.
-    fn bytes(&mut self) -> &mut [u8];
+    fn words(&mut self) -> &mut [u64];
     /// Pushes out the pages of a range of bytes.
     fn page_out(&self, bytes: Range<usize>) -> Result<(), Errno>;
 }
@@ -52,16 +51,11 @@ pub struct Phase {
 /// What the load did before and during an evacuation.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
-    /// Before.
     pub before: Phase,
-    /// During it.
     pub during: Phase,
 }
 
 /// Calls `evacuate` while the load goes on over `memory`, all of which it fills first.
-///
-/// # Errors
-/// That of `evacuate`, or when a page of the load came back wrong.
 pub fn beside<M: Memory + Send, T>(
     memory: M,
     evacuate: impl FnOnce() -> Result<T, Failure>,
@@ -100,10 +94,9 @@ struct Load<M> {
 impl<M: Memory> Load<M> {
     fn fill(&mut self) {
         let Load { memory, random, .. } = self;
-        for (page, number) in memory.bytes().chunks_exact_mut(PAGE_SIZE).zip(0..) {
-            page.chunks_exact_mut(8)
-                .for_each(|word| word.copy_from_slice(&random.next().to_ne_bytes()));
-            page[..8].copy_from_slice(&tag(number).to_ne_bytes());
+        for (page, number) in memory.words().chunks_exact_mut(WORDS).zip(0..) {
+            page.fill_with(|| random.next());
+            page[0] = tag(number);
         }
     }
 
@@ -111,12 +104,12 @@ impl<M: Memory> Load<M> {
     fn run(&mut self, phase: &AtomicUsize) -> Result<Found, Failure> {
         let mut at = WARMING_UP;
         let mut done: Vec<Phase> = Vec::with_capacity(ENDED);
-        let (mut began, mut usage) = (Instant::now(), Usage::of(UsageWho::RUSAGE_THREAD)?);
+        let (mut began, mut usage) = (Instant::now(), Usage::of(UsageWho::RUSAGE_THREAD));
         let (mut ops, mut longest) = (0, Duration::ZERO);
         loop {
             let now = Instant::now();
             if phase.load(Acquire) > at {
-                let used = Usage::of(UsageWho::RUSAGE_THREAD)?;
+                let used = Usage::of(UsageWho::RUSAGE_THREAD);
                 let ops_per_s = ops as f64 / (now - began).as_secs_f64();
                 done.push(Phase { ops_per_s, longest, usage: used - usage });
                 at += 1;
@@ -139,11 +132,12 @@ impl<M: Memory> Load<M> {
     /// leave in another way: what is clean depends on how full swap space is, which an evacuation
     /// changes.
     fn access(&mut self, number: u64) -> Result<(), Failure> {
-        let pages = (self.memory.bytes().len() / PAGE_SIZE) as u64;
+        let words = self.memory.words();
+        let pages = (words.len() / WORDS) as u64;
         let at = self.random.below(pages);
-        let page = &mut self.memory.bytes()[at as usize * PAGE_SIZE..][..PAGE_SIZE];
-        self.wrong += u64::from(page[..8] != tag(at).to_ne_bytes());
-        page[8..16].copy_from_slice(&number.to_ne_bytes());
+        let page = &mut words[at as usize * WORDS..][..WORDS];
+        self.wrong += u64::from(page[0] != tag(at));
+        page[1] = number;
         if number % ACCESSES == ACCESSES - 1 {
             let first = self.random.below(pages / PAGES_OUT as u64) as usize * PAGES_OUT;
             let out = self.memory.page_out(first * PAGE_SIZE..(first + PAGES_OUT) * PAGE_SIZE);
@@ -157,29 +151,29 @@ impl<M: Memory> Load<M> {
 mod tests {
     use super::*;
 
-    /// Memory of which pages that go out are counted, and one is damaged on request.
+    /// Memory of which pages that go out are checked, and that is damaged on request.
     struct Fake {
-        bytes: Vec<u8>,
+        words: Vec<u64>,
         damage: bool,
     }
 
     impl Memory for Fake {
-        fn bytes(&mut self) -> &mut [u8] {
-            if self.damage && self.bytes[..8] == tag(0).to_ne_bytes() {
-                self.bytes.fill(0);
+        fn words(&mut self) -> &mut [u64] {
+            if self.damage && self.words[0] == tag(0) {
+                self.words.fill(0);
             }
-            &mut self.bytes
+            &mut self.words
         }
 
         fn page_out(&self, bytes: Range<usize>) -> Result<(), Errno> {
-            assert!(bytes.end <= self.bytes.len() && bytes.len() == PAGES_OUT * PAGE_SIZE);
+            assert!(bytes.end <= 8 * self.words.len() && bytes.len() == PAGES_OUT * PAGE_SIZE);
             Ok(())
         }
     }
 
     #[test]
     fn the_load_runs_before_and_during_and_notices_what_is_wrong() {
-        let fake = |damage| Fake { bytes: vec![0; 100 * PAGE_SIZE], damage };
+        let fake = |damage| Fake { words: vec![0; 100 * WORDS], damage };
         let pause = Duration::from_millis(20);
         let (result, found) = beside(fake(false), || {
             sleep(pause);
@@ -190,7 +184,8 @@ mod tests {
             result == 7 && found.before.ops_per_s > 0.0 && found.during.ops_per_s > 0.0,
             "{found:?}"
         );
-        assert!(found.during.usage.user + found.during.usage.sys <= 5 * pause, "{found:?}");
+        let Usage { user_s, sys_s, .. } = found.during.usage;
+        assert!(user_s + sys_s <= 5.0 * pause.as_secs_f64(), "{found:?}");
         let failed = beside(fake(false), || Err::<(), _>(Failure::new("no room"))).unwrap_err();
         assert_eq!(failed.to_string(), "no room");
         assert!(beside(fake(true), || Ok(())).unwrap_err().to_string().contains("other content"));

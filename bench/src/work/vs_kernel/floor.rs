@@ -1,13 +1,12 @@
 //! The floor: what the mechanisms cost with nothing around them. A fault by signal that is served
 //! by one call, and a page that is packed and unpacked; beside them a minor fault of a pool.
 
-use super::figures;
-use crate::measure::{Failure, Sample, pool};
+use crate::measure::{Failing, Failure, Sample, add, figures, pool};
+use crate::work::codecs;
 use overspill::units::PAGE_SIZE;
-use overspill_bench::contents::{WORDS, bytes};
-use overspill_bench::workload::Packing;
+use overspill_bench::contents::{Contents, WORDS};
 use overspill_os::Errno;
-use overspill_os::codec::{Codec, Compressor, Decompressor};
+use overspill_os::codec::Codec;
 use overspill_os::signal::{self, Outcome, SignalFaults};
 use overspill_os::uffd::{Features, Uffd};
 use overspill_os::vm::{self, Prot, advice};
@@ -18,56 +17,29 @@ use std::time::Instant;
 /// Pages that are touched, or packed.
 const PAGES: usize = 8192;
 
-/// Measures.
-///
-/// # Errors
-/// When there is no userfaultfd or no memory to be had.
-pub fn measure(packing: Packing) -> Result<Sample, Failure> {
-    let failure = |errno: Errno| Failure::new(format!("the floor cannot be measured: {errno}"));
-    let mut sample = Sample::new();
-    let mut tell = |name: &str, ns: f64| _ = sample.insert(name.to_owned(), ns);
+pub fn measure() -> Result<Sample, Failure> {
+    const WHAT: &str = "the floor cannot be measured";
     // 1. Memory fresh from the host faults slower: this is measured from the second time on.
-    bare(false).map_err(failure)?;
-    let copy = bare(false).map_err(failure)?;
-    tell(figures::BARE_COPY, copy);
-    // Linux 6.8 and later.
-    if let Ok(ns) = bare(true) {
-        tell(figures::BARE_MOVE, ns);
-    }
+    bare(false).failing(WHAT)?;
+    let copy = bare(false).failing(WHAT)?;
     let minor = minor_fault()?;
-    tell(figures::MINOR_FAULT, minor);
-    tell(figures::MINOR_RATIO, minor / copy);
+    let mut sample = figures([
+        // A fault by signal and a copy of a page, with nothing around it.
+        ("bare_copy_fault_ns", copy),
+        // The first access to a page of a pool that has room.
+        ("minor_fault_ns", minor),
+        ("minor_fault_ratio", minor / copy),
+    ]);
+    // With a page that is moved: Linux 6.8 and later.
+    add(&mut sample, bare(true).ok().map(|ns| ("bare_move_fault_ns", ns)));
     // 2. Pages packed and unpacked.
-    let mut compressor = Compressor::new(Codec::Lz4).map_err(failure)?;
-    let mut decompressor = Decompressor::new(&[Codec::Lz4]).map_err(failure)?;
-    let pages: Vec<[u8; PAGE_SIZE]> =
-        (0..PAGES as u64 / 8).map(|number| page(packing, number)).collect();
-    let began = Instant::now();
-    let packed: Vec<Option<Vec<u8>>> = pages
-        .iter()
-        .map(|page| {
-            let mut out = [0; PAGE_SIZE];
-            compressor.compress(page, &mut out).map(|len| out[..len].to_vec())
-        })
-        .collect();
-    tell(figures::COMPRESS, began.elapsed().as_nanos() as f64 / pages.len() as f64);
-    let packed: Vec<Vec<u8>> = packed.into_iter().flatten().collect();
-    if !packed.is_empty() {
-        let mut out = [0; PAGE_SIZE];
-        let began = Instant::now();
-        for one in &packed {
-            let done = decompressor.decompress(Codec::Lz4.id(), black_box(one), &mut out);
-            done.map_err(|_| Failure::new("what LZ4 packed it does not unpack"))?;
-        }
-        tell(figures::DECOMPRESS, began.elapsed().as_nanos() as f64 / packed.len() as f64);
+    let lz4 = codecs::measure(Codec::Lz4, Contents::Heap, PAGES as u64 / 8)?;
+    for (name, of) in
+        [("compress_ns", "compress_ns_per_page"), ("decompress_ns", "decompress_ns_per_page")]
+    {
+        add(&mut sample, lz4.get(of).map(|ns| (name, *ns)));
     }
     Ok(sample)
-}
-
-fn page(packing: Packing, number: u64) -> [u8; PAGE_SIZE] {
-    let mut words = [0; WORDS];
-    packing.fill(&mut words, number);
-    bytes(&words)
 }
 
 /// Serves every fault with one call.
@@ -147,12 +119,9 @@ mod tests {
 
     #[test]
     fn faults_and_pages_have_a_cost_where_there_is_a_userfaultfd() {
-        let Ok(sample) = measure(Packing::Heap) else { return };
-        assert!(
-            [figures::BARE_COPY, figures::MINOR_FAULT, figures::COMPRESS, figures::DECOMPRESS]
-                .iter()
-                .all(|name| sample[*name] > 100.0),
-            "{sample:?}"
-        );
+        let Ok(sample) = measure() else { return };
+        for name in ["bare_copy_fault_ns", "minor_fault_ns", "compress_ns", "decompress_ns"] {
+            assert!(sample[name] > 100.0, "{name}: {sample:?}");
+        }
     }
 }

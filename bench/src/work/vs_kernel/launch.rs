@@ -1,22 +1,21 @@
 //! Runs a program and waits for its end: what it prints, what it takes, and that it does not take
 //! for ever.
 
-use super::figures;
 use super::program::Served;
-use super::request::{Job, Request};
+use super::{Request, told};
 use crate::machine::cgroup::Cgroup;
 use crate::machine::kernel_swap::NO_LIMIT;
 use crate::machine::put_back::Guard;
 use crate::machine::start;
-use crate::measure::{Failing, Failure, Sample, fail};
-use nix::sys::resource::{Usage, UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
+use crate::measure::child::NO_PROCESS;
+use crate::measure::usage::{Usage, UsageWho};
+use crate::measure::{Failing, Failure, Sample, add, fail, figures};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -33,25 +32,21 @@ pub fn was_killed(failure: &Failure) -> bool {
     failure.to_string().starts_with(KILLED)
 }
 
-/// Runs the program of a request with `before` in front of its command line, in a cgroup or where
+/// Runs the program of a request with `prefix` in front of its command line, in a cgroup or where
 /// this is; `look` is called now and then. Whatever happens to this process, `guard` ends the
-/// program.
-///
-/// # Errors
-/// When it fails, or takes too long.
+/// program. Fails when it fails, or takes too long.
 pub fn run(
     request: &Request,
-    before: &[OsString],
+    prefix: &[OsString],
     cgroup: Option<&Cgroup>,
     guard: &mut Guard,
     mut look: impl FnMut() + Send,
 ) -> Result<Sample, Failure> {
-    let words: Vec<OsString> =
-        before.iter().cloned().chain(request.words()?.into_iter().map(Into::into)).collect();
-    let mut command = start::command(cgroup.map(Cgroup::path), &words)?;
+    let words = prefix.iter().cloned().chain(request.words()?.into_iter().map(Into::into));
+    let mut command = start::command(cgroup.map(Cgroup::path), &words.collect::<Vec<_>>())?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let (usage, began) = (children(), Instant::now());
-    let mut child = command.spawn().failing("no process can be started")?;
+    let (before, began) = (Usage::of(UsageWho::RUSAGE_CHILDREN), Instant::now());
+    let mut child = command.spawn().failing(NO_PROCESS)?;
     let group = Pid::from_raw(child.id() as i32).expect("a child has a process id");
     guard.watch(group);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -59,6 +54,7 @@ pub fn run(
     // A group that has ended already needs no end.
     let end = || _ = kill_process_group(group, Signal::KILL);
     let (ended, watch) = mpsc::channel::<()>();
+    let client = request.program.as_ref().and_then(|job| job.client.as_ref());
     let (status, elapsed, printed, said, served) = std::thread::scope(|scope| {
         let (late, runs) = (&late, &runs);
         let printed = scope.spawn(|| Printed::of(stdout));
@@ -66,21 +62,21 @@ pub fn run(
         scope.spawn(move || {
             now_and_then(&watch, || {
                 look();
-                if began.elapsed() > request.limit && !late.swap(true, Ordering::Relaxed) {
+                if began.elapsed() > request.limit && !late.swap(true, Relaxed) {
                     end();
                 }
             });
         });
-        let client = request.client().map(|client| {
+        let client = client.map(|client| {
             scope.spawn(move || {
-                let served = client.work(|| runs.load(Ordering::Relaxed));
+                let served = client.work(|| runs.load(Relaxed));
                 // Without its client it has no end.
                 served.inspect_err(|_| end())
             })
         });
         let status = child.wait();
         let elapsed = began.elapsed();
-        runs.store(false, Ordering::Relaxed);
+        runs.store(false, Relaxed);
         drop(ended);
         let served = client.map(|client| client.join().expect("no client panics")).transpose();
         let [printed, said] =
@@ -93,31 +89,44 @@ pub fn run(
     let status = status.failing("the program cannot be waited for")?;
     let served = served.map_err(|failure| failure.during(how(status)))?;
     if !status.success() {
-        let said = String::from_utf8_lossy(&said.kept).trim().to_owned();
-        return Err(Failure::new(if said.is_empty() {
-            how(status)
-        } else {
-            format!("{}: {said}", how(status))
-        }));
+        let said = String::from_utf8_lossy(&said.kept);
+        let said = if said.trim().is_empty() { "" } else { &format!(": {}", said.trim()) };
+        fail!("{}{said}", how(status));
     }
-    sample(request, elapsed, usage, &printed, served)
+    if request.plan().is_some() {
+        let outcome = serde_json::from_slice(&printed.kept);
+        return outcome.map(|outcome| told(&outcome)).failing("the program printed no figures");
+    }
+    let used = Usage::of(UsageWho::RUSAGE_CHILDREN) - before;
+    Ok(of_program(elapsed, used, &printed, served))
 }
 
-/// The same in a cgroup that only counts, where there can be one; the figure of its peak besides.
-///
-/// # Errors
-/// Those of [`run`], and when there can be no cgroup.
+/// The same in a cgroup that only counts, where there can be one.
 pub fn counted(
     request: &Request,
     before: &[OsString],
     cgroup: Option<&Cgroup>,
     guard: &mut Guard,
-) -> Result<(Sample, Option<(String, f64)>), Failure> {
+) -> Result<(Sample, Peak), Failure> {
     cgroup.map_or(Ok(()), |cgroup| cgroup.make(NO_LIMIT))?;
-    let mut peak = None;
-    let look = || peak = peak.max(cgroup.and_then(Cgroup::used_bytes));
-    let sample = run(request, before, cgroup, guard, look)?;
-    Ok((sample, peak.map(|peak| (figures::RAM.to_owned(), peak as f64))))
+    let mut peak = Peak::default();
+    let sample = run(request, before, cgroup, guard, || peak.look(cgroup))?;
+    Ok((sample, peak))
+}
+
+/// The most memory that a cgroup was seen to take, in bytes, where there is one.
+#[derive(Clone, Copy, Default)]
+pub struct Peak(Option<u64>);
+
+impl Peak {
+    pub fn look(&mut self, cgroup: Option<&Cgroup>) {
+        self.0 = self.0.max(cgroup.and_then(Cgroup::used_bytes));
+    }
+
+    /// Tells it in place of what else is known of that.
+    pub fn tell(self, sample: &mut Sample) {
+        add(sample, self.0.map(|peak| ("ram_bytes_peak", peak as f64)));
+    }
 }
 
 /// Calls `look` now and then, until the other side of `ended` is dropped.
@@ -127,54 +136,27 @@ pub fn now_and_then(ended: &Receiver<()>, mut look: impl FnMut()) {
     }
 }
 
-/// The figures.
-fn sample(
-    request: &Request,
-    elapsed: Duration,
-    before: Usage,
-    printed: &Printed,
-    served: Option<Served>,
-) -> Result<Sample, Failure> {
-    if let Job::Accesses { .. } = request.job {
-        let outcome = serde_json::from_slice(&printed.kept);
-        return outcome
-            .map(|outcome| figures::of(&outcome))
-            .failing("the program printed no figures");
-    }
-    let after = children();
-    let seconds = |of: fn(&Usage) -> nix::sys::time::TimeVal| {
-        (of(&after).num_microseconds() - of(&before).num_microseconds()) as f64 / 1e6
-    };
-    let faults = |of: fn(&Usage) -> i64| (of(&after) - of(&before)) as f64;
-    let (user, sys) = (seconds(Usage::user_time), seconds(Usage::system_time));
-    let mut all = vec![
-        (figures::MAJOR, faults(Usage::major_page_faults)),
-        (figures::MINOR, faults(Usage::minor_page_faults)),
-        // Of all children so far, in KiB: those before this one are small.
-        (figures::RAM, after.max_rss() as f64 * 1024.0),
-    ];
+fn of_program(elapsed: Duration, used: Usage, printed: &Printed, served: Option<Served>) -> Sample {
+    let mut sample = figures([
+        ("major_faults", used.major_faults as f64),
+        ("minor_faults", used.minor_faults as f64),
+        // Of all children so far: those before this one are small.
+        ("ram_bytes_peak", used.ram_bytes_peak as f64),
+    ]);
     let (elapsed, user, sys, checksum) = match served {
         Some(served) => {
-            all.extend([(figures::P50, served.p50_ns), (figures::P99, served.p99_ns)]);
+            add(&mut sample, [("p50_ns", served.p50_ns), ("p99_ns", served.p99_ns)]);
             (served.elapsed, served.user_s, served.sys_s, served.checksum)
         }
-        None => (elapsed, user, sys, printed.checksum),
+        None => (elapsed, used.user_s, used.sys_s, printed.checksum),
     };
-    all.extend([
-        (figures::ELAPSED, elapsed.as_secs_f64()),
-        (figures::USER, user),
-        (figures::SYS, sys),
-        (figures::CPU, user + sys),
-        (figures::CHECKSUM, checksum.into()),
-    ]);
-    Ok(all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    let times = [("user_s", user), ("sys_s", sys), ("cpu_s", user + sys)];
+    add(&mut sample, times);
+    // What it put out, to tell whether that was the same each time.
+    add(&mut sample, [("elapsed_s", elapsed.as_secs_f64()), ("checksum", checksum.into())]);
+    sample
 }
 
-fn children() -> Usage {
-    getrusage(UsageWho::RUSAGE_CHILDREN).expect("the kernel knows what children used")
-}
-
-/// How a program ended.
 fn how(status: ExitStatus) -> String {
     match status.signal() {
         Some(9) => KILLED.to_owned(),
@@ -190,14 +172,12 @@ struct Printed {
 
 impl Printed {
     /// Of a stream that is read to its end.
-    fn of(stream: Option<impl Read>) -> Printed {
+    fn of(mut stream: Option<impl Read>) -> Printed {
         let (mut kept, mut checksum) = (Vec::new(), crc32fast::Hasher::new());
-        let Some(mut stream) = stream else {
-            return Printed { kept, checksum: checksum.finalize() };
-        };
         let mut buffer = vec![0; KEPT_BYTES];
+        let mut read = |buffer: &mut [u8]| stream.as_mut().map_or(Ok(0), |from| from.read(buffer));
         // A stream that cannot be read any more has ended.
-        while let Ok(read @ 1..) = stream.read(&mut buffer) {
+        while let Ok(read @ 1..) = read(&mut buffer) {
             let room = KEPT_BYTES - kept.len();
             kept.extend_from_slice(&buffer[..read.min(room)]);
             checksum.update(&buffer[..read]);

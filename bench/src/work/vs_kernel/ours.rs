@@ -1,13 +1,13 @@
 //! The same with overspill: the program under `overspill run`, or the accesses in a process of the
 //! library.
 
-use super::request::{Job, Request};
-use super::{figures, launch};
+use super::launch::{self, Peak};
+use super::{Request, count, told};
 use crate::machine::cgroup::Cgroup;
 use crate::machine::kernel_swap::{self, NO_LIMIT, counting};
 use crate::machine::put_back::{self, PutBack};
-use crate::measure::{Failing, Failure, Sample, pool};
-use overspill::units::PAGE_SIZE;
+use crate::measure::{Failing, Failure, Sample, fail, pool};
+use overspill::units::{Bytes, PAGE_SIZE};
 use overspill_bench::workload;
 use serde_json::Value;
 use std::ffi::OsString;
@@ -16,14 +16,11 @@ use std::path::Path;
 use std::sync::mpsc;
 
 /// Runs the program under the command.
-///
-/// # Errors
-/// When it fails.
-pub fn run(request: &Request, command: &Path, fault: &str) -> Result<Sample, Failure> {
+pub fn run(request: &Request, fault: &str) -> Result<Sample, Failure> {
     let stats = request.dir.join(format!(".{}.json", kernel_swap::name()));
     let cgroup = counting();
-    let what = PutBack { file: vec![stats.clone()], ..PutBack::cgroup(cgroup.as_ref()) };
-    let words = words(request, command, fault, &stats);
+    let what = PutBack { files: vec![stats.clone()], ..PutBack::cgroup(cgroup.as_ref()) };
+    let words = words(request, fault, &stats);
     put_back::around(&what, |guard| {
         let (mut sample, peak) = launch::counted(request, &words, cgroup.as_ref(), guard)?;
         // What overspill says of it.
@@ -34,18 +31,18 @@ pub fn run(request: &Request, command: &Path, fault: &str) -> Result<Sample, Fai
         let count =
             |name: &str| processes.iter().filter_map(|one| one["counters"][name].as_u64()).sum();
         counted(&mut sample, request, count);
-        sample.extend(peak);
+        peak.tell(&mut sample);
         Ok(sample)
     })
 }
 
 /// The command with its options, without what the user set for other runs.
-fn words(request: &Request, command: &Path, fault: &str, stats: &Path) -> Vec<OsString> {
+fn words(request: &Request, fault: &str, stats: &Path) -> Vec<OsString> {
     let own = std::env::vars_os().map(|(name, _)| name);
     let own = own.filter(|name| name.to_string_lossy().starts_with("OVERSPILL_"));
     let mut words: Vec<OsString> = vec!["env".into()];
     words.extend(own.flat_map(|name| ["-u".into(), name]));
-    words.extend([command.into(), "run".into()]);
+    words.extend([request.command.clone().into(), "run".into()]);
     words.extend(["--memory".into(), request.memory.to_string().into()]);
     words.extend(["--fault".into(), fault.into(), "--swap".into(), request.dir.clone().into()]);
     if !request.settings.is_empty() {
@@ -56,20 +53,11 @@ fn words(request: &Request, command: &Path, fault: &str, stats: &Path) -> Vec<Os
 }
 
 /// Does the accesses in this process, with a cgroup around it to see what it takes.
-///
-/// # Errors
-/// When there is no pool to be had, or a page came back wrong.
 pub fn library(request: &Request) -> Result<Sample, Failure> {
     let cgroup = counting();
     put_back::around(&PutBack::cgroup(cgroup.as_ref()), |_| {
-        let cgroup = cgroup.as_ref();
-        let measured = cgroup
-            .map_or(Ok(()), |cgroup| cgroup.enter(NO_LIMIT))
-            .and_then(|()| watched(cgroup, || accesses(request)));
-        let left = cgroup.map_or(Ok(()), Cgroup::leave);
-        let sample = measured?;
-        left?;
-        Ok(sample)
+        let measure = || watched(cgroup.as_ref(), || accesses(request));
+        cgroup.as_ref().map_or_else(measure, |cgroup| cgroup.inside(NO_LIMIT, measure))
     })
 }
 
@@ -81,51 +69,50 @@ fn watched(
     let (ended, watch) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let looker = scope.spawn(move || {
-            let mut peak = None;
-            let look = || peak = peak.max(cgroup.and_then(Cgroup::used_bytes));
-            launch::now_and_then(&watch, look);
+            let mut peak = Peak::default();
+            launch::now_and_then(&watch, || peak.look(cgroup));
             peak
         });
         let sample = work();
         drop(ended);
         let peak = looker.join().expect("who looks at a cgroup does not panic");
-        let mut sample = sample?;
-        sample.extend(peak.map(|peak| (figures::RAM.to_owned(), peak as f64)));
-        Ok(sample)
+        sample.map(|mut sample| {
+            peak.tell(&mut sample);
+            sample
+        })
     })
 }
 
-/// The accesses, and what overspill counted.
 fn accesses(request: &Request) -> Result<Sample, Failure> {
-    let Job::Accesses { plan, pages } = &request.job else {
-        return Err(Failure::new("a program is not in this process"));
-    };
+    let Some(plan) = request.plan() else { fail!("a program is not in this process") };
     let device = format!("{}:{}", request.dir.display(), 2 * request.needs);
     let pool = pool::open(request.memory, Some(&device), &request.settings)?;
-    let mut region = pool::map(&pool, pages * PAGE_SIZE as u64)?;
-    let outcome = workload::run(*plan, region.as_mut_slice());
+    let mut region = pool::map(&pool, Bytes::from_pages(request.pages()).0)?;
+    let outcome = workload::run(plan, region.as_mut_slice());
     pool::right(outcome.wrong)?;
-    let mut sample = figures::of(&outcome);
+    let mut sample = told(&outcome);
     let stats = pool.stats();
     counted(&mut sample, request, |name| stats.counters.get(name).copied().unwrap_or(0));
     Ok(sample)
 }
 
-/// What overspill counted.
-fn counted(sample: &mut Sample, request: &Request, count: impl Fn(&str) -> u64) {
-    let written = count("pswpout") * PAGE_SIZE as u64;
-    let (all, major) = (count("pgfault"), count("pgmajfault"));
-    figures::add(
-        sample,
-        [
-            (figures::MAJOR, major),
-            (figures::MINOR, all.saturating_sub(major)),
-            (figures::DEVICE, written + count("pswpin") * PAGE_SIZE as u64),
-            (figures::WRITTEN, written),
-            (figures::PAGES_IN, count("zswpin") + count("pswpin")),
-            (figures::LIMIT, request.memory),
-            (figures::METADATA, count("metadata_bytes")),
-            (figures::RAM, count("charged_peak_bytes") + count("metadata_bytes")),
-        ],
-    );
+/// What overspill counted, as the names of counters say.
+fn counted(sample: &mut Sample, request: &Request, counter: impl Fn(&str) -> u64) {
+    let written = counter("pswpout") * PAGE_SIZE as u64;
+    let (all, major) = (counter("pgfault"), counter("pgmajfault"));
+    let counts = [
+        ("major_faults", major),
+        ("minor_faults", all.saturating_sub(major)),
+        // Bytes written to a device and read from it, in the whole run, and the part of them that
+        // was written.
+        ("device_bytes", written + counter("pswpin") * PAGE_SIZE as u64),
+        ("device_bytes_written", written),
+        // Pages of the whole run that were brought in: unpacked, or read from a device.
+        ("pages_in", counter("zswpin") + counter("pswpin")),
+        ("limit_bytes", request.memory),
+        // Overspill's tables.
+        ("metadata_bytes", counter("metadata_bytes")),
+        ("ram_bytes_peak", counter("charged_peak_bytes") + counter("metadata_bytes")),
+    ];
+    count(sample, counts);
 }

@@ -1,14 +1,13 @@
 //! The program by itself in a memory cgroup, with the kernel's swap: set up, measured, and put
 //! back.
 
-use super::names::Peer;
-use super::request::Request;
-use super::{figures, launch};
+use super::case::Peer;
+use super::{Request, count, launch};
 use crate::machine::cgroup::{Cgroup, Hierarchy};
-use crate::machine::kernel_swap::{self, MOUNTS, counting, swap_on};
+use crate::machine::kernel_swap::{self, MOUNTS, counting, swap_on, use_as_swap};
 use crate::machine::put_back::{self, Guard, PutBack};
-use crate::machine::util_linux::{command, path};
-use crate::measure::{Failing, Failure, Sample, host};
+use crate::measure::host::{self, entry};
+use crate::measure::{Failing, Failure, Sample, add};
 use overspill::units::PAGE_SIZE;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,22 +59,15 @@ fn highest_priority() -> i64 {
 }
 
 /// Measures the program with all the RAM that it takes.
-///
-/// # Errors
-/// When it fails.
 pub fn alone(request: &Request) -> Result<Sample, Failure> {
     let cgroup = counting();
     put_back::around(&PutBack::cgroup(cgroup.as_ref()), |guard| {
         let (mut sample, peak) = launch::counted(request, &[], cgroup.as_ref(), guard)?;
-        sample.extend(peak);
+        peak.tell(&mut sample);
         Ok(sample)
     })
 }
 
-/// Measures.
-///
-/// # Errors
-/// When the kernel refuses something, or the program fails.
 pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
     let name = kernel_swap::name();
     let cgroup = Hierarchy::find(Path::new(MOUNTS)).map_err(Failure::new)?.group(&name);
@@ -85,13 +77,13 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
         Peer::Zram => {
             let number = read("/sys/class/zram-control/hot_add")?;
             let device = PathBuf::from(format!("/dev/zram{number}"));
-            what.device.push(device.clone());
-            what.write.push(format!("{ZRAM_CONTROL}/hot_remove={number}"));
+            what.devices.push(device.clone());
+            what.writes.push((Path::new(ZRAM_CONTROL).join("hot_remove"), number));
             device
         }
         Peer::Zswap | Peer::File => {
             let file = request.dir.join(format!(".{name}.swap"));
-            what.file.push(file.clone());
+            what.files.push(file.clone());
             file
         }
     };
@@ -107,7 +99,8 @@ pub fn measure(request: &Request, peer: Peer) -> Result<Sample, Failure> {
 
 /// 2. Swap space, all of it that is needed.
 fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
-    let size = (request.pages() + request.pages() / 4) * PAGE_SIZE as u64;
+    let pages = request.needs.div_ceil(PAGE_SIZE as u64);
+    let size = (pages + pages / 4) * PAGE_SIZE as u64;
     let zswap = |parameter: &str, value: &str| write(&Path::new(ZSWAP).join(parameter), value);
     // Where it is on it stands in front of all swap.
     if peer != Peer::Zswap && Path::new(ZSWAP).exists() {
@@ -115,11 +108,9 @@ fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
     }
     match peer {
         Peer::Zram => {
-            let device = Path::new("/sys/block").join(swap.file_name().unwrap_or_default());
-            write(&device.join("comp_algorithm"), COMPRESSOR)?;
-            write(&device.join("disksize"), &size.to_string())?;
-            command("mkswap", &[path(swap)?])?;
-            command("swapon", &["--priority", &PRIORITY.to_string(), path(swap)?])
+            write(&block(swap, "comp_algorithm"), COMPRESSOR)?;
+            write(&block(swap, "disksize"), &size.to_string())?;
+            use_as_swap(swap, PRIORITY)
         }
         Peer::Zswap => {
             // Enabled first: only then it says which compressors it has. Without this one it keeps
@@ -132,6 +123,11 @@ fn set_up(request: &Request, peer: Peer, swap: &Path) -> Result<(), Failure> {
     }
 }
 
+/// A file of the kernel about a block device.
+fn block(device: &Path, name: &str) -> PathBuf {
+    Path::new("/sys/block").join(device.file_name().unwrap_or_default()).join(name)
+}
+
 /// 3. The program, in the cgroup.
 fn run(
     request: &Request,
@@ -140,27 +136,29 @@ fn run(
     cgroup: &Cgroup,
     guard: &mut Guard,
 ) -> Result<Sample, Failure> {
-    let before = Swapped::so_far(peer);
-    let same_codec = peer != Peer::Zswap || read(&format!("{ZSWAP}/compressor"))? == COMPRESSOR;
+    let before = swapped(peer);
+    let same_codec =
+        peer != Peer::Zswap || self::read(&format!("{ZSWAP}/compressor"))? == COMPRESSOR;
     cgroup.make(request.memory)?;
     let mut pool = Pool::default();
     let mut sample = launch::run(request, &[], Some(cgroup), guard, || pool.look(peer, swap))?;
-    let after = Swapped::so_far(peer);
-    let written = after.written - before.written;
-    figures::add(
-        &mut sample,
-        [
-            (figures::DEVICE, written + after.read - before.read),
-            (figures::WRITTEN, written),
-            (figures::PAGES_IN, after.pages_in - before.pages_in),
-            (figures::POOL, pool.bytes),
-            (figures::SAME_CODEC, same_codec.into()),
-            (figures::LIMIT, request.memory),
-            (figures::RAM, cgroup.peak_bytes().unwrap_or(request.memory) + pool.bytes),
-        ],
-    );
+    let after = swapped(peer);
+    let [written, read, pages_in] = [0, 1, 2].map(|at| after[at] - before[at]);
+    let counts = [
+        ("device_bytes", written + read),
+        ("device_bytes_written", written),
+        ("pages_in", pages_in),
+        // A compressed pool outside of the cgroup, a part of the RAM.
+        ("pool_bytes_peak", pool.bytes),
+        // 1 where the peer compresses with LZ4 as overspill does, or not at all; 0 where the kernel
+        // has none for it.
+        ("same_codec", same_codec.into()),
+        ("limit_bytes", request.memory),
+        ("ram_bytes_peak", cgroup.peak_bytes().unwrap_or(request.memory) + pool.bytes),
+    ];
+    count(&mut sample, counts);
     if pool.packed > 0.0 {
-        sample.insert(figures::PACKED.to_owned(), pool.packed);
+        add(&mut sample, [("packed", pool.packed)]);
     }
     Ok(sample)
 }
@@ -180,10 +178,7 @@ impl Pool {
         match peer {
             // original, compressed, memory used, limit, most memory used, ...
             Peer::Zram => {
-                let stat = Path::new("/sys/block")
-                    .join(swap.file_name().unwrap_or_default())
-                    .join("mm_stat");
-                let text = fs::read_to_string(stat).unwrap_or_default();
+                let text = fs::read_to_string(block(swap, "mm_stat")).unwrap_or_default();
                 let fields: Vec<u64> =
                     text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
                 let &[original, compressed, _, _, most, ..] = fields.as_slice() else { return };
@@ -199,29 +194,14 @@ impl Pool {
     }
 }
 
-/// What the machine has swapped so far.
-#[derive(Clone, Copy)]
-struct Swapped {
-    /// To and from disks, in bytes; memory is no disk.
-    written: u64,
-    read: u64,
-    /// Pages brought in, from wherever they were.
-    pages_in: u64,
-}
-
-impl Swapped {
-    fn so_far(peer: Peer) -> Swapped {
-        let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
-        let pages = |name: &str| {
-            let pages =
-                text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-            pages.unwrap_or(0)
-        };
-        let disk = |name: &str| if peer == Peer::Zram { 0 } else { pages(name) * PAGE_SIZE as u64 };
-        // The kernel counts pages of its zswap apart from those of devices, and zram is a device.
-        let pages_in = pages("pswpin ") + pages("zswpin ");
-        Swapped { written: disk("pswpout "), read: disk("pswpin "), pages_in }
-    }
+/// What the machine has swapped so far: bytes to disks and from them, where memory is no disk; and
+/// pages brought in, from wherever they were.
+fn swapped(peer: Peer) -> [u64; 3] {
+    let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let pages = |name: &str| entry::<u64>(&text, name).unwrap_or(0);
+    let disk = |name: &str| if peer == Peer::Zram { 0 } else { pages(name) * PAGE_SIZE as u64 };
+    // The kernel counts pages of its zswap apart from those of devices, and zram is a device.
+    [disk("pswpout "), disk("pswpin "), pages("pswpin ") + pages("zswpin ")]
 }
 
 fn read(file: &str) -> Result<String, Failure> {

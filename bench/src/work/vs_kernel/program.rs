@@ -7,7 +7,7 @@
 mod inputs;
 mod redis;
 
-use super::names::Program;
+use super::case::Program;
 use crate::machine::put_back::{Guard, PutBack};
 use crate::measure::Failure;
 pub use redis::{Client, Served};
@@ -23,108 +23,77 @@ const PYTHONS: [&str; 2] = ["/usr/bin/python3", "python3"];
 /// each of them.
 const SORT_BUFFER: u64 = 2;
 
-/// How a program is started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// Its name here.
-    pub program: Program,
-    /// The program and its arguments.
     pub words: Vec<String>,
     /// Who works with it from outside, where somebody does.
     pub client: Option<Client>,
 }
 
-/// What programs need to be there is found in a directory, and removed when this is dropped, also
-/// by force.
-#[derive(Debug)]
-pub struct Inputs {
-    files: Files,
-    guard: Option<Guard>,
+impl Job {
+    fn new(words: &[&str]) -> Job {
+        Job { words: words.iter().map(|word| (*word).to_owned()).collect(), client: None }
+    }
 }
 
-/// Where a program's files are.
+/// Where a program's files are, which are removed when this is dropped, also by force.
 #[derive(Debug)]
-struct Files {
+pub struct Inputs {
     lines: PathBuf,
     source: PathBuf,
     socket: PathBuf,
+    guard: Option<Guard>,
 }
 
 impl Inputs {
     /// For programs whose data are of `size`; makes what these need.
-    ///
-    /// # Errors
-    /// When a file cannot be made.
     pub fn make(programs: &[Program], dir: &Path, size: u64) -> Result<Inputs, Failure> {
         let name = |end: &str| dir.join(format!(".overspill-bench-{}.{end}", std::process::id()));
-        let files = Files { lines: name("txt"), source: name("cpp"), socket: name("sock") };
-        if programs.is_empty() {
-            return Ok(Inputs { files, guard: None });
-        }
-        let what = PutBack {
-            file: vec![files.lines.clone(), files.source.clone(), files.socket.clone()],
-            ..PutBack::default()
-        };
-        let guard = Some(Guard::start(&what)?);
+        let [lines, source, socket] = ["txt", "cpp", "sock"].map(name);
+        let all = PutBack::files([&lines, &source, &socket].map(PathBuf::clone));
+        let guard = if programs.is_empty() { None } else { Some(Guard::start(&all)?) };
         if programs.contains(&Program::Sort) {
-            inputs::lines(&files.lines, size)?;
+            inputs::lines(&lines, size)?;
         }
         if programs.contains(&Program::Cxx) {
-            inputs::source(&files.source, size)?;
+            inputs::source(&source, size)?;
         }
-        Ok(Inputs { files, guard })
+        Ok(Inputs { lines, source, socket, guard })
     }
 
     /// How a program is started on data of `size`.
-    ///
-    /// # Errors
-    /// When it is not there.
     pub fn job(&self, program: Program, size: u64) -> Result<Job, Failure> {
-        let Files { lines, source, socket } = &self.files;
-        let text = |path: &Path| path.to_string_lossy().into_owned();
-        let words =
-            |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let (words, client) = match program {
+        let [lines, source, socket] =
+            [&self.lines, &self.source, &self.socket].map(|path| path.to_string_lossy());
+        let bytes = size.to_string();
+        let mut client = None;
+        let words: Vec<&str> = match program {
             // With a buffer that takes all of it, so that it makes no files of its own.
             Program::Sort => {
-                let buffer = format!("{}b", SORT_BUFFER * size);
-                (
-                    words(&[
-                        "env",
-                        "LC_ALL=C",
-                        "sort",
-                        "--parallel=1",
-                        "-S",
-                        &buffer,
-                        &text(lines),
-                    ]),
-                    None,
-                )
+                let buffer = &format!("-S{}b", SORT_BUFFER * size);
+                return Ok(Job::new(&["env", "LC_ALL=C", "sort", "--parallel=1", buffer, &lines]));
             }
             Program::NumpySort | Program::NumpyProduct => {
                 let python = python().ok_or_else(|| Failure::new(NO_NUMPY))?;
                 let what = if program == Program::NumpySort { "sort" } else { "product" };
                 let threads = ["OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"];
-                let bytes = size.to_string();
-                let line = [&["env"], &threads[..], &[python, "-c", NUMPY, what, &bytes]].concat();
-                (words(&line), None)
+                [&["env"], &threads[..], &[python, "-c", NUMPY, what, &bytes]].concat()
             }
             Program::Redis => {
+                client = Some(Client::new(socket.to_string(), size)?);
                 let quiet =
                     ["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"];
-                let socket = text(socket);
-                let line =
-                    [&["redis-server", "--unixsocket", socket.as_str()], &quiet[..]].concat();
-                (words(&line), Some(Client::new(socket.clone(), size)?))
+                [&["redis-server", "--unixsocket", &socket], &quiet[..]].concat()
             }
             // What g++ starts. Under `overspill run g++` it is a child of it, with a pool of its
             // own.
             Program::Cxx => {
                 let compiler = compiler().ok_or_else(|| Failure::new(NO_COMPILER))?;
-                (words(&[&compiler, "-quiet", "-std=c++17", "-O0", &text(source), "-o", "-"]), None)
+                let args = ["-quiet", "-std=c++17", "-O0", &source, "-o", "-"];
+                return Ok(Job::new(&[&[compiler.as_str()], &args[..]].concat()));
             }
         };
-        Ok(Job { program, words, client })
+        Ok(Job { client, ..Job::new(&words) })
     }
 }
 
@@ -138,31 +107,27 @@ impl Drop for Inputs {
 const NO_NUMPY: &str = "there is no python3 with numpy: install python3-numpy";
 const NO_COMPILER: &str = "there is no g++ with a cc1plus: install g++";
 
-/// What this machine lacks for a program, in a sentence.
 pub fn missing(program: Program) -> Option<String> {
-    let is_there = |name: &str| runs(name, &["--version"]).is_some();
-    match program {
-        Program::Sort if !runs("sort", &["--version"]).is_some_and(|text| text.contains("GNU")) => {
-            Some("there is no GNU sort: install coreutils".to_owned())
-        }
-        Program::NumpySort | Program::NumpyProduct if python().is_none() => {
-            Some(NO_NUMPY.to_owned())
-        }
-        Program::Redis if !is_there("redis-server") || !is_there("redis-benchmark") => Some(
-            "there is no redis-server with redis-benchmark: install redis-server and redis-tools"
-                .to_owned(),
+    let version = |name: &str| runs(name, &["--version"]);
+    let (is_there, without) = match program {
+        Program::Sort => (
+            version("sort").is_some_and(|text| text.contains("GNU")),
+            "there is no GNU sort: install coreutils",
         ),
-        Program::Cxx if compiler().is_none() => Some(NO_COMPILER.to_owned()),
-        _ => None,
-    }
+        Program::NumpySort | Program::NumpyProduct => (python().is_some(), NO_NUMPY),
+        Program::Redis => (
+            ["redis-server", "redis-benchmark"].iter().all(|name| version(name).is_some()),
+            "there is no redis-server with redis-benchmark: install redis-server and redis-tools",
+        ),
+        Program::Cxx => (compiler().is_some(), NO_COMPILER),
+    };
+    (!is_there).then(|| without.to_owned())
 }
 
-/// A Python that has numpy.
 fn python() -> Option<&'static str> {
     PYTHONS.into_iter().find(|python| runs(python, &["-c", "import numpy"]).is_some())
 }
 
-/// The compiler proper of g++.
 fn compiler() -> Option<String> {
     let path = runs("g++", &["-print-prog-name=cc1plus"])?.trim().to_owned();
     // Where it has none it prints the name alone.

@@ -118,7 +118,6 @@ fn hot_scan(fits: u32, random: &mut Random) -> Trace {
 mod tests {
     use super::*;
 
-    /// How often each page is accessed.
     fn counts(trace: &Trace) -> Vec<u32> {
         let mut counts = vec![0; trace.pages as usize];
         trace.accesses.iter().for_each(|page| counts[*page as usize] += 1);
@@ -130,10 +129,8 @@ mod tests {
         for pattern in Pattern::value_variants() {
             let trace = pattern.trace(100);
             assert_eq!(trace.accesses, pattern.trace(100).accesses, "{pattern}");
-            assert!(
-                trace.accesses.iter().all(|page| *page < trace.pages) && trace.pages > 100,
-                "{pattern}"
-            );
+            assert!(trace.accesses.iter().all(|page| *page < trace.pages), "{pattern}");
+            assert!(trace.pages > 100, "{pattern}");
             assert!(0 < trace.warm_up && trace.warm_up < trace.accesses.len(), "{pattern}");
         }
     }
@@ -143,16 +140,11 @@ mod tests {
         let trace = Pattern::Zipf2.trace(1000);
         let mut counts: Vec<(u32, usize)> = counts(&trace).into_iter().zip(0..).collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
-        let weight = |ranks: std::ops::Range<u32>| {
-            ranks.map(|rank| f64::from(rank + 1).powf(-0.99)).sum::<f64>()
-        };
-        let expected = weight(0..100) / weight(0..2000) * (trace.accesses.len() - 2000) as f64;
+        let weight = |ranks: u32| (1..=ranks).map(|rank| f64::from(rank).powf(-0.99)).sum::<f64>();
+        let expected = weight(100) / weight(2000) * (trace.accesses.len() - 2000) as f64;
         // Each is filled once, too.
         let found: u32 = counts[..100].iter().map(|(count, _)| count - 1).sum();
-        assert!(
-            (f64::from(found) / expected - 1.0).abs() < 0.05,
-            "{found} accesses to the first 100, not {expected}"
-        );
+        assert!((f64::from(found) / expected - 1.0).abs() < 0.05, "{found}, not {expected}");
         let low_half = counts[..100].iter().filter(|(_, page)| *page < 1000).count();
         assert!((30..70).contains(&low_half), "{low_half} of the first 100 are in the lower half");
     }
@@ -162,31 +154,21 @@ mod tests {
         let trace = Pattern::HotScan.trace(100);
         assert_eq!((trace.hot, trace.pages), (50, 450));
         let (before, after) = trace.accesses.split_at(trace.warm_up);
-        let mut seen = [false; 50];
-        before.iter().for_each(|page| seen[*page as usize] = true);
-        assert_eq!(seen, [true; 50]);
-        assert!(
-            after
-                .chunks(5)
-                .zip(50..)
-                .all(|(five, page)| five[4] == page && five[..4].iter().all(|hot| *hot < 50))
-        );
-        assert_eq!(after.len(), 5 * 400);
+        assert!((0..50).all(|page| before.contains(&page)));
+        let (fives, rest) = after.as_chunks::<5>();
+        assert_eq!((fives.len(), rest.len()), (400, 0));
+        for ([hot @ .., scanned], page) in fives.iter().zip(50..) {
+            assert!(*scanned == page && hot.iter().all(|hot| *hot < 50), "{page}");
+        }
     }
 
     #[test]
     fn the_loop_and_the_even_pattern_touch_all_of_their_pages() {
-        let counts = |pattern: Pattern| counts(&pattern.trace(1000));
         // 16,000 accesses are 13 1/3 passes; each page is filled once, too.
-        assert!(
-            counts(Pattern::Loop)
-                .iter()
-                .enumerate()
-                .all(|(page, count)| *count == if page < 400 { 15 } else { 14 })
-        );
-        let even = counts(Pattern::Uniform);
-        assert!(
-            even.len() == 2000 && even[..1000].iter().sum::<u32>().abs_diff(1_000 + 8_000) < 400
-        );
+        let passes = counts(&Pattern::Loop.trace(1000));
+        assert_eq!(passes, [vec![15; 400], vec![14; 800]].concat());
+        let even = counts(&Pattern::Uniform.trace(1000));
+        assert_eq!(even.len(), 2000);
+        assert!(even[..1000].iter().sum::<u32>().abs_diff(1_000 + 8_000) < 400);
     }
 }

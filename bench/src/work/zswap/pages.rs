@@ -1,7 +1,7 @@
 //! What pages hold, and what is done with them.
 
 use clap::ValueEnum;
-use overspill_bench::contents::{Contents, WORDS, tag};
+use overspill_bench::contents::{Contents, Templates, WORDS, tag};
 use serde::{Deserialize, Serialize};
 
 /// Of so many pages of [`Work::Reviewers`] one compresses: one for each 4 MiB, so that no range of
@@ -63,7 +63,6 @@ impl Work {
         }
     }
 
-    /// Whether accesses are in sequence.
     pub fn in_sequence(self) -> bool {
         self == Work::BeyondInSequence
     }
@@ -79,48 +78,36 @@ overspill_bench::named!(Work);
 /// The pages of a work, made before anything is timed.
 pub struct Pages {
     work: Work,
-    random: Vec<[u64; WORDS]>,
-    heap: Vec<[u64; WORDS]>,
+    random: Templates,
+    heap: Templates,
 }
 
 impl Pages {
-    /// Those of `work`.
     pub fn of(work: Work) -> Pages {
-        let made = |contents: Contents| {
-            let page = |number: u64| {
-                let mut words = [0; WORDS];
-                contents.fill(&mut words, number);
-                words
-            };
-            (0..TEMPLATES).map(page).collect()
-        };
-        Pages { work, random: made(Contents::Random), heap: made(Contents::Heap) }
+        let [random, heap] = [Contents::Random, Contents::Heap]
+            .map(|contents| Templates::new(TEMPLATES, |page, number| contents.fill(page, number)));
+        Pages { work, random, heap }
     }
 
-    fn template(&self, number: u64) -> Option<&[u64; WORDS]> {
-        let at = (number % TEMPLATES) as usize;
+    fn templates(&self, number: u64) -> Option<&Templates> {
         match self.work.contents(number) {
             Contents::Zero => None,
-            Contents::Random => Some(&self.random[at]),
-            Contents::Heap => Some(&self.heap[at]),
+            Contents::Random => Some(&self.random),
+            Contents::Heap => Some(&self.heap),
         }
     }
 
-    /// Fills a page.
     pub fn fill(&self, page: &mut [u64], number: u64) {
-        match self.template(number) {
+        match self.templates(number) {
             None => page.fill(0),
-            Some(template) => {
-                page.copy_from_slice(template);
-                page[0] = tag(number);
-            }
+            Some(templates) => templates.write(page, number),
         }
     }
 
     /// Whether a page holds what it was filled with, as far as its first word and its last tell.
     pub fn is_right(&self, page: &[u64], number: u64) -> bool {
         let expected =
-            self.template(number).map_or([0; 2], |template| [tag(number), template[WORDS - 1]]);
+            self.templates(number).map_or([0; 2], |all| [tag(number), all.of(number)[WORDS - 1]]);
         [page[0], page[WORDS - 1]] == expected
     }
 }
@@ -131,17 +118,14 @@ mod tests {
 
     #[test]
     fn pages_are_what_they_were_filled_with_and_nothing_else() {
-        for work in Work::value_variants() {
-            let pages = Pages::of(*work);
+        for &work in Work::value_variants() {
+            let pages = Pages::of(work);
             let mut page = [7; WORDS];
             for number in [0, 7, 999, 512 + 7] {
                 pages.fill(&mut page, number);
                 assert!(pages.is_right(&page, number), "{work}");
-                assert_eq!(
-                    pages.is_right(&page, number + TEMPLATES),
-                    *work == Work::Zero,
-                    "{work}"
-                );
+                let repeats = pages.is_right(&page, number + TEMPLATES);
+                assert_eq!(repeats, work == Work::Zero, "{work}");
                 page[WORDS - 1] ^= 1;
                 assert!(!pages.is_right(&page, number), "{work}");
             }
@@ -150,11 +134,8 @@ mod tests {
 
     #[test]
     fn few_pages_of_the_reviewers_compress_and_some_in_each_range() {
-        let heaps = |range: u64| {
-            (range << 14..(range + 1) << 14)
-                .filter(|n| Work::Reviewers.contents(*n) == Contents::Heap)
-                .count()
-        };
+        let heap = |number: &u64| Work::Reviewers.contents(*number) == Contents::Heap;
+        let heaps = |range: u64| (range << 14..(range + 1) << 14).filter(heap).count();
         assert!((0..8).all(|range| (16..=17).contains(&heaps(range))));
     }
 }

@@ -1,7 +1,7 @@
 //! What programs read: lines to sort, and a source to compile. Made in sequence from a fixed seed,
 //! the same each time.
 
-use crate::machine::put_back;
+use crate::machine::place::make;
 use crate::measure::{Failing, Failure};
 use overspill_bench::contents::Random;
 use std::io::{BufWriter, Write};
@@ -20,9 +20,6 @@ const WORDS: &str = "\
 
 /// Writes records of a log in random order, of about 1 KiB each: a key, and words that LZ4 packs
 /// about 2.5:1.
-///
-/// # Errors
-/// When the file cannot be made or written.
 pub fn lines(path: &Path, bytes: u64) -> Result<(), Failure> {
     written(path, |out| {
         let words: Vec<&str> = WORDS.split(' ').collect();
@@ -45,9 +42,6 @@ pub fn lines(path: &Path, bytes: u64) -> Result<(), Failure> {
 }
 
 /// Writes a source in C++ that a compiler takes about so much memory for.
-///
-/// # Errors
-/// When the file cannot be made or written.
 pub fn source(path: &Path, bytes: u64) -> Result<(), Failure> {
     const HEAD: &str = "\
 template <int A, int B> struct Mix {
@@ -88,7 +82,7 @@ fn written(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<std::fs::File>) -> std::io::Result<()>,
 ) -> Result<(), Failure> {
-    let mut out = BufWriter::with_capacity(1 << 20, put_back::make(path)?);
+    let mut out = BufWriter::with_capacity(1 << 20, make(path)?);
     let done = write(&mut out).and_then(|()| out.flush());
     done.failing(format_args!("'{}' cannot be written", path.display()))
 }

@@ -1,10 +1,11 @@
 //! The client of a redis-server: fills it, has redis-benchmark read at random, and reads everything
 //! back.
 
+use crate::measure::host::entry;
 use crate::measure::{Failing, Failure, fail};
 use overspill_bench::contents::{Contents, WORDS};
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -28,7 +29,6 @@ pub struct Client {
     keys: u64,
 }
 
-/// What it took.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
     /// Of the reads at random.
@@ -47,9 +47,6 @@ pub struct Served {
 
 impl Client {
     /// One that fills `size` bytes of a server that listens to `socket`.
-    ///
-    /// # Errors
-    /// When sockets cannot have such a name.
     pub fn new(socket: String, size: u64) -> Result<Client, Failure> {
         if socket.len() > PATH_MAX {
             fail!("'{socket}' is too long for a socket: name another --dir");
@@ -58,50 +55,48 @@ impl Client {
     }
 
     /// Does all of it, and ends the server. `is_up` tells whether the server is there at all.
-    ///
-    /// # Errors
-    /// When the server does not answer, or not as it should.
     pub fn work(&self, is_up: impl Fn() -> bool) -> Result<Served, Failure> {
-        let failure = |error: std::io::Error| {
-            Failure::new(format!("the connection to redis-server failed: {error}"))
-        };
+        const FAILED: &str = "the connection to redis-server failed";
         // 1. Values, in sequence.
         let mut server = self.connect(is_up)?;
-        for first in (0..self.keys).step_by(PIPELINE as usize) {
-            let keys = first..(first + PIPELINE).min(self.keys);
-            let mut batch = Vec::new();
-            keys.clone().for_each(|key| set(&mut batch, key));
-            server.send(&batch).map_err(failure)?;
-            for _ in keys {
-                server.expect("+OK").map_err(failure)?;
-            }
-        }
+        self.each(&mut server, set, |server| server.expect("+OK")).failing(FAILED)?;
         // 2. As many reads at random as there are keys.
-        let before = server.cpu_s().map_err(failure)?;
+        let before = server.cpu_s().failing(FAILED)?;
         let began = Instant::now();
         let text = self.benchmark()?;
         let elapsed = began.elapsed();
-        let after = server.cpu_s().map_err(failure)?;
+        let after = server.cpu_s().failing(FAILED)?;
         let [p50_ns, p99_ns] = percentiles(&text).ok_or_else(|| {
             Failure::new(format!("redis-benchmark printed no percentiles: {}", text.trim()))
         })?;
         // 3. Every value is what it was.
         let mut checksum = crc32fast::Hasher::new();
-        for first in (0..self.keys).step_by(PIPELINE as usize) {
-            let keys = first..(first + PIPELINE).min(self.keys);
-            let mut batch = Vec::new();
-            keys.clone().for_each(|key| command(&mut batch, &[b"GET", name(key).as_bytes()]));
-            server.send(&batch).map_err(failure)?;
-            for _ in keys {
-                checksum.update(&server.bulk().map_err(failure)?);
-            }
-        }
+        let get = |batch: &mut Vec<u8>, key| command(batch, &[b"GET", name(key).as_bytes()]);
+        self.each(&mut server, get, |server| server.bulk().map(|value| checksum.update(&value)))
+            .failing(FAILED)?;
         // 4. The answer to this is the end of the connection.
         let mut batch = Vec::new();
         command(&mut batch, &[b"SHUTDOWN", b"NOSAVE"]);
-        server.send(&batch).map_err(failure)?;
+        server.send(&batch).failing(FAILED)?;
         let [user_s, sys_s] = [after[0] - before[0], after[1] - before[1]];
         Ok(Served { elapsed, user_s, sys_s, p50_ns, p99_ns, checksum: checksum.finalize() })
+    }
+
+    /// Sends a command about each key, many at once, and takes each answer.
+    fn each(
+        &self,
+        server: &mut Connection,
+        command: impl Fn(&mut Vec<u8>, u64),
+        mut answer: impl FnMut(&mut Connection) -> io::Result<()>,
+    ) -> io::Result<()> {
+        for first in (0..self.keys).step_by(PIPELINE as usize) {
+            let keys = first..(first + PIPELINE).min(self.keys);
+            let mut batch = Vec::new();
+            keys.clone().for_each(|key| command(&mut batch, key));
+            server.send(&batch)?;
+            keys.into_iter().try_for_each(|_| answer(server))?;
+        }
+        Ok(())
     }
 
     fn connect(&self, is_up: impl Fn() -> bool) -> Result<Connection, Failure> {
@@ -121,17 +116,8 @@ impl Client {
     fn benchmark(&self) -> Result<String, Failure> {
         let keys = self.keys.to_string();
         let mut line = Command::new("redis-benchmark");
-        line.args([
-            "-s",
-            &self.socket,
-            "--csv",
-            "-n",
-            &keys,
-            "-r",
-            &keys,
-            "GET",
-            "key:__rand_int__",
-        ]);
+        line.args(["-s", &self.socket, "--csv", "-n", &keys, "-r", &keys]);
+        line.args(["GET", "key:__rand_int__"]);
         let output = line.stdin(Stdio::null()).output();
         let output = output.failing("redis-benchmark cannot be started")?;
         if !output.status.success() {
@@ -183,42 +169,39 @@ struct Connection(BufReader<UnixStream>);
 
 impl Connection {
     /// One over which the server answers.
-    fn new(stream: UnixStream) -> std::io::Result<Connection> {
+    fn new(stream: UnixStream) -> io::Result<Connection> {
         let mut connection = Connection(BufReader::with_capacity(1 << 16, stream));
         connection.send(b"*1\r\n$4\r\nPING\r\n")?;
         connection.expect("+PONG")?;
         Ok(connection)
     }
 
-    fn send(&mut self, batch: &[u8]) -> std::io::Result<()> {
+    fn send(&mut self, batch: &[u8]) -> io::Result<()> {
         self.0.get_mut().write_all(batch)
     }
 
-    fn line(&mut self) -> std::io::Result<String> {
+    fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
         match line.strip_suffix("\r\n") {
             Some(line) => Ok(line.to_owned()),
-            None => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 
-    fn expect(&mut self, answer: &str) -> std::io::Result<()> {
-        let line = self.line()?;
-        if line == answer {
-            Ok(())
-        } else {
-            Err(std::io::Error::other(format!("it answered '{line}'")))
+    fn expect(&mut self, answer: &str) -> io::Result<()> {
+        match self.line()? {
+            line if line == answer => Ok(()),
+            line => Err(io::Error::other(format!("it answered '{line}'"))),
         }
     }
 
-    /// A string that may hold anything.
-    fn bulk(&mut self) -> std::io::Result<Vec<u8>> {
+    fn bulk(&mut self) -> io::Result<Vec<u8>> {
         let line = self.line()?;
         let len: usize = line
             .strip_prefix('$')
             .and_then(|len| len.parse().ok())
-            .ok_or_else(|| std::io::Error::other(format!("it answered '{line}'")))?;
+            .ok_or_else(|| io::Error::other(format!("it answered '{line}'")))?;
         let mut value = vec![0; len + 2];
         self.0.read_exact(&mut value)?;
         value.truncate(len);
@@ -226,16 +209,14 @@ impl Connection {
     }
 
     /// Processor time of the server so far, in user mode and in the kernel, in seconds.
-    fn cpu_s(&mut self) -> std::io::Result<[f64; 2]> {
+    fn cpu_s(&mut self) -> io::Result<[f64; 2]> {
         let mut batch = Vec::new();
         command(&mut batch, &[b"INFO", b"cpu"]);
         self.send(&batch)?;
         let text = String::from_utf8_lossy(&self.bulk()?).into_owned();
-        let of =
-            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        match (of("used_cpu_user:"), of("used_cpu_sys:")) {
+        match (entry(&text, "used_cpu_user:"), entry(&text, "used_cpu_sys:")) {
             (Some(user), Some(sys)) => Ok([user, sys]),
-            _ => Err(std::io::Error::other("it does not tell its processor time")),
+            _ => Err(io::Error::other("it does not tell its processor time")),
         }
     }
 }
