@@ -7,6 +7,8 @@
 //! works across changes of user and root directory. The thread ends with its process, and when that
 //! executes another program.
 //!
+//! The same for tables of others' ([`Mark`]): who holds an entry, and whether that process lives.
+//!
 //! No locks: places are taken by compare-and-swap. Given back by the nearest ancestor that lives.
 
 use crate::process::program;
@@ -31,12 +33,92 @@ const UNREGISTERED: u32 = 1 << 31;
 /// What is known of a process. The kernel's struct robust_list comes first: a link.
 #[repr(C)]
 struct Place {
-    /// The next of a robust list of one: the head.
+    /// The next of a robust list: another place, or the head.
     link: AtomicU64,
     /// Free (0), the thread that holds it, or that number with [`DIED`] or [`UNREGISTERED`].
     word: AtomicU32,
     /// The place of the parent; 0 for none.
     parent: AtomicU32,
+}
+
+/// An entry of a table that processes share, which says who holds it: the first two cells. It
+/// outlives whoever is killed, at any instruction.
+#[derive(Clone, Copy)]
+pub struct Mark(&'static Place);
+
+impl Mark {
+    /// Cells of a table that it takes up.
+    pub const CELLS: usize = size_of::<Place>() / 8;
+
+    /// That of an entry that begins with these cells.
+    ///
+    /// # Panics
+    /// When they are fewer than [`Mark::CELLS`].
+    pub fn of(cells: &'static [AtomicU64]) -> Mark {
+        let cells = &cells[..Mark::CELLS];
+        // SAFETY: 1. the cells are as large as a place, aligned at least as well, and any bits are
+        // one; 2. they live for ever, and are accessed by atomic operations only.
+        Mark(unsafe { &*cells.as_ptr().cast::<Place>() })
+    }
+
+    /// Takes it for this process, if it is free.
+    pub fn take(self) -> bool {
+        self.change(0, UNREGISTERED | own_process())
+    }
+
+    /// Takes it from one that is gone: what else the entry says is this process's to clear, before
+    /// [`Mark::give_back`].
+    pub fn take_from_gone(self) -> bool {
+        let word = self.0.word.load(Acquire);
+        word != 0 && !is_alive(word) && self.change(word, UNREGISTERED | own_process())
+    }
+
+    /// In the child of a fork, whose parent took it for it: it is this process's.
+    pub fn adopt(self) {
+        self.0.word.store(UNREGISTERED | std::process::id(), Release);
+    }
+
+    /// Whether nobody has it.
+    pub fn is_free(self) -> bool {
+        self.0.word.load(Acquire) == 0
+    }
+
+    /// Whether it is this process's: nobody took it, thinking that this process was gone.
+    pub fn is_own(self) -> bool {
+        match self.0.word.load(Acquire) {
+            word if word & UNREGISTERED != 0 => word & !UNREGISTERED == own_process(),
+            word => word != 0 && word == HOLDER.load(Relaxed),
+        }
+    }
+
+    /// Frees it.
+    pub fn give_back(self) {
+        self.0.word.store(0, Release);
+    }
+
+    fn change(self, from: u32, to: u32) -> bool {
+        self.0.word.compare_exchange(from, to, AcqRel, Relaxed).is_ok()
+    }
+}
+
+impl std::fmt::Debug for Mark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mark({:#x})", self.0.word.load(Relaxed))
+    }
+}
+
+fn own_process() -> u32 {
+    program().as_raw_nonzero().get() as u32
+}
+
+/// Whether the process lives that a word names, which is not 0.
+fn is_alive(word: u32) -> bool {
+    if word & DIED != 0 {
+        return false;
+    }
+    // Not yet held: by the number of its process, as this process's namespace has it.
+    let process = Pid::from_raw((word & !UNREGISTERED) as i32).filter(|_| word & UNREGISTERED != 0);
+    process.is_none_or(|process| test_kill_process(process) != Err(Errno::SRCH))
 }
 
 /// The kernel's struct robust_list_head.
@@ -47,7 +129,10 @@ struct Head {
     pending: AtomicU64,
 }
 
-/// Of the one thread of this process that holds a token.
+/// The thread of this process that holds its token, as the kernel's words name it.
+static HOLDER: AtomicU32 = AtomicU32::new(0);
+
+/// Of that thread.
 static HEAD: Head = Head {
     list: AtomicU64::new(0),
     offset: std::mem::offset_of!(Place, word) as i64,
@@ -90,7 +175,7 @@ impl Tokens {
 
     /// A place for a child that this process is about to fork; `None` when there is no more.
     pub fn child(&self) -> Option<Token> {
-        let own = program().as_raw_nonzero().get() as u32;
+        let own = own_process();
         let free = |place: &Place| {
             place.word.load(Relaxed) == 0
                 && place.word.compare_exchange(0, UNREGISTERED | own, AcqRel, Relaxed).is_ok()
@@ -109,35 +194,29 @@ impl Tokens {
         }
     }
 
-    /// Has the calling thread, which lives as long as its process, hold the place of that: the
-    /// kernel marks it when the thread ends.
-    pub fn hold(&self) {
+    /// Has the calling thread, which lives as long as its process, hold the place of that, and a
+    /// mark: the kernel notes in them when the thread ends.
+    pub fn hold(&self, mark: Option<Mark>) {
         let own = self.own.load(Relaxed) as usize;
-        if own == 0 {
-            return;
-        }
-        let place = &self.places[own];
+        let places = (own != 0).then(|| &self.places[own]).into_iter();
         let head = &raw const HEAD as u64;
-        place.link.store(head, Relaxed);
-        HEAD.list.store(&raw const *place as u64, Relaxed);
-        place.word.store(task::id() as u32, Release);
-        // SAFETY: the list has one member, which lies in memory that is never unmapped and leads
-        // back to the head.
+        let (mut next, thread) = (head, task::id() as u32);
+        HOLDER.store(thread, Relaxed);
+        for place in places.chain(mark.map(|mark| mark.0)) {
+            place.link.store(next, Relaxed);
+            place.word.store(thread, Release);
+            next = std::ptr::from_ref(place) as u64;
+        }
+        HEAD.list.store(next, Release);
+        // SAFETY: the members lie in memory that is never unmapped, and the last leads back to the
+        // head.
         unsafe { raw_syscall!(Sysno::set_robust_list, head, size_of::<Head>()) };
     }
 
     /// Whether the process of a place lives, in this memory.
     fn lives(&self, at: u32) -> bool {
-        match self.places[at as usize].word.load(Acquire) {
-            0 => false,
-            word if word & DIED != 0 => false,
-            // Not yet held: by the number of its process, as this process's namespace has it.
-            word if word & UNREGISTERED != 0 => {
-                let process = Pid::from_raw((word & !UNREGISTERED) as i32);
-                process.is_some_and(|process| test_kill_process(process) != Err(Errno::SRCH))
-            }
-            _ => true,
-        }
+        let word = self.places[at as usize].word.load(Acquire);
+        word != 0 && is_alive(word)
     }
 
     /// The places of those of `tokens` whose process is gone, with all that descend from it: gives
@@ -200,7 +279,7 @@ mod tests {
     /// Has a thread hold a place, and ends it.
     fn hold_and_end(tokens: &Tokens, token: Token) {
         let tokens = of(tokens, token);
-        std::thread::spawn(move || tokens.hold()).join().unwrap();
+        std::thread::spawn(move || tokens.hold(None)).join().unwrap();
     }
 
     #[test]
@@ -225,6 +304,30 @@ mod tests {
         );
         tokens.not_made(grandchild);
         assert_eq!(tokens.child(), Some(grandchild));
+    }
+
+    /// Cells of an entry that only this test has.
+    fn mark() -> Mark {
+        Mark::of(Box::leak(Box::new([const { AtomicU64::new(0) }; Mark::CELLS])))
+    }
+
+    #[test]
+    fn a_mark_is_its_processs_until_the_thread_that_holds_it_ends() {
+        let (mark, tokens) = (mark(), Tokens::new().unwrap());
+        assert!(mark.is_free() && !mark.is_own() && !mark.take_from_gone());
+        assert!(mark.take() && !mark.take() && mark.is_own(), "taken, and not held yet");
+        std::thread::scope(|scope| {
+            let held = || {
+                of(&tokens, Token(tokens.own.load(Relaxed))).hold(Some(mark));
+                assert!(!mark.take_from_gone(), "its process lives");
+            };
+            scope.spawn(held).join().unwrap();
+        });
+        assert_eq!(mark.0.word.load(Relaxed), DIED, "the kernel says so");
+        assert!(!tokens.lives(tokens.own.load(Relaxed)), "of the token too");
+        assert!(!mark.take() && mark.take_from_gone() && !mark.take_from_gone(), "by one of them");
+        mark.give_back();
+        assert!(mark.is_free());
     }
 
     #[test]

@@ -373,6 +373,11 @@ impl SharedCells {
         let cells = unsafe { std::slice::from_raw_parts(base as *const AtomicU64, len) };
         Ok(SharedCells { cells })
     }
+
+    /// All cells, which are there for ever.
+    pub fn all(self) -> &'static [AtomicU64] {
+        self.cells
+    }
 }
 
 impl std::ops::Deref for SharedCells {
