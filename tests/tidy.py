@@ -40,8 +40,9 @@ FLOORS = {
         "env", "commands", "main",
     ],
     "crates/engine": [
-        "units", "stats", "base", "workingset", "frame", "slot", "zpool", "device", "memory",
-        "swap", "reclaim", "fault", "control", "space", "error", "config", "engine", "pool", "lib",
+        "units", "stats", "base", "account", "workingset", "frame", "slot", "zpool", "device",
+        "memory", "swap", "reclaim", "fault", "control", "space", "error", "config", "engine",
+        "pool", "lib",
     ],
     "bench": [
         "contents", "usage", "workload", "measure", "model", "render", "machine", "work", "fixture",

@@ -166,8 +166,7 @@ fn a_stopped_program_takes_note_when_it_goes_on() {
     job.end_churn();
 }
 
-/// Two shells that forked share a budget; what they execute has all of it, also what is executed
-/// later.
+/// All processes of a job know its budget, however and whenever they were started.
 #[test]
 fn every_process_of_a_tree() {
     let script = "(while :; do sleep 0.3; done) & while :; do sleep 0.3; done";
@@ -184,11 +183,10 @@ fn every_process_of_a_tree() {
         let mut seen = Vec::new();
         let as_it_should = wait_until(TIME_LIMIT, || {
             seen = job.processes();
-            let count = |name, share| {
-                seen.iter().filter(|(_, n, s)| n == name && *s == share * MIB).count()
+            let count = |name| {
+                seen.iter().filter(|(_, n, budget)| n == name && *budget == mib * MIB).count()
             };
-            // A shell that waits for a command has lent half of its share until that is executed.
-            count("sh", mib / 2) == 2 && count("sleep", mib) == 2
+            count("sh") == 2 && count("sleep") == 2
         });
         assert!(as_it_should, "with {mib} MiB: {seen:?}");
     }

@@ -67,7 +67,7 @@ fn pages(total: &Snapshot, label: &'static str, counter: Counter) -> Row {
 fn memory_rows(total: &Snapshot, budget: u64) -> Vec<Row> {
     use Counter::*;
     let (value, source) = (Bytes(budget).to_string(), BudgetBytes.name().to_owned());
-    let mut rows = vec![Row { label: "budget of a process", value, source }];
+    let mut rows = vec![Row { label: "budget of the job", value, source }];
     for (label, counter) in [
         ("peak in use", ChargedPeakBytes),
         ("peak managed", ManagedPeakBytes),
@@ -303,7 +303,7 @@ mod tests {
     fn one_process_is_one_aligned_table() {
         let text = render(&tree(vec![typical(7)], 0), Duration::from_millis(12_345));
         assert!(text.starts_with("overspill: python3 (pid 7), 12.3 s\n"), "{text}");
-        assert!(line(&text, "budget of a process").contains("256 MiB"));
+        assert!(line(&text, "budget of the job").contains("256 MiB"));
         assert!(line(&text, "peak managed").contains("1.2 GiB   managed_peak_bytes 1342177280"));
         assert!(
             line(&text, "compressed at the end").contains("100 MiB   zswap_stored_pages 25600")
@@ -342,7 +342,7 @@ mod tests {
             text.starts_with("overspill: 17 processes, 1.0 s; sums over all of them\n"),
             "{text}"
         );
-        assert!(line(&text, "budget of a process").contains("256 MiB"));
+        assert!(line(&text, "budget of the job").contains("256 MiB"));
         assert!(line(&text, "major faults").contains("54,804"));
         assert!(line(&text, "100").contains("python3"));
         assert!(text.contains("\n  109  ") && !text.contains("\n  110  "));

@@ -258,7 +258,7 @@ impl Tree {
         self.processes.is_empty()
     }
 
-    /// The budget of a process: they all have the same.
+    /// The budget, as the processes knew it last.
     pub fn budget(&self) -> u64 {
         let budgets = self.processes.iter().map(|process| process.get(Counter::BudgetBytes));
         budgets.max().unwrap_or(0)

@@ -172,6 +172,7 @@ impl Config {
             window_at: self.window_at.clone(),
             frames: FrameSettings { percpu, pick, watermarks: self.watermarks },
             own_faults: self.delivery == Delivery::Signal,
+            account: None,
         }
     }
 

@@ -18,6 +18,7 @@ pub mod job;
 pub mod limit;
 pub mod proactive;
 pub mod settings;
+pub mod share;
 pub mod swapoff;
 
 use crate::base::Base;
@@ -34,6 +35,7 @@ use overspill_os::Errno;
 use overspill_os::backing::{AnonPrivate, Backing};
 use proactive::Proactive;
 use settings::ControlSettings;
+use share::Sharing;
 use std::sync::Arc;
 use swapoff::Swaps;
 
@@ -48,6 +50,8 @@ pub struct Control<B = AnonPrivate> {
     job: Option<JobTable>,
     /// What the limit of the budget is to be, and who says so.
     pub limits: Limits,
+    /// How this process is doing beside the others of its job.
+    pub sharing: Sharing,
     /// Requests for pages to leave memory ahead of need.
     pub proactive: Proactive,
     /// Advice of the program that waits to be followed.
@@ -80,7 +84,8 @@ impl<B: Backing> Control<B> {
             swap: swap.clone(),
             reclaim: reclaim.clone(),
             job,
-            limits: Limits::new(memory.budget().limit(), request),
+            limits: Limits::new(request),
+            sharing: Sharing::new(),
             proactive,
             advice: AdviceQueue::default(),
             swaps: Swaps::new(list),

@@ -96,7 +96,8 @@ impl<B: Backing> Engine<B> {
         stats.set_target(config.memory);
         // 2. From the ground up.
         let base = Arc::new(Base::new(stats, workers(&config), own_faults));
-        let memory = memory(&config.memory(), stats).map(Arc::new).map_err(|none| match none {
+        let settings = MemorySettings { account: job.map(|job| job.account()), ..config.memory() };
+        let memory = memory(&settings, stats).map(Arc::new).map_err(|none| match none {
             NoMemory::AddressSpace => Error::AddressSpace { window: config.window },
             NoMemory::Userfaultfd(errno) => Error::NoUserfaultfd { errno },
         })?;

@@ -75,9 +75,6 @@ pub struct Fault<B = AnonPrivate> {
     swap: Arc<Swap<B>>,
     reclaim: Arc<Reclaim<B>>,
     contexts: Buffers<FaultContext>,
-    /// Frames that stand for their buffers.
-    #[cfg(debug_assertions)]
-    pub charged: usize,
     stacks: EngineStacks,
     streams: Streams,
     window_around: Window,
@@ -103,13 +100,17 @@ impl<B: Backing> Fault<B> {
             Delivery::Signal => 2 * cpu::available().clamp(2, 32),
             Delivery::Thread => 1,
         };
-        let folios = Folios::new(settings.folio, memory.budget().limit() as usize, contexts);
+        let budget = memory.lease.account.budget() as usize;
+        let folios = Folios::new(settings.folio, budget, contexts);
         let folio = folios.memory.max(folios.device);
-        let contexts = Buffers::new(Rank::FaultContext, contexts, || {
-            FaultContext::new(folio, settings.readahead_max, &swap.settings.codecs())
-        })?;
-        let charged = contexts.len() * folio;
-        memory.charge_buffers(charged);
+        let of_memory = memory.clone();
+        memory.budget().promise((contexts * folio) as u64);
+        let contexts = Buffers::new(
+            Rank::FaultContext,
+            contexts,
+            || FaultContext::new(folio, settings.readahead_max, &swap.settings.codecs()),
+            move || of_memory.budget().charge_promised(folio as u64),
+        )?;
         Ok(Fault {
             base: base.clone(),
             stats,
@@ -120,8 +121,6 @@ impl<B: Backing> Fault<B> {
             stacks: EngineStacks::new(STACKS + reclaim.direct_count())?,
             reclaim: reclaim.clone(),
             contexts,
-            #[cfg(debug_assertions)]
-            charged,
             streams: Streams::new(folios),
             window_around: Window::default(),
             way_in: std::array::from_fn(|_| Choice::default()),

@@ -147,6 +147,10 @@ pub struct FrameAllocator {
     cells: FrameCells,
     topology: Topology,
     limit: AtomicU64,
+    /// Pages of memory that are no frames and count like them; and those that are kept free for
+    /// more of them.
+    charged: AtomicU64,
+    promised: AtomicU64,
     settings: FrameSettings,
     stats: Stats,
 }
@@ -197,6 +201,8 @@ impl FrameAllocator {
             pageblocks,
             cells,
             limit: AtomicU64::new(0),
+            charged: AtomicU64::new(0),
+            promised: AtomicU64::new(0),
             topology,
             settings,
             stats,
@@ -248,14 +254,36 @@ impl FrameAllocator {
         }
     }
 
-    /// Frames handed out or kept in the lists of processors.
+    /// Pages in use: frames handed out or kept in the lists of processors, and what is charged.
     pub fn used(&self) -> u64 {
-        self.zones.iter().map(|zone| zone.used.load(Relaxed) as u64).sum()
+        let frames: u64 = self.zones.iter().map(|zone| zone.used.load(Relaxed) as u64).sum();
+        frames + self.charged()
+    }
+
+    /// Pages of memory that are no frames and count like them: buffers of the engine.
+    pub fn charged(&self) -> u64 {
+        self.charged.load(Relaxed)
+    }
+
+    /// Keeps so many pages free that are to be charged later: buffers that nobody has used yet.
+    pub fn promise(&self, pages: u64) {
+        self.promised.fetch_add(pages, Relaxed);
+    }
+
+    /// Pages that are kept free for that.
+    pub fn promised(&self) -> u64 {
+        self.promised.load(Relaxed)
+    }
+
+    /// Charges what was promised.
+    pub fn charge_promised(&self, pages: u64) {
+        self.charged.fetch_add(pages, Relaxed);
+        self.promised.fetch_sub(pages, Relaxed);
     }
 
     /// Free pages, the reserve included.
     pub fn free_pages(&self) -> u64 {
-        self.limit().saturating_sub(self.used())
+        self.limit().saturating_sub(self.used() + self.promised())
     }
 
     /// Pages kept back for reclaim: below them a fault reclaims for itself.
@@ -408,9 +436,11 @@ impl FrameAllocator {
 
     /// Frames that a request may take from a zone that has handed out `used`.
     fn room(&self, cell: &LockedZone, used: u32, need: Need) -> u64 {
-        let limit = cell.limit.load(Relaxed);
+        let share = |pages: u64| pages / self.zones.len() as u64;
+        let taken = self.charged() + self.promised();
+        let limit = cell.limit.load(Relaxed).saturating_sub(share(taken));
         let limit = match need {
-            Need::Fault => limit.saturating_sub(self.min() / self.zones.len() as u64),
+            Need::Fault => limit.saturating_sub(share(self.min())),
             Need::Reclaim => limit,
             Need::Over => u64::MAX,
         };

@@ -28,6 +28,7 @@
 //! read knowing only those below it. ARCHITECTURE.md tells a fault and a reclaim step by step.
 #![forbid(unsafe_code)]
 
+mod account;
 mod base;
 pub mod config;
 mod control;

@@ -13,14 +13,17 @@
 
 pub mod extent;
 pub mod frames;
+pub mod lease;
 pub mod word;
 
+use crate::account::Account;
 use crate::frame::cells::FrameCells;
-use crate::frame::{ARENA_MAX, FrameAllocator, FrameSettings, Mobility, Need};
+use crate::frame::{ARENA_MAX, FrameAllocator, FrameSettings};
 use crate::stats::Stats;
 use crate::units::{Bytes, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use extent::{EXTENT_PAGES, Extents};
 use frames::Frames;
+use lease::Lease;
 use overspill_os::arena::Arena;
 use overspill_os::backing::{AnonPrivate, Backing};
 use overspill_os::cpu::Topology;
@@ -60,6 +63,8 @@ pub struct Memory<B = AnonPrivate> {
     pub foreign_pages: AtomicUsize,
     /// Pages of budget that the arena was made to fit.
     pub arena_fits: AtomicU64,
+    /// What of the job's budget this process may have.
+    pub lease: Lease,
 }
 
 /// What memory is made for.
@@ -76,6 +81,9 @@ pub struct MemorySettings {
     pub frames: FrameSettings,
     /// Whether threads serve their own faults.
     pub own_faults: bool,
+    /// The account of the job; this process and the children that it forks have one of their own if
+    /// there is nothing here.
+    pub account: Option<Account>,
 }
 
 /// Why there is none.
@@ -120,6 +128,8 @@ impl<B: Backing> Memory<B> {
         let extents = Extents::new(pages).map_err(no_room)?;
         // 2. Under management: the window and the arena.
         let (allocator, arena) = frames_and_arena(settings, stats).map_err(no_room)?;
+        let lease = Lease::begin(settings.account, settings.memory.pages()).map_err(no_room)?;
+        allocator.set_limit(lease.pages());
         let backing = backing()?;
         for range in [window.clone(), arena.range()] {
             backing.register(range).map_err(NoMemory::Userfaultfd)?;
@@ -134,14 +144,8 @@ impl<B: Backing> Memory<B> {
             force_reader: ForceReader::new(),
             pinned_pages: AtomicUsize::new(0),
             foreign_pages: AtomicUsize::new(0),
+            lease,
         })
-    }
-
-    /// Charges the budget for buffers of so many pages.
-    pub fn charge_buffers(&self, pages: usize) {
-        for _ in 0..pages {
-            self.budget().alloc(0, Mobility::Unmovable, Need::Over);
-        }
     }
 
     /// Whether fewer frames are free than the background thread keeps so.

@@ -110,9 +110,6 @@ pub struct Reclaim<B = AnonPrivate> {
     /// Who reclaims for itself, and with which of these.
     pub throttle: Throttle,
     direct: Buffers<Batch>,
-    /// Frames that stand for these buffers.
-    #[cfg(debug_assertions)]
-    pub charged: usize,
     /// How far it is on its way to being out of room, and whether the process is killed for that.
     pub oom_progress: OomProgress,
     killing: AtomicBool,
@@ -148,16 +145,17 @@ impl<B: Backing> Reclaim<B> {
             ReclaimMax::Off => ReclaimMax::OFF_THREADS.into(),
         };
         let of_swap = &swap.settings;
-        let buffers =
-            |count, pages| Buffers::new(Rank::Batch, count, || Batch::new(pages, of_swap));
-        let pages = (memory.budget().limit() as usize / 64).clamp(32, 128);
-        let batches = buffers(1 + base.wake.worker_count() + 1, pages)?;
-        let direct = buffers(direct, DIRECT_PAGES)?;
-        // They count too; but not those of more direct reclaimers than there are by default, which
-        // together could be larger than the budget.
-        let direct_counted = direct.len().min(DIRECT_PER_NODE * nodes) * DIRECT_PAGES;
-        let charged = batches.len() * pages + direct_counted;
-        memory.charge_buffers(charged);
+        // They count too; but not those of direct reclaimers where there are more than by default,
+        // which together could be larger than the budget.
+        let buffers = |count, pages, counts: bool| {
+            let (memory, each) = (memory.clone(), if counts { pages as u64 } else { 0 });
+            memory.budget().promise(count as u64 * each);
+            let charge = move || memory.budget().charge_promised(each);
+            Buffers::new(Rank::Batch, count, || Batch::new(pages, of_swap), charge)
+        };
+        let pages = (memory.lease.account.budget() as usize / 64).clamp(32, 128);
+        let batches = buffers(1 + base.wake.worker_count() + 1, pages, true)?;
+        let direct = buffers(direct, DIRECT_PAGES, direct <= DIRECT_PER_NODE * nodes)?;
         Ok(Reclaim {
             base: base.clone(),
             stats,
@@ -167,8 +165,6 @@ impl<B: Backing> Reclaim<B> {
             throttle: Throttle::new(direct.len(), settings.recheck),
             batches,
             direct,
-            #[cfg(debug_assertions)]
-            charged,
             oom_progress: OomProgress::default(),
             killing: AtomicBool::new(false),
             written_back: AtomicU64::new(0),

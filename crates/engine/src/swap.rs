@@ -113,9 +113,15 @@ impl<B: Backing> Swap<B> {
         self.writing.load(Relaxed) > 0
     }
 
-    /// Changes the limit of the budget, and of the compressed tier with it.
+    /// Changes what this process may have, and the limit of the compressed tier with it.
     pub fn set_limit(&self, pages: u64) {
-        self.memory.budget().set_limit(pages);
+        self.memory.set_lease(pages);
+        self.follow_limit();
+    }
+
+    /// Has the limit of the compressed tier follow what this process may have.
+    pub fn follow_limit(&self) {
+        let pages = self.memory.budget().limit();
         self.zpool.set_limit(self.workingset.tier_size.frames(pages));
     }
 

@@ -77,6 +77,8 @@ fn several_ask_while_others_work() {
         let Some(pool) = pool(delivery, true, "") else { return };
         let mut region = pool.map(64 << 20).unwrap();
         let values: &mut [u64] = region.as_mut_slice();
+        // So that there is something to reclaim from the beginning.
+        values.fill(1);
         let share = values.len() / 2;
         let pool = &pool;
         std::thread::scope(|scope| {

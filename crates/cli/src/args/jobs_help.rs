@@ -4,20 +4,19 @@
 pub const SET_ABOUT: &str = "\
 Change the budget of a running job
 
-The processes of the job get another budget, and so do those that it starts
-later. What does not fit any more is compressed or written to the swap devices
-while the program goes on; then one line says what was and what is:
+All processes of the job together get another budget. What does not fit any
+more is compressed or written to the swap devices while the program goes on;
+then one line says what was and what is:
 
   $ overspill set --pid 384 --memory 96M
   256 MiB -> 96 MiB, 88.4 MiB in use by 1 process";
 
 /// The rest.
 pub const SET_NOTES: &str = "\
-A job is what one `overspill run` started. Each process that executed a program
-has a budget of SIZE; processes that forked from each other since share one,
-each half of what its parent had: these shares become smaller or larger in
-proportion, but never less than the smallest budget. So the job is afterwards as
-if it had been started with --memory SIZE.
+A job is what one `overspill run` started: all its processes share one budget,
+of which each has what it needs more than the others, but never less than the
+smallest budget while it works. So the job is afterwards as if it had been
+started with --memory SIZE.
 
 A smaller budget does not by itself end a program: what cannot be taken out of
 memory, because there is no swap or it is full, stays, and the program keeps

@@ -53,9 +53,9 @@ Programs that cannot be run: statically linked ones, set-user-ID ones and ones
 with file capabilities (the dynamic loader ignores LD_PRELOAD for them), and
 programs for another architecture.
 
-Each process of the tree has a pool and a budget of its own for now: a program
-that starts four others may use five budgets. A forked child shares its parent's
-budget until it execs or exits.
+All processes of the tree share the budget, however they were started. Pages go
+to those that need them most; one that is at rest keeps 512 KiB, one that works
+has 4 MiB at least.
 
 Exit status: that of the program; 128 + N if signal N killed it; 125 if
 overspill itself failed; 126 if the program cannot be executed, 127 if it was

@@ -79,6 +79,13 @@ fn shortfall(now: &Budget, waited: Duration) -> String {
             processes(late - now.stuck)
         ));
     }
+    if reasons.is_empty() {
+        reasons.push(format!(
+            "all together use {} after {seconds} s, and will get down to it in the background: \
+             wait longer with --wait",
+            Bytes(now.used_bytes)
+        ));
+    }
     reasons.join("; ")
 }
 

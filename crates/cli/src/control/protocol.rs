@@ -11,6 +11,7 @@
 
 mod swaps;
 
+use overspill::config::Config;
 use overspill::stats::{FaultSource, Histogram, Latencies, Pressure, Snapshot, Stall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -118,7 +119,7 @@ pub enum Reply {
 pub struct Budget {
     /// Budget before the request; the same as now, where it changed nothing.
     pub before_bytes: u64,
-    /// Budget of each process now, of those that a fork made a share of it.
+    /// Budget of all processes together now.
     pub memory_bytes: u64,
     /// What is to be said about it, though it was done.
     pub warning: Option<String>,
@@ -137,9 +138,11 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether no process uses more than the budget allows.
+    /// Whether no process uses more than it is to, and all together no more than the budget, or
+    /// the least that each has.
     pub fn is_reached(&self) -> bool {
-        self.reached == self.processes
+        let least = self.processes.saturating_mul(Config::MEMORY_MIN.0);
+        self.reached == self.processes && self.used_bytes <= self.memory_bytes.max(least)
     }
 }
 

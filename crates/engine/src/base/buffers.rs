@@ -3,20 +3,35 @@
 use super::lockdep::Rank;
 use super::sync::{RankedGuard, RankedMutex, lock, sleep_on};
 use rustix::thread::{Timespec, futex};
+use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU32, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, fence};
 
 /// Longest sleep of a thread that waits for a set of buffers between two looks: nothing is known to
 /// need it.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// A fixed set of sets of buffers, made in advance; a thread takes a free one.
-#[derive(Debug)]
+/// A fixed set of sets of buffers, made in advance; a thread takes a free one. They cost memory
+/// from their first use on.
 pub struct Buffers<T> {
-    benches: Box<[RankedMutex<T>]>,
+    benches: Box<[Bench<T>]>,
+    /// Told when one is used first.
+    charge: Box<dyn Fn() + Send + Sync>,
     /// Threads that wait for one, and how often one of them was woken.
     waiting: AtomicU32,
     woken: AtomicU32,
+}
+
+/// One set.
+struct Bench<T> {
+    buffers: RankedMutex<T>,
+    is_used: AtomicBool,
+}
+
+impl<T> fmt::Debug for Buffers<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffers({})", self.benches.len())
+    }
 }
 
 /// A set of buffers that a thread has.
@@ -52,14 +67,20 @@ impl<T> Drop for Taken<'_, T> {
 }
 
 impl<T> Buffers<T> {
+    /// `count` sets; `charge` is called when one of them is used first.
     pub fn new<E>(
         rank: Rank,
         count: usize,
         make: impl Fn() -> Result<T, E>,
+        charge: impl Fn() + Send + Sync + 'static,
     ) -> Result<Buffers<T>, E> {
-        let bench = |_| Ok(RankedMutex::new(rank, make()?));
+        let bench = |_| {
+            let buffers = RankedMutex::new(rank, make()?);
+            Ok(Bench { buffers, is_used: AtomicBool::new(false) })
+        };
         let benches = (0..count).map(bench).collect::<Result<_, E>>()?;
-        Ok(Buffers { benches, waiting: AtomicU32::new(0), woken: AtomicU32::new(0) })
+        let charge = Box::new(charge);
+        Ok(Buffers { benches, charge, waiting: AtomicU32::new(0), woken: AtomicU32::new(0) })
     }
 
     /// How many there are.
@@ -70,33 +91,42 @@ impl<T> Buffers<T> {
     /// All of them, one after the other.
     #[cfg(debug_assertions)]
     pub fn iter(&self) -> impl Iterator<Item = RankedGuard<'_, T>> {
-        self.benches.iter().map(lock)
+        self.benches.iter().map(|bench| lock(&bench.buffers))
     }
 
-    fn taken<'a>(&'a self, bench: RankedGuard<'a, T>) -> Taken<'a, T> {
+    fn taken<'a>(&'a self, from: &Bench<T>, bench: RankedGuard<'a, T>) -> Taken<'a, T> {
+        if !from.is_used.load(Relaxed) && !from.is_used.swap(true, Relaxed) {
+            (self.charge)();
+        }
         Taken { bench: Some(bench), benches: self }
+    }
+
+    fn free_of(&self, which: impl Fn(&Bench<T>) -> bool) -> impl Iterator<Item = Taken<'_, T>> {
+        let benches = self.benches.iter().filter(move |bench| which(bench));
+        benches.filter_map(|bench| Some(self.taken(bench, bench.buffers.try_lock()?)))
     }
 
     /// That with a number, which nobody else has.
     pub fn at(&self, number: usize) -> Taken<'_, T> {
-        self.taken(lock(&self.benches[number]))
+        let bench = &self.benches[number];
+        self.taken(bench, lock(&bench.buffers))
     }
 
     /// A free one, if there is one.
     pub fn try_take(&self) -> Option<Taken<'_, T>> {
         // Always from the first: under one thread it is the one that is hot in cache.
-        self.benches.iter().find_map(RankedMutex::try_lock).map(|bench| self.taken(bench))
+        self.free_of(|_| true).next()
     }
 
-    /// Those that are free, one after the other.
+    /// Those that are free and were ever used, one after the other.
     pub fn idle(&self) -> impl Iterator<Item = Taken<'_, T>> {
-        self.benches.iter().filter_map(RankedMutex::try_lock).map(|bench| self.taken(bench))
+        self.free_of(|bench| bench.is_used.load(Relaxed))
     }
 
     /// A free one, waiting for it asleep: with many more threads than processors, those that poll
     /// keep the others from getting done.
     pub fn take(&self) -> Taken<'_, T> {
-        self.benches[0].class().check();
+        self.benches[0].buffers.class().check();
         loop {
             if let Some(bench) = self.try_take() {
                 return bench;
@@ -122,7 +152,7 @@ mod tests {
 
     #[test]
     fn more_threads_than_sets_take_turns() {
-        let benches = Buffers::new(Rank::Batch, 2, || Ok::<u64, ()>(0)).unwrap();
+        let benches = Buffers::new(Rank::Batch, 2, || Ok::<u64, ()>(0), || {}).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {

@@ -42,8 +42,12 @@ pub enum Rank {
     ReclaimGate,
     /// The line of those who want to reclaim for themselves.
     Throttle,
+    /// What the process did lately, for the others of its job.
+    Sharing,
     /// The limit of the budget, and what it aims at.
     Limits,
+    /// What of the job's budget the process may have.
+    Lease,
     /// Which devices there are to be, and which are being taken out of use.
     Swaps,
     /// The buffers of reclaim, for a batch of pages.

@@ -235,7 +235,7 @@ impl Pressures {
     }
 
     /// Processor time of the program outside of the engine.
-    fn worked(&self) -> Duration {
+    pub fn worked(&self) -> Duration {
         let threads = self.threads.iter().map(|tid| tid.load(Relaxed)).filter(|tid| *tid != 0);
         let engine: Duration = threads.map(thread::cpu_time).sum();
         let reclaim = Duration::from_nanos(self.reclaim_ns.load(Relaxed));

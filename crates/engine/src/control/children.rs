@@ -1,12 +1,10 @@
-//! Processes that share memory since a fork: what children have of the budget and of the devices,
-//! and when they are gone.
+//! Processes that share memory since a fork: what children have of the devices, and when they are
+//! gone.
 //!
 //! A child is *gone* when it and all that descend from it have ended or execute another program
-//! ([`Tokens`]). Then the parent takes its [`BudgetFraction`] of the budget back, and slots that
-//! only the child still needed.
+//! ([`Tokens`]). Then the parent takes back what slots only the child still needed.
 
 use super::Control;
-use super::limit::BudgetFraction;
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::device::LentPart;
@@ -20,8 +18,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 pub struct Child {
     /// Number of the fork, from 1.
     pub seq: u64,
-    /// Its fraction of the budget.
-    pub fraction: BudgetFraction,
     /// Tells when it is gone; without it (no more places) it is taken to live for ever, which costs
     /// room.
     pub token: Option<Token>,
@@ -83,6 +79,12 @@ impl Children {
 }
 
 impl<B: Backing> Control<B> {
+    /// Has the calling thread, which lives as long as this process, hold its places among its
+    /// relations and in the account of the job.
+    pub fn hold_places(&self) {
+        self.children.tokens.hold(self.memory.keep_lease().map(|member| member.mark()));
+    }
+
     /// Takes back what children held who are gone. Called by the background thread, which waits for
     /// nobody.
     pub fn reap_children(&self) {
@@ -109,7 +111,6 @@ impl<B: Backing> Control<B> {
         }
         let is_gone = |child: &mut Child| child.token.is_some_and(|token| gone.contains(&token));
         for child in state.children.extract_if(.., is_gone) {
-            self.take_back(child.fraction);
             child.parts.iter().for_each(|lent| self.swap.devices.give_back_part(*lent));
         }
         self.swap.devices.unseal(state.children.iter().map(|child| child.seq).min());

@@ -8,9 +8,12 @@
 //! Which swap devices the job has is a list in a file of its own ([`crate::device::list`]), of
 //! which the table has the number.
 //!
+//! Behind it lies the account of the job's budget ([`crate::account`]).
+//!
 //! No locks: a request is one atomic cell. A request to reclaim pages has two more, for how far it
 //! is; they bear its number, so that nobody adds to those of the next by mistake.
 
+use crate::account::Account;
 use crate::units::Bytes;
 use overspill_os::{Errno, vm::SharedCells};
 use rustix::fs::{Mode, OFlags};
@@ -23,7 +26,7 @@ pub const FILE_NAME: &str = "job";
 /// Name of the file there for what processes report whose standard error is something else by now.
 pub const REPORTS_NAME: &str = "reports";
 /// First cell: "ovrsjob" and the version of the layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"ovrsjob\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"ovrsjob\x02");
 const CELL_BUDGET: usize = 1;
 /// The pages that are to be reclaimed, those of them that processes have taken on, and those that
 /// are.
@@ -35,7 +38,9 @@ const CELL_SWAPS: usize = 5;
 /// Whether a process has asked if it is the first.
 const CELL_STARTED: usize = 6;
 /// Room for what else a job will be told.
-const CELLS: usize = 64;
+const TOLD: usize = 64;
+/// All cells: the account is the rest.
+const CELLS: usize = TOLD + Account::CELLS;
 /// A request is its number and a number of pages, of which 40 bits are 4 PiB.
 const PAGES_BITS: u32 = 40;
 const PAGES_MAX: u64 = (1 << PAGES_BITS) - 1;
@@ -46,7 +51,7 @@ const NUMBER_MAX: u32 = (1 << (64 - PAGES_BITS)) - 1;
 pub struct BudgetRequest {
     /// Tells requests apart; 0 is none. Counts modulo 2^24, so it is compared for equality only.
     pub number: u32,
-    /// Budget of each process of the job.
+    /// Budget of all processes of the job together.
     pub memory: Bytes,
 }
 
@@ -97,6 +102,11 @@ impl JobTable {
         }
         let cells = SharedCells::shared(file.as_fd(), CELLS).ok()?;
         (cells[0].load(Acquire) == MAGIC).then_some(JobTable { cells })
+    }
+
+    /// The account of the job's budget.
+    pub(crate) fn account(&self) -> Account {
+        Account::over(&self.cells.all()[TOLD..])
     }
 
     /// Asks for another budget; returns the request as the processes will see it.

@@ -1,8 +1,9 @@
-//! The limit of the budget: what it is to be, and how a lower one is reached.
+//! The limit of this process: what it is to be, and how a lower one is reached.
 //!
-//! A process may use its [`BudgetFraction`] of the job's budget: all of it, or what forks have left
-//! of it. That is what its limit *aims* at. A higher aim is in force at once. A lower one is
-//! *pressed* towards: the limit follows the pages in use down, step by step while they are
+//! The limit is what the process leases of the job's budget ([`crate::memory::lease`]). It rises by
+//! itself as the process needs more. What it is to come down to it *aims* at: where the job's
+//! budget became lower, where others need pages more ([`super::share`]), and before a fork. A lower
+//! aim is *pressed* towards: the limit follows the pages in use down, step by step while they are
 //! reclaimed, and is never below them, so that reclaim always has its reserve and no fault fails
 //! because of pages that nobody has taken yet. What cannot be brought down (nothing takes the
 //! pages: no swap, a full disk, locked memory) stops the pressing: the process gets room to go on,
@@ -32,22 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// for a second.
 const FRUITLESS_ROUNDS: u64 = 8;
 
-/// A part of the job's budget. Forks divide it, the end of a child puts it together again, exactly.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct BudgetFraction(u64);
-
-impl BudgetFraction {
-    const BITS: u32 = 62;
-    /// The whole budget.
-    pub const WHOLE: BudgetFraction = BudgetFraction(1 << BudgetFraction::BITS);
-
-    /// Pages of a job's budget of `job` pages; never less than a pool needs to run.
-    fn of(self, job: u64) -> u64 {
-        let pages = (u128::from(job) * u128::from(self.0)) >> BudgetFraction::BITS;
-        (pages as u64).max(MEMORY_MIN.pages())
-    }
-}
-
 /// Where pressing stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Press {
@@ -61,12 +46,7 @@ pub(crate) enum Press {
 
 #[derive(Debug)]
 struct LimitState {
-    /// The job's budget in pages.
-    job: u64,
-    /// This process's part of it at first, and without what its children have.
-    granted: BudgetFraction,
-    fraction: BudgetFraction,
-    /// What the limit is to be, in pages.
+    /// What the limit is to be at most, in pages.
     aim: u64,
     /// The limit that was in force before it was to be lower: enough for the process to go on.
     ceiling: u64,
@@ -82,19 +62,18 @@ struct LimitState {
 pub(crate) struct Limits {
     state: RankedMutex<LimitState>,
     pressed: AtomicBool,
+    /// Pressing has come to nothing, and nothing has changed since.
+    stuck: AtomicBool,
     /// Number of the job's request that this process follows.
     request: AtomicU32,
 }
 
 impl Limits {
-    /// For a process with the whole budget of `job` pages, which is in force.
-    pub fn new(job: u64, request: u32) -> Limits {
+    /// For a process whose limit may rise.
+    pub fn new(request: u32) -> Limits {
         let state = LimitState {
-            job,
-            granted: BudgetFraction::WHOLE,
-            fraction: BudgetFraction::WHOLE,
-            aim: job,
-            ceiling: job,
+            aim: u64::MAX,
+            ceiling: u64::MAX,
             best: u64::MAX,
             since: Instant::now(),
             fruitless: 0,
@@ -102,6 +81,7 @@ impl Limits {
         Limits {
             state: RankedMutex::new(Rank::Limits, state),
             pressed: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
             request: AtomicU32::new(request),
         }
     }
@@ -111,22 +91,34 @@ impl Limits {
         self.pressed.load(Relaxed)
     }
 
+    /// Whether that has come to nothing.
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.load(Relaxed)
+    }
+
     /// Tries again what seemed out of reach.
     pub fn press_again(&self) {
         let mut state = lock(&self.state);
         (state.best, state.since) = (u64::MAX, Instant::now());
         self.pressed.store(true, Relaxed);
+        self.stuck.store(false, Relaxed);
     }
 }
 
 impl<B: Backing> Control<B> {
-    /// Changes the budget of the job for this process.
+    /// Changes the budget of the job.
     pub(crate) fn set_job_budget(&self, pages: u64) {
-        let mut state = lock(&self.limits.state);
-        state.job = pages;
+        self.memory.lease.account.set_budget(pages);
         self.stats.add(Counter::BudgetChanges, 1);
-        self.aim(&mut state);
+        self.stats.set(Counter::BudgetBytes, Bytes::from_pages(pages).0);
+        // Frames first: a limit that rises above them would have faults reclaim.
+        let state = lock(&self.limits.state);
+        if pages > self.memory.arena_fits.load(Relaxed) {
+            self.memory.resize_arena(pages);
+        }
         drop(state);
+        self.limits.stuck.store(false, Relaxed);
+        self.share_anew();
         self.base.wake.background.wake();
     }
 
@@ -142,59 +134,34 @@ impl<B: Backing> Control<B> {
         self.stats.set_answered(request.number);
     }
 
-    /// Halves this process's fraction and returns the other half, for a child.
-    /// [`Control::press_limit`] gets there.
-    pub(crate) fn lend_half(&self) -> BudgetFraction {
+    /// Has the limit come down to `aim` pages, if it is above, and not rise above them.
+    pub(crate) fn aim(&self, aim: u64) {
         let mut state = lock(&self.limits.state);
-        let half = BudgetFraction(state.fraction.0 / 2);
-        state.fraction.0 -= half.0;
-        self.aim(&mut state);
-        half
+        let limit = self.memory.budget().limit();
+        if !self.limits.is_pressed() {
+            (state.best, state.since, state.ceiling) = (u64::MAX, Instant::now(), limit);
+        }
+        state.aim = aim;
+        state.ceiling = state.ceiling.max(limit);
+        self.memory.lease.set_cap(aim);
+        self.limits.pressed.store(aim < limit, Relaxed);
+        self.limits.stuck.store(false, Relaxed);
+        self.stats.set_stuck(false);
+        self.stats.set_target(Bytes::from_pages(aim.min(self.memory.lease.account.budget())));
     }
 
-    /// Takes back what a child had.
-    pub(crate) fn take_back(&self, fraction: BudgetFraction) {
-        let mut state = lock(&self.limits.state);
-        state.fraction.0 += fraction.0;
-        self.aim(&mut state);
-    }
-
-    /// In the child of a fork: its fraction is all that it has.
-    pub(crate) fn begin_with(&self, fraction: BudgetFraction) {
-        let mut state = lock(&self.limits.state);
-        (state.granted, state.fraction) = (fraction, fraction);
-        self.aim(&mut state);
+    /// In the child of a fork: nothing is asked of it yet.
+    pub(crate) fn reset_limit_in_child(&self) {
+        self.aim(u64::MAX);
         self.stats.set_answered(self.limits.request.load(Relaxed));
     }
 
-    fn aim(&self, state: &mut LimitState) {
-        let limit = self.memory.budget().limit();
-        if !self.limits.is_pressed() || state.ceiling < limit {
-            state.ceiling = limit;
-        }
-        state.aim = state.fraction.of(state.job);
-        (state.best, state.since) = (u64::MAX, Instant::now());
-        self.limits.pressed.store(state.aim < limit, Relaxed);
-        self.stats.set_stuck(false);
-        // Frames first: a limit that rises above them would have faults reclaim.
-        let granted = state.granted.of(state.job);
-        if granted > self.memory.arena_fits.load(Relaxed) {
-            self.memory.resize_arena(granted);
-        }
-        if state.aim > limit {
-            self.swap.set_limit(state.aim);
-        }
-        self.stats.set(Counter::BudgetBytes, Bytes::from_pages(state.granted.of(state.job)).0);
-        self.stats.set_target(Bytes::from_pages(state.aim));
-    }
-
-    /// Makes the arena fit this process's part of the job's budget, what its children have of it
-    /// included.
+    /// Makes the arena fit the job's budget.
     pub(crate) fn fit_arena(&self) {
+        let budget = self.memory.lease.account.budget();
         let state = lock(&self.limits.state);
-        let granted = state.granted.of(state.job);
-        if granted != self.memory.arena_fits.load(Relaxed) {
-            self.memory.resize_arena(granted);
+        if budget != self.memory.arena_fits.load(Relaxed) {
+            self.memory.resize_arena(budget);
         }
         drop(state);
         self.reclaim.empty_isolated();
@@ -209,10 +176,11 @@ impl<B: Backing> Control<B> {
         let mut state = lock(&self.limits.state);
         let (limit, used) = (self.memory.budget().limit(), self.memory.budget().used());
         if limit <= state.aim || used <= state.aim {
-            if limit != state.aim {
+            if limit > state.aim {
                 self.swap.set_limit(state.aim);
             }
             self.limits.pressed.store(false, Relaxed);
+            self.limits.stuck.store(false, Relaxed);
             self.stats.set_stuck(false);
             return Press::Reached;
         }
@@ -231,6 +199,7 @@ impl<B: Backing> Control<B> {
             (state.best, state.since, state.fruitless) = (used, Instant::now(), fruitless);
         } else if fruitless.wrapping_sub(state.fruitless) >= FRUITLESS_ROUNDS && !is_patient() {
             self.limits.pressed.store(false, Relaxed);
+            self.limits.stuck.store(true, Relaxed);
             self.stats.set_stuck(true);
             self.swap.set_limit(room.min(state.ceiling).max(limit));
             return Press::Stuck;
@@ -242,19 +211,5 @@ impl<B: Backing> Control<B> {
             self.swap.set_limit(next);
         }
         Press::Going
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fractions_are_of_the_budget_and_never_too_small_to_run_in() {
-        let min = MEMORY_MIN.pages();
-        assert_eq!(BudgetFraction::WHOLE.of(1 << 38), 1 << 38);
-        assert_eq!(BudgetFraction(BudgetFraction::WHOLE.0 / 2).of(3 * min), 3 * min / 2);
-        assert_eq!(BudgetFraction(BudgetFraction::WHOLE.0 / 2).of(min), min);
-        assert_eq!(BudgetFraction(0).of(1 << 38), min);
     }
 }

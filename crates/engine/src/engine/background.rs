@@ -5,6 +5,7 @@ use crate::base::wake::NAP;
 use crate::config::Delivery;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::memory::lease::Growth;
 use crate::reclaim::Reclaimer;
 use overspill_os::beside::{self, Job, Nap};
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,16 +30,19 @@ impl Engine {
     /// reclaim: a fork finds no lock of it taken.
     fn reclaim_in_background(&self) {
         self.base.psi.note_engine_thread();
-        self.control.children.tokens.hold();
+        self.control.hold_places();
         let budget = self.memory.budget();
         let mut is_below = false;
         while !self.base.wake.has_stopped() {
             self.workingset.sample();
             // From the low watermark on, up to the high one.
             let mark = if is_below { budget.high() } else { budget.low() };
-            is_below = self.config.baselines.background && budget.free_pages() < mark;
+            is_below = self.config.baselines.background
+                && budget.free_pages() < mark
+                && !self.control.sharing.is_at_rest();
             let reclaims = is_below || self.has_to_reclaim();
-            let freed = if reclaims { self.reclaim_a_round() } else { self.look_after_all() };
+            let freed =
+                if reclaims { self.reclaim_a_round(is_below) } else { self.look_after_all() };
             let done = freed
                 + self.write_back_in_background()
                 + self.control.reclaim_on_request()
@@ -49,13 +53,18 @@ impl Engine {
         }
     }
 
-    /// Reclaims some pages; returns how many were freed.
-    fn reclaim_a_round(&self) -> usize {
+    /// Reclaims some pages; returns how many were freed. Where that is ahead of need, the job may
+    /// have more pages instead.
+    fn reclaim_a_round(&self, is_below: bool) -> usize {
         let _inside = self.base.gates.reclaim.enter();
+        if is_below && self.memory.grow() == Growth::Grown {
+            return 1;
+        }
         self.control.follow_job();
         self.control.look_after_swaps();
         self.base.psi.publish(PUBLISH_EVERY);
         self.swap.follow_refaults();
+        self.control.share();
         self.control.press_limit();
         let Some(mut batch) = self.reclaim.batches.try_take() else { return 0 };
         let freed = self.reclaim.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background);
@@ -75,6 +84,7 @@ impl Engine {
             self.control.reap_children();
             self.control.follow_job();
             self.control.look_after_swaps();
+            self.control.share();
             self.control.press_limit();
             self.control.fit_arena();
             self.memory.budget().decay();
@@ -95,7 +105,9 @@ impl Engine {
                 || control.advice.is_due()
                 || control.swaps.is_due()
                 || self.reclaim.has_to_write_back()
-                || self.config.baselines.background && self.memory.is_low()
+                || self.config.baselines.background
+                    && self.memory.is_low()
+                    && !self.control.sharing.is_at_rest()
                 || self.base.wake.has_stopped();
             if is_due { SHORT_NAP } else { NAP }
         });
@@ -143,9 +155,9 @@ impl Engine {
     pub(crate) fn start_threads(&'static self, is_child: bool) -> Result<(), Error> {
         let handler = (self.config.delivery == Delivery::Thread)
             .then(|| Job::new(c"overspill", || self.fault.handle_faults()));
-        let hold_token = || self.control.children.tokens.hold();
+        let hold = || self.control.hold_places();
         let nap = (is_child && handler.is_none())
-            .then(|| Nap { cell: self.base.wake.background.word(), first: Box::new(hold_token) });
+            .then(|| Nap { cell: self.base.wake.background.word(), first: Box::new(hold) });
         let background = Job::new(c"overspill-bg", || self.reclaim_in_background());
         let worker = |_| Job::new(c"overspill-wk", || self.store_in_background());
         let workers = (0..self.base.wake.worker_count()).map(worker);

@@ -91,7 +91,8 @@ impl<B: Backing> Engine<B> {
             self.swap.devices.used_in_memory()
         );
         let frames = named.frames.len() + self.frames_of_buffers() + self.swap.zpool.frames();
-        assert_eq!(self.memory.frames.allocator.used(), frames as u64, "frames in use");
+        let allocator = &self.memory.frames.allocator;
+        assert_eq!(allocator.used() - allocator.charged(), frames as u64, "frames in use");
     }
 
     /// Notes what a page names.
@@ -181,9 +182,6 @@ impl<B: Backing> Engine<B> {
     /// Frames that stand for buffers, and those of pages that were copied in
     /// lately.
     fn frames_of_buffers(&self) -> usize {
-        self.reclaim.charged
-            + self.fault.charged
-            + self.control.swaps.charged.load(Relaxed)
-            + self.fault.spent()
+        self.control.swaps.charged.load(Relaxed) + self.fault.spent()
     }
 }

@@ -3,11 +3,12 @@
 //! The child gets a copy of every table and of the arena with the address space. What it needs
 //! besides: a userfaultfd of its own (the kernel takes the parent's off its mappings), engine
 //! threads of its own, the parent's swap devices to read what was stored there, devices of its own
-//! to write to, and a fraction of the budget.
+//! to write to, and a lease of its own on the job's budget.
 //!
-//! 1. Before: mapping calls stop, the parent shrinks to half of its fraction of the budget (parent
-//!    and child together then never hold more than the whole, whatever they come to share or not),
-//!    reclaim stops, the swap devices are opened once more for the child.
+//! 1. Before: mapping calls stop, the child gets a lease for all that its parent has in memory,
+//!    since it may come to have all of it for itself. Where the job's budget has not so much left,
+//!    the parent shrinks until there is enough for both. Reclaim stops, the swap devices are opened
+//!    once more for the child.
 //! 2. The program's own preparations run, with faults still served. Then faults stop too.
 //! 3. Parent: what is stored stays stored for the child ([`SwapDevices::seal_for_child`]);
 //!    everything goes on.
@@ -19,14 +20,16 @@
 //!
 //! [`SwapDevices::seal_for_child`]: crate::device::SwapDevices::seal_for_child
 
+use crate::account::Member;
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock, sleep};
 use crate::config::Delivery;
 use crate::control::Child;
-use crate::control::limit::{BudgetFraction, Press};
+use crate::control::limit::Press;
 use crate::device::{InheritedDevice, LentPart};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::memory::lease::FLOOR;
 use crate::reclaim::Reclaimer;
 use crate::stats::{Counter, Gauges};
 use overspill_os::signal::{self, Blocked};
@@ -39,6 +42,8 @@ use std::time::{Duration, Instant};
 /// Longest wait for the parent to shrink before a fork without any progress; after it the fork goes
 /// on over the budget.
 const SHRINK_PATIENCE: Duration = Duration::from_secs(5);
+/// Pages for what comes in between the first half of a fork's preparation and the second.
+const FORK_ROOM: u64 = 512;
 /// Rounds of reclaim without any page before it is plain that there is nothing to take, and how
 /// long: a round or two may find pages and batches in other hands, and more of them where a thread
 /// that has them does not get a processor.
@@ -50,7 +55,8 @@ const FRUITLESS_TIME: Duration = Duration::from_millis(50);
 struct Prepared {
     signals: u64,
     seq: u64,
-    fraction: BudgetFraction,
+    /// The child's entry in the account of the job.
+    member: Option<Member>,
     /// The child's token.
     token: Option<Token>,
     /// What the child takes over.
@@ -86,27 +92,60 @@ impl Engine {
     pub(crate) fn fork_prepare_begin(&self) {
         let signals = Blocked::all().suspend();
         self.base.gates.ops.close();
-        // 1. Take back what ended children held; then shrink to half. What children give back from
-        //    now on the child must not count on: it is to have no more than its fraction.
+        // 1. Take back what ended children held; then a lease for the child.
         let children = &self.control.children;
         self.control.reap_before_fork();
         let seq = children.begin_fork();
-        let fraction = self.control.lend_half();
-        self.shrink();
+        children.room_wanted.store(true, Relaxed);
+        self.control.sharing.settle();
+        let member = self.lease_for_child();
         self.base.gates.freeze_reclaim();
+        children.room_wanted.store(false, Relaxed);
         // 2. What the child goes on with.
         let (devices, parts) = self.swap.devices.prepare_fork();
         let token = children.tokens.child();
         let gauges = self.stats.gauges();
         *lock(&self.forking.prepared) =
-            Some(Prepared { signals, seq, fraction, token, devices, parts, gauges });
+            Some(Prepared { signals, seq, member, token, devices, parts, gauges });
+    }
+
+    /// A lease for the child, for all that it may come to have for itself.
+    fn lease_for_child(&self) -> Option<Member> {
+        let (memory, budget) = (&self.memory, self.memory.budget());
+        let account = memory.lease.account;
+        let member = account.enter();
+        // 1. All that is in use, and what comes in until the fork. This process works, also if it
+        //    was at rest just now.
+        self.control.aim(u64::MAX);
+        if budget.limit() < FLOOR {
+            memory.set_lease(FLOOR);
+        }
+        let used = budget.used() + budget.promised();
+        let most = (used + used / 8 + budget.high() + FORK_ROOM).max(FLOOR).min(budget.limit());
+        self.control.aim(most);
+        if most < budget.limit() {
+            memory.set_lease(most);
+        }
+        let has = |member: Member| member.take(most, most, 0) > 0;
+        if !member.is_some_and(has) {
+            account.reap();
+            if !member.is_some_and(has) {
+                // 2. The job has not so much left: what there is, for both.
+                let left = account.budget().saturating_sub(account.leased());
+                self.control.aim(most.midpoint(left).clamp(FLOOR.min(most), most));
+                self.shrink();
+                member.iter().for_each(|member| member.set(budget.limit()));
+                return member;
+            }
+        }
+        self.shrink();
+        member
     }
 
     /// Reclaims until no more is in use than the limit is to be, and the reserve is free, which
     /// faults of this thread take while reclaim stands still: here, and by the background thread,
     /// whether it reclaims ahead of need or not.
     fn shrink(&self) {
-        self.control.children.room_wanted.store(true, Relaxed);
         let (mut best, mut since) = (u64::MAX, Instant::now());
         let mut fruitless = 0;
         loop {
@@ -143,7 +182,6 @@ impl Engine {
             self.base.wake.background.wake();
             sleep(Duration::from_micros(200));
         }
-        self.control.children.room_wanted.store(false, Relaxed);
     }
 
     /// Before a fork, second half: the engine stands still until [`Engine::fork_parent`] or
@@ -159,19 +197,20 @@ impl Engine {
 
     /// After a fork, in the parent. `made` is whether there is a child.
     pub(crate) fn fork_parent(&self, made: bool) {
-        let Prepared { signals, seq, fraction, token, devices, parts, .. } = self.forking.take();
+        let Prepared { signals, seq, member, token, devices, parts, .. } = self.forking.take();
         let children = &self.control.children;
         if made {
             // Before anything can be freed: what the child must be able to read stays.
             self.swap.devices.seal_for_child(seq);
-            children.end_fork(Some(Child { seq, fraction, token, parts }));
+            children.end_fork(Some(Child { seq, token, parts }));
             self.stats.add(Counter::Forks, 1);
         } else {
             children.end_fork(None);
-            self.control.take_back(fraction);
+            member.iter().for_each(Member::leave);
             parts.into_iter().for_each(|lent| self.swap.devices.give_back_part(lent));
             token.into_iter().for_each(|token| children.tokens.not_made(token));
         }
+        self.control.aim(u64::MAX);
         drop(devices);
         beside::fork_done();
         signal::fork_done();
@@ -183,7 +222,7 @@ impl Engine {
 
     /// After a fork, in the child: its only thread is the caller.
     pub(crate) fn fork_child(&'static self) {
-        let Prepared { signals, fraction, token, devices, gauges, .. } = self.forking.take();
+        let Prepared { signals, member, token, devices, gauges, .. } = self.forking.take();
         beside::fork_done();
         signal::fork_done();
         beside::reset_in_child();
@@ -197,8 +236,10 @@ impl Engine {
         // 1. What was the parent's.
         self.control.children.reset_in_child(token);
         self.base.report.reset_in_child();
-        // 2. Its fraction of the budget: as much as the parent kept.
-        self.control.begin_with(fraction);
+        // 2. A lease of its own: as much as the parent kept.
+        self.memory.adopt_lease(member);
+        self.control.reset_limit_in_child();
+        self.control.sharing.reset_in_child();
         self.base.wake.background.reset_in_child();
         self.base.gates.reclaim.open_in_child();
         self.base.gates.faults.open_in_child();

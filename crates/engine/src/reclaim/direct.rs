@@ -8,6 +8,7 @@
 //! work, [`crate::fault::delivery`] calls.
 
 use crate::base::sync::Backoff;
+use crate::memory::lease::Growth;
 use crate::reclaim::throttle::{Free, Ticket, Turn};
 use crate::reclaim::{Reclaim, Reclaimer};
 use crate::stats::Counter;
@@ -56,6 +57,11 @@ impl DirectReclaim {
 impl<B: Backing> Reclaim<B> {
     /// The next step of a thread that may be throttled; inside the gate of faults.
     pub(crate) fn reclaim_in_turn(&self, direct: &mut DirectReclaim) -> NextStep {
+        if direct.ticket.is_none()
+            && let Some(next) = self.grow()
+        {
+            return next;
+        }
         let turn = match direct.ticket.take() {
             Some(ticket) => {
                 let (turn, waited) = self.throttle.look(ticket, self.free());
@@ -93,9 +99,21 @@ impl<B: Backing> Reclaim<B> {
 
     /// The next step of a thread that must not be throttled: somebody in the line may wait for it.
     pub(crate) fn reclaim_at_once(&self, direct: &mut DirectReclaim) -> NextStep {
+        if let Some(next) = self.grow() {
+            return next;
+        }
         let since = Instant::now();
         let freed = self.base.psi.stalled_for_room(|| self.direct_reclaim(None));
         self.after_reclaim(direct, since, freed)
+    }
+
+    /// The next step of a thread that the job has pages for; `None` if there are none.
+    fn grow(&self) -> Option<NextStep> {
+        match self.memory.grow() {
+            Growth::Grown => Some(NextStep::Again),
+            Growth::UnderWay => Some(NextStep::Pause),
+            Growth::Nothing => None,
+        }
     }
 
     /// Reclaims with the buffers of a turn, or those that are free; how many pages were freed.

@@ -1,0 +1,240 @@
+//! The account of a job: how many pages its processes may have together, and who has how many.
+//!
+//! One table in memory that all processes of the job map. Each has an entry, its [`Member`], which
+//! says how many pages it *leases*: what it may have. No sum is kept. Who wants more announces that
+//! in its own entry first and adds up all entries then; what does not fit it takes back. So the
+//! leases that were granted never exceed the budget, and a process that is killed at any
+//! instruction leaves nothing behind but its own entry. The kernel marks that when the process ends
+//! ([`Mark`]), and whoever looks next clears it.
+//!
+//! A lease can be *forced*: each process has what it needs to run at all, whatever the others have.
+//! Then the sum is above the budget for a moment, until others have given as much back.
+//!
+//! What else an entry says is told to the others, who decide by it what to give
+//! ([`crate::control`]). Such figures may be a moment old.
+//!
+//! Locks: none. Only its process changes an entry: one thread at a time.
+
+use crate::base::sync::point;
+use overspill_os::Errno;
+use overspill_os::token::Mark;
+use overspill_os::vm::SharedCells;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
+
+/// Processes at most. One for which there is no entry has what it needs to run at all.
+const PLACES: usize = 1 << 14;
+/// Cells of an entry: a cache line.
+const ENTRY: usize = 8;
+const LEASE: usize = Mark::CELLS;
+const USED: usize = LEASE + 1;
+const RATE: usize = USED + 1;
+const WANT: usize = RATE + 1;
+const MOOD: usize = WANT + 1;
+/// The first entry is nobody's, and holds the budget and the highest entry that was ever used.
+const BUDGET: usize = LEASE;
+const HIGH: usize = BUDGET + 1;
+
+/// The account.
+#[derive(Clone, Copy)]
+pub struct Account {
+    cells: &'static [AtomicU64],
+}
+
+/// How a process is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Mood {
+    /// It works.
+    #[default]
+    Busy,
+    /// It has not had a processor for a while.
+    AtRest,
+    /// It has tried to give pages back, and nothing takes them.
+    Stuck,
+}
+
+/// What a process tells the others.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Told {
+    /// Pages in use.
+    pub used: u64,
+    /// Pages that lately came in, each second.
+    pub rate: u64,
+    /// Pages that it could not get.
+    pub want: u64,
+    /// How it is.
+    pub mood: Mood,
+}
+
+/// The entry of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    account: Account,
+    at: usize,
+}
+
+impl Account {
+    /// Cells of the table.
+    pub const CELLS: usize = PLACES * ENTRY;
+
+    /// The account in cells that all processes of a job map; they were zero at first.
+    ///
+    /// # Panics
+    /// When there are not [`Account::CELLS`].
+    pub fn over(cells: &'static [AtomicU64]) -> Account {
+        Account { cells: &cells[..Account::CELLS] }
+    }
+
+    /// The account of one process and the children that it forks.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn of_family(budget: u64) -> Result<Account, Errno> {
+        let account = Account::over(SharedCells::inherited(Account::CELLS)?.all());
+        account.set_budget(budget);
+        Ok(account)
+    }
+
+    /// Pages that all may have together.
+    pub fn budget(&self) -> u64 {
+        self.cells[BUDGET].load(Relaxed)
+    }
+
+    /// Changes it.
+    pub fn set_budget(&self, pages: u64) {
+        self.cells[BUDGET].store(pages, Relaxed);
+    }
+
+    /// An entry for this process, or for a child that it is about to make; `None` when there is no
+    /// more.
+    pub fn enter(&self) -> Option<Member> {
+        let mut entries = (1..PLACES).map(|at| Member { account: *self, at });
+        let member = entries.find(|member| member.mark().take())?;
+        self.cells[HIGH].fetch_max(member.at as u64, SeqCst);
+        member.tell(Told::default());
+        Some(member)
+    }
+
+    /// That of an entry; `None` for 0.
+    pub fn member(&self, entry: usize) -> Option<Member> {
+        (entry != 0).then_some(Member { account: *self, at: entry })
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Member> + '_ {
+        (1..=self.cells[HIGH].load(SeqCst) as usize).filter_map(|at| self.member(at))
+    }
+
+    /// Everybody who leases something.
+    pub fn members(&self) -> impl Iterator<Item = Member> + '_ {
+        self.entries().filter(|member| !member.mark().is_free())
+    }
+
+    /// Pages that are leased, by all.
+    pub fn leased(&self) -> u64 {
+        self.entries().map(|member| member.lease()).sum()
+    }
+
+    /// Clears the entries of processes that are gone; how many pages they leased.
+    pub fn reap(&self) -> u64 {
+        let gone = self.entries().filter(|member| member.mark().take_from_gone());
+        gone.map(|member| {
+            let lease = member.lease();
+            member.leave();
+            lease
+        })
+        .sum()
+    }
+}
+
+impl Member {
+    fn cell(&self, cell: usize) -> &'static AtomicU64 {
+        &self.account.cells[self.at * ENTRY + cell]
+    }
+
+    /// Who holds it.
+    pub fn mark(&self) -> Mark {
+        Mark::of(&self.account.cells[self.at * ENTRY..])
+    }
+
+    /// Its number.
+    pub fn entry(&self) -> usize {
+        self.at
+    }
+
+    /// Pages that it may have.
+    pub fn lease(&self) -> u64 {
+        self.cell(LEASE).load(SeqCst)
+    }
+
+    /// Leases up to `most` pages more, and none if there are not `least`, so that `reserve` pages
+    /// of the budget are left to others; how many. Of two who ask at the same time both may get
+    /// less than there is.
+    pub fn take(&self, least: u64, most: u64, reserve: u64) -> u64 {
+        let before = self.lease();
+        // 1. Announced, so that whoever adds up after this counts it.
+        self.set(before + most);
+        point();
+        // 2. What does not fit is taken back.
+        let over = (self.account.leased() + reserve).saturating_sub(self.account.budget());
+        let taken = most.saturating_sub(over);
+        let taken = if taken < least { 0 } else { taken };
+        if taken < most {
+            self.set(before + taken);
+        }
+        taken
+    }
+
+    /// Leases so many pages, whatever others have: fewer than before, or what the process needs at
+    /// least.
+    pub fn set(&self, pages: u64) {
+        point();
+        self.cell(LEASE).store(pages, SeqCst);
+    }
+
+    /// What it has told.
+    pub fn told(&self) -> Told {
+        let get = |cell| self.cell(cell).load(Relaxed);
+        let mood = match get(MOOD) {
+            0 => Mood::Busy,
+            1 => Mood::AtRest,
+            _ => Mood::Stuck,
+        };
+        Told { used: get(USED), rate: get(RATE), want: get(WANT), mood }
+    }
+
+    /// Tells the others.
+    pub fn tell(&self, told: Told) {
+        let set = |cell, value| self.cell(cell).store(value, Relaxed);
+        set(USED, told.used);
+        set(RATE, told.rate);
+        set(WANT, told.want);
+        set(MOOD, told.mood as u64);
+    }
+
+    /// Tells them that so many pages could not be had.
+    pub fn want(&self, pages: u64) {
+        self.cell(WANT).store(pages, Relaxed);
+    }
+
+    /// In the child for which its parent took the entry.
+    pub fn adopt(&self) {
+        self.mark().adopt();
+    }
+
+    /// Gives everything back.
+    pub fn leave(&self) {
+        self.set(0);
+        self.tell(Told::default());
+        point();
+        self.mark().give_back();
+    }
+}
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let high = self.cells[HIGH].load(Acquire);
+        write!(f, "Account({} of {} pages, {high} entries)", self.leased(), self.budget())
+    }
+}
+
+#[cfg(test)]
+mod tests;

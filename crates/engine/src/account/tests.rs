@@ -1,0 +1,171 @@
+use super::*;
+use crate::base::explore::{finds_each, finds_nothing};
+use proptest::prelude::*;
+use std::process::Command;
+use std::sync::Arc;
+
+const BUDGET: u64 = 1000;
+
+fn account() -> Account {
+    Account::of_family(BUDGET).unwrap()
+}
+
+#[test]
+fn a_lease_is_what_there_is_and_all_of_it_comes_back() {
+    let account = account();
+    let [first, second] = [account.enter(), account.enter()].map(Option::unwrap);
+    assert_eq!((first.take(1, 600, 0), second.take(1, 600, 50)), (600, 350), "but the reserve");
+    assert_eq!(first.take(51, 60, 0), 0, "not so many");
+    assert_eq!((first.take(50, 60, 0), account.leased()), (50, BUDGET));
+    // What has to be is above the budget, and then there is nothing for anybody.
+    second.set(500);
+    assert_eq!((account.leased(), first.take(1, 1, 0)), (1150, 0));
+    first.leave();
+    assert_eq!((account.leased(), account.members().count()), (500, 1));
+    let told = Told { used: 3, rate: 4, want: 5, mood: Mood::AtRest };
+    second.tell(told);
+    assert_eq!(account.members().next().unwrap().told(), told);
+    second.leave();
+    let again = account.enter().unwrap();
+    assert_eq!((again.entry(), again.told(), again.lease()), (1, Told::default(), 0));
+}
+
+#[test]
+fn what_a_killed_process_leased_comes_back() {
+    let account = account();
+    let member = account.enter().unwrap();
+    member.take(1, 700, 0);
+    assert_eq!((account.reap(), account.leased()), (0, 700), "this process lives");
+    // That of a process that is gone, as the number in it says.
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    let word = (1 << 31) | u64::from(child.id());
+    account.cells[ENTRY + 1].store(word, Relaxed);
+    assert_eq!((account.reap(), account.leased()), (700, 0));
+    assert_eq!((account.reap(), account.members().count()), (0, 0));
+}
+
+#[test]
+fn there_is_an_end_to_entries() {
+    let account = account();
+    let entries = (1..PLACES).map(|entry| account.member(entry).unwrap());
+    entries.for_each(|member| assert!(member.mark().take()));
+    assert!(account.enter().is_none());
+    account.member(7).unwrap().leave();
+    assert_eq!(account.enter().map(|member| member.entry()), Some(7));
+}
+
+/// What a process of the model does.
+#[derive(Clone, Debug)]
+enum Step {
+    Begin,
+    Take(prop::sample::Index, u64, u64),
+    Give(prop::sample::Index, u64),
+    Need(prop::sample::Index, u64),
+    End(prop::sample::Index),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let who = any::<prop::sample::Index>;
+    prop_oneof![
+        Just(Step::Begin),
+        (who(), 0..600u64, 0..100u64).prop_map(|(who, most, least)| Step::Take(who, most, least)),
+        (who(), 0..600u64).prop_map(|(who, pages)| Step::Give(who, pages)),
+        (who(), 0..50u64).prop_map(|(who, pages)| Step::Need(who, pages)),
+        who().prop_map(Step::End),
+    ]
+}
+
+proptest! {
+    /// Processes that come, take, give back, need and go, beside a list of what each has.
+    #[test]
+    fn as_a_list_of_leases(steps in prop::collection::vec(step(), 0..100), reserve in 0..100u64) {
+        let account = account();
+        let mut model: Vec<(Member, u64)> = Vec::new();
+        for step in steps {
+            let sum: u64 = model.iter().map(|(_, lease)| lease).sum();
+            let count = model.len();
+            match step {
+                Step::Begin => model.push((account.enter().unwrap(), 0)),
+                _ if count == 0 => {}
+                Step::Take(who, most, least) => {
+                    let (member, lease) = &mut model[who.index(count)];
+                    let there_is = BUDGET.saturating_sub(sum + reserve).min(most);
+                    let expected = if there_is < least { 0 } else { there_is };
+                    prop_assert_eq!(member.take(least, most, reserve), expected);
+                    *lease += expected;
+                }
+                Step::Give(who, pages) => {
+                    let (member, lease) = &mut model[who.index(count)];
+                    *lease = lease.saturating_sub(pages);
+                    member.set(*lease);
+                }
+                Step::Need(who, pages) => {
+                    let (member, lease) = &mut model[who.index(count)];
+                    *lease = (*lease).max(pages);
+                    member.set(*lease);
+                }
+                Step::End(who) => model.swap_remove(who.index(count)).0.leave(),
+            }
+            let sum: u64 = model.iter().map(|(_, lease)| lease).sum();
+            prop_assert_eq!((account.leased(), account.members().count()), (sum, model.len()));
+        }
+    }
+}
+
+/// What is done wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mistake {
+    /// Looks at what is left, and takes it then.
+    Unannounced,
+}
+
+impl Member {
+    fn take_wrongly(&self, most: u64) -> u64 {
+        let left = self.account.budget().saturating_sub(self.account.leased()).min(most);
+        point();
+        self.set(self.lease() + left);
+        left
+    }
+}
+
+/// Three processes take and give at the same time, and one of them goes: at no moment more is
+/// granted than there is.
+fn at_once(mistake: Option<Mistake>) {
+    let account = account();
+    let granted = Arc::new(AtomicU64::new(0));
+    let process = |takes: [u64; 2], leaves: bool| {
+        let granted = granted.clone();
+        let member = account.enter().unwrap();
+        shuttle::thread::spawn(move || {
+            let mut has = 0;
+            for most in takes {
+                let taken = match mistake {
+                    None => member.take(1, most, 0),
+                    Some(Mistake::Unannounced) => member.take_wrongly(most),
+                };
+                has += taken;
+                let all = granted.fetch_add(taken, SeqCst) + taken;
+                assert!(all <= BUDGET, "{all} pages are granted");
+                point();
+            }
+            // What is given back is free from then on.
+            granted.fetch_sub(has, SeqCst);
+            if leaves { member.leave() } else { member.set(0) }
+        })
+    };
+    let processes = [([600, 300], false), ([500, 700], true), ([300, 200], false)];
+    let threads = processes.map(|(takes, leaves)| process(takes, leaves));
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(account.leased(), 0);
+}
+
+#[test]
+fn never_more_is_granted_than_there_is() {
+    finds_nothing(2000, at_once);
+}
+
+#[test]
+fn who_does_not_announce_is_found() {
+    finds_each(&[Mistake::Unannounced], 2000, at_once);
+}

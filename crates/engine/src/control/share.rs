@@ -1,0 +1,265 @@
+//! Which process of a job gives pages to others.
+//!
+//! Ten times a second each process tells the others how it is doing, looks at what they told, and
+//! decides by itself what it gives: all decide by the same rule, [`gives`], over the same figures.
+//!
+//! 1. What is above the budget goes at once: processes at rest give first, then the others by what
+//!    they have above their floor.
+//! 2. What somebody wants and the account has not: again those at rest first, all they have. Then
+//!    those that need their pages less, in small steps. How much a process needs its pages is how
+//!    many come in each second for each page that it has: where that is the same everywhere, no
+//!    page would save more elsewhere. So an equal load ends with equal shares, whatever it began
+//!    with, and who has what it works with loses pages only until that costs it as much as others.
+//!
+//! A process is at rest when it has not had a processor for a second. It keeps 512 KiB.
+//!
+//! Lock: one over what this process did up to the last look ([`Rank::Sharing`]), only tried by the
+//! background thread.
+
+use crate::account::{Mood, Told};
+use crate::base::lockdep::Rank;
+use crate::base::sync::{RankedGuard, RankedMutex, lock};
+use crate::control::Control;
+use crate::memory::lease::FLOOR;
+use crate::stats::{Counter, Stats};
+use overspill_os::backing::Backing;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Time between two looks, at least.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Looks between two for processes that are gone.
+const REAP_EVERY: u32 = 4;
+/// Over what time the rate of pages that come in is averaged.
+const RATE_OVER: Duration = Duration::from_millis(500);
+/// How long a process has had no processor that is at rest, and what is no more than looking up.
+const REST_AFTER: Duration = Duration::from_secs(1);
+const REST_SHARE: u32 = 200;
+/// Pages that a process at rest keeps: 512 KiB.
+const REST_PAGES: u64 = 128;
+/// Pages beyond what a process uses that it keeps.
+const SLACK: u64 = 512;
+/// Part of what it has above its floor that a process which works gives at a time.
+const STEP: u64 = 8;
+/// How much less a process must need its pages than the one that gets them, in percent.
+const ADVANTAGE: u64 = 10;
+/// Zeros count less than pages that come back: this part.
+const ZERO_PART: u64 = 4;
+
+/// What this process did up to the last look.
+#[derive(Debug)]
+struct Doing {
+    looked: Instant,
+    looks: u32,
+    /// Pages that had come in, and how many do each second.
+    came_in: u64,
+    rate: f64,
+    /// Time of processors that the program had used, and when it last used some.
+    worked: Duration,
+    busy: Instant,
+}
+
+/// How a process is doing beside others.
+#[derive(Debug)]
+pub(crate) struct Sharing {
+    doing: RankedMutex<Doing>,
+    at_rest: AtomicBool,
+}
+
+impl Sharing {
+    /// Of a process that begins.
+    pub fn new() -> Sharing {
+        let now = Instant::now();
+        let doing = Doing {
+            looked: now,
+            looks: 0,
+            came_in: 0,
+            rate: 0.0,
+            worked: Duration::ZERO,
+            busy: now,
+        };
+        Sharing { doing: RankedMutex::new(Rank::Sharing, doing), at_rest: AtomicBool::new(false) }
+    }
+
+    /// Whether the process is at rest: then no page of it is reclaimed ahead of need.
+    pub fn is_at_rest(&self) -> bool {
+        self.at_rest.load(Relaxed)
+    }
+
+    /// Waits for who is looking just now.
+    pub fn settle(&self) {
+        drop(lock(&self.doing));
+    }
+
+    /// In the child of a fork, which is at work.
+    pub fn reset_in_child(&self) {
+        let mut doing = lock(&self.doing);
+        (doing.came_in, doing.worked, doing.busy) = (0, Duration::ZERO, Instant::now());
+        self.at_rest.store(false, Relaxed);
+    }
+}
+
+impl Doing {
+    /// Takes note of what was done since the last look.
+    fn look(&mut self, came_in: u64, worked: Duration) {
+        let elapsed = self.looked.elapsed();
+        let now = came_in.saturating_sub(self.came_in) as f64 / elapsed.as_secs_f64().max(1e-3);
+        let weight = (elapsed.as_secs_f64() / RATE_OVER.as_secs_f64()).min(1.0);
+        self.rate += (now - self.rate) * weight;
+        if worked.saturating_sub(self.worked) > elapsed / REST_SHARE {
+            self.busy = Instant::now();
+        }
+        (self.looked, self.came_in, self.worked) = (Instant::now(), came_in, worked);
+        self.looks = self.looks.wrapping_add(1);
+    }
+
+    fn mood(&self, is_stuck: bool) -> Mood {
+        match self.busy.elapsed() >= REST_AFTER {
+            _ if is_stuck => Mood::Stuck,
+            true => Mood::AtRest,
+            false => Mood::Busy,
+        }
+    }
+}
+
+/// Pages that have come in, those of zeros as the part that they count.
+fn came_in(stats: &Stats) -> u64 {
+    let back = [Counter::ZswpIn, Counter::PswpIn].map(|counter| stats.get(counter));
+    back.iter().sum::<u64>() + stats.get(Counter::ZeroFill) / ZERO_PART
+}
+
+/// A process, as all decide by it.
+#[derive(Clone, Copy, Debug)]
+struct Side {
+    lease: u64,
+    told: Told,
+}
+
+impl Side {
+    /// What it has above what it keeps in any case.
+    fn spare(&self) -> u64 {
+        let floor = match self.told.mood {
+            Mood::Stuck => self.lease,
+            Mood::AtRest => REST_PAGES,
+            Mood::Busy => FLOOR,
+        };
+        self.lease.saturating_sub(floor)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.told.mood == Mood::AtRest
+    }
+
+    fn wants(&self) -> bool {
+        self.told.want > 0 && !self.is_at_rest()
+    }
+
+    /// Pages that it has for each that comes in every second: the fewer, the more it needs them.
+    fn ease(&self) -> u64 {
+        self.lease * 16 / (self.told.rate + 1)
+    }
+}
+
+/// What the process `own` is to give, of all `sides` of a budget of which `reserve` pages are left
+/// to nobody.
+fn gives(own: Side, sides: &[Side], budget: u64, reserve: u64) -> u64 {
+    let leased: u64 = sides.iter().map(|side| side.lease).sum();
+    let part = |of: u64, mine: u64, all: u64| match all {
+        0 => 0,
+        all => (u128::from(of.min(all)) * u128::from(mine)).div_ceil(u128::from(all)) as u64,
+    };
+    let at_rest: u64 = sides.iter().filter(|side| side.is_at_rest()).map(Side::spare).sum();
+    // 1. Above the budget.
+    let over = (leased + reserve).saturating_sub(budget);
+    // 2. Wanted, by whom it is most.
+    let wanted: u64 = sides.iter().filter(|side| side.wants()).map(|side| side.told.want).sum();
+    let free = budget.saturating_sub(leased + reserve);
+    let wanted = wanted.saturating_sub(free);
+    if own.is_at_rest() {
+        return part(over + wanted, own.spare(), at_rest);
+    }
+    let busy: u64 = sides.iter().filter(|side| !side.is_at_rest()).map(Side::spare).sum();
+    let must = part(over.saturating_sub(at_rest), own.spare(), busy);
+    let Some(least) = sides.iter().filter(|side| side.wants()).map(Side::ease).min() else {
+        return must;
+    };
+    let offers = |side: &Side| {
+        let gives = !side.is_at_rest() && side.ease() > least + least * ADVANTAGE / 100;
+        if gives { side.spare() / STEP } else { 0 }
+    };
+    let wanted = wanted.saturating_sub(at_rest.saturating_sub(over));
+    must + part(wanted, offers(&own), sides.iter().map(offers).sum())
+}
+
+impl<B: Backing> Control<B> {
+    /// Tells the others, and gives what this process is to give, if it is time to look at that.
+    pub(crate) fn share(&self) {
+        if let Some(doing) = self.sharing.doing.try_lock()
+            && doing.looked.elapsed() >= LOOK_EVERY
+        {
+            self.look_around(doing);
+        }
+    }
+
+    /// The same at once.
+    pub(crate) fn share_anew(&self) {
+        self.look_around(lock(&self.sharing.doing));
+    }
+
+    fn look_around(&self, mut doing: RankedGuard<'_, Doing>) {
+        // A fork decides what there is for it and its child.
+        if self.children.room_wanted.load(Relaxed) {
+            return;
+        }
+        let lease = &self.memory.lease;
+        let Some(member) = lease.member() else { return };
+        // 1. What this process does.
+        doing.look(came_in(&self.stats), self.base.psi.worked());
+        let mood = doing.mood(self.limits.is_stuck());
+        self.sharing.at_rest.store(mood == Mood::AtRest, Relaxed);
+        let budget = self.memory.budget();
+        let has_enough = budget.free_pages() >= budget.high();
+        let want = if has_enough { 0 } else { member.told().want };
+        let (used, rate) = (budget.used(), doing.rate as u64);
+        let told = Told { used, rate, want, mood };
+        member.tell(told);
+        // 2. What the others do.
+        if doing.looks.is_multiple_of(REAP_EVERY) {
+            lease.account.reap();
+        }
+        let side = |lease: u64, told: Told| Side { lease, told };
+        let sides: Vec<Side> =
+            lease.account.members().map(|member| side(member.lease(), member.told())).collect();
+        let own = side(member.lease(), told);
+        let of_job = lease.account.budget();
+        // 3. What it gives.
+        let gives = gives(own, &sides, of_job, lease.reserve());
+        if gives > 0 {
+            if !self.limits.is_stuck() {
+                self.aim(budget.limit().saturating_sub(gives).max(1));
+            }
+            return;
+        }
+        // 4. Or what it may have.
+        if !self.limits.is_stuck() {
+            self.aim(u64::MAX);
+        }
+        if sides.len() == 1 {
+            self.memory.take_all();
+        } else {
+            self.give_unused(used);
+        }
+        self.swap.follow_limit();
+    }
+
+    /// Gives back what is far above what this process uses: others take it without asking.
+    fn give_unused(&self, used: u64) {
+        let keeps = used + used / 8 + SLACK;
+        if self.memory.budget().limit() > keeps + keeps / 8 + SLACK {
+            self.swap.set_limit(keeps);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

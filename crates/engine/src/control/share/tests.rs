@@ -1,0 +1,86 @@
+use super::*;
+
+const BUDGET: u64 = 32 << 10;
+
+fn busy(lease: u64, rate: u64, want: u64) -> Side {
+    Side { lease, told: Told { used: lease, rate, want, mood: Mood::Busy } }
+}
+
+fn in_mood(mood: Mood, side: Side) -> Side {
+    Side { told: Told { mood, ..side.told }, ..side }
+}
+
+fn gives_all(sides: &[Side]) -> Vec<u64> {
+    sides.iter().map(|side| gives(*side, sides, BUDGET, 0)).collect()
+}
+
+#[test]
+fn who_is_alone_gives_what_is_above_the_budget_and_no_more() {
+    assert_eq!(gives_all(&[busy(BUDGET, 100, 0)]), [0]);
+    assert_eq!(gives_all(&[busy(BUDGET, 100, 500)]), [0], "there is nobody who needs it less");
+    assert_eq!(gives_all(&[busy(BUDGET + 700, 100, 0)]), [700]);
+}
+
+#[test]
+fn what_is_above_the_budget_all_give_those_at_rest_first() {
+    let [small, large] = [busy(FLOOR + 1000, 0, 0), busy(BUDGET - FLOOR, 9, 0)];
+    let gives = gives_all(&[small, large]);
+    assert!(gives.iter().sum::<u64>() >= 1000 && gives[1] > 20 * gives[0], "{gives:?}");
+    let at_rest = in_mood(Mood::AtRest, small);
+    assert_eq!(gives_all(&[at_rest, large]), [1000, 0]);
+    // Who cannot give is not asked; a process that works keeps its floor.
+    let sides = [in_mood(Mood::Stuck, busy(BUDGET, 0, 0)), busy(FLOOR, 0, 0), busy(5000, 0, 0)];
+    assert_eq!(gives_all(&sides), [0, 0, 5000 - FLOOR]);
+}
+
+#[test]
+fn those_at_rest_give_all_that_is_wanted_and_keep_512_kib() {
+    let idle = in_mood(Mood::AtRest, busy(BUDGET / 2, 0, 0));
+    assert_eq!(gives_all(&[idle, busy(BUDGET / 2, 50, 64)]), [64, 0]);
+    assert_eq!(gives_all(&[idle, busy(BUDGET / 2, 50, BUDGET)]), [BUDGET / 2 - 128, 0]);
+    assert_eq!(gives_all(&[idle, busy(BUDGET / 2, 0, 0)]), [0, 0], "nobody wants any");
+    // What is free is taken first.
+    assert_eq!(gives_all(&[idle, busy(1000, 50, 2000)]), [0, 0]);
+}
+
+#[test]
+fn who_needs_its_pages_less_gives_to_who_needs_them_more() {
+    let sides = [busy(BUDGET / 2, 10, 0), busy(BUDGET / 2, 5000, 300)];
+    assert_eq!(gives_all(&sides), [300, 0]);
+    let sides = [busy(BUDGET / 2, 4900, 300), busy(BUDGET / 2, 5000, 300)];
+    assert_eq!(gives_all(&sides), [0, 0], "they need them alike");
+}
+
+/// Two processes with the same load, one of which began with nearly everything.
+#[test]
+fn equal_loads_end_with_equal_shares() {
+    let pages = 40_000;
+    let mut leases = [BUDGET - FLOOR, FLOOR];
+    for _ in 0..50 {
+        let sides = leases.map(|lease| busy(lease, 10_000 * (pages - lease) / pages, lease / 4));
+        let gives = gives_all(&sides);
+        let moves = [(0, 1), (1, 0)].map(|(from, to)| (from, to, gives[from]));
+        for (from, to, pages) in moves {
+            leases[from] -= pages;
+            leases[to] += pages;
+        }
+    }
+    let [first, second] = leases;
+    assert!(first.abs_diff(second) < BUDGET / 20, "{leases:?}");
+}
+
+#[test]
+fn a_process_is_at_rest_after_a_second_without_a_processor() {
+    let doing = Sharing::new().doing;
+    let doing = &mut *lock(&doing);
+    doing.look(0, Duration::from_millis(5));
+    assert_eq!((doing.mood(false), doing.mood(true)), (Mood::Busy, Mood::Stuck));
+    doing.busy -= REST_AFTER;
+    doing.looked -= Duration::from_millis(100);
+    // Less than a processor's time to look up now and then.
+    doing.look(40, Duration::from_millis(5) + Duration::from_micros(400));
+    assert_eq!(doing.mood(false), Mood::AtRest);
+    assert!(doing.rate > 50.0 && doing.rate < 90.0, "{}: 400 each second for 100 ms", doing.rate);
+    doing.look(40, Duration::from_millis(50));
+    assert_eq!(doing.mood(false), Mood::Busy);
+}

@@ -1,0 +1,185 @@
+//! What of its job's budget a process may have: a lease of pages, which is its limit.
+//!
+//! A process that needs more takes it from the [`Account`] itself, in steps that grow with what it
+//! has: the background thread ahead of need, a fault without a frame at once. What it is to give
+//! back is decided above ([`crate::control`]); until it has, the lease does not grow beyond its
+//! *cap*.
+//!
+//! Lock: one over changes of the lease ([`Rank::Lease`]), which a fault only tries. Over it, the
+//! limit is set.
+
+use super::Memory;
+use crate::account::{Account, Member};
+use crate::base::lockdep::Rank;
+use crate::base::sync::{RankedMutex, lock};
+use overspill_os::Errno;
+use overspill_os::backing::Backing;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Pages that a process which works has whatever the others need: its reserves and one batch of
+/// pages out and in.
+pub const FLOOR: u64 = super::MEMORY_MIN.pages();
+/// Pages that one begins with which is not alone.
+const START: u64 = 512;
+/// Pages by which a lease grows: a quarter of it, within these bounds.
+const STEP_LEAST: u64 = 64;
+const STEP_MOST: u64 = 1 << 14;
+/// What nobody takes while there are several processes, for those that begin or wake up: this part
+/// of the budget, within these bounds.
+const RESERVE_PART: u64 = 32;
+const RESERVE_LEAST: u64 = 64;
+const RESERVE_MOST: u64 = 1024;
+
+/// A process's part of its job's budget.
+#[derive(Debug)]
+pub struct Lease {
+    /// The job's.
+    pub account: Account,
+    /// Its entry there, or 0: without one it has [`FLOOR`] pages.
+    entry: AtomicUsize,
+    changing: RankedMutex<()>,
+    /// How far it may grow.
+    cap: AtomicU64,
+}
+
+impl Lease {
+    /// That of a process that begins: all of the budget, if it is alone.
+    pub(super) fn begin(account: Option<Account>, budget: u64) -> Result<Lease, Errno> {
+        let account = account.map_or_else(|| Account::of_family(budget), Ok)?;
+        if account.budget() == 0 {
+            account.set_budget(budget);
+        }
+        let member = account.enter();
+        if let Some(member) = member
+            && member.take(budget, budget, 0) == 0
+        {
+            member.set(START.min(budget));
+        }
+        Ok(Lease {
+            account,
+            entry: AtomicUsize::new(member.map_or(0, |member| member.entry())),
+            changing: RankedMutex::new(Rank::Lease, ()),
+            cap: AtomicU64::new(u64::MAX),
+        })
+    }
+
+    /// Pages of it.
+    pub fn pages(&self) -> u64 {
+        self.member().map_or(FLOOR, |member| member.lease())
+    }
+
+    /// The entry.
+    pub fn member(&self) -> Option<Member> {
+        self.account.member(self.entry.load(Relaxed))
+    }
+
+    fn set_member(&self, member: Option<Member>) {
+        self.entry.store(member.map_or(0, |member| member.entry()), Relaxed);
+    }
+
+    /// How far it may grow.
+    pub fn cap(&self) -> u64 {
+        self.cap.load(Relaxed)
+    }
+
+    /// From now on it grows to so many pages at most.
+    pub fn set_cap(&self, pages: u64) {
+        self.cap.store(pages, Relaxed);
+    }
+
+    /// What nobody takes, for those that begin.
+    pub fn reserve(&self) -> u64 {
+        match self.account.members().nth(1) {
+            None => 0,
+            Some(_) => (self.account.budget() / RESERVE_PART).clamp(RESERVE_LEAST, RESERVE_MOST),
+        }
+    }
+}
+
+/// What has come of it that a process asked for more pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Growth {
+    /// It has more.
+    Grown,
+    /// Somebody else changes the lease just now.
+    UnderWay,
+    /// There are none.
+    Nothing,
+}
+
+impl<B: Backing> Memory<B> {
+    /// Leases more pages, as far as the job has some.
+    pub fn grow(&self) -> Growth {
+        let Some(_changing) = self.lease.changing.try_lock() else { return Growth::UnderWay };
+        let (limit, cap) = (self.budget().limit(), self.lease.cap());
+        let Some(member) = self.lease.member() else { return Growth::Nothing };
+        // 1. What it needs to run at all.
+        if limit < FLOOR {
+            member.set(FLOOR);
+            self.budget().set_limit(FLOOR);
+            return Growth::Grown;
+        }
+        // 2. A step, or what there is.
+        let step = (limit / 4).clamp(STEP_LEAST, STEP_MOST).min(cap.saturating_sub(limit));
+        let taken = match step {
+            0 => 0,
+            _ => member.take(STEP_LEAST.min(step), step, self.lease.reserve()),
+        };
+        if taken > 0 {
+            self.budget().set_limit(limit + taken);
+            return Growth::Grown;
+        }
+        member.want(step);
+        Growth::Nothing
+    }
+
+    /// Leases all that the job has, up to the cap, if there is nobody else; whether the limit is
+    /// higher now.
+    pub fn take_all(&self) -> bool {
+        let _changing = lock(&self.lease.changing);
+        let Some(member) = self.lease.member() else { return false };
+        let (limit, most) = (self.budget().limit(), self.lease.account.budget());
+        let rest = most.min(self.lease.cap()).saturating_sub(limit);
+        let taken = if rest == 0 { 0 } else { member.take(1, rest, 0) };
+        if taken > 0 {
+            self.budget().set_limit(limit + taken);
+        }
+        taken > 0
+    }
+
+    /// Leases so many pages, whatever the others have: fewer than before, or what it has to.
+    pub fn set_lease(&self, pages: u64) {
+        let _changing = lock(&self.lease.changing);
+        // The limit is never above the lease.
+        let limit = self.budget().limit();
+        let set_limit = || self.budget().set_limit(pages);
+        if pages < limit {
+            set_limit();
+        }
+        self.lease.member().iter().for_each(|member| member.set(pages));
+        if pages > limit {
+            set_limit();
+        }
+    }
+
+    /// In the child of a fork: the entry is that which its parent took for it, or one that it can
+    /// find itself.
+    pub fn adopt_lease(&self, member: Option<Member>) {
+        member.iter().for_each(Member::adopt);
+        self.lease.set_member(member);
+        self.lease.set_cap(u64::MAX);
+        self.budget().set_limit(self.lease.pages());
+    }
+
+    /// Before its thread holds the entry: another one, if somebody took this process for gone.
+    pub fn keep_lease(&self) -> Option<Member> {
+        let member = self.lease.member();
+        if member.is_some_and(|member| member.mark().is_own()) {
+            return member;
+        }
+        let member = self.lease.account.enter();
+        member.iter().for_each(|member| member.set(self.budget().limit()));
+        self.lease.set_member(member);
+        member
+    }
+}
