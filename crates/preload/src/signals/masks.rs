@@ -199,70 +199,84 @@ struct CallSite {
     certain: bool,
 }
 
-/// How many bytes after `at` a `syscall` is, if it is near.
-fn syscall_after(bytes: &[u8], at: usize) -> Option<usize> {
-    let behind = &bytes[at..bytes.len().min(at + BETWEEN_MAX)];
-    behind.windows(SYSCALL.len()).position(|window| *window == SYSCALL)
+/// Where each `syscall` of a library's code begins. A C library has some six hundred in two million
+/// bytes, and every process looks for them: many bytes at a time, in a tenth of a millisecond.
+fn syscalls(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    const STEP: usize = 64;
+    let [first, second] = SYSCALL;
+    let may_have = move |start: usize| {
+        // The last byte of a step may be the first of a `syscall`.
+        let Some(step) = bytes[start..].first_chunk::<{ STEP + 1 }>() else { return true };
+        (0..STEP).fold(0, |found, at| {
+            found | u8::from(step[at] == first) & u8::from(step[at + 1] == second)
+        }) != 0
+    };
+    let steps = (0..bytes.len()).step_by(STEP).filter(move |start| may_have(*start));
+    steps
+        .flat_map(|start| start..start + STEP)
+        .filter(move |at| bytes[(*at).min(bytes.len())..].starts_with(&SYSCALL))
 }
 
 /// Whether something like a jump leads to an offset, from near it.
 fn is_jumped_to(bytes: &[u8], to: usize) -> bool {
-    let mut near = to.saturating_sub(FUNCTION_MAX)..bytes.len().min(to + FUNCTION_MAX);
-    near.any(|at| {
-        let leads =
-            |len: usize, distance: i32| (at + len).wrapping_add_signed(distance as isize) == to;
-        let far = |from: usize| {
-            let distance = bytes
-                .get(at + from..at + from + 4)
-                .and_then(|d| d.try_into().ok())
-                .map(i32::from_le_bytes);
-            distance.is_some_and(|distance| leads(from + 4, distance))
-        };
-        match bytes[at] {
-            0xeb | 0x70..=0x7f | 0xe3 => {
-                bytes.get(at + 1).is_some_and(|distance| leads(2, *distance as i8 as i32))
-            }
-            0xe8 | JUMP => far(1),
-            0x0f if bytes.get(at + 1).is_some_and(|second| second & 0xf0 == 0x80) => far(2),
-            _ => false,
-        }
+    let leads = |behind: usize, distance: i32| behind.wrapping_add_signed(distance as isize) == to;
+    let mut near = to.saturating_sub(i8::MAX as usize + 2)..bytes.len().min(to + i8::MAX as usize);
+    let short = near.any(|at| {
+        let distance = bytes.get(at + 1).map(|distance| i32::from(*distance as i8));
+        matches!(bytes[at], 0xeb | 0x70..=0x7f | 0xe3)
+            && distance.is_some_and(|distance| leads(at + 2, distance))
+    });
+    // The distance tells sooner than what is before it.
+    let start = to.saturating_sub(FUNCTION_MAX);
+    let far = &bytes[start..bytes.len().min(to + FUNCTION_MAX)];
+    short
+        || far.windows(4).enumerate().any(|(at, distance)| {
+            let distance = i32::from_le_bytes([distance[0], distance[1], distance[2], distance[3]]);
+            leads(start + at + 4, distance)
+                && matches!(far[..at], [.., 0xe8 | JUMP] | [.., 0x0f, 0x80..=0x8f])
+        })
+}
+
+/// What loads the number right before `end`, `between` bytes before a `syscall`.
+fn place_before(bytes: &[u8], end: usize, between: usize) -> Option<CallSite> {
+    let code = &bytes[..end];
+    if code.ends_with(&NUMBER) {
+        let at = end - NUMBER.len();
+        return Some(CallSite { at, first: NUMBER.len(), between, certain: true });
+    }
+    // `mov reg, 14` far before `mov eax, reg`: the registers from 8 on have a prefix.
+    let (first, register) = match *code {
+        [.., 0x44, 0x89, form] if form & 0xc7 == 0xc0 => (3, 8 + (form >> 3 & 7)),
+        [.., 0x40..=0x4f, 0x89, _] => return None,
+        [.., 0x89, form] if form & 0xc7 == 0xc0 => (2, form >> 3 & 7),
+        _ => return None,
+    };
+    let at = end - first;
+    let before = &bytes[at.saturating_sub(BEFORE_MAX)..at];
+    let long = [0x41, 0xb8 + (register & 7), NUMBER[1], 0, 0, 0];
+    let load = if register < 8 { &long[1..] } else { &long[..] };
+    // Instructions that the jump covers besides: none that is known here has less than two bytes.
+    let mut covered = (end..at + JUMP_BYTES).step_by(2);
+    let loaded = before.windows(load.len()).any(|window| window == load);
+    let fits = loaded && first + between + SYSCALL.len() >= JUMP_BYTES;
+    (fits && !covered.any(|to| is_jumped_to(bytes, to))).then_some(CallSite {
+        at,
+        first,
+        between,
+        certain: false,
     })
 }
 
 /// The places in a library's code, as offsets.
 fn places(bytes: &[u8]) -> Vec<CallSite> {
-    let number = |(at, window): (usize, &[u8])| {
-        let between =
-            if *window == NUMBER { syscall_after(bytes, at + NUMBER.len()) } else { None }?;
-        Some(CallSite { at, first: NUMBER.len(), between, certain: true })
-    };
-    // `mov reg, 14` far before `mov eax, reg`: the registers from 8 on have a prefix.
-    let register = |at: usize| {
-        let (first, register) = match bytes[at..] {
-            [0x44, 0x89, form, ..] if form & 0xc7 == 0xc0 => (3, 8 + (form >> 3 & 7)),
-            [0x89, form, ..]
-                if form & 0xc7 == 0xc0
-                    && !matches!(bytes.get(at.wrapping_sub(1)), Some(0x40..=0x4f)) =>
-            {
-                (2, form >> 3 & 7)
-            }
-            _ => return None,
-        };
-        let between = syscall_after(bytes, at + first)?;
-        let before = &bytes[at.saturating_sub(BEFORE_MAX)..at];
-        let long = [0x41, 0xb8 + (register & 7), NUMBER[1], 0, 0, 0];
-        let load = if register < 8 { &long[1..] } else { &long[..] };
-        let place = CallSite { at, first, between, certain: false };
-        // Instructions that the jump covers besides: none that is known here has less than two
-        // bytes.
-        let mut covered = (at + first..at + JUMP_BYTES).step_by(2);
-        let loaded = before.windows(load.len()).any(|window| window == load);
-        let fits = loaded && first + between + SYSCALL.len() >= JUMP_BYTES;
-        (fits && !covered.any(|to| is_jumped_to(bytes, to))).then_some(place)
-    };
-    let mut places: Vec<CallSite> =
-        bytes.windows(NUMBER.len()).enumerate().filter_map(number).collect();
-    places.extend((0..bytes.len()).filter_map(register));
+    let mut places = Vec::new();
+    let mut last = 0;
+    for syscall in syscalls(bytes) {
+        // A number that another `syscall` takes before this one is that one's.
+        let first = last.max((syscall + SYSCALL.len()).saturating_sub(BETWEEN_MAX));
+        places.extend((first..=syscall).filter_map(|end| place_before(bytes, end, syscall - end)));
+        last = syscall + 1;
+    }
     places
 }
 
