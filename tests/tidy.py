@@ -30,7 +30,8 @@ FLOORS = {
         "probe", "lib",
     ],
     "crates/preload": [
-        "sys", "route", "config", "heap", "image", "pool", "memory", "userfaultfd", "nested",
+        "sys", "route", "config", "own_stack", "heap", "image", "pool", "dormant", "memory",
+        "userfaultfd", "nested",
         "robust", "signals", "trap", "calls", "streams", "sandbox", "delivery", "gate", "map",
         "alloc", "fds", "dma", "exec", "credentials", "stdio", "thread", "fork", "syscall", "init",
         "lib",

@@ -23,6 +23,11 @@ impl Report {
         counter(&self.0["total"], name)
     }
 
+    /// How many processes had an engine.
+    pub fn processes(&self) -> usize {
+        self.0["processes"].as_array().map_or(0, Vec::len)
+    }
+
     /// The swap devices of all processes together.
     pub fn devices(&self) -> &[Value] {
         let devices = self.0["total"]["devices"].as_array();

@@ -174,9 +174,10 @@ fn a_header_that_cannot_be_right_is_refused() {
     let file = room.path.join("file");
     let device = format!("{}:4M", shown(&file));
     File::create(&file).unwrap();
+    let awake = ["env", "OVERSPILL_BASELINES=dormant=off", "true"];
     let run_once = || {
         run(
-            clean(Command::new(overspill).args(["run", "--swap", &device, "--", "true"])),
+            clean(Command::new(overspill).args(["run", "--swap", &device, "--"]).args(awake)),
             TIME_LIMIT,
         )
     };

@@ -100,6 +100,7 @@ programs! {
     descriptors => "descriptors.c",
     direct => "direct.c",
     dlopen => "dlopen.c",
+    dormant => "dormant.c",
     dumps => "dumps.c",
     elsewhere => "elsewhere.c",
     ends => "ends.c",
@@ -156,6 +157,7 @@ signal_programs! {
     descriptors => "descriptors.c",
     direct => "direct.c",
     dlopen => "dlopen.c",
+    dormant => "dormant.c",
     dumps => "dumps.c",
     elsewhere => "elsewhere.c",
     ends => "ends.c",
@@ -216,5 +218,27 @@ fn the_soft_limit_of_files_is_the_hard_one() {
         let mut limited = Command::new("sh");
         limited.args(["-c", r#"ulimit -n 100; exec "$0" "$@""#]).arg(overspill);
         same_by(limited, "descriptors.c", fault, &[]);
+    }
+}
+
+/// Processes that do little are not managed, and nothing is said of them; one among them that does
+/// more is.
+#[test]
+fn small_processes_have_no_engine() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    let many = "i=0; while [ $i -lt 60 ]; do /bin/true; (exit 0); i=$((i+1)); done; ";
+    for (fault, more, processes) in
+        [("signal", "", 0), ("thread", "", 0), ("signal", "\"$0\" $1", 1)]
+    {
+        let room = SCRATCH.room(&format!("small.{fault}.{processes}"));
+        let report = room.path.join("stats.json");
+        let mut command = Command::new(overspill);
+        command.args(["run", "--memory", "64M", "--no-swap", "--fault", fault, "--stats-json"]);
+        command.arg(&report).args(["--", "sh", "-c", &format!("{many}{more}")]);
+        command.arg(SCRATCH.program("fills.c")).arg("8");
+        command.env("XDG_RUNTIME_DIR", &room.path);
+        let outcome = process::run(clean(&mut command), TIME_LIMIT);
+        assert!(outcome.status == 0 && outcome.stderr.is_empty(), "{outcome:?}");
+        assert_eq!(Report::read(&report).processes(), processes, "{fault}");
     }
 }

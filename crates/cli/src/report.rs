@@ -18,6 +18,9 @@ pub fn render(tree: &Tree, elapsed: Duration) -> String {
     let total = &tree.total;
     let count = tree.processes.len() as u64 + tree.left_out;
     match tree.processes.as_slice() {
+        [] if tree.begun => {
+            format!("overspill: no process needed so much that it was managed, {elapsed}\n")
+        }
         [] => format!("overspill: no statistics, {elapsed}\n"),
         [process] if count == 1 => {
             let name = printable(&process.name);
@@ -275,7 +278,7 @@ mod tests {
     fn tree(processes: Vec<Snapshot>, left_out: u64) -> Tree {
         let mut total = Snapshot::default();
         processes.iter().for_each(|p| total.merge(p));
-        Tree { processes, total, left_out }
+        Tree { processes, total, left_out, begun: true }
     }
 
     fn typical(pid: u32) -> Snapshot {

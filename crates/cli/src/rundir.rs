@@ -49,6 +49,8 @@ pub struct Tree {
     pub total: Snapshot,
     /// Processes beyond the number that is kept one by one.
     pub left_out: u64,
+    /// Whether the preload library ran in any process.
+    pub begun: bool,
 }
 
 impl RunDir {
@@ -178,7 +180,9 @@ impl RunDir {
             processes: std::mem::take(&mut self.ended),
             total: std::mem::take(&mut self.rest),
             left_out: self.rest_count,
+            begun: false,
         };
+        tree.begun = !tree.processes.is_empty() || self.path.join(job::BEGUN_NAME).exists();
         tree.processes.iter().for_each(|process| tree.total.merge(process));
         tree.total.name = "total".to_owned();
         tree
@@ -253,11 +257,6 @@ fn create_in(parent: &Path) -> io::Result<PathBuf> {
 }
 
 impl Tree {
-    /// Whether no process kept statistics: the preload library ran nowhere.
-    pub fn is_empty(&self) -> bool {
-        self.processes.is_empty()
-    }
-
     /// The budget, as the processes knew it last.
     pub fn budget(&self) -> u64 {
         let budgets = self.processes.iter().map(|process| process.get(Counter::BudgetBytes));
@@ -312,7 +311,7 @@ mod tests {
         let tree = dir.finish();
         let faults: Vec<_> = tree.processes.iter().map(|p| p.get(Counter::PgFault)).collect();
         assert_eq!((faults, tree.total.get(Counter::PgFault), tree.left_out), (vec![7, 5], 12, 0));
-        assert!(!tree.is_empty());
+        assert!(tree.begun);
     }
 
     #[test]

@@ -151,7 +151,10 @@ impl Config {
     }
 
     /// Whether a pool can be made with this.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// For values that are out of bounds, or do not go together.
+    pub fn check(&self) -> Result<(), Error> {
         Config::check_memory(self.memory)?;
         let watermarks = self.watermarks;
         if !watermarks.rise(self.memory.pages()) {

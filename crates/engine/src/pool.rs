@@ -52,6 +52,16 @@ impl Pool {
         Ok(Pool { engine })
     }
 
+    /// Waits for the end of the engine of the program that this process ran before an exec: what
+    /// its memory kept attached or busy is free then. `stats_file` is that of the process, which
+    /// goes.
+    pub fn await_predecessor(stats_file: &Path) {
+        if let Some(engine) = Stats::engine_in_file(stats_file) {
+            overspill_os::beside::await_end(engine);
+            let _ = rustix::fs::unlink(stats_file);
+        }
+    }
+
     /// A pool of `memory` bytes in signal delivery: for a program that manages its own data. Swap
     /// space is an unlinked file in `swap`, if given.
     ///
@@ -493,11 +503,7 @@ fn open_stats(path: Option<&Path>) -> Result<Stats, Error> {
     // A statistics file that cannot be made (the run has ended, another user) must not keep a
     // program from running.
     let file = path.and_then(|path| {
-        // There may be that of the program which this process ran before an exec. Its engine ends,
-        // and with it what that memory kept attached or busy.
-        if let Some(engine) = Stats::engine_in_file(path) {
-            overspill_os::beside::await_end(engine);
-        }
+        Pool::await_predecessor(path);
         let _ = rustix::fs::unlink(path);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
         rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()

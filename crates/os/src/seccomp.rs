@@ -55,13 +55,18 @@ const TAG_BIT: u32 = 0x4000_0000;
 /// The upper half of the sixth argument of a call that is let through.
 const EXEMPT: usize = 0x4f76_5370;
 
-/// The call by which a process asks for the handler: rt_sigprocmask(2), which everybody may make
-/// who runs a C library, with one of the following in place of its set. They are tagged, so the
-/// call is stopped; where no filter is in force it fails with EFAULT.
+/// The call by which a process asks for the handler, or the filter itself: rt_sigprocmask(2), which
+/// everybody may make who runs a C library, with one of the following in place of its set. They are
+/// tagged, so the call is stopped; where no filter is in force it fails with EFAULT.
 pub const HANDLER: usize = Sysno::rt_sigprocmask as usize;
 
-/// To ask whether the filter is in force, and to come back after a call.
+/// To come back after a call.
 pub const RETURN: usize = TAG | 1;
+
+/// To ask whether the filter is in force, which answers itself: who asks need not have a handler.
+const IN_FORCE: usize = TAG | 3;
+/// The answer, an error number that the kernel does not have.
+const YES: u32 = 0xf56;
 
 /// Signals that the program has just unblocked have come before.
 pub const PENDING: usize = TAG | 2;
@@ -151,14 +156,16 @@ pub fn program() -> Vec<Instruction> {
     program.push(plain(op::LOAD, data::upper(5)));
     program.push(branch(op::IF_EQUAL, EXEMPT as u32, 0, 1));
     program.push(plain(op::RETURN, RET_ALLOW));
-    // 3. Which arguments are in the window or tagged.
+    // 3. Is it the question whether there is a filter?
+    program.extend(answer_rule());
+    // 4. Which arguments are in the window or tagged.
     mark_arguments(&mut program);
-    // 4. futex(2), whose arguments depend on what it is to do.
+    // 5. futex(2), whose arguments depend on what it is to do.
     program.push(plain(op::LOAD, data::NUMBER));
     let mut rule = futex_rule();
     program.push(branch(op::IF_EQUAL, Sysno::futex as u32, 0, rule.len() as u8));
     program.append(&mut rule);
-    // 5. Is one of them an address to this call? Numbers of the same answer are a run; a tree over
+    // 6. Is one of them an address to this call? Numbers of the same answer are a run; a tree over
     //    the runs.
     program.push(plain(op::LOAD, data::NUMBER));
     let mut runs: Vec<(u32, u8)> = Vec::new();
@@ -191,6 +198,19 @@ fn most_calls() -> Vec<Instruction> {
         instruction.if_true = (end - at - 1) as u8;
     }
     quick
+}
+
+/// Answers [`IN_FORCE`].
+fn answer_rule() -> [Instruction; 7] {
+    [
+        plain(op::LOAD, data::NUMBER),
+        branch(op::IF_EQUAL, HANDLER as u32, 0, 5),
+        plain(op::LOAD, data::upper(1)),
+        branch(op::IF_EQUAL, (IN_FORCE >> 32) as u32, 0, 3),
+        plain(op::LOAD, data::lower(1)),
+        branch(op::IF_EQUAL, IN_FORCE as u32, 0, 1),
+        plain(op::RETURN, RET_ERRNO | YES),
+    ]
 }
 
 /// Keeps in a cell which arguments are in the window or tagged, a bit each.
@@ -308,26 +328,13 @@ pub const fn exempt(sixth: usize) -> usize {
     EXEMPT << 32 | sixth & 0xffff_ffff
 }
 
-/// Whether the filter is in force for the calling thread, which has a handler for SIGSYS that sets
-/// the result of [`RETURN`] to 1.
+/// Whether the filter is in force for the calling thread. Without it the kernel says that there is
+/// no memory at this address.
 pub fn is_in_force() -> bool {
-    let result: usize;
-    // SAFETY: either the handler answers, or the kernel says that there is no memory at this
-    // address.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inout("rax") HANDLER => result,
-            in("rdi") libc::SIG_BLOCK,
-            in("rsi") RETURN,
-            in("rdx") 0,
-            in("r10") 8,
-            out("rcx") _,
-            out("r11") _,
-            options(nostack),
-        );
-    }
-    result == 1
+    let set = IN_FORCE as *const u64;
+    // SAFETY: the kernel reads a set at an address that no memory has.
+    let result = unsafe { raw_syscall!(Sysno::rt_sigprocmask, libc::SIG_BLOCK, set, 0, 8) };
+    result == (YES as usize).wrapping_neg()
 }
 
 /// Whether this kernel, and whoever restricts the process, allow such filters.
@@ -462,6 +469,8 @@ mod tests {
             [RETURN, PENDING].map(|what| answer(HANDLER as u32, [0, what as u64, 0, 8, 0, 0])),
             [TRAP; 2]
         );
+        assert_eq!(answer(HANDLER as u32, [0, IN_FORCE as u64, 0, 8, 0, 0]), RET_ERRNO | YES);
+        assert_eq!(answer(writev, [0, IN_FORCE as u64, 0, 8, 0, 0]), TRAP);
         assert_eq!(
             [MASK - 1, MASK, MASK + 1].map(|n| answer(n as u32, [0; 6])),
             [RET_ALLOW, TRAP, RET_ALLOW]

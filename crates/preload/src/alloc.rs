@@ -3,6 +3,7 @@
 //! - The program's own code, once the constructor has run: mimalloc, whose memory comes through
 //!   this library's own `mmap` and so is managed memory; large blocks are mappings of their own
 //!   ([`crate::alloc::large`]).
+//! - The program's own code while the process is dormant ([`crate::dormant`]): the internal heap.
 //! - Everybody else (engine threads, the C library inside pthread_create, constructors before
 //!   ours): the internal heap ([`crate::heap`]).
 //!
@@ -15,7 +16,7 @@
 //! unchanged by free.
 
 use crate::sys::{errno, restore_errno, set_errno};
-use crate::{gate, heap, pool};
+use crate::{dormant, gate, heap, pool};
 use libmimalloc_sys as mi;
 use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::ffi::{c_int, c_void};
@@ -75,9 +76,14 @@ fn checked(block: *mut c_void) -> *mut c_void {
 #[inline(always)]
 fn allocate(size: usize, align: usize, zeroed: bool) -> *mut c_void {
     if !is_program() {
-        let block = if zeroed { heap::alloc_zeroed(size, align) } else { heap::alloc(size, align) };
-        return checked(block.cast());
+        return allocate_unmanaged(size, align, zeroed);
     }
+    allocate_managed(size, align, zeroed)
+}
+
+/// [`allocate`] for the program, with mimalloc.
+#[inline(always)]
+fn allocate_managed(size: usize, align: usize, zeroed: bool) -> *mut c_void {
     let _pass = gate::enter();
     if size >= large::LARGE_MIN && align <= PAGE_SIZE {
         return checked(large::alloc(size).cast());
@@ -91,6 +97,26 @@ fn allocate(size: usize, align: usize, zeroed: bool) -> *mut c_void {
             (true, false) => mi::mi_zalloc_aligned(size, align),
         }
     })
+}
+
+/// [`allocate`] from the internal heap. A dormant process has all its blocks there, and wakes where
+/// it would have too many.
+fn allocate_unmanaged(size: usize, align: usize, zeroed: bool) -> *mut c_void {
+    let block = if dormant::concerns() {
+        match dormant::alloc(size, align) {
+            block if !block.is_null() => block,
+            _ if dormant::wake() => return allocate_managed(size, align, zeroed),
+            _ if dormant::is_held_up() => heap::alloc(size, align),
+            none => none,
+        }
+    } else {
+        heap::alloc(size, align)
+    };
+    if zeroed && !block.is_null() {
+        // SAFETY: the block has `size` bytes.
+        unsafe { block.write_bytes(0, size) };
+    }
+    checked(block.cast())
 }
 
 /// Whether mimalloc made the block, when large blocks and the internal heap are ruled out.
@@ -188,6 +214,13 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
                 return checked(unsafe { mi::mi_realloc(block, size) });
             }
             _ => {}
+        }
+    }
+    if dormant::concerns() && heap::contains(block as usize) {
+        // SAFETY: the caller's promise; the address says whose it is.
+        let resized = unsafe { dormant::resize(block.cast(), size) };
+        if !resized.is_null() {
+            return resized.cast();
         }
     }
     // From one kind to another: copied.
@@ -372,6 +405,7 @@ mod tests {
     #[test]
     fn blocks_find_their_heap_and_move_between_heaps() {
         crate::gate::init();
+        crate::gate::start();
         let early = malloc(100);
         assert!(heap::contains(early as usize));
         start();

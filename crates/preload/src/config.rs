@@ -16,12 +16,13 @@
 use overspill::config::{Config, Delivery, SwapList};
 use overspill::job;
 use overspill_os::probe::{self, Simulated};
+use rustix::fs::Mode;
 use std::ffi::CString;
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the variables ask for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Asked {
     /// The pool's configuration.
     pub config: Config,
@@ -34,6 +35,20 @@ impl Asked {
     pub fn reports(&self) -> Option<CString> {
         let file = self.config.job_file.as_ref()?.with_file_name(job::REPORTS_NAME);
         CString::new(file.into_os_string().into_encoded_bytes()).ok()
+    }
+
+    /// Has the statistics kept in the file of a process.
+    pub fn name_statistics(&mut self, pid: i32) {
+        let named = |file: PathBuf| file.with_file_name(format!("stats.{pid}"));
+        self.config.stats_file = self.config.stats_file.take().map(named);
+    }
+
+    /// Leaves a sign in the directory of the run that a process of it has begun.
+    pub fn note_beginning(&self) {
+        if let Some(file) = &self.config.job_file {
+            let sign = file.with_file_name(job::BEGUN_NAME);
+            let _ = rustix::fs::mkdir(sign, Mode::RWXU);
+        }
     }
 }
 

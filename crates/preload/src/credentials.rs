@@ -6,7 +6,7 @@
 //! with credentials of their own.
 
 use crate::sys::real;
-use crate::{memory, pool};
+use crate::{dormant, memory, pool, sandbox};
 use overspill_os::beside::credentials;
 use overspill_os::tls;
 use std::ffi::{c_char, c_int, c_long};
@@ -24,6 +24,8 @@ const SAME: usize = u32::MAX as usize;
 
 /// A call that the program is about to make.
 pub fn follow(call: Sysno, arguments: [usize; 3]) {
+    // Afterwards it may lack the rights.
+    dormant::wake();
     if !followed() {
         return;
     }
@@ -97,6 +99,7 @@ followed_by! {
 /// As for initgroups(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn initgroups(user: *const c_char, group: u32) -> c_int {
+    dormant::wake();
     // SAFETY: 1. the caller's promise; 2. so many groups are written.
     unsafe {
         let result =
@@ -115,6 +118,7 @@ pub unsafe extern "C" fn initgroups(user: *const c_char, group: u32) -> c_int {
 
 /// The same calls through syscall(2), of a process's first thread.
 pub fn by_number(number: c_long, arguments: [usize; 3]) {
+    sandbox::by_number_first(number, [arguments[0], arguments[1]]);
     const CALLS: [Sysno; 8] = [
         Sysno::setuid,
         Sysno::setgid,

@@ -34,6 +34,18 @@ pub fn settle(asked: Asked) -> Result<Config, String> {
     Ok(config)
 }
 
+/// In signal delivery all processes of a job have the same filter, from the first on: a call that
+/// it answers must not change its answer when a process wakes. Whether that can be shows then.
+pub fn put_filter(asked: &Asked) {
+    let _internal = tls::Internal::enter();
+    if asked.config.delivery == Delivery::Signal
+        && !seccomp::is_in_force()
+        && !(observer::is_traced() && open_descriptor(false).is_ok())
+    {
+        let _ = seccomp::install();
+    }
+}
+
 /// Prepares the process for faults by signal, or leaves it as it was.
 fn start_signals() -> Result<(), String> {
     signals::start();

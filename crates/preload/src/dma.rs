@@ -23,16 +23,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Nothing more to look for: there is no pool, or DMA has been seen.
 static DONE: AtomicBool = AtomicBool::new(true);
 
+/// DMA has been seen while the process was dormant.
+static SEEN: AtomicBool = AtomicBool::new(false);
+
 /// DMA has been seen.
 #[cold]
 pub fn seen() {
     if tls::is_program() && !DONE.swap(true, Ordering::Relaxed) {
+        SEEN.store(true, Ordering::Relaxed);
         pool::dma_seen();
     }
 }
 
-/// Begins to look; called by the constructor when the pool is there.
+/// Begins to look, in a dormant process: its pool will be told.
+pub fn begin() {
+    DONE.store(false, Ordering::Relaxed);
+}
+
+/// Goes on to look; called when the pool is there.
 pub fn start() {
+    if SEEN.load(Ordering::Relaxed) {
+        return pool::dma_seen();
+    }
     DONE.store(false, Ordering::Relaxed);
     scan_inherited();
 }

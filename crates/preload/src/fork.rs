@@ -27,8 +27,10 @@
 //! 7. The table of handlers, and the internal heap's lock.
 //!
 //! Parent and child go back in the opposite order. A fault of another thread between 6 and the end
-//! waits. The engine's steps are made on a stack of their own ([`on_own_stack`]): the program's may
+//! waits. The engine's steps are made on a stack of their own ([`own_stack`]): the program's may
 //! be managed memory, and the engine hands addresses on its stack to the kernel.
+//!
+//! Of a dormant process ([`crate::dormant`]) none of this is done: the child is dormant too.
 //!
 //! Known limit: a thread that waits for a page while it holds glibc's name-service lock, exactly
 //! between 6 and the fork, would stop the fork; step 5 makes that state present, so it takes a
@@ -36,14 +38,13 @@
 
 use crate::signals::{self, altstack, handlers};
 use crate::sys::{Uncancelled, real};
-use crate::{gate, heap, pool, stdio, sys, trap};
+use crate::{dormant, gate, heap, own_stack, pool, stdio, sys, trap};
 use overspill_os::lock::RawLock;
 use overspill_os::signal::Blocked;
 use overspill_os::{Errno, PAGE_SIZE, seccomp, thread, tls, vm};
 use std::arch::global_asm;
-use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use syscalls::{Sysno, raw_syscall};
 
 /// Held from the beginning of a fork to its end.
@@ -54,6 +55,8 @@ static CANCELLATION: AtomicI32 = AtomicI32::new(0);
 static ERRNO: AtomicI32 = AtomicI32::new(0);
 /// The mask of the thread that forks.
 static MASK: AtomicU64 = AtomicU64::new(0);
+/// Whether the process was dormant when its fork was prepared: then the child is.
+static PLAIN: AtomicBool = AtomicBool::new(false);
 /// The thread that forks.
 static FORKER: AtomicI32 = AtomicI32::new(0);
 
@@ -97,6 +100,11 @@ pub fn register() {
 type Words = [usize; 3];
 
 fn prepare(kind: Kind, words: Words) {
+    PLAIN.store(dormant::is_dormant(), Ordering::Relaxed);
+    if dormant::is_dormant() {
+        // One thread, which holds nothing: the heap may have others by number.
+        return heap::fork_prepare();
+    }
     let mask = Blocked::all().suspend();
     let uncancelled = Uncancelled::begin().suspend();
     FORKING.lock();
@@ -107,7 +115,7 @@ fn prepare(kind: Kind, words: Words) {
         stdio::lock_list();
     }
     gate::close();
-    on_own_stack(pool::fork_prepare_begin);
+    own_stack::run(pool::fork_prepare_begin);
     if pool::exists() {
         signals::with_sigbus_open(|| {
             if kind == Kind::Full {
@@ -120,7 +128,7 @@ fn prepare(kind: Kind, words: Words) {
             touch_stack(vm::stack_address());
         });
     }
-    on_own_stack(|| {
+    own_stack::run(|| {
         pool::fork_prepare_freeze();
         handlers::fork_prepare();
         heap::fork_prepare();
@@ -129,7 +137,10 @@ fn prepare(kind: Kind, words: Words) {
 
 /// `made` is whether there is a child.
 fn done_in_parent(kind: Kind, made: bool) {
-    on_own_stack(|| {
+    if PLAIN.load(Ordering::Relaxed) {
+        return heap::fork_done();
+    }
+    own_stack::run(|| {
         heap::fork_done();
         handlers::fork_done();
         pool::fork_parent(made);
@@ -142,7 +153,11 @@ fn done_in_parent(kind: Kind, made: bool) {
 }
 
 fn done_in_child(kind: Kind) {
-    on_own_stack(|| {
+    if PLAIN.load(Ordering::Relaxed) {
+        heap::fork_done();
+        return dormant::begin_in_child();
+    }
+    own_stack::run(|| {
         trap::reset_in_child(FORKER.load(Ordering::Relaxed));
         heap::fork_done();
         handlers::fork_done();
@@ -163,60 +178,6 @@ fn end() {
     FORKING.unlock();
     drop(Uncancelled::resume(uncancelled));
     drop(Blocked::resume(mask));
-}
-
-/// A stack for the engine's steps. A child has its own copy.
-#[repr(align(64))]
-struct OwnStack(UnsafeCell<[u8; OWN_STACK_BYTES]>);
-/// Enough for a debug build's engine to begin anew; touched lazily.
-const OWN_STACK_BYTES: usize = 256 << 10;
-// SAFETY: whoever holds FORKING uses it, as a stack.
-unsafe impl Sync for OwnStack {}
-static OWN_STACK: OwnStack = OwnStack(UnsafeCell::new([0; OWN_STACK_BYTES]));
-
-/// Runs a step of a fork, by the thread that holds [`FORKING`], on memory that is never managed.
-/// Nothing there touches managed memory, nor is a signal handler called: the thread may be on its
-/// signal stack, of which the kernel would know nothing.
-fn on_own_stack<F: FnOnce()>(step: F) {
-    extern "C" fn run<F: FnOnce()>(step: *mut Option<F>) {
-        // SAFETY: the step of the frame below, which is used once. That frame may be in managed
-        // memory.
-        if let Some(step) = unsafe { (*step).take() } {
-            step();
-        }
-    }
-    let mut step = Some(step);
-    let top = OWN_STACK.0.get() as usize + OWN_STACK_BYTES;
-    // SAFETY: 1. the stack is free, and aligned; 2. the function has the type; 3. it does not
-    // unwind: panics abort.
-    unsafe { overspill_step_on(top, &raw mut step as usize, run::<F> as *const () as usize) };
-}
-
-// Calls a function on another stack.
-global_asm!(
-    ".pushsection .text.overspill_step_on,\"ax\",@progbits",
-    ".hidden overspill_step_on",
-    ".globl overspill_step_on",
-    ".type overspill_step_on, @function",
-    "overspill_step_on:",
-    ".cfi_startproc",
-    "push rbp",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_offset rbp, -16",
-    "mov rbp, rsp",
-    ".cfi_def_cfa_register rbp",
-    "mov rsp, rdi",
-    "mov rdi, rsi",
-    "call rdx",
-    "leave",
-    ".cfi_def_cfa rsp, 8",
-    "ret",
-    ".cfi_endproc",
-    ".popsection",
-);
-
-unsafe extern "C" {
-    fn overspill_step_on(stack: usize, argument: usize, function: usize);
 }
 
 /// Makes present the part of a stack in managed memory that is used before the engine is up again:
@@ -250,6 +211,13 @@ pub fn bare_fork(words: Words, call: impl FnOnce() -> isize) -> isize {
         done_in_parent(Kind::Bare, pid > 0);
     }
     pid
+}
+
+/// A thread, or a child that goes on beside its parent in the same memory, is made once there is an
+/// engine; `flags` are clone(2)'s.
+pub fn may_be_made(flags: u64) -> bool {
+    let shares = [libc::CLONE_VM, libc::CLONE_VFORK].map(|flag| flags & flag as u64 != 0);
+    shares != [true, false] || dormant::wake()
 }
 
 type CloneFn = extern "C" fn(*mut c_void) -> c_int;
@@ -353,6 +321,9 @@ pub unsafe extern "C" fn clone(
         *mut c_void,
     ) -> c_int;
     let real = real!(c"clone" as Clone);
+    if !may_be_made(flags as u64) {
+        return sys::to_c_int(Err(Errno::NOMEM));
+    }
     let copies = flags & libc::CLONE_VM == 0;
     let (Some(run), false, true) =
         (function, stack.is_null(), pool::exists() && (copies || pool::signal_delivery()))

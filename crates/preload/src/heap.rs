@@ -27,7 +27,10 @@ const NOWHERE: usize = 1 << 63;
 
 static START: AtomicUsize = AtomicUsize::new(NOWHERE);
 static END: AtomicUsize = AtomicUsize::new(NOWHERE);
-/// Guards [`HEAP`].
+/// Bytes handed out to [`HEAP`], and how many they may be just now.
+static USED: AtomicUsize = AtomicUsize::new(0);
+static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Guards [`HEAP`] and [`LIMIT`].
 static LOCK: RawLock = RawLock::new();
 
 struct Heap(UnsafeCell<Dlmalloc<Segment>>);
@@ -53,12 +56,31 @@ pub fn contains(address: usize) -> bool {
 
 /// Allocates `size` bytes aligned to `align` (a power of two); null when there is no memory.
 pub fn alloc(size: usize, align: usize) -> *mut u8 {
+    alloc_within(size, align, usize::MAX)
+}
+
+/// Bytes of the range that have been handed out, freed ones between them included.
+pub fn used() -> usize {
+    USED.load(Ordering::Relaxed)
+}
+
+/// Runs `call` on the heap, which does not grow beyond so many bytes meanwhile.
+fn with_heap<R>(limit: usize, call: impl FnOnce(&mut Dlmalloc<Segment>) -> R) -> R {
+    LOCK.with(|| {
+        LIMIT.store(limit, Ordering::Relaxed);
+        // SAFETY: LOCK is held, and no reference leaves the call.
+        let result = call(unsafe { &mut *HEAP.0.get() });
+        LIMIT.store(usize::MAX, Ordering::Relaxed);
+        result
+    })
+}
+
+/// [`alloc`] in a heap that does not grow beyond `limit` bytes for it.
+pub fn alloc_within(size: usize, align: usize, limit: usize) -> *mut u8 {
     let align = align.max(HEADER_BYTES);
     let Some(whole) = size.checked_add(align) else { return std::ptr::null_mut() };
-    let base = LOCK.with(|| {
-        // SAFETY: 1. LOCK is held; 2. the alignment is a power of two.
-        unsafe { (*HEAP.0.get()).malloc(whole, align) }
-    });
+    // SAFETY: the alignment is a power of two.
+    let base = with_heap(limit, |heap| unsafe { heap.malloc(whole, align) });
     if base.is_null() {
         return base;
     }
@@ -70,14 +92,29 @@ pub fn alloc(size: usize, align: usize) -> *mut u8 {
     }
 }
 
-/// [`alloc`] of zeros.
-pub fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
-    let block = alloc(size, align);
-    if !block.is_null() {
-        // SAFETY: the block has `size` bytes.
-        unsafe { block.write_bytes(0, size) };
+/// Gives a block another size, perhaps at another address; null where the heap would grow beyond
+/// `limit` bytes, or the block has a large alignment. It is as it was then.
+///
+/// # Safety
+///
+/// `block` is a live block of this heap; the caller uses only the returned address afterwards.
+pub unsafe fn resize_within(block: *mut u8, size: usize, limit: usize) -> *mut u8 {
+    // SAFETY: 1. every block has a header before it; 2. that belongs to the memory that dlmalloc
+    // gave, and is moved with it; 3. of this alignment every address is that dlmalloc returns.
+    unsafe {
+        let Header { size: old, offset } = block.cast::<Header>().sub(1).read();
+        let Some(whole) = size.checked_add(offset).filter(|_| offset == HEADER_BYTES) else {
+            return std::ptr::null_mut();
+        };
+        let base =
+            with_heap(limit, |heap| heap.realloc(block.sub(offset), old + offset, offset, whole));
+        if base.is_null() {
+            return base;
+        }
+        let block = base.add(offset);
+        block.cast::<Header>().sub(1).write(Header { size, offset });
+        block
     }
-    block
 }
 
 /// Usable bytes of a block.
@@ -149,6 +186,10 @@ impl Segment {
         let start = self.used.load(Ordering::Relaxed);
         let limit = END.load(Ordering::Relaxed);
         let end = start.checked_add(size).filter(|end| *end <= limit)?;
+        let used = end - START.load(Ordering::Relaxed);
+        if used > LIMIT.load(Ordering::Relaxed) {
+            return None;
+        }
         let committed = self.committed.load(Ordering::Relaxed);
         if end > committed {
             let target = end.next_multiple_of(COMMIT_BYTES).min(limit);
@@ -156,6 +197,7 @@ impl Segment {
             self.committed.store(target, Ordering::Relaxed);
         }
         self.used.store(end, Ordering::Relaxed);
+        USED.store(used, Ordering::Relaxed);
         Some(start)
     }
 }
@@ -179,6 +221,7 @@ unsafe impl Allocator for Segment {
             return false;
         }
         self.used.store(end, Ordering::Relaxed);
+        USED.store(end - START.load(Ordering::Relaxed), Ordering::Relaxed);
         true
     }
 
@@ -266,11 +309,27 @@ mod tests {
                 free(block);
             }
         }
-        let zeros = alloc_zeroed(100, 16);
-        // SAFETY: a live block of 100 bytes of ours.
+    }
+
+    #[test]
+    fn blocks_keep_their_content_when_they_get_another_size() {
+        let mut block = alloc(100, 16);
+        let other = alloc(100, 16);
+        // SAFETY: live blocks of ours, used within their sizes.
         unsafe {
-            assert_eq!(std::slice::from_raw_parts(zeros, 100), [0; 100]);
-            free(zeros);
+            block.write_bytes(7, 100);
+            for size in [200, 100_000, 150, 5000] {
+                block = resize_within(block, size, usize::MAX);
+                assert_eq!(usable_size(block), size);
+                assert!((0..100).all(|at| *block.add(at) == 7));
+            }
+            let limit = used();
+            assert!(alloc_within(64 << 20, 16, limit).is_null());
+            assert!(resize_within(block, 64 << 20, limit).is_null());
+            assert!((0..100).all(|at| *block.add(at) == 7) && usable_size(block) == 5000);
+            let aligned = alloc(100, 4096);
+            assert!(resize_within(aligned, 10, usize::MAX).is_null());
+            [block, other, aligned].into_iter().for_each(|block| free(block));
         }
     }
 

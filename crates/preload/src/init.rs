@@ -5,13 +5,16 @@
 //! threads before. `environ` is not set yet then, so the environment is taken from the
 //! constructor's arguments.
 //!
+//! The process begins dormant ([`crate::dormant`]); what an engine needs is prepared when it wakes.
+//!
 //! A program must not run without its budget unnoticed: if the pool cannot be made, the process
 //! ends with one sentence and status 125.
 
 use crate::alloc::{self, entries, loader};
+use crate::config::Asked;
 use crate::signals::altstack;
-use crate::{calls, config, delivery, dma, fork, gate, pool, sys};
-use overspill_os::{beside, observer, thread, tls};
+use crate::{calls, config, delivery, dma, dormant, fork, gate, pool, sys};
+use overspill_os::{beside, observer, thread};
 use std::ffi::{CStr, c_char, c_int};
 
 /// Exit status when the pool cannot be made, as env(1) and timeout(1) use it for failures of their
@@ -40,32 +43,54 @@ unsafe extern "C" fn constructor(
     fork::register();
     gate::init();
     altstack::init();
-    calls::find();
     // SAFETY: the loader passes the environment.
     let variables = unsafe { environment(variables) };
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     let asked = config::from_variables(variables, pid);
     entries::start();
     match asked {
-        Ok(None) => {}
+        Ok(None) => start_heap(),
         // What valgrind knows nothing of cannot be had, and it is the program that is to be looked
         // at.
         Ok(Some(_)) if observer::is_translated() => {
             thread::report("the program runs without a budget, under valgrind");
+            start_heap();
         }
         Ok(Some(asked)) => {
+            if let Err(error) = asked.config.check() {
+                fail(&error.to_string());
+            }
             thread::keep_standard_error(asked.reports());
             if let Err(errno) = loader::start() {
                 fail(&format!("the loader's data cannot be changed here: {errno}"));
             }
-            if let Err(error) = delivery::settle(asked).and_then(pool::create) {
-                fail(&error);
+            let sleeps = asked.config.baselines.dormant && entries::has_ours();
+            asked.note_beginning();
+            pool::await_predecessor(&asked.config);
+            delivery::put_filter(&asked);
+            dma::begin();
+            dormant::begin(asked, start_engine, fail);
+            if !sleeps {
+                dormant::wake();
             }
-            let _internal = tls::Internal::enter();
-            dma::start();
         }
         Err(error) => fail(&error),
     }
+}
+
+/// What makes an engine of a dormant process. It has one thread.
+fn start_engine(mut asked: Asked) -> Result<(), String> {
+    asked.name_statistics(rustix::process::getpid().as_raw_nonzero().get());
+    calls::find();
+    delivery::settle(asked).and_then(pool::create)?;
+    dma::start();
+    start_heap();
+    Ok(())
+}
+
+/// The program's requests go to mimalloc from now on.
+fn start_heap() {
+    gate::start();
     alloc::start();
     // The locks of Rust's runtime wait by this function. It is looked up now, because the look-up
     // takes the loader's lock, which a thread that loads a library may hold while it waits for a

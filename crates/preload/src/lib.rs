@@ -10,7 +10,8 @@
 //! - [`sys`], [`route`], [`config`]: system calls and the C library's own functions, ranges, what
 //!   the environment asks for.
 //! - [`heap`]: the internal heap, never managed. [`image`]: loaded libraries.
-//! - [`pool`]: the one pool of the process.
+//! - [`pool`]: the one pool of the process. [`dormant`]: processes without one. [`own_stack`]: a
+//!   stack for our steps.
 //! - [`memory`]: what the program hands to a call, and may not be there; made present, copied, or
 //!   looked at for addresses.
 //! - [`userfaultfd`], [`nested`], [`robust`]: memory that others know of.
@@ -42,6 +43,7 @@ mod config;
 mod credentials;
 mod delivery;
 mod dma;
+mod dormant;
 mod exec;
 mod fds;
 mod fork;
@@ -52,6 +54,7 @@ mod init;
 mod map;
 mod memory;
 mod nested;
+mod own_stack;
 mod pool;
 mod robust;
 mod route;

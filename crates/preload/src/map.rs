@@ -14,7 +14,7 @@
 //! return results; [`crate::map::symbols`] makes C functions of them.
 
 use crate::route::{Split, pages, pages_touched, split};
-use crate::{gate, pool, sys};
+use crate::{dormant, gate, pool, sys};
 use overspill_os::{Errno, PAGE_SIZE, tls, vm};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -89,6 +89,11 @@ pub unsafe fn mmap(
 ) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     let kernel = || unsafe { sys::mmap(address, len, prot, flags, fd, offset) };
+    if dormant::concerns()
+        && let Some(result) = mmap_dormant(len, prot, flags, kernel)
+    {
+        return result;
+    }
     let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
     if fixed {
         return match parts(pages(address, len)) {
@@ -128,6 +133,26 @@ pub unsafe fn mmap(
         }
         result => result,
     }
+}
+
+/// A mapping of a dormant process: the kernel's. `None` where it has woken for it.
+fn mmap_dormant(
+    len: usize,
+    prot: i32,
+    flags: i32,
+    kernel: impl Fn() -> Result<usize, Errno>,
+) -> Option<Result<usize, Errno>> {
+    const PLACED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | NOT_PLACED;
+    if !is_private_anonymous(prot, flags) || flags & PLACED != 0 {
+        return Some(kernel());
+    }
+    let Some(whole) = pages(0, len).map(|range| range.len()) else { return Some(kernel()) };
+    if dormant::admits(whole) || dormant::is_held_up() {
+        let placed = kernel();
+        placed.iter().for_each(|start| dormant::note(*start..start + whole));
+        return Some(placed);
+    }
+    (!dormant::wake()).then_some(Err(Errno::NOMEM))
 }
 
 /// A file, or shared memory, at a place in the window that the program hints at, if there is room:
@@ -265,7 +290,14 @@ fn give_back(surrendered: Range<usize>) {
 pub unsafe fn munmap(address: usize, len: usize) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     let kernel = |address, len| unsafe { sys::on_range(Sysno::munmap, address, len, 0) };
-    let Some(parts) = parts(pages(address, len)) else { return kernel(address, len) };
+    let Some(parts) = parts(pages(address, len)) else {
+        if dormant::concerns()
+            && let Some(range) = pages(address, len)
+        {
+            dormant::forget(range);
+        }
+        return kernel(address, len);
+    };
     if !aligned(address) {
         return Err(Errno::INVAL);
     }
@@ -364,6 +396,11 @@ pub unsafe fn mremap(
     // SAFETY: the caller's promise.
     let kernel =
         || unsafe { sys::check(raw_syscall!(Sysno::mremap, old, old_len, new_len, flags, new)) };
+    if dormant::concerns()
+        && let Some(result) = mremap_dormant(old, old_len, new_len, kernel)
+    {
+        return result;
+    }
     if !concerns_pool() {
         return kernel();
     }
@@ -390,6 +427,29 @@ pub unsafe fn mremap(
         return kernel().inspect_err(|_| give_back(parts.inside));
     }
     kernel()
+}
+
+/// mremap(2) in a dormant process. `None` where it has woken for it: what it has mapped before
+/// stays unmanaged, also where it grows.
+fn mremap_dormant(
+    old: usize,
+    old_len: usize,
+    new_len: usize,
+    kernel: impl Fn() -> Result<usize, Errno>,
+) -> Option<Result<usize, Errno>> {
+    let (Some(before), Some(after)) = (pages(old, old_len), pages(0, new_len)) else {
+        return Some(kernel());
+    };
+    if dormant::admits(after.len().saturating_sub(before.len())) || dormant::is_held_up() {
+        let moved = kernel();
+        if let Ok(start) = moved
+            && dormant::forget(before)
+        {
+            dormant::note(start..start + after.len());
+        }
+        return Some(moved);
+    }
+    (!dormant::wake()).then_some(Err(Errno::NOMEM))
 }
 
 /// Whether a range is the engine's: a program that locks all that it finds in its list of mappings
@@ -462,6 +522,9 @@ pub unsafe fn mincore(address: usize, len: usize, residency: *mut u8) -> Result<
 /// mlockall(2). With a pool it is the pool's affair alone: the kernel's call would make every page
 /// of the window and of the engine resident.
 pub fn mlockall(flags: i32) -> Result<usize, Errno> {
+    if !dormant::wake() {
+        return Err(Errno::NOMEM);
+    }
     if concerns_pool() {
         return pool::mlockall(flags as u32).map(|()| 0);
     }

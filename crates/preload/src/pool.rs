@@ -34,6 +34,11 @@ pub fn create(config: Config) -> Result<(), String> {
     Ok(())
 }
 
+/// Waits for the end of the engine of the program that this process ran before.
+pub fn await_predecessor(config: &Config) {
+    config.stats_file.as_deref().into_iter().for_each(Pool::await_predecessor);
+}
+
 /// Whether the kernel reads or writes memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {

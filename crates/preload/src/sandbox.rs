@@ -4,12 +4,16 @@
 //! ([`overspill_os::seccomp::exceptions`]). Filters come by prctl(2), or by seccomp(2), which the C
 //! library has no function for: through syscall(2). Strict mode, which knows no filters, is refused
 //! in signal delivery: its first fault would end the program.
+//!
+//! A dormant process wakes before it locks itself up, by a filter or otherwise: later its engine
+//! might lack the calls, the files or the rights to begin.
 
-use crate::sys::check;
-use crate::{image, memory, pool, trap};
+use crate::sys::{check, real};
+use crate::{dormant, image, memory, pool, trap};
 use overspill_os::seccomp::Instruction;
 use overspill_os::seccomp::exceptions::{LONGEST, beginning};
 use overspill_os::{Errno, tls};
+use std::ffi::{c_char, c_int, c_long, c_void};
 
 /// The kernel's struct sock_fprog.
 #[repr(C)]
@@ -38,6 +42,7 @@ pub unsafe fn enter(
 ) -> Result<usize, Errno> {
     const STRICT: usize = 1;
     const FILTER: usize = 2;
+    dormant::wake();
     match mode {
         STRICT if is_refused() => Err(Errno::INVAL),
         // SAFETY: the caller's promise.
@@ -53,6 +58,9 @@ pub unsafe fn enter(
 /// As for seccomp(2).
 pub unsafe fn by_number(arguments: [usize; 3], kernel: impl FnOnce() -> isize) -> isize {
     let [operation, flags, program] = arguments;
+    if matches!(operation, SET_MODE_STRICT | SET_MODE_FILTER) {
+        dormant::wake();
+    }
     let result = match operation {
         SET_MODE_STRICT if is_refused() => Err(Errno::INVAL),
         // SAFETY: the caller's promise.
@@ -64,6 +72,62 @@ pub unsafe fn by_number(arguments: [usize; 3], kernel: impl FnOnce() -> isize) -
         _ => return kernel(),
     };
     crate::sys::to_c(result)
+}
+
+/// Calls by number after which an engine may not be able to begin, beside those that this library
+/// knows as functions.
+pub fn by_number_first(number: c_long, arguments: [usize; 2]) {
+    match number {
+        libc::SYS_chroot
+        | libc::SYS_pivot_root
+        | libc::SYS_unshare
+        | libc::SYS_setns
+        | libc::SYS_landlock_restrict_self => drop(dormant::wake()),
+        libc::SYS_setrlimit => limits(arguments[0], true),
+        libc::SYS_prlimit64 => limits(arguments[1], true),
+        _ => {}
+    }
+}
+
+/// A limit is about to be changed: of what an engine takes when it begins?
+fn limits(resource: usize, changes: bool) {
+    let taken = [libc::RLIMIT_AS, libc::RLIMIT_DATA, libc::RLIMIT_FSIZE, libc::RLIMIT_NOFILE];
+    if changes && taken.iter().any(|taken| *taken as usize == resource as u32 as usize) {
+        dormant::wake();
+    }
+}
+
+/// Functions after which an engine may not be able to begin: a dormant process wakes before.
+macro_rules! awake_first {
+    ($($name:literal $symbol:ident($($argument:ident: $type:ty),*) if $when:expr;)*) => {
+        $(
+            #[doc = concat!(stringify!($symbol), "(2).")]
+            ///
+            /// # Safety
+            ///
+            /// As for the C library's function.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> c_int {
+                $when;
+                // SAFETY: the caller's promise.
+                unsafe { real!($name as unsafe extern "C" fn($($type),*) -> c_int)($($argument),*) }
+            }
+        )*
+    };
+}
+
+type Limit = *const c_void;
+
+awake_first! {
+    c"chroot" chroot(path: *const c_char) if dormant::wake();
+    c"unshare" unshare(flags: c_int) if dormant::wake();
+    c"setns" setns(fd: c_int, kind: c_int) if dormant::wake();
+    c"setrlimit" setrlimit(resource: c_int, limit: Limit) if limits(resource as usize, true);
+    c"setrlimit64" setrlimit64(resource: c_int, limit: Limit) if limits(resource as usize, true);
+    c"prlimit" prlimit(process: c_int, resource: c_int, limit: Limit, old: *mut c_void)
+        if limits(resource as usize, !limit.is_null());
+    c"prlimit64" prlimit64(process: c_int, resource: c_int, limit: Limit, old: *mut c_void)
+        if limits(resource as usize, !limit.is_null());
 }
 
 fn is_refused() -> bool {

@@ -55,10 +55,12 @@ fn opened(mask: &Option<u64>, set: Set) -> Set {
     mask.as_ref().map_or(set, |mask| (&raw const *mask).cast())
 }
 
-/// Opens both on the first thread, whatever the process has inherited.
+/// Opens both on the first thread, whatever the process has inherited or blocked, and takes over
+/// the handlers that it has.
 pub fn start() {
     handlers::begin_process();
     signal::shadow();
+    handlers::adopt(real_sigaction());
     handlers::catch_faults(real_sigaction());
 }
 

@@ -51,7 +51,8 @@ pub unsafe extern "C" fn syscall(
         // 1. What is a function here is that function.
         let own = of_mappings(number, arguments)
             .or_else(|| of_descriptors(number, arguments))
-            .or_else(|| of_programs(number, arguments));
+            .or_else(|| of_programs(number, arguments))
+            .or_else(|| of_threads(number, a));
         if let Some(result) = own {
             return result as c_long;
         }
@@ -63,8 +64,7 @@ pub unsafe extern "C" fn syscall(
                     None => nested::until_present(number, arguments, kernel),
                 }
             }
-            // Of mimalloc's, for a new thread: made from code of ours, which a sandbox lets
-            // through.
+            // mimalloc's, for a thread: made from code of ours, which a sandbox lets through.
             libc::SYS_getrandom => to_c(check(raw_syscall!(Sysno::getrandom, a, b, c))),
             libc::SYS_seccomp => sandbox::by_number([a, b, c], kernel),
             libc::SYS_membarrier => barrier(a as c_int, kernel),
@@ -167,6 +167,16 @@ unsafe fn of_programs(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<
         }
     };
     Some(result)
+}
+
+/// A call that makes a thread, where the engine that there must be for it cannot begin.
+fn of_threads(number: c_long, first: usize) -> Option<isize> {
+    let flags = match number {
+        libc::SYS_clone => first as u64,
+        libc::SYS_clone3 => memory::read::<u64>(first).unwrap_or(0),
+        _ => return None,
+    };
+    (!fork::may_be_made(flags)).then(|| to_c(Err(Errno::AGAIN)))
 }
 
 /// clone3(2) with these arguments, made by `call`, which gets their place and length.

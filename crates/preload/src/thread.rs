@@ -18,10 +18,11 @@
 use crate::route::{pages_touched, split};
 use crate::signals::altstack;
 use crate::sys::real;
-use crate::{heap, pool};
+use crate::{dormant, heap, memory, pool};
 use overspill_os::{PAGE_SIZE, tls};
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -63,6 +64,9 @@ pub unsafe extern "C" fn pthread_create(
         // A thread of the engine's, which marks itself before anything else.
         // SAFETY: the caller's promise.
         return unsafe { create(thread, attributes, start, argument) };
+    }
+    if !dormant::wake() {
+        return libc::EAGAIN;
     }
     MADE.fetch_add(1, Ordering::Relaxed);
     let _internal = tls::Internal::enter();
@@ -133,6 +137,51 @@ extern "C" fn begin(started: *mut c_void) -> Next {
         altstack::give();
     }
     Next { start, argument }
+}
+
+/// Functions by which the C library makes threads for itself: a dormant process wakes before.
+macro_rules! thread_makers {
+    ($($name:literal $symbol:ident($($argument:ident: $type:ty),*) if $when:expr;)*) => {
+        $(
+            #[doc = concat!(stringify!($symbol), "(3).")]
+            ///
+            /// # Safety
+            ///
+            /// As for the C library's function.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> c_int {
+                if dormant::concerns() && $when {
+                    dormant::wake();
+                }
+                // SAFETY: the caller's promise.
+                unsafe { real!($name as unsafe extern "C" fn($($type),*) -> c_int)($($argument),*) }
+            }
+        )*
+    };
+}
+
+/// Whether a thread is to tell of an event.
+fn by_thread(event: *const libc::sigevent) -> bool {
+    let event = memory::read::<i32>(event as usize + offset_of!(libc::sigevent, sigev_notify));
+    event == Some(libc::SIGEV_THREAD)
+}
+
+thread_makers! {
+    c"timer_create" timer_create(clock: c_int, event: *const libc::sigevent, timer: *mut c_void)
+        if by_thread(event);
+    c"mq_notify" mq_notify(queue: c_int, event: *const libc::sigevent) if by_thread(event);
+    c"aio_read" aio_read(request: *mut c_void) if true;
+    c"aio_read64" aio_read64(request: *mut c_void) if true;
+    c"aio_write" aio_write(request: *mut c_void) if true;
+    c"aio_write64" aio_write64(request: *mut c_void) if true;
+    c"aio_fsync" aio_fsync(operation: c_int, request: *mut c_void) if true;
+    c"aio_fsync64" aio_fsync64(operation: c_int, request: *mut c_void) if true;
+    c"lio_listio" lio_listio(mode: c_int, list: *mut c_void, count: c_int, event: *mut c_void)
+        if true;
+    c"lio_listio64" lio_listio64(mode: c_int, list: *mut c_void, count: c_int, event: *mut c_void)
+        if true;
+    c"getaddrinfo_a" getaddrinfo_a(mode: c_int, list: *mut c_void, count: c_int, event: *mut c_void)
+        if true;
 }
 
 /// Locks in memory the managed part of a range; that it may fail (a budget too small) is no reason

@@ -32,6 +32,7 @@
 
 use crate::signals::registers::{RED_ZONE, Registers};
 use crate::signals::{altstack, masks};
+use crate::sys::failure;
 use overspill_os::signal::chain;
 use overspill_os::{Errno, seccomp};
 use std::arch::global_asm;
@@ -274,7 +275,7 @@ extern "C" fn on_sigsys(signal: i32, info: *mut libc::siginfo_t, context: *mut l
         let record = unsafe { &mut *(registers.get(libc::REG_RSP) as *mut Record) };
         finish(&mut registers, record);
     } else {
-        registers.set(libc::REG_RAX, 1);
+        registers.set(libc::REG_RAX, failure(libc::EFAULT));
     }
 }
 

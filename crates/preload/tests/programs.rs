@@ -101,8 +101,10 @@ fn succeeds(source: &str, arguments: &[&str], variables: &[(&str, &str)], expect
     );
 }
 
-const THREAD: &[(&str, &str)] = &[("OVERSPILL_MEMORY", "64M")];
-const SIGNAL: &[(&str, &str)] = &[("OVERSPILL_MEMORY", "64M"), ("OVERSPILL_FAULT", "signal")];
+const AWAKE: (&str, &str) = ("OVERSPILL_BASELINES", "dormant=off");
+const THREAD: &[(&str, &str)] = &[("OVERSPILL_MEMORY", "64M"), AWAKE];
+const SIGNAL: &[(&str, &str)] =
+    &[("OVERSPILL_MEMORY", "64M"), ("OVERSPILL_FAULT", "signal"), AWAKE];
 
 #[test]
 fn cancelled_threads_unwind_through_interposed_calls() {

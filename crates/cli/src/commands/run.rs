@@ -76,7 +76,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let tree = finish(&mut lock());
     // A library that could not begin has said why.
     const COULD_NOT_BEGIN: i32 = 125;
-    if tree.is_empty() && status.code() != Some(COULD_NOT_BEGIN) {
+    if !tree.begun && status.code() != Some(COULD_NOT_BEGIN) {
         let (program, library) = (program.display(), library.path.display());
         say(&format!(
             "'{program}' ran without overspill, its memory unmanaged: the dynamic loader did not \

@@ -49,6 +49,8 @@ pub struct Baselines {
     pub uring: bool,
     /// `vector_drop`.
     pub vector_drop: bool,
+    /// `dormant`: of the preload library.
+    pub dormant: bool,
 }
 
 impl Default for Baselines {
@@ -70,6 +72,7 @@ impl Default for Baselines {
             slot: SlotSettings::default(),
             uring: true,
             vector_drop: true,
+            dormant: true,
         }
     }
 }
@@ -235,6 +238,13 @@ pub static BASELINES: &[Setting<Baselines>] = &[
         vector_drop,
         SWITCH,
         "Without it scattered pages are dropped with a system call a range, rather than with one."
+    ),
+    setting!(
+        "dormant",
+        dormant,
+        SWITCH,
+        "Without it a process of `overspill run` has its engine from the beginning, however little \
+         it does."
     ),
 ];
 

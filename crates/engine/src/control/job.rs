@@ -25,6 +25,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 pub const FILE_NAME: &str = "job";
 /// Name of the file there for what processes report whose standard error is something else by now.
 pub const REPORTS_NAME: &str = "reports";
+/// The sign, in the directory of a run, that one of its processes has begun.
+pub const BEGUN_NAME: &str = "begun";
 /// First cell: "ovrsjob" and the version of the layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"ovrsjob\x02");
 const CELL_BUDGET: usize = 1;

@@ -18,7 +18,7 @@
 use crate::signals::masks::{JUMP_BYTES, jump};
 use crate::{alloc, image, sys};
 use overspill_os::{PAGE_SIZE, beside};
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use syscalls::Sysno;
@@ -49,6 +49,14 @@ static SYSCALL: AtomicUsize = AtomicUsize::new(0);
 pub extern "C" fn exit(status: c_int) -> ! {
     // SAFETY: the C library's function, found by `start`.
     unsafe { beside::exit_group(status, SYSCALL.load(Relaxed)) }
+}
+
+/// Whether the program's malloc is ours. One in its executable wins over it, and may map memory
+/// while it holds its lock.
+pub fn has_ours() -> bool {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
+    std::ptr::eq(found, alloc::malloc as *const c_void)
 }
 
 /// Changes them. Called while the process has one thread.

@@ -224,6 +224,10 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
     // SAFETY: the caller's promise; the C library's function does no more than this.
     let call =
         |b: usize| unsafe { syscalls::raw_syscall!(syscalls::Sysno::prctl, option, a, b, c, d) };
+    if option == libc::PR_SET_DUMPABLE {
+        // Then the files of the process in /proc may be closed to it.
+        crate::dormant::wake();
+    }
     if option == libc::PR_SET_SECCOMP {
         // SAFETY: the caller's promise.
         return to_c_int(unsafe { crate::sandbox::enter(a, b, call) });

@@ -172,8 +172,11 @@ unsafe extern "C" fn ended(round: *mut c_void) {
 pub fn give() {
     let kept = FREE.iter().map(|place| place.swap(0, AcqRel)).find(|base| *base != 0);
     if let Some(base) = kept.or_else(map) {
+        let programs = current();
         set(base);
         watch_end(1);
+        // What the program has set while we had none for it.
+        foot().iter().for_each(|foot| foot.programs.set(programs));
     }
 }
 
@@ -312,6 +315,8 @@ mod tests {
 
     #[test]
     fn handlers_run_on_the_programs_stack_and_the_kernel_on_what_is_left_of_ours() {
+        // That of Rust's runtime.
+        call(&NONE, std::ptr::null_mut()).unwrap();
         give();
         let (low, high) = room(tls::signal_stack());
         let all = libc::stack_t { ss_sp: low as *mut _, ss_flags: 0, ss_size: high - low };

@@ -302,6 +302,21 @@ extern "C" fn default_action(signal: c_int, info: *const libc::siginfo_t) {
     }
 }
 
+/// Takes over the handlers that the program has set without us.
+pub fn adopt(real: Sigaction) {
+    let is_others = |signal: &c_int| *signal != libc::SIGBUS && *signal != libc::SIGSYS;
+    for signal in (1..SIGNALS as c_int).filter(is_others) {
+        // SAFETY: actions that live through the calls; a zeroed one is valid.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let known = real(signal, std::ptr::null(), &mut action) == 0;
+            if known && !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+                set(real, signal, Some(action), None);
+            }
+        }
+    }
+}
+
 /// From now on SIGSEGV comes to us first, unless the process has been started with it ignored.
 pub fn catch_faults(real: Sigaction) {
     // SAFETY: actions that live through the calls; a zeroed one is valid.
