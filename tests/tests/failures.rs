@@ -636,7 +636,7 @@ fn no_background() {
     let variables = [("OVERSPILL_BASELINES", "background=off")];
     let Some(report) = mixed("no_background", "", &variables) else { return };
     let [background, direct] = ["pgsteal_kswapd", "pgsteal_direct"].map(|name| report.total(name));
-    assert!(background < 1024 && direct > 8 * background, "{background} and {direct} pages");
+    assert!(direct > 8 * background, "{background} and {direct} pages");
 }
 
 forced! {
