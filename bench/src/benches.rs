@@ -4,6 +4,7 @@
 
 pub mod codecs;
 pub mod common;
+pub mod job;
 pub mod page_fault;
 pub mod reclaim_storm;
 pub mod swap_r_rand;
@@ -19,8 +20,9 @@ mod tests {
     use crate::model::declare::{Base, Goal, Ladder};
     use overspill::config::{Config, baselines};
 
-    const ALL: [&Ladder; 9] = [
+    const ALL: [&Ladder; 10] = [
         &codecs::LADDER,
+        &job::LADDER,
         &page_fault::LADDER,
         &reclaim_storm::LADDER,
         &swap_r_rand::LADDER,

@@ -107,6 +107,9 @@ benches! {
     /// Which pages stay in memory: misses beside those of FIFO, LRU and Belady's optimum on the
     /// same traces
     WorkingSet(working_set, work::working_set::measure_one);
+    /// Processes of one job in one budget: how they share it, and what a process costs; beside the
+    /// kernel's zram
+    Job(job);
     /// The same program on the same RAM: the kernel's zram, zswap and swap file beside overspill
     VsKernel(vs_kernel, work::vs_kernel::measure_one);
 }

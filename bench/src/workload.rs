@@ -90,6 +90,8 @@ pub struct Plan {
     pub packing: Packing,
     /// How many threads do it.
     pub threads: usize,
+    /// How many times as many accesses as there are pages.
+    pub passes: u64,
 }
 
 /// What it took.
@@ -119,8 +121,8 @@ pub struct Outcome {
     pub wrong: u64,
 }
 
-/// Does it to `memory`, which holds zeros.
-pub fn run(plan: Plan, memory: &mut [u64]) -> Outcome {
+/// Does it to `memory`, which holds zeros; `ready` is called before the accesses begin.
+pub fn run(plan: Plan, memory: &mut [u64], ready: impl FnOnce()) -> Outcome {
     let templates = Templates::new(TEMPLATES, |page, number| plan.packing.fill(page, number));
     let pages = memory.len() / WORDS;
     let part = pages.div_ceil(plan.threads.max(1)).max(1) * WORDS;
@@ -133,9 +135,10 @@ pub fn run(plan: Plan, memory: &mut [u64]) -> Outcome {
     if plan.workload != Workload::SeqWrite {
         each(&mut workers, |worker| worker.fill());
     }
+    ready();
     // 2. The accesses.
     let (before, began) = (used(), Instant::now());
-    each(&mut workers, |worker| worker.work(plan.workload));
+    each(&mut workers, |worker| worker.work(plan));
     let (elapsed, after) = (began.elapsed(), used());
     // 3. What it took.
     let mut ns: Vec<u64> = workers.iter().flat_map(|worker| worker.ns.iter().copied()).collect();
@@ -146,7 +149,7 @@ pub fn run(plan: Plan, memory: &mut [u64]) -> Outcome {
         elapsed_s: elapsed.as_secs_f64(),
         user_s: (after - before).user_s,
         sys_s: (after - before).sys_s,
-        accesses: workers.iter().map(|worker| worker.pages()).sum(),
+        accesses: workers.iter().map(|worker| worker.pages() * plan.passes).sum(),
         p50_ns: within(0.5),
         p99_ns: within(0.99),
         p999_ns: within(0.999),
@@ -180,7 +183,7 @@ impl<'a> Worker<'a> {
     fn new(memory: &'a mut [u64], templates: &'a Templates, plan: Plan, seed: u64) -> Worker<'a> {
         let pages = (memory.len() / WORDS) as u64;
         let zipf = (plan.workload == Workload::ZipfRead).then(|| Zipf::new(pages));
-        let ns = Vec::with_capacity((pages / SAMPLE_EVERY) as usize + 1);
+        let ns = Vec::with_capacity((pages * plan.passes / SAMPLE_EVERY) as usize + 1);
         Worker { memory, templates, random: Random::new(seed), zipf, ns, wrong: 0 }
     }
 
@@ -205,14 +208,14 @@ impl<'a> Worker<'a> {
         self.memory[number as usize * WORDS + 1] = value;
     }
 
-    /// As many accesses as there are pages.
-    fn work(&mut self, workload: Workload) {
+    /// As many accesses as there are pages, so many times.
+    fn work(&mut self, Plan { workload, passes, .. }: Plan) {
         let pages = self.pages();
-        for access in 0..pages {
+        for access in 0..pages * passes {
             let page = match (&mut self.zipf, workload) {
                 (Some(zipf), _) => zipf.next(&mut self.random),
                 (None, Workload::RandRead | Workload::RandWrite) => self.random.below(pages),
-                _ => access,
+                _ => access % pages,
             };
             let began = access.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
             match workload {
@@ -269,11 +272,12 @@ mod tests {
     #[test]
     fn every_workload_accesses_as_often_as_there_are_pages_and_finds_what_it_wrote() {
         for &workload in Workload::value_variants() {
-            for threads in [1, 2, 3] {
+            for (threads, passes) in [(1, 1), (2, 3), (3, 2)] {
                 let mut memory = vec![0; 100 * WORDS];
-                let outcome = run(Plan { workload, packing: Packing::Heap, threads }, &mut memory);
+                let plan = Plan { workload, packing: Packing::Heap, threads, passes };
+                let outcome = run(plan, &mut memory, || ());
                 let told = (outcome.accesses, outcome.wrong);
-                assert_eq!(told, (100, 0), "{workload}, {threads} threads");
+                assert_eq!(told, (100 * passes, 0), "{workload}, {threads} threads");
                 assert!(outcome.elapsed_s > 0.0 && outcome.p50_ns <= outcome.p99_ns, "{outcome:?}");
                 // Each thread numbers the pages of its own part.
                 assert_eq!(memory[0], tag(0), "all pages are written, whatever is done");
@@ -294,13 +298,14 @@ mod tests {
     fn a_page_that_changed_is_noticed() {
         let templates = Templates::new(1, |page, _| page.fill(7));
         let mut memory = vec![0; 10 * WORDS];
-        let plan = Plan { workload: Workload::SeqRead, packing: Packing::Heap, threads: 1 };
+        let (workload, packing) = (Workload::SeqRead, Packing::Heap);
+        let plan = Plan { workload, packing, threads: 1, passes: 1 };
         let mut worker = Worker::new(&mut memory, &templates, plan, 0);
         worker.fill();
-        worker.work(plan.workload);
+        worker.work(plan);
         assert_eq!(worker.wrong, 0);
         worker.memory[3 * WORDS] ^= 1;
-        worker.work(plan.workload);
+        worker.work(plan);
         assert_eq!(worker.wrong, 1);
     }
 

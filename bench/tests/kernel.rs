@@ -113,17 +113,18 @@ fn what_a_killed_measurement_of_the_kernels_swapoff_changed_is_put_back() {
     killed_while_it_swaps(command, &dir);
 }
 
-fn vs_kernel(args: &str, dir: &Path) -> Option<Command> {
+/// The command of a bench that runs `overspill`.
+fn command(bench: &str, args: &str, dir: &Path) -> Option<Command> {
     let binary = overspill(&Scratch::new(env!("CARGO_TARGET_TMPDIR")))?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_overspill-bench"));
-    command.arg("vs-kernel").args(args.split_whitespace()).arg("--dir").arg(dir);
+    command.arg(bench).args(args.split_whitespace()).arg("--dir").arg(dir);
     clean(&mut command).env("OVERSPILL_BIN", binary);
     Some(command)
 }
 
 /// What `vs-kernel` prints.
 fn compared(args: &str, dir: &Path) -> Option<String> {
-    Some(succeeded(process::run(&mut vs_kernel(args, dir)?, TIME_LIMIT)))
+    Some(succeeded(process::run(&mut command("vs-kernel", args, dir)?, TIME_LIMIT)))
 }
 
 /// The kernel's settings that a run may change, while no run does.
@@ -212,6 +213,31 @@ fn a_program_is_told_beside_its_peer_and_on_a_page_that_needs_nothing_else() {
 }
 
 #[test]
+fn jobs_are_told_beside_zram_and_natively() {
+    let (_room, dir) = room("job-json");
+    let before = settings();
+    let args = "--size 32M --rounds 1 --workload busy-2,forks --steps overspill-signal --json";
+    let Some(mut command) = command("job", args, &dir) else { return };
+    let value = json(&succeeded(process::run(&mut command, TIME_LIMIT)));
+    assert_eq!(value["bench"], "job");
+    let left_out = value["settings"]["left_out"].as_object().unwrap();
+    left_out.iter().for_each(|(what, why)| skipped(&format!("{what}: {why}")));
+    let rows_of = |step: &'static str| rows(&value).iter().filter(move |row| row["step"] == step);
+    assert!(rows_of("alone").count() > 0, "the processes that are busy need nothing: {value}");
+    for row in rows_of("overspill-signal") {
+        positive(row, &["elapsed_s", "native_ratio", "cpu_s", "ram_bytes_peak", "limit_bytes"]);
+        assert_eq!(find(row, "ratio").is_some(), !left_out.contains_key("zram"), "{row}");
+        if row["workload"] == "busy-2" {
+            positive(row, &["pages_in", "share_min"]);
+            assert!(figure(row, "share_min") <= figure(row, "share_max"), "{row}");
+            assert!(figure(row, "share_spread") < 2.0, "both have some: {row}");
+        }
+    }
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(settings(), before);
+}
+
+#[test]
 fn two_benches_at_once_do_not_disturb_each_other() {
     let rooms = ["vs-kernel-one", "vs-kernel-two"].map(room);
     let before = settings();
@@ -250,7 +276,7 @@ fn what_a_killed_run_changed_is_put_back() {
     let (_room, dir) = room("vs-kernel-killed");
     let before = settings();
     let args = "--size 256M --workload rand-write --peer zswap --steps peer --rounds 100";
-    let Some(command) = vs_kernel(args, &dir) else { return };
+    let Some(command) = command("vs-kernel", args, &dir) else { return };
     killed_while_it_swaps(command, &dir);
     assert_eq!(settings(), before);
 }
@@ -266,5 +292,9 @@ fn the_program_prints_what_its_accesses_took() {
         assert_eq!((&value["accesses"], &value["wrong"]), (&1000.into(), &0.into()), "{value}");
         assert!(value["elapsed_s"].as_f64() > Some(0.0), "{value}");
     }
+    assert_eq!(
+        succeeded(load("rand-write 900 --passes 3 --processes 3 --idle 2")),
+        "2700 accesses\n"
+    );
     assert_eq!(load("seq-write").status, 2);
 }

@@ -274,23 +274,23 @@ fn a_stopped_process_gives_nothing_and_the_request_is_given_up() {
 fn all_processes_of_a_job_give() {
     let program = SCRATCH.program("churn.c");
     let script = format!("{0} 12 & {0} 12 & sleep 0.1; wait", program.display());
-    let Some(job) = Job::start(&SCRATCH, "tree", &["--memory", "16M"], &["sh", "-c", &script])
+    let Some(job) = Job::start(&SCRATCH, "tree", &["--memory", "22M"], &["sh", "-c", &script])
     else {
         return;
     };
     let churns = || job.processes().iter().filter(|(_, name, _)| name == "churn_c").count();
     let has_begun = || {
         let budget = job.budget();
-        churns() == 2 && budget["used_bytes"].as_u64().unwrap() > 24 << 20
+        churns() == 2 && budget["used_bytes"].as_u64().unwrap() > 12 << 20
     };
     assert!(wait_until(TIME_LIMIT, has_begun), "{}", job.budget());
-    let outcome = job.ask(&["reclaim", "--pid", &job.pid().to_string(), "14M"]);
+    let outcome = job.ask(&["reclaim", "--pid", &job.pid().to_string(), "10M"]);
     assert_eq!(outcome.status, 0, "{outcome:?}");
     assert!(
-        outcome.stdout.contains(" of 14 MiB from ") && outcome.stdout.contains("processes"),
+        outcome.stdout.contains(" of 10 MiB from ") && outcome.stdout.contains("processes"),
         "{outcome:?}"
     );
-    assert!(proactive(&job) >= (14 << 20) / 4096, "{}", proactive(&job));
+    assert!(proactive(&job) >= (10 << 20) / 4096, "{}", proactive(&job));
     for (pid, ..) in job.processes().into_iter().filter(|(_, name, _)| name == "churn_c") {
         kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::TERM).unwrap();
     }

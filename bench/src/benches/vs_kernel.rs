@@ -13,14 +13,15 @@ mod plan;
 mod ram;
 mod round;
 
-pub use args::Args;
+pub use args::{Args, Sides};
 pub use declared::LADDER;
+pub use plan::case;
 
 use crate::machine::kernel_swap;
 use crate::machine::place::{Place, memory_for};
 use crate::measure::{Failure, fail, host};
 use crate::model::*;
-use crate::work::vs_kernel::case::{Kind, Program, Task};
+use crate::work::vs_kernel::case::{Kind, Peer, Program};
 use crate::work::vs_kernel::program::Inputs;
 use crate::work::vs_kernel::{beside, peer, program};
 use notes::Busy;
@@ -28,7 +29,7 @@ use overspill::units::Bytes;
 use plan::Setup;
 use round::{Rounds, TIME_BY_DEFAULT};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -36,51 +37,63 @@ use std::time::Instant;
 const SIZE_MIN: Bytes = Bytes(32 << 20);
 
 pub fn run(args: &Args) -> Result<Findings, Failure> {
-    if args.size < SIZE_MIN {
-        fail!("{} is too little to tell anything: give --size {SIZE_MIN} or more", args.size);
+    let mut findings = compared(&LADDER, &args.sides, args.common.rounds, plan::plan(args))?;
+    if args.overcommit.len() * args.contents.len() * args.threads.len() > 1 {
+        findings.groups = &["overcommit", "contents", "threads", "workload", "peer"];
+    }
+    if let Some(path) = &args.html {
+        let rounds = findings.settings["rounds"].as_u64().unwrap_or(0) as usize;
+        let about = page::About { size: args.sides.size, rounds, command: command_line() };
+        page::write(path, &about, &findings)?;
+    }
+    args.sides.plot.draw(findings)
+}
+
+/// Measures all cases in turn that can be measured here, and tells what a ladder declares of them.
+pub fn compared(
+    ladder: &'static Ladder,
+    sides: &Sides,
+    rounds: Option<u32>,
+    mut cases: Vec<Case<Kind>>,
+) -> Result<Findings, Failure> {
+    if sides.size < SIZE_MIN {
+        fail!("{} is too little to tell anything: give --size {SIZE_MIN} or more", sides.size);
     }
     let began = Instant::now();
-    let place = Place::find(args.dir.as_deref())?;
+    let place = Place::find(sides.dir.as_deref())?;
     // All of it may be in memory at once, packed or not.
-    memory_for(args.size, args.size.0 + args.size.0 / 4)?;
-    place.has_room(args.size, 2 * args.size.0, "--dir")?;
+    memory_for(sides.size, sides.size.0 + sides.size.0 / 4)?;
+    place.has_room(sides.size, 2 * sides.size.0, "--dir")?;
     let command = command()?;
     let busy_before = host::load_average();
     // 1. What can be measured here.
-    let left_out = missing(args);
-    let mut cases = plan::plan(args);
+    let left_out = missing(&cases);
     cases.retain(|case| !left_out.keys().any(|name| case.what.needs(name)));
     let programs: Vec<Program> = cases.iter().filter_map(|case| case.what.program()).collect();
-    let inputs = Inputs::make(&programs, &place.dir, args.size.0)?;
+    let inputs = Inputs::make(&programs, &place.dir, sides.size.0)?;
     // 2. All of it, in turn.
-    let setup = Setup { args, place: &place, command, inputs };
-    let mut seen = Rounds::new(args, began, left_out);
-    let measured =
-        LADDER.measure(&cases, args.common.rounds, |case| Ok(seen.measure(&setup, case)))?;
+    let setup = Setup { sides, rounds, place: &place, command, inputs };
+    let mut seen = Rounds::new(sides.size, began, left_out);
+    let measured = ladder.measure(&cases, rounds, |case| Ok(seen.measure(&setup, case)))?;
     drop(setup);
     // 3. What was found.
     let busy = Busy { began: busy_before, ended: host::load_average() };
     let own = json!({
-        "size_bytes": args.size.0,
+        "size_bytes": sides.size.0,
         "dir": place.to_string(),
         "pinned": false,
         "delivery": "thread and signal, by step",
-        "settings": args.set,
+        "settings": sides.set,
         "load_average": [busy.began, busy.ended],
         "left_out": by_name(seen.left_out.iter().map(|(name, why)| (name, why.as_str()))),
     });
-    let rounds = measured.1;
-    let mut findings = Findings::of(&LADDER, measured, own);
-    tell(args, &cases, &seen, &busy, &mut findings);
-    if let Some(path) = &args.html {
-        let about = page::About { size: args.size, rounds, command: command_line() };
-        page::write(path, &about, &findings)?;
-    }
-    args.plot.draw(findings)
+    let mut findings = Findings::of(ladder, measured, own);
+    tell(sides.size, &cases, &seen, &busy, &mut findings);
+    Ok(findings)
 }
 
 /// Adds what the figures do not tell.
-fn tell(args: &Args, cases: &[Case<Kind>], seen: &Rounds, busy: &Busy, findings: &mut Findings) {
+fn tell(size: Bytes, cases: &[Case<Kind>], seen: &Rounds, busy: &Busy, findings: &mut Findings) {
     let Rounds { ram, left_out, failed, late, .. } = seen;
     findings.notes = notes::of(cases, &findings.rows, ram, left_out, busy);
     if !late.is_empty() {
@@ -92,22 +105,20 @@ fn tell(args: &Args, cases: &[Case<Kind>], seen: &Rounds, busy: &Busy, findings:
             TIME_BY_DEFAULT.as_secs()
         ));
     }
-    if args.overcommit.len() * args.contents.len() * args.threads.len() > 1 {
-        findings.groups = &["overcommit", "contents", "threads", "workload", "peer"];
-    }
-    findings.subject = format!("{} of memory beside the kernel's swap", args.size);
+    findings.subject = format!("{size} of memory beside the kernel's swap");
     findings.failed = (!failed.is_empty()).then(|| Failure::new(failed.join("; ")));
 }
 
 /// What this machine lacks, by the name of the peer or the program that it is for.
-fn missing(args: &Args) -> BTreeMap<String, String> {
+fn missing(cases: &[Case<Kind>]) -> BTreeMap<String, String> {
     let of_peer = |one| Some((one, kernel_swap::missing().or_else(|| peer::missing(one))?));
     let of_program = |one| Some((one, program::missing(one)?));
-    let peers = args.peers().into_iter().filter_map(of_peer);
-    let programs = args.tasks().into_iter().filter_map(Task::program).filter_map(of_program);
+    let peers: BTreeSet<Peer> = cases.iter().filter_map(|case| case.what.peer()).collect();
+    let programs: BTreeSet<Program> = cases.iter().filter_map(|case| case.what.program()).collect();
+    let peers = peers.into_iter().filter_map(of_peer);
     peers
         .map(|(peer, why)| (peer.to_string(), why))
-        .chain(programs.map(|(program, why)| (program.to_string(), why)))
+        .chain(programs.into_iter().filter_map(of_program).map(|(one, why)| (one.to_string(), why)))
         .collect()
 }
 

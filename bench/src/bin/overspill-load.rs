@@ -2,15 +2,17 @@
 //! took.
 //!
 //! It is an ordinary program: its memory is that of the allocator, and it knows nothing of
-//! overspill.
+//! overspill. With `--processes` or `--idle` it is a job: it starts itself for each process, and
+//! only waits.
 
 #![forbid(unsafe_code)]
 
 use clap::Parser;
 use overspill_bench::contents::WORDS;
-use overspill_bench::workload::{self, Packing, Plan, Workload};
+use overspill_bench::workload::{self, Outcome, Packing, Plan, Workload};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use std::process::ExitCode;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
 /// Accesses memory, and prints how long that took as JSON
 #[derive(Debug, Parser)]
@@ -26,22 +28,115 @@ struct Args {
     /// How many threads do it, each with a part of the memory
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    /// How many times as many accesses as there are pages
+    #[arg(long, default_value_t = 1)]
+    passes: u64,
+    /// How many processes do it, each with a part of the memory; prints how many accesses these
+    /// were in all
+    #[arg(long, value_name = "N")]
+    processes: Option<usize>,
+    /// Processes besides that have as much memory together, and only keep it
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "processes")]
+    idle: usize,
+    /// Say when what is accessed is written, and wait for a line; without one, do nothing more
+    #[arg(long, conflicts_with = "processes")]
+    wait: bool,
 }
 
 fn main() -> ExitCode {
     // Nobody waits for the figures when who asked for them was killed. Only a kernel without prctl
     // refuses.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let Args { workload, pages, contents, threads } = Args::parse();
-    let outcome =
-        workload::run(Plan { workload, packing: contents, threads }, &mut vec![0; pages * WORDS]);
-    println!("{}", serde_json::to_string(&outcome).expect("numbers are JSON"));
-    if outcome.wrong > 0 {
-        eprintln!(
-            "overspill-load: {} pages held something else than was written to them",
-            outcome.wrong
-        );
+    let args = Args::parse();
+    let done = match args.processes {
+        Some(processes) => job(&args, processes),
+        None => alone(&args),
+    };
+    if let Err(error) = done {
+        eprintln!("overspill-load: {error}");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
+}
+
+/// Accesses memory, and prints what that took.
+fn alone(args: &Args) -> io::Result<()> {
+    let Args { workload, pages, contents: packing, threads, passes, .. } = *args;
+    let mut memory = vec![0; pages * WORDS];
+    let plan = Plan { workload, packing, threads, passes };
+    let outcome = workload::run(plan, &mut memory, || {
+        if args.wait {
+            println!("ready");
+            if io::stdin().read_line(&mut String::new()).is_ok_and(|read| read == 0) {
+                std::process::exit(0);
+            }
+        }
+    });
+    println!("{}", serde_json::to_string(&outcome)?);
+    match outcome.wrong {
+        0 => Ok(()),
+        wrong => Err(io::Error::other(format!(
+            "{wrong} pages held something else than was written to them"
+        ))),
+    }
+}
+
+/// Starts processes that do, and prints how often all of them did.
+fn job(args: &Args, processes: usize) -> io::Result<()> {
+    // 1. All of them have their memory when the first begins.
+    let passes = args.passes.to_string();
+    let mut idle = started(args, Workload::SeqRead, args.idle, &[])?;
+    let mut busy = started(args, args.workload, processes, &["--passes", &passes])?;
+    idle.iter_mut().chain(&mut busy).try_for_each(|process| process.line().map(drop))?;
+    // 2. The accesses, all at once.
+    busy.iter_mut().try_for_each(|process| process.stdin.write_all(b"\n"))?;
+    let accesses = |process: &mut Process| -> io::Result<u64> {
+        Ok(serde_json::from_str::<Outcome>(&process.line()?)?.accesses)
+    };
+    let accesses = busy.iter_mut().map(accesses).sum::<io::Result<u64>>()?;
+    // 3. The end of their standard input is that of those that wait.
+    for Process { mut child, stdin, .. } in idle.into_iter().chain(busy) {
+        drop(stdin);
+        let status = child.wait()?;
+        if !status.success() {
+            return Err(io::Error::other(format!("a process failed ({status})")));
+        }
+    }
+    println!("{accesses} accesses");
+    Ok(())
+}
+
+/// A process of a job.
+struct Process {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// The next line that it prints.
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        match self.stdout.read_line(&mut line)? {
+            0 => Err(io::Error::other("a process ended too soon")),
+            _ => Ok(line),
+        }
+    }
+}
+
+/// So many processes, each with a part of the pages.
+fn started(args: &Args, work: Workload, count: usize, more: &[&str]) -> io::Result<Vec<Process>> {
+    let myself = std::env::current_exe()?;
+    let pages = (args.pages / count.max(1)).to_string();
+    let contents = args.contents.to_string();
+    let start = |_| {
+        let mut command = Command::new(&myself);
+        command.args([&work.to_string(), &pages, "--contents", contents.trim_end_matches(":1")]);
+        command.arg("--wait").args(more).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (stdin, stdout) = stdin.zip(stdout).expect("both are pipes");
+        Ok(Process { child, stdin, stdout: BufReader::new(stdout) })
+    };
+    (0..count).map(start).collect()
 }

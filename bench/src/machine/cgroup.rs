@@ -98,6 +98,21 @@ impl Cgroup {
         Some(entries + kernel)
     }
 
+    /// Whether the kernel has killed a process of it, for want of memory.
+    pub fn was_short(&self) -> bool {
+        // One file a version.
+        ["memory.oom_control", "memory.events"].iter().any(|file| {
+            let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
+            entry::<u64>(&text, "oom_kill ").is_some_and(|kills| kills > 0)
+        })
+    }
+
+    /// The processes that are in it now.
+    pub fn processes(&self) -> Vec<u32> {
+        let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
     /// The most memory that it has had, in bytes; not all kernels say.
     pub fn peak_bytes(&self) -> Option<u64> {
         fs::read_to_string(self.path.join(self.hierarchy.peak)).ok()?.trim().parse().ok()
@@ -131,11 +146,13 @@ mod tests {
         assert_eq!(v2.used_bytes(), None);
         let stat = "anon 500\nfile 300\nkernel 40\nkernel_stack 7\nshmem 100\n";
         fs::write(v2.path().join("memory.stat"), stat).unwrap();
-        assert_eq!(v2.used_bytes(), Some(640));
+        assert_eq!((v2.used_bytes(), v2.was_short()), (Some(640), false));
+        fs::write(v2.path().join("memory.events"), "oom 2\noom_kill 1\n").unwrap();
+        assert!(v2.was_short());
         let read = |file: &str| fs::read_to_string(memory.join(file)).unwrap();
         v1.inside(5 << 20, || {
             assert_eq!(read("one/memory.limit_in_bytes"), (5 << 20).to_string());
-            assert_eq!(read("one/cgroup.procs"), std::process::id().to_string());
+            assert_eq!(v1.processes(), [std::process::id()]);
             let stat = "rss 1\ncache 2\ntotal_cache 300\ntotal_rss 500\ntotal_shmem 100\n";
             fs::write(v1.path().join("memory.stat"), stat).unwrap();
             assert_eq!(v1.used_bytes(), None, "without the kernel's own it is not known");

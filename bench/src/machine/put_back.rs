@@ -51,6 +51,8 @@ pub struct PutBack {
     pub devices: Vec<PathBuf>,
     /// Files that are taken out of use as swap, and removed.
     pub files: Vec<PathBuf>,
+    /// A directory that is removed with all that is in it.
+    pub folder: Option<PathBuf>,
     pub cgroup: Option<PathBuf>,
     /// What is written last to files of the kernel, in this order.
     pub writes: Vec<(PathBuf, String)>,
@@ -161,10 +163,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let devices = what.devices.iter().map(|device| swap_off(device));
     let files = what.files.iter().map(|file| remove_swap(file));
     let cgroup = what.cgroup.iter().map(|cgroup| remove_cgroup(cgroup));
+    let folder = what.folder.iter().map(|folder| remove_folder(folder));
     let writes = kept.iter().chain(&what.writes);
     let writes = writes.map(|(file, value)| write_back(file, value, &what.devices));
     // All of it, whatever goes wrong with one.
-    devices.chain(files).chain(cgroup).chain(writes).collect::<Vec<_>>().into_iter().collect()
+    devices
+        .chain(files)
+        .chain(cgroup)
+        .chain(folder)
+        .chain(writes)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .collect()
 }
 
 /// Tries something again and again, for as long as patience lasts.
@@ -252,6 +262,12 @@ fn remove_swap(file: &Path) -> Result<(), Failure> {
 fn remove_cgroup(cgroup: &Path) -> Result<(), Failure> {
     let what = format!("cgroup '{}' cannot be removed", cgroup.display());
     persistently(Duration::from_millis(10), what, || unless_missing(fs::remove_dir(cgroup)))
+}
+
+/// A program that was killed may write to it a moment longer.
+fn remove_folder(folder: &Path) -> Result<(), Failure> {
+    let what = format!("'{}' cannot be removed", folder.display());
+    persistently(Duration::from_millis(10), what, || unless_missing(fs::remove_dir_all(folder)))
 }
 
 /// What is not there need not be removed.

@@ -3,7 +3,7 @@
 //! Accesses to memory, or a real [`program`], are run by themselves in a memory cgroup with zram,
 //! zswap or a swap file ([`peer`]), by `overspill run`, and in a process of the library ([`ours`]).
 //! The [`floor`] says what the mechanisms cost alone. [`launch`] starts programs and waits for
-//! them, [`case`] is what is compared with what.
+//! them, [`case`] is what is compared with what, [`shares`] who has how much of a job's memory.
 
 pub mod case;
 pub mod floor;
@@ -11,6 +11,7 @@ pub mod launch;
 pub mod ours;
 pub mod peer;
 pub mod program;
+mod shares;
 
 use crate::measure::{Failure, Sample, add, fail, figures};
 use case::{Kind, Step, Task};
@@ -48,7 +49,7 @@ impl Request {
         let Kind::Work(setting, _) = self.kind else { return None };
         let Task::Accesses(workload) = setting.task else { return None };
         let packing = setting.packing.unwrap_or(Packing::Heap);
-        Some(Plan { workload, packing, threads: setting.threads as usize })
+        Some(Plan { workload, packing, threads: setting.threads as usize, passes: 1 })
     }
 
     /// Pages that are accessed.

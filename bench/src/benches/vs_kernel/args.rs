@@ -1,7 +1,7 @@
 //! The options, and what is asked for with them.
 
 use super::super::common::{Common, Plot};
-use crate::model::ladder::in_order;
+use crate::model::ladder::{chosen, in_order};
 use crate::work::vs_kernel::case::{Peer, Program, Step, Task};
 use clap::ValueEnum;
 use overspill::units::Bytes;
@@ -38,20 +38,9 @@ fn tasks(word: &str) -> Result<Vec<Task>, String> {
     })
 }
 
+/// The options of every bench that has the kernel do something and overspill the same.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
-    #[command(flatten)]
-    pub common: Common,
-    /// What is done: accesses to memory (seq-write, seq-read, rand-read, rand-write, zipf-read), or
-    /// real programs (sort, numpy-sort, numpy-product, redis, cxx) that are installed; `accesses`,
-    /// `programs` or `all` of them
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "accesses")]
-    #[arg(value_parser = tasks)]
-    workload: Vec<Meant<Task>>,
-    /// With which swap of the kernel it is compared: all, or of zram, zswap, file
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
-    #[arg(value_parser = peers)]
-    peer: Vec<Meant<Peer>>,
+pub struct Sides {
     /// Who does it besides the peer [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub steps: Vec<Step>,
@@ -59,6 +48,39 @@ pub struct Args {
     /// more
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     pub size: Bytes,
+    /// Where swap files are made: a directory on a disk [default: $TMPDIR, or /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Settings of overspill, as for `overspill run --set`
+    #[arg(long, value_name = "KEY=VALUE[,...]", default_value = "")]
+    pub set: String,
+    #[command(flatten)]
+    pub plot: Plot,
+}
+
+impl Sides {
+    /// The steps that were asked for, each once and in their order. Those with which the others
+    /// are compared are measured in any case.
+    pub fn steps(&self) -> Vec<Step> {
+        let others = chosen(&self.steps).into_iter().filter(|step| *step != Step::Peer);
+        [Step::Peer].into_iter().chain(others).collect()
+    }
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub common: Common,
+    /// What is done: accesses to memory (seq-write, seq-read, rand-read, rand-write, zipf-read), or
+    /// real programs (sort, numpy-sort, numpy-product, redis, cxx, make, python-pool, postgresql)
+    /// that are installed; `accesses`, `programs` or `all` of them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "accesses")]
+    #[arg(value_parser = tasks)]
+    workload: Vec<Meant<Task>>,
+    /// With which swap of the kernel it is compared: all, or of zram, zswap, file
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
+    #[arg(value_parser = peers)]
+    peer: Vec<Meant<Peer>>,
     /// How many times the RAM that is
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "4")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=16))]
@@ -70,14 +92,8 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Vec<u32>,
-    /// Where swap files are made: a directory on a disk [default: $TMPDIR, or /var/tmp]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-    /// Settings of overspill, as for `overspill run --set`
-    #[arg(long, value_name = "KEY=VALUE[,...]", default_value = "")]
-    pub set: String,
     #[command(flatten)]
-    pub plot: Plot,
+    pub sides: Sides,
     /// Write a page with the drawings and all figures, as HTML
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -109,7 +125,10 @@ mod tests {
         };
         let accesses = ["seq-write", "seq-read", "rand-read", "rand-write", "zipf-read"];
         assert_eq!(names("accesses"), accesses);
-        assert_eq!(names("programs"), ["sort", "numpy-sort", "numpy-product", "redis", "cxx"]);
-        assert_eq!((names("all").len(), names("numpy").len(), names("sort").len()), (10, 2, 1));
+        let programs = ["sort", "numpy-sort", "numpy-product", "redis", "cxx"];
+        assert_eq!(names("programs")[..5], programs);
+        assert_eq!(names("programs")[5..], ["make", "python-pool", "postgresql"]);
+        assert_eq!((names("all").len(), names("numpy").len(), names("sort").len()), (13, 2, 1));
+        assert!(tasks("busy-2").is_err(), "it is of the bench of jobs");
     }
 }

@@ -88,7 +88,8 @@ fn same_ram(peers: &[(&Setting, Option<&Row>)]) -> Option<String> {
 fn not_packed(peers: &[(&Setting, Option<&Row>)], ram: &Ram) -> Option<String> {
     let as_much = |(setting, row): &&(&Setting, Option<&Row>)| {
         let took = row.and_then(|row| row.get("ram_bytes_peak"));
-        took.is_some_and(|took| took.median >= AS_MUCH * ram.needs(setting.task) as f64)
+        setting.overcommit > 1
+            && took.is_some_and(|took| took.median >= AS_MUCH * ram.needs(setting.task) as f64)
     };
     let n = peers.iter().filter(as_much).count();
     (n > 0).then(|| {

@@ -1,6 +1,6 @@
 //! What is measured, and what the process of a measurement is told.
 
-use super::args::Args;
+use super::args::{Args, Sides};
 use super::ram::Ram;
 use crate::machine::place::Place;
 use crate::measure::Failure;
@@ -30,9 +30,7 @@ pub fn plan(args: &Args) -> Vec<Case<Kind>> {
         settings.extend(args.threads.iter().map(|n| (Some(packing), *n, &accesses[..])));
     }
     settings.push((None, 1, &programs));
-    // Those with which the others are compared are measured in any case.
-    let others = chosen(&args.steps).into_iter().filter(|step| *step != Step::Peer);
-    let steps: Vec<Step> = [Step::Peer].into_iter().chain(others).collect();
+    let steps = args.sides.steps();
     let mut kinds = vec![Kind::Floor];
     kinds.extend(programs.iter().filter_map(|task| task.program()).map(Kind::Alone));
     for &overcommit in &args.overcommit {
@@ -73,7 +71,9 @@ pub fn case(kind: Kind) -> Case<Kind> {
 
 /// What all measurements have in common.
 pub struct Setup<'a> {
-    pub args: &'a Args,
+    pub sides: &'a Sides,
+    /// How often all of it is measured, where the user says so.
+    pub rounds: Option<u32>,
     /// Where swap files are made.
     pub place: &'a Place,
     /// The `overspill` that programs run under.
@@ -84,25 +84,26 @@ pub struct Setup<'a> {
 impl Setup<'_> {
     /// What the process of a measurement is told.
     pub fn request(&self, ram: &Ram, kind: Kind) -> Result<Request, Failure> {
-        let Setup { args, place, .. } = *self;
-        let size = args.size.0;
+        let Setup { sides, place, .. } = *self;
+        let size = sides.size.0;
         let (memory, needs) = match kind {
             Kind::Work(setting, step) => (ram.of(&setting, step), ram.needs(setting.task)),
             Kind::Floor | Kind::Alone(_) => (0, size),
         };
         let alone = kind.program().map_or(Duration::ZERO, |program| ram.elapsed(program));
-        let pages = args.size.pages().min(1 << 24) as u32;
-        let program = kind.program().map(|program| self.inputs.job(program, size));
+        let pages = sides.size.pages().min(1 << 24) as u32;
+        let program = kind.program().map(|program| self.inputs.job(program, size)).transpose()?;
+        let home = program.as_ref().and_then(|job| Some(job.user.as_ref()?.1.clone()));
         Ok(Request {
             kind,
-            program: program.transpose()?,
+            program,
             command: self.command.clone(),
             size,
             needs,
             memory,
             limit: LIMIT + LIMIT_PER_PAGE * pages + LIMIT_OF_PROGRAMS * alone,
-            dir: place.dir.clone(),
-            settings: args.set.clone(),
+            dir: home.unwrap_or_else(|| place.dir.clone()),
+            settings: sides.set.clone(),
         })
     }
 }
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(of("--workload seq-read --peer file --steps library"), 2);
         let all = "--contents 1,10 --threads 1,2 --steps peer";
         assert_eq!(of(&format!("--workload seq-read,rand-read --peer file {all}")), 8);
-        assert_eq!(of("--workload all --peer file --steps peer"), 5 + 5 + 5);
+        assert_eq!(of("--workload all --peer file --steps peer"), 5 + 8 + 8);
         assert_eq!(of("--workload seq-read --peer all,zram --steps peer"), 3);
     }
 

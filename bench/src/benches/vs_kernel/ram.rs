@@ -76,7 +76,11 @@ impl Ram {
     }
 
     fn part(&self, setting: &Setting) -> u64 {
-        (self.needs(setting.task) / u64::from(setting.overcommit)).max(LEAST)
+        (self.needs(setting.task) / u64::from(setting.overcommit)).max(self.least(setting))
+    }
+
+    fn least(&self, setting: &Setting) -> u64 {
+        setting.task.program().map_or(0, |program| program.least(self.size.0)).max(LEAST)
     }
 
     fn asked(&self, setting: &Setting) -> u64 {
@@ -93,13 +97,15 @@ impl Ram {
     /// The limit or the budget of the next measurement.
     pub fn of(&self, setting: &Setting, step: Step) -> u64 {
         let asked = self.asked(setting);
-        let lowest = (asked / LOWEST).max(LEAST);
+        let least = self.least(setting);
+        let lowest = (asked / LOWEST).max(least);
         match (self.seen.get(setting), step) {
             (Some(seen), Step::Peer) => {
                 asked.checked_sub(seen.pool).filter(|lowered| *lowered >= lowest).unwrap_or(asked)
             }
             (Some(seen), step) if seen.total > 0 => {
-                seen.total.saturating_sub(seen.beside[step as usize]).max(seen.total / 2)
+                let budget = seen.total.saturating_sub(seen.beside[step as usize]);
+                budget.max(seen.total / 2).max(least)
             }
             (_, _) => asked,
         }

@@ -1,7 +1,6 @@
 //! Measuring case by case: with more RAM where the kernel ends a program for want of it, without
 //! what is refused, and not for longer than was promised.
 
-use super::args::Args;
 use super::declared::LADDER;
 use super::plan::{LIMIT, Setup};
 use super::ram::Ram;
@@ -9,6 +8,7 @@ use crate::measure::{Failure, Sample, child};
 use crate::model::row::Case;
 use crate::work::vs_kernel::case::{Kind, Program, Step};
 use crate::work::vs_kernel::{Request, launch};
+use overspill::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -40,14 +40,14 @@ pub struct Rounds {
 
 impl Rounds {
     /// At the beginning, when some things are known to be missing.
-    pub fn new(args: &Args, began: Instant, left_out: BTreeMap<String, String>) -> Rounds {
+    pub fn new(size: Bytes, began: Instant, left_out: BTreeMap<String, String>) -> Rounds {
         let (failed, late, checksums) = Default::default();
-        Rounds { began, ram: Ram::new(args.size), left_out, failed, late, checksums }
+        Rounds { began, ram: Ram::new(size), left_out, failed, late, checksums }
     }
 
     /// Measures a case; the sample is empty if it is left out, or fails.
     pub fn measure(&mut self, setup: &Setup<'_>, case: &Case<Kind>) -> Sample {
-        let time_left = match setup.args.common.rounds {
+        let time_left = match setup.rounds {
             Some(_) => Duration::MAX,
             None => TIME_BY_DEFAULT.saturating_sub(self.began.elapsed()),
         };

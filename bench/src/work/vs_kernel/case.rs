@@ -29,6 +29,42 @@ pub enum Program {
     Redis,
     /// GCC's compiler proper, with a source of many templates
     Cxx,
+    /// make -j4 of six sources of many templates
+    Make,
+    /// A pool of four Python processes, each of which builds lists and sums them
+    PythonPool,
+    /// PostgreSQL sorts 600,000 rows in its memory
+    Postgresql,
+    /// Two processes that write at random, each to half of the memory
+    #[value(name = "busy-2")]
+    Busy2,
+    /// Eight such processes
+    #[value(name = "busy-8")]
+    Busy8,
+    /// One such process beside 100 that only keep their memory, half of all
+    #[value(name = "busy-idle-100")]
+    BusyIdle100,
+    /// A process with half of the memory forks 20 times; each child writes to 1 % of it
+    Forks,
+    /// A shell starts /bin/true 300 times
+    Short,
+}
+
+impl Program {
+    /// Whether it is made to show how processes share a budget.
+    pub fn is_job(self) -> bool {
+        self >= Program::Busy2
+    }
+
+    /// The least RAM that it gets where `size` is what it works on. These two are about what
+    /// processes cost, and have more than they take.
+    pub fn least(self, size: u64) -> u64 {
+        match self {
+            Program::Forks => size,
+            Program::Short => 64 << 20,
+            _ => 0,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -39,10 +75,11 @@ pub enum Task {
 }
 
 impl Task {
-    /// All of it: accesses first.
+    /// All of it but for jobs: accesses first.
     pub fn all() -> impl Iterator<Item = Task> {
         let accesses = Workload::value_variants().iter().copied().map(Task::Accesses);
-        accesses.chain(Program::value_variants().iter().copied().map(Task::Program))
+        let programs = Program::value_variants().iter().filter(|program| !program.is_job());
+        accesses.chain(programs.copied().map(Task::Program))
     }
 
     pub fn program(self) -> Option<Program> {
@@ -114,6 +151,12 @@ impl Kind {
             Kind::Alone(program) => Some(*program),
             Kind::Work(setting, _) => setting.task.program(),
         }
+    }
+
+    /// The peer that does it, or that it is compared with.
+    pub fn peer(&self) -> Option<Peer> {
+        let Kind::Work(setting, _) = self else { return None };
+        Some(setting.peer)
     }
 
     /// What a program with faults by signal is called where it cannot be measured: system calls

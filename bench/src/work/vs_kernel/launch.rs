@@ -2,6 +2,7 @@
 //! for ever.
 
 use super::program::Served;
+use super::shares::Shares;
 use super::{Request, told};
 use crate::machine::cgroup::Cgroup;
 use crate::machine::kernel_swap::NO_LIMIT;
@@ -14,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -33,17 +34,16 @@ pub fn was_killed(failure: &Failure) -> bool {
 }
 
 /// Runs the program of a request with `prefix` in front of its command line, in a cgroup or where
-/// this is; `look` is called now and then. Whatever happens to this process, `guard` ends the
+/// this is; `also` is called now and then. Whatever happens to this process, `guard` ends the
 /// program. Fails when it fails, or takes too long.
 pub fn run(
     request: &Request,
     prefix: &[OsString],
     cgroup: Option<&Cgroup>,
     guard: &mut Guard,
-    mut look: impl FnMut() + Send,
+    mut also: impl FnMut() + Send,
 ) -> Result<Sample, Failure> {
-    let words = prefix.iter().cloned().chain(request.words()?.into_iter().map(Into::into));
-    let mut command = start::command(cgroup.map(Cgroup::path), &words.collect::<Vec<_>>())?;
+    let mut command = command(request, prefix, cgroup)?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (before, began) = (Usage::of(UsageWho::RUSAGE_CHILDREN), Instant::now());
     let mut child = command.spawn().failing(NO_PROCESS)?;
@@ -51,6 +51,11 @@ pub fn run(
     guard.watch(group);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (late, runs) = (AtomicBool::new(false), AtomicBool::new(true));
+    let mut shares = Shares::new();
+    let mut look = || {
+        also();
+        cgroup.inspect(|cgroup| shares.look(cgroup));
+    };
     // A group that has ended already needs no end.
     let end = || _ = kill_process_group(group, Signal::KILL);
     let (ended, watch) = mpsc::channel::<()>();
@@ -89,16 +94,29 @@ pub fn run(
     let status = status.failing("the program cannot be waited for")?;
     let served = served.map_err(|failure| failure.during(how(status)))?;
     if !status.success() {
-        let said = String::from_utf8_lossy(&said.kept);
-        let said = if said.trim().is_empty() { "" } else { &format!(": {}", said.trim()) };
-        fail!("{}{said}", how(status));
+        return Err(failed(status, &said, cgroup));
     }
     if request.plan().is_some() {
         let outcome = serde_json::from_slice(&printed.kept);
         return outcome.map(|outcome| told(&outcome)).failing("the program printed no figures");
     }
     let used = Usage::of(UsageWho::RUSAGE_CHILDREN) - before;
-    Ok(of_program(elapsed, used, &printed, served))
+    let mut sample = of_program(elapsed, used, &printed, served);
+    shares.tell(request.memory, &mut sample);
+    Ok(sample)
+}
+
+/// The command line: who runs it, the prefix, and the program.
+fn command(
+    request: &Request,
+    prefix: &[OsString],
+    cgroup: Option<&Cgroup>,
+) -> Result<Command, Failure> {
+    let user = request.program.as_ref().and_then(|job| job.user.as_ref());
+    let user = user.map_or(&[][..], |(words, _)| words).iter().map(Into::into);
+    let words = user.chain(prefix.iter().cloned());
+    let words: Vec<OsString> = words.chain(request.words()?.into_iter().map(Into::into)).collect();
+    start::command(cgroup.map(Cgroup::path), &words)
 }
 
 /// The same in a cgroup that only counts, where there can be one.
@@ -155,6 +173,17 @@ fn of_program(elapsed: Duration, used: Usage, printed: &Printed, served: Option<
     // What it put out, to tell whether that was the same each time.
     add(&mut sample, [("elapsed_s", elapsed.as_secs_f64()), ("checksum", checksum.into())]);
     sample
+}
+
+/// That a program failed, with what it said.
+fn failed(status: ExitStatus, said: &Printed, cgroup: Option<&Cgroup>) -> Failure {
+    // Of a job any process may be the one that was killed.
+    let short = cgroup.is_some_and(Cgroup::was_short);
+    let how = if short { KILLED.to_owned() } else { how(status) };
+    match String::from_utf8_lossy(&said.kept).trim() {
+        "" => Failure::new(how),
+        said => Failure::new(format!("{how}: {said}")),
+    }
 }
 
 fn how(status: ExitStatus) -> String {

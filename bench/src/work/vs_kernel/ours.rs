@@ -88,7 +88,7 @@ fn accesses(request: &Request) -> Result<Sample, Failure> {
     let device = format!("{}:{}", request.dir.display(), 2 * request.needs);
     let pool = pool::open(request.memory, Some(&device), &request.settings)?;
     let mut region = pool::map(&pool, Bytes::from_pages(request.pages()).0)?;
-    let outcome = workload::run(plan, region.as_mut_slice());
+    let outcome = workload::run(plan, region.as_mut_slice(), || ());
     pool::right(outcome.wrong)?;
     let mut sample = told(&outcome);
     let stats = pool.stats();

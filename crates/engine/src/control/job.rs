@@ -8,12 +8,14 @@
 //! Which swap devices the job has is a list in a file of its own ([`crate::device::list`]), of
 //! which the table has the number.
 //!
-//! Behind it lies the account of the job's budget ([`crate::account`]).
+//! Behind it lies the account of the job's budget (`crate::account`).
 //!
 //! No locks: a request is one atomic cell. A request to reclaim pages has two more, for how far it
 //! is; they bear its number, so that nobody adds to those of the next by mistake.
 
 use crate::account::Account;
+use crate::base::psi::JobPressure;
+use crate::stats::Pressure;
 use crate::units::Bytes;
 use overspill_os::{Errno, vm::SharedCells};
 use rustix::fs::{Mode, OFlags};
@@ -39,6 +41,8 @@ const CELL_RECLAIMED: usize = 4;
 const CELL_SWAPS: usize = 5;
 /// Whether a process has asked if it is the first.
 const CELL_STARTED: usize = 6;
+/// What all processes wait together.
+const CELL_PRESSURE: usize = 16;
 /// Room for what else a job will be told.
 const TOLD: usize = 64;
 /// All cells: the account is the rest.
@@ -104,6 +108,21 @@ impl JobTable {
         }
         let cells = SharedCells::shared(file.as_fd(), CELLS).ok()?;
         (cells[0].load(Acquire) == MAGIC).then_some(JobTable { cells })
+    }
+
+    /// How much the processes of the job wait for memory: the time in which any of them does.
+    pub fn pressure(&self) -> Pressure {
+        self.shared_pressure().pressure()
+    }
+
+    pub(crate) fn shared_pressure(&self) -> JobPressure {
+        JobPressure::over(&self.cells.all()[CELL_PRESSURE..TOLD])
+    }
+
+    /// The most memory that was in use at once, by all processes together: looked at ten times a
+    /// second.
+    pub fn peak(&self) -> Bytes {
+        Bytes::from_pages(self.account().peak())
     }
 
     /// The account of the job's budget.

@@ -1,9 +1,10 @@
-//! What programs read: lines to sort, and a source to compile. Made in sequence from a fixed seed,
-//! the same each time.
+//! What programs read: lines to sort, sources to compile, a query. Made in sequence from a fixed
+//! seed, the same each time.
 
 use crate::machine::place::make;
 use crate::measure::{Failing, Failure};
 use overspill_bench::contents::Random;
+use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -11,6 +12,14 @@ use std::path::Path;
 const SOURCE_UNIT_BYTES: u64 = 160 << 10;
 /// What the compiler takes without any.
 const COMPILER_BYTES: u64 = 24 << 20;
+/// Sources that make(1) has, and how many it compiles at once.
+const SOURCES: u64 = 6;
+const AT_ONCE: u64 = 4;
+/// Rows that a database sorts; what it has of each besides the text, about; and the text of one
+/// md5().
+const ROWS: u64 = 600_000;
+const ROW_BYTES: u64 = 60;
+const SUM_BYTES: u64 = 32;
 /// Words of a line to sort.
 const WORDS: &str = "\
     accepted account backend cache client closed commit connection deadline delivery \
@@ -75,6 +84,40 @@ template <int A, int B> struct Mix {
             )?;
         }
         Ok(())
+    })
+}
+
+/// Makes a directory with sources and what make(1) is to do with them, of which it takes about so
+/// much memory for four at once. It prints a checksum of what they become.
+pub fn makefile(dir: &Path, bytes: u64) -> Result<(), Failure> {
+    fs::create_dir(dir).failing("a directory for sources cannot be made")?;
+    let numbers = || 0..SOURCES;
+    for i in numbers() {
+        source(&dir.join(format!("{i}.cpp")), bytes / AT_ONCE)?;
+    }
+    let objects: Vec<String> = numbers().map(|i| format!("{i}.o")).collect();
+    written(&dir.join("Makefile"), |out| {
+        writeln!(out, "all: {}\n\t@cat $^ | cksum", objects.join(" "))?;
+        writeln!(out, "%.o: %.cpp\n\tg++ -std=c++17 -O0 -pipe -c $< -o $@")
+    })
+}
+
+/// Writes a query that sorts rows of so many bytes in all, in the memory of the server. A fourth of
+/// the text is random, and the other is that of one row in 1,000.
+pub fn query(path: &Path, bytes: u64) -> Result<(), Failure> {
+    let sums = (bytes / ROWS).saturating_sub(ROW_BYTES) / SUM_BYTES;
+    let own: String = (2..2 + sums / 4).map(|k| format!(" || md5((i * {k})::text)")).collect();
+    written(path, |out| {
+        writeln!(
+            out,
+            "set work_mem = '{}kB';
+select sum((place % 1009) * hashtext(t)::bigint) from (
+  select row_number() over (order by t collate \"C\" desc) as place, t from (
+    select md5(i::text){own} || repeat(md5((i % 1000)::text), {}) as t
+      from generate_series(1, {ROWS}) as i) as rows) as sorted;",
+            (4 * bytes / 1024).max(1 << 16),
+            sums - sums / 4
+        )
     })
 }
 

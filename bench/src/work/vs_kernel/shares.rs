@@ -1,0 +1,88 @@
+//! What each of the busy processes of a job has in memory, to tell how they share it.
+
+use crate::machine::cgroup::Cgroup;
+use crate::measure::host::entry;
+use crate::measure::{Sample, add};
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// The program of a job's processes ([`super::program`]) as the kernel names it, the option that
+/// busy ones have, and that of the one that only waits for others.
+const NAME: &str = "overspill-load";
+const BUSY: &str = "--passes";
+const WAITS: &str = "--processes";
+/// When they are looked at for the last time, and how often before: a job may end sooner.
+const UNTIL: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// What was seen last while all of them were there.
+#[derive(Debug)]
+pub struct Shares {
+    began: Instant,
+    next: Duration,
+    bytes: Vec<u64>,
+}
+
+impl Shares {
+    pub fn new() -> Shares {
+        Shares { began: Instant::now(), next: Duration::ZERO, bytes: Vec::new() }
+    }
+
+    /// Looks at the processes of a cgroup, if it is time to.
+    pub fn look(&mut self, cgroup: &Cgroup) {
+        let now = self.began.elapsed();
+        if now > UNTIL || now < self.next {
+            return;
+        }
+        self.next = now + LOOK_EVERY;
+        let bytes: Vec<u64> = cgroup.processes().into_iter().filter_map(resident).collect();
+        if bytes.len() >= self.bytes.len() {
+            self.bytes = bytes;
+        }
+    }
+
+    /// Tells the shares of a job with `limit` bytes of RAM.
+    pub fn tell(&self, limit: u64, sample: &mut Sample) {
+        let (Some(min), Some(max)) = (self.bytes.iter().min(), self.bytes.iter().max()) else {
+            return;
+        };
+        let mean = self.bytes.iter().sum::<u64>() as f64 / self.bytes.len() as f64;
+        if limit > 0 {
+            let part = |bytes: u64| bytes as f64 / limit as f64;
+            // What the busy process with the least, and with the most, has of the RAM.
+            add(sample, [("share_min", part(*min)), ("share_max", part(*max))]);
+        }
+        // By how much these differ, as a part of the mean.
+        add(sample, [("share_spread", (max - min) as f64 / mean.max(1.0))]);
+    }
+}
+
+/// Anonymous memory of a process, in bytes, if it is a busy one of a job.
+fn resident(process: u32) -> Option<u64> {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{process}/{name}")).ok();
+    let line = read("cmdline")?;
+    let has = |option: &str| line.split('\0').any(|word| word == option);
+    if read("comm")?.trim() != NAME || !has(BUSY) || has(WAITS) {
+        return None;
+    }
+    entry::<u64>(&read("status")?, "RssAnon:").map(|kib| kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_parts_of_the_ram_and_differ_by_a_part_of_their_mean() {
+        let mut shares = Shares::new();
+        let told = |shares: &Shares| {
+            let mut sample = Sample::new();
+            shares.tell(200, &mut sample);
+            ["share_min", "share_max", "share_spread"].map(|name| sample.get(name).copied())
+        };
+        assert_eq!(told(&shares), [None; 3]);
+        shares.bytes = vec![50, 100, 90];
+        assert_eq!(told(&shares), [0.25, 0.5, 0.625].map(Some));
+        assert_eq!(resident(std::process::id()), None, "it is another program");
+    }
+}
