@@ -32,7 +32,7 @@ STRESSORS = [
 
 
 def _stress(settings, budget, stressor, options, evicts):
-    seconds = 8 if settings.quick else 60
+    seconds = 5 if settings.quick else 60
     command = [
         require("stress-ng"), *options, "--verify", "-t", f"{seconds}s", "--metrics-brief", "-v",
     ]

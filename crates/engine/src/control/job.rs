@@ -8,7 +8,7 @@
 //! Which swap devices the job has is a list in a file of its own ([`crate::device::list`]), of
 //! which the table has the number.
 //!
-//! Behind it lies the account of the job's budget ([`crate::account`]).
+//! Behind it lies the account of the job's budget (`crate::account`).
 //!
 //! No locks: a request is one atomic cell. A request to reclaim pages has two more, for how far it
 //! is; they bear its number, so that nobody adds to those of the next by mistake.
