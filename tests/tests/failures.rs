@@ -239,9 +239,9 @@ fn in_mount_namespace(script: &str, args: &[&Path]) -> Command {
 
 // ---- Memory that cannot be held any more ----
 
-/// Checks the end of a program whose page could not be held: SIGBUS, with the reason.
+/// Checks the end of a program whose page could not be held: it is killed, with the reason.
 fn out_of_room(outcome: &Outcome) {
-    assert_eq!(outcome.status, 128 + 7, "SIGBUS is how it ends: {outcome:?}");
+    assert_eq!(outcome.status, 128 + 9, "it is killed: {outcome:?}");
     assert_eq!(outcome.stdout, "begun\n", "it got as far as it could, and no further");
     assert!(
         outcome.stderr.lines().any(|line| line.starts_with("overspill: ")),
@@ -288,8 +288,8 @@ fn swap_that_is_too_small() {
             } else {
                 out_of_room(&outcome);
                 assert!(
-                    statistics.total("fault_errors") > 0,
-                    "the fault that failed is not counted"
+                    statistics.total("oom_kill") > 0,
+                    "the process that was killed is not counted"
                 );
             }
         }
@@ -338,15 +338,15 @@ fn a_compressed_tier_that_is_full() {
             } else {
                 out_of_room(&outcome);
                 assert!(
-                    statistics.total("fault_errors") > 0,
-                    "the fault that failed is not counted"
+                    statistics.total("oom_kill") > 0,
+                    "the process that was killed is not counted"
                 );
             }
         }
     }
 }
 
-/// With `oom=kill` the process is killed instead, and what was used is said once.
+/// What was used is said once.
 #[test]
 fn a_program_that_is_killed_for_want_of_room() {
     if overspill(&SCRATCH).is_none() {
@@ -359,7 +359,7 @@ fn a_program_that_is_killed_for_want_of_room() {
             "16M",
             "--no-swap",
             "--set",
-            "compressed=20,oom=kill,oom.wait=500ms",
+            "compressed=20,oom.wait=500ms",
             "--fault",
             fault,
         ];
@@ -372,11 +372,37 @@ fn a_program_that_is_killed_for_want_of_room() {
         );
         let said: Vec<&str> = outcome.stderr.lines().collect();
         assert!(
-            matches!(said[..], [line] if line.contains("is killed (oom=kill). Of its budget of 16 \
-                                                        MiB were in use")),
+            matches!(said[..], [line] if line.contains("is killed (oom=kill). Of the budget of 16 \
+                                                        MiB it had")),
             "{fault}: {}",
             outcome.stderr
         );
+    }
+}
+
+/// The largest process of a job ends, and not the one that finds no room; or the one that says that
+/// it can be spared.
+#[test]
+fn the_largest_process_of_a_job_is_killed_for_want_of_room() {
+    if overspill(&SCRATCH).is_none() {
+        return;
+    }
+    let hogs = SCRATCH.program("hogs.c");
+    for fault in ["thread", "signal"] {
+        for (adjusted, out) in [
+            ("0", "the second: whole\nthe first: killed\n"),
+            ("700", "the second: killed\nthe first: waits\n"),
+        ] {
+            let args = ["--memory", "32M", "--no-swap", "--set", "oom.wait=500ms", "--fault"];
+            let program = [fault, "--", shown(&hogs), "18", "16", adjusted];
+            let outcome = overspill_run(&[&args[..], &program].concat());
+            assert_eq!((outcome.status, outcome.stdout.as_str()), (0, out), "{outcome:?}");
+            let said: Vec<&str> = outcome.stderr.lines().collect();
+            let is_said = |line: &str| {
+                line.contains("is killed (oom=kill)") && line.matches("hogs_c (").count() >= 3
+            };
+            assert!(matches!(said[..], [line] if is_said(line)), "{fault}: {}", outcome.stderr);
+        }
     }
 }
 
@@ -389,7 +415,7 @@ fn the_reason_is_not_said_in_a_programs_own_file() {
     let fills = SCRATCH.program("fills.c");
     for fault in ["thread", "signal"] {
         let database = room.path.join(fault);
-        let settings = "compressed=20,oom=kill,oom.wait=500ms";
+        let settings = "compressed=20,oom.wait=500ms";
         let args =
             ["run", "--memory", "16M", "--no-swap", "--set", settings, "--fault", fault, "--"];
         let mut command = Command::new(overspill);
@@ -456,7 +482,7 @@ fn the_reason_is_said_on_any_standard_error() {
             "--swap",
             &swap,
             "--set",
-            "compressed=0",
+            "compressed=0,oom=sigbus",
             "--fault",
             fault,
             "--",
@@ -604,6 +630,15 @@ macro_rules! forced {
     };
 }
 
+/// Nothing is reclaimed ahead of need. What other memory takes of the budget is not that.
+#[test]
+fn no_background() {
+    let variables = [("OVERSPILL_BASELINES", "background=off")];
+    let Some(report) = mixed("no_background", "", &variables) else { return };
+    let [background, direct] = ["pgsteal_kswapd", "pgsteal_direct"].map(|name| report.total(name));
+    assert!(direct > 8 * background, "{background} and {direct} pages");
+}
+
 forced! {
     out_by_move: "out=move", "", zero [], some ["out_moved"];
     out_by_drop: "out=drop", "", zero ["out_moved"], some ["out_dropped"];
@@ -611,8 +646,6 @@ forced! {
     in_by_move: "", "in=move", zero [], some ["in_moved"];
     no_folios: "folio=1", "", zero ["fault_around"], some [];
     large_folios: "folio=64", "", zero [], some ["fault_around"];
-    no_background: "", "background=off",
-        zero ["pgscan_kswapd", "pgsteal_kswapd"], some ["pgsteal_direct"];
     high_watermarks: "watermark=10%/20%/30%", "", zero [], some ["pgsteal_kswapd"];
     no_compression: "compressed=0", "", zero ["zswpout", "zswpin"], some ["pswpout", "pswpin"];
     much_compression: "compressed=90", "", zero [], some ["zswpout", "zswpin"];

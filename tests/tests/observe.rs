@@ -274,7 +274,7 @@ fn a_stopped_process_gives_nothing_and_the_request_is_given_up() {
 fn all_processes_of_a_job_give() {
     let program = SCRATCH.program("churn.c");
     let script = format!("{0} 12 & {0} 12 & sleep 0.1; wait", program.display());
-    let Some(job) = Job::start(&SCRATCH, "tree", &["--memory", "16M"], &["sh", "-c", &script])
+    let Some(job) = Job::start(&SCRATCH, "tree", &["--memory", "22M"], &["sh", "-c", &script])
     else {
         return;
     };

@@ -70,6 +70,7 @@ fn memory_rows(total: &Snapshot, budget: u64) -> Vec<Row> {
     let mut rows = vec![Row { label: "budget of the job", value, source }];
     for (label, counter) in [
         ("peak in use", ChargedPeakBytes),
+        ("not managed at the end", UnmanagedBytes),
         ("peak managed", ManagedPeakBytes),
         ("metadata", MetadataBytes),
     ] {
@@ -134,6 +135,7 @@ fn rare_rows(total: &Snapshot) -> Vec<Row> {
         ("failed reads", ReadErrors),
         ("wrong checksums", ChecksumErrors),
         ("failed faults", FaultErrors),
+        ("killed: no room", OomKill),
         ("left to the kernel", Unmanaged),
     ] {
         if total.get(counter) > 0 {

@@ -4,18 +4,23 @@
 //! A long run starts more processes than it is good to keep files of: [`RunDir::sweep`] takes in
 //! the files of those that have ended. The directory is removed when [`RunDir`] goes; processes
 //! that outlive the run keep their mapping of a file without a name.
+//!
+//! A job of root's may have processes of other users, which belong to it too. So others can enter
+//! the directory there, and cannot list it; what is in it lies behind a name that is not to be
+//! guessed, and that only the job's processes are told.
 
 use crate::failure::Failure;
 use crate::swap::IN_MEMORY;
-use overspill::job;
+use overspill::job::{self, JobTable};
 use overspill::stats::{Counter, Snapshot};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions, test_kill_process, waitpid};
+use rustix::process::{Pid, WaitOptions, geteuid, test_kill_process, waitpid};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -28,6 +33,8 @@ const ROOM: u64 = 1 << 30;
 /// A private directory for one run.
 #[derive(Debug)]
 pub struct RunDir {
+    /// What is known by the number of this process, and the directory in it.
+    outer: PathBuf,
     path: PathBuf,
     /// Processes that have ended and whose files are taken in.
     ended: Vec<Snapshot>,
@@ -52,19 +59,21 @@ pub struct Tree {
 }
 
 impl RunDir {
-    /// Makes the directory under `$XDG_RUNTIME_DIR`; where that is not usable in `/dev/shm`, if
-    /// there is room, or else in the directory for temporary files: a file on a disk takes a fork a
-    /// quarter of its time, and is written there again and again.
+    /// Makes the directory under `$XDG_RUNTIME_DIR`, which nobody else can enter; where that is not
+    /// usable in `/dev/shm`, if there is room, or else in the directory for temporary files: a file
+    /// on a disk takes a fork a quarter of its time, and is written there again and again.
     pub fn create(runtime_dir: Option<OsString>) -> Result<RunDir, Failure> {
-        let runtime_dir = runtime_dir.map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let is_ours = |dir: &PathBuf| dir.is_absolute() && !geteuid().is_root();
+        let runtime_dir = runtime_dir.map(PathBuf::from).filter(is_ours);
         let memory = Some(PathBuf::from("/dev/shm")).filter(|dir| has_room(dir));
         let temp_dir = std::env::temp_dir();
         let mut refusal = None;
         for parent in runtime_dir.into_iter().chain(memory).chain([temp_dir]) {
             match create_in(&parent) {
-                Ok(path) => {
+                Ok((outer, path)) => {
                     let [done, rest] = [Snapshot::default(), Snapshot::default()];
                     return Ok(RunDir {
+                        outer,
                         path,
                         ended: Vec::new(),
                         done,
@@ -155,9 +164,10 @@ impl RunDir {
 
     /// What processes have done by now, and what those that live hold; and how many these are.
     pub fn now(&self, lives: impl Fn(u32) -> bool) -> (u64, Snapshot) {
-        let (mut total, mut living) = (self.done.clone(), 0);
+        let (mut total, mut living, mut peak) = (self.done.clone(), 0, 0);
         for (path, pid) in self.files() {
             let Some(process) = read(&path) else { continue };
+            peak = process.get(Counter::ChargedPeakBytes).max(peak);
             if lives(pid as u32) {
                 living += 1;
                 total.merge(&process);
@@ -165,6 +175,7 @@ impl RunDir {
                 total.merge_done(&process);
             }
         }
+        self.note_of_job(&mut total, peak);
         (living, total)
     }
 
@@ -181,7 +192,19 @@ impl RunDir {
         };
         tree.processes.iter().for_each(|process| tree.total.merge(process));
         tree.total.name = "total".to_owned();
+        let peaks = tree.processes.iter().map(|process| process.get(Counter::ChargedPeakBytes));
+        self.note_of_job(&mut tree.total, peaks.max().unwrap_or(0));
         tree
+    }
+
+    /// What the processes say together, which does not add up; `peak` is what one of them had in
+    /// use at most.
+    fn note_of_job(&self, total: &mut Snapshot, peak: u64) {
+        let Some(job) = JobTable::open(&self.path.join(job::FILE_NAME)) else { return };
+        total.pressure = job.pressure();
+        if let Some(sum) = total.counters.get_mut(Counter::ChargedPeakBytes.name()) {
+            *sum = job.peak().0.max(peak).min(*sum);
+        }
     }
 
     fn files(&self) -> Vec<(PathBuf, i32)> {
@@ -216,7 +239,7 @@ impl RunDir {
         // A process that outlives the run may make a file just now: then the directory is not empty
         // at first.
         for _ in 0..3 {
-            match fs::remove_dir_all(&self.path) {
+            match fs::remove_dir_all(&self.outer) {
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
                 _ => return,
             }
@@ -230,8 +253,14 @@ impl Drop for RunDir {
     }
 }
 
-fn read(path: &Path) -> Option<Snapshot> {
-    Snapshot::from_bytes(&fs::read(path).ok()?)
+/// What a process has left there, which may be another user's: a file, if it is one.
+pub fn read(path: &Path) -> Option<Snapshot> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut file = File::options().read(true).custom_flags(flags.bits() as i32).open(path).ok()?;
+    let mut bytes = Vec::new();
+    let is_file = file.metadata().ok()?.is_file();
+    is_file.then(|| file.read_to_end(&mut bytes).ok()).flatten()?;
+    Snapshot::from_bytes(&bytes)
 }
 
 /// Whether a directory is on a file system in memory that has room for the files of all processes
@@ -243,13 +272,28 @@ fn has_room(dir: &Path) -> bool {
     })
 }
 
-fn create_in(parent: &Path) -> io::Result<PathBuf> {
-    let mut random = [0; 8];
+/// Makes a directory that is known by the number of this process, and the one in it.
+fn create_in(parent: &Path) -> io::Result<(PathBuf, PathBuf)> {
+    let mut random = [0; 16];
     getrandom(&mut random, GetRandomFlags::empty())?;
-    let name = format!("overspill-{}-{:016x}", std::process::id(), u64::from_ne_bytes(random));
-    let path = std::path::absolute(parent)?.join(name);
-    DirBuilder::new().mode(0o700).create(&path)?;
-    Ok(path)
+    let [public, secret] =
+        [0, 8].map(|at| u64::from_ne_bytes(std::array::from_fn(|byte| random[at + byte])));
+    let name = format!("overspill-{}-{public:016x}", std::process::id());
+    let outer = std::path::absolute(parent)?.join(name);
+    // Whoever knows the names may add files there, and remove his own.
+    let (enter, add) = if geteuid().is_root() { (0o711, 0o1733) } else { (0o700, 0o700) };
+    let path = outer.join(format!("{secret:016x}"));
+    let made = create_dir(&outer, enter).and_then(|()| create_dir(&path, add));
+    if made.is_err() {
+        let _ = fs::remove_dir(&outer);
+    }
+    made.map(|()| (outer, path))
+}
+
+/// Makes a directory with exactly these rights.
+fn create_dir(path: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)?;
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 impl Tree {
@@ -291,7 +335,9 @@ mod tests {
         let memory = Path::new("/dev/shm");
         let expected = if has_room(memory) { memory.to_owned() } else { std::env::temp_dir() };
         assert!(path.starts_with(&expected));
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let modes = if geteuid().is_root() { [0o711, 0o1733] } else { [0o700, 0o700] };
+        assert_eq!([path.parent().unwrap(), &path].map(mode), modes, "nobody else can list it");
         keep(&dir, NOBODY, 1);
         drop(dir);
         assert!(!path.exists());

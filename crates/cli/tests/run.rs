@@ -109,12 +109,14 @@ fn the_default_swap_is_a_directory_on_a_disk() {
 #[test]
 fn the_run_directory_is_private_while_it_lasts() {
     let Some(done) =
-        run(&[], &["sh", "-c", "stat -c %a \"$OVERSPILL_RUN_DIR\"; ls \"$OVERSPILL_RUN_DIR\""])
+        run(&[], &["sh", "-c", "stat -c %A \"$OVERSPILL_RUN_DIR\"; ls \"$OVERSPILL_RUN_DIR\""])
     else {
         return;
     };
     let text = stdout(&done);
-    assert!(text.starts_with("700\njob\nstats."), "{text}");
+    assert!(text.starts_with("drwx"), "{text}");
+    assert!(!text[4..10].contains('r'), "nobody else can list it: {text}");
+    assert!(text[10..].starts_with("\njob\nstats."), "{text}");
 }
 
 #[test]

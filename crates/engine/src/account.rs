@@ -19,20 +19,34 @@ use crate::base::sync::point;
 use overspill_os::Errno;
 use overspill_os::token::Mark;
 use overspill_os::vm::SharedCells;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
+use std::fmt::{self, Write};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// Processes at most. One for which there is no entry has what it needs to run at all.
 const PLACES: usize = 1 << 14;
-/// Cells of an entry: a cache line.
-const ENTRY: usize = 8;
+/// Cells of an entry: two cache lines.
+const ENTRY: usize = 16;
 const LEASE: usize = Mark::CELLS;
 const USED: usize = LEASE + 1;
 const RATE: usize = USED + 1;
 const WANT: usize = RATE + 1;
 const MOOD: usize = WANT + 1;
-/// The first entry is nobody's, and holds the budget and the highest entry that was ever used.
+const UNMANAGED: usize = MOOD + 1;
+const KEEPS: usize = UNMANAGED + 1;
+const SIZE: usize = KEEPS + 1;
+const ADJUSTED: usize = SIZE + 1;
+const PROCESS: usize = ADJUSTED + 1;
+const NAME: usize = PROCESS + 1;
+const DOOMED: usize = NAME + 2;
+/// The first entry is nobody's, and holds the budget, the highest entry that was ever used, and who
+/// is to end for want of room.
 const BUDGET: usize = LEASE;
 const HIGH: usize = BUDGET + 1;
+const VICTIM: usize = HIGH + 1;
+const PEAK: usize = VICTIM + 1;
+/// Of that cell, the bits of the entry; the rest is when it was chosen, in milliseconds.
+const VICTIM_BITS: u32 = PLACES.trailing_zeros();
 
 /// The account.
 #[derive(Clone, Copy)]
@@ -55,14 +69,21 @@ pub enum Mood {
 /// What a process tells the others.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Told {
-    /// Pages in use.
+    /// Pages in use that are managed, and those that are not.
     pub used: u64,
+    pub unmanaged: u64,
+    /// Pages of its lease that it keeps, whatever others need.
+    pub keeps: u64,
     /// Pages that lately came in, each second.
     pub rate: u64,
     /// Pages that it could not get.
     pub want: u64,
     /// How it is.
     pub mood: Mood,
+    /// Pages that it has, in memory or not: what ends with it.
+    pub size: u64,
+    /// Its oom_score_adj (proc(5)): by how many thousandths of the budget it counts for more.
+    pub adjusted: i64,
 }
 
 /// The entry of a process.
@@ -109,6 +130,7 @@ impl Account {
     pub fn enter(&self) -> Option<Member> {
         let mut entries = (1..PLACES).map(|at| Member { account: *self, at });
         let member = entries.find(|member| member.mark().take())?;
+        member.cell(DOOMED).store(0, Relaxed);
         self.cells[HIGH].fetch_max(member.at as u64, SeqCst);
         member.tell(Told::default());
         Some(member)
@@ -131,6 +153,30 @@ impl Account {
     /// Pages that are leased, by all.
     pub fn leased(&self) -> u64 {
         self.entries().map(|member| member.lease()).sum()
+    }
+
+    /// Notes that so many pages are in use by all together.
+    pub fn note_used(&self, pages: u64) {
+        self.cells[PEAK].fetch_max(pages, Relaxed);
+    }
+
+    /// The most that were, as far as it was noted.
+    pub fn peak(&self) -> u64 {
+        self.cells[PEAK].load(Relaxed)
+    }
+
+    /// Who is to end for want of room, and when that was said, in milliseconds of the same clock.
+    pub fn victim(&self) -> Option<(Member, u64)> {
+        let cell = self.cells[VICTIM].load(Acquire);
+        let member = self.member((cell & (PLACES as u64 - 1)) as usize)?;
+        Some((member, cell >> VICTIM_BITS))
+    }
+
+    /// Has `member` end after the one that was to before; whether nobody else has said who.
+    pub fn set_victim(&self, before: Option<(Member, u64)>, member: Member, now_ms: u64) -> bool {
+        let cell = |(member, ms): (Member, u64)| ms << VICTIM_BITS | member.at as u64;
+        let (before, after) = (before.map_or(0, cell), cell((member, now_ms)));
+        self.cells[VICTIM].compare_exchange(before, after, AcqRel, Relaxed).is_ok()
     }
 
     /// Clears the entries of processes that are gone; how many pages they leased.
@@ -198,16 +244,46 @@ impl Member {
             1 => Mood::AtRest,
             _ => Mood::Stuck,
         };
-        Told { used: get(USED), rate: get(RATE), want: get(WANT), mood }
+        let [used, unmanaged, keeps] = [USED, UNMANAGED, KEEPS].map(get);
+        let (rate, want) = (get(RATE), get(WANT));
+        let (size, adjusted) = (get(SIZE), get(ADJUSTED) as i64);
+        Told { used, unmanaged, keeps, rate, want, mood, size, adjusted }
     }
 
     /// Tells the others.
     pub fn tell(&self, told: Told) {
         let set = |cell, value| self.cell(cell).store(value, Relaxed);
         set(USED, told.used);
+        set(UNMANAGED, told.unmanaged);
+        set(KEEPS, told.keeps);
         set(RATE, told.rate);
         set(WANT, told.want);
         set(MOOD, told.mood as u64);
+        set(SIZE, told.size);
+        set(ADJUSTED, told.adjusted as u64);
+    }
+
+    /// Says whose it is: the number of the process, and its name.
+    pub fn introduce(&self, process: u32, name: Name) {
+        self.cell(PROCESS).store(process.into(), Relaxed);
+        let words = name.0.into_iter().enumerate();
+        words.for_each(|(at, word)| self.cell(NAME + at).store(word, Relaxed));
+    }
+
+    /// The number of the process, as it has it, and its name.
+    pub fn process(&self) -> (u32, Name) {
+        let words = [0, 1].map(|at| self.cell(NAME + at).load(Relaxed));
+        (self.cell(PROCESS).load(Relaxed) as u32, Name(words))
+    }
+
+    /// Has its process end itself.
+    pub fn doom(&self) {
+        self.cell(DOOMED).store(1, Release);
+    }
+
+    /// Whether the process is to end.
+    pub fn is_doomed(&self) -> bool {
+        self.cell(DOOMED).load(Acquire) != 0
     }
 
     /// Tells them that so many pages could not be had.
@@ -229,8 +305,21 @@ impl Member {
     }
 }
 
-impl std::fmt::Debug for Account {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// The name of a process: up to 16 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Name(pub [u64; 2]);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0);
+        bytes
+            .map(|byte| if byte.is_ascii_graphic() { char::from(byte) } else { '?' })
+            .try_for_each(|c| f.write_char(c))
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let high = self.cells[HIGH].load(Acquire);
         write!(f, "Account({} of {} pages, {high} entries)", self.leased(), self.budget())
     }

@@ -41,12 +41,17 @@ pub struct Base {
 
 impl Base {
     /// Of a pool with so many workers; `own_faults` is whether threads serve their own.
-    pub fn new(stats: Stats, workers: usize, own_faults: bool) -> Base {
+    pub fn new(
+        stats: Stats,
+        workers: usize,
+        own_faults: bool,
+        job: Option<psi::JobPressure>,
+    ) -> Base {
         Base {
             gates: gates::Gates::new(),
             wake: wake::Wake::new(workers),
             report: report::Report::new(stats),
-            psi: psi::Pressures::new(stats, own_faults),
+            psi: psi::Pressures::new(stats, own_faults, job),
         }
     }
 }

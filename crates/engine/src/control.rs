@@ -20,6 +20,7 @@ pub mod proactive;
 pub mod settings;
 pub mod share;
 pub mod swapoff;
+mod unmanaged;
 
 use crate::base::Base;
 use crate::device::list::JobSwaps;

@@ -95,7 +95,12 @@ impl<B: Backing> Engine<B> {
         stats.set(Counter::BudgetBytes, config.memory.0);
         stats.set_target(config.memory);
         // 2. From the ground up.
-        let base = Arc::new(Base::new(stats, workers(&config), own_faults));
+        let base = Arc::new(Base::new(
+            stats,
+            workers(&config),
+            own_faults,
+            job.map(|job| job.shared_pressure()),
+        ));
         let settings = MemorySettings { account: job.map(|job| job.account()), ..config.memory() };
         let memory = memory(&settings, stats).map(Arc::new).map_err(|none| match none {
             NoMemory::AddressSpace => Error::AddressSpace { window: config.window },

@@ -129,7 +129,7 @@ impl<B: Backing> Memory<B> {
         // 2. Under management: the window and the arena.
         let (allocator, arena) = frames_and_arena(settings, stats).map_err(no_room)?;
         let lease = Lease::begin(settings.account, settings.memory.pages()).map_err(no_room)?;
-        allocator.set_limit(lease.pages());
+        allocator.set_limit(lease.limit());
         let backing = backing()?;
         for range in [window.clone(), arena.range()] {
             backing.register(range).map_err(NoMemory::Userfaultfd)?;

@@ -13,7 +13,6 @@ use crate::units::{Bytes, PAGE_SIZE};
 use overspill_os::region::{Memory, Plain};
 use overspill_os::vm::{Prot, advice};
 use overspill_os::{Errno, signal};
-use rustix::fs::{Mode, OFlags};
 use std::ops::{ControlFlow, Range};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -499,8 +498,7 @@ fn open_stats(path: Option<&Path>) -> Result<Stats, Error> {
             overspill_os::beside::await_end(engine);
         }
         let _ = rustix::fs::unlink(path);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-        rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()
+        Stats::make_file(path).ok()
     });
     let in_file = file.and_then(|file| Stats::in_file(file.as_fd()).ok());
     in_file.map_or_else(Stats::anonymous, Ok).map_err(|_| Error::AddressSpace { window: Bytes(0) })

@@ -17,10 +17,12 @@ use crate::units::Bytes;
 pub use counter::Counter;
 pub use devices::{DeviceFigure, DeviceFigures, DeviceIdentity, DeviceKind, DeviceSnapshot};
 pub use latency::{FaultSource, Histogram, Latencies};
-use overspill_os::{Errno, cpu, vm::SharedCells};
+use overspill_os::{Errno, cpu, descriptors, vm::SharedCells};
 pub use pressure::{Pressure, Stall, WINDOWS_S};
 use rustix::fs::{Mode, OFlags};
 pub use snapshot::Snapshot;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 pub use swaps::SwapsOutcome;
 
@@ -88,8 +90,22 @@ impl Stats {
         Ok(stats.init())
     }
 
+    /// Opens the file for it, new or not. Root's is writable by all: the process may change its
+    /// user and execute another program, which goes on with it.
+    pub(crate) fn make_file(path: &Path) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let open =
+            |flags| descriptors::open(|| rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR));
+        // That of another user cannot be made anew, not even under the same name.
+        let Ok(file) = open(flags | OFlags::CREATE) else { return open(flags) };
+        if rustix::process::geteuid().is_root() {
+            rustix::fs::fchmod(&file, Mode::from_bits_truncate(0o666))?;
+        }
+        Ok(file)
+    }
+
     /// The process in which the engine lives that made a file.
-    pub(crate) fn engine_in_file(path: &std::path::Path) -> Option<i32> {
+    pub(crate) fn engine_in_file(path: &Path) -> Option<i32> {
         let mut cells = [[0u8; size_of::<u64>()]; CELL_ENGINE + 1];
         let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let read = rustix::io::read(&file, cells.as_flattened_mut()).ok()?;
@@ -115,6 +131,11 @@ impl Stats {
             word[..chunk.len()].copy_from_slice(chunk);
             self.cells[CELL_NAME + i].store(u64::from_le_bytes(word), Relaxed);
         }
+    }
+
+    /// The first 16 bytes of the name.
+    pub fn short_name(&self) -> [u64; 2] {
+        std::array::from_fn(|i| self.cells[CELL_NAME + i].load(Relaxed))
     }
 
     /// Notes what `limit_bytes` is to become: less than it while a lower limit is being reached, or

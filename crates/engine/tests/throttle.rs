@@ -205,7 +205,7 @@ fn a_process_without_room_ends_as_the_setting_says() {
     }
     for delivery in ["Thread", "Signal"] {
         for (oom, signal, said) in [
-            ("kill", SIGKILL, "is killed (oom=kill). Of its budget of 8 MiB were in use"),
+            ("kill", SIGKILL, "is killed (oom=kill). Of the budget of 8 MiB it had"),
             ("sigbus", SIGBUS, "gets SIGBUS"),
         ] {
             let output = again(NAME, &format!("{delivery} {oom}")).wait_with_output().unwrap();

@@ -10,8 +10,8 @@
 //! [`seccomp`] (stopping system calls), [`descriptors`], [`signal`], `report`, `job`, [`vm`]
 //! (mappings), [`arena`] (the memory behind page frames), [`stack`], [`table`], [`codec`] (LZ4,
 //! Zstandard), [`beside`] (the sibling), [`io`] (direct I/O), [`uffd`] (userfaultfd), [`backing`]
-//! (the seam by which pages come and go), [`uring`], [`observer`], [`token`], [`thread`],
-//! [`fault_path`] (its rules), [`probe`].
+//! (the seam by which pages come and go), [`uring`], [`observer`], [`rss`] (how much memory there
+//! is), [`token`], [`thread`], [`fault_path`] (its rules), [`probe`].
 
 pub mod arena;
 pub mod backing;
@@ -29,6 +29,7 @@ pub mod probe;
 mod process;
 pub mod region;
 mod report;
+pub mod rss;
 pub mod seccomp;
 pub mod signal;
 pub mod stack;

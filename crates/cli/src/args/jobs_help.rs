@@ -48,9 +48,10 @@ pub const STAT_NOTES: &str = "\
 Columns; memory in KiB, all from `si` on in a second:
   p            processes with managed memory
   swpd         space of swap devices in use
-  free         budget that is not in use
+  free         what pages could have of the budget, and do not
   res          pages that are mapped
   cache        pages in the swap cache: in memory, and not mapped
+  other        memory that is not managed: stacks, shared memory, tables
   stored pool  compressed pages: their size by themselves, and the memory that
                they take
   ratio        the one for each of the other
@@ -67,7 +68,7 @@ Columns; memory in KiB, all from `si` on in a second:
 a device, reclaims for itself, or waits for room. `full` is told by processor
 time: it is the part of `some` that is left when what the program worked
 meanwhile is taken off, which is exact for one thread and an estimate for
-several. Of several processes the one that waits most is shown.
+several. Of several processes the time is shown in which any of them waits.
 
 --latency tells how long faults took to serve, by where their page came from:
 nowhere (zero), the swap cache, compressed memory, a device, or its place. Times

@@ -8,13 +8,16 @@
 use super::protocol::{Budget, Call, Process, Reclaim, Reply, Request, Stats};
 use super::swaps::{Processes, Swaps};
 use crate::memory::{Limits, mem_total};
-use crate::rundir::RunDir;
+use crate::rundir::{self, RunDir};
 use overspill::config::{Config, SwapSpec};
 use overspill::device::list::JobSwaps;
 use overspill::job::JobTable;
 use overspill::stats::{Counter, Snapshot};
 use overspill::units::Bytes;
+use rustix::process::geteuid;
+use std::fs::Permissions;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -48,6 +51,10 @@ impl Job {
         let table_path = path.join(overspill::job::FILE_NAME);
         let file =
             fs::OpenOptions::new().read(true).write(true).create_new(true).open(&table_path)?;
+        if geteuid().is_root() {
+            // The job may have processes of other users.
+            file.set_permissions(Permissions::from_mode(0o666))?;
+        }
         let table = JobTable::create(file.as_fd())?;
         let swaps = Mutex::new(Swaps::new(swap, table, JobSwaps::path(&table_path)));
         let (run_dir, memory) = (Arc::downgrade(run_dir), Mutex::new(memory));
@@ -205,7 +212,7 @@ impl Job {
         let pid =
             |entry: &fs::DirEntry| entry.file_name().to_str()?.strip_prefix("stats.")?.parse().ok();
         let pids = entries.filter_map(move |entry| pid(&entry)).filter(|pid| lives(*pid));
-        pids.filter_map(|pid| Some((pid, Snapshot::from_bytes(&fs::read(self.file(pid)).ok()?)?)))
+        pids.filter_map(|pid| Some((pid, rundir::read(&self.file(pid))?)))
     }
 
     /// Whether a process has its statistics mapped, as far as can be known.

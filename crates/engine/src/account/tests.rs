@@ -22,7 +22,16 @@ fn a_lease_is_what_there_is_and_all_of_it_comes_back() {
     assert_eq!((account.leased(), first.take(1, 1, 0)), (1150, 0));
     first.leave();
     assert_eq!((account.leased(), account.members().count()), (500, 1));
-    let told = Told { used: 3, rate: 4, want: 5, mood: Mood::AtRest };
+    let told = Told {
+        used: 3,
+        unmanaged: 6,
+        keeps: 7,
+        rate: 4,
+        want: 5,
+        mood: Mood::AtRest,
+        size: 8,
+        adjusted: -9,
+    };
     second.tell(told);
     assert_eq!(account.members().next().unwrap().told(), told);
     second.leave();

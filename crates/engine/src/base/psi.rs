@@ -17,13 +17,18 @@
 //! A fault that stalls costs two compare-and-swaps, any other nothing. The rest is done by the
 //! background thread, ten times a second ([`Pressures::publish`]).
 //!
+//! What a process waits counts for its job as well ([`shared`]).
+//!
 //! Lock: one over what was published last ([`Rank::Pressure`]), only tried, and never held at a
 //! fork: whoever publishes is inside the gate of reclaim or of mapping calls.
+
+mod shared;
 
 use crate::base::lockdep::Rank;
 use crate::base::sync::RankedMutex;
 use crate::stats::{Pressure, Stall, Stats, WINDOWS_S};
 use overspill_os::thread;
+pub use shared::JobPressure;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -160,11 +165,12 @@ pub struct Pressures {
     /// The engine's threads; 0 is none.
     threads: [AtomicI32; THREADS_MAX],
     meter: RankedMutex<Meter>,
+    job: Option<JobPressure>,
 }
 
 impl Pressures {
     /// Nothing was waited for yet; `own_faults` is whether threads serve their own.
-    pub fn new(stats: Stats, own_faults: bool) -> Pressures {
+    pub fn new(stats: Stats, own_faults: bool, job: Option<JobPressure>) -> Pressures {
         Pressures {
             stats,
             own_faults,
@@ -174,6 +180,7 @@ impl Pressures {
             reclaim_ns: AtomicU64::new(0),
             threads: std::array::from_fn(|_| AtomicI32::new(0)),
             meter: RankedMutex::new(Rank::Pressure, Meter::default()),
+            job,
         }
     }
 
@@ -213,25 +220,44 @@ impl Pressures {
         self.began.elapsed().as_micros() as u64
     }
 
+    /// Time in which some thread was stalled so far.
+    pub fn stalled_us(&self) -> u64 {
+        let (_, since_us) = Stalled(self.stalled.load(Relaxed)).flush(self.now_us());
+        self.some_us.load(Relaxed) + since_us
+    }
+
     fn enter(&self) {
         let now_us = self.now_us();
-        let _ =
-            self.stalled.fetch_update(Relaxed, Relaxed, |word| Some(Stalled(word).enter(now_us).0));
+        let enter = |word| Some(Stalled(word).enter(now_us).0);
+        let old = self.stalled.fetch_update(Relaxed, Relaxed, enter);
+        if let (Ok(0), Some(job)) = (old, self.job) {
+            job.enter();
+        }
     }
 
     fn leave(&self) {
-        self.take(Stalled::leave);
+        if let (1, Some(job)) = (self.take(Stalled::leave).threads(), self.job) {
+            job.leave();
+        }
     }
 
-    fn take(&self, change: impl Fn(Stalled, u64) -> (Stalled, u64)) {
+    /// Processes of the job are gone, of which some may have been stalled.
+    pub fn forget_gone(&self) {
+        self.job.iter().for_each(JobPressure::forget_gone);
+    }
+
+    /// Changes the word, and counts the time that has passed; what it was.
+    fn take(&self, change: impl Fn(Stalled, u64) -> (Stalled, u64)) -> Stalled {
         let now_us = self.now_us();
         let old = self
             .stalled
             .fetch_update(Relaxed, Relaxed, |word| Some(change(Stalled(word), now_us).0.0));
-        let (_, passed_us) = change(Stalled(old.expect("it is always updated")), now_us);
+        let old = Stalled(old.expect("it is always updated"));
+        let (_, passed_us) = change(old, now_us);
         if passed_us > 0 {
             self.some_us.fetch_add(passed_us, Relaxed);
         }
+        old
     }
 
     /// Processor time of the program outside of the engine.
@@ -273,8 +299,10 @@ impl Pressures {
             return;
         }
         self.take(Stalled::flush);
-        meter.advance(now, self.some_us.load(Relaxed), self.worked());
+        let (before, worked) = (meter.worked, self.worked());
+        meter.advance(now, self.some_us.load(Relaxed), worked);
         self.stats.set_pressure(&meter.pressure());
+        self.job.iter().for_each(|job| job.publish(worked.saturating_sub(before)));
     }
 }
 

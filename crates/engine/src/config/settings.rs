@@ -82,8 +82,9 @@ pub static SETTINGS: &[Setting<Config>] = &[
         "oom",
         oom,
         OUT_OF_ROOM,
-        "What happens when there is no room and none to be had. With `sigbus` the access fails. \
-         With `kill` the process is killed, after a line that says what was used."
+        "What happens when there is no room and none to be had. With `kill` the largest \
+         process of the job is killed, as its `oom_score_adj` counts, after a line that says what \
+         was used. With `sigbus` the access fails."
     ),
     setting!(
         "oom.wait",

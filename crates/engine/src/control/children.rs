@@ -5,12 +5,13 @@
 //! ([`Tokens`]). Then the parent takes back what slots only the child still needed.
 
 use super::Control;
+use crate::account::Name;
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedGuard, RankedMutex, lock};
 use crate::device::LentPart;
-use overspill_os::Errno;
 use overspill_os::backing::Backing;
 use overspill_os::token::{Token, Tokens};
+use overspill_os::{Errno, beside};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// A living child, as its parent sees it.
@@ -82,7 +83,12 @@ impl<B: Backing> Control<B> {
     /// Has the calling thread, which lives as long as this process, hold its places among its
     /// relations and in the account of the job.
     pub fn hold_places(&self) {
-        self.children.tokens.hold(self.memory.keep_lease().map(|member| member.mark()));
+        let member = self.memory.keep_lease();
+        if let Some(member) = member {
+            let process = beside::program().as_raw_nonzero().get() as u32;
+            member.introduce(process, Name(self.stats.short_name()));
+        }
+        self.children.tokens.hold(member.map(|member| member.mark()));
     }
 
     /// Takes back what children held who are gone. Called by the background thread, which waits for

@@ -14,6 +14,8 @@
 //! is; they bear its number, so that nobody adds to those of the next by mistake.
 
 use crate::account::Account;
+use crate::base::psi::JobPressure;
+use crate::stats::Pressure;
 use crate::units::Bytes;
 use overspill_os::{Errno, vm::SharedCells};
 use rustix::fs::{Mode, OFlags};
@@ -37,6 +39,8 @@ const CELL_RECLAIMED: usize = 4;
 const CELL_SWAPS: usize = 5;
 /// Whether a process has asked if it is the first.
 const CELL_STARTED: usize = 6;
+/// What all processes wait together.
+const CELL_PRESSURE: usize = 16;
 /// Room for what else a job will be told.
 const TOLD: usize = 64;
 /// All cells: the account is the rest.
@@ -102,6 +106,21 @@ impl JobTable {
         }
         let cells = SharedCells::shared(file.as_fd(), CELLS).ok()?;
         (cells[0].load(Acquire) == MAGIC).then_some(JobTable { cells })
+    }
+
+    /// How much the processes of the job wait for memory: the time in which any of them does.
+    pub fn pressure(&self) -> Pressure {
+        self.shared_pressure().pressure()
+    }
+
+    pub(crate) fn shared_pressure(&self) -> JobPressure {
+        JobPressure::over(&self.cells.all()[CELL_PRESSURE..TOLD])
+    }
+
+    /// The most memory that was in use at once, by all processes together: looked at ten times a
+    /// second.
+    pub fn peak(&self) -> Bytes {
+        Bytes::from_pages(self.account().peak())
     }
 
     /// The account of the job's budget.

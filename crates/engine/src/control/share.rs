@@ -11,11 +11,13 @@
 //!    page would save more elsewhere. So an equal load ends with equal shares, whatever it began
 //!    with, and who has what it works with loses pages only until that costs it as much as others.
 //!
-//! A process is at rest when it has not had a processor for a second. It keeps 512 KiB.
+//! A process is at rest when it has hardly had a processor for a second. It keeps 512 KiB, and one
+//! that still wakes up now and then as many pages as it had to bring in again lately.
 //!
 //! Lock: one over what this process did up to the last look ([`Rank::Sharing`]), only tried by the
 //! background thread.
 
+use super::unmanaged::Unmanaged;
 use crate::account::{Mood, Told};
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedGuard, RankedMutex, lock};
@@ -23,6 +25,7 @@ use crate::control::Control;
 use crate::memory::lease::FLOOR;
 use crate::stats::{Counter, Stats};
 use overspill_os::backing::Backing;
+use overspill_os::rss::oom_score_adj;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -37,6 +40,10 @@ const REST_AFTER: Duration = Duration::from_secs(1);
 const REST_SHARE: u32 = 200;
 /// Pages that a process at rest keeps: 512 KiB.
 const REST_PAGES: u64 = 128;
+/// Over what time the pages are counted that came back, and how long a process has done nothing at
+/// all that needs none of them.
+const BACK_OVER: Duration = Duration::from_secs(10);
+const STILL_AFTER: Duration = Duration::from_millis(1500);
 /// Pages beyond what a process uses that it keeps.
 const SLACK: u64 = 512;
 /// Part of what it has above its floor that a process which works gives at a time.
@@ -56,7 +63,15 @@ struct Doing {
     rate: f64,
     /// Time of processors that the program had used, and when it last used some.
     worked: Duration,
+    stalled_us: u64,
     busy: Instant,
+    /// Pages that have come back, how many did lately, and when the program last did anything.
+    back: u64,
+    lately_back: f64,
+    moved: Instant,
+    unmanaged: Unmanaged,
+    /// How readily the process is to be ended.
+    adjusted: i64,
 }
 
 /// How a process is doing beside others.
@@ -76,7 +91,13 @@ impl Sharing {
             came_in: 0,
             rate: 0.0,
             worked: Duration::ZERO,
+            stalled_us: 0,
             busy: now,
+            back: 0,
+            lately_back: 0.0,
+            moved: now,
+            unmanaged: Unmanaged::default(),
+            adjusted: 0,
         };
         Sharing { doing: RankedMutex::new(Rank::Sharing, doing), at_rest: AtomicBool::new(false) }
     }
@@ -95,22 +116,43 @@ impl Sharing {
     pub fn reset_in_child(&self) {
         let mut doing = lock(&self.doing);
         (doing.came_in, doing.worked, doing.busy) = (0, Duration::ZERO, Instant::now());
+        (doing.back, doing.lately_back, doing.stalled_us) = (0, 0.0, 0);
+        doing.unmanaged = Unmanaged::default();
         self.at_rest.store(false, Relaxed);
     }
 }
 
 impl Doing {
-    /// Takes note of what was done since the last look.
-    fn look(&mut self, came_in: u64, worked: Duration) {
+    /// Takes note of what was done since the last look: pages that came back, and those of zeros.
+    /// Who is stalled would work.
+    fn look(&mut self, back: u64, zeros: u64, worked: Duration, stalled_us: u64) {
+        let is_stalled = stalled_us > self.stalled_us;
+        let came_in = back + zeros / ZERO_PART;
         let elapsed = self.looked.elapsed();
         let now = came_in.saturating_sub(self.came_in) as f64 / elapsed.as_secs_f64().max(1e-3);
         let weight = (elapsed.as_secs_f64() / RATE_OVER.as_secs_f64()).min(1.0);
         self.rate += (now - self.rate) * weight;
-        if worked.saturating_sub(self.worked) > elapsed / REST_SHARE {
+        let kept = (-elapsed.as_secs_f64() / BACK_OVER.as_secs_f64()).exp();
+        self.lately_back = self.lately_back * kept + back.saturating_sub(self.back) as f64;
+        self.back = back;
+        if is_stalled || worked != self.worked {
+            self.moved = Instant::now();
+        }
+        if is_stalled || worked.saturating_sub(self.worked) > elapsed / REST_SHARE {
             self.busy = Instant::now();
         }
         (self.looked, self.came_in, self.worked) = (Instant::now(), came_in, worked);
+        self.stalled_us = stalled_us;
         self.looks = self.looks.wrapping_add(1);
+    }
+
+    /// Pages that the process keeps.
+    fn keeps(&self, mood: Mood) -> u64 {
+        match mood {
+            Mood::AtRest if self.moved.elapsed() >= STILL_AFTER => REST_PAGES,
+            Mood::AtRest => (self.lately_back as u64).clamp(REST_PAGES, FLOOR),
+            Mood::Busy | Mood::Stuck => FLOOR,
+        }
     }
 
     fn mood(&self, is_stuck: bool) -> Mood {
@@ -122,10 +164,9 @@ impl Doing {
     }
 }
 
-/// Pages that have come in, those of zeros as the part that they count.
-fn came_in(stats: &Stats) -> u64 {
-    let back = [Counter::ZswpIn, Counter::PswpIn].map(|counter| stats.get(counter));
-    back.iter().sum::<u64>() + stats.get(Counter::ZeroFill) / ZERO_PART
+/// Pages that have come back.
+fn back(stats: &Stats) -> u64 {
+    stats.get(Counter::ZswpIn) + stats.get(Counter::PswpIn)
 }
 
 /// A process, as all decide by it.
@@ -138,12 +179,10 @@ struct Side {
 impl Side {
     /// What it has above what it keeps in any case.
     fn spare(&self) -> u64 {
-        let floor = match self.told.mood {
-            Mood::Stuck => self.lease,
-            Mood::AtRest => REST_PAGES,
-            Mood::Busy => FLOOR,
-        };
-        self.lease.saturating_sub(floor)
+        match self.told.mood {
+            Mood::Stuck => 0,
+            _ => self.lease.saturating_sub(self.told.keeps),
+        }
     }
 
     fn is_at_rest(&self) -> bool {
@@ -156,7 +195,7 @@ impl Side {
 
     /// Pages that it has for each that comes in every second: the fewer, the more it needs them.
     fn ease(&self) -> u64 {
-        self.lease * 16 / (self.told.rate + 1)
+        self.lease.saturating_sub(self.told.unmanaged) * 16 / (self.told.rate + 1)
     }
 }
 
@@ -213,23 +252,18 @@ impl<B: Backing> Control<B> {
         }
         let lease = &self.memory.lease;
         let Some(member) = lease.member() else { return };
-        // 1. What this process does.
-        doing.look(came_in(&self.stats), self.base.psi.worked());
-        let mood = doing.mood(self.limits.is_stuck());
-        self.sharing.at_rest.store(mood == Mood::AtRest, Relaxed);
-        let budget = self.memory.budget();
-        let has_enough = budget.free_pages() >= budget.high();
-        let want = if has_enough { 0 } else { member.told().want };
-        let (used, rate) = (budget.used(), doing.rate as u64);
-        let told = Told { used, rate, want, mood };
+        // 1. What this process does, and has.
+        let told = self.note_own(&mut doing, member.told().want);
         member.tell(told);
+        let budget = self.memory.budget();
         // 2. What the others do.
-        if doing.looks.is_multiple_of(REAP_EVERY) {
-            lease.account.reap();
+        if doing.looks.is_multiple_of(REAP_EVERY) && lease.account.reap() > 0 {
+            self.base.psi.forget_gone();
         }
         let side = |lease: u64, told: Told| Side { lease, told };
         let sides: Vec<Side> =
             lease.account.members().map(|member| side(member.lease(), member.told())).collect();
+        lease.account.note_used(sides.iter().map(|side| side.told.used).sum());
         let own = side(member.lease(), told);
         let of_job = lease.account.budget();
         // 3. What it gives.
@@ -247,9 +281,47 @@ impl<B: Backing> Control<B> {
         if sides.len() == 1 {
             self.memory.take_all();
         } else {
-            self.give_unused(used);
+            self.give_unused(told.used);
         }
         self.swap.follow_limit();
+    }
+
+    /// What this process does, and has; `wanted` is what it could not get lately.
+    fn note_own(&self, doing: &mut Doing, wanted: u64) -> Told {
+        let worked = self.base.psi.worked();
+        let zeros = self.stats.get(Counter::ZeroFill);
+        doing.look(back(&self.stats), zeros, worked, self.base.psi.stalled_us());
+        let mood = doing.mood(self.limits.is_stuck());
+        self.sharing.at_rest.store(mood == Mood::AtRest, Relaxed);
+        if self.job.is_some() {
+            if doing.unmanaged.is_due(worked) {
+                self.measure_unmanaged(&mut doing.unmanaged);
+            }
+            if mood != Mood::AtRest {
+                doing.adjusted = oom_score_adj().unwrap_or(doing.adjusted);
+            }
+        }
+        let budget = self.memory.budget();
+        let has_enough = budget.free_pages() >= budget.high();
+        let unmanaged = self.memory.lease.unmanaged();
+        Told {
+            used: budget.used(),
+            unmanaged,
+            keeps: doing.keeps(mood) + unmanaged,
+            rate: doing.rate as u64,
+            want: if has_enough { 0 } else { wanted },
+            mood,
+            size: self.size() + unmanaged,
+            adjusted: doing.adjusted,
+        }
+    }
+
+    /// Pages of the program that are managed, in memory or not.
+    fn size(&self) -> u64 {
+        self.swap.publish_tiers();
+        let get = |counter| self.stats.get(counter);
+        let out = get(Counter::CompressedPages).max(get(Counter::DevicePages));
+        get(Counter::ResidentPages) + get(Counter::SwapCachePages) + out
     }
 
     /// Gives back what is far above what this process uses: others take it without asking.

@@ -34,6 +34,7 @@ impl Engine {
         let budget = self.memory.budget();
         let mut is_below = false;
         while !self.base.wake.has_stopped() {
+            self.reclaim.end_if_chosen();
             self.workingset.sample();
             // From the low watermark on, up to the high one.
             let mark = if is_below { budget.high() } else { budget.low() };

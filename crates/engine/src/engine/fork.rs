@@ -31,11 +31,10 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::memory::lease::FLOOR;
 use crate::reclaim::Reclaimer;
-use crate::stats::{Counter, Gauges};
+use crate::stats::{Counter, Gauges, Stats};
 use overspill_os::signal::{self, Blocked};
 use overspill_os::token::Token;
 use overspill_os::{beside, descriptors, thread, vm};
-use rustix::fs::{Mode, OFlags};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -126,15 +125,21 @@ impl Engine {
         if most < budget.limit() {
             memory.set_lease(most);
         }
-        let has = |member: Member| member.take(most, most, 0) > 0;
+        // The child has what is not managed as well, until it is measured.
+        let lease = most + memory.lease.unmanaged();
+        let has = |member: Member| member.take(lease, lease, 0) > 0;
         if !member.is_some_and(has) {
-            account.reap();
+            if account.reap() > 0 {
+                self.base.psi.forget_gone();
+            }
             if !member.is_some_and(has) {
                 // 2. The job has not so much left: what there is, for both.
                 let left = account.budget().saturating_sub(account.leased());
+                let left = left.saturating_sub(memory.lease.unmanaged());
                 self.control.aim(most.midpoint(left).clamp(FLOOR.min(most), most));
                 self.shrink();
-                member.iter().for_each(|member| member.set(budget.limit()));
+                let lease = budget.limit() + memory.lease.unmanaged();
+                member.iter().for_each(|member| member.set(lease));
                 return member;
             }
         }
@@ -275,8 +280,7 @@ impl Engine {
     fn restart_statistics(&self, gauges: &Gauges) {
         let file = self.config.stats_file.as_ref().and_then(|path| {
             let path = path.with_file_name(format!("stats.{}", std::process::id()));
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-            descriptors::open(|| rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)).ok()
+            Stats::make_file(&path).ok()
         });
         use std::os::fd::AsFd;
         if self.stats.restart(file.as_ref().map(|file| file.as_fd()), gauges).is_err() {

@@ -1,4 +1,5 @@
-//! What of its job's budget a process may have: a lease of pages, which is its limit.
+//! What of its job's budget a process may have: a lease of pages. What it has of memory that is not
+//! managed comes off it, and the rest is its limit.
 //!
 //! A process that needs more takes it from the [`Account`] itself, in steps that grow with what it
 //! has: the background thread ahead of need, a fault without a frame at once. What it is to give
@@ -38,8 +39,10 @@ pub struct Lease {
     /// Its entry there, or 0: without one it has [`FLOOR`] pages.
     entry: AtomicUsize,
     changing: RankedMutex<()>,
-    /// How far it may grow.
+    /// How far the limit may grow.
     cap: AtomicU64,
+    /// Pages of the process that are not managed.
+    unmanaged: AtomicU64,
 }
 
 impl Lease {
@@ -60,12 +63,23 @@ impl Lease {
             entry: AtomicUsize::new(member.map_or(0, |member| member.entry())),
             changing: RankedMutex::new(Rank::Lease, ()),
             cap: AtomicU64::new(u64::MAX),
+            unmanaged: AtomicU64::new(0),
         })
     }
 
-    /// Pages of it.
-    pub fn pages(&self) -> u64 {
-        self.member().map_or(FLOOR, |member| member.lease())
+    /// Pages of it that are for memory which is managed.
+    pub fn limit(&self) -> u64 {
+        self.member().map_or(FLOOR, |member| member.lease().saturating_sub(self.unmanaged()))
+    }
+
+    /// Pages of it that are taken by memory which is not.
+    pub fn unmanaged(&self) -> u64 {
+        self.unmanaged.load(Relaxed)
+    }
+
+    /// Has the lease be for a limit of so many pages.
+    fn set(&self, limit: u64) {
+        self.member().iter().for_each(|member| member.set(limit + self.unmanaged()));
     }
 
     /// The entry.
@@ -77,12 +91,12 @@ impl Lease {
         self.entry.store(member.map_or(0, |member| member.entry()), Relaxed);
     }
 
-    /// How far it may grow.
+    /// How far the limit may grow.
     pub fn cap(&self) -> u64 {
         self.cap.load(Relaxed)
     }
 
-    /// From now on it grows to so many pages at most.
+    /// From now on the limit grows to so many pages at most.
     pub fn set_cap(&self, pages: u64) {
         self.cap.store(pages, Relaxed);
     }
@@ -115,7 +129,7 @@ impl<B: Backing> Memory<B> {
         let Some(member) = self.lease.member() else { return Growth::Nothing };
         // 1. What it needs to run at all.
         if limit < FLOOR {
-            member.set(FLOOR);
+            self.lease.set(FLOOR);
             self.budget().set_limit(FLOOR);
             return Growth::Grown;
         }
@@ -139,7 +153,8 @@ impl<B: Backing> Memory<B> {
         let _changing = lock(&self.lease.changing);
         let Some(member) = self.lease.member() else { return false };
         let (limit, most) = (self.budget().limit(), self.lease.account.budget());
-        let rest = most.min(self.lease.cap()).saturating_sub(limit);
+        let to_cap = self.lease.cap().saturating_sub(limit);
+        let rest = most.saturating_sub(limit + self.lease.unmanaged()).min(to_cap);
         let taken = if rest == 0 { 0 } else { member.take(1, rest, 0) };
         if taken > 0 {
             self.budget().set_limit(limit + taken);
@@ -147,7 +162,8 @@ impl<B: Backing> Memory<B> {
         taken > 0
     }
 
-    /// Leases so many pages, whatever the others have: fewer than before, or what it has to.
+    /// Leases as much as a limit of so many pages takes, whatever the others have: less than
+    /// before, or what it has to.
     pub fn set_lease(&self, pages: u64) {
         let _changing = lock(&self.lease.changing);
         // The limit is never above the lease.
@@ -156,10 +172,18 @@ impl<B: Backing> Memory<B> {
         if pages < limit {
             set_limit();
         }
-        self.lease.member().iter().for_each(|member| member.set(pages));
+        self.lease.set(pages);
         if pages > limit {
             set_limit();
         }
+    }
+
+    /// Notes how many pages of this process are not managed by now. They are leased whatever the
+    /// others have: what that is too much, all give ([`crate::control`]).
+    pub fn set_unmanaged(&self, pages: u64) {
+        let _changing = lock(&self.lease.changing);
+        self.lease.unmanaged.store(pages, Relaxed);
+        self.lease.set(self.budget().limit());
     }
 
     /// In the child of a fork: the entry is that which its parent took for it, or one that it can
@@ -168,7 +192,7 @@ impl<B: Backing> Memory<B> {
         member.iter().for_each(Member::adopt);
         self.lease.set_member(member);
         self.lease.set_cap(u64::MAX);
-        self.budget().set_limit(self.lease.pages());
+        self.budget().set_limit(self.lease.limit());
     }
 
     /// Before its thread holds the entry: another one, if somebody took this process for gone.
@@ -178,8 +202,8 @@ impl<B: Backing> Memory<B> {
             return member;
         }
         let member = self.lease.account.enter();
-        member.iter().for_each(|member| member.set(self.budget().limit()));
         self.lease.set_member(member);
+        self.lease.set(self.budget().limit());
         member
     }
 }

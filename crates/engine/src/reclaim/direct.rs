@@ -156,8 +156,7 @@ impl<B: Backing> Reclaim<B> {
                 if fruitless < self.settings.oom_wait.0 {
                     return NextStep::Pause;
                 }
-                self.out_of_room();
-                NextStep::OutOfRoom
+                self.out_of_room()
             }
         }
     }

@@ -93,9 +93,9 @@ pub enum Recheck {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OutOfRoom {
     /// It fails: SIGBUS for the program, EFAULT for a system call.
-    #[default]
     Sigbus,
-    /// The process is killed, with a report of what was used.
+    /// The largest process of the job is killed, with a report of what was used.
+    #[default]
     Kill,
 }
 

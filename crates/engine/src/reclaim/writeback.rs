@@ -129,7 +129,8 @@ impl<B: Backing> Reclaim<B> {
             } else if !self.swap.zswap.begin_load_of(slot, object) {
                 self.swap.end_io(slot);
             } else {
-                cold.push(Cold { slot, object, to: slot, written: false });
+                let owner = self.swap.index.owner(slot);
+                cold.push(Cold { slot, object, owner, to: slot, written: false });
             }
         }
     }
@@ -184,7 +185,7 @@ impl<B: Backing> Reclaim<B> {
         writes.clear();
         if self.swap.settings.slots == TierSlots::Own {
             // Neighbours in the address space are to be neighbours on the device, too.
-            cold.sort_unstable_by_key(|cold| self.swap.index.owner(cold.slot));
+            cold.sort_unstable_by_key(|cold| cold.owner);
         }
         let mut fresh = None;
         for i in 0..cold.len() {
@@ -229,7 +230,7 @@ impl<B: Backing> Reclaim<B> {
     /// Takes a page that was written out of the tier, unless somebody reads it there just now;
     /// whether it left.
     fn finish_writeback(&self, cold: &Cold, now: u64) -> bool {
-        let Cold { slot, object, to, written } = *cold;
+        let Cold { slot, object, to, written, .. } = *cold;
         let is_there = (written || is_seeded(Bug::FailedIsTaken)) && to == slot;
         let left = if is_there && self.swap.zswap.finish_load(slot, object, None, now) {
             self.swap.free_object(object);

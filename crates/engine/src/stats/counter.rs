@@ -30,6 +30,9 @@ counters! {
     ChargedBytes => "charged_bytes",
     /// Highest `ChargedBytes` seen (gauge).
     ChargedPeakBytes => "charged_peak_bytes",
+    /// Memory of the process that is not managed, and comes off its limit: stacks, data of
+    /// libraries, shared memory, the engine's own tables (gauge).
+    UnmanagedBytes => "unmanaged_bytes",
     /// Resident application pages (gauge).
     ResidentPages => "nr_resident",
     /// Pages in the swap cache, unmapped and uncompressed (gauge).
@@ -227,6 +230,8 @@ counters! {
     ReadRetries => "swap_read_retries",
     /// Faults that failed: no room, or unreadable page.
     FaultErrors => "fault_errors",
+    /// Processes that this one had killed for want of room.
+    OomKill => "oom_kill",
     /// Forks survived.
     Forks => "forks",
     /// Times that the budget was changed while the program ran.

@@ -74,6 +74,8 @@ impl Pick {
 pub struct Cold {
     pub slot: SlotId,
     pub object: Object,
+    /// Whose page it was when it was chosen: it may be another's at any time.
+    pub owner: PageIndex,
     /// Where it is written to: its own slot, or another; and whether it is there now.
     pub to: SlotId,
     pub written: bool,

@@ -127,6 +127,7 @@ impl Sample {
                 "charged_bytes": self.get(Counter::ChargedBytes),
                 "free_bytes": self.free().0,
                 "resident_bytes": self.pages(Counter::ResidentPages).0,
+                "unmanaged_bytes": self.get(Counter::UnmanagedBytes),
                 "swap_cache_bytes": self.pages(Counter::SwapCachePages).0,
                 "swap_used_bytes": self.pages(Counter::DevicePages).0,
                 "zswap_stored_bytes": self.pages(Counter::CompressedPages).0,

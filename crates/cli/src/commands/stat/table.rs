@@ -34,6 +34,7 @@ const GROUPS: &[Group] = &[
             column("free", 7, |sample| kib(sample.free())),
             column("res", 8, |sample| kib(sample.pages(Counter::ResidentPages))),
             column("cache", 7, |sample| kib(sample.pages(Counter::SwapCachePages))),
+            column("other", 6, |sample| kib(Bytes(sample.get(Counter::UnmanagedBytes)))),
         ],
     },
     Group {
@@ -171,9 +172,9 @@ mod tests {
         assert_eq!(heads.len(), HEAD_LINES);
         assert!(heads.iter().all(|head| head.len() + 1 == line.len()), "{heads:#?}\n{line}");
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let expected = "p 1, swpd 100, free 4096, res 40000, cache 0, stored 4096, pool 1024, \
-                        ratio 4.0, zi 0, zo 1000, si 0, so 100, rd 0, wr 2, minor 990, major 10, \
-                        some 0, full 0";
+        let expected = "p 1, swpd 100, free 4096, res 40000, cache 0, other 0, stored 4096, \
+                        pool 1024, ratio 4.0, zi 0, zo 1000, si 0, so 100, rd 0, wr 2, minor 990, \
+                        major 10, some 0, full 0";
         let shown: Vec<_> =
             words(heads[1]).iter().zip(words(&line)).map(|(a, b)| format!("{a} {b}")).collect();
         assert_eq!(shown.join(", "), expected);

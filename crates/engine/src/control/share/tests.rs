@@ -3,11 +3,12 @@ use super::*;
 const BUDGET: u64 = 32 << 10;
 
 fn busy(lease: u64, rate: u64, want: u64) -> Side {
-    Side { lease, told: Told { used: lease, rate, want, mood: Mood::Busy } }
+    Side { lease, told: Told { used: lease, keeps: FLOOR, rate, want, ..Told::default() } }
 }
 
 fn in_mood(mood: Mood, side: Side) -> Side {
-    Side { told: Told { mood, ..side.told }, ..side }
+    let keeps = if mood == Mood::AtRest { REST_PAGES } else { FLOOR };
+    Side { told: Told { mood, keeps, ..side.told }, ..side }
 }
 
 fn gives_all(sides: &[Side]) -> Vec<u64> {
@@ -73,14 +74,33 @@ fn equal_loads_end_with_equal_shares() {
 fn a_process_is_at_rest_after_a_second_without_a_processor() {
     let doing = Sharing::new().doing;
     let doing = &mut *lock(&doing);
-    doing.look(0, Duration::from_millis(5));
+    doing.look(0, 0, Duration::from_millis(5), 0);
     assert_eq!((doing.mood(false), doing.mood(true)), (Mood::Busy, Mood::Stuck));
     doing.busy -= REST_AFTER;
     doing.looked -= Duration::from_millis(100);
     // Less than a processor's time to look up now and then.
-    doing.look(40, Duration::from_millis(5) + Duration::from_micros(400));
+    doing.look(40, 0, Duration::from_millis(5) + Duration::from_micros(400), 0);
     assert_eq!(doing.mood(false), Mood::AtRest);
     assert!(doing.rate > 50.0 && doing.rate < 90.0, "{}: 400 each second for 100 ms", doing.rate);
-    doing.look(40, Duration::from_millis(50));
+    doing.look(40, 0, Duration::from_millis(50), 0);
     assert_eq!(doing.mood(false), Mood::Busy);
+    doing.busy -= REST_AFTER;
+    doing.look(40, 0, Duration::from_millis(50), 9);
+    assert_eq!(doing.mood(false), Mood::Busy, "who waits for memory is not at rest");
+}
+
+/// One that wakes up now and then keeps what it needs for that; one that sleeps does not.
+#[test]
+fn who_is_at_rest_keeps_what_it_had_to_bring_in_again() {
+    let doing = Sharing::new().doing;
+    let doing = &mut *lock(&doing);
+    doing.look(300, 90_000, Duration::from_millis(5), 0);
+    assert_eq!((doing.keeps(Mood::AtRest), doing.keeps(Mood::Busy)), (300, FLOOR));
+    doing.looked -= BACK_OVER;
+    doing.look(310, 0, Duration::from_millis(5), 0);
+    assert_eq!(doing.keeps(Mood::AtRest), REST_PAGES, "300 / e, and 10");
+    doing.look(9_000, 0, Duration::from_millis(5), 0);
+    assert_eq!(doing.keeps(Mood::AtRest), FLOOR);
+    doing.moved -= STILL_AFTER;
+    assert_eq!(doing.keeps(Mood::AtRest), REST_PAGES);
 }

@@ -1,0 +1,201 @@
+//! The pressure of a job: the union in time of what its processes wait, in cells that all of them
+//! map.
+//!
+//! A process that begins to be stalled, with its first thread, adds itself to the count there, and
+//! takes itself off with the last. Processor time adds up. Whoever publishes first after a while
+//! brings the averages up to date. A process that is killed while it is stalled stays in the count
+//! until it is found to be gone: then the count begins anew, and those that are stalled just then
+//! are missing in it until they are again.
+//!
+//! No locks: the count is a word, as a process's own, and whose turn it is to publish is decided by
+//! a compare-and-swap.
+
+use super::{Averages, Meter, PUBLISH_EVERY, Stalled};
+use crate::stats::Pressure;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+const STALLED: usize = 0;
+const SOME_US: usize = 1;
+const WORKED_NS: usize = 2;
+/// Up to when the meter goes, in microseconds; 0 before the first time.
+const UNTIL_US: usize = 3;
+const METER: usize = 4;
+
+/// The pressure of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct JobPressure {
+    cells: &'static [AtomicU64],
+}
+
+impl JobPressure {
+    /// Cells that it takes up.
+    pub const CELLS: usize = METER + Meter::CELLS;
+
+    /// In cells that were zero at first.
+    ///
+    /// # Panics
+    /// When there are not [`JobPressure::CELLS`].
+    pub fn over(cells: &'static [AtomicU64]) -> JobPressure {
+        JobPressure { cells: &cells[..JobPressure::CELLS] }
+    }
+
+    /// A process begins to be stalled.
+    pub fn enter(&self) {
+        self.enter_at(now_us());
+    }
+
+    /// It is no longer.
+    pub fn leave(&self) {
+        self.take(now_us(), Stalled::leave);
+    }
+
+    /// Processes are gone, of which some may have been stalled.
+    pub fn forget_gone(&self) {
+        self.take(now_us(), |word, now_us| (Stalled::default(), word.flush(now_us).1));
+    }
+
+    /// Adds processor time that a process has used outside of the engine, and brings the averages
+    /// up to date if they are due.
+    pub fn publish(&self, worked: Duration) {
+        self.publish_at(now_us(), worked);
+    }
+
+    /// The figures of now.
+    pub fn pressure(&self) -> Pressure {
+        Meter::load(&self.cells[METER..]).pressure()
+    }
+
+    fn enter_at(&self, now_us: u64) {
+        let enter = |word| Some(Stalled(word).enter(now_us).0);
+        let _ = self.cells[STALLED].fetch_update(Relaxed, Relaxed, enter);
+    }
+
+    fn take(&self, now_us: u64, change: impl Fn(Stalled, u64) -> (Stalled, u64)) {
+        let next = |word| Some(change(Stalled(word), now_us).0.0);
+        let old = self.cells[STALLED].fetch_update(Relaxed, Relaxed, next);
+        let (_, passed_us) = change(Stalled(old.expect("it is always updated")), now_us);
+        self.cells[SOME_US].fetch_add(passed_us, Relaxed);
+    }
+
+    fn publish_at(&self, now_us: u64, worked: Duration) {
+        self.cells[WORKED_NS].fetch_add(worked.as_nanos() as u64, Relaxed);
+        let until = self.cells[UNTIL_US].load(Relaxed);
+        if until != 0 && now_us < until + PUBLISH_EVERY.as_micros() as u64
+            || self.cells[UNTIL_US].compare_exchange(until, now_us, Relaxed, Relaxed).is_err()
+        {
+            return;
+        }
+        let now = Duration::from_micros(now_us);
+        let mut meter = match until {
+            0 => Meter { now, averaged: now, ..Meter::default() },
+            _ => Meter::load(&self.cells[METER..]),
+        };
+        self.take(now_us, Stalled::flush);
+        let worked = Duration::from_nanos(self.cells[WORKED_NS].load(Relaxed));
+        meter.advance(now.max(meter.now), self.cells[SOME_US].load(Relaxed), worked);
+        meter.store(&self.cells[METER..]);
+    }
+}
+
+impl Meter {
+    const CELLS: usize = 13;
+
+    /// As another process has left it.
+    fn load(cells: &[AtomicU64]) -> Meter {
+        let cell = |at: usize| cells[at].load(Relaxed);
+        let averages = |at: usize| Averages([0, 1, 2].map(|i| f64::from_bits(cell(at + i))));
+        Meter {
+            now: Duration::from_micros(cell(0)),
+            some_us: cell(1),
+            full_us: cell(2),
+            worked: Duration::from_nanos(cell(3)),
+            averaged: Duration::from_micros(cell(4)),
+            averaged_some_us: cell(5),
+            averaged_full_us: cell(6),
+            some: averages(7),
+            full: averages(10),
+        }
+    }
+
+    fn store(&self, cells: &[AtomicU64]) {
+        let us = |time: Duration| time.as_micros() as u64;
+        let figures = [
+            us(self.now),
+            self.some_us,
+            self.full_us,
+            self.worked.as_nanos() as u64,
+            us(self.averaged),
+            self.averaged_some_us,
+            self.averaged_full_us,
+        ];
+        let averages = self.some.0.into_iter().chain(self.full.0).map(f64::to_bits);
+        let figures = figures.into_iter().chain(averages);
+        cells.iter().zip(figures).for_each(|(cell, figure)| cell.store(figure, Relaxed));
+    }
+}
+
+/// Of a clock that all processes have.
+fn now_us() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> JobPressure {
+        let cells = [const { AtomicU64::new(0) }; JobPressure::CELLS];
+        JobPressure::over(Box::leak(Box::new(cells)))
+    }
+
+    const MS: u64 = 1000;
+
+    #[test]
+    fn it_is_the_union_in_time_and_not_the_sum() {
+        let job = job();
+        let begin = 7_000_000;
+        job.publish_at(begin, Duration::ZERO);
+        // From 10 to 30 ms one, from 20 to 50 ms another, and from 60 to 70 ms a third.
+        job.enter_at(begin + 10 * MS);
+        job.enter_at(begin + 20 * MS);
+        job.take(begin + 30 * MS, Stalled::leave);
+        job.take(begin + 50 * MS, Stalled::leave);
+        job.enter_at(begin + 60 * MS);
+        job.take(begin + 70 * MS, Stalled::leave);
+        // They worked for 80 ms of the 100, on two processors.
+        job.publish_at(begin + 40 * MS, Duration::from_millis(30));
+        job.publish_at(begin + 100 * MS, Duration::from_millis(50));
+        let Pressure { some, full } = job.pressure();
+        assert_eq!((some.total_us, full.total_us), (50 * MS, 20 * MS));
+    }
+
+    #[test]
+    fn averages_are_told_after_two_seconds() {
+        let job = job();
+        let begin = 9_000_000;
+        job.publish_at(begin, Duration::ZERO);
+        job.enter_at(begin);
+        (1..=40).for_each(|step| job.publish_at(begin + step * 50 * MS, Duration::ZERO));
+        let Pressure { some, full } = job.pressure();
+        assert!(some.total_us == 2_000_000 && some == full, "{some:?} {full:?}");
+        assert!((1800..1830).contains(&some.avg[0]), "1 - exp(-2 / 10): {some:?}");
+    }
+
+    #[test]
+    fn who_is_killed_while_it_is_stalled_does_not_count_for_ever() {
+        let job = job();
+        let begin = 1_000_000;
+        job.publish_at(begin, Duration::ZERO);
+        job.enter_at(begin);
+        job.enter_at(begin + 10 * MS);
+        job.take(begin + 20 * MS, |word, now_us| (Stalled::default(), word.flush(now_us).1));
+        // The one that lives leaves what it is no longer part of.
+        job.take(begin + 30 * MS, Stalled::leave);
+        job.publish_at(begin + 80 * MS, Duration::ZERO);
+        assert_eq!(job.pressure().some.total_us, 20 * MS);
+        assert_eq!(Stalled(job.cells[STALLED].load(Relaxed)), Stalled::default());
+    }
+}

@@ -1,0 +1,87 @@
+//! How much memory this process has, by the kernel's books, and how readily it is to end for want
+//! of it.
+
+use crate::units::{Errno, PAGE_SIZE};
+use crate::{descriptors, io};
+use rustix::fs::{Mode, OFlags};
+use std::ffi::CStr;
+
+/// Pages of this process that no file holds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Rss {
+    /// Anonymous ones: what forked processes still share counts in each.
+    pub anonymous: u64,
+    /// Of shared memory, its part of them: what several map is divided among them.
+    pub shared: u64,
+}
+
+impl Rss {
+    /// That of now. The kernel goes through the page tables, which takes about 5 ms for each GiB,
+    /// so the figures are exact also where its counters are not.
+    ///
+    /// # Errors
+    /// Where there is no /proc, or the process may not look.
+    pub fn of_process() -> Result<Rss, Errno> {
+        let mut text = [0; 4096];
+        Ok(Rss::parse(read(c"/proc/self/smaps_rollup", &mut text)?))
+    }
+
+    /// From the text of the file.
+    fn parse(text: &str) -> Rss {
+        let pages = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+            kib.unwrap_or(0).div_ceil(PAGE_SIZE as u64 >> 10)
+        };
+        Rss { anonymous: pages("Anonymous"), shared: pages("Pss_Shmem") }
+    }
+}
+
+/// What proc(5) calls oom_score_adj: from -1000, never to be ended, to 1000. What shares the memory
+/// shares this too.
+pub fn oom_score_adj() -> Result<i64, Errno> {
+    let mut text = [0; 16];
+    read(c"/proc/self/oom_score_adj", &mut text)?.trim().parse().map_err(|_| Errno::INVAL)
+}
+
+/// The text of a file, as far as there is room for it.
+fn read<'a>(path: &CStr, text: &'a mut [u8]) -> Result<&'a str, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let opened = descriptors::open(|| rustix::fs::open(path, flags, Mode::empty()))?;
+    let (file, mut len) = (io::File::from_fd(opened), 0);
+    while len < text.len() {
+        match rustix::io::read(file.fd()?, &mut text[len..])? {
+            0 => break,
+            read => len += read,
+        }
+    }
+    str::from_utf8(&text[..len]).map_err(|_| Errno::INVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_by_their_names() {
+        let text = "00400000-7ffe00000000 ---p 00000000 00:00 0    [rollup]\nRss:    884 kB\n\
+            Pss_Anon:    70 kB\nPss_Shmem:      13 kB\nAnonymous:           104 kB\n";
+        assert_eq!(Rss::parse(text), Rss { anonymous: 26, shared: 4 });
+        assert_eq!(Rss::parse("Anonymous: many kB\nPss_Shmem: 4\n"), Rss::default());
+    }
+
+    #[test]
+    fn who_is_to_end_is_known() {
+        let told = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+        assert_eq!(oom_score_adj().unwrap(), told.trim().parse::<i64>().unwrap());
+    }
+
+    #[test]
+    fn memory_that_is_written_counts() {
+        let before = Rss::of_process().unwrap();
+        let block = std::hint::black_box(vec![1_u8; 64 << 20]);
+        let now = Rss::of_process().unwrap();
+        let pages = now.anonymous - before.anonymous;
+        assert!((15_000..20_000).contains(&pages), "{} bytes, {pages} pages", block.len());
+    }
+}
