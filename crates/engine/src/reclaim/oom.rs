@@ -15,7 +15,7 @@
 
 use super::direct::NextStep;
 use super::settings::OutOfRoom;
-use crate::account::{Account, Member, Told};
+use crate::account::{Account, Member, Name, Told};
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
 use crate::reclaim::Reclaim;
@@ -145,7 +145,6 @@ impl<B: Backing> Reclaim<B> {
         let (before, now) = (account.victim(), clock_ms());
         let own = self.memory.lease.member();
         if let Some((victim, since)) = before
-            && victim.is_doomed()
             && !victim.mark().is_free()
             && now.abs_diff(since) < END_WAIT_MS
         {
@@ -160,10 +159,11 @@ impl<B: Backing> Reclaim<B> {
         }
         match victim.filter(|victim| own.is_none_or(|own| own.entry() != victim.entry())) {
             Some(victim) => {
-                let ends = OtherEnds { account, victim };
+                let (process, name) = victim.process();
+                let ends = OtherEnds { account, process, name };
                 thread::report(format_args!("{sentence} {ends}. {REMEDY}"));
                 self.stats.add(Counter::OomKill, 1);
-                victim.doom();
+                victim.doom(process);
                 // What it leaves is to be tried for as long again.
                 self.oom_progress.forget();
                 NextStep::Pause
@@ -185,7 +185,9 @@ impl<B: Backing> Reclaim<B> {
         let account = self.memory.lease.account;
         let sizes: u64 = account.members().map(|member| member.told().size).sum();
         let all = sizes.max(account.budget());
-        let alive = account.members().filter(|member| !member.is_doomed());
+        // One that has just begun cannot be told yet.
+        let is_told = |member: &Member| !member.is_doomed() && member.process().0 != 0;
+        let alive = account.members().filter(is_told);
         alive
             .filter_map(|member| Some((badness(&member.told(), all)?, member)))
             .max_by_key(|(badness, _)| *badness)
@@ -249,7 +251,8 @@ impl fmt::Display for ThisEnds<'_> {
 /// Another process ends, and what was used by whom.
 struct OtherEnds {
     account: Account,
-    victim: Member,
+    process: u32,
+    name: Name,
 }
 
 /// The largest processes of a job.
@@ -257,7 +260,7 @@ struct Largest(Account);
 
 impl fmt::Display for OtherEnds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (process, name) = self.victim.process();
+        let OtherEnds { process, name, .. } = self;
         let budget = Bytes::from_pages(self.account.budget());
         write!(
             f,
