@@ -257,14 +257,14 @@ impl<B: Backing> Control<B> {
         member.tell(told);
         let budget = self.memory.budget();
         // 2. What the others do.
-        if doing.looks.is_multiple_of(REAP_EVERY) && lease.account.reap() > 0 {
-            self.base.psi.forget_gone();
+        if doing.looks.is_multiple_of(REAP_EVERY) {
+            self.reclaim.reap();
         }
-        let side = |lease: u64, told: Told| Side { lease, told };
+        let members = lease.account.members();
         let sides: Vec<Side> =
-            lease.account.members().map(|member| side(member.lease(), member.told())).collect();
+            members.map(|member| Side { lease: member.lease(), told: member.told() }).collect();
         lease.account.note_used(sides.iter().map(|side| side.told.used).sum());
-        let own = side(member.lease(), told);
+        let own = Side { lease: member.lease(), told };
         let of_job = lease.account.budget();
         // 3. What it gives.
         let gives = gives(own, &sides, of_job, lease.reserve());

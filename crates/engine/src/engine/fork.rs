@@ -129,9 +129,7 @@ impl Engine {
         let lease = most + memory.lease.unmanaged();
         let has = |member: Member| member.take(lease, lease, 0) > 0;
         if !member.is_some_and(has) {
-            if account.reap() > 0 {
-                self.base.psi.forget_gone();
-            }
+            self.reclaim.reap();
             if !member.is_some_and(has) {
                 // 2. The job has not so much left: what there is, for both.
                 let left = account.budget().saturating_sub(account.leased());
