@@ -20,6 +20,7 @@ use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
 use crate::control::Control;
 use crate::memory::MEMORY_MIN;
+use crate::reclaim::direct::DIRECT_PAGES;
 use crate::stats::Counter;
 use crate::units::Bytes;
 use overspill_os::backing::Backing;
@@ -32,6 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// And how many rounds of reclaim have freed nothing by then: on a busy machine there may be none
 /// for a second.
 const FRUITLESS_ROUNDS: u64 = 8;
+
+/// How long after it began what came to nothing is tried again.
+const STUCK_FOR: Duration = Duration::from_secs(3);
 
 /// Where pressing stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +100,14 @@ impl Limits {
         self.stuck.load(Relaxed)
     }
 
+    /// Tries again what seemed out of reach long enough ago: pages that nothing takes may be locked
+    /// for a while only.
+    pub fn press_now_and_then(&self) {
+        if self.is_stuck() && lock(&self.state).since.elapsed() >= STUCK_FOR {
+            self.press_again();
+        }
+    }
+
     /// Tries again what seemed out of reach.
     pub fn press_again(&self) {
         let mut state = lock(&self.state);
@@ -146,7 +158,10 @@ impl<B: Backing> Control<B> {
         self.memory.lease.set_cap(aim);
         self.limits.pressed.store(aim < limit, Relaxed);
         self.limits.stuck.store(false, Relaxed);
-        self.stats.set_stuck(false);
+        // Until it is known better, what was out of reach is.
+        if aim >= limit {
+            self.stats.set_stuck(false);
+        }
         self.stats.set_target(Bytes::from_pages(aim.min(self.memory.lease.account.budget())));
     }
 
@@ -174,8 +189,13 @@ impl<B: Backing> Control<B> {
     /// Brings the limit as near to its aim as the pages in use allow now.
     pub(crate) fn press_limit(&self) -> Press {
         let mut state = lock(&self.limits.state);
-        let (limit, used) = (self.memory.budget().limit(), self.memory.budget().used());
-        if limit <= state.aim || used <= state.aim {
+        let budget = self.memory.budget();
+        // Buffers that are used first now take what was promised to them. A process at rest uses
+        // none; when it wakes up it gets as much as each has in any case.
+        let promised = if self.sharing.is_at_rest() { 0 } else { budget.promised() };
+        let (limit, used) = (budget.limit(), budget.used() + promised);
+        // Without room for one go of reclaim nothing would ever leave again.
+        if limit <= state.aim || used + DIRECT_PAGES as u64 <= state.aim {
             if limit > state.aim {
                 self.swap.set_limit(state.aim);
             }
@@ -206,7 +226,7 @@ impl<B: Backing> Control<B> {
         }
         // Room for reclaim, which takes a few frames in order to free many; none for faults, which
         // reclaim for themselves.
-        let next = (used + self.memory.budget().min()).max(state.aim);
+        let next = (used + budget.min()).max(state.aim);
         if next < limit {
             self.swap.set_limit(next);
         }

@@ -132,8 +132,8 @@ impl Doing {
         let now = came_in.saturating_sub(self.came_in) as f64 / elapsed.as_secs_f64().max(1e-3);
         let weight = (elapsed.as_secs_f64() / RATE_OVER.as_secs_f64()).min(1.0);
         self.rate += (now - self.rate) * weight;
-        let kept = (-elapsed.as_secs_f64() / BACK_OVER.as_secs_f64()).exp();
-        self.lately_back = self.lately_back * kept + back.saturating_sub(self.back) as f64;
+        let part = (elapsed.as_secs_f64() / BACK_OVER.as_secs_f64()).min(1.0);
+        self.lately_back = self.lately_back * (1.0 - part) + back.saturating_sub(self.back) as f64;
         self.back = back;
         if is_stalled || worked != self.worked {
             self.moved = Instant::now();
@@ -252,6 +252,7 @@ impl<B: Backing> Control<B> {
         }
         let lease = &self.memory.lease;
         let Some(member) = lease.member() else { return };
+        self.limits.press_now_and_then();
         // 1. What this process does, and has.
         let told = self.note_own(&mut doing, member.told().want);
         member.tell(told);
@@ -307,7 +308,8 @@ impl<B: Backing> Control<B> {
         Told {
             used: budget.used(),
             unmanaged,
-            keeps: doing.keeps(mood) + unmanaged,
+            // Its buffers cannot leave either.
+            keeps: doing.keeps(mood) + budget.charged() + unmanaged,
             rate: doing.rate as u64,
             want: if has_enough { 0 } else { wanted },
             mood,
