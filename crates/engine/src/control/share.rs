@@ -252,7 +252,7 @@ impl<B: Backing> Control<B> {
         }
         let lease = &self.memory.lease;
         let Some(member) = lease.member() else { return };
-        self.limits.press_now_and_then();
+        self.press_now_and_then();
         // 1. What this process does, and has.
         let told = self.note_own(&mut doing, member.told().want);
         member.tell(told);
@@ -270,15 +270,14 @@ impl<B: Backing> Control<B> {
         // 3. What it gives.
         let gives = gives(own, &sides, of_job, lease.reserve());
         if gives > 0 {
-            if !self.limits.is_stuck() {
-                self.aim(budget.limit().saturating_sub(gives).max(1));
-            }
+            self.aim(budget.limit().saturating_sub(gives).max(1));
             return;
         }
-        // 4. Or what it may have.
-        if !self.limits.is_stuck() {
-            self.aim(u64::MAX);
+        // 4. Or what it may have: who is stuck nothing more than that, as long as it is too much.
+        if self.limits.is_stuck() && lease.account.leased() + lease.reserve() > of_job {
+            return;
         }
+        self.aim(u64::MAX);
         if sides.len() == 1 {
             self.memory.take_all();
         } else {

@@ -170,8 +170,8 @@ impl Engine {
                     );
                 }
                 break;
-            } else if !reached && !self.control.limits.is_pressed() {
-                self.control.limits.press_again();
+            } else if !reached && !self.memory.lease.is_pressed() {
+                self.control.press_again();
             }
             let inside = self.base.gates.reclaim.enter();
             if let Some(mut batch) = self.reclaim.batches.try_take() {

@@ -38,6 +38,11 @@ impl<B: Backing> Reclaim<B> {
     /// There is no room, for as long as it is worth waiting: says so, once, and ends the process of
     /// the job by which most is gained. What the caller is to do.
     pub(crate) fn out_of_room(&self) -> NextStep {
+        // A lower limit that cannot be reached is soon given up.
+        if self.memory.lease.is_pressed() {
+            self.oom_progress.forget();
+            return NextStep::Pause;
+        }
         let sentence = "out of room: nothing more can be reclaimed, compressed or written;";
         match self.settings.oom {
             OutOfRoom::Sigbus => {
