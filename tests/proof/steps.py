@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Runs make targets one after another and ends with one line that sums them up.
 
-usage: steps.py TARGET... [-- TARGET...]
+usage: steps.py TARGET[+BESIDE...]...
 
-Those behind -- are run beside the last of the others, as they leave it a processor, and printed
-after it. A step that fails does not keep the next from running. The counts that cargo test and the
-proof print are added up; how each failing test begins to say why is repeated at the end, where it
-is found. Exit status 1 when a step failed.
+Those behind a + are run beside that step, one after the other, as it leaves them a processor, and
+printed after it. A step that fails does not keep the next from running. The counts that cargo test
+and the proof print are added up; how each failing test begins to say why is repeated at the end,
+where it is found. Exit status 1 when a step failed.
 """
 
 import re
@@ -57,24 +57,22 @@ def main():
             for name, number in found.groupdict().items():
                 counts[name] += int(number)
 
-    first, beside = sys.argv[1:], []
-    if "--" in first:
-        first, beside = first[: first.index("--")], first[first.index("--") + 1 :]
-    results, lines = {}, []
+    results = {}
+    for step in sys.argv[1:]:
+        target, *beside = step.split("+")
+        lines = []
 
-    def run_beside():
-        for target in beside:
-            results[target] = run_step(target, lines.append)
+        def run_beside(targets=beside, say=lines.append):
+            for other in targets:
+                results[other] = run_step(other, say)
 
-    other = threading.Thread(target=run_beside)
-    for target in first:
-        if target == first[-1]:
-            other.start()
+        others = threading.Thread(target=run_beside)
+        others.start()
         results[target] = run_step(target, show)
-    other.join()
-    for line in lines:
-        show(line)
-    broken = [target for target in first + beside if not results[target][0]]
+        others.join()
+        for line in lines:
+            show(line)
+    broken = [target for target, (passed, _) in results.items() if not passed]
     steps = [
         f"{target} {'ok' if passed else 'FAILED'} {seconds:.0f} s"
         for target, (passed, seconds) in results.items()

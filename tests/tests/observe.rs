@@ -274,14 +274,14 @@ fn a_stopped_process_gives_nothing_and_the_request_is_given_up() {
 fn all_processes_of_a_job_give() {
     let program = SCRATCH.program("churn.c");
     let script = format!("{0} 12 & {0} 12 & sleep 0.1; wait", program.display());
-    let Some(job) = Job::start(&SCRATCH, "tree", &["--memory", "22M"], &["sh", "-c", &script])
+    let Some(job) = Job::start(&SCRATCH, "tree", &["--memory", "28M"], &["sh", "-c", &script])
     else {
         return;
     };
     let churns = || job.processes().iter().filter(|(_, name, _)| name == "churn_c").count();
     let has_begun = || {
         let budget = job.budget();
-        churns() == 2 && budget["used_bytes"].as_u64().unwrap() > 12 << 20
+        churns() == 2 && budget["used_bytes"].as_u64().unwrap() > 22 << 20
     };
     assert!(wait_until(TIME_LIMIT, has_begun), "{}", job.budget());
     let outcome = job.ask(&["reclaim", "--pid", &job.pid().to_string(), "10M"]);

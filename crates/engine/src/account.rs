@@ -130,7 +130,8 @@ impl Account {
     pub fn enter(&self) -> Option<Member> {
         let mut entries = (1..PLACES).map(|at| Member { account: *self, at });
         let member = entries.find(|member| member.mark().take())?;
-        member.cell(DOOMED).store(0, Relaxed);
+        // Who was told to end is another process.
+        [PROCESS, DOOMED].iter().for_each(|cell| member.cell(*cell).store(0, Relaxed));
         self.cells[HIGH].fetch_max(member.at as u64, SeqCst);
         member.tell(Told::default());
         Some(member)
@@ -276,14 +277,15 @@ impl Member {
         (self.cell(PROCESS).load(Relaxed) as u32, Name(words))
     }
 
-    /// Has its process end itself.
-    pub fn doom(&self) {
-        self.cell(DOOMED).store(1, Release);
+    /// Has a process end itself, if the entry is still its.
+    pub fn doom(&self, process: u32) {
+        self.cell(DOOMED).store(process.into(), Release);
     }
 
-    /// Whether the process is to end.
+    /// Whether its process is to end.
     pub fn is_doomed(&self) -> bool {
-        self.cell(DOOMED).load(Acquire) != 0
+        let doomed = self.cell(DOOMED).load(Acquire);
+        doomed != 0 && doomed == self.cell(PROCESS).load(Relaxed)
     }
 
     /// Tells them that so many pages could not be had.

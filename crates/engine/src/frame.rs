@@ -265,7 +265,8 @@ impl FrameAllocator {
         self.charged.load(Relaxed)
     }
 
-    /// Keeps so many pages free that are to be charged later: buffers that nobody has used yet.
+    /// Keeps so many pages free of faults that are to be charged later: buffers that nobody has
+    /// used yet.
     pub fn promise(&self, pages: u64) {
         self.promised.fetch_add(pages, Relaxed);
     }
@@ -437,10 +438,9 @@ impl FrameAllocator {
     /// Frames that a request may take from a zone that has handed out `used`.
     fn room(&self, cell: &LockedZone, used: u32, need: Need) -> u64 {
         let share = |pages: u64| pages / self.zones.len() as u64;
-        let taken = self.charged() + self.promised();
-        let limit = cell.limit.load(Relaxed).saturating_sub(share(taken));
+        let limit = cell.limit.load(Relaxed).saturating_sub(share(self.charged()));
         let limit = match need {
-            Need::Fault => limit.saturating_sub(share(self.min())),
+            Need::Fault => limit.saturating_sub(share(self.promised() + self.min())),
             Need::Reclaim => limit,
             Need::Over => u64::MAX,
         };

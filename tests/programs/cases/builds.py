@@ -115,7 +115,7 @@ add_executable(program ${SOURCES})
 
 
 def one_cxx_file(folder):
-    folder.write("part.cc", CXX % (0, folder.size(16, 6), 0))
+    folder.write("part.cc", CXX % (0, folder.size(16, 3), 0))
 
 
 def rust_source(functions):

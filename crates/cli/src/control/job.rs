@@ -182,13 +182,15 @@ impl Job {
             if !answered && !self.is_managed(pid) {
                 continue;
             }
-            let [limit, used] =
-                [Counter::LimitBytes, Counter::ChargedBytes].map(|counter| process.get(counter));
+            let [limit, used, unmanaged] =
+                [Counter::LimitBytes, Counter::ChargedBytes, Counter::UnmanagedBytes]
+                    .map(|counter| process.get(counter));
             budget.processes += 1;
             budget.answered += u64::from(answered);
             budget.reached += u64::from(answered && limit <= process.target.0 && used <= limit);
             budget.stuck += u64::from(answered && process.stuck);
-            budget.used_bytes += used;
+            budget.used_bytes = budget.used_bytes.saturating_add(used).saturating_add(unmanaged);
+            budget.unmanaged_bytes = budget.unmanaged_bytes.saturating_add(unmanaged);
             budget.largest.push(Process {
                 pid,
                 name: process.name,

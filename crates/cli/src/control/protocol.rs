@@ -131,18 +131,20 @@ pub struct Budget {
     pub reached: u64,
     /// How many of them found nothing more that could be taken out of memory.
     pub stuck: u64,
-    /// What all of them use.
+    /// What all of them use, and what of it is memory that is not managed.
     pub used_bytes: u64,
+    pub unmanaged_bytes: u64,
     /// Those that use most, one by one; no more than a reply has room for.
     pub largest: Vec<Process>,
 }
 
 impl Budget {
-    /// Whether no process uses more than it is to, and all together no more than the budget, or
-    /// the least that each has.
+    /// Whether all processes know of it, and use together no more than the budget, or the least
+    /// that each has.
     pub fn is_reached(&self) -> bool {
-        let least = self.processes.saturating_mul(Config::MEMORY_MIN.0);
-        self.reached == self.processes && self.used_bytes <= self.memory_bytes.max(least)
+        let pages = self.processes.saturating_mul(Config::MEMORY_MIN.0);
+        let least = pages.saturating_add(self.unmanaged_bytes);
+        self.answered == self.processes && self.used_bytes <= self.memory_bytes.max(least)
     }
 }
 

@@ -54,6 +54,29 @@ fn what_a_killed_process_leased_comes_back() {
     assert_eq!((account.reap(), account.members().count()), (0, 0));
 }
 
+/// A process that is told to end may end by itself first, and another may have its entry then.
+#[test]
+fn who_has_the_entry_of_one_that_was_to_end_goes_on() {
+    let account = account();
+    let member = account.enter().unwrap();
+    assert!(!member.is_doomed());
+    member.introduce(17, Name([u64::from_le_bytes(*b"first\0\0\0"), 0]));
+    let (process, name) = member.process();
+    assert_eq!(name.to_string(), "first");
+    member.leave();
+    let member = account.enter().unwrap();
+    member.doom(process);
+    assert!(!member.is_doomed(), "not introduced yet");
+    member.introduce(18, Name([0; 2]));
+    assert!(!member.is_doomed(), "another process");
+    member.doom(18);
+    assert!(member.is_doomed());
+    assert_eq!((account.victim().is_none(), account.set_victim(None, member, 5)), (true, true));
+    let victim = account.victim().map(|(victim, ms)| (victim.entry(), ms));
+    assert_eq!(victim, Some((member.entry(), 5)));
+    assert!(!account.set_victim(None, member, 6), "somebody else has said who");
+}
+
 #[test]
 fn there_is_an_end_to_entries() {
     let account = account();

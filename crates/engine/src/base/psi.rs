@@ -28,7 +28,7 @@ use crate::base::lockdep::Rank;
 use crate::base::sync::RankedMutex;
 use crate::stats::{Pressure, Stall, Stats, WINDOWS_S};
 use overspill_os::thread;
-pub use shared::JobPressure;
+pub use shared::{JobPressure, clock_us};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -99,6 +99,47 @@ fn decayed(age: f64) -> f64 {
     const SQUARINGS: i32 = 24;
     let step = 1.0 - age / f64::from(1 << SQUARINGS);
     (0..SQUARINGS).fold(step.max(0.0), |power, _| power * power)
+}
+
+/// A word and a total that threads or processes share: how many are stalled, and the time in which
+/// any was.
+#[derive(Clone, Copy, Debug)]
+struct Count<'a> {
+    word: &'a AtomicU64,
+    some_us: &'a AtomicU64,
+}
+
+impl Count<'_> {
+    /// One more; how many there were.
+    fn enter(self, now_us: u64) -> u64 {
+        self.change(|word| (word.enter(now_us), 0))
+    }
+
+    /// One less; how many there were.
+    fn leave(self, now_us: u64) -> u64 {
+        self.change(|word| word.leave(now_us))
+    }
+
+    /// Counts the time that has passed so far.
+    fn flush(self, now_us: u64) {
+        self.change(|word| word.flush(now_us));
+    }
+
+    /// The same, and nobody is stalled any more.
+    fn forget(self, now_us: u64) {
+        self.change(|word| (Stalled::default(), word.flush(now_us).1));
+    }
+
+    fn change(self, change: impl Fn(Stalled) -> (Stalled, u64)) -> u64 {
+        let next = |word| Some(change(Stalled(word)).0.0);
+        let old = self.word.fetch_update(Relaxed, Relaxed, next);
+        let old = Stalled(old.expect("it is always updated"));
+        let (_, passed_us) = change(old);
+        if passed_us > 0 {
+            self.some_us.fetch_add(passed_us, Relaxed);
+        }
+        old.threads()
+    }
 }
 
 /// Shares of time, averaged as the kernel does: what is a window old counts 1/e.
@@ -234,17 +275,18 @@ impl Pressures {
         self.some_us.load(Relaxed) + since_us
     }
 
+    fn count(&self) -> Count<'_> {
+        Count { word: &self.stalled, some_us: &self.some_us }
+    }
+
     fn enter(&self) {
-        let now_us = self.now_us();
-        let enter = |word| Some(Stalled(word).enter(now_us).0);
-        let old = self.stalled.fetch_update(Relaxed, Relaxed, enter);
-        if let (Ok(0), Some(job)) = (old, self.job) {
+        if let (0, Some(job)) = (self.count().enter(self.now_us()), self.job) {
             job.enter();
         }
     }
 
     fn leave(&self) {
-        if let (1, Some(job)) = (self.take(Stalled::leave).threads(), self.job) {
+        if let (1, Some(job)) = (self.count().leave(self.now_us()), self.job) {
             job.leave();
         }
     }
@@ -252,20 +294,6 @@ impl Pressures {
     /// Processes of the job are gone, of which some may have been stalled.
     pub fn forget_gone(&self) {
         self.job.iter().for_each(JobPressure::forget_gone);
-    }
-
-    /// Changes the word, and counts the time that has passed; what it was.
-    fn take(&self, change: impl Fn(Stalled, u64) -> (Stalled, u64)) -> Stalled {
-        let now_us = self.now_us();
-        let old = self
-            .stalled
-            .fetch_update(Relaxed, Relaxed, |word| Some(change(Stalled(word), now_us).0.0));
-        let old = Stalled(old.expect("it is always updated"));
-        let (_, passed_us) = change(old, now_us);
-        if passed_us > 0 {
-            self.some_us.fetch_add(passed_us, Relaxed);
-        }
-        old
     }
 
     /// Processor time of the program outside of the engine.
@@ -306,7 +334,7 @@ impl Pressures {
         if now < meter.now + period {
             return;
         }
-        self.take(Stalled::flush);
+        self.count().flush(self.now_us());
         let (before, worked) = (meter.worked, self.worked());
         meter.advance(now, self.some_us.load(Relaxed), worked);
         self.stats.set_pressure(&meter.pressure());

@@ -252,7 +252,7 @@ mod tests {
             "the same budget again is another request"
         );
         assert_eq!(ours.ask_budget(Bytes(u64::MAX)).memory, Bytes::from_pages((1 << 40) - 1));
-        std::fs::write(&path, [0; 8 * CELLS]).unwrap();
+        std::fs::write(&path, vec![0; 8 * CELLS]).unwrap();
         assert!(JobTable::open(&path).is_none(), "something else");
         std::fs::remove_file(path).unwrap();
     }

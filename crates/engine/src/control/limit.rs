@@ -20,6 +20,7 @@ use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
 use crate::control::Control;
 use crate::memory::MEMORY_MIN;
+use crate::reclaim::direct::DIRECT_PAGES;
 use crate::stats::Counter;
 use crate::units::Bytes;
 use overspill_os::backing::Backing;
@@ -32,6 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// And how many rounds of reclaim have freed nothing by then: on a busy machine there may be none
 /// for a second.
 const FRUITLESS_ROUNDS: u64 = 8;
+
+/// How long after it began what came to nothing is tried again.
+const STUCK_FOR: Duration = Duration::from_secs(10);
 
 /// Where pressing stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +65,6 @@ struct LimitState {
 #[derive(Debug)]
 pub(crate) struct Limits {
     state: RankedMutex<LimitState>,
-    pressed: AtomicBool,
     /// Pressing has come to nothing, and nothing has changed since.
     stuck: AtomicBool,
     /// Number of the job's request that this process follows.
@@ -80,32 +83,34 @@ impl Limits {
         };
         Limits {
             state: RankedMutex::new(Rank::Limits, state),
-            pressed: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             request: AtomicU32::new(request),
         }
-    }
-
-    /// Whether pages are to be reclaimed to reach a lower limit.
-    pub fn is_pressed(&self) -> bool {
-        self.pressed.load(Relaxed)
     }
 
     /// Whether that has come to nothing.
     pub fn is_stuck(&self) -> bool {
         self.stuck.load(Relaxed)
     }
-
-    /// Tries again what seemed out of reach.
-    pub fn press_again(&self) {
-        let mut state = lock(&self.state);
-        (state.best, state.since) = (u64::MAX, Instant::now());
-        self.pressed.store(true, Relaxed);
-        self.stuck.store(false, Relaxed);
-    }
 }
 
 impl<B: Backing> Control<B> {
+    /// Tries again what seemed out of reach long enough ago: pages that nothing takes may be locked
+    /// for a while only.
+    pub(crate) fn press_now_and_then(&self) {
+        if self.limits.is_stuck() && lock(&self.limits.state).since.elapsed() >= STUCK_FOR {
+            self.press_again();
+        }
+    }
+
+    /// Tries again what seemed out of reach.
+    pub(crate) fn press_again(&self) {
+        let mut state = lock(&self.limits.state);
+        (state.best, state.since) = (u64::MAX, Instant::now());
+        self.memory.lease.set_pressed(true);
+        self.limits.stuck.store(false, Relaxed);
+    }
+
     /// Changes the budget of the job.
     pub(crate) fn set_job_budget(&self, pages: u64) {
         self.memory.lease.account.set_budget(pages);
@@ -138,15 +143,18 @@ impl<B: Backing> Control<B> {
     pub(crate) fn aim(&self, aim: u64) {
         let mut state = lock(&self.limits.state);
         let limit = self.memory.budget().limit();
-        if !self.limits.is_pressed() {
+        if !self.memory.lease.is_pressed() {
             (state.best, state.since, state.ceiling) = (u64::MAX, Instant::now(), limit);
         }
         state.aim = aim;
         state.ceiling = state.ceiling.max(limit);
         self.memory.lease.set_cap(aim);
-        self.limits.pressed.store(aim < limit, Relaxed);
+        self.memory.lease.set_pressed(aim < limit);
         self.limits.stuck.store(false, Relaxed);
-        self.stats.set_stuck(false);
+        // Until it is known better, what was out of reach is.
+        if aim >= limit {
+            self.stats.set_stuck(false);
+        }
         self.stats.set_target(Bytes::from_pages(aim.min(self.memory.lease.account.budget())));
     }
 
@@ -160,8 +168,11 @@ impl<B: Backing> Control<B> {
     pub(crate) fn fit_arena(&self) {
         let budget = self.memory.lease.account.budget();
         let state = lock(&self.limits.state);
-        if budget != self.memory.arena_fits.load(Relaxed) {
-            self.memory.resize_arena(budget);
+        let (limit, fits) = (self.memory.budget().limit(), self.memory.arena_fits.load(Relaxed));
+        // A process that cannot come down to the budget needs the frames that it has.
+        let wanted = if limit > budget { limit.max(fits) } else { budget };
+        if wanted != fits {
+            self.memory.resize_arena(wanted);
         }
         drop(state);
         self.reclaim.empty_isolated();
@@ -174,12 +185,17 @@ impl<B: Backing> Control<B> {
     /// Brings the limit as near to its aim as the pages in use allow now.
     pub(crate) fn press_limit(&self) -> Press {
         let mut state = lock(&self.limits.state);
-        let (limit, used) = (self.memory.budget().limit(), self.memory.budget().used());
-        if limit <= state.aim || used <= state.aim {
+        let budget = self.memory.budget();
+        // Buffers that are used first now take what was promised to them. A process at rest uses
+        // none; when it wakes up it gets as much as each has in any case.
+        let promised = if self.sharing.is_at_rest() { 0 } else { budget.promised() };
+        let (limit, used) = (budget.limit(), budget.used() + promised);
+        // Without room for one go of reclaim nothing would ever leave again.
+        if limit <= state.aim || used + DIRECT_PAGES as u64 <= state.aim {
             if limit > state.aim {
                 self.swap.set_limit(state.aim);
             }
-            self.limits.pressed.store(false, Relaxed);
+            self.memory.lease.set_pressed(false);
             self.limits.stuck.store(false, Relaxed);
             self.stats.set_stuck(false);
             return Press::Reached;
@@ -187,7 +203,7 @@ impl<B: Backing> Control<B> {
         // What a process needs that can give nothing up: above what it uses, the reserve and both
         // watermarks.
         let room = (used + used / 8 + 256).max(state.aim);
-        if !self.limits.is_pressed() {
+        if !self.memory.lease.is_pressed() {
             if room < limit {
                 self.swap.set_limit(room);
             }
@@ -198,15 +214,16 @@ impl<B: Backing> Control<B> {
         if used < state.best {
             (state.best, state.since, state.fruitless) = (used, Instant::now(), fruitless);
         } else if fruitless.wrapping_sub(state.fruitless) >= FRUITLESS_ROUNDS && !is_patient() {
-            self.limits.pressed.store(false, Relaxed);
+            // The room first: who found none looks again when the limit is not pressed any more.
+            self.swap.set_limit(room.min(state.ceiling).max(limit));
+            self.memory.lease.set_pressed(false);
             self.limits.stuck.store(true, Relaxed);
             self.stats.set_stuck(true);
-            self.swap.set_limit(room.min(state.ceiling).max(limit));
             return Press::Stuck;
         }
         // Room for reclaim, which takes a few frames in order to free many; none for faults, which
         // reclaim for themselves.
-        let next = (used + self.memory.budget().min()).max(state.aim);
+        let next = (used + budget.min()).max(state.aim);
         if next < limit {
             self.swap.set_limit(next);
         }

@@ -132,8 +132,8 @@ impl Doing {
         let now = came_in.saturating_sub(self.came_in) as f64 / elapsed.as_secs_f64().max(1e-3);
         let weight = (elapsed.as_secs_f64() / RATE_OVER.as_secs_f64()).min(1.0);
         self.rate += (now - self.rate) * weight;
-        let kept = (-elapsed.as_secs_f64() / BACK_OVER.as_secs_f64()).exp();
-        self.lately_back = self.lately_back * kept + back.saturating_sub(self.back) as f64;
+        let part = (elapsed.as_secs_f64() / BACK_OVER.as_secs_f64()).min(1.0);
+        self.lately_back = self.lately_back * (1.0 - part) + back.saturating_sub(self.back) as f64;
         self.back = back;
         if is_stalled || worked != self.worked {
             self.moved = Instant::now();
@@ -252,32 +252,32 @@ impl<B: Backing> Control<B> {
         }
         let lease = &self.memory.lease;
         let Some(member) = lease.member() else { return };
+        self.press_now_and_then();
         // 1. What this process does, and has.
         let told = self.note_own(&mut doing, member.told().want);
         member.tell(told);
         let budget = self.memory.budget();
         // 2. What the others do.
-        if doing.looks.is_multiple_of(REAP_EVERY) && lease.account.reap() > 0 {
-            self.base.psi.forget_gone();
+        if doing.looks.is_multiple_of(REAP_EVERY) {
+            self.reclaim.reap();
         }
-        let side = |lease: u64, told: Told| Side { lease, told };
+        let members = lease.account.members();
         let sides: Vec<Side> =
-            lease.account.members().map(|member| side(member.lease(), member.told())).collect();
+            members.map(|member| Side { lease: member.lease(), told: member.told() }).collect();
         lease.account.note_used(sides.iter().map(|side| side.told.used).sum());
-        let own = side(member.lease(), told);
+        let own = Side { lease: member.lease(), told };
         let of_job = lease.account.budget();
         // 3. What it gives.
         let gives = gives(own, &sides, of_job, lease.reserve());
         if gives > 0 {
-            if !self.limits.is_stuck() {
-                self.aim(budget.limit().saturating_sub(gives).max(1));
-            }
+            self.aim(budget.limit().saturating_sub(gives).max(1));
             return;
         }
-        // 4. Or what it may have.
-        if !self.limits.is_stuck() {
-            self.aim(u64::MAX);
+        // 4. Or what it may have: who is stuck nothing more than that, as long as it is too much.
+        if self.limits.is_stuck() && lease.account.leased() + lease.reserve() > of_job {
+            return;
         }
+        self.aim(u64::MAX);
         if sides.len() == 1 {
             self.memory.take_all();
         } else {
@@ -307,7 +307,8 @@ impl<B: Backing> Control<B> {
         Told {
             used: budget.used(),
             unmanaged,
-            keeps: doing.keeps(mood) + unmanaged,
+            // Its buffers cannot leave either.
+            keeps: doing.keeps(mood) + budget.charged() + unmanaged,
             rate: doing.rate as u64,
             want: if has_enough { 0 } else { wanted },
             mood,

@@ -49,11 +49,14 @@ impl<B: Backing> Control<B> {
     /// Measures it.
     pub(super) fn measure_unmanaged(&self, state: &mut Unmanaged) {
         let began = thread::cpu_time(thread::id());
+        let managed = self.memory.budget().used();
         let rss = Rss::of_process();
         let took = thread::cpu_time(thread::id()).saturating_sub(began);
         state.next = Some(Instant::now() + EVERY.max(took * TIME_PART));
         let Ok(Rss { anonymous, shared }) = rss else { return };
-        let (before, managed) = (self.memory.lease.unmanaged(), self.memory.budget().used());
+        // Frames come and go meanwhile: the most there were are taken off.
+        let managed = managed.max(self.memory.budget().used());
+        let before = self.memory.lease.unmanaged();
         let now = follow(before, (anonymous + shared).saturating_sub(managed));
         if now != before {
             self.memory.set_unmanaged(now);

@@ -22,7 +22,7 @@ impl Engine {
     fn has_to_reclaim(&self) -> bool {
         let forks = self.control.children.room_wanted.load(Relaxed)
             && self.memory.budget().free_pages() < self.memory.budget().min();
-        forks || self.control.limits.is_pressed()
+        forks || self.memory.lease.is_pressed()
     }
 
     /// The body of the background thread: keeps the free pages between low and high, brings the
@@ -101,7 +101,7 @@ impl Engine {
     fn nap(&self) {
         let control = &self.control;
         self.base.wake.background.sleep(|| {
-            let is_due = control.limits.is_pressed()
+            let is_due = self.memory.lease.is_pressed()
                 || control.proactive.is_due()
                 || control.advice.is_due()
                 || control.swaps.is_due()

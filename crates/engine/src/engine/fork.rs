@@ -129,9 +129,7 @@ impl Engine {
         let lease = most + memory.lease.unmanaged();
         let has = |member: Member| member.take(lease, lease, 0) > 0;
         if !member.is_some_and(has) {
-            if account.reap() > 0 {
-                self.base.psi.forget_gone();
-            }
+            self.reclaim.reap();
             if !member.is_some_and(has) {
                 // 2. The job has not so much left: what there is, for both.
                 let left = account.budget().saturating_sub(account.leased());
@@ -172,8 +170,8 @@ impl Engine {
                     );
                 }
                 break;
-            } else if !reached && !self.control.limits.is_pressed() {
-                self.control.limits.press_again();
+            } else if !reached && !self.memory.lease.is_pressed() {
+                self.control.press_again();
             }
             let inside = self.base.gates.reclaim.enter();
             if let Some(mut batch) = self.reclaim.batches.try_take() {

@@ -15,7 +15,7 @@ use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
 use overspill_os::Errno;
 use overspill_os::backing::Backing;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Pages that a process which works has whatever the others need: its reserves and one batch of
 /// pages out and in.
@@ -41,6 +41,8 @@ pub struct Lease {
     changing: RankedMutex<()>,
     /// How far the limit may grow.
     cap: AtomicU64,
+    /// Whether pages are to be reclaimed to reach a lower limit.
+    pressed: AtomicBool,
     /// Pages of the process that are not managed.
     unmanaged: AtomicU64,
 }
@@ -63,6 +65,7 @@ impl Lease {
             entry: AtomicUsize::new(member.map_or(0, |member| member.entry())),
             changing: RankedMutex::new(Rank::Lease, ()),
             cap: AtomicU64::new(u64::MAX),
+            pressed: AtomicBool::new(false),
             unmanaged: AtomicU64::new(0),
         })
     }
@@ -99,6 +102,16 @@ impl Lease {
     /// From now on the limit grows to so many pages at most.
     pub fn set_cap(&self, pages: u64) {
         self.cap.store(pages, Relaxed);
+    }
+
+    /// Whether the limit is on its way down: that there is no room says nothing then.
+    pub fn is_pressed(&self) -> bool {
+        self.pressed.load(Relaxed)
+    }
+
+    /// From now on it is, or no more.
+    pub fn set_pressed(&self, pressed: bool) {
+        self.pressed.store(pressed, Relaxed);
     }
 
     /// What nobody takes, for those that begin.

@@ -26,6 +26,8 @@ pub(crate) struct DirectReclaim {
     ticket: Option<Ticket>,
     /// When it last tried to reclaim, or first.
     tried: Option<Instant>,
+    /// Whether it tries for the last time.
+    is_last: bool,
     backoff: Backoff,
 }
 
@@ -156,6 +158,11 @@ impl<B: Backing> Reclaim<B> {
                 if fruitless < self.settings.oom_wait.0 {
                     return NextStep::Pause;
                 }
+                // Once more, and that is the last time: there may be room by now.
+                if !std::mem::replace(&mut direct.is_last, true) {
+                    return NextStep::Again;
+                }
+                direct.is_last = false;
                 self.out_of_room()
             }
         }

@@ -1,31 +1,18 @@
-//! Out of room: how long reclaim may be fruitless, and what happens then.
+//! Out of room: how long reclaim may be fruitless.
 //!
 //! Nothing may be reclaimable for a moment: a page is somebody else's, a device is being written
 //! to. So a fault goes on trying, but not for ever, and not page by page for minutes either: a
 //! program that does not fit makes its last pages come and go, one a second. [`OomProgress`] keeps
 //! an account for the whole pool: time in which nothing was freed is added, what is freed is taken
 //! off. Who has waited `oom.wait` by that account has no room.
-//!
-//! Then a process of the job ends, as the kernel would have it in a memory cgroup: the largest,
-//! each counted as its oom_score_adj says. It is told so in the account of the job, and ends
-//! itself, within a tenth of a second: its number may mean another process elsewhere. Whoever
-//! found no room goes on trying.
+//! What happens then is in [`victim`].
 //!
 //! Locks: one over the account (`Rank::OomProgress`, a leaf).
 
-use super::direct::NextStep;
-use super::settings::OutOfRoom;
-use crate::account::{Account, Member, Told};
+pub mod victim;
+
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
-use crate::reclaim::Reclaim;
-use crate::stats::{Counter, Stats};
-use crate::units::Bytes;
-use overspill_os::backing::Backing;
-use overspill_os::{beside, thread};
-use rustix::process::{Signal, kill_process};
-use std::fmt;
-use std::sync::atomic::Ordering::AcqRel;
 use std::time::{Duration, Instant};
 
 /// What a freed page takes off the account: a process that frees less than 50 pages a second of
@@ -34,7 +21,6 @@ const PAGE_WORTH: Duration = Duration::from_millis(20);
 /// Most that one try counts: a process that was stopped meanwhile, or got no processor, is not out
 /// of room.
 const TRY_MOST: Duration = Duration::from_millis(100);
-const REMEDY: &str = "Give it a larger --memory, or a larger --swap";
 /// By how much slower time counts while pages are being written to devices: they will be free then.
 /// A device that never answers makes a fault wait for so many times `oom.wait`.
 const WRITING_SLOWER: u32 = 8;
@@ -109,188 +95,6 @@ impl OomProgress {
         if pages > 0 {
             lock(&self.account).take_off(pages);
         }
-    }
-}
-
-/// How long one that is to end has, before another is chosen.
-const END_WAIT_MS: u64 = 2000;
-/// Processes that the line about an end names at most.
-const NAMED_MAX: usize = 5;
-
-/// How much would be gained by ending a process, as the kernel reckons (mm/oom_kill.c): its pages,
-/// and `oom_score_adj` thousandths of all there are. `None` for one that must not be ended.
-fn badness(told: &Told, all: u64) -> Option<i64> {
-    const NEVER: i64 = -1000;
-    let adjusted = told.adjusted.clamp(NEVER, -NEVER);
-    (adjusted != NEVER).then(|| told.size as i64 + adjusted * (all as i64 / 1000))
-}
-
-impl<B: Backing> Reclaim<B> {
-    /// There is no room, for as long as it is worth waiting: says so, once, and ends the process of
-    /// the job by which most is gained. What the caller is to do.
-    pub(crate) fn out_of_room(&self) -> NextStep {
-        let sentence = "out of room: nothing more can be reclaimed, compressed or written;";
-        match self.settings.oom {
-            OutOfRoom::Sigbus => {
-                self.base.report.once(format_args!("{sentence} the program gets SIGBUS. {REMEDY}"));
-                return NextStep::OutOfRoom;
-            }
-            OutOfRoom::Kill => {}
-        }
-        // 1. One at a time: whoever is to end has some time for that.
-        let account = self.memory.lease.account;
-        if account.reap() > 0 {
-            self.base.psi.forget_gone();
-        }
-        let (before, now) = (account.victim(), clock_ms());
-        let own = self.memory.lease.member();
-        if let Some((victim, since)) = before
-            && victim.is_doomed()
-            && !victim.mark().is_free()
-            && now.abs_diff(since) < END_WAIT_MS
-        {
-            return NextStep::Pause;
-        }
-        // 2. The worst of those that can be ended, and were not asked to in vain; or this one.
-        let victim = self.worst().or(own);
-        if let Some(victim) = victim
-            && !account.set_victim(before, victim, now)
-        {
-            return NextStep::Pause;
-        }
-        match victim.filter(|victim| own.is_none_or(|own| own.entry() != victim.entry())) {
-            Some(victim) => {
-                let ends = OtherEnds { account, victim };
-                thread::report(format_args!("{sentence} {ends}. {REMEDY}"));
-                self.stats.add(Counter::OomKill, 1);
-                victim.doom();
-                // What it leaves is to be tried for as long again.
-                self.oom_progress.forget();
-                NextStep::Pause
-            }
-            None => {
-                if !self.killing.swap(true, AcqRel) {
-                    self.stats.add(Counter::OomKill, 1);
-                    self.swap.publish_tiers();
-                    let ends = ThisEnds { account, stats: &self.stats };
-                    thread::report(format_args!("{sentence} {ends}. {REMEDY}"));
-                }
-                self.end();
-                NextStep::OutOfRoom
-            }
-        }
-    }
-
-    fn worst(&self) -> Option<Member> {
-        let account = self.memory.lease.account;
-        let sizes: u64 = account.members().map(|member| member.told().size).sum();
-        let all = sizes.max(account.budget());
-        let alive = account.members().filter(|member| !member.is_doomed());
-        alive
-            .filter_map(|member| Some((badness(&member.told(), all)?, member)))
-            .max_by_key(|(badness, _)| *badness)
-            .map(|(_, member)| member)
-    }
-
-    /// This process ends, if others have chosen it.
-    pub(crate) fn end_if_chosen(&self) {
-        if self.memory.lease.member().is_some_and(|member| member.is_doomed()) {
-            self.end();
-        }
-    }
-
-    fn end(&self) {
-        let _ = kill_process(beside::program(), Signal::KILL);
-        // Where it could not be killed the access fails.
-        thread::sleep(Duration::from_secs(1));
-    }
-}
-
-/// Of a clock that all processes have.
-fn clock_ms() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
-}
-
-/// What was used by this process, which ends. Like the rest of the line, it is made without a heap:
-/// the caller may be in the middle of malloc.
-struct ThisEnds<'a> {
-    account: Account,
-    stats: &'a Stats,
-}
-
-impl fmt::Display for ThisEnds<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = |counter| Bytes(self.stats.get(counter));
-        let pages = |counter| Bytes::from_pages(self.stats.get(counter));
-        let unmanaged = bytes(Counter::UnmanagedBytes);
-        write!(
-            f,
-            "process {} is killed (oom=kill). Of the budget of {} it had {}: {unmanaged} that are \
-             not managed, {} of pages in memory, {} in the swap cache, {} compressed, which held \
-             {}; on devices {} of {}",
-            beside::program().as_raw_nonzero(),
-            Bytes::from_pages(self.account.budget()),
-            Bytes(bytes(Counter::ChargedBytes).0 + unmanaged.0),
-            pages(Counter::ResidentPages),
-            pages(Counter::SwapCachePages),
-            bytes(Counter::CompressedPoolBytes),
-            pages(Counter::CompressedPages),
-            pages(Counter::DevicePages),
-            bytes(Counter::DeviceCapacityBytes),
-        )?;
-        match self.account.members().nth(1) {
-            Some(_) => write!(f, ". In the job were{}", Largest(self.account)),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Another process ends, and what was used by whom.
-struct OtherEnds {
-    account: Account,
-    victim: Member,
-}
-
-/// The largest processes of a job.
-struct Largest(Account);
-
-impl fmt::Display for OtherEnds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (process, name) = self.victim.process();
-        let budget = Bytes::from_pages(self.account.budget());
-        write!(
-            f,
-            "process {process} ({name}) is killed (oom=kill). In the job, which has a budget of \
-             {budget}, were{}",
-            Largest(self.account)
-        )
-    }
-}
-
-impl fmt::Display for Largest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut last = None;
-        for at in 0..NAMED_MAX {
-            let Some((told, member)) = self.next_smaller(last) else { return Ok(()) };
-            let (process, name) = member.process();
-            let [size, used] = [told.size, told.used + told.unmanaged].map(Bytes::from_pages);
-            let comma = if at == 0 { "" } else { "," };
-            write!(f, "{comma} {name} ({process}) with {size}, {used} of it in memory")?;
-            last = Some((told.size, member.entry()));
-        }
-        let others = self.0.members().count().saturating_sub(NAMED_MAX);
-        if others > 0 { write!(f, ", and {others} smaller ones") } else { Ok(()) }
-    }
-}
-
-impl Largest {
-    /// The largest of those that come after one of such a size and entry.
-    fn next_smaller(&self, than: Option<(u64, usize)>) -> Option<(Told, Member)> {
-        let members = self.0.members().map(|member| (member.told(), member));
-        members
-            .filter(|(told, member)| than.is_none_or(|than| (told.size, member.entry()) < than))
-            .max_by_key(|(told, member)| (told.size, member.entry()))
     }
 }
 

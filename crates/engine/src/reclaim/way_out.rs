@@ -173,7 +173,12 @@ impl<B: Backing> Reclaim<B> {
             // 2. Move.
             let Some(frame) = self.memory.frames.take_holes(order) else {
                 self.memory.unlock_run(at, len);
-                break;
+                // Where there is no room for so many, a few are a beginning.
+                if order == 0 {
+                    break;
+                }
+                largest = order - 1;
+                continue;
             };
             let (count, stop) = self.move_run(at..at + len, frame, exclusive);
             // 3. Publish: the moved are in the swap cache, the others as they were.

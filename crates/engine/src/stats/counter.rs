@@ -21,10 +21,9 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Budget that this process was granted, in bytes (gauge): a child of a fork is granted a share
-    /// of its parent's.
+    /// Budget of the job, in bytes (gauge).
     BudgetBytes => "budget_bytes",
-    /// What of it the process may use now (gauge): less while children hold shares.
+    /// What of it the process may have now for managed pages (gauge).
     LimitBytes => "limit_bytes",
     /// Bytes of budget in use: resident pages and frames (gauge).
     ChargedBytes => "charged_bytes",
@@ -228,7 +227,7 @@ counters! {
     ChecksumErrors => "swap_checksum_errors",
     /// Pages that were read a second time, after an error or a wrong checksum.
     ReadRetries => "swap_read_retries",
-    /// Faults that failed: no room, or unreadable page.
+    /// Faults that failed: an unreadable page, or no room with `oom=sigbus`.
     FaultErrors => "fault_errors",
     /// Processes that this one had killed for want of room.
     OomKill => "oom_kill",

@@ -10,7 +10,7 @@
 //! No locks: the count is a word, as a process's own, and whose turn it is to publish is decided by
 //! a compare-and-swap.
 
-use super::{Averages, Meter, PUBLISH_EVERY, Stalled};
+use super::{Averages, Count, Meter, PUBLISH_EVERY};
 use crate::stats::Pressure;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -43,23 +43,23 @@ impl JobPressure {
 
     /// A process begins to be stalled.
     pub fn enter(&self) {
-        self.enter_at(now_us());
+        self.count().enter(clock_us());
     }
 
     /// It is no longer.
     pub fn leave(&self) {
-        self.take(now_us(), Stalled::leave);
+        self.count().leave(clock_us());
     }
 
     /// Processes are gone, of which some may have been stalled.
     pub fn forget_gone(&self) {
-        self.take(now_us(), |word, now_us| (Stalled::default(), word.flush(now_us).1));
+        self.count().forget(clock_us());
     }
 
     /// Adds processor time that a process has used outside of the engine, and brings the averages
     /// up to date if they are due.
     pub fn publish(&self, worked: Duration) {
-        self.publish_at(now_us(), worked);
+        self.publish_at(clock_us(), worked);
     }
 
     /// The figures of now.
@@ -67,16 +67,8 @@ impl JobPressure {
         Meter::load(&self.cells[METER..]).pressure()
     }
 
-    fn enter_at(&self, now_us: u64) {
-        let enter = |word| Some(Stalled(word).enter(now_us).0);
-        let _ = self.cells[STALLED].fetch_update(Relaxed, Relaxed, enter);
-    }
-
-    fn take(&self, now_us: u64, change: impl Fn(Stalled, u64) -> (Stalled, u64)) {
-        let next = |word| Some(change(Stalled(word), now_us).0.0);
-        let old = self.cells[STALLED].fetch_update(Relaxed, Relaxed, next);
-        let (_, passed_us) = change(Stalled(old.expect("it is always updated")), now_us);
-        self.cells[SOME_US].fetch_add(passed_us, Relaxed);
+    fn count(&self) -> Count<'static> {
+        Count { word: &self.cells[STALLED], some_us: &self.cells[SOME_US] }
     }
 
     fn publish_at(&self, now_us: u64, worked: Duration) {
@@ -92,7 +84,7 @@ impl JobPressure {
             0 => Meter { now, averaged: now, ..Meter::default() },
             _ => Meter::load(&self.cells[METER..]),
         };
-        self.take(now_us, Stalled::flush);
+        self.count().flush(now_us);
         let worked = Duration::from_nanos(self.cells[WORKED_NS].load(Relaxed));
         meter.advance(now.max(meter.now), self.cells[SOME_US].load(Relaxed), worked);
         meter.store(&self.cells[METER..]);
@@ -136,8 +128,8 @@ impl Meter {
     }
 }
 
-/// Of a clock that all processes have.
-fn now_us() -> u64 {
+/// The time in microseconds, of a clock that all processes have.
+pub fn clock_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
@@ -159,12 +151,12 @@ mod tests {
         let begin = 7_000_000;
         job.publish_at(begin, Duration::ZERO);
         // From 10 to 30 ms one, from 20 to 50 ms another, and from 60 to 70 ms a third.
-        job.enter_at(begin + 10 * MS);
-        job.enter_at(begin + 20 * MS);
-        job.take(begin + 30 * MS, Stalled::leave);
-        job.take(begin + 50 * MS, Stalled::leave);
-        job.enter_at(begin + 60 * MS);
-        job.take(begin + 70 * MS, Stalled::leave);
+        job.count().enter(begin + 10 * MS);
+        job.count().enter(begin + 20 * MS);
+        job.count().leave(begin + 30 * MS);
+        job.count().leave(begin + 50 * MS);
+        job.count().enter(begin + 60 * MS);
+        job.count().leave(begin + 70 * MS);
         // They worked for 80 ms of the 100, on two processors.
         job.publish_at(begin + 40 * MS, Duration::from_millis(30));
         job.publish_at(begin + 100 * MS, Duration::from_millis(50));
@@ -177,7 +169,7 @@ mod tests {
         let job = job();
         let begin = 9_000_000;
         job.publish_at(begin, Duration::ZERO);
-        job.enter_at(begin);
+        job.count().enter(begin);
         (1..=40).for_each(|step| job.publish_at(begin + step * 50 * MS, Duration::ZERO));
         let Pressure { some, full } = job.pressure();
         assert!(some.total_us == 2_000_000 && some == full, "{some:?} {full:?}");
@@ -189,13 +181,13 @@ mod tests {
         let job = job();
         let begin = 1_000_000;
         job.publish_at(begin, Duration::ZERO);
-        job.enter_at(begin);
-        job.enter_at(begin + 10 * MS);
-        job.take(begin + 20 * MS, |word, now_us| (Stalled::default(), word.flush(now_us).1));
+        job.count().enter(begin);
+        job.count().enter(begin + 10 * MS);
+        job.count().forget(begin + 20 * MS);
         // The one that lives leaves what it is no longer part of.
-        job.take(begin + 30 * MS, Stalled::leave);
+        job.count().leave(begin + 30 * MS);
         job.publish_at(begin + 80 * MS, Duration::ZERO);
         assert_eq!(job.pressure().some.total_us, 20 * MS);
-        assert_eq!(Stalled(job.cells[STALLED].load(Relaxed)), Stalled::default());
+        assert_eq!(job.cells[STALLED].load(Relaxed), 0);
     }
 }
