@@ -300,3 +300,22 @@ fn all_processes_of_a_job_give() {
         "{status} {stdout} {stderr}"
     );
 }
+
+#[test]
+fn what_a_small_process_has_is_told() {
+    let mark = SCRATCH.target_dir().join("small.mark");
+    std::fs::write(&mark, "").unwrap();
+    let script = "x=$(head -c 300000 /dev/zero | tr '\\0' a); \
+        while [ -e \"$0\" ]; do sleep 0.02; done; exec sleep 600";
+    let command = ["sh", "-c", script, mark.to_str().unwrap()];
+    let Some(job) = Job::start(&SCRATCH, "small", &["--memory", "256M"], &command) else { return };
+    let told = || {
+        let outcome = job.ask(&["stat", "--json"]);
+        let told: Value = serde_json::from_str(lines(&outcome)[0]).unwrap();
+        (told["processes"].as_u64().unwrap(), told["counters"]["unmanaged_bytes"].as_u64().unwrap())
+    };
+    // In the budget, though it has no engine.
+    assert!(wait_until(TIME_LIMIT, || matches!(told(), (0, 500_000..5_000_000))), "{:?}", told());
+    std::fs::remove_file(mark).unwrap();
+    assert!(wait_until(TIME_LIMIT, || told() == (0, 0)), "{:?}", told());
+}

@@ -64,6 +64,8 @@ pub enum Mood {
     AtRest,
     /// It has tried to give pages back, and nothing takes them.
     Stuck,
+    /// It has no engine, and so nothing that it could give.
+    Dormant,
 }
 
 /// What a process tells the others.
@@ -243,7 +245,8 @@ impl Member {
         let mood = match get(MOOD) {
             0 => Mood::Busy,
             1 => Mood::AtRest,
-            _ => Mood::Stuck,
+            2 => Mood::Stuck,
+            _ => Mood::Dormant,
         };
         let [used, unmanaged, keeps] = [USED, UNMANAGED, KEEPS].map(get);
         let (rate, want) = (get(RATE), get(WANT));
@@ -310,6 +313,15 @@ impl Member {
 /// The name of a process: up to 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Name(pub [u64; 2]);
+
+impl Name {
+    /// Of these bytes, as far as there is room.
+    pub fn of(bytes: &[u8]) -> Name {
+        let mut all = [0; 16];
+        all.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+        Name([0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| all[at + byte]))))
+    }
+}
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -18,6 +18,9 @@
 //! handler, so that none of it may lie in the window. It is bounded by the limit. All that comes
 //! later is managed.
 //!
+//! What a dormant process has is said in the account of its job, so that others have as much less:
+//! once it is more than [`UNSAID`], as most never have.
+//!
 //! A child of a fork is dormant if its parent was, and what is executed is dormant again. The child
 //! of a vfork does not wake, nor does a process in a handler on a signal stack ([`is_held_up`]).
 //!
@@ -27,8 +30,9 @@
 use crate::config::Asked;
 use crate::sys::keeping_errno;
 use crate::{heap, own_stack, pool};
-use overspill_os::signal::{OURS, change_mask};
-use overspill_os::{thread, tls};
+use overspill::job::JobTable;
+use overspill_os::signal::{Blocked, OURS, change_mask};
+use overspill_os::{PAGE_SIZE, thread, tls};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
@@ -40,6 +44,11 @@ use syscalls::{Sysno, raw_syscall};
 const LIMIT_PART: u64 = 32;
 const LIMIT_LEAST: u64 = 512 << 10;
 const LIMIT_MOST: u64 = 4 << 20;
+
+/// What is not worth to be said: less than the difference by which a process may be wrong about its
+/// memory. Beyond, it is said in steps.
+const UNSAID: usize = 512 << 10;
+const SAID_STEP: usize = 256 << 10;
 
 /// Makes the engine.
 type Waker = fn(Asked) -> Result<(), String>;
@@ -64,6 +73,14 @@ static MAPPED: [[AtomicUsize; 2]; MAPPINGS] =
     [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; MAPPINGS];
 /// Bytes of all.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// The table of the job, the process's entry in its account, and how much the process may have
+/// before something is to be said there.
+static JOB: OnceLock<Option<JobTable>> = OnceLock::new();
+static ENTRY: AtomicUsize = AtomicUsize::new(0);
+static SAID: AtomicUsize = AtomicUsize::new(UNSAID);
+/// What it shares with its parent.
+static INHERITED: AtomicUsize = AtomicUsize::new(0);
 
 /// What a process may hold in a job with this budget before it wakes.
 pub fn limit_for(budget: u64) -> u64 {
@@ -97,6 +114,49 @@ pub fn concerns() -> bool {
 /// In the child of a fork.
 pub fn begin_in_child() {
     OWNER.store(pid(), Relaxed);
+    INHERITED.store(has(), Relaxed);
+    ENTRY.store(0, Relaxed);
+    SAID.store(has() + UNSAID, Relaxed);
+}
+
+/// Bytes that the process has.
+fn has() -> usize {
+    BYTES.load(Relaxed) + heap::used()
+}
+
+/// Says in the account what the process has by now.
+#[inline(always)]
+fn tell() {
+    if has() > SAID.load(Relaxed) {
+        tell_anew();
+    }
+}
+
+#[cold]
+fn tell_anew() {
+    let Some(sleep) = SLEEP.get().filter(|_| !is_held_up()) else { return };
+    let _blocked = Blocked::all();
+    let _internal = tls::Internal::enter();
+    let open = || sleep.asked.config.job_file.as_deref().and_then(JobTable::open);
+    let to = has().next_multiple_of(SAID_STEP);
+    SAID.store(to, Relaxed);
+    if let Some(job) = keeping_errno(|| JOB.get_or_init(open).as_ref()) {
+        let pages = (to - INHERITED.load(Relaxed)) / PAGE_SIZE;
+        ENTRY.store(job.hold(ENTRY.load(Relaxed), pages as u64), Relaxed);
+    }
+}
+
+/// The process has nothing any more, as it wakes or executes another program. Where that fails it
+/// says again what it has when that grows.
+pub fn leave() {
+    let entry = ENTRY.load(Relaxed);
+    if entry != 0
+        && pid() == OWNER.load(Relaxed)
+        && let Some(Some(job)) = JOB.get()
+    {
+        ENTRY.store(job.hold(entry, 0), Relaxed);
+        SAID.store(INHERITED.load(Relaxed) + UNSAID, Relaxed);
+    }
 }
 
 /// Bytes that blocks may have.
@@ -106,7 +166,10 @@ fn room(sleep: &Sleep) -> usize {
 
 /// A block for the program of a dormant process, null where it has to wake first.
 pub fn alloc(size: usize, align: usize) -> *mut u8 {
-    SLEEP.get().map_or(std::ptr::null_mut(), |sleep| heap::alloc_within(size, align, room(sleep)))
+    let Some(sleep) = SLEEP.get() else { return std::ptr::null_mut() };
+    let block = heap::alloc_within(size, align, room(sleep));
+    tell();
+    block
 }
 
 /// Another size for a block of the internal heap's, null where that cannot be.
@@ -117,7 +180,9 @@ pub fn alloc(size: usize, align: usize) -> *mut u8 {
 pub unsafe fn resize(block: *mut u8, size: usize) -> *mut u8 {
     let Some(sleep) = SLEEP.get() else { return std::ptr::null_mut() };
     // SAFETY: the caller's promise.
-    unsafe { heap::resize_within(block, size, room(sleep)) }
+    let resized = unsafe { heap::resize_within(block, size, room(sleep)) };
+    tell();
+    resized
 }
 
 /// Whether the process may map so many bytes more without waking.
@@ -132,6 +197,7 @@ pub fn note(range: Range<usize>) {
         len.store(range.len(), Relaxed);
         start.store(range.start, Relaxed);
     }
+    tell();
 }
 
 /// A range is unmapped: what is not exactly a mapping that was counted goes on to count. Whether it
@@ -191,6 +257,7 @@ fn begin_engine() -> bool {
     DORMANT.store(false, Relaxed);
     // 3. The program's stack may have little room.
     own_stack::run(|| {
+        leave();
         if let Err(error) = (sleep.wake)(sleep.asked.clone()) {
             (sleep.fail)(&error);
         }

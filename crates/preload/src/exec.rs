@@ -15,7 +15,7 @@ use crate::memory::copies::{self, ThreadCopies};
 use crate::memory::strings::{Strings, each, environ};
 use crate::memory::vectors::looking;
 use crate::sys::{self, errno, real, set_errno};
-use crate::{memory, pool};
+use crate::{dormant, memory, pool};
 use overspill_os::signal::change_mask;
 use overspill_os::{Errno, PAGE_SIZE, tls};
 use std::ffi::{CStr, c_char, c_int};
@@ -153,6 +153,7 @@ unsafe fn execute(
     search: bool,
     call: impl Fn(*const c_char, Strings, Strings) -> c_int,
 ) -> Option<c_int> {
+    dormant::leave();
     let variables = Arguments::Array(environment);
     // SAFETY: the caller's promise.
     let managed = || unsafe {

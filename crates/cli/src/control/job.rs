@@ -150,7 +150,12 @@ impl Job {
 
     fn stats(&self, run_dir: &Mutex<RunDir>) -> Stats {
         let (processes, total) = run_dir.lock().unwrap_or_else(PoisonError::into_inner).now(lives);
-        Stats::new(self.began.elapsed().as_micros() as u64, processes, &total)
+        let mut stats = Stats::new(self.began.elapsed().as_micros() as u64, processes, &total);
+        // Small processes have no statistics of their own.
+        let unmanaged =
+            stats.counters.entry(Counter::UnmanagedBytes.name().to_owned()).or_default();
+        *unmanaged += self.table.held().1.0;
+        stats
     }
 
     fn set(&self, memory: Bytes) -> Budget {
@@ -199,6 +204,10 @@ impl Job {
                 used_bytes: used,
             });
         }
+        // Small processes have no statistics of their own.
+        let held = self.table.held().1.0;
+        budget.used_bytes = budget.used_bytes.saturating_add(held);
+        budget.unmanaged_bytes = budget.unmanaged_bytes.saturating_add(held);
         budget.largest.sort_by_key(|process| std::cmp::Reverse(process.used_bytes));
         budget.largest.truncate(LISTED_MAX);
         budget

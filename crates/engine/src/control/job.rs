@@ -13,10 +13,11 @@
 //! No locks: a request is one atomic cell. A request to reclaim pages has two more, for how far it
 //! is; they bear its number, so that nobody adds to those of the next by mistake.
 
-use crate::account::Account;
+use crate::account::{Account, Member, Mood, Name, Told};
 use crate::base::psi::JobPressure;
 use crate::stats::Pressure;
 use crate::units::Bytes;
+use overspill_os::beside::program;
 use overspill_os::{Errno, vm::SharedCells};
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -128,6 +129,40 @@ impl JobTable {
     /// The account of the job's budget.
     pub(crate) fn account(&self) -> Account {
         Account::over(&self.cells.all()[TOLD..])
+    }
+
+    /// Has the account say that this process has so many pages, though it has no engine that would
+    /// say so. `entry` is what the call before returned, 0 for none; with no pages, or where the
+    /// account has no room, that is the result.
+    pub fn hold(&self, entry: usize, pages: u64) -> usize {
+        let (account, process) = (self.account(), program().as_raw_nonzero().get() as u32);
+        let own = account.member(entry).filter(|member| member.mark().is_own());
+        if pages == 0 {
+            own.iter().for_each(Member::leave);
+            return 0;
+        }
+        let enter = || {
+            let member = account.enter()?;
+            let name = rustix::thread::name().unwrap_or_default();
+            member.introduce(process, Name::of(name.to_bytes()));
+            Some(member)
+        };
+        let reaped = || if account.reap() > 0 { enter() } else { None };
+        let Some(member) = own.or_else(enter).or_else(reaped) else { return 0 };
+        let mood = Mood::Dormant;
+        member.tell(Told { unmanaged: pages, keeps: pages, size: pages, mood, ..Told::default() });
+        member.set(pages);
+        member.entry()
+    }
+
+    /// The processes that say so of themselves by [`JobTable::hold`], and what they have.
+    pub fn held(&self) -> (u64, Bytes) {
+        let account = self.account();
+        let told = account.members().map(|member| member.told());
+        let held = told.filter(|told| told.mood == Mood::Dormant);
+        let (count, pages) =
+            held.fold((0, 0), |(count, pages), told| (count + 1, pages + told.unmanaged));
+        (count, Bytes::from_pages(pages))
     }
 
     /// Asks for another budget; returns the request as the processes will see it.
@@ -284,6 +319,20 @@ mod tests {
             (table.take_reclaim(second, 60), table.reclaimed(second)),
             (0, Some(Bytes::from_pages(52)))
         );
+    }
+
+    #[test]
+    fn what_processes_without_an_engine_have_is_in_the_account() {
+        let table = JobTable::anonymous().unwrap();
+        assert_eq!(table.hold(0, 0), 0);
+        let first = table.hold(0, 100);
+        let second = table.hold(0, 20);
+        assert_eq!(table.hold(first, 150), first);
+        assert_eq!(table.held(), (2, Bytes::from_pages(170)));
+        assert_eq!(table.account().leased(), 170);
+        assert_eq!(table.hold(first, 0), 0);
+        assert_eq!((table.held(), table.account().leased()), ((1, Bytes::from_pages(20)), 20));
+        assert_eq!(table.account().member(second).unwrap().process().0, std::process::id());
     }
 
     /// Which process takes how many pages at most, and how many more it gives.

@@ -151,7 +151,7 @@ impl Doing {
         match mood {
             Mood::AtRest if self.moved.elapsed() >= STILL_AFTER => REST_PAGES,
             Mood::AtRest => (self.lately_back as u64).clamp(REST_PAGES, FLOOR),
-            Mood::Busy | Mood::Stuck => FLOOR,
+            Mood::Busy | Mood::Stuck | Mood::Dormant => FLOOR,
         }
     }
 
@@ -180,7 +180,7 @@ impl Side {
     /// What it has above what it keeps in any case.
     fn spare(&self) -> u64 {
         match self.told.mood {
-            Mood::Stuck => 0,
+            Mood::Stuck | Mood::Dormant => 0,
             _ => self.lease.saturating_sub(self.told.keeps),
         }
     }

@@ -55,10 +55,13 @@ impl Lease {
             account.set_budget(budget);
         }
         let member = account.enter();
-        if let Some(member) = member
-            && member.take(budget, budget, 0) == 0
-        {
-            member.set(START.min(budget));
+        if let Some(member) = member {
+            let alone = |member: &Member| member.take(budget, budget, 0) > 0;
+            // What those before left behind who are gone is nobody's.
+            let all = alone(&member) || account.reap() > 0 && alone(&member);
+            if !all {
+                member.set(START.min(budget));
+            }
         }
         Ok(Lease {
             account,

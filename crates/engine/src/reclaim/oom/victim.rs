@@ -6,7 +6,7 @@
 //!
 //! What is said is made without a heap: the caller may be in the middle of malloc.
 
-use crate::account::{Account, Member, Name, Told};
+use crate::account::{Account, Member, Mood, Name, Told};
 use crate::base::psi::clock_us;
 use crate::reclaim::Reclaim;
 use crate::reclaim::direct::NextStep;
@@ -104,8 +104,11 @@ impl<B: Backing> Reclaim<B> {
         let account = self.memory.lease.account;
         let sizes: u64 = account.members().map(|member| member.told().size).sum();
         let all = sizes.max(account.budget());
-        // One that has just begun cannot be told yet.
-        let is_told = |member: &Member| !member.is_doomed() && member.process().0 != 0;
+        // One that has just begun cannot be told yet; one without an engine is small, and not told.
+        let is_told = |member: &Member| {
+            let told = !member.is_doomed() && member.process().0 != 0;
+            told && member.told().mood != Mood::Dormant
+        };
         let alive = account.members().filter(is_told);
         alive
             .filter_map(|member| Some((badness(&member.told(), all)?, member)))
