@@ -209,3 +209,33 @@ fn discarded_parts_of_a_device_serve_again() {
         }
     }
 }
+
+/// A directory's room is the job's: processes share it, and what one had who has ended serves the
+/// next.
+#[test]
+fn a_directory_has_one_file_for_all_processes() {
+    let Some(overspill) = overspill(&SCRATCH) else { return };
+    let room = SCRATCH.room("one");
+    let report = room.path.join("stats.json");
+    // Each has 24 MiB on the device at least; of all that end, and two at a time, it is 240.
+    let churn = SCRATCH.program("churn.c");
+    let script = "churn() { timeout -s TERM 1 \"$churn\" 40; }; \
+        for i in 1 2 3 4 5; do churn & churn; wait $!; done; \
+        for fd in /proc/$PPID/fd/*; do case $(readlink $fd) in \
+        *deleted*) stat -L -c '%b blocks of %B' $fd;; esac; done";
+    let mut command = Command::new(overspill);
+    command.args(["run", "--memory", "16M", "--set", "compressed=0", "--stats-json"]).arg(&report);
+    command
+        .arg("--swap")
+        .arg(format!("{}:96M", shown(&room.path)))
+        .args(["--", "sh", "-c", script]);
+    let outcome = run(clean(&mut command).env("churn", &churn), TIME_LIMIT);
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
+    assert_eq!(outcome.stdout.matches("all ok\n").count(), 10, "{outcome:?}");
+    let files = outcome.stdout.lines().filter_map(|line| line.split_once(" blocks of "));
+    let sizes: Vec<u64> = files
+        .map(|(blocks, bytes)| blocks.parse::<u64>().unwrap() * bytes.parse::<u64>().unwrap())
+        .collect();
+    assert!(matches!(sizes[..], [size] if (24 << 20..97 << 20).contains(&size)), "{sizes:?}");
+    assert!(Report::read(&report).total("pswpout") > (240 << 8), "{outcome:?}");
+}

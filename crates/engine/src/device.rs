@@ -28,6 +28,7 @@ mod discard;
 mod error;
 mod faults;
 pub mod header;
+pub mod job_file;
 pub mod list;
 mod model;
 mod open;
@@ -57,7 +58,7 @@ use overspill_os::io::{File, IoBuffer};
 use overspill_os::uring::Queue;
 use std::ops::Range;
 use std::os::fd::RawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use table::DeviceTable;
@@ -110,7 +111,7 @@ pub struct RunWrite {
 }
 
 /// How devices are used.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct DeviceSettings {
     /// How slots are handed out.
     pub slots: SlotSettings,
@@ -120,6 +121,8 @@ pub struct DeviceSettings {
     pub in_memory: u64,
     /// Whether devices that this process cannot reach are left out.
     pub reachable_only: bool,
+    /// The table of the job, beside which are links to files of the job's ([`job_file`]).
+    pub job_file: Option<PathBuf>,
 }
 
 impl Default for DeviceSettings {
@@ -129,6 +132,7 @@ impl Default for DeviceSettings {
             uring: true,
             in_memory: 0,
             reachable_only: false,
+            job_file: None,
         }
     }
 }
@@ -165,6 +169,7 @@ pub struct SwapDevices {
     make_io: MakeIo,
     tables: Arc<dyn SlotTables>,
     in_memory: Option<SlotMap>,
+    job_file: Option<PathBuf>,
     stats: Stats,
 }
 
@@ -212,6 +217,7 @@ impl SwapDevices {
             make_io,
             tables,
             in_memory: in_memory.transpose().map_err(SwapError::no_tables)?,
+            job_file: settings.job_file,
             stats,
         };
         if settings.in_memory > 0 && !devices.tables.open(SlotId::IN_MEMORY, settings.in_memory) {
@@ -235,7 +241,9 @@ impl SwapDevices {
             return Err(SwapError::InUse(spec.path.clone()));
         }
         self.add_area(*id, &spec.path, priority, |listing| {
-            Area::open(spec, listing, self.make_io(), slots, &self.stats)
+            let of_job = self.job_file.as_ref().map(|file| job_file::link(file, *id));
+            let opened = open::open(spec, of_job.as_deref())?;
+            Area::open((spec, opened), listing, self.make_io(), slots, &self.stats)
         })
     }
 
@@ -480,7 +488,7 @@ impl SwapDevices {
     ) -> Option<(InheritedDevice, Option<LentPart>)> {
         let own_locks = own.is_some();
         let file = own.or_else(|| area.file().duplicate().ok())?;
-        let part = area.take_part();
+        let part = area.take_part().filter(|part| area.hold_part(*part, &file));
         let lent = part.map(|part| LentPart { device: index, serial: area.serial(), part });
         Some((InheritedDevice { index, file, own_locks, part }, lent))
     }

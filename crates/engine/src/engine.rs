@@ -173,6 +173,7 @@ fn device_settings(
         // What the job executes later may have another user or another root, from which they cannot
         // be reached: its memory is only compressed then.
         reachable_only: config.job_file.is_some() && job.is_none_or(|job| !job.is_first()),
+        job_file: config.job_file.clone(),
     }
 }
 

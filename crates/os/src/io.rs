@@ -14,8 +14,9 @@ use crate::process::{is_here, sibling};
 use crate::units::{Errno, PAGE_SIZE, check};
 use crate::{beside, descriptors};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use rustix::fs::{AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, StatxFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
+use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::path::Path;
 use std::ptr::NonNull;
@@ -112,6 +113,22 @@ pub enum Kind {
     BlockDevice,
     /// Anything else: a pipe, a socket, a character device.
     Other,
+}
+
+/// Which file one is, of all that there ever were on a machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    device: [u32; 2],
+    inode: u64,
+    /// When it was made, in seconds and nanoseconds; zeros where the filesystem does not say.
+    made: (i64, u32),
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Identity { device: [major, minor], inode, made: (seconds, nanoseconds) } = self;
+        write!(f, "{major}:{minor}:{inode}:{seconds}.{nanoseconds}")
+    }
 }
 
 /// What kind of file `path` is, symbolic links followed.
@@ -237,6 +254,18 @@ impl File {
             false => format!("/proc/thread-self/fd/{}", self.raw_fd()?),
         };
         open_direct(Path::new(&path), OFlags::empty())
+    }
+
+    /// Which file it is, of all that there ever were, as far as the filesystem knows when it was
+    /// made.
+    pub fn identity(&self) -> Result<Identity, Errno> {
+        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        let found = rustix::fs::statx(self.fd()?, c"", AtFlags::EMPTY_PATH, wanted)?;
+        Ok(Identity {
+            device: [found.stx_dev_major, found.stx_dev_minor],
+            inode: found.stx_ino,
+            made: (found.stx_btime.tv_sec, found.stx_btime.tv_nsec),
+        })
     }
 
     /// Takes over a descriptor; its number may change ([`descriptors::take`]).

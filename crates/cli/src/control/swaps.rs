@@ -19,6 +19,7 @@ mod tests;
 use super::protocol::{SwapChange, SwapDevice, SwapName, SwapOutcome};
 use crate::swap;
 use overspill::config::SwapSpec;
+use overspill::device::job_file::{self, JobFile};
 use overspill::device::list::{JobSwaps, ListedSwap};
 use overspill::job::JobTable;
 use overspill::stats::{Snapshot, SwapsOutcome};
@@ -100,6 +101,8 @@ pub struct Swaps {
     list: JobSwaps,
     /// The number for the next device that is added.
     next_device: u32,
+    /// Files in directories, by the numbers of their devices, that all processes use.
+    files: BTreeMap<u32, JobFile>,
     changes: VecDeque<Change>,
     next_change: u32,
 }
@@ -108,13 +111,27 @@ impl Swaps {
     /// Those with which a job begins. `file` is where their list will be when it changes.
     pub fn new(specs: &[SwapSpec], table: JobTable, file: PathBuf) -> Swaps {
         let list = JobSwaps::first(specs);
-        Swaps {
+        let mut swaps = Swaps {
             file,
             table,
             next_device: specs.len() as u32,
             list,
+            files: BTreeMap::new(),
             changes: VecDeque::new(),
             next_change: 1,
+        };
+        for ListedSwap { id, spec } in &swaps.list.devices.clone() {
+            swaps.make_file(*id, spec);
+        }
+        swaps
+    }
+
+    /// Makes the file of a directory. Where it cannot be made each process makes one, or says why
+    /// it cannot.
+    fn make_file(&mut self, id: u32, spec: &SwapSpec) {
+        if spec.ram.is_none() && spec.path.is_dir() {
+            let made = JobFile::make(&spec.path, job_file::link(&self.file, id));
+            self.files.extend(made.ok().map(|file| (id, file)));
         }
     }
 
@@ -144,7 +161,8 @@ impl Swaps {
         let device = ListedSwap { id: self.next_device, spec };
         let mut list = self.list.clone();
         list.devices.push(device.clone());
-        self.publish(list)?;
+        self.make_file(device.id, &device.spec);
+        self.publish(list).inspect_err(|_| drop(self.files.remove(&device.id)))?;
         self.next_device += 1;
         Ok(self.begin(Kind::On, device))
     }
@@ -195,6 +213,8 @@ impl Swaps {
                 let _ = self.undo(at, wrong);
             }
         }
+        let used: BTreeSet<u32> = self.in_use().iter().map(|used| used.device.id).collect();
+        self.files.retain(|id, _| used.contains(id));
         while self.changes.len() > CHANGES_KEPT && matches!(self.changes[0].step, Step::Over(_)) {
             self.changes.pop_front();
         }

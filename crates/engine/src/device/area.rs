@@ -7,7 +7,7 @@
 use super::InheritedDevice;
 use super::block_io::BlockIo;
 use super::error::SwapError;
-use super::open::{self, Opened};
+use super::open::Opened;
 use super::parts::{PART, PartIo, Parts};
 use super::ram::Ram;
 use crate::device::spec::{Discard, SwapSpec};
@@ -86,19 +86,19 @@ impl Area {
     /// What a slot takes up here: its checksum.
     pub const SLOT_BYTES: u64 = 4;
 
-    /// Opens what `spec` names.
+    /// The device that `spec` names, as it was opened.
     pub fn open(
-        spec: &SwapSpec,
+        (spec, opened): (&SwapSpec, Opened),
         listing: Listing,
         make_io: impl FnOnce(File) -> Box<dyn BlockIo>,
         slots: SlotSettings,
         stats: &Stats,
     ) -> Result<Area, SwapError> {
         let Opened { file, kind, label, uuid, pages, reserved_pages, shared, sparse, bad_pages } =
-            open::open(spec)?;
+            opened;
         // Without the table children get no parts. In memory each makes a file of its own in any
         // case.
-        let parts = if kind == DeviceKind::Directory { Parts::new().ok() } else { None };
+        let parts = if kind == DeviceKind::Directory { Parts::new(shared).ok() } else { None };
         let io = match spec.ram {
             Some(model) => Box::new(Ram::new(file, model, pages)),
             None => make_io(file),
@@ -286,17 +286,21 @@ impl Area {
     /// Before a fork: takes a part of the file for the child, if it has parts and this process
     /// writes to it.
     pub fn take_part(&self) -> Option<usize> {
-        self.parts.filter(|_| !self.inherited.load(Relaxed))?.take()
+        self.parts.filter(|_| !self.inherited.load(Relaxed))?.take(self.file())
+    }
+
+    /// Before a fork: has `file`, the child's, hold its part, which is given back if it cannot.
+    pub fn hold_part(&self, part: usize, file: &File) -> bool {
+        let holds = self.parts.is_some_and(|parts| parts.hold(part, file));
+        if !holds {
+            self.give_back_part(part);
+        }
+        holds
     }
 
     /// Gives back a part that was taken for a child, which is gone.
     pub fn give_back_part(&self, part: usize) {
-        if let Some(parts) = self.parts {
-            // Where holes cannot be made the disk space stays with the part.
-            parts.give_back(part, &mut |range| {
-                let _ = self.file().punch(range);
-            });
-        }
+        self.parts.iter().for_each(|parts| parts.give_back(part, self.file()));
     }
 
     /// In a child of a fork: goes on with `device`, to read and free what was inherited and nothing

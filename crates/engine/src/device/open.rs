@@ -2,6 +2,7 @@
 
 use super::error::SwapError;
 use super::header::{Header, KernelHeader, OwnHeader};
+use super::job_file;
 use crate::device::spec::{Label, SwapSpec};
 use crate::slot::SLOTS_MAX;
 use crate::stats::DeviceKind;
@@ -52,8 +53,9 @@ pub struct Opened {
     pub bad_pages: Vec<u32>,
 }
 
-/// Opens what `spec` names, and makes it if it is a file to be made.
-pub fn open(spec: &SwapSpec) -> Result<Opened, SwapError> {
+/// Opens what `spec` names, and makes it if it is a file to be made. In a directory it is the job's
+/// file that `of_job` leads to, or else one of this process's own.
+pub fn open(spec: &SwapSpec, of_job: Option<&Path>) -> Result<Opened, SwapError> {
     let path = &spec.path;
     if let Some(size) = spec.size.filter(|size| *size < LEAST) {
         return Err(too_small(path, size));
@@ -62,7 +64,7 @@ pub fn open(spec: &SwapSpec) -> Result<Opened, SwapError> {
         return open_ram(spec);
     }
     match io::kind(path) {
-        Ok(Kind::Directory) => open_directory(spec),
+        Ok(Kind::Directory) => open_directory(spec, of_job.and_then(job_file::open)),
         Ok(Kind::File) => open_file(spec),
         Ok(Kind::BlockDevice) => open_block_device(spec),
         Ok(Kind::Other) => Err(SwapError::WrongKind(path.clone())),
@@ -82,7 +84,7 @@ pub fn open(spec: &SwapSpec) -> Result<Opened, SwapError> {
 /// # Errors
 /// Why it could not.
 pub fn check(spec: &SwapSpec) -> Result<Bytes, SwapError> {
-    open(spec).map(|opened| Bytes::from_pages(opened.pages))
+    open(spec, None).map(|opened| Bytes::from_pages(opened.pages))
 }
 
 /// A file in memory, this process's own.
@@ -94,22 +96,27 @@ fn open_ram(spec: &SwapSpec) -> Result<Opened, SwapError> {
     Ok(Opened::own(file, DeviceKind::Ram, bytes, spec))
 }
 
-/// An unlinked file in directory `path`, this process's own.
-fn open_directory(spec: &SwapSpec) -> Result<Opened, SwapError> {
+/// An unlinked file in directory `path`: the job's, or this process's own.
+fn open_directory(spec: &SwapSpec, of_job: Option<File>) -> Result<Opened, SwapError> {
     let (path, size) = (&spec.path, spec.size);
     let space = io::space(path)
         .map_err(|errno| SwapError::new(path, "asking for its free space", errno))?;
     if space.in_memory {
         return Err(SwapError::InMemory(path.clone()));
     }
-    let room = space.free_bytes / 100 * FREE_PERCENT;
+    let has = of_job.as_ref().and_then(|file| file.len_and_allocated_bytes().ok());
+    let room = has.map_or(0, |(_, allocated)| allocated) + space.free_bytes / 100 * FREE_PERCENT;
     if room < LEAST.0 {
         return Err(SwapError::NoSpace(path.clone()));
     }
     let bytes = limit_file_size(path, room.min(size.unwrap_or(DIRECTORY_MAX).0))?;
-    let file = File::anonymous_in(path)
-        .map_err(|errno| SwapError::new(path, "making a file in it", errno))?;
-    Ok(Opened::own(file, DeviceKind::Directory, bytes, spec))
+    let shared = of_job.is_some();
+    let file = match of_job {
+        Some(file) => file,
+        None => File::anonymous_in(path)
+            .map_err(|errno| SwapError::new(path, "making a file in it", errno))?,
+    };
+    Ok(Opened { shared, ..Opened::own(file, DeviceKind::Directory, bytes, spec) })
 }
 
 /// File `path`, used in place; made, or extended with a hole, if `size` is larger than it.
@@ -277,7 +284,7 @@ impl Opened {
         }
     }
 
-    /// A device of this process's own.
+    /// A device without a header, of this process's own.
     fn own(file: File, kind: DeviceKind, bytes: u64, spec: &SwapSpec) -> Opened {
         let label = spec.label.as_ref().map(|label| label.as_str().to_owned()).unwrap_or_default();
         let (pages, bad_pages) = (pages(bytes), Vec::new());

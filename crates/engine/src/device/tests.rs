@@ -339,6 +339,7 @@ impl SwapDevices {
             queue: queue.clone(),
             tables: no_tables(),
             in_memory: None,
+            job_file: None,
             make_io: Box::new(|file, queue| Box::new(Direct { file, queue })),
             stats: Stats::anonymous().unwrap(),
         };
