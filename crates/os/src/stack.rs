@@ -14,6 +14,8 @@ use std::sync::atomic::{
 /// Bytes of an engine stack: the deepest entry point needs about 8 KiB; the rest is margin for
 /// debug builds.
 const STACK_BYTES: usize = 64 << 10;
+/// With the guard page below it.
+const SLOT_BYTES: usize = PAGE_SIZE + STACK_BYTES;
 /// Longest sleep without a look for a free stack: nothing is known to need it.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
@@ -25,6 +27,9 @@ pub struct EngineStacks {
     count: usize,
     /// A bit for each that is free, the first in the lowest bit of the first word.
     free: Box<[AtomicU64]>,
+    /// Likewise, for each that has its guard page: most are never used, and each is two mappings
+    /// for the kernel.
+    guarded: Box<[AtomicU64]>,
     /// Threads that wait, and how often one was woken.
     waiting: AtomicU32,
     woken: AtomicU32,
@@ -33,17 +38,13 @@ pub struct EngineStacks {
 impl EngineStacks {
     /// Reserves so many; memory is used only when a stack is.
     pub fn new(count: usize) -> Result<EngineStacks, Errno> {
-        let slot = STACK_BYTES + PAGE_SIZE;
-        let base = vm::map_metadata(count * slot)?;
-        for i in 0..count {
-            // A guard page below each stack: an overflow is a crash, not corruption.
-            vm::protect(base + i * slot..base + i * slot + PAGE_SIZE, vm::Prot::NONE)?;
-        }
-        let free = (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let base = vm::map_metadata(count * SLOT_BYTES)?;
+        let bits = || (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let stacks = EngineStacks {
             base,
             count,
-            free,
+            free: bits(),
+            guarded: bits(),
             waiting: AtomicU32::new(0),
             woken: AtomicU32::new(0),
         };
@@ -89,6 +90,17 @@ impl EngineStacks {
         }
     }
 
+    /// Has a guard page below a stack that was claimed: an overflow is a crash, not corruption.
+    fn guard(&self, index: usize) {
+        let (word, bit) = (&self.guarded[index / 64], 1 << (index % 64));
+        if word.load(Relaxed) & bit == 0 {
+            let page = self.base + index * SLOT_BYTES;
+            // Where there may be no more mappings it goes without.
+            let _ = vm::protect(page..page + PAGE_SIZE, vm::Prot::NONE);
+            word.fetch_or(bit, Relaxed);
+        }
+    }
+
     fn release(&self, index: usize) {
         self.free[index / 64].fetch_or(1 << (index % 64), SeqCst);
         if self.waiting.load(SeqCst) > 0 {
@@ -101,7 +113,8 @@ impl EngineStacks {
     /// caller.
     pub fn run<F: FnOnce() -> R, R>(&self, call: F) -> R {
         let index = self.claim();
-        let top = self.base + (index + 1) * (STACK_BYTES + PAGE_SIZE);
+        self.guard(index);
+        let top = self.base + (index + 1) * SLOT_BYTES;
         let mut work = Work { call: Some(call), result: None };
         // The work itself must not lie on the managed stack while it runs: it is moved to the top
         // of the new one.

@@ -54,7 +54,14 @@ pub fn start() {
         // SAFETY: mimalloc's options may be set at any time.
         unsafe { mi::mi_option_set(*option, *value) };
     }
+    // SAFETY: the process has one thread. What has been set up stays as it is.
+    unsafe { _mi_auto_process_init() };
     READY.store(true, Ordering::Release);
+}
+
+unsafe extern "C" {
+    /// mimalloc's constructor, which is not run as one (`.cargo/config.toml`).
+    fn _mi_auto_process_init();
 }
 
 /// Whether this request is the program's.
@@ -114,7 +121,7 @@ fn allocate_unmanaged(size: usize, align: usize, zeroed: bool) -> *mut c_void {
     };
     if zeroed && !block.is_null() {
         // SAFETY: the block has `size` bytes.
-        unsafe { block.write_bytes(0, size) };
+        unsafe { heap::clear(block, size) };
     }
     checked(block.cast())
 }
@@ -405,7 +412,6 @@ mod tests {
     #[test]
     fn blocks_find_their_heap_and_move_between_heaps() {
         crate::gate::init();
-        crate::gate::start();
         let early = malloc(100);
         assert!(heap::contains(early as usize));
         start();

@@ -6,7 +6,7 @@
 //! its mappings from the kernel, and nothing is managed. It *wakes* before
 //!
 //! - its blocks and its private anonymous mappings together exceed what the budget allows
-//!   ([`limit_for`]);
+//!   ([`limit_for`]), or grow while all dormant processes of the job have much of it;
 //! - it makes a thread: waking changes code that nobody else may run meanwhile;
 //! - it gives up what an engine needs to begin, such as rights or file descriptors.
 //!
@@ -44,6 +44,9 @@ use syscalls::{Sysno, raw_syscall};
 const LIMIT_PART: u64 = 32;
 const LIMIT_LEAST: u64 = 512 << 10;
 const LIMIT_MOST: u64 = 4 << 20;
+/// What all processes of a job that are dormant may have together: this part of its budget. Beyond,
+/// those wake that would have more.
+const ALL_PART: u64 = 8;
 
 /// What is not worth to be said: less than the difference by which a process may be wrong about its
 /// memory. Beyond, it is said in steps.
@@ -56,7 +59,6 @@ type Waker = fn(Asked) -> Result<(), String>;
 /// How the process wakes.
 struct Sleep {
     asked: Asked,
-    limit: usize,
     wake: Waker,
     fail: fn(&str) -> !,
 }
@@ -81,6 +83,8 @@ static ENTRY: AtomicUsize = AtomicUsize::new(0);
 static SAID: AtomicUsize = AtomicUsize::new(UNSAID);
 /// What it shares with its parent.
 static INHERITED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that the process may have before it wakes.
+static LIMIT: AtomicUsize = AtomicUsize::new(0);
 
 /// What a process may hold in a job with this budget before it wakes.
 pub fn limit_for(budget: u64) -> u64 {
@@ -93,8 +97,8 @@ fn pid() -> i32 {
 
 /// The process is dormant from now on. Called by the constructor.
 pub fn begin(asked: Asked, wake: Waker, fail: fn(&str) -> !) {
-    let limit = limit_for(asked.config.memory.0) as usize;
-    let _ = SLEEP.set(Sleep { asked, limit, wake, fail });
+    LIMIT.store(limit_for(asked.config.memory.0) as usize, Relaxed);
+    let _ = SLEEP.set(Sleep { asked, wake, fail });
     OWNER.store(pid(), Relaxed);
     DORMANT.store(true, Relaxed);
 }
@@ -143,6 +147,10 @@ fn tell_anew() {
     if let Some(job) = keeping_errno(|| JOB.get_or_init(open).as_ref()) {
         let pages = (to - INHERITED.load(Relaxed)) / PAGE_SIZE;
         ENTRY.store(job.hold(ENTRY.load(Relaxed), pages as u64), Relaxed);
+        let (_, held) = job.held();
+        if held.0 > sleep.asked.config.memory.0 / ALL_PART {
+            LIMIT.store(has(), Relaxed);
+        }
     }
 }
 
@@ -160,14 +168,13 @@ pub fn leave() {
 }
 
 /// Bytes that blocks may have.
-fn room(sleep: &Sleep) -> usize {
-    sleep.limit.saturating_sub(BYTES.load(Relaxed))
+fn room() -> usize {
+    LIMIT.load(Relaxed).saturating_sub(BYTES.load(Relaxed))
 }
 
 /// A block for the program of a dormant process, null where it has to wake first.
 pub fn alloc(size: usize, align: usize) -> *mut u8 {
-    let Some(sleep) = SLEEP.get() else { return std::ptr::null_mut() };
-    let block = heap::alloc_within(size, align, room(sleep));
+    let block = heap::alloc_within(size, align, room());
     tell();
     block
 }
@@ -178,16 +185,15 @@ pub fn alloc(size: usize, align: usize) -> *mut u8 {
 ///
 /// As for realloc(3), of a block of the internal heap.
 pub unsafe fn resize(block: *mut u8, size: usize) -> *mut u8 {
-    let Some(sleep) = SLEEP.get() else { return std::ptr::null_mut() };
     // SAFETY: the caller's promise.
-    let resized = unsafe { heap::resize_within(block, size, room(sleep)) };
+    let resized = unsafe { heap::resize_within(block, size, room()) };
     tell();
     resized
 }
 
 /// Whether the process may map so many bytes more without waking.
 pub fn admits(len: usize) -> bool {
-    SLEEP.get().is_some_and(|sleep| len <= room(sleep).saturating_sub(heap::used()))
+    len <= room().saturating_sub(heap::used())
 }
 
 /// A mapping of the program's is there.

@@ -227,18 +227,16 @@ unsafe extern "C" fn retire(record: *mut libc::c_void) {
     unsafe { &*record.cast::<Record>() }.owned.store(false, Ordering::Release);
 }
 
-/// Prepares the gate; called by the constructor, while the process has one thread.
+/// Prepares the gate: from now on it may be closed. Called while the process has one thread and
+/// nobody shares its memory: the kernel would wait for all of its processors to have changed what
+/// they do, for some 15 ms.
 pub fn init() {
+    register_membarrier();
     let mut key = 0;
     // SAFETY: the destructor is a function that lives for ever.
     if unsafe { libc::pthread_key_create(&mut key, Some(retire)) } == 0 {
         KEY.store(key as i32, Ordering::Relaxed);
     }
-}
-
-/// Lets threads in: from now on the gate may be closed. Called before there is more than one.
-pub fn start() {
-    register_membarrier();
 }
 
 const MEMBARRIER_PRIVATE_EXPEDITED: i32 = 1 << 3;
@@ -319,7 +317,6 @@ mod tests {
         static INSIDE: AtomicU32 = AtomicU32::new(0);
         static STOP: AtomicBool = AtomicBool::new(false);
         init();
-        start();
         std::thread::scope(|scope| {
             let passers: Vec<_> = (0..3)
                 .map(|_| {

@@ -117,6 +117,26 @@ pub unsafe fn resize_within(block: *mut u8, size: usize, limit: usize) -> *mut u
     }
 }
 
+/// Fills a new block with zeros. Of a large one only what is used takes memory then: tables of the
+/// engine are as large as they may have to be.
+///
+/// # Safety
+///
+/// `block` has `size` bytes.
+pub unsafe fn clear(block: *mut u8, size: usize) {
+    const LARGE: usize = 32 << 10;
+    // SAFETY: the caller's promise.
+    let fill = |start: usize, end: usize| unsafe { (start as *mut u8).write_bytes(0, end - start) };
+    let (start, end) = (block as usize, block as usize + size);
+    let pages = start.next_multiple_of(PAGE_SIZE)..end / PAGE_SIZE * PAGE_SIZE;
+    if size >= LARGE && vm::advise(pages.clone(), vm::advice::DONTNEED).is_ok() {
+        fill(start, pages.start);
+        fill(pages.end, end);
+    } else {
+        fill(start, end);
+    }
+}
+
 /// Usable bytes of a block.
 ///
 /// # Safety
@@ -306,6 +326,22 @@ mod tests {
             // SAFETY: a live block of ours.
             unsafe {
                 block.write(1);
+                free(block);
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_is_cleared_to_its_last_byte_and_no_further() {
+        for size in [1, 5000, 100_000] {
+            let block = alloc(size + 2 * PAGE_SIZE, 16);
+            // SAFETY: a live block of ours, used within its size.
+            unsafe {
+                block.write_bytes(7, size + 2 * PAGE_SIZE);
+                clear(block.add(PAGE_SIZE), size);
+                let at = |at: usize| *block.add(at);
+                assert!((PAGE_SIZE..PAGE_SIZE + size).all(|byte| at(byte) == 0));
+                assert_eq!([PAGE_SIZE - 1, PAGE_SIZE + size].map(at), [7; 2]);
                 free(block);
             }
         }

@@ -39,9 +39,7 @@ unsafe extern "C" fn constructor(
     _: *const *const c_char,
     variables: *const *const c_char,
 ) {
-    std::panic::set_hook(Box::new(on_panic));
     fork::register();
-    gate::init();
     altstack::init();
     // SAFETY: the loader passes the environment.
     let variables = unsafe { environment(variables) };
@@ -49,12 +47,12 @@ unsafe extern "C" fn constructor(
     let asked = config::from_variables(variables, pid);
     entries::start();
     match asked {
-        Ok(None) => start_heap(),
+        Ok(None) => start_unmanaged(),
         // What valgrind knows nothing of cannot be had, and it is the program that is to be looked
         // at.
         Ok(Some(_)) if observer::is_translated() => {
             thread::report("the program runs without a budget, under valgrind");
-            start_heap();
+            start_unmanaged();
         }
         Ok(Some(asked)) => {
             if let Err(error) = asked.config.check() {
@@ -80,6 +78,8 @@ unsafe extern "C" fn constructor(
 
 /// What makes an engine of a dormant process. It has one thread.
 fn start_engine(mut asked: Asked) -> Result<(), String> {
+    std::panic::set_hook(Box::new(on_panic));
+    gate::init();
     asked.name_statistics(rustix::process::getpid().as_raw_nonzero().get());
     calls::find();
     delivery::settle(asked).and_then(pool::create)?;
@@ -88,9 +88,14 @@ fn start_engine(mut asked: Asked) -> Result<(), String> {
     Ok(())
 }
 
+/// The process has no budget.
+fn start_unmanaged() {
+    gate::init();
+    start_heap();
+}
+
 /// The program's requests go to mimalloc from now on.
 fn start_heap() {
-    gate::start();
     alloc::start();
     // The locks of Rust's runtime wait by this function. It is looked up now, because the look-up
     // takes the loader's lock, which a thread that loads a library may hold while it waits for a

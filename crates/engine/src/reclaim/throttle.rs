@@ -29,8 +29,8 @@ use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::time::{Duration, Instant};
 
-/// Threads that can stand in the line; more come back after a nap. 24 bytes each.
-const WAITERS_MAX: usize = 4096;
+/// Threads that can stand in the line; more come back after a nap. 44 bytes each, in every process.
+const WAITERS_MAX: usize = 512;
 /// Longest sleep in the line between two looks: a bound on the harm of turns that nobody takes up.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a turn waits for the thread that it was given to.

@@ -37,7 +37,7 @@ impl<R: Records> SlotTable<R> {
             listed: [0; LISTS],
         };
         for (index, extent) in (0..).zip(&books.extents) {
-            found.add(Place::Bad, extent.bad as u64);
+            found.add(Place::Bad, extent.bad.into());
             if extent.is_ours() {
                 self.check_extent(books, index, extent, &mut found);
             } else {
@@ -46,7 +46,7 @@ impl<R: Records> SlotTable<R> {
                     false if extent.is_anothers() => Place::Another,
                     false => Place::Ungrown,
                 };
-                found.add(place, self.layout.slots_of(index) - extent.bad as u64);
+                found.add(place, self.layout.slots_of(index) - u64::from(extent.bad));
             }
         }
         // 2. Counts of slots.

@@ -4,13 +4,16 @@ use super::cluster::CLUSTER_SLOTS;
 use crate::units::PAGE_SIZE;
 use std::ops::Range;
 
-/// Most clusters of an extent: 32 x 2 MiB = 64 MiB, so that leases and growth are rare (two system
-/// calls for 16384 pages).
-pub const EXTENT_CLUSTERS_MAX: u32 = 32;
+/// Clusters of an extent: 32 x 2 MiB = 64 MiB, so that leases and growth are rare (two system calls
+/// for 16384 pages).
+const EXTENT_CLUSTERS: u32 = 32;
 /// Extents that a device has at least, as far as its clusters go: so many processes can share it. A
 /// device of 4 GiB and more has extents of 64 MiB. Processes need not agree on the size: leases are
 /// locks on ranges of bytes.
 const EXTENTS_MIN: u32 = 64;
+/// Extents that a device is to have at most, since each takes 8 bytes: larger ones for 128 GiB and
+/// more, as far as a number of clusters fits in a byte.
+const EXTENTS_MANY: u32 = 2048;
 
 /// The layout of a device.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +32,8 @@ impl Layout {
     /// That of a device of `pages` pages, the first `reserved` of which are not for slots.
     pub fn new(pages: u64, reserved: u64) -> Layout {
         let clusters = pages.div_ceil(CLUSTER_SLOTS as u64) as u32;
-        let extent_clusters = (clusters / EXTENTS_MIN).clamp(1, EXTENT_CLUSTERS_MAX);
+        let usual = (clusters / EXTENTS_MIN).clamp(1, EXTENT_CLUSTERS);
+        let extent_clusters = usual.max(clusters / EXTENTS_MANY).min(u8::MAX.into());
         Layout { pages, reserved, clusters, extent_clusters }
     }
 

@@ -77,7 +77,7 @@ pub struct Extent {
     /// Clusters in the free list.
     pub free_clusters: u8,
     /// Slots that could not be written.
-    pub bad: u16,
+    pub bad: u32,
 }
 
 impl Extent {
@@ -276,6 +276,6 @@ impl<R: Records> SlotTable<R> {
 
     /// Slots of an extent that are not bad.
     fn usable_slots(&self, books: &Books, extent: u32) -> u64 {
-        self.layout.slots_of(extent) - books.extents[extent as usize].bad as u64
+        self.layout.slots_of(extent) - u64::from(books.extents[extent as usize].bad)
     }
 }

@@ -348,7 +348,7 @@ impl<R: Records> SlotTable<R> {
         cluster.put(start, len);
         cluster.withdraw(start, len);
         self.tally.shift(Place::Taken, Place::Bad, len as u64);
-        books.extents[self.layout.extent_of(index) as usize].bad += len as u16;
+        books.extents[self.layout.extent_of(index) as usize].bad += len as u32;
         if !self.is_closed() && is_placed(cluster.state()) {
             self.place(books, &mut cluster);
         }

@@ -24,9 +24,9 @@ use overspill_os::table::AtomicTable;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Most locks: enough for 64 GiB in partitions of 64 MiB; beyond, partitions share them. 64 KiB of
+/// Most locks: enough for 16 GiB in partitions of 64 MiB; beyond, partitions share them. 16 KiB of
 /// memory.
-const LOCKS_MAX: u64 = 1024;
+const LOCKS_MAX: u64 = 256;
 
 /// The counters of the locks of partitions.
 static SWAP_CACHE_LOCK: LockCounters = LockCounters {

@@ -16,9 +16,12 @@ use zstd_sys::{
     ZSTD_initStaticDCtx, ZSTD_isError,
 };
 
-/// A workspace: memory of its own, which costs nothing where the library does not touch it. Words
-/// of 8 bytes for the alignment that it asks for.
+/// A workspace: memory of its own, which costs nothing where the library does not touch it: the
+/// context in it is made when it is first used. Words of 8 bytes for the alignment that the library
+/// asks for.
 type Memory = ZeroTable<u64>;
+/// Why there is a context.
+const LARGE_ENOUGH: &str = "the workspace is as large as the library says";
 
 /// ZSTD_c_format and ZSTD_d_format, by the names that the library keeps for what is experimental.
 const C_FORMAT: ZSTD_cParameter = ZSTD_cParameter::ZSTD_c_experimentalParam2;
@@ -27,9 +30,10 @@ const MAGICLESS: c_int = ZSTD_format_e::ZSTD_f_zstd1_magicless as c_int;
 
 /// A compressor of pages, and its workspace.
 pub(super) struct ZstdCompressor {
-    context: NonNull<ZSTD_CCtx>,
+    level: c_int,
+    context: Option<NonNull<ZSTD_CCtx>>,
     /// What `context` lies in.
-    _memory: Memory,
+    memory: Memory,
 }
 
 // SAFETY: 1. the context lies in memory that is this value's own, and refers to no thread; 2. it is
@@ -47,28 +51,33 @@ impl ZstdCompressor {
         let bytes = unsafe {
             ZSTD_estimateCCtxSize_usingCParams(ZSTD_getCParams(level, PAGE_SIZE as u64, 0))
         };
-        let mut memory = Memory::new(bytes.div_ceil(8))?;
+        Ok(ZstdCompressor { level, context: None, memory: Memory::new(bytes.div_ceil(8))? })
+    }
+
+    fn make_context(&mut self) -> NonNull<ZSTD_CCtx> {
+        let (memory, bytes) = (self.memory.as_mut_ptr().cast(), self.memory.len() * 8);
         // SAFETY: the memory is so long, aligned to 8, and lives as long as the context: both are
         // fields of one value.
-        let context = unsafe { ZSTD_initStaticCCtx(memory.as_mut_ptr().cast(), memory.len() * 8) };
-        let context = NonNull::new(context).ok_or(Errno::NOMEM)?;
+        let context = NonNull::new(unsafe { ZSTD_initStaticCCtx(memory, bytes) });
+        let context = context.expect(LARGE_ENOUGH);
         for (parameter, value) in
-            [(ZSTD_cParameter::ZSTD_c_compressionLevel, level), (C_FORMAT, MAGICLESS)]
+            [(ZSTD_cParameter::ZSTD_c_compressionLevel, self.level), (C_FORMAT, MAGICLESS)]
         {
             // SAFETY: the context was made just now.
             check(unsafe { ZSTD_CCtx_setParameter(context.as_ptr(), parameter, value) })
                 .expect("a valid parameter");
         }
-        Ok(ZstdCompressor { context, _memory: memory })
+        *self.context.insert(context)
     }
 
     /// As [`super::Compressor::compress`].
     pub fn compress(&mut self, page: &[u8; PAGE_SIZE], dst: &mut [u8]) -> Option<usize> {
+        let context = self.context.unwrap_or_else(|| self.make_context());
         // SAFETY: 1. the context is ours; 2. page and dst are as long as is said; 3. &mut keeps the
         // three apart.
         check(unsafe {
             ZSTD_compress2(
-                self.context.as_ptr(),
+                context.as_ptr(),
                 dst.as_mut_ptr().cast(),
                 dst.len(),
                 page.as_ptr().cast(),
@@ -80,9 +89,9 @@ impl ZstdCompressor {
 
 /// A decompressor of pages, and its workspace.
 pub(super) struct ZstdDecompressor {
-    context: NonNull<ZSTD_DCtx>,
+    context: Option<NonNull<ZSTD_DCtx>>,
     /// What `context` lies in.
-    _memory: Memory,
+    memory: Memory,
 }
 
 // SAFETY: as for ZstdCompressor.
@@ -96,14 +105,18 @@ impl ZstdDecompressor {
     pub fn new() -> Result<ZstdDecompressor, Errno> {
         // SAFETY: a function of no arguments that returns a constant.
         let bytes = unsafe { ZSTD_estimateDCtxSize() };
-        let mut memory = Memory::new(bytes.div_ceil(8))?;
-        // SAFETY: as in ZstdCompressor::new.
-        let context = unsafe { ZSTD_initStaticDCtx(memory.as_mut_ptr().cast(), memory.len() * 8) };
-        let context = NonNull::new(context).ok_or(Errno::NOMEM)?;
+        Ok(ZstdDecompressor { context: None, memory: Memory::new(bytes.div_ceil(8))? })
+    }
+
+    fn make_context(&mut self) -> NonNull<ZSTD_DCtx> {
+        let (memory, bytes) = (self.memory.as_mut_ptr().cast(), self.memory.len() * 8);
+        // SAFETY: as in ZstdCompressor::make_context.
+        let context = NonNull::new(unsafe { ZSTD_initStaticDCtx(memory, bytes) });
+        let context = context.expect(LARGE_ENOUGH);
         // SAFETY: the context was made just now.
         let done = check(unsafe { ZSTD_DCtx_setParameter(context.as_ptr(), D_FORMAT, MAGICLESS) });
         done.expect("a valid parameter");
-        Ok(ZstdDecompressor { context, _memory: memory })
+        *self.context.insert(context)
     }
 
     /// As [`super::Decompressor::decompress`].
@@ -112,12 +125,13 @@ impl ZstdDecompressor {
         packed: &[u8],
         page: &mut [u8; PAGE_SIZE],
     ) -> Result<(), CorruptPage> {
+        let context = self.context.unwrap_or_else(|| self.make_context());
         // SAFETY: 1. the context is ours; 2. packed and page are as long as is said, and the
         // library reads and writes within that whatever packed holds; 3. &mut keeps the three
         // apart.
         let written = check(unsafe {
             ZSTD_decompressDCtx(
-                self.context.as_ptr(),
+                context.as_ptr(),
                 page.as_mut_ptr().cast(),
                 PAGE_SIZE,
                 packed.as_ptr().cast(),
