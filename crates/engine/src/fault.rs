@@ -109,7 +109,7 @@ impl<B: Backing> Fault<B> {
             Rank::FaultContext,
             contexts,
             || FaultContext::new(folio, settings.readahead_max, &swap.settings.codecs()),
-            move || of_memory.budget().charge_promised(folio as u64),
+            move |costs| of_memory.budget().charge(folio as u64, costs),
         )?;
         Ok(Fault {
             base: base.clone(),

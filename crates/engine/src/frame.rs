@@ -276,10 +276,12 @@ impl FrameAllocator {
         self.promised.load(Relaxed)
     }
 
-    /// Charges what was promised.
-    pub fn charge_promised(&self, pages: u64) {
-        self.charged.fetch_add(pages, Relaxed);
-        self.promised.fetch_sub(pages, Relaxed);
+    /// Charges what was promised, as it `costs` memory from now on; or no more, until later.
+    pub fn charge(&self, pages: u64, costs: bool) {
+        let [from, to] =
+            if costs { [&self.promised, &self.charged] } else { [&self.charged, &self.promised] };
+        to.fetch_add(pages, Relaxed);
+        from.fetch_sub(pages, Relaxed);
     }
 
     /// Free pages, the reserve included.

@@ -150,7 +150,7 @@ impl<B: Backing> Reclaim<B> {
         let buffers = |count, pages, counts: bool| {
             let (memory, each) = (memory.clone(), if counts { pages as u64 } else { 0 });
             memory.budget().promise(count as u64 * each);
-            let charge = move || memory.budget().charge_promised(each);
+            let charge = move |costs| memory.budget().charge(each, costs);
             Buffers::new(Rank::Batch, count, || Batch::new(pages, of_swap), charge)
         };
         let pages = (memory.lease.account.budget() as usize / 64).clamp(32, 128);
@@ -173,6 +173,13 @@ impl<B: Backing> Reclaim<B> {
             dma_seen: AtomicBool::new(false),
             settings,
         })
+    }
+
+    /// Gives back the memory of buffers, as nothing is to be reclaimed soon.
+    pub(crate) fn trim(&self) {
+        for buffers in [&self.batches, &self.direct] {
+            buffers.trim(|batch| batch.buffer.forget());
+        }
     }
 
     /// How many threads may reclaim for themselves at once.

@@ -54,6 +54,12 @@ impl IoBuffer {
         Ok(buffer)
     }
 
+    /// Gives its memory back: it is zero again.
+    pub fn forget(&mut self) {
+        let base = self.base.as_ptr() as usize;
+        crate::vm::forget(base, self.len, || self.fill(0));
+    }
+
     /// The memory as 64-bit words.
     pub fn words(&self) -> &[u64] {
         // SAFETY: 1. the mapping is len bytes, initialised (zero) and page aligned; 2. any bits are

@@ -7,6 +7,7 @@
 //!
 //! - its blocks and its private anonymous mappings together exceed what the budget allows
 //!   ([`limit_for`]), or grow while all dormant processes of the job have much of it;
+//! - it asks for much at once;
 //! - it makes a thread: waking changes code that nobody else may run meanwhile;
 //! - it gives up what an engine needs to begin, such as rights or file descriptors.
 //!
@@ -44,6 +45,9 @@ use syscalls::{Sysno, raw_syscall};
 const LIMIT_PART: u64 = 32;
 const LIMIT_LEAST: u64 = 512 << 10;
 const LIMIT_MOST: u64 = 4 << 20;
+/// A request for so much at once wakes the process: it is worth to be managed, most likely, and
+/// that is where it begins to be.
+const LARGE: usize = 512 << 10;
 /// What all processes of a job that are dormant may have together: this part of its budget. Beyond,
 /// those wake that would have more.
 const ALL_PART: u64 = 8;
@@ -174,6 +178,9 @@ fn room() -> usize {
 
 /// A block for the program of a dormant process, null where it has to wake first.
 pub fn alloc(size: usize, align: usize) -> *mut u8 {
+    if size >= LARGE {
+        return std::ptr::null_mut();
+    }
     let block = heap::alloc_within(size, align, room());
     tell();
     block
@@ -185,6 +192,9 @@ pub fn alloc(size: usize, align: usize) -> *mut u8 {
 ///
 /// As for realloc(3), of a block of the internal heap.
 pub unsafe fn resize(block: *mut u8, size: usize) -> *mut u8 {
+    if size >= LARGE {
+        return std::ptr::null_mut();
+    }
     // SAFETY: the caller's promise.
     let resized = unsafe { heap::resize_within(block, size, room()) };
     tell();
@@ -193,7 +203,7 @@ pub unsafe fn resize(block: *mut u8, size: usize) -> *mut u8 {
 
 /// Whether the process may map so many bytes more without waking.
 pub fn admits(len: usize) -> bool {
-    len <= room().saturating_sub(heap::used())
+    len < LARGE && len <= room().saturating_sub(heap::used())
 }
 
 /// A mapping of the program's is there.

@@ -124,7 +124,7 @@ pub unsafe fn resize_within(block: *mut u8, size: usize, limit: usize) -> *mut u
 ///
 /// `block` has `size` bytes.
 pub unsafe fn clear(block: *mut u8, size: usize) {
-    const LARGE: usize = 32 << 10;
+    const LARGE: usize = 12 << 10;
     // SAFETY: the caller's promise.
     let fill = |start: usize, end: usize| unsafe { (start as *mut u8).write_bytes(0, end - start) };
     let (start, end) = (block as usize, block as usize + size);

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, fence};
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// A fixed set of sets of buffers, made in advance; a thread takes a free one. They cost memory
-/// from their first use on.
+/// from their first use on, until they are trimmed.
 pub struct Buffers<T> {
     benches: Box<[Bench<T>]>,
-    /// Told when one is used first.
-    charge: Box<dyn Fn() + Send + Sync>,
+    /// Told when one begins to cost memory (`true`), and when it does so no more.
+    charge: Box<dyn Fn(bool) + Send + Sync>,
     /// Threads that wait for one, and how often one of them was woken.
     waiting: AtomicU32,
     woken: AtomicU32,
@@ -67,12 +67,12 @@ impl<T> Drop for Taken<'_, T> {
 }
 
 impl<T> Buffers<T> {
-    /// `count` sets; `charge` is called when one of them is used first.
+    /// `count` sets; `charge` is told when one of them begins to cost memory, or does so no more.
     pub fn new<E>(
         rank: Rank,
         count: usize,
         make: impl Fn() -> Result<T, E>,
-        charge: impl Fn() + Send + Sync + 'static,
+        charge: impl Fn(bool) + Send + Sync + 'static,
     ) -> Result<Buffers<T>, E> {
         let bench = |_| {
             let buffers = RankedMutex::new(rank, make()?);
@@ -96,7 +96,7 @@ impl<T> Buffers<T> {
 
     fn taken<'a>(&'a self, from: &Bench<T>, bench: RankedGuard<'a, T>) -> Taken<'a, T> {
         if !from.is_used.load(Relaxed) && !from.is_used.swap(true, Relaxed) {
-            (self.charge)();
+            (self.charge)(true);
         }
         Taken { bench: Some(bench), benches: self }
     }
@@ -121,6 +121,17 @@ impl<T> Buffers<T> {
     /// Those that are free and were ever used, one after the other.
     pub fn idle(&self) -> impl Iterator<Item = Taken<'_, T>> {
         self.free_of(|bench| bench.is_used.load(Relaxed))
+    }
+
+    /// Has `forget` give back the memory of each that nobody has just now.
+    pub fn trim(&self, forget: impl Fn(&mut T)) {
+        for bench in self.benches.iter().filter(|bench| bench.is_used.load(Relaxed)) {
+            if let Some(mut buffers) = bench.buffers.try_lock() {
+                forget(&mut buffers);
+                bench.is_used.store(false, Relaxed);
+                (self.charge)(false);
+            }
+        }
     }
 
     /// A free one, waiting for it asleep: with many more threads than processors, those that poll
@@ -149,10 +160,34 @@ impl<T> Buffers<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicI32;
+
+    #[test]
+    fn what_is_used_costs_memory_until_it_is_trimmed() {
+        let cost = Arc::new(AtomicI32::new(0));
+        let told = cost.clone();
+        let charge = move |costs: bool| {
+            told.fetch_add(if costs { 1 } else { -1 }, Relaxed);
+        };
+        let sets = Buffers::new(Rank::Batch, 3, || Ok::<u64, ()>(7), charge).unwrap();
+        drop(sets.try_take());
+        drop(sets.try_take());
+        drop(sets.at(2));
+        assert_eq!(cost.load(Relaxed), 2);
+        let held = sets.at(0);
+        sets.trim(|set| *set = 0);
+        assert_eq!((cost.load(Relaxed), *held), (1, 7), "one that somebody has stays");
+        drop(held);
+        sets.trim(|set| *set = 0);
+        assert_eq!(cost.load(Relaxed), 0);
+        let contents = [0, 1, 2].map(|number| *sets.at(number));
+        assert_eq!((contents, cost.load(Relaxed)), ([0, 7, 0], 3), "only what was used is trimmed");
+    }
 
     #[test]
     fn more_threads_than_sets_take_turns() {
-        let benches = Buffers::new(Rank::Batch, 2, || Ok::<u64, ()>(0), || {}).unwrap();
+        let benches = Buffers::new(Rank::Batch, 2, || Ok::<u64, ()>(0), |_| {}).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {

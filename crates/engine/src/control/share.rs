@@ -11,7 +11,7 @@
 //!    page would save more elsewhere. So an equal load ends with equal shares, whatever it began
 //!    with, and who has what it works with loses pages only until that costs it as much as others.
 //!
-//! A process is at rest when it has hardly had a processor for a second. It keeps 512 KiB, and one
+//! A process is at rest when it has hardly had a processor for a second. It keeps 128 KiB, and one
 //! that still wakes up now and then as many pages as it had to bring in again lately.
 //!
 //! Lock: one over what this process did up to the last look ([`Rank::Sharing`]), only tried by the
@@ -38,14 +38,16 @@ const RATE_OVER: Duration = Duration::from_millis(500);
 /// How long a process has had no processor that is at rest, and what is no more than looking up.
 const REST_AFTER: Duration = Duration::from_secs(1);
 const REST_SHARE: u32 = 200;
-/// Pages that a process at rest keeps: 512 KiB.
-const REST_PAGES: u64 = 128;
+/// Pages that a process at rest keeps: 128 KiB.
+const REST_PAGES: u64 = 32;
 /// Over what time the pages are counted that came back, and how long a process has done nothing at
 /// all that needs none of them.
 const BACK_OVER: Duration = Duration::from_secs(10);
 const STILL_AFTER: Duration = Duration::from_millis(1500);
 /// Pages beyond what a process uses that it keeps.
 const SLACK: u64 = 512;
+/// Likewise, of one that does nothing, or cannot give what it has.
+const REST_SLACK: u64 = 16;
 /// Part of what it has above its floor that a process which works gives at a time.
 const STEP: u64 = 8;
 /// How much less a process must need its pages than the one that gets them, in percent.
@@ -155,8 +157,12 @@ impl Doing {
         }
     }
 
+    fn is_at_rest(&self) -> bool {
+        self.busy.elapsed() >= REST_AFTER
+    }
+
     fn mood(&self, is_stuck: bool) -> Mood {
-        match self.busy.elapsed() >= REST_AFTER {
+        match self.is_at_rest() {
             _ if is_stuck => Mood::Stuck,
             true => Mood::AtRest,
             false => Mood::Busy,
@@ -181,7 +187,7 @@ impl Side {
     fn spare(&self) -> u64 {
         match self.told.mood {
             Mood::Stuck | Mood::Dormant => 0,
-            _ => self.lease.saturating_sub(self.told.keeps),
+            Mood::Busy | Mood::AtRest => self.lease.saturating_sub(self.told.keeps),
         }
     }
 
@@ -256,6 +262,9 @@ impl<B: Backing> Control<B> {
         // 1. What this process does, and has.
         let told = self.note_own(&mut doing, member.told().want);
         member.tell(told);
+        if doing.is_at_rest() {
+            self.rest(told.used);
+        }
         let budget = self.memory.budget();
         // 2. What the others do.
         if doing.looks.is_multiple_of(REAP_EVERY) {
@@ -292,7 +301,7 @@ impl<B: Backing> Control<B> {
         let zeros = self.stats.get(Counter::ZeroFill);
         doing.look(back(&self.stats), zeros, worked, self.base.psi.stalled_us());
         let mood = doing.mood(self.limits.is_stuck());
-        self.sharing.at_rest.store(mood == Mood::AtRest, Relaxed);
+        self.sharing.at_rest.store(doing.is_at_rest(), Relaxed);
         if self.job.is_some() {
             if doing.unmanaged.is_due(worked) {
                 self.measure_unmanaged(&mut doing.unmanaged);
@@ -307,13 +316,21 @@ impl<B: Backing> Control<B> {
         Told {
             used: budget.used(),
             unmanaged,
-            // Its buffers cannot leave either.
-            keeps: doing.keeps(mood) + budget.charged() + unmanaged,
+            // Its buffers cannot leave either, nor what is compressed if there is nowhere to go.
+            keeps: doing.keeps(mood) + budget.charged() + unmanaged + self.compressed(mood),
             rate: doing.rate as u64,
             want: if has_enough { 0 } else { wanted },
             mood,
             size: self.size() + unmanaged,
             adjusted: doing.adjusted,
+        }
+    }
+
+    /// Pages of the compressed tier of a process at rest that can only stay there.
+    fn compressed(&self, mood: Mood) -> u64 {
+        match mood {
+            Mood::AtRest if !self.swap.devices_have_room() => self.swap.zpool.frames() as u64,
+            _ => 0,
         }
     }
 
@@ -323,6 +340,13 @@ impl<B: Backing> Control<B> {
         let get = |counter| self.stats.get(counter);
         let out = get(Counter::CompressedPages).max(get(Counter::DevicePages));
         get(Counter::ResidentPages) + get(Counter::SwapCachePages) + out
+    }
+
+    /// Gives back what this process does not use, as it takes it again when it works.
+    fn rest(&self, used: u64) {
+        if self.memory.budget().limit() > used + 2 * REST_SLACK {
+            self.swap.set_limit(used + REST_SLACK);
+        }
     }
 
     /// Gives back what is far above what this process uses: others take it without asking.

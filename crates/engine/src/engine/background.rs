@@ -71,6 +71,10 @@ impl Engine {
         let freed = self.reclaim.reclaim(&mut batch, ROUND_PAGES, Reclaimer::Background);
         self.control.children.fruitless.fetch_add((freed == 0).into(), Relaxed);
         self.reclaim.oom_progress.freed(freed);
+        drop(batch);
+        if freed == 0 {
+            self.trim_at_rest();
+        }
         freed
     }
 
@@ -94,8 +98,17 @@ impl Engine {
             self.swap.devices.publish();
             self.control.close_devices();
             self.reclaim.compact();
+            self.trim_at_rest();
         }
         0
+    }
+
+    /// A process at rest needs no buffers.
+    fn trim_at_rest(&self) {
+        if self.control.sharing.is_at_rest() {
+            self.reclaim.trim();
+            self.fault.trim();
+        }
     }
 
     fn nap(&self) {

@@ -247,6 +247,16 @@ impl<B: Backing> Fault<B> {
         }
     }
 
+    /// Gives back the memory of buffers, as no faults are to be expected.
+    pub(crate) fn trim(&self) {
+        if let Some(_inside) = self.base.gates.faults.try_enter() {
+            self.contexts.trim(|context| {
+                self.free_spent(context);
+                context.buffer.forget();
+            });
+        }
+    }
+
     /// Drops frames whose pages were copied in, with one call.
     pub(crate) fn free_spent(&self, context: &mut FaultContext) {
         let _mark = FaultPath::enter();

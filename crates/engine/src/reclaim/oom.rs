@@ -13,6 +13,7 @@ pub mod victim;
 
 use crate::base::lockdep::Rank;
 use crate::base::sync::{RankedMutex, lock};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// What a freed page takes off the account: a process that frees less than 50 pages a second of
@@ -24,6 +25,9 @@ const TRY_MOST: Duration = Duration::from_millis(100);
 /// By how much slower time counts while pages are being written to devices: they will be free then.
 /// A device that never answers makes a fault wait for so many times `oom.wait`.
 const WRITING_SLOWER: u32 = 8;
+
+/// How many times `oom.wait` is waited for what others are about to give.
+const LEASE_WAITS: u32 = 2;
 
 /// What reclaim has cost lately for nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -61,12 +65,14 @@ impl Fruitless {
 pub(crate) struct OomProgress {
     began: Instant,
     account: RankedMutex<Fruitless>,
+    /// How often in a row there was no room but what others were about to give.
+    waits: AtomicU32,
 }
 
 impl Default for OomProgress {
     fn default() -> OomProgress {
         let account = RankedMutex::new(Rank::OomProgress, Fruitless::default());
-        OomProgress { began: Instant::now(), account }
+        OomProgress { began: Instant::now(), account, waits: AtomicU32::new(0) }
     }
 }
 
@@ -74,6 +80,14 @@ impl OomProgress {
     /// Forgets it all: something else is being done about it.
     pub fn forget(&self) {
         lock(&self.account).fruitless = Duration::ZERO;
+    }
+
+    /// There is no room. Whether it is worth to wait for what others lease in vain, if they do.
+    pub fn waits_for_leases(&self, do_they: bool) -> bool {
+        if !do_they {
+            self.waits.store(0, Relaxed);
+        }
+        do_they && self.waits.fetch_add(1, Relaxed) < LEASE_WAITS
     }
 
     /// Notes what came of trying since `from`, while pages were `writing` to devices or not; how

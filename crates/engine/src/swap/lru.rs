@@ -20,8 +20,8 @@ use crate::units::{FrameId, PAGE_SIZE, PageIndex};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Most partitions; beyond, they share lists. 64 KiB of memory.
-const LISTS_MAX: usize = 1024;
+/// Most partitions; beyond, they share lists. 16 KiB of memory.
+const LISTS_MAX: usize = 256;
 
 /// The counters of the locks of lists.
 static LRU_LOCK: LockCounters = LockCounters {

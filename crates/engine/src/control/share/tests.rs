@@ -35,10 +35,10 @@ fn what_is_above_the_budget_all_give_those_at_rest_first() {
 }
 
 #[test]
-fn those_at_rest_give_all_that_is_wanted_and_keep_512_kib() {
+fn those_at_rest_give_all_that_is_wanted_and_keep_128_kib() {
     let idle = in_mood(Mood::AtRest, busy(BUDGET / 2, 0, 0));
     assert_eq!(gives_all(&[idle, busy(BUDGET / 2, 50, 64)]), [64, 0]);
-    assert_eq!(gives_all(&[idle, busy(BUDGET / 2, 50, BUDGET)]), [BUDGET / 2 - 128, 0]);
+    assert_eq!(gives_all(&[idle, busy(BUDGET / 2, 50, BUDGET)]), [BUDGET / 2 - REST_PAGES, 0]);
     assert_eq!(gives_all(&[idle, busy(BUDGET / 2, 0, 0)]), [0, 0], "nobody wants any");
     // What is free is taken first.
     assert_eq!(gives_all(&[idle, busy(1000, 50, 2000)]), [0, 0]);

@@ -8,6 +8,7 @@
 
 use crate::account::{Account, Member, Mood, Name, Told};
 use crate::base::psi::clock_us;
+use crate::memory::lease::FLOOR;
 use crate::reclaim::Reclaim;
 use crate::reclaim::direct::NextStep;
 use crate::reclaim::settings::OutOfRoom;
@@ -38,8 +39,10 @@ impl<B: Backing> Reclaim<B> {
     /// There is no room, for as long as it is worth waiting: says so, once, and ends the process of
     /// the job by which most is gained. What the caller is to do.
     pub(crate) fn out_of_room(&self) -> NextStep {
-        // A lower limit that cannot be reached is soon given up.
-        if self.memory.lease.is_pressed() {
+        // A lower limit that cannot be reached is soon given up, and what processes have that rest
+        // soon given back.
+        let is_to_come = || self.oom_progress.waits_for_leases(self.is_unused_leased());
+        if self.memory.lease.is_pressed() || is_to_come() {
             self.oom_progress.forget();
             return NextStep::Pause;
         }
@@ -91,6 +94,19 @@ impl<B: Backing> Reclaim<B> {
                 NextStep::OutOfRoom
             }
         }
+    }
+
+    /// Whether processes that do not work lease more than they use: they are about to give it.
+    fn is_unused_leased(&self) -> bool {
+        let unused = |member: Member| match member.told() {
+            Told { mood: Mood::AtRest | Mood::Stuck, used, unmanaged, .. } => {
+                member.lease().saturating_sub(used + unmanaged)
+            }
+            _ => 0,
+        };
+        let unused =
+            self.memory.lease.account.members().map(unused).filter(|pages| *pages > FLOOR / 4);
+        unused.sum::<u64>() > 0
     }
 
     /// Takes back what processes of the job leased that are gone.
