@@ -278,6 +278,7 @@ fn begin_engine() -> bool {
             (sleep.fail)(&error);
         }
     });
+    own_stack::forget();
     let open = if pool::signal_delivery() { OURS } else { 0 };
     change_mask(libc::SIG_SETMASK, before & !open);
     true

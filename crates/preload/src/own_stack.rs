@@ -1,6 +1,7 @@
 //! A stack for steps of ours that must not run on the program's: that may be managed memory, or
 //! have little room.
 
+use overspill_os::{PAGE_SIZE, vm};
 use std::arch::global_asm;
 use std::cell::UnsafeCell;
 
@@ -30,6 +31,13 @@ pub fn run<F: FnOnce()>(step: F) {
     // SAFETY: 1. the stack is free, and aligned; 2. the function has the type; 3. it does not
     // unwind: panics abort.
     unsafe { overspill_step_on(top, &raw mut step as usize, run::<F> as *const () as usize) };
+}
+
+/// Gives back the memory of the stack: it was used deeper than it will be.
+pub fn forget() {
+    let start = STACK.0.get() as usize;
+    let pages = start.next_multiple_of(PAGE_SIZE)..(start + BYTES) / PAGE_SIZE * PAGE_SIZE;
+    let _ = vm::advise(pages, vm::advice::DONTNEED);
 }
 
 // Calls a function on another stack.
