@@ -1,19 +1,20 @@
 //! One budget for all processes of a job: what counts in it, and that it survives whatever happens
 //! to them. Who is killed when it is not enough is among the failures.
 
-use overspill_tests::process::{Outcome, run};
+use overspill_tests::process::{Outcome, run, wait_until};
 use overspill_tests::stats::Report;
 use overspill_tests::{Scratch, TIME_LIMIT, clean, is_root, overspill, skipped};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new(env!("CARGO_TARGET_TMPDIR")));
 
 /// `overspill run ARGS` in both deliveries, with swap files in a directory in which nothing is left
 /// afterwards, and the statistics that it wrote; nothing where it cannot run.
-fn both(name: &str, args: &[&str], check: impl Fn(&str, &Outcome, &Report)) {
+fn both(name: &str, args: &[&str], limit: Duration, check: impl Fn(&str, &Outcome, &Report)) {
     let Some(overspill) = overspill(&SCRATCH) else { return };
     for fault in ["thread", "signal"] {
         let room = SCRATCH.room(&format!("{name}-{fault}"));
@@ -23,7 +24,7 @@ fn both(name: &str, args: &[&str], check: impl Fn(&str, &Outcome, &Report)) {
         let mut command = Command::new(overspill);
         clean(&mut command).args(["run", "--fault", fault, "--swap"]).arg(&swap);
         command.arg("--stats-json").arg(&report).args(args);
-        let outcome = run(&mut command, TIME_LIMIT);
+        let outcome = run(&mut command, limit);
         check(fault, &outcome, &Report::read(&report));
         assert_eq!(fs::read_dir(&swap).unwrap().count(), 0, "{fault}: swap files are left");
     }
@@ -38,7 +39,7 @@ fn shown(path: &Path) -> &str {
 fn memory_that_is_not_managed_counts() {
     let program = SCRATCH.program("unmanaged.c");
     let args = ["--memory", "48M", "--", shown(&program), "48", "20", "64"];
-    both("unmanaged", &args, |fault, outcome, report| {
+    both("unmanaged", &args, TIME_LIMIT, |fault, outcome, report| {
         assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
         assert!(report.total("unmanaged_bytes") > 20 << 20, "{fault}: it is told");
         report.check(true);
@@ -55,13 +56,17 @@ fn processes_that_are_killed_leave_nothing_behind() {
     let seconds = std::env::var("OVERSPILL_TORTURE_SECONDS").unwrap_or("8".to_owned());
     let count = if seconds == "8" { "12" } else { "64" };
     let args = ["--memory", &budget, "--", shown(&program), count, "16", &seconds, "7"];
-    both("torture", &args, |fault, outcome, report| {
+    let limit = TIME_LIMIT + Duration::from_secs(seconds.parse().unwrap());
+    both("torture", &args, limit, |fault, outcome, report| {
         assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
         assert_eq!(outcome.stdout, "0 wrong, 0 ended otherwise\n", "{fault}: {outcome:?}");
         assert!(report.evicted() > 0, "{fault}: nothing was evicted, so nothing was tested");
         // A process that works has 4 MiB, whatever the others have.
         let peak = report.total("charged_peak_bytes") >> 20;
         assert!(peak <= BUDGET_MIB * 11 / 10, "{fault}: {peak} MiB at once");
+        // Nor does anything that belongs to one that was killed live on, with its memory.
+        let left = || overspill_tests::process::running(&program);
+        assert!(wait_until(Duration::from_secs(20), || left().is_empty()), "{fault}: {:?}", left());
     });
 }
 
@@ -75,7 +80,7 @@ fn processes_of_other_users_belong_to_the_job() {
     let script = "x=$(head -c 30000000 /dev/zero | tr '\\0' a); echo ${#x}";
     let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script];
     let args = [&["--memory", "20M", "--"], &user[..]].concat();
-    both("users", &args, |fault, outcome, report| {
+    both("users", &args, TIME_LIMIT, |fault, outcome, report| {
         assert_eq!(outcome.status, 0, "{fault}: {outcome:?}");
         assert_eq!(outcome.stdout, "30000000\n", "{fault}: {outcome:?}");
         assert!(report.total("pgfault") > 7000, "{fault}: its statistics are there");

@@ -36,7 +36,7 @@ use self::guard::{GUARD, end};
 use self::nap::leaves_before;
 use self::stack::Stack;
 use self::thread::begin_thread;
-use crate::lock::RawLock;
+use crate::lock::{self, RawLock};
 use crate::report::report;
 use crate::units::{Errno, check};
 use crate::{descriptors, job, process, signal};
@@ -169,6 +169,7 @@ pub fn fork_done() {
 unsafe extern "C" fn lead(begin: *mut c_void) {
     credentials::expect();
     begin_thread(c"overspill");
+    lock::when_waiting_long(watch::end_if_over);
     // SAFETY: `start` gives this process the box.
     let Begin { jobs, nap } = *unsafe { Box::from_raw(begin.cast::<Begin>()) };
     // 1. Out of the way: none of the program's files kept open, no signal to its group or terminal,

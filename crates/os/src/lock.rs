@@ -4,13 +4,26 @@
 //! are separate functions, so the lock has plain `lock` and `unlock`. It never allocates and has no
 //! thread-local state.
 
-use rustix::thread::futex;
+use crate::units::Errno;
+use rustix::thread::{Timespec, futex};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, and others sleep.
 const CONTENDED: u32 = 2;
+
+/// How long a wait is long.
+const LONG: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// What is called then.
+static WHEN_LONG: OnceLock<fn()> = OnceLock::new();
+
+/// Has `call` made by whoever has waited for a lock for another second: whoever has it may be of a
+/// process that was killed, in memory that goes on.
+pub fn when_waiting_long(call: fn()) {
+    let _ = WHEN_LONG.set(call);
+}
 
 /// The lock.
 #[derive(Debug)]
@@ -34,7 +47,10 @@ impl RawLock {
             return;
         }
         while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
-            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, CONTENDED, None);
+            let waited = futex::wait(&self.0, futex::Flags::PRIVATE, CONTENDED, Some(&LONG));
+            if let (Err(Errno::TIMEDOUT), Some(call)) = (waited, WHEN_LONG.get()) {
+                call();
+            }
         }
     }
 

@@ -3,11 +3,14 @@
 //! The kernel clears a word of the program's first thread when that leaves the address space, by
 //! exit or exec, and wakes who waits on it.
 
-use crate::process::program;
+use super::guard::end;
+use crate::process::{is_here, program};
 use crate::units::Errno;
 use crate::{task, tls};
 use rustix::process::Pid;
 use rustix::thread::futex;
+use std::ffi::CStr;
+use std::io::Write;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed};
 use std::time::Duration;
 use syscalls::{Sysno, raw_syscall};
@@ -137,20 +140,33 @@ pub(super) fn has_left(pidfd: &rustix::fd::OwnedFd) -> bool {
     compared != 0 && !first_thread_ends(program)
 }
 
+/// Ends the sibling if the program has ended. For who waits long for a lock: whoever had it may
+/// have been killed, and nobody gives it back then.
+pub(super) fn end_if_over() {
+    if is_here() && first_thread_ends(program()) {
+        end();
+    }
+}
+
 /// Whether the first thread of a process has ended or is ending, by what `/proc` tells everybody.
+/// Nothing is allocated for that: the program may have been killed with the heap's lock.
 fn first_thread_ends(program: Pid) -> bool {
     use rustix::fs::{Mode, OFlags};
     /// PF_EXITING of the kernel.
     const EXITING: u64 = 4;
-    let mut text = [0u8; 512];
-    let path = format!("/proc/{}/stat", program.as_raw_nonzero());
+    let (mut path, mut text) = ([0u8; 32], [0u8; 512]);
+    let _ = write!(&mut path[..], "/proc/{}/stat", program.as_raw_nonzero());
+    let Ok(path) = CStr::from_bytes_until_nul(&path) else { return false };
     let read = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .and_then(|file| rustix::io::read(&file, &mut text));
-    let Ok(len) = read else { return false };
+    let len = match read {
+        Ok(len) => len,
+        Err(errno) => return errno == Errno::NOENT || errno == Errno::SRCH,
+    };
     // "PID (NAME) STATE ...": the name may hold anything. The flags are the sixth field after the
     // state.
-    let text = String::from_utf8_lossy(&text[..len]);
-    let Some((_, fields)) = text.rsplit_once(')') else { return false };
+    let Some(name_end) = text[..len].iter().rposition(|byte| *byte == b')') else { return false };
+    let Ok(fields) = str::from_utf8(&text[name_end + 1..len]) else { return false };
     let mut fields = fields.split_ascii_whitespace();
     let state = fields.next().unwrap_or_default();
     let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok()).unwrap_or(0);
