@@ -45,7 +45,7 @@ const REST_PAGES: u64 = 32;
 const BACK_OVER: Duration = Duration::from_secs(10);
 const STILL_AFTER: Duration = Duration::from_millis(1500);
 /// Pages beyond what a process uses that it keeps.
-const SLACK: u64 = 512;
+const SLACK: u64 = 128;
 /// Likewise, of one that does nothing, or cannot give what it has.
 const REST_SLACK: u64 = 16;
 /// Part of what it has above its floor that a process which works gives at a time.
@@ -351,7 +351,7 @@ impl<B: Backing> Control<B> {
 
     /// Gives back what is far above what this process uses: others take it without asking.
     fn give_unused(&self, used: u64) {
-        let keeps = used + used / 8 + SLACK;
+        let keeps = used + self.memory.budget().promised() + used / 8 + SLACK;
         if self.memory.budget().limit() > keeps + keeps / 8 + SLACK {
             self.swap.set_limit(keeps);
         }

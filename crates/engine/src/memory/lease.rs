@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// Pages that a process which works has whatever the others need: its reserves and one batch of
 /// pages out and in.
 pub const FLOOR: u64 = super::MEMORY_MIN.pages();
+/// By how many pages a lease that is smaller grows.
+const FLOOR_STEP: u64 = 128;
 /// Pages that one begins with which is not alone.
 const START: u64 = 512;
 /// Pages by which a lease grows: a quarter of it, within these bounds.
@@ -143,10 +145,12 @@ impl<B: Backing> Memory<B> {
         let Some(_changing) = self.lease.changing.try_lock() else { return Growth::UnderWay };
         let (limit, cap) = (self.budget().limit(), self.lease.cap());
         let Some(member) = self.lease.member() else { return Growth::Nothing };
-        // 1. What it needs to run at all.
+        // 1. What it needs to run at all, as far as it uses that.
         if limit < FLOOR {
-            self.lease.set(FLOOR);
-            self.budget().set_limit(FLOOR);
+            let uses = self.budget().used() + self.budget().promised() + FLOOR_STEP;
+            let pages = uses.max(limit + FLOOR_STEP).min(FLOOR);
+            self.lease.set(pages);
+            self.budget().set_limit(pages);
             return Growth::Grown;
         }
         // 2. A step, or what there is.
