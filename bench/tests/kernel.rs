@@ -226,7 +226,7 @@ fn jobs_are_told_beside_zram_and_natively() {
     assert!(rows_of("alone").count() > 0, "the processes that are busy need nothing: {value}");
     for row in rows_of("overspill-signal") {
         positive(row, &["elapsed_s", "native_ratio", "cpu_s", "ram_bytes_peak", "limit_bytes"]);
-        assert_eq!(find(row, "ratio").is_some(), !left_out.contains_key("zram"), "{row}");
+        assert!(find(row, "ratio").is_some() || left_out.contains_key("zram"), "{row}");
         if row["workload"] == "busy-2" {
             positive(row, &["pages_in", "share_min"]);
             assert!(figure(row, "share_min") <= figure(row, "share_max"), "{row}");

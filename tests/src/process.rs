@@ -133,6 +133,15 @@ fn parent(pid: u32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
+/// Processes that run an executable, or have its memory.
+pub fn running(executable: &Path) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let runs =
+        |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == executable);
+    pids.filter(runs).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,13 +177,4 @@ mod tests {
         );
         assert!(began.elapsed() < Duration::from_secs(40), "the descendants were killed");
     }
-}
-
-/// Processes that run an executable, or have its memory.
-pub fn running(executable: &Path) -> Vec<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let runs =
-        |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == executable);
-    pids.filter(runs).collect()
 }

@@ -1,7 +1,9 @@
 //! mlock, munlock and mlockall: pages that stay in memory.
 
 use crate::base::seeded::{Bug, is_seeded};
+use crate::base::sync::Backoff;
 use crate::memory::extent;
+use crate::memory::lease::Growth;
 use crate::space::Space;
 use crate::space::regions::Kind;
 use crate::units::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
@@ -146,6 +148,15 @@ impl<B: Backing> Space<B> {
             Some(bytes) => (bytes as usize) >> PAGE_SHIFT,
             None => usize::MAX,
         };
+        // What this process leases follows what it uses: there may be more for it.
+        let mut backoff = Backoff::default();
+        while after <= allowed && after > self.pinned_max() {
+            match self.memory.grow() {
+                Growth::Grown => {}
+                Growth::UnderWay => backoff.wait(),
+                Growth::Nothing => break,
+            }
+        }
         if after > allowed.min(self.pinned_max()) { Err(Errno::NOMEM) } else { Ok(()) }
     }
 
