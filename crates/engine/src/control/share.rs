@@ -262,7 +262,7 @@ impl<B: Backing> Control<B> {
         // 1. What this process does, and has.
         let told = self.note_own(&mut doing, member.told().want);
         member.tell(told);
-        if doing.is_at_rest() {
+        if doing.is_at_rest() && !lease.is_alone() {
             self.rest(told.used);
         }
         let budget = self.memory.budget();

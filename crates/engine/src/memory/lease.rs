@@ -121,10 +121,15 @@ impl Lease {
 
     /// What nobody takes, for those that begin.
     pub fn reserve(&self) -> u64 {
-        match self.account.members().nth(1) {
-            None => 0,
-            Some(_) => (self.account.budget() / RESERVE_PART).clamp(RESERVE_LEAST, RESERVE_MOST),
+        if self.is_alone() {
+            return 0;
         }
+        (self.account.budget() / RESERVE_PART).clamp(RESERVE_LEAST, RESERVE_MOST)
+    }
+
+    /// Whether nobody else leases anything.
+    pub fn is_alone(&self) -> bool {
+        self.account.members().nth(1).is_none()
     }
 }
 

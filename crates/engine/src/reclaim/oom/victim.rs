@@ -8,7 +8,6 @@
 
 use crate::account::{Account, Member, Mood, Name, Told};
 use crate::base::psi::clock_us;
-use crate::memory::lease::FLOOR;
 use crate::reclaim::Reclaim;
 use crate::reclaim::direct::NextStep;
 use crate::reclaim::settings::OutOfRoom;
@@ -24,6 +23,8 @@ use std::time::Duration;
 const REMEDY: &str = "Give it a larger --memory, or a larger --swap";
 /// How long one that is to end has, before another is chosen.
 const END_WAIT_MS: u64 = 2000;
+/// Pages that a process leases and does not use which are worth waiting for.
+const UNUSED_LEAST: u64 = 256;
 /// Processes that the line about an end names at most.
 const NAMED_MAX: usize = 5;
 
@@ -98,15 +99,11 @@ impl<B: Backing> Reclaim<B> {
 
     /// Whether processes that do not work lease more than they use: they are about to give it.
     fn is_unused_leased(&self) -> bool {
-        let unused = |member: Member| match member.told() {
-            Told { mood: Mood::AtRest | Mood::Stuck, used, unmanaged, .. } => {
-                member.lease().saturating_sub(used + unmanaged)
-            }
-            _ => 0,
-        };
-        let unused =
-            self.memory.lease.account.members().map(unused).filter(|pages| *pages > FLOOR / 4);
-        unused.sum::<u64>() > 0
+        self.memory.lease.account.members().any(|member| {
+            let Told { mood, used, unmanaged, .. } = member.told();
+            matches!(mood, Mood::AtRest | Mood::Stuck)
+                && member.lease() > used + unmanaged + UNUSED_LEAST
+        })
     }
 
     /// Takes back what processes of the job leased that are gone.
